@@ -31,7 +31,11 @@ Status LayerRounding::run(std::span<const ProductInput> inputs,
 
 Status LayerRounding::search(const ProductInput& input, const quant::InputStatistics& statistics,
                              std::vector<float>& factors) {
-  const quant::ScaleSearch wanted{options_.format, input.place.repeat, input.place.times};
+  // Of the matrices it is the coarsest format that the factors matter to.
+  kernels::WeightFormat format = format_of(input.weights[0]);
+  for (const graph::WeightId id : input.weights)
+    if (format_of(id).bits < format.bits) format = format_of(id);
+  const quant::ScaleSearch wanted{format, input.place.repeat, input.place.times};
   std::vector<std::vector<float>> matrices;
   for (const graph::WeightId id : input.weights) matrices.push_back(matrices_[id]);
   if (options_.smoothing) {
@@ -51,6 +55,10 @@ Status LayerRounding::search(const ProductInput& input, const quant::InputStatis
     for (size_t i = 0; i < matrix.size(); ++i) matrix[i] *= factors[i % factors.size()];
   }
   return ok();
+}
+
+kernels::WeightFormat LayerRounding::format_of(graph::WeightId id) const {
+  return options_.format_of(graph_.weights[id].parts[0].tensor);
 }
 
 StatusOr<std::vector<float>*> LayerRounding::vector_of(graph::WeightId id) {
@@ -121,15 +129,16 @@ Status LayerRounding::round(const ProductInput& input, const quant::InputStatist
   for (const graph::WeightId id : input.weights) {
     const std::vector<float> matrix = std::move(matrices_[id]);
     matrices_[id] = {};
+    const kernels::WeightFormat format = format_of(id);
     kernels::QuantizedPlanes& planes = planes_[id];
     Status status;
     if (feedback) {
-      status = feedback->round(options_.format, matrix, pool_, planes);
+      status = feedback->round(format, matrix, pool_, planes);
     } else {
       std::vector<BF16> numbers;
       for (const float x : matrix) numbers.push_back(to_bf16(x));
-      status = kernels::quantize(options_.format, kernels::WeightLayout::kRowMajor, numbers,
-                                 input.k, planes);
+      status =
+          kernels::quantize(format, kernels::WeightLayout::kRowMajor, numbers, input.k, planes);
     }
     RETURN_IF_ERROR(annotate(status, graph_.weights[id].name));
   }

@@ -35,6 +35,7 @@ std::string_view module_of(std::string_view tensor) {
 struct Target {
   std::string name;
   int64_t n = 0, k = 0;
+  kernels::WeightFormat format;
   std::vector<graph::WeightId> weights;
 };
 
@@ -78,9 +79,11 @@ StatusOr<Selection> select(const models::Model& model, const io::Checkpoint& che
   };
   const auto fits = [&](graph::WeightId id) {
     const graph::Weight& weight = graph.weights[id];
-    return weight.experts == 1 && can_store_packed(options.format, weight.k) &&
+    const kernels::WeightFormat format = options.format_of(weight.parts[0].tensor);
+    return weight.experts == 1 && can_store_packed(format, weight.k) &&
            std::ranges::all_of(weight.parts, [&](const graph::WeightPart& part) {
-             return is_rows(part, checkpoint) && !is_left(part);
+             return is_rows(part, checkpoint) && !is_left(part) &&
+                    options.format_of(part.tensor) == format;
            });
   };
   // A tensor is rounded whole: all its weights, by products of one input.
@@ -110,7 +113,7 @@ StatusOr<Selection> select(const models::Model& model, const io::Checkpoint& che
           "floats; leave the flag out",
           options.model_dir.string());
     const graph::Weight& weight = graph.weights[head];
-    out.head = Target{weight.parts[0].tensor, weight.n, weight.k, {head}};
+    out.head = Target{weight.parts[0].tensor, weight.n, weight.k, options.head_format(), {head}};
     rounded.insert(out.head->name);
   }
   out.inputs = product_inputs(graph, [&](graph::WeightId id) { return chosen.contains(id); });
@@ -119,8 +122,8 @@ StatusOr<Selection> select(const models::Model& model, const io::Checkpoint& che
     for (const graph::WeightId id : input.weights)
       for (const graph::WeightPart& part : graph.weights[id].parts)
         if (rounded.insert(part.tensor).second)
-          targets.push_back(
-              {part.tensor, part.tensor_rows(), graph.weights[id].k, users[part.tensor]});
+          targets.push_back({part.tensor, part.tensor_rows(), graph.weights[id].k,
+                             options.format_of(part.tensor), users[part.tensor]});
   }
   for (const graph::Node& node : graph.nodes)
     for (const graph::WeightId id : graph::matrices(node.op))
@@ -134,7 +137,8 @@ StatusOr<Selection> select(const models::Model& model, const io::Checkpoint& che
 
 // Puts the weights' rows where the tensor has them.
 RoundedTensor assemble(const Target& target, const graph::Graph& graph,
-                       const kernels::WeightFormat& format, const LayerRounding& layer) {
+                       const LayerRounding& layer) {
+  const kernels::WeightFormat& format = target.format;
   const int64_t groups = format.num_groups(target.k);
   RoundedTensor out{.name = target.name, .n = target.n, .k = target.k};
   out.codes.resize(static_cast<size_t>(target.n * target.k));
@@ -199,6 +203,7 @@ class Quantizer {
     RETURN_IF_ERROR(write_others());
     RETURN_IF_ERROR(writer_->finish());
     report.num_matrices = progress_.matrices_done;
+    report.num_int8 = num_int8_;
     report.num_left = static_cast<int64_t>(selection_.left.size());
     for (const io::Checkpoint::Entry& entry : checkpoint_.entries())
       report.bytes_before += entry.tensor->data.size();
@@ -209,8 +214,14 @@ class Quantizer {
   json::object config() const {
     json::object config = model_.config;
     ModulesOfFormat others;
-    if (selection_.head && options_.head_format() != options_.format)
-      others = {{std::string(module_of(selection_.head->name))}, options_.head_format()};
+    const auto add = [&](const Target& target) {
+      if (target.format == options_.format) return;
+      others.names.emplace_back(module_of(target.name));
+      others.format = target.format;
+    };
+    for (const std::vector<Target>& targets : selection_.targets)
+      std::ranges::for_each(targets, add);
+    if (selection_.head) add(*selection_.head);
     config["quantization_config"] = packed_config(options_.format, selection_.left, others);
     return config;
   }
@@ -225,13 +236,14 @@ class Quantizer {
     std::set<std::string_view> rounded;
     for (const std::vector<Target>& targets : selection_.targets)
       for (const Target& target : targets) {
-        const auto parts = packed_infos(options_.format, target.name, target.n, target.k);
+        const auto parts = packed_infos(target.format, target.name, target.n, target.k);
         infos.insert(infos.end(), parts.begin(), parts.end());
         rounded.insert(target.name);
+        num_int8_ += target.format != options_.format;
       }
     if (selection_.head) {
       const Target& head = *selection_.head;
-      const auto parts = packed_infos(options_.head_format(), head.name, head.n, head.k);
+      const auto parts = packed_infos(head.format, head.name, head.n, head.k);
       infos.insert(infos.end(), parts.begin(), parts.end());
       rounded.insert(head.name);
     }
@@ -286,8 +298,8 @@ class Quantizer {
                               statistics.subspan(first - offset, last - first)));
     for (size_t i = first; i < last; ++i)
       for (const Target& target : selection_.targets[i]) {
-        RETURN_IF_ERROR(write_packed(
-            options_.format, assemble(target, model_.graph, options_.format, layer), *writer_));
+        RETURN_IF_ERROR(
+            write_packed(target.format, assemble(target, model_.graph, layer), *writer_));
         forget_pages(checkpoint_.find(target.name)->tensor->data);
         ++progress_.matrices_done;
       }
@@ -301,7 +313,7 @@ class Quantizer {
     if (!selection_.head) return ok();
     constexpr int64_t kMostNumbers = int64_t{1} << 22;
     const Target& head = *selection_.head;
-    const kernels::WeightFormat format = options_.head_format();
+    const kernels::WeightFormat& format = head.format;
     const graph::Weight& weight = model_.graph.weights[head.weights[0]];
     RoundedTensor out{.name = head.name, .n = head.n, .k = head.k};
     const int64_t most = std::max<int64_t>(1, kMostNumbers / head.k);
@@ -363,6 +375,7 @@ class Quantizer {
   ChangedVectors changed_;
   std::optional<io::SafetensorsWriter> writer_;
   QuantizeProgress progress_;
+  int64_t num_int8_ = 0;
   uint64_t bytes_after_ = 0;
 };
 
@@ -381,10 +394,20 @@ Status check_options(const QuantizeOptions& options, const models::Model& model)
     return invalid_argument("smoothing: {} is not from 0 to 1", *options.smoothing);
   if (!(options.damping > 0) || options.damping > 1)
     return invalid_argument("damping: {} is not above 0 and at most 1", options.damping);
+  if (!options.int8_modules.empty() && options.head_format() == options.format)
+    return invalid_argument("int8_modules: all matrices become {}; leave it out",
+                            kernels::text_of(options.format));
   return ok();
 }
 
 }  // namespace
+
+kernels::WeightFormat QuantizeOptions::format_of(std::string_view tensor) const {
+  const bool wide = std::ranges::any_of(int8_modules, [&](const std::string& pattern) {
+    return matches_pattern(pattern, module_of(tensor));
+  });
+  return wide ? kernels::kInt8PerRow : format;
+}
 
 bool matches_pattern(std::string_view pattern, std::string_view name) {
   // The last star takes one more character where the rest does not match.

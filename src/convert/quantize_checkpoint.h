@@ -49,6 +49,10 @@ struct QuantizeOptions {
   }
   // Modules that stay as they are: patterns of names without ".weight", * for any characters.
   std::vector<std::string> exclude;
+  // Modules that become kInt8PerRow in the place of `format`, which are integers with inputs of
+  // bf16: patterns likewise.
+  std::vector<std::string> int8_modules;
+  kernels::WeightFormat format_of(std::string_view tensor) const;
   CollectInputs collect;
   uint64_t statistics_bytes = uint64_t{1} << 30;  // for layers calibrated together; one at least
   std::function<void(const QuantizeProgress&)> progress;  // after each layer
@@ -56,6 +60,7 @@ struct QuantizeOptions {
 
 struct QuantizeReport {
   int64_t num_matrices = 0;  // that were rounded
+  int64_t num_int8 = 0;      // of them by QuantizeOptions::int8_modules
   int64_t num_left = 0;      // of products, that were not: excluded, or not of this layout
   uint64_t bytes_before = 0, bytes_after = 0;
 };

@@ -45,6 +45,9 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "the head too, rounded plainly: int8 with a scale for each row where qformat has integers"},
     {"--exclude_modules", kList, kActed, "", "",
      "modules that stay as they are: names without .weight, * for any characters"},
+    {"--int8_modules", kList, kActed, "", "",
+     "modules with integers of 8 bits and a scale for each row where qformat has 4: names "
+     "likewise"},
     {"--calib_dataset --calib_file", kText, kActed, "", "", "a text file, UTF-8, to calibrate on"},
     {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
     {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
@@ -135,6 +138,13 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   options.act_order = !args.is_on("--no_act_order");
   if (args.given("--exclude_modules"))
     options.exclude = absl::StrSplit(args.text("--exclude_modules"), ' ', absl::SkipEmpty());
+  if (args.given("--int8_modules")) {
+    options.int8_modules = absl::StrSplit(args.text("--int8_modules"), ' ', absl::SkipEmpty());
+    if (options.format.bits != 4)
+      return invalid_argument(
+          "--int8_modules: allowed with int4_wo, int4_awq, int4_gptq; --qformat {} has no 4 bits",
+          args.text("--qformat"));
+  }
   const int64_t mib = args.integer("--statistics_mib");
   if (mib < 1 || mib > (int64_t{1} << 30))
     return invalid_argument("--statistics_mib: {} is not from 1 to {}", mib, int64_t{1} << 30);
@@ -191,9 +201,12 @@ Status quantize(const Args& args) {
   };
   ASSIGN_OR_RETURN(const convert::QuantizeReport report,
                    convert::quantize_checkpoint(options, pool));
-  fmt::print("{}: {} matrices as {}, {} left as they are; {} KiB of {} KiB; peak memory {} MiB\n",
+  const std::string others =
+      report.num_int8 > 0 ? fmt::format(" ({} of them int8)", report.num_int8) : "";
+  fmt::print("{}: {} matrices as {}{}, {} left as they are; {} KiB of {} KiB; peak memory {} MiB\n",
              options.output_dir.string(), report.num_matrices, kernels::text_of(options.format),
-             report.num_left, report.bytes_after >> 10, report.bytes_before >> 10, peak_mib());
+             others, report.num_left, report.bytes_after >> 10, report.bytes_before >> 10,
+             peak_mib());
   return ok();
 }
 

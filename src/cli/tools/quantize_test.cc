@@ -202,6 +202,26 @@ TEST_F(QuantizeTest, ExcludedModulesStayAsTheyAre) {
   EXPECT_TRUE(std::filesystem::exists(out_ / "tokenizer.json"));
 }
 
+// Values and down projections with 8 bits: the file says which they are, and the model is nearer.
+TEST_F(QuantizeTest, ChosenModulesHaveEightBits) {
+  std::vector<TokenId> ids;
+  for (int32_t i = 0; i < 120; ++i) ids.push_back(3 + i * 37 % 500);
+  ASSERT_TRUE(quantize({.model_dir = kQuickstart, .format = kernels::kInt4Groups}).ok());
+  const double plain = divergence(kQuickstart, ids);
+  ASSERT_EQ(run({"--model_dir", kQuickstart, "--output_dir", out_.string(), "--qformat", "int4_wo",
+                 "--int8_modules", "*.v_proj", "*.down_proj"}),
+            0)
+      << printed_;
+  EXPECT_THAT(printed_,
+              HasSubstr("42 matrices as int4 in groups of 128 (12 of them int8), 1 left"));
+  EXPECT_LT(divergence(kQuickstart, ids), 0.8 * plain);
+  const auto config = read_json_file(out_ / "config.json");
+  const auto& groups = config->at("quantization_config").at("config_groups");
+  EXPECT_EQ(groups.at("group_0").at("weights").at("num_bits"), 4);
+  EXPECT_EQ(groups.at("group_1").at("weights").at("num_bits"), 8);
+  EXPECT_EQ(groups.at("group_1").at("targets").as_array().size(), 12u);
+}
+
 TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
   const auto refuses = [&](std::vector<std::string> words, int code, const std::string& text) {
     words.insert(words.begin(), {"--output_dir", out_.string()});
@@ -220,6 +240,8 @@ TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
   refuses({"--model_dir", kQuickstart, "--qformat", "int4_wo", "--awq_block_size", "24"}, 1,
           "--awq_block_size: 24 is not a multiple of 16");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--zero_point"}, 1, "--zero_point");
+  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--int8_modules", "*.v_proj"}, 1,
+          "--int8_modules: allowed with int4_wo");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--damping", "0"}, 1, "--damping: 0");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--kv_cache_dtype", "int8"}, 1,
           "--kv_cache_dtype");
