@@ -177,7 +177,7 @@ Status write_rank_engines(const std::filesystem::path& dir, const std::string& k
       const std::span<const std::byte> tensors = files[rank]->bytes();
       results[rank] = io::EngineWriter::write_rank(
           dir / models::rank_file_name(static_cast<int32_t>(rank), true), compiled.plan, key,
-          tensors);
+          static_cast<int32_t>(rank), tensors);
       forget_pages(tensors);
     }
   };

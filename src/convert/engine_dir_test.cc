@@ -271,14 +271,24 @@ TEST_F(EngineDirTest, DamagedEnginesOfRanksAreNamed) {
   std::string bad = good;
   bad[bad.size() - 9] ^= 1;
   ASSERT_TRUE(write_file_atomic(second, bad).ok());
-  EXPECT_THAT(error(), HasSubstr("rank1.engine: tensors of the rank are damaged"));
+  EXPECT_THAT(error(), HasSubstr("rank1.engine: tensors of rank 1 are damaged"));
+  const auto file = io::EngineFile::open(second, io::Verify::kPlan);
+  EXPECT_THAT(std::string(message(file->verify_weights())),
+              HasSubstr("rank1.engine: tensors of rank 1 are damaged"));
   ASSERT_TRUE(write_file_atomic(second, good.substr(0, good.size() - 1)).ok());
   EXPECT_THAT(error(), HasSubstr("rank1.engine: "));
   std::filesystem::remove(second);
   EXPECT_THAT(error(), HasSubstr("rank1.engine: is missing; config.json says that this is an "
                                  "engine of 2 ranks"));
+  ASSERT_TRUE(write_file_atomic(second, *read_file(dir_ / "engine/rank0.engine")).ok());
+  EXPECT_THAT(error(), HasSubstr("rank1.engine: has the tensors of rank 0"));
+  EXPECT_THAT(std::string(message(verify_model(dir_ / "engine"))),
+              HasSubstr("rank1.engine: has the tensors of rank 0"));
   ASSERT_TRUE(write_file_atomic(second, good).ok());
   EXPECT_EQ(error(), "");
+  const auto whole = io::EngineFile::open(second, io::Verify::kPlan);
+  EXPECT_TRUE(whole->verify_weights().ok());
+  EXPECT_EQ(whole->rank(), 1);
   options.model_dir = dir_ / "engine", options.output_dir = dir_ / "again";
   ASSERT_TRUE(convert_checkpoint(options).ok()) << "the checkpoint that it was made of";
   EXPECT_TRUE(read_file(dir_ / "again/rank1.safetensors").value() ==

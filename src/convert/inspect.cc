@@ -8,6 +8,7 @@
 #include "convert/graph_svg.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
+#include "models/trtllm.h"
 
 namespace nereid::convert {
 namespace {
@@ -170,6 +171,17 @@ Status check_sizes(const InspectOptions& o) {
   return ok();
 }
 
+// Opening a checkpoint of engines verifies small ones only.
+Status verify_rank_engines(const models::Model& model, const std::filesystem::path& dir) {
+  for (int32_t rank = 0; model.in_engines && rank < model.ranks.num_files(); ++rank) {
+    ASSIGN_OR_RETURN(
+        const io::EngineFile file,
+        io::EngineFile::open(dir / models::rank_file_name(rank, true), io::Verify::kPlan));
+    RETURN_IF_ERROR(file.verify_weights());
+  }
+  return ok();
+}
+
 }  // namespace
 
 StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::Registry& registry,
@@ -181,7 +193,7 @@ StatusOr<std::string> inspect(const std::filesystem::path& path, const kernels::
     return what + about(file.plan()) + "engine " + engine.string() + "\nkey " + file.build_key() +
            "\n" +
            (file.checkpoint().empty() ? ""
-            : file.is_of_rank()       ? "weights of one rank\n"
+            : file.is_of_rank()       ? fmt::format("weights of rank {}\n", file.rank())
                                       : "no weights; they come from " + file.checkpoint() + "\n") +
            tail(file.plan(), options);
   }
@@ -212,6 +224,7 @@ Status verify_model(const std::filesystem::path& given) {
   }
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(path));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint, models::open_checkpoint(model, path));
+  RETURN_IF_ERROR(verify_rank_engines(model, path));
   return models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores);
 }
 

@@ -165,16 +165,59 @@ TEST_F(RanksTest, ARankHasItsShareOfLatentAttention) {
     return std::string(reinterpret_cast<const char*>(tensor.data()), tensor.size());
   };
   const auto have = [&](std::string_view name) {
-    return find(*rank, fmt::format("transformer.layers.1.attention.{}.weight", name));
+    return find(*rank, fmt::format("transformer.layers.1.attention.{}", name));
   };
   const auto wanted = [&](std::string_view name) {
     return find(*whole, fmt::format("model.layers.1.self_attn.{}.weight", name));
   };
-  for (const char* name : {"q_b_proj", "kv_b_proj"}) {
-    const std::string all = wanted(name);
-    EXPECT_TRUE(have(name) == all.substr(all.size() / 2)) << name;
+  const std::string queries = wanted("q_b_proj"), both = wanted("kv_b_proj");
+  EXPECT_TRUE(have("q_b_proj") == queries.substr(queries.size() / 2));
+  // Each head's 16 rows of keys and 16 of values, of 16 numbers; here the keys of all heads first.
+  constexpr size_t kRow = 16 * 2, kHead = 32 * kRow;
+  std::string keys, values, turned;
+  for (const size_t head : {2, 3}) {
+    keys += both.substr(head * kHead, kHead / 2);
+    values += both.substr(head * kHead + kHead / 2, kHead / 2);
+    for (size_t col = 0; col < 16; ++col)
+      for (size_t row = 0; row < 16; ++row)
+        turned += both.substr(head * kHead + row * kRow + col * 2, 2);
   }
-  EXPECT_TRUE(have("fused_a") == wanted("q_a_proj") + wanted("kv_a_proj_with_mqa"));
+  EXPECT_TRUE(have("kv_b_proj") == keys + values);
+  EXPECT_TRUE(have("k_b_proj_trans") == turned);
+  EXPECT_TRUE(have("fused_a.weight") == wanted("q_a_proj") + wanted("kv_a_proj_with_mqa"));
+}
+
+// As converters of TensorRT-LLM write it: without Hugging Face's fields, and in older versions with
+// a product of two matrices in place of the turned keys.
+TEST_F(RanksTest, DeepSeekOfTensorRtLlmIsRead) {
+  for (const char* name : {"deepseek_v2", "deepseek_v3", "deepseek_v3-yarn"}) {
+    ASSERT_TRUE(convert(kTinyModels / name, "two", {.tp = 2, .moe_tp = -1}).ok());
+    json::object fields = config("two").as_object();
+    EXPECT_EQ(fields.at("num_key_value_heads"), 1) << name;
+    EXPECT_EQ(fields.at("head_size"), 16 + 8) << name;
+    EXPECT_EQ(fields.at("moe").at("normalization_mode"), 3) << name;
+    fields["coring_func"] = fields.at("scoring_func");  // sic
+    fields["hidden_act"] = "swiglu";
+    fields["fp8_format"] = false;
+    for (const char* key :
+         {"scoring_func", "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size",
+          "n_shared_experts", "routed_scaling_factor", "n_group", "topk_group", "norm_topk_prob"})
+      EXPECT_EQ(fields.erase(key), 1u) << name << ": " << key;
+    ASSERT_TRUE(write_file_atomic(dir_ / "two/config.json", json::serialize(fields)).ok());
+    for (const char* file : {"two/rank0.safetensors", "two/rank1.safetensors"}) {
+      const auto rank = io::TensorFile::open(dir_ / file);
+      std::vector<io::StoredTensor> tensors = rank->tensors();
+      for (io::StoredTensor& tensor : tensors)
+        if (const size_t at = tensor.name.find("k_b_proj_trans"); at != std::string::npos)
+          tensor.name.replace(at, std::string::npos, "fused_q_proj");
+      ASSERT_TRUE(write_file_atomic(dir_ / file, io::serialize_safetensors(tensors)).ok());
+    }
+    EXPECT_TRUE(engine(dir_ / "two") == engine(kTinyModels / name)) << name;
+    fields["moe"].as_object()["num_experts"] = 4;
+    ASSERT_TRUE(write_file_atomic(dir_ / "two/config.json", json::serialize(fields)).ok());
+    const auto built = ensure_engine(dir_ / "two", registry_, DeviceInfo{}, cache_);
+    EXPECT_FALSE(built.ok()) << "not the family's usual number";
+  }
 }
 
 TEST_F(RanksTest, FilesHaveTheNamesOfTheLayout) {
@@ -237,6 +280,9 @@ TEST_F(RanksTest, DamagedRanksAreNamed) {
     return std::string(message(built.status()));
   };
   const std::string good = bytes("two/rank1.safetensors");
+  ASSERT_TRUE(
+      write_file_atomic(dir_ / "two/rank1.safetensors", bytes("two/rank0.safetensors")).ok());
+  EXPECT_THAT(error(), HasSubstr("rank1.safetensors: has the same tensors as "));
   ASSERT_TRUE(write_file_atomic(dir_ / "two/rank1.safetensors", good.substr(0, 999)).ok());
   EXPECT_THAT(error(), HasSubstr("rank1.safetensors: header of"));
   std::filesystem::remove(dir_ / "two/rank1.safetensors");

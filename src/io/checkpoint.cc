@@ -26,25 +26,26 @@ bool is_plain_file_name(std::string_view name) {
          name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
-StatusOr<std::span<const std::byte>> tensors_of_engine(std::span<const std::byte> file) {
+StatusOr<std::span<const std::byte>> tensors_of_engine(std::span<const std::byte> file,
+                                                       std::optional<int32_t>& rank) {
   ASSIGN_OR_RETURN(const Engine engine, parse_engine(file));
-  const std::span<const std::byte> tensors = engine.rank_tensors;
-  if (tensors.empty()) return data_loss("is the engine of a whole model, not of one rank");
-  if (tensors.size() <= kAutoVerifyBytes &&
-      weight_checksum(tensors.data(), tensors.size()) != engine.rank_checksum)
-    return data_loss("tensors of the rank are damaged");
-  return tensors;
+  if (engine.rank_tensors.empty())
+    return data_loss("is the engine of a whole model, not of one rank");
+  if (engine.rank_tensors.size() <= kAutoVerifyBytes) RETURN_IF_ERROR(verify_rank_tensors(engine));
+  rank = engine.rank;
+  return engine.rank_tensors;
 }
 
 // The tensors of a file by the format that its name says, and what tells it from others like it.
 StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
                                           std::span<const std::byte> file,
-                                          std::span<const std::byte>& header) {
+                                          std::span<const std::byte>& header,
+                                          std::optional<int32_t>& rank) {
   if (path.extension() == ".bin" || path.extension() == ".pt")
     return parse_torch_file(file, &header);
   if (is_gguf_path(path)) return parse_gguf_tensors(file, &header);
   if (path.extension() == ".engine") {
-    ASSIGN_OR_RETURN(file, tensors_of_engine(file));
+    ASSIGN_OR_RETURN(file, tensors_of_engine(file, rank));
   }
   ASSIGN_OR_RETURN(header, safetensors_header(file));
   return parse_safetensors(file);
@@ -58,7 +59,8 @@ StatusOr<TensorFile> TensorFile::open(const std::filesystem::path& path) {
   TensorFile out;
   out.path_ = path;
   ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
-  StatusOr<std::vector<StoredTensor>> tensors = parse(path, out.file_.bytes(), out.header_);
+  StatusOr<std::vector<StoredTensor>> tensors =
+      parse(path, out.file_.bytes(), out.header_, out.rank_);
   if (!tensors.ok()) return data_loss("{}: {}", path.string(), message(tensors.status()));
   out.tensors_ = *std::move(tensors);
   return out;

@@ -47,12 +47,15 @@ class TensorFile {
   std::span<const std::byte> header() const { return header_; }
   std::span<const std::byte> bytes() const { return file_.bytes(); }
   uint64_t file_bytes() const { return file_.bytes().size(); }
+  // Of the rank whose tensors an engine has; other files do not say it.
+  std::optional<int32_t> rank() const { return rank_; }
 
  private:
   std::filesystem::path path_;
   MappedFile file_;
   std::span<const std::byte> header_;
   std::vector<StoredTensor> tensors_;
+  std::optional<int32_t> rank_;
 };
 
 // The file that Checkpoint::open() begins with; empty when `dir` has none.

@@ -51,6 +51,19 @@ StatusOr<std::string> string_field(const json::object& object, std::string_view 
   return std::string(value->get_string());
 }
 
+Status read_rank(const json::object& header, Engine& engine) {
+  ASSIGN_OR_RETURN(const std::string text, string_field(header, "rank_checksum"));
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, engine.rank_checksum, 16);
+  if (error != std::errc() || stop != end)
+    return data_loss("header: field 'rank_checksum' is not a checksum");
+  const json::value* rank = header.if_contains("rank");
+  if (!rank || !rank->is_int64() || rank->get_int64() < 0 || rank->get_int64() > INT32_MAX)
+    return data_loss("header: field 'rank' is not a rank");
+  engine.rank = static_cast<int32_t>(rank->get_int64());
+  return ok();
+}
+
 }  // namespace
 
 StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
@@ -71,12 +84,10 @@ StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
     return engine;
   }
   if (header.get_object().contains("rank_checksum")) {
-    ASSIGN_OR_RETURN(const std::string text, string_field(header.get_object(), "rank_checksum"));
-    const char* const end = text.data() + text.size();
-    const auto [stop, error] = std::from_chars(text.data(), end, engine.rank_checksum, 16);
-    if (error != std::errc() || stop != end || prefix.blob_bytes == 0)
-      return data_loss("header: field 'rank_checksum' does not belong to a rank's tensors");
+    RETURN_IF_ERROR(read_rank(header.get_object(), engine));
     engine.rank_tensors = file.subspan(prefix.blob_offset);
+    if (engine.rank_tensors.empty())
+      return data_loss("there are no tensors of rank {}", engine.rank);
     return engine;
   }
   if (engine.plan.blob_bytes != prefix.blob_bytes)
@@ -106,7 +117,15 @@ StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify 
   return out;
 }
 
+Status verify_rank_tensors(const Engine& engine) {
+  if (weight_checksum(engine.rank_tensors.data(), engine.rank_tensors.size()) !=
+      engine.rank_checksum)
+    return data_loss("tensors of rank {} are damaged", engine.rank);
+  return ok();
+}
+
 Status EngineFile::verify_weights(int num_threads) const {
+  if (is_of_rank()) return annotate(verify_rank_tensors(engine_), path_.string());
   std::vector<std::pair<const Weight*, const Plane*>> planes;
   for (const Weight& w : engine_.plan.weights)
     for (const Plane& plane : w.planes) planes.emplace_back(&w, &plane);

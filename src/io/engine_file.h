@@ -3,8 +3,8 @@
 // and length, prefix checksum}, JSON header (nereid version, build key, plan), zero padding to 4096
 // bytes, weight blob. A file without weights has no blob; its header names the checkpoint directory
 // that they come from. A rank's file has a plan of the whole model and, instead of the blob, a
-// safetensors image of the rank's tensors, whose checksum is in the header: whoever loads it merges
-// the ranks.
+// safetensors image of the rank's tensors; the header has its rank and their checksum. Whoever
+// loads it merges the ranks.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@
 
 namespace nereid::io {
 
-inline constexpr uint32_t kEngineFormatVersion = 7;
+inline constexpr uint32_t kEngineFormatVersion = 8;
 
 // How much of the weights is read when a file is opened. The prefix and the header (which holds the
 // plan and each weight's checksum) are always verified, as is the file's size.
@@ -37,7 +37,11 @@ struct Engine {
   std::span<const std::byte> blob;
   std::span<const std::byte> rank_tensors;  // instead of `blob`
   uint64_t rank_checksum = 0;               // weight_checksum() of them
+  int32_t rank = 0;                         // from 0
 };
+
+// DataLoss when the tensors of a rank's file are not those that were written; reads them all.
+Status verify_rank_tensors(const Engine& engine);
 
 // Parses a whole file's bytes without reading the weights. DataLoss naming the part.
 StatusOr<Engine> parse_engine(std::span<const std::byte> file);
@@ -57,6 +61,7 @@ class EngineFile {
   // Verify::kPlan.
   const std::string& checkpoint() const { return engine_.checkpoint; }
   bool is_of_rank() const { return !engine_.rank_tensors.empty(); }
+  int32_t rank() const { return engine_.rank; }
   const std::filesystem::path& path() const { return path_; }
 
   // The file became smaller and what has gone was used: results since then are worthless.
@@ -72,8 +77,8 @@ class EngineFile {
     return engine_.blob.subspan(plane.offset, plane.shape.bytes);
   }
 
-  // Reads all weights and compares their checksums, on `num_threads` threads (0 = all). DataLoss
-  // naming the file and a damaged weight.
+  // Reads all weights and compares their checksums, on `num_threads` threads (0 = all; those of one
+  // rank on one). DataLoss naming the file and a damaged weight.
   Status verify_weights(int num_threads = 0) const;
 
  private:

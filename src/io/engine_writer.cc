@@ -70,6 +70,7 @@ EngineWriter::EngineWriter(EngineWriter&& other) noexcept
       build_key_(std::move(other.build_key_)),
       checkpoint_(std::move(other.checkpoint_)),
       rank_checksum_(std::move(other.rank_checksum_)),
+      rank_(other.rank_),
       blob_offset_(other.blob_offset_),
       header_bytes_(other.header_bytes_),
       weight_(other.weight_),
@@ -87,7 +88,10 @@ std::string EngineWriter::header_text() const {
   header["nereid_version"] = NEREID_VERSION;
   header["build_key"] = build_key_;
   if (!checkpoint_.empty()) header["checkpoint"] = checkpoint_;
-  if (!rank_checksum_.empty()) header["rank_checksum"] = rank_checksum_;
+  if (!rank_checksum_.empty()) {
+    header["rank"] = rank_;
+    header["rank_checksum"] = rank_checksum_;
+  }
   header["plan"] = plan_to_json(plan_);
   return json::serialize(header);
 }
@@ -157,8 +161,9 @@ Status EngineWriter::write_plan(const std::filesystem::path& path, Plan plan, st
 }
 
 Status EngineWriter::write_rank(const std::filesystem::path& path, Plan plan, std::string build_key,
-                                std::span<const std::byte> tensors) {
+                                int32_t rank, std::span<const std::byte> tensors) {
   ASSIGN_OR_RETURN(EngineWriter out, create(path, std::move(plan), std::move(build_key)));
+  out.rank_ = rank;
   out.rank_checksum_ = hex64(weight_checksum(tensors.data(), tensors.size()));
   out.measure_header();
   RETURN_IF_ERROR(out.write_at(out.blob_offset_, tensors));

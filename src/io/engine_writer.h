@@ -28,7 +28,7 @@ class EngineWriter {
 
   // Writes a rank's file: `tensors` is a safetensors image, not empty.
   static Status write_rank(const std::filesystem::path& path, Plan plan, std::string build_key,
-                           std::span<const std::byte> tensors);
+                           int32_t rank, std::span<const std::byte> tensors);
 
   EngineWriter(EngineWriter&& other) noexcept;
   EngineWriter& operator=(EngineWriter&&) = delete;
@@ -57,6 +57,7 @@ class EngineWriter {
   std::string build_key_;
   std::string checkpoint_;     // of a file without weights
   std::string rank_checksum_;  // of a rank's file
+  int32_t rank_ = 0;           // likewise
   uint64_t blob_offset_ = 0;
   size_t header_bytes_ = 0;
   size_t weight_ = 0, plane_ = 0;  // being written

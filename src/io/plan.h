@@ -119,7 +119,8 @@ struct Plan {
   int64_t arena_bytes_per_row[kNumExtents] = {};  // by Extent, multiples of 64
   uint64_t blob_bytes = 0;                        // of all weights
   std::string device;                             // "cpu" or "cuda"
-  std::string target;                             // instruction set or SM it was chosen for
+  std::string target;                             // instruction set or SM it was chosen for, then
+                                                  // the CPU where kernels were measured on one
 };
 
 // "embed", "norm", ...: kName of the op.

@@ -2,18 +2,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 
+#include "base/hash.h"
 #include "models/trtllm.h"
 
 namespace nereid::models {
 namespace {
 
-// Constants that converters of several versions left in; their values follow from config.json.
-bool is_constant(std::string_view name) {
+// What converters of several versions left in and follows from config.json or other tensors.
+bool is_derived(std::string_view name) {
   return name.ends_with("rotary_inv_freq") || name.ends_with("embed_positions") ||
-         name.ends_with("embed_positions_for_gpt_attention") || name.ends_with("rotary_cos_sin");
+         name.ends_with("embed_positions_for_gpt_attention") || name.ends_with("rotary_cos_sin") ||
+         name.ends_with("attention.fused_q_proj");
 }
 
 std::set<std::string, std::less<>> tensors_of(const graph::Graph& graph) {
@@ -49,7 +52,7 @@ class RankTranslator {
   StatusOr<std::vector<io::StoredTensor>> translate(size_t rank,
                                                     const io::StoredTensor& stored) const {
     std::vector<io::StoredTensor> out;
-    if (is_constant(stored.name)) return out;
+    if (is_derived(stored.name)) return out;
     const std::string name = stored.name + suffixes_[rank];
     if (is_quantised_ && is_quantization_part(stored.name)) {
       out.push_back(stored);
@@ -89,6 +92,39 @@ class RankTranslator {
   bool is_quantised_ = false;
 };
 
+// Of names and of each tensor's beginning, so that whole tensors are compared of copies alone.
+uint64_t fingerprint(const io::TensorFile& file) {
+  uint64_t hash = 0;
+  for (const io::StoredTensor& tensor : file.tensors()) {
+    hash = hash64(tensor.name, hash);
+    hash = hash64(tensor.data.data(), std::min<size_t>(tensor.data.size(), 64), hash);
+  }
+  return hash;
+}
+
+bool same_tensors(const io::TensorFile& a, const io::TensorFile& b) {
+  return std::ranges::equal(a.tensors(), b.tensors(), [](const auto& x, const auto& y) {
+    return x.name == y.name && x.dtype == y.dtype && x.shape == y.shape &&
+           std::ranges::equal(x.data, y.data);
+  });
+}
+
+// A rank's file in another's place: an engine says whose it is; of other files no two are alike,
+// for every rank has parts of its own.
+Status check_places(const io::Checkpoint& checkpoint) {
+  std::map<uint64_t, const io::TensorFile*> seen;
+  for (size_t rank = 0; rank < checkpoint.files().size(); ++rank) {
+    const io::TensorFile& file = *checkpoint.files()[rank];
+    if (file.rank() && *file.rank() != static_cast<int32_t>(rank))
+      return data_loss("{}: has the tensors of rank {}", file.path().string(), *file.rank());
+    const auto [other, is_new] = seen.emplace(fingerprint(file), &file);
+    if (!is_new && same_tensors(*other->second, file))
+      return data_loss("{}: has the same tensors as {}, which is another rank's",
+                       file.path().string(), other->second->path().string());
+  }
+  return ok();
+}
+
 StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::path& dir) {
   if (is_pruned(model.config))
     return invalid_argument(
@@ -111,6 +147,7 @@ StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::p
       io::Checkpoint::open_files(files, [&](size_t rank, const io::StoredTensor& stored) {
         return translator.translate(rank, stored);
       }));
+  RETURN_IF_ERROR(check_places(checkpoint));
   if (!model.quantization.empty())
     RETURN_IF_ERROR(annotate(join_rank_tensors(model.quantization, translator.shapes(), checkpoint),
                              dir.string()));

@@ -84,7 +84,7 @@ StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
 struct RankBlock {
   graph::WeightId weight = graph::kNone;
   int64_t row = 0, rows = 0, col = 0, cols = 0;
-  bool turned = false;  // the tensor has its columns as rows; another tensor has it as it is
+  bool turned = false;  // the tensor has its columns as rows
   int64_t tensor_rows() const { return turned ? cols : rows; }
 };
 

@@ -85,6 +85,15 @@ void set_default(json::object& config, std::string_view field, json::value value
   if (there.is_null()) there = std::move(value);
 }
 
+// `normalization_mode` of experts.
+constexpr int32_t kRenormalise = 1, kGroups = 3, kRenormaliseGroups = 4;
+
+int32_t normalization_mode(const Traits& t) {
+  if (t.expert_groups <= 1) return t.renormalise_experts ? kRenormalise : 0;
+  const bool by_softmax = t.expert_scoring == kernels::Scoring::kSoftmax;
+  return by_softmax && t.renormalise_experts ? kRenormaliseGroups : kGroups;
+}
+
 // Experts under the names of the families' own files.
 void complete_experts(json::object& config) {
   const json::value* moe = config.if_contains("moe");
@@ -98,6 +107,45 @@ void complete_experts(json::object& config) {
   copy("top_k", "num_experts_per_tok");
   if (const json::value* mode = moe->get_object().if_contains("normalization_mode"))
     set_default(config, "norm_topk_prob", *mode == json::value(1));
+}
+
+// Latent attention and its experts, likewise. Source: DeepSeekV2Config and MoeConfig of
+// TensorRT-LLM.
+Status complete_latent(json::object& config, const std::string& where, int32_t heads) {
+  if (!config.contains("kv_lora_rank")) return ok();
+  // The cache has one key of each token.
+  if (config["num_key_value_heads"] == json::value(1)) config["num_key_value_heads"] = heads;
+  const json::object outer = config;
+  const auto copy = [&](const json::object& from, std::string_view theirs, std::string_view ours) {
+    if (const json::value* value = from.if_contains(theirs)) set_default(config, ours, *value);
+  };
+  copy(outer, "moe_inter_size", "moe_intermediate_size");
+  copy(outer, "coring_func", "scoring_func");
+  Config c(config, where);
+  const json::object* found = c.object("moe");
+  if (!found) return c.status();
+  const json::object moe = *found;
+  copy(moe, "num_experts", "n_routed_experts");
+  copy(moe, "device_limited_n_group", "n_group");
+  copy(moe, "device_limited_topk_group", "topk_group");
+  copy(moe, "device_limited_routed_scaling_factor", "routed_scaling_factor");
+  Config experts(moe, where + ": moe");
+  const int32_t mode = experts.integer("normalization_mode", 0, kRenormaliseGroups, 0);
+  const std::string method =
+      c.string("topk_method",
+               mode == kGroups || mode == kRenormaliseGroups ? "group_limited_greedy" : "greedy");
+  const int32_t width = c.integer("moe_intermediate_size", 1, 1 << 30, 1);
+  const int32_t shared = experts.integer("shared_expert_intermediate_size", 0, 1 << 30, 0);
+  if (shared % width != 0)
+    experts.fail("shared_expert_intermediate_size",
+                 fmt::format("{} is not a multiple of moe_inter_size {}", shared, width));
+  c.add(experts.status());
+  set_default(config, "topk_method", json::value(std::string_view(method)));
+  set_default(config, "norm_topk_prob",
+              method == "noaux_tc" || mode == kRenormalise || mode == kRenormaliseGroups);
+  if (experts.has("shared_expert_intermediate_size"))
+    set_default(config, "n_shared_experts", shared / width);
+  return c.status();
 }
 
 json::value id_or_null(int32_t id) {
@@ -131,6 +179,7 @@ bool has_weight(const graph::Graph& graph, std::string_view name) {
 // position_embedding_type: what the graph does, and other words for it.
 std::vector<std::string_view> position_types(const graph::Graph& graph) {
   if (has_weight(graph, "positions")) return {"learned_absolute"};
+  if (graph.model.latent > 0) return {"rope_gpt_neox", "learned_absolute", "rope_gptj"};
   bool interleaved = false;
   for (const graph::Node& node : graph.nodes)
     if (const auto* rope = std::get_if<graph::Rope>(&node.op)) interleaved |= rope->interleaved;
@@ -185,7 +234,7 @@ json::object standard_fields(const Model& model) {
                          {"num_hidden_layers", t.num_layers},
                          {"num_attention_heads", t.num_heads},
                          {"num_key_value_heads", t.num_kv_heads},
-                         {"head_size", t.head_dim},
+                         {"head_size", facts.head_dim},
                          {"qk_layernorm", has_weight(model.graph, "attn.q.norm")},
                          {"intermediate_size", t.intermediate_size},
                          {"hidden_act", hf_name_of(t.activation)},
@@ -200,7 +249,15 @@ json::object standard_fields(const Model& model) {
   if (t.num_experts > 0)
     config["moe"] = {{"num_experts", t.num_experts},
                      {"top_k", t.experts_per_token},
-                     {"normalization_mode", t.renormalise_experts ? 1 : 0}};
+                     {"normalization_mode", normalization_mode(t)}};
+  if (t.latent > 0) {
+    config["moe_inter_size"] = t.expert_intermediate_size;
+    json::object& moe = config["moe"].as_object();
+    moe["shared_expert_intermediate_size"] = t.shared_intermediate_size;
+    moe["device_limited_n_group"] = t.expert_groups;
+    moe["device_limited_topk_group"] = t.expert_groups_kept;
+    moe["device_limited_routed_scaling_factor"] = std::stod(fmt::format("{}", t.expert_scale));
+  }
   config["attn_bias"] = t.qkv_bias;
   config["mlp_bias"] = t.mlp_bias;
   config["tie_word_embeddings"] = t.tied_embedding;
@@ -303,6 +360,7 @@ Status complete_trtllm_config(json::object& config, const std::string& where) {
   set_default(config, "max_position_embeddings", 2048);
   set_default(config, "num_key_value_heads", heads);
   set_default(config, "intermediate_size", 4 * int64_t{hidden});
+  RETURN_IF_ERROR(complete_latent(config, where, heads));
   complete_experts(config);
   config["sliding_window"];  // absent means none here, whatever it means to the family elsewhere
   return ok();
@@ -365,6 +423,8 @@ StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
   json::object own = model.layout == Layout::kTrtLlm ? model.config : renamed(model.config);
   json::object config = {
       {"architecture", facts.architecture}, {"dtype", dtype}, {"logits_dtype", "float32"}};
+  if (facts.latent > 0)  // here they are those of the cache
+    for (const char* key : {"num_key_value_heads", "head_size"}) own.erase(key);
   for (const auto& [key, value] : standard_fields(model)) {
     const json::value* there = own.if_contains(key);
     config[key] = there && !there->is_null() ? *there : value;

@@ -27,7 +27,7 @@ enum class Cut : uint8_t {
   kExpertRows,     // experts, and rows of each
   kExpertColumns,  // experts, and columns of each
   kTurningHeads,   // queries of latent attention, by heads: their columns that turn come last
-  kLatentHeads,    // by heads: what makes its keys, turned, then what makes its values
+  kLatentHeads,    // what makes the heads' keys, turned, then what makes their values
 };
 
 // `.weight` and `.bias` are appended; a weight's bias is called "<weight>.bias".
@@ -49,14 +49,14 @@ const LayoutRow kAttentionRows[] = {{"input_layernorm", {"attn.norm"}},
                                     {"attention.k_layernorm", {"attn.k.norm"}},
                                     {"attention.sinks", {"attn.sinks"}, Cut::kRows, true},
                                     {"attention.dense", {"attn.out"}, Cut::kColumns}};
-// As TensorRT-LLM's DeepSeek has them; the matrices by head go by the rows that Hugging Face has.
+// As TensorRT-LLM's DeepSeek has them. Keys are in two tensors, of which the second is not read.
 const LayoutRow kLatentRows[] = {
     {"input_layernorm", {"attn.norm"}},
     {"attention.q_a_layernorm", {"attn.q.latent.norm"}},
     {"attention.kv_a_layernorm", {"attn.k.norm"}},
-    {"attention.q_b_proj", {"attn.q"}, Cut::kTurningHeads},
-    {"attention.k_b_proj_trans", {"attn.k.up"}, Cut::kRows},
-    {"attention.kv_b_proj", {"attn.k.up", "attn.v.up"}, Cut::kLatentHeads},
+    {"attention.q_b_proj", {"attn.q"}, Cut::kTurningHeads, true},
+    {"attention.kv_b_proj", {"attn.k.up", "attn.v.up"}, Cut::kLatentHeads, true},
+    {"attention.k_b_proj_trans", {"attn.k.up"}, Cut::kRows, true},
     {"attention.dense", {"attn.out"}, Cut::kColumns}};
 const LayoutRow kCompressedQueries = {"attention.fused_a",
                                       {"attn.q.latent", "attn.k", "attn.k.turning"}};
@@ -283,11 +283,10 @@ class RankLayout {
 
   void cut_latent_heads(graph::WeightId keys, graph::WeightId values, RankTensor& tensor) {
     const graph::Weight &k = weight(keys), &v = weight(values);
-    const int64_t heads = heads_of_rank(k.name);
-    for (int64_t head = tp_rank_ * heads; head < (tp_rank_ + 1) * heads; ++head) {
+    const int64_t heads = heads_of_rank(k.name), first = tp_rank_ * heads;
+    for (int64_t head = first; head < first + heads; ++head)
       tensor.blocks.push_back({keys, head * k.n, k.n, 0, k.k, true});
-      tensor.blocks.push_back({values, head * v.n, v.n, 0, v.k});
-    }
+    tensor.blocks.push_back({values, first * v.n, heads * v.n, 0, v.k});
     tensor.shape = {heads * (k.k + v.n), v.k};
   }
 
@@ -351,15 +350,17 @@ void add_places(const std::vector<RankTensor>& tensors, const std::string& suffi
     int64_t at = 0, rows = tensor.shape[0];
     if (tensor.is_stacked) rows *= tensor.shape[1];
     for (const RankBlock& block : tensor.blocks) {
+      graph::WeightPart part{.tensor = tensor.name + suffix, .size = block.rows};
       if (block.turned) {
-        at += block.tensor_rows();
-        continue;
+        part.transposed = true;
+        part.first_col = at, part.total_cols = rows;
+      } else {
+        part.first = at;
+        if (rows != block.rows) part.total = rows;
       }
-      graph::WeightPart part{.tensor = tensor.name + suffix, .size = block.rows, .first = at};
-      if (rows != block.rows) part.total = rows;
       if (block.cols != cols_of(graph.weights[block.weight])) part.cols = block.cols;
       places[static_cast<size_t>(block.weight)].push_back({block.row, block.col, std::move(part)});
-      at += block.rows;
+      at += block.tensor_rows();
     }
   }
 }
@@ -390,7 +391,7 @@ Status use_rank_tensors(graph::Graph& graph, const Ranks& ranks) {
       return std::tie(a.row, a.col) < std::tie(b.row, b.col);
     });
     std::vector<graph::WeightPart> parts;
-    const Place* before = nullptr;  // what several ranks hold is taken from the first
+    const Place* before = nullptr;  // what several tensors hold is taken from the first
     for (const Place& place : places[i]) {
       if (!before || before->row != place.row || before->col != place.col)
         parts.push_back(place.part);
