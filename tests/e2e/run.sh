@@ -65,6 +65,7 @@ step "$python" "$here/concurrency.py"
 step python3 "$here/dashboard.py" "$prometheus" "$NEREID_METRICS_URL" "$NEREID_URL"
 stop_server
 step python3 "$here/conversion.py" "$build"
+step python3 "$here/hostile_files.py" "$build/bin/nereid"
 step python3 "$here/robustness.py" "$build/bin/nereid"
 step python3 "$here/hostile.py" "$build/bin/nereid"
 [ -n "${NEREID_E2E_SLOW:-}" ] || step python3 "$here/short_of_memory.py" "$build"  # sanitizers map terabytes

@@ -1,6 +1,8 @@
 // Runs a libFuzzer entry point without libFuzzer: mutates the seed files a fixed number of times.
 // Every input is a pure function of (seeds, iteration), so a failure repeats. Without a seed there
-// is nothing to mutate: inputs of a few bytes would reach no parser.
+// is nothing to mutate: inputs of a few bytes would reach no parser. An entry point that can tell
+// returns -1 for an input that its parser refuses; a seed that is refused ends the run, for what
+// lies behind the parser would not be reached.
 // usage: x_fuzz ITERATIONS SEED_FILE...
 #include <cstdint>
 #include <cstdio>
@@ -68,18 +70,25 @@ int main(int argc, char** argv) {
     }
     seeds.push_back(*std::move(bytes));
   }
-  for (const std::string& seed : seeds)
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(seed.data()), seed.size());
-  uint64_t num_bytes = 0;
+  const auto run = [](const std::string& input) {
+    return LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+  };
+  for (size_t i = 0; i < seeds.size(); ++i)
+    if (run(seeds[i]) != 0) {
+      std::fprintf(stderr, "%s: the parser refuses this seed\n", argv[i + 2]);
+      return 1;
+    }
+  uint64_t num_bytes = 0, accepted = 0;
   for (uint64_t i = 0; i < iterations; ++i) {
     const auto r = philox(i, 0);
     std::string input = seeds[r[0] % seeds.size()];
     for (uint64_t round = 0; round <= r[1] % 8; ++round) mutate(input, seeds, i, round + 1);
     num_bytes += input.size();
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+    accepted += run(input) == 0;
   }
-  std::printf("fuzz: %llu inputs of %zu seeds, %llu bytes, no finding\n",
+  std::printf("fuzz: %llu inputs of %zu seeds, %llu bytes, %llu not refused, no finding\n",
               static_cast<unsigned long long>(iterations), seeds.size(),
-              static_cast<unsigned long long>(num_bytes));
+              static_cast<unsigned long long>(num_bytes),
+              static_cast<unsigned long long>(accepted));
   return 0;
 }

@@ -11,11 +11,11 @@
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto file = std::as_bytes(std::span(data, size));
   const auto gguf = nereid::parse_gguf(file);
-  if (!gguf.ok()) return 0;
+  if (!gguf.ok()) return -1;
   if (const auto tokenizer = nereid::text::Tokenizer::from_gguf(gguf->metadata); tokenizer.ok())
     (void)(*tokenizer)->encode("The quick <s> brown 12");
   const auto tensors = nereid::io::parse_gguf_tensors(file);
-  if (!tensors.ok()) return 0;
+  if (!tensors.ok()) return -1;
   for (const nereid::io::StoredTensor& tensor : *tensors) {
     (void)nereid::hash64(tensor.data.data(), tensor.data.size());
     if (tensor.encoding && !tensor.data.empty()) read_corners(tensor);

@@ -23,7 +23,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                      "bos_token": "<s>", "eos_token": "</s>"})")
           ->as_object();
   const auto parsed = text::jinja::Template::parse({reinterpret_cast<const char*>(data), size});
-  if (!parsed.ok()) return 0;
+  if (!parsed.ok()) return -1;
   text::jinja::Limits limits;
   limits.max_steps = 100'000;
   limits.max_memory = size_t{16} << 20;

@@ -7,7 +7,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto tensors = nereid::io::parse_safetensors(std::as_bytes(std::span(data, size)));
-  if (!tensors.ok()) return 0;
+  if (!tensors.ok()) return -1;
   for (const nereid::io::StoredTensor& tensor : *tensors)
     (void)nereid::hash64(tensor.data.data(), tensor.data.size());
   return 0;

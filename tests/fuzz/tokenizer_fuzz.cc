@@ -14,9 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const size_t cut = input.find('\0');
   const std::string_view text = cut == input.npos ? input : input.substr(cut + 1);
   const auto document = parse_json(input.substr(0, cut));
-  if (!document.ok()) return 0;
+  if (!document.ok()) return -1;
   const auto tokenizer = text::Tokenizer::from_json(*document);
-  if (!tokenizer.ok()) return 0;
+  if (!tokenizer.ok()) return -1;
   for (const bool parse_special : {true, false}) {
     const auto ids = (*tokenizer)->encode(text, {.parse_special = parse_special});
     if (!ids.ok()) continue;

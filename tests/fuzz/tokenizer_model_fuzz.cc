@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace nereid;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
   const auto tokenizer = text::Tokenizer::from_model_file(input, "tokenizer.model");
-  if (!tokenizer.ok()) return 0;
+  if (!tokenizer.ok()) return -1;
   for (const std::string_view text :
        {" The  quick\u00a0brown \ufb01x", "\u4e2d\u6587 e\u0301 \x01 12", "<s>word<0x41>"}) {
     const auto ids = (*tokenizer)->encode(text);
