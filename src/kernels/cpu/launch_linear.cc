@@ -16,6 +16,8 @@
 #include "kernels/cpu/scratch.h"
 
 namespace nereid::kernels::cpu {
+const int64_t kFewRowsAhead = __builtin_cpu_is("amd") ? 0 : 2048;
+
 namespace {
 
 constexpr int64_t kChunkRows = 512;      // rows converted and multiplied at a time

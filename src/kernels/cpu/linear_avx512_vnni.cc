@@ -24,7 +24,7 @@ struct QuadGroup : IntegerGroup<8, kVecs> {
   using IntegerGroup<8, kVecs>::IntegerGroup;
   static constexpr bool kWholeRows = true;
 
-  // As bf16 panels do: this product waits for memory, too.
+  // As panels of bf16: this product waits for memory, too.
   [[gnu::always_inline]] void prefetch(int64_t i) const {
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; v += kVecsPerPanel) prefetch_panel<kVecs>(this->at(v, i));

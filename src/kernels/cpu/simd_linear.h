@@ -10,13 +10,16 @@ namespace nereid::kernels::cpu::NEREID_SIMD {
 // Vectors of panels that a tile of few rows reads side by side.
 constexpr int kWideVecs = 4;
 
-// Asks for a line of a panel of bf16 a page ahead, where the processor's own prefetches end, for
-// the level-2 cache. Not for tiles of few rows, which wait for memory alone: there it takes from
-// the rate. Always inline: GCC 12 takes a function that only prefetches for one without effects,
-// and drops its calls.
+// Asks for a line of a panel ahead of its use. Tiles of few rows: see kFewRowsAhead. Others ask a
+// page ahead, where the processor's own prefetches end, for the level-2 cache. Always inline: GCC
+// 12 takes a function that only prefetches for one without effects, and drops its calls.
 template <int kVecs>
 [[gnu::always_inline]] inline void prefetch_panel(const void* at) {
-  if constexpr (kVecs < kWideVecs) _mm_prefetch(static_cast<const char*>(at) + 4096, _MM_HINT_T1);
+  const char* const line = static_cast<const char*>(at);
+  if constexpr (kVecs == kWideVecs)
+    _mm_prefetch(line + kFewRowsAhead, _MM_HINT_T0);
+  else
+    _mm_prefetch(line + 4096, _MM_HINT_T1);
 }
 
 // Panels one behind the other, as weights lie in memory.
