@@ -20,10 +20,15 @@ struct Kernel {
       name;  // "avx512_bf16": printed, forced as "linear:avx512_bf16", stored in the engine file
   DeviceKind device = DeviceKind::kCpu;
   bool (*can)(const Op&, const DeviceInfo&) = nullptr;
-  double (*cost)(const Op&,
-                 const DeviceInfo&) = nullptr;  // estimated seconds, for ranking
-  Status (*run)(const Op&, Stream&) = nullptr;  // checked launcher
+  double (*cost)(const Op&, const DeviceInfo&) = nullptr;  // to compare with other rows' alone
+  Status (*run)(const Op&, Stream&) = nullptr;             // checked launcher
 };
+
+// The cost of a row that is always before those of a higher rank, whatever the processor.
+template <class Op, int kRank>
+double rank(const Op&, const DeviceInfo&) {
+  return kRank;
+}
 
 // Rows of one op for one or more devices; preferred order is decided by cost, not position.
 template <class Op>

@@ -15,12 +15,6 @@ Status run(const Op& args, Stream& stream) {
   return kLaunch(kRaw..., args, *static_cast<ThreadPool*>(stream.native()));
 }
 
-// Seconds do not matter where the wider vectors always win; the order does.
-template <class Op, int kRank>
-double rank(const Op&, const DeviceInfo&) {
-  return kRank;
-}
-
 // The row of a launcher that is the same on every instruction set.
 template <class Op, auto kLaunch>
 Table<Op> generic() {

@@ -332,28 +332,27 @@ bool takes(const Glu& a) { return !is_given(a.scales) || a.out.cols <= kMaxF8Glu
 
 template <>
 Row<Glu> row<Glu>() {
-  return {launch, cost_of<Glu, 10>, takes};
+  return {launch, takes};
 }
 template <>
 Row<Activate> row<Activate>() {
-  return {launch, cost_of<Activate, 6>};
+  return {launch};
 }
 template <>
 Row<Quantize> row<Quantize>() {
-  return {launch, cost_of<Quantize, 3>,
-          [](const Quantize& a) { return a.out.dtype == DType::kF8E4M3; }};
+  return {launch, [](const Quantize& a) { return a.out.dtype == DType::kF8E4M3; }};
 }
 template <>
 Row<SoftCap> row<SoftCap>() {
-  return {launch, cost_of<SoftCap, 8>};
+  return {launch};
 }
 template <>
 Row<Add> row<Add>() {
-  return {launch, cost_of<Add, 12>};
+  return {launch};
 }
 template <>
 Row<Rope> row<Rope>() {
-  return {launch, cost_of<Rope, 8>};
+  return {launch};
 }
 
 }  // namespace nereid::kernels::cuda

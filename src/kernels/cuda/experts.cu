@@ -328,16 +328,6 @@ cudaError_t launch(const WeightedSum& a, const Scratch&, cudaStream_t stream) {
 bool has_row_major_weight(const HeadLinear& a) {
   return a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered;
 }
-double head_product_cost(const HeadLinear& a) {
-  const double elements = static_cast<double>(a.weight.n * a.weight.k * a.weight.experts);
-  return seconds_for(2 * elements) + 2 * elements * static_cast<double>(a.out.rows) / kPlainFlops;
-}
-double route_cost(const Route& a) {
-  return seconds_for(4.0 * static_cast<double>(a.x.rows * a.x.cols));
-}
-double weighted_sum_cost(const WeightedSum& a) {
-  return seconds_for(4.0 * static_cast<double>(a.x.rows * (a.x.cols + a.out.cols)));
-}
 
 }  // namespace
 
@@ -353,15 +343,15 @@ cudaError_t launch_plain_experts(const ExpertLinear& a, const Scratch&, cudaStre
 
 template <>
 Row<Route> row<Route>() {
-  return {launch, route_cost};
+  return {launch};
 }
 template <>
 Row<HeadLinear> row<HeadLinear>() {
-  return {launch, head_product_cost, has_row_major_weight, "plain"};
+  return {launch, has_row_major_weight, "plain"};
 }
 template <>
 Row<WeightedSum> row<WeightedSum>() {
-  return {launch, weighted_sum_cost};
+  return {launch};
 }
 
 }  // namespace nereid::kernels::cuda

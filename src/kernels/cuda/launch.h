@@ -27,8 +27,7 @@ struct Scratch {
 template <class Op>
 struct Row {
   cudaError_t (*launch)(const Op&, const Scratch&, cudaStream_t) = nullptr;
-  double (*cost)(const Op&) = nullptr;  // seconds
-  bool (*takes)(const Op&) = nullptr;   // null: all
+  bool (*takes)(const Op&) = nullptr;  // null: all
   std::string_view name = "cuda";
 };
 
@@ -36,17 +35,6 @@ struct Row {
 // the source of its kernel; an op without one has no launch.
 template <class Op>
 Row<Op> row();
-
-// Costs: bytes over an H200's memory speed or flops over its bf16 rate, plus the launch.
-inline constexpr double kLaunchSeconds = 3e-6;
-inline constexpr double kBytesPerSecond = 4e12;
-inline constexpr double kPlainFlops = 1.5e13;
-inline double seconds_for(double bytes) { return kLaunchSeconds + bytes / kBytesPerSecond; }
-// To move `kBytes` for each element of the output.
-template <class Op, int kBytes>
-double cost_of(const Op& a) {
-  return seconds_for(static_cast<double>(kBytes) * static_cast<double>(a.out.rows * a.out.cols));
-}
 
 // The product without a library.
 cudaError_t launch_plain(const Linear& args, const Scratch&, cudaStream_t stream);

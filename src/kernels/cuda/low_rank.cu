@@ -53,7 +53,7 @@ bool has_few_modules(const LowRank& a) { return a.num_modules <= 65535; }
 
 template <>
 Row<LowRank> row<LowRank>() {
-  return {launch, cost_of<LowRank, 8>, has_few_modules};
+  return {launch, has_few_modules};
 }
 
 }  // namespace nereid::kernels::cuda

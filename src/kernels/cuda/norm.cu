@@ -195,7 +195,7 @@ bool takes(const Norm& a) {
 
 template <>
 Row<Norm> row<Norm>() {
-  return {launch, cost_of<Norm, 14>, takes};
+  return {launch, takes};
 }
 
 }  // namespace nereid::kernels::cuda

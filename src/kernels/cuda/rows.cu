@@ -83,15 +83,15 @@ bool has_float_rows(const Op& a) {
 
 template <>
 Row<Embed> row<Embed>() {
-  return {launch, cost_of<Embed, 6>, has_float_rows<Embed>};
+  return {launch, has_float_rows<Embed>};
 }
 template <>
 Row<AddPositions> row<AddPositions>() {
-  return {launch, cost_of<AddPositions, 10>, has_float_rows<AddPositions>};
+  return {launch, has_float_rows<AddPositions>};
 }
 template <>
 Row<GatherRows> row<GatherRows>() {
-  return {launch, cost_of<GatherRows, 8>};
+  return {launch};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -450,10 +450,6 @@ cudaError_t launch(const Sample& a, const cuda::Scratch&, cudaStream_t stream) {
   return cudaGetLastError();
 }
 
-double cost(const Sample& a) {
-  return seconds_for((a.problem.all_greedy ? 8.0 : 160.0) *
-                     static_cast<double>(a.problem.rows * a.problem.vocab));
-}
 bool takes(const Sample& a) {
   constexpr int64_t kMaxVocab = int64_t{1} << 22;  // sums of 2^40 fixed-point weights in 63 bits
   return a.problem.vocab <= kMaxVocab;
@@ -463,7 +459,7 @@ bool takes(const Sample& a) {
 
 template <>
 cuda::Row<Sample> row<Sample>() {
-  return {launch, cost, takes};
+  return {launch, takes};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -19,7 +19,6 @@ namespace {
 static_assert(kUnpackedBytes == kCudaUnpackedBytes);
 
 constexpr DeviceKind kCuda = DeviceKind::kCuda;
-constexpr double kTensorFlops = 7e14;
 constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();  // blocks of a grid's x axis
 
 template <class Op>
@@ -51,7 +50,7 @@ Table<Op> table() {
            [](const Op& a, const DeviceInfo&) {
              return grid_rows(a) <= kMaxRows && (!row<Op>().takes || row<Op>().takes(a));
            },
-           [](const Op& a, const DeviceInfo&) { return row<Op>().cost(a); },
+           rank<Op, 1>,
            [](const Op& args, Stream& stream) {
              RETURN_IF_ERROR(validate(args));
              return enqueue(args, stream, row<Op>().launch);
@@ -179,38 +178,17 @@ bool can_integer_product(const Linear& a, const DeviceInfo& d) {
   return can_product(a, d) && a.weight.format.scheme == Scheme::kInteger && a.weight.k % 8 == 0 &&
          a.weight.k * static_cast<int64_t>(sizeof(BF16)) <= kUnpackedBytes;
 }
-double product_cost(const Linear& a, double flops_per_second) {
-  const auto tokens = static_cast<double>(a.x.rows), n = static_cast<double>(a.weight.n);
-  const auto k = static_cast<double>(a.weight.k);
-  const double bytes = static_cast<double>(stored_bytes(a.weight)) + 2.0 * tokens * k +
-                       tokens * n * static_cast<double>(size_of(a.out.dtype));
-  const double flops = 2.0 * tokens * n * k;
-  return kLaunchSeconds + std::max(bytes / kBytesPerSecond, flops / flops_per_second);
-}
-double plain_product_cost(const Linear& a, const DeviceInfo&) {
-  return 2 * product_cost(a, kPlainFlops);  // always behind the library
-}
-double invariant_product_cost(const Linear& a, const DeviceInfo&) {
-  return 4 * product_cost(a, kPlainFlops);  // for those who ask for it
-}
-double library_product_cost(const Linear& a, const DeviceInfo&) {
-  return product_cost(a, kTensorFlops);
-}
-double hopper_product_cost(const Linear& a, const DeviceInfo&) {
-  return 0.9 * product_cost(a, kTensorFlops);
-}
 
 template <>
 Table<Linear> table<Linear>() {
   Table<Linear> rows = {
-      {"hopper", kCuda, can_hopper_product, hopper_product_cost, run_hopper_product},
-      {"integer", kCuda, can_integer_product, hopper_product_cost, run_integer_product},
-      {"plain", kCuda, can_product, plain_product_cost, run_plain_product},
-      {"invariant", kCuda, can_product, invariant_product_cost, run_invariant_product}};
+      {"hopper", kCuda, can_hopper_product, rank<Linear, 1>, run_hopper_product},
+      {"integer", kCuda, can_integer_product, rank<Linear, 1>, run_integer_product},
+      {"plain", kCuda, can_product, rank<Linear, 3>, run_plain_product},
+      {"invariant", kCuda, can_product, rank<Linear, 4>, run_invariant_product}};
   // No row without the library: the rows that there are decide which engine file fits.
   if (has_cublaslt())
-    rows.push_back(
-        {"cublaslt", kCuda, can_library_product, library_product_cost, run_library_product});
+    rows.push_back({"cublaslt", kCuda, can_library_product, rank<Linear, 2>, run_library_product});
   return rows;
 }
 
@@ -236,28 +214,12 @@ bool can_plain_experts(const ExpertLinear& a, const DeviceInfo&) {
 bool can_hopper_experts(const ExpertLinear& a, const DeviceInfo& d) {
   return can_plain_experts(a, d) && d.sm == 90 && can_be_hopper_experts(a);
 }
-double expert_product_cost(const ExpertLinear& a, double flops_per_second) {
-  const auto pieces = static_cast<double>(a.out.rows * a.experts.cols);
-  const double elements = static_cast<double>(a.weight.n) * static_cast<double>(a.weight.k);
-  return seconds_for(a.weight.format.bits / 8.0 * elements *
-                     std::min(pieces, static_cast<double>(a.weight.experts))) +
-         2 * elements * pieces / flops_per_second;
-}
-double plain_experts_cost(const ExpertLinear& a, const DeviceInfo&) {
-  return 2 * expert_product_cost(a, kPlainFlops);
-}
-double invariant_experts_cost(const ExpertLinear& a, const DeviceInfo&) {
-  return 4 * expert_product_cost(a, kPlainFlops);  // for those who ask for it
-}
-double hopper_experts_cost(const ExpertLinear& a, const DeviceInfo&) {
-  return expert_product_cost(a, kTensorFlops / 2);
-}
 
 template <>
 Table<ExpertLinear> table<ExpertLinear>() {
-  return {{"hopper", kCuda, can_hopper_experts, hopper_experts_cost, run_hopper_experts},
-          {"plain", kCuda, can_plain_experts, plain_experts_cost, run_plain_experts},
-          {"invariant", kCuda, can_plain_experts, invariant_experts_cost, run_invariant_experts}};
+  return {{"hopper", kCuda, can_hopper_experts, rank<ExpertLinear, 1>, run_hopper_experts},
+          {"plain", kCuda, can_plain_experts, rank<ExpertLinear, 2>, run_plain_experts},
+          {"invariant", kCuda, can_plain_experts, rank<ExpertLinear, 3>, run_invariant_experts}};
 }
 
 template <>
@@ -273,12 +235,8 @@ Table<Attention> table<Attention>() {
     RETURN_IF_ERROR(validate(args));
     return enqueue(args, stream, launch_invariant_attention);
   };
-  const auto cost = [](const Attention& a, const DeviceInfo&) { return cost_of<Attention, 8>(a); };
-  const auto invariant_cost = [](const Attention& a, const DeviceInfo&) {
-    return 2 * cost_of<Attention, 8>(a);
-  };
-  return {{"cuda", kCuda, can, cost, run},
-          {"invariant", kCuda, can, invariant_cost, run_invariant}};
+  return {{"cuda", kCuda, can, rank<Attention, 1>, run},
+          {"invariant", kCuda, can, rank<Attention, 2>, run_invariant}};
 }
 
 }  // namespace
