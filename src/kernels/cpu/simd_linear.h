@@ -32,9 +32,13 @@ struct WeightPanels {
   const uint16_t* at(int64_t panel) const { return data + panel * stride; }
 };
 
-// Likewise, in a cache.
+// Likewise, in a cache, made of the panels in front of those that `packed` points at.
 struct UnpackedPanels : WeightPanels {
   static constexpr bool kInMemory = false;
+
+  const uint8_t* packed;
+  int64_t packed_stride;  // bytes
+  int bits;
 };
 
 // Panels at any addresses.
@@ -67,6 +71,22 @@ struct PanelGroup {
     if constexpr (Panels::kInMemory)
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; v += kVecsPerPanel) prefetch_panel<kVecs>(at(v, i));
+  }
+};
+
+// Panels in a cache: asks for lines of those that are unpacked after them.
+template <int kVecs>
+struct PanelGroup<UnpackedPanels, kVecs> : PanelGroup<WeightPanels, kVecs> {
+  const UnpackedPanels all;
+
+  PanelGroup(const UnpackedPanels& panels, int64_t first)
+      : PanelGroup<WeightPanels, kVecs>(panels, first), all(panels) {}
+  [[gnu::always_inline]] void prefetch(int64_t i) const {
+#pragma GCC unroll 8
+    for (int v = 0; v < kVecs / kVecsPerPanel; ++v)
+      _mm_prefetch(
+          reinterpret_cast<const char*>(all.packed) + v * all.packed_stride + 2 * i * all.bits,
+          _MM_HINT_T1);
   }
 };
 

@@ -144,7 +144,6 @@ inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t 
                          int64_t row_end, int64_t begin, int64_t end, uint16_t* memory) {
   constexpr int64_t kPanels = kVecs / kVecsPerPanel;
   const int64_t rows = row_end - row_begin, tiles = (rows + Dot::kMaxRows - 1) / Dot::kMaxRows;
-  const PanelGroup<UnpackedPanels, kVecs> unpacked({memory, a.panel_stride}, 0);
   for (; begin + kPanels <= end; begin += kPanels) {
     for (int64_t i = 0; i < kPanels; ++i)
       unpack_numbers<Numbers>(w, begin + i, memory + i * a.panel_stride);
@@ -153,6 +152,9 @@ inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t 
                                                WeightPanels{memory, a.panel_stride}, row_begin,
                                                row_end, 0, kPanels);
     } else {
+      const uint8_t* const next = w.data + (begin + kPanels) * w.panel_bytes;
+      const PanelGroup<UnpackedPanels, kVecs> unpacked(
+          {{memory, a.panel_stride}, next, w.panel_bytes, w.bits}, 0);
       for (int64_t t = 0; t < tiles; ++t) {
         const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
         narrow_rows<Dot, Dot::kMaxRows, kVecs>(a, w, unpacked, last - first, row_begin + first,
