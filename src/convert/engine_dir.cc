@@ -11,6 +11,7 @@
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
 #include "io/engine_writer.h"
+#include "kernels/api/op.h"
 #include "models/config.h"
 #include "models/score_head.h"
 #include "models/trtllm.h"
@@ -85,6 +86,16 @@ Status build_engine_files(const EngineDirOptions& options, const models::Model& 
   return ok();
 }
 
+int32_t max_lora_rank(models::Config& build) {
+  constexpr int32_t kUsualRank = 64;
+  const json::object* const object = build.object("lora_config");
+  if (!object) return kUsualRank;
+  models::Config lora(*object, build.where() + ": lora_config");
+  const int32_t rank = lora.integer("max_lora_rank", 1, kernels::kMaxAdapterRank, kUsualRank);
+  build.add(lora.status());
+  return rank;
+}
+
 EngineLimits parse_limits(models::Config& build) {
   EngineLimits limits;
   limits.max_batch_size = build.integer("max_batch_size", 1, kMaxLimit, 2048);
@@ -98,6 +109,8 @@ EngineLimits parse_limits(models::Config& build) {
     limits.paged_context = plugin.boolean("use_paged_context_fmha", true);
     const bool packed = plugin.boolean("remove_input_padding", true);
     if (!packed || !plugin.boolean("context_fmha", true)) limits.max_input_len = max_input_len;
+    const json::value* const lora = plugins->if_contains("lora_plugin");
+    if (lora && !lora->is_null()) limits.max_lora_rank = max_lora_rank(build);
     build.add(plugin.status());
   }
   return limits;

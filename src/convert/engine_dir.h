@@ -47,6 +47,7 @@ struct EngineLimits {
   // 0: as long as a sequence.
   int32_t max_input_len = 0;
   bool gather_context_logits = true;
+  int32_t max_lora_rank = 0;  // 0: the engine was built without adapters
 };
 
 // Nothing when `dir` is no engine directory or has no config.json. InvalidArgument naming file,

@@ -38,6 +38,9 @@ StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path&
   KvCacheConfig& kv = config.kv_cache;
   if (kv.tokens_per_block == KvCacheConfig().tokens_per_block && limits->tokens_per_block > 0)
     kv.tokens_per_block = limits->tokens_per_block;
+  if (config.enable_lora && limits->max_lora_rank > 0)
+    apply_limit("max_adapter_size", limits->max_lora_rank, model,
+                config.peft_cache.max_adapter_size);
   bool& chunked = config.scheduler.enable_chunked_context;
   if (!limits->paged_context && (kv.enable_block_reuse || chunked)) {
     log_warn(

@@ -28,6 +28,7 @@ class EngineLimitsTest : public testing::Test {
     convert::EngineDirOptions options;
     options.checkpoint_dir = std::string(NEREID_SOURCE_DIR) + "/tests/models/llama";
     options.output_dir = dir_;
+    options.compile.adapters = limits.contains("plugin_config");
     options.build_config = std::move(limits);
     const Status status =
         convert::build_engine_dir(options, opened->registry, opened->device->info());
@@ -62,6 +63,17 @@ TEST_F(EngineLimitsTest, AreTheDefaults) {
   EXPECT_THAT(refusal(*executor, 4, false, 4), HasSubstr("4"));
   ASSERT_TRUE(apply_engine_limits(dir_, config_).ok());
   EXPECT_EQ(config_.max_num_tokens, 96);
+}
+
+TEST_F(EngineLimitsTest, AdaptersHaveTheEnginesRank) {
+  build({{"lora_config", {{"max_lora_rank", 16}}}, {"plugin_config", {{"lora_plugin", "auto"}}}});
+  config_.enable_lora = true;
+  ASSERT_TRUE(open());
+  ASSERT_TRUE(apply_engine_limits(dir_, config_).ok());
+  EXPECT_EQ(config_.peft_cache.max_adapter_size, 16) << "not the usual 64";
+  config_.peft_cache.max_adapter_size = 8;
+  ASSERT_TRUE(apply_engine_limits(dir_, config_).ok());
+  EXPECT_EQ(config_.peft_cache.max_adapter_size, 8);
 }
 
 TEST_F(EngineLimitsTest, AreBounds) {

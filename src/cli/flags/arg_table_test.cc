@@ -59,11 +59,11 @@ TEST(ArgTable, Refusals) {
 }
 
 TEST(ArgTable, WhatComesLaterIsNamed) {
-  EXPECT_EQ(refusal({"--max_draft_len", "4"}),
-            "--max_draft_len: '4' is not supported yet; allowed: 0");
-  EXPECT_EQ(refusal({"--lora_dir", "a", "b"}),
-            "--lora_dir: 'a b' is not supported yet; allowed: leave it out");
-  EXPECT_EQ(refusal({"--lora_plugin", "disable", "--max_draft_len", "0"}), "accepted");
+  EXPECT_EQ(refusal({"--streamingllm", "enable"}),
+            "--streamingllm: 'enable' is not supported yet; allowed: disable");
+  EXPECT_EQ(refusal({"--lora_ckpt_source", "nemo"}),
+            "--lora_ckpt_source: 'nemo' is not supported yet; allowed: hf");
+  EXPECT_EQ(refusal({"--lora_ckpt_source", "hf", "--streamingllm", "disable"}), "accepted");
 }
 
 TEST(ArgTable, WordsStandAnywhere) {

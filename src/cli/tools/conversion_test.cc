@@ -118,6 +118,35 @@ TEST_F(ConversionTest, TheOldestFlagsAreTaken) {
   EXPECT_EQ(config.at("build_config").at("max_prompt_embedding_table_size"), 96);
 }
 
+TEST_F(ConversionTest, AnEngineTakesAdaptersOfItsRank) {
+  const std::string top = NEREID_SOURCE_DIR;
+  const std::string to = "--checkpoint_dir " + top + "/models/quickstart --output_dir $D/engine";
+  const std::string adapter = " --lora_dir " + top + "/tests/adapters/upper";
+  ASSERT_EQ(build(to + adapter + " --lora_plugin auto --max_lora_rank 8"), 0) << error_;
+  EXPECT_EQ(limits("engine").max_lora_rank, 8);
+  EXPECT_NE(build(to + adapter + " --lora_plugin auto --max_lora_rank 4"), 0);
+  EXPECT_THAT(error_, HasSubstr("rank 8 is not in [1, 4]"));
+  EXPECT_NE(build(to + adapter), 0);
+  EXPECT_THAT(error_, HasSubstr("needs --lora_plugin"));
+  EXPECT_NE(build(to + " --lora_plugin auto --lora_dir " + top), 0);
+  EXPECT_THAT(error_, HasSubstr("--lora_dir: "));
+  EXPECT_NE(build(to + " --max_lora_rank 513"), 0);
+  EXPECT_THAT(error_, HasSubstr("--max_lora_rank: 513 is not in [1, 512]"));
+}
+
+TEST_F(ConversionTest, DraftTokensComeWithRequests) {
+  const std::string to = "--model_config $D/ckpt/config.json --output_dir $D/engine ";
+  ASSERT_EQ(convert("--model_dir $M --save_config_only --output_dir $D/ckpt"), 0) << error_;
+  ASSERT_EQ(build(to + "--speculative_decoding_mode draft_tokens_external --max_draft_len 5"), 0)
+      << error_;
+  EXPECT_EQ(limits("engine").max_lora_rank, 0);
+  const json::value config = read_json_file(dir_ / "engine/config.json").value();
+  EXPECT_EQ(config.at("build_config").at("max_draft_len"), 5);
+  EXPECT_EQ(config.at("build_config").at("speculative_decoding_mode"), 2);
+  EXPECT_NE(build(to + "--speculative_decoding_mode medusa"), 0);
+  EXPECT_THAT(error_, HasSubstr("'medusa' is not supported; allowed: draft_tokens_external"));
+}
+
 TEST_F(ConversionTest, AConfigWithoutWeights) {
   ASSERT_EQ(convert("--model_dir $M --save_config_only --output_dir $D/ckpt"), 0) << error_;
   EXPECT_FALSE(std::filesystem::exists(dir_ / "ckpt/rank0.safetensors"));

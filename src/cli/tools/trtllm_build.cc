@@ -3,6 +3,7 @@
 #include <limits>
 #include <optional>
 
+#include "absl/strings/str_split.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -13,6 +14,7 @@
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
 #include "models/trtllm.h"
+#include "runtime/adapter.h"
 
 namespace nereid::cli {
 namespace {
@@ -23,6 +25,8 @@ struct Limits {
   int64_t max_batch_size = 0, max_input_len = 0, max_seq_len = 0, max_beam_width = 0,
           max_num_tokens = 0, opt_num_tokens = 0;
   int64_t max_prompt_table = 0;  // rows; noted for others to read
+  int64_t max_draft_len = 0;     // likewise
+  int64_t max_lora_rank = 0;
 };
 
 Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
@@ -46,7 +50,13 @@ Status read_build_config(const std::string& path, Limits& limits) {
   read("max_num_tokens", limits.max_num_tokens);
   read("opt_num_tokens", limits.opt_num_tokens);
   read("max_prompt_embedding_table_size", limits.max_prompt_table, 0);
-  config.require("max_draft_len", 0);
+  read("max_draft_len", limits.max_draft_len, 0);
+  if (const json::object* lora = config.object("lora_config")) {
+    models::Config inner(*lora, path + ": lora_config");
+    if (inner.has("max_lora_rank"))
+      limits.max_lora_rank = inner.integer("max_lora_rank", 1, kernels::kMaxAdapterRank);
+    config.add(inner.status());
+  }
   return config.status();
 }
 
@@ -59,6 +69,8 @@ StatusOr<Limits> read_limits(const Args& args) {
   limits.max_num_tokens = args.integer("--max_num_tokens");
   limits.opt_num_tokens = args.integer("--opt_num_tokens");
   limits.max_prompt_table = args.integer("--max_prompt_embedding_table_size");
+  limits.max_draft_len = args.integer("--max_draft_len");
+  limits.max_lora_rank = args.integer("--max_lora_rank");
   if (args.given("--max_output_len") && !args.given("--max_seq_len")) {
     RETURN_IF_ERROR(check_range("--max_output_len", args.integer("--max_output_len"), 1, 1 << 29));
     limits.max_seq_len = limits.max_input_len + args.integer("--max_output_len");
@@ -73,6 +85,9 @@ StatusOr<Limits> read_limits(const Args& args) {
   RETURN_IF_ERROR(check_range("--max_num_tokens", limits.max_num_tokens, 1, kMax));
   RETURN_IF_ERROR(
       check_range("--max_prompt_embedding_table_size", limits.max_prompt_table, 0, kMax));
+  RETURN_IF_ERROR(check_range("--max_draft_len", limits.max_draft_len, 0, kMax));
+  RETURN_IF_ERROR(
+      check_range("--max_lora_rank", limits.max_lora_rank, 1, kernels::kMaxAdapterRank));
   return limits;
 }
 
@@ -145,12 +160,17 @@ json::object plugin_config(const Args& args, bool paged_context) {
   return out;
 }
 
+std::vector<std::string> lora_directories(const Args& args) {
+  return absl::StrSplit(args.text("--lora_dir"), ' ', absl::SkipEmpty());
+}
+
 json::object build_config(const Args& args, const Limits& limits, const std::string& kv_cache) {
   const bool all = args.is_on("--gather_all_token_logits");
   const bool paged_context = args.is_on("--use_paged_context_fmha") && args.is_on("--context_fmha");
-  const json::object lora = {{"lora_dir", json::array()},
+  const bool takes_drafts = args.given("--speculative_decoding_mode");
+  const json::object lora = {{"lora_dir", json::value_from(lora_directories(args))},
                              {"lora_ckpt_source", args.text("--lora_ckpt_source")},
-                             {"max_lora_rank", args.integer("--max_lora_rank")},
+                             {"max_lora_rank", limits.max_lora_rank},
                              {"lora_target_modules", json::array()},
                              {"trtllm_modules_to_hf_modules", json::object()}};
   return {{"max_input_len", limits.max_input_len},
@@ -168,8 +188,8 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
           {"force_num_profiles", nullptr},
           {"profiling_verbosity", args.text("--profiling_verbosity")},
           {"enable_debug_output", args.is_on("--enable_debug_output")},
-          {"max_draft_len", 0},
-          {"speculative_decoding_mode", 1},
+          {"max_draft_len", limits.max_draft_len},
+          {"speculative_decoding_mode", takes_drafts ? 2 : 1},  // external drafts, none
           {"use_refit", false},
           {"input_timing_cache", nullptr},
           {"output_timing_cache", "model.cache"},
@@ -195,6 +215,32 @@ Status check_build_flags(const Args& args) {
   if (args.integer("--auto_parallel") > 1)
     return unsupported("--auto_parallel: {} is not supported yet; allowed: 1",
                        args.integer("--auto_parallel"));
+  if (args.given("--lora_dir") && args.text("--lora_plugin") == "disable")
+    return invalid_argument("--lora_dir: {} needs --lora_plugin", args.text("--lora_dir"));
+  const std::string& mode = args.text("--speculative_decoding_mode");
+  if (!mode.empty() && mode != "draft_tokens_external")
+    return unsupported(
+        "--speculative_decoding_mode: '{}' is not supported; allowed: draft_tokens_external (the "
+        "server's parameters speculation and draft_model have the others)",
+        mode);
+  return ok();
+}
+
+// Whether the adapters of --lora_dir are such as the engine takes.
+Status check_adapters(const Args& args, const Limits& limits,
+                      const convert::EngineDirOptions& options) {
+  const std::vector<std::string> directories = lora_directories(args);
+  if (directories.empty() || options.config_only) return ok();
+  const auto engine = options.output_dir / "rank0.engine";
+  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
+  runtime::AdapterBounds bounds{file.plan().modules, static_cast<int32_t>(limits.max_lora_rank)};
+  if (!options.strip_weights) {
+    ASSIGN_OR_RETURN(bounds.base, runtime::BaseWeights::open(engine));
+  }
+  for (const std::string& directory : directories) {
+    const auto adapter = runtime::read_adapter({.path = directory}, bounds);
+    if (!adapter.ok()) return annotate(adapter.status(), "--lora_dir");
+  }
   return ok();
 }
 
@@ -233,6 +279,7 @@ Status build(const Args& args) {
   options.strip_weights = args.is_on("--strip_plan") || models::is_pruned(model.config);
   options.build_config = build_config(args, limits, kv_cache);
   options.build_config["use_strip_plan"] = options.strip_weights;
+  options.compile.adapters = args.text("--lora_plugin") != "disable";
   ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
                    kernels::open_device(args.text("--device"), {.isa = args.text("--isa")}));
   if (!args.is_on("--fast_build") && opened.device->info().kind == DeviceKind::kCpu)
@@ -240,6 +287,7 @@ Status build(const Args& args) {
   convert::BuildReport report;
   RETURN_IF_ERROR(
       convert::build_engine_dir(options, opened.registry, opened.device->info(), &report));
+  RETURN_IF_ERROR(check_adapters(args, limits, options));
   fmt::print("{}: {} MiB for {}\n", options.output_dir.string(), report.bytes >> 20,
              args.text("--device"));
   return ok();
