@@ -5,9 +5,41 @@
 #include <variant>
 
 #include "base/check.h"
+#include "base/round_up.h"
 #include "kernels/api/pack.h"
 
 namespace nereid::runtime {
+namespace {
+
+// What a row's numbers stand for; bf16, which most models are of, without a call for each.
+void read_row(const kernels::WeightView& weight, int64_t row, std::span<float> out) {
+  const bool is_panel = weight.layout == kernels::WeightLayout::kPanel16;
+  if (!weight.format.is_float()) {
+    for (size_t c = 0; c < out.size(); ++c)
+      out[c] = kernels::weight_at(weight, row, static_cast<int64_t>(c));
+  } else if (is_panel) {
+    const BF16* const panel = weight.as_bf16() + kernels::panel_index(row, 0, weight.k);
+    for (size_t c = 0; c < out.size(); ++c)
+      out[c] = to_float(panel[c / 2 * (2 * kernels::kPanelRows) + c % 2]);
+  } else {
+    for (size_t c = 0; c < out.size(); ++c)
+      out[c] = to_float(weight.as_bf16()[static_cast<size_t>(row) * out.size() + c]);
+  }
+}
+
+// row[i] += the sum of factors[j] * a[j * stride + i], added in the order of j; 0 <= i < kBlock.
+constexpr size_t kBlock = 16;
+void add_block(float* row, std::span<const float> factors, const float* a, size_t stride) {
+  float sums[kBlock];
+  for (size_t i = 0; i < kBlock; ++i) sums[i] = row[i];
+  for (const float factor : factors) {
+    for (size_t i = 0; i < kBlock; ++i) sums[i] += factor * a[i];
+    a += stride;
+  }
+  for (size_t i = 0; i < kBlock; ++i) row[i] = sums[i];
+}
+
+}  // namespace
 
 StatusOr<std::shared_ptr<const BaseWeights>> BaseWeights::open(
     const std::filesystem::path& engine) {
@@ -46,18 +78,17 @@ std::vector<float> BaseWeights::row_lengths(const ChangedWeight& changed) const 
       file_.weight(parts_[static_cast<size_t>(changed.module)].weight);
   const auto k = static_cast<size_t>(m.k), rank = changed.a.size() / k;
   NEREID_CHECK(changed.b.size() == rank * static_cast<size_t>(m.n));
-  std::vector<float> a;
-  for (const BF16 x : changed.a) a.push_back(to_float(x));
-  std::vector<float> row(k), lengths;
+  const size_t stride = round_up(k, kBlock);
+  std::vector<float> a(rank * stride), row(stride), factors(rank), lengths;
+  for (size_t j = 0; j < rank; ++j)
+    for (size_t c = 0; c < k; ++c) a[j * stride + c] = to_float(changed.a[j * k + c]);
   for (int64_t n = 0; n < m.n; ++n) {
-    for (size_t c = 0; c < k; ++c)
-      row[c] = kernels::weight_at(weight, m.column + n, static_cast<int64_t>(c));
-    for (size_t j = 0; j < rank; ++j) {
-      const float factor = changed.scale * to_float(changed.b[static_cast<size_t>(n) * rank + j]);
-      for (size_t c = 0; c < k; ++c) row[c] += factor * a[j * k + c];
-    }
+    read_row(weight, m.column + n, std::span(row).first(k));
+    for (size_t j = 0; j < rank; ++j)
+      factors[j] = changed.scale * to_float(changed.b[static_cast<size_t>(n) * rank + j]);
+    for (size_t c = 0; c < stride; c += kBlock) add_block(&row[c], factors, &a[c], stride);
     double sum = 0;
-    for (const float x : row) sum += double{x} * x;
+    for (const float x : std::span(row).first(k)) sum += double{x} * x;
     lengths.push_back(static_cast<float>(std::sqrt(sum)));
   }
   return lengths;
