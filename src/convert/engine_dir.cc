@@ -101,6 +101,7 @@ EngineLimits parse_limits(models::Config& build) {
   limits.max_batch_size = build.integer("max_batch_size", 1, kMaxLimit, 2048);
   limits.max_beam_width = build.integer("max_beam_width", 1, kMaxLimit, 1);
   limits.max_num_tokens = build.integer("max_num_tokens", 1, kMaxLimit, 8192);
+  limits.max_prompt_table = build.integer("max_prompt_embedding_table_size", 0, kMaxLimit, 0);
   limits.gather_context_logits = build.boolean("gather_context_logits", false);
   const int32_t max_input_len = build.integer("max_input_len", 1, kMaxLimit, 1024);
   if (const json::object* plugins = build.object("plugin_config")) {

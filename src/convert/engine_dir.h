@@ -47,7 +47,8 @@ struct EngineLimits {
   // 0: as long as a sequence.
   int32_t max_input_len = 0;
   bool gather_context_logits = true;
-  int32_t max_lora_rank = 0;  // 0: the engine was built without adapters
+  int32_t max_prompt_table = 0;  // rows of a request's; 0: the engine does not say
+  int32_t max_lora_rank = 0;     // 0: the engine was built without adapters
 };
 
 // Nothing when `dir` is no engine directory or has no config.json. InvalidArgument naming file,

@@ -107,6 +107,23 @@ TEST_F(EngineLimitsTest, LogitsOfPromptsOnlyWhereTheyAreGathered) {
   EXPECT_EQ(refusal(*executor, 4, false), "");
 }
 
+TEST_F(EngineLimitsTest, PromptTablesHaveSoManyRows) {
+  constexpr int32_t kWidth = 64;  // of the model
+  const auto refused = [this](size_t num_rows) {
+    Request request;
+    request.input_token_ids = {5, 6};
+    request.max_tokens = 1;
+    request.prompt_table = {std::vector<uint16_t>(num_rows * kWidth), kWidth, {}};
+    const auto id = open()->enqueue(std::move(request));
+    return id.ok() ? "" : std::string(id.status().message());
+  };
+  build({{"max_prompt_embedding_table_size", 3}});
+  EXPECT_EQ(refused(3), "");
+  EXPECT_THAT(refused(4), HasSubstr("4 rows are more than the max_prompt_embedding_table_size 3"));
+  build({{"max_prompt_embedding_table_size", 0}});
+  EXPECT_EQ(refused(4), "");
+}
+
 TEST_F(EngineLimitsTest, PromptsOnlyWhereBatchesArePadded) {
   build({{"max_input_len", 10}, {"plugin_config", {{"remove_input_padding", false}}}});
   const auto executor = open();

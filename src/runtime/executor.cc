@@ -106,6 +106,7 @@ class ExecutorImpl : public Executor {
                 .has_tokenizer = model_.tokenizer != nullptr,
                 .max_logits_bytes = config.max_logits_bytes,
                 .max_input_len = model_.limits.max_input_len,
+                .max_prompt_table = model_.limits.max_prompt_table,
                 .gather_context_logits = model_.limits.gather_context_logits,
                 .gives_hidden = model_.runner->hidden_size() > 0,
                 .num_labels = model_.score_head.num_labels},

@@ -259,6 +259,13 @@ Status check_prompt_table(const Request& r, const RequestBounds& bounds) {
   if (const size_t bytes = t.values.size() * sizeof(uint16_t); bytes > kMaxPromptTableBytes)
     return invalid_argument("prompt_table.values: {} bytes; at most {}", bytes,
                             kMaxPromptTableBytes);
+  const auto num_rows = static_cast<int64_t>(t.values.size() / width);
+  if (bounds.max_prompt_table > 0 && num_rows > bounds.max_prompt_table)
+    return invalid_argument(
+        "prompt_table.values: {} rows are more than the max_prompt_embedding_table_size {} that "
+        "the "
+        "engine was built with",
+        num_rows, bounds.max_prompt_table);
   if (!t.extra_ids.empty() && t.extra_ids.size() != r.input_token_ids.size())
     return invalid_argument(
         "prompt_table.extra_ids: {} of them; none or {}, one for each input "

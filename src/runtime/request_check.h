@@ -32,7 +32,8 @@ struct RequestBounds {
   int32_t embedding_width = 0;
   bool has_tokenizer = false;
   int64_t max_logits_bytes = 0;
-  int32_t max_input_len = 0;  // of a prompt; 0: as long as a sequence
+  int32_t max_input_len = 0;     // of a prompt; 0: as long as a sequence
+  int32_t max_prompt_table = 0;  // rows; 0: as kMaxPromptTableBytes says
   bool gather_context_logits =
       true;                   // a prompt's logits, or what is made of them, may be asked for
   bool gives_hidden = false;  // output.pooling may be asked for

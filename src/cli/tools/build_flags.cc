@@ -42,8 +42,8 @@ constexpr ArgFlag kFlags[] = {
     {"--gather_all_token_logits", kFlag, kActed, "", "", "old: --gather_context_logits"},
     {"--logits_dtype", kChoice, kNoted, "float16 float32", "float32",
      "the model's config.pbtxt says"},
-    {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kNoted, "", "0",
-     "requests may have prompt tables of any number of rows"},
+    {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kActed, "", "0",
+     "most rows of a request's prompt table; 0: any number"},
     // What comes later.
     {"--model_config", kText, kActed, "", "",
      "config.json, without --checkpoint_dir; the weights are random"},

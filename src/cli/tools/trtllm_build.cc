@@ -24,8 +24,8 @@ constexpr size_t kMaxBuildConfigBytes = size_t{16} << 20;
 struct Limits {
   int64_t max_batch_size = 0, max_input_len = 0, max_seq_len = 0, max_beam_width = 0,
           max_num_tokens = 0, opt_num_tokens = 0;
-  int64_t max_prompt_table = 0;  // rows; noted for others to read
-  int64_t max_draft_len = 0;     // likewise
+  int64_t max_prompt_table = 0;  // rows
+  int64_t max_draft_len = 0;     // noted for others to read
   int64_t max_lora_rank = 0;
 };
 
