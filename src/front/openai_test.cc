@@ -4,7 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "absl/strings/escaping.h"
 #include "front/server_fixture.h"
+#include "io/test_torch_file.h"
 
 namespace nereid::front {
 namespace {
@@ -70,6 +72,32 @@ TEST_F(ServerTest, EmbeddingsOfEveryInputInOrder) {
             (std::vector<double>{sum, static_cast<double>(count), 0}));
   EXPECT_EQ(values_of(data[1].at("embedding")), (std::vector<double>{7, 2, 0}));
   EXPECT_EQ(fake_.last_bytes["request_output_len"], std::string(4, '\0'));
+}
+
+TEST_F(ServerTest, PromptsOfEmbeddings) {
+  const std::vector<uint16_t> rows = {0x3f80, 0x4000, 0x4040, 0xbf80, 0, 0x4080};  // 1, 2, 3, ...
+  const io::StoredTensor tensor{
+      "", "BF16", DType::kBF16, {2, 3}, std::as_bytes(std::span(rows)), nullptr};
+  const std::string text = absl::Base64Escape(io::testing_only::serialize_torch_tensor(tensor));
+  say("one two");
+  const auto body = post("/v1/completions", fmt::format(R"({{"prompt_embeds": "{}", "n": 2,
+      "return_token_ids": true}})",
+                                                        text))
+                        .json();
+  EXPECT_EQ(body.at("usage").at("prompt_tokens").as_int64(), 2);
+  ASSERT_EQ(body.at("choices").as_array().size(), 2u);
+  EXPECT_EQ(body.at("choices").at(0).at("text").as_string(), "one two");
+  EXPECT_TRUE(body.at("choices").at(0).at("prompt_token_ids").is_null());
+  EXPECT_NE(fake_.last_inputs.find("prompt_embeds[1,2,3]"), std::string::npos);
+  EXPECT_EQ(fake_.last_prompt.size(), 2u);
+  EXPECT_EQ(fake_.last_bytes["prompt_embeds"],
+            std::string(reinterpret_cast<const char*>(rows.data()), 12));
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x"})").status, 200);
+  EXPECT_FALSE(fake_.last_bytes.contains("prompt_embeds"));
+  fake_.max_seq_len = 2;  // no room for an output
+  EXPECT_NE(post("/v1/completions", fmt::format(R"({{"prompt_embeds": "{}"}})", text))
+                .body.find("the prompt has 2 tokens"),
+            std::string::npos);
 }
 
 TEST_F(ServerTest, AModelWithoutAHeadForScoresScoresNothing) {

@@ -51,9 +51,12 @@ class Unpickler {
       if (is_cut_) break;
     }
     if (is_cut_) return invalid_argument("pickle: ends within the opcode at byte {}", start_);
-    if (stack_.size() != 1 || top().kind != PickleKind::kDict)
-      return invalid_argument("pickle: is not one dictionary of tensors");
-    return tensors();
+    if (stack_.size() == 1 && top().kind == PickleKind::kDict) return tensors();
+    if (stack_.size() != 1 || top().kind != PickleKind::kTensor)
+      return invalid_argument("pickle: is not one dictionary of tensors, nor one tensor");
+    std::vector<PickledTensor> one;
+    ASSIGN_OR_RETURN(one.emplace_back(), tensor("", top()));
+    return one;
   }
 
  private:

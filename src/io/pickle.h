@@ -22,8 +22,9 @@ struct PickledTensor {
   std::vector<int64_t> shape, stride;
 };
 
-// The tensors of a pickled dictionary, in its order. InvalidArgument naming the place, the opcode
-// or the global, or the key that is no tensor; at most a million values.
+// The tensors of a pickled dictionary, in its order, or a pickled tensor without a name.
+// InvalidArgument naming the place, the opcode or the global, or the key that is no tensor; at most
+// a million values.
 StatusOr<std::vector<PickledTensor>> parse_pickled_tensors(std::span<const std::byte> pickle);
 
 }  // namespace nereid::io

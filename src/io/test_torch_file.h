@@ -50,13 +50,20 @@ inline std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
   return out;
 }
 
+// A value of a dictionary.
+inline std::string tensor_value(const std::string& storage_type, const std::string& storage,
+                                int64_t offset, const std::vector<int64_t>& shape,
+                                const std::vector<int64_t>& strides) {
+  return "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\n" + storage_type +
+         "\n" + text(storage) + text("cpu") + integer(1) + "tQ" + integer(offset) +
+         tuple_of(shape) + tuple_of(strides) + "\x89" + "ccollections\nOrderedDict\n)RtR";
+}
+
 inline std::string pickled_tensor(const std::string& name, const std::string& storage_type,
                                   const std::string& storage, int64_t offset,
                                   const std::vector<int64_t>& shape,
                                   const std::vector<int64_t>& strides) {
-  return text(name) + "ctorch._utils\n_rebuild_tensor_v2\n((" + text("storage") + "ctorch\n" +
-         storage_type + "\n" + text(storage) + text("cpu") + integer(1) + "tQ" + integer(offset) +
-         tuple_of(shape) + tuple_of(strides) + "\x89" + "ccollections\nOrderedDict\n)RtR";
+  return text(name) + tensor_value(storage_type, storage, offset, shape, strides);
 }
 
 inline std::string torch_pickle(const std::string& items) {
@@ -64,15 +71,29 @@ inline std::string torch_pickle(const std::string& items) {
          items + "u}" + text("_metadata") + "Nsb.";
 }
 
+inline std::string storage_type_of(const StoredTensor& tensor) {
+  return tensor.dtype == "F32"   ? "FloatStorage"
+         : tensor.dtype == "F16" ? "HalfStorage"
+                                 : "BFloat16Storage";
+}
+
+// What torch.save(tensor) writes.
+inline std::string serialize_torch_tensor(const StoredTensor& tensor) {
+  const std::string value =
+      tensor_value(storage_type_of(tensor), "0", 0, tensor.shape, strides_of(tensor.shape));
+  return zip_of({{"archive/data.pkl", std::string("\x80\x02", 2) + value + "."},
+                 {"archive/data/0", std::string(reinterpret_cast<const char*>(tensor.data.data()),
+                                                tensor.data.size())},
+                 {"archive/byteorder", "little"}});
+}
+
 inline std::string serialize_torch_file(std::span<const StoredTensor> tensors) {
   std::vector<std::pair<std::string, std::string>> files = {{"archive/data.pkl", ""}};
   std::string items;
   for (const StoredTensor& tensor : tensors) {
     const std::string storage = std::to_string(files.size() - 1);
-    const std::string type = tensor.dtype == "F32"   ? "FloatStorage"
-                             : tensor.dtype == "F16" ? "HalfStorage"
-                                                     : "BFloat16Storage";
-    items += pickled_tensor(tensor.name, type, storage, 0, tensor.shape, strides_of(tensor.shape));
+    items += pickled_tensor(tensor.name, storage_type_of(tensor), storage, 0, tensor.shape,
+                            strides_of(tensor.shape));
     files.emplace_back(
         "archive/data/" + storage,
         std::string(reinterpret_cast<const char*>(tensor.data.data()), tensor.data.size()));

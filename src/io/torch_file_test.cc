@@ -71,6 +71,22 @@ TEST(TorchFile, TensorsAreThoseThatWereWritten) {
   }
 }
 
+TEST(TorchFile, ATensorAloneHasNoName) {
+  const std::string halves(12, '\3');
+  const StoredTensor written{"",     "F16", DType::kF16, {3, 2}, std::as_bytes(std::span(halves)),
+                             nullptr};
+  const std::string file = serialize_torch_tensor(written);
+  const auto read = parse_torch_file(std::as_bytes(std::span(file)));
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->size(), 1);
+  EXPECT_EQ((*read)[0].name, "");
+  EXPECT_EQ((*read)[0].type, DType::kF16);
+  EXPECT_EQ((*read)[0].shape, written.shape);
+  EXPECT_TRUE(std::ranges::equal((*read)[0].data, written.data));
+  EXPECT_THAT(error_of_pickle(tensor_value("FloatStorage", "0", 1, {2, 3}, {3, 1}) + "."),
+              HasSubstr("tensor '': F32 of shape [2, 3] at element 1 is more than data/0 has"));
+}
+
 TEST(TorchFile, OtherGlobalsAndOpcodesAreRefused) {
   EXPECT_THAT(error_of_pickle(std::string("\x80\x02") + "cos\nsystem\n(" + text("exit") + "tR."),
               HasSubstr("global 'os system' is not allowed"));

@@ -2,7 +2,6 @@
 // peft/tuners/lora/config.py and peft/tuners/lora/layer.py of github.com/huggingface/peft.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "base/json.h"
 #include "io/checkpoint.h"
+#include "io/numbers.h"
 #include "kernels/api/op.h"
 #include "runtime/adapter_builder.h"
 #include "runtime/lora_module_names.h"
@@ -112,29 +112,6 @@ StatusOr<PeftConfig> read_config(const json::value& value) {
   return config;
 }
 
-StatusOr<std::vector<float>> numbers_of(const io::StoredTensor& tensor) {
-  std::vector<float> numbers;
-  const auto read = [&]<class T>(T) {
-    for (size_t i = 0; i + sizeof(T) <= tensor.data.size(); i += sizeof(T)) {
-      T x;
-      std::memcpy(&x, tensor.data.data() + i, sizeof(T));
-      if constexpr (std::is_same_v<T, float>)
-        numbers.push_back(x);
-      else
-        numbers.push_back(to_float(x));
-    }
-  };
-  if (tensor.type == DType::kBF16)
-    read(BF16());
-  else if (tensor.type == DType::kF16)
-    read(F16());
-  else if (tensor.type == DType::kF32)
-    read(float());
-  else
-    return invalid_argument("type {} is not one of BF16, F16, F32", tensor.dtype);
-  return numbers;
-}
-
 std::vector<BF16> rounded(const std::vector<float>& numbers) {
   std::vector<BF16> out;
   out.reserve(numbers.size());
@@ -192,7 +169,7 @@ StatusOr<std::vector<float>> factors_of(const std::string& name, const Pair& pai
     return invalid_argument("module '{}': lora_magnitude_vector {} is not [{}]", name,
                             pair.magnitudes->shape_text(), n);
   if (!bounds.base) return invalid_argument("module '{}': DoRA needs the model's weights", name);
-  ASSIGN_OR_RETURN(std::vector<float> factors, numbers_of(*pair.magnitudes));
+  ASSIGN_OR_RETURN(std::vector<float> factors, io::numbers_of(*pair.magnitudes));
   const std::vector<float> lengths = bounds.base->row_lengths(weight);
   for (size_t i = 0; i < factors.size(); ++i) factors[i] /= lengths[i];
   return factors;
@@ -212,8 +189,8 @@ Status add_module(const std::string& name, const Pair& pair, const PeftConfig& c
   if (static_cast<double>(rank) != config.rank_of(name))
     return invalid_argument("module '{}': rank {}, but adapter_config.json says {}", name, rank,
                             config.rank_of(name));
-  ASSIGN_OR_RETURN(const std::vector<float> numbers_of_a, numbers_of(*pair.a));
-  ASSIGN_OR_RETURN(const std::vector<float> numbers_of_b, numbers_of(*pair.b));
+  ASSIGN_OR_RETURN(const std::vector<float> numbers_of_a, io::numbers_of(*pair.a));
+  ASSIGN_OR_RETURN(const std::vector<float> numbers_of_b, io::numbers_of(*pair.b));
   std::vector<BF16> a = rounded(numbers_of_a);
   const std::vector<BF16> b = rounded(numbers_of_b);
   const double scale = config.scale_of(name);
@@ -241,8 +218,8 @@ StatusOr<ConvertedRow> convert_module(const std::string& name, const Pair& pair,
     return invalid_argument("module '{}': A {} and B {} are not [rank, k] and [n, rank]", name,
                             pair.a->shape_text(), pair.b->shape_text());
   ConvertedRow row{id->id, id->layer, static_cast<int32_t>(a_shape[0])};
-  ASSIGN_OR_RETURN(row.weights, numbers_of(*pair.a));
-  ASSIGN_OR_RETURN(const std::vector<float> b, numbers_of(*pair.b));
+  ASSIGN_OR_RETURN(row.weights, io::numbers_of(*pair.a));
+  ASSIGN_OR_RETURN(const std::vector<float> b, io::numbers_of(*pair.b));
   const auto scale = static_cast<float>(config.scale_of(name));
   for (const float x : b) row.weights.push_back(x * scale);
   return row;

@@ -1,7 +1,11 @@
 """Completions and chat with the openai package: whole, streamed, options, errors as its exception types."""
 import array
+import base64
+import io
 import json
 import os
+import struct
+import zipfile
 
 import openai
 import requests
@@ -210,6 +214,48 @@ def penalties():
     assert other.text != first.text, (first, other)
     without = client.completions.create(**dict(plain, extra_body={"ignore_eos": True, "bad_words": [" the", "the"]}))
     assert "the " not in without.choices[0].text, without
+
+
+def torch_saved(rows, width):
+    """What torch.save writes of a bf16 tensor [rows, width] with these bytes."""
+    def text(word):
+        return b"X" + struct.pack("<I", len(word)) + word
+
+    def numbers(*values):
+        return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
+    count = len(rows) // 2
+    pickle = (b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((" + text(b"storage") + b"ctorch\nBFloat16Storage\n" + text(b"0") +
+              text(b"cpu") + b"J" + struct.pack("<i", count) + b"tQK\0" + numbers(count // width, width) + numbers(width, 1) +
+              b"\x89ccollections\nOrderedDict\n)RtR.")
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in (("data.pkl", pickle), ("byteorder", b"little"), ("data/0", rows), ("version", b"3\n")):
+            archive.writestr("archive/" + name, data)
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def prompt_embeds():
+    """The model's own embeddings of a prompt are as good as its tokens."""
+    with open("models/quickstart/model.safetensors", "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        table = json.loads(file.read(size))["model.embed_tokens.weight"]
+        begin, width = 8 + size + table["data_offsets"][0], table["shape"][1]
+
+        def row(token):
+            file.seek(begin + 2 * width * token)
+            return file.read(2 * width)
+        plain = dict(model=MODEL, max_tokens=24, temperature=0, logprobs=1)
+        ids = client.completions.create(prompt="Machine learning is", extra_body={"return_token_ids": True}, **plain)
+        embeds = torch_saved(b"".join(map(row, ids.choices[0].prompt_token_ids)), width)
+    got = client.completions.create(prompt=None, extra_body={"prompt_embeds": embeds}, **plain)
+    assert got.choices[0].text == ids.choices[0].text, (got, ids)
+    assert got.choices[0].logprobs.token_logprobs == ids.choices[0].logprobs.token_logprobs
+    assert counts(got.usage) == counts(ids.usage), (got.usage, ids.usage)
+    both = client.completions.create(prompt="Paris is", extra_body={"prompt_embeds": [embeds]}, **plain)
+    assert [c.text for c in both.choices] == [got.choices[0].text, client.completions.create(prompt="Paris is", **plain).choices[0].text]
+    for text, tensor in (("prompt_embeds", "AAAA"), ("255 is not 256", torch_saved(bytes(510), 255)),
+                         ("not finite", torch_saved(b"\x80\x7f" * 256, 256))):
+        expect(openai.BadRequestError, text, client.completions.create, prompt=None, extra_body={"prompt_embeds": tensor}, **plain)
 
 
 def chat():
@@ -469,6 +515,7 @@ def main():
     prompt_log_probs()
     beams()
     penalties()
+    prompt_embeds()
     chat()
     wanted_calls()
     tokens()

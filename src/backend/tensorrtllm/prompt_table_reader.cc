@@ -1,8 +1,9 @@
-// The prompt table of a tensorrt_llm request: prompt_embedding_table and prompt_table_extra_ids.
-// The table's shape says what prompt_vocab_size repeats.
+// The prompt table of a tensorrt_llm request: prompt_embedding_table and prompt_table_extra_ids, or
+// prompt_embeds. The table's shape says what prompt_vocab_size repeats.
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "backend/tensorrtllm/tensor_fields.h"
 #include "tensor/dtype.h"
@@ -25,7 +26,7 @@ void append_as_bf16(std::string_view bytes, std::vector<uint16_t>& out) {
   }
 }
 
-StatusOr<std::vector<uint16_t>> read_rows(const InputView& view) {
+StatusOr<std::vector<uint16_t>> read_rows(std::string_view name, const InputView& view) {
   std::vector<uint16_t> rows;
   switch (view.datatype) {
     case TRITONSERVER_TYPE_BF16:
@@ -38,10 +39,40 @@ StatusOr<std::vector<uint16_t>> read_rows(const InputView& view) {
       append_as_bf16<float>(view.bytes, rows);
       return rows;
     default:
-      return invalid_argument(
-          "input 'prompt_embedding_table' is of type {}, expected FP16, BF16 or FP32",
-          TRITONSERVER_DataTypeString(view.datatype));
+      return invalid_argument("input '{}' is of type {}, expected FP16, BF16 or FP32", name,
+                              TRITONSERVER_DataTypeString(view.datatype));
   }
+}
+
+// The rows of an item, [1, rows, width].
+StatusOr<PromptTable> read_table(std::string_view name, const InputView& view) {
+  const Shape& shape = view.shape;
+  if (shape.size() != 3 || shape[0] != 1 || shape[2] > std::numeric_limits<int32_t>::max())
+    return invalid_argument(
+        "input '{}' has the shape [{}], expected [1, rows, width of the model's embeddings]", name,
+        fmt::join(shape, ", "));
+  PromptTable table;
+  table.width = static_cast<int32_t>(shape[2]);
+  ASSIGN_OR_RETURN(table.values, read_rows(name, view));
+  return table;
+}
+
+// A table with a row for each id, which these then name.
+Status read_prompt_embeds(const InputView& view, int32_t vocab_size, std::vector<TokenId>& ids,
+                          nereid::Request& out) {
+  constexpr std::string_view kName = "prompt_embeds";
+  ASSIGN_OR_RETURN(PromptTable table, read_table(kName, view));
+  if (view.shape[1] != std::ssize(ids))
+    return invalid_argument("input '{}' has {} rows, expected {}, one for each of input_ids", kName,
+                            view.shape[1], ids.size());
+  const auto is_infinite = [](uint16_t bits) { return (bits & 0x7f80u) == 0x7f80u; };
+  const auto wrong = std::ranges::find_if(table.values, is_infinite);
+  if (wrong != table.values.end())
+    return invalid_argument("input '{}': number {} is not finite as bf16", kName,
+                            wrong - table.values.begin());
+  std::iota(ids.begin(), ids.end(), vocab_size);
+  out.prompt_table = std::move(table);
+  return ok();
 }
 
 // What belongs to a table and comes without one must say nothing.
@@ -57,28 +88,27 @@ Status refuse_without_table(const Item& item) {
 
 }  // namespace
 
-Status read_prompt_table(const Item& item, size_t num_ids, nereid::Request& out) {
+Status read_prompt_table(const Item& item, int32_t vocab_size, std::vector<TokenId>& ids,
+                         nereid::Request& out) {
+  ASSIGN_OR_RETURN(const auto embeds, item.input("prompt_embeds"));
+  const bool has_embeds = embeds && !embeds->bytes.empty();
+  if (has_embeds) RETURN_IF_ERROR(read_prompt_embeds(*embeds, vocab_size, ids, out));
   if (item.lacks("prompt_embedding_table") && item.lacks("prompt_table_extra_ids") &&
       item.lacks("prompt_vocab_size"))
     return ok();
   ASSIGN_OR_RETURN(const auto view, item.input("prompt_embedding_table"));
   if (!view || view->bytes.empty()) return refuse_without_table(item);
-  const Shape& shape = view->shape;
-  if (shape.size() != 3 || shape[0] != 1 || shape[2] > std::numeric_limits<int32_t>::max())
-    return invalid_argument(
-        "input 'prompt_embedding_table' has the shape [{}], expected [1, rows, width of the "
-        "model's embeddings]",
-        fmt::join(shape, ", "));
+  if (has_embeds)
+    return invalid_argument("input 'prompt_embeds' comes with input 'prompt_embedding_table'");
   PromptTable& table = out.prompt_table.emplace();
-  table.width = static_cast<int32_t>(shape[2]);
-  ASSIGN_OR_RETURN(table.values, read_rows(*view));
+  ASSIGN_OR_RETURN(table, read_table("prompt_embedding_table", *view));
   ASSIGN_OR_RETURN(auto extra_ids, item.values<uint64_t>("prompt_table_extra_ids"));
   if (!extra_ids || extra_ids->empty()) return ok();
-  if (extra_ids->size() != num_ids)
+  if (extra_ids->size() != ids.size())
     return invalid_argument(
         "inputTokenExtraIds vector size ({}) must be the same as input token vector size ({}). "
         "(input 'prompt_table_extra_ids')",
-        extra_ids->size(), num_ids);
+        extra_ids->size(), ids.size());
   table.extra_ids = *std::move(extra_ids);
   return ok();
 }

@@ -63,7 +63,7 @@ StatusOr<std::optional<Pooling>> read_pooling(const Item& item, const ReadContex
 
 Status read_prompt(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(auto ids, item.values<int32_t>("input_ids"));
-  RETURN_IF_ERROR(read_prompt_table(item, ids->size(), out));
+  RETURN_IF_ERROR(read_prompt_table(item, context.vocab_size, *ids, out));
   if (item.batch() > 1) {
     ASSIGN_OR_RETURN(const auto length, item.scalar<int32_t>("input_lengths"));
     if (!length) return invalid_argument("input lengths tensor not provided");

@@ -52,8 +52,10 @@ StatusOr<std::vector<std::vector<TokenId>>> read_words(const std::vector<int32_t
 // embedding_bias, and logit_bias_ids with logit_bias_values.
 Status read_biases(const Item& item, const ReadContext& context, nereid::Request& out);
 
-// Leaves out.prompt_table alone when there is none. `num_ids`: of the item, padding included.
-Status read_prompt_table(const Item& item, size_t num_ids, nereid::Request& out);
+// Leaves out.prompt_table alone when there is none. `ids`: of the item, padding included; with
+// prompt_embeds they become those of its rows.
+Status read_prompt_table(const Item& item, int32_t vocab_size, std::vector<TokenId>& ids,
+                         nereid::Request& out);
 
 // retention_*; nullopt without retention_token_range_starts and decode values.
 StatusOr<std::optional<KvCacheRetentionConfig>> read_retention(const Item& item);

@@ -139,6 +139,33 @@ TEST_F(PromptTableTest, WrongOnesAreNamed) {
   EXPECT_EQ(error(ids, {wrong}), "") << "an empty one is none";
 }
 
+Output embeds_of(std::vector<uint16_t> rows) {
+  return {"prompt_embeds",
+          TRITONSERVER_TYPE_BF16,
+          {1, static_cast<int64_t>(rows.size()) / kWidth, kWidth},
+          bytes_of(rows)};
+}
+
+TEST_F(PromptTableTest, EmbedsStandForAllIds) {
+  std::vector<uint16_t> rows;
+  for (const float value : table_values(0)) rows.push_back(to_bf16(value).bits);
+  const Ids of_table = {kVocab, kVocab + 1, kVocab + 2};
+  const Ids expected = tokens_of(ask_ids(of_table, 12, {table_input("TYPE_FP16")}));
+  EXPECT_EQ(tokens_of(ask_ids({0, 0, 0}, 12, {embeds_of(rows)})), expected);
+  EXPECT_EQ(tokens_of(ask_ids({5, 9000, 7}, 12, {embeds_of(rows)})), expected);
+
+  EXPECT_THAT(error({0, 0}, {embeds_of(rows)}),
+              HasSubstr("'prompt_embeds' has 3 rows, expected 2"));
+  EXPECT_THAT(error({0, 0, 0}, {embeds_of(rows), table_input("TYPE_FP16")}),
+              HasSubstr("'prompt_embeds' comes with input 'prompt_embedding_table'"));
+  Output narrow = embeds_of(rows);
+  narrow.shape = {1, 2 * kRows, kWidth / 2};
+  EXPECT_THAT(error({0, 0, 0, 0, 0, 0}, {narrow}), HasSubstr("128 is not 256"));
+  rows[5] = 0xff80;  // minus infinity
+  EXPECT_THAT(error({0, 0, 0}, {embeds_of(rows)}),
+              HasSubstr("'prompt_embeds': number 5 is not finite"));
+}
+
 TEST_F(PromptTableTest, EveryType) {
   const Ids expected = tokens_of(ask_ids(with_rows(), 12, {table_input("TYPE_FP16")}));
   for (const char* type : {"TYPE_FP32", "TYPE_BF16"}) {

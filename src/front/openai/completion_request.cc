@@ -1,12 +1,37 @@
 // /v1/completions bodies; see requests.h.
+#include <algorithm>
+
 #include "front/openai/request_fields.h"
 
 namespace nereid::front {
 namespace {
 
+// Those of prompt_embeds come first.
+std::vector<Prompt> all_prompts(Fields& fields) {
+  std::vector<Prompt> out = read_prompt_embeds(fields, kMaxPrompts);
+  const json::value* const prompt = fields.get("prompt");
+  const bool says_nothing =
+      !prompt || prompt->is_null() || (prompt->is_string() && prompt->get_string().empty());
+  if (!out.empty() && says_nothing) return out;
+  for (Prompt& other : read_prompts(fields, "prompt", kMaxPrompts - out.size()))
+    out.push_back(std::move(other));
+  return out;
+}
+
+bool is_rows(const Prompt& prompt) { return std::holds_alternative<PromptRowsPtr>(prompt); }
+
+// What needs the tokens of a prompt.
+void refuse_with_rows(Fields& fields, const CompletionRequest& request) {
+  if (std::ranges::none_of(request.prompts, is_rows)) return;
+  constexpr char kNot[] = "not with \"prompt_embeds\", which have no tokens";
+  if (request.echo) fields.fail("echo", kNot);
+  if (request.common.prompt_log_probs) fields.fail("prompt_logprobs", kNot);
+  if (request.common.sampling.max_prompt_tokens) fields.fail("truncate_prompt_tokens", kNot);
+}
+
 CompletionRequest completion_of(Fields& fields) {
   CompletionRequest out;
-  out.prompts = read_prompts(fields, "prompt", kMaxPrompts);
+  out.prompts = all_prompts(fields);
   out.common = read_common(fields, /*least_max_tokens=*/0);
   SamplingOptions& sampling = out.common.sampling;
   out.echo = fields.flag("echo").value_or(false);
@@ -33,8 +58,8 @@ CompletionRequest completion_of(Fields& fields) {
     if (out.echo)
       sampling.num_prompt_log_probs = std::max(*count, sampling.num_prompt_log_probs.value_or(0));
   }
-  for (const char* key : {"prompt_embeds", "thinking_token_budget"})
-    fields.refuse_unless(key, nullptr);
+  refuse_with_rows(fields, out);
+  fields.refuse_unless("thinking_token_budget", nullptr);
   return out;
 }
 

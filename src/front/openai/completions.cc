@@ -63,8 +63,10 @@ class Completion : public std::enable_shared_from_this<Completion> {
       auto on_piece = [self, first = i * n](Piece piece) {
         self->take(first + piece.index, std::move(piece));
       };
+      const auto* const rows = std::get_if<PromptRowsPtr>(&request_.prompts[i]);
       auto started = Generation::start(server, tracer, model_, exchange_, std::move(prompts[i]),
-                                       request_.common.sampling, std::move(on_piece));
+                                       request_.common.sampling, std::move(on_piece),
+                                       rows ? rows->get() : nullptr);
       if (!started.ok()) {
         fail(api_error(started.status()));
         return;
@@ -204,7 +206,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
                                                    static_cast<size_t>(*num_top));
     if (request_.common.return_token_ids) {
       choice["token_ids"] = ids_or_null(request_.common, token_ids);
-      choice["prompt_token_ids"] = ids_or_null(request_.common, prompts_[prompt]);
+      const bool has_ids = !std::holds_alternative<PromptRowsPtr>(request_.prompts[prompt]);
+      choice["prompt_token_ids"] =
+          has_ids ? ids_or_null(request_.common, prompts_[prompt]) : json::value();
     }
     return choice;
   }

@@ -2,6 +2,7 @@
 #include "front/openai/engine_request.h"
 
 #include <random>
+#include <span>
 #include <utility>
 
 namespace nereid::front {
@@ -57,6 +58,17 @@ class Inputs {
     std::string bytes;
     for (const std::string& value : values) append_string_element(bytes, value);
     spec_.inputs.push_back({name, TRITONSERVER_TYPE_BYTES, std::move(shape), std::move(bytes)});
+  }
+  void rows(const char* name, const PromptRows& rows) {
+    if (engine_.input(name) == nullptr) {
+      refuse(unsupported("model '{}' has no input '{}'", engine_.name, name));
+      return;
+    }
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(rows.values));
+    spec_.inputs.push_back({name,
+                            TRITONSERVER_TYPE_BF16,
+                            {1, rows.size(), rows.width},
+                            {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
   }
   DataType type(const char* name) const {
     const TensorInfo* info = engine_.input(name);
@@ -202,13 +214,15 @@ StatusOr<InferenceSpec> pooling_request(const LanguageModel& model,
 }
 
 StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
-                                       const std::vector<int32_t>& prompt, int64_t max_tokens,
-                                       const SamplingOptions& s, bool streaming) {
+                                       const std::vector<int32_t>& prompt, const PromptRows* rows,
+                                       int64_t max_tokens, const SamplingOptions& s,
+                                       bool streaming) {
   InferenceSpec spec;
   spec.model = model.engine_name;
   spec.parameters.push_back({"nereid_usage", true});
   Inputs inputs(*model.engine, spec);
   add_prompt(inputs, prompt, s);
+  if (rows) inputs.rows("prompt_embeds", *rows);
   inputs.scalar("request_output_len", static_cast<int32_t>(max_tokens));
   inputs.scalar("streaming", static_cast<uint8_t>(streaming));
   inputs.scalar(kExcludeInput, uint8_t{1}, /*optional=*/true);

@@ -11,11 +11,13 @@
 
 namespace nereid::front {
 
-// `streaming`: the engine sends tokens as they come. Unimplemented names the input that a wanted
-// option needs and the engine does not declare.
+// `rows` (may be null): what stands in the place of all tokens of the prompt. `streaming`: the
+// engine sends tokens as they come. Unimplemented names the input that a wanted option needs and
+// the engine does not declare.
 StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
-                                       const std::vector<int32_t>& prompt, int64_t max_tokens,
-                                       const SamplingOptions& sampling, bool streaming);
+                                       const std::vector<int32_t>& prompt, const PromptRows* rows,
+                                       int64_t max_tokens, const SamplingOptions& sampling,
+                                       bool streaming);
 
 // The same for what is made of the states of `prompt`; `pooling` as the tensor of this name.
 StatusOr<InferenceSpec> pooling_request(const LanguageModel& model,

@@ -61,6 +61,8 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& mod
     if (!encoded.ok())
       return ApiError{400, std::string(message(encoded.status())), std::string(param), ""};
     ids = *std::move(encoded);
+  } else if (const auto* rows = std::get_if<PromptRowsPtr>(&prompt)) {
+    ids.resize(static_cast<size_t>((*rows)->size()));
   } else {
     ids = std::get<std::vector<int32_t>>(prompt);
   }
@@ -170,7 +172,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
                                                         ExchangePtr exchange,
                                                         std::vector<int32_t> prompt,
                                                         const SamplingOptions& sampling,
-                                                        OnPiece on_piece) {
+                                                        OnPiece on_piece, const PromptRows* rows) {
   if (sampling.n > 1 && !sampling.use_beam_search && !model->decoupled) {
     return unsupported("'n': {} needs a model '{}' that is deployed using decoupled mode",
                        sampling.n, model->engine_name);
@@ -182,8 +184,9 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   self->streaming_ = self->model_->decoupled && sampling.can_stream();
   self->max_tokens_ = sampling.max_tokens.value_or(self->model_->unsaid_max_tokens(
       self->model_->max_seq_len - static_cast<int64_t>(prompt.size())));
-  ASSIGN_OR_RETURN(InferenceSpec spec, engine_request(*self->model_, prompt, self->max_tokens_,
-                                                      sampling, self->streaming_));
+  ASSIGN_OR_RETURN(
+      InferenceSpec spec,
+      engine_request(*self->model_, prompt, rows, self->max_tokens_, sampling, self->streaming_));
   spec.trace = trace_exchange(tracer, spec.model, *exchange);
   auto on_reply = [self, exchange](InferenceReply reply) {
     auto shared = std::make_shared<const InferenceReply>(std::move(reply));

@@ -53,14 +53,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   // last; a failure is one such piece for all.
   using OnPiece = std::function<void(Piece)>;
 
-  // `prompt` must fit the model (see check_prompt). Traced when `tracer` samples it. An error means
-  // nothing was started and `on_piece` is never called.
-  static StatusOr<std::shared_ptr<Generation>> start(TRITONSERVER_Server* server, Tracer& tracer,
-                                                     std::shared_ptr<const LanguageModel> model,
-                                                     ExchangePtr exchange,
-                                                     std::vector<int32_t> prompt,
-                                                     const SamplingOptions& sampling,
-                                                     OnPiece on_piece);
+  // `prompt` must fit the model (see check_prompt); `rows` (may be null), as many, stand in its
+  // place. Traced when `tracer` samples it. An error means nothing was started and `on_piece` is
+  // never called.
+  static StatusOr<std::shared_ptr<Generation>> start(
+      TRITONSERVER_Server* server, Tracer& tracer, std::shared_ptr<const LanguageModel> model,
+      ExchangePtr exchange, std::vector<int32_t> prompt, const SamplingOptions& sampling,
+      OnPiece on_piece, const PromptRows* rows = nullptr);
 
   // On the strand. No piece follows.
   void cancel();
@@ -115,7 +114,8 @@ int64_t num_characters(std::string_view text);
 json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
                           std::optional<int64_t> reasoning_tokens = std::nullopt);
 
-// The last `count` token ids (absent: all) of the prompt that the field `param` holds. A 400 with
+// The last `count` token ids (absent: all) of the prompt that the field `param` holds, zeros for
+// rows. A 400 with
 // the numbers for a text of so many bytes that all of it cannot fit the model whatever its tokens
 // are, or that is too long to be cut: it is not tokenised.
 std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,

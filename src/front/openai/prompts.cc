@@ -54,9 +54,9 @@ std::vector<Prompt> read_prompts(Fields& fields, std::string_view key, size_t ma
                 "invalid_type");
   }
   for (const Prompt& p : out) {
-    if (std::visit([](const auto& v) { return v.empty(); }, p)) {
+    const auto* const text = std::get_if<std::string>(&p);
+    if (text ? text->empty() : std::get<std::vector<int32_t>>(p).empty())
       fields.fail(key, "must not be empty");
-    }
   }
   return out;
 }

@@ -21,6 +21,9 @@ CommonOptions read_request(Fields& fields);
 // A string, a list of strings, a tokenised prompt or a list of them. At least one, none is empty.
 std::vector<Prompt> read_prompts(Fields& fields, std::string_view key, size_t max_prompts);
 
+// prompt_embeds: none where it is absent or at fault.
+std::vector<Prompt> read_prompt_embeds(Fields& fields, size_t max_prompts);
+
 // read_request, stream, sampling, stops, and the refusals that completions and chat have in common.
 // max_tokens is at least `least_max_tokens`.
 CommonOptions read_common(Fields& fields, int64_t least_max_tokens = 1);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "base/json.h"
 #include "front/openai/error.h"
 #include "front/openai/fields.h"
+#include "tensor/dtype.h"
 
 namespace nereid::front {
 
@@ -99,7 +101,16 @@ struct CommonOptions {
 // At most 128 characters of ASCII without blanks; nothing counts too.
 bool is_request_id(std::string_view text);
 
-using Prompt = std::variant<std::string, std::vector<int32_t>>;
+// What stands in the place of the embeddings of a prompt's tokens.
+struct PromptRows {
+  int64_t width = 0;
+  std::vector<BF16> values;  // [size(), width]
+
+  int64_t size() const { return std::ssize(values) / width; }
+};
+using PromptRowsPtr = std::shared_ptr<const PromptRows>;
+
+using Prompt = std::variant<std::string, std::vector<int32_t>, PromptRowsPtr>;
 
 struct CompletionRequest {
   CommonOptions common;

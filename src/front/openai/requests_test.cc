@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/escaping.h"
+#include "io/test_torch_file.h"
+
 namespace nereid::front {
 namespace {
 
@@ -38,6 +41,58 @@ TEST(CompletionRequest, ReadsEveryPromptForm) {
   EXPECT_EQ(count("[1, 2, 3]").size(), 1u);
   EXPECT_EQ(std::get<std::vector<int32_t>>(count("[[1, 2], [3]]")[0]),
             (std::vector<int32_t>{1, 2}));
+}
+
+// Of f32 [tokens, width], in base64: 0, 0.5, 1, ...
+std::string embeds(std::vector<int64_t> shape) {
+  std::vector<float> numbers;
+  for (int64_t i = 0; i < shape[0] * shape[1]; ++i) numbers.push_back(static_cast<float>(i) / 2);
+  const io::StoredTensor tensor{
+      "", "F32", DType::kF32, std::move(shape), std::as_bytes(std::span(numbers)), nullptr};
+  return absl::Base64Escape(io::testing_only::serialize_torch_tensor(tensor));
+}
+
+TEST(CompletionRequest, ReadsPromptEmbeds) {
+  const auto prompts_of = [](const std::string& more) {
+    const auto r = parse_completion_request(fmt::format(R"({{"prompt_embeds": ["{}", "{}"]{}}})",
+                                                        embeds({2, 3}), embeds({1, 4}), more));
+    return std::get<CompletionRequest>(r).prompts;
+  };
+  for (const char* nothing : {"", R"(, "prompt": null)", R"(, "prompt": "")"})
+    EXPECT_EQ(prompts_of(nothing).size(), 2u) << nothing;
+  const std::vector<Prompt> prompts = prompts_of(R"(, "prompt": [[1, 2]])");
+  ASSERT_EQ(prompts.size(), 3u);
+  const PromptRowsPtr& rows = std::get<PromptRowsPtr>(prompts[0]);
+  EXPECT_EQ(rows->size(), 2);
+  EXPECT_EQ(rows->width, 3);
+  ASSERT_EQ(rows->values.size(), 6u);
+  EXPECT_EQ(to_float(rows->values[5]), 2.5f);
+  EXPECT_EQ(std::get<PromptRowsPtr>(prompts[1])->width, 4);
+  EXPECT_EQ(std::get<std::vector<int32_t>>(prompts[2]), (std::vector<int32_t>{1, 2}));
+  const auto one =
+      parse_completion_request(fmt::format(R"({{"prompt_embeds": "{}"}})", embeds({2, 3})));
+  EXPECT_EQ(std::get<CompletionRequest>(one).prompts.size(), 1u);
+}
+
+TEST(CompletionRequest, FaultsOfPromptEmbedsAreNamed) {
+  const auto fault = [](const std::string& value, const std::string& more = "") {
+    return completion_error(fmt::format(R"({{"prompt_embeds": {}{}}})", value, more)).message;
+  };
+  const std::string good = '"' + embeds({2, 3}) + '"';
+  const std::pair<std::string, std::string> cases[] = {
+      {fault("5"), "'prompt_embeds': expected a tensor of torch.save in base64"},
+      {fault("[1]"), "'prompt_embeds': expected a tensor of torch.save in base64"},
+      {fault(R"("???")"), "'prompt_embeds': is not base64"},
+      {fault(R"("AAAA")"), "'prompt_embeds': is not a zip archive"},
+      {fault('"' + embeds({0, 3}) + '"'), "'prompt_embeds': the shape [0, 3] is not"},
+      {fault('"' + embeds({2, 3, 1}) + '"'), "'prompt_embeds': the shape [2, 3, 1] is not"},
+      {fault("[]"), "'prompt'"},
+      {fault(good, R"(, "echo": true)"), "'echo': not with \"prompt_embeds\""},
+      {fault(good, R"(, "prompt_logprobs": 1)"), "'prompt_logprobs': not with"},
+      {fault(good, R"(, "truncate_prompt_tokens": 1)"), "'truncate_prompt_tokens': not with"},
+      {fault(good, R"(, "suffix": "s")"), "'suffix': only with prompts that are texts"},
+      {fault("[" + good + ", " + good + "]", R"(, "n": 65)"), "'n': 2 prompts with 65"}};
+  for (const auto& [message, wanted] : cases) EXPECT_TRUE(message.starts_with(wanted)) << message;
 }
 
 TEST(CompletionRequest, ReadsSampling) {

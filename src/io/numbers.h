@@ -1,0 +1,14 @@
+// The numbers of a stored tensor.
+#pragma once
+
+#include <vector>
+
+#include "base/status.h"
+#include "io/checkpoint.h"
+
+namespace nereid::io {
+
+// All of them, row-major. InvalidArgument for a type other than BF16, F16 and F32.
+StatusOr<std::vector<float>> numbers_of(const StoredTensor& tensor);
+
+}  // namespace nereid::io
