@@ -7,6 +7,8 @@
 #include "cli/tools/tools.h"
 #include "convert/engine_dir.h"
 #include "io/engine_file.h"
+#include "io/npy.h"
+#include "io/safetensors.h"
 #include "kernels/open.h"
 
 namespace nereid::cli {
@@ -132,6 +134,46 @@ TEST_F(ConversionTest, AnEngineTakesAdaptersOfItsRank) {
   EXPECT_THAT(error_, HasSubstr("--lora_dir: "));
   EXPECT_NE(build(to + " --max_lora_rank 513"), 0);
   EXPECT_THAT(error_, HasSubstr("--max_lora_rank: 513 is not in [1, 512]"));
+}
+
+TEST_F(ConversionTest, PromptTuningBecomesAPromptTable) {
+  const std::vector<float> numbers = {1, -2, 0.5f, 3, 4, -0.25f};
+  io::StoredTensor table{
+      "prompt_embeddings", "F32", DType::kF32, {2, 3}, std::as_bytes(std::span(numbers)), nullptr};
+  const auto write = [&](const json::object& config) {
+    ASSERT_TRUE(write_file_atomic(dir_ / "adapter_config.json", json::serialize(config)).ok());
+    ASSERT_TRUE(write_file_atomic(dir_ / "adapter_model.safetensors",
+                                  io::serialize_safetensors(std::span(&table, 1)))
+                    .ok());
+  };
+  const auto made = [&](const std::string& more = " -t float32") {
+    return run(hf_lora_convert_main, "hf_lora_convert.py -i $D -o $D/out" + more);
+  };
+  for (const char* kind : {"PROMPT_TUNING", "P_TUNING"}) {
+    std::filesystem::remove_all(dir_ / "out");
+    write({{"peft_type", kind}, {"num_virtual_tokens", 2}, {"num_transformer_submodules", 1}});
+    ASSERT_EQ(made(), 0) << error_;
+    const std::string file = read_file(dir_ / "out/model.prompt_table.npy").value();
+    const auto array = io::parse_npy(std::as_bytes(std::span(file)));
+    ASSERT_TRUE(array.ok()) << array.status();
+    EXPECT_EQ(array->type, "<f4");
+    EXPECT_EQ(array->shape, (std::vector<int64_t>{1, 2, 3}));
+    EXPECT_TRUE(std::ranges::equal(array->data, table.data));
+  }
+  ASSERT_EQ(made(""), 0) << error_;  // halves
+  write({{"peft_type", "P_TUNING"}, {"num_virtual_tokens", 5}});
+  EXPECT_NE(made(), 0);
+  EXPECT_THAT(error_, HasSubstr("'prompt_embeddings' [2, 3] is not [5, width]"));
+  write({{"peft_type", "P_TUNING"}, {"num_virtual_tokens", 2}, {"num_transformer_submodules", 2}});
+  EXPECT_NE(made(), 0);
+  EXPECT_THAT(error_, HasSubstr("num_transformer_submodules"));
+  write({{"peft_type", "PREFIX_TUNING"}, {"num_virtual_tokens", 2}});
+  EXPECT_NE(made(), 0);
+  EXPECT_THAT(error_, HasSubstr("'peft_type': \"PREFIX_TUNING\" is not supported"));
+  table.name = "other";
+  write({{"peft_type", "P_TUNING"}, {"num_virtual_tokens", 2}});
+  EXPECT_NE(made(), 0);
+  EXPECT_THAT(error_, HasSubstr("has no tensor 'prompt_embeddings'"));
 }
 
 TEST_F(ConversionTest, DraftTokensComeWithRequests) {
