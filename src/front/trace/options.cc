@@ -28,16 +28,14 @@ Status read_number(const Entry& entry, int64_t lowest, int64_t highest, T& out) 
   const char* end = entry.value.data() + entry.value.size();
   const auto parsed = std::from_chars(entry.value.data(), end, value);
   if (parsed.ec != std::errc() || parsed.ptr != end || value < lowest || value > highest) {
-    return invalid_argument("--trace-config {}: '{}' is not a number in [{}, {}]", entry.text,
-                            entry.value, lowest, highest);
+    return invalid_argument("'{}' is not a number in [{}, {}]", entry.value, lowest, highest);
   }
   out = static_cast<T>(value);
   return ok();
 }
 
 Status unknown(const Entry& entry) {
-  return invalid_argument("--trace-config {}: no such setting; allowed are {}", entry.text,
-                          kAllowed);
+  return invalid_argument("no such setting as '{}'; allowed are {}", entry.text, kAllowed);
 }
 
 Status read_level(const Entry& entry, TraceOptions& out) {
@@ -48,16 +46,14 @@ Status read_level(const Entry& entry, TraceOptions& out) {
   } else if (entry.value == "TENSORS") {
     out.level |= TRITONSERVER_TRACE_LEVEL_TENSORS;
   } else {
-    return invalid_argument("--trace-config {}: '{}' is none of OFF, TIMESTAMPS, TENSORS",
-                            entry.text, entry.value);
+    return invalid_argument("'{}' is none of OFF, TIMESTAMPS, TENSORS", entry.value);
   }
   return ok();
 }
 
 Status read_mode(const Entry& entry, TraceOptions& out) {
   if (entry.value != "triton" && entry.value != "opentelemetry") {
-    return invalid_argument("--trace-config {}: '{}' is none of triton, opentelemetry", entry.text,
-                            entry.value);
+    return invalid_argument("'{}' is none of triton, opentelemetry", entry.value);
   }
   out.mode = entry.value == "triton" ? TraceMode::kTriton : TraceMode::kOpenTelemetry;
   return ok();
@@ -71,14 +67,14 @@ Status read_otlp(const Entry& entry, OtlpOptions& out) {
   if (entry.key == "resource") {
     const size_t equals = entry.value.find('=');
     if (equals == 0 || equals == std::string_view::npos) {
-      return invalid_argument("--trace-config {}: '{}' is not KEY=VALUE", entry.text, entry.value);
+      return invalid_argument("'{}' is not KEY=VALUE", entry.value);
     }
     out.resource[std::string(entry.value.substr(0, equals))] = entry.value.substr(equals + 1);
     return ok();
   }
   if (entry.key == "bsp_max_queue_size") return read_number(entry, 1, 1 << 24, out.max_queue_size);
   if (entry.key == "bsp_schedule_delay") {
-    return read_number(entry, 1, 86400000, out.schedule_delay_ms);
+    return read_number(entry, 0, 86400000, out.schedule_delay_ms);
   }
   if (entry.key == "bsp_max_export_batch_size") {
     return read_number(entry, 1, 1 << 20, out.max_batch_size);
@@ -86,18 +82,7 @@ Status read_otlp(const Entry& entry, OtlpOptions& out) {
   return unknown(entry);
 }
 
-Status read_entry(const std::string& text, TraceOptions& out) {
-  const size_t equals = text.find('=');
-  if (equals == std::string::npos) {
-    return invalid_argument("--trace-config {}: not KEY=VALUE; allowed are {}", text, kAllowed);
-  }
-  const std::string_view left = std::string_view(text).substr(0, equals);
-  const size_t comma = left.find(',');
-  Entry entry{text, "", left, std::string_view(text).substr(equals + 1)};
-  if (comma != std::string_view::npos) {
-    entry.mode = left.substr(0, comma);
-    entry.key = left.substr(comma + 1);
-  }
+Status read(const Entry& entry, TraceOptions& out) {
   if (entry.mode == "opentelemetry") return read_otlp(entry, out.otlp);
   if (entry.mode == "triton" && entry.key == "file") {
     out.file = entry.value;
@@ -109,9 +94,28 @@ Status read_entry(const std::string& text, TraceOptions& out) {
   if (!entry.mode.empty()) return unknown(entry);
   if (entry.key == "level") return read_level(entry, out);
   if (entry.key == "mode") return read_mode(entry, out);
-  if (entry.key == "rate") return read_number(entry, 1, UINT32_MAX, out.rate);
+  if (entry.key == "rate") return read_number(entry, 0, UINT32_MAX, out.rate);
   if (entry.key == "count") return read_number(entry, -1, INT32_MAX, out.count);
   return unknown(entry);
+}
+
+// `source` says where the entry is from, when that is not the command line.
+Status read_entry(const std::string& text, TraceOptions& out, std::string source = "") {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) {
+    return invalid_argument("--trace-config {}: not KEY=VALUE; allowed are {}", text, kAllowed);
+  }
+  const std::string_view left = std::string_view(text).substr(0, equals);
+  const size_t comma = left.find(',');
+  Entry entry{text, "", left, std::string_view(text).substr(equals + 1)};
+  if (comma != std::string_view::npos) {
+    entry.mode = left.substr(0, comma);
+    entry.key = left.substr(comma + 1);
+  }
+  const Status status = read(entry, out);
+  if (status.ok()) return status;
+  if (source.empty()) source = fmt::format("--trace-config {}", left);
+  return invalid_argument("Bad option: \"{}\".\n{}", source, message(status));
 }
 
 // The SDK's environment variables, as entries before those of the command line.
@@ -128,8 +132,8 @@ Status read_environment(TraceOptions& out) {
   while (!rest.empty()) {
     const size_t comma = std::min(rest.find(','), rest.size());
     if (comma > 0) {
-      RETURN_IF_ERROR(
-          read_entry("opentelemetry,resource=" + std::string(rest.substr(0, comma)), out));
+      RETURN_IF_ERROR(read_entry("opentelemetry,resource=" + std::string(rest.substr(0, comma)),
+                                 out, "OTEL_RESOURCE_ATTRIBUTES"));
     }
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
@@ -140,7 +144,7 @@ Status read_environment(TraceOptions& out) {
   }
   for (const auto& [name, prefix] : kNames) {
     if (const char* value = std::getenv(name); value != nullptr && *value != 0) {
-      RETURN_IF_ERROR(read_entry(prefix + std::string(value), out));
+      RETURN_IF_ERROR(read_entry(prefix + std::string(value), out, name));
     }
   }
   return ok();
@@ -162,6 +166,12 @@ StatusOr<TraceOptions> parse_trace_config(const std::vector<std::string>& entrie
     out.otlp.max_batch_size = out.otlp.max_queue_size;
   }
   if (otel) RETURN_IF_ERROR(parse_url(out.otlp.url).status());
+  if (!otel && out.rate == 0) {
+    return invalid_argument(
+        "Bad option: \"--trace-config rate\".\n'0' is for mode opentelemetry only, where clients "
+        "may "
+        "ask for traces");
+  }
   if (otel && (out.level & TRITONSERVER_TRACE_LEVEL_TENSORS) != 0) {
     return invalid_argument("--trace-config level=TENSORS: mode opentelemetry has TIMESTAMPS only");
   }

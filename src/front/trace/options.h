@@ -18,9 +18,10 @@ struct OtlpOptions {
   std::string ca_file;  // PEM, whom to trust over https; "": whom the system trusts
   // Resource attributes.
   std::map<std::string, std::string> resource = {{"service.name", "triton-inference-server"}};
-  uint32_t max_queue_size = 2048;     // bsp_max_queue_size: more finished spans are dropped
-  uint32_t schedule_delay_ms = 5000;  // bsp_schedule_delay: longest wait of a finished span
-  uint32_t max_batch_size = 512;      // bsp_max_export_batch_size: spans in one POST
+  uint32_t max_queue_size = 2048;  // bsp_max_queue_size: more finished spans are dropped
+  // bsp_schedule_delay: longest wait of a finished span; 0: what is there goes at once.
+  uint32_t schedule_delay_ms = 5000;
+  uint32_t max_batch_size = 512;  // bsp_max_export_batch_size: spans in one POST
   // A collector that cannot be reached or says that it is busy is asked again after this, then
   // after twice as long, and so on.
   uint32_t retry_delay_ms = 1000;
@@ -28,8 +29,9 @@ struct OtlpOptions {
 };
 
 struct TraceOptions {
-  uint32_t level = 0;          // bits of TRITONSERVER_InferenceTraceLevel; 0 = off
-  uint32_t rate = 1000;        // one request in so many
+  uint32_t level = 0;  // bits of TRITONSERVER_InferenceTraceLevel; 0 = off
+  // One request in so many; 0: only those whose client traces, in mode opentelemetry.
+  uint32_t rate = 1000;
   int64_t count = -1;          // requests left to sample; -1 = no limit
   uint32_t log_frequency = 0;  // traces in one FILE.N; 0 = all in FILE
   std::string file;

@@ -213,9 +213,13 @@ void OtlpExporter::add(std::vector<Span> spans) {
         queue_.push_back(std::move(span));
       }
     }
-    if (queue_.size() < options_.max_batch_size) return;  // the delay brings it
+    if (!has_work()) return;  // the delay brings it
   }
   changed_.notify_all();
+}
+
+bool OtlpExporter::has_work() const {
+  return queue_.size() >= (options_.schedule_delay_ms == 0 ? 1 : options_.max_batch_size);
 }
 
 std::vector<Span> OtlpExporter::take_batch() {
@@ -229,8 +233,12 @@ std::vector<Span> OtlpExporter::take_batch() {
 void OtlpExporter::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    changed_.wait_for(lock, std::chrono::milliseconds(options_.schedule_delay_ms),
-                      [&] { return stopping_ || queue_.size() >= options_.max_batch_size; });
+    const auto is_time = [&] { return stopping_ || has_work(); };
+    if (options_.schedule_delay_ms == 0) {
+      changed_.wait(lock, is_time);
+    } else {
+      changed_.wait_for(lock, std::chrono::milliseconds(options_.schedule_delay_ms), is_time);
+    }
     bool answers = true;
     while (!queue_.empty() && answers) {
       const auto batch = take_batch();
@@ -243,7 +251,8 @@ void OtlpExporter::run() {
         log_warn("traces to {}: {}; {} spans are lost", options_.url, message(sent), batch.size());
       }
       if (dropped > 0) {
-        log_warn("traces to {}: {} spans dropped, the queue was full", options_.url, dropped);
+        log_warn("BatchSpanProcessor queue is full - dropping span. {} so far, traces to {}",
+                 dropped, options_.url);
       }
       is_down_ = !sent.ok();
       lock.lock();

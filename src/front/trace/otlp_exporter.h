@@ -49,6 +49,7 @@ class OtlpExporter {
   void run();
   // Until it is sent, refused, or tried too often; when stopping, once more. Not locked.
   Status send(const std::string& body);
+  bool has_work() const;           // locked: enough for a message
   std::vector<Span> take_batch();  // locked
   // Unavailable: worth another try, after at least `pause` if the collector says so.
   Status post(const std::string& body, Duration& pause) const;

@@ -61,6 +61,7 @@ TEST(TraceOptions, Parses) {
        "opentelemetry,resource=a.b=c=d", "opentelemetry,bsp_max_queue_size=100"});
   ASSERT_TRUE(otel.ok()) << otel.status();
   EXPECT_EQ(otel->otlp.resource.at("a.b"), "c=d");
+  EXPECT_TRUE(parse_trace_config({"mode=opentelemetry", "opentelemetry,url=h:9/v1"}).ok());
   EXPECT_EQ(otel->otlp.resource.at("service.name"), "triton-inference-server");
   EXPECT_EQ(otel->otlp.max_batch_size, 100u);
 }
@@ -71,8 +72,10 @@ TEST(TraceOptions, RefusesByName) {
     return parsed.ok() ? std::string("accepted") : std::string(message(parsed.status()));
   };
   EXPECT_THAT(error({"level=ALL"}), HasSubstr("none of OFF, TIMESTAMPS, TENSORS"));
-  EXPECT_THAT(error({"rate=0"}), HasSubstr("rate=0"));
-  EXPECT_THAT(error({"rate=5x"}), HasSubstr("5x"));
+  EXPECT_THAT(error({"rate=0"}), HasSubstr("rate\".\n'0' is for mode opentelemetry only"));
+  EXPECT_THAT(error({"rate=5x"}), HasSubstr("Bad option: \"--trace-config rate\".\n'5x' is not"));
+  EXPECT_THAT(error({"opentelemetry,bsp_schedule_delay=x"}),
+              HasSubstr("Bad option: \"--trace-config opentelemetry,bsp_schedule_delay\""));
   EXPECT_THAT(error({"count=-2"}), HasSubstr("[-1,"));
   EXPECT_THAT(error({"mode=jaeger"}), HasSubstr("triton, opentelemetry"));
   EXPECT_THAT(error({"triton,url=x"}), HasSubstr("triton,file=PATH"));
@@ -82,6 +85,16 @@ TEST(TraceOptions, RefusesByName) {
   EXPECT_THAT(error({"mode=opentelemetry", "opentelemetry,url=ftp://x"}), HasSubstr("http[s]"));
   EXPECT_THAT(error({"mode=opentelemetry", "opentelemetry,url=http://x:1a"}), HasSubstr("port"));
   EXPECT_THAT(error({"opentelemetry,resource=x"}), HasSubstr("KEY=VALUE"));
+}
+
+TEST(TraceOptions, AVariableOfTheEnvironmentIsNamed) {
+  ::setenv("OTEL_BSP_MAX_QUEUE_SIZE", "many", 1);
+  const auto parsed = parse_trace_config({"mode=opentelemetry"});
+  const auto off = parse_trace_config({});
+  ::unsetenv("OTEL_BSP_MAX_QUEUE_SIZE");
+  EXPECT_THAT(std::string(message(parsed.status())),
+              HasSubstr("Bad option: \"OTEL_BSP_MAX_QUEUE_SIZE\".\n'many' is not a number"));
+  EXPECT_TRUE(off.ok());
 }
 
 TEST(TraceSetting, EachRateThWhileTheCountLasts) {
@@ -250,7 +263,8 @@ TEST(OtelTrace, ReachesTheCollector) {
 TEST(OtlpExporter, AsksABusyCollectorAgain) {
   Collector collector;
   auto options = collector.options("http");
-  options.retry_delay_ms = options.schedule_delay_ms = 1;
+  options.retry_delay_ms = 1;
+  options.schedule_delay_ms = 0;
   auto exporter = OtlpExporter::create(options);
   ASSERT_TRUE(exporter.ok());
   (*exporter)->add({Span{.name = "first"}});
@@ -334,6 +348,20 @@ TEST(OtlpExporter, FullQueueAndDeadCollectorNeverBlock) {
   for (int i = 0; i < 100; ++i) (*exporter)->add(std::vector<Span>(3));
 }
 
+TEST(Tracer, RateZeroLeavesItToTheClients) {
+  TraceOptions options;
+  options.mode = TraceMode::kOpenTelemetry;
+  options.otlp.url = "http://127.0.0.1:1/";
+  options.otlp.max_retries = 0;
+  options.level = TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;
+  options.rate = 0;
+  const auto tracer = Tracer::create(nullptr, options);
+  ASSERT_TRUE(tracer.ok()) << tracer.status();
+  EXPECT_EQ((*tracer)->sample("m", "", ""), nullptr);
+  EXPECT_NE((*tracer)->sample("m", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", ""),
+            nullptr);
+}
+
 TEST(Tracer, SettingsOfGlobalAndModel) {
   Scratch scratch;
   TraceOptions options;
@@ -361,6 +389,12 @@ TEST(Tracer, SettingsOfGlobalAndModel) {
   EXPECT_EQ(show({{"log_frequency", {"5"}}}), "TIMESTAMPS TENSORS 1 1 5 ");  // the count goes on
   EXPECT_EQ(show({{"trace_rate", {"-1"}}}), "TIMESTAMPS TENSORS 4294967295 1 5 ");
   EXPECT_THAT(show({{"trace_rate", {"0"}}}), HasSubstr("sample rate must be non-zero"));
+  for (const std::string key : {"trace_rate", "trace_count", "log_frequency"}) {
+    for (const std::string number : {"10000000000", "-10000000000", "99999999999999999999"}) {
+      EXPECT_THAT(show({{key, {number}}}),
+                  HasSubstr("Unable to parse '" + key + "', value is out of range [ "));
+    }
+  }
   EXPECT_THAT(show({{"trace_rate", {"1", "2"}}}), "expect only 1 value for 'trace_rate'");
   EXPECT_THAT(show({{"trace_level", {"OFF", "TENSORS"}}}), HasSubstr("Expect only one"));
   EXPECT_THAT(show({{"trace_file", {"x"}}}), HasSubstr("can not be updated"));

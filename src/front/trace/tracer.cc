@@ -36,14 +36,21 @@ struct Scope {
   std::shared_ptr<TraceSetting> setting;  // effective
 };
 
-StatusOr<int64_t> parse_number(std::string_view key, const std::vector<std::string>& values) {
+// `lowest` and `highest` are told to clients whose number is none that can be meant.
+StatusOr<int64_t> parse_number(std::string_view key, const std::vector<std::string>& values,
+                               int64_t lowest, int64_t highest) {
   if (values.size() != 1) return invalid_argument("expect only 1 value for '{}'", key);
   int64_t value = 0;
   const std::string& text = values[0];
   const auto end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end) {
+  const bool is_too_long = parsed.ec == std::errc::result_out_of_range;
+  if (parsed.ptr != end || (parsed.ec != std::errc() && !is_too_long)) {
     return invalid_argument("Unable to parse '{}', got: {}", key, text);
+  }
+  if (is_too_long || value > highest || value < INT32_MIN) {
+    return invalid_argument("Unable to parse '{}', value is out of range [ {}, {} ], got: {}", key,
+                            lowest, highest, text);
   }
   return value;
 }
@@ -54,7 +61,7 @@ Status change(const Tracer::Changes& changes, const char* key, std::optional<uin
   if (it == changes.end()) return ok();
   value.reset();
   if (it->second.empty()) return ok();
-  ASSIGN_OR_RETURN(const int64_t number, parse_number(key, it->second));
+  ASSIGN_OR_RETURN(const int64_t number, parse_number(key, it->second, 0, UINT32_MAX));
   value = static_cast<uint32_t>(number);
   return ok();
 }
@@ -64,7 +71,7 @@ Status change_count(const Tracer::Changes& changes, std::optional<int64_t>& valu
   if (it == changes.end()) return ok();
   value.reset();
   if (it->second.empty()) return ok();
-  ASSIGN_OR_RETURN(const int64_t number, parse_number("trace_count", it->second));
+  ASSIGN_OR_RETURN(const int64_t number, parse_number("trace_count", it->second, -1, INT32_MAX));
   if (number < -1) {
     return invalid_argument("Unable to parse 'trace_count'. Expecting value >= -1, got: {}",
                             number);
@@ -212,7 +219,8 @@ StatusOr<std::shared_ptr<Tracer>> Tracer::create(TRITONSERVER_Server* server,
     ASSIGN_OR_RETURN(impl->exporter, OtlpExporter::create(impl->options.otlp));
   }
   impl->global.setting = impl->make(impl->defaults());
-  RETURN_IF_ERROR(impl->global.setting->check());
+  const bool clients_choose = impl->exporter != nullptr && impl->options.rate == 0;
+  if (!clients_choose) RETURN_IF_ERROR(impl->global.setting->check());
   impl->refresh_is_on();
   return std::shared_ptr<Tracer>(new Tracer(std::move(impl)));
 }

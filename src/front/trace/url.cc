@@ -7,10 +7,14 @@ namespace nereid::front {
 
 StatusOr<Url> parse_url(std::string_view text) {
   const auto bad = [&](std::string_view why) {
-    return invalid_argument("URL '{}': {}; allowed is http[s]://HOST[:PORT][/PATH]", text, why);
+    return invalid_argument("URL '{}': {}; allowed is [http[s]://]HOST[:PORT][/PATH]", text, why);
   };
-  const std::string_view scheme = text.starts_with("https://") ? "https://" : "http://";
-  if (!text.starts_with(scheme)) return bad("not http");
+  std::string_view scheme = text.starts_with("https://") ? "https://" : "http://";
+  if (text.find("://") == std::string_view::npos) {
+    scheme = "";  // as collectors are often written
+  } else if (!text.starts_with(scheme)) {
+    return bad("not http");
+  }
   const auto is_odd = [](char c) { return c <= ' ' || c == 0x7f; };
   if (std::any_of(text.begin(), text.end(), is_odd)) return bad("space or control character");
   std::string_view rest = text.substr(scheme.size());

@@ -24,11 +24,7 @@ NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(
     TRITONSERVER_InferenceRequest* request) try {
-  if (request != nullptr && of(request)->is_owned()) {
-    return to_error(invalid_argument(
-        "{}a request that is in flight may be deleted when its release callback has been called",
-        of(request)->log_id()));
-  }
+  if (request == nullptr || of(request)->delete_later()) return nullptr;
   delete of(request);
   return nullptr;
 }

@@ -36,7 +36,10 @@ StatusOr<BatchFunctions> find_batch_functions(const std::vector<std::filesystem:
     void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) return not_found("unable to load batching library: {}", dlerror());
     ASSIGN_OR_RETURN(const BatchFunctions found, BatchFunctions::of_library(handle, path.string()));
-    if (found.any()) return found;
+    if (found.any()) {
+      log_info("Loading custom batching strategy library {}", path.string());
+      return found;
+    }
     return invalid_argument("batching library '{}' has no {}", path.string(),
                             "TRITONBACKEND_ModelBatchIncludeRequest");
   }

@@ -14,6 +14,38 @@ namespace {
 constexpr int kMaxDims = 32;
 constexpr uint32_t kMaxWarmupBatch = 1 << 16;
 
+// Sizes of the parts between variable dimensions, which a reshape must keep. As floating point:
+// products of hostile dims may exceed 64 bits.
+std::vector<double> part_sizes(const std::vector<int64_t>& dims) {
+  std::vector<double> sizes = {1};
+  for (const int64_t d : dims) {
+    if (d == -1) {
+      sizes.push_back(1);
+    } else {
+      sizes.back() *= static_cast<double>(d);
+    }
+  }
+  return sizes;
+}
+
+bool is_dimension(int64_t d) { return d >= 1 || d == -1; }
+
+// What is wrong with the reshape of a tensor whose dims are right, "" if nothing.
+std::string reshape_problem(const TensorSpec& spec, bool has_batches) {
+  const std::vector<int64_t>& to = *spec.reshape;
+  if (to.empty() && !has_batches) {
+    return "cannot have empty reshape for non-batching model as scalar tensors are not supported";
+  }
+  if (!std::all_of(to.begin(), to.end(), is_dimension)) {
+    return "reshape dimensions must be integer >= 1, or -1 to indicate a variable-size dimension";
+  }
+  const auto from_sizes = part_sizes(spec.dims), to_sizes = part_sizes(to);
+  if (from_sizes.size() > 1 && to_sizes.size() > 1 && from_sizes.size() != to_sizes.size()) {
+    return "has different number of variable-size dimensions for dims and reshape";
+  }
+  return from_sizes == to_sizes ? "" : "has different size for dims and reshape";
+}
+
 // `kind` is "input" or "output"; Message is ModelInput or ModelOutput.
 template <class Message>
 StatusOr<TensorSpec> tensor_spec(const Message& m, const char* kind, int index, const Parsed& p) {
@@ -41,28 +73,18 @@ StatusOr<TensorSpec> tensor_spec(const Message& m, const char* kind, int index, 
   spec.datatype = static_cast<TRITONSERVER_DataType>(m.data_type());
   spec.dims.assign(m.dims().begin(), m.dims().end());
   spec.is_shape_tensor = m.is_shape_tensor();
-  for (int64_t d : spec.dims) {
-    if (d < 1 && d != -1) {
-      return invalid_argument(
-          "model {} '{}' dimension must be integer >= 1, or -1 to indicate a variable-size "
-          "dimension for {}{}",
-          kind, m.name(), p.config.name(), where);
-    }
+  if (!std::all_of(spec.dims.begin(), spec.dims.end(), is_dimension)) {
+    return invalid_argument(
+        "model {} '{}' dimension must be integer >= 1, or -1 to indicate a variable-size "
+        "dimension for {}{}",
+        kind, m.name(), p.config.name(), where);
   }
   if (m.has_reshape()) {
     spec.reshape.emplace(m.reshape().shape().begin(), m.reshape().shape().end());
-    const auto variable = [](const std::vector<int64_t>& dims) {
-      return std::count(dims.begin(), dims.end(), -1);
-    };
-    // Sizes are compared as floating point: products of hostile dims may exceed 64 bits.
-    const auto size = [](const std::vector<int64_t>& dims) {
-      double n = 1;
-      for (int64_t d : dims) n *= d == -1 ? 1.0 : static_cast<double>(d);
-      return n;
-    };
-    if (size(spec.dims) != size(*spec.reshape) || variable(spec.dims) != variable(*spec.reshape)) {
-      return invalid_argument("model {} '{}' has different size for dims and reshape for {}{}",
-                              kind, m.name(), p.config.name(), where);
+    const std::string problem = reshape_problem(spec, p.config.max_batch_size() > 0);
+    if (!problem.empty()) {
+      return invalid_argument("model {} '{}' {} for {}{}", kind, m.name(), problem, p.config.name(),
+                              where);
     }
   }
   return spec;
@@ -112,6 +134,10 @@ Status fill_steps(const Parsed& p, ModelConfig& out) {
   if (c.instance_group_size() > 0) {
     return invalid_argument("instance group should not be specified for ensemble '{}'{}", out.name,
                             p.where("instance_group"));
+  }
+  if (c.has_optimization()) {
+    return invalid_argument("optimization should not be specified for ensemble '{}'{}", out.name,
+                            p.where("optimization"));
   }
   for (const auto& step : c.ensemble_scheduling().step()) {
     if (!step.model_namespace().empty()) {
@@ -281,10 +307,12 @@ Status check_backend(const Parsed& p, const ModelConfig& out) {
         "tensorrtllm{}",
         out.name, out.backend, p.where("backend"));
   }
-  if (out.backend.find_first_of("/\\") != std::string::npos ||
-      out.runtime.find_first_of("/\\") != std::string::npos) {
-    return invalid_argument("'backend' and 'runtime' of {} must be plain names{}", out.name,
-                            p.where("backend"));
+  for (const auto& [field, library] :
+       {std::pair("backend", &out.backend), std::pair("runtime", &out.runtime)}) {
+    if (library->find_first_of("/\\") == std::string::npos) continue;
+    return invalid_argument(
+        "backend library name '{}' escapes backend directory: '{}' of {} must be a plain name{}",
+        *library, field, out.name, p.where(field));
   }
   return ok();
 }
@@ -318,7 +346,7 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
                              versions.specific().versions().end()};
   }
   if (out.platform == "ensemble" && !c.model_warmup().empty()) {
-    return invalid_argument("model_warmup should not be specified for ensemble '{}'{}", out.name,
+    return invalid_argument("model_warmup can not be specified for ensemble '{}'{}", out.name,
                             p.where("model_warmup"));
   }
   RETURN_IF_ERROR(fill_batching(p, out));
@@ -326,10 +354,13 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
   RETURN_IF_ERROR(fill_cache(p, out));
   RETURN_IF_ERROR(fill_warmup(p, out));
   RETURN_IF_ERROR(fill_metrics(p, out));
-  out.deferred = fill_tensors(p, out);
-  if (out.deferred.ok()) out.deferred = check_batch_tensors(p, out);
-  if (out.deferred.ok()) out.deferred = fill_groups(p, out);
-  if (!out.deferred.ok() && c.platform() == "ensemble") return out.deferred;
+  out.tensor_problem = fill_tensors(p, out);
+  if (out.tensor_problem.ok()) out.tensor_problem = check_batch_tensors(p, out);
+  if (c.platform() == "ensemble") {
+    if (c.has_ensemble_scheduling()) RETURN_IF_ERROR(out.tensor_problem);
+  } else {
+    out.group_problem = fill_groups(p, out);
+  }
   return fill_steps(p, out);
 }
 

@@ -17,13 +17,14 @@ struct Parsed {
   google::protobuf::TextFormat::ParseInfoTree places;
   std::string path;  // empty: a load override
   UsableGpus gpus;
+  bool is_given = true;
 
   // " (<path>:<line>)" of top-level field `name`, " (<path>)" when it is absent, "" without a path.
   std::string where(const char* name, int index = -1) const;
 };
 
 // Fills everything but `json` and `proto` of `out`, validating. Problems of tensors and instance
-// groups go to out.deferred.
+// groups go to out.tensor_problem and out.group_problem.
 Status fill_config(const Parsed& parsed, ModelConfig& out);
 
 // Its parts for instance groups, which must be normalised, and for batch_input and batch_output,

@@ -133,43 +133,46 @@ Status fill_groups(const Parsed& p, ModelConfig& out) {
 }
 
 Status check_batch_tensors(const Parsed& p, const ModelConfig& out) {
-  // `list` is "batch_input" or "batch_output"; both kinds say the same of their sources.
-  const auto check_sources = [&](const auto& tensor, const char* list, const std::string& kind,
-                                 int i) {
-    const std::string where = p.where(list, i);
+  // `what` is "input" or "output"; both kinds say the same of their sources.
+  const auto check_sources = [&](const auto& tensor, const char* what, const std::string& kind,
+                                 const std::string& where) {
     if (kind.empty()) {
-      return invalid_argument("{} of model {}: kind {} does not exist{}", list, out.name,
-                              static_cast<int>(tensor.kind()), where);
+      return invalid_argument("unknown batch {} kind {} for {}{}", what,
+                              static_cast<int>(tensor.kind()), out.name, where);
     }
     if (tensor.source_input_size() != 1) {
-      return invalid_argument("{} of model {}: kind {} expects 1 'source_input', got {}{}", list,
-                              out.name, kind, tensor.source_input_size(), where);
+      return invalid_argument("batch {} kind '{}' expects 1 source input, got {} for {}{}", what,
+                              kind, tensor.source_input_size(), out.name, where);
     }
     const auto& source = tensor.source_input(0);
     if (out.input(source) != nullptr) return ok();
-    return invalid_argument("{} of model {}: 'source_input' '{}' is no input of the model{}", list,
-                            out.name, source, where);
+    return invalid_argument("unknown source input name '{}' for {}{}", source, out.name, where);
   };
   for (int i = 0; i < p.config.batch_input_size(); ++i) {
     const auto& tensor = p.config.batch_input(i);
     const std::string kind = inference::BatchInput::Kind_Name(tensor.kind());
-    RETURN_IF_ERROR(check_sources(tensor, "batch_input", kind, i));
+    const std::string where = p.where("batch_input", i);
+    RETURN_IF_ERROR(check_sources(tensor, "input", kind, where));
     if (tensor.data_type() != inference::TYPE_INT32 && tensor.data_type() != inference::TYPE_FP32) {
       return invalid_argument(
-          "batch_input of model {}: 'data_type' {} must be TYPE_INT32 or TYPE_FP32{}", out.name,
-          inference::DataType_Name(tensor.data_type()), p.where("batch_input", i));
+          "batch input data type must be TYPE_INT32 or TYPE_FP32, not {} for {}{}",
+          inference::DataType_Name(tensor.data_type()), out.name, where);
     }
   }
   for (int i = 0; i < p.config.batch_output_size(); ++i) {
     const auto& tensor = p.config.batch_output(i);
     const std::string kind = inference::BatchOutput::Kind_Name(tensor.kind());
-    RETURN_IF_ERROR(check_sources(tensor, "batch_output", kind, i));
+    const std::string where = p.where("batch_output", i);
+    RETURN_IF_ERROR(check_sources(tensor, "output", kind, where));
     std::set<std::string> targets;
     for (const auto& target : tensor.target_name()) {
-      if (out.output(target) == nullptr || !targets.insert(target).second) {
-        return invalid_argument(
-            "batch_output of model {}: 'target_name' '{}' must be an output of the model, once{}",
-            out.name, target, p.where("batch_output", i));
+      if (out.output(target) == nullptr) {
+        return invalid_argument("unknown target output name '{}' for {}{}", target, out.name,
+                                where);
+      }
+      if (!targets.insert(target).second) {
+        return invalid_argument("target output name '{}' can only be specified once for {}{}",
+                                target, out.name, where);
       }
     }
   }

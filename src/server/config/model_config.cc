@@ -56,39 +56,67 @@ Status parse_text(std::string_view text, Parsed& out) {
   return ok();
 }
 
-// A backend from the platform, from a default file in a version folder, or from a name like
-// "x.<backend>"; nothing changes when there is none.
-void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
-  struct Row {
-    const char *platform, *file, *backend;
-  };
-  static constexpr Row kRows[] = {{"tensorrt_plan", "model.plan", "tensorrt"},
-                                  {"tensorflow_graphdef", "model.graphdef", "tensorflow"},
-                                  {"tensorflow_savedmodel", "model.savedmodel", "tensorflow"},
-                                  {"onnxruntime_onnx", "model.onnx", "onnxruntime"},
-                                  {"", "model.xml", "openvino"},
-                                  {"pytorch_libtorch", "model.pt", "pytorch"},
-                                  {"", "model.pt2", "pytorch"},
-                                  {"", "model.py", "python"}};
-  if (c.platform() == "ensemble" || c.has_ensemble_scheduling()) return;
-  const auto set = [&](const Row& row) {
-    c.set_backend(row.backend);
-    if (c.default_model_filename().empty()) c.set_default_model_filename(row.file);
-  };
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(dir, error), end;
-       c.backend().empty() && !error && it != end; it.increment(error)) {
-    for (const Row& row : kRows) {
-      if (*row.platform != 0 && c.platform() == row.platform) set(row);
-      std::error_code ignored;
-      if (c.backend().empty() && std::filesystem::exists(it->path() / row.file, ignored)) set(row);
+struct KnownBackend {
+  const char *platform, *file, *backend;
+};
+
+constexpr KnownBackend kKnownBackends[] = {
+    {"tensorflow_savedmodel", "model.savedmodel", "tensorflow"},
+    {"tensorflow_graphdef", "model.graphdef", "tensorflow"},
+    {"tensorrt_plan", "model.plan", "tensorrt"},
+    {"onnxruntime_onnx", "model.onnx", "onnxruntime"},
+    {"", "model.xml", "openvino"},
+    {"pytorch_libtorch", "model.pt", "pytorch"},
+    {"pytorch_libtorch", "model.pt2", "pytorch"},
+    {"", "model.py", "python"}};
+
+bool has_version_with(const std::filesystem::path& dir, const char* file) {
+  std::error_code error, ignored;
+  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (std::filesystem::exists(it->path() / file, ignored)) return true;
+  }
+  return false;
+}
+
+// Which of the known backends a configuration means by its platform, its backend, its default file
+// or the files of its versions; null: none.
+const KnownBackend* known_backend(const std::filesystem::path& dir,
+                                  const inference::ModelConfig& c) {
+  for (const KnownBackend& known : kKnownBackends) {
+    if (!c.backend().empty() && c.backend() != known.backend) continue;
+    if (!c.platform().empty()) {
+      if (c.platform() == known.platform) return &known;
+      continue;
     }
+    const std::string& file = c.default_model_filename();
+    if (file == known.file || (file.empty() && has_version_with(dir, known.file))) return &known;
   }
-  const size_t dot = c.name().rfind('.');
-  if (c.backend().empty() && dot != std::string::npos) c.set_backend(c.name().substr(dot + 1));
-  if (c.backend() == "python" && c.default_model_filename().empty()) {
-    c.set_default_model_filename("model.py");
+  // TensorFlow has two platforms: its files say which.
+  const auto it = std::ranges::find_if(kKnownBackends, [&](const KnownBackend& known) {
+    return c.backend() == known.backend && c.backend() != "tensorflow";
+  });
+  return it == std::end(kKnownBackends) ? nullptr : it;
+}
+
+// Fills in backend, platform and default file from each other, from the files of the versions, or
+// from a name like "x.<backend>"; nothing changes when there is nothing to go by.
+void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
+  if (c.platform() == "ensemble" || c.has_ensemble_scheduling()) return;
+  if (const KnownBackend* known = known_backend(dir, c)) {
+    c.set_backend(known->backend);
+    if (c.platform().empty()) c.set_platform(known->platform);
+    const bool is_script = c.backend() == "pytorch" && c.runtime() == "model.py";
+    if (c.default_model_filename().empty() && !is_script) {
+      c.set_default_model_filename(known->file);
+    }
+    return;
   }
+  const size_t dot = c.name().find('.');
+  const bool is_open = c.backend().empty() && c.platform().empty();
+  if (!is_open || !c.default_model_filename().empty() || dot == std::string::npos) return;
+  c.set_backend(c.name().substr(dot + 1));
+  c.set_default_model_filename("model." + c.backend());
 }
 
 // Defaults that the config endpoint shows as if they had been written.
@@ -154,6 +182,7 @@ StatusOr<ModelConfig> finish(Parsed& parsed) {
   ModelConfig out;
   out.has_own_groups = parsed.config.instance_group_size() > 0;
   out.gpus = parsed.gpus;
+  out.is_given = parsed.is_given;
   normalise(parsed.gpus, parsed.config);
   RETURN_IF_ERROR(fill_config(parsed, out));
   ASSIGN_OR_RETURN(out.json, json_of(parsed));
@@ -163,6 +192,7 @@ StatusOr<ModelConfig> finish(Parsed& parsed) {
 
 Status parse_again(const ModelConfig& config, Parsed& out) {
   out.gpus = config.gpus;
+  out.is_given = config.is_given;
   if (out.config.ParseFromString(config.proto)) return ok();
   return internal_error("cannot read back a configuration");
 }
@@ -182,6 +212,7 @@ Status parse_json_text(const std::string& text, inference::ModelConfig& out) {
 Status parse_source(const ConfigSource& source, Parsed& parsed) {
   parsed.path = source.path;
   parsed.gpus = source.gpus;
+  parsed.is_given = source.is_given;
   return source.is_json ? parse_json_text(source.text, parsed.config)
                         : parse_text(source.text, parsed);
 }
@@ -204,20 +235,19 @@ StatusOr<ModelConfig> parse_model_config(const ConfigSource& source) {
   RETURN_IF_ERROR(parse_source(source, parsed));
   auto& config = parsed.config;
   if (config.name().empty() || source.is_mapped) config.set_name(source.model);
-  if (config.name() != source.model) {
-    return invalid_argument(
-        "unexpected directory name '{}' for model '{}', directory name must equal model name{}",
-        source.model, config.name(), parsed.where("name"));
-  }
   guess_backend(source.dir, config);
-  return finish(parsed);
+  ASSIGN_OR_RETURN(ModelConfig out, finish(parsed));
+  if (out.name == source.model) return out;
+  return invalid_argument(
+      "unexpected directory name '{}' for model '{}', directory name must equal model name{}",
+      source.model, out.name, parsed.where("name"));
 }
 
 StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::string& path,
                                          const std::string& directory_name) {
   ASSIGN_OR_RETURN(ModelConfig config,
                    parse_model_config({std::string(text), false, path, directory_name, {}}));
-  RETURN_IF_ERROR(config.deferred);
+  RETURN_IF_ERROR(config.problem());
   return config;
 }
 
@@ -235,6 +265,7 @@ StatusOr<ModelConfig> adopt_auto_complete(const ModelConfig& config, std::string
   RETURN_IF_ERROR(parse_json_text(std::string(json), completed));
   Parsed parsed;
   RETURN_IF_ERROR(parse_again(config, parsed));
+  parsed.is_given = true;
   auto& to = parsed.config;
   to.set_max_batch_size(completed.max_batch_size());
   to.mutable_input()->Swap(completed.mutable_input());

@@ -178,11 +178,15 @@ struct ModelConfig {
   std::vector<WarmupSample> warmup;
   std::map<std::string, std::string> metric_tags;
   std::vector<double> first_response_buckets = {100, 500, 2000, 5000};  // ms; of the histogram
-  std::string json;   // the whole message as the config endpoint and backends see it
-  std::string proto;  // the message, serialised
-  Status deferred;    // what is wrong with tensors or instance groups: found when loading
+  std::string json;      // the whole message as the config endpoint and backends see it
+  std::string proto;     // the message, serialised
+  bool is_given = true;  // false: neither by a file nor by a load nor, so far, by the backend
+  // What is wrong with inputs and outputs, which a backend may yet complete, and with instance
+  // groups: reported when the model loads.
+  Status tensor_problem, group_problem;
 
   bool is_ensemble() const { return !steps.empty(); }
+  const Status& problem() const { return tensor_problem.ok() ? group_problem : tensor_problem; }
   const TensorSpec* input(std::string_view tensor) const;
   const TensorSpec* output(std::string_view tensor) const;
 };
@@ -196,6 +200,7 @@ struct ConfigSource {
   bool is_mapped = false;     // the folder, and so the configuration, has another name
   std::filesystem::path dir;  // its folder, to guess a missing backend from; may be empty
   UsableGpus gpus;
+  bool is_given = true;  // false: there is no file, so everything is open
 };
 
 // A configuration of which only the syntax was looked at: repository agents may replace the rest.
@@ -207,10 +212,10 @@ StatusOr<RawConfig> parse_raw_config(const ConfigSource& source);
 
 // Parses, applies defaults and validates. InvalidArgument for wrong values
 // ("<path>:<line>:<column>: <reason>" for syntax), each naming the field. Problems of tensors and
-// instance groups end up in ModelConfig::deferred.
+// instance groups end up in ModelConfig::problem().
 StatusOr<ModelConfig> parse_model_config(const ConfigSource& source);
 
-// The same for text format, deferred problems included.
+// The same for text format, ModelConfig::problem() included.
 StatusOr<ModelConfig> parse_model_config(std::string_view text, const std::string& path,
                                          const std::string& directory_name);
 

@@ -27,6 +27,8 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
   };
   for (const auto& input : config().inputs) tensor(input.name);
   plan_.num_inputs = plan_.tensors.size();
+  ClassNames class_names;
+  if (Model::class_names() != nullptr) class_names = *Model::class_names();
   for (size_t i = 0; i < models.size(); ++i) {
     const EnsembleStep& from = config().steps[i];
     Step step;
@@ -39,9 +41,17 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
       step.wanted.push_back(step.outputs.back().spec);
       plan_.producer[step.outputs.back().tensor] = static_cast<int>(i);
     }
+    // What has no names of its own takes those of the step that makes it.
+    if (const auto& theirs = models[i]->class_names(); theirs != nullptr) {
+      for (const auto& [name, t] : from.output_map) {
+        const auto found = theirs->find(name);
+        if (found != theirs->end()) class_names.try_emplace(t, found->second);
+      }
+    }
     std::sort(step.wanted.begin(), step.wanted.end(), by_name);
     plan_.steps.push_back(std::move(step));
   }
+  set_class_names(std::move(class_names));
   if (decoupled_ && config().response_cache) {
     return invalid_argument(
         "Response Cache does not currently support ensemble {} with a decoupled step. Please "

@@ -25,8 +25,11 @@ struct End {
   std::vector<int64_t> shape;  // with the batch dimension, as -1, when the model has one
 };
 
-End end_of(const ModelConfig& config, const TensorSpec& spec) {
-  End end{config.name, spec.datatype, spec.dims};
+// `inside`: the ensemble whose tensors are looked at.
+End end_of(const ModelConfig& config, const TensorSpec& spec, const ModelConfig* inside) {
+  // What runs through an ensemble has the shape that its reshape gives its inputs.
+  const bool is_inside = config.is_ensemble() && spec.reshape && &config == inside;
+  End end{config.name, spec.datatype, is_inside ? *spec.reshape : spec.dims};
   if (config.max_batch_size > 0 && !spec.is_shape_tensor) end.shape.insert(end.shape.begin(), -1);
   return end;
 }
@@ -103,6 +106,55 @@ std::vector<bool> steps_that_run(const ModelConfig& e, std::set<std::string>& av
   return done;
 }
 
+// Steps whose outputs may come any number of times each start a stream of their own; what a step or
+// the client takes together must be of one stream. The graph was checked: every step can run.
+Status check_streams(const ModelConfig& e, const std::vector<const ModelConfig*>& models) {
+  std::map<std::string, size_t> stream_of;  // by tensor
+  for (const auto& input : e.inputs) stream_of[input.name] = 0;
+  const auto mixed = [&](const std::string& model) {
+    return invalid_argument(
+        "in ensemble {}, step of model '{}' receives inputs originated from different decoupled "
+        "models",
+        e.name, model);
+  };
+  size_t num_streams = 0;
+  std::vector<bool> done(e.steps.size());
+  for (size_t num_done = 0; num_done < e.steps.size();) {
+    const size_t before = num_done;
+    for (size_t i = 0; i < e.steps.size(); ++i) {
+      if (done[i]) continue;
+      std::set<size_t> streams;
+      bool is_ready = true;
+      for (const auto& [_, tensor] : e.steps[i].input_map) {
+        const auto it = stream_of.find(tensor);
+        is_ready = is_ready && it != stream_of.end();
+        if (is_ready) streams.insert(it->second);
+      }
+      if (!is_ready) continue;
+      if (streams.size() > 1) return mixed(e.steps[i].model);
+      const size_t stream = models[i]->decoupled ? ++num_streams : *streams.begin();
+      for (const auto& [_, tensor] : e.steps[i].output_map) stream_of[tensor] = stream;
+      done[i] = true;
+      ++num_done;
+    }
+    if (num_done == before) break;
+  }
+  std::set<size_t> streams;
+  for (const auto& output : e.outputs) streams.insert(stream_of[output.name]);
+  return streams.size() > 1 ? mixed(e.name) : ok();
+}
+
+// Inputs that the model needs and no tensor of the ensemble feeds.
+Status check_inputs_are_fed(const ModelConfig& e, const EnsembleStep& step, const ModelConfig& m) {
+  for (const auto& input : m.inputs) {
+    if (input.optional || step.input_map.contains(input.name)) continue;
+    return invalid_argument(
+        "in ensemble {}, input {} in model {} is not mapped to any ensemble tensors", e.name,
+        input.name, m.name);
+  }
+  return ok();
+}
+
 }  // namespace
 
 Status check_ensemble_graph(const ModelConfig& e) {
@@ -122,7 +174,7 @@ Status check_ensemble_graph(const ModelConfig& e) {
   }
   for (const auto& input : e.inputs) {
     if (!read.contains(input.name)) {
-      return invalid_argument("ensemble input '{}' for ensemble {} is not used", input.name,
+      return invalid_argument("ensemble input '{}' for ensemble {}' is not used", input.name,
                               e.name);
     }
   }
@@ -131,7 +183,7 @@ Status check_ensemble_graph(const ModelConfig& e) {
   for (const auto& output : e.outputs) {
     if (available.contains(output.name)) continue;
     if (!written.contains(output.name)) {
-      return invalid_argument("ensemble output '{}' for ensemble {} is not used", output.name,
+      return invalid_argument("ensemble output '{}' for ensemble {}' is not used", output.name,
                               e.name);
     }
     return invalid_argument(
@@ -157,8 +209,9 @@ Status check_ensemble_graph(const ModelConfig& e) {
 
 Status check_ensemble_tensors(const ModelConfig& e, const std::vector<const ModelConfig*>& models) {
   TensorTable table(e);
-  for (const auto& input : e.inputs) RETURN_IF_ERROR(table.add(input.name, end_of(e, input)));
-  for (const auto& output : e.outputs) RETURN_IF_ERROR(table.add(output.name, end_of(e, output)));
+  for (const auto& input : e.inputs) RETURN_IF_ERROR(table.add(input.name, end_of(e, input, &e)));
+  for (const auto& output : e.outputs)
+    RETURN_IF_ERROR(table.add(output.name, end_of(e, output, &e)));
   for (size_t i = 0; i < e.steps.size(); ++i) {
     const ModelConfig& m = *models[i];
     if (m.max_batch_size > 0 && e.max_batch_size > m.max_batch_size) {
@@ -174,8 +227,9 @@ Status check_ensemble_tensors(const ModelConfig& e, const std::vector<const Mode
             "in ensemble {}, ensemble tensor {} is mapping to non-existing input {} in model {}",
             e.name, tensor, name, m.name);
       }
-      RETURN_IF_ERROR(table.add(tensor, end_of(m, *spec)));
+      RETURN_IF_ERROR(table.add(tensor, end_of(m, *spec, &e)));
     }
+    RETURN_IF_ERROR(check_inputs_are_fed(e, e.steps[i], m));
     for (const auto& [name, tensor] : e.steps[i].output_map) {
       const TensorSpec* spec = m.output(name);
       if (spec == nullptr) {
@@ -183,10 +237,10 @@ Status check_ensemble_tensors(const ModelConfig& e, const std::vector<const Mode
             "in ensemble {}, ensemble tensor {} is mapped from non-existing output {} in model {}",
             e.name, tensor, name, m.name);
       }
-      RETURN_IF_ERROR(table.add(tensor, end_of(m, *spec)));
+      RETURN_IF_ERROR(table.add(tensor, end_of(m, *spec, &e)));
     }
   }
-  return ok();
+  return check_streams(e, models);
 }
 
 }  // namespace nereid::server

@@ -93,7 +93,7 @@ void EnsembleRun::start() {
   skip_unwanted_steps();
   for (const InputTensor& input : request_->inputs) {
     root_->tensors[input.spec - model_.config().inputs.data()] =
-        std::make_shared<FlowTensor>(input.datatype, input.shape, input.buffers);
+        std::make_shared<FlowTensor>(input.datatype, input.backend_shape, input.buffers);
   }
   auto self = shared_from_this();
   context_->cancel_state().on_cancel([weak = weak_from_this()] {

@@ -108,12 +108,15 @@ Status BackendModel::load(Backend* backend, const ServerOptions& options) {
   backend_ = backend;
   auto* self = reinterpret_cast<TRITONBACKEND_Model*>(this);
   may_auto_complete_ = !options.strict_model_config;
-  if (!may_auto_complete_) RETURN_IF_ERROR(config().deferred);
+  if (!may_auto_complete_) RETURN_IF_ERROR(config().problem());
   model_initialised_ = true;
   if (backend->model_initialize != nullptr)
     RETURN_IF_ERROR(call_backend(backend->model_initialize, self));
   may_auto_complete_ = false;
-  RETURN_IF_ERROR(config().deferred);
+  if (!config().is_given) {
+    return not_found("model configuration is not provided for model '{}'", config().name);
+  }
+  RETURN_IF_ERROR(config().problem());
   RETURN_IF_ERROR(show_open_parameters());
   RETURN_IF_ERROR(make_batcher());
   may_run_here_ = may_run_here(options);
@@ -180,8 +183,13 @@ Status BackendModel::make_strategy() {
     // Whoever may write a configuration must not thereby run any library of the machine.
     std::error_code error;
     const auto home = std::filesystem::weakly_canonical(dir(), error);
-    const auto path = std::filesystem::weakly_canonical(dir() / given, error);
-    if (std::mismatch(home.begin(), home.end(), path.begin(), path.end()).first != home.end()) {
+    const auto is_inside = [&](const std::filesystem::path& path) {
+      return std::mismatch(home.begin(), home.end(), path.begin(), path.end()).first == home.end();
+    };
+    // As the stock server takes it, from where it was started; else from the model's folder.
+    auto path = std::filesystem::weakly_canonical(given, error);
+    if (!is_inside(path)) path = std::filesystem::weakly_canonical(dir() / given, error);
+    if (!is_inside(path)) {
       return invalid_argument(
           "model '{}': TRITON_BATCH_STRATEGY_PATH '{}' must be below the model's folder {}",
           config().name, given, home.string());

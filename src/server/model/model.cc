@@ -54,8 +54,12 @@ Status Model::read_class_names() {
       begin = end + 1;
     }
   }
-  if (!names.empty()) class_names_ = std::make_shared<const ClassNames>(std::move(names));
+  set_class_names(std::move(names));
   return ok();
+}
+
+void Model::set_class_names(ClassNames names) {
+  if (!names.empty()) class_names_ = std::make_shared<const ClassNames>(std::move(names));
 }
 
 const Model::MetadataText& Model::metadata_text() {

@@ -59,6 +59,7 @@ class Model : public std::enable_shared_from_this<Model> {
   // Class names by output, from the outputs' label files.
   using ClassNames = std::map<std::string, std::vector<std::string>>;
   const std::shared_ptr<const ClassNames>& class_names() const { return class_names_; }
+  void set_class_names(ClassNames names);
   // Reads the label files. Internal when one is missing.
   Status read_class_names();
   // The metadata's JSON around the list of versions. Written once: front ends ask for every

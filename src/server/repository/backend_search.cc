@@ -46,15 +46,20 @@ StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs
     }
   }
   const fs::path home = fs::path(backend_directory(options_, name)) / name;
-  // A runtime that is no shared object ("model.py") is the backend's own affair.
-  const std::string file =
-      config.runtime.ends_with(".so") ? config.runtime : fmt::format("libtriton_{}.so", name);
+  // A runtime in Python is the backend's own affair.
+  const bool names_library = !config.runtime.empty() && config.runtime != "model.py";
+  const std::string file = names_library ? config.runtime : fmt::format("libtriton_{}.so", name);
   const fs::path candidates[] = {dir / std::to_string(version) / file, dir / file, home / file};
   std::error_code error;
   for (const auto& path : candidates) {
     if (!fs::exists(path, error)) continue;
     const fs::path real = fs::canonical(path, error);
     return opened(name, real, real, path.parent_path());  // backends compare it with the setting
+  }
+  if (names_library) {
+    return invalid_argument(
+        "unable to find backend library '{}' for model '{}', searched: '{}' '{}' '{}'", file,
+        config.name, candidates[0].parent_path().string(), dir.string(), home.string());
   }
   // A backend in Python: the python backend's library under its name, which looks for the model.py
   // in the backend's folder.

@@ -315,7 +315,7 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
   auto statistics = std::make_unique<ModelStatistics>(
       options_.metrics, config, version, config.response_cache && !options_.cache_name.empty());
   if (config.is_ensemble()) {
-    RETURN_IF_ERROR(config.deferred);
+    RETURN_IF_ERROR(config.problem());
     ASSIGN_OR_RETURN(auto parts, find_parts(config));
     auto ensemble =
         std::make_unique<EnsembleModel>(server_, config, version, files.dir, std::move(statistics));

@@ -246,6 +246,7 @@ Status Repositories::resolve(const ModelId& id, const ModelOverride& changes, Re
     ASSIGN_OR_RETURN(source, source_of(id.name, files.dir, changes));
   }
   ASSIGN_OR_RETURN(files.config, parse_model_config(source));
+  if (strict_config_) RETURN_IF_ERROR(files.config.tensor_problem);  // no backend completes them
   files.config.space = id.space;
   ASSIGN_OR_RETURN(files.versions, versions_in(files.dir, files.config.versions));
   return ok();
@@ -289,6 +290,8 @@ StatusOr<ConfigSource> Repositories::source_of(const std::string& name, const fs
                     fmt::format("failed to open text file for read {}", message(config.status())));
     }
     source.text = *std::move(config);
+  } else {
+    source.is_given = false;
   }
   source.path = path.string();
   return source;

@@ -66,7 +66,7 @@ std::shared_ptr<ResponseContext> InferenceRequest::arm() {
     };
   }
   c->armed = true;
-  is_owned_.store(true, std::memory_order_release);
+  owner_.store(Owner::kCore, std::memory_order_release);
   start_ns = now_ns();
   c->start_ns = start_ns;
   return c;
@@ -118,8 +118,18 @@ void InferenceRequest::release(uint32_t release_flags) {
   // the release.
   const auto keep = std::move(context_);
   trace.reset();
-  disown();
-  release_fn(reinterpret_cast<TRITONSERVER_InferenceRequest*>(this), release_flags, release_userp);
+  const auto fn = release_fn;
+  void* const userp = release_userp;
+  Owner owner = Owner::kCore;
+  owner_.compare_exchange_strong(owner, Owner::kClient, std::memory_order_acq_rel);
+  fn(reinterpret_cast<TRITONSERVER_InferenceRequest*>(this), release_flags, userp);
+  if (owner == Owner::kCoreAlone) delete this;
+}
+
+bool InferenceRequest::delete_later() {
+  Owner owner = Owner::kCore;
+  return owner_.compare_exchange_strong(owner, Owner::kCoreAlone, std::memory_order_acq_rel) ||
+         owner == Owner::kCoreAlone;
 }
 
 namespace {

@@ -149,9 +149,12 @@ class InferenceRequest {
   // Ends the core's ownership: calls the release callback, after which `this` may be gone.
   void release(uint32_t flags);
 
-  // From arm() to release(): nobody else may send or delete it. Any thread.
-  bool is_owned() const { return is_owned_.load(std::memory_order_acquire); }
-  void disown() { is_owned_.store(false, std::memory_order_release); }  // it was not accepted
+  // From arm() to release(): nobody else may send it, and it goes with the release when its client
+  // deletes it. Any thread.
+  bool is_owned() const { return owner_.load(std::memory_order_acquire) != Owner::kClient; }
+  void disown() { owner_.store(Owner::kClient, std::memory_order_release); }  // it was not accepted
+  // Whether release() will delete it, as it is owned; else that is the caller's.
+  bool delete_later();
 
   // Between arm() and release(), for whoever owns the request then.
   const std::shared_ptr<ResponseContext>& context() const { return context_; }
@@ -211,7 +214,8 @@ class InferenceRequest {
   std::shared_ptr<CancelState>
       cancel_;  // never null; a new one each time the request is used again
   bool used_ = false;
-  std::atomic<bool> is_owned_{false};
+  enum class Owner { kClient, kCore, kCoreAlone };  // the last: nobody waits for it any more
+  std::atomic<Owner> owner_{Owner::kClient};
 };
 
 // What the C API's opaque pointers point at.

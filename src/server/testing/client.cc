@@ -195,6 +195,9 @@ void TestCall::on_response(TRITONSERVER_InferenceResponse* response, const uint3
       void* buffer_userp = nullptr;
       TRITONSERVER_InferenceResponseOutput(response, i, &name, &type, &shape, &rank, &base, &size,
                                            &memory, &id, &buffer_userp);
+      const char* first_class = nullptr;
+      TRITONSERVER_InferenceResponseOutputClassificationLabel(response, i, 0, &first_class);
+      if (first_class != nullptr) reply.first_class = first_class;
       const auto* values = static_cast<const int32_t*>(base);
       if (base == nullptr) continue;
       reply.out.insert(reply.out.end(), values, values + size / sizeof(int32_t));

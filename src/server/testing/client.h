@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "triton/core/tritonserver.h"
@@ -47,6 +48,7 @@ struct TestReply {
   int code = -1;  // error code of the response, -1 = result
   std::string text;
   std::vector<int32_t> out;
+  std::string first_class;  // of an output that has class names
   bool is_final = false, is_empty = false;
   std::thread::id thread;  // that brought it
 };
@@ -58,6 +60,7 @@ class TestCall {
            const std::string& id = "", bool batched = false);
   ~TestCall();
   TRITONSERVER_InferenceRequest* request() const { return request_; }
+  TRITONSERVER_InferenceRequest* give_up_request() { return std::exchange(request_, nullptr); }
   Outcome send(TRITONSERVER_InferenceTrace* trace = nullptr);
   // As our front ends do: quick models may run before this returns.
   Outcome send_to_run_here();

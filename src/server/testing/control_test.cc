@@ -141,6 +141,35 @@ TEST_F(Control, AModelThatCannotBeReadDoesNotMakeTheServerUnready) {
             "Request for unknown model: 'none' is not found");
 }
 
+TEST_F(Control, TensorsAreCheckedBeforeVersionsAreSoughtWhenNothingCompletesThem) {
+  fs::create_directories(root_ / "a");
+  write("a", test_model("identity", "input { name: \"BAD\" data_type: TYPE_INT32 dims: 0 }"), {});
+  const auto started = [this](bool is_strict) {
+    return TestServer(root_,
+                      [is_strict](auto* options) {
+                        TRITONSERVER_ServerOptionsSetStrictModelConfig(options, is_strict);
+                      })
+        .started()
+        .text;
+  };
+  EXPECT_THAT(started(true), HasSubstr("model input 'BAD' dimension must be integer >= 1"));
+  EXPECT_THAT(started(false), HasSubstr("No model version was found"));
+}
+
+// The test backend completes nothing.
+TEST_F(Control, AModelWithoutAConfigurationNeedsABackendThatGivesIt) {
+  fs::create_directories(root_ / "m.nereid_test" / "1");
+  const auto server = std::make_unique<TestServer>(root_, [](auto* options) {
+    TRITONSERVER_ServerOptionsSetModelControlMode(options, kExplicit);
+    TRITONSERVER_ServerOptionsSetStrictModelConfig(options, false);
+  });
+  const Outcome without = load(*server, "m.nereid_test");
+  EXPECT_THAT(without.text,
+              HasSubstr("model configuration is not provided for model 'm.nereid_test'"));
+  std::ofstream(root_ / "m.nereid_test" / "config.pbtxt") << test_model("identity");
+  EXPECT_TRUE(load(*server, "m.nereid_test").ok());
+}
+
 TEST_F(Control, ExplicitModeStartsWithWhatIsAsked) {
   write("a", test_model("identity"));
   write("b", test_model("identity"));
@@ -234,8 +263,7 @@ TEST_F(Control, OverridesLastUntilAPlainLoad) {
   EXPECT_EQ(load_with(*server, "a", R"({"nofield":1})").text,
             "failed to load 'a', failed to poll from model repository");
   EXPECT_EQ(load_with(*server, "a", R"({"backend":"nereid_test","input":[{"dims":[1]}]})").text,
-            "load failed for model 'a': version 1 is at UNAVAILABLE state: Invalid argument: model "
-            "input must specify 'name' for a;\n");
+            "failed to load 'a', failed to poll from model repository");  // nothing completes it
 }
 
 TEST_F(Control, FilesOfALoadAreAModel) {

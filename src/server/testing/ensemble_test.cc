@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -27,6 +29,15 @@ std::string chain(const std::string& first, const std::string& second) {
          "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
          "ensemble_scheduling { step [ " +
          step(first, "IN", "_mid") + ", " + step(second, "_mid", "OUT") + " ] }\n";
+}
+
+// Of the test backend, with tensors [1, n].
+std::string row_model() {
+  std::string config = test_model("identity");
+  for (size_t at = 0; (at = config.find("[ -1 ]", at)) != std::string::npos; at += 8) {
+    config.insert(at + 2, "1, ");
+  }
+  return config;
 }
 
 struct Result {
@@ -83,6 +94,32 @@ TEST(Ensemble, RunsOnlyTheStepsOfTheOutputsAskedFor) {
   EXPECT_THAT(statistics_of(server, "c"), HasSubstr("\"execution_count\":0"));
   run(server, "e", {4});
   EXPECT_THAT(statistics_of(server, "c"), HasSubstr("\"execution_count\":1"));
+}
+
+TEST(Ensemble, TakesClassNamesFromTheStepThatMakesAnOutput) {
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "nereid-names-XXXXXX").string();
+  const fs::path root = mkdtemp(name.data());
+  const auto write = [&](const std::string& model, std::string config, const std::string& names) {
+    fs::create_directories(root / model / "1");
+    const std::string dims = "dims: [ -1 ]";
+    if (!names.empty()) config.insert(config.rfind(dims), "label_filename: \"names.txt\" ");
+    std::ofstream(root / model / "config.pbtxt") << config;
+    std::ofstream(root / model / "names.txt") << names;
+  };
+  write("i", test_model("identity"), "a\nb\n");
+  write("e", chain("i", "i"), "");
+  write("outer", chain("i", "e"), "");
+  write("own", chain("i", "i"), "c\n");
+  TestServer server(root, [](auto*) {});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  const auto first_class = [&](const char* model) {
+    return run(server, model, {4}).replies.at(0).first_class;
+  };
+  EXPECT_EQ(first_class("e"), "a");
+  EXPECT_EQ(first_class("outer"), "a");
+  EXPECT_EQ(first_class("own"), "c");
+  fs::remove_all(root);
 }
 
 TEST(Ensemble, SpendsWhatItsStepsSpend) {
@@ -173,7 +210,12 @@ TEST(Ensemble, CancelReachesTheSteps) {
 
 TEST(Ensemble, BadOnesAreNamed) {
   const auto error = [](const std::string& ensemble) {
-    return TestServer({{"i", test_model("identity")}, {"d", test_model("repeat")}, {"e", ensemble}})
+    const std::string more = "input { name: \"P\" data_type: TYPE_INT32 dims: [ -1 ] }";
+    return TestServer({{"i", test_model("identity")},
+                       {"d", test_model("repeat")},
+                       {"two", test_model("identity", more)},
+                       {"flat", row_model()},
+                       {"e", ensemble}})
         .started()
         .text;
   };
@@ -188,6 +230,35 @@ TEST(Ensemble, BadOnesAreNamed) {
   EXPECT_THAT(error(chain("i", "e")),
               HasSubstr("circular dependency between ensembles: e -> ... -> e -> e"));
   EXPECT_EQ(error(chain("i", "d")), "");
+  text = chain("flat", "flat");
+  EXPECT_THAT(error(text), HasSubstr("inconsistent shape: [-1] is inferred from model e"));
+  for (size_t at = 0; (at = text.find("dims: [ -1 ]", at)) != std::string::npos; at += 12) {
+    text.insert(at + 12, " reshape { shape: [ 1, -1 ] }");
+  }
+  EXPECT_EQ(error(text), "") << "what runs through it has the shape of the reshape";
+  EXPECT_THAT(
+      error(chain("i", "two")),
+      HasSubstr("in ensemble e, input P in model two is not mapped to any ensemble tensors"));
+  // The outputs are of two streams; then a step's inputs are.
+  for (const std::string& taker : {std::string("e"), std::string("two")}) {
+    text = chain("d", "i");
+    text.insert(text.rfind(" ] }"),
+                ", { model_name: \"i\" model_version: -1 input_map { key: \"IN\" value: \"IN\" } "
+                "output_map { key: \"OUT\" value: \"MORE\" } }");
+    if (taker == "two") {
+      text.insert(text.rfind(" ] }"),
+                  ", { model_name: \"two\" model_version: -1 "
+                  "input_map { key: \"IN\" value: \"MORE\" } "
+                  "input_map { key: \"P\" value: \"OUT\" } "
+                  "output_map { key: \"OUT\" value: \"MOST\" } }");
+      text += "output { name: \"MOST\" data_type: TYPE_INT32 dims: [ -1 ] }\n";
+    } else {
+      text += "output { name: \"MORE\" data_type: TYPE_INT32 dims: [ -1 ] }\n";
+    }
+    EXPECT_THAT(error(text), HasSubstr("in ensemble e, step of model '" + taker +
+                                       "' receives inputs originated from different decoupled "
+                                       "models"));
+  }
   EXPECT_THAT(error(chain("i", "d") + "response_cache { enable: true }"),
               HasSubstr("Response Cache does not currently support ensemble e with a decoupled"));
 }

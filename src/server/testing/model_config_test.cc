@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -78,6 +79,8 @@ TEST(ModelConfig, ValuesAreChecked) {
   EXPECT_EQ(error("name: \"other\" backend: \"x\""),
             "unexpected directory name 'm' for model 'other', directory name must equal model name "
             "(m/config.pbtxt:1)");
+  EXPECT_THAT(error("name: \"other\" platform: \"ensemble\""),
+              HasSubstr("ensemble scheduling must be set for ensemble other"));
   EXPECT_THAT(error("backend: \"x\"\nmax_batch_size: -1"),
               HasSubstr("'max_batch_size' must be non-negative value for m (m/config.pbtxt:2)"));
   EXPECT_THAT(error("backend: \"x\" input { data_type: TYPE_INT8 dims: 1 }"),
@@ -88,11 +91,11 @@ TEST(ModelConfig, ValuesAreChecked) {
               HasSubstr("must specify 'dims'"));
   EXPECT_THAT(error("backend: \"x\" input { name: \"a\" data_type: TYPE_INT8 dims: 0 }"),
               HasSubstr("integer >= 1"));
-  EXPECT_THAT(
-      error(
-          "backend: \"x\" input { name: \"a\" data_type: TYPE_INT8 dims: 6 reshape { shape: 5 } }"),
-      HasSubstr("different size for dims and reshape"));
-  EXPECT_THAT(error("backend: \"../x\""), HasSubstr("plain names"));
+  EXPECT_THAT(error("backend: \"../x\""),
+              HasSubstr("backend library name '../x' escapes backend directory: 'backend' of m"));
+  EXPECT_THAT(error("backend: \"x\"\nruntime: \"../r.so\""),
+              HasSubstr("escapes backend directory: 'runtime' of m must be a plain name "
+                        "(m/config.pbtxt:2)"));
   EXPECT_THAT(error("backend: \"x\" instance_group { kind: KIND_GPU }"),
               HasSubstr("no GPUs are available"));
   EXPECT_THAT(error("backend: \"x\"\ninstance_group { passive: true }"),
@@ -117,6 +120,64 @@ TEST(ModelConfig, ValuesAreChecked) {
   EXPECT_THAT(error(""), HasSubstr("Could not determine backend for model 'm'"));
 }
 
+TEST(ModelConfig, BackendPlatformAndFileFollowFromEachOther) {
+  namespace fs = std::filesystem;
+  std::string name = (fs::temp_directory_path() / "nereid-config-XXXXXX").string();
+  const fs::path dir = mkdtemp(name.data());
+  const auto given = [&](const std::string& text, const std::string& model = "m") {
+    ConfigSource source;
+    source.text = text;
+    source.model = model;
+    source.dir = dir;
+    const auto config = parse_model_config(source);
+    if (!config.ok()) return std::string(message(config.status()));
+    const auto json = *parse_json(config->json);
+    const auto& file = json.at("default_model_filename").as_string();
+    return config->backend + "," + config->platform + "," + std::string(file);
+  };
+  EXPECT_EQ(given("platform: \"onnxruntime_onnx\""), "onnxruntime,onnxruntime_onnx,model.onnx");
+  EXPECT_EQ(given("backend: \"pytorch\""), "pytorch,pytorch_libtorch,model.pt");
+  EXPECT_EQ(given("backend: \"pytorch\" runtime: \"model.py\""), "pytorch,pytorch_libtorch,");
+  EXPECT_EQ(given("backend: \"python\""), "python,,model.py");
+  EXPECT_EQ(given("backend: \"other\""), "other,,");
+  EXPECT_EQ(given("default_model_filename: \"model.graphdef\""),
+            "tensorflow,tensorflow_graphdef,model.graphdef");
+  EXPECT_EQ(given("", "x.y.z"), "y.z,,model.y.z");
+  EXPECT_THAT(given(""), HasSubstr("Could not determine backend for model 'm'"));
+  fs::create_directories(dir / "1");
+  std::ofstream(dir / "1" / "model.plan") << "x";
+  EXPECT_EQ(given(""), "tensorrt,tensorrt_plan,model.plan");
+  EXPECT_EQ(given("default_model_filename: \"mine\" platform: \"tensorrt_plan\""),
+            "tensorrt,tensorrt_plan,mine");
+  fs::remove_all(dir);
+}
+
+TEST(ModelConfig, AReshapeKeepsThePartsBetweenVariableDimensions) {
+  const auto with = [](const std::string& dims, const std::string& shape, int batch = 0) {
+    return error("backend: \"x\" max_batch_size: " + std::to_string(batch) +
+                 " output { name: \"o\" data_type: TYPE_INT8 dims: [" + dims +
+                 "] reshape { shape: [" + shape + "] } }");
+  };
+  const std::string tensor = "model output 'o' ";
+  EXPECT_EQ(with("2, 4, -1, 6", "8, -1, 1, 6"), "");
+  EXPECT_EQ(with("6", "2, 3"), "");
+  EXPECT_EQ(with("1", "", 4), "");
+  for (const auto& [dims, shape] :
+       {std::pair("6", "5"), std::pair("-1", "4"), std::pair("4", "-1"),
+        std::pair("2, -1", "-1, 2"), std::pair("2, -1, 4", "4, -1, 2"), std::pair("2", "")}) {
+    EXPECT_THAT(with(dims, shape, 4),
+                HasSubstr(tensor + "has different size for dims and reshape for m"))
+        << dims;
+  }
+  EXPECT_THAT(with("-1, 2", "-1, -1, 2"),
+              HasSubstr("has different number of variable-size dimensions for dims and reshape "
+                        "for m"));
+  EXPECT_THAT(with("1", ""),
+              HasSubstr(tensor + "cannot have empty reshape for non-batching model as scalar "
+                                 "tensors are not supported for m"));
+  EXPECT_THAT(with("4", "0"), HasSubstr(tensor + "reshape dimensions must be integer >= 1, or -1"));
+}
+
 // Backends make these tensors themselves; they find them in the JSON.
 TEST(ModelConfig, BatchTensorsAreCheckedAndPassedOn) {
   const auto with = [](const std::string& more) {
@@ -133,15 +194,18 @@ TEST(ModelConfig, BatchTensorsAreCheckedAndPassedOn) {
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_THAT(config->json, HasSubstr(R"("kind":"BATCH_ACCUMULATED_ELEMENT_COUNT")"));
   EXPECT_THAT(config->json, HasSubstr(R"("batch_output":[{"target_name":["O"])"));
+  EXPECT_THAT(error(with(input + "data_type: TYPE_INT8 source_input: \"I\" }")),
+              HasSubstr("must be TYPE_INT32 or TYPE_FP32, not TYPE_INT8 for m (m/config.pbtxt:3)"));
   EXPECT_THAT(
-      error(with(input + "data_type: TYPE_INT8 source_input: \"I\" }")),
-      HasSubstr("'data_type' TYPE_INT8 must be TYPE_INT32 or TYPE_FP32 (m/config.pbtxt:3)"));
-  EXPECT_THAT(error(with(input + "data_type: TYPE_FP32 }")),
-              HasSubstr("expects 1 'source_input', got 0"));
+      error(with(input + "data_type: TYPE_FP32 }")),
+      HasSubstr("batch input kind 'BATCH_ACCUMULATED_ELEMENT_COUNT' expects 1 source input, "
+                "got 0 for m"));
   EXPECT_THAT(error(with(input + "data_type: TYPE_FP32 source_input: \"J\" }")),
-              HasSubstr("'source_input' 'J' is no input"));
+              HasSubstr("unknown source input name 'J' for m"));
   EXPECT_THAT(error(with("batch_output { target_name: \"P\" source_input: \"I\" }")),
-              HasSubstr("'target_name' 'P' must be an output of the model, once"));
+              HasSubstr("unknown target output name 'P' for m"));
+  EXPECT_THAT(error(with("batch_output { target_name: [ \"O\", \"O\" ] source_input: \"I\" }")),
+              HasSubstr("target output name 'O' can only be specified once for m"));
 }
 
 TEST(ModelConfig, UnfilledDataTypesAreFloats) {
@@ -166,6 +230,12 @@ TEST(ModelConfig, EnsembleGraphsAreChecked) {
   };
   EXPECT_EQ(error(head + step("I", "O") + "}"), "");
   EXPECT_THAT(error(head + "}"), HasSubstr("must specify 'step' for ensemble 'm'"));
+  EXPECT_THAT(error("instance_group { gpus: 42 } " + head + "}"),
+              HasSubstr("instance group should not be specified for ensemble 'm'"));
+  EXPECT_THAT(error("optimization { priority: PRIORITY_MAX } " + head + "}"),
+              HasSubstr("optimization should not be specified for ensemble 'm'"));
+  EXPECT_THAT(error("model_warmup { name: \"w\" } " + head + "}"),
+              HasSubstr("model_warmup can not be specified for ensemble 'm'"));
   EXPECT_THAT(error(head + step("I", "O") + step("I", "O") + "}"),
               HasSubstr("can appear in an output map only once"));
   EXPECT_THAT(error(head + step("I", "P") + "}"), HasSubstr("ensemble output 'O'"));

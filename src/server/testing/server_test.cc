@@ -328,6 +328,8 @@ TEST(Server, BadModelsAreNamed) {
     EXPECT_THAT(error("m", std::string("platform: \"") + platform + "\""),
                 HasSubstr("unable to find backend library for backend 'tensorflow'"));
   }
+  EXPECT_THAT(error("m", "backend: \"nereid_test\" runtime: \"other\""),
+              HasSubstr("unable to find backend library 'other' for model 'm', searched: '"));
   EXPECT_THAT(error("m", test_model("init_fail")), HasSubstr("told not to initialize"));
   for (const char* file : {"/etc/passwd", "../labels", "a/../../labels"}) {
     const std::string config = std::string("backend: \"nereid_test\" ") +
