@@ -1,10 +1,12 @@
-// A LoRA adapter as a device takes it, and where it comes from.
+// An adapter as a device takes it (LoRA), or the rows that it puts in front of a prompt, and where
+// it comes from.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,9 +25,11 @@ struct Adapter {
   uint64_t key = 0;  // of its contents and its id, not 0
   std::vector<exec::AdapterMatrix> matrices;
   std::vector<BF16> weights;  // see exec::StepArrays::adapter_weights
+  PromptTable prompt;         // rows in front of the tokens; then there is nothing else
 
   size_t bytes() const {
-    return weights.size() * sizeof(BF16) + matrices.size() * sizeof(exec::AdapterMatrix);
+    return prompt.values.size() * sizeof(uint16_t) + weights.size() * sizeof(BF16) +
+           matrices.size() * sizeof(exec::AdapterMatrix);
   }
 };
 
@@ -45,9 +49,20 @@ StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
 StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
                                                       const AdapterBounds& bounds);
 
-// From a PEFT directory: rank and alpha with their patterns, rsLoRA, DoRA. InvalidArgument naming
-// file and field or tensor: what changes more than products of whole matrices (biases, embeddings,
-// modules_to_save, ...), or does not fit.
+// What prompt tuning or p-tuning has learned.
+struct PeftPrompt {
+  int64_t rows = 0, width = 0;
+  std::vector<float> numbers;  // [rows, width]
+};
+
+// From a PEFT directory; nothing: it is of another kind. InvalidArgument naming file and field or
+// tensor.
+StatusOr<std::optional<PeftPrompt>> read_peft_prompt(const std::filesystem::path& directory);
+std::shared_ptr<const Adapter> prompt_adapter(uint64_t task_id, const PeftPrompt& prompt);
+
+// From a PEFT directory of LoRA: rank and alpha with their patterns, rsLoRA, DoRA. InvalidArgument
+// naming file and field or tensor: what changes more than products of whole matrices (biases,
+// embeddings, modules_to_save, ...), or does not fit.
 StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
                                                            const AdapterBounds& bounds);
 

@@ -71,8 +71,11 @@ StatusOr<std::shared_ptr<const Adapter>> read_converted_adapter(const LoraDirect
 StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
                                                       const AdapterBounds& bounds) {
   std::error_code error;
-  if (std::filesystem::exists(directory.path / "adapter_config.json", error))
+  if (std::filesystem::exists(directory.path / "adapter_config.json", error)) {
+    ASSIGN_OR_RETURN(const auto prompt, read_peft_prompt(directory.path));
+    if (prompt) return prompt_adapter(directory.task_id, *prompt);
     return read_peft_adapter(directory, bounds);
+  }
   if (std::filesystem::exists(directory.path / kWeightsFile, error))
     return read_converted_adapter(directory, bounds);
   return not_found("{}: has neither adapter_config.json (PEFT) nor {} (hf_lora_convert.py)",

@@ -220,12 +220,20 @@ class ExecutorImpl : public Executor {
     std::shared_ptr<const text::Guide> guide;
     std::shared_ptr<const Adapter> adapter;
     std::vector<sched::InputKey> input_keys;
+    std::vector<TokenId> given_ids;  // of the prompt, without what stands in front of it
   };
-  StatusOr<Findings> find(const Request& request) {
+  // An adapter of rows becomes a part of the request.
+  StatusOr<Findings> find(Request& request) {
     Findings found;
+    found.given_ids = request.input_token_ids;
     ASSIGN_OR_RETURN(found.guide, grammars_.guide(request));
     if (request.lora) {
       ASSIGN_OR_RETURN(found.adapter, model_.adapters->find(*request.lora));
+      if (const PromptTable& rows = found.adapter->prompt; !rows.values.empty()) {
+        put_in_front(rows, bounds_.vocab_size, request);
+        found.adapter = nullptr;
+        RETURN_IF_ERROR(check_request(request, bounds_));
+      }
     }
     found.input_keys = input_keys(request, bounds_.vocab_size);
     return found;
@@ -236,7 +244,7 @@ class ExecutorImpl : public Executor {
                                           ResponseCallback callback) {
     int64_t count = 0, logits = 0;
     std::vector<Findings> findings;
-    for (const Request& r : requests) {
+    for (Request& r : requests) {
       ASSIGN_OR_RETURN(Findings found, find(r));
       findings.push_back(std::move(found));
       count += num_sequences(r);
@@ -271,7 +279,8 @@ class ExecutorImpl : public Executor {
         call = [this](Response response) { store_.put(std::move(response)); };
       }
       progress_.opened();
-      outbox_.open(subscription(id, request, std::move(call), logits_bytes(request, bounds_)));
+      outbox_.open(subscription(id, request, std::move(findings[i].given_ids), std::move(call),
+                                logits_bytes(request, bounds_)));
       std::shared_ptr<const Adapter> adapter = findings[i].adapter;
       inbox_.push(
           Submit{sequences(id, std::move(request), std::move(findings[i])), std::move(adapter)});
@@ -279,7 +288,8 @@ class ExecutorImpl : public Executor {
     return ids;
   }
 
-  static Subscription subscription(RequestId id, const Request& request, ResponseCallback callback,
+  static Subscription subscription(RequestId id, const Request& request,
+                                   std::vector<TokenId> prompt, ResponseCallback callback,
                                    int64_t logits_bytes) {
     const SamplingConfig& sampling = request.sampling;
     const bool beams = sampling.beam_width > 1;
@@ -289,8 +299,8 @@ class ExecutorImpl : public Executor {
     s.num_sequences = num_sequences(request);
     s.num_returned = sampling.num_return_sequences.value_or(beams ? sampling.beam_width : 1);
     s.beam_width = sampling.beam_width;
-    if (!request.output.exclude_input_from_output) s.echo = request.input_token_ids;
-    s.num_input_tokens = static_cast<int32_t>(request.input_token_ids.size());
+    s.num_input_tokens = static_cast<int32_t>(prompt.size());
+    if (!request.output.exclude_input_from_output) s.echo = std::move(prompt);
     s.min_tokens = sampling.min_tokens.value_or(0);
     s.stop_strings = request.stop_strings;
     s.client_id = request.client_id;

@@ -3,8 +3,11 @@
 
 #include <openssl/sha.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
+#include <limits>
+#include <numeric>
 #include <span>
 
 namespace nereid::runtime {
@@ -42,6 +45,31 @@ std::vector<sched::InputKey> input_keys(const Request& request, int32_t vocab_si
     keys[i] = digest(extra_id, values, bytes);
   }
   return keys;
+}
+
+int32_t put_in_front(const PromptTable& rows, int32_t vocab_size, Request& request) {
+  const auto count = static_cast<int32_t>(std::ssize(rows.values) / rows.width);
+  const auto move = [count](int32_t& place) {
+    place = std::min(place, std::numeric_limits<int32_t>::max() - count) + count;
+  };
+  std::vector<TokenId>& ids = request.input_token_ids;
+  for (TokenId& id : ids)
+    if (id >= vocab_size) move(id);
+  ids.insert(ids.begin(), static_cast<size_t>(count), 0);
+  std::iota(ids.begin(), ids.begin() + count, vocab_size);
+  PromptTable& table =
+      request.prompt_table ? *request.prompt_table : request.prompt_table.emplace();
+  table.width = rows.width;
+  table.values.insert(table.values.begin(), rows.values.begin(), rows.values.end());
+  if (!table.extra_ids.empty())
+    table.extra_ids.insert(table.extra_ids.begin(), static_cast<size_t>(count), 0);
+  if (request.sampling.prompt_ignore_length) move(*request.sampling.prompt_ignore_length);
+  if (!request.kv_cache_retention) return count;
+  for (auto& range : request.kv_cache_retention->token_ranges) {
+    if (range.token_start > 0) move(range.token_start);
+    if (range.token_end) move(*range.token_end);
+  }
+  return count;
 }
 
 }  // namespace nereid::runtime

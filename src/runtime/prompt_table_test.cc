@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "convert/engine_cache.h"
 #include "io/engine_file.h"
+#include "io/safetensors.h"
 #include "kernels/api/pack.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"
@@ -184,6 +186,69 @@ TEST_F(PromptTables, GuessesAndPenaltiesDoNotKnowThem) {
     EXPECT_TRUE(std::ranges::equal(std::span(expected.outputs[0].token_ids).first(num_ids),
                                    r.input_token_ids));
   }
+}
+
+// Prompt tuning as PEFT saves it.
+TEST_F(PromptTables, AnAdapterOfRowsStandsInFrontOfTheTokens) {
+  const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_prompt_tuning";
+  std::filesystem::remove_all(dir);
+  std::filesystem::create_directories(dir);
+  const auto width = static_cast<size_t>(executor_->embedding_width());
+  std::vector<float> numbers;
+  for (size_t i = 0; i < 3 * width; ++i) numbers.push_back(static_cast<float>(i % 37) / 64 - 0.25f);
+  const auto write = [&](int64_t columns) {
+    const auto count = static_cast<size_t>(3 * columns);
+    const io::StoredTensor tensor{"prompt_embeddings",
+                                  "F32",
+                                  DType::kF32,
+                                  {3, columns},
+                                  std::as_bytes(std::span(numbers).first(count)),
+                                  nullptr};
+    std::ofstream(dir / "adapter_model.safetensors", std::ios::binary)
+        << io::serialize_safetensors(std::span(&tensor, 1));
+    std::ofstream(dir / "adapter_config.json")
+        << R"({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 3, "token_dim": 256})";
+  };
+  write(static_cast<int64_t>(width));
+  ExecutorConfig config = table_config();
+  config.enable_lora = true;
+  config.lora_directories = {{7, dir}};
+  const auto named = Executor::create(kTableModel, config).value();
+  const auto ask = [&](Request r) {
+    r.lora = LoraConfig{.task_id = 7};
+    const auto id = named->enqueue(std::move(r));
+    return id.ok() ? last_of(*named, *id) : Response{.status = id.status(), .is_final = true};
+  };
+  // The same rows of the request's own.
+  Request own = with_rows(4, 8, 0.5f), more = own;
+  own.sampling.prompt_ignore_length = 40;
+  own.sampling.presence_penalty = 0.5f;
+  more = own;
+  more.sampling.prompt_ignore_length = 43;
+  for (TokenId& id : more.input_token_ids) id += id >= executor_->vocab_size() ? 3 : 0;
+  for (TokenId i = 2; i >= 0; --i)
+    more.input_token_ids.insert(more.input_token_ids.begin(), executor_->vocab_size() + i);
+  std::vector<uint16_t> rows;
+  for (const float x : numbers) rows.push_back(to_bf16(x).bits);
+  more.prompt_table->values.insert(more.prompt_table->values.begin(), rows.begin(), rows.end());
+  const Response expected = run(more);
+  expect_same(ask(own), expected);
+  EXPECT_NE(run(own).outputs[0].log_probs, expected.outputs[0].log_probs) << "without the rows";
+  own.output.exclude_input_from_output = false;
+  const Response echoed = ask(own);
+  ASSERT_TRUE(echoed.status.ok()) << echoed.status;
+  EXPECT_TRUE(
+      std::ranges::equal(std::span(echoed.outputs[0].token_ids).first(40), own.input_token_ids));
+  // They count.
+  own.input_token_ids.resize(static_cast<size_t>(named->max_sequence_length()) - 2, 100);
+  own.max_tokens = 1;
+  EXPECT_FALSE(ask(own).status.ok());
+  write(8);
+  config.lora_directories = {{8, dir}};
+  const auto narrow = Executor::create(kTableModel, config).value();
+  Request r = text();
+  r.lora = LoraConfig{.task_id = 8};
+  EXPECT_THAT(narrow->enqueue(r).status().ToString(), HasSubstr("width: 8 is not 256"));
 }
 
 TEST(InputKeys, AreOfRowsAndExtraIds) {

@@ -8,8 +8,6 @@
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
 #include "io/npy.h"
-#include "io/numbers.h"
-#include "models/config.h"
 #include "runtime/adapter.h"
 
 namespace nereid::cli {
@@ -63,33 +61,13 @@ Status convert_lora(const std::filesystem::path& from, const std::filesystem::pa
       io::serialize_npy({"<i4", {1, rows, 3}, std::as_bytes(std::span(lora.config))}));
 }
 
-// PEFT saves what the encoder of p-tuning makes, so both are rows. Source:
-// peft/utils/save_and_load.py of github.com/huggingface/peft.
-Status convert_prompt(models::Config& config, const std::filesystem::path& from,
-                      const std::filesystem::path& to, const std::string& type) {
-  constexpr int64_t kMost = 1 << 20;
-  const int64_t rows = config.integer("num_virtual_tokens", 1, kMost);
-  if (config.has("num_transformer_submodules")) config.require("num_transformer_submodules", 1);
-  RETURN_IF_ERROR(config.status());
-  auto path = from / "adapter_model.safetensors";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) path.replace_extension(".bin");
-  ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(path));
-  const io::StoredTensor* table = nullptr;
-  for (const io::StoredTensor& tensor : file.tensors())
-    if (tensor.name == "prompt_embeddings") table = &tensor;
-  if (!table) return invalid_argument("{}: has no tensor 'prompt_embeddings'", path.string());
-  if (table->shape.size() != 2 || table->shape[0] != rows)
-    return invalid_argument(
-        "{}: 'prompt_embeddings' {} is not [{}, width], with num_virtual_tokens", path.string(),
-        table->shape_text(), rows);
-  const auto numbers = io::numbers_of(*table);
-  if (!numbers.ok()) return annotate(numbers.status(), path.string() + ": 'prompt_embeddings'");
-  ASSIGN_OR_RETURN(const std::string bytes, bytes_of(*numbers, type));
+Status convert_prompt(const runtime::PeftPrompt& prompt, const std::filesystem::path& to,
+                      const std::string& type) {
+  ASSIGN_OR_RETURN(const std::string bytes, bytes_of(prompt.numbers, type));
   return write_file_atomic(
       to / "model.prompt_table.npy",
       io::serialize_npy(
-          {npy_type(type), {1, rows, table->shape[1]}, std::as_bytes(std::span(bytes))}));
+          {npy_type(type), {1, prompt.rows, prompt.width}, std::as_bytes(std::span(bytes))}));
 }
 
 Status convert(const Args& args) {
@@ -99,11 +77,8 @@ Status convert(const Args& args) {
   if (from.has_extension() && from.stem() == "adapter_model") from = from.parent_path();
   const std::filesystem::path to = args.text("--out-dir");
   const std::string& type = args.text("--storage-type");
-  const std::filesystem::path config_path = from / "adapter_config.json";
-  ASSIGN_OR_RETURN(const json::object object, models::read_object(config_path));
-  models::Config config(object, config_path.string());
-  const std::string kind = config.string("peft_type", "LORA");
-  if (kind == "PROMPT_TUNING" || kind == "P_TUNING") return convert_prompt(config, from, to, type);
+  ASSIGN_OR_RETURN(const auto prompt, runtime::read_peft_prompt(from));
+  if (prompt) return convert_prompt(*prompt, to, type);
   return convert_lora(from, to, type);
 }
 
