@@ -123,11 +123,12 @@ struct LoraConfig {
 };
 
 // What the output has to be: a JSON object; a JSON value of a schema (draft 2020-12); a text that a
-// regular expression matches as a whole; a text of a grammar in GBNF.
-enum class GuideType : uint8_t { kJson, kJsonSchema, kRegex, kEbnfGrammar };
+// regular expression matches as a whole; a text of a grammar in GBNF; a text that is held to
+// schemas, grammars or expressions in parts (the structural tags of xgrammar, in JSON).
+enum class GuideType : uint8_t { kJson, kJsonSchema, kRegex, kEbnfGrammar, kStructuralTag };
 struct GuidedDecoding {
   GuideType type = GuideType::kJson;
-  std::string guide;  // schema, expression or grammar, at most 256 KiB; none for kJson
+  std::string guide;  // schema, expression, grammar or tag, at most 256 KiB; none for kJson
 };
 
 // A part of the output between two marks, in front of the answer: guided_decoding holds what

@@ -190,7 +190,8 @@ void read_request(ObjectReader& in, Request& r) {
                                {{"json", GuideType::kJson},
                                 {"json_schema", GuideType::kJsonSchema},
                                 {"regex", GuideType::kRegex},
-                                {"ebnf_grammar", GuideType::kEbnfGrammar}},
+                                {"ebnf_grammar", GuideType::kEbnfGrammar},
+                                {"structural_tag", GuideType::kStructuralTag}},
                                guided.type);
     inner.read("guide", guided.guide);
   });

@@ -59,7 +59,8 @@ TEST(OptionsJson, ReadsGuides) {
   const std::pair<const char*, GuideType> types[] = {{"json", GuideType::kJson},
                                                      {"json_schema", GuideType::kJsonSchema},
                                                      {"regex", GuideType::kRegex},
-                                                     {"ebnf_grammar", GuideType::kEbnfGrammar}};
+                                                     {"ebnf_grammar", GuideType::kEbnfGrammar},
+                                                     {"structural_tag", GuideType::kStructuralTag}};
   for (const auto& [name, type] : types) {
     const auto r = parse_request(
         fmt::format(R"({{"guided_decoding": {{"type": "{}", "guide": "{{\"a\""}}}})", name));
@@ -122,9 +123,9 @@ TEST(OptionsJson, RefusesByName) {
               HasSubstr("logit_bias[0]: not an array of two"));
   EXPECT_THAT(refusal_of_request(R"({"output": {"log_probs_mode": "x"}})"),
               HasSubstr("output.log_probs_mode: not one of 'processed', 'raw'"));
-  EXPECT_THAT(
-      refusal_of_request(R"({"guided_decoding": {"type": "yaml"}})"),
-      HasSubstr("guided_decoding.type: not one of 'json', 'json_schema', 'regex', 'ebnf_grammar'"));
+  EXPECT_THAT(refusal_of_request(R"({"guided_decoding": {"type": "yaml"}})"),
+              HasSubstr("guided_decoding.type: not one of 'json', 'json_schema', 'regex', "
+                        "'ebnf_grammar', 'structural_tag'"));
   EXPECT_THAT(refusal_of_request(R"({"guided_decoding": {"guide": {}}})"),
               HasSubstr("guided_decoding.guide: not a"));
   EXPECT_THAT(refusal_of_request(R"({"kv_cache_retention": {"token_ranges": [{"x": 1}]}})"),

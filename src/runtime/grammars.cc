@@ -18,6 +18,8 @@ text::GrammarKind grammar_kind(GuideType type) {
       return text::GrammarKind::kRegex;
     case GuideType::kEbnfGrammar:
       return text::GrammarKind::kGbnf;
+    case GuideType::kStructuralTag:
+      return text::GrammarKind::kStructuralTag;
   }
   return text::GrammarKind::kJsonObject;
 }

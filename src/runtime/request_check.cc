@@ -297,11 +297,10 @@ Status check_host_steps(std::string_view field, const Request& r, const RequestB
 Status check_guide(const Request& r, const RequestBounds& bounds) {
   if (!r.guided_decoding) return ok();
   const GuidedDecoding& guided = *r.guided_decoding;
-  RETURN_IF_ERROR(check_range("guided_decoding.type", static_cast<int64_t>(guided.type), 0, 3));
+  RETURN_IF_ERROR(check_range("guided_decoding.type", static_cast<int64_t>(guided.type), 0, 4));
   if ((guided.type == GuideType::kJson) != guided.guide.empty())
     return invalid_argument(
-        "guided_decoding.guide: {} bytes; json has none, json_schema, regex and ebnf_grammar need "
-        "one",
+        "guided_decoding.guide: {} bytes; json has none, the other types need one",
         guided.guide.size());
   RETURN_IF_ERROR(check_host_steps("guided_decoding", r, bounds));
   if (r.end_ids.empty())

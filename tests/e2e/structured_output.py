@@ -8,6 +8,7 @@ import re
 import sys
 
 import jsonschema
+import openai
 import requests
 
 URL = os.environ["NEREID_URL"] + "/v1/completions"
@@ -167,8 +168,39 @@ def chat_streams():
     assert all(isinstance(json.loads(text)["ok"], bool) for text in texts), texts
 
 
+def structural_tags():
+    """Free text up to an "e", which an integer and "!" follow: whole, streamed, several, with log-probabilities."""
+    form = {"type": "structural_tag", "triggers": ["e"], "structures": [
+        {"begin": "e", "schema": {"type": "integer", "minimum": 0, "maximum": 999}, "end": "!"}]}
+    number = r"(?:0|[1-9]\d{0,2})"
+    held = re.compile(rf"(?:[^e]|e{number}!)*(?:e{number}?)?", re.S)  # may be cut
+    client = openai.OpenAI(base_url=os.environ["NEREID_URL"] + "/v1", api_key="none", max_retries=0)
+    options = dict(model="quickstart", messages=[{"role": "user", "content": "Say it"}], n=2, seed=4, temperature=1,
+                   max_tokens=60, logprobs=True)
+    wanted = {**options, "response_format": form}
+    whole = client.chat.completions.create(**wanted)
+    texts = [choice.message.content for choice in whole.choices]
+    assert all(held.fullmatch(text) for text in texts) and re.search(f"e{number}!", "".join(texts)), texts
+    assert all(choice.logprobs.content for choice in whole.choices)
+    streamed = ["", ""]
+    for chunk in client.chat.completions.create(**wanted, stream=True):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+    assert streamed == texts, (streamed, texts)
+    for field in ({"structural_tag": json.dumps(form)}, {"structured_outputs": {"structural_tag": form}}):
+        again = client.chat.completions.create(**options, extra_body=field)
+        assert [choice.message.content for choice in again.choices] == texts
+    form["structures"][0]["begin"] = "x"
+    try:
+        client.chat.completions.create(**wanted)
+        raise AssertionError("a tag that no trigger begins was accepted")
+    except openai.BadRequestError as e:
+        assert "none of them begins 'x'" in str(e), e
+
+
 refusals()
 chat_streams()
+structural_tags()
 with concurrent.futures.ThreadPoolExecutor(8) as pool:
     results = list(pool.map(ask, range(COUNT)))
 faults = [result for result in results if result[2]]

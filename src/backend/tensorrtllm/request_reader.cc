@@ -123,12 +123,14 @@ Status read_guide(const Item& item, nereid::Request& out) {
       {"json", GuideType::kJson},
       {"json_schema", GuideType::kJsonSchema},
       {"regex", GuideType::kRegex},
-      {"ebnf_grammar", GuideType::kEbnfGrammar}};
+      {"ebnf_grammar", GuideType::kEbnfGrammar},
+      {"structural_tag", GuideType::kStructuralTag}};
   for (const auto& [name, kind] : kTypes)
     if (name == type) out.guided_decoding = {kind, kind == GuideType::kJson ? "" : guide};
   if (!out.guided_decoding)
-    return invalid_argument("input '{}' is '{}', expected json, json_schema, regex or ebnf_grammar",
-                            kType, type);
+    return invalid_argument(
+        "input '{}' is '{}', expected json, json_schema, regex, ebnf_grammar or structural_tag",
+        kType, type);
   if (type != "json" && guide.empty())
     return invalid_argument("input '{}' is needed with '{}' {}", kGuide, kType, type);
   return ok();

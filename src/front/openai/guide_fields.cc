@@ -37,6 +37,11 @@ class GuideReader {
       return fields_.fail(key, "expected an array of texts, at least one", "invalid_type");
     set(key, "ebnf_grammar", text::choice_gbnf(texts));
   }
+  // A tag as an object or as text.
+  void tag(std::string_view key, const json::value& value) {
+    if (!value.is_object()) return text(key, "structural_tag", value);
+    set(key, "structural_tag", json::serialize(value));
+  }
   void response_format(const json::object& format);
   void structured_outputs(const json::object& outputs);
 
@@ -53,8 +58,11 @@ void GuideReader::response_format(const json::object& format) {
       type && type->is_string() ? std::string_view(type->get_string()) : "";
   if (name == "text") return;
   if (name == "json_object") return set(kKey, "json", "");
+  if (name == "structural_tag") return set(kKey, "structural_tag", json::serialize(format));
   if (name != "json_schema")
-    return fields_.fail(kKey, "type: expected \"text\", \"json_object\" or \"json_schema\"");
+    return fields_.fail(kKey,
+                        "type: expected \"text\", \"json_object\", \"json_schema\" or "
+                        "\"structural_tag\"");
   const json::value* outer = format.if_contains("json_schema");
   const json::value* schema =
       outer && outer->is_object() ? outer->get_object().if_contains("schema") : nullptr;
@@ -74,12 +82,14 @@ void GuideReader::structured_outputs(const json::object& outputs) {
       choices(kKey, value);
     else if (key == "grammar")
       text(kKey, "ebnf_grammar", value);
+    else if (key == "structural_tag")
+      tag(kKey, value);
     else if (key == "json_object" && value == json::value(true))
       set(kKey, "json", "");
     else if (key != "json_object" || value != json::value(false))
       fields_.fail(kKey,
                    fmt::format("'{}': {} is not supported; allowed are json, regex, choice, "
-                               "grammar and json_object",
+                               "grammar, structural_tag and json_object",
                                std::string_view(key), json::serialize(value).substr(0, 60)),
                    "unsupported_parameter");
   }
@@ -102,6 +112,7 @@ std::optional<Guide> read_guide(Fields& fields) {
     if (const json::value* value = given(key)) guides.schema(key, *value);
   if (const json::value* value = given("guided_regex"))
     guides.text("guided_regex", "regex", *value);
+  if (const json::value* value = given("structural_tag")) guides.tag("structural_tag", *value);
   if (const json::value* value = given("guided_choice")) guides.choices("guided_choice", *value);
   for (const char* key : {"guided_grammar", "grammar"})
     if (const json::value* value = given(key)) guides.text(key, "ebnf_grammar", *value);

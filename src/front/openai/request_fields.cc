@@ -126,8 +126,8 @@ void read_sampling(Fields& fields, int64_t least_max_tokens, SamplingOptions& ou
 void refuse_unsupported(Fields& fields) {
   fields.refuse_unless("return_context_logits", false);
   fields.refuse_unless("spaces_between_special_tokens", true);
-  for (const char* key : {"structural_tag", "guided_whitespace_pattern", "lora_request",
-                          "disaggregated_params", "conversation_params", "kv_transfer_params"}) {
+  for (const char* key : {"guided_whitespace_pattern", "lora_request", "disaggregated_params",
+                          "conversation_params", "kv_transfer_params"}) {
     fields.refuse_unless(key, nullptr);
   }
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace nereid::text {
 namespace {
 
@@ -45,7 +47,34 @@ ExprPtr without_endless(const ExprPtr& expr, const std::vector<bool>& ends) {
   return std::make_shared<Expr>(std::move(copy));
 }
 
+// Expressions with the numbers of rules raised; what is shared stays shared.
+class Raised {
+ public:
+  explicit Raised(int32_t by) : by_(by) {}
+
+  ExprPtr of(const ExprPtr& expr) {
+    if (expr->plain || (expr->parts.empty() && expr->kind != Expr::Kind::kRule)) return expr;
+    if (expr->kind == Expr::Kind::kRule) return call(expr->rule + by_);
+    const auto found = made_.find(expr.get());
+    if (found != made_.end()) return found->second;
+    Expr copy = *expr;
+    for (ExprPtr& part : copy.parts) part = of(part);
+    return made_[expr.get()] = std::make_shared<Expr>(std::move(copy));
+  }
+
+ private:
+  const int32_t by_;
+  absl::flat_hash_map<const Expr*, ExprPtr> made_;
+};
+
 }  // namespace
+
+int32_t append_rules(Rules& rules, const Rules& others) {
+  const auto first = static_cast<int32_t>(rules.size());
+  Raised raised(first);
+  for (const ExprPtr& rule : others) rules.push_back(raised.of(rule));
+  return first;
+}
 
 bool drop_endless(Rules& rules) {
   std::vector<bool> ends(rules.size());

@@ -68,6 +68,9 @@ inline ExprPtr call(int32_t rule) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kRule, .rule = rule});
 }
 
+// Adds the rules of another grammar; the number of its first one.
+int32_t append_rules(Rules& rules, const Rules& others);
+
 // Drops what no text of a rule can have because it never ends; false when that is all of the first
 // rule.
 bool drop_endless(Rules& rules);

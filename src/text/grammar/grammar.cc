@@ -8,6 +8,7 @@
 #include "text/grammar/gbnf.h"
 #include "text/grammar/json_schema.h"
 #include "text/grammar/regex_expr.h"
+#include "text/grammar/structural_tag.h"
 #include "text/grammar/token_mask.h"
 
 namespace nereid::text {
@@ -35,9 +36,12 @@ StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text) {
     ASSIGN_OR_RETURN(ExprPtr expr, regex_expr(text));
     return Rules{std::move(expr)};
   }
-  auto schema = parse_json(text, kMaxGrammarDepth);
-  if (!schema.ok()) return annotate(schema.status(), "schema");
-  return json_schema_rules(*schema);
+  const bool tagged = kind == GrammarKind::kStructuralTag;
+  auto root = parse_json(text, kMaxGrammarDepth);
+  if (!root.ok()) return annotate(root.status(), tagged ? "structural_tag" : "schema");
+  if (tagged) return structural_tag_rules(*root);
+  WorkLimit work;
+  return json_schema_rules(*root, work);
 }
 
 }  // namespace
@@ -86,15 +90,17 @@ void Grammar::walk(int32_t node, int32_t set, const Visit& visit) {
   sets_.spend(work);
 }
 
-const Grammar::Local& Grammar::local(int32_t state) {
+const Grammar::Local& Grammar::local(StateSets::Config config) {
+  int32_t state = config.state;
+  const bool outermost = config.frame == StateSets::kBottom;
   for (const NetworkState* s = &network_.states[static_cast<size_t>(state)];
        s->like >= 0 && s->like_bytes >= tokens_->max_depth();
        s = &network_.states[static_cast<size_t>(state)])
     state = s->like;
-  const auto [found, is_new] = locals_.try_emplace(state);
+  const auto [found, is_new] = locals_.try_emplace({state, outermost});
   Local& result = found->second;
   if (!is_new) return result;
-  walk(0, sets_.inside(state), [&](int32_t node, int32_t set) {
+  walk(0, sets_.inside(state, outermost), [&](int32_t node, int32_t set) {
     const auto ids = tokens_->ids(node);
     result.ids.insert(result.ids.end(), ids.begin(), ids.end());
     if (sets_.leaves(set)) result.exits.push_back(node);
@@ -121,7 +127,7 @@ Status Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
   mask.assign(num_words(tokens_->vocab_size()), 0);
   for (const StateSets::Config config :
        std::vector(sets_.configs(set).begin(), sets_.configs(set).end())) {
-    const Local& own = local(config.state);
+    const Local& own = local(config);
     if (sets_.failed()) return too_much_work();
     for (size_t i = 0; i < own.mask.size(); ++i) mask[i] |= own.mask[i];
     for (const int32_t id : own.ids) set_bit(mask, id);

@@ -17,7 +17,7 @@
 
 namespace nereid::text {
 
-enum class GrammarKind { kJsonObject, kJsonSchema, kRegex, kGbnf };
+enum class GrammarKind { kJsonObject, kJsonSchema, kRegex, kGbnf, kStructuralTag };
 
 inline constexpr size_t kMaxGrammarBytes = size_t{1} << 18;
 
@@ -25,8 +25,8 @@ inline constexpr size_t kMaxGrammarBytes = size_t{1} << 18;
 // all its matchers; safe from many threads at once.
 class Grammar {
  public:
-  // `text` is the schema, expression or grammar; none for kJsonObject. InvalidArgument says what is
-  // wrong, with its place, or which limit is exceeded.
+  // `text` is the schema, expression, grammar or structural tag; none for kJsonObject.
+  // InvalidArgument says what is wrong, with its place, or which limit is exceeded.
   static StatusOr<std::shared_ptr<Grammar>> compile(GrammarKind kind, std::string_view text,
                                                     std::shared_ptr<const TokenTrie> tokens);
 
@@ -34,7 +34,7 @@ class Grammar {
 
  private:
   friend class Matcher;
-  // Of a state, whatever calls it is in.
+  // Of a state in the outermost rule, or in calls that are not known.
   struct Local {
     std::vector<int32_t> ids;    // tokens that continue the text, ascending, if they are few
     std::vector<uint32_t> mask;  // else as bits
@@ -44,7 +44,7 @@ class Grammar {
   Grammar(Network network, std::shared_ptr<const TokenTrie> tokens);
   // The caller holds the mutex.
   void trim();
-  const Local& local(int32_t state);
+  const Local& local(StateSets::Config config);
   template <class Visit>
   void walk(int32_t node, int32_t set, const Visit& visit);
   Status make_mask(int32_t set, std::vector<uint32_t>& mask);
@@ -55,9 +55,9 @@ class Grammar {
   StateSets sets_;
   int64_t generation_ = 0;  // raised when sets_ was cleared
   int64_t local_bytes_ = 0;
-  absl::flat_hash_map<int32_t, Local> locals_;                 // by state
-  absl::flat_hash_map<int32_t, std::vector<uint32_t>> masks_;  // by set
-  std::vector<int32_t> path_;                                  // of walk(): sets by depth
+  absl::flat_hash_map<std::pair<int32_t, bool>, Local> locals_;  // by state; whether outermost
+  absl::flat_hash_map<int32_t, std::vector<uint32_t>> masks_;    // by set
+  std::vector<int32_t> path_;                                    // of walk(): sets by depth
 };
 
 // One text, from its start. Owned by one thread.

@@ -10,7 +10,8 @@ constexpr size_t kMaxRules = 100'000;
 
 }  // namespace
 
-JsonSchemaMaker::JsonSchemaMaker(const json::value& root) : root_{&root, ""}, refs_(root_) {
+JsonSchemaMaker::JsonSchemaMaker(const json::value& root, WorkLimit& work)
+    : root_{&root, ""}, refs_(root_), work_(work) {
   rules_.push_back(nullptr);  // the root's
   CharSet blanks(' ', ' ');
   blanks.add('\t', '\n'), blanks.add('\r', '\r');
@@ -94,13 +95,14 @@ StatusOr<ExprPtr> JsonSchemaMaker::of_parts(const Parts& parts) {
   return choice(std::move(ways));
 }
 
-StatusOr<Rules> json_schema_rules(const json::value& schema) {
-  return JsonSchemaMaker(schema).make();
+StatusOr<Rules> json_schema_rules(const json::value& schema, WorkLimit& work) {
+  return JsonSchemaMaker(schema, work).make();
 }
 
 Rules json_object_rules() {
   const json::value schema = {{"type", "object"}};
-  auto rules = json_schema_rules(schema);
+  WorkLimit work;
+  auto rules = json_schema_rules(schema, work);
   NEREID_CHECK(rules.ok());
   return *std::move(rules);
 }

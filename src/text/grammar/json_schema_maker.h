@@ -42,7 +42,7 @@ inline constexpr unsigned kNullType = 1, kBooleanType = 2, kStringType = 4, kInt
 
 class JsonSchemaMaker {
  public:
-  explicit JsonSchemaMaker(const json::value& root);
+  JsonSchemaMaker(const json::value& root, WorkLimit& work);
 
   StatusOr<Rules> make();
 
@@ -181,7 +181,7 @@ class JsonSchemaMaker {
   ExprPtr others(const ExprPtr& other, int32_t before, Size size);
   ExprPtr members_of(const std::vector<Member>& members, const ExprPtr& other, Size size);
 
-  WorkLimit work_;
+  WorkLimit& work_;
   const SchemaAt root_;
   const SchemaRefs refs_;
   Rules rules_;

@@ -42,8 +42,8 @@ int32_t StateSets::start() {
   return close();
 }
 
-int32_t StateSets::inside(int32_t state) {
-  open({state, kUnknown});
+int32_t StateSets::inside(int32_t state, bool outermost) {
+  open({state, outermost ? kBottom : kUnknown});
   return close();
 }
 

@@ -16,7 +16,8 @@ namespace nereid::text {
 // when a set is too large, every step leads to kDead and failed() is true.
 class StateSets {
  public:
-  static constexpr int32_t kDead = 0;  // nothing can follow, and no text ends here
+  static constexpr int32_t kDead = 0;    // nothing can follow, and no text ends here
+  static constexpr int32_t kBottom = 0;  // the frame of what no rule has called
 
   struct Config {
     int32_t state = 0;
@@ -25,8 +26,9 @@ class StateSets {
 
   explicit StateSets(const Network& network);
 
-  int32_t start();                // of the whole text
-  int32_t inside(int32_t state);  // in this state, with calls that are not known
+  int32_t start();  // of the whole text
+  // In this state of the first rule, called by none, or with calls that are not known.
+  int32_t inside(int32_t state, bool outermost);
   int32_t behind(int32_t frame);  // where the call of the frame has ended
   int32_t step(int32_t set, uint8_t byte) {
     const size_t entry = static_cast<size_t>(set) * num_classes_ + network_.class_of[byte];
@@ -57,7 +59,7 @@ class StateSets {
     std::vector<Config> configs;  // whose states have bytes; ascending
     bool ends = false, leaves = false;
   };
-  static constexpr int32_t kBottom = 0, kUnknown = 1;
+  static constexpr int32_t kUnknown = 1;
 
   const Set& at(int32_t set) const { return sets_[static_cast<size_t>(set)]; }
   int32_t make_step(int32_t set, uint8_t byte, size_t entry);
