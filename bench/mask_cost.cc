@@ -48,7 +48,7 @@ constexpr Case kCases[] = {
          "type": "array", "items": {"$ref": "#/$defs/place"}, "minItems": 1, "maxItems": 20})"},
     {"date and time", GrammarKind::kRegex, "\\d{4}-(0[1-9]|1[0-2])-[0-3]\\d(T[0-2]\\d:[0-5]\\d)?"},
     {"words", GrammarKind::kRegex, "[A-Z][a-z]{1,12}( [a-z]{1,12}){3,40}\\."},
-    {"sums", GrammarKind::kGbnf, "root ::= term ([+*-] term)*\nterm ::= [0-9]+ | \"(\" root \")\""},
+    {"sums", GrammarKind::kEbnf, "root ::= term ([+*-] term)*\nterm ::= [0-9]+ | \"(\" root \")\""},
 };
 
 // CPU time: neighbours on the machine disturb it through the caches alone.

@@ -17,7 +17,7 @@ text::GrammarKind grammar_kind(GuideType type) {
     case GuideType::kRegex:
       return text::GrammarKind::kRegex;
     case GuideType::kEbnfGrammar:
-      return text::GrammarKind::kGbnf;
+      return text::GrammarKind::kEbnf;
     case GuideType::kStructuralTag:
       return text::GrammarKind::kStructuralTag;
   }

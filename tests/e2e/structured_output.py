@@ -117,6 +117,9 @@ def ask(seed):
         pattern = r.choice(["[a-c]{2,4}(-\\d{1,3})?", "(yes|no|maybe)!*", "\\w{1,6}@\\w{2,5}\\.(com|org)", "[^a-z\n]{3}"])
         body["guided_regex"] = pattern
         check = lambda text: None if re.fullmatch(pattern, text, re.ASCII) else "no match"
+    elif seed % 12 == 1:
+        body["guided_grammar"] = 'start: sum\nsum: INT | sum "+" INT\n%import common.INT\n%ignore /[ ]/'
+        check = lambda text: None if re.fullmatch(r" *\d+[ \d]*(\+ *\d+ *)*", text) else "no sum"
     elif seed % 6 == 1:
         texts = r.sample(WORDS, 3)
         body["guided_choice"] = texts
@@ -149,6 +152,7 @@ def refusals():
             ({"guided_json": {"properties": {"a": {"multipleOf": 1001}}}}, "'/properties/a/multipleOf'"),
             ({"guided_regex": "(?=a)"}, "lookaround"),
             ({"guided_grammar": "root ::= x"}, "no rule 'x'"),
+            ({"guided_grammar": "start: \"a\"\n%declare X"}, "'%declare', which is not supported"),
             ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice")]:
         reply = requests.post(URL, json={"model": "quickstart", "prompt": "x", "max_tokens": 4, **fields}, timeout=60)
         assert reply.status_code == 400 and text in reply.text, (fields, reply.status_code, reply.text)

@@ -55,9 +55,9 @@ void walk(const std::shared_ptr<Grammar>& grammar, uint32_t choice) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   constexpr GrammarKind kKinds[] = {GrammarKind::kJsonSchema, GrammarKind::kRegex,
-                                    GrammarKind::kGbnf};
+                                    GrammarKind::kEbnf, GrammarKind::kStructuralTag};
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
-  const auto grammar = Grammar::compile(kKinds[data[0] % 3], text, fuzz_tokens());
+  const auto grammar = Grammar::compile(kKinds[data[0] % std::size(kKinds)], text, fuzz_tokens());
   if (grammar.ok()) walk(*grammar, static_cast<uint32_t>(size));
   return 0;
 }

@@ -171,28 +171,9 @@ StatusOr<std::string_view> GbnfParser::quoted(char open, char close) {
 }
 
 StatusOr<ExprPtr> GbnfParser::text_literal() {
-  ASSIGN_OR_RETURN(std::string_view text, quoted('"', '"'));
-  text = text.substr(1, text.size() - 2);
-  std::vector<ExprPtr> parts;
-  std::string plain;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '\\') {
-      plain += text[i];
-      continue;
-    }
-    // An escape as a regular expression knows it.
-    size_t length = 2;
-    if (text[i + 1] == 'x') length = 4;
-    if (text[i + 1] == 'u')
-      length = text.substr(i + 2).starts_with("{") ? text.find('}', i) - i + 1 : 6;
-    auto escaped = regex_expr(text.substr(i, length));
-    if (!escaped.ok()) return error(message(escaped.status()));
-    parts.push_back(literal(std::exchange(plain, {})));
-    parts.push_back(*std::move(escaped));
-    i += std::min(length, text.size() - i) - 1;
-  }
-  parts.push_back(literal(std::move(plain)));
-  return sequence(std::move(parts));
+  ASSIGN_OR_RETURN(const std::string_view text, quoted('"', '"'));
+  auto expr = text_expr(text.substr(1, text.size() - 2));
+  return expr.ok() ? expr : error(message(expr.status()));
 }
 
 }  // namespace

@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "base/json.h"
-#include "text/grammar/gbnf.h"
 #include "text/grammar/json_schema.h"
+#include "text/grammar/lark.h"
 #include "text/grammar/regex_expr.h"
 #include "text/grammar/structural_tag.h"
 #include "text/grammar/token_mask.h"
@@ -31,7 +31,7 @@ StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text) {
     return invalid_argument("the grammar has {} bytes; {} are allowed", text.size(),
                             kMaxGrammarBytes);
   if (kind == GrammarKind::kJsonObject) return json_object_rules();
-  if (kind == GrammarKind::kGbnf) return gbnf_rules(text);
+  if (kind == GrammarKind::kEbnf) return ebnf_rules(text);
   if (kind == GrammarKind::kRegex) {
     ASSIGN_OR_RETURN(ExprPtr expr, regex_expr(text));
     return Rules{std::move(expr)};

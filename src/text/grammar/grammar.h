@@ -17,7 +17,7 @@
 
 namespace nereid::text {
 
-enum class GrammarKind { kJsonObject, kJsonSchema, kRegex, kGbnf, kStructuralTag };
+enum class GrammarKind { kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag };
 
 inline constexpr size_t kMaxGrammarBytes = size_t{1} << 18;
 

@@ -13,15 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-void expect_texts(GrammarKind kind, std::string_view grammar, const std::vector<std::string>& good,
-                  const std::vector<std::string>& bad) {
-  const auto compiled = test_grammar(kind, grammar);
-  for (const std::string& text : good)
-    EXPECT_TRUE(matches(compiled, text)) << grammar << ": " << text;
-  for (const std::string& text : bad)
-    EXPECT_FALSE(matches(compiled, text)) << grammar << ": " << text;
-}
-
 TEST(CharSet, HasUnionsAndDifferencesWithoutSurrogates) {
   CharSet set('a', 'f');
   set.add('g', 'k'), set.add(0xD7FF, 0xE000), set.add('c', 'd');
@@ -57,7 +48,7 @@ TEST(Grammar, RefusesWhatRegularExpressionsCannotSay) {
 }
 
 TEST(Grammar, MatchesGbnf) {
-  const auto gbnf = GrammarKind::kGbnf;
+  const auto gbnf = GrammarKind::kEbnf;
   expect_texts(gbnf, R"x(root ::= sum # a comment
     sum ::= term (op term)*
     term ::= [0-9]{1,2} | "(" sum ")"
@@ -68,7 +59,7 @@ TEST(Grammar, MatchesGbnf) {
 }
 
 TEST(Grammar, RefusesGbnfThatIsWrong) {
-  const auto gbnf = GrammarKind::kGbnf;
+  const auto gbnf = GrammarKind::kEbnf;
   EXPECT_THAT(refusal(gbnf, "a ::= \"x\""), HasSubstr("no rule 'root'"));
   EXPECT_THAT(refusal(gbnf, "root ::= x"), HasSubstr("no rule 'x'"));
   EXPECT_THAT(refusal(gbnf, "root ::= \"x\"\nroot ::= \"y\""),
@@ -112,7 +103,7 @@ TEST(Matcher, MaskIsWhatItAccepts) {
           {GrammarKind::kRegex, "[a-c]{4,20}(12)?"},
           {GrammarKind::kRegex, "((ab|c){0,9}1){5,12}(true|e)"},
           {GrammarKind::kJsonSchema, R"x({"type": "string", "minLength": 6, "maxLength": 14})x"},
-          {GrammarKind::kGbnf, "root ::= \"\" | \"{\" root \"}\" root | \"ab\" root"}}) {
+          {GrammarKind::kEbnf, "root ::= \"\" | \"{\" root \"}\" root | \"ab\" root"}}) {
     const auto grammar = test_grammar(kind, text);
     for (int round = 0; round < 10; ++round) {
       Matcher matcher(grammar);

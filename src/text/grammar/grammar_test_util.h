@@ -43,6 +43,16 @@ inline bool matches(const std::shared_ptr<Grammar>& grammar, std::string_view te
   return matcher.may_end();
 }
 
+inline void expect_texts(GrammarKind kind, std::string_view grammar,
+                         const std::vector<std::string>& good,
+                         const std::vector<std::string>& bad) {
+  const auto compiled = test_grammar(kind, grammar);
+  for (const std::string& text : good)
+    EXPECT_TRUE(matches(compiled, text)) << grammar << ": " << text;
+  for (const std::string& text : bad)
+    EXPECT_FALSE(matches(compiled, text)) << grammar << ": " << text;
+}
+
 inline std::string refusal(GrammarKind kind, std::string_view text) {
   const auto grammar = Grammar::compile(kind, text, test_tokens());
   return grammar.ok() ? "accepted" : std::string(message(grammar.status()));

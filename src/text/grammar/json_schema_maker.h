@@ -181,9 +181,9 @@ class JsonSchemaMaker {
   ExprPtr others(const ExprPtr& other, int32_t before, Size size);
   ExprPtr members_of(const std::vector<Member>& members, const ExprPtr& other, Size size);
 
-  WorkLimit& work_;
   const SchemaAt root_;
   const SchemaRefs refs_;
+  WorkLimit& work_;
   Rules rules_;
   ExprPtr blanks_, comma_, colon_, char_, any_;
   int32_t any_object_ = 0, any_string_ = 0, any_number_ = 0, any_integer_ = 0, any_array_ = 0;

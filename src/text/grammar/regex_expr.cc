@@ -2,6 +2,7 @@
 #include "text/grammar/regex_expr.h"
 
 #include <optional>
+#include <utility>
 
 #include "text/unicode/utf8.h"
 
@@ -28,6 +29,17 @@ CharSet space_chars() {
   set.add(0x2000, 0x200A), set.add(0x202F, 0x202F), set.add(0x205F, 0x205F);
   set.add(0x3000, 0x3000), set.add(0xFEFF, 0xFEFF);
   return set;
+}
+
+// ASCII letters.
+CharSet with_other_case(const CharSet& set) {
+  constexpr char32_t kStep = 'a' - 'A';
+  CharSet result = set;
+  for (char32_t c = 'A'; c <= 'Z'; ++c) {
+    if (set.contains(c)) result.add(c + kStep, c + kStep);
+    if (set.contains(c + kStep)) result.add(c, c);
+  }
+  return result;
 }
 
 class RegexParser {
@@ -62,6 +74,7 @@ class RegexParser {
   bool more() const { return at_ < pattern_.size(); }
 
   ExprPtr chars(const CharSet& set) const {
+    if (form_.any_case) return one_of(with_other_case(set));
     return form_.json_string ? in_json_string(set) : one_of(set);
   }
   StatusOr<ExprPtr> choices(int depth);
@@ -83,6 +96,8 @@ class RegexParser {
 
 StatusOr<ExprPtr> RegexParser::parse() {
   if (!is_valid_utf8(pattern_)) return invalid_argument("a regular expression is not UTF-8");
+  if (form_.any_case && ascii_prefix(pattern_) < pattern_.size())
+    return error("letters of any case that are not ASCII, which are not supported,");
   ASSIGN_OR_RETURN(ExprPtr all, choices(0));
   if (more()) return error("')' without '('");
   return all;
@@ -128,7 +143,7 @@ StatusOr<ExprPtr> RegexParser::atom(int depth) {
       return chars(set);
     }
     case '.':
-      return chars(CharSet::all().without(line_ends()));
+      return chars(form_.dot_is_all ? CharSet::all() : CharSet::all().without(line_ends()));
     case '\\': {
       ASSIGN_OR_RETURN(const CharSet set, escape(/*in_class=*/false));
       return chars(set);
@@ -230,6 +245,7 @@ StatusOr<CharSet> RegexParser::char_class() {
       return error("a range whose ends are no characters in order");
     set.add(first.ranges()[0].first, last.ranges()[0].first);
   }
+  if (form_.any_case) set = with_other_case(set);
   return negated ? CharSet::all().without(set) : set;
 }
 
@@ -316,6 +332,31 @@ StatusOr<char32_t> RegexParser::hex(int least, int most) {
 
 StatusOr<ExprPtr> regex_expr(std::string_view pattern, const RegexForm& form) {
   return RegexParser(pattern, form).parse();
+}
+
+StatusOr<ExprPtr> text_expr(std::string_view text, const RegexForm& form) {
+  std::vector<ExprPtr> parts;
+  std::string plain;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool letter = (text[i] >= 'a' && text[i] <= 'z') || (text[i] >= 'A' && text[i] <= 'Z');
+    if (text[i] != '\\' && !(letter && form.any_case)) {
+      plain += text[i];
+      continue;
+    }
+    size_t length = 1;
+    if (text[i] == '\\') {
+      length = 2;
+      if (text.substr(i + 1).starts_with("x")) length = 4;
+      if (text.substr(i + 1).starts_with("u"))
+        length = text.substr(i + 2).starts_with("{") ? text.find('}', i) - i + 1 : 6;
+    }
+    ASSIGN_OR_RETURN(ExprPtr one, regex_expr(text.substr(i, length), form));
+    parts.push_back(literal(std::exchange(plain, {})));
+    parts.push_back(std::move(one));
+    i += std::min(length, text.size() - i) - 1;
+  }
+  parts.push_back(literal(std::move(plain)));
+  return sequence(std::move(parts));
 }
 
 ExprPtr in_json_string(const CharSet& chars) {

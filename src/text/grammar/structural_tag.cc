@@ -7,9 +7,9 @@
 #include <span>
 
 #include "text/grammar/free_text.h"
-#include "text/grammar/gbnf.h"
 #include "text/grammar/json_schema.h"
 #include "text/grammar/json_schema_refs.h"
+#include "text/grammar/lark.h"
 #include "text/grammar/regex_expr.h"
 #include "text/grammar/work_limit.h"
 
@@ -169,7 +169,7 @@ StatusOr<ExprPtr> StructuralTag::bounded(std::string_view type, const SchemaAt& 
     const auto expr = regex_expr(text);
     return expr.ok() ? expr : inner_error(at[key], expr.status());
   }
-  const auto rules = gbnf_rules(text);
+  const auto rules = ebnf_rules(text);
   if (!rules.ok()) return inner_error(at[key], rules.status());
   return call(append_rules(rules_, *rules));
 }

@@ -14,13 +14,6 @@ using ::testing::HasSubstr;
 
 constexpr auto kTag = GrammarKind::kStructuralTag;
 
-void expect_texts(std::string_view tag, const std::vector<std::string>& good,
-                  const std::vector<std::string>& bad) {
-  const auto compiled = test_grammar(kTag, tag);
-  for (const std::string& text : good) EXPECT_TRUE(matches(compiled, text)) << tag << ": " << text;
-  for (const std::string& text : bad) EXPECT_FALSE(matches(compiled, text)) << tag << ": " << text;
-}
-
 std::string format(const std::string& inner) {
   return R"({"type": "structural_tag", "format": )" + inner + "}";
 }
@@ -30,7 +23,7 @@ constexpr const char* kTools = R"({"structures": [
     {"begin": "<fn=b>", "schema": {"enum": ["x"]}, "end": "</fn>"}], "triggers": ["<fn="]})";
 
 TEST(StructuralTag, OlderForm) {
-  expect_texts(kTools,
+  expect_texts(kTag, kTools,
                {"", "free <f", "<fn=a>12</fn>", "a<fn=b>\"x\"</fn> b <fn=a>-3</fn> <<fn=a>0</fn><f",
                 "</fn>", "<<<fnn=", "\xC3\xA4<fn=a>1</fn>\xF0\x9F\x98\x80"},
                {"<fn=", "a<fn=c>1</fn>", "<fn=a>1", "<fn=a>\"x\"</fn>", "<fn=b>1</fn>", "<f<fn=a>",
@@ -38,7 +31,7 @@ TEST(StructuralTag, OlderForm) {
 }
 
 TEST(StructuralTag, TriggersThatBeginAlike) {
-  expect_texts(R"({"structures": [{"begin": "aab", "schema": {"const": 1}, "end": "."},
+  expect_texts(kTag, R"({"structures": [{"begin": "aab", "schema": {"const": 1}, "end": "."},
                                   {"begin": "acX", "schema": {"const": 2}, "end": "."}],
                    "triggers": ["aab", "ac"]})",
                {"aaab1.", "aacX2.", "aa", "aaaa",
@@ -48,39 +41,42 @@ TEST(StructuralTag, TriggersThatBeginAlike) {
 }
 
 TEST(StructuralTag, Formats) {
-  expect_texts(format(R"({"type": "const_string", "value": "a\"b"})"), {"a\"b"}, {"", "a"});
-  expect_texts(format(R"({"type": "json_schema", "json_schema": {"type": "boolean"}})"), {"true"},
-               {"1"});
-  expect_texts(format(R"({"type": "regex", "pattern": "[ab]+"})"), {"ab"}, {"", "c"});
-  expect_texts(format(R"x({"type": "grammar", "grammar": "root ::= \"(\" root? \")\""})x"),
+  expect_texts(kTag, format(R"({"type": "const_string", "value": "a\"b"})"), {"a\"b"}, {"", "a"});
+  expect_texts(kTag, format(R"({"type": "json_schema", "json_schema": {"type": "boolean"}})"),
+               {"true"}, {"1"});
+  expect_texts(kTag, format(R"({"type": "regex", "pattern": "[ab]+"})"), {"ab"}, {"", "c"});
+  expect_texts(kTag, format(R"x({"type": "grammar", "grammar": "root ::= \"(\" root? \")\""})x"),
                {"(())"}, {"(()", ""});
-  expect_texts(format(R"({"type": "any_text"})"), {"", "x\n"}, {"\xFF"});
-  expect_texts(format(R"({"type": "any_text", "excludes": ["no", "on"]})"), {"", "n o"},
+  expect_texts(kTag, format(R"({"type": "any_text"})"), {"", "x\n"}, {"\xFF"});
+  expect_texts(kTag, format(R"({"type": "any_text", "excludes": ["no", "on"]})"), {"", "n o"},
                {"no", "onn", "annox"});
-  expect_texts(format(R"({"type": "sequence", "elements": [{"type": "const_string", "value": "a"},
+  expect_texts(kTag,
+               format(R"({"type": "sequence", "elements": [{"type": "const_string", "value": "a"},
                           {"type": "regex", "pattern": "b?"}]})"),
                {"a", "ab"}, {"b", ""});
-  expect_texts(format(R"({"type": "or", "elements": [{"type": "const_string", "value": "a"},
+  expect_texts(kTag, format(R"({"type": "or", "elements": [{"type": "const_string", "value": "a"},
                           {"type": "const_string", "value": "bc"}]})"),
                {"a", "bc"}, {"b", ""});
 }
 
 TEST(StructuralTag, TagsCloseWhatIsFreeAtTheirFirstEnd) {
   const std::string think = R"({"begin": "<t>", "content": {"type": "any_text"}, "end": "</t>"})";
-  expect_texts(format(R"({"type": "sequence", "elements": [{"type": "tag", )" + think.substr(1) +
+  expect_texts(kTag,
+               format(R"({"type": "sequence", "elements": [{"type": "tag", )" + think.substr(1) +
                       R"(, {"type": "json_schema", "json_schema": {"type": "null"}}]})"),
                {"<t></t>null", "<t>a<t></ </t>null"},
                {"<t></t></t>null", "<t>", "null", "<t>null"});
   expect_texts(
+      kTag,
       format(
           R"({"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": ["aa", "b"]})"),
       {"aa", "b", "caa", "cab"}, {"aaa", "bb", "a", ""});
   // An end that is in free text with tags of its own closes the tag around it.
-  expect_texts(format(R"({"type": "tag", "begin": "[", "end": "]", "content": {"type":
+  expect_texts(kTag, format(R"({"type": "tag", "begin": "[", "end": "]", "content": {"type":
       "triggered_tags", "triggers": ["<"], "tags": [{"begin": "<n>", "content": {"type": "regex",
       "pattern": "\\d+"}, "end": "</n>"}]}})"),
                {"[]", "[a<n>1</n>b]", "[<n>12</n><n>3</n>]"}, {"[", "[<n>]", "[a]b", "[<n>1</n>"});
-  expect_texts(format(R"x({"type": "tag", "begin": "(", "end": ")", "content": {"type": "or",
+  expect_texts(kTag, format(R"x({"type": "tag", "begin": "(", "end": ")", "content": {"type": "or",
       "elements": [{"type": "any_text"}, {"type": "sequence", "elements": [
       {"type": "const_string", "value": "!"}, {"type": "any_text"}]}]}})x"),
                {"()", "(a)", "(!b)"}, {"(a))", "(!))", "a"});
@@ -92,20 +88,20 @@ TEST(StructuralTag, OptionsOfTags) {
   const auto triggered = [&](const std::string& options) {
     return format(R"({"type": "triggered_tags", "triggers": ["<a"], )" + tags + options + "}");
   };
-  expect_texts(triggered(""), {"", "x", "x<a>1y<a>2"}, {"<a>", "<a>x"});
-  expect_texts(triggered(R"(, "at_least_one": true)"), {"<a>1", "<a>1x", "<a>1<a>2z"},
+  expect_texts(kTag, triggered(""), {"", "x", "x<a>1y<a>2"}, {"<a>", "<a>x"});
+  expect_texts(kTag, triggered(R"(, "at_least_one": true)"), {"<a>1", "<a>1x", "<a>1<a>2z"},
                {"", "x<a>1"});
-  expect_texts(triggered(R"(, "stop_after_first": true)"), {"", "x", "x<a>1"},
+  expect_texts(kTag, triggered(R"(, "stop_after_first": true)"), {"", "x", "x<a>1"},
                {"<a>1x", "<a>1<a>1"});
-  expect_texts(triggered(R"(, "at_least_one": true, "stop_after_first": true)"), {"<a>1"},
+  expect_texts(kTag, triggered(R"(, "at_least_one": true, "stop_after_first": true)"), {"<a>1"},
                {"", "<a>1x", "x<a>1"});
-  expect_texts(triggered(R"(, "excludes": ["no"])"), {"n<a>1o"}, {"no", "<a>1no"});
+  expect_texts(kTag, triggered(R"(, "excludes": ["no"])"), {"n<a>1o"}, {"no", "<a>1no"});
   const auto separated = [&](const std::string& options) {
     return format(R"({"type": "tags_with_separator", "separator": ", ", )" + tags + options + "}");
   };
-  expect_texts(separated(""), {"", "<a>1", "<a>1, <a>2"}, {"x", "<a>1,", "<a>1<a>2"});
-  expect_texts(separated(R"(, "at_least_one": true)"), {"<a>1"}, {""});
-  expect_texts(separated(R"(, "stop_after_first": true)"), {"", "<a>1"}, {"<a>1, <a>2"});
+  expect_texts(kTag, separated(""), {"", "<a>1", "<a>1, <a>2"}, {"x", "<a>1,", "<a>1<a>2"});
+  expect_texts(kTag, separated(R"(, "at_least_one": true)"), {"<a>1"}, {""});
+  expect_texts(kTag, separated(R"(, "stop_after_first": true)"), {"", "<a>1"}, {"<a>1, <a>2"});
 }
 
 // Whatever the text is cut into, the parts are taken as the whole is; masks say the same.
