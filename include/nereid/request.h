@@ -123,8 +123,8 @@ struct LoraConfig {
 };
 
 // What the output has to be: a JSON object; a JSON value of a schema (draft 2020-12); a text that a
-// regular expression matches as a whole; a text of a grammar in GBNF or Lark; a text that is held to
-// schemas, grammars or expressions in parts (the structural tags of xgrammar, in JSON).
+// regular expression matches as a whole; a text of a grammar in GBNF or Lark; a text that is held
+// to schemas, grammars or expressions in parts (the structural tags of xgrammar, in JSON).
 enum class GuideType : uint8_t { kJson, kJsonSchema, kRegex, kEbnfGrammar, kStructuralTag };
 struct GuidedDecoding {
   GuideType type = GuideType::kJson;

@@ -82,8 +82,6 @@ constexpr const char* kSchema =
         "size": {"type": "integer", "minimum": 3, "maximum": 400},
         "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "maxItems": 3}},
         "required": ["name", "size"], "additionalProperties": false})";
-constexpr const char* kTag =
-    R"({"structures": [{"begin": "e", "schema": {"maxLength": 9}, "end": "!"}], "triggers": ["e"]})";
 constexpr const char* kRegex = "(yes|no)( [a-z]{2,5}){1,3}\\.";
 
 // Most of it at once.
@@ -282,8 +280,6 @@ const Row kGuided[] = {
     {"guided_regex", "log_probs", 1, [](R r, A a) { guided(r, a, GuideType::kRegex, kRegex); }},
     {"guided_regex_sampled", "guided_regex", 1,
      [](R r, A a) { sampled(r), guided(r, a, GuideType::kRegex, kRegex); }},
-    {"guided_tag", "guided_regex_sampled", 1,
-     [](R r, A a) { sampled(r), guided(r, a, GuideType::kStructuralTag, kTag); }},
     {"guided_behind_reasoning", "guided_regex_sampled", 1,
      [](R r, A a) {
        sampled(r), guided(r, a, GuideType::kRegex, kRegex);

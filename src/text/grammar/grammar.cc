@@ -10,6 +10,7 @@
 #include "text/grammar/regex_expr.h"
 #include "text/grammar/structural_tag.h"
 #include "text/grammar/token_mask.h"
+#include "text/unicode/utf8.h"
 
 namespace nereid::text {
 namespace {
@@ -48,8 +49,10 @@ StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text) {
 
 StatusOr<std::shared_ptr<Grammar>> Grammar::compile(GrammarKind kind, std::string_view text,
                                                     std::shared_ptr<const TokenTrie> tokens) {
-  ASSIGN_OR_RETURN(const Rules rules, rules_of(kind, text));
-  ASSIGN_OR_RETURN(Network network, make_network(rules));
+  const auto rules = rules_of(kind, text);
+  if (!rules.ok())  // it may quote a part of a character
+    return invalid_argument("{}", repair_utf8(message(rules.status())));
+  ASSIGN_OR_RETURN(Network network, make_network(*rules));
   return std::shared_ptr<Grammar>(new Grammar(std::move(network), std::move(tokens)));
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "text/grammar/grammar_test_util.h"
+#include "text/unicode/utf8.h"
 
 namespace nereid::text {
 namespace {
@@ -114,6 +115,8 @@ TEST(Lark, RefusesByLineAndConstruct) {
   expect("start: \"a\"~10001", "a number above 10000");
   expect("start: \"ab\"..\"c\"", "no characters in order");
   expect("start: \"c\"..\"a\"", "no characters in order");
+  expect("start: \"a\" \xC3\xA4", "which begins no element, in line 1");
+  EXPECT_TRUE(is_valid_utf8(refusal(kEbnf, "start: \"a\" \xC3\xA4")));
   expect("start: @", "'@', which begins no element, in line 1");
   expect("start: a\na: b \"x\" | \"y\"\nb: a", "left recursion");
   expect("start: " + std::string(100, '(') + "\"a\"" + std::string(100, ')'), "64 groups");
