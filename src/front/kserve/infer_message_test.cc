@@ -126,6 +126,10 @@ TEST(InferRequest, ReadsParameters) {
   EXPECT_EQ(spec.timeout_us, 9u);
   EXPECT_TRUE(request->binary_by_default);
   EXPECT_EQ(spec.parameters.size(), 3u);
+  const auto listed =
+      parse(R"({"inputs":[],"parameters":{"binary_data_output":true},"outputs":[{"name":"o"}]})");
+  ASSERT_TRUE(listed.ok()) << listed.status();
+  EXPECT_FALSE(listed->binary_by_default);
 }
 
 TEST(InferRequest, CutsBinaryDataFromTheBody) {
@@ -150,7 +154,8 @@ TEST(InferRequest, NamesMistakes) {
   EXPECT_THAT(error(input(R"("x":1)")), HasSubstr("But no field is set"));
   EXPECT_THAT(error(input(R"("data":[1,2],"parameters":{"binary_data_size":8})")),
               HasSubstr("But set 'data' 'binary_data_size'"));
-  EXPECT_THAT(error(input(R"("data":[1])")), HasSubstr("Shape does not match"));
+  EXPECT_EQ(error(input(R"("data":[1])")),
+            "Unable to parse 'data': Shape does not match true shape of 'data' field");
   EXPECT_THAT(error(input(R"("data":[1,3000000000])")), HasSubstr("2147483647"));
   EXPECT_THAT(error(input(R"("data":["1",2])")), HasSubstr("integers"));
   EXPECT_THAT(error(input(R"("data":[1,2])", "INT33")), HasSubstr("invalid datatype for input IN"));

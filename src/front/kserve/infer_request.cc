@@ -69,9 +69,7 @@ Status take_json(Tensor& tensor, const json::value& data) {
   // A shape that is too large altogether is the core's to refuse.
   if (wanted.ok() && *wanted != count) {
     return invalid_argument(
-        "Unable to parse 'data': Shape does not match true shape of 'data' field: input '{}' has "
-        "{} elements, its shape {}",
-        tensor.name, count, *wanted);
+        "Unable to parse 'data': Shape does not match true shape of 'data' field");
   }
   return ok();
 }
@@ -246,6 +244,8 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
     for (const json::value& output : outputs->get_array()) {
       RETURN_IF_ERROR(parse_output(output, regions, names, out));
     }
+    // As the stock server has it: outputs that are listed speak for themselves.
+    if (!names.empty()) out.binary_by_default = false;
   }
   return out;
 }
