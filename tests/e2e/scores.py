@@ -51,6 +51,11 @@ def make_model(folder, labels):
     return rows
 
 
+def check_health(url):
+    with urllib.request.urlopen(url + "/health_generate") as reply:
+        assert reply.status == 200 and reply.read() == b"Generation health check OK"
+
+
 def check_scores(url, row, embeddings):
     wanted = [sum(w * x for w, x in zip(row, embedding)) for embedding in embeddings]
     assert len(set(wanted)) == len(wanted), wanted
@@ -82,8 +87,10 @@ def main():
         row = make_model(one, 1)[0]
         with own_server.serving(sys.argv[1], model=one) as url:
             check_scores(url, row, embeddings)
+            check_health(url)
         make_model(two, 2)
         with own_server.serving(sys.argv[1], model=two) as url:
+            check_health(url)
             code, text = post(url, "/v1/rerank", query=QUERY, documents=DOCUMENTS)
             assert code == 501 and "2 labels" in text, (code, text)
         built = subprocess.run([sys.argv[1], "build", "--checkpoint_dir", one, "--output_dir", os.path.join(folder, "engine")], capture_output=True, text=True,

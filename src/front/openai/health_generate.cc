@@ -1,9 +1,13 @@
-// GET /health_generate: one token is made, so the whole way through the engine works.
+// GET /health_generate: one token is made, or by a model for scoring one text scored, so the whole
+// way through the engine works.
 #include <memory>
 #include <utility>
 
+#include "front/bridge/inference_call.h"
+#include "front/openai/engine_request.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
+#include "front/trace/exchange_trace.h"
 
 namespace nereid::front {
 namespace {
@@ -15,6 +19,35 @@ void answer_health(const ExchangePtr& exchange, const Status& status) {
     exchange->send({500, "text/plain; charset=utf-8", {}, std::string(message(status))});
 }
 
+void make_token(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                const LanguageModelPtr& model) {
+  SamplingOptions sampling;
+  sampling.temperature = 0, sampling.max_tokens = 1;
+  const auto started = Generation::start(context->models.server(), *context->tracer, model,
+                                         exchange, {0}, sampling, [exchange](const Piece& piece) {
+                                           if (piece.done) answer_health(exchange, piece.status);
+                                         });
+  if (!started.ok()) return answer_health(exchange, started.status());
+  exchange->on_disconnect([generation = *started] { generation->cancel(); });
+}
+
+void score_token(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                 const LanguageModel& model) {
+  auto spec = pooling_request(model, {0}, SamplingOptions(), "score");
+  if (!spec.ok()) return answer_health(exchange, spec.status());
+  spec->trace = trace_exchange(*context->tracer, spec->model, *exchange);
+  auto result = std::make_shared<Status>();
+  const auto started = InferenceCall::start(
+      context->models.server(), *std::move(spec), [exchange, result](const InferenceReply& reply) {
+        exchange->post([exchange, result, status = reply.status, is_last = reply.final] {
+          if (result->ok()) *result = status;
+          if (is_last) answer_health(exchange, *result);
+        });
+      });
+  if (!started.ok()) return answer_health(exchange, started.status());
+  exchange->on_disconnect([call = *started] { call->cancel(); });
+}
+
 }  // namespace
 
 void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
@@ -22,15 +55,8 @@ void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& 
       exchange, context->models.is_loaded(), [context] { return context->models.get(); },
       [context, exchange](const StatusOr<LanguageModelPtr>& model) {
         if (!model.ok()) return answer_health(exchange, model.status());
-        SamplingOptions sampling;
-        sampling.temperature = 0, sampling.max_tokens = 1;
-        const auto started =
-            Generation::start(context->models.server(), *context->tracer, *model, exchange, {0},
-                              sampling, [exchange](const Piece& piece) {
-                                if (piece.done) answer_health(exchange, piece.status);
-                              });
-        if (!started.ok()) return answer_health(exchange, started.status());
-        exchange->on_disconnect([generation = *started] { generation->cancel(); });
+        if ((*model)->num_labels > 0) return score_token(context, exchange, **model);
+        make_token(context, exchange, *model);
       });
 }
 
