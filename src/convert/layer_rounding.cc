@@ -126,8 +126,10 @@ Status LayerRounding::round(const ProductInput& input, const quant::InputStatist
                      quant::ErrorFeedback::create(std::move(products), input.k, options_.damping,
                                                   options_.act_order, pool_));
   }
+  const std::vector<double> drift = statistics.mean_drift();
   for (const graph::WeightId id : input.weights) {
-    const std::vector<float> matrix = std::move(matrices_[id]);
+    std::vector<float> matrix = std::move(matrices_[id]);
+    if (feedback && statistics.keeps_drift()) feedback->follow(drift, matrix, pool_);
     matrices_[id] = {};
     const kernels::WeightFormat format = format_of(id);
     kernels::QuantizedPlanes& planes = planes_[id];

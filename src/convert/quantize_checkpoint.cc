@@ -264,6 +264,7 @@ class Quantizer {
 
   // Whole layers, as many as the memory for statistics allows.
   size_t batch_end(size_t begin) const {
+    if (options_.sequential) return begin + 1;
     const auto& inputs = selection_.inputs;
     uint64_t bytes = 0;
     size_t end = begin;
@@ -279,7 +280,10 @@ class Quantizer {
 
   Status collect(size_t begin, size_t end, std::vector<quant::InputStatistics>& statistics) {
     const auto& inputs = selection_.inputs;
-    for (size_t i = begin; i < end; ++i) statistics.emplace_back(inputs[i].k, needs_products());
+    for (size_t i = begin; i < end; ++i) {
+      statistics.emplace_back(inputs[i].k, needs_products());
+      if (options_.sequential) statistics.back().keep_drift();
+    }
     if (!calibrates()) return ok();
     std::map<std::string, quant::InputStatistics*> wanted;
     for (size_t i = begin; i < end; ++i)
@@ -303,8 +307,25 @@ class Quantizer {
         forget_pages(checkpoint_.find(target.name)->tensor->data);
         ++progress_.matrices_done;
       }
+    if (options_.sequential) RETURN_IF_ERROR(use_rounded(selection_.inputs[first], layer));
+    const bool ends = last == selection_.inputs.size() ||
+                      selection_.inputs[last].layer != selection_.inputs[first].layer;
+    if (!ends) return ok();
     ++progress_.layers_done;
     if (options_.progress) options_.progress(progress_);
+    return ok();
+  }
+
+  Status use_rounded(const ProductInput& input, const LayerRounding& layer) {
+    for (const graph::WeightId id : input.weights) {
+      const graph::Weight& weight = model_.graph.weights[id];
+      const kernels::WeightFormat format = options_.format_of(weight.parts[0].tensor);
+      std::vector<BF16> matrix(static_cast<size_t>(weight.n * weight.k));
+      RETURN_IF_ERROR(kernels::unpack_rows(
+          layer.planes(id).view(format, kernels::WeightLayout::kRowMajor, weight.n, weight.k), 0,
+          weight.n, matrix.data()));
+      RETURN_IF_ERROR(options_.use_rounded(weight.name, matrix, weight.k));
+    }
     return ok();
   }
 
@@ -394,6 +415,10 @@ Status check_options(const QuantizeOptions& options, const models::Model& model)
     return invalid_argument("smoothing: {} is not from 0 to 1", *options.smoothing);
   if (!(options.damping > 0) || options.damping > 1)
     return invalid_argument("damping: {} is not above 0 and at most 1", options.damping);
+  if (options.sequential && (!options.error_feedback || options.takes_factors()))
+    return invalid_argument("sequential: is for error feedback without factors of columns");
+  if (options.sequential && !options.use_rounded)
+    return internal_error("sequential calibration without a model to follow");
   if (!options.int8_modules.empty() && options.head_format() == options.format)
     return invalid_argument("int8_modules: all matrices become {}; leave it out",
                             kernels::text_of(options.format));

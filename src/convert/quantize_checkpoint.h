@@ -22,6 +22,11 @@ namespace nereid::convert {
 using CollectInputs =
     std::function<Status(const std::map<std::string, quant::InputStatistics*>& wanted)>;
 
+// Tells what collects that a weight, row-major [n, k], is rounded: what it sees for statistics that
+// keep drift comes from a model with this matrix.
+using UseRounded =
+    std::function<Status(const std::string& weight, std::span<const BF16> matrix, int64_t k)>;
+
 struct QuantizeProgress {
   int32_t layers_done = 0, num_layers = 0;
   int64_t matrices_done = 0;
@@ -39,6 +44,10 @@ struct QuantizeOptions {
   bool error_feedback = false;      // GPTQ; needs `collect`
   double damping = 0.01;            // of error feedback
   bool act_order = true;            // likewise
+  // Layer after layer, product after product: each is calibrated on what it reads when all in front
+  // of it is rounded, and makes up for how that differs from what the float model gives it. With
+  // `error_feedback`, without factors; needs `use_rounded` too.
+  bool sequential = false;
   // Whether norms, and products in front of others, take factors.
   bool takes_factors() const { return search_scales || smoothing.has_value(); }
   // Integers of the head have 8 bits and a scale for each row.
@@ -54,6 +63,7 @@ struct QuantizeOptions {
   std::vector<std::string> int8_modules;
   kernels::WeightFormat format_of(std::string_view tensor) const;
   CollectInputs collect;
+  UseRounded use_rounded;
   uint64_t statistics_bytes = uint64_t{1} << 30;  // for layers calibrated together; one at least
   std::function<void(const QuantizeProgress&)> progress;  // after each layer
 };

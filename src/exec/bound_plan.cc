@@ -216,7 +216,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     if constexpr (std::is_same_v<decltype(op), kernels::Linear>)
       if (observer) {
         RETURN_IF_ERROR(stream.synchronize());
-        goes_on = observer(products_[call], op.x);
+        goes_on = observer(products_[call], op);
         if (!goes_on) return ok();
       }
     const Time start = profile ? now() : Time();

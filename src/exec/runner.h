@@ -15,6 +15,7 @@
 #include "exec/cache_group.h"
 #include "io/engine_file.h"
 #include "kernels/api/kernel.h"
+#include "kernels/api/ops.h"
 #include "kernels/api/registry.h"
 #include "kernels/api/sample.h"
 #include "tensor/device.h"
@@ -86,10 +87,10 @@ struct RowResult {
 };
 using StepResult = std::span<const RowResult>;  // one for each row of the message
 
-// Sees what a `linear` call is about to read: the name of its weight, its input. Called on the
-// stream's thread once the input is there. False: the rest of the step's calls is left out, and
-// what the step gives means nothing.
-using ProductObserver = std::function<bool(const std::string& weight, const View& x)>;
+// Sees a `linear` call whose input is there: the name of its weight, the call. `weight.data` of it
+// may be replaced by other numbers in the same layout. Called on the stream's thread. False: it and
+// the rest of the step's calls are left out, and what the step gives means nothing.
+using ProductObserver = std::function<bool(const std::string& weight, kernels::Linear& call)>;
 
 // A step in flight. Move-only; empty = nothing.
 class Ticket {

@@ -52,8 +52,8 @@ TEST_F(RunnerTest, ChunkedPrefillIsBitForBitTheWhole) {
 TEST_F(RunnerTest, AnObserverSeesWhatProductsRead) {
   std::vector<std::string> seen;
   bool goes_on = true;
-  harness_.runner().set_observer([&](const std::string& weight, const View& x) {
-    seen.push_back(fmt::format("{} [{}, {}]", weight, x.rows, x.cols));
+  harness_.runner().set_observer([&](const std::string& weight, kernels::Linear& call) {
+    seen.push_back(fmt::format("{} [{}, {}]", weight, call.x.rows, call.x.cols));
     return goes_on;
   });
   const auto logits = harness_.prefill(Sequence(0, kLimits), kPrompt, 32);
@@ -66,6 +66,25 @@ TEST_F(RunnerTest, AnObserverSeesWhatProductsRead) {
   EXPECT_EQ(seen, std::vector<std::string>(all.begin(), all.begin() + 1));
   harness_.runner().set_observer({});
   EXPECT_EQ(harness_.prefill(Sequence(2, kLimits), kPrompt, 32), logits);
+}
+
+TEST_F(RunnerTest, AnObserverPutsOtherNumbersInAWeightsPlace) {
+  const auto logits = harness_.prefill(Sequence(0, kLimits), kPrompt, 32);
+  for (const bool zeros : {false, true}) {
+    std::vector<uint64_t> numbers;  // aligned for any kernel
+    harness_.runner().set_observer([&](const std::string& weight, kernels::Linear& call) {
+      if (weight != "proj") return true;
+      const auto* from = static_cast<const uint64_t*>(call.weight.data);
+      const size_t words = kernels::stored_bytes(call.weight) / sizeof(uint64_t);
+      numbers.assign(from, from + words);
+      if (zeros) std::ranges::fill(numbers, 0);
+      call.weight.data = numbers.data();
+      return true;
+    });
+    const auto others = harness_.prefill(Sequence(1, kLimits), kPrompt, 32);
+    EXPECT_EQ(others == logits, !zeros);
+  }
+  harness_.runner().set_observer({});
 }
 
 TEST_F(RunnerTest, BatchIsBitForBitTheSingle) {

@@ -25,23 +25,30 @@ StatusOr<std::unique_ptr<ColumnProducts>> ColumnProducts::create(const kernels::
   return out;
 }
 
-// The columns of x are rows of both factors of a product whose sums run over x's rows.
-Status ColumnProducts::add(const View& x, std::span<float> sums) {
-  const int64_t k = x.cols, width = kernels::padded_k(x.rows);
-  RETURN_IF_ERROR(resize(device_, static_cast<size_t>(k * width) * sizeof(BF16), columns_));
-  RETURN_IF_ERROR(resize(device_, kernels::panel16_bytes(k, width), packed_));
-  const int64_t most = std::min(k, kSumRowsTogether);
-  RETURN_IF_ERROR(resize(device_, static_cast<size_t>(most * k) * sizeof(float), out_));
+Status ColumnProducts::copy_columns(const View& x, int64_t width) {
+  RETURN_IF_ERROR(resize(device_, static_cast<size_t>(x.cols * width) * sizeof(BF16), columns_));
   auto* const columns = static_cast<BF16*>(columns_.data());
-  std::memset(columns, 0, columns_.size());
+  std::memset(columns_.data(), 0, columns_.size());
   for (int64_t row = 0; row < x.rows; ++row) {
     const auto* const from = static_cast<const BF16*>(x.data) + row * x.stride;
-    for (int64_t col = 0; col < k; ++col) columns[col * width + row] = from[col];
+    for (int64_t col = 0; col < x.cols; ++col) columns[col * width + row] = from[col];
   }
-  const kernels::RowMajorPart part{columns, k};
+  return ok();
+}
+
+// The columns of y and x are rows of the factors of a product whose sums run over their rows.
+Status ColumnProducts::add(const View& y, const View& x, std::span<float> sums) {
+  const int64_t n = y.cols, k = x.cols, width = kernels::padded_k(x.rows);
+  RETURN_IF_ERROR(copy_columns(x, width));
+  RETURN_IF_ERROR(resize(device_, kernels::panel16_bytes(k, width), packed_));
+  const kernels::RowMajorPart part{columns_.data(), k};
   RETURN_IF_ERROR(kernels::pack_panel16({&part, 1}, width, {packed_.bytes(), packed_.size()}));
-  for (int64_t first = 0; first < k; first += most) {
-    const int64_t rows = std::min(most, k - first);
+  if (y.data != x.data) RETURN_IF_ERROR(copy_columns(y, width));
+  const int64_t most = std::min(n, kSumRowsTogether);
+  RETURN_IF_ERROR(resize(device_, static_cast<size_t>(most * k) * sizeof(float), out_));
+  auto* const columns = static_cast<BF16*>(columns_.data());
+  for (int64_t first = 0; first < n; first += most) {
+    const int64_t rows = std::min(most, n - first);
     kernels::Linear product;
     product.x = View::matrix(columns + first * width, DType::kBF16, rows, width);
     product.weight = {packed_.data(), kernels::WeightLayout::kPanel16, k, width};

@@ -17,13 +17,16 @@ class ColumnProducts {
   static StatusOr<std::unique_ptr<ColumnProducts>> create(const kernels::Registry& registry,
                                                           Device& device);
 
-  // sums += x^T x of bf16 rows x [rows, k]; sums: f32 [k, k]. May be called from work on another
-  // stream of the device. Errors of the device.
-  Status add(const View& x, std::span<float> sums);
+  // sums += y^T x of bf16 rows y [rows, n] and x [rows, k]; sums: f32 [n, k]. May be called from
+  // work on another stream of the device. Errors of the device.
+  Status add(const View& y, const View& x, std::span<float> sums);
 
  private:
   ColumnProducts(const kernels::Registry& registry, Device& device)
       : registry_(registry), device_(device) {}
+
+  // Into columns_, [cols, width].
+  Status copy_columns(const View& x, int64_t width);
 
   const kernels::Registry& registry_;
   Device& device_;

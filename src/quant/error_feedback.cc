@@ -149,6 +149,30 @@ StatusOr<ErrorFeedback> ErrorFeedback::create(std::vector<double> products, int6
   return out;
 }
 
+void ErrorFeedback::follow(std::span<const double> drift, std::span<float> matrix,
+                           ThreadPool& pool) const {
+  const int64_t n = static_cast<int64_t>(matrix.size()) / k_;
+  pool.parallel_for(n, 1, [&](int64_t begin, int64_t end, int) {
+    std::vector<double> missing(at(k_)), added(at(k_));
+    for (int64_t row = begin; row < end; ++row) {
+      float* const numbers = &matrix[at(row * k_)];
+      std::ranges::fill(missing, 0);
+      for (int64_t i = 0; i < k_; ++i)
+        for (int64_t j = 0; j < k_; ++j)
+          missing[at(j)] += double{numbers[i]} * drift[at(i * k_ + j)];
+      // The inverse is the upper factor's transpose times the factor, in the columns' order.
+      std::ranges::fill(added, 0);
+      for (int64_t i = 0; i < k_; ++i) {
+        const double* const spread = &spread_[at(i * k_)];
+        double sum = 0;
+        for (int64_t j = i; j < k_; ++j) sum += spread[j] * missing[at(order_[at(j)])];
+        for (int64_t j = i; j < k_; ++j) added[at(j)] += spread[j] * sum;
+      }
+      for (int64_t i = 0; i < k_; ++i) numbers[order_[at(i)]] += static_cast<float>(added[at(i)]);
+    }
+  });
+}
+
 Status ErrorFeedback::round(const WeightFormat& format, std::span<const float> matrix,
                             ThreadPool& pool, QuantizedPlanes& out) const {
   std::vector<BF16> rounded(matrix.size());

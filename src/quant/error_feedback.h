@@ -24,6 +24,13 @@ class ErrorFeedback {
   static StatusOr<ErrorFeedback> create(std::vector<double> products, int64_t k, double damping,
                                         bool by_weight, ThreadPool& pool);
 
+  // Where the input is that of a model that is rounded up to here: adds to rows [n, k] of a matrix
+  // what brings their product with it nearest to the float model's: matrix * drift * (inverse
+  // products). `drift` [k, k]: InputStatistics::mean_drift().
+  // Source: Li et al. 2025, "GPTAQ: Efficient Finetuning-Free Quantization for Asymmetric
+  // Calibration".
+  void follow(std::span<const double> drift, std::span<float> matrix, ThreadPool& pool) const;
+
   // Rows [n, k] in a format for which kernels::quantize() is defined, row-major planes. Scales are
   // those of kernels::quantize(), or, for integers, smaller ones where the squared errors of the
   // group, weighted by the inputs' squares, get smaller; groups stay those of the columns' order in

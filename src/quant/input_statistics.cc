@@ -25,7 +25,23 @@ Status InputStatistics::add(const View& rows, ColumnProducts& products) {
     }
   }
   num_rows_ += rows.rows;
-  return products_.empty() ? ok() : products.add(rows, products_);
+  return products_.empty() ? ok() : products.add(rows, rows, products_);
+}
+
+Status InputStatistics::add_drift(const View& was, const View& x, ColumnProducts& products) {
+  RETURN_IF_ERROR(add(x, products));
+  std::vector<BF16> off;
+  for (int64_t row = 0; row < x.rows; ++row)
+    for (int64_t col = 0; col < k_; ++col)
+      off.push_back(to_bf16(to_float(static_cast<const BF16*>(was.data)[row * was.stride + col]) -
+                            to_float(static_cast<const BF16*>(x.data)[row * x.stride + col])));
+  return products.add(View::matrix(off.data(), DType::kBF16, x.rows, k_), x, drift_);
+}
+
+std::vector<double> InputStatistics::mean_drift() const {
+  std::vector<double> means(drift_.begin(), drift_.end());
+  for (double& mean : means) mean /= static_cast<double>(std::max<int64_t>(num_rows_, 1));
+  return means;
 }
 
 std::vector<double> InputStatistics::mean_magnitudes() const {

@@ -21,6 +21,13 @@ class InputStatistics {
   // that is not finite.
   Status add(const View& rows, ColumnProducts& products);
 
+  // What is kept besides of two models whose products read different rows, see add_drift().
+  void keep_drift() { drift_.resize(static_cast<size_t>(k_ * k_)); }
+  bool keeps_drift() const { return !drift_.empty(); }
+  // Adds the rows x [rows, k] of a model that is rounded up to here, where the float model has
+  // `was`; bf16. Errors as add().
+  Status add_drift(const View& was, const View& x, ColumnProducts& products);
+
   int64_t k() const { return k_; }
   int64_t num_rows() const { return num_rows_; }
   // Of each column, over all rows; 0 without rows.
@@ -28,6 +35,8 @@ class InputStatistics {
   const std::vector<float>& largest_magnitudes() const { return largest_; }  // likewise
   // (1 / rows) * sum of x^T x, [k, k], both halves; empty where it is not kept.
   std::vector<double> mean_products() const;
+  // (1 / rows) * sum of (was - x)^T x, [k, k]; empty where it is not kept.
+  std::vector<double> mean_drift() const;
 
  private:
   const int64_t k_;
@@ -35,6 +44,7 @@ class InputStatistics {
   std::vector<double> magnitudes_;
   std::vector<float> largest_;
   std::vector<float> products_;  // [k, k]
+  std::vector<float> drift_;     // [k, k]
 };
 
 }  // namespace nereid::quant

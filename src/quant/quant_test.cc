@@ -127,6 +127,48 @@ TEST(Rounding, ErrorsAreMadeUpFor) {
     }
 }
 
+// A matrix that follows another input than the float model's has the product nearest to the float
+// one's: no other is nearer, and what is left has nothing to do with the input.
+TEST(Rounding, FollowsAnInputThatDrifted) {
+  Problem p;
+  std::vector<BF16> was = inputs(p.kRows, p.kK), x;
+  for (size_t i = 0; i < was.size(); ++i)
+    x.push_back(to_bf16(to_float(was[i]) * (i % p.kK < 20 ? 0.75f : 1) + 0.25f * noise(9, i)));
+  const auto view = [&](std::vector<BF16>& rows) {
+    return View::matrix(rows.data(), DType::kBF16, p.kRows, p.kK);
+  };
+  InputStatistics statistics(p.kK, true);
+  statistics.keep_drift();
+  ASSERT_TRUE(statistics.add_drift(view(was), view(x), *p.device.products).ok());
+  const auto feedback = ErrorFeedback::create(statistics.mean_products(), p.kK, 1e-7, true, p.pool);
+  ASSERT_TRUE(feedback.ok());
+  std::vector<float> followed = p.matrix;
+  feedback->follow(statistics.mean_drift(), followed, p.pool);
+  const auto left = [&](const std::vector<float>& matrix, int64_t row, int64_t t) {
+    double sum = 0;
+    for (int64_t i = 0; i < p.kK; ++i) {
+      const auto at = static_cast<size_t>(t * p.kK + i), w = static_cast<size_t>(row * p.kK + i);
+      sum += double{p.matrix[w]} * to_float(was[at]) - double{matrix[w]} * to_float(x[at]);
+    }
+    return sum;
+  };
+  double before = 0, after = 0;
+  for (int64_t row = 0; row < p.kN; ++row)
+    for (int64_t t = 0; t < p.kRows; ++t) {
+      before += std::pow(left(p.matrix, row, t), 2);
+      after += std::pow(left(followed, row, t), 2);
+    }
+  EXPECT_LT(after, 0.2 * before);
+  for (const int64_t col : {0, 3, 41, 79}) {
+    double off = 0, size = 0;
+    for (int64_t t = 0; t < p.kRows; ++t) {
+      const double number = to_float(x[static_cast<size_t>(t * p.kK + col)]);
+      off += left(followed, 1, t) * number, size += std::fabs(left(p.matrix, 1, t) * number);
+    }
+    EXPECT_LT(std::fabs(off), 0.02 * size) << col;
+  }
+}
+
 // Where columns have nothing to do with one another there is nothing to make up for.
 TEST(Rounding, WithoutCorrelationIsPlain) {
   Problem p;

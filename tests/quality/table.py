@@ -40,10 +40,12 @@ QUANTIZED = {"quantize: fp8, error feedback": ["fp8", "--error_feedback"],
              "quantize: int8, error feedback": ["int8_wo", "--error_feedback"],
              "quantize: int8 both, SmoothQuant": ["int8_sq"],
              "quantize: int4 AWQ, groups of 128": ["int4_awq"], "quantize: int4 GPTQ, groups of 128": ["int4_gptq"],
+             "quantize: int4 GPTQ, sequential": ["int4_gptq", "--sequential"],
              "quantize: int4 GPTQ, groups of 128, zero points": ["int4_gptq", "--zero_point"],
              "quantize: int4 GPTQ, groups of 32": ["int4_gptq", "--awq_block_size", "32"],
              "quantize: int4, values and down int8": ["int4_wo", *MIXED],
-             "quantize: int4 GPTQ, values and down int8": ["int4_gptq", *MIXED]}
+             "quantize: int4 GPTQ, values and down int8": ["int4_gptq", *MIXED],
+             "quantize: int4 GPTQ, sequential, values and down int8": ["int4_gptq", "--sequential", *MIXED]}
 MORE_BITS = ("attn_v", "ffn_down")  # have the second type of a mix
 
 

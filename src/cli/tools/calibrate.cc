@@ -8,6 +8,7 @@
 #include "convert/engine_dir.h"
 #include "exec/memory.h"
 #include "exec/step_message.h"
+#include "kernels/api/pack.h"
 #include "text/tokenizer.h"
 
 namespace nereid::cli {
@@ -49,7 +50,7 @@ StatusOr<std::unique_ptr<Calibration>> Calibration::open(const std::filesystem::
   ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(model_dir, device.registry,
                                                              device.device->info(), build));
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
-  std::unique_ptr<Calibration> out(new Calibration());
+  std::unique_ptr<Calibration> out(new Calibration(*device.device));
   ASSIGN_OR_RETURN(out->sequences_,
                    read_sequences(model_dir, text, file.plan().model.max_positions));
   ASSIGN_OR_RETURN(out->products_, quant::ColumnProducts::create(device.registry, *device.device));
@@ -80,22 +81,63 @@ Status Calibration::run(std::span<const int32_t> tokens) {
   return runner_->wait(ticket).status();
 }
 
-Status Calibration::collect(const std::map<std::string, quant::InputStatistics*>& wanted) {
+Status Calibration::use_rounded(const std::string& weight, std::span<const BF16> matrix,
+                                int64_t k) {
+  const int64_t n = static_cast<int64_t>(matrix.size()) / k;
+  Buffer& packed = rounded_[weight];
+  ASSIGN_OR_RETURN(packed, device_.allocate(kernels::panel16_bytes(n, k)));
+  const kernels::RowMajorPart part{matrix.data(), n};
+  return kernels::pack_panel16({&part, 1}, k, {packed.bytes(), packed.size()});
+}
+
+Status Calibration::put_in_place(const std::string& name, kernels::Linear& call) const {
+  const auto it = rounded_.find(name);
+  if (it == rounded_.end()) return ok();
+  if (!call.weight.format.is_float() || call.weight.layout != kernels::WeightLayout::kPanel16)
+    return unsupported("sequential calibration: this machine's kernels read '{}' in another layout",
+                       name);
+  call.weight.data = it->second.data();
+  return ok();
+}
+
+Status Calibration::watch(std::span<const int32_t> tokens, const Wanted& wanted, bool rounded,
+                          const See& see) {
   Status status;
-  size_t missing = 0;
-  runner_->set_observer([&](const std::string& weight, const View& x) {
-    const auto it = wanted.find(weight);
-    if (it == wanted.end()) return true;
-    status = it->second->add(x, *products_);
-    return status.ok() && --missing > 0;
+  size_t missing = wanted.size();
+  runner_->set_observer([&](const std::string& weight, kernels::Linear& call) {
+    if (const auto it = wanted.find(weight); it != wanted.end()) {
+      status = see(*it->second, call.x);
+      if (!status.ok() || --missing == 0) return false;
+    }
+    if (rounded) status = put_in_place(weight, call);
+    return status.ok();
   });
-  for (const std::vector<int32_t>& tokens : sequences_) {
-    missing = wanted.size();
-    if (Status ran = run(tokens); status.ok()) status = ran;
-    if (!status.ok()) break;
-  }
+  const Status ran = run(tokens);
   runner_->set_observer({});
-  return status;
+  return status.ok() ? ran : status;
+}
+
+Status Calibration::collect(const Wanted& wanted) {
+  for (const std::vector<int32_t>& tokens : sequences_) {
+    std::map<const quant::InputStatistics*, std::vector<BF16>> floats;  // rows of the float model
+    RETURN_IF_ERROR(watch(tokens, wanted, false, [&](auto& statistics, const View& x) -> Status {
+      if (!statistics.keeps_drift()) return statistics.add(x, *products_);
+      std::vector<BF16>& kept = floats[&statistics];
+      for (int64_t row = 0; row < x.rows; ++row) {
+        const auto* const from = static_cast<const BF16*>(x.data) + row * x.stride;
+        kept.insert(kept.end(), from, from + x.cols);
+      }
+      return ok();
+    }));
+    if (floats.empty()) continue;
+    RETURN_IF_ERROR(watch(tokens, wanted, true, [&](auto& statistics, const View& x) -> Status {
+      if (!statistics.keeps_drift()) return ok();
+      std::vector<BF16>& kept = floats.at(&statistics);
+      return statistics.add_drift(View::matrix(kept.data(), DType::kBF16, x.rows, x.cols), x,
+                                  *products_);
+    }));
+  }
+  return ok();
 }
 
 int64_t Calibration::num_tokens() const {

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -28,16 +31,25 @@ class Calibration {
                                                      const CalibrationText& text,
                                                      const kernels::OpenedDevice& device);
 
-  // See convert::CollectInputs: computes each sequence, as far as the last of the products wanted.
-  Status collect(const std::map<std::string, quant::InputStatistics*>& wanted);
+  using Wanted = std::map<std::string, quant::InputStatistics*>;
+  // See convert::CollectInputs: computes each sequence, as far as the last of the products wanted;
+  // for statistics that keep drift twice, the second time with rounded matrices.
+  Status collect(const Wanted& wanted);
+  // See convert::UseRounded. Keeps the matrix, bf16.
+  Status use_rounded(const std::string& weight, std::span<const BF16> matrix, int64_t k);
 
   int64_t num_tokens() const;
 
  private:
-  Calibration() = default;
+  explicit Calibration(Device& device) : device_(device) {}
+  using See = std::function<Status(quant::InputStatistics& statistics, const View& x)>;
+  Status watch(std::span<const int32_t> tokens, const Wanted& wanted, bool rounded, const See& see);
+  Status put_in_place(const std::string& name, kernels::Linear& call) const;
   Status run(std::span<const int32_t> tokens);
 
+  Device& device_;
   std::vector<std::vector<int32_t>> sequences_;
+  std::map<std::string, Buffer> rounded_;  // matrices in kPanel16, by weight
   std::unique_ptr<quant::ColumnProducts> products_;
   std::unique_ptr<exec::Runner> runner_;  // last: its steps use the products
 };

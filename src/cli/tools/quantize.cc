@@ -41,6 +41,9 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "of error feedback: share of the mean that is added to the inputs' squares"},
     {"--no_act_order", kFlag, kActed, "", "",
      "error feedback goes through the columns from left to right, not by the size of their inputs"},
+    {"--sequential", kFlag, kActed, "", "",
+     "error feedback of each product follows what is rounded in front of it and makes up for that "
+     "too; the text is computed eight times for each layer"},
     {"--quantize_lm_head", kFlag, kActed, "", "",
      "the head too, rounded plainly: int8 with a scale for each row where qformat has integers"},
     {"--exclude_modules", kList, kActed, "", "",
@@ -108,6 +111,11 @@ Status set_format(const Args& args, convert::QuantizeOptions& options) {
   if (found->smoothing) options.smoothing = args.number("--smoothquant");
   options.quantize_head = args.is_on("--quantize_lm_head");
   options.error_feedback = found->error_feedback || args.is_on("--error_feedback");
+  options.sequential = args.is_on("--sequential");
+  if (options.sequential && (!options.error_feedback || options.takes_factors()))
+    return invalid_argument(
+        "--sequential: allowed with int4_gptq, or with --error_feedback of a qformat other than "
+        "int4_awq and int8_sq");
   const int64_t group = args.integer("--awq_block_size");
   if (group < kernels::kGroupUnit || group > (1 << 20) || group % kernels::kGroupUnit != 0)
     return invalid_argument("--awq_block_size: {} is not a multiple of {} from {} to {}", group,
@@ -193,6 +201,9 @@ Status quantize(const Args& args) {
     ASSIGN_OR_RETURN(calibration, Calibration::open(options.model_dir, text, device));
     log_info("calibration on {} tokens of {}", calibration->num_tokens(), text.file.string());
     options.collect = [&](const auto& wanted) { return calibration->collect(wanted); };
+    options.use_rounded = [&](const std::string& weight, std::span<const BF16> matrix, int64_t k) {
+      return calibration->use_rounded(weight, matrix, k);
+    };
   }
   const Time start = now();
   options.progress = [&](const convert::QuantizeProgress& p) {

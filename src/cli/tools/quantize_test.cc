@@ -158,9 +158,10 @@ TEST_F(QuantizeTest, CalibrationMakesFourBitsBetter) {
       write_file_atomic(dir_ / "calibration.txt", std::string_view(text).substr(0, 24000)).ok());
   auto calibration = Calibration::open(kQuickstart, {dir_ / "calibration.txt", 40, 128}, device_);
   ASSERT_TRUE(calibration.ok()) << calibration.status();
-  std::vector<TokenId> ids;
+  std::vector<TokenId> ids, seen;
   {
     const auto tokenizer = text::Tokenizer::load(kQuickstart);
+    seen = (*tokenizer)->encode(std::string_view(text).substr(0, 8000)).value();
     ids = (*tokenizer)->encode(std::string_view(text).substr(24000, 4000)).value();
   }
   convert::QuantizeOptions options{.model_dir = kQuickstart, .format = kernels::kInt4Groups};
@@ -177,6 +178,15 @@ TEST_F(QuantizeTest, CalibrationMakesFourBitsBetter) {
   options.statistics_bytes = uint64_t{1} << 30;
   ASSERT_TRUE(quantize(options).ok());
   EXPECT_EQ(read_file(out_ / "model.safetensors").value(), by_layer);
+  // Made up for is what this little text shows, so the same text is looked at.
+  const double once = divergence(kQuickstart, seen);
+  options.sequential = true;
+  options.use_rounded = [&](const auto& weight, auto matrix, int64_t k) {
+    return (*calibration)->use_rounded(weight, matrix, k);
+  };
+  ASSERT_TRUE(quantize(options).ok());
+  EXPECT_EQ(report_.num_matrices, 42);
+  EXPECT_LT(divergence(kQuickstart, seen), 0.97 * once);
 }
 
 TEST_F(QuantizeTest, ExcludedModulesStayAsTheyAre) {
@@ -240,6 +250,8 @@ TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
   refuses({"--model_dir", kQuickstart, "--qformat", "int4_wo", "--awq_block_size", "24"}, 1,
           "--awq_block_size: 24 is not a multiple of 16");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--zero_point"}, 1, "--zero_point");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int4_awq", "--sequential"}, 1,
+          "--sequential: allowed with int4_gptq");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--int8_modules", "*.v_proj"}, 1,
           "--int8_modules: allowed with int4_wo");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--damping", "0"}, 1, "--damping: 0");
