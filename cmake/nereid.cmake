@@ -6,6 +6,7 @@
 #   LINKS       third-party targets
 #   TESTS       *_test.cc beside the sources, linked into one binary <folder>_test
 #   TEST_DEPS   extra folders that only the tests include
+#   TEST_SHARDS for tests that take long: ctest runs them in so many processes
 set_property(GLOBAL PROPERTY NEREID_LAYERS "")
 
 function(nereid_target_name out folder)
@@ -19,8 +20,26 @@ function(nereid_test_options target)
   target_compile_options(${target} PRIVATE -O1)
 endfunction()
 
+# With shards the program is a test for each, <name>_1 and on, that runs its share of the cases. Such tests begin first, so
+# that no core waits for the last one, and have folders of their own for scratch files.
+function(nereid_add_test name shards)
+  if(NOT shards)
+    add_test(NAME ${name} COMMAND ${name})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+    return()
+  endif()
+  foreach(shard RANGE 1 ${shards})
+    math(EXPR index "${shard} - 1")
+    set(scratch ${PROJECT_BINARY_DIR}/scratch/${name}_${shard})
+    file(MAKE_DIRECTORY ${scratch})
+    add_test(NAME ${name}_${shard} COMMAND ${name})
+    set_tests_properties(${name}_${shard} PROPERTIES TIMEOUT 900 COST 1000
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index};TEST_TMPDIR=${scratch}")
+  endforeach()
+endfunction()
+
 function(nereid_library)
-  cmake_parse_arguments(L "" "" "HDRS;SRCS;DEPS;LINKS;TESTS;TEST_DEPS;TEST_LINKS" ${ARGN})
+  cmake_parse_arguments(L "" "TEST_SHARDS" "HDRS;SRCS;DEPS;LINKS;TESTS;TEST_DEPS;TEST_LINKS" ${ARGN})
   if(L_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "nereid_library: unknown arguments ${L_UNPARSED_ARGUMENTS}")
   endif()
@@ -67,8 +86,7 @@ function(nereid_library)
     else()
       target_precompile_headers(${short}_test REUSE_FROM base_test)
     endif()
-    add_test(NAME ${short}_test COMMAND ${short}_test)
-    set_tests_properties(${short}_test PROPERTIES TIMEOUT 900)
+    nereid_add_test(${short}_test "${L_TEST_SHARDS}")
   endif()
 endfunction()
 
