@@ -196,7 +196,8 @@ TEST_F(RanksTest, DeepSeekOfTensorRtLlmIsRead) {
     EXPECT_EQ(fields.at("num_key_value_heads"), 1) << name;
     EXPECT_EQ(fields.at("head_size"), 16 + 8) << name;
     EXPECT_EQ(fields.at("moe").at("normalization_mode"), 3) << name;
-    fields["coring_func"] = fields.at("scoring_func");  // sic
+    const json::value scoring = fields.at("scoring_func");  // a copy: fields grows
+    fields["coring_func"] = scoring;                        // sic
     fields["hidden_act"] = "swiglu";
     fields["fp8_format"] = false;
     for (const char* key :
