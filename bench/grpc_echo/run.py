@@ -61,7 +61,8 @@ def main():
     with tempfile.TemporaryDirectory() as work:
         library = os.path.join(work, "library_server")
         source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "library_server.cc")
-        subprocess.run(["g++", "-O2", "-std=c++17", source, "-o", library, *options.library_flags.split()], check=True)
+        subprocess.run([os.environ.get("CXX", "c++"), "-O2", "-std=c++17", source, "-o", library, *options.library_flags.split()],
+                       check=True)
         message = os.path.join(work, "message")
         with open(message, "wb") as file:
             file.write(struct.pack(">BI", 0, options.bytes) + b"x" * options.bytes)

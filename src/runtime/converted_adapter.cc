@@ -5,23 +5,12 @@
 #include "base/mapped_file.h"
 #include "io/npy.h"
 #include "runtime/adapter.h"
+#include "tensor/floats.h"
 
 namespace nereid::runtime {
 namespace {
 
 constexpr char kWeightsFile[] = "model.lora_weights.npy";
-
-template <class T>
-void append_floats(std::span<const std::byte> data, std::vector<float>& out) {
-  for (size_t i = 0; i + sizeof(T) <= data.size(); i += sizeof(T)) {
-    T x;
-    std::memcpy(&x, &data[i], sizeof(T));
-    if constexpr (std::is_same_v<T, float>)
-      out.push_back(x);
-    else
-      out.push_back(to_float(x));
-  }
-}
 
 // Rows of module id, layer, rank and, since TensorRT-LLM 0.17, whether it is DoRA.
 Status read_config(const io::NpyArray& array, LoraConfig& lora) {
@@ -39,11 +28,11 @@ Status read_array(const std::filesystem::path& path, LoraConfig& lora) {
   const auto read = [&]() -> Status {
     ASSIGN_OR_RETURN(const io::NpyArray array, io::parse_npy(file.bytes()));
     if (array.type == "<f2") {
-      append_floats<F16>(array.data, lora.weights);
+      lora.weights = floats_of<F16>(array.data);
     } else if (array.type == "<f4") {
-      append_floats<float>(array.data, lora.weights);
+      lora.weights = floats_of<float>(array.data);
     } else if (array.type == "|V2") {
-      append_floats<BF16>(array.data, lora.weights);
+      lora.weights = floats_of<BF16>(array.data);
     } else if (array.type == "<i4") {
       return read_config(array, lora);
     } else {

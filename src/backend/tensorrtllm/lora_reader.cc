@@ -1,29 +1,9 @@
 // The tensors of an adapter.
-#include <cstring>
-
 #include "backend/parameters/lora_modules.h"
 #include "backend/tensorrtllm/tensor_fields.h"
-#include "tensor/dtype.h"
+#include "tensor/floats.h"
 
 namespace nereid::backend {
-namespace {
-
-template <class T>
-std::vector<float> floats_of(std::string_view bytes) {
-  std::vector<float> out;
-  out.reserve(bytes.size() / sizeof(T));
-  for (size_t i = 0; i + sizeof(T) <= bytes.size(); i += sizeof(T)) {
-    T x;
-    std::memcpy(&x, bytes.data() + i, sizeof(T));
-    if constexpr (std::is_same_v<T, float>)
-      out.push_back(x);
-    else
-      out.push_back(to_float(x));
-  }
-  return out;
-}
-
-}  // namespace
 
 Status read_lora(const Item& item, const ReadContext& context, nereid::Request& out) {
   ASSIGN_OR_RETURN(const auto id, item.scalar<uint64_t>("lora_task_id"));
@@ -57,12 +37,13 @@ Status read_lora(const Item& item, const ReadContext& context, nereid::Request& 
         "input 'lora_config' has {} columns, not 3 or 4: module id, layer, rank, is DoRA", columns);
   lora.columns = static_cast<int32_t>(columns);
   lora.config = *std::move(config);
+  const auto bytes = std::as_bytes(std::span(weights->bytes));
   if (weights->datatype == TRITONSERVER_TYPE_FP16)
-    lora.weights = floats_of<F16>(weights->bytes);
+    lora.weights = floats_of<F16>(bytes);
   else if (weights->datatype == TRITONSERVER_TYPE_BF16)
-    lora.weights = floats_of<BF16>(weights->bytes);
+    lora.weights = floats_of<BF16>(bytes);
   else if (weights->datatype == TRITONSERVER_TYPE_FP32)
-    lora.weights = floats_of<float>(weights->bytes);
+    lora.weights = floats_of<float>(bytes);
   else
     return invalid_argument("input 'lora_weights' is {}, expected FP16, BF16 or FP32",
                             TRITONSERVER_DataTypeString(weights->datatype));

@@ -44,7 +44,7 @@ constexpr ArgFlag kFlags[] = {
      "the model's config.pbtxt says"},
     {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kActed, "", "0",
      "most rows of a request's prompt table; 0: any number"},
-    // What comes later.
+    // Models without a checkpoint, adapters, speculation, weights apart.
     {"--model_config", kText, kActed, "", "",
      "config.json, without --checkpoint_dir; the weights are random"},
     {"--lora_plugin", kChoice, kActed, kTypes, "disable", "any type: requests may have adapters"},
