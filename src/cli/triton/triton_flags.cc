@@ -1,6 +1,8 @@
 #include "cli/triton/triton_flags.h"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "base/nearest.h"
 #include "cli/flags/flag_values.h"
@@ -50,6 +52,29 @@ Status check_ports(const std::vector<Port>& ports) {
   return ok();
 }
 
+// Settings of deprecated flags, as the stock server takes them: what takes their place overrides
+// them, whatever stands first on the command line.
+void merge_deprecated(TritonOptions& o) {
+  bool is_strict = o.strict_model_config.value_or(false);
+  if (o.uses_config_as_written && !std::exchange(is_strict, true) && o.strict_model_config) {
+    o.warnings.push_back(
+        "Overriding deprecated '--strict-model-config' from False to True in favor of "
+        "'--disable-auto-complete-config'!");
+  }
+  o.set_core("--disable-auto-complete-config", [is_strict](Core core) {
+    return TRITONSERVER_ServerOptionsSetStrictModelConfig(core, is_strict);
+  });
+  for (const auto& entry : o.deprecated_trace) {
+    const std::string setting = entry.substr(0, entry.find('=') + 1);
+    if (std::any_of(o.trace.begin(), o.trace.end(),
+                    [&](const std::string& newer) { return newer.starts_with(setting); })) {
+      o.warnings.push_back(fmt::format(
+          "Overriding '{}' of a deprecated flag in favor of the value in --trace-config!", entry));
+    }
+  }
+  o.trace.insert(o.trace.begin(), o.deprecated_trace.begin(), o.deprecated_trace.end());
+}
+
 Status check(TritonOptions& o) {
   if (o.repositories.empty()) return invalid_argument("--model-repository must be specified");
   if (!o.load_models.empty() && o.control_mode != "explicit") {
@@ -62,6 +87,7 @@ Status check(TritonOptions& o) {
         "Please provide one or the other.");
   }
   if (o.has_old_cache_size) o.cache_name = "local";
+  merge_deprecated(o);
   for (front::TlsOptions* tls : {&o.http.tls, &o.grpc.tls}) {
     tls->enabled |= tls->is_mutual;
     if (!tls->enabled && !(tls->server_cert + tls->server_key + tls->root_cert).empty()) {
@@ -108,6 +134,7 @@ std::vector<TritonFlag> triton_flags() {
 StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv) {
   const auto flags = triton_flags();
   TritonOptions options;
+  std::set<std::string> deprecated;  // those that are there
   options.http.threads = options.grpc.threads = default_event_loops();
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
@@ -132,6 +159,10 @@ StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv) {
     }
     std::string value;
     if (takes_value) value = equals == word.npos ? argv[++i] : std::string(word.substr(equals + 1));
+    if (flag->is_deprecated && deprecated.insert(flag->name).second) {
+      options.warnings.push_back(fmt::format(
+          "Warning: '--{}' has been deprecated. Please use {} instead.", flag->name, flag->help));
+    }
     if (const Status status = flag->set(options, value); !status.ok()) {
       return Status(status.code(),
                     fmt::format("Bad option: \"--{}\".\n{}", flag->name, message(status)));
@@ -168,7 +199,7 @@ std::string triton_usage(const std::string& program) {
     for (const auto& flag : flags) {
       const std::string name = *flag.value ? fmt::format("--{} <{}>", flag.name, flag.value)
                                            : fmt::format("--{}", flag.name);
-      text += fmt::format("  {:50} {}\n", name, flag.help);
+      text += fmt::format("  {:50} {}{}\n", name, flag.is_deprecated ? "deprecated: " : "", flag.help);
     }
   }
   return text;

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,6 +36,8 @@ struct TritonOptions {
   std::string cache_name;  // of --cache-config
   std::vector<std::pair<std::string, std::string>> cache_settings;
   bool has_old_cache_size = false;  // --response-cache-byte-size
+  bool uses_config_as_written = false;      // --disable-auto-complete-config
+  std::optional<bool> strict_model_config;  // of the deprecated flag, which that one overrides
   bool allow_http = true, allow_grpc = true, allow_metrics = true;
   size_t client_memory_bytes = front::kDefaultBudgetBytes;
   bool allow_code_upload = false;
@@ -45,9 +48,10 @@ struct TritonOptions {
   front::HttpOptions http;
   int kserve_http_port = -1;  // a second HTTP port, of KServe's routes; 0: any free one; -1: none
   front::GrpcOptions grpc;
-  std::vector<std::string> trace;  // of --trace-config, as written
+  std::vector<std::string> trace;             // of --trace-config, as written
+  std::vector<std::string> deprecated_trace;  // of the flags before it, which it overrides
   bool wants_help = false;
-  std::vector<std::string> warnings;  // about flags that change nothing here
+  std::vector<std::string> warnings;  // about deprecated flags and those that change nothing here
 
   void set_core(std::string flag, CoreSetting setting) {
     core.emplace_back(std::move(flag), std::move(setting));
@@ -57,12 +61,14 @@ struct TritonOptions {
                        TRITONSERVER_Error* (*set)(Core, bool));
 };
 
-// One flag: its value's placeholder ("" = takes none), a line of help, and what it does.
+// One flag: its value's placeholder ("" = takes none), a line of help, and what it does. Of a
+// deprecated flag, `help` is the one to use instead.
 struct TritonFlag {
   const char* name;
   const char* value;
   const char* help;
   Status (*set)(TritonOptions& options, const std::string& value);
+  bool is_deprecated = false;
 };
 
 // Every flag, in the groups of the usage text.

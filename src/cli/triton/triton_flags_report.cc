@@ -51,8 +51,8 @@ Status set_metrics_interval(TritonOptions& o, const std::string& v) {
   return ok();
 }
 
-Status trace_entry(TritonOptions& o, std::string_view prefix, const std::string& v) {
-  o.trace.push_back(std::string(prefix) + v);
+Status deprecated_trace(TritonOptions& o, std::string_view setting, const std::string& v) {
+  o.deprecated_trace.push_back(std::string(setting) + v);
   return ok();
 }
 
@@ -128,20 +128,24 @@ std::vector<TritonFlag> trace_flags() {
        "request tracing: level, rate, count, mode; triton,file; opentelemetry,url ...",
        [](TritonOptions& o, const std::string& v) -> Status {
          RETURN_IF_ERROR(parse_pair(v, '=', "--trace-config=<mode>,<setting>=<value>").status());
-         return trace_entry(o, "", v);
+         o.trace.push_back(v);
+         return ok();
        }},
-      {"trace-file", "FILE", "deprecated: --trace-config triton,file=FILE",
-       [](TritonOptions& o, const std::string& v) { return trace_entry(o, "triton,file=", v); }},
-      {"trace-level", "LEVEL", "deprecated: --trace-config level=LEVEL",
-       [](TritonOptions& o, const std::string& v) { return trace_entry(o, "level=", v); }},
-      {"trace-rate", "N", "deprecated: --trace-config rate=N",
-       [](TritonOptions& o, const std::string& v) { return trace_entry(o, "rate=", v); }},
-      {"trace-count", "N", "deprecated: --trace-config count=N",
-       [](TritonOptions& o, const std::string& v) { return trace_entry(o, "count=", v); }},
-      {"trace-log-frequency", "N", "deprecated: --trace-config triton,log-frequency=N",
-       [](TritonOptions& o, const std::string& v) {
-         return trace_entry(o, "triton,log-frequency=", v);
-       }},
+      {"trace-file", "FILE", "--trace-config triton,file=FILE",
+       [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "triton,file=", v); },
+       /*is_deprecated=*/true},
+      {"trace-level", "LEVEL", "--trace-config level=LEVEL",
+       [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "level=", v); },
+       /*is_deprecated=*/true},
+      {"trace-rate", "N", "--trace-config rate=N",
+       [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "rate=", v); },
+       /*is_deprecated=*/true},
+      {"trace-count", "N", "--trace-config count=N",
+       [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "count=", v); },
+       /*is_deprecated=*/true},
+      {"trace-log-frequency", "N", "--trace-config triton,log-frequency=N",
+       [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "triton,log-frequency=", v); },
+       /*is_deprecated=*/true},
   };
 }
 

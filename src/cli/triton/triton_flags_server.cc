@@ -170,14 +170,15 @@ std::vector<TritonFlag> model_flags() {
        }},
       {"disable-auto-complete-config", "", "use config.pbtxt as written",
        [](TritonOptions& o, const std::string&) {
-         return o.set_core_bool("--disable-auto-complete-config", "true",
-                                TRITONSERVER_ServerOptionsSetStrictModelConfig);
+         o.uses_config_as_written = true;
+         return ok();
        }},
-      {"strict-model-config", "BOOL", "deprecated: true = --disable-auto-complete-config",
-       [](TritonOptions& o, const std::string& v) {
-         return o.set_core_bool("--strict-model-config", v,
-                                TRITONSERVER_ServerOptionsSetStrictModelConfig);
-       }},
+      {"strict-model-config", "BOOL", "--disable-auto-complete-config (for true)",
+       [](TritonOptions& o, const std::string& v) -> Status {
+         ASSIGN_OR_RETURN(o.strict_model_config, parse_bool(v));
+         return ok();
+       },
+       /*is_deprecated=*/true},
       {"strict-readiness", "BOOL", "ready only when every model is; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--strict-readiness", v,
@@ -248,13 +249,14 @@ std::vector<TritonFlag> core_flags() {
        }},
       {"cache-config", "C,K=V", "setting of the response cache, as local,size=1048576",
        set_cache_config},
-      {"response-cache-byte-size", "N", "deprecated: --cache-config local,size=N",
+      {"response-cache-byte-size", "N", "--cache-config local,size=N",
        [](TritonOptions& o, const std::string& v) {
          RETURN_IF_ERROR(parse_integer(v, 0, kMaxBytes).status());
          o.has_old_cache_size = true;
          o.cache_settings.emplace_back("size", v);
          return ok();
-       }},
+       },
+       /*is_deprecated=*/true},
       {"rate-limit", "MODE", "off (default) or execution_count", set_rate_limit},
       {"rate-limit-resource", "NAME:N[:DEVICE]", "resource of the rate limiter; may be repeated",
        set_rate_limit_resource},

@@ -8,8 +8,10 @@
 namespace nereid::cli {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 StatusOr<TritonOptions> parse_flags(std::vector<std::string> words, bool with_repository = true) {
   words.insert(words.begin(), "tritonserver");
@@ -256,6 +258,31 @@ TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {
   EXPECT_THAT(error({"--sagemaker-port=x"}), HasSubstr("--sagemaker-port"));
   EXPECT_THAT(error({"--sagemaker-safe-port-range=9-5"}), HasSubstr("9 to 65535"));
   EXPECT_THAT(error({"--vertex-ai-thread-count=0"}), HasSubstr("--vertex-ai-thread-count"));
+}
+
+TEST(TritonFlags, DeprecatedOnesAreNamedOnce) {
+  for (const std::string flag :
+       {"--trace-file=f", "--trace-level=TIMESTAMPS", "--trace-rate=1", "--trace-count=1",
+        "--trace-log-frequency=1", "--strict-model-config=true", "--response-cache-byte-size=1"}) {
+    const std::string name = flag.substr(0, flag.find('='));
+    const auto got = parse_flags({flag, flag});
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_THAT(got->warnings,
+                ElementsAre(HasSubstr("Warning: '" + name + "' has been deprecated. Please use")));
+  }
+}
+
+TEST(TritonFlags, WhatTakesTheirPlaceOverridesDeprecatedOnes) {
+  const auto got = parse_flags(
+      {"--disable-auto-complete-config", "--strict-model-config=false", "--trace-config=rate=5",
+       "--trace-config=triton,file=new", "--trace-rate=7", "--trace-file=old", "--trace-count=3"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(got->trace, ElementsAre("rate=7", "triton,file=old", "count=3", "rate=5",
+                                      "triton,file=new"));
+  EXPECT_THAT(got->warnings, Contains(HasSubstr("Overriding deprecated '--strict-model-config'")));
+  EXPECT_THAT(got->warnings, Contains(HasSubstr("Overriding 'rate=7'")));
+  EXPECT_THAT(got->warnings, Contains(HasSubstr("Overriding 'triton,file=old'")));
+  EXPECT_THAT(got->warnings, Not(Contains(HasSubstr("'count=3'"))));
 }
 
 TEST(TritonFlags, WhatChangesNothingIsNamedInAWarning) {
