@@ -1,33 +1,22 @@
 #!/usr/bin/env python3
 """The cases of gRPC's interoperability tests that make sense for the KServe service, with grpcio as the client. The names are
 those of gRPC's list; what its test service does is done by models that echo, repeat, are slow or never answer.
-usage: grpc_interop.py BUILD_DIR [CASE]
+--also PROGRAM: one more client of the cases (grpc_interop.cc, grpc_interop_grpclib.py), run with the server's address.
+usage: grpc_interop.py BUILD_DIR [CASE] [--also PROGRAM]...
 """
+import argparse
 import queue
+import subprocess
 import sys
 import tempfile
 import threading
 
 import grpc
-import numpy as np
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from grpc_client import Server, check, write_repository
-
-LONG = 60  # seconds: a deadline that only a server that hangs meets
-
-
-def request(model, values, name=""):
-    values = np.array(values, dtype=np.int32)
-    out = pb.ModelInferRequest(model_name=model, id=name, raw_input_contents=[values.tobytes()])
-    shape = [1, values.size] if model == "one" else [values.size]
-    out.inputs.add(name="IN", datatype="INT32", shape=shape)
-    return out
-
-
-def values_of(reply):
-    return np.frombuffer(reply.raw_output_contents[0], dtype=np.int32).tolist()
+from grpc_requests import LONG, request, values_of
 
 
 def failure(call):
@@ -196,18 +185,25 @@ CASES = (empty_unary, large_unary, client_compressed_unary, server_streaming, cl
 
 
 def main():
-    build, wanted = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("build")
+    parser.add_argument("case", nargs="?", default="")
+    parser.add_argument("--also", action="append", default=[])
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         write_repository(root)
-        server = Server(build, root)
+        server = Server(options.build, root)
         try:
-            options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-            with grpc.insecure_channel(server.address, options=options) as channel:
+            limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+            with grpc.insecure_channel(server.address, options=limits) as channel:
                 stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
-                cases = [case for case in CASES if wanted in case.__name__]
+                cases = [case for case in CASES if options.case in case.__name__]
                 for case in cases:
                     case(channel, stub, **({"address": server.address} if case is channel_soak else {}))
                     print("grpc interop: " + case.__name__, flush=True)
+            for program in options.also:
+                command = [sys.executable, program] if program.endswith(".py") else [program]
+                check(subprocess.run([*command, server.address]).returncode == 0, program)
             check(server.stop() == 0, server.tail())
         except BaseException:
             sys.stdout.write(server.tail())

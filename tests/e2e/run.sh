@@ -30,6 +30,18 @@ if [ ! -x "$prometheus" ]; then
   rm -rf "$fresh"/prometheus_*.deb build/prometheus && mv "$fresh" build/prometheus
 fi
 
+# The client over libgrpc++, of the distribution.
+if [ ! -e /usr/include/grpcpp/grpcpp.h ]; then
+  echo "e2e: installing libgrpc++-dev"
+  install() { DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends libgrpc++-dev >/dev/null; }
+  install || { apt-get update -qq && install; }
+fi
+if [ "$here/grpc_interop.cc" -nt "$work/grpc_interop" ]; then
+  protoc -I proto --cpp_out="$work" proto/infer.proto
+  "${CXX:-c++}" -std=c++17 -I "$work" "$here/grpc_interop.cc" "$work/infer.pb.cc" -o "$work/grpc_interop" \
+    -lgrpc++ -lgrpc -lgpr -lprotobuf -labsl_synchronization
+fi
+
 server=""
 stop_server() {
   [ -n "$server" ] || return 0
@@ -74,5 +86,5 @@ step "$python" "$here/reasoning.py" "$build/bin/nereid"
 step python3 "$here/scores.py" "$build/bin/nereid"
 step "$python" "$here/lifecycle.py" "$build/bin/nereid"
 step "$python" "$here/grpc_client.py" "$build"
-step "$python" "$here/grpc_interop.py" "$build"
+step "$python" "$here/grpc_interop.py" "$build" --also "$here/grpc_interop_grpclib.py" --also "$work/grpc_interop"
 echo "== e2e: all passed"

@@ -199,7 +199,8 @@ std::string triton_usage(const std::string& program) {
     for (const auto& flag : flags) {
       const std::string name = *flag.value ? fmt::format("--{} <{}>", flag.name, flag.value)
                                            : fmt::format("--{}", flag.name);
-      text += fmt::format("  {:50} {}{}\n", name, flag.is_deprecated ? "deprecated: " : "", flag.help);
+      text +=
+          fmt::format("  {:50} {}{}\n", name, flag.is_deprecated ? "deprecated: " : "", flag.help);
     }
   }
   return text;

@@ -35,7 +35,7 @@ struct TritonOptions {
   std::chrono::seconds exit_timeout{30};
   std::string cache_name;  // of --cache-config
   std::vector<std::pair<std::string, std::string>> cache_settings;
-  bool has_old_cache_size = false;  // --response-cache-byte-size
+  bool has_old_cache_size = false;          // --response-cache-byte-size
   bool uses_config_as_written = false;      // --disable-auto-complete-config
   std::optional<bool> strict_model_config;  // of the deprecated flag, which that one overrides
   bool allow_http = true, allow_grpc = true, allow_metrics = true;

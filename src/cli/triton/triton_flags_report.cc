@@ -132,7 +132,9 @@ std::vector<TritonFlag> trace_flags() {
          return ok();
        }},
       {"trace-file", "FILE", "--trace-config triton,file=FILE",
-       [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "triton,file=", v); },
+       [](TritonOptions& o, const std::string& v) {
+         return deprecated_trace(o, "triton,file=", v);
+       },
        /*is_deprecated=*/true},
       {"trace-level", "LEVEL", "--trace-config level=LEVEL",
        [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "level=", v); },
@@ -144,7 +146,9 @@ std::vector<TritonFlag> trace_flags() {
        [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "count=", v); },
        /*is_deprecated=*/true},
       {"trace-log-frequency", "N", "--trace-config triton,log-frequency=N",
-       [](TritonOptions& o, const std::string& v) { return deprecated_trace(o, "triton,log-frequency=", v); },
+       [](TritonOptions& o, const std::string& v) {
+         return deprecated_trace(o, "triton,log-frequency=", v);
+       },
        /*is_deprecated=*/true},
   };
 }

@@ -273,12 +273,12 @@ TEST(TritonFlags, DeprecatedOnesAreNamedOnce) {
 }
 
 TEST(TritonFlags, WhatTakesTheirPlaceOverridesDeprecatedOnes) {
-  const auto got = parse_flags(
-      {"--disable-auto-complete-config", "--strict-model-config=false", "--trace-config=rate=5",
-       "--trace-config=triton,file=new", "--trace-rate=7", "--trace-file=old", "--trace-count=3"});
+  const auto got = parse_flags({"--disable-auto-complete-config", "--strict-model-config=false",
+                                "--trace-config=rate=5", "--trace-config=triton,file=new",
+                                "--trace-rate=7", "--trace-file=old", "--trace-count=3"});
   ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_THAT(got->trace, ElementsAre("rate=7", "triton,file=old", "count=3", "rate=5",
-                                      "triton,file=new"));
+  EXPECT_THAT(got->trace,
+              ElementsAre("rate=7", "triton,file=old", "count=3", "rate=5", "triton,file=new"));
   EXPECT_THAT(got->warnings, Contains(HasSubstr("Overriding deprecated '--strict-model-config'")));
   EXPECT_THAT(got->warnings, Contains(HasSubstr("Overriding 'rate=7'")));
   EXPECT_THAT(got->warnings, Contains(HasSubstr("Overriding 'triton,file=old'")));
