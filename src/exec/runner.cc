@@ -32,6 +32,11 @@ struct Staging {
   StepData step;
   std::unique_ptr<Event> used;  // of a former step
   bool in_use = false;
+  // Of a step with masks, which is launched and drawn in two calls.
+  bool waits_for_masks = false;
+  std::unique_ptr<Event> forward;       // of the first one, once there was the second
+  std::unique_ptr<Event> used_forward;  // of a former step
+  Status drawn;                         // why the second one came to nothing
 };
 
 class EngineRunner : public Runner {
@@ -69,6 +74,8 @@ class EngineRunner : public Runner {
     while (index < limits_.depth && staging_[index].in_use) ++index;
     if (index == limits_.depth)
       return invalid_argument("{} steps are in flight already; wait for one first", limits_.depth);
+    if (std::ranges::any_of(staging_, [](const Staging& s) { return s.waits_for_masks; }))
+      return invalid_argument("a step in flight waits for its masks; draw it first");
     Staging& staging = staging_[index];
     ASSIGN_OR_RETURN(const StepView step, decode(message));
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
@@ -83,19 +90,39 @@ class EngineRunner : public Runner {
     RETURN_IF_ERROR(adapters_.stage(step, index));
     RETURN_IF_ERROR(sampler_->stage(step, index, stage_embeddings(step.embeddings, staging)));
     RETURN_IF_ERROR(issue_copies(step.copies, staging));
-    const auto work = [this, index](Stream& stream) { return run_step(index, stream); };
-    ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(staging.used)));
+    const bool has_masks =
+        std::ranges::any_of(step.rows, [](const StepRow& row) { return row.has_mask != 0; });
+    const auto work = [this, index, has_masks](Stream& stream) {
+      return has_masks ? compute(index, stream) : run_step(index, stream);
+    };
+    auto& used = has_masks ? staging.used_forward : staging.used;
+    ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(used)));
     adapters_.keep(step);
     issue_onboards(step.onboards);
     staging.in_use = true;
+    staging.waits_for_masks = has_masks;
     return Ticket(std::move(event), index);
+  }
+
+  void draw(Ticket& ticket, std::span<const std::byte> masks) override {
+    Staging& staging = staging_[staging_of(ticket)];
+    staging.drawn = issue_draw(staging_of(ticket), masks, event_of(ticket));
+    staging.waits_for_masks = false;
   }
 
   StatusOr<StepResult> wait(Ticket& ticket) override {
     if (!ticket) return invalid_argument("an empty ticket cannot be waited for");
-    Status status = event_of(ticket)->wait();
     const int32_t index = staging_of(ticket);
     Staging& staging = staging_[index];
+    Status status = event_of(ticket)->wait();
+    if (staging.forward) {  // its error came first
+      if (Status computed = staging.forward->wait(); !computed.ok()) status = computed;
+      staging.used_forward = std::move(staging.forward);
+    }
+    if (std::exchange(staging.waits_for_masks, false))
+      staging.drawn = invalid_argument("the step's masks never came");
+    if (status.ok()) status = staging.drawn;
+    staging.drawn = ok();
     for (const auto& copies : staging.copies)
       if (Status copied = copies->wait(); status.ok()) status = copied;
     staging.copies.clear();
@@ -286,13 +313,35 @@ class EngineRunner : public Runner {
     }
   }
 
+  // `event`: that of the forward pass, in whose place comes that of the whole.
+  Status issue_draw(int32_t index, std::span<const std::byte> masks,
+                    std::unique_ptr<Event>& event) {
+    Staging& staging = staging_[index];
+    if (!staging.waits_for_masks) return invalid_argument("the step waits for no masks");
+    ASSIGN_OR_RETURN(const MaskView view, decode_masks(masks));
+    RETURN_IF_ERROR(sampler_->set_masks(view, index));
+    const auto work = [this, index](Stream& stream) { return sample(index, stream); };
+    ASSIGN_OR_RETURN(auto whole, stream_->submit(work, std::move(staging.used)));
+    staging.forward = std::exchange(event, std::move(whole));
+    return ok();
+  }
+
   // On the stream.
   Status run_step(int32_t index, Stream& stream) {
+    RETURN_IF_ERROR(compute(index, stream));
+    return sample(index, stream);
+  }
+
+  Status compute(int32_t index, Stream& stream) {
     const StepData& data = staging_[index].step;
     RETURN_IF_ERROR(adapters_.run(index, stream));
-    if (data.num_rows > 0) RETURN_IF_ERROR(run_plan(data, index, stream));
-    return sampler_->run(index, bound_.logits(data.num_logits), slot_tokens(), stream,
-                         bound_.hidden(data.num_logits));
+    return data.num_rows > 0 ? run_plan(data, index, stream) : ok();
+  }
+
+  Status sample(int32_t index, Stream& stream) {
+    const int32_t num_logits = staging_[index].step.num_logits;
+    return sampler_->run(index, bound_.logits(num_logits), slot_tokens(), stream,
+                         bound_.hidden(num_logits));
   }
 
   // The device's step data is single: the stream's order protects it.

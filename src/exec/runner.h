@@ -111,13 +111,19 @@ class Runner {
   virtual ~Runner() = default;
 
   // Executes the step of a message (step_message.h): its copies in their order, the forward pass of
-  // its rows, then sampling. Copies to and from the host begin beside the step in flight, so they
-  // must not touch device blocks that it does; all other work keeps its order. No step waits for
-  // onboards: see onboarded(). The bytes may die on return. A step may have copies and no rows; its
-  // logits are at most num_logits_rows(). At most `depth` tickets may be in flight, and each must
-  // be waited for. InvalidArgument: the message is no good, nothing has changed, and the next may
-  // be; device errors come from wait().
+  // its rows, then sampling, or see draw(). Copies to and from the host begin beside the step in
+  // flight, so they must not touch device blocks that it does; all other work keeps its order. No
+  // step waits for onboards: see onboarded(). The bytes may die on return. A step may have copies
+  // and no rows; its logits are at most num_logits_rows(). At most `depth` tickets may be in
+  // flight, and each must be waited for. InvalidArgument: the message is no good, nothing has
+  // changed, and the next may be; device errors come from wait().
   virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;
+
+  // A step that has rows with a mask (StepRow::has_mask) is executed up to its sampling, which
+  // waits for this call with the masks (a message of MaskArrays, which may die on return). It has
+  // to come once, before the next launch. What is wrong with the message, or with the device, comes
+  // from wait().
+  virtual void draw(Ticket& ticket, std::span<const std::byte> masks) = 0;
 
   // Blocks until the step is done; what it gave is valid until the next launch. Of trees of drafts
   // the paths that hold are brought together (StepArrays::parents) before any later launch's work.

@@ -143,6 +143,61 @@ TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   EXPECT_FALSE(harness_.runner().wait(*flying).ok());  // empty by now
 }
 
+// The next step is launched before the masks of the one before are known, and draws what its own
+// allow.
+TEST_F(RunnerTest, StepsWithMasksAreDrawnInASecondCall) {
+  Runner& runner = harness_.runner();
+  const Sequence sequence(1, kLimits);
+  const auto launch_masked = [&](const Ids& tokens, int32_t start) {
+    Step step = step_of({sequence.row(tokens, start, 1)}, 1, kLimits.block_tokens);
+    step.rows[0].has_mask = 1;
+    std::vector<std::byte> message;
+    encode(step, message);
+    return runner.launch(message);
+  };
+  const auto draw = [&](Ticket& ticket, int32_t row, uint32_t allowed) {
+    Masks masks;
+    masks.rows = {row};
+    masks.words.resize(static_cast<size_t>(kernels::mask_words(runner.vocab_size())));
+    masks.words[0] = 1u << allowed;
+    std::vector<std::byte> message;
+    encode(masks, message);
+    runner.draw(ticket, message);
+    message.assign(message.size(), std::byte{0xee});
+  };
+  Ids tokens = kPrompt;
+  std::vector<std::vector<float>> logits;
+  auto flying = launch_masked(tokens, 0);
+  ASSERT_TRUE(flying.ok()) << flying.status();
+  for (const uint32_t allowed : {3u, 9u, 30u}) {
+    const auto start = static_cast<int32_t>(tokens.size());
+    EXPECT_THAT(launch_masked({kTokenOnDevice}, start).status().ToString(),
+                HasSubstr("waits for its masks"));
+    draw(*flying, 0, allowed);
+    auto next = launch_masked({kTokenOnDevice}, start);
+    ASSERT_TRUE(next.ok()) << next.status();
+    const StepResult results = runner.wait(*flying).value();
+    EXPECT_EQ(results[0].drawn[0].token, static_cast<int32_t>(allowed));
+    logits.emplace_back(results[0].logits.begin(), results[0].logits.end());
+    tokens.push_back(static_cast<int32_t>(allowed));
+    flying = std::move(next);
+  }
+  EXPECT_THAT(runner.wait(*flying).status().ToString(), HasSubstr("masks never came"));
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const Ids known(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(kPrompt.size() + i));
+    EXPECT_EQ(logits[i], harness_.prefill(Sequence(2, kLimits), known, 32)) << i;
+  }
+  auto refused = launch_masked(kPrompt, 0);
+  draw(*refused, 1, 3);
+  EXPECT_THAT(runner.wait(*refused).status().ToString(), HasSubstr("a mask of row 1"));
+  auto plain = launch(runner, {sequence.row(kPrompt, 0, 1)});
+  draw(*plain, 0, 3);
+  EXPECT_THAT(runner.wait(*plain).status().ToString(), HasSubstr("waits for no masks"));
+  auto last = launch_masked(kPrompt, 0);
+  draw(*last, 0, 4);
+  EXPECT_EQ(runner.wait(*last).value()[0].drawn[0].token, 4);
+}
+
 // Logits of every position at once equal those of ever longer prompts.
 TEST_F(RunnerTest, LogitsOfEveryPosition) {
   const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits);

@@ -122,8 +122,8 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
   area.num_logits = area.num_read = area.num_hidden = 0;
   area.num_staged = area.num_extra = 0;
   area.num_masks = 0;
+  area.waits_for_masks = false;
   std::span<const int32_t> cells = step.cells, tokens = step.history_tokens;
-  std::span<const uint32_t> masks = step.masks;
   for (const SlotLoad& one : step.loads) {
     const auto count = static_cast<size_t>(one.num_cells);
     load(area, one, cells.first(count));
@@ -140,16 +140,37 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
     const StepRow& row = step.rows[i];
     const auto count = static_cast<size_t>(row.num_tokens);
     const auto in_tree = static_cast<size_t>(row.has_tree ? row.num_drafts : 0);
-    const size_t words = row.has_mask ? mask_words() : 0;
     area.outcomes[i].status = add_row(area, row, tokens.first(count), parents.first(in_tree),
-                                      masks.first(words), embeddings, area.outcomes[i]);
+                                      embeddings, area.outcomes[i]);
+    area.outcomes[i].has_mask = row.has_mask != 0;
+    area.waits_for_masks |= row.has_mask != 0;
     tokens = tokens.subspan(count);
     parents = parents.subspan(in_tree);
-    masks = masks.subspan(words);
   }
+  if (!area.waits_for_masks) upload_rows(area);
+  return ok();
+}
+
+Status SlotSampler::set_masks(const MaskView& masks, int32_t index) {
+  Area& area = areas_[static_cast<size_t>(index)];
+  RETURN_IF_ERROR(check_masks(masks, area));
+  area.waits_for_masks = false;
+  for (size_t i = 0; i < masks.rows.size(); ++i) {
+    const Outcome& outcome = area.outcomes[static_cast<size_t>(masks.rows[i])];
+    if (!outcome.status.ok()) continue;
+    const auto words = masks.words.subspan(i * mask_words(), mask_words());
+    area.rows[static_cast<size_t>(outcome.first_drawn)].mask = static_cast<int32_t>(area.num_masks);
+    upload(area, masks_.bytes() + static_cast<size_t>(area.num_masks) * words.size_bytes(),
+           words.data(), words.size_bytes());
+    ++area.num_masks;
+  }
+  upload_rows(area);
+  return ok();
+}
+
+void SlotSampler::upload_rows(Area& area) {
   if (!area.rows.empty())
     upload(area, rows_.data(), area.rows.data(), area.rows.size() * sizeof(SampleRow));
-  return ok();
 }
 
 Status SlotSampler::check(const StepView& step) {
@@ -174,7 +195,7 @@ Status SlotSampler::check(const StepView& step) {
   if (!cells.empty() || !tokens.empty())
     return invalid_argument("{} cells and {} tokens of histories belong to nothing", cells.size(),
                             tokens.size());
-  RETURN_IF_ERROR(check_masks(step));
+  RETURN_IF_ERROR(check_has_mask(step));
   RETURN_IF_ERROR(check_hidden(step));
   ++num_steps_;
   for (const StepRow& row : step.rows) {
@@ -192,17 +213,28 @@ Status SlotSampler::check_hidden(const StepView& step) const {
   return ok();
 }
 
-Status SlotSampler::check_masks(const StepView& step) const {
-  size_t num_masks = 0;
-  for (const StepRow& row : step.rows) {
+Status SlotSampler::check_has_mask(const StepView& step) const {
+  for (const StepRow& row : step.rows)
     if (row.has_mask != 0 && (row.has_mask != 1 || row.samples == 0 || row.num_drafts > 0))
       return invalid_argument("has_mask {} of a row with samples {} and {} drafts", row.has_mask,
                               row.samples, row.num_drafts);
-    num_masks += static_cast<size_t>(row.has_mask);
+  return ok();
+}
+
+Status SlotSampler::check_masks(const MaskView& masks, const Area& area) const {
+  if (!area.waits_for_masks) return invalid_argument("masks of a step that waits for none");
+  int32_t previous = -1;
+  for (const int32_t row : masks.rows) {
+    if (row <= previous || row >= static_cast<int64_t>(area.outcomes.size()))
+      return invalid_argument("a mask of row {} behind that of row {}; the step has {}", row,
+                              previous, area.outcomes.size());
+    if (!area.outcomes[static_cast<size_t>(row)].has_mask)
+      return invalid_argument("a mask of row {}, which has none", row);
+    previous = row;
   }
-  if (step.masks.size() == num_masks * mask_words()) return ok();
-  return invalid_argument("{} words of masks; {} rows need {} each", step.masks.size(), num_masks,
-                          mask_words());
+  if (masks.words.size() == masks.rows.size() * mask_words()) return ok();
+  return invalid_argument("{} words of masks; {} rows need {} each", masks.words.size(),
+                          masks.rows.size(), mask_words());
 }
 
 // Takes all memory first, so that nothing is half done when there is none.
@@ -235,8 +267,8 @@ void SlotSampler::set_history(Area& area, int32_t index, std::span<const int32_t
 }
 
 Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                            std::span<const int32_t> parents, std::span<const uint32_t> mask,
-                            const Status& embeddings, Outcome& outcome) {
+                            std::span<const int32_t> parents, const Status& embeddings,
+                            Outcome& outcome) {
   area.num_logits += row.num_logits;
   if (!embeddings.ok() && std::ranges::find(tokens, kTokenGiven) != tokens.end()) return embeddings;
   RETURN_IF_ERROR(reserve_rows(area.logits, area.num_read + row.num_read,
@@ -246,7 +278,7 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
   if (row.samples) {
     outcome.first_drawn = static_cast<int64_t>(area.rows.size());
     RETURN_IF_ERROR(
-        add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), parents, mask));
+        add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), parents));
     outcome.num_drawn = 1 + row.num_drafts;
   }
   outcome.logits = {area.num_logits - row.num_read, row.num_read, area.num_read};
@@ -258,7 +290,7 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
 
 // `parents`: of drafts in a tree; else each draft comes after the one before it.
 Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
-                               std::span<const int32_t> parents, std::span<const uint32_t> mask) {
+                               std::span<const int32_t> parents) {
   Slot& slot = slot_at(row.slot);
   RETURN_IF_ERROR(slot.status);
   const SampleParams& params = slot.params;
@@ -271,16 +303,18 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   if (params.keeps_history && slot.num_history < first.position)
     return unavailable("the slot has {} tokens to draw the one for position {} with",
                        slot.num_history, first.position);
-  if (!mask.empty()) {
-    first.mask = static_cast<int32_t>(area.num_masks);
-    if (wants_raw_logits(params, first)) RETURN_IF_ERROR(reserve_raw_logits());
-    RETURN_IF_ERROR(reserve_mask(area, mask));
+  SampleRow edited = first;
+  if (row.has_mask) edited.mask = 0;  // whichever will be its
+  const bool wants_raw = wants_raw_logits(params, edited);
+  if (row.has_mask) {
+    if (wants_raw) RETURN_IF_ERROR(reserve_raw_logits());
+    RETURN_IF_ERROR(reserve_mask(area));
   }
   if (params.keeps_history && params.draws)
     slot.num_history = static_cast<int32_t>(row.last_drawn()) + 1;
-  area.all_greedy &= kernels::is_plain_greedy(params) && mask.empty();
+  area.all_greedy &= kernels::is_plain_greedy(params) && !row.has_mask;
   area.wants_top |= params.num_top > 0;
-  area.wants_raw |= wants_raw_logits(params, first);
+  area.wants_raw |= wants_raw;
   area.rows.push_back(first);
   for (int32_t i = 0; i < row.num_drafts; ++i) {
     const auto index = static_cast<size_t>(i);
@@ -295,19 +329,17 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   return ok();
 }
 
-Status SlotSampler::reserve_mask(Area& area, std::span<const uint32_t> mask) {
+// On the device and of the area's host memory, for one that comes with set_masks().
+Status SlotSampler::reserve_mask(Area& area) {
+  const size_t mask_bytes = mask_words() * sizeof(uint32_t);
   if (!masks_.data()) {
-    const size_t bytes = static_cast<size_t>(limits_.max_rows) * mask.size_bytes();
+    const size_t bytes = static_cast<size_t>(limits_.max_rows) * mask_bytes;
     auto masks = device_.allocate(bytes);
     if (!masks.ok())
       return annotate(masks.status(), fmt::format("{} bytes of masks of tokens", bytes));
     masks_ = *std::move(masks);
   }
-  RETURN_IF_ERROR(reserve_staging(area, "masks", mask.size_bytes()));
-  upload(area, masks_.bytes() + static_cast<size_t>(area.num_masks) * mask.size_bytes(),
-         mask.data(), mask.size_bytes());
-  ++area.num_masks;
-  return ok();
+  return reserve_staging(area, "masks", mask_bytes);
 }
 
 Status SlotSampler::reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes,

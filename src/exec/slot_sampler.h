@@ -36,6 +36,10 @@ class SlotSampler {
   // the step's embeddings; not OK: neither are the rows that have some.
   Status stage(const StepView& step, int32_t area, const Status& embeddings = ok());
 
+  // The masks of the step staged there, before it is run; memory was taken for them. Only where it
+  // has rows with a mask. InvalidArgument: the message is no good, and nothing has changed.
+  Status set_masks(const MaskView& masks, int32_t area);
+
   // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
   // drawn tokens are written to slot_tokens [max_rows] too. `hidden`: bf16 [m, hidden_size], where
   // there are hidden states.
@@ -68,6 +72,7 @@ class SlotSampler {
   // What became of a row of the message.
   struct Outcome {
     Status status;
+    bool has_mask = false;
     int64_t first_drawn = 0, num_drawn = 0;  // entries of results and top
     RowsCopy logits, hidden;
   };
@@ -87,7 +92,8 @@ class SlotSampler {
     int64_t num_hidden = 0;       // of those, rows of Area::hidden
     size_t num_staged = 0;        // bytes of staging in use
     size_t num_extra = 0;         // of those, bytes for lists, tokens and masks
-    int64_t num_masks = 0;
+    int64_t num_masks = 0;        // that have come
+    bool waits_for_masks = false;
     bool all_greedy = true, wants_top = false, wants_raw = false;
   };
 
@@ -96,18 +102,19 @@ class SlotSampler {
 
   Status check(const StepView& step);
   Status check_hidden(const StepView& step) const;
-  Status check_masks(const StepView& step) const;
+  Status check_has_mask(const StepView& step) const;
+  Status check_masks(const MaskView& masks, const Area& area) const;
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
   Status add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                 std::span<const int32_t> parents, std::span<const uint32_t> mask,
-                 const Status& embeddings, Outcome& outcome);
+                 std::span<const int32_t> parents, const Status& embeddings, Outcome& outcome);
   Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
-                    std::span<const int32_t> parents, std::span<const uint32_t> mask);
+                    std::span<const int32_t> parents);
+  void upload_rows(Area& area);
   void take_drawn(Area& area, const Outcome& outcome, RowResult& result);
   Status reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes, std::string_view what);
   Status reserve_raw_logits();
-  Status reserve_mask(Area& area, std::span<const uint32_t> mask);
+  Status reserve_mask(Area& area);
   Status reserve_lists(Area& area, size_t bytes, Slot& slot);
   Status reserve_staging(Area& area, std::string_view what, size_t bytes);
   void upload(Area& area, void* to, const void* from, size_t bytes);

@@ -12,26 +12,90 @@
 namespace nereid::exec {
 namespace {
 
-constexpr uint32_t kStepMagic = 0x70657473u;  // "step"; also says the order of bytes
-constexpr uint32_t kStepVersion = 7;          // raised with every change of a struct or an array
+// What a message holds; also says the order of bytes.
+constexpr uint32_t kStepMagic = 0x70657473u;  // "step"
+constexpr uint32_t kMaskMagic = 0x6b73616du;  // "mask"
+constexpr uint32_t kVersion = 8;              // raised with every change of a struct or an array
 constexpr size_t kArrayAlignment = 8;
-constexpr size_t kNumArrays = std::tuple_size_v<decltype(StepView().all())>;
 
-struct StepHeader {
-  uint32_t magic = kStepMagic;
-  uint32_t version = kStepVersion;
-  std::array<int64_t, kNumArrays> counts{};
+template <class Arrays>
+struct Header {
+  uint32_t magic = 0;
+  uint32_t version = kVersion;
+  std::array<int64_t, std::tuple_size_v<decltype(Arrays().all())>> counts{};
 };
-static_assert(sizeof(StepHeader) % kArrayAlignment == 0);
 
 template <class T>
 constexpr bool kIsPlain = std::is_trivially_copyable_v<T> && alignof(T) <= kArrayAlignment;
 
+template <class Arrays>
+void clear_all(Arrays& arrays) {
+  std::apply([](auto&... array) { (array.clear(), ...); }, arrays.all());
+}
+
+template <class Arrays>
+void encode_arrays(const Arrays& arrays, uint32_t magic, std::vector<std::byte>& message) {
+  Header<Arrays> header{.magic = magic};
+  static_assert(sizeof(header) % kArrayAlignment == 0);
+  size_t bytes = sizeof(header), index = 0;
+  const auto count = [&](const auto& array) {
+    header.counts[index++] = static_cast<int64_t>(array.size());
+    bytes = round_up(bytes, kArrayAlignment) + array.size() * sizeof(array[0]);
+  };
+  std::apply([&](const auto&... array) { (count(array), ...); }, arrays.all());
+  message.resize(bytes);
+  std::memcpy(message.data(), &header, sizeof(header));
+  bytes = sizeof(header);
+  const auto write = [&](const auto& array) {
+    static_assert(kIsPlain<std::decay_t<decltype(array[0])>>);
+    bytes = round_up(bytes, kArrayAlignment);
+    if (!array.empty()) std::memcpy(&message[bytes], array.data(), array.size() * sizeof(array[0]));
+    bytes += array.size() * sizeof(array[0]);
+  };
+  std::apply([&](const auto&... array) { (write(array), ...); }, arrays.all());
+}
+
+// `what`: for errors.
+template <class Arrays>
+StatusOr<Arrays> decode_arrays(std::span<const std::byte> message, uint32_t magic,
+                               std::string_view what) {
+  Header<Arrays> header;
+  if (message.size() < sizeof(header))
+    return invalid_argument("a message of {} of {} bytes; its header alone has {}", what,
+                            message.size(), sizeof(header));
+  if (reinterpret_cast<uintptr_t>(message.data()) % kArrayAlignment != 0)
+    return invalid_argument("a message of {} at an address that is no multiple of {}", what,
+                            kArrayAlignment);
+  std::memcpy(&header, message.data(), sizeof(header));
+  if (header.magic != magic || header.version != kVersion)
+    return invalid_argument(
+        "a message of kind {:#x}, version {}, in place of {}; only {:#x}, {} is understood",
+        header.magic, header.version, what, magic, kVersion);
+  Arrays arrays;
+  size_t bytes = sizeof(header), index = 0;
+  bool fits = true;
+  const auto read = [&]<class T>(std::span<const T>& array) {
+    static_assert(kIsPlain<T>);
+    const int64_t count = header.counts[index++];
+    bytes = round_up(bytes, kArrayAlignment);
+    const auto size = static_cast<size_t>(std::max<int64_t>(count, 0));
+    fits = fits && count >= 0 && bytes <= message.size() &&
+           size <= (message.size() - bytes) / sizeof(T);
+    if (!fits) return;
+    if (size > 0) array = {reinterpret_cast<const T*>(message.data() + bytes), size};
+    bytes += size * sizeof(T);
+  };
+  std::apply([&](auto&... array) { (read(array), ...); }, arrays.all());
+  if (!fits || bytes != message.size())
+    return invalid_argument("a message of {} of {} bytes does not hold what its counts say: {}",
+                            what, message.size(), fmt::join(header.counts, ", "));
+  return arrays;
+}
+
 }  // namespace
 
-void Step::clear() {
-  std::apply([](auto&... array) { (array.clear(), ...); }, all());
-}
+void Step::clear() { clear_all(*this); }
+void Masks::clear() { clear_all(*this); }
 
 void Step::add(StepRow row, std::span<const int32_t> row_tokens,
                const PerGroup<std::span<const int32_t>>& tables, size_t num_groups,
@@ -48,57 +112,19 @@ void Step::add(StepRow row, std::span<const int32_t> row_tokens,
 }
 
 void encode(const Step& step, std::vector<std::byte>& message) {
-  StepHeader header;
-  size_t bytes = sizeof(header), index = 0;
-  const auto count = [&](const auto& array) {
-    header.counts[index++] = static_cast<int64_t>(array.size());
-    bytes = round_up(bytes, kArrayAlignment) + array.size() * sizeof(array[0]);
-  };
-  std::apply([&](const auto&... array) { (count(array), ...); }, step.all());
-  message.resize(bytes);
-  std::memcpy(message.data(), &header, sizeof(header));
-  bytes = sizeof(header);
-  const auto write = [&](const auto& array) {
-    static_assert(kIsPlain<std::decay_t<decltype(array[0])>>);
-    bytes = round_up(bytes, kArrayAlignment);
-    if (!array.empty()) std::memcpy(&message[bytes], array.data(), array.size() * sizeof(array[0]));
-    bytes += array.size() * sizeof(array[0]);
-  };
-  std::apply([&](const auto&... array) { (write(array), ...); }, step.all());
+  encode_arrays<StepArrays<StepVector>>(step, kStepMagic, message);
+}
+
+void encode(const Masks& masks, std::vector<std::byte>& message) {
+  encode_arrays<MaskArrays<StepVector>>(masks, kMaskMagic, message);
 }
 
 StatusOr<StepView> decode(std::span<const std::byte> message) {
-  StepHeader header;
-  if (message.size() < sizeof(header))
-    return invalid_argument("a step message of {} bytes; its header alone has {}", message.size(),
-                            sizeof(header));
-  if (reinterpret_cast<uintptr_t>(message.data()) % kArrayAlignment != 0)
-    return invalid_argument("a step message at an address that is no multiple of {}",
-                            kArrayAlignment);
-  std::memcpy(&header, message.data(), sizeof(header));
-  if (header.magic != kStepMagic || header.version != kStepVersion)
-    return invalid_argument(
-        "a step message of kind {:#x}, version {}; only {:#x}, {} is understood", header.magic,
-        header.version, kStepMagic, kStepVersion);
-  StepView step;
-  size_t bytes = sizeof(header), index = 0;
-  bool fits = true;
-  const auto read = [&]<class T>(std::span<const T>& array) {
-    static_assert(kIsPlain<T>);
-    const int64_t count = header.counts[index++];
-    bytes = round_up(bytes, kArrayAlignment);
-    const auto size = static_cast<size_t>(std::max<int64_t>(count, 0));
-    fits = fits && count >= 0 && bytes <= message.size() &&
-           size <= (message.size() - bytes) / sizeof(T);
-    if (!fits) return;
-    if (size > 0) array = {reinterpret_cast<const T*>(message.data() + bytes), size};
-    bytes += size * sizeof(T);
-  };
-  std::apply([&](auto&... array) { (read(array), ...); }, step.all());
-  if (!fits || bytes != message.size())
-    return invalid_argument("a step message of {} bytes does not hold what its counts say: {}",
-                            message.size(), fmt::join(header.counts, ", "));
-  return step;
+  return decode_arrays<StepView>(message, kStepMagic, "a step");
+}
+
+StatusOr<MaskView> decode_masks(std::span<const std::byte> message) {
+  return decode_arrays<MaskView>(message, kMaskMagic, "masks");
 }
 
 }  // namespace nereid::exec

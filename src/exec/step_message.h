@@ -28,7 +28,8 @@ struct StepRow {
   int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
                            // before the step is done
   int32_t adapter = -1;    // where the pool of adapters holds the row's; -1: it has none
-  int32_t has_mask = 0;    // 1: the one token it draws is one of those that its mask allows
+  int32_t has_mask = 0;    // 1: the one token it draws is one of those that its mask allows, which
+                           // comes in a message of its own: see MaskArrays
   // The text has so many more positions than the row's KV cache: what is drawn is for positions
   // that lie so far behind.
   int32_t num_skipped = 0;
@@ -109,19 +110,29 @@ struct StepArrays {
   Array<AdapterLoad> adapter_loads;
   Array<AdapterMatrix> adapter_matrices;  // num_matrices of each load
   Array<BF16> adapter_weights;  // of each matrix a [rank, k], b [rank, n], [gain [n], shift [n]]
-  Array<uint32_t> masks;  // kernels::mask_words() of each row that has one; see kernels::Sample
 
   // In the order in which they lie in a message.
   auto all() {
     return std::tie(rows, tokens, parents, embeddings, blocks, copies, onboards, loads, cells,
-                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights,
-                    masks);
+                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights);
   }
   auto all() const {
     return std::tie(rows, tokens, parents, embeddings, blocks, copies, onboards, loads, cells,
-                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights,
-                    masks);
+                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights);
   }
+};
+
+// Which tokens the rows of a step may draw. A message of its own, since a mask depends on the token
+// before, which may be drawn while the step's forward pass is under way.
+template <template <class> class Array>
+struct MaskArrays {
+  // Of the step's, those that get their mask, ascending. One with `has_mask` that is not among them
+  // draws any token: nobody keeps it.
+  Array<int32_t> rows;
+  Array<uint32_t> words;  // kernels::mask_words() of each; see kernels::Sample
+
+  auto all() { return std::tie(rows, words); }
+  auto all() const { return std::tie(rows, words); }
 };
 
 template <class T>
@@ -129,8 +140,9 @@ using StepSpan = std::span<const T>;
 template <class T>
 using StepVector = std::vector<T>;
 
-// A step as it is read: the arrays lie in the message.
+// A step and its masks as they are read: the arrays lie in the message.
 using StepView = StepArrays<StepSpan>;
+using MaskView = MaskArrays<StepSpan>;
 
 // A step as it is made.
 struct Step : StepArrays<StepVector> {
@@ -143,12 +155,19 @@ struct Step : StepArrays<StepVector> {
            int32_t block_tokens);
 };
 
-// The message of a step, in place of what `message` held.
+struct Masks : MaskArrays<StepVector> {
+  void clear();  // keeps the memory
+};
+
+// The message of a step or of its masks, in place of what `message` held.
 void encode(const Step& step, std::vector<std::byte>& message);
+void encode(const Masks& masks, std::vector<std::byte>& message);
 
 // Where the arrays of a message lie. Says nothing of what is in them: who uses an array checks it.
-// InvalidArgument when the bytes are no message of this version or not as many as its counts need.
+// InvalidArgument when the bytes are no message of this kind and version or not as many as its
+// counts need.
 StatusOr<StepView> decode(std::span<const std::byte> message);
+StatusOr<MaskView> decode_masks(std::span<const std::byte> message);
 
 // Of one group for positions [0, end), end > 0.
 constexpr int64_t num_blocks_for(int64_t end, int32_t block_tokens) {

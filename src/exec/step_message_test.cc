@@ -47,13 +47,20 @@ Step full_step() {
   step.histories = {{1, 10}};
   step.history_tokens = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9};
   step.rows[2].has_mask = 1;
-  step.masks = {0xfff0};
   return step;
 }
 
-std::vector<std::byte> encoded(const Step& step) {
+Masks full_masks() {
+  Masks masks;
+  masks.rows = {2};
+  masks.words = {0xfff0};
+  return masks;
+}
+
+template <class Arrays>
+std::vector<std::byte> encoded(const Arrays& arrays) {
   std::vector<std::byte> message;
-  encode(step, message);
+  encode(arrays, message);
   return message;
 }
 
@@ -81,14 +88,21 @@ TEST(StepMessage, SurvivesItsBytes) {
   EXPECT_EQ(view.histories[0].num_tokens, 10);
   EXPECT_EQ(view.history_tokens.size(), 10u);
   EXPECT_EQ(view.rows[2].has_mask, 1);
-  EXPECT_THAT(view.masks, ElementsAre(0xfff0u));
+  const std::vector<std::byte> mask_message = encoded(full_masks());
+  const MaskView masks = decode_masks(mask_message).value();
+  EXPECT_THAT(masks.rows, ElementsAre(2));
+  EXPECT_THAT(masks.words, ElementsAre(0xfff0u));
   EXPECT_TRUE(decode(encoded(Step())).value().rows.empty());
 }
 
 TEST(StepMessage, RefusesBytesThatAreNone) {
-  const std::vector<std::byte> good = encoded(full_step());
+  const std::vector<std::byte> good = encoded(full_step()), masks = encoded(full_masks());
   for (size_t size = 0; size < good.size(); ++size)
     EXPECT_FALSE(decode(std::span(good).first(size)).ok()) << size;
+  for (size_t size = 0; size < masks.size(); ++size)
+    EXPECT_FALSE(decode_masks(std::span(masks).first(size)).ok()) << size;
+  EXPECT_FALSE(decode(masks).ok());
+  EXPECT_THAT(decode_masks(good).status().ToString(), HasSubstr("in place of masks"));
   std::vector<std::byte> longer = good;
   longer.resize(good.size() + 8);
   EXPECT_THAT(decode(longer).status().ToString(), HasSubstr("does not hold what its counts say"));
@@ -106,6 +120,13 @@ class SlotSamplerTest : public ::testing::Test {
   Status staged(const Step& step) {
     const std::vector<std::byte> message = encoded(step);
     return sampler_->stage(decode(message).value(), 0);
+  }
+  // What is wrong with the masks of full_step().
+  std::string masks_error(const std::function<void(Masks&)>& change) {
+    Masks masks = full_masks();
+    change(masks);
+    const std::vector<std::byte> message = encoded(masks);
+    return sampler_->set_masks(decode_masks(message).value(), 0).ToString();
   }
   std::string error(const std::function<void(Step&)>& change) {
     Step step = full_step();
@@ -146,11 +167,21 @@ TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error([](Step& s) { s.history_tokens[3] = -1; }), HasSubstr("token -1"));
   EXPECT_THAT(error([](Step& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
   EXPECT_THAT(error([](Step& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
-  EXPECT_THAT(error([](Step& s) { s.masks.clear(); }),
-              HasSubstr("0 words of masks; 1 rows need 1"));
   EXPECT_THAT(error([](Step& s) { s.rows[1].has_mask = 1; }), HasSubstr("has_mask 1 of a row"));
   EXPECT_THAT(error([](Step& s) { s.rows[0].has_mask = 1; }), HasSubstr("and 1 drafts"));
   EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
+}
+
+TEST_F(SlotSamplerTest, RefusesMasksThatAreNotTheStepS) {
+  ASSERT_TRUE(staged(full_step()).ok());
+  EXPECT_THAT(masks_error([](Masks& m) { m.words.clear(); }),
+              HasSubstr("0 words of masks; 1 rows need 1"));
+  EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = 1; }), HasSubstr("row 1, which has none"));
+  EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = 3; }), HasSubstr("row 3 behind that of"));
+  EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = -1; }), HasSubstr("row -1 behind that of"));
+  EXPECT_THAT(masks_error([](Masks& m) { m.rows = {2, 2}; }), HasSubstr("row 2 behind that of"));
+  EXPECT_EQ(masks_error([](Masks&) {}), "OK");
+  EXPECT_THAT(masks_error([](Masks&) {}), HasSubstr("waits for none"));
 }
 
 TEST_F(SlotSamplerTest, RowsWhoseEmbeddingsAreNotThereFailAlone) {
@@ -172,10 +203,14 @@ TEST_F(SlotSamplerTest, BeamsHaveNoDrafts) {
 
 TEST_F(SlotSamplerTest, DrawsWhatTheMaskAllows) {
   const auto stream = opened_.device->create_stream().value();
-  for (const uint32_t allowed : {5u, 11u}) {
-    Step step = full_step();
-    step.masks = {1u << allowed};
-    ASSERT_TRUE(staged(step).ok());
+  constexpr uint32_t kNone = 0;  // the row gets no mask after all
+  for (const uint32_t allowed : {5u, 11u, kNone}) {
+    ASSERT_TRUE(staged(full_step()).ok());
+    EXPECT_EQ(masks_error([&](Masks& m) {
+                if (allowed == kNone) m.clear();
+                if (allowed != kNone) m.words = {1u << allowed};
+              }),
+              "OK");
     std::vector<float> logits(3 * kMessageVocab);
     Ids slot_tokens(kMessageLimits.max_rows);
     auto event = stream->submit([&](Stream& s) {
@@ -209,6 +244,14 @@ TEST_F(SlotSamplerTest, ForeignMessagesDoNoHarm) {
     if (!view.ok()) continue;
     const auto data = StepData::pack(*view, groups, kMessageLimits, kMessageVocab, block.data());
     if (!data.ok() || !sampler_->stage(*view, 0).ok()) continue;
+    if (std::ranges::any_of(view->rows, [](const StepRow& row) { return row.has_mask != 0; })) {
+      std::vector<std::byte> masks = encoded(full_masks());
+      if (random() % 2)
+        std::memcpy(&masks[random() % (masks.size() / 4) * 4],
+                    &values[random() % std::size(values)], 4);
+      const auto mask_view = decode_masks(masks);
+      if (!mask_view.ok() || !sampler_->set_masks(*mask_view, 0).ok()) continue;
+    }
     ++num_run;
     for (float& x : logits) x = static_cast<float>(random() % 64);
     auto event = stream->submit([&](Stream& s) {

@@ -184,9 +184,11 @@ void Engine::close(RequestId id) {
 
 // Whether there is a next step, and it need not wait for one in flight. Beside drafts nobody's next
 // row is launched: a sequence without drafts would then run in more steps than those with them,
-// each of which costs about as much as one for all.
+// each of which costs about as much as one for all. Beside a step that has not drawn there is no
+// next one yet.
 bool Engine::launch_next() {
-  if (std::ranges::any_of(flying_, &Step::has_drafts)) return false;
+  for (const Step& step : flying_)
+    if (step.has_drafts || step.waits_for_masks) return false;
   if (!speculation_.offer(sched_, !flying_.empty())) return false;
   sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
   const bool launches = !plan.empty();
@@ -194,6 +196,7 @@ bool Engine::launch_next() {
     flying_.push_back(launch(std::move(plan)));
   else
     former_plan_ = std::move(plan);
+  draw_oldest();
   return launches;
 }
 
@@ -206,8 +209,11 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
     onboards_.push_back(ticket.ok() ? std::nullopt : std::optional(ticket.status()));
   const bool has_drafts =
       std::ranges::any_of(plan.rows, [](const sched::Row& row) { return row.num_drafts > 0; });
+  const bool has_masks =
+      std::ranges::any_of(step_.rows, [](const exec::StepRow& row) { return row.has_mask != 0; });
   return {.plan = std::move(plan),
           .has_drafts = has_drafts,
+          .waits_for_masks = has_masks,
           .ticket = std::move(ticket),
           .record = std::move(record)};
 }
@@ -232,6 +238,19 @@ void Engine::finish_oldest() {
   Step oldest = std::move(flying_.front());
   flying_.erase(flying_.begin());
   finish(std::move(oldest));
+  draw_oldest();
+}
+
+// Masks are made while the forward pass runs: the step before has landed, so that the tokens before
+// those that are drawn are known.
+void Engine::draw_oldest() {
+  if (flying_.empty() || !std::exchange(flying_.front().waits_for_masks, false)) return;
+  Step& step = flying_.front();
+  if (!step.ticket.ok()) return;
+  masks_.clear();
+  guides_.fill(step.plan, masks_);
+  exec::encode(masks_, message_);
+  runner_.draw(*step.ticket, message_);
 }
 
 void Engine::write_message(const sched::StepPlan& plan) {
@@ -252,7 +271,7 @@ void Engine::write_message(const sched::StepPlan& plan) {
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
     out.adapter = adapters_.place_of(row.sequence->id(), is_running, step_);
     sampler_.add(row, out, step_);
-    guides_.add(row, out, step_);
+    guides_.add(row, out);
     speculation_.add(row, out, spare_logits);
     if (const auto parents = row.sequence->draft_parents();
         !parents.empty() && row.num_drafts > 0) {

@@ -53,6 +53,7 @@ class Engine {
   struct Step {
     sched::StepPlan plan;
     bool has_drafts = false;
+    bool waits_for_masks = false;  // before it draws
     StatusOr<exec::Ticket> ticket;
     StepRecorder::Open record;
   };
@@ -75,6 +76,7 @@ class Engine {
   bool launch_next();
   Step launch(sched::StepPlan plan);
   void write_message(const sched::StepPlan& plan);
+  void draw_oldest();
   std::span<const TokenId> input_of(const sched::Row& row);
   void add_embeddings(const sched::SequenceSpec& spec);
   void finish_oldest();
@@ -115,8 +117,9 @@ class Engine {
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
   exec::Step step_;                    // of the message
+  exec::Masks masks_;                  // of the step that draws
   std::vector<TokenId> input_;         // of a row with drafts or embeddings
-  std::vector<std::byte> message_;     // of the last launch
+  std::vector<std::byte> message_;     // the last one
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
   absl::flat_hash_map<RequestId, std::vector<float>> context_logits_;

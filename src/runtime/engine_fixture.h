@@ -31,9 +31,11 @@ inline exec::RunnerLimits roomy() {
 }
 
 struct Fixture {
-  explicit Fixture(exec::RunnerLimits limits = roomy(), const ExecutorConfig& config = {}) {
+  explicit Fixture(exec::RunnerLimits limits = roomy(), const ExecutorConfig& config = {},
+                   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr) {
     if (!config.enable_overlap) limits.depth = 1;
     ModelInstance model;
+    model.tokenizer = std::move(tokenizer);
     auto tight =
         std::make_unique<TightDevice>(make_cpu_device({.num_threads = 1}).value(), size_t{1} << 40);
     device = tight.get();

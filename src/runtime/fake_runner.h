@@ -64,19 +64,33 @@ class FakeRunner : public exec::Runner {
           exec::StepData::pack(s.step, groups_, limits_, vocab_size_, s.data.data()).status());
     }
     RETURN_IF_ERROR(sampler_->stage(s.step, turn));
-    auto event = stream_->submit([this, &s, step, turn](Stream& stream) -> Status {
+    s.waits_for_masks = std::ranges::any_of(
+        s.step.rows, [](const exec::StepRow& row) { return row.has_mask != 0; });
+    s.number = step;
+    auto event = stream_->submit([this, &s, turn](Stream& stream) -> Status {
       wait_while_held();
-      if (step == fail_step_) return internal_error("step {} fails", step);
+      RETURN_IF_ERROR(failure_of(s));
       for (const exec::BlockCopy& c : s.step.copies) copy_block(c);
-      const int32_t num_logits = compute(s.step, s.logits.data(), s.hidden.data());
-      return sampler_->run(turn,
-                           View::matrix(s.logits.data(), DType::kF32, num_logits, vocab_size_),
-                           slot_tokens_.data(), stream,
-                           View::matrix(s.hidden.data(), DType::kBF16, num_logits, kHiddenSize));
+      s.num_logits = compute(s.step, s.logits.data(), s.hidden.data());
+      return s.waits_for_masks ? ok() : sample(turn, stream);
     });
     if (!event.ok()) return event.status();
     if (!s.step.onboards.empty()) onboard(s.step.onboards, **event);
     return exec::Ticket(*std::move(event), turn);
+  }
+
+  void draw(exec::Ticket& ticket, std::span<const std::byte> masks) override {
+    const int32_t turn = staging_of(ticket);
+    Staging& s = staging_[turn];
+    NEREID_CHECK(s.waits_for_masks);
+    ++num_draws_;
+    NEREID_CHECK(sampler_->set_masks(exec::decode_masks(masks).value(), turn).ok());
+    event_of(ticket) = stream_
+                           ->submit([this, &s, turn](Stream& stream) -> Status {
+                             RETURN_IF_ERROR(failure_of(s));
+                             return sample(turn, stream);
+                           })
+                           .value();
   }
 
   std::optional<Status> onboarded(bool may_wait) override {
@@ -117,6 +131,7 @@ class FakeRunner : public exec::Runner {
   void fail_step(int step) { fail_step_ = step; }  // counted from 0
   void fail_launch(int step) { fail_launch_ = step; }
   int num_steps() const { return num_steps_; }
+  int num_draws() const { return num_draws_; }  // of steps with masks
 
  private:
   struct Row {
@@ -129,7 +144,22 @@ class FakeRunner : public exec::Runner {
     std::vector<std::byte> data;
     std::vector<float> logits;
     std::vector<BF16> hidden;
+    int number = 0;
+    bool waits_for_masks = false;
+    int32_t num_logits = 0;
   };
+
+  Status failure_of(const Staging& s) const {
+    return s.number == fail_step_ ? internal_error("step {} fails", s.number) : ok();
+  }
+
+  Status sample(int32_t turn, Stream& stream) {
+    Staging& s = staging_[turn];
+    return sampler_->run(turn,
+                         View::matrix(s.logits.data(), DType::kF32, s.num_logits, vocab_size_),
+                         slot_tokens_.data(), stream,
+                         View::matrix(s.hidden.data(), DType::kBF16, s.num_logits, kHiddenSize));
+  }
 
   // Stores the rows' tokens; the number of logits.
   int32_t compute(const exec::StepView& step, float* logits, BF16* hidden) {
@@ -219,7 +249,7 @@ class FakeRunner : public exec::Runner {
   std::unique_ptr<exec::SlotSampler> sampler_;
   int32_t turn_ = 0;
   std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1, num_onboards_ = 0,
-                   num_polls_ = 0;
+                   num_polls_ = 0, num_draws_ = 0;
   std::atomic<bool> onboards_fail_ = false, onboards_hold_steps_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -16,10 +16,13 @@ class Guides {
  public:
   explicit Guides(int32_t vocab_size) : vocab_size_(vocab_size) {}
 
-  // For a row that samples, of a sequence with a guide: its mask, where it needs one. All tokens
-  // before the one that is drawn must be known. A guide that fails leaves no token; failure() says
-  // why.
-  void add(const sched::Row& row, exec::StepRow& out, exec::Step& step);
+  // Says in `out`, the message's row for `row`, whether it waits for a mask: where it samples, of a
+  // sequence with a guide.
+  void add(const sched::Row& row, exec::StepRow& out);
+  // The masks of such rows of a launched step, when every step before it has landed. Rows that need
+  // none, and those of sequences that have ended or start over by now, have none. A guide that
+  // fails leaves no token; failure() says why.
+  void fill(const sched::StepPlan& plan, exec::Masks& masks);
 
   // Of a sequence; OK where nothing failed.
   Status failure(RequestId id) const;
@@ -31,6 +34,8 @@ class Guides {
     size_t num_matched = 0;  // tokens of the sequence that it has taken
     Status failure = {};
   };
+
+  void fill(State& state, const sched::Sequence& sequence, int32_t row, exec::Masks& masks);
 
   const int32_t vocab_size_;
   absl::flat_hash_map<RequestId, State> states_;

@@ -17,6 +17,9 @@ class LateRunner : public exec::Runner {
   StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
     return inner_->launch(message);
   }
+  void draw(exec::Ticket& ticket, std::span<const std::byte> masks) override {
+    inner_->draw(ticket, masks);
+  }
   StatusOr<exec::StepResult> wait(exec::Ticket& ticket) override { return inner_->wait(ticket); }
   std::optional<Status> onboarded(bool may_wait) override {
     constexpr int kTurns = 5;

@@ -70,8 +70,13 @@ class RemoteRunner : public exec::Runner {
     return exec::Ticket(std::make_unique<Sent>(), 0);
   }
 
+  void draw(exec::Ticket&, std::span<const std::byte> masks) override {
+    drawn_ = send_bytes(socket_, masks);
+  }
+
   // Tickets are waited for in their order, as the engine does.
   StatusOr<exec::StepResult> wait(exec::Ticket&) override {
+    RETURN_IF_ERROR(drawn_);
     RETURN_IF_ERROR(receive());
     RETURN_IF_ERROR(result_.status);
     return exec::StepResult(result_.rows);
@@ -118,6 +123,7 @@ class RemoteRunner : public exec::Runner {
   int socket_ = -1;
   pid_t process_ = -1;
   int64_t num_steps_ = 0;
+  Status drawn_;  // of what was sent last
   OwnedResult result_;
   std::deque<Status> onboarded_;  // that nobody has asked for
 };

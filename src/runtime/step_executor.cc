@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <deque>
 
+#include "exec/step_message.h"
 #include "kernels/open.h"
 #include "runtime/step_wire.h"
 
@@ -39,31 +40,55 @@ std::vector<Status> take_onboards(exec::Runner& runner, bool may_wait) {
   return all;
 }
 
+struct Step {
+  StatusOr<exec::Ticket> ticket;
+  bool waits_for_masks = false;
+};
+
+Step launch(exec::Runner& runner, std::span<const std::byte> message) {
+  const auto step = exec::decode(message);
+  const bool has_masks = step.ok() && std::ranges::any_of(step->rows, [](const exec::StepRow& row) {
+                           return row.has_mask != 0;
+                         });
+  return {.ticket = runner.launch(message), .waits_for_masks = has_masks};
+}
+
+// The newest step in flight gets its masks.
+void draw(exec::Runner& runner, std::deque<Step>& flying, std::span<const std::byte> masks) {
+  if (flying.empty() || !flying.back().waits_for_masks) std::abort();
+  flying.back().waits_for_masks = false;
+  if (flying.back().ticket.ok()) runner.draw(*flying.back().ticket, masks);
+}
+
 // The oldest step in flight.
-Status finish(exec::Runner& runner, std::deque<StatusOr<exec::Ticket>>& flying) {
-  StatusOr<exec::Ticket> ticket = std::move(flying.front());
+Status finish(exec::Runner& runner, std::deque<Step>& flying) {
+  Step step = std::move(flying.front());
   flying.pop_front();
-  const StatusOr<exec::StepResult> result =
-      ticket.ok() ? runner.wait(*ticket) : StatusOr<exec::StepResult>(ticket.status());
+  const StatusOr<exec::StepResult> result = step.ticket.ok()
+                                                ? runner.wait(*step.ticket)
+                                                : StatusOr<exec::StepResult>(step.ticket.status());
   return send_bytes(kSocket, ResultWriter().take(result, take_onboards(runner, false)));
 }
 
 // Until the other process hangs up.
 Status serve(exec::Runner& runner) {
-  std::deque<StatusOr<exec::Ticket>> flying;
+  std::deque<Step> flying;
   for (;;) {
-    const bool may_wait = flying.empty();
-    if (flying.size() < static_cast<size_t>(runner.limits().depth) &&
-        may_receive(may_wait ? -1 : 0)) {
+    const bool may_wait = flying.empty() || flying.front().waits_for_masks;
+    const bool takes_more =
+        flying.size() < static_cast<size_t>(runner.limits().depth) || flying.back().waits_for_masks;
+    if (takes_more && may_receive(may_wait ? -1 : 0)) {
       const auto message = receive_bytes(kSocket);
       if (!message.ok()) break;
       if (std::ranges::equal(*message, kWaitForOnboards)) {
         const exec::StepResult nothing;
         RETURN_IF_ERROR(
             send_bytes(kSocket, ResultWriter().take(nothing, take_onboards(runner, true))));
-        continue;
+      } else if (exec::decode_masks(*message).ok()) {
+        draw(runner, flying, *message);
+      } else {
+        flying.push_back(launch(runner, *message));
       }
-      flying.push_back(runner.launch(*message));
     } else {
       RETURN_IF_ERROR(finish(runner, flying));
     }

@@ -99,6 +99,9 @@ class CountingRunner : public exec::Runner {
     memory_.device.at(step) = device_.count;
     return inner_->launch(message);
   }
+  void draw(exec::Ticket& ticket, std::span<const std::byte> masks) override {
+    inner_->draw(ticket, masks);
+  }
   StatusOr<exec::StepResult> wait(exec::Ticket& ticket) override {
     num_drawn_ += num_logits_[num_waited_++];
     return inner_->wait(ticket);

@@ -173,8 +173,7 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   row.ends_prompt = reaches_end && sequence.pools();
   row.input_on_device = row.end() > num_known;
   row.all_logits = sequence.wants_all_logits();
-  // The host decides how a search goes on, and which tokens a grammar allows next.
-  row.needs_host = sequence.searches() || (row.samples && sequence.spec().guide);
+  row.needs_host = sequence.searches();  // the host decides how it goes on
   for (row.beam = 0; row.beam < num_lanes; ++row.beam) {
     row.slot = sequence.lanes_[row.beam].slot;
     plan.rows.push_back(row);

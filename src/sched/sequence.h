@@ -39,8 +39,7 @@ struct SequenceSpec {
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
-  // Of its output, for who makes masks; null = none. No row of it is planned before the one before
-  // has landed, and it has no drafts.
+  // Of its output, for who makes masks; null = none. It has no drafts.
   std::shared_ptr<const text::Guide> guide;
   std::string cache_salt;  // prefixes are shared only among equal ones
   uint64_t adapter = 0;    // what Limits::max_adapters counts; 0 = none. Part of the salt, too

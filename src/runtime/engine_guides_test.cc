@@ -1,0 +1,167 @@
+// Guided sequences in the engine loop, against a fake model: how steps overlap, and that tokens are
+// the same whatever runs beside.
+#include <gmock/gmock.h>
+
+#include <random>
+#include <thread>
+
+#include "runtime/engine_fixture.h"
+
+namespace nereid::runtime {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::shared_ptr<const text::Tokenizer> shipped_tokenizer() {
+  static const std::shared_ptr<const text::Tokenizer> tokenizer =
+      text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart").value();
+  return tokenizer;
+}
+
+// Of the shipped tokenizer the fake model knows the marks and the letters from '!' to 'Z'.
+constexpr TokenId kEnd = 3;
+constexpr TokenId kFirstLetter = 6;
+constexpr TokenId letter(char c) { return kFirstLetter + (c - '!'); }
+
+Request guided(const std::string& regex, int32_t max_tokens, uint64_t seed = 0) {
+  Request r = request({letter('A'), letter('B')}, max_tokens);
+  r.input_token_ids.push_back(letter('0') + static_cast<TokenId>(seed % 10));
+  r.end_ids = {kEnd};
+  r.sampling.top_k = 0;
+  r.sampling.seed = seed;
+  r.sampling.temperature = 2.0f;
+  r.guided_decoding = {GuideType::kRegex, regex};
+  return r;
+}
+
+std::string text_of(const std::vector<TokenId>& tokens) {
+  std::string text;
+  for (const TokenId token : tokens) text += static_cast<char>(token - kFirstLetter + '!');
+  return text;
+}
+
+TEST(EngineGuides, AStepIsLaunchedBeforeTheMasksOfItsRowsAreKnown) {
+  Fixture f(roomy(), {}, shipped_tokenizer());
+  f.runner->hold(true);
+  const RequestId id = f.client.send(*f.executor, guided("[A-F]{20}", 30));
+  const Time end = now() + std::chrono::seconds(60);
+  while (f.runner->num_steps() < 2 && now() < end) std::this_thread::yield();
+  EXPECT_EQ(f.runner->num_steps(), 2) << "the second beside the first, whose token is not drawn";
+  EXPECT_EQ(f.runner->num_draws(), 1);
+  f.runner->hold(false);
+  const Received got = f.client.wait(id);
+  EXPECT_EQ(got.reason(), FinishReason::kEndId);
+  EXPECT_EQ(got.tokens.size(), 20u);
+  EXPECT_EQ(text_of(got.tokens).find_first_not_of("ABCDEF"), std::string::npos);
+  f.expect_books_balance();
+  EXPECT_EQ(f.runner->num_draws(), f.runner->num_steps());
+}
+
+// A third free, the others guided; ends of all kinds.
+std::vector<Request> mixed_requests(int count, uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  const auto pick = [&](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(rng);
+  };
+  const char* const expressions[] = {"([A-F]{3}[0-9])+", "[A-Z]{2,9}", "(YES|NO)( ?[!-9]{4})*",
+                                     "A{40}", "[B-Y]+Z"};
+  std::vector<Request> all;
+  for (int i = 0; i < count; ++i) {
+    Request r = guided(expressions[pick(0, 4)], pick(1, 40), static_cast<uint64_t>(i));
+    for (int k = pick(0, 40); k > 0; --k) r.input_token_ids.push_back(letter('A') + k % 20);
+    if (i % 3 == 0) r.guided_decoding.reset();
+    r.streaming = pick(0, 1);
+    r.output.return_log_probs = true;
+    if (pick(0, 2) == 0) r.sampling.repetition_penalty = 1.3f;
+    if (pick(0, 2) == 0) r.stop_words = {{letter('C')}, {letter('0'), letter('A')}};
+    all.push_back(std::move(r));
+  }
+  return all;
+}
+
+struct Way {
+  const char* name;
+  int32_t max_rows, max_tokens, num_blocks, depth;
+};
+
+class GuidedEveryWay : public testing::TestWithParam<Way> {};
+
+TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
+  const Way& way = GetParam();
+  const std::vector<Request> requests = mixed_requests(60, 11);
+  ExecutorConfig config;
+  config.enable_overlap = false;
+  std::vector<Received> expected;
+  {
+    Fixture alone(roomy(), config, shipped_tokenizer());
+    for (const Request& r : requests) expected.push_back(alone.client.run(*alone.executor, r));
+  }
+  config.enable_overlap = way.depth > 1;
+  exec::RunnerLimits limits = roomy();
+  limits.max_rows = way.max_rows;
+  limits.max_tokens = way.max_tokens;
+  limits.num_blocks = way.num_blocks;
+  limits.depth = way.depth;
+  Fixture f(limits, config, shipped_tokenizer());
+  const bool preempts = way.num_blocks < 16;
+  f.runner->hold(preempts);
+  std::vector<RequestId> ids;
+  for (const Request& r : requests) ids.push_back(f.client.send(*f.executor, r));
+  f.runner->hold(false);
+  int num_ended = 0;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Received got = f.client.wait(ids[i]);
+    EXPECT_TRUE(got.last.status.ok()) << got.last.status;
+    EXPECT_EQ(got.tokens, expected[i].tokens) << "request " << i;
+    EXPECT_EQ(got.reason(), expected[i].reason()) << "request " << i;
+    if (!got.last.outputs.empty() && !expected[i].last.outputs.empty())
+      EXPECT_EQ(got.last.outputs[0].log_probs, expected[i].last.outputs[0].log_probs);
+    num_ended += requests[i].guided_decoding && got.reason() == FinishReason::kEndId;
+  }
+  EXPECT_GT(num_ended, 10);
+  f.expect_books_balance();
+  if (preempts) EXPECT_GT(f.executor->stats().num_preemptions, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Ways, GuidedEveryWay,
+    testing::Values(Way{"roomy", 8, 64, 128, 2}, Way{"no_overlap", 8, 64, 128, 1},
+                    Way{"deep", 8, 64, 128, 5}, Way{"small_chunks", 8, 5, 128, 2},
+                    Way{"preempted", 8, 64, 7, 2}, Way{"preempted_deep", 8, 64, 7, 4}),
+    [](const auto& info) { return info.param.name; });
+
+// What is in flight beside a step that fails starts over.
+TEST(EngineGuides, AStepThatFailsEndsItsRequestsOnly) {
+  const Request r = guided("[A-F]{20}", 30), other = guided("[A-F]{9}", 30, 1);
+  Fixture alone(roomy(), {}, shipped_tokenizer());
+  const Received expected = alone.client.run(*alone.executor, other);
+  for (const bool at_launch : {false, true}) {
+    Fixture f(roomy(), {}, shipped_tokenizer());
+    constexpr int kFails = 3;
+    at_launch ? f.runner->fail_launch(kFails) : f.runner->fail_step(kFails);
+    EXPECT_THAT(f.client.run(*f.executor, r).last.status.ToString(), HasSubstr("3 fails"));
+    const Received got = f.client.run(*f.executor, other);
+    EXPECT_TRUE(got.last.status.ok()) << got.last.status;
+    EXPECT_EQ(got.tokens, expected.tokens);
+    f.expect_books_balance();
+  }
+}
+
+TEST(EngineGuides, CancelsLeaveTheOthersAlone) {
+  Fixture f(roomy(), {}, shipped_tokenizer());
+  const Request r = guided("[A-F]{100}", 110);
+  const Received expected = f.client.run(*f.executor, r);
+  ASSERT_EQ(expected.tokens.size(), 100u);
+  for (int turn = 0; turn < 20; ++turn) {
+    const RequestId cancelled = f.client.send(*f.executor, guided("[G-Z]+", 110, 5));
+    const RequestId kept = f.client.send(*f.executor, r);
+    for (int i = 0; i < 10 * turn; ++i) std::this_thread::yield();
+    f.executor->cancel(cancelled);
+    f.client.wait(cancelled);
+    EXPECT_EQ(f.client.wait(kept).tokens, expected.tokens);
+  }
+  f.expect_books_balance();
+}
+
+}  // namespace
+}  // namespace nereid::runtime
