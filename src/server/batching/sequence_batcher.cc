@@ -364,12 +364,15 @@ bool SequenceBatcher::sweep_lane(const Lane& lane, uint64_t now, uint64_t& next)
   const auto first =
       std::find_if(lane->waiting.begin(), lane->waiting.end(),
                    [](const InferenceRequest* r) { return r->context()->is_cancelled(); });
-  const bool is_idle = lane->has_slot ? lane->waiting.empty() && lane->num_running == 0 : true;
-  const uint64_t deadline_ns = lane->has_slot ? kNever : lane->deadline_ns;
-  const uint64_t due_ns = std::min(lane->seen_ns + max_idle_ns_, deadline_ns);
-  const bool is_late = is_idle && now >= due_ns;
-  if (first == lane->waiting.end() && !is_late) {
-    if (is_idle) next = std::min(next, due_ns);
+  // A lane without a slot waits for the server, not for its client: only its requests' own timeouts
+  // bound that.
+  uint64_t due_ns = lane->deadline_ns;
+  if (lane->has_slot) {
+    const bool is_idle = lane->waiting.empty() && lane->num_running == 0;
+    due_ns = is_idle ? lane->seen_ns + max_idle_ns_ : kNever;
+  }
+  if (first == lane->waiting.end() && now < due_ns) {
+    next = std::min(next, due_ns);
     return false;
   }
   const Status status = first != lane->waiting.end()
