@@ -192,7 +192,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as root:
         write_repository(root)
-        server = Server(options.build, root)
+        server = Server(options.build, root, "--log-verbose=1")
         try:
             limits = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
             with grpc.insecure_channel(server.address, options=limits) as channel:
@@ -205,6 +205,11 @@ def main():
                 command = [sys.executable, program] if program.endswith(".py") else [program]
                 check(subprocess.run([*command, server.address]).returncode == 0, program)
             check(server.stop() == 0, server.tail())
+            with open(server.log.name, encoding="utf-8") as log:
+                lines = log.read()
+            for method in ("ModelInfer", "ModelStreamInfer") if not options.case else ():
+                for line in ("gRPC request: ", "Cancellation notification received for "):
+                    check(line + "/inference.GRPCInferenceService/" + method + '"' in lines, line + method)
         except BaseException:
             sys.stdout.write(server.tail())
             raise

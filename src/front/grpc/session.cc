@@ -281,6 +281,7 @@ void Session::start_call(GrpcStream& stream, bool end_stream) {
   const auto keep = stream.shared_from_this();
   const Status status = check_call(stream);
   if (!status.ok()) return stream.finish(status);
+  log_debug("gRPC request: {}", head.path);
   const auto call =
       std::make_shared<Call>(keep, mailbox_, shared_->stats, std::move(stream.head_.metadata));
   stream.call_ = call;

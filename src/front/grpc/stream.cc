@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/log.h"
+
 namespace nereid::front {
 namespace {
 
@@ -239,10 +241,17 @@ void GrpcStream::finish(const Status& status) {
   session_->on_output_();
 }
 
+void GrpcStream::cancel_call() {
+  const CallPtr call = call_.lock();
+  if (call == nullptr || !call->is_open()) return;
+  log_debug("Cancellation notification received for {}", head_.path);
+  call->cancel();
+}
+
 void GrpcStream::give_up(const Status& status) {
   // A stream that is cancelled still gets its status.
   const auto alive = shared_from_this();
-  if (const CallPtr call = call_.lock()) call->cancel();
+  cancel_call();
   finish(status);
 }
 
@@ -252,7 +261,7 @@ void GrpcStream::reset(uint32_t error_code) {
   nghttp2_submit_rst_stream(session_->h2_, NGHTTP2_FLAG_NONE, id_, error_code);
   session_->on_output_();
   const auto alive = shared_from_this();
-  if (const CallPtr call = call_.lock()) call->cancel();
+  cancel_call();
 }
 
 void GrpcStream::detach() {
@@ -262,7 +271,7 @@ void GrpcStream::detach() {
   session_ = nullptr;
   share_.set(0);
   const auto alive = shared_from_this();
-  if (const CallPtr call = call_.lock()) call->cancel();
+  cancel_call();
   const auto keep = std::exchange(handler_, nullptr);
   waiting_call_.reset();
 }

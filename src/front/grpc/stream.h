@@ -64,6 +64,7 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   void account();
   // When the message that is arriving began; Time::max() when none is.
   Time arriving_since() const;
+  void cancel_call();
   void submit_head();
   void resume();
   bool is_unary() const { return method_ != nullptr && method_->unary != nullptr; }
