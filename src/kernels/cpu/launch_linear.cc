@@ -29,7 +29,7 @@ enum class RowForm {
   kF32,    // f32 rows, likewise
   kTiles,  // see LinearRaw
   kBytes,  // i8 rows, as byte_row makes them
-  kWords,  // likewise, of i16
+  kWords,  // i16 rows, as byte_row makes them of i8 and fixed_row of bf16
 };
 constexpr int64_t element_bytes(RowForm form) {
   return form == RowForm::kF32 ? 4 : form == RowForm::kBytes ? 1 : 2;
@@ -41,7 +41,8 @@ struct LinearKernel {
   int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
   int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
-  void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes and kWords
+  void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes, for kWords of i8
+  void (*fixed_row)(const uint16_t*, int64_t k, int64_t group, void*) = nullptr;  // for kWords
   // For weights that are not bf16: either they have a kernel of their own, which takes sums of x
   // with integers, or their panels are multiplied after they were unpacked.
   void (*narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin, int64_t row_end,
@@ -81,15 +82,25 @@ bool takes_rows(const LinearKernel& kernel, DType type, int64_t k) {
   return kernel.form == RowForm::kPairs && type == DType::kBF16 && k % 2 == 0;
 }
 
+// What fixed_row leaves behind a row.
+constexpr int64_t kPieceWords = sizeof(FixedPiece) / sizeof(int16_t);
+int64_t num_pieces(int64_t k, int64_t group) {
+  const int64_t full = (group + kPieceColumns - 1) / kPieceColumns;
+  return (k + group - 1) / group * full;
+}
+
 // A copy of rows of x in the form that the kernel reads; row_at(line) is null where there is none.
 template <class RowAt>
-StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, int64_t k, int64_t count,
-                            RowAt row_at, ThreadPool& pool) {
-  const int64_t even_k = (k + 1) / 2 * 2, size = element_bytes(kernel.form);
+StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, const WeightView& w,
+                            int64_t count, RowAt row_at, ThreadPool& pool) {
+  const int64_t k = w.k, even_k = (k + 1) / 2 * 2, size = element_bytes(kernel.form);
+  const int64_t group = w.format.group_size(k);
   thread_local Scratch scratch;
   const bool tiles = kernel.form == RowForm::kTiles, widen = kernel.form == RowForm::kF32;
   // Rows a power of two apart would share few sets of the level-1 cache.
-  const int64_t stride = tiles ? kPanelRows * padded_k(k) : round_up(k, int64_t{4}) + 64 / size;
+  const int64_t behind = kernel.fixed_row ? num_pieces(k, group) * kPieceWords : 0;
+  const int64_t stride =
+      tiles ? kPanelRows * padded_k(k) : round_up(k, int64_t{4}) + behind + 64 / size;
   const int64_t lines = tiles ? (count + kPanelRows - 1) / kPanelRows : count;
   ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(lines * stride * size)));
   const auto convert = [&](int64_t first, int64_t last, int) {
@@ -103,7 +114,10 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, int64_t k, i
         continue;
       }
       const BF16* const x = as_bf16(row, type, k, widened);
-      if (tiles) {
+      if (kernel.fixed_row) {
+        kernel.fixed_row(reinterpret_cast<const uint16_t*>(x), k, group,
+                         static_cast<std::byte*>(memory) + r * stride * size);
+      } else if (tiles) {
         tile_row(x, k, r % kPanelRows, static_cast<BF16*>(memory) + r / kPanelRows * stride);
       } else if (widen) {
         float* out = static_cast<float*>(memory) + r * stride;
@@ -171,7 +185,7 @@ class Panels {
                      .float8 = f.scheme == Scheme::kFloat8,
                      .by_rows = is_fp8_by_rows(f)};
     thread_local Scratch scratch;
-    out.per_thread_ = kUnpacked * panel_elements(w.k);
+    out.per_thread_ = std::max(kUnpacked * panel_elements(w.k), words_memory(kChunkRows));
     ASSIGN_OR_RETURN(void* const memory,
                      scratch.get(static_cast<size_t>(pool.num_threads() * out.per_thread_) * 2));
     out.unpacked_ = static_cast<uint16_t*>(memory);
@@ -292,7 +306,7 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
   const auto row_at = [&](int64_t line) { return pieces.lines[static_cast<size_t>(line)]; };
   const auto num_lines = static_cast<int64_t>(pieces.lines.size());
   ASSIGN_OR_RETURN(const Rows x,
-                   prepare_rows(kernel, a.x.dtype, a.weight.k, num_lines, row_at, pool));
+                   prepare_rows(kernel, a.x.dtype, a.weight, num_lines, row_at, pool));
   LinearRaw raw = constants_of(a);
   raw.x = x.data, raw.x_stride = x.stride, raw.out_at = pieces.out_at.data();
   ASSIGN_OR_RETURN(raw.x_sums, prepare_sums(kernel, a.weight, num_lines, row_at, pool));
@@ -312,7 +326,7 @@ Status launch_product(const LinearKernel& kernel, const Linear& a, ThreadPool& p
     Rows x = {element_of(a.x, begin, 0), a.x.stride};
     const auto row_at = [&](int64_t line) { return element_of(a.x, begin + line, 0); };
     if (!takes_rows(kernel, a.x.dtype, k)) {
-      ASSIGN_OR_RETURN(x, prepare_rows(kernel, a.x.dtype, k, groups[0].count, row_at, pool));
+      ASSIGN_OR_RETURN(x, prepare_rows(kernel, a.x.dtype, a.weight, groups[0].count, row_at, pool));
     }
     LinearRaw raw = constants_of(a);
     raw.x = x.data, raw.x_stride = x.stride;
@@ -362,19 +376,19 @@ Status linear_bytes(const Op& args, ThreadPool& pool) {
                          .narrow = linear_bytes_avx512_vnni},
                         args, pool);
 }
-// Rows of i8 with products of 16 bits, others with those of f32.
+// Weights of integers with products of 16 bits, others with those of f32.
 template <class Op>
 Status linear_vectors(const Raw& raw, const Op& args, ThreadPool& pool) {
-  if (args.x.dtype == DType::kI8)
-    return launch_product(
-        {.form = RowForm::kWords, .byte_row = raw.byte_row, .narrow = raw.linear_bytes}, args,
-        pool);
-  return launch_product({.block = raw.linear,
+  LinearKernel kernel = {.block = raw.linear,
                          .form = RowForm::kF32,
                          .widen_row = raw.widen_row,
-                         .narrow = raw.linear_narrow,
-                         .group_sums = raw.group_sums},
-                        args, pool);
+                         .narrow = raw.linear_float8,
+                         .group_sums = raw.group_sums};
+  if (args.x.dtype == DType::kI8)
+    kernel = {.form = RowForm::kWords, .byte_row = raw.byte_row, .narrow = raw.linear_bytes};
+  else if (args.weight.format.scheme == Scheme::kInteger)
+    kernel = {.form = RowForm::kWords, .fixed_row = raw.fixed_row, .narrow = raw.linear_fixed};
+  return launch_product(kernel, args, pool);
 }
 template <class Op>
 Status linear_pairs(const Op& args, ThreadPool& pool) {

@@ -128,6 +128,16 @@ struct IntegerPanelsRaw {
   bool by_rows;  // the scale is not multiplied in
 };
 
+// Columns whose products with 8-bit integers have a sum in 32 bits, whatever x.
+constexpr int64_t kPieceColumns = 256;
+// Of a piece of a row of x in words: what 1 stands for, and what the sum of all stands for.
+struct FixedPiece {
+  float step, sum;
+};
+// Elements of u16 that products in words need for `rows` rows: two unpacked pieces of panels, and
+// a total of 32 bits for each row of x and of two panels.
+constexpr int64_t words_memory(int64_t rows) { return 2 * 16 * kPieceColumns + rows * 2 * 32; }
+
 // Element types of a KV cache, see Attention in ops.h.
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
 constexpr float kSmallestScaledVector = 0x1p-100f;
@@ -180,13 +190,20 @@ struct Raw {
   // Rows [row_begin, row_end) by panels [panel_begin, panel_end); x is f32, padded to even k.
   void (*linear)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end);
-  // Likewise with a weight of fewer bits; `memory`: for two panels of bf16.
-  void (*linear_narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
+  // Likewise with a weight of f8e4m3 numbers; `memory`: for two panels of bf16.
+  void (*linear_float8)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
                         int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+  // Likewise with a weight of integers; rows are fixed_row's. `memory`: words_memory().
+  void (*linear_fixed)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
+                       int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+  // A row of bf16 as linear_fixed reads it: i16 in steps of a power of two for each piece of at
+  // most kPieceColumns of a group's columns, of every four columns the second and third changed in
+  // place, zero up to a multiple of four; then a FixedPiece for each piece.
+  void (*fixed_row)(const uint16_t* x, int64_t k, int64_t group, void* out);
   // Likewise of rows of i8 by 8-bit integers whose scales are those of rows.
   void (*linear_bytes)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin,
                        int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
-  // A row of i8 as linear_bytes reads it: i16, zero up to even count.
+  // A row of i8 as linear_bytes reads it: i16 in the order of fixed_row's, then their sum, an int.
   void (*byte_row)(const int8_t* x, int64_t count, void* out);
   // A row of bf16 in i8, see quantize_row(); its scale.
   float (*quantize_bytes)(const uint16_t* x, int64_t count, int8_t* out);

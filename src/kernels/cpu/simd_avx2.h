@@ -93,26 +93,41 @@ inline void store_i8(int8_t* p, F x) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(pairs, pairs));
 }
 
+// Integers that 16 bits have; of every four, the second and third change places.
+inline void store_quads(int16_t* p, F x) {
+  const I n = _mm256_cvtps_epi32(x);
+  const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm_shuffle_epi8(words, order));
+}
+
 // Unsigned bytes.
 inline F load_u8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
-// Pairs of 16 bits of what bytes at two addresses are above 128.
-inline I words_u8(const uint8_t* low, const uint8_t* high) {
-  const auto eight = [](const uint8_t* p) {
-    return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
-  };
-  return _mm256_sub_epi16(_mm256_cvtepu8_epi16(_mm_unpacklo_epi8(eight(low), eight(high))),
-                          _mm256_set1_epi16(128));
+// Pairs of 16 bits (a, b) of the kLanes rows from kLanes * part on of bytes at two addresses.
+inline I words_u8(const uint8_t* a, const uint8_t* b, int part) {
+  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
+  const __m128i y = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
+  return _mm256_cvtepu8_epi16(part == 0 ? _mm_unpacklo_epi8(x, y) : _mm_unpackhi_epi8(x, y));
 }
-// sum + the products of pairs of 16 bits with the pair at p.
-inline I add_products(I sum, I pairs, const int16_t* p) {
+// The lower and the next four bits of words.
+inline I low_four(I x) { return _mm256_and_si256(x, _mm256_set1_epi16(15)); }
+inline I next_four(I x) { return _mm256_srli_epi16(x, 4); }
+// Adds the products of pairs of 16 bits with the pair at p. In this order: GCC 12 takes other sums
+// first, for which there are no registers.
+[[gnu::always_inline]] inline void add_products(I& sum, I pairs, const int16_t* p) {
   int pair;
   __builtin_memcpy(&pair, p, sizeof(pair));
-  return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi32(pair)));
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi32(pair)));
+  asm("" : "+v"(sum));
 }
 inline I zero_words() { return _mm256_setzero_si256(); }
+inline I same_words(int x) { return _mm256_set1_epi32(x); }
+// Their bits.
+inline I as_words(F x) { return _mm256_castps_si256(x); }
+inline F as_floats(I x) { return _mm256_castsi256_ps(x); }
 inline F to_floats(I x) { return _mm256_cvtepi32_ps(x); }
 // The lower and upper halves of bytes.
 inline void load_u4(const uint8_t* p, F& low, F& high) {

@@ -83,26 +83,42 @@ inline void store_i8(int8_t* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
 }
 
+// Integers that 16 bits have; of every four, the second and third change places.
+inline void store_quads(int16_t* p, F x) {
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm256_shuffle_epi8(_mm512_cvtsepi32_epi16(_mm512_cvtps_epi32(x)), order));
+}
+
 // Unsigned bytes.
 inline F load_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
-// Pairs of 16 bits of what bytes at two addresses are above 128.
-inline I words_u8(const uint8_t* low, const uint8_t* high) {
-  const __m128i a = _mm_loadu_si128(reinterpret_cast<const __m128i*>(low));
-  const __m128i b = _mm_loadu_si128(reinterpret_cast<const __m128i*>(high));
-  const __m256i pairs = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_unpacklo_epi8(a, b)),
-                                                _mm_unpackhi_epi8(a, b), 1);
-  return _mm512_sub_epi16(_mm512_cvtepu8_epi16(pairs), _mm512_set1_epi16(128));
+// Pairs of 16 bits (a, b) of the 16 rows of bytes at two addresses.
+inline I words_u8(const uint8_t* a, const uint8_t* b, int) {
+  const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
+  const __m128i y = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
+  return _mm512_cvtepu8_epi16(_mm256_inserti128_si256(
+      _mm256_castsi128_si256(_mm_unpacklo_epi8(x, y)), _mm_unpackhi_epi8(x, y), 1));
 }
-// sum + the products of pairs of 16 bits with the pair at p.
-inline I add_products(I sum, I pairs, const int16_t* p) {
+// The lower and the next four bits of words.
+inline I low_four(I x) { return _mm512_and_si512(x, _mm512_set1_epi16(15)); }
+inline I next_four(I x) { return _mm512_srli_epi16(x, 4); }
+// Adds the products of pairs of 16 bits with the pair at p. In this order: GCC 12 takes other sums
+// first, for which there are no registers.
+[[gnu::always_inline]] inline void add_products(I& sum, I pairs, const int16_t* p) {
   int pair;
   __builtin_memcpy(&pair, p, sizeof(pair));
-  return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi32(pair)));
+  sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi32(pair)));
+  asm("" : "+v"(sum));
 }
 inline I zero_words() { return _mm512_setzero_si512(); }
+inline I same_words(int x) { return _mm512_set1_epi32(x); }
+// Their bits.
+inline I as_words(F x) { return _mm512_castps_si512(x); }
+inline F as_floats(I x) { return _mm512_castsi512_ps(x); }
 inline F to_floats(I x) { return _mm512_cvtepi32_ps(x); }
 // The lower and upper halves of bytes.
 inline void load_u4(const uint8_t* p, F& low, F& high) {

@@ -192,13 +192,20 @@ using Integers8 = IntegerGroup<8, kVecs>;
 
 // a's rows [row_begin, row_end) by the panels of w, with memory for two panels of bf16.
 template <class Dot>
-inline void narrow_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+inline void float8_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                          int64_t row_end, int64_t panel_begin, int64_t panel_end,
                          uint16_t* memory) {
   if (w.by_rows)
     narrow_block<Dot, Float8Rows>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
-  else if (w.float8)
+  else
     narrow_block<Dot, Float8Group>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
+}
+template <class Dot>
+inline void narrow_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                         int64_t row_end, int64_t panel_begin, int64_t panel_end,
+                         uint16_t* memory) {
+  if (w.float8)
+    float8_block<Dot>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
   else if (w.bits == 4)
     narrow_block<Dot, Integers4>(a, w, row_begin, row_end, panel_begin, panel_end, memory);
   else

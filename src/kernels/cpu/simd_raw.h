@@ -14,8 +14,11 @@ void add(const AddRaw& a, int64_t begin, int64_t end);
 void low_rank(const LowRankRaw& a);
 void linear(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
             int64_t panel_end);
-void linear_narrow(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+void linear_float8(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                    int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+void linear_fixed(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin, int64_t row_end,
+                  int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+void fixed_row(const uint16_t* x, int64_t k, int64_t group, void* out);
 void linear_bytes(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin, int64_t row_end,
                   int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 void byte_row(const int8_t* x, int64_t count, void* out);
