@@ -92,6 +92,7 @@ ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float s
                         .scale = scale,
                         .cap = kind.cap,
                         .alibi = kind.alibi,
+                        .alibi_scale = kind.alibi_scale,
                         .sinks = kind.sinks},
               int64_t{h.num} * h.value_dim())
       .out;

@@ -15,7 +15,7 @@ namespace nereid::graph {
 // What few families have, see kernels::Attention.
 struct AttentionKind {
   float cap = 0;
-  float alibi = 0;
+  float alibi = 0, alibi_scale = 1;
   WeightId sinks = kNone;
 };
 

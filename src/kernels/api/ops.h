@@ -292,12 +292,13 @@ struct RopeOf {
 
 // Slope of ALiBi (Press, Smith and Lewis 2022, "Train short, test long") for a head, as BLOOM and
 // MPT have it: with n the largest power of two up to the number of heads, the first n heads take
-// the powers of 2^(-alibi / n), the others the odd powers of 2^(-alibi / 2n).
-inline float alibi_slope(float alibi, int32_t head, int32_t num_heads) {
+// the powers of 2^(-alibi / n), the others the odd powers of 2^(-alibi / 2n). Falcon scales the
+// slopes as it does the product of query and key.
+inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float scale = 1) {
   int32_t n = 1;
   while (n <= num_heads / 2) n *= 2;
   const double power = head < n ? head + 1 : head - n + 0.5;
-  return static_cast<float>(std::exp2(-double{alibi} * power / n));
+  return static_cast<float>(std::exp2(-double{alibi} * power / n) * scale);
 }
 
 // Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
@@ -326,6 +327,7 @@ struct AttentionOf {
   float scale = 0;             // of the scores, usually 1 / sqrt(d)
   float cap = 0;               // 0 = none
   float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
+  float alibi_scale = 1;       // of the slopes
   typename F::Weight sinks;    // [heads.num] sink logits, optional
   typename F::Angles angles;   // optional, at most as wide as a head
   bool interleaved = false;    // of the angles, as in Rope
@@ -338,6 +340,7 @@ struct AttentionOf {
         attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
         attribute("window", &AttentionOf::window), attribute("scale", &AttentionOf::scale),
         attribute("cap", &AttentionOf::cap), attribute("alibi", &AttentionOf::alibi),
+        attribute("alibi_scale", &AttentionOf::alibi_scale),
         vector("sinks", &AttentionOf::sinks).maybe(),
         kernels::angles("angles", &AttentionOf::angles).maybe(),
         attribute("interleaved", &AttentionOf::interleaved),
@@ -352,6 +355,7 @@ struct AttentionOf {
     if (is_given(a.sinks) && a.sinks.k != a.heads.num) return "there is not one sink for each head";
     if (!std::isfinite(a.cap) || a.cap < 0) return "the cap is negative or no number";
     if (!std::isfinite(a.alibi) || a.alibi < 0) return "alibi is negative or no number";
+    if (!std::isfinite(a.alibi_scale) || a.alibi_scale <= 0) return "alibi_scale is not positive";
     if (a.window < 0) return "the window is negative";
     if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
     return check_heads(a.heads, a.qkv.cols);

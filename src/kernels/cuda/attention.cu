@@ -312,6 +312,7 @@ AttentionParams params_of(const Attention& a) {
   p.scale = a.scale;
   p.cap = a.cap;
   p.alibi = a.alibi;
+  p.alibi_scale = a.alibi_scale;
   p.alibi_heads = 1;
   while (p.alibi_heads <= p.num_heads / 2) p.alibi_heads *= 2;
   p.sinks = is_given(a.sinks) ? static_cast<const __nv_bfloat16*>(a.sinks.data) : nullptr;

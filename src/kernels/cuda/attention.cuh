@@ -41,7 +41,7 @@ struct AttentionParams {
   int few_tokens;     // rows with as many tokens or fewer go to the kernel for few tokens
   bool takes_single;  // but those of one token to the kernel for these
   bool is_single;     // all rows of the step are
-  float scale, cap, alibi;
+  float scale, cap, alibi, alibi_scale;
   int alibi_heads;  // the largest power of two up to num_heads
   int rotated;      // columns of a head that turn
   bool interleaved, wide_lines;
@@ -220,7 +220,8 @@ inline __device__ float slope_of(const AttentionParams& p, int head) {
   if (p.alibi == 0) return 0;
   const int n = p.alibi_heads;
   const double power = head < n ? head + 1 : head - n + 0.5;
-  return static_cast<float>(exp2(-static_cast<double>(p.alibi) * power / n)) * kLog2E;
+  const double slope = exp2(-static_cast<double>(p.alibi) * power / n) * p.alibi_scale;
+  return static_cast<float>(slope) * kLog2E;
 }
 
 inline __device__ float power_of_2(float x) {

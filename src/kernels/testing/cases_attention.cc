@@ -28,7 +28,7 @@ struct AttentionShape {
   KeyLayout keys = KeyLayout::kLines;
   int32_t rotated = 0;  // columns of a head; 0 = all
   bool interleaved = false, sinks = false;
-  float cap = 0, alibi = 0;
+  float cap = 0, alibi = 0, alibi_scale = 1;
   int32_t latent = 0;  // columns of a value that lie in its key
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
@@ -181,6 +181,7 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   a.interleaved = s.interleaved;
   a.cap = s.cap;
   a.alibi = s.alibi;
+  a.alibi_scale = s.alibi_scale;
   if (s.sinks) a.sinks = {base + l.sinks, WeightLayout::kRowMajor, 1, s.heads};
   a.step.positions = ints(l.positions) + begin;
   if (s.has_trees()) a.step.after = ints(l.after) + begin, a.step.cells = ints(l.cells) + begin;
@@ -253,11 +254,11 @@ Case<Attention> finish(Case<Attention> c, const Layout& l) {
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
       "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
-      "sink={} rope={} rotated={}{} cap={} alibi={} sinks={} latent={} kv={} keys={}{}",
+      "sink={} rope={} rotated={}{} cap={} alibi={}*{} sinks={} latent={} kv={} keys={}{}",
       s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d,
       s.block, s.window, s.sink, s.rope, s.angle_cols(), s.interleaved ? " interleaved" : "", s.cap,
-      s.alibi, s.sinks, s.latent, name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines",
-      s.has_trees() ? " trees" : "");
+      s.alibi, s.alibi_scale, s.sinks, s.latent, name_of(s.kv),
+      s.keys == KeyLayout::kPanels ? "panels" : "lines", s.has_trees() ? " trees" : "");
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_args(l, base, begin, count);
@@ -387,6 +388,12 @@ const std::vector<Case<Attention>>& cases<Attention>() {
           .cap = 1.5f},
           AttentionShape{
               .sequences = {{150, 3}, {0, 70}}, .heads = 6, .kv_heads = 2, .d = 32, .alibi = 8},
+          AttentionShape{.sequences = {{150, 3}, {0, 70}},
+          .heads = 4,
+          .kv_heads = 4,
+          .d = 64,
+          .alibi = 8,
+          .alibi_scale = 0.125f},
           AttentionShape{.sequences = {{90, 1}, {0, 30}},
           .heads = 4,
           .kv_heads = 1,
