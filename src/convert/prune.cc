@@ -33,7 +33,8 @@ Status prune_rank(const std::filesystem::path& from, const std::filesystem::path
     kept.push_back(&tensor);
     infos.push_back({tensor.name, *tensor.type, tensor.shape});
   }
-  ASSIGN_OR_RETURN(io::SafetensorsWriter writer, io::SafetensorsWriter::create(to, infos));
+  ASSIGN_OR_RETURN(io::SafetensorsWriter writer,
+                   io::SafetensorsWriter::create(to, infos, file.rank()));
   for (const io::StoredTensor* tensor : kept) RETURN_IF_ERROR(writer.append(tensor->data));
   return writer.finish();
 }

@@ -283,7 +283,19 @@ TEST_F(RanksTest, DamagedRanksAreNamed) {
   const std::string good = bytes("two/rank1.safetensors");
   ASSERT_TRUE(
       write_file_atomic(dir_ / "two/rank1.safetensors", bytes("two/rank0.safetensors")).ok());
+  EXPECT_THAT(error(), HasSubstr("rank1.safetensors: has the tensors of rank 0"));
+  // Two that changed places; the first in order is named.
+  const std::string first = bytes("two/rank0.safetensors");
+  ASSERT_TRUE(write_file_atomic(dir_ / "two/rank0.safetensors", good).ok());
+  EXPECT_THAT(error(), HasSubstr("rank0.safetensors: has the tensors of rank 1"));
+  // Other programs' files do not say whose they are.
+  const auto tensors = io::TensorFile::open(dir_ / "two/rank0.safetensors");
+  ASSERT_TRUE(tensors.ok());
+  const std::string unnamed = io::serialize_safetensors(tensors->tensors());
+  for (const char* name : {"two/rank0.safetensors", "two/rank1.safetensors"})
+    ASSERT_TRUE(write_file_atomic(dir_ / name, unnamed).ok());
   EXPECT_THAT(error(), HasSubstr("rank1.safetensors: has the same tensors as "));
+  ASSERT_TRUE(write_file_atomic(dir_ / "two/rank0.safetensors", first).ok());
   ASSERT_TRUE(write_file_atomic(dir_ / "two/rank1.safetensors", good.substr(0, 999)).ok());
   EXPECT_THAT(error(), HasSubstr("rank1.safetensors: header of"));
   std::filesystem::remove(dir_ / "two/rank1.safetensors");

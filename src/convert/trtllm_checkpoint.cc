@@ -71,7 +71,8 @@ class RankWriter {
       ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> parts, infos_of(tensor));
       infos.insert(infos.end(), parts.begin(), parts.end());
     }
-    ASSIGN_OR_RETURN(io::SafetensorsWriter writer, io::SafetensorsWriter::create(path, infos));
+    ASSIGN_OR_RETURN(io::SafetensorsWriter writer,
+                     io::SafetensorsWriter::create(path, infos, progress_.rank));
     for (const models::RankTensor& tensor : tensors)
       RETURN_IF_ERROR(is_rounded(rounding_, tensor) ? write_rounded(tensor, writer)
                                                     : write_floats(tensor, writer));

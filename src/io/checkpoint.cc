@@ -48,7 +48,8 @@ StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
     ASSIGN_OR_RETURN(file, tensors_of_engine(file, rank));
   }
   ASSIGN_OR_RETURN(header, safetensors_header(file));
-  return parse_safetensors(file);
+  const bool is_engine = rank.has_value();
+  return parse_safetensors(file, is_engine ? nullptr : &rank);
 }
 
 }  // namespace
@@ -78,14 +79,17 @@ Status Checkpoint::add(Checkpoint other) {
   return ok();
 }
 
-void Checkpoint::add_prefix(std::string_view prefix) {
+Status Checkpoint::rename(const std::function<std::string(const std::string&)>& name_of) {
+  const std::vector<Entry> old = std::exchange(entries_, {});
   by_name_.clear();
-  for (size_t i = 0; i < entries_.size(); ++i) {
-    translated_.push_back(std::make_unique<StoredTensor>(*entries_[i].tensor));
-    translated_.back()->name.insert(0, prefix);
-    entries_[i].tensor = translated_.back().get();
-    by_name_.emplace(translated_.back()->name, i);
+  for (const Entry& entry : old) {
+    std::string name = name_of(entry.tensor->name);
+    if (name.empty()) continue;
+    translated_.push_back(std::make_unique<StoredTensor>(*entry.tensor));
+    translated_.back()->name = std::move(name);
+    RETURN_IF_ERROR(add_tensor(*translated_.back(), *entry.file));
   }
+  return ok();
 }
 
 Status Checkpoint::join(std::vector<Joined> joined) {

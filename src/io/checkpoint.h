@@ -47,7 +47,7 @@ class TensorFile {
   std::span<const std::byte> header() const { return header_; }
   std::span<const std::byte> bytes() const { return file_.bytes(); }
   uint64_t file_bytes() const { return file_.bytes().size(); }
-  // Of the rank whose tensors an engine has; other files do not say it.
+  // Of the rank whose tensors an engine has; of other files those that this program wrote say it.
   std::optional<int32_t> rank() const { return rank_; }
 
  private:
@@ -87,8 +87,9 @@ class Checkpoint {
   // Adds the tensors of another one. DataLoss when a name is taken.
   Status add(Checkpoint other);
 
-  // Calls every tensor `prefix` + its name.
-  void add_prefix(std::string_view prefix);
+  // Calls every tensor what `name_of` makes of its name, and leaves out those of which it makes
+  // nothing. DataLoss when two get one name.
+  Status rename(const std::function<std::string(const std::string& name)>& name_of);
 
   // A tensor instead of those that it is made of, or nothing instead of them.
   struct Joined {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <limits>
 
@@ -138,9 +139,22 @@ StatusOr<uint64_t> header_bytes(std::span<const std::byte> file) {
   return length;
 }
 
+StatusOr<std::optional<int32_t>> rank_of(const json::value& metadata) {
+  const json::object* fields = metadata.if_object();
+  const json::value* value = fields ? fields->if_contains(kRankMetadata) : nullptr;
+  if (!value) return std::optional<int32_t>();
+  const std::string_view text = value->is_string() ? std::string_view(value->get_string()) : "";
+  int32_t rank = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rank);
+  if (error != std::errc() || end != text.data() + text.size() || rank < 0)
+    return invalid_argument("__metadata__: {} is no rank", kRankMetadata);
+  return std::optional(rank);
+}
+
 }  // namespace
 
-StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file) {
+StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file,
+                                                      std::optional<int32_t>* rank) {
   ASSIGN_OR_RETURN(const uint64_t length, header_bytes(file));
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + 8, length);
   StatusOr<json::value> header = parse_json(text, 8);
@@ -151,7 +165,12 @@ StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte>
   const std::span<const std::byte> data = file.subspan(8 + length);
   std::vector<StoredTensor> tensors;
   for (const auto& [key, value] : header->get_object()) {
-    if (key == "__metadata__") continue;
+    if (key == "__metadata__") {
+      if (rank) {
+        ASSIGN_OR_RETURN(*rank, rank_of(value));
+      }
+      continue;
+    }
     ASSIGN_OR_RETURN(StoredTensor tensor, parse_tensor(key, value, data));
     tensors.push_back(std::move(tensor));
   }

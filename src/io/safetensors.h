@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -16,9 +17,14 @@ namespace nereid::io {
 
 inline constexpr uint64_t kMaxSafetensorsHeaderBytes = uint64_t{100} << 20;
 
+// What a header's `__metadata__` calls the rank that a file belongs to, in decimal digits. Programs
+// that do not know it pass it over.
+inline constexpr std::string_view kRankMetadata = "nereid.rank";
+
 // Parses a whole file's bytes, which must outlive the tensors. InvalidArgument naming the tensor
-// and field; order is by position in the file.
-StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file);
+// and field; order is by position in the file. `rank` gets what the header says of it, if anything.
+StatusOr<std::vector<StoredTensor>> parse_safetensors(std::span<const std::byte> file,
+                                                      std::optional<int32_t>* rank = nullptr);
 
 // The part of a file before the data.
 StatusOr<std::span<const std::byte>> safetensors_header(std::span<const std::byte> file);

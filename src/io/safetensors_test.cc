@@ -62,6 +62,23 @@ TEST(Safetensors, WrittenFileReadsBack) {
   EXPECT_EQ(std::memcmp((*tensors)[1].data.data(), "abc", 3), 0);
 }
 
+// Metadata of other programs says nothing of ranks.
+TEST(Safetensors, AHeaderMaySayOfWhichRankItIs) {
+  const auto rank_of = [](const std::string& metadata) {
+    std::optional<int32_t> rank;
+    const std::string file = file_with(R"({"__metadata__":)" + metadata + "}", 0);
+    const auto tensors = parse_safetensors(bytes_of(file), &rank);
+    return tensors.ok() ? fmt::format("{}", rank.value_or(-1))
+                        : std::string(message(tensors.status()));
+  };
+  EXPECT_EQ(rank_of(R"({"nereid.rank":"3"})"), "3");
+  EXPECT_EQ(rank_of(R"({"format":"pt","rank":"3"})"), "-1");
+  EXPECT_EQ(rank_of("7"), "-1");
+  for (const char* bad : {R"({"nereid.rank":"-1"})", R"({"nereid.rank":"1x"})",
+                          R"({"nereid.rank":2})", R"({"nereid.rank":""})"})
+    EXPECT_THAT(rank_of(bad), HasSubstr("__metadata__: nereid.rank is no rank"));
+}
+
 TEST(Safetensors, DamageIsNamed) {
   EXPECT_THAT(error_of("abc"), HasSubstr("too few"));
   EXPECT_THAT(error_of(std::string(8, '\xff')), HasSubstr("at most 104857600"));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "io/safetensors.h"
 
 namespace nereid::io {
 namespace {
@@ -35,8 +36,9 @@ std::string_view format_name(DType type) {
   return "";
 }
 
-std::string header_of(std::span<const TensorInfo> tensors) {
+std::string header_of(std::span<const TensorInfo> tensors, std::optional<int32_t> rank) {
   json::object header;
+  if (rank) header["__metadata__"] = {{kRankMetadata, fmt::format("{}", *rank)}};
   uint64_t offset = 0;
   for (const TensorInfo& tensor : tensors) {
     const uint64_t end = offset + tensor.bytes();
@@ -70,8 +72,9 @@ uint64_t TensorInfo::bytes() const {
 }
 
 StatusOr<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path& path,
-                                                      std::span<const TensorInfo> tensors) {
-  const std::string header = header_of(tensors);
+                                                      std::span<const TensorInfo> tensors,
+                                                      std::optional<int32_t> rank) {
+  const std::string header = header_of(tensors, rank);
   SafetensorsWriter out;
   out.path_ = path;
   out.temporary_ = path.string() + ".tmp.XXXXXX";

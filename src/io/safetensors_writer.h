@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,9 +25,11 @@ struct TensorInfo {
 
 class SafetensorsWriter {
  public:
-  // Creates a temporary file beside `path`. Unavailable with the system's reason.
+  // Creates a temporary file beside `path`; its header says of which rank it is, if of one.
+  // Unavailable with the system's reason.
   static StatusOr<SafetensorsWriter> create(const std::filesystem::path& path,
-                                            std::span<const TensorInfo> tensors);
+                                            std::span<const TensorInfo> tensors,
+                                            std::optional<int32_t> rank = {});
 
   SafetensorsWriter(SafetensorsWriter&& other) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;

@@ -26,14 +26,22 @@ Traits read_baichuan_traits(Config& config);
 extern const DecoderWeights kGpt2Weights;
 Traits read_gpt2_traits(Config& config);
 
-// moe.cc
-extern const DecoderWeights kMixtralWeights, kQwen2MoeWeights, kQwen3MoeWeights, kOlmoeWeights,
-    kGptOssWeights;
+// mixtral.cc
+extern const DecoderWeights kMixtralWeights;
 Traits read_mixtral_traits(Config& config);
 Traits read_phimoe_traits(Config& config);
+
+// qwen_moe.cc
+extern const DecoderWeights kQwenMoeWeights;
 Traits read_qwen2_moe_traits(Config& config);
 Traits read_qwen3_moe_traits(Config& config);
+
+// olmoe.cc
+extern const DecoderWeights kOlmoeWeights;
 Traits read_olmoe_traits(Config& config);
+
+// gpt_oss.cc
+extern const DecoderWeights kGptOssWeights;
 Traits read_gpt_oss_traits(Config& config);
 
 // deepseek.cc

@@ -9,20 +9,19 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kBaichuanQkv[] = {
-    {"attn.qkv", "self_attn.W_pack.weight", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads},
+    qkv_rule("self_attn.W_pack.weight"),
 };
 
+constexpr WeightRule unit_head_rule(std::string_view tensor) {
+  WeightRule rule = head_rule(tensor, unit_head);
+  rule.unit_rows = true;
+  return rule;
+}
 constexpr WeightRule kBaichuanModel[] = {
-    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"norm", "model.norm.weight", Dim::kHidden},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, plain_head},
-    {.name = "head",
-     .tensor = "lm_head.weight",
-     .n = Dim::kVocab,
-     .k = Dim::kHidden,
-     .shard = Shard::kN,
-     .when = unit_head,
-     .unit_rows = true},
+    embed_rule("model.embed_tokens.weight"),
+    norm_rule("norm", "model.norm.weight"),
+    head_rule("lm_head.weight", plain_head),
+    unit_head_rule("lm_head.weight"),
 };
 
 }  // namespace

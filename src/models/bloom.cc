@@ -5,21 +5,7 @@
 #include "models/read_fields.h"
 
 namespace nereid::models {
-namespace {
-
-constexpr WeightRule kBloomModel[] = {
-    {"embed", "transformer.word_embeddings.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"embed.norm", "transformer.word_embeddings_layernorm.weight", Dim::kHidden},
-    {"embed.norm.bias", "transformer.word_embeddings_layernorm.bias", Dim::kHidden},
-    {"norm", "transformer.ln_f.weight", Dim::kHidden},
-    {"norm.bias", "transformer.ln_f.bias", Dim::kHidden},
-    {"head", "transformer.word_embeddings.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
-};
-
-}  // namespace
-
-const DecoderWeights kBloomWeights = {.model = kBloomModel,
+const DecoderWeights kBloomWeights = {.model = kMegatronModel,
                                       .layers = "transformer.h.{}.",
                                       .layer = {kLlamaNorms, kMegatronAttention, kMegatronMlp}};
 
@@ -36,7 +22,7 @@ Traits read_bloom_traits(Config& c) {
                            .heads = c.has("n_head") ? "n_head" : "num_attention_heads",
                            .positions = "seq_length",
                            .norm_eps = "layer_norm_epsilon"});
-  t.layer_norm = t.norm_bias = t.qkv_bias = t.attention_out_bias = t.mlp_bias = true;
+  t.embed_norm = t.layer_norm = t.norm_bias = t.qkv_bias = t.attention_out_bias = t.mlp_bias = true;
   t.alibi = 8;
   c.require("apply_residual_connection_post_layernorm", false);
   return t;

@@ -153,6 +153,15 @@ const json::object* Config::object(std::string_view key) {
   return nullptr;
 }
 
+bool Config::inside(std::string_view key, const std::function<void(Config&)>& read) {
+  const json::object* found = object(key);
+  if (!found) return false;
+  Config inner(*found, fmt::format("{}: {}", where_, name_of(key)));
+  read(inner);
+  add(inner.status());
+  return true;
+}
+
 void Config::require(std::string_view key, const json::value& only) {
   const json::value* value = find(key);
   if (value && !is_same(*value, only))

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <set>
 #include <span>
@@ -51,6 +52,8 @@ class Config {
   std::vector<std::string> strings(std::string_view key);
   // nullptr when absent.
   const json::object* object(std::string_view key);
+  // Reads an object within; false when absent. Its errors become this one's.
+  bool inside(std::string_view key, const std::function<void(Config&)>& read);
 
   // Records an error on a field unless there is one already.
   void fail(std::string_view key, std::string_view problem);

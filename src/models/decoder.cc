@@ -112,7 +112,10 @@ class DecoderLayer {
                                                : 1 / std::sqrt(static_cast<float>(t_.head_dim));
     const ValueId out =
         b_.attention(name_ + "attn", qkv, index_, scale, window ? t_.sliding_window : 0,
-                     {.cap = t_.attention_cap, .alibi = t_.alibi, .sinks = weight("attn.sinks")});
+                     {.cap = t_.attention_cap,
+                      .alibi = t_.alibi,
+                      .alibi_scale = t_.alibi_scale,
+                      .sinks = weight("attn.sinks")});
     if (t_.latent == 0) return product("attn.out", out);
     return product("attn.out", head_products("attn.v.up", out, 0, DType::kBF16));
   }

@@ -33,12 +33,9 @@ constexpr WeightRule kLatentAttention[] = {
     {"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kValues, Shard::kK},
 };
 constexpr WeightRule kSharedExperts[] = {
-    {"mlp.shared.gate", "mlp.shared_experts.gate_proj.weight", Dim::kSharedIntermediate,
-     Dim::kHidden, Shard::kN, has_shared_expert},
-    {"mlp.shared.up", "mlp.shared_experts.up_proj.weight", Dim::kSharedIntermediate, Dim::kHidden,
-     Shard::kN, has_shared_expert},
-    {"mlp.shared.down", "mlp.shared_experts.down_proj.weight", Dim::kHidden,
-     Dim::kSharedIntermediate, Shard::kK, has_shared_expert},
+    shared_gate_rule("mlp.shared_experts.gate_proj.weight"),
+    shared_up_rule("mlp.shared_experts.up_proj.weight"),
+    shared_down_rule("mlp.shared_experts.down_proj.weight"),
 };
 constexpr WeightRule kCorrection[] = {
     {.name = "mlp.router.correction",
@@ -64,7 +61,7 @@ void read_latent_attention(Config& c, Traits& t) {
     if (size % 2 != 0) c.fail(key, fmt::format("{} is odd", size));
   Traits turning = t;  // whose head is what turns
   turning.head_dim = t.turning;
-  t.ropes = {read_rope(c, turning, {.yarn_mscale = true})};
+  t.ropes = {read_rope(c, turning)};
   t.attention_scale =
       static_cast<float>(t.ropes[0].score_factor / std::sqrt(static_cast<double>(t.head_dim)));
 }
@@ -105,6 +102,14 @@ void read_mixture(Config& c, Traits& t, const MixtureDefaults& defaults) {
   t.num_extra_layers = c.integer("num_nextn_predict_layers", 0, kMaxLayers, 0);
 }
 
+Traits read_deepseek(Config& c, const MixtureDefaults& defaults) {
+  Traits t = read_decoder(c, {.head_dim = 64});
+  read_latent_attention(c, t);
+  t.rope_interleaved = true;
+  read_mixture(c, t, defaults);
+  return t;
+}
+
 }  // namespace
 
 const DecoderWeights kDeepseek2Weights = {
@@ -115,16 +120,7 @@ const DecoderWeights kDeepseek3Weights = {
 
 // Experts by softmax, the groups with the best single expert, weights that keep their sum.
 Traits read_deepseek2_traits(Config& c) {
-  Traits t = read_decoder(c, {.head_dim = 64});
-  read_latent_attention(c, t);
-  t.rope_interleaved = true;
-  read_mixture(c, t,
-               {.dense_layers = 0,
-                .experts = 64,
-                .picked = 6,
-                .intermediate = 1407,
-                .shared = 2,
-                .scale = 1});
+  Traits t = read_deepseek(c, {0, 64, 6, 1407, 2, 1.0});
   c.require("scoring_func", "softmax");
   c.require("norm_topk_prob", false);
   const std::string method = c.string("topk_method", "greedy");
@@ -138,16 +134,8 @@ Traits read_deepseek2_traits(Config& c) {
 
 // Experts by sigmoid with a correction that only picks, the groups with the best two experts.
 Traits read_deepseek3_traits(Config& c) {
-  Traits t = read_decoder(c, {.head_dim = 64});
-  read_latent_attention(c, t);
+  Traits t = read_deepseek(c, {3, 256, 8, 2048, 1, 2.5});
   t.rope_interleaved = c.boolean("rope_interleave", true);
-  read_mixture(c, t,
-               {.dense_layers = 3,
-                .experts = 256,
-                .picked = 8,
-                .intermediate = 2048,
-                .shared = 1,
-                .scale = 2.5});
   t.expert_scoring = kernels::Scoring::kSigmoid;
   t.renormalise_experts = c.boolean("norm_topk_prob", true);
   c.require("scoring_func", "sigmoid");

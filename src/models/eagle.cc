@@ -18,7 +18,7 @@ constexpr std::string_view kFcWeight = "fc.weight";
 constexpr std::string_view kScope = "eagle.";  // of the tensors, beside those of the target
 
 constexpr WeightRule kEagleNorms[] = {
-    {"mlp.norm", "post_attention_layernorm.weight", Dim::kHidden},
+    norm_rule("mlp.norm", "post_attention_layernorm.weight"),
 };
 constexpr DecoderWeights kEagleLayer = {.layers = "eagle.layers.{}.",
                                         .layer = {kEagleNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
@@ -104,7 +104,8 @@ StatusOr<Model> read_eagle_head(const std::filesystem::path& dir, const Model& t
 StatusOr<io::Checkpoint> open_eagle_head(const std::filesystem::path& dir, const Model& target,
                                          const std::filesystem::path& target_dir) {
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
-  checkpoint.add_prefix(kScope);
+  RETURN_IF_ERROR(
+      checkpoint.rename([](const std::string& name) { return std::string(kScope) + name; }));
   ASSIGN_OR_RETURN(io::Checkpoint own, open_checkpoint(target, target_dir));
   RETURN_IF_ERROR(checkpoint.add(std::move(own)));
   return checkpoint;

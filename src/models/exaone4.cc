@@ -8,8 +8,8 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kExaone4Norms[] = {
-    {"attn.out.norm", "post_attention_layernorm.weight", Dim::kHidden},
-    {"mlp.out.norm", "post_feedforward_layernorm.weight", Dim::kHidden},
+    norm_rule("attn.out.norm", "post_attention_layernorm.weight"),
+    norm_rule("mlp.out.norm", "post_feedforward_layernorm.weight"),
 };
 
 }  // namespace

@@ -1,5 +1,7 @@
 // Falcon: LayerNorm, layers mostly parallel, with one norm or two; queries, keys and values fused
-// by key heads.
+// by key heads; ALiBi instead of a rotary embedding on request.
+#include <cmath>
+
 #include "models/all.h"
 #include "models/megatron_weights.h"
 #include "models/read_fields.h"
@@ -7,36 +9,16 @@
 namespace nereid::models {
 namespace {
 
-using FalconCondition = bool(const Traits&);
-constexpr bool falcon_one_norm(const Traits& t) { return !t.own_norms; }
-constexpr bool falcon_two_norms(const Traits& t) { return t.own_norms; }
-constexpr bool falcon_in_turn(const Traits& t) { return !t.parallel; }
-constexpr WeightRule falcon_norm(std::string_view name, std::string_view tensor,
-                                 FalconCondition* when) {
-  return {name, tensor, Dim::kHidden, Dim::kOne, Shard::kNone, when};
-}
-
-constexpr WeightRule kFalconModel[] = {
-    {"embed", "transformer.word_embeddings.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"norm", "transformer.ln_f.weight", Dim::kHidden},
-    {"norm.bias", "transformer.ln_f.bias", Dim::kHidden},
-    {"head", "transformer.word_embeddings.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
-};
 constexpr WeightRule kFalconNorms[] = {
-    falcon_norm("attn.norm", "input_layernorm.weight", falcon_one_norm),
-    falcon_norm("attn.norm.bias", "input_layernorm.bias", falcon_one_norm),
-    falcon_norm("mlp.norm", "post_attention_layernorm.weight", falcon_in_turn),
-    falcon_norm("mlp.norm.bias", "post_attention_layernorm.bias", falcon_in_turn),
-    falcon_norm("attn.norm", "ln_attn.weight", falcon_two_norms),
-    falcon_norm("attn.norm.bias", "ln_attn.bias", falcon_two_norms),
-    falcon_norm("mlp.norm", "ln_mlp.weight", falcon_two_norms),
-    falcon_norm("mlp.norm.bias", "ln_mlp.bias", falcon_two_norms),
+    norm_rule("attn.norm", "input_layernorm.weight", no_own_norms),
+    norm_rule("mlp.norm", "post_attention_layernorm.weight", in_turn),
+    norm_rule("attn.norm", "ln_attn.weight", own_norms),
+    norm_rule("mlp.norm", "ln_mlp.weight", own_norms),
 };
 
 }  // namespace
 
-const DecoderWeights kFalconWeights = {.model = kFalconModel,
+const DecoderWeights kFalconWeights = {.model = kMegatronModel,
                                        .layers = "transformer.h.{}.",
                                        .layer = {kFalconNorms, kMegatronAttention, kMegatronMlp}};
 
@@ -49,8 +31,11 @@ Traits read_falcon_traits(Config& c) {
        .kv_heads = "num_kv_heads",
        .norm_eps = "layer_norm_epsilon",
        .activation = "activation"});
-  t.ropes = {read_rope(c, t)};
-  t.layer_norm = true;
+  if (c.boolean("alibi", c.string("position_embedding_type", "").starts_with("alibi")))
+    t.alibi = 8, t.alibi_scale = 1 / std::sqrt(static_cast<float>(t.head_dim));
+  else
+    t.ropes = {read_rope(c, t)};
+  t.layer_norm = t.norm_bias = true;
   t.qkv_bias = t.attention_out_bias = t.mlp_bias = c.boolean("bias", false);
   const bool newer = c.boolean("new_decoder_architecture", false);
   const bool one_key_head = c.boolean("multi_query", true);

@@ -57,6 +57,7 @@ struct Model {
   Layout layout = Layout::kHuggingFace;
   Ranks ranks;                // of kTrtLlm
   bool in_engines = false;    // of kTrtLlm: the tensors are in rankN.engine
+  bool is_text_part = false;  // of kHuggingFace: the files hold more, see text_part.h
   Quantization quantization;  // of kHuggingFace and kTrtLlm
   json::object config;        // config.json as it is, or what stands for it
   Traits traits;

@@ -11,10 +11,10 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kGemmaSandwichNorms[] = {
-    {"attn.norm", "input_layernorm.weight", Dim::kHidden},
-    {"attn.out.norm", "post_attention_layernorm.weight", Dim::kHidden},
-    {"mlp.norm", "pre_feedforward_layernorm.weight", Dim::kHidden},
-    {"mlp.out.norm", "post_feedforward_layernorm.weight", Dim::kHidden},
+    norm_rule("attn.norm", "input_layernorm.weight"),
+    norm_rule("attn.out.norm", "post_attention_layernorm.weight"),
+    norm_rule("mlp.norm", "pre_feedforward_layernorm.weight"),
+    norm_rule("mlp.out.norm", "post_feedforward_layernorm.weight"),
 };
 
 Traits read_gemma(Config& c, DecoderDefaults defaults, std::string_view activation) {
@@ -28,8 +28,9 @@ Traits read_gemma(Config& c, DecoderDefaults defaults, std::string_view activati
   return t;
 }
 
-Traits read_gemma_with_windows(Config& c) {
-  Traits t = read_gemma(c, {.kv_heads = 4, .window = 4096}, "hidden_activation");
+Traits read_gemma_with_windows(Config& c, DecoderDefaults defaults) {
+  defaults.kv_heads = 4, defaults.window = 4096;
+  Traits t = read_gemma(c, defaults, "hidden_activation");
   t.attention_scale =
       static_cast<float>(1 / std::sqrt(c.number("query_pre_attn_scalar", 1e-3, 1e6, 256)));
   t.logits_cap = read_cap(c, "final_logit_softcapping");
@@ -50,15 +51,16 @@ Traits read_gemma_traits(Config& c) {
 }
 
 Traits read_gemma2_traits(Config& c) {
-  Traits t = read_gemma_with_windows(c);
+  Traits t = read_gemma_with_windows(c, {});
   t.ropes = {read_rope(c, t)};
   t.attention_cap = read_cap(c, "attn_logit_softcapping");
   read_windows(c, t, [](int32_t layer) { return layer % 2 == 0; });
   return t;
 }
 
+// Files of text and images leave out the sizes that transformers takes for granted.
 Traits read_gemma3_traits(Config& c) {
-  Traits t = read_gemma_with_windows(c);
+  Traits t = read_gemma_with_windows(c, {.vocab = 262208, .heads = 8, .positions = 131072});
   t.ropes = read_ropes_of_windows(c, t, {.theta = 1e6}, {.theta_name = "rope_local_base_freq"});
   t.qk_norm = true;
   const int32_t pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 6);

@@ -8,10 +8,10 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kGlm4Norms[] = {
-    {"attn.norm", "input_layernorm.weight", Dim::kHidden},
-    {"attn.out.norm", "post_self_attn_layernorm.weight", Dim::kHidden},
-    {"mlp.norm", "post_attention_layernorm.weight", Dim::kHidden},
-    {"mlp.out.norm", "post_mlp_layernorm.weight", Dim::kHidden},
+    norm_rule("attn.norm", "input_layernorm.weight"),
+    norm_rule("attn.out.norm", "post_self_attn_layernorm.weight"),
+    norm_rule("mlp.norm", "post_attention_layernorm.weight"),
+    norm_rule("mlp.out.norm", "post_mlp_layernorm.weight"),
 };
 
 }  // namespace

@@ -1,17 +1,16 @@
 // What GPT-2's checkpoints and those of its kin name alike.
 #pragma once
 
-#include "models/weights.h"
+#include "models/decoder_rules.h"
 
 namespace nereid::models {
 
 inline constexpr WeightRule kGpt2Model[] = {
-    {"embed", "transformer.wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"positions", "transformer.wpe.weight", Dim::kPositions, Dim::kHidden},
-    {"norm", "transformer.ln_f.weight", Dim::kHidden},
-    {"norm.bias", "transformer.ln_f.bias", Dim::kHidden},
-    {"head", "transformer.wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
+    embed_rule("transformer.wte.weight"),
+    positions_rule("transformer.wpe.weight"),
+    norm_rule("norm", "transformer.ln_f.weight"),
+    head_rule("transformer.wte.weight", tied),
+    head_rule("lm_head.weight"),
 };
 
 }  // namespace nereid::models

@@ -7,20 +7,12 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kBigcodeLayer[] = {
-    {"attn.norm", "ln_1.weight", Dim::kHidden},
-    {"attn.norm.bias", "ln_1.bias", Dim::kHidden},
-    {"attn.qkv", "attn.c_attn.weight", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads, nullptr,
-     false, Order::kByKeyHead},
-    {"attn.qkv.bias", "attn.c_attn.bias", Dim::kQueryKeyValue, Dim::kOne, Shard::kHeads, nullptr,
-     false, Order::kByKeyHead},
-    {"attn.out", "attn.c_proj.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
-    {"attn.out.bias", "attn.c_proj.bias", Dim::kHidden},
-    {"mlp.norm", "ln_2.weight", Dim::kHidden},
-    {"mlp.norm.bias", "ln_2.bias", Dim::kHidden},
-    {"mlp.up", "mlp.c_fc.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
-    {"mlp.up.bias", "mlp.c_fc.bias", Dim::kIntermediate, Dim::kOne, Shard::kN},
-    {"mlp.down", "mlp.c_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
-    {"mlp.down.bias", "mlp.c_proj.bias", Dim::kHidden},
+    norm_rule("attn.norm", "ln_1.weight"),
+    qkv_rule("attn.c_attn.weight", Order::kByKeyHead),
+    out_rule("attn.c_proj.weight"),
+    norm_rule("mlp.norm", "ln_2.weight"),
+    up_rule("mlp.c_fc.weight"),
+    down_rule("mlp.c_proj.weight"),
 };
 
 }  // namespace

@@ -9,19 +9,14 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kNeoxModel[] = {
-    {"embed", "gpt_neox.embed_in.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"norm", "gpt_neox.final_layer_norm.weight", Dim::kHidden},
-    {"norm.bias", "gpt_neox.final_layer_norm.bias", Dim::kHidden},
-    {"head", "embed_out.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
-    {"head", "gpt_neox.embed_in.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
+    embed_rule("gpt_neox.embed_in.weight"),
+    norm_rule("norm", "gpt_neox.final_layer_norm.weight"),
+    head_rule("embed_out.weight"),
+    head_rule("gpt_neox.embed_in.weight", tied),
 };
 constexpr WeightRule kNeoxAttention[] = {
-    {"attn.qkv", "attention.query_key_value.weight", Dim::kQueryKeyValue, Dim::kHidden,
-     Shard::kHeads, nullptr, false, Order::kByKeyHead},
-    {"attn.qkv.bias", "attention.query_key_value.bias", Dim::kQueryKeyValue, Dim::kOne,
-     Shard::kHeads, qkv_bias, false, Order::kByKeyHead},
-    {"attn.out", "attention.dense.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
-    {"attn.out.bias", "attention.dense.bias", Dim::kHidden, Dim::kOne, Shard::kNone, out_bias},
+    qkv_rule("attention.query_key_value.weight", Order::kByKeyHead),
+    out_rule("attention.dense.weight"),
 };
 
 }  // namespace

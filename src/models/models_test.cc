@@ -111,7 +111,9 @@ TEST_F(ModelsTest, RopeScalingsAreNamedAndChecked) {
                      {"high_freq_factor", 4},
                      {"original_max_position_embeddings", 64}}),
               HasSubstr("'high_freq_factor': 4 is not above"));
-  EXPECT_THAT(error({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", 1}}), HasSubstr("'mscale'"));
+  EXPECT_EQ(error({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", 1}}), "");
+  EXPECT_THAT(error({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", -1}}),
+              HasSubstr("'mscale': -1"));
 }
 
 // Fields by which other families change the numbers.
@@ -192,7 +194,7 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"mpt", "attn_config", {{"alibi", false}}, "attn_config: field 'alibi': false"},
       {"mpt", "attn_config", {{"alibi", true}, {"clip_qkv", 8}}, "'clip_qkv': 8"},
       {"mpt", "no_bias", false, "'no_bias': false"},
-      {"falcon", "alibi", true, "'alibi': true"},
+      {"falcon", "alibi", 1, "'alibi': 1 is not true or false"},
       {"falcon", "num_ln_in_parallel_attn", 2, "'num_ln_in_parallel_attn': 2"},
       {"falcon-groups", "num_kv_heads", 4, "4 does not divide num_attention_heads 6"},
       {"gpt_oss", "swiglu_alpha", 1.5, "'swiglu_alpha': 1.5"},
@@ -288,6 +290,41 @@ TEST_F(ModelsTest, Gemma3Layers) {
   EXPECT_EQ(model->traits.ropes[1].theta, 2e4);
   EXPECT_THAT(error_with("rope_parameters", {{"full_attention", json::object()}}),
               HasSubstr("rope_parameters: field 'sliding_attention': is missing"));
+}
+
+// The text part of a model of text and images: fields of both objects, tensors under either order
+// of prefixes, and nothing of the images'.
+TEST_F(ModelsTest, TextPart) {
+  json::object whole = {{"architectures", {"Mistral3ForConditionalGeneration"}},
+                        {"vision_config", json::object()},
+                        {"eos_token_id", 7}};
+  EXPECT_THAT(std::string(message(read(whole).status())), HasSubstr("'text_config': is missing"));
+  whole["text_config"] = config_;
+  whole["text_config"].as_object().erase("eos_token_id");
+  const auto model = read(whole);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->family->architecture, "MistralForCausalLM");
+  EXPECT_THAT(model->graph.model.end_ids, ElementsAre(7));
+  const auto file = io::TensorFile::open(kSource + "/tests/models/llama/model.safetensors");
+  ASSERT_TRUE(file.ok());
+  for (const bool newer : {false, true}) {
+    std::vector<io::StoredTensor> tensors = file->tensors();
+    for (io::StoredTensor& tensor : tensors)
+      if (!newer)
+        tensor.name.insert(0, "language_model.");
+      else if (tensor.name.starts_with("model."))
+        tensor.name.insert(sizeof("model.") - 1, "language_model.");
+    const std::string images = newer ? "model.vision_tower." : "vision_tower.";
+    tensors.push_back(tensors.front());
+    tensors.back().name = images + tensors.front().name;
+    ASSERT_TRUE(
+        write_file_atomic(dir_ / "model.safetensors", io::serialize_safetensors(tensors)).ok());
+    const auto checkpoint = open_checkpoint(*model, dir_);
+    ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+    const Status status =
+        check_tensors(model->graph, *checkpoint, model->traits, model->family->ignores);
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 TEST_F(ModelsTest, Gpt2Fields) {

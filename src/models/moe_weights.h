@@ -1,22 +1,19 @@
 // Weights of mixtures of experts as Qwen names them, and with it most families since.
 #pragma once
 
-#include "models/weights.h"
+#include "models/decoder_rules.h"
 
 namespace nereid::models {
 
 inline constexpr WeightRule kQwenMoeMlp[] = {
-    {"mlp.router", "mlp.gate.weight", Dim::kExperts, Dim::kHidden, Shard::kNone, is_mixture},
-    {"mlp.gate", "mlp.experts.*.gate_proj.weight", Dim::kExpertIntermediate, Dim::kHidden,
-     Shard::kExperts, is_mixture},
-    {"mlp.up", "mlp.experts.*.up_proj.weight", Dim::kExpertIntermediate, Dim::kHidden,
-     Shard::kExperts, is_mixture},
-    {"mlp.down", "mlp.experts.*.down_proj.weight", Dim::kHidden, Dim::kExpertIntermediate,
-     Shard::kExperts, is_mixture},
+    router_rule("mlp.gate.weight"),
+    expert_gate_rule("mlp.experts.*.gate_proj.weight"),
+    expert_up_rule("mlp.experts.*.up_proj.weight"),
+    expert_down_rule("mlp.experts.*.down_proj.weight"),
     // Of layers without experts.
-    {"mlp.gate", "mlp.gate_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN, is_dense},
-    {"mlp.up", "mlp.up_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN, is_dense},
-    {"mlp.down", "mlp.down_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK, is_dense},
+    gate_rule("mlp.gate_proj.weight", is_dense),
+    up_rule("mlp.up_proj.weight", is_dense),
+    down_rule("mlp.down_proj.weight", is_dense),
 };
 
 }  // namespace nereid::models

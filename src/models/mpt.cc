@@ -1,35 +1,22 @@
 // MPT: LayerNorm without biases, ALiBi.
 #include "models/all.h"
+#include "models/decoder_rules.h"
 #include "models/read_fields.h"
 
 namespace nereid::models {
 namespace {
 
 constexpr WeightRule kMptModel[] = {
-    {"embed", "transformer.wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"norm", "transformer.norm_f.weight", Dim::kHidden},
-    {"head", "transformer.wte.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
+    embed_rule("transformer.wte.weight"),
+    norm_rule("norm", "transformer.norm_f.weight"),
+    head_rule("transformer.wte.weight", tied),
+    head_rule("lm_head.weight"),
 };
 constexpr WeightRule kMptLayer[] = {
-    {"attn.norm", "norm_1.weight", Dim::kHidden},
-    {"attn.qkv", "attn.Wqkv.weight", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads},
-    {"attn.out", "attn.out_proj.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
-    {"mlp.norm", "norm_2.weight", Dim::kHidden},
-    {"mlp.up", "ffn.up_proj.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
-    {"mlp.down", "ffn.down_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
+    norm_rule("attn.norm", "norm_1.weight"), qkv_rule("attn.Wqkv.weight"),
+    out_rule("attn.out_proj.weight"),        norm_rule("mlp.norm", "norm_2.weight"),
+    up_rule("ffn.up_proj.weight"),           down_rule("ffn.down_proj.weight"),
 };
-
-void read_mpt_attention(Config& c, Traits& t) {
-  c.require("attn_type", "multihead_attention");
-  c.require("alibi", true);
-  for (const std::string_view key : {"qk_ln", "prefix_lm", "attn_uses_sequence_id", "rope"})
-    c.require(key, false);
-  for (const std::string_view key : {"clip_qkv", "kv_n_heads"}) c.require(key, nullptr);
-  t.alibi = static_cast<float>(c.number("alibi_bias_max", 1e-3, 1e3, 8));
-  if (c.has("softmax_scale"))
-    t.attention_scale = static_cast<float>(c.number("softmax_scale", 1e-6, 1e6));
-}
 
 }  // namespace
 
@@ -46,11 +33,16 @@ Traits read_mpt_traits(Config& c) {
                     .positions = "max_seq_len",
                     .norm_eps = "layer_norm_epsilon"});
   t.layer_norm = true;
-  const json::object* attention = c.object("attn_config");
-  if (!attention) return c.fail("attn_config", "is missing"), t;
-  Config inner(*attention, c.where() + ": attn_config");
-  read_mpt_attention(inner, t);
-  c.add(inner.status());
+  const bool is_there = c.inside("attn_config", [&](Config& attention) {
+    attention.require("attn_type", "multihead_attention");
+    attention.require("alibi", true);
+    for (const std::string_view key : {"qk_ln", "prefix_lm", "attn_uses_sequence_id", "rope"})
+      attention.require(key, false);
+    for (const std::string_view key : {"clip_qkv", "kv_n_heads"}) attention.require(key, nullptr);
+    t.alibi = static_cast<float>(attention.number("alibi_bias_max", 1e-3, 1e3, 8));
+    t.attention_scale = read_cap(attention, "softmax_scale");
+  });
+  if (!is_there) c.fail("attn_config", "is missing");
   return t;
 }
 

@@ -10,8 +10,8 @@ namespace {
 constexpr WeightRule kOlmo2Norms[] = {
     {"attn.q.norm", "self_attn.q_norm.weight", Dim::kQuery},
     {"attn.k.norm", "self_attn.k_norm.weight", Dim::kKeyValue},
-    {"attn.out.norm", "post_attention_layernorm.weight", Dim::kHidden},
-    {"mlp.out.norm", "post_feedforward_layernorm.weight", Dim::kHidden},
+    norm_rule("attn.out.norm", "post_attention_layernorm.weight"),
+    norm_rule("mlp.out.norm", "post_feedforward_layernorm.weight"),
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "models/text_part.h"
 #include "models/trtllm.h"
 
 namespace nereid::models {
@@ -109,14 +110,15 @@ bool same_tensors(const io::TensorFile& a, const io::TensorFile& b) {
   });
 }
 
-// A rank's file in another's place: an engine says whose it is; of other files no two are alike,
-// for every rank has parts of its own.
+// A rank's file in another's place: what this program wrote says whose it is; of other files no two
+// are alike, for every rank has parts of its own, but two that changed places look like any two.
 Status check_places(const io::Checkpoint& checkpoint) {
   std::map<uint64_t, const io::TensorFile*> seen;
   for (size_t rank = 0; rank < checkpoint.files().size(); ++rank) {
     const io::TensorFile& file = *checkpoint.files()[rank];
     if (file.rank() && *file.rank() != static_cast<int32_t>(rank))
-      return data_loss("{}: has the tensors of rank {}", file.path().string(), *file.rank());
+      return data_loss("{}: has the tensors of rank {}; copy each rank's file to its own name",
+                       file.path().string(), *file.rank());
     const auto [other, is_new] = seen.emplace(fingerprint(file), &file);
     if (!is_new && same_tensors(*other->second, file))
       return data_loss("{}: has the same tensors as {}, which is another rank's",
@@ -173,12 +175,14 @@ StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesyst
   if (model.layout == Layout::kGguf) return open_gguf(dir);
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
   RETURN_IF_ERROR(join_quantized(model.quantization, checkpoint));
-  const std::string_view prefix = model.family->optional_prefix;
+  if (model.is_text_part) RETURN_IF_ERROR(checkpoint.rename(name_in_text_part));
+  const std::string prefix(model.family->optional_prefix);
   const auto& entries = checkpoint.entries();
   const bool lacks_it = std::none_of(entries.begin(), entries.end(), [&](const auto& entry) {
     return entry.tensor->name.starts_with(prefix);
   });
-  if (lacks_it) checkpoint.add_prefix(prefix);
+  if (lacks_it && !prefix.empty())
+    RETURN_IF_ERROR(checkpoint.rename([&](const std::string& name) { return prefix + name; }));
   return checkpoint;
 }
 

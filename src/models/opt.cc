@@ -7,25 +7,18 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kOptModel[] = {
-    {"embed", "model.decoder.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"positions", "model.decoder.embed_positions.weight", Dim::kPositions, Dim::kHidden,
-     Shard::kNone, nullptr, false, Order::kSame, 2},
-    {"norm", "model.decoder.final_layer_norm.weight", Dim::kHidden},
-    {"norm.bias", "model.decoder.final_layer_norm.bias", Dim::kHidden},
-    {"head", "model.decoder.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
+    embed_rule("model.decoder.embed_tokens.weight"),
+    positions_rule("model.decoder.embed_positions.weight", 2),
+    norm_rule("norm", "model.decoder.final_layer_norm.weight"),
+    head_rule("model.decoder.embed_tokens.weight", tied),
+    head_rule("lm_head.weight"),
 };
 constexpr WeightRule kOptLayer[] = {
-    {"attn.norm", "self_attn_layer_norm.weight", Dim::kHidden},
-    {"attn.norm.bias", "self_attn_layer_norm.bias", Dim::kHidden},
-    {"attn.out", "self_attn.out_proj.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
-    {"attn.out.bias", "self_attn.out_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, out_bias},
-    {"mlp.norm", "final_layer_norm.weight", Dim::kHidden},
-    {"mlp.norm.bias", "final_layer_norm.bias", Dim::kHidden},
-    {"mlp.up", "fc1.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
-    {"mlp.up.bias", "fc1.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, mlp_bias},
-    {"mlp.down", "fc2.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
-    {"mlp.down.bias", "fc2.bias", Dim::kHidden, Dim::kOne, Shard::kNone, mlp_bias},
+    norm_rule("attn.norm", "self_attn_layer_norm.weight"),
+    out_rule("self_attn.out_proj.weight"),
+    norm_rule("mlp.norm", "final_layer_norm.weight"),
+    up_rule("fc1.weight"),
+    down_rule("fc2.weight"),
 };
 
 }  // namespace
@@ -36,7 +29,7 @@ const DecoderWeights kOptWeights = {
 Traits read_opt_traits(Config& c) {
   Traits t = read_decoder(c, {.norm_eps = 1e-5, .activation = "relu", .tied = true},
                           {.intermediate = "ffn_dim", .activation = "activation_function"});
-  t.layer_norm = true;
+  t.layer_norm = t.norm_bias = true;
   t.qkv_bias = t.attention_out_bias = t.mlp_bias = c.boolean("enable_bias", true);
   c.require("word_embed_proj_dim", t.hidden_size);
   c.require("do_layer_norm_before", true);

@@ -8,20 +8,16 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kPhiModel[] = {
-    {"embed", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN},
-    {"norm", "model.final_layernorm.weight", Dim::kHidden},
-    {"norm.bias", "model.final_layernorm.bias", Dim::kHidden},
-    {"head", "lm_head.weight", Dim::kVocab, Dim::kHidden, Shard::kN, untied},
-    {"head", "model.embed_tokens.weight", Dim::kVocab, Dim::kHidden, Shard::kN, tied},
-    {"head.bias", "lm_head.bias", Dim::kVocab, Dim::kOne, Shard::kN},
+    embed_rule("model.embed_tokens.weight"),
+    norm_rule("norm", "model.final_layernorm.weight"),
+    head_rule("lm_head.weight"),
+    head_rule("model.embed_tokens.weight", tied),
+    head_bias_rule("lm_head.bias"),
 };
 constexpr WeightRule kPhiLayer[] = {
-    {"attn.out", "self_attn.dense.weight", Dim::kHidden, Dim::kQuery, Shard::kHeads},
-    {"attn.out.bias", "self_attn.dense.bias", Dim::kHidden},
-    {"mlp.up", "mlp.fc1.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
-    {"mlp.up.bias", "mlp.fc1.bias", Dim::kIntermediate, Dim::kOne, Shard::kN},
-    {"mlp.down", "mlp.fc2.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
-    {"mlp.down.bias", "mlp.fc2.bias", Dim::kHidden},
+    out_rule("self_attn.dense.weight"),
+    up_rule("mlp.fc1.weight"),
+    down_rule("mlp.fc2.weight"),
 };
 
 }  // namespace
@@ -33,7 +29,8 @@ Traits read_phi_traits(Config& c) {
   Traits t =
       read_decoder(c, {.norm_eps = 1e-5, .activation = "gelu_new"}, {.norm_eps = "layer_norm_eps"});
   t.ropes = {read_rope(c, t, {.fraction = 0.5})};
-  t.layer_norm = t.norm_bias = t.parallel = t.qkv_bias = true;
+  t.layer_norm = t.norm_bias = t.parallel = true;
+  t.qkv_bias = t.attention_out_bias = t.mlp_bias = t.head_bias = true;
   return t;
 }
 

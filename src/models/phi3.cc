@@ -7,7 +7,7 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kPhi3Qkv[] = {
-    {"attn.qkv", "self_attn.qkv_proj.weight", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads},
+    qkv_rule("self_attn.qkv_proj.weight"),
 };
 
 }  // namespace

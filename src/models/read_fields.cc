@@ -19,15 +19,14 @@ void read_llama3(Config& c, RopeTraits& rope) {
                                            rope.high_freq_factor, rope.low_freq_factor));
 }
 
-void read_yarn(Config& c, const Traits& t, const RopeFields& fields, RopeTraits& rope) {
+// `mscale` counts beside `mscale_all_dim` alone.
+void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
   rope.scaling = RopeScaling::kYarn;
   rope.beta_fast = c.number("beta_fast", 1e-3, 1e6, 32);
   rope.beta_slow = c.number("beta_slow", 1e-3, 1e6, 1);
   rope.original_positions =
       c.integer("original_max_position_embeddings", 1, kMaxPositions, t.max_positions);
   if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
-  for (const std::string_view key : {"mscale", "mscale_all_dim"})
-    if (c.has(key) && !fields.yarn_mscale) c.fail(key, "is not supported for this family");
   const double some = c.number("mscale", 0, 1e3, 0), all = c.number("mscale_all_dim", 0, 1e3, 0);
   const auto factor = [&](double m) { return 0.1 * m * std::log(rope.factor) + 1; };
   if (!rope.attention_factor && some > 0 && all > 0)
@@ -80,7 +79,7 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
   if (type == "dynamic") rope.factor = 1;
   if (type == "linear") rope.scaling = RopeScaling::kLinear;
   if (type == "llama3") read_llama3(c, rope);
-  if (type == "yarn") read_yarn(c, t, fields, rope);
+  if (type == "yarn") read_yarn(c, t, rope);
 }
 
 // Fields that change the numbers, and what they are where they change nothing.
@@ -122,7 +121,7 @@ const std::pair<std::string_view, json::value> kNeutral[] = {
     {"scale_attn_weights", true},
     {"scale_depth", nullptr},
     {"scale_emb", 1.0},
-    {"shared_expert_intermediate_size", nullptr},
+    {"shared_expert_intermediate_size", 0},
     {"sliding_window", nullptr},
     {"swiglu_limit", nullptr},
     {"use_bias", false},
@@ -161,11 +160,7 @@ RopeTraits read_rope(Config& c, const Traits& t, const RopeFields& fields) {
       c.integer("original_max_position_embeddings", 1, kMaxPositions, t.max_positions);
   rope.dim = static_cast<int32_t>(t.head_dim * fraction);
   for (const std::string_view key : {"rope_scaling", "rope_parameters"})
-    if (const json::object* scaling = c.object(key)) {
-      Config inner(*scaling, fmt::format("{}: {}", c.where(), key));
-      read_scaling(inner, t, fields, original, rope, fraction);
-      c.add(inner.status());
-    }
+    c.inside(key, [&](Config& inner) { read_scaling(inner, t, fields, original, rope, fraction); });
   if (rope.dim < 2 || rope.dim % 2 != 0)
     c.fail(fields.fraction_name,
            fmt::format("{} of {} columns is not an even number", fraction, t.head_dim));
@@ -203,13 +198,13 @@ std::vector<RopeTraits> read_ropes_of_windows(Config& c, const Traits& t, const 
 
 Traits read_decoder(Config& c, const DecoderDefaults& defaults, const DecoderNames& names) {
   Traits t;
-  t.vocab_size = c.integer("vocab_size", 1, kMaxVocab);
+  t.vocab_size = c.integer("vocab_size", 1, kMaxVocab, defaults.vocab);
   t.hidden_size = c.integer(names.hidden, 1, kMaxHidden);
   std::optional<int64_t> intermediate;
   if (defaults.intermediate) intermediate = *defaults.intermediate * t.hidden_size;
   t.intermediate_size = c.integer(names.intermediate, 1, kMaxIntermediate, intermediate);
   t.num_layers = c.integer(names.layers, 1, kMaxLayers);
-  t.num_heads = c.integer(names.heads, 1, kMaxHeads);
+  t.num_heads = c.integer(names.heads, 1, kMaxHeads, defaults.heads);
   t.num_kv_heads =
       c.integer(names.kv_heads, 1, t.num_heads, defaults.kv_heads.value_or(t.num_heads));
   if (t.num_heads % t.num_kv_heads != 0)

@@ -24,7 +24,6 @@ struct RopeFields {
   double theta = 10000;
   std::optional<double> fraction;  // of a head's columns; none: all, and nothing else is allowed
   bool own_mscale = false;         // longrope: `short_mscale` and `long_mscale` are there
-  bool yarn_mscale = false;        // yarn: `mscale` and `mscale_all_dim` may be there
 };
 // Theta and fraction, with `rope_scaling` or `rope_parameters`.
 RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fields = {});
@@ -51,6 +50,7 @@ inline constexpr DecoderNames kGpt2Names = {.hidden = "n_embd",
                                             .activation = "activation_function"};
 // What they mean when they leave a field out.
 struct DecoderDefaults {
+  std::optional<int64_t> vocab, heads;  // none: must be there
   std::optional<int64_t> kv_heads;      // none: the number of heads
   std::optional<int64_t> head_dim;      // none: hidden size / number of heads
   std::optional<int64_t> intermediate;  // as a multiple of the hidden size; none: must be there

@@ -8,6 +8,7 @@
 #include "models/gguf.h"
 #include "models/read_fields.h"
 #include "models/score_head.h"
+#include "models/text_part.h"
 #include "models/trtllm.h"
 
 namespace nereid::models {
@@ -80,6 +81,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   if (model.in_engines) {
     ASSIGN_OR_RETURN(object, config_of_ranks(object, path.string()));
   }
+  ASSIGN_OR_RETURN(model.is_text_part, take_text_part(object, path.string()));
   model.config = object;
   if (is_gguf) model.layout = Layout::kGguf;
   if (is_trtllm_config(object)) {

@@ -7,10 +7,8 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kStarcoder2Mlp[] = {
-    {"mlp.up", "mlp.c_fc.weight", Dim::kIntermediate, Dim::kHidden, Shard::kN},
-    {"mlp.up.bias", "mlp.c_fc.bias", Dim::kIntermediate, Dim::kOne, Shard::kN, mlp_bias},
-    {"mlp.down", "mlp.c_proj.weight", Dim::kHidden, Dim::kIntermediate, Shard::kK},
-    {"mlp.down.bias", "mlp.c_proj.bias", Dim::kHidden, Dim::kOne, Shard::kNone, mlp_bias},
+    up_rule("mlp.c_fc.weight"),
+    down_rule("mlp.c_proj.weight"),
 };
 
 }  // namespace

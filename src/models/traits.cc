@@ -104,6 +104,7 @@ std::string print(const Traits& t) {
   count("layers_with_rope", t.has_rope);
   line("norm_eps", t.norm_eps);
   if (t.layer_norm) line("layer_norm", t.layer_norm);
+  if (t.embed_norm) line("embed_norm", t.embed_norm);
   if (t.norm_weight_offset != 0) line("norm_weight_offset", t.norm_weight_offset);
   if (t.parallel) line("parallel", t.parallel);
   if (t.own_norms) line("own_norms", t.own_norms);
@@ -122,6 +123,7 @@ std::string print(const Traits& t) {
   }
   if (t.rope_interleaved) line("rope_interleaved", t.rope_interleaved);
   if (t.alibi > 0) line("alibi", t.alibi);
+  if (t.alibi_scale != 1) line("alibi_scale", t.alibi_scale);
   if (t.qk_norm) line("qk_norm", t.qk_norm);
   if (t.head_norms) line("head_norms", t.head_norms);
   if (t.unit_head) line("unit_head", t.unit_head);

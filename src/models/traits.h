@@ -49,6 +49,7 @@ struct Traits {
   float norm_eps = 0;
   bool layer_norm = false;  // norms take off the mean
   bool norm_bias = false;
+  bool embed_norm = false;  // of the embeddings
   float norm_weight_offset = 0;
   bool parallel = false;   // attention and MLP read the same residual
   bool own_norms = false;  // though parallel, each has its norm
@@ -57,6 +58,7 @@ struct Traits {
   std::vector<RopeTraits> ropes;           // tables of angles; none: no rotary embedding
   bool rope_interleaved = false;           // turns neighbouring columns, not halves
   float alibi = 0;                         // exponent of the smallest slope; 0: no ALiBi
+  float alibi_scale = 1;                   // of the slopes
   bool qk_norm = false;
   bool head_norms = false;  // norms of queries and keys with weights of each head
   bool unit_head = false;   // the head's rows are divided by their lengths
@@ -99,7 +101,10 @@ struct Traits {
 constexpr bool tied(const Traits& t) { return t.tied_embedding; }
 constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
 constexpr bool mlp_norm(const Traits& t) { return !t.parallel || t.own_norms; }
-constexpr bool mlp_norm_bias(const Traits& t) { return mlp_norm(t) && t.norm_bias; }
+constexpr bool own_norms(const Traits& t) { return t.own_norms; }
+constexpr bool no_own_norms(const Traits& t) { return !t.own_norms; }
+constexpr bool in_turn(const Traits& t) { return !t.parallel; }
+constexpr bool embed_norm(const Traits& t) { return t.embed_norm; }
 constexpr bool head_bias(const Traits& t) { return t.head_bias; }
 constexpr bool norm_bias(const Traits& t) { return t.norm_bias; }
 constexpr bool qk_norm(const Traits& t) { return t.qk_norm; }
@@ -109,7 +114,6 @@ constexpr bool plain_head(const Traits& t) { return !t.unit_head; }
 constexpr bool qkv_bias(const Traits& t) { return t.qkv_bias; }
 constexpr bool out_bias(const Traits& t) { return t.attention_out_bias; }
 constexpr bool gated(const Traits& t) { return t.gated; }
-constexpr bool gate_bias(const Traits& t) { return t.gated && t.mlp_bias; }
 constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
 constexpr bool has_query_latent(const Traits& t) { return t.query_latent > 0; }
 constexpr bool no_query_latent(const Traits& t) { return t.query_latent == 0; }

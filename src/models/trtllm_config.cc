@@ -180,11 +180,15 @@ bool has_weight(const graph::Graph& graph, std::string_view name) {
 std::vector<std::string_view> position_types(const graph::Graph& graph) {
   if (has_weight(graph, "positions")) return {"learned_absolute"};
   if (graph.model.latent > 0) return {"rope_gpt_neox", "learned_absolute", "rope_gptj"};
-  bool interleaved = false;
-  for (const graph::Node& node : graph.nodes)
+  bool interleaved = false, scaled_alibi = false;
+  for (const graph::Node& node : graph.nodes) {
     if (const auto* rope = std::get_if<graph::Rope>(&node.op)) interleaved |= rope->interleaved;
+    if (const auto* attention = std::get_if<graph::Attention>(&node.op))
+      scaled_alibi |= attention->alibi_scale != 1;
+  }
   if (interleaved) return {"rope_gptj"};
   if (!graph.model.ropes.empty()) return {"rope_gpt_neox", "yarn", "long_rope"};
+  if (scaled_alibi) return {"alibi_with_scale"};
   return {"alibi", "alibi_with_scale"};
 }
 
@@ -408,12 +412,10 @@ Status check_trtllm_config(const json::object& config, const std::string& where,
            fmt::format("'{}' is not one of {}", type.substr(0, 40), fmt::join(types, ", ")));
   c.require("qk_layernorm", has_weight(model.graph, "attn.q.norm"));
   c.require("moe_num_experts", model.traits.num_experts);
-  if (const json::object* moe = c.object("moe")) {
-    Config inner(*moe, where + ": moe");
-    inner.require("num_experts", model.traits.num_experts);
-    if (model.traits.num_experts > 0) inner.require("top_k", model.traits.experts_per_token);
-    c.add(inner.status());
-  }
+  c.inside("moe", [&](Config& moe) {
+    moe.require("num_experts", model.traits.num_experts);
+    if (model.traits.num_experts > 0) moe.require("top_k", model.traits.experts_per_token);
+  });
   return c.status();
 }
 

@@ -206,6 +206,14 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
   return weight;
 }
 
+// The bias of a rule's weight, shared by ranks where the weight's rows are. Names are the caller's.
+WeightRule bias_of(const WeightRule& rule) {
+  const bool by_rows =
+      rule.shard == Shard::kN ||
+      (rule.shard == Shard::kHeads && (has_query_heads(rule.n) || has_key_heads(rule.n)));
+  return {.n = rule.n, .shard = by_rows ? rule.shard : Shard::kNone, .order = rule.order};
+}
+
 }  // namespace
 
 bool is_of_extra_layer(const Traits& t, std::string_view tensor) {
@@ -218,10 +226,16 @@ Weights::Weights(graph::Builder& builder, const Traits& traits, std::span<const 
                  const std::string& scope, const std::string& tensor_scope) {
   for (const WeightRule& rule : rules) {
     if (rule.when && !rule.when(traits)) continue;
-    std::string name = scope + std::string(rule.name);
-    const std::string tensor = tensor_scope + std::string(rule.tensor);
-    const graph::WeightId id = builder.add(make_weight(rule, traits, std::move(name), tensor));
-    ids_.emplace_back(rule.name, id);
+    const auto add = [&](const WeightRule& one, std::string name, const std::string& tensor) {
+      ids_.emplace_back(name,
+                        builder.add(make_weight(one, traits, scope + name, tensor_scope + tensor)));
+    };
+    std::string name(rule.name), tensor(rule.tensor);
+    add(rule, name, tensor);
+    if (!rule.bias || !rule.bias(traits)) continue;
+    NEREID_DCHECK(tensor.ends_with(".weight"));
+    tensor.replace(tensor.rfind('.'), std::string::npos, ".bias");
+    add(bias_of(rule), name + ".bias", tensor);
   }
 }
 

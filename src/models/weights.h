@@ -68,6 +68,8 @@ enum class Order : uint8_t {
   kHeadValues,
 };
 
+using Condition = bool (*)(const Traits&);
+
 struct WeightRule {
   std::string_view name;  // in the engine: "attn.q"
   // In the checkpoint, after the layer's prefix: "self_attn.q_proj.weight". With a "*", which
@@ -77,19 +79,21 @@ struct WeightRule {
   Dim n = Dim::kOne;
   Dim k = Dim::kOne;  // kOne: a vector of n
   Shard shard = Shard::kNone;
-  bool (*when)(const Traits&) = nullptr;  // absent: always
-  bool transposed = false;                // the checkpoint has [k, n]
+  Condition when = nullptr;  // absent: always
+  bool transposed = false;   // the checkpoint has [k, n]
   Order order = Order::kSame;
   int32_t skipped = 0;  // rows of the tensor in front of the weight's
   kernels::WeightFormat format = {};
   bool unit_rows = false;  // see graph::WeightPart
+  // Where it holds there is "attn.q.bias" too, in "self_attn.q_proj.bias"; absent: nowhere.
+  Condition bias = nullptr;
 };
 
 // The weights that a set of rules gives to one scope (the whole model or one layer).
 class Weights {
  public:
-  // Adds all rules whose condition holds; engine names are prefixed with `scope`, tensor names with
-  // `tensor_scope`.
+  // Adds all rules whose condition holds, with their biases; engine names are prefixed with
+  // `scope`, tensor names with `tensor_scope`.
   Weights(graph::Builder& builder, const Traits& traits, std::span<const WeightRule> rules,
           const std::string& scope = "", const std::string& tensor_scope = "");
 
@@ -97,7 +101,7 @@ class Weights {
   graph::WeightId operator[](std::string_view name) const;
 
  private:
-  std::vector<std::pair<std::string_view, graph::WeightId>> ids_;
+  std::vector<std::pair<std::string, graph::WeightId>> ids_;
 };
 
 // A weight [experts, n, k], or what a rank holds of one.

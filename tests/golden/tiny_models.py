@@ -76,6 +76,10 @@ MODELS = {
                             bias=True, multi_query=False, layer_norm_epsilon=1e-5, max_position_embeddings=256,
                             rope_theta=10000.0, attention_dropout=0.0, hidden_dropout=0.0, activation="gelu",
                             tie_word_embeddings=True),
+    "falcon-alibi": model("FalconForCausalLM", "falcon", hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+                          num_kv_heads=None, new_decoder_architecture=False, parallel_attn=False, alibi=True,
+                          bias=True, multi_query=False, layer_norm_epsilon=1e-5, max_position_embeddings=256,
+                          attention_dropout=0.0, hidden_dropout=0.0, activation="gelu", tie_word_embeddings=True),
     "glm": llama_like("GlmForCausalLM", "glm", head_dim=16, partial_rotary_factor=0.5, attention_bias=True),
     "granite": llama_like("GraniteForCausalLM", "granite", attention_bias=False, mlp_bias=False,
                           embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.6,
@@ -241,10 +245,12 @@ def make(name, config):
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     torch.manual_seed(SEEDS.get(name, 0))
+    # Falcon's eager attention (transformers 5.24) adds ALiBi twice, in the mask and to the scores; the default once.
+    kind = "sdpa" if config.get("alibi") else "eager"
     if name.startswith("baichuan"):
         net = Baichuan.make(config)
     else:
-        net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation="eager")
+        net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation=kind)
     net = net.float().eval()
     randomise(net)
     ids = iter((torch.randperm(VOCAB - 16)[:sum(PROMPTS) + len(PROMPTS) * STEPS] + 8).tolist())
@@ -264,7 +270,7 @@ def make(name, config):
     if is_baichuan(net):
         net = net.float()
     else:
-        net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+        net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=kind).eval()
     cases, rows = [], {}
     for i, prompt in enumerate(prompts):
         greedy, leads = [], []

@@ -1,0 +1,102 @@
+// The weights that decoders have in common: name in the engine, sizes, how ranks share it, where it
+// has a bias. A family's table says what its checkpoints call them.
+#pragma once
+
+#include "models/weights.h"
+
+namespace nereid::models {
+
+constexpr WeightRule with_bias(WeightRule rule, Condition bias) {
+  rule.bias = bias;
+  return rule;
+}
+// The tensor is stored as [k, n].
+constexpr WeightRule transposed(WeightRule rule) {
+  rule.transposed = true;
+  return rule;
+}
+
+constexpr WeightRule norm_rule(std::string_view name, std::string_view tensor,
+                               Condition when = nullptr) {
+  return with_bias({name, tensor, Dim::kHidden, Dim::kOne, Shard::kNone, when}, norm_bias);
+}
+
+// Of the whole model. A tied head is the embedding's tensor.
+constexpr WeightRule embed_rule(std::string_view tensor) {
+  return {"embed", tensor, Dim::kVocab, Dim::kHidden, Shard::kN};
+}
+constexpr WeightRule head_rule(std::string_view tensor, Condition when = untied) {
+  return {"head", tensor, Dim::kVocab, Dim::kHidden, Shard::kN, when};
+}
+constexpr WeightRule head_bias_rule(std::string_view tensor) {
+  return {"head.bias", tensor, Dim::kVocab, Dim::kOne, Shard::kN, head_bias};
+}
+// `skipped` rows of the table stand in front of the first position's.
+constexpr WeightRule positions_rule(std::string_view tensor, int32_t skipped = 0) {
+  return {"positions", tensor, Dim::kPositions, Dim::kHidden, Shard::kNone,
+          nullptr,     false,  Order::kSame,    skipped};
+}
+
+// Of attention.
+constexpr WeightRule q_rule(std::string_view tensor) {
+  return with_bias({"attn.q", tensor, Dim::kQuery, Dim::kHidden, Shard::kHeads}, qkv_bias);
+}
+constexpr WeightRule k_rule(std::string_view tensor) {
+  return with_bias({"attn.k", tensor, Dim::kKeyValue, Dim::kHidden, Shard::kHeads}, qkv_bias);
+}
+constexpr WeightRule v_rule(std::string_view tensor) {
+  return with_bias({"attn.v", tensor, Dim::kKeyValue, Dim::kHidden, Shard::kHeads}, qkv_bias);
+}
+constexpr WeightRule qkv_rule(std::string_view tensor, Order order = Order::kSame) {
+  return with_bias(
+      {"attn.qkv", tensor, Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads, nullptr, false, order},
+      qkv_bias);
+}
+constexpr WeightRule out_rule(std::string_view tensor) {
+  return with_bias({"attn.out", tensor, Dim::kHidden, Dim::kQuery, Shard::kHeads}, out_bias);
+}
+
+// Of the MLP.
+constexpr WeightRule gate_rule(std::string_view tensor, Condition when = gated) {
+  return with_bias({"mlp.gate", tensor, Dim::kIntermediate, Dim::kHidden, Shard::kN, when},
+                   mlp_bias);
+}
+constexpr WeightRule up_rule(std::string_view tensor, Condition when = nullptr) {
+  return with_bias({"mlp.up", tensor, Dim::kIntermediate, Dim::kHidden, Shard::kN, when}, mlp_bias);
+}
+constexpr WeightRule gate_up_rule(std::string_view tensor) {
+  return {"mlp.gate_up", tensor, Dim::kGateUp, Dim::kHidden, Shard::kN};
+}
+constexpr WeightRule down_rule(std::string_view tensor, Condition when = nullptr) {
+  return with_bias({"mlp.down", tensor, Dim::kHidden, Dim::kIntermediate, Shard::kK, when},
+                   mlp_bias);
+}
+
+// Of a mixture of experts, in layers that have some. "*" stands for an expert's number.
+constexpr WeightRule router_rule(std::string_view tensor) {
+  return {"mlp.router", tensor, Dim::kExperts, Dim::kHidden, Shard::kNone, is_mixture};
+}
+constexpr WeightRule expert_gate_rule(std::string_view tensor) {
+  return {"mlp.gate", tensor, Dim::kExpertIntermediate, Dim::kHidden, Shard::kExperts, is_mixture};
+}
+constexpr WeightRule expert_up_rule(std::string_view tensor) {
+  return {"mlp.up", tensor, Dim::kExpertIntermediate, Dim::kHidden, Shard::kExperts, is_mixture};
+}
+constexpr WeightRule expert_down_rule(std::string_view tensor) {
+  return {"mlp.down", tensor, Dim::kHidden, Dim::kExpertIntermediate, Shard::kExperts, is_mixture};
+}
+// The expert for all tokens.
+constexpr WeightRule shared_gate_rule(std::string_view tensor) {
+  return {"mlp.shared.gate", tensor,    Dim::kSharedIntermediate,
+          Dim::kHidden,      Shard::kN, has_shared_expert};
+}
+constexpr WeightRule shared_up_rule(std::string_view tensor) {
+  return {"mlp.shared.up", tensor,    Dim::kSharedIntermediate,
+          Dim::kHidden,    Shard::kN, has_shared_expert};
+}
+constexpr WeightRule shared_down_rule(std::string_view tensor) {
+  return {"mlp.shared.down",        tensor,    Dim::kHidden,
+          Dim::kSharedIntermediate, Shard::kK, has_shared_expert};
+}
+
+}  // namespace nereid::models

@@ -1,0 +1,59 @@
+// config.json of published checkpoints, one in each line of tests/configs/published.jsonl, with the
+// number of parameters that transformers' model of it has (of models of text and images, the text
+// part's): each is read, and the graph wants just as many.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "base/file.h"
+#include "graph/verify.h"
+#include "models/family.h"
+
+namespace nereid::models {
+namespace {
+
+// Of the tensors that the weights are made of, each counted once.
+int64_t num_parameters(const graph::Graph& graph) {
+  std::map<std::string, int64_t> sizes;
+  for (const graph::Weight& weight : graph.weights)
+    for (const graph::WeightPart& part : weight.parts)
+      sizes[part.tensor] = part.tensor_rows() *
+                           (weight.is_vector ? 1 : part.tensor_cols(weight.k)) *
+                           std::max<int64_t>(part.stacked, 1);
+  int64_t sum = 0;
+  for (const auto& [tensor, size] : sizes) sum += size;
+  return sum;
+}
+
+TEST(Published, ConfigurationsAreReadAndWantTheirParameters) {
+  std::string name = testing::TempDir() + "/published.XXXXXX";
+  const std::filesystem::path dir = ::mkdtemp(name.data());
+  const auto text = read_file(std::string(NEREID_SOURCE_DIR) + "/tests/configs/published.jsonl");
+  ASSERT_TRUE(text.ok()) << text.status();
+  std::istringstream lines(*text);
+  std::set<std::string_view> families_read;
+  for (std::string line; std::getline(lines, line);) {
+    const auto row = parse_json(line);
+    ASSERT_TRUE(row.ok()) << row.status() << " in " << line;
+    SCOPED_TRACE(std::string(row->at("name").as_string()));
+    const std::string config = json::serialize(row->at("config"));
+    ASSERT_TRUE(write_file_atomic(dir / "config.json", config).ok());
+    const auto model = read_model(dir);
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) continue;
+    families_read.insert(model->family->architecture);
+    EXPECT_EQ(num_parameters(model->graph), row->at("parameters").to_number<int64_t>());
+    EXPECT_TRUE(graph::verify(model->graph).ok());
+  }
+  for (const Family& family : families())
+    EXPECT_TRUE(families_read.contains(family.architecture)) << family.architecture;
+  std::filesystem::remove_all(dir);
+}
+
+}  // namespace
+}  // namespace nereid::models

@@ -1,0 +1,57 @@
+#include "models/text_part.h"
+
+#include <string_view>
+#include <utility>
+
+#include "base/log.h"
+
+namespace nereid::models {
+namespace {
+
+constexpr std::pair<std::string_view, std::string_view> kTextParts[] = {
+    {"Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"},
+    {"Mistral3ForConditionalGeneration", "MistralForCausalLM"},
+};
+
+// Fields of the whole that the text part may need.
+constexpr std::string_view kOfBoth[] = {"eos_token_id",        "bos_token_id",      "pad_token_id",
+                                        "tie_word_embeddings", "torch_dtype",       "dtype",
+                                        "quantization_config", "compression_config"};
+
+std::string_view text_architecture(const json::object& config) {
+  const json::value* list = config.if_contains("architectures");
+  if (!list || !list->is_array() || list->get_array().empty()) return "";
+  for (const auto& [whole, text] : kTextParts)
+    if (list->get_array()[0] == json::value(whole)) return text;
+  return "";
+}
+
+}  // namespace
+
+StatusOr<bool> take_text_part(json::object& config, const std::string& where) {
+  const std::string_view architecture = text_architecture(config);
+  if (architecture.empty()) return false;
+  Config reader(config, where);
+  const json::object* found = reader.object("text_config");
+  if (!found) reader.fail("text_config", "is missing");
+  RETURN_IF_ERROR(reader.status());
+  json::object text = *found;
+  for (const std::string_view key : kOfBoth)
+    if (const json::value* value = config.if_contains(key); value && !text.contains(key))
+      text[key] = *value;
+  text["architectures"] = json::array{json::value(architecture)};
+  config = std::move(text);
+  log_info("{}: the text part alone is taken; it is a {}", where, architecture);
+  return true;
+}
+
+std::string name_in_text_part(const std::string& tensor) {
+  constexpr std::string_view kOld = "language_model.", kNew = "model.language_model.";
+  for (const std::string_view image : {"vision_tower.", "multi_modal_projector."})
+    if (tensor.starts_with(image) || tensor.starts_with("model." + std::string(image))) return "";
+  if (tensor.starts_with(kOld)) return tensor.substr(kOld.size());
+  if (tensor.starts_with(kNew)) return "model." + tensor.substr(kNew.size());
+  return tensor;
+}
+
+}  // namespace nereid::models
