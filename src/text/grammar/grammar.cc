@@ -17,6 +17,9 @@ namespace {
 
 constexpr int64_t kMaxKeptBytes = int64_t{32} << 20;
 constexpr size_t kMaxKeptMasks = 256;
+// Nodes below one that is looked up in CharRuns, and below one for which a run is made.
+constexpr int32_t kLeastCovered = 4, kLeastToMakeRun = 128;
+constexpr int32_t kManyChars = 255;  // TokenTrie does not count that far
 // For one mask or token: about a tenth of a second.
 constexpr int64_t kMaxWork = 32'000'000;
 
@@ -66,12 +69,41 @@ void Grammar::trim() {
       static_cast<int64_t>(masks_.size() * num_words(tokens_->vocab_size()) * sizeof(uint32_t));
   if (masks_.size() > kMaxKeptMasks) masks_.clear();
   if (sets_.bytes() + local_bytes_ + mask_bytes <= kMaxKeptBytes) return;
-  sets_.clear(), locals_.clear(), masks_.clear();
+  sets_.clear(), runs_.clear(), locals_.clear(), masks_.clear();
   local_bytes_ = 0;
   ++generation_;
 }
 
-// Calls visit(node) for each node below `node` that `set`, which stands there, can go along.
+// False: what is below the node is no run of characters that `set` takes alike.
+template <class Visit>
+bool Grammar::walk_run(int32_t node, int32_t set, const Visit& visit) {
+  const TokenTrie::Node& n = tokens_->nodes()[static_cast<size_t>(node)];
+  const int32_t num_below = n.end - node - 1;
+  if (num_below < kLeastCovered) return false;
+  const CharRuns::Run run = runs_.of(set, num_below >= kLeastToMakeRun);
+  if ((n.kinds_below & ~run.kinds) != 0) return false;
+  if (n.chars_below <= run.length) {
+    visit(node, StateSets::kDead, tokens_->ids_of(node + 1, n.end));
+    return true;
+  }
+  if (!run.is_longest || n.num_chars + run.length >= kManyChars) return false;
+  const std::span<const TokenTrie::Node> nodes = tokens_->nodes();
+  const int32_t most = n.num_chars + run.length;
+  int32_t first = node + 1;  // of those that are not too long and not yet visited
+  for (int32_t i = first; i < n.end;) {
+    if (nodes[static_cast<size_t>(i)].num_chars <= most) {
+      ++i;
+      continue;
+    }
+    visit(node, StateSets::kDead, tokens_->ids_of(first, i));
+    first = i = nodes[static_cast<size_t>(i)].end;
+  }
+  visit(node, StateSets::kDead, tokens_->ids_of(first, n.end));
+  return true;
+}
+
+// Calls visit(node, set there, ids) for each node below `node` that `set`, which stands there, can
+// go along, with its ids; of what a run covers, with the ids of many nodes below one, and kDead.
 template <class Visit>
 void Grammar::walk(int32_t node, int32_t set, const Visit& visit) {
   const std::span<const TokenTrie::Node> nodes = tokens_->nodes();
@@ -87,8 +119,8 @@ void Grammar::walk(int32_t node, int32_t set, const Visit& visit) {
       continue;
     }
     path_[n.depth] = next;
-    visit(i, next);
-    ++i;
+    visit(i, next, tokens_->ids(i));
+    i = walk_run(i, next, visit) ? n.end : i + 1;
   }
   sets_.spend(work);
 }
@@ -103,8 +135,7 @@ const Grammar::Local& Grammar::local(StateSets::Config config) {
   const auto [found, is_new] = locals_.try_emplace({state, outermost});
   Local& result = found->second;
   if (!is_new) return result;
-  walk(0, sets_.inside(state, outermost), [&](int32_t node, int32_t set) {
-    const auto ids = tokens_->ids(node);
+  walk(0, sets_.inside(state, outermost), [&](int32_t node, int32_t set, auto ids) {
     result.ids.insert(result.ids.end(), ids.begin(), ids.end());
     if (sets_.leaves(set)) result.exits.push_back(node);
   });
@@ -137,8 +168,8 @@ Status Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
     if (own.exits.empty()) continue;
     const int32_t behind = sets_.behind(config.frame);
     for (const int32_t exit : own.exits)
-      walk(exit, behind, [&](int32_t node, int32_t) {
-        for (const int32_t id : tokens_->ids(node)) set_bit(mask, id);
+      walk(exit, behind, [&](int32_t, int32_t, auto ids) {
+        for (const int32_t id : ids) set_bit(mask, id);
       });
     if (sets_.failed()) return too_much_work();
   }

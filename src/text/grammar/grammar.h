@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
+#include "text/grammar/char_runs.h"
 #include "text/grammar/network.h"
 #include "text/grammar/state_sets.h"
 #include "text/grammar/token_trie.h"
@@ -47,12 +48,15 @@ class Grammar {
   const Local& local(StateSets::Config config);
   template <class Visit>
   void walk(int32_t node, int32_t set, const Visit& visit);
+  template <class Visit>
+  bool walk_run(int32_t node, int32_t set, const Visit& visit);
   Status make_mask(int32_t set, std::vector<uint32_t>& mask);
 
   const Network network_;
   const std::shared_ptr<const TokenTrie> tokens_;
   std::mutex mutex_;
   StateSets sets_;
+  CharRuns runs_{sets_};
   int64_t generation_ = 0;  // raised when sets_ was cleared
   int64_t local_bytes_ = 0;
   absl::flat_hash_map<std::pair<int32_t, bool>, Local> locals_;  // by state; whether outermost

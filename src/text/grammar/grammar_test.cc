@@ -85,29 +85,41 @@ TEST(Matcher, LeavesTheTextWhenABytesIsRefused) {
   EXPECT_TRUE(matcher.accept("bc").ok() && matcher.may_end());
 }
 
+const std::vector<std::pair<GrammarKind, std::string>>& masked_grammars() {
+  static const std::vector<std::pair<GrammarKind, std::string>> all = {
+      {GrammarKind::kJsonObject, ""},
+      {GrammarKind::kJsonSchema,
+       R"x({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "array"}}, "b": {"$ref": "#"}}})x"},
+      {GrammarKind::kJsonSchema,
+       R"x({"type": "array", "items": {"type": ["number", "boolean"]}, "minItems": 1})x"},
+      {GrammarKind::kJsonSchema,
+       R"x({"type": "object", "properties": {"a": {"multipleOf": 12}, "ab": {}}, "minProperties": 2, "maxProperties": 3})x"},
+      {GrammarKind::kRegex, "(ab|abc|c)*(true)?"},
+      {GrammarKind::kRegex, "[a-c]{4,20}(12)?"},
+      {GrammarKind::kRegex, "((ab|c){0,9}1){5,12}(true|e)"},
+      {GrammarKind::kRegex, "([a-zB]{1,5} ){2,4}[^1]{0,3}1"},
+      {GrammarKind::kRegex, "(\\w| |\\S\\S\\S)*"},
+      {GrammarKind::kRegex, "([(][a-zA-Z]{3}[a-m]*)*"},
+      {GrammarKind::kRegex, "([(][a-zA-Z]{1,5}|[)][^1]{2,6} )*"},
+      {GrammarKind::kRegex, "([)][a-z\\u4e00-\\u9fff\\u00e4]{1,3})*"},
+      {GrammarKind::kEbnf,
+       "root ::= (w [a-zA-Z] [a-zA-Z])*\nw ::= \"(\" [a-zA-Z] [a-zA-Z]? [a-zA-Z]? | \"0\" w \"0\""},
+      {GrammarKind::kJsonSchema, R"x({"type": "string", "minLength": 6, "maxLength": 14})x"},
+      {GrammarKind::kEbnf, "root ::= \"\" | \"{\" root \"}\" root | \"ab\" root"},
+      {GrammarKind::kEbnf, "root ::= word (\" \" word)*\nword ::= [a-zB\u00e4]+"}};
+  return all;
+}
+
 // Every token's bit is what a matcher says of its bytes, all along random texts.
-TEST(Matcher, MaskIsWhatItAccepts) {
-  const auto tokens = test_tokens();
+void expect_exact_masks(const std::shared_ptr<const TokenTrie>& tokens, int num_rounds,
+                        int num_steps) {
   const int32_t end_id = tokens->vocab_size() - 4;  // has no bytes of its own here
   std::mt19937 random(1);
-  for (
-      const auto& [kind, text] : std::vector<std::pair<GrammarKind, std::string>>{
-          {GrammarKind::kJsonObject, ""},
-          {GrammarKind::kJsonSchema,
-           R"x({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "array"}}, "b": {"$ref": "#"}}})x"},
-          {GrammarKind::kJsonSchema,
-           R"x({"type": "array", "items": {"type": ["number", "boolean"]}, "minItems": 1})x"},
-          {GrammarKind::kJsonSchema,
-           R"x({"type": "object", "properties": {"a": {"multipleOf": 12}, "ab": {}}, "minProperties": 2, "maxProperties": 3})x"},
-          {GrammarKind::kRegex, "(ab|abc|c)*(true)?"},
-          {GrammarKind::kRegex, "[a-c]{4,20}(12)?"},
-          {GrammarKind::kRegex, "((ab|c){0,9}1){5,12}(true|e)"},
-          {GrammarKind::kJsonSchema, R"x({"type": "string", "minLength": 6, "maxLength": 14})x"},
-          {GrammarKind::kEbnf, "root ::= \"\" | \"{\" root \"}\" root | \"ab\" root"}}) {
-    const auto grammar = test_grammar(kind, text);
-    for (int round = 0; round < 10; ++round) {
+  for (const auto& [kind, text] : masked_grammars()) {
+    const auto grammar = Grammar::compile(kind, text, tokens).value();
+    for (int round = 0; round < num_rounds; ++round) {
       Matcher matcher(grammar);
-      for (int step = 0; step < 40; ++step) {
+      for (int step = 0; step < num_steps; ++step) {
         std::vector<uint32_t> mask((static_cast<size_t>(tokens->vocab_size()) + 31) / 32);
         ASSERT_TRUE(matcher.fill_mask(mask, {&end_id, 1}).ok());
         std::vector<int32_t> allowed;
@@ -125,6 +137,35 @@ TEST(Matcher, MaskIsWhatItAccepts) {
       }
     }
   }
+}
+
+TEST(Matcher, MaskIsWhatItAccepts) { expect_exact_masks(test_tokens(), 10, 40); }
+
+// All texts of up to `most` of these parts behind `prefix`, and that itself.
+void add_texts(const std::string& prefix, const std::vector<std::string>& parts, int most,
+               std::vector<std::string>& texts) {
+  size_t begin = texts.size();
+  texts.push_back(prefix);
+  for (int length = 1; length <= most; ++length) {
+    const size_t end = texts.size();
+    for (size_t i = begin; i < end; ++i)
+      for (const std::string& part : parts) texts.push_back(texts[i] + part);
+    begin = end;
+  }
+}
+
+// Of a vocabulary with many tokens that begin alike, most of which are not walked one by one.
+TEST(Matcher, MaskOfManyTokensIsWhatItAccepts) {
+  std::vector<std::string> texts;
+  add_texts("", {"a", "B", "1", " ", "\xC3\xA4", "\"", "\xE4", "\xB8\xAD"}, 3, texts);
+  add_texts("(", {"a", "B"}, 7, texts);
+  add_texts(")", {"a", "\xC3\xA4", "\xE4\xB8", "\xE4\xB8\xAD"}, 4, texts);
+  for (int byte = 0; byte < 256; ++byte) texts.emplace_back(1, static_cast<char>(byte));
+  for (const char* text : {"", "true", "{\"", "ab"}) texts.emplace_back(text);
+  const auto tokens = std::make_shared<const TokenTrie>(
+      static_cast<int32_t>(texts.size()),
+      [&](int32_t id) { return std::string_view(texts[static_cast<size_t>(id)]); });
+  expect_exact_masks(tokens, 3, 12);
 }
 
 }  // namespace

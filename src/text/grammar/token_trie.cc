@@ -46,6 +46,40 @@ TokenTrie::TokenTrie(int32_t vocab_size, const std::function<std::string_view(in
     last = text;
   }
   close(0);
+  find_kinds();
+}
+
+void TokenTrie::find_kinds() {
+  struct Above {
+    size_t node = 0;
+    Utf8Place place = Utf8Place::kBetween;  // behind it
+  };
+  std::vector<Above> path(static_cast<size_t>(max_depth_) + 1);  // by depth
+  std::vector<Above> above(nodes_.size());                       // of each node
+  for (size_t i = 1; i < nodes_.size(); ++i) {
+    above[i] = path[nodes_[i].depth - 1u];
+    const int32_t num_above = nodes_[above[i].node].num_chars;
+    const int32_t begins = above[i].place == Utf8Place::kBetween ? 1 : 0;
+    nodes_[i].num_chars = static_cast<uint8_t>(std::min(num_above + begins, 255));
+    path[nodes_[i].depth] = {i, next_place(above[i].place, nodes_[i].byte)};
+  }
+  for (size_t i = nodes_.size(); i-- > 1;) {
+    const Node& node = nodes_[i];
+    Node& parent = nodes_[above[i].node];
+    const Utf8Place before = above[i].place;
+    const bool begins = before == Utf8Place::kBetween;
+    const bool is_broken = next_place(before, node.byte) == Utf8Place::kBroken;
+    const CharKinds own = is_broken                    ? kBroken
+                          : begins && node.byte < 0x80 ? kind_of_ascii(node.byte)
+                                                       : kWide;
+    parent.kinds_below = static_cast<CharKinds>(parent.kinds_below | own | node.kinds_below);
+    parent.chars_below =
+        std::max(parent.chars_below, static_cast<uint16_t>(node.chars_below + (begins ? 1 : 0)));
+  }
+  // Apart from the loop above, which adds up what is below.
+  for (size_t i = 1; i < nodes_.size(); ++i)
+    if (next_place(above[i].place, nodes_[i].byte) != Utf8Place::kBetween)
+      nodes_[i].kinds_below |= kBroken;
 }
 
 std::shared_ptr<const TokenTrie> TokenTrie::of(const Tokenizer& tokenizer, int32_t vocab_size) {

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "text/grammar/char_kinds.h"
+
 namespace nereid::text {
 
 class Tokenizer;
@@ -16,9 +18,14 @@ class TokenTrie {
  public:
   // Nodes before those below them, next to each other.
   struct Node {
-    uint8_t byte = 0;    // behind the node above
-    uint16_t depth = 0;  // from 1; 0 is the root, which is node 0
-    int32_t end = 0;     // the nodes below it are those up to this one
+    uint8_t byte = 0;       // behind the node above
+    uint8_t num_chars = 0;  // that begin up to here; of more than 254: 255
+    uint16_t depth = 0;     // from 1; 0 is the root, which is node 0
+    // What stands below it, if it ends between two characters (else kBroken is among them): kinds
+    // of characters, and the most of them on a way.
+    CharKinds kinds_below = 0;
+    uint16_t chars_below = 0;
+    int32_t end = 0;  // the nodes below it are those up to this one
     int32_t first_token =
         0;  // the ids of this text: tokens()[first_token .. that of the next node)
   };
@@ -33,17 +40,21 @@ class TokenTrie {
   // Empty for ids outside the vocabulary.
   std::string_view token(int32_t id) const;
   std::span<const Node> nodes() const { return nodes_; }
-  std::span<const int32_t> ids(int32_t node) const {
-    const Node* n = &nodes_[static_cast<size_t>(node)];
-    const auto end = static_cast<size_t>(node) + 1 < nodes_.size()
-                         ? static_cast<size_t>(n[1].first_token)
-                         : ids_.size();
-    return std::span(ids_).subspan(static_cast<size_t>(n->first_token),
-                                   end - static_cast<size_t>(n->first_token));
+  std::span<const int32_t> ids(int32_t node) const { return ids_of(node, node + 1); }
+  // Of all nodes in [first, last).
+  std::span<const int32_t> ids_of(int32_t first, int32_t last) const {
+    const auto begin_of = [this](int32_t node) {
+      const auto index = static_cast<size_t>(node);
+      return index < nodes_.size() ? static_cast<size_t>(nodes_[index].first_token) : ids_.size();
+    };
+    const size_t begin = begin_of(first);
+    return std::span(ids_).subspan(begin, begin_of(last) - begin);
   }
   int32_t max_depth() const { return max_depth_; }
 
  private:
+  void find_kinds();
+
   std::vector<std::string> tokens_;  // by id
   std::vector<int32_t> ids_;         // in the order of their texts
   std::vector<Node> nodes_;
