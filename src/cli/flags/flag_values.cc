@@ -44,10 +44,10 @@ StatusOr<double> parse_number(const std::string& text) {
 }
 
 StatusOr<std::pair<std::string, std::string>> parse_pair(const std::string& text, char separator,
-                                                         const char* format) {
+                                                         const char* flag, const char* format) {
   const size_t at = text.find(separator);
   if (at == text.npos || at == 0 || at + 1 == text.size()) {
-    return invalid_argument("option format is {}. Got {}", format, text);
+    return invalid_argument("{} option format is '{}'. Got {}", flag, format, text);
   }
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }

@@ -22,10 +22,10 @@ StatusOr<int64_t> parse_integer(const std::string& text, int64_t low, int64_t hi
 
 StatusOr<double> parse_number(const std::string& text);
 
-// Splits at the first `separator`; InvalidArgument, showing `format`, when there is none or a part
-// is empty.
+// Splits at the first `separator`; InvalidArgument, showing `format` of the `flag`, when there is
+// none or a part is empty.
 StatusOr<std::pair<std::string, std::string>> parse_pair(const std::string& text, char separator,
-                                                         const char* format);
+                                                         const char* flag, const char* format);
 
 std::vector<std::string> split_list(const std::string& text, char separator);
 

@@ -244,7 +244,8 @@ std::vector<TritonFlag> cloud_flags() {
       {"sagemaker-port", "PORT", "no effect without --allow-sagemaker", any_port},
       {"sagemaker-safe-port-range", "N-M", "no effect without --allow-sagemaker",
        [](TritonOptions&, const std::string& v) -> Status {
-         ASSIGN_OR_RETURN(const auto range, parse_pair(v, '-', "<integer>-<integer>"));
+         ASSIGN_OR_RETURN(const auto range,
+                          parse_pair(v, '-', "--sagemaker-safe-port-range", "<integer>-<integer>"));
          ASSIGN_OR_RETURN(const int64_t low, parse_integer(range.first, 0, 65535));
          return parse_integer(range.second, low, 65535).status();
        }},

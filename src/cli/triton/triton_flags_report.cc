@@ -7,7 +7,7 @@ namespace nereid::cli {
 namespace {
 
 Status set_metrics_config(TritonOptions& o, const std::string& v) {
-  ASSIGN_OR_RETURN(const auto pair, parse_pair(v, '=', "--metrics-config=<setting>=<value>"));
+  ASSIGN_OR_RETURN(const auto pair, parse_pair(v, '=', "--metrics-config", "<setting>=<value>"));
   o.set_core("--metrics-config", [pair](Core core) {
     return TRITONSERVER_ServerOptionsSetMetricsConfig(core, "", pair.first.c_str(),
                                                       pair.second.c_str());
@@ -127,7 +127,7 @@ std::vector<TritonFlag> trace_flags() {
       {"trace-config", "[MODE,]K=V",
        "request tracing: level, rate, count, mode; triton,file; opentelemetry,url ...",
        [](TritonOptions& o, const std::string& v) -> Status {
-         RETURN_IF_ERROR(parse_pair(v, '=', "--trace-config=<mode>,<setting>=<value>").status());
+         RETURN_IF_ERROR(parse_pair(v, '=', "--trace-config", "<mode>,<setting>=<value>").status());
          o.trace.push_back(v);
          return ok();
        }},

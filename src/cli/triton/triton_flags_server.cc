@@ -46,9 +46,15 @@ Status set_control_mode(TritonOptions& o, const std::string& given) {
 // [<backend>,]<key>=<value>
 Status set_backend_config(TritonOptions& o, const std::string& v) {
   ASSIGN_OR_RETURN(auto pair,
-                   parse_pair(v, '=', "--backend-config=<backend name>,<setting>=<value>"));
+                   parse_pair(v, '=', "--backend-config", "<backend name>,<setting>=<value>"));
   std::string backend;
   if (const size_t comma = pair.first.find(','); comma != std::string::npos) {
+    if (comma == 0) {
+      return invalid_argument(
+          "No backend specified. --backend-config option format is '<backend "
+          "name>,<setting>=<value>' or '<setting>=<value>'. Got {}",
+          v);
+    }
     backend = pair.first.substr(0, comma);
     pair.first.erase(0, comma + 1);
   }
@@ -62,9 +68,9 @@ Status set_backend_config(TritonOptions& o, const std::string& v) {
 
 // <name>,<key>=<value>; the settings of the one cache are handed over together.
 Status set_cache_config(TritonOptions& o, const std::string& v) {
-  constexpr const char* kFormat = "--cache-config=<cache name>,<setting>=<value>";
-  ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFormat));
-  ASSIGN_OR_RETURN(auto setting, parse_pair(named.second, '=', kFormat));
+  constexpr const char *kFlag = "--cache-config", *kFormat = "<cache name>,<setting>=<value>";
+  ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFlag, kFormat));
+  ASSIGN_OR_RETURN(auto setting, parse_pair(named.second, '=', kFlag, kFormat));
   if (!o.cache_name.empty() && o.cache_name != named.first) {
     return invalid_argument(
         "--cache-config: multiple cache configurations, one cache only, got '{}' "
@@ -113,9 +119,9 @@ Status set_rate_limit_resource(TritonOptions& o, const std::string& v) {
 }
 
 Status set_host_policy(TritonOptions& o, const std::string& v) {
-  constexpr const char* kFormat = "--host-policy=<policy_name>,<setting>=<value>";
-  ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFormat));
-  ASSIGN_OR_RETURN(const auto setting, parse_pair(named.second, '=', kFormat));
+  constexpr const char *kFlag = "--host-policy", *kFormat = "<policy_name>,<setting>=<value>";
+  ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFlag, kFormat));
+  ASSIGN_OR_RETURN(const auto setting, parse_pair(named.second, '=', kFlag, kFormat));
   o.set_core("--host-policy", [policy = named.first, setting](Core core) {
     return TRITONSERVER_ServerOptionsSetHostPolicy(core, policy.c_str(), setting.first.c_str(),
                                                    setting.second.c_str());
@@ -125,7 +131,7 @@ Status set_host_policy(TritonOptions& o, const std::string& v) {
 
 // <gpu>:<bytes> of a pool that this server has none of: checked, then said to change nothing.
 Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
-  ASSIGN_OR_RETURN(const auto pair, parse_pair(v, ':', "<GPU device ID>:<number of bytes>"));
+  ASSIGN_OR_RETURN(const auto pair, parse_pair(v, ':', flag, "<GPU device ID>:<number of bytes>"));
   RETURN_IF_ERROR(parse_integer(pair.first, 0, kMaxInt).status());
   ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(pair.second, 0, kMaxBytes));
   if (bytes > 0) {
@@ -137,7 +143,8 @@ Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
 
 // <gpu>:<fraction>: each model's own parameters say how much it takes.
 Status set_gpu_limit(TritonOptions& o, const std::string& v) {
-  ASSIGN_OR_RETURN(const auto pair, parse_pair(v, ':', "<GPU device ID>:<fraction>"));
+  ASSIGN_OR_RETURN(const auto pair,
+                   parse_pair(v, ':', "--model-load-gpu-limit", "<GPU device ID>:<fraction>"));
   RETURN_IF_ERROR(parse_integer(pair.first, 0, kMaxInt).status());
   ASSIGN_OR_RETURN(const double fraction, parse_number(pair.second));
   if (fraction < 0 || fraction > 1) {

@@ -176,7 +176,7 @@ TEST(TritonFlags, BooleansAndNumbersAreChecked) {
   EXPECT_THAT(error({"--http-port=abc"}), HasSubstr("Invalid option value. Got abc"));
   EXPECT_THAT(error({"--http-port=70000"}), HasSubstr("0 to 65535"));
   EXPECT_THAT(error({"--grpc-infer-thread-count=1"}), HasSubstr("2 to 128"));
-  EXPECT_THAT(error({"--metrics-config=foo"}), HasSubstr("format is --metrics-config="));
+  EXPECT_THAT(error({"--metrics-config=foo"}), HasSubstr("--metrics-config option format is "));
   EXPECT_THAT(error({"--rate-limit=sometimes"}), HasSubstr("invalid argument for --rate-limit"));
   EXPECT_THAT(error({"--log-format=json"}), HasSubstr("default, ISO8601"));
 }
@@ -258,6 +258,18 @@ TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {
   EXPECT_THAT(error({"--sagemaker-port=x"}), HasSubstr("--sagemaker-port"));
   EXPECT_THAT(error({"--sagemaker-safe-port-range=9-5"}), HasSubstr("9 to 65535"));
   EXPECT_THAT(error({"--vertex-ai-thread-count=0"}), HasSubstr("--vertex-ai-thread-count"));
+}
+
+TEST(TritonFlags, WrongPairsAreToldTheFormatOfTheFlag) {
+  for (const char* value : {"default-max-batch-size", "default-max-batch-size=", "b,size="}) {
+    EXPECT_THAT(error({"--backend-config", value}),
+                HasSubstr("--backend-config option format is '<backend name>,<setting>=<value>'. "
+                          "Got " +
+                          std::string(value)));
+  }
+  EXPECT_THAT(error({"--backend-config=,default-max-batch-size=3"}),
+              HasSubstr("No backend specified. --backend-config option format is"));
+  EXPECT_THAT(error({"--cache-config=local"}), HasSubstr("--cache-config option format is"));
 }
 
 TEST(TritonFlags, DeprecatedOnesAreNamedOnce) {

@@ -17,11 +17,18 @@ std::string backend_config_json(const std::string& name, const ServerOptions& op
   settings["auto-complete-config"] = options.strict_model_config ? "false" : "true";
   settings["backend-directory"] = options.backend_dir;
   settings["min-compute-capability"] = fmt::format("{:.6f}", options.min_compute_capability);
-  settings["default-max-batch-size"] = "4";
+  constexpr const char* kDefaultMaxBatchSize = "default-max-batch-size";
+  settings[kDefaultMaxBatchSize] = "4";
+  bool is_overwritten = false;
   for (const std::string& section : {std::string(), name}) {
     const auto it = options.backend_settings.find(section);
     if (it == options.backend_settings.end()) continue;
     for (const auto& [key, value] : it->second) settings[key] = value;
+    is_overwritten |= it->second.contains(kDefaultMaxBatchSize);
+  }
+  if (is_overwritten) {
+    log_debug("Found overwritten default setting: {},{}", kDefaultMaxBatchSize,
+              std::string_view(settings[kDefaultMaxBatchSize].as_string()));
   }
   return json::serialize(json::object{{"cmdline", std::move(settings)}});
 }
