@@ -22,6 +22,7 @@ struct Options {
   std::vector<int32_t> batches = {1, 8, 64};
   int32_t context = 1024;
   int32_t tokens = 1;
+  std::vector<int32_t> prompts = {0};
   int32_t steps = 50;
   int32_t max_tokens = 8192;
   int32_t block_tokens = 32;
@@ -82,9 +83,10 @@ Status measure(const Options& o) {
   ASSIGN_OR_RETURN(const auto path,
                    convert::ensure_engine(o.model, opened.registry, opened.device->info(), build));
   exec::RunnerLimits limits;
-  limits.max_rows = *std::max_element(o.batches.begin(), o.batches.end());
+  const int32_t longest = *std::max_element(o.prompts.begin(), o.prompts.end());
+  limits.max_rows = *std::max_element(o.batches.begin(), o.batches.end()) + (longest > 0 ? 1 : 0);
   limits.max_tokens = std::max(o.max_tokens, limits.max_rows);
-  limits.max_sequence_length = o.context + o.tokens;
+  limits.max_sequence_length = std::max(o.context + o.tokens, longest);
   limits.block_tokens = o.block_tokens;
   limits.num_adapters = o.adapters;
   limits.max_adapter_rank = o.adapters > 0 ? o.adapter_rank : 0;
@@ -104,19 +106,21 @@ Status measure(const Options& o) {
   fmt::print("{} reads {:.0f} GB/s; weights {:.2f} GB, {} positions of KV cache {:.2f} GB\n",
              opened.device->info().name, roofline.read_bytes_per_s / 1e9, weights / 1e9,
              int64_t{limits.max_rows} * limits.max_sequence_length, cache / 1e9);
-  for (const int32_t batch : o.batches) {
-    ASSIGN_OR_RETURN(
-        const exec::StepCost cost,
-        exec::measure_steps(*runner, {batch, o.context, o.tokens, o.adapters}, o.steps));
-    const double bytes = weights + cache * batch / limits.max_rows;
-    fmt::print(
-        "batch {:>4}, {} tokens after {}: {:.3f} ms, {:.1f} tokens/s; all bytes once: {:.3f} ms, "
-        "{:.2f} of it reached\n",
-        batch, o.tokens, o.context, cost.seconds * 1e3, batch * o.tokens / cost.seconds,
-        bytes / roofline.read_bytes_per_s * 1e3, bytes / roofline.read_bytes_per_s / cost.seconds);
-    if (o.profile) print_ops(cost);
-    std::fflush(stdout);
-  }
+  for (const int32_t batch : o.batches)
+    for (const int32_t prompt : o.prompts) {
+      ASSIGN_OR_RETURN(
+          const exec::StepCost cost,
+          exec::measure_steps(*runner, {batch, o.context, o.tokens, prompt, o.adapters}, o.steps));
+      const double bytes = weights + cache * batch / limits.max_rows;
+      fmt::print("batch {:>4}, {} tokens after {}", batch, o.tokens, o.context);
+      if (prompt > 0) fmt::print(", beside a prompt of {}", prompt);
+      fmt::print(": {:.3f} ms, {:.1f} tokens/s; all bytes once: {:.3f} ms, {:.2f} of it reached\n",
+                 cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds,
+                 bytes / roofline.read_bytes_per_s * 1e3,
+                 bytes / roofline.read_bytes_per_s / cost.seconds);
+      if (o.profile) print_ops(cost);
+      std::fflush(stdout);
+    }
   return ok();
 }
 
@@ -132,6 +136,10 @@ int main(int argc, char** argv) {
   app.add_option("--batch", o.batches, "sequences")->delimiter(',')->capture_default_str();
   app.add_option("--context", o.context, "cached positions of each")->capture_default_str();
   app.add_option("--tokens", o.tokens, "new tokens of each; more than 1 = prefill")
+      ->capture_default_str();
+  app.add_option("--prompt-beside", o.prompts,
+                 "tokens of a prompt that one more row begins in the same step; 0: no such row")
+      ->delimiter(',')
       ->capture_default_str();
   app.add_option("--max-tokens", o.max_tokens, "tokens of a step")->capture_default_str();
   app.add_option("--block-tokens", o.block_tokens, "positions of a block")->capture_default_str();

@@ -11,14 +11,16 @@ namespace {
 
 std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& shape) {
   const RunnerLimits& limits = runner.limits();
-  const auto per_row = static_cast<int32_t>(
-      num_blocks_for(int64_t{shape.context} + shape.tokens_per_row, limits.block_tokens));
+  const auto per_row = static_cast<int32_t>(num_blocks_for(
+      std::max<int64_t>(int64_t{shape.context} + shape.tokens_per_row, shape.prompt_tokens),
+      limits.block_tokens));
   std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < shape.tokens_per_row; ++i)
+  for (int32_t i = 0; i < std::max(shape.tokens_per_row, shape.prompt_tokens); ++i)
     tokens.push_back(static_cast<int32_t>(i * int64_t{7919} % runner.vocab_size()));
   const size_t num_groups = runner.groups().size();
   Step step;
-  for (int32_t r = 0; r < shape.batch; ++r) {
+  for (int32_t r = 0; r < shape.batch + (shape.prompt_tokens > 0 ? 1 : 0); ++r) {
+    const bool is_prompt = r == shape.batch;
     PerGroup<std::vector<int32_t>> blocks;
     PerGroup<std::span<const int32_t>> tables;
     for (size_t g = 0; g < num_groups; ++g) {
@@ -27,8 +29,11 @@ std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& sh
       tables[g] = blocks[g];
     }
     const int32_t adapter = shape.num_adapters > 0 ? r % shape.num_adapters : -1;
-    step.add({.slot = r, .start = shape.context, .num_logits = 1, .adapter = adapter}, tokens,
-             tables, num_groups, limits.block_tokens);
+    step.add(
+        {.slot = r, .start = is_prompt ? 0 : shape.context, .num_logits = 1, .adapter = adapter},
+        std::span(tokens).first(
+            static_cast<size_t>(is_prompt ? shape.prompt_tokens : shape.tokens_per_row)),
+        tables, num_groups, limits.block_tokens);
   }
   std::vector<std::byte> message;
   encode(step, message);
@@ -62,13 +67,15 @@ StatusOr<double> median_step_seconds(Runner& runner, std::span<const std::byte> 
 }  // namespace
 
 StatusOr<StepCost> measure_steps(Runner& runner, const StepShape& shape, int32_t num_steps) {
-  if (shape.batch < 1 || shape.context < 0 || shape.tokens_per_row < 1 || num_steps < 1)
+  if (shape.batch < 1 || shape.context < 0 || shape.tokens_per_row < 1 || shape.prompt_tokens < 0 ||
+      num_steps < 1)
     return invalid_argument("cannot measure {} steps of {} rows, {} tokens after {}", num_steps,
                             shape.batch, shape.tokens_per_row, shape.context);
   const int32_t room = runner.limits().max_sequence_length - shape.tokens_per_row;
-  if (shape.context > room)
-    return invalid_argument("context {} and {} new tokens exceed {} positions", shape.context,
-                            shape.tokens_per_row, runner.limits().max_sequence_length);
+  if (shape.context > room || shape.prompt_tokens > runner.limits().max_sequence_length)
+    return invalid_argument("context {} and {} new tokens, or a prompt of {}, exceed {} positions",
+                            shape.context, shape.tokens_per_row, shape.prompt_tokens,
+                            runner.limits().max_sequence_length);
   const std::vector<std::byte> message = made_up_message(runner, shape);
   StepCost cost;
   ASSIGN_OR_RETURN(cost.seconds, median_step_seconds(runner, message, num_steps));

@@ -13,6 +13,7 @@ struct StepShape {
   int32_t batch = 1;           // rows
   int32_t context = 1;         // cached positions of each row before the step
   int32_t tokens_per_row = 1;  // 1 = decoding, more = prefill
+  int32_t prompt_tokens = 0;   // of one more row, the start of a prompt; 0: there is none
   int32_t num_adapters = 0;  // that have been loaded; row i has the (i % num_adapters)-th; 0: none
 };
 

@@ -369,7 +369,14 @@ TEST_F(RunnerTest, MeasuresSteps) {
       EXPECT_EQ(op.num_calls, 1);
       EXPECT_EQ(op.bytes, 4u * 23 * 2 * 16 * sizeof(BF16));
     }
+  const auto mixed = measure_steps(harness_.runner(), {3, 20, 1, 7}, 5);
+  ASSERT_TRUE(mixed.ok()) << mixed.status();
+  for (const OpTime& op : mixed->ops)
+    if (op.op == "attention") {
+      EXPECT_EQ(op.bytes, (3u * 21 + 7) * 2 * 16 * sizeof(BF16));
+    }
   EXPECT_FALSE(measure_steps(harness_.runner(), {4, 62, 3}, 5).ok());
+  EXPECT_FALSE(measure_steps(harness_.runner(), {3, 20, 1, 65}, 5).ok());
   EXPECT_FALSE(measure_steps(harness_.runner(), {5, 20, 3}, 5).ok());
   EXPECT_EQ(harness_.prefill(Sequence(0, kLimits), kPrompt, 32).size(),
             32u);  // nothing left behind

@@ -23,6 +23,7 @@ namespace {
 struct BenchOptions {
   ModelOptions model;
   std::vector<int32_t> batches = {1, 2, 4, 8, 16, 32};
+  int32_t requests = 0;
   int32_t prompt_tokens = 512;
   int32_t new_tokens = 128;
   int32_t repeats = 3;
@@ -84,10 +85,11 @@ StatusOr<std::vector<Timeline>> run_requests(Executor& executor, const BenchCase
 StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64_t seed) {
   const Time start = now();
   ASSIGN_OR_RETURN(const std::vector<Timeline> lines, run_requests(executor, what, seed));
-  Time last_first = start, first_last = lines[0].tokens.back();
+  Time last_first = start, first_last = lines[0].tokens.back(), last = start;
   for (const Timeline& line : lines) {
     last_first = std::max(last_first, line.tokens.front());
     first_last = std::min(first_last, line.tokens.back());
+    last = std::max(last, line.tokens.back());
   }
   int64_t decoded = 0;
   std::vector<double> gaps;
@@ -100,6 +102,7 @@ StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64
   BenchResult result{.what = what};
   result.prefill_tokens_per_s =
       double(what.prompt_tokens) * what.batch / seconds(last_first - start);
+  result.output_tokens_per_s = double(what.new_tokens) * what.batch / seconds(last - start);
   const double window = seconds(first_last - last_first);
   result.decode_tokens_per_s = window > 0 ? decoded / window : 0;
   result.step_seconds = median(std::move(gaps));
@@ -145,8 +148,11 @@ Status bench(BenchOptions& options) {
   RETURN_IF_ERROR(options.model.finish());
   ExecutorConfig& config = options.model.executor;
   config.kv_cache.enable_block_reuse = false;
-  config.max_batch_size = std::max(
-      config.max_batch_size, *std::max_element(options.batches.begin(), options.batches.end()));
+  if (options.requests > 0)
+    options.batches = {options.requests};
+  else
+    config.max_batch_size = std::max(
+        config.max_batch_size, *std::max_element(options.batches.begin(), options.batches.end()));
   ASSIGN_OR_RETURN(kernels::OpenedDevice opened,
                    kernels::open_device(config.device, {config.num_threads, config.isa}));
   ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
@@ -158,22 +164,23 @@ Status bench(BenchOptions& options) {
 
   const double weight_bytes = static_cast<double>(bytes_of(executor->memory(), "weights"));
   print_machine(info, roofline, weight_bytes);
-  fmt::print("{:>6} {:>7} {:>6} {:>14} {:>14} {:>10} {:>12}\n", "batch", "prompt", "new",
-             "prefill tok/s", "decode tok/s", "step ms", "% of read");
+  fmt::print("{:>6} {:>7} {:>6} {:>14} {:>14} {:>14} {:>10} {:>12}\n", "batch", "prompt", "new",
+             "prefill tok/s", "decode tok/s", "output tok/s", "step ms", "% of read");
   for (const int32_t batch : options.batches) {
-    std::vector<double> prefill, decode, step;
+    std::vector<double> prefill, decode, output, step;
     for (int32_t repeat = 0; repeat < options.repeats; ++repeat) {
       ASSIGN_OR_RETURN(
           const BenchResult result,
           run_case(*executor, {batch, options.prompt_tokens, options.new_tokens}, 1 + repeat));
       prefill.push_back(result.prefill_tokens_per_s);
       decode.push_back(result.decode_tokens_per_s);
+      output.push_back(result.output_tokens_per_s);
       step.push_back(result.step_seconds);
     }
     const double step_seconds = median(step);
     fmt::print(
-        "{:>6} {:>7} {:>6} {:>14.1f} {:>14.1f} {:>10.3f} {:>11.1f}%\n", batch,
-        options.prompt_tokens, options.new_tokens, median(prefill), median(decode),
+        "{:>6} {:>7} {:>6} {:>14.1f} {:>14.1f} {:>14.1f} {:>10.3f} {:>11.1f}%\n", batch,
+        options.prompt_tokens, options.new_tokens, median(prefill), median(decode), median(output),
         step_seconds * 1e3,
         step_seconds > 0 ? 100 * weight_bytes / step_seconds / roofline.read_bytes_per_s : 0.0);
     std::fflush(stdout);
@@ -197,6 +204,11 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
+  command
+      ->add_option("--requests", options->requests,
+                   "send so many at once in place of the batches; as many run together as "
+                   "--max-batch-size and memory allow")
+      ->check(CLI::Range(1, 1 << 20));
   command->add_option("--prompt-tokens", options->prompt_tokens, "prompt length")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();

@@ -17,8 +17,9 @@ struct BenchCase {
 struct BenchResult {
   BenchCase what;
   double prefill_tokens_per_s = 0;  // all prompts' tokens over the time to the last first token
-  double decode_tokens_per_s = 0;   // tokens after each first one, while all sequences run
-  double step_seconds = 0;          // decode: median time between two tokens of one sequence
+  double decode_tokens_per_s = 0;  // tokens after each first one, while all sequences run; 0: never
+  double output_tokens_per_s = 0;  // all tokens made over the whole time
+  double step_seconds = 0;         // decode: median time between two tokens of one sequence
 };
 
 // Runs one case on an idle executor: `batch` requests with different random prompts, no end ids,
