@@ -176,12 +176,12 @@ inline __device__ __nv_bfloat16* result_of(const AttentionParams& p, const Query
 inline __device__ bool find_many(const AttentionParams& p, QueryTile& tile) {
   const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   int low = 0, high = p.num_rows - 1;
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (p.row_begin[middle] / p.tile_tokens + middle <= block)
-      low = middle;
-    else
-      high = middle - 1;
+  while (low < high) {  // by the 32 lanes of a warp, each of which looks at a row
+    const int step = (high - low + kWarp - 1) / kWarp;
+    const int row = low + (static_cast<int>(threadIdx.x) % kWarp + 1) * step;
+    const bool begun = row <= high && p.row_begin[row] / p.tile_tokens + row <= block;
+    low += __popc(__ballot_sync(kAllLanes, begun)) * step;
+    high = min(high, low + step - 1);
   }
   tile.row = low;
   const int end = p.row_begin[low + 1];

@@ -1,70 +1,31 @@
-// Attention of rows with many tokens on Hopper (after Shah et al. 2024, "FlashAttention-3"). Four
+// Attention of rows with many tokens on Hopper (after Shah et al. 2024, "FlashAttention-3"). Some
 // warps of a block fetch keys and values; two groups of four warps have 64 query vectors each and
 // multiply with operands in shared memory (wgmma): while the weighted values of one tile of keys
 // are added up, the scores of the next become weights.
 #include <utility>
 
+#include "kernels/cuda/attention_fetch.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
 #include "kernels/cuda/overlap.cuh"
-#include "kernels/cuda/tensor_map.h"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kGroups = 2;
-constexpr int kGroupVectors = 64;
-constexpr int kGroupThreads = 4 * kWarp;
-constexpr int kThreads = (kGroups + 1) * kGroupThreads;  // the last four warps fetch
-constexpr int kGroupRegisters = 224, kFetchRegisters = 56;
-constexpr int kKeys = 128;           // of a tile
-constexpr int kSlices = kKeys / 16;  // of 16 keys
-constexpr int kHalf = 64;            // columns of a swizzled matrix: rows of 128 bytes
-constexpr int kLineBytes = 2 * kHalf;
-constexpr int kStages = 2;
-constexpr int kFetchMeets = kGroups + 1;     // number of the fetching warps' barrier
-constexpr int kTurnMeets = kFetchMeets + 1;  // of the first group's turns
-static_assert(kGroups * kGroupVectors == kHopperVectors);
-
-template <int kDim>
-struct TileMemory {
-  static constexpr int kQueries = kDim / kHalf * kGroupVectors * kLineBytes;  // of a group
-  static constexpr int kKeyHalf = kKeys * kLineBytes;
-  static constexpr int kMatrix = kDim / kHalf * kKeyHalf;  // keys or values of a tile
-  static constexpr int kRaw = kKeys * kDim;                // the same in 8 bits
-  static constexpr int kTiles = kGroups * kQueries + 2 * kStages * kMatrix;
-  template <class Cache>
-  static constexpr int kBytes = kTiles + (Cache::kHasScales ? 2 * kRaw : 0);
-};
-
-// What the copy engine needs to fetch whole blocks; tile_blocks = 0: it cannot.
-struct BlockMaps {
-  CUtensorMap keys, values;
-  int tile_blocks;  // that make a tile of keys
-};
+// The last four warps fetch, of 8-bit types the last eight: four keys, four values.
+template <class Cache>
+constexpr int kFetchGroups = Cache::kHasScales ? 2 : 1;
+template <class Cache>
+constexpr int kThreads = (kGroups + kFetchGroups<Cache>)*kGroupThreads;
+template <class Cache>
+constexpr int kGroupRegisters = Cache::kHasScales ? 200 : 232;
+template <class Cache>
+constexpr int kFetchRegisters = Cache::kHasScales ? 56 : 40;
 
 #if defined(NEREID_HOPPER)
 
-// Keys or values of kStages tiles, with the barriers that say which are there and which are free.
-struct Ring {
-  uint8_t* tiles;
-  uint64_t* full;
-  uint64_t* empty;
-  float (*scales)[kKeys];  // of 8-bit types, by stage
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void step() {
-    if (++stage == kStages) stage = 0, parity ^= 1;
-  }
-};
-
-// Where element `column` of a line lies in a matrix of `lines` lines: halves of 64 columns, each
-// line's pieces of 16 bytes permuted by its number (the 128-byte swizzle).
-__device__ int place_in_matrix(int lines, int line, int column) {
-  const int piece = column % kHalf / 8;
-  return (column / kHalf * lines + line) * kLineBytes + (piece ^ line % 8) * 16 + column % 8 * 2;
-}
+constexpr int kSlices = kKeys / 16;          // of 16 keys
+constexpr int kTurnMeets = kFetchMeets + 2;  // of the first group's turns
 
 // A group's queries, which the kernel in front left where the results go, to a swizzled matrix.
 template <int kDim>
@@ -82,149 +43,6 @@ __device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, i
   wait_for_copies<0>();
 }
 
-// Fetches the lines [first, first + kKeys) of the range, zeros past its end; the work of
-// kGroupThreads threads.
-template <int kDim>
-__device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                            int first, const void* cache, uint8_t* matrix) {
-  constexpr int kPieces = kDim / 8;
-#pragma unroll 4
-  for (int i = threadIdx.x % kGroupThreads; i < kKeys * kPieces; i += kGroupThreads) {
-    const int line = i / kPieces, piece = i % kPieces, key = first + line;
-    const bool valid = key < range.count;
-    const Place place = place_of(p, tile, range.position(valid ? key : range.count - 1));
-    copy_16(shared_address(matrix + place_in_matrix(kKeys, line, 8 * piece)),
-            static_cast<const __nv_bfloat16*>(cache) + place.first + 8 * piece, valid);
-  }
-}
-
-// One tile of keys or values in bf16, fetched by the copy engine or by all four warps.
-template <int kDim>
-__device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, const CUtensorMap& map,
-                           const QueryTile& tile, const KeyRange& range, int first,
-                           const void* cache, Ring& ring) {
-  using Memory = TileMemory<kDim>;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = threadIdx.x % kWarp;
-  uint8_t* const matrix = ring.tiles + ring.stage * Memory::kMatrix;
-  uint64_t* const full = ring.full + ring.stage;
-  const bool whole =
-      maps.tile_blocks > 0 && range.sink == 0 && range.begin % p.block_tokens == 0 &&
-      first + kKeys <= range.count &&
-      (!p.in_trees || cell_of(p, tile.first_token, range.position(first + kKeys - 1)) ==
-                          range.position(first + kKeys - 1));
-  if (warp == 0) barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
-  if (whole) {
-    if (warp == 0) {
-      if (lane == 0) barrier_expect(full, Memory::kMatrix);
-      __syncwarp();
-      if (lane < maps.tile_blocks) {
-        const int in_table = range.position(first) / p.block_tokens + lane;
-        const int block = p.block_table[static_cast<int64_t>(tile.row) * p.max_blocks + in_table];
-#pragma unroll
-        for (int h = 0; h < kDim / kHalf; ++h)
-          copy_box(matrix + h * Memory::kKeyHalf + lane * p.block_tokens * kLineBytes, &map,
-                   h * kHalf, 0, tile.kv_head, block, full);
-      }
-      __syncwarp();
-    }
-  } else {
-    meet(kFetchMeets, kGroupThreads);  // the stage is free
-    fetch_lines<kDim>(p, tile, range, first, cache, matrix);
-    end_copies();
-    wait_for_copies<0>();
-    writes_are_ready();
-    meet(kFetchMeets, kGroupThreads);
-    if (threadIdx.x % kGroupThreads == 0) barrier_arrive(full);
-  }
-  ring.step();
-}
-
-// Keys or values of a tile in 8 bits on their way to shared memory: each of kGroupThreads threads
-// waits for the pieces that it fetched itself, and makes them bf16.
-template <class Cache, int kDim>
-struct RawTile {
-  static constexpr int kPieces = kDim / 16;
-  uint8_t* lines;
-  const void* cache;
-  const float* scales;
-  float scale = 0;  // of line threadIdx.x % kGroupThreads
-
-  __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                        int first) {
-    const int mine = first + static_cast<int>(threadIdx.x) % kGroupThreads;
-    const Place place = place_of(p, tile, range.position(min(mine, range.count - 1)));
-    scale = mine < range.count ? scales[place.scale] : 0.0f;
-    const auto* const cells = static_cast<const uint8_t*>(cache);
-    for_own_pieces([&](int in_warp, int line, int piece) {
-      const int64_t at = __shfl_sync(kAllLanes, static_cast<long long>(place.first), in_warp);
-      copy_16(shared_address(lines + line * kDim + 16 * piece), cells + at + 16 * piece,
-              first + line < range.count);
-    });
-  }
-
-  __device__ void widen(Ring& ring) {
-    uint8_t* const matrix = ring.tiles + ring.stage * TileMemory<kDim>::kMatrix;
-    barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
-    for_own_pieces([&](int, int line, int piece) {
-      const auto* const raw =
-          reinterpret_cast<const typename Cache::Cell*>(lines + line * kDim + 16 * piece);
-      *reinterpret_cast<uint4*>(matrix + place_in_matrix(kKeys, line, 16 * piece)) =
-          Cache::widen8(raw);
-      *reinterpret_cast<uint4*>(matrix + place_in_matrix(kKeys, line, 16 * piece + 8)) =
-          Cache::widen8(raw + 8);
-    });
-    ring.scales[ring.stage][threadIdx.x % kGroupThreads] = scale;
-    writes_are_ready();
-    meet(kFetchMeets, kGroupThreads);
-    if (threadIdx.x % kGroupThreads == 0) barrier_arrive(ring.full + ring.stage);
-    ring.step();
-  }
-
- private:
-  // A warp has 32 lines, whose places its lanes know.
-  template <class Work>
-  __device__ static void for_own_pieces(Work work) {
-    const int lane = threadIdx.x % kWarp;
-    const int first = static_cast<int>(threadIdx.x) % kGroupThreads - lane;
-    constexpr int kLines = kWarp / kPieces;  // at a time
-#pragma unroll
-    for (int i = 0; i < kWarp; i += kLines) {
-      const int in_warp = i + lane / kPieces;
-      work(in_warp, first + in_warp, lane % kPieces);
-    }
-  }
-};
-
-// The fetching warps' work on all tiles.
-template <class Cache, int kDim>
-__device__ void fetch_all(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
-                          const KeyRange& range, uint8_t* raw, Ring keys, Ring values) {
-  if constexpr (Cache::kHasScales) {
-    RawTile<Cache, kDim> raw_keys = {raw, p.k_cache, p.k_scales};
-    RawTile<Cache, kDim> raw_values = {raw + TileMemory<kDim>::kRaw, p.v_cache, p.v_scales};
-    raw_keys.fetch(p, tile, range, 0);
-    end_copies();
-    raw_values.fetch(p, tile, range, 0);
-    end_copies();
-    for (int next = kKeys; next < range.count + kKeys; next += kKeys) {
-      wait_for_copies<1>();
-      raw_keys.widen(keys);
-      if (next < range.count) raw_keys.fetch(p, tile, range, next);
-      end_copies();
-      wait_for_copies<1>();
-      raw_values.widen(values);
-      if (next < range.count) raw_values.fetch(p, tile, range, next);
-      end_copies();
-    }
-    wait_for_copies<0>();
-  } else {
-    for (int first = 0; first < range.count; first += kKeys) {
-      fetch_tile<kDim>(p, maps, maps.keys, tile, range, first, p.k_cache, keys);
-      fetch_tile<kDim>(p, maps, maps.values, tile, range, first, p.v_cache, values);
-    }
-  }
-}
-
 // Keeps the compiler from moving registers of products that may still run.
 template <int kRows>
 __device__ void hold(float (&x)[kRows][4]) {
@@ -234,7 +52,7 @@ __device__ void hold(float (&x)[kRows][4]) {
 }
 
 // The state of a group's thread: rows lane / 4 and lane / 4 + 8 of its warp.
-template <class Cache, int kDim>
+template <class Cache, int kDim, bool kPlain>
 struct Group {
   using Memory = TileMemory<kDim>;
   static constexpr int kNumScores = kKeys / 8;
@@ -242,7 +60,7 @@ struct Group {
 
   const AttentionParams& p;
   const KeyRange& range;
-  const uint8_t* queries;
+  uint8_t* queries;
   int index;  // of the group
   QueryLimits limits[2];
   int first_position;  // of the group's first vector
@@ -282,10 +100,12 @@ struct Group {
   // `correction` brings what was added before to it.
   __device__ void weigh(int first, const float* key_scales, float (&scores)[kNumScores][4]) {
     if constexpr (Cache::kHasScales) multiply_scales(key_scales, scores);
-    if (!is_plain(p) || first + kKeys > min(first_position + 1, range.count))
+    if constexpr (!kPlain)
       judge<kSlices>(
-          p, is_plain(p), limits, range.count - first,
-          [&](int i) { return range.position(first + i); }, scores);
+          p, false, limits, range.count - first, [&](int i) { return range.position(first + i); },
+          scores);
+    else if (first + kKeys > first_position + 1)
+      hide_later(first, scores);
     float tops[kChains][2], base[2], sums[kChains][2] = {};
 #pragma unroll
     for (int i = 0; i < kChains; ++i) tops[i][0] = largest[0], tops[i][1] = largest[1];
@@ -323,6 +143,19 @@ struct Group {
 #pragma unroll
       for (int r = 0; r < 4; ++r) scores[s][r] *= by_key[8 * s + first + r % 2];
   }
+  // Without a window key i is at position i, and those that exist end at the last token's.
+  __device__ void hide_later(int first, float (&scores)[kNumScores][4]) {
+    const int column = first + 2 * (static_cast<int>(threadIdx.x) % 4);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int last = limits[h].position - column;
+#pragma unroll
+      for (int s = 0; s < kNumScores; ++s)
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+          if (8 * s + r > last) scores[s][2 * h + r] = -INFINITY;
+    }
+  }
   // Weights as the product with values reads them.
   __device__ void pack_weights(const float (&scores)[kNumScores][4]) {
 #pragma unroll
@@ -340,7 +173,7 @@ struct Group {
       for (int r = 0; r < 4; ++r) value[i][r] *= correction[r / 2];
   }
 
-  __device__ void release(const Ring& ring) {
+  __device__ void release(const TileRing& ring) {
     if constexpr (Cache::kHasScales) __syncwarp();  // all lanes have read the scales
     if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + ring.stage);
   }
@@ -348,7 +181,7 @@ struct Group {
   // The scores of the tile at key `first`, which are under way, become weights. kPending: products
   // enqueued behind them.
   template <int kPending>
-  __device__ void finish_scores(int first, Ring& keys, float (&scores)[kNumScores][4]) {
+  __device__ void finish_scores(int first, TileRing& keys, float (&scores)[kNumScores][4]) {
     wait_for_products<kPending>();
     hold(scores);
     if constexpr (!Cache::kHasScales) release(keys);
@@ -356,14 +189,18 @@ struct Group {
     if constexpr (Cache::kHasScales) release(keys);
     keys.step();
   }
-  __device__ void prepare_weights(const Ring& values, float (&scores)[kNumScores][4]) {
+  __device__ void prepare_weights(const TileRing& values, float (&scores)[kNumScores][4]) {
     barrier_wait(values.full + values.stage, values.parity);
     if constexpr (Cache::kHasScales) multiply_scales(values.scales[values.stage], scores);
     pack_weights(scores);
   }
-  __device__ void finish_values(Ring& values) {
+  __device__ void finish_values(TileRing& values, float (&scores)[kNumScores][4]) {
+    // Never true: sums of weights. It keeps the compiler from waiting before the weights are made,
+    // since a store stays in front of the wait.
+    if (sum[0] + sum[1] < 0.0f) *queries = 0;
     wait_for_products<0>();
     hold(value);
+    hold(scores);
     release(values);
     values.step();
   }
@@ -375,7 +212,7 @@ struct Group {
 
   // All tiles. The scores of a tile are made, and become weights, while the values of the one
   // before are added up.
-  __device__ void run(Ring keys, Ring values) {
+  __device__ void run(TileRing keys, TileRing values) {
     float scores[kNumScores][4];
     barrier_wait(keys.full + keys.stage, keys.parity);
     take_turn();
@@ -390,35 +227,34 @@ struct Group {
       add_values(values.tiles + values.stage * Memory::kMatrix);
       pass_turn();
       finish_scores<1>(first, keys, scores);
-      finish_values(values);
+      finish_values(values, scores);
       correct();
       prepare_weights(values, scores);
     }
     add_values(values.tiles + values.stage * Memory::kMatrix);
-    finish_values(values);
+    finish_values(values, scores);
   }
 };
 
 #endif  // NEREID_HOPPER
 
-template <class Cache, int kDim>
-__global__ void __launch_bounds__(kThreads, 1)
+template <class Cache, int kDim, bool kPlain>
+__global__ void __launch_bounds__(kThreads<Cache>, 1)
     hopper_kernel(AttentionParams p, const __grid_constant__ BlockMaps maps) {
 #if defined(NEREID_HOPPER)
   using Memory = TileMemory<kDim>;
   extern __shared__ __align__(1024) uint8_t memory[];
-  __shared__ uint64_t barriers[4][kStages];
+  __shared__ uint64_t barriers[4][kStages], landed;
   __shared__ float scales[2][kStages][kKeys];
+  let_next_begin();
+  QueryTile tile;  // found before the wait, since it depends on the step's data alone
+  if (!find_many(p, tile)) return wait_for_previous();
   if (threadIdx.x == 0) {
     for (int i = 0; i < 4 * kStages; ++i)
       barrier_init(barriers[0] + i, i < 2 * kStages ? 1 : kGroups * kGroupThreads / kWarp);
+    barrier_init(&landed, 1);
     barriers_are_ready();
   }
-  __syncthreads();
-  let_next_begin();
-  wait_for_previous();
-  QueryTile tile;
-  if (!find_many(p, tile)) return;
   const int last_position = p.positions[tile.first_token + tile.tokens - 1];
   KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
   // From the start of a block, so that tiles are whole blocks. A tile of one token begins where its
@@ -428,16 +264,20 @@ __global__ void __launch_bounds__(kThreads, 1)
     range.begin -= before, range.count += before;
   }
   uint8_t* const tiles = memory + kGroups * Memory::kQueries;
-  Ring keys = {tiles, barriers[0], barriers[2], scales[0]};
-  Ring values = {tiles + kStages * Memory::kMatrix, barriers[1], barriers[3], scales[1]};
+  TileRing keys = {tiles, barriers[0], barriers[2], scales[0], &landed};
+  TileRing values = {tiles + kStages * Memory::kMatrix, barriers[1], barriers[3], scales[1],
+                     &landed};
+  __syncthreads();
+  wait_for_previous();
 
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  if (group == kGroups) {
-    give_registers<kFetchRegisters>();
-    fetch_all<Cache, kDim>(p, maps, tile, range, memory + Memory::kTiles, keys, values);
+  if (group >= kGroups) {
+    give_registers<kFetchRegisters<Cache>>();
+    fetch_all<Cache, kDim>(p, maps, tile, range, group - kGroups, memory + Memory::kTiles, keys,
+                           values);
     return;
   }
-  take_registers<kGroupRegisters>();
+  take_registers<kGroupRegisters<Cache>>();
   const int first_vector = group * kGroupVectors;
   uint8_t* const queries = memory + group * Memory::kQueries;
   load_swizzled<kDim>(p, tile, first_vector, queries);
@@ -445,7 +285,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   meet(group + 1, kGroupThreads);
   const int first_row = first_vector + static_cast<int>(threadIdx.x) / kWarp % 4 * 16 +
                         static_cast<int>(threadIdx.x) % kWarp / 4;
-  Group<Cache, kDim> work = {p, range, queries, group};
+  Group<Cache, kDim, kPlain> work = {p, range, queries, group};
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int m = first_row + 8 * h;
@@ -486,8 +326,10 @@ cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
         return error;
     maps.tile_blocks = kKeys / p.block_tokens;
   }
-  const auto kernel = hopper_kernel<Cache, kDim>;
-  return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads,
+  const auto kernel = p.window == 0 && p.cap == 0 && p.alibi == 0
+                          ? hopper_kernel<Cache, kDim, true>
+                          : hopper_kernel<Cache, kDim, false>;
+  return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads<Cache>,
                            TileMemory<kDim>::template kBytes<Cache>, stream, p, maps);
 }
 
