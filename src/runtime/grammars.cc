@@ -83,6 +83,7 @@ StatusOr<std::shared_ptr<const text::Guide>> Grammars::guide(const Request& requ
   if (request.reasoning) {
     ASSIGN_OR_RETURN(guide->reasoning, reasoning_part(*request.reasoning));
   }
+  guide->broken_ids = text::broken_closings(*guide);
   return std::shared_ptr<const text::Guide>(std::move(guide));
 }
 

@@ -13,7 +13,39 @@ std::string_view without_blanks_in_front(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(kBlanks), text.size()));
 }
 
+// Whether what stands behind the first `close` of `text`, if it has one, begins an answer.
+bool closes_well(const Guide& guide, std::string_view text) {
+  const std::string_view close = guide.reasoning->close;
+  const size_t found = text.find(close);
+  if (found == std::string_view::npos) return true;
+  const std::string_view rest = without_blanks_in_front(text.substr(found + close.size()));
+  return rest.empty() || Matcher(guide.grammar).accept(rest).ok();
+}
+
+// The node at which `text` ends; -1: no token begins with it.
+int32_t node_of(const TokenTrie& tokens, std::string_view text) {
+  const std::span<const TokenTrie::Node> nodes = tokens.nodes();
+  size_t node = 0;
+  for (const char c : text) {
+    const auto end = static_cast<size_t>(nodes[node].end);
+    size_t child = node + 1;
+    while (child < end && nodes[child].byte != static_cast<uint8_t>(c))
+      child = static_cast<size_t>(nodes[child].end);
+    if (child >= end) return -1;
+    node = child;
+  }
+  return static_cast<int32_t>(node);
+}
+
 }  // namespace
+
+std::vector<int32_t> broken_closings(const Guide& guide) {
+  std::vector<int32_t> ids;
+  if (!guide.grammar || !guide.reasoning) return ids;
+  for (int32_t id = 0; id < guide.tokens->vocab_size(); ++id)
+    if (!closes_well(guide, guide.tokens->token(id))) ids.push_back(id);
+  return ids;
+}
 
 GuidedOutput::GuidedOutput(std::shared_ptr<const Guide> guide) : guide_(std::move(guide)) {
   if (guide_->grammar) matcher_.emplace(guide_->grammar);
@@ -107,8 +139,27 @@ Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t
   const auto num_ids = static_cast<size_t>(guide_->tokens->vocab_size());
   std::ranges::fill(mask.first(std::min(mask.size(), num_ids / 32)), ~uint32_t{0});
   for (size_t id = num_ids / 32 * 32; id < num_ids; ++id) set_bit(mask, static_cast<int32_t>(id));
+  if (guide_->grammar) forbid_broken_closings(mask);
   for (const int32_t id : end_ids) clear_bit(mask, id);
   return ok();
+}
+
+// What begins inside of a token is known beforehand; where the text ends with a part of `close`,
+// tokens that begin with the rest of it are looked at.
+void GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask) const {
+  for (const int32_t id : guide_->broken_ids) clear_bit(mask, id);
+  const std::string_view close = guide_->reasoning->close;
+  for (size_t begun = 1; begun <= tail_.size() && begun < close.size(); ++begun) {
+    if (!tail_.ends_with(close.substr(0, begun))) continue;
+    const int32_t node = node_of(*guide_->tokens, close.substr(begun));
+    if (node < 0) continue;
+    const int32_t end = guide_->tokens->nodes()[static_cast<size_t>(node)].end;
+    for (const int32_t id : guide_->tokens->ids_of(node, end))
+      if (closes_well(*guide_, tail_ + std::string(guide_->tokens->token(id))))
+        set_bit(mask, id);
+      else
+        clear_bit(mask, id);
+  }
 }
 
 // The tokens that go on with `open` and not beyond it.
@@ -116,16 +167,10 @@ void GuidedOutput::allow_open(std::span<uint32_t> mask) const {
   const ReasoningPart& reasoning = *guide_->reasoning;
   const std::string_view left = std::string_view(reasoning.open).substr(begun_.size());
   if (begun_.empty() && reasoning.open_id >= 0) set_bit(mask, reasoning.open_id);
-  const std::span<const TokenTrie::Node> nodes = guide_->tokens->nodes();
-  size_t node = 0;
-  for (const char c : left) {
-    const auto end = static_cast<size_t>(nodes[node].end);
-    size_t child = node + 1;
-    while (child < end && nodes[child].byte != static_cast<uint8_t>(c))
-      child = static_cast<size_t>(nodes[child].end);
-    if (child >= end) return;
-    for (const int32_t id : guide_->tokens->ids(static_cast<int32_t>(child))) set_bit(mask, id);
-    node = child;
+  for (size_t length = 1; length <= left.size(); ++length) {
+    const int32_t node = node_of(*guide_->tokens, left.substr(0, length));
+    if (node < 0) return;
+    for (const int32_t id : guide_->tokens->ids(node)) set_bit(mask, id);
   }
 }
 

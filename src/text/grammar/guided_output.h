@@ -29,7 +29,12 @@ struct Guide {
   std::shared_ptr<const TokenTrie> tokens;
   std::shared_ptr<Grammar> grammar;  // of the answer; null: any answer
   std::optional<ReasoningPart> reasoning;
+  std::vector<int32_t> broken_ids;  // broken_closings(), found once for all outputs
 };
+
+// The tokens that hold `close` of the guide's reasoning and behind it what no answer begins with:
+// they may not end a reasoning. None without reasoning or grammar.
+std::vector<int32_t> broken_closings(const Guide& guide);
 
 // One output, from its start. Owned by one thread.
 class GuidedOutput {
@@ -53,6 +58,7 @@ class GuidedOutput {
   Status answer(std::string_view bytes);
   bool is_cut() const;  // the reasoning has reached its limit
   void allow_open(std::span<uint32_t> mask) const;
+  void forbid_broken_closings(std::span<uint32_t> mask) const;
 
   std::shared_ptr<const Guide> guide_;
   Phase phase_ = Phase::kAnswer;

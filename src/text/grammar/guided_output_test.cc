@@ -106,6 +106,41 @@ TEST(GuidedOutput, TheTokenThatClosesGoesOn) {
   EXPECT_FALSE(output.write("\n"));  // a token of its own is the grammar's
 }
 
+// A token that closes the reasoning and goes on as no answer does may not follow, whether it holds
+// the whole mark or ends one that has begun: what the mask allows is what accept() takes.
+TEST(GuidedOutput, ATokenThatClosesMayNotBreakTheAnswer) {
+  const std::vector<std::string> texts = {
+      "end", "<",   "/t>", "</t>",   "</t>b", "u</t> ab", "</t>\n x",  "</t></t>",
+      ">c",  ">ab", "t>",  "t>\n\n", "t>ba",  "/t>abc",   "</t>a",     "<</t>x",
+      "b",   "</",  "</t", "/t>x",   "\n",    "<</t>y",   "/t>ab</t>b"};
+  Guide guide = marked();
+  guide.tokens = std::make_shared<const TokenTrie>(std::ssize(texts), [&](int32_t id) {
+    return std::string_view(texts[static_cast<size_t>(id)]);
+  });
+  guide.grammar = *Grammar::compile(GrammarKind::kRegex, "ab(</t>b)?|x", guide.tokens);
+  guide.reasoning->begun = true;
+  guide.broken_ids = broken_closings(guide);
+  const auto shared = std::make_shared<const Guide>(guide);
+  size_t num_refused = 0;
+  const std::vector<std::vector<int32_t>> starts = {{},   {16},   {1},     {16, 17},
+                                                    {18}, {1, 1}, {17, 17}};
+  for (const std::vector<int32_t>& begun : starts) {
+    GuidedOutput output(shared);
+    for (const int32_t id : begun) ASSERT_TRUE(output.accept(id).ok());
+    uint32_t mask = 0;
+    const int32_t end_ids[] = {0};
+    ASSERT_TRUE(output.fill_mask({&mask, 1}, end_ids).ok());
+    for (int32_t id = 1; id < std::ssize(texts); ++id) {
+      GuidedOutput next = output;
+      const bool is_taken = next.accept(id).ok();
+      num_refused += is_taken ? 0 : 1;
+      EXPECT_EQ((mask >> id & 1) != 0, is_taken)
+          << texts[static_cast<size_t>(id)] << " behind " << begun.size() << " tokens";
+    }
+  }
+  EXPECT_GT(num_refused, 7u);
+}
+
 TEST(GuidedOutput, MarksMayBeSpecialTokens) {
   Guide guide = marked();
   guide.reasoning->open_id = guide.reasoning->close_id = kMark;
