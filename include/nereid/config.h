@@ -81,6 +81,7 @@ struct LoraDirectory {
 };
 
 inline constexpr int32_t kMaxDraftLen = 32;
+inline constexpr int32_t kMaxTreeTopK = 32;
 
 struct ExecutorConfig {
   std::string device = "cpu";  // cpu | cuda:N
@@ -115,8 +116,10 @@ struct ExecutorConfig {
   // Guesses of what a sequence says next, tested beside its next token; they change no output. Not
   // for beams.
   // none; ngram: what came after the last tokens where they stood before, in prompt or output;
-  // draft_model, medusa, eagle: what such a one in `draft_model` says; auto: its, or without one
-  // ngram's, and as many as pay, down to none. Empty: auto with `draft_model`, else none.
+  // draft_model, medusa, eagle: what such a one in `draft_model` says; mtp: what the layer behind
+  // the last one of the model's checkpoint says (multi-token prediction); auto: that of
+  // `draft_model`, without one mtp's, without such a layer ngram's, and as many as pay, down to
+  // none. Empty: auto with `draft_model`, else none.
   std::string speculation;
   std::filesystem::path draft_model;  // of a model with the same tokens, or of heads
   int32_t max_draft_len = 0;          // guesses of a sequence in a step, at most kMaxDraftLen;
@@ -124,6 +127,13 @@ struct ExecutorConfig {
   // The tree of guesses of Medusa heads, as ranks that lead to each: "{0}, {0, 0}, {1}"; at
   // most 64. Empty: the likeliest of each head.
   std::string medusa_choices;
+  // The same of an EAGLE head. Empty: a chain, or what the next two say.
+  std::string eagle_choices;
+  // EAGLE-2, a tree by the chances of its guesses: so many of each depth get so many guesses each,
+  // and the likeliest of all are tested (max_draft_len; 0 = top_k * depth, at most 64). 0: none; at
+  // most kMaxTreeTopK.
+  int32_t eagle_tree_top_k = 0;
+  int32_t eagle_tree_depth = 0;     // of that tree, at most kMaxDraftLen; 0 = 5
   bool enable_overlap = true;       // host work of the next step beside device work of this one
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
   // Ends the process with exit code 1 once the device has failed for good and all requests have

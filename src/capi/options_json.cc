@@ -89,6 +89,9 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   c.draft_model = draft_model;
   in.read("max_draft_len", c.max_draft_len);
   in.read("medusa_choices", c.medusa_choices);
+  in.read("eagle_choices", c.eagle_choices);
+  in.read("eagle_tree_top_k", c.eagle_tree_top_k);
+  in.read("eagle_tree_depth", c.eagle_tree_depth);
   in.read("enable_overlap", c.enable_overlap);
   in.read("exit_on_device_failure", c.exit_on_device_failure);
   in.read("normalize_log_probs", c.normalize_log_probs);

@@ -57,8 +57,9 @@ StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& r
   Compiled out;
   out.model = std::move(model);
   out.graph = out.model.graph;
-  const graph::PassContext context{&registry,       device,       options.forced,
-                                   options.weights, options.head, options.adapters};
+  const graph::PassContext context{
+      &registry,    device,           options.forced,       options.weights,
+      options.head, options.adapters, options.hidden_layers};
   RETURN_IF_ERROR(graph::run_passes(out.graph, context, options.disabled_passes, &out.passes));
   ASSIGN_OR_RETURN(out.plan, graph::lower(out.graph, device));
   return out;

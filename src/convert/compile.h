@@ -23,6 +23,7 @@ struct CompileOptions {
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: the checkpoint's
   std::optional<kernels::WeightFormat> head;     // of the head; absent: see PassContext::head
   bool adapters = false;                         // products take adapters
+  std::vector<int32_t> hidden_layers;            // see graph::PassContext
 };
 
 // Sets what a build is asked to make of the weights of products and of the head's: "auto": nothing,

@@ -191,7 +191,7 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
   out.slot_tokens_ = memory.slot_tokens;
   out.adapters_ = memory.adapters;
   out.logits_ = binder.value(plan.logits);
-  if (plan.hidden != io::kNone) out.hidden_ = binder.value(plan.hidden);
+  for (const io::ValueId id : plan.hidden) out.hidden_.push_back(binder.value(id));
   return out;
 }
 
@@ -235,12 +235,6 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
 
 View BoundPlan::logits(int64_t num_rows) const {
   View view = logits_;
-  view.rows = num_rows;
-  return view;
-}
-
-View BoundPlan::hidden(int64_t num_rows) const {
-  View view = hidden_;
   view.rows = num_rows;
   return view;
 }

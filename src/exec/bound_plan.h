@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <variant>
 #include <vector>
 
@@ -44,8 +45,8 @@ class BoundPlan {
 
   // f32 [num_rows, vocab], valid after run() until the next.
   View logits(int64_t num_rows) const;
-  // bf16 [num_rows, hidden_size], likewise; without memory when the plan has none.
-  View hidden(int64_t num_rows) const;
+  // Of each of the plan's hidden states bf16 [sampled rows, hidden_size], likewise.
+  std::span<const View> hidden() const { return hidden_; }
 
   // What profile entries stand for, by Bound::profile_entry.
   const std::vector<ProfileEntry>& profile_entries() const { return profile_entries_; }
@@ -73,7 +74,8 @@ class BoundPlan {
   const int32_t* slot_tokens_ = nullptr;
   const AdapterPool* adapters_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;
-  View logits_, hidden_;
+  View logits_;
+  std::vector<View> hidden_;
 };
 
 }  // namespace nereid::exec

@@ -117,7 +117,7 @@ TEST_F(HiddenTest, AsManyAsThereAreLogits) {
 
 io::Plan plan_without_hidden() {
   io::Plan plan = small_plan();
-  plan.hidden = io::kNone;
+  plan.hidden = {};
   return plan;
 }
 class NoHiddenTest : public HiddenTest {

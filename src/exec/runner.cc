@@ -49,7 +49,7 @@ class EngineRunner : public Runner {
     embedding_width_ = embedding_width();
     RETURN_IF_ERROR(allocate(device));
     ASSIGN_OR_RETURN(sampler_, SlotSampler::create(device, registry, forced, limits_, vocab_size(),
-                                                   hidden_size()));
+                                                   hidden_size() * num_states()));
     DeviceMemory memory;
     memory.weights = weights_.bytes();
     for (int i = 0; i < io::kNumExtents; ++i) memory.arenas[i] = arenas_[i].bytes();
@@ -148,8 +148,9 @@ class EngineRunner : public Runner {
   std::span<const CacheGroup> groups() const override { return cache_.groups(); }
   int32_t vocab_size() const override { return plan().model.vocab_size; }
   int32_t hidden_size() const override {
-    return plan().hidden == io::kNone ? 0 : plan().model.hidden_size;
+    return plan().hidden.empty() ? 0 : plan().model.hidden_size;
   }
+  int32_t num_states() const override { return static_cast<int32_t>(plan().hidden.size()); }
   int32_t embedding_width() const override {
     for (const io::Call& call : plan().calls)
       if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))
@@ -340,8 +341,7 @@ class EngineRunner : public Runner {
 
   Status sample(int32_t index, Stream& stream) {
     const int32_t num_logits = staging_[index].step.num_logits;
-    return sampler_->run(index, bound_.logits(num_logits), slot_tokens(), stream,
-                         bound_.hidden(num_logits));
+    return sampler_->run(index, bound_.logits(num_logits), slot_tokens(), stream, bound_.hidden());
   }
 
   // The device's step data is single: the stream's order protects it.

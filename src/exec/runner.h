@@ -75,7 +75,8 @@ struct RowResult {
   std::span<const int32_t> path;
   std::span<const kernels::TopToken> top;  // [drawn, kMaxTopTokens]; empty unless wanted
   std::span<const float> logits;           // [num_read, vocab]
-  std::span<const BF16> hidden;            // [num_hidden, hidden_size]: what the head has read
+  // [num_hidden, num_states, hidden_size]: what the head has read, then what some layers have.
+  std::span<const BF16> hidden;
 
   // Of drawn[i], likeliest first.
   std::span<const kernels::TopToken> top_of(size_t i) const {
@@ -137,7 +138,8 @@ class Runner {
   virtual const RunnerLimits& limits() const = 0;
   virtual std::span<const CacheGroup> groups() const = 0;  // of the KV cache
   virtual int32_t vocab_size() const = 0;
-  virtual int32_t hidden_size() const = 0;      // of its hidden states; 0: it gives none
+  virtual int32_t hidden_size() const = 0;  // of a hidden state; 0: it gives none
+  virtual int32_t num_states() const { return hidden_size() > 0 ? 1 : 0; }  // of each position
   virtual int32_t embedding_width() const = 0;  // numbers that stand for a token; see kTokenGiven
 
   // Without the memory for given embeddings, which is taken when the first step has some: for each

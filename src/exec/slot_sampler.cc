@@ -85,10 +85,10 @@ StatusOr<std::span<const int32_t>> take(std::span<const int32_t>& all, int32_t c
 
 StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
     Device& device, const kernels::Registry& registry, const kernels::Choices& forced,
-    const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_size) {
+    const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width) {
   NEREID_CHECK(limits.max_rows > 0 && limits.max_sequence_length > 0);
   auto sampler =
-      std::unique_ptr<SlotSampler>(new SlotSampler(device, limits, vocab_size, hidden_size));
+      std::unique_ptr<SlotSampler>(new SlotSampler(device, limits, vocab_size, hidden_width));
   const auto& table = registry.table<Sample>();
   Sample sample;
   sample.problem = {.rows = limits.num_logits_rows(), .vocab = vocab_size};
@@ -209,7 +209,7 @@ Status SlotSampler::check(const StepView& step) {
 Status SlotSampler::check_hidden(const StepView& step) const {
   for (const StepRow& row : step.rows)
     RETURN_IF_ERROR(
-        check_range("num_hidden", row.num_hidden, 0, hidden_size_ > 0 ? row.num_logits : 0));
+        check_range("num_hidden", row.num_hidden, 0, hidden_width_ > 0 ? row.num_logits : 0));
   return ok();
 }
 
@@ -274,7 +274,7 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
   RETURN_IF_ERROR(reserve_rows(area.logits, area.num_read + row.num_read,
                                static_cast<size_t>(vocab()) * sizeof(float), "logits"));
   RETURN_IF_ERROR(reserve_rows(area.hidden, area.num_hidden + row.num_hidden,
-                               static_cast<size_t>(hidden_size_) * sizeof(BF16), "hidden states"));
+                               static_cast<size_t>(hidden_width_) * sizeof(BF16), "hidden states"));
   if (row.samples) {
     outcome.first_drawn = static_cast<int64_t>(area.rows.size());
     RETURN_IF_ERROR(
@@ -402,7 +402,7 @@ void SlotSampler::upload(Area& area, void* to, const void* from, size_t bytes) {
 }
 
 Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens, Stream& stream,
-                        const View& hidden) const {
+                        std::span<const View> hidden) const {
   const Area& area = areas_[static_cast<size_t>(index)];
   NEREID_CHECK(logits.rows == area.num_logits && logits.cols == vocab() &&
                logits.stride == vocab());
@@ -438,7 +438,7 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
                      num_rows * kernels::kMaxTopTokens * sizeof(TopToken));
 }
 
-Status SlotSampler::copy_rows(const Area& area, const View& logits, const View& hidden,
+Status SlotSampler::copy_rows(const Area& area, const View& logits, std::span<const View> hidden,
                               Stream& stream) const {
   for (const Outcome& outcome : area.outcomes) {
     if (const RowsCopy& copy = outcome.logits; copy.num_rows > 0)
@@ -447,10 +447,14 @@ Status SlotSampler::copy_rows(const Area& area, const View& logits, const View& 
                                   static_cast<size_t>(copy.num_rows * vocab()) * sizeof(float)));
     // A row at a time: they may be parts of a wider matrix.
     const RowsCopy& copy = outcome.hidden;
-    for (int64_t i = 0; i < copy.num_rows; ++i)
-      RETURN_IF_ERROR(stream.copy(
-          static_cast<BF16*>(area.hidden.data()) + (copy.to_row + i) * hidden_size_,
-          hidden.row<BF16>(copy.first_row + i), static_cast<size_t>(hidden_size_) * sizeof(BF16)));
+    for (int64_t i = 0; i < copy.num_rows; ++i) {
+      BF16* to = static_cast<BF16*>(area.hidden.data()) + (copy.to_row + i) * hidden_width_;
+      for (const View& state : hidden) {
+        RETURN_IF_ERROR(stream.copy(to, state.row<BF16>(copy.first_row + i),
+                                    static_cast<size_t>(state.cols) * sizeof(BF16)));
+        to += state.cols;
+      }
+    }
   }
   return ok();
 }
@@ -465,8 +469,8 @@ StepResult SlotSampler::results(int32_t index) {
       result.logits = {static_cast<const float*>(area.logits.data()) + copy.to_row * vocab(),
                        static_cast<size_t>(copy.num_rows * vocab())};
     if (const RowsCopy& copy = outcome.hidden; copy.num_rows > 0)
-      result.hidden = {static_cast<const BF16*>(area.hidden.data()) + copy.to_row * hidden_size_,
-                       static_cast<size_t>(copy.num_rows * hidden_size_)};
+      result.hidden = {static_cast<const BF16*>(area.hidden.data()) + copy.to_row * hidden_width_,
+                       static_cast<size_t>(copy.num_rows * hidden_width_)};
     if (outcome.num_drawn > 0) take_drawn(area, outcome, result);
   }
   return area.row_results;

@@ -23,11 +23,9 @@ namespace nereid::exec {
 class SlotSampler {
  public:
   // `device` and `registry` must outlive it. InvalidArgument: `forced` names a kernel that cannot.
-  static StatusOr<std::unique_ptr<SlotSampler>> create(Device& device,
-                                                       const kernels::Registry& registry,
-                                                       const kernels::Choices& forced,
-                                                       const RunnerLimits& limits,
-                                                       int32_t vocab_size, int32_t hidden_size = 0);
+  static StatusOr<std::unique_ptr<SlotSampler>> create(
+      Device& device, const kernels::Registry& registry, const kernels::Choices& forced,
+      const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width = 0);
 
   // Takes everything that the step's device work reads; its rows have passed StepData::pack().
   // `area`, below RunnerLimits::depth, must not be that of a step in flight. InvalidArgument: the
@@ -41,10 +39,10 @@ class SlotSampler {
   Status set_masks(const MaskView& masks, int32_t area);
 
   // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
-  // drawn tokens are written to slot_tokens [max_rows] too. `hidden`: bf16 [m, hidden_size], where
-  // there are hidden states.
+  // drawn tokens are written to slot_tokens [max_rows] too. `hidden`: of each hidden state that a
+  // position has bf16 [m, n], with hidden_width the sum of all n.
   Status run(int32_t area, const View& logits, int32_t* slot_tokens, Stream& stream,
-             const View& hidden = {}) const;
+             std::span<const View> hidden = {}) const;
 
   // Of a step that is done, once; valid until its area is staged again.
   StepResult results(int32_t area);
@@ -97,8 +95,8 @@ class SlotSampler {
     bool all_greedy = true, wants_top = false, wants_raw = false;
   };
 
-  SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_size)
-      : device_(device), limits_(limits), vocab_size_(vocab_size), hidden_size_(hidden_size) {}
+  SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width)
+      : device_(device), limits_(limits), vocab_size_(vocab_size), hidden_width_(hidden_width) {}
 
   Status check(const StepView& step);
   Status check_hidden(const StepView& step) const;
@@ -118,7 +116,8 @@ class SlotSampler {
   Status reserve_lists(Area& area, size_t bytes, Slot& slot);
   Status reserve_staging(Area& area, std::string_view what, size_t bytes);
   void upload(Area& area, void* to, const void* from, size_t bytes);
-  Status copy_rows(const Area& area, const View& logits, const View& hidden, Stream& stream) const;
+  Status copy_rows(const Area& area, const View& logits, std::span<const View> hidden,
+                   Stream& stream) const;
   Slot& slot_at(int32_t slot) { return slots_[static_cast<size_t>(slot)]; }
   int64_t vocab() const { return vocab_size_; }
   size_t mask_words() const { return static_cast<size_t>(kernels::mask_words(vocab_size_)); }
@@ -126,7 +125,7 @@ class SlotSampler {
   Device& device_;
   const RunnerLimits limits_;
   const int32_t vocab_size_;
-  const int32_t hidden_size_;
+  const int32_t hidden_width_;
   const Kernel* greedy_ = nullptr;  // for steps in which every row takes the argmax
   const Kernel* general_ = nullptr;
   std::vector<Slot> slots_;

@@ -75,6 +75,13 @@ ValueId Builder::concat(std::string name, std::vector<ValueId> parts) {
   return out;
 }
 
+ValueId Builder::slice(std::string name, ValueId x, int64_t column, int64_t cols) {
+  const Value whole = graph_.values[x];
+  const ValueId out = value(std::move(name), whole.extent, whole.dtype, cols);
+  graph_.nodes.push_back({Slice{x, column, out}});
+  return out;
+}
+
 ValueId Builder::rope(std::string name, ValueId qkv, int32_t angles, bool interleaved) {
   return emit(name,
               Rope{.qkv = qkv, .heads = heads(), .angles = angles, .interleaved = interleaved})
@@ -116,7 +123,7 @@ ValueId Builder::sampled_rows(std::string name, ValueId x) {
 
 StatusOr<Graph> Builder::finish(ValueId logits, ValueId hidden) && {
   graph_.logits = logits;
-  graph_.hidden = hidden;
+  if (hidden != kNone) graph_.hidden = {hidden};
   RETURN_IF_ERROR(verify(graph_));
   return std::move(graph_);
 }

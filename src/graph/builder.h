@@ -56,6 +56,7 @@ class Builder {
   ValueId head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind);
   ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone);  // f32
   ValueId concat(std::string name, std::vector<ValueId> parts);
+  ValueId slice(std::string name, ValueId x, int64_t column, int64_t cols);
   // `angles`: of the model's tables.
   ValueId rope(std::string name, ValueId qkv, int32_t angles = 0, bool interleaved = false);
   ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window,
@@ -64,6 +65,9 @@ class Builder {
               float up_offset = 0);
   ValueId add(std::string name, ValueId x, ValueId y);
   ValueId sampled_rows(std::string name, ValueId x);
+
+  // What the next layer reads.
+  void add_residual(ValueId x) { graph_.residuals.push_back(x); }
 
   // The graph, verified. `hidden`: what enters the head, where the plan is to give it.
   StatusOr<Graph> finish(ValueId logits, ValueId hidden = kNone) &&;

@@ -138,8 +138,8 @@ void replace_inputs(Op& op, ValueId from, ValueId to) {
 
 void replace_uses(Graph& graph, ValueId from, ValueId to) {
   for (Node& node : graph.nodes) replace_inputs(node.op, from, to);
-  for (ValueId* output : {&graph.logits, &graph.hidden})
-    if (*output == from) *output = to;
+  if (graph.logits == from) graph.logits = to;
+  std::ranges::replace(graph.hidden, from, to);
 }
 
 void replace_weight(Graph& graph, WeightId from, WeightId to) {
@@ -160,8 +160,11 @@ Uses find_uses(const Graph& graph) {
     for (const ValueId id : outputs(op)) uses.writer[id] = static_cast<int32_t>(i);
     for (const WeightId id : weights(op)) ++uses.weight_readers[id];
   }
-  for (const ValueId output : {graph.logits, graph.hidden})
+  const auto read_behind_all = [&](ValueId output) {
     if (output != kNone) uses.readers[output].push_back(static_cast<int32_t>(graph.nodes.size()));
+  };
+  read_behind_all(graph.logits);
+  for (const ValueId output : graph.hidden) read_behind_all(output);
   return uses;
 }
 
@@ -191,7 +194,9 @@ void sweep(Graph& graph) {
     if (id != kNone) id = new_weight[id];
   };
   for (Node& node : graph.nodes) visit_operands(node.op, value, value, weight);
-  value(graph.logits), value(graph.hidden);
+  value(graph.logits);
+  for (ValueId& output : graph.hidden) value(output);
+  for (ValueId& residual : graph.residuals) value(residual);
 }
 
 void drop_nodes(Graph& graph, const std::vector<bool>& dropped) {

@@ -118,7 +118,8 @@ struct Graph {
   std::vector<Node> nodes;                 // in order of execution
   std::vector<io::AdapterModule> modules;  // see io::Plan
   ValueId logits = kNone;
-  ValueId hidden = kNone;  // see io::Plan; its rows may be all tokens as long as passes run
+  std::vector<ValueId> hidden;     // see io::Plan; rows may be all tokens as long as passes run
+  std::vector<ValueId> residuals;  // what each layer of a model reads, as its family has built it
   int64_t arena_bytes_per_row[io::kNumExtents] = {};  // set by plan_memory
 };
 

@@ -1,5 +1,6 @@
 #include "graph/lower.h"
 
+#include <algorithm>
 #include <optional>
 #include <variant>
 
@@ -26,8 +27,9 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
         node.op);
   plan.modules = graph.modules;
   plan.logits = graph.logits;
-  if (graph.hidden != kNone && graph.values[graph.hidden].extent == io::Extent::kSampled)
-    plan.hidden = graph.hidden;
+  const bool are_sampled = std::ranges::all_of(
+      graph.hidden, [&](ValueId id) { return graph.values[id].extent == io::Extent::kSampled; });
+  if (are_sampled) plan.hidden = graph.hidden;
   for (int i = 0; i < io::kNumExtents; ++i)
     plan.arena_bytes_per_row[i] = graph.arena_bytes_per_row[i];
   plan.device = name_of(device.kind);

@@ -55,6 +55,7 @@ inline Graph test_graph(bool biased = false, bool mixture = false) {
   ValueId x = b.embed("embed", matrix("embed", 48, 32));
   for (int32_t i = 0; i < 2; ++i) {
     const std::string p = fmt::format("layers.{}.", i);
+    b.add_residual(x);
     ValueId h = b.norm(p + "norm1", x, b.vector(p + "norm1", p + "norm1", 32), {1e-5f});
     const ValueId q = b.linear(p + "q", h, matrix(p + "q", 32, 32), bias(p + "q.bias", 32));
     const ValueId k = b.linear(p + "k", h, matrix(p + "k", 16, 32), bias(p + "k.bias", 16));

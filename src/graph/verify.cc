@@ -40,10 +40,11 @@ class Verifier {
     NEREID_REQUIRE(has_value(graph_.logits), "there are no logits");
     RETURN_IF_ERROR(
         expect(graph_.logits, io::Extent::kSampled, DType::kF32, graph_.model.vocab_size));
-    if (graph_.hidden == kNone) return ok();
-    NEREID_REQUIRE(has_value(graph_.hidden), "hidden: no value {}", graph_.hidden);
-    return expect(graph_.hidden, value(graph_.hidden).extent, DType::kBF16,
-                  graph_.model.hidden_size);
+    for (const ValueId id : graph_.hidden) {
+      NEREID_REQUIRE(has_value(id), "hidden: no value {}", id);
+      RETURN_IF_ERROR(expect(id, value(id).extent, DType::kBF16, graph_.model.hidden_size));
+    }
+    return ok();
   }
 
  private:

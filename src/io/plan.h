@@ -111,11 +111,12 @@ struct Plan {
   ModelFacts model;
   std::vector<Value> values;
   std::vector<Weight> weights;
-  std::vector<Call> calls;                        // in order
-  std::vector<AdapterModule> modules;             // those of the low_rank calls, in order
-  ValueId logits = kNone;                         // f32 [sampled, vocab_size]
-  ValueId hidden = kNone;                         // bf16 [sampled, hidden_size]: what the last norm
-                                                  // hands to the head; kNone: there is none
+  std::vector<Call> calls;             // in order
+  std::vector<AdapterModule> modules;  // those of the low_rank calls, in order
+  ValueId logits = kNone;              // f32 [sampled, vocab_size]
+  // bf16 [sampled, hidden_size] each: what the last norm hands to the head, then what some layers
+  // read; empty: there are none.
+  std::vector<ValueId> hidden;
   int64_t arena_bytes_per_row[kNumExtents] = {};  // by Extent, multiples of 64
   uint64_t blob_bytes = 0;                        // of all weights
   std::string device;                             // "cpu" or "cuda"

@@ -15,6 +15,7 @@ constexpr int64_t kMaxArenaBytesPerRow = int64_t{1} << 34;
 constexpr size_t kMaxTableRows = 1'000'000;
 constexpr int64_t kAlignment = 64;
 constexpr size_t kMaxRopes = 16;
+constexpr size_t kMaxHiddenStates = 16;
 
 // One requirement of a table row or call; the first that fails is the message.
 #define NEREID_REQUIRE(condition, ...) \
@@ -216,14 +217,18 @@ class CallChecker {
 };
 
 Status check_hidden(const Plan& plan) {
-  if (plan.hidden == kNone) return ok();
-  NEREID_REQUIRE(plan.hidden >= 0 && static_cast<size_t>(plan.hidden) < plan.values.size(),
-                 "hidden: no value {}", plan.hidden);
-  const Value& hidden = plan.values[static_cast<size_t>(plan.hidden)];
-  NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == Extent::kSampled &&
-                     hidden.cols == plan.model.hidden_size,
-                 "hidden: value '{}' is not bf16 [sampled, {}]", hidden.name,
-                 plan.model.hidden_size);
+  NEREID_REQUIRE(plan.hidden.size() <= kMaxHiddenStates,
+                 "hidden: {} of them, at most {} are allowed", plan.hidden.size(),
+                 kMaxHiddenStates);
+  for (const ValueId id : plan.hidden) {
+    NEREID_REQUIRE(id >= 0 && static_cast<size_t>(id) < plan.values.size(), "hidden: no value {}",
+                   id);
+    const Value& hidden = plan.values[static_cast<size_t>(id)];
+    NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == Extent::kSampled &&
+                       hidden.cols == plan.model.hidden_size,
+                   "hidden: value '{}' is not bf16 [sampled, {}]", hidden.name,
+                   plan.model.hidden_size);
+  }
   return ok();
 }
 

@@ -78,15 +78,17 @@ TEST(Plan, CheckRefusesUnsafePlans) {
                 p.logits = 1;
               }),
               HasSubstr("logits"));
-  EXPECT_THAT(error([](Plan& p) { p.hidden = 7; }), HasSubstr("hidden: no value 7"));
-  EXPECT_THAT(error([](Plan& p) { p.hidden = 1; }),
+  EXPECT_THAT(error([](Plan& p) { p.hidden = {7}; }), HasSubstr("hidden: no value 7"));
+  EXPECT_THAT(error([](Plan& p) {
+                p.hidden = {5, 1};
+              }),
               HasSubstr("hidden: value 'h' is not bf16 [sampled, 32]"));
-  EXPECT_THAT(error([](Plan& p) { p.hidden = 4; }), HasSubstr("hidden: value 'last'"));
+  EXPECT_THAT(error([](Plan& p) { p.hidden = {4}; }), HasSubstr("hidden: value 'last'"));
 }
 
 TEST(Plan, MayHaveNoHiddenStates) {
   Plan plan = test_plan();
-  plan.hidden = kNone;
+  plan.hidden = {};
   EXPECT_TRUE(check_plan(plan).ok());
 }
 

@@ -36,7 +36,7 @@ inline Plan test_plan() {
       {GatherRows{.x = 0, .out = 4}, "ref"},
       {Norm{.x = 4, .weight = 1, .eps = 1e-5f, .out = 5}, "ref"},
       {Linear{.x = 5, .weight = 0, .out = 6}, "ref"}};
-  plan.logits = 6, plan.hidden = 5;
+  plan.logits = 6, plan.hidden = {5};
   plan.arena_bytes_per_row[0] = 448, plan.arena_bytes_per_row[1] = 320;
   plan.device = "cpu", plan.target = "generic";
   place_weights(plan);

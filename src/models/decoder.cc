@@ -30,8 +30,8 @@ class DecoderLayer {
       weights_.emplace_back(b, t_, rules, name_, scope);
   }
 
-  ValueId run(ValueId x) {
-    const ValueId h = norm("attn.norm", x);
+  ValueId run(ValueId x, ValueId attended) {
+    const ValueId h = attended == kNone ? norm("attn.norm", x) : attended;
     const ValueId attention = norm_out("attn.out.norm", attend(h));
     if (!t_.parallel) {
       x = b_.add(name_ + "attn.sum", x, attention);
@@ -199,15 +199,18 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
     x = b.emit("positions", graph::AddPositions{.x = x, .table = w["positions"]}).out;
   if (w["embed.norm"] != kNone)
     x = b.norm("embed.norm", x, w["embed.norm"], norm_kind(t), w["embed.norm.bias"], DType::kF32);
-  for (int32_t i = 0; i < t.num_layers; ++i) x = add_decoder_layer(b, t, weights, i, x);
+  for (int32_t i = 0; i < t.num_layers; ++i) {
+    b.add_residual(x);
+    x = add_decoder_layer(b, t, weights, i, x);
+  }
   const ValueId hidden = b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
   x = add_logits(b, t, hidden, w["head"], w["head.bias"]);
   return std::move(b).finish(b.sampled_rows("logits", x), hidden);
 }
 
 ValueId add_decoder_layer(Builder& b, const Traits& t, const DecoderWeights& weights, int32_t index,
-                          ValueId x) {
-  return DecoderLayer(b, t, weights, index).run(x);
+                          ValueId x, ValueId attended) {
+  return DecoderLayer(b, t, weights, index).run(x, attended);
 }
 
 ValueId add_logits(Builder& b, const Traits& t, ValueId hidden, WeightId head, WeightId bias) {

@@ -41,9 +41,11 @@ struct DecoderWeights {
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,
                                      io::ModelFacts facts);
 
-// A layer of it on the residual x, which it returns with the layer's own added.
+// A layer of it on the residual x, which it returns with the layer's own added. `attended`: what
+// attention reads, bf16, where that is not the residual behind attn.norm.
 graph::ValueId add_decoder_layer(graph::Builder& builder, const Traits& traits,
-                                 const DecoderWeights& weights, int32_t index, graph::ValueId x);
+                                 const DecoderWeights& weights, int32_t index, graph::ValueId x,
+                                 graph::ValueId attended = graph::kNone);
 
 // What the head makes of hidden states, for all of them. `bias` may be kNone.
 graph::ValueId add_logits(graph::Builder& builder, const Traits& traits, graph::ValueId hidden,

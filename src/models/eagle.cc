@@ -5,6 +5,7 @@
 
 #include "graph/builder.h"
 #include "models/all.h"
+#include "models/head_graph.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
 
@@ -29,12 +30,6 @@ bool ignores_target(const Traits&, std::string_view tensor) {
 }
 const Family kEagleHead{.architecture = "EagleHead", .ignores = ignores_target};
 
-graph::WeightId add_target_weight(Builder& b, const Model& target, std::string_view name) {
-  for (const graph::Weight& weight : target.graph.weights)
-    if (weight.name == name) return b.add(weight);
-  return graph::kNone;
-}
-
 StatusOr<graph::Graph> build_eagle(const Traits& t, bool has_bias, const Model& target,
                                    io::ModelFacts facts) {
   const int64_t width = t.hidden_size;
@@ -43,15 +38,11 @@ StatusOr<graph::Graph> build_eagle(const Traits& t, bool has_bias, const Model& 
     return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
   };
   const std::string fc = std::string(kScope) + std::string(kFcWeight);
-  // No token is looked up: the table says how wide the pairs are that stand in for its rows.
-  const graph::WeightId pairs = b.add({.name = "pairs",
-                                       .parts = {{.tensor = fc, .size = 1, .total = width}},
-                                       .n = 1,
-                                       .k = 2 * width});
+  const ValueId pair = given_rows(b, {{fc, width, 2 * width}});
   const graph::WeightId weight = b.matrix("fc", fc, width, 2 * width);
   const graph::WeightId bias =
       has_bias ? b.vector("fc.bias", "eagle.fc.bias", width) : graph::kNone;
-  ValueId x = b.linear("fc", rounded("pair", b.embed("embed", pairs)), weight, bias);
+  ValueId x = b.linear("fc", rounded("pair", pair), weight, bias);
   x = add_decoder_layer(b, t, kEagleLayer, 0, x);
   const ValueId hidden = rounded("state", x);
   const ValueId logits = add_logits(b, target.traits, hidden, add_target_weight(b, target, "head"),
@@ -82,22 +73,9 @@ StatusOr<Model> read_eagle_head(const std::filesystem::path& dir, const Model& t
   config.require("vocab_size", target.traits.vocab_size);
   refuse_unread(config);
   RETURN_IF_ERROR(config.status());
-  std::error_code error;
-  std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
-  if (error) absolute = dir;
-  const Traits& t = model.traits;
-  io::ModelFacts facts{.name = absolute.filename().string(),
-                       .architecture = std::string(kEagleHead.architecture),
-                       .source_dir = absolute.string(),
-                       .vocab_size = t.vocab_size,
-                       .hidden_size = t.hidden_size,
-                       .num_layers = 1,
-                       .num_heads = t.num_heads,
-                       .num_kv_heads = t.num_kv_heads,
-                       .head_dim = t.head_dim,
-                       .max_positions = target.graph.model.max_positions};
-  for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
-  ASSIGN_OR_RETURN(model.graph, build_eagle(t, has_bias, target, std::move(facts)));
+  ASSIGN_OR_RETURN(model.graph,
+                   build_eagle(model.traits, has_bias, target,
+                               head_facts(model.traits, kEagleHead.architecture, dir, target)));
   return model;
 }
 

@@ -91,7 +91,7 @@ struct Traits {
   bool renormalise_experts = false;  // the weights of those picked add up to one
   int32_t expert_groups = 1, expert_groups_kept = 1, expert_group_best = 1;  // kernels::Route
   float expert_scale = 1;
-  // Layers behind the last one that predict further tokens (multi-token prediction): not used.
+  // Layers behind the last one that predict further tokens (mtp.h): no part of the model's graph.
   int32_t num_extra_layers = 0;
   float logits_scale = 1;
   float logits_cap = 0;  // soft cap of the logits; 0: none

@@ -23,6 +23,8 @@ int64_t size_of(Dim dim, const Traits& t) {
       return t.max_positions;
     case Dim::kHidden:
       return t.hidden_size;
+    case Dim::kTwoHidden:
+      return 2 * int64_t{t.hidden_size};
     case Dim::kIntermediate:
       return t.intermediate_size;
     case Dim::kExperts:

@@ -22,6 +22,7 @@ enum class Dim : uint8_t {
   kVocab,
   kPositions,
   kHidden,
+  kTwoHidden,  // two states side by side
   kIntermediate,
   kExperts,             // of a layer
   kExpertIntermediate,  // of one expert

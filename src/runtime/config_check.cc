@@ -98,20 +98,31 @@ Status check_speculation(const ExecutorConfig& c) {
   const std::string& s = c.speculation;
   RETURN_IF_ERROR(check_range("max_draft_len", c.max_draft_len, 0, kMaxDraftLen));
   const bool has_folder = s == "draft_model" || s == "medusa" || s == "eagle";
-  if (!s.empty() && s != "none" && s != "ngram" && s != "auto" && !has_folder)
+  if (!s.empty() && s != "none" && s != "ngram" && s != "auto" && s != "mtp" && !has_folder)
     return invalid_argument(
-        "speculation: '{}' is not one of none, ngram, draft_model, medusa, eagle, auto", s);
+        "speculation: '{}' is not one of none, ngram, draft_model, medusa, eagle, mtp, auto", s);
   if (has_folder && c.draft_model.empty())
     return invalid_argument("speculation: {} needs draft_model, the {} directory", s,
                             s == "draft_model" ? "model's" : "heads'");
-  if (!c.medusa_choices.empty() && c.draft_model.empty())
-    return invalid_argument("medusa_choices: '{}' needs draft_model, the heads' directory",
-                            c.medusa_choices);
-  if (s == "ngram" && !c.draft_model.empty())
+  RETURN_IF_ERROR(check_range("eagle_tree_top_k", c.eagle_tree_top_k, 0, kMaxTreeTopK));
+  RETURN_IF_ERROR(check_range("eagle_tree_depth", c.eagle_tree_depth, 0, kMaxDraftLen));
+  const std::string top_k = c.eagle_tree_top_k > 0 ? std::to_string(c.eagle_tree_top_k) : "";
+  const std::pair<const char*, std::string_view> trees[] = {{"medusa_choices", c.medusa_choices},
+                                                            {"eagle_choices", c.eagle_choices},
+                                                            {"eagle_tree_top_k", top_k}};
+  for (const auto& [field, value] : trees)
+    if (!value.empty() && c.draft_model.empty() && s != "mtp")
+      return invalid_argument("{}: '{}' needs draft_model, the heads' directory", field, value);
+  if (c.eagle_tree_top_k > 0 && !c.eagle_choices.empty())
+    return invalid_argument("eagle_tree_top_k: {} beside eagle_choices; allowed is one of them",
+                            c.eagle_tree_top_k);
+  if (c.eagle_tree_depth > 0 && c.eagle_tree_top_k == 0)
+    return invalid_argument("eagle_tree_depth: {} needs eagle_tree_top_k", c.eagle_tree_depth);
+  if ((s == "ngram" || s == "mtp") && !c.draft_model.empty())
     return invalid_argument(
-        "draft_model: '{}' has nothing to do with speculation ngram; allowed are draft_model, "
+        "draft_model: '{}' has nothing to do with speculation {}; allowed are draft_model, "
         "medusa, eagle, auto and none",
-        c.draft_model.string());
+        c.draft_model.string(), s);
   return ok();
 }
 

@@ -48,9 +48,8 @@ void DraftCache::trim(Entry& entry, size_t num_tokens) {
   pool_.trim(entry.table, static_cast<int32_t>(num_tokens));
 }
 
-bool DraftCache::reserve(Entry& entry, int32_t num_tokens) {
-  const auto computed = static_cast<int32_t>(entry.tokens.size());
-  while (!pool_.reserve(entry.table, computed, num_tokens))
+bool DraftCache::reserve(sched::BlockTable& table, int32_t first_written, int32_t num_tokens) {
+  while (!pool_.reserve(table, first_written, num_tokens))
     if (!give_up_oldest()) return false;
   return true;
 }
@@ -84,11 +83,11 @@ void DraftCache::publish(Entry& entry, const Text& text) {
   pool_.drop_unseen(entry.table, num_known - 1);
 }
 
-void DraftCache::add_row(const Entry& entry, exec::StepRow row, std::span<const TokenId> tokens,
-                         exec::Step& step) const {
+void DraftCache::add_row(const sched::BlockTable& table, exec::StepRow row,
+                         std::span<const TokenId> tokens, exec::Step& step) const {
   exec::PerGroup<std::span<const int32_t>> tables;
-  for (size_t g = 0; g < entry.table.groups.size(); ++g) tables[g] = entry.table.groups[g].blocks;
-  step.add(row, tokens, tables, entry.table.groups.size(), pool_.tokens_per_block());
+  for (size_t g = 0; g < table.groups.size(); ++g) tables[g] = table.groups[g].blocks;
+  step.add(row, tokens, tables, table.groups.size(), pool_.tokens_per_block());
 }
 
 void DraftCache::add_copies(exec::Step& step) {

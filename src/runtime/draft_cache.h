@@ -45,14 +45,25 @@ class DraftCache {
   // Takes back what lies behind the first positions.
   void trim(Entry& entry, size_t num_tokens);
 
-  // Blocks for so many positions, if need be those of entries that this call has not looked at.
-  bool reserve(Entry& entry, int32_t num_tokens);
+  // Blocks for so many positions, of which those from the first one on are to be written; if need
+  // be those of entries that this call has not looked at.
+  bool reserve(sched::BlockTable& table, int32_t first_written, int32_t num_tokens);
+  bool reserve(Entry& entry, int32_t num_tokens) {
+    return reserve(entry.table, static_cast<int32_t>(entry.tokens.size()), num_tokens);
+  }
+
+  // A table of the same first positions, which earlier steps have written; what either side writes
+  // behind them is its own. To be given back by drop().
+  sched::BlockTable fork(const sched::BlockTable& table, int32_t num_tokens) {
+    return pool_.fork(table, num_tokens);
+  }
+  void drop(sched::BlockTable& table) { pool_.release(table, sched::Release::kKeep); }
 
   // Lets others find what is known, and gives back what no later row looks at.
   void publish(Entry& entry, const Text& text);
 
-  // Adds the row, with its tokens and the entry's blocks.
-  void add_row(const Entry& entry, exec::StepRow row, std::span<const TokenId> tokens,
+  // Adds the row, with its tokens and the table's blocks.
+  void add_row(const sched::BlockTable& table, exec::StepRow row, std::span<const TokenId> tokens,
                exec::Step& step) const;
   // Those that the pool has asked for since the last step.
   void add_copies(exec::Step& step);

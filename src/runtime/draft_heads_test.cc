@@ -4,13 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <numeric>
 
-#include "base/json.h"
 #include "runtime/eagle_head.h"
+#include "runtime/heads_fixture.h"
 #include "runtime/medusa_heads.h"
-#include "runtime/model_instance.h"
-#include "runtime/sample_params.h"
 
 namespace nereid::runtime {
 namespace {
@@ -19,19 +16,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using Tokens = std::vector<TokenId>;
-
-const std::filesystem::path kTop = NEREID_SOURCE_DIR;
-const std::filesystem::path kMedusaFolder = kTop / "models/quickstart-medusa";
-const std::filesystem::path kEagleFolder = kTop / "models/quickstart-eagle";
-
-ExecutorConfig heads_config(const std::filesystem::path& folder, const std::string& choices = "") {
-  ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
-  config.draft_model = folder;
-  config.medusa_choices = choices;
-  config.cache_dir = std::filesystem::path(::testing::TempDir()) / "draft_heads";
-  return config;
-}
 
 struct TopLogit {
   TokenId token = 0;
@@ -52,12 +36,6 @@ struct HeadsCase {
   }
 };
 
-Tokens tokens_of(const json::value& list) {
-  Tokens out;
-  for (const json::value& id : list.as_array()) out.push_back(id.to_number<TokenId>());
-  return out;
-}
-
 std::vector<HeadsCase> heads_cases() {
   const json::value golden = read_json_file(kTop / "tests/golden/heads.json").value();
   std::vector<HeadsCase> all;
@@ -77,58 +55,10 @@ std::vector<HeadsCase> heads_cases() {
   return all;
 }
 
-class HeadsTest : public ::testing::Test {
+class GoldenHeadsTest : public HeadsTest {
  protected:
-  explicit HeadsTest(const std::filesystem::path& folder, const std::string& choices = "")
-      : model_(open_model(kTop / "models/quickstart", heads_config(folder, choices)).value()) {}
-
-  static sched::Sequence sequence_of(Tokens tokens, RequestId id) {
-    sched::SequenceSpec spec{.id = id, .prompt = std::move(tokens), .max_new_tokens = 10};
-    spec.sampling.temperature = 0;
-    return {std::move(spec), 1 << 20, 16, 1};
-  }
-
-  // The model computes positions [start, end) of a text, the last `num_drafts` of them guesses, and
-  // draws from there; what it draws.
-  Tokens compute(const Tokens& text, RequestId id, int32_t start = 0, int32_t num_drafts = 0,
-                 const std::vector<int32_t>& parents = {}) {
-    sched::Sequence sequence = sequence_of(text, id);
-    const auto new_tokens = std::span(text).subspan(static_cast<size_t>(start));
-    const sched::Row row{.sequence = &sequence,
-                         .start = start,
-                         .num_tokens = static_cast<int32_t>(new_tokens.size()),
-                         .samples = true,
-                         .num_drafts = num_drafts};
-    exec::Step step;
-    add_draft_params(sequence, 0, model_.runner->vocab_size(), 0, step);
-    std::vector<int32_t> blocks(16);
-    std::iota(blocks.begin(), blocks.end(), 0);
-    exec::PerGroup<std::span<const int32_t>> tables;
-    tables[0] = blocks;
-    exec::StepRow out{.start = start, .num_logits = row.num_tokens, .samples = 1};
-    out.num_hidden = row.num_tokens;
-    out.num_drafts = num_drafts;
-    out.has_tree = parents.empty() ? 0 : 1;
-    step.parents = parents;
-    step.add(out, new_tokens, tables, 1, model_.runner->limits().block_tokens);
-    std::vector<std::byte> message;
-    exec::encode(step, message);
-    exec::Ticket ticket = model_.runner->launch(message).value();
-    const exec::StepResult results = model_.runner->wait(ticket).value();
-    EXPECT_TRUE(results[0].status.ok()) << results[0].status;
-    model_.proposer->landed(row, results[0]);
-    Tokens drawn;
-    for (const kernels::SampleResult& one : results[0].drawn) drawn.push_back(one.token);
-    return drawn;
-  }
-
-  Tokens ask(const Tokens& known, RequestId id, int32_t most) {
-    sched::Sequence sequence = sequence_of(known, id);
-    DraftQuestion question{&sequence, most};
-    model_.proposer->propose(std::span(&question, 1));
-    EXPECT_FALSE(question.is_behind);
-    return question.drafts;
-  }
+  explicit GoldenHeadsTest(const std::filesystem::path& folder, const std::string& choices = "")
+      : HeadsTest(heads_config(folder, choices)) {}
 
   // All cases in one call, each for another number of guesses, then each alone.
   void expect_golden(Tokens HeadsCase::*guesses) {
@@ -173,18 +103,16 @@ class HeadsTest : public ::testing::Test {
       drawn = compute(tested, 1, static_cast<int32_t>(text.size()) - 1, 3);
     }
   }
-
-  ModelInstance model_;
 };
 
-class MedusaHeadsTest : public HeadsTest {
+class MedusaHeadsTest : public GoldenHeadsTest {
  protected:
-  MedusaHeadsTest() : HeadsTest(kMedusaFolder) {}
+  MedusaHeadsTest() : GoldenHeadsTest(kMedusaFolder) {}
 };
 
-class MedusaTreeTest : public HeadsTest {
+class MedusaTreeTest : public GoldenHeadsTest {
  protected:
-  MedusaTreeTest() : HeadsTest(kMedusaFolder, "{0}, {1}, {0, 0}, {1, 2}, {2}, {0, 0, 1}") {}
+  MedusaTreeTest() : GoldenHeadsTest(kMedusaFolder, "{0}, {1}, {0, 0}, {1, 2}, {2}, {0, 0, 1}") {}
 
   DraftQuestion tree_of(sched::Sequence& sequence, int32_t most) {
     DraftQuestion question{&sequence, most};
@@ -264,9 +192,9 @@ TEST_F(MedusaHeadsTest, DrawWithTheRequestsParameters) {
   EXPECT_THAT(question.drafts, ElementsAre(c.medusa[0], ::testing::Ne(c.medusa[1]), c.medusa[2]));
 }
 
-class EagleHeadTest : public HeadsTest {
+class EagleHeadTest : public GoldenHeadsTest {
  protected:
-  EagleHeadTest() : HeadsTest(kEagleFolder) {}
+  EagleHeadTest() : GoldenHeadsTest(kEagleFolder) {}
 };
 
 TEST_F(EagleHeadTest, GuessesWhatPyTorchDoes) { expect_golden(&HeadsCase::eagle); }

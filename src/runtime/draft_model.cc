@@ -133,7 +133,7 @@ void DraftModel::add_first(size_t row) {
   add_row(row, known, static_cast<int32_t>(start), r.num_drafts > 0);
   if (r.num_drafts > 0)
     add_draft_params(*r.question->sequence, static_cast<int32_t>(row), runner_->vocab_size(),
-                     /*num_guessed=*/0, step_);
+                     /*guessed=*/{}, step_);
   r.entry->tokens.insert(r.entry->tokens.end(), known.begin(), known.end());
   r.entry->num_known = r.entry->tokens.size();
 }
@@ -144,7 +144,7 @@ void DraftModel::add_next(size_t row, int32_t number) {
 }
 
 void DraftModel::add_row(size_t row, std::span<const TokenId> tokens, int32_t start, bool samples) {
-  cache_.add_row(*rows_[row].entry,
+  cache_.add_row(rows_[row].entry->table,
                  {.slot = static_cast<int32_t>(row),
                   .start = start,
                   .num_logits = samples ? 1 : 0,

@@ -36,16 +36,26 @@ void EmbeddingRows::add(TokenId token, std::vector<BF16>& out) const {
     out.push_back(to_bf16(kernels::weight_at(table_, token, c)));
 }
 
-EagleHead::EagleHead(std::unique_ptr<exec::Runner> runner, EmbeddingRows rows)
+EagleHead::EagleHead(std::unique_ptr<exec::Runner> runner, EmbeddingRows rows, TreeShape shape,
+                     HeadInput input, int32_t vocab_size)
     : runner_(std::move(runner)),
       rows_of_tokens_(std::move(rows)),
-      width_(static_cast<size_t>(rows_of_tokens_.width())),
+      shape_(std::move(shape)),
+      input_(std::move(input)),
+      vocab_size_(vocab_size),
+      vocabulary_(input_.tokens.empty()
+                      ? std::nullopt
+                      : std::optional<DraftVocabulary>(std::in_place, input_.tokens, vocab_size)),
+      num_ranks_(shape_.num_ranks()),
+      own_width_(static_cast<size_t>(rows_of_tokens_.width())),
+      width_(own_width_ * static_cast<size_t>(input_.num_states)),
       cache_(*runner_, /*copies_blocks=*/true) {}
 
 std::vector<exec::MemoryItem> EagleHead::memory() const {
   std::vector<exec::MemoryItem> table;
   for (const exec::MemoryItem& item : runner_->memory())
-    if (item.bytes > 0) table.push_back({"EAGLE head: " + item.what, item.bytes});
+    if (item.bytes > 0)
+      table.push_back({fmt::format("{} head: {}", name(), item.what), item.bytes});
   return table;
 }
 
@@ -58,7 +68,8 @@ void EagleHead::forget(RequestId id) {
 // not kept or computed yet.
 void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
   if (result.hidden.empty() || failed_) return;
-  const auto count = result.hidden.size() / width_;
+  const size_t given_width = own_width_ * static_cast<size_t>(input_.num_given);
+  const auto count = result.hidden.size() / given_width;
   const auto end = static_cast<size_t>(row.end());
   const size_t begin = end - count;
   const size_t num_wrong = row.samples ? 1 + row.num_drafts - result.drawn.size() : 0;
@@ -71,9 +82,14 @@ void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
     known_to = begin;
   }
   if (end - num_wrong <= known_to) return;
-  const auto fresh =
-      result.hidden.subspan((known_to - begin) * width_, (end - num_wrong - known_to) * width_);
-  waiting->states.insert(waiting->states.end(), fresh.begin(), fresh.end());
+  const size_t num_sure = count - static_cast<size_t>(row.num_drafts);
+  for (size_t i = known_to - begin; i < end - num_wrong - begin; ++i) {
+    const size_t place =
+        i < num_sure ? i : num_sure + static_cast<size_t>(result.path[i - num_sure]);
+    const auto fresh = result.hidden.subspan(
+        place * given_width + own_width_ * static_cast<size_t>(input_.first_state), width_);
+    waiting->states.insert(waiting->states.end(), fresh.begin(), fresh.end());
+  }
 }
 
 void EagleHead::propose(std::span<DraftQuestion> questions) {
@@ -81,15 +97,20 @@ void EagleHead::propose(std::span<DraftQuestion> questions) {
   cache_.begin_call();
   choose_rows(questions);
   if (rows_.empty()) return;
-  if (const Status status = compute(); !status.ok()) {
-    log_error("the EAGLE head fails, there are no more drafts: {}", message(status));
+  const Status status = compute();
+  for (Row& row : rows_)
+    for (Branch& branch : row.branches) drop(branch);
+  if (!status.ok()) {
+    log_error("the {} head fails, there are no more drafts: {}", name(), message(status));
     failed_ = true;
     cache_.forget_all();
     waiting_.clear();
-    for (DraftQuestion& question : questions) question.drafts.clear();
     return;
   }
-  for (Row& row : rows_) cache_.publish(*row.entry, text_of(*row.question->sequence));
+  for (Row& row : rows_) {
+    if (row.tree) row.tree->answer(row.question->drafts, row.question->parents);
+    cache_.publish(*row.entry, text_of(*row.question->sequence));
+  }
 }
 
 // Position t stands for token t + 1, behind token 0.
@@ -150,12 +171,13 @@ void EagleHead::choose_rows(std::span<DraftQuestion> questions) {
     if (row.num_new == 0 || rows_.size() == static_cast<size_t>(limits.max_rows)) continue;
     const auto length = static_cast<int32_t>(question->sequence->tokens().size());
     if (!question->is_behind)
-      row.num_drafts = std::min(question->most, limits.max_sequence_length - length);
+      row.tree.emplace(shape_, question->most, limits.max_sequence_length - length);
     const auto end = static_cast<int32_t>(row.entry->tokens.size()) + row.num_new;
-    if (!cache_.reserve(*row.entry, end + std::max(0, row.num_drafts - 1))) {
+    if (!cache_.reserve(*row.entry, end)) {
       question->is_behind = false;
       continue;
     }
+    row.branches.emplace_back();
     room -= row.num_new;
     rows_.push_back(std::move(row));
   }
@@ -163,49 +185,62 @@ void EagleHead::choose_rows(std::span<DraftQuestion> questions) {
 
 // A step needs the tokens and states of the one before on the host, which puts its input together.
 Status EagleHead::compute() {
-  int32_t most = 1;
-  for (const Row& row : rows_) most = std::max(most, row.num_drafts);
-  for (int32_t number = 0; number < most; ++number) {
-    ASSIGN_OR_RETURN(exec::Ticket ticket, launch(number));
+  for (;;) {
+    ASSIGN_OR_RETURN(exec::Ticket ticket, launch());
     if (!ticket) return ok();
-    RETURN_IF_ERROR(take(ticket, number));
+    RETURN_IF_ERROR(take(ticket));
+    for (Row& row : rows_) branch_out(row);
   }
-  return ok();
 }
 
-// Step 0 catches up and draws the first draft, step i draws the one after the i-th. Empty: nobody
-// wants more.
-StatusOr<exec::Ticket> EagleHead::launch(int32_t number) {
+// The first one catches up and gives the first guesses, each further one those of the next depth.
+// Empty: nobody wants more.
+StatusOr<exec::Ticket> EagleHead::launch() {
   step_.clear();
   cache_.add_copies(step_);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    if (number == 0) {
-      add_first(i);
-    } else if (number < rows_[i].num_drafts && !rows_[i].ended) {
-      add_next(i, number);
+  for (Row& row : rows_)
+    for (const Branch& branch : row.branches) {
+      if (branch.node == GrowingTree::kRoot) {
+        add_first(row);
+      } else {
+        add_next(row, branch);
+      }
     }
-  }
   if (step_.rows.empty()) return exec::Ticket();
   exec::encode(step_, message_);
   return runner_->launch(message_);
 }
 
-void EagleHead::add_first(size_t index) {
-  Row& row = rows_[index];
+// Each row of a step has a slot of its own.
+void EagleHead::add_params(const Row& row, const Branch& branch) {
+  const size_t num_history = step_.history_tokens.size();
+  add_draft_params(*row.question->sequence, static_cast<int32_t>(step_.rows.size()), vocab_size_,
+                   row.tree->path(branch.node), step_, num_ranks_ > 1 ? num_ranks_ : 0);
+  if (vocabulary_) vocabulary_->translate(step_, num_history);
+}
+
+void EagleHead::add_zeros(int32_t num_states) {
+  step_.embeddings.resize(step_.embeddings.size() + own_width_ * static_cast<size_t>(num_states));
+}
+
+TokenId EagleHead::model_token(TokenId own) const {
+  return vocabulary_ ? vocabulary_->model_token(own) : own;
+}
+
+void EagleHead::add_first(Row& row) {
   const sched::Sequence& sequence = *row.question->sequence;
-  const auto slot = static_cast<int32_t>(index);
-  const bool draws = row.num_drafts > 0;
-  if (draws) add_draft_params(sequence, slot, runner_->vocab_size(), /*num_guessed=*/0, step_);
+  const int32_t draws = row.tree ? 1 : 0;
+  if (draws) add_params(row, row.branches[0]);
   DraftCache::Entry& entry = *row.entry;
   const auto num_new = static_cast<size_t>(row.num_new);
   const auto behind = sequence.tokens().subspan(row.waiting->first + 1, num_new);
   given_.assign(num_new, exec::kTokenGiven);
-  cache_.add_row(entry,
-                 {.slot = slot,
+  cache_.add_row(entry.table,
+                 {.slot = static_cast<int32_t>(step_.rows.size()),
                   .start = static_cast<int32_t>(entry.tokens.size()),
-                  .num_logits = draws ? 1 : 0,
-                  .samples = draws ? 1 : 0,
-                  .num_hidden = draws ? 1 : 0,
+                  .num_logits = draws,
+                  .samples = draws,
+                  .num_hidden = draws,
                   .num_skipped = static_cast<int32_t>(entry.num_missing) + 1},
                  given_, step_);
   auto& states = row.waiting->states;
@@ -213,6 +248,7 @@ void EagleHead::add_first(size_t index) {
     rows_of_tokens_.add(behind[i], step_.embeddings);
     const auto state = std::span(states).subspan(i * width_, width_);
     step_.embeddings.insert(step_.embeddings.end(), state.begin(), state.end());
+    if (input_.has_own) add_zeros(1);
   }
   entry.tokens.insert(entry.tokens.end(), behind.begin(), behind.end());
   entry.num_known = entry.tokens.size();
@@ -220,34 +256,83 @@ void EagleHead::add_first(size_t index) {
   row.waiting->first += num_new;
 }
 
-void EagleHead::add_next(size_t index, int32_t number) {
-  Row& row = rows_[index];
+void EagleHead::add_next(const Row& row, const Branch& branch) {
+  add_params(row, branch);
   const TokenId given[] = {exec::kTokenGiven};
-  cache_.add_row(*row.entry,
-                 {.slot = static_cast<int32_t>(index),
-                  .start = static_cast<int32_t>(row.entry->tokens.size()) + number - 1,
-                  .num_logits = 1,
-                  .samples = 1,
-                  .num_hidden = 1,
-                  .num_skipped = static_cast<int32_t>(row.entry->num_missing) + 1},
-                 given, step_);
-  rows_of_tokens_.add(row.question->drafts.back(), step_.embeddings);
-  step_.embeddings.insert(step_.embeddings.end(), row.state.begin(), row.state.end());
+  cache_.add_row(
+      branch.table ? *branch.table : row.entry->table,
+      {.slot = static_cast<int32_t>(step_.rows.size()),
+       .start = static_cast<int32_t>(row.entry->tokens.size()) + row.tree->depth(branch.node) - 1,
+       .num_logits = 1,
+       .samples = 1,
+       .num_hidden = 1,
+       .num_skipped = static_cast<int32_t>(row.entry->num_missing) + 1},
+      given, step_);
+  rows_of_tokens_.add(row.tree->token(branch.node), step_.embeddings);
+  if (input_.has_own) add_zeros(input_.num_states);
+  step_.embeddings.insert(step_.embeddings.end(), branch.state.begin(), branch.state.end());
 }
 
-Status EagleHead::take(exec::Ticket& ticket, int32_t number) {
+Status EagleHead::take(exec::Ticket& ticket) {
   ASSIGN_OR_RETURN(const exec::StepResult results, runner_->wait(ticket));
   size_t next = 0;
-  for (Row& row : rows_) {
-    if (number > 0 && (number >= row.num_drafts || row.ended)) continue;
-    const exec::RowResult& result = results[next++];
-    if (row.num_drafts == 0) continue;
-    row.ended = !result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0;
-    if (row.ended) continue;
-    row.question->drafts.push_back(result.drawn[0].token);
-    row.state.assign(result.hidden.begin(), result.hidden.end());
-  }
+  for (Row& row : rows_)
+    for (Branch& branch : row.branches) {
+      const exec::RowResult& result = results[next++];
+      if (!row.tree) continue;
+      find_guesses(result);
+      row.tree->add(branch.node, guesses_);
+      branch.state.assign(result.hidden.begin(), result.hidden.end());
+    }
   return ok();
+}
+
+// None where nothing can be drawn.
+void EagleHead::find_guesses(const exec::RowResult& result) {
+  guesses_.clear();
+  if (!result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0) return;
+  guesses_.push_back({.token = model_token(result.drawn[0].token)});
+  const auto top = result.top_of(0);
+  for (const kernels::TopToken& one : top)
+    if (one.token != result.drawn[0].token) guesses_.push_back({.token = model_token(one.token)});
+  for (size_t i = 0; i < std::min(guesses_.size(), top.size()); ++i)
+    guesses_[i].log_prob = top[i].log_prob;
+}
+
+// The branches of the next depth, as many as there is room for. The first one behind a branch goes
+// on in its blocks, the others have forks of them.
+void EagleHead::branch_out(Row& row) {
+  std::vector<Branch> old = std::exchange(row.branches, {});
+  std::vector<int32_t> nodes;
+  if (row.tree) nodes = row.tree->next();
+  nodes.resize(
+      std::min(nodes.size(), static_cast<size_t>(runner_->limits().max_rows) / rows_.size()));
+  const auto table_of = [&](Branch& branch) -> sched::BlockTable& {
+    return branch.table ? *branch.table : row.entry->table;
+  };
+  const auto num_known = static_cast<int32_t>(row.entry->tokens.size());
+  std::vector<Branch*> parents;
+  for (const int32_t node : nodes) {
+    Branch& parent = *std::ranges::find(old, row.tree->parent(node), &Branch::node);
+    Branch& branch = row.branches.emplace_back(Branch{.node = node, .state = parent.state});
+    if (std::ranges::find(parents, &parent) != parents.end())
+      branch.table = cache_.fork(table_of(parent), num_known + row.tree->depth(node) - 1);
+    parents.push_back(&parent);
+  }
+  for (size_t i = 0; i < parents.size(); ++i)
+    if (!row.branches[i].table) row.branches[i].table = std::exchange(parents[i]->table, {});
+  for (Branch& branch : old) drop(branch);
+  std::erase_if(row.branches, [&](Branch& branch) {
+    const int32_t start = num_known + row.tree->depth(branch.node) - 1;
+    if (cache_.reserve(table_of(branch), start, start + 1)) return false;
+    drop(branch);
+    return true;
+  });
+}
+
+void EagleHead::drop(Branch& branch) {
+  if (branch.table) cache_.drop(*branch.table);
+  branch.table.reset();
 }
 
 }  // namespace nereid::runtime

@@ -31,7 +31,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
       guides_(runner.vocab_size()),
-      pooler_(runner.hidden_size(), options.score_head),
+      pooler_(runner.hidden_size(), runner.num_states(), options.score_head),
       speculation_(options.proposer, options.speculation),
       adapters_(runner.limits().num_adapters),
       recorder_(options.memory, rings) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <map>
 #include <memory>
@@ -67,6 +68,13 @@ using Model = std::tuple<const char*, KvCacheType, const char*>;
 class Families : public testing::TestWithParam<Model> {
  protected:
   static KvCacheType type() { return std::get<1>(GetParam()); }
+  static bool speculates() { return std::string_view(std::get<0>(GetParam())).ends_with("-mtp"); }
+  // What is expected comes from steps without guesses.
+  static ExecutorConfig together(KvCacheType type) {
+    ExecutorConfig config = exactness::together(type);
+    if (speculates()) config.speculation = "mtp";
+    return config;
+  }
   static std::unique_ptr<Executor> open(ExecutorConfig config) {
     config.weights = std::get<2>(GetParam());
     auto executor = Executor::create(kTinyModels / std::get<0>(GetParam()), config);
@@ -104,7 +112,11 @@ class Families : public testing::TestWithParam<Model> {
   }
 };
 
-TEST_P(Families, InABatchTwice) { EXPECT_GT(run_at_once(together(type()), 2).kv_blocks_reused, 0); }
+TEST_P(Families, InABatchTwice) {
+  const ExecutorStats stats = run_at_once(together(type()), 2);
+  EXPECT_GT(stats.kv_blocks_reused, 0);
+  EXPECT_EQ(stats.num_drafts > 0, speculates());
+}
 
 TEST_P(Families, InChunks) {
   ExecutorConfig config = together(type());
@@ -125,12 +137,19 @@ std::string name_of_model(const testing::TestParamInfo<Model>& info) {
   const auto& [model, cache, weights] = info.param;
   std::string name =
       fmt::format("{}{}_{}", model, cache == KvCacheType::kInt8 ? "Int8" : "", weights);
-  std::ranges::replace(name, '-', '_');
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
   return name;
 }
 INSTANTIATE_TEST_SUITE_P(Tiny, Families,
                          testing::Combine(testing::Values("gemma3", "mixtral", "qwen3_moe-dense",
                                                           "deepseek_v2", "deepseek_v3"),
+                                          testing::Values(KvCacheType::kAuto, KvCacheType::kInt8),
+                                          testing::Values("auto")),
+                         name_of_model);
+// With guesses of its own layer for them.
+INSTANTIATE_TEST_SUITE_P(MultiTokenPrediction, Families,
+                         testing::Combine(testing::Values("../heads/deepseek_v3-mtp"),
                                           testing::Values(KvCacheType::kAuto, KvCacheType::kInt8),
                                           testing::Values("auto")),
                          name_of_model);

@@ -23,6 +23,8 @@ const std::filesystem::path kDraftModel =
     std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-draft";
 const std::filesystem::path kEagleHead =
     std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-eagle";
+const std::filesystem::path kEagle3Head =
+    std::filesystem::path(NEREID_SOURCE_DIR) / "tests/heads/quickstart-eagle3";
 const std::filesystem::path kMedusaHeads =
     std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-medusa";
 constexpr int32_t kNumNewTokens = 24;
@@ -163,6 +165,22 @@ void with_eagle(ExecutorConfig& c, int adapts) {
   c.speculation = adapts ? "auto" : "eagle";
 }
 
+void with_eagle_tree(ExecutorConfig& c, int adapts) {
+  with_eagle(c, adapts);
+  c.eagle_tree_top_k = 3;
+  c.eagle_tree_depth = 4;
+}
+
+void with_eagle3(ExecutorConfig& c, int adapts) {
+  with_eagle(c, adapts);
+  c.draft_model = kEagle3Head;
+}
+
+void with_eagle3_tree(ExecutorConfig& c, int adapts) {
+  with_eagle_tree(c, adapts);
+  c.draft_model = kEagle3Head;
+}
+
 void with_medusa(ExecutorConfig& c, int adapts) {
   usual(c, 0);
   c.draft_model = kMedusaHeads;
@@ -209,6 +227,22 @@ std::vector<Column> columns() {
   };
   const auto eagle_swapped = [](ExecutorConfig& c, int n) {
     with_eagle(c, 0), tiny_swapping(c, n);
+  };
+  const auto eagle_tree_chunked = [](ExecutorConfig& c, int n) {
+    with_eagle_tree(c, 0), c.max_num_tokens = n;
+  };
+  const auto eagle_tree_swapped = [](ExecutorConfig& c, int n) {
+    with_eagle_tree(c, 0), tiny_swapping(c, n);
+  };
+  const auto eagle_choices = [](ExecutorConfig& c, int) {
+    with_eagle(c, 0);
+    c.eagle_choices = "{0}, {1}, {0, 0}, {0, 1}, {1, 0}, {2}, {0, 0, 0}, {0, 0, 1}, {1, 0, 0}";
+  };
+  const auto eagle3_chunked = [](ExecutorConfig& c, int n) {
+    with_eagle3(c, 0), c.max_num_tokens = n;
+  };
+  const auto eagle3_tree_swapped = [](ExecutorConfig& c, int n) {
+    with_eagle3_tree(c, 0), tiny_swapping(c, n);
   };
   const auto medusa_swapped = [](ExecutorConfig& c, int n) {
     with_medusa(c, 0), tiny_swapping(c, n);
@@ -275,6 +309,16 @@ std::vector<Column> columns() {
       {"EagleTwice", Way::kTwice, with_eagle, 0, taken_back},
       {"EagleChunked", Way::kStreamed, eagle_chunked, 50, taken_back},
       {"EagleSwapped", Way::kBatch, eagle_swapped, kTiny, paused_and_taken_back},
+      {"EagleTree", Way::kBatch, with_eagle_tree, 0, taken_back, true},
+      {"EagleTreeTwice", Way::kTwice, with_eagle_tree, 0, taken_back},
+      {"EagleTreeChunked", Way::kStreamed, eagle_tree_chunked, 50, taken_back},
+      {"EagleTreeSwapped", Way::kBatch, eagle_tree_swapped, kTiny, paused_and_taken_back},
+      {"EagleTreeAuto", Way::kStreamed, with_eagle_tree, 1},
+      {"EagleChoices", Way::kBatch, eagle_choices, 0, taken_back},
+      {"Eagle3", Way::kBatch, with_eagle3, 0, taken_back, true},
+      {"Eagle3Twice", Way::kTwice, with_eagle3, 0, taken_back},
+      {"Eagle3Chunked", Way::kStreamed, eagle3_chunked, 50, taken_back},
+      {"Eagle3TreeSwapped", Way::kBatch, eagle3_tree_swapped, kTiny, paused_and_taken_back},
       {"Medusa", Way::kBatch, with_medusa, 0, taken_back, true},
       {"MedusaTwice", Way::kTwice, with_medusa, 0, taken_back},
       {"MedusaStreamed", Way::kStreamed, with_medusa, 0, taken_back},

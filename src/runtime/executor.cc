@@ -88,7 +88,7 @@ std::string prefix_root(const std::string& salt, uint64_t adapter) {
 Speculation::Options speculation_options(const ModelInstance& model, const ExecutorConfig& config) {
   constexpr int32_t kUsualDraftLen = 4, kUsualLookUp = 8;
   const bool has_model = !config.draft_model.empty();
-  int32_t usual = has_model ? kUsualDraftLen : kUsualLookUp;
+  int32_t usual = model.proposer && !model.proposer->is_free() ? kUsualDraftLen : kUsualLookUp;
   if (model.proposer && model.proposer->usual_drafts() > 0) usual = model.proposer->usual_drafts();
   return {.max_drafts = config.max_draft_len > 0 ? config.max_draft_len : usual,
           .adapts = config.speculation == "auto" || (config.speculation.empty() && has_model),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
@@ -155,10 +156,10 @@ class FakeRunner : public exec::Runner {
 
   Status sample(int32_t turn, Stream& stream) {
     Staging& s = staging_[turn];
-    return sampler_->run(turn,
-                         View::matrix(s.logits.data(), DType::kF32, s.num_logits, vocab_size_),
-                         slot_tokens_.data(), stream,
-                         View::matrix(s.hidden.data(), DType::kBF16, s.num_logits, kHiddenSize));
+    return sampler_->run(
+        turn, View::matrix(s.logits.data(), DType::kF32, s.num_logits, vocab_size_),
+        slot_tokens_.data(), stream,
+        std::array{View::matrix(s.hidden.data(), DType::kBF16, s.num_logits, kHiddenSize)});
   }
 
   // Stores the rows' tokens; the number of logits.

@@ -30,6 +30,7 @@ class LateRunner : public exec::Runner {
   std::span<const exec::CacheGroup> groups() const override { return inner_->groups(); }
   int32_t vocab_size() const override { return inner_->vocab_size(); }
   int32_t hidden_size() const override { return inner_->hidden_size(); }
+  int32_t num_states() const override { return inner_->num_states(); }
   int32_t embedding_width() const override { return inner_->embedding_width(); }
   std::vector<exec::MemoryItem> memory() const override { return inner_->memory(); }
 

@@ -108,7 +108,8 @@ StatusOr<exec::Ticket> MedusaHeads::launch(size_t head) {
     const sched::Sequence& sequence = *row.question->sequence;
     const auto slot = static_cast<int32_t>(i);
     const int32_t num_top = num_ranks_[head] > 1 ? num_ranks_[head] : 0;
-    add_draft_params(sequence, slot, heads_[head]->vocab_size(), ahead, step_, num_top);
+    add_draft_params(sequence, slot, heads_[head]->vocab_size(),
+                     std::vector<TokenId>(head, kUnknownToken), step_, num_top);
     const auto position = static_cast<int32_t>(sequence.tokens().size()) + ahead;
     step_.add({.slot = slot, .start = position - 1, .num_logits = 1, .samples = 1}, kFromState, {},
               0, heads_[head]->limits().block_tokens);

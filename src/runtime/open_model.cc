@@ -54,12 +54,13 @@ Status load_adapters(const io::EngineFile& file, const ExecutorConfig& config,
 }
 
 // Makes the runner, and beside it the proposer of drafts.
-Status make_runners(io::EngineFile file, const ExecutorConfig& config,
-                    const kernels::Choices& forced, ModelInstance& model) {
+Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
+                    const ExecutorConfig& config, const kernels::Choices& forced,
+                    ModelInstance& model) {
   Device& device = *model.device.device;
   const io::Plan& plan = file.plan();
   ASSIGN_OR_RETURN(auto limits, size_kv_cache(plan, config, device));
-  if (wants_draft_engines(config)) {
+  if (wants_draft_engines(model_dir, config)) {
     ASSIGN_OR_RETURN(DraftEngines drafts, DraftEngines::open(model, file, config));
     ASSIGN_OR_RETURN(const size_t bytes, drafts.bytes(config, limits, device.info()));
     ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, bytes, drafts.want_all_states()));
@@ -90,6 +91,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
   build.random_weights = config.random_weights;
+  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model_dir, config));
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
   // Its weights were verified, or just written, by ensure_engine().
@@ -103,7 +105,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   if (models::scores_texts(facts.architecture) && !config.random_weights) {
     ASSIGN_OR_RETURN(model.score_head, models::read_score_head(model_dir, facts.hidden_size));
   }
-  RETURN_IF_ERROR(make_runners(std::move(file), config, forced, model));
+  RETURN_IF_ERROR(make_runners(std::move(file), model_dir, config, forced, model));
   return model;
 }
 

@@ -1,5 +1,8 @@
 #include "runtime/open_proposer.h"
 
+#include <fmt/ranges.h>
+
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -8,7 +11,9 @@
 #include "convert/engine_dir.h"
 #include "exec/memory.h"
 #include "models/eagle.h"
+#include "models/eagle3.h"
 #include "models/medusa.h"
+#include "models/mtp.h"
 #include "runtime/draft_model.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/medusa_heads.h"
@@ -80,17 +85,50 @@ class Opener {
   StatusOr<std::vector<io::EngineFile>> eagle_head() const {
     RETURN_IF_ERROR(check_states("an EAGLE head"));
     const std::filesystem::path source = target_.model.source_dir;
-    auto target = models::read_model(source);
-    if (!target.ok())
-      return annotate(target.status(), "an EAGLE head needs the checkpoint of the model");
-    ASSIGN_OR_RETURN(auto head, models::read_eagle_head(dir(), *target));
+    ASSIGN_OR_RETURN(const auto target, read_target("an EAGLE head"));
+    ASSIGN_OR_RETURN(auto head, models::read_eagle_head(dir(), target));
     std::optional<io::Checkpoint> checkpoint;
     if (!build_.random_weights) {
-      ASSIGN_OR_RETURN(checkpoint, models::open_eagle_head(dir(), *target, source));
+      ASSIGN_OR_RETURN(checkpoint, models::open_eagle_head(dir(), target, source));
     }
     ASSIGN_OR_RETURN(io::EngineFile file,
                      head_engine(std::move(head), checkpoint ? &*checkpoint : nullptr));
     log_info("EAGLE head of {}", dir().string());
+    return one(std::move(file));
+  }
+
+  // Sets what `input` says of the tokens.
+  StatusOr<std::vector<io::EngineFile>> eagle3_head(HeadInput& input) const {
+    const std::filesystem::path source = target_.model.source_dir;
+    ASSIGN_OR_RETURN(const auto target, read_target("an EAGLE-3 head"));
+    RETURN_IF_ERROR(check_layers(target.traits.num_layers));
+    ASSIGN_OR_RETURN(auto head, models::read_eagle3_head(dir(), target));
+    std::optional<io::Checkpoint> checkpoint;
+    if (build_.random_weights) {
+      input.tokens.resize(static_cast<size_t>(head.traits.vocab_size));
+      std::iota(input.tokens.begin(), input.tokens.end(), 0);
+    } else {
+      ASSIGN_OR_RETURN(checkpoint, models::open_eagle3_head(dir(), head, target, source));
+      ASSIGN_OR_RETURN(input.tokens, models::eagle3_tokens(*checkpoint, head, target));
+    }
+    ASSIGN_OR_RETURN(io::EngineFile file,
+                     head_engine(std::move(head), checkpoint ? &*checkpoint : nullptr));
+    log_info("EAGLE-3 head of {}", dir().string());
+    return one(std::move(file));
+  }
+
+  StatusOr<std::vector<io::EngineFile>> mtp_layer() const {
+    RETURN_IF_ERROR(check_states("layers that predict further tokens"));
+    const std::filesystem::path source = target_.model.source_dir;
+    ASSIGN_OR_RETURN(const auto target, read_target("a layer that predicts further tokens"));
+    ASSIGN_OR_RETURN(auto layer, models::mtp_layer(source, target));
+    std::optional<io::Checkpoint> checkpoint;
+    if (!build_.random_weights) {
+      ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(target, source));
+    }
+    ASSIGN_OR_RETURN(io::EngineFile file,
+                     head_engine(std::move(layer), checkpoint ? &*checkpoint : nullptr));
+    log_info("layer {} of {} predicts further tokens", target.traits.num_layers, source.string());
     return one(std::move(file));
   }
 
@@ -105,9 +143,30 @@ class Opener {
   }
 
   Status check_states(std::string_view what) const {
-    if (target_.hidden != io::kNone) return ok();
+    if (!target_.hidden.empty()) return ok();
     return invalid_argument("'{}': {} need hidden states, which the model's engine does not give",
                             dir().string(), what);
+  }
+
+  StatusOr<models::Model> read_target(std::string_view what) const {
+    auto target = models::read_model(target_.model.source_dir);
+    if (!target.ok())
+      return annotate(target.status(), fmt::format("{} needs the checkpoint of the model", what));
+    return target;
+  }
+
+  // An engine that was given may have been built without them.
+  Status check_layers(int32_t num_layers) const {
+    RETURN_IF_ERROR(check_states("an EAGLE-3 head"));
+    ASSIGN_OR_RETURN(const auto layers, models::eagle3_layers(dir(), num_layers));
+    std::vector<std::string> wanted, given;
+    for (const int32_t layer : layers) wanted.push_back(fmt::format("layers.{}.state", layer));
+    for (size_t i = 1; i < target_.hidden.size(); ++i)
+      given.push_back(target_.values[static_cast<size_t>(target_.hidden[i])].name);
+    if (wanted == given) return ok();
+    return invalid_argument("'{}' reads {}; the model's engine gives {}: use its checkpoint",
+                            dir().string(), fmt::join(wanted, ", "),
+                            given.empty() ? "none" : fmt::format("{}", fmt::join(given, ", ")));
   }
 
   StatusOr<io::EngineFile> head_engine(models::Model head, const io::Checkpoint* weights) const {
@@ -115,7 +174,8 @@ class Opener {
         const convert::Compiled compiled,
         convert::compile_model(std::move(head), model_.device.registry, device(), build_.compile));
     ASSIGN_OR_RETURN(const auto engine,
-                     convert::ensure_engine(dir(), compiled, weights, device(), build_));
+                     convert::ensure_engine(compiled.model.graph.model.source_dir, compiled,
+                                            weights, device(), build_));
     return io::EngineFile::open(engine, io::Verify::kHeader);
   }
 
@@ -126,12 +186,14 @@ class Opener {
 };
 
 DraftKind kind_of(const std::filesystem::path& dir) {
+  if (dir.empty()) return DraftKind::kMtp;
+  if (models::has_eagle3_head(dir)) return DraftKind::kEagle3;
   if (models::has_medusa_heads(dir)) return DraftKind::kMedusa;
   return models::has_eagle_head(dir) ? DraftKind::kEagle : DraftKind::kModel;
 }
 
 // The words of ExecutorConfig::speculation.
-constexpr std::string_view kWords[] = {"draft_model", "medusa", "eagle"};
+constexpr std::string_view kWords[] = {"draft_model", "medusa", "eagle", "eagle", "mtp"};
 
 // Of as many heads: what the configuration says, or the chain.
 StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads) {
@@ -144,10 +206,29 @@ StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads)
   return tree;
 }
 
+StatusOr<TreeShape> eagle_tree(const ExecutorConfig& config) {
+  constexpr int32_t kUsualDepth = 5;
+  if (!config.eagle_choices.empty()) {
+    auto tree = parse_draft_tree(config.eagle_choices);
+    if (!tree.ok()) return annotate(tree.status(), "eagle_choices");
+    return TreeShape{.fixed = *std::move(tree)};
+  }
+  const int32_t top_k = config.eagle_tree_top_k;
+  if (top_k == 0) return TreeShape{.fixed = DraftTree::chain(kMaxDraftLen)};
+  const int32_t depth = config.eagle_tree_depth > 0 ? config.eagle_tree_depth : kUsualDepth;
+  const int32_t most = config.max_draft_len > 0 ? config.max_draft_len
+                                                : std::min(top_k * depth, exec::kMaxTreeDrafts);
+  return TreeShape{.top_k = top_k, .depth = depth, .num_drafts = most};
+}
+
 Status check_kind(const ExecutorConfig& config, DraftKind kind) {
   const std::string_view word = kWords[static_cast<size_t>(kind)];
   if (!config.medusa_choices.empty() && kind != DraftKind::kMedusa)
     return invalid_argument("medusa_choices: draft_model '{}' is not a folder of Medusa heads",
+                            config.draft_model.string());
+  if ((!config.eagle_choices.empty() || config.eagle_tree_top_k > 0) && kind < DraftKind::kEagle)
+    return invalid_argument("{}: draft_model '{}' is not a folder of an EAGLE head",
+                            config.eagle_tree_top_k > 0 ? "eagle_tree_top_k" : "eagle_choices",
                             config.draft_model.string());
   if (config.speculation.empty() || config.speculation == "auto" || config.speculation == word)
     return ok();
@@ -157,10 +238,33 @@ Status check_kind(const ExecutorConfig& config, DraftKind kind) {
       config.speculation, config.draft_model.string(), word);
 }
 
+// What the model gives to a head: of EAGLE-3 the states behind the first, which enters its own
+// head.
+HeadInput input_of(DraftKind kind, const io::Plan& target) {
+  const auto num_given = static_cast<int32_t>(target.hidden.size());
+  HeadInput input{.name = kWords[static_cast<size_t>(kind)], .num_given = num_given};
+  if (kind == DraftKind::kEagle3)
+    input.first_state = 1, input.num_states = num_given - 1, input.has_own = true;
+  return input;
+}
+
 }  // namespace
 
-bool wants_draft_engines(const ExecutorConfig& config) {
-  return !config.draft_model.empty() && config.speculation != "none";
+bool wants_draft_engines(const std::filesystem::path& model_dir, const ExecutorConfig& config) {
+  if (config.speculation == "none") return false;
+  return !config.draft_model.empty() || config.speculation == "mtp" ||
+         (config.speculation == "auto" && models::has_mtp_layer(model_dir));
+}
+
+StatusOr<std::vector<int32_t>> layers_read_by_drafts(const std::filesystem::path& model_dir,
+                                                     const ExecutorConfig& config) {
+  const bool is_wanted = config.speculation != "none" && !config.draft_model.empty() &&
+                         models::has_eagle3_head(config.draft_model);
+  if (!is_wanted || !convert::given_engine(model_dir).empty()) return std::vector<int32_t>();
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(model_dir));
+  auto layers = models::eagle3_layers(config.draft_model, model.traits.num_layers);
+  if (!layers.ok()) return annotate(layers.status(), "draft_model");
+  return layers;
 }
 
 StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::EngineFile& target,
@@ -170,25 +274,46 @@ StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::
   RETURN_IF_ERROR(check_kind(config, out.kind_));
   Opener opener(model, target.plan(), config);
   RETURN_IF_ERROR(opener.prepare());
-  auto files = out.kind_ == DraftKind::kMedusa  ? opener.medusa_heads()
-               : out.kind_ == DraftKind::kEagle ? opener.eagle_head()
-                                                : opener.draft_model();
-  if (!files.ok()) return annotate(files.status(), "draft_model");
+  out.input_ = input_of(out.kind_, target.plan());
+  out.vocab_size_ = target.plan().model.vocab_size;
+  auto files = out.kind_ == DraftKind::kMedusa   ? opener.medusa_heads()
+               : out.kind_ == DraftKind::kEagle  ? opener.eagle_head()
+               : out.kind_ == DraftKind::kEagle3 ? opener.eagle3_head(out.input_)
+               : out.kind_ == DraftKind::kMtp    ? opener.mtp_layer()
+                                                 : opener.draft_model();
+  if (!files.ok())
+    return annotate(files.status(), out.kind_ == DraftKind::kMtp ? "speculation" : "draft_model");
   out.files_ = *std::move(files);
   if (out.kind_ == DraftKind::kMedusa) {
-    ASSIGN_OR_RETURN(out.tree_, medusa_tree(config, static_cast<int32_t>(out.files_.size())));
+    ASSIGN_OR_RETURN(out.shape_.fixed,
+                     medusa_tree(config, static_cast<int32_t>(out.files_.size())));
   }
-  if (out.kind_ == DraftKind::kEagle) {
+  if (out.kind_ >= DraftKind::kEagle) {
+    ASSIGN_OR_RETURN(out.shape_, eagle_tree(config));
     ASSIGN_OR_RETURN(out.embeddings_, EmbeddingRows::open(target.path()));
   }
   return out;
+}
+
+// An EAGLE head computes the branches of a tree as rows: a few sequences have all of theirs, more
+// have to share.
+StatusOr<exec::RunnerLimits> DraftEngines::limits_of(const io::EngineFile& file,
+                                                     const ExecutorConfig& config,
+                                                     const exec::RunnerLimits& limits) const {
+  constexpr int32_t kSharedRows = 64;
+  ASSIGN_OR_RETURN(exec::RunnerLimits own, size_draft_cache(file.plan(), config, limits));
+  if (kind_ < DraftKind::kEagle) return own;
+  own.max_rows =
+      std::max(limits.max_rows, std::min(limits.max_rows * shape_.num_branches(), kSharedRows));
+  own.max_tokens = std::max(own.max_tokens, own.max_rows);
+  return own;
 }
 
 StatusOr<size_t> DraftEngines::bytes(const ExecutorConfig& config, const exec::RunnerLimits& limits,
                                      const DeviceInfo& device) const {
   size_t bytes = 0;
   for (const io::EngineFile& file : files_) {
-    ASSIGN_OR_RETURN(const auto own, size_draft_cache(file.plan(), config, limits));
+    ASSIGN_OR_RETURN(const auto own, limits_of(file, config, limits));
     for (const exec::MemoryItem& item : exec::memory_table(file.plan(), own, device))
       bytes += item.bytes;
   }
@@ -200,16 +325,17 @@ StatusOr<std::unique_ptr<Proposer>> DraftEngines::load(const ExecutorConfig& con
                                                        const kernels::OpenedDevice& device) && {
   std::vector<std::unique_ptr<exec::Runner>> runners;
   for (io::EngineFile& file : files_) {
-    ASSIGN_OR_RETURN(const auto own, size_draft_cache(file.plan(), config, limits));
+    ASSIGN_OR_RETURN(const auto own, limits_of(file, config, limits));
     auto runner = exec::make_runner(std::move(file), *device.device, device.registry, own);
     if (!runner.ok()) return annotate(runner.status(), "draft_model");
     runners.push_back(*std::move(runner));
   }
   std::unique_ptr<Proposer> proposer;
   if (kind_ == DraftKind::kMedusa)
-    proposer = std::make_unique<MedusaHeads>(std::move(runners), std::move(tree_));
-  else if (kind_ == DraftKind::kEagle)
-    proposer = std::make_unique<EagleHead>(std::move(runners[0]), *std::move(embeddings_));
+    proposer = std::make_unique<MedusaHeads>(std::move(runners), std::move(shape_.fixed));
+  else if (kind_ >= DraftKind::kEagle)
+    proposer = std::make_unique<EagleHead>(std::move(runners[0]), *std::move(embeddings_),
+                                           std::move(shape_), std::move(input_), vocab_size_);
   else
     proposer = std::make_unique<DraftModel>(std::move(runners[0]));
   return proposer;

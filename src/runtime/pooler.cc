@@ -26,7 +26,7 @@ Status Pooler::add(const sched::Row& row, std::span<const BF16> hidden,
 void Pooler::add_states(const sched::Row& row, std::span<const BF16> hidden,
                         std::vector<double>& sum, std::vector<float>& embedding) const {
   const Pooling pooling = *row.sequence->spec().output.pooling;
-  const std::span<const BF16> last = hidden.last(hidden_size_);
+  const std::span<const BF16> last = hidden.last(width_).first(hidden_size_);
   if (pooling == Pooling::kLast) {
     for (const BF16 x : last) embedding.push_back(to_float(x));
     return;
@@ -41,7 +41,8 @@ void Pooler::add_states(const sched::Row& row, std::span<const BF16> hidden,
     return;
   }
   if (row.start == 0) sum.assign(hidden_size_, 0);
-  for (size_t i = 0; i < hidden.size(); ++i) sum[i % hidden_size_] += to_float(hidden[i]);
+  for (size_t at = 0; at < hidden.size(); at += width_)
+    for (size_t i = 0; i < hidden_size_; ++i) sum[i] += to_float(hidden[at + i]);
   if (!row.ends_prompt) return;
   for (const double x : sum) embedding.push_back(static_cast<float>(x / row.end()));
 }

@@ -15,16 +15,19 @@ namespace nereid::runtime {
 
 class Pooler {
  public:
-  // `head` [labels, hidden_size], of Pooling::kScore; it must outlive the pooler.
-  Pooler(int32_t hidden_size, std::span<const float> head)
-      : hidden_size_(static_cast<size_t>(hidden_size)), head_(head) {}
+  // Of each position the first of `num_states` is pooled. `head` [labels, hidden_size], of
+  // Pooling::kScore; it must outlive the pooler.
+  Pooler(int32_t hidden_size, int32_t num_states, std::span<const float> head)
+      : hidden_size_(static_cast<size_t>(hidden_size)),
+        width_(hidden_size_ * static_cast<size_t>(num_states)),
+        head_(head) {}
 
   // A sequence that is pooled has begun.
   void open(RequestId id) { sums_.try_emplace(id); }
 
-  // What a row of a pooled sequence gave, [num_logits, hidden_size]; others are left alone, and so
-  // is what comes after forget(). Rows come in the order of their positions; one of position 0
-  // begins anew. The row that ends the prompt fills `embedding` [hidden_size], or [labels]: means
+  // What a row of a pooled sequence gave, [num_logits, states, hidden_size]; others are left alone,
+  // and so is what comes after forget(). Rows come in the order of their positions; one of position
+  // 0 begins anew. The row that ends the prompt fills `embedding` [hidden_size], or [labels]: means
   // and scores are summed in double, in one order, so they do not depend on how the prompt was cut.
   // ResourceExhausted: no memory; Internal: a state is not finite.
   Status add(const sched::Row& row, std::span<const BF16> hidden, std::vector<float>& embedding);
@@ -36,7 +39,7 @@ class Pooler {
   void add_states(const sched::Row& row, std::span<const BF16> hidden, std::vector<double>& sum,
                   std::vector<float>& embedding) const;
 
-  const size_t hidden_size_;
+  const size_t hidden_size_, width_;
   const std::span<const float> head_;
   absl::flat_hash_map<RequestId, std::vector<double>> sums_;  // empty unless it is a mean
 };

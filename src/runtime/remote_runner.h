@@ -31,7 +31,8 @@ class RemoteRunner : public exec::Runner {
         groups_(local.groups().begin(), local.groups().end()),
         vocab_size_(local.vocab_size()),
         embedding_width_(local.embedding_width()),
-        hidden_size_(local.hidden_size()) {
+        hidden_size_(local.hidden_size()),
+        num_states_(local.num_states()) {
     static_assert(std::is_trivially_copyable_v<exec::RunnerLimits>);
     std::string hex;
     for (const std::byte b : std::as_bytes(std::span(&limits_, 1)))
@@ -100,6 +101,7 @@ class RemoteRunner : public exec::Runner {
   int32_t vocab_size() const override { return vocab_size_; }
   int32_t embedding_width() const override { return embedding_width_; }
   int32_t hidden_size() const override { return hidden_size_; }
+  int32_t num_states() const override { return num_states_; }
 
  private:
   Status receive() {
@@ -119,7 +121,7 @@ class RemoteRunner : public exec::Runner {
 
   const exec::RunnerLimits limits_;
   const std::vector<exec::CacheGroup> groups_;
-  const int32_t vocab_size_, embedding_width_, hidden_size_;
+  const int32_t vocab_size_, embedding_width_, hidden_size_, num_states_;
   int socket_ = -1;
   pid_t process_ = -1;
   int64_t num_steps_ = 0;

@@ -318,8 +318,9 @@ TEST(ConfigCheck, EveryRange) {
   expect("max_queue_size: 0", [](auto& c) { c.max_queue_size = 0; });
   expect("max_sequence_length: -1", [](auto& c) { c.max_sequence_length = -1; });
   expect("max_logits_bytes: -1", [](auto& c) { c.max_logits_bytes = -1; });
-  expect("speculation: 'lookahead' is not one of none, ngram, draft_model, medusa, eagle, auto",
-         [](auto& c) { c.speculation = "lookahead"; });
+  expect(
+      "speculation: 'lookahead' is not one of none, ngram, draft_model, medusa, eagle, mtp, auto",
+      [](auto& c) { c.speculation = "lookahead"; });
   expect("iter_stats_max_iterations: -1", [](auto& c) { c.iter_stats_max_iterations = -1; });
   expect("request_stats_max_iterations: -1", [](auto& c) { c.request_stats_max_iterations = -1; });
   expect("scheduler.capacity_policy: 9",

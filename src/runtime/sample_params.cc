@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <limits>
 #include <map>
 
 #include "base/check.h"
@@ -116,7 +115,7 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
 }
 
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      int32_t num_guessed, exec::Step& step, int32_t num_top) {
+                      std::span<const TokenId> guessed, exec::Step& step, int32_t num_top) {
   SlotParams wanted = slot_params(sequence.spec(), sequence.num_prompt(), vocab_size);
   wanted.params.num_top = num_top;
   wanted.params.log_probs = num_top > 0 ? kernels::LogProbs::kProcessed : kernels::LogProbs::kNone;
@@ -129,10 +128,9 @@ void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t voc
   if (wanted.params.keeps_history == 0) return;
   const auto known = sequence.tokens();
   step.histories.push_back(
-      {.slot = slot, .num_tokens = static_cast<int32_t>(known.size()) + num_guessed});
+      {.slot = slot, .num_tokens = static_cast<int32_t>(known.size() + guessed.size())});
   step.history_tokens.insert(step.history_tokens.end(), known.begin(), known.end());
-  step.history_tokens.insert(step.history_tokens.end(), static_cast<size_t>(num_guessed),
-                             std::numeric_limits<TokenId>::max());
+  step.history_tokens.insert(step.history_tokens.end(), guessed.begin(), guessed.end());
 }
 
 }  // namespace nereid::runtime

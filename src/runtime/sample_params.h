@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <vector>
 
 #include "exec/step_message.h"
@@ -21,10 +23,11 @@ struct SlotParams {
 SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int32_t vocab_size);
 
 // Loads a slot of the step with what draws guesses for `sequence`: its own parameters as far as
-// they are not masks, adapters, log-probs or a dense bias. Of the tokens that the guess comes
-// after, `num_guessed` are not known: penalties take them for like no other. `num_top` of the
-// likeliest tokens are reported.
+// they are not masks, adapters, log-probs or a dense bias. It comes after the tokens that are known
+// and after those that are `guessed`, of which penalties take kUnknownToken for like no other.
+// `num_top` of the likeliest tokens are reported.
+inline constexpr TokenId kUnknownToken = std::numeric_limits<TokenId>::max();
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      int32_t num_guessed, exec::Step& step, int32_t num_top = 0);
+                      std::span<const TokenId> guessed, exec::Step& step, int32_t num_top = 0);
 
 }  // namespace nereid::runtime

@@ -35,7 +35,6 @@ TEST(Parameters, ValuesAreCheckedByKind) {
               HasSubstr("a number from 0 to 1"));
   EXPECT_THAT(error("tensorrtllm", "num_nodes", "2"), HasSubstr("only 1 works"));
   EXPECT_EQ(error("tensorrtllm", "num_nodes", "1"), "");
-  EXPECT_THAT(error("tensorrtllm", "eagle_choices", "{0}"), HasSubstr("not supported"));
 }
 
 TEST(Parameters, WhatChangesNothingIsNamedWithItsReason) {

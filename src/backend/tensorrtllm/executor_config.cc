@@ -247,6 +247,9 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   config.draft_model = settings.parameter("draft_model").value_or("");
   RETURN_IF_ERROR(integer(settings, "max_draft_len", config.max_draft_len));
   config.medusa_choices = settings.parameter("medusa_choices").value_or("");
+  config.eagle_choices = settings.parameter("eagle_choices").value_or("");
+  RETURN_IF_ERROR(integer(settings, "eagle_tree_top_k", config.eagle_tree_top_k));
+  RETURN_IF_ERROR(integer(settings, "eagle_tree_depth", config.eagle_tree_depth));
   RETURN_IF_ERROR(read_decoding_mode(settings, config));
   config.isa = settings.parameter("isa").value_or("");
   config.weights = settings.parameter("weights").value_or(config.weights);

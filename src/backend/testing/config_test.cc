@@ -5,6 +5,7 @@ namespace nereid::backend {
 namespace {
 
 const std::string kMedusaFolder = NEREID_SOURCE_DIR "/models/quickstart-medusa";
+const std::string kEagleFolder = NEREID_SOURCE_DIR "/models/quickstart-eagle";
 
 using Values = std::map<std::string, std::string>;
 
@@ -39,6 +40,11 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
       {{"max_beam_width", "2"}, {"decoding_mode", "beam_search"}},
       {{"decoding_mode", "medusa"}, {"draft_model", kMedusaFolder}},
       {{"decoding_mode", "medusa"}, {"draft_model", kMedusaFolder}, {"speculation", "auto"}},
+      {{"decoding_mode", "eagle"}, {"draft_model", kEagleFolder}, {"eagle_choices", "{0}, {1}"}},
+      {{"decoding_mode", "eagle"},
+       {"draft_model", kEagleFolder},
+       {"eagle_tree_top_k", "3"},
+       {"eagle_tree_depth", "4"}},
       {{"enable_chunked_context", "false"},
        {"enable_overlap", "False"},
        {"speculation", "auto"},
@@ -78,7 +84,8 @@ TEST_F(ConfigTest, WrongOnesAreNamed) {
       {{{"max_draft_len", "33"}}, "max_draft_len"},
       {{{"gpu_weights_percent", "0.5"}}, "gpu_weights_percent"},
       {{{"gpu_device_ids", "0,1"}}, "gpu_device_ids"},
-      {{{"eagle_choices", "{0}"}}, "eagle_choices"},
+      {{{"eagle_choices", "{0}"}}, "eagle_choices: '{0}' needs draft_model"},
+      {{{"eagle_tree_top_k", "33"}}, "eagle_tree_top_k"},
       {{{"medusa_choices", "{0}"}}, "needs draft_model"},
       {{{"lora_cache_optimal_adapter_size", "16"}}, "peft_cache.optimal_adapter_size: 16"},
       {{{"lora_cache_max_adapter_size", "32"}}, "peft_cache.max_adapter_size: 32"},

@@ -23,7 +23,7 @@ const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
-const Words kSpeculation = {"none", "ngram", "draft_model", "medusa", "eagle", "auto"};
+const Words kSpeculation = {"none", "ngram", "draft_model", "medusa", "eagle", "mtp", "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};
 
 // The flags only take words of the list.
@@ -93,7 +93,8 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
       .add_option("--speculation", executor.speculation,
                   "guesses tested beside the next token: " + one_of(kSpeculation) +
                       " (ngram: what came before after the same tokens; draft_model, "
-                      "medusa, eagle: of --draft-model; auto: of that, else ngram, where it pays)")
+                      "medusa, eagle: of --draft-model; mtp: a layer of the model's checkpoint; "
+                      "auto: of --draft-model, else mtp, else ngram, where it pays)")
       ->check(CLI::IsMember(kSpeculation))
       ->default_str("auto with --draft-model, else none");
   command
@@ -105,6 +106,19 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
   command.add_option("--medusa-choices", executor.medusa_choices,
                      "tree of guesses of Medusa heads, as the ranks that lead to each, such as "
                      "{0}, {0, 0}, {1}; without it the likeliest of each head");
+  command.add_option("--eagle-choices", executor.eagle_choices,
+                     "the same of an EAGLE head; without it a chain");
+  command
+      .add_option("--eagle-tree-top-k", executor.eagle_tree_top_k,
+                  "EAGLE-2: so many guesses of each depth get so many guesses each, and the "
+                  "likeliest are tested; 0 = a chain, or --eagle-choices")
+      ->check(CLI::Range(0, kMaxTreeTopK))
+      ->capture_default_str();
+  command
+      .add_option("--eagle-tree-depth", executor.eagle_tree_depth,
+                  "depth of the tree of --eagle-tree-top-k; 0 = 5")
+      ->check(CLI::Range(0, kMaxDraftLen))
+      ->capture_default_str();
   command
       .add_option("--max-draft-len", executor.max_draft_len,
                   "guesses of a sequence in a step; 0 = 4 of a draft model, 8 of others")

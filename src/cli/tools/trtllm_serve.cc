@@ -171,7 +171,12 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
   words.push_back("--chunking-policy=" +
                   lower(args.text("--scheduler_config.context_chunking_policy")));
   if (const std::string& type = args.text("--speculative_config.decoding_type"); !type.empty())
-    words.push_back("--speculation=" + (type == "Draft_Target" ? "draft_model" : lower(type)));
+    words.push_back("--speculation=" + (type == "Draft_Target" ? "draft_model"
+                                        : type == "Eagle3"     ? "eagle"
+                                                               : lower(type)));
+  if (args.text("--speculative_config.use_dynamic_tree") == "true")
+    words.push_back("--eagle-tree-top-k=" +
+                    args.text("--speculative_config.dynamic_tree_max_topK"));
   if (args.text("--kv_cache_config.enable_block_reuse") == "false")
     words.emplace_back("--no-kv-cache-reuse");
   if (args.text("--disable_overlap_scheduler") == "true") words.emplace_back("--no-overlap");

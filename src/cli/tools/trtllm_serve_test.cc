@@ -93,16 +93,26 @@ TEST_F(TrtllmServe, OptionsOfTheFile) {
     EXPECT_THAT(all, Contains(word));
 }
 
+TEST_F(TrtllmServe, KindsOfSpeculation) {
+  const Words eagle3 =
+      words({"--config", file("speculative_config: {decoding_type: Eagle3, "
+                              "use_dynamic_tree: true, dynamic_tree_max_topK: 4}\n")});
+  EXPECT_THAT(eagle3, Contains("--speculation=eagle"));
+  EXPECT_THAT(eagle3, Contains("--eagle-tree-top-k=4"));
+  EXPECT_THAT(words({"--config", file("speculative_config: {decoding_type: MTP}\n")}),
+              Contains("--speculation=mtp"));
+}
+
 TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
   EXPECT_EQ(refusal({"--tp_size", "2"}),
             "--tensor_parallel_size: '2' is not supported yet; allowed: 1");
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {enable_block_reus: true}\n")}),
               HasSubstr("unknown option 'kv_cache_config.enable_block_reus'. Did you mean "
                         "'kv_cache_config.enable_block_reuse'?"));
-  EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: MTP}\n")}),
+  EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: Lookahead}\n")}),
               HasSubstr("options.yaml: argument --speculative_config.decoding_type: invalid "
-                        "choice: 'MTP' (choose from 'NGram', 'Draft_Target', "
-                        "'Medusa', 'Eagle', 'AUTO')"));
+                        "choice: 'Lookahead' (choose from 'NGram', 'Draft_Target', "
+                        "'Medusa', 'Eagle', 'Eagle3', 'MTP', 'AUTO')"));
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {max_attention_window: [8, 16]}\n")}),
               HasSubstr("'8,16' is not supported yet; allowed: one value"));
   EXPECT_THAT(refusal({"--config", file("- a\n")}), HasSubstr("is not a mapping"));

@@ -47,7 +47,8 @@ class Mover {
   bool is_gather(int32_t node) const { return node == gather_; }
   // The plan's output of hidden states has rows for sampled positions only.
   bool reads_hidden(int32_t reader, ValueId id) const {
-    return id == graph_.hidden && reader == static_cast<int32_t>(graph_.nodes.size());
+    return reader == static_cast<int32_t>(graph_.nodes.size()) &&
+           std::ranges::find(graph_.hidden, id) != graph_.hidden.end();
   }
   bool is_moved_value(ValueId id) const { return moved_[uses_.writer[id]]; }
   bool inputs_reachable(int32_t node) const {

@@ -25,7 +25,8 @@ struct PassContext {
   // Of the head; absent: int8 with a scale for each row where products get integers, bf16 where
   // they get something else, as the checkpoint has it where nothing is asked for.
   std::optional<kernels::WeightFormat> head;
-  bool adapters = false;  // products take adapters
+  bool adapters = false;               // products take adapters
+  std::vector<int32_t> hidden_layers;  // what these layers read is among the plan's hidden states
 };
 
 struct Pass {
@@ -52,6 +53,10 @@ Status run_passes(Graph& graph, const PassContext& context, std::span<const std:
 
 // Required: decides what the weights become, before passes that compare them.
 Status set_weight_formats(Graph& graph, const PassContext& context);
+
+// Required: what some layers read becomes an output, where that is wanted. InvalidArgument: there
+// is no such layer.
+Status add_layer_states(Graph& graph, const PassContext& context);
 
 // Optional: shape the graph.
 Status tie_embedding(Graph& graph, const PassContext& context);

@@ -339,8 +339,34 @@ TEST_F(PassesTest, GatherMovesUpToTheLastAttention) {
     EXPECT_EQ(g.values[glu.out].extent == io::Extent::kSampled,
               g.values[glu.out].name == "layers.1.act");
   EXPECT_EQ(g.values[g.logits].name, "head");
-  EXPECT_EQ(g.values[g.hidden].name, "norm");
-  EXPECT_EQ(g.values[g.hidden].extent, io::Extent::kSampled);
+  EXPECT_EQ(g.values[g.hidden.at(0)].name, "norm");
+  EXPECT_EQ(g.values[g.hidden.at(0)].extent, io::Extent::kSampled);
+}
+
+// They cost sampled rows alone, and the norm that reads a residual makes it as without them.
+TEST_F(PassesTest, LayerStatesAreRoundedResiduals) {
+  const Graph without = compile(test_graph());
+  context_.hidden_layers = {1, 0, 1};
+  const Graph g = compile(test_graph());
+  ASSERT_EQ(g.hidden.size(), 4u);
+  std::vector<std::string> names;
+  for (const ValueId id : g.hidden) {
+    names.push_back(g.values[id].name);
+    EXPECT_EQ(g.values[id].extent, io::Extent::kSampled);
+    EXPECT_EQ(g.values[id].dtype, DType::kBF16);
+  }
+  EXPECT_THAT(names, ElementsAre("norm", "layers.1.state", "layers.0.state", "layers.1.state"));
+  EXPECT_EQ(all<Add>(g).size(), all<Add>(without).size());
+  EXPECT_EQ(all<Activate>(g).size(), 3u);
+}
+
+TEST_F(PassesTest, StatesOfNoLayerAreRefused) {
+  for (const int32_t layer : {-1, 2}) {
+    context_.hidden_layers = {layer};
+    Graph g = test_graph();
+    EXPECT_THAT(std::string(message(run_passes(g, context_, {}))),
+                HasSubstr(fmt::format("in front of layer {}; the model has 2 layers", layer)));
+  }
 }
 
 TEST_F(PassesTest, DisabledNamesAreChecked) {

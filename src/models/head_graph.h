@@ -1,0 +1,29 @@
+// What graphs of heads on hidden states have in common.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+#include "graph/builder.h"
+#include "models/family.h"
+
+namespace nereid::models {
+
+// The weight of that name of `target`'s graph, added to another one; kNone: it has none.
+graph::WeightId add_target_weight(graph::Builder& builder, const Model& target,
+                                  std::string_view name);
+
+// Embeddings so wide that are given, never looked up: a table of one row of these tensors' numbers.
+// Each has `cols` columns and `rows` rows.
+struct RowOf {
+  std::string tensor;
+  int64_t rows = 0, cols = 0;
+};
+graph::ValueId given_rows(graph::Builder& builder, std::initializer_list<RowOf> rows);
+
+// Facts of a head with these traits, for `target`.
+io::ModelFacts head_facts(const Traits& traits, std::string_view architecture,
+                          const std::filesystem::path& dir, const Model& target);
+
+}  // namespace nereid::models
