@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Unit tests under a sanitizer, end-to-end tests and damaged requests too with address.  usage: sanitize.sh address|thread
+# Unit tests under a sanitizer, end-to-end tests and damaged requests too with address; or only the build of them. Waits
+# for another one that builds the same.  usage: sanitize.sh address|thread [build]
 # Threads: the tests of folders that start threads; kernels run on the pool, and the scheduler on the engine's thread, in
 # runtime_test and soak (sched_test has one thread). Not exactness_test: under a sanitizer it takes a quarter of an hour
 # for what runtime_test and soak also run.
@@ -12,14 +13,19 @@ case "$1" in
     tests=(base_test tensor_test comm_test runtime_test capi_test server_test server_backend_test
       server_plugin_test backend_testing_test front_http_test front_grpc_test front_trace_test front_test soak)
     targets=("${tests[@]}") filter=(-R "^($(IFS='|'; echo "${tests[*]}"))(_[0-9]+)?$") ;;
-  *) echo "usage: sanitize.sh address|thread" >&2; exit 2 ;;
+  *) echo "usage: sanitize.sh address|thread [build]" >&2; exit 2 ;;
 esac
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp
 export NEREID_FUZZ_SEEDS=3000  # of the scheduler and the block pool; the release build runs 10,000, with every check
+mkdir -p build
+exec 9>"build/$preset.lock"
+flock 9
 cmake --preset "$preset"
 cmake --build "build/$preset" --target "${targets[@]}"
+[ "${2:-}" != build ] || exit 0
+flock -u 9
 echo "sanitize: exactness_test is left to 'make test' (sched_test too, with thread); see the top of tools/sanitize.sh"
 tools/unit.sh "build/$preset" "${filter[@]}"
 if [ "$preset" = asan ]; then
