@@ -33,7 +33,7 @@ function(nereid_add_test name shards)
     set(scratch ${PROJECT_BINARY_DIR}/scratch/${name}_${shard})
     file(MAKE_DIRECTORY ${scratch})
     add_test(NAME ${name}_${shard} COMMAND ${name})
-    set_tests_properties(${name}_${shard} PROPERTIES TIMEOUT 900 COST 1000
+    set_tests_properties(${name}_${shard} PROPERTIES TIMEOUT 1800 COST 1000
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index};TEST_TMPDIR=${scratch}")
   endforeach()
 endfunction()
