@@ -11,6 +11,7 @@
 #include "runtime/engine_limits.h"
 #include "runtime/late_runner.h"
 #include "runtime/model_instance.h"
+#include "runtime/open_proposer.h"
 #include "runtime/remote_runner.h"
 
 namespace nereid::runtime::exactness {
@@ -31,6 +32,7 @@ inline StatusOr<std::filesystem::path> engine_of(const std::filesystem::path& di
   build.cache_dir = config.cache_dir;
   RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
+  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(dir, config));
   return convert::ensure_engine(dir, model.device.registry, model.device.device->info(), build);
 }
 
@@ -43,6 +45,7 @@ inline StatusOr<std::filesystem::path> engine_with(const std::filesystem::path& 
   build.cache_dir = config.cache_dir;
   build.compile.weights = format;
   build.compile.adapters = config.enable_lora;
+  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(dir, config));
   return convert::ensure_engine(dir, opened.registry, opened.device->info(), build);
 }
 

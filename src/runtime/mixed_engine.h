@@ -11,6 +11,7 @@
 #include "io/engine_writer.h"
 #include "kernels/open.h"
 #include "nereid/config.h"
+#include "runtime/open_proposer.h"
 
 namespace nereid::runtime {
 
@@ -23,6 +24,7 @@ inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path&
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
   build.compile.adapters = config.enable_lora;
+  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model, config));
   ASSIGN_OR_RETURN(const auto whole,
                    convert::ensure_engine(model, opened.registry, opened.device->info(), build));
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(whole));
