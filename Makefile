@@ -1,7 +1,7 @@
 # The commands a person types. Everything they do is in CMake presets and tools/*.sh.
 BUILD := build/release
 
-.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized stock bundle gpu-bundle gpu-test format lint asan tsan clean
+.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized stock bundle gpu-build gpu-bundle gpu-test format lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -47,10 +47,12 @@ stock: all
 bundle: all
 	tools/bundle.sh $(BUILD) build/bundle/nereid
 
-# The bundle with libnereid_cuda.so and the GPU's test programs; needs the CUDA toolkit, not a GPU.
-gpu-bundle: all
+gpu-build: setup
 	cmake --preset cuda-release
 	cmake --build build/cuda-release --target nereid_cuda gpu_kernels_test gpu_model_test
+
+# The bundle with libnereid_cuda.so and the GPU's test programs; needs the CUDA toolkit, not a GPU.
+gpu-bundle: all gpu-build
 	tools/bundle.sh $(BUILD) build/bundle/nereid build/cuda-release
 	tools/gpu_test.sh --pack build/cuda-release build/bundle/nereid
 
