@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "stopwatch.h"
 #include "text/tokenizer.h"
 
@@ -13,8 +14,8 @@ namespace nereid::bench {
 namespace {
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
-  std::string prompts = NEREID_SOURCE_DIR "/tests/quality/draft_prompts.json";
+  std::string model = source_dir() + "/models/quickstart";
+  std::string prompts = source_dir() + "/tests/quality/draft_prompts.json";
   std::string column = "draft";
   double tolerance = 0.03;
   // Of models/quickstart-COLUMN unless they are given.
@@ -122,7 +123,7 @@ int main(int argc, char** argv) {
   if (nereid::bench::is_tree(o.config) && !app.count("--max-draft-len")) o.config.max_draft_len = 0;
   auto& config = o.config;
   if (config.draft_model.empty())
-    config.draft_model = NEREID_SOURCE_DIR "/models/quickstart-" + o.column;
+    config.draft_model = source_dir() + "/models/quickstart-" + o.column;
   if (config.speculation.empty())
     config.speculation = o.column == "draft" ? "draft_model" : o.column;
   const nereid::Status status = nereid::bench::measure(o);

@@ -3,13 +3,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/testing/source_dir.h"
 #include "stopwatch.h"
 
 namespace nereid::bench {
 namespace {
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string model = source_dir() + "/models/quickstart";
   std::string device = "cpu";
   int32_t batch = 32;
   int32_t new_tokens = 128;

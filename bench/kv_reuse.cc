@@ -3,13 +3,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/testing/source_dir.h"
 #include "stopwatch.h"
 
 namespace nereid::bench {
 namespace {
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string model = source_dir() + "/models/quickstart";
   std::string device = "cpu";
   int32_t prefix = 2000;
   int32_t suffix = 24;

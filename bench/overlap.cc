@@ -4,13 +4,14 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/testing/source_dir.h"
 #include "stopwatch.h"
 
 namespace nereid::bench {
 namespace {
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string model = source_dir() + "/models/quickstart";
   std::string device = "cpu";
   std::vector<int32_t> batches = {1, 8, 32};
   int32_t new_tokens = 128;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <mutex>
 
+#include "base/testing/source_dir.h"
 #include "runtime/engine_limits.h"
 #include "runtime/model_instance.h"
 #include "stopwatch.h"
@@ -18,8 +19,8 @@ namespace {
 constexpr int32_t kPromptTokens = 16;
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
-  std::string draft_model = NEREID_SOURCE_DIR "/models/quickstart-draft";
+  std::string model = source_dir() + "/models/quickstart";
+  std::string draft_model = source_dir() + "/models/quickstart-draft";
   std::vector<int32_t> batches = {1, 32};
   std::vector<double> rates = {0.6, 0.8};
   std::vector<int32_t> fixed = {1, 2, 4, 8};

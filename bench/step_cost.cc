@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "exec/measure.h"
 #include "exec/step_message.h"
@@ -16,7 +17,7 @@ namespace nereid::bench {
 namespace {
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string model = source_dir() + "/models/quickstart";
   std::string device = "cpu";
   std::string cache_dir;
   std::vector<int32_t> batches = {1, 8, 64};

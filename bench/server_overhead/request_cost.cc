@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "../stopwatch.h"
+#include "base/testing/source_dir.h"
 #include "loopback.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -26,7 +27,7 @@ constexpr char kText[] = "The sea";
 constexpr char kReplyEnd[] = "0\r\n\r\n";  // the last chunk of a reply
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string model = source_dir() + "/models/quickstart";
   std::string path = "/v2/models/ensemble/generate";
   int port = 0;
   int32_t rounds = 99;

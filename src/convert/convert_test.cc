@@ -12,6 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "convert/build_lock.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_key.h"
@@ -28,7 +29,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kSource = NEREID_SOURCE_DIR;
+const std::string kSource = source_dir();
 
 class ConvertTest : public testing::Test {
  protected:

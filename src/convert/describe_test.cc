@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/test_gguf.h"
+#include "base/testing/source_dir.h"
 #include "convert/engine_dir.h"
 #include "convert/inspect.h"
 #include "convert/trtllm_checkpoint.h"
@@ -23,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kRoot = NEREID_SOURCE_DIR;
+const std::filesystem::path kRoot = source_dir();
 
 class LayoutTest : public testing::Test {
  protected:

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "convert/inspect.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
@@ -21,7 +22,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kSourceDir = NEREID_SOURCE_DIR;
+const std::string kSourceDir = source_dir();
 const char* const kModels[] = {"tests/models/llama", "tests/models/llama-rope-llama3",
                                "tests/models/llama-rope-yarn", "tests/models/mistral",
                                "models/quickstart"};

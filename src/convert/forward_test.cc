@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "convert/trtllm_checkpoint.h"
@@ -22,7 +23,7 @@
 namespace nereid::convert {
 namespace {
 
-const std::string kSourceRoot = NEREID_SOURCE_DIR;
+const std::string kSourceRoot = source_dir();
 
 // One sequence on one thread; the arenas are filled with garbage so that reading what was never
 // written shows.

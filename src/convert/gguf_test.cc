@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/test_gguf.h"
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "convert/trtllm_checkpoint.h"
@@ -20,7 +21,7 @@ namespace {
 using namespace testing_only;
 using testing::HasSubstr;
 
-const std::filesystem::path kHfModels = std::string(NEREID_SOURCE_DIR) + "/tests/models";
+const std::filesystem::path kHfModels = source_dir() + "/tests/models";
 
 // Our weight's word in such a file.
 const std::map<std::string, std::string> kWords = {

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/testing/source_dir.h"
 #include "convert/inspect.h"
 #include "kernels/ref/ref.h"
 
@@ -16,7 +17,7 @@ class GraphSvgTest : public testing::Test {
  protected:
   void SetUp() override { kernels::ref::add_kernels(registry_); }
   std::string draw(const std::string& model) {
-    const auto drawing = draw_plan(std::string(NEREID_SOURCE_DIR) + "/" + model, registry_, {});
+    const auto drawing = draw_plan(source_dir() + "/" + model, registry_, {});
     EXPECT_TRUE(drawing.ok()) << drawing.status();
     return drawing.value_or("");
   }

@@ -10,6 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "convert/compile.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
@@ -92,8 +93,7 @@ class MeasureKernelsTest : public testing::Test {
     return found;
   }
 
-  const std::filesystem::path kModel =
-      std::filesystem::path(NEREID_SOURCE_DIR) / "tests/models/llama";
+  const std::filesystem::path kModel = std::filesystem::path(source_dir()) / "tests/models/llama";
   std::filesystem::path dir_;
   std::unique_ptr<Device> device_;
   kernels::Registry registry_;

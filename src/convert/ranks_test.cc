@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "convert/engine_dir.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
@@ -19,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::filesystem::path kTinyModels = std::string(NEREID_SOURCE_DIR) + "/tests/models";
+const std::filesystem::path kTinyModels = source_dir() + "/tests/models";
 
 std::vector<std::string> models_to_share() {
   std::vector<std::string> names;

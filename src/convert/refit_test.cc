@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "convert/engine_dir.h"
 #include "convert/prune.h"
 #include "convert/trtllm_checkpoint.h"
@@ -32,7 +33,7 @@ class RefitTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
   void convert(const std::string& model, const std::string& to) {
-    const std::string from = std::string(NEREID_SOURCE_DIR) + "/tests/models/" + model;
+    const std::string from = source_dir() + "/tests/models/" + model;
     const auto report = convert_checkpoint({.model_dir = from, .output_dir = dir_ / to});
     ASSERT_TRUE(report.ok()) << report.status();
   }
@@ -122,7 +123,7 @@ TEST_F(RefitTest, OtherWeightsLeaveThePlanAsItIs) {
 
 TEST_F(RefitTest, EnginesOfSeveralRanksAreFilledByAsMany) {
   for (const char* model : {"llama", "mistral"}) {
-    ConvertOptions options{.model_dir = std::string(NEREID_SOURCE_DIR) + "/tests/models/" + model,
+    ConvertOptions options{.model_dir = source_dir() + "/tests/models/" + model,
                            .output_dir = dir_ / model};
     options.ranks = {.tp = 2};
     options.ranks.moe_tp = -1;
@@ -172,7 +173,7 @@ TEST_F(RefitTest, APrunedCheckpointMakesEnginesThatAreFilledLater) {
   }
   EXPECT_THAT(std::string(message(prune_checkpoint({dir_ / "whole", dir_ / "whole"}).status())),
               HasSubstr("is also"));
-  const std::filesystem::path hf = std::string(NEREID_SOURCE_DIR) + "/tests/models/llama";
+  const std::filesystem::path hf = source_dir() + "/tests/models/llama";
   EXPECT_THAT(std::string(message(prune_checkpoint({hf, dir_ / "p"}).status())),
               HasSubstr("convert it first"));
 }

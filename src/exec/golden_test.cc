@@ -11,6 +11,7 @@
 #include <set>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "exec/test_harness.h"
 #include "graph/passes/passes.h"
@@ -24,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kSource = NEREID_SOURCE_DIR;
+const fs::path kSource = source_dir();
 const fs::path kQuickstart = kSource / "models/quickstart";
 const fs::path kGolden = kSource / "tests/golden";
 

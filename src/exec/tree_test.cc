@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "exec/test_engine.h"
 #include "exec/test_harness.h"
@@ -77,7 +78,7 @@ INSTANTIATE_TEST_SUITE_P(Isa, TreeIsa, ::testing::ValuesIn(tree_isas()),
 std::filesystem::path quickstart_engine(const std::string& isa) {
   auto opened = kernels::open_device("cpu", {.num_threads = 1, .isa = isa});
   NEREID_CHECK(opened.ok());
-  const std::filesystem::path source = NEREID_SOURCE_DIR;
+  const std::filesystem::path source = source_dir();
   auto engine = convert::ensure_engine(source / "models/quickstart", opened->registry,
                                        opened->device->info(), {.cache_dir = test_directory()});
   NEREID_CHECK(engine.ok());

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/testing/source_dir.h"
 #include "front/server_fixture.h"
 
 namespace nereid::front {
@@ -15,7 +16,7 @@ class AdapterRoutesTest : public ServerTest {
  protected:
   void SetUp() override {
     ServerTest::SetUp();
-    fake_.lora_load_dir = NEREID_SOURCE_DIR "/tests/adapters";
+    fake_.lora_load_dir = source_dir() + "/tests/adapters";
     say("one");
   }
   Reply load(std::string_view name, std::string_view path, bool in_place = false) {

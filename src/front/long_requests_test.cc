@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/testing/source_dir.h"
 #include "front/fake_triton.h"
 #include "front/http/byte_budget.h"
 #include "front/server.h"
@@ -20,7 +21,7 @@ class LongRequestsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    fake_.tokenizer_dir = std::string(NEREID_SOURCE_DIR) + "/models/quickstart";
+    fake_.tokenizer_dir = source_dir() + "/models/quickstart";
     HttpOptions options;
     options.host = "127.0.0.1";
     options.http_port = 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "front/fake_triton.h"
 #include "front/server.h"
 #include "front/test_socket.h"
@@ -34,7 +35,7 @@ class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    fake_.tokenizer_dir = std::string(NEREID_SOURCE_DIR) + "/models/quickstart";
+    fake_.tokenizer_dir = source_dir() + "/models/quickstart";
     HttpOptions options;
     options.host = "127.0.0.1";
     options.http_port = 0;

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::io {
 namespace {
@@ -42,7 +43,7 @@ class Directory {
 };
 
 TEST(Safetensors, ReadsTheQuickStartModel) {
-  const auto file = TensorFile::open(NEREID_SOURCE_DIR "/models/quickstart/model.safetensors");
+  const auto file = TensorFile::open(source_dir() + "/models/quickstart/model.safetensors");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->tensors().size(), 56u);
   EXPECT_EQ(file->tensors().front().name, "model.embed_tokens.weight");

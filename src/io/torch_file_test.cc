@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "io/safetensors.h"
 #include "io/test_torch_file.h"
 
@@ -34,7 +35,7 @@ std::string error_of_tensor(const std::string& type, int64_t offset,
 // Written by torch.save of PyTorch 2.2.2: a dictionary with a bf16 [2, 3], an f32 [4] whose storage
 // has 6 elements, and a parameter that is the first tensor again.
 TEST(TorchFile, AFileOfPyTorch) {
-  const std::string path = std::string(NEREID_SOURCE_DIR) + "/tests/fuzz/seeds/torch_file.bin";
+  const std::string path = source_dir() + "/tests/fuzz/seeds/torch_file.bin";
   const auto file = TensorFile::open(path);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ(file->tensors().size(), 3);

@@ -1,4 +1,5 @@
 #include "kernels/open.h"
+#include "base/testing/source_dir.h"
 
 #include <gmock/gmock.h>
 
@@ -54,13 +55,13 @@ TEST(Open, MissingCudaLibraryIsUnavailable) {
 }
 
 TEST(Open, CudaLibraryOfAnotherBuildIsRefused) {
-  setenv("NEREID_CUDA_LIBRARY", NEREID_OTHER_PLUGIN, 1);
+  const std::string other = build_dir() + "/test_plugins/nereid_other/libnereid_other_plugin.so";
+  setenv("NEREID_CUDA_LIBRARY", other.c_str(), 1);
   const StatusOr<OpenedDevice> opened = open_device("cuda:0");
   unsetenv("NEREID_CUDA_LIBRARY");
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(error_of(opened),
-              HasSubstr(NEREID_OTHER_PLUGIN " has version " NEREID_VERSION
-                                            ", this program " NEREID_VERSION "+"));
+  EXPECT_THAT(error_of(opened), HasSubstr(other + " has version " NEREID_VERSION
+                                                  ", this program " NEREID_VERSION "+"));
   EXPECT_THAT(error_of(opened), HasSubstr("both must be of one build"));
 }
 

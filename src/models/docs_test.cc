@@ -11,12 +11,13 @@
 #include <vector>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "models/family.h"
 
 namespace nereid::models {
 namespace {
 
-const std::filesystem::path kRoot = NEREID_SOURCE_DIR;
+const std::filesystem::path kRoot = source_dir();
 
 // Letters, digits, "_" and "-" that follow one another.
 std::set<std::string> words_of(const std::string& text) {

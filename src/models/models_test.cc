@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "graph/verify.h"
 #include "models/family.h"
 #include "models/weights.h"
@@ -16,7 +17,7 @@ using testing::ElementsAre;
 
 using testing::HasSubstr;
 
-const std::string kSource = NEREID_SOURCE_DIR;
+const std::string kSource = source_dir();
 
 class ModelsTest : public testing::Test {
  protected:

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "graph/verify.h"
 #include "models/family.h"
 
@@ -33,7 +34,7 @@ int64_t num_parameters(const graph::Graph& graph) {
 TEST(Published, ConfigurationsAreReadAndWantTheirParameters) {
   std::string name = testing::TempDir() + "/published.XXXXXX";
   const std::filesystem::path dir = ::mkdtemp(name.data());
-  const auto text = read_file(std::string(NEREID_SOURCE_DIR) + "/tests/configs/published.jsonl");
+  const auto text = read_file(source_dir() + "/tests/configs/published.jsonl");
   ASSERT_TRUE(text.ok()) << text.status();
   std::istringstream lines(*text);
   std::set<std::string_view> families_read;

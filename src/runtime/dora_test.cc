@@ -12,6 +12,7 @@
 #include <random>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "runtime/exactness.h"
@@ -22,7 +23,7 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::filesystem::path kBiasedModel =
-    std::filesystem::path(NEREID_SOURCE_DIR) / "tests/models/qwen2";
+    std::filesystem::path(source_dir()) / "tests/models/qwen2";
 constexpr int32_t kRank = 4;
 constexpr float kScale = 2;  // lora_alpha / r
 

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include "base/testing/source_dir.h"
 #include "runtime/engine_fixture.h"
 
 namespace nereid::runtime {
@@ -14,7 +15,7 @@ using ::testing::HasSubstr;
 
 std::shared_ptr<const text::Tokenizer> shipped_tokenizer() {
   static const std::shared_ptr<const text::Tokenizer> tokenizer =
-      text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart").value();
+      text::Tokenizer::load(source_dir() + "/models/quickstart").value();
   return tokenizer;
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include "base/testing/source_dir.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"
 
@@ -26,7 +27,7 @@ class EngineLimitsTest : public testing::Test {
   void build(json::object limits) {
     const auto opened = kernels::open_device("cpu", {.num_threads = 1});
     convert::EngineDirOptions options;
-    options.checkpoint_dir = std::string(NEREID_SOURCE_DIR) + "/tests/models/llama";
+    options.checkpoint_dir = source_dir() + "/tests/models/llama";
     options.output_dir = dir_;
     options.compile.adapters = limits.contains("plugin_config");
     options.build_config = std::move(limits);
@@ -91,8 +92,7 @@ TEST_F(EngineLimitsTest, AreBounds) {
 }
 
 TEST_F(EngineLimitsTest, ADirectoryOfWeightsHasTheUsualOnes) {
-  ASSERT_TRUE(
-      apply_engine_limits(std::string(NEREID_SOURCE_DIR) + "/tests/models/llama", config_).ok());
+  ASSERT_TRUE(apply_engine_limits(source_dir() + "/tests/models/llama", config_).ok());
   EXPECT_EQ(config_.max_batch_size, 32);
   EXPECT_EQ(config_.max_beam_width, 1);
   EXPECT_EQ(config_.max_num_tokens, 2048);

@@ -11,12 +11,13 @@
 #include <tuple>
 #include <vector>
 
+#include "base/testing/source_dir.h"
 #include "runtime/exactness.h"
 
 namespace nereid::runtime::exactness {
 namespace {
 
-const std::filesystem::path kTinyModels = std::filesystem::path(NEREID_SOURCE_DIR) / "tests/models";
+const std::filesystem::path kTinyModels = std::filesystem::path(source_dir()) / "tests/models";
 constexpr int32_t kTokensPerBlock = 16;
 
 ExecutorConfig alone(KvCacheType type) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "kernels/open.h"
 #include "runtime/engine_limits.h"
@@ -19,7 +20,7 @@ namespace nereid::runtime::exactness {
 // Task ids 1 and 2, with places on the device for both.
 inline void add_adapters(ExecutorConfig& c) {
   constexpr int32_t kModuleLayers = 42;  // of the shipped model
-  const std::filesystem::path dir = std::filesystem::path(NEREID_SOURCE_DIR) / "tests/adapters";
+  const std::filesystem::path dir = std::filesystem::path(source_dir()) / "tests/adapters";
   c.enable_lora = true;
   c.lora_directories = {{1, dir / "upper"}, {2, dir / "thanks"}};
   c.peft_cache.num_device_module_layers = 2 * kModuleLayers;

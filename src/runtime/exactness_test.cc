@@ -7,6 +7,7 @@
 #include <random>
 #include <string_view>
 
+#include "base/testing/source_dir.h"
 #include "exec/step_message.h"
 #include "runtime/exactness.h"
 #include "runtime/exactness_models.h"
@@ -18,15 +19,15 @@ namespace {
 
 using std::chrono::milliseconds;
 
-const std::filesystem::path kModel = std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart";
+const std::filesystem::path kModel = std::filesystem::path(source_dir()) / "models/quickstart";
 const std::filesystem::path kDraftModel =
-    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-draft";
+    std::filesystem::path(source_dir()) / "models/quickstart-draft";
 const std::filesystem::path kEagleHead =
-    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-eagle";
+    std::filesystem::path(source_dir()) / "models/quickstart-eagle";
 const std::filesystem::path kEagle3Head =
-    std::filesystem::path(NEREID_SOURCE_DIR) / "tests/heads/quickstart-eagle3";
+    std::filesystem::path(source_dir()) / "tests/heads/quickstart-eagle3";
 const std::filesystem::path kMedusaHeads =
-    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart-medusa";
+    std::filesystem::path(source_dir()) / "models/quickstart-medusa";
 constexpr int32_t kNumNewTokens = 24;
 constexpr int32_t kBlock = 16;
 constexpr int32_t kGuessedIds = 1000;  // that wrong guesses are among

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "convert/engine_dir.h"
 #include "convert/trtllm_checkpoint.h"
 #include "kernels/open.h"
@@ -21,7 +22,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-const std::filesystem::path kSource = NEREID_SOURCE_DIR;
+const std::filesystem::path kSource = source_dir();
 const std::vector<TokenId> kEndIds = {3, 0};  // generation_config.json
 
 struct Case {

@@ -6,12 +6,13 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "runtime/exactness.h"
 
 namespace nereid::runtime::exactness {
 namespace {
 
-const std::filesystem::path kSource = NEREID_SOURCE_DIR;
+const std::filesystem::path kSource = source_dir();
 const std::vector<TokenId> kEndIds = {3, 0};
 
 // The goldens were computed in f32, the engine rounds activations to bf16: scores this close may

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "io/checkpoint.h"
 #include "runtime/exactness.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::filesystem::path kTree = NEREID_SOURCE_DIR;
+const std::filesystem::path kTree = source_dir();
 const char* const kAdapters[] = {"upper", "thanks"};
 constexpr uint64_t kUpper = 1, kUnknown = 77;
 constexpr int kNumModules = 42;

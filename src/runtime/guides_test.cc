@@ -6,6 +6,7 @@
 #include <map>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "nereid/executor.h"
 #include "runtime/grammars.h"
 #include "text/tokenizer.h"
@@ -17,7 +18,7 @@ using ::testing::HasSubstr;
 
 class GuidesTest : public ::testing::Test {
  protected:
-  static constexpr const char* kModel = NEREID_SOURCE_DIR "/models/quickstart";
+  static inline const std::string kModel = source_dir() + "/models/quickstart";
 
   static std::unique_ptr<Executor> open(const std::string& speculation = "none") {
     ExecutorConfig config;

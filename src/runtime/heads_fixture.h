@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "runtime/model_instance.h"
 #include "runtime/sample_params.h"
 #include "runtime/speculation.h"
@@ -17,7 +18,7 @@ namespace nereid::runtime {
 
 using Tokens = std::vector<TokenId>;
 
-inline const std::filesystem::path kTop = NEREID_SOURCE_DIR;
+inline const std::filesystem::path kTop = source_dir();
 inline const std::filesystem::path kMedusaFolder = kTop / "models/quickstart-medusa";
 inline const std::filesystem::path kEagleFolder = kTop / "models/quickstart-eagle";
 

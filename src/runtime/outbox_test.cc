@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include "base/testing/source_dir.h"
 #include "runtime/test_client.h"
 
 namespace nereid::runtime {
@@ -13,7 +14,7 @@ using ::testing::ElementsAreArray;
 class OutboxTest : public testing::Test {
  protected:
   void SetUp() override {
-    auto loaded = text::Tokenizer::load(std::string(NEREID_SOURCE_DIR) + "/models/quickstart");
+    auto loaded = text::Tokenizer::load(source_dir() + "/models/quickstart");
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     tokenizer_ = *loaded;
     outbox_ = std::make_unique<Outbox>(tokenizer_, inbox_, progress_);

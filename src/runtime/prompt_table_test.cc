@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
@@ -24,8 +25,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::filesystem::path kTableModel =
-    std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart";
+const std::filesystem::path kTableModel = std::filesystem::path(source_dir()) / "models/quickstart";
 
 ExecutorConfig table_config() {
   ExecutorConfig config;

@@ -10,6 +10,7 @@
 #include <new>
 #include <thread>
 
+#include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "exec/step_message.h"
 #include "runtime/engine_fixture.h"
@@ -139,7 +140,7 @@ std::unique_ptr<Executor> counted_executor(const ExecutorConfig& config, StepMem
   convert::BuildOptions build;
   build.cache_dir = config.cache_dir;
   const auto engine =
-      convert::ensure_engine(std::filesystem::path(NEREID_SOURCE_DIR) / "models/quickstart",
+      convert::ensure_engine(std::filesystem::path(source_dir()) / "models/quickstart",
                              model.device.registry, device.info(), build);
   EXPECT_TRUE(engine.ok()) << engine.status();
   const exec::RunnerLimits limits{.max_rows = 8,

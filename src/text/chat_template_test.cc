@@ -6,12 +6,13 @@
 
 #include <fstream>
 
+#include "base/testing/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace nereid::text {
 namespace {
 
-const std::filesystem::path kSource = NEREID_SOURCE_DIR;
+const std::filesystem::path kSource = source_dir();
 
 TEST(ChatTemplate, GoldensRenderAndTokeniseExactly) {
   const auto chat = load_chat_template(kSource / "models/quickstart");

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "base/gguf.h"
+#include "base/testing/source_dir.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -13,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 json::object metadata_of(const std::string& seed) {
-  return *read_gguf_metadata(std::string(NEREID_SOURCE_DIR) + "/tests/fuzz/seeds/" + seed);
+  return *read_gguf_metadata(source_dir() + "/tests/fuzz/seeds/" + seed);
 }
 
 std::string gguf_refusal(const std::string& seed, const std::string& key,

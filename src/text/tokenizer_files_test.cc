@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const fs::path kSeeds = fs::path(NEREID_SOURCE_DIR) / "tests/fuzz/seeds";
+const fs::path kSeeds = fs::path(source_dir()) / "tests/fuzz/seeds";
 
 class TokenizerFiles : public testing::Test {
  protected:

@@ -1,13 +1,14 @@
 // The quick-start model's tokenizer and detokeniser against goldens of the reference library.
 #include <gtest/gtest.h>
 
+#include "base/testing/source_dir.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
 
 namespace nereid::text {
 namespace {
 
-const std::filesystem::path kSourceDir = NEREID_SOURCE_DIR;
+const std::filesystem::path kSourceDir = source_dir();
 
 std::vector<int32_t> ids_of(const json::value& value) {
   std::vector<int32_t> ids;

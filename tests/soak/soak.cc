@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/testing/source_dir.h"
 #include "traffic.h"
 #include "trend.h"
 
@@ -23,7 +24,7 @@ constexpr double kWarmUpShare = 0.4;  // of the run: caches, rings and arenas fi
 constexpr int kMaxBatchSize = 32;
 
 struct Options {
-  std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+  std::string model = source_dir() + "/models/quickstart";
   std::string cache_dir;
   double seconds = 20;
   double report_seconds = 10;

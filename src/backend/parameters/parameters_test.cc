@@ -8,6 +8,7 @@
 
 #include "backend/parameters/lora_modules.h"
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::backend {
 namespace {
@@ -78,8 +79,8 @@ TEST(Parameters, TemplatesHaveExactlyThese) {
                                                         {"postprocessing", "postprocessing"},
                                                         {"tensorrt_llm_bls", "tensorrt_llm_bls"}};
   for (const auto& [model, backend] : models) {
-    const auto text = read_file(std::string(NEREID_SOURCE_DIR "/all_models/inflight_batcher_llm/") +
-                                model + "/config.pbtxt");
+    const auto text =
+        read_file(source_dir() + "/all_models/inflight_batcher_llm/" + model + "/config.pbtxt");
     ASSERT_TRUE(text.ok());
     auto found = template_parameters(*text);
     found.erase("FORCE_CPU_ONLY_INPUT_TENSORS");  // a constant

@@ -1,5 +1,6 @@
 // Grouping of streamed tokens.
 #include "backend/tensorrtllm/whole_characters.h"
+#include "base/testing/source_dir.h"
 
 #include <gtest/gtest.h>
 
@@ -19,7 +20,7 @@ TEST(MissingBytes, KnowsWhereCharactersEnd) {
 }
 
 TEST(WholeCharacters, JoinedGroupsDecodeToTheWholeText) {
-  const std::string dir = NEREID_SOURCE_DIR "/models/quickstart";
+  const std::string dir = source_dir() + "/models/quickstart";
   auto tokenizer = text::Tokenizer::load(dir);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   const std::string text = "Grüße 😀 漢字 naïve \xF0\x9F\x91\xA9\xE2\x80\x8D\xF0\x9F\x9A\x80!";
@@ -38,7 +39,7 @@ TEST(WholeCharacters, JoinedGroupsDecodeToTheWholeText) {
 }
 
 TEST(WholeCharacters, FinalReleasesAnUnfinishedCharacter) {
-  auto tokenizer = text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart");
+  auto tokenizer = text::Tokenizer::load(source_dir() + "/models/quickstart");
   ASSERT_TRUE(tokenizer.ok());
   auto ids = (*tokenizer)->encode("😀", {.add_special_tokens = false});
   ASSERT_GT(ids->size(), 1u);

@@ -18,6 +18,7 @@
 #include "backend/common/infer_call.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::backend {
 
@@ -28,7 +29,7 @@ using Ids = std::vector<int32_t>;
 // Replaces the placeholders given; the rest stay and mean "default". `set`: of all_models.
 inline void write_repository(const fs::path& dir, const std::map<std::string, std::string>& values,
                              const std::string& set = "inflight_batcher_llm") {
-  for (const auto& entry : fs::directory_iterator(NEREID_SOURCE_DIR "/all_models/" + set)) {
+  for (const auto& entry : fs::directory_iterator(source_dir() + "/all_models/" + set)) {
     std::string text = *read_file(entry.path() / "config.pbtxt");
     for (const auto& [name, value] : values) {
       for (size_t at; (at = text.find("${" + name + "}")) != std::string::npos;) {
@@ -176,7 +177,7 @@ class BackendTest : public testing::Test {
                              const Edit& edit = nullptr) {
     std::string name = (fs::temp_directory_path() / "nereid-backend-XXXXXX").string();
     dir = mkdtemp(name.data());
-    const std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+    const std::string model = source_dir() + "/models/quickstart";
     values.merge(std::map<std::string, std::string>{{"triton_backend", "tensorrtllm"},
                                                     {"triton_max_batch_size", "4"},
                                                     {"decoupled_mode", "true"},
@@ -194,7 +195,7 @@ class BackendTest : public testing::Test {
     TRITONSERVER_ServerOptions* options = nullptr;
     TRITONSERVER_ServerOptionsNew(&options);
     TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, dir.c_str());
-    TRITONSERVER_ServerOptionsSetBackendDirectory(options, NEREID_BACKENDS);
+    TRITONSERVER_ServerOptionsSetBackendDirectory(options, (build_dir() + "/backends").c_str());
     const Status status = take(TRITONSERVER_ServerNew(&server, options));
     TRITONSERVER_ServerOptionsDelete(options);
     return status;

@@ -1,11 +1,12 @@
 // ensemble and tensorrt_llm_bls over the quick-start model, through the C API.
 #include "backend/testing/backend_fixture.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::backend {
 namespace {
 
 TEST_F(BackendTest, GoldenTextsComeOut) {
-  const auto golden = read_json_file(NEREID_SOURCE_DIR "/tests/golden/target.json");
+  const auto golden = read_json_file(source_dir() + "/tests/golden/target.json");
   ASSERT_TRUE(golden.ok()) << golden.status();
   int checked = 0;
   for (const auto& item : golden->as_object().at("cases").as_array()) {
@@ -250,7 +251,7 @@ TEST_F(BackendTest, TheConfigurationShowsWhatItLeavesOpen) {
     TRITONSERVER_MessageDelete(message);
     return std::string(config->at_pointer("/parameters/max_seq_len/string_value").as_string());
   };
-  const auto model = read_json_file(NEREID_SOURCE_DIR "/models/quickstart/config.json");
+  const auto model = read_json_file(source_dir() + "/models/quickstart/config.json");
   EXPECT_EQ(shown(server_),
             std::to_string(model->at("max_position_embeddings").to_number<int64_t>()));
   TRITONSERVER_Server* server = nullptr;

@@ -1,11 +1,12 @@
 // Parameters of the tensorrt_llm model: those that work are acted on, others fail the load by name.
 #include "backend/testing/backend_fixture.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::backend {
 namespace {
 
-const std::string kMedusaFolder = NEREID_SOURCE_DIR "/models/quickstart-medusa";
-const std::string kEagleFolder = NEREID_SOURCE_DIR "/models/quickstart-eagle";
+const std::string kMedusaFolder = source_dir() + "/models/quickstart-medusa";
+const std::string kEagleFolder = source_dir() + "/models/quickstart-eagle";
 
 using Values = std::map<std::string, std::string>;
 

@@ -1,5 +1,6 @@
 // Speculation with a second model, driven by the BLS: the drafts change no text.
 #include "backend/testing/backend_fixture.h"
+#include "base/testing/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace nereid::backend {
@@ -33,7 +34,7 @@ class DraftModelTest : public BackendTest {
 TEST_F(DraftModelTest, DraftsChangeNoText) {
   const Output seed{
       "random_seed", TRITONSERVER_TYPE_UINT64, {1, 1}, std::string("\7\0\0\0\0\0\0\0", 8)};
-  const auto tokenizer = *text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart");
+  const auto tokenizer = *text::Tokenizer::load(source_dir() + "/models/quickstart");
   const Ids prompt = *tokenizer->encode(kPrompt);
   const auto ids =
       Talk(server_, "tensorrt_llm",

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/testing/backend_fixture.h"
+#include "base/testing/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace nereid::backend {
@@ -36,7 +37,7 @@ class FeatureTest : public BackendTest {
  protected:
   static void SetUpTestSuite() {
     start(server_, dir_, {{"max_beam_width", "4"}, {"iter_stats_max_iterations", "100"}});
-    tokenizer_ = *text::Tokenizer::load(NEREID_SOURCE_DIR "/models/quickstart");
+    tokenizer_ = *text::Tokenizer::load(source_dir() + "/models/quickstart");
   }
 
   static Ids prompt() { return *tokenizer_->encode("What is machine learning?"); }

@@ -1,5 +1,6 @@
 // Adapters through the server: loaded at start, brought by requests, refused by name.
 #include "backend/testing/feature_fixture.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::backend {
 namespace {
@@ -40,7 +41,7 @@ class LoraTest : public FeatureTest {
 };
 
 TEST_F(LoraTest, RequestsNameAdaptersAndBringThem) {
-  const std::string dir = NEREID_SOURCE_DIR "/tests/adapters/";
+  const std::string dir = source_dir() + "/tests/adapters/";
   TRITONSERVER_Server* server = nullptr;
   fs::path repository;
   start(server, repository,
@@ -75,7 +76,7 @@ TEST_F(LoraTest, RequestsNameAdaptersAndBringThem) {
 
 // The front names the folder of an adapter that a request has loaded.
 TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
-  const std::string dir = NEREID_SOURCE_DIR "/tests/adapters";
+  const std::string dir = source_dir() + "/tests/adapters";
   TRITONSERVER_Server* server = nullptr;
   fs::path repository;
   start(server, repository, {{"lora_load_dir", dir}, {"lora_cache_max_adapter_size", "16"}});

@@ -1,5 +1,6 @@
 // Repositories that were written for older versions of the TensorRT-LLM backend.
 #include "backend/testing/backend_fixture.h"
+#include "base/testing/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace nereid::backend {
@@ -169,7 +170,7 @@ class GptTest : public BackendTest {
   static void SetUpTestSuite() {
     start(server_, dir_, {}, [](const fs::path& dir) {
       for (const auto& entry : fs::directory_iterator(dir)) fs::remove_all(entry);
-      const std::string model = NEREID_SOURCE_DIR "/models/quickstart";
+      const std::string model = source_dir() + "/models/quickstart";
       write_repository(dir, {{"engine_dir", model}, {"tokenizer_dir", model}}, "gpt");
       edit_config(dir / "tensorrt_llm", "parameters { key: \"gpt_model_type\"",
                   "parameters { key: \"max_tokens_in_paged_kv_cache\" value { string_value: "

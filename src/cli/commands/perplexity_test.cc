@@ -4,13 +4,14 @@
 #include <gmock/gmock.h>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "text/tokenizer.h"
 
 namespace nereid::cli {
 namespace {
 
-const std::string kModel = std::string(NEREID_SOURCE_DIR) + "/models/quickstart";
-const std::string kText = std::string(NEREID_SOURCE_DIR) + "/tests/quality/held_out.txt";
+const std::string kModel = source_dir() + "/models/quickstart";
+const std::string kText = source_dir() + "/tests/quality/held_out.txt";
 constexpr size_t kTokens = 3000;
 
 class PerplexityTest : public testing::Test {

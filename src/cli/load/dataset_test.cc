@@ -1,4 +1,5 @@
 #include "cli/load/dataset.h"
+#include "base/testing/source_dir.h"
 
 #include <gmock/gmock.h>
 
@@ -67,8 +68,7 @@ TEST(Dataset, LengthsFollowTheirDistributions) {
 }
 
 TEST(Dataset, RandomTextHasThatManyTokens) {
-  const auto tokenizer =
-      text::Tokenizer::load(std::string(NEREID_SOURCE_DIR) + "/models/quickstart");
+  const auto tokenizer = text::Tokenizer::load(source_dir() + "/models/quickstart");
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   int num_exact = 0;
   for (uint64_t lane = 0; lane < 20; ++lane) {

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 #include "cli/tools/tools.h"
 #include "convert/engine_dir.h"
 #include "io/engine_file.h"
@@ -67,7 +68,7 @@ class ConversionTest : public testing::Test {
     return convert::read_engine_limits(dir_ / engine)->value();
   }
 
-  const std::string kGpt2 = std::string(NEREID_SOURCE_DIR) + "/tests/models/gpt2";
+  const std::string kGpt2 = source_dir() + "/tests/models/gpt2";
   std::filesystem::path dir_;
   std::string out_, error_;
 };
@@ -121,7 +122,7 @@ TEST_F(ConversionTest, TheOldestFlagsAreTaken) {
 }
 
 TEST_F(ConversionTest, AnEngineTakesAdaptersOfItsRank) {
-  const std::string top = NEREID_SOURCE_DIR;
+  const std::string top = source_dir();
   const std::string to = "--checkpoint_dir " + top + "/models/quickstart --output_dir $D/engine";
   const std::string adapter = " --lora_dir " + top + "/tests/adapters/upper";
   ASSERT_EQ(build(to + adapter + " --lora_plugin auto --max_lora_rank 8"), 0) << error_;

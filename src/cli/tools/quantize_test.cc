@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/rng.h"
+#include "base/testing/source_dir.h"
 #include "cli/commands/perplexity.h"
 #include "cli/tools/calibrate.h"
 #include "cli/tools/tools.h"
@@ -19,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-const std::string kRoot = NEREID_SOURCE_DIR;
+const std::string kRoot = source_dir();
 const std::string kQuickstart = kRoot + "/models/quickstart";
 constexpr kernels::WeightFormat kInt8Groups = {
     .scheme = kernels::Scheme::kInteger, .bits = 8, .group = 16};

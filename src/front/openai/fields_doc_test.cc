@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/file.h"
+#include "base/testing/source_dir.h"
 #include "front/openai/infill.h"
 #include "front/openai/requests.h"
 #include "front/openai/responses_request.h"
@@ -43,7 +44,7 @@ std::string table_of_fields() {
 }
 
 TEST(OpenAiDocs, TableOfFieldsIsWhatTheCodeDoes) {
-  const std::filesystem::path path = NEREID_SOURCE_DIR "/docs/openai.md";
+  const std::filesystem::path path = source_dir() + "/docs/openai.md";
   std::string page = *read_file(path);
   const size_t begin = page.find(kBegin), end = page.find(kEnd);
   ASSERT_LT(begin, end);

@@ -6,6 +6,7 @@
 
 #include <fstream>
 
+#include "base/testing/source_dir.h"
 #include "server/testing/client.h"
 #include "server/testing/probe.h"
 
@@ -246,7 +247,7 @@ TEST_F(BackendCalls, PythonRunsBackendsThatAreScripts) {
                         ", which needs the python backend: there is no " +
                         (root / "backends/python/libtriton_python.so").string()));
   fs::create_directories(root / "backends" / "python");
-  fs::create_symlink(NEREID_TEST_BACKENDS "/nereid_probe/libtriton_nereid_probe.so",
+  fs::create_symlink(build_dir() + "/test_backends/nereid_probe/libtriton_nereid_probe.so",
                      root / "backends" / "python" / "libtriton_python.so");
   {
     TestServer server(root / "models", set);

@@ -8,6 +8,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/testing/source_dir.h"
 #include "server/testing/client.h"
 #include "server/testing/gate.h"
 
@@ -167,8 +168,10 @@ TEST(Batching, ALibrarySaysWhatGoesTogether) {
         << "parameters { key: \"TRITON_BATCH_STRATEGY_PATH\" value { string_value: \"" << path
         << "\" } }";
   };
-  fs::copy_file(NEREID_TEST_STRATEGY, root / "m" / "batchstrategy.so");
-  fs::copy_file(NEREID_TEST_STRATEGY, root / "m" / "1" / "mine.so");
+  fs::copy_file(build_dir() + "/test_plugins/nereid_strategy/batchstrategy.so",
+                root / "m" / "batchstrategy.so");
+  fs::copy_file(build_dir() + "/test_plugins/nereid_strategy/batchstrategy.so",
+                root / "m" / "1" / "mine.so");
   for (const std::string& path :
        {std::string(), std::string("1/mine.so"),
         fs::relative(root / "m" / "1" / "mine.so").string()}) {  // from where the server starts

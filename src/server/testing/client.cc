@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/request_flags.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::server {
 namespace {
@@ -70,7 +71,7 @@ void TestServer::start(const std::filesystem::path& repository,
   TRITONSERVER_ServerOptions* options = nullptr;
   TRITONSERVER_ServerOptionsNew(&options);
   TRITONSERVER_ServerOptionsSetModelRepositoryPath(options, repository.c_str());
-  TRITONSERVER_ServerOptionsSetBackendDirectory(options, NEREID_TEST_BACKENDS);
+  TRITONSERVER_ServerOptionsSetBackendDirectory(options, (build_dir() + "/test_backends").c_str());
   set(options);
   started_ = Outcome(TRITONSERVER_ServerNew(&server_, options));
   TRITONSERVER_ServerOptionsDelete(options);

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/testing/source_dir.h"
 #include "server/model/backend_model.h"
 #include "server/testing/client.h"
 #include "server/testing/probe.h"
@@ -65,7 +66,7 @@ class Instances : public testing::Test {
 
   // Two GPUs, of compute capability 9.0 and 8.6.
   void add_gpus() {
-    nvml_ = dlopen(NEREID_FAKE_NVML, RTLD_NOW | RTLD_LOCAL);
+    nvml_ = dlopen((build_dir() + "/lib/libfake_nvml.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
   }
 

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::server {
 namespace {
@@ -283,7 +284,7 @@ TEST(ModelConfig, MetricBuckets) {
 
 // The shipped templates, filled as a launcher would.
 TEST(ModelConfig, TemplatesAreValid) {
-  const std::filesystem::path root = NEREID_SOURCE_DIR "/all_models/inflight_batcher_llm";
+  const std::filesystem::path root = source_dir() + "/all_models/inflight_batcher_llm";
   int count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(root)) {
     std::string text = *read_file(entry.path() / "config.pbtxt");

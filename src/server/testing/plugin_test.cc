@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/testing/source_dir.h"
 #include "server/testing/client.h"
 #include "triton/core/tritoncache.h"
 
@@ -41,7 +42,7 @@ class Scratch {
 };
 
 void cache_options(TRITONSERVER_ServerOptions* options, const char* name, const char* config) {
-  TRITONSERVER_ServerOptionsSetCacheDirectory(options, NEREID_TEST_PLUGINS);
+  TRITONSERVER_ServerOptionsSetCacheDirectory(options, (build_dir() + "/test_plugins").c_str());
   const Outcome set(TRITONSERVER_ServerOptionsSetCacheConfig(options, name, config));
   EXPECT_TRUE(set.ok()) << set.text;
 }
@@ -109,7 +110,7 @@ std::string parameter(const std::string& key, const std::string& value) {
 }
 
 void agent_options(TRITONSERVER_ServerOptions* options) {
-  TRITONSERVER_ServerOptionsSetRepoAgentDirectory(options, NEREID_TEST_PLUGINS);
+  TRITONSERVER_ServerOptionsSetRepoAgentDirectory(options, (build_dir() + "/test_plugins").c_str());
   TRITONSERVER_ServerOptionsSetModelControlMode(options, TRITONSERVER_MODEL_CONTROL_EXPLICIT);
 }
 

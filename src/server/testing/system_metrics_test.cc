@@ -6,6 +6,7 @@
 #include <prometheus/metric_family.h>
 #include <prometheus/text_serializer.h>
 
+#include "base/testing/source_dir.h"
 #include "server/cache/response_cache.h"
 #include "server/memory/pinned_pool.h"
 #include "server/metrics/model_metrics.h"
@@ -77,7 +78,7 @@ TEST(SystemMetrics, Cpu) {
 TEST(SystemMetrics, Gpu) {
   MetricsConfig config;
   config.interval_ms = 1;
-  const SystemMetrics metrics(config, nullptr, NEREID_FAKE_NVML);
+  const SystemMetrics metrics(config, nullptr, build_dir() + "/lib/libfake_nvml.so");
   const std::string text = text_of(metrics);
   EXPECT_THAT(text, HasSubstr("nv_gpu_utilization{gpu_uuid=\"GPU-a\"} 0.25"));
   EXPECT_THAT(text, HasSubstr("nv_gpu_memory_used_bytes{gpu_uuid=\"GPU-b\"} 300"));
@@ -87,7 +88,8 @@ TEST(SystemMetrics, Gpu) {
   EXPECT_THAT(text, Not(HasSubstr("nv_gpu_power_usage{gpu_uuid=\"GPU-b\"}")));
   EXPECT_THAT(text, HasSubstr("# TYPE nv_energy_consumption counter"));
   config.gpu = false;
-  EXPECT_THAT(text_of(SystemMetrics(config, nullptr, NEREID_FAKE_NVML)), Not(HasSubstr("nv_gpu")));
+  EXPECT_THAT(text_of(SystemMetrics(config, nullptr, build_dir() + "/lib/libfake_nvml.so")),
+              Not(HasSubstr("nv_gpu")));
 }
 
 TEST(SystemMetrics, Cache) {

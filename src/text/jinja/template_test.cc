@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/json.h"
+#include "base/testing/source_dir.h"
 
 namespace nereid::text::jinja {
 namespace {
@@ -28,7 +29,7 @@ std::string render(std::string_view source, const char* context = "{}") {
 
 TEST(Template, EqualsTheReferenceOnGoldens) {
   const auto golden =
-      read_json_file(std::filesystem::path(NEREID_SOURCE_DIR) / "tests/golden/jinja.json");
+      read_json_file(std::filesystem::path(source_dir()) / "tests/golden/jinja.json");
   ASSERT_TRUE(golden.ok()) << golden.status();
   const json::object& context = golden->at("context").as_object();
   ASSERT_GT(golden->at("cases").as_array().size(), 70u);
