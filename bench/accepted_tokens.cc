@@ -123,7 +123,7 @@ int main(int argc, char** argv) {
   if (nereid::bench::is_tree(o.config) && !app.count("--max-draft-len")) o.config.max_draft_len = 0;
   auto& config = o.config;
   if (config.draft_model.empty())
-    config.draft_model = source_dir() + "/models/quickstart-" + o.column;
+    config.draft_model = nereid::source_dir() + "/models/quickstart-" + o.column;
   if (config.speculation.empty())
     config.speculation = o.column == "draft" ? "draft_model" : o.column;
   const nereid::Status status = nereid::bench::measure(o);
