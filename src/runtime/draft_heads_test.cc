@@ -121,7 +121,9 @@ class MedusaTreeTest : public GoldenHeadsTest {
   }
 };
 
-// Where two logits are within 0.1 of each other, either may come first.
+// Where two logits are within 0.25 of each other, either may come first: they are between -32 and
+// 32, where rounding to bf16 moves a number by up to 0.0625, and the states and the head's inner
+// layer are rounded behind each of the two.
 TEST_F(MedusaTreeTest, HasTheLikeliestOfPyTorch) {
   ASSERT_TRUE(model_.proposer->makes_trees());
   EXPECT_EQ(model_.proposer->usual_drafts(), 6);
@@ -137,7 +139,7 @@ TEST_F(MedusaTreeTest, HasTheLikeliestOfPyTorch) {
       const auto& top = c.medusa_top[head_and_rank[i].first];
       const auto found = std::ranges::find(top, all.drafts[i], &TopLogit::token);
       ASSERT_NE(found, top.end()) << "node " << i;
-      EXPECT_NEAR(found->logit, top[head_and_rank[i].second].logit, 0.1) << "node " << i;
+      EXPECT_NEAR(found->logit, top[head_and_rank[i].second].logit, 0.25) << "node " << i;
     }
     const DraftQuestion some = tree_of(sequence, 3);
     EXPECT_EQ(some.drafts, Tokens(all.drafts.begin(), all.drafts.begin() + 3));

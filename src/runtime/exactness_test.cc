@@ -39,6 +39,7 @@ struct Numerics {
   void (*set)(ExecutorConfig&);
   std::vector<int32_t> windows = {};  // of the layers in turn; none: the model as it is
   std::optional<kernels::WeightFormat> weights = {};  // of products, one that no option asks for
+  bool is_of_cache = false;                           // it changes what the cache holds
 };
 
 using kernels::Scheme;
@@ -62,6 +63,11 @@ enum class Way {
   kStreamedWhole,  // the same, each response with all tokens so far
 };
 
+// Which numerics a column is run with: the usual ones, those that change what the cache holds too,
+// or all. Drafts are verified by the same rows of a step whoever proposed them, so one chain
+// (DraftModel) and one tree (SpeculatedTrees) are run with all types of weights.
+enum class Breadth { kUsual, kCaches, kAll };
+
 // One way to run the rows.
 struct Column {
   std::string name;
@@ -69,29 +75,32 @@ struct Column {
   void (*set)(ExecutorConfig&, int) = nullptr;
   int argument = 0;
   bool (*happened)(const ExecutorStats&) = nullptr;  // the way was really gone
-  bool with_all_numerics = false;                    // else with the usual ones only
-  bool in_second_process = false;                    // where the steps are executed
-  bool is_speculated = false;                        // rows have drafts, about half of them wrong
-  bool is_late = false;                              // copies from the host take several steps
-  bool in_trees = false;                             // the drafts
+  Breadth breadth = Breadth::kUsual;
+  bool in_second_process = false;  // where the steps are executed
+  bool is_speculated = false;      // rows have drafts, about half of them wrong
+  bool is_late = false;            // copies from the host take several steps
+  bool in_trees = false;           // the drafts
 };
 
 const Numerics kNumerics[] = {
     {"", [](ExecutorConfig&) {}},
     {"NotNormalized", [](ExecutorConfig& c) { c.normalize_log_probs = false; }},
-    {"Int8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kInt8; }},
-    {"Fp8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kFp8; }},
+    {"Int8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kInt8; }, {}, {}, true},
+    {"Fp8", [](ExecutorConfig& c) { c.kv_cache.type = KvCacheType::kFp8; }, {}, {}, true},
     {"Int8Weights", [](ExecutorConfig& c) { c.weights = "int8"; }},
     {"Int8Both", [](ExecutorConfig& c) { c.weights = "w8a8"; }},
     {"Fp8Weights", [](ExecutorConfig& c) { c.weights = "fp8"; }},
     {"Int4Weights", [](ExecutorConfig& c) { c.weights = "int4"; }},
-    {"Window", [](ExecutorConfig& c) { c.kv_cache.max_attention_window = 33; }},
+    {"Window", [](ExecutorConfig& c) { c.kv_cache.max_attention_window = 33; }, {}, {}, true},
     {"Sink",
      [](ExecutorConfig& c) {
        c.kv_cache.max_attention_window = 40;
        c.kv_cache.sink_token_length = 4;
-     }},
-    {"MixedWindows", [](ExecutorConfig&) {}, {33, 20, 0}},
+     },
+     {},
+     {},
+     true},
+    {"MixedWindows", [](ExecutorConfig&) {}, {33, 20, 0}, {}, true},
     {"Int4Zeros", [](ExecutorConfig&) {}, {}, kInt4Zeros},
     {"Int4Minima", [](ExecutorConfig&) {}, {}, kInt4Minima},
     {"Int8Groups", [](ExecutorConfig&) {}, {}, kInt8Groups},
@@ -263,69 +272,73 @@ std::vector<Column> columns() {
       {"BatchTwoThreads", Way::kBatch, threads, 2},
       {"BatchUsual", Way::kBatch, usual},
       {"BatchFewRows", Way::kBatch, rows, 16},
-      {"BatchChunked", Way::kBatch, chunk_usual, 50, nullptr, true},
+      {"BatchChunked", Way::kBatch, chunk_usual, 50, nullptr, Breadth::kAll},
       {"BatchEqualProgress", Way::kBatch, equal_progress, 50},
       {"PrefixHit", Way::kTwice, usual, 0, reused},
-      {"PartialHit", Way::kPrimed, usual, 0, reused, true},
+      {"PartialHit", Way::kPrimed, usual, 0, reused, Breadth::kAll},
       {"Paused", Way::kBatch, tiny, kTiny, paused},
-      {"Swapped", Way::kBatch, tiny_swapping, kTiny, swapped, true},
-      {"Offloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, true},
-      {"SwappedLate", Way::kBatch, tiny_swapping, kTiny, swapped, false, false, false, true},
-      {"OffloadedLate", Way::kRounds, tiny_with_host, kTiny, onboarded, false, false, false, true},
+      {"Swapped", Way::kBatch, tiny_swapping, kTiny, swapped, Breadth::kAll},
+      {"Offloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, Breadth::kAll},
+      {"SwappedLate", Way::kBatch, tiny_swapping, kTiny, swapped, Breadth::kUsual, false, false,
+       true},
+      {"OffloadedLate", Way::kRounds, tiny_with_host, kTiny, onboarded, Breadth::kUsual, false,
+       false, true},
       {"NoEvict", Way::kBatch, policy, static_cast<int>(CapacityPolicy::kGuaranteedNoEvict),
        never_paused},
       {"StaticBatch", Way::kBatch, policy, static_cast<int>(CapacityPolicy::kStaticBatch),
        never_paused},
       {"Streamed", Way::kStreamed, usual},
       {"StreamedWhole", Way::kStreamedWhole, usual},
-      {"SecondProcess", Way::kBatch, usual, 0, nullptr, true, true},
-      {"SecondProcessAlone", Way::kAlone, nullptr, 0, nullptr, false, true},
-      {"SecondProcessSwapped", Way::kBatch, tiny_swapping, kTiny, swapped, false, true},
-      {"Speculated", Way::kBatch, usual, 0, taken_back, true, false, true},
-      {"SpeculatedAlone", Way::kAlone, nullptr, 0, taken_back, false, false, true},
-      {"SpeculatedTwice", Way::kTwice, usual, 0, taken_back, false, false, true},
-      {"SpeculatedStreamed", Way::kStreamed, usual, 0, taken_back, false, false, true},
-      {"SpeculatedChunked", Way::kBatch, chunk_usual, 50, taken_back, false, false, true},
-      {"SpeculatedPaused", Way::kBatch, tiny, kTiny, paused_and_taken_back, false, false, true},
-      {"SpeculatedSwapped", Way::kBatch, tiny_swapping, kTiny, paused_and_taken_back, false, false,
+      {"SecondProcess", Way::kBatch, usual, 0, nullptr, Breadth::kAll, true},
+      {"SecondProcessAlone", Way::kAlone, nullptr, 0, nullptr, Breadth::kUsual, true},
+      {"SecondProcessSwapped", Way::kBatch, tiny_swapping, kTiny, swapped, Breadth::kUsual, true},
+      {"Speculated", Way::kBatch, usual, 0, taken_back, Breadth::kAll, false, true},
+      {"SpeculatedAlone", Way::kAlone, nullptr, 0, taken_back, Breadth::kUsual, false, true},
+      {"SpeculatedTwice", Way::kTwice, usual, 0, taken_back, Breadth::kUsual, false, true},
+      {"SpeculatedStreamed", Way::kStreamed, usual, 0, taken_back, Breadth::kUsual, false, true},
+      {"SpeculatedChunked", Way::kBatch, chunk_usual, 50, taken_back, Breadth::kUsual, false, true},
+      {"SpeculatedPaused", Way::kBatch, tiny, kTiny, paused_and_taken_back, Breadth::kUsual, false,
        true},
-      {"SpeculatedSecondProcess", Way::kBatch, usual, 0, taken_back, false, true, true},
-      {"SpeculatedTrees", Way::kBatch, usual, 0, taken_back, true, false, true, false, true},
-      {"SpeculatedTreesPaused", Way::kBatch, tiny, kTiny, paused_and_taken_back, false, false, true,
-       false, true},
-      {"SpeculatedTreesOffloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, false, false,
-       true, true, true},
-      {"SpeculatedTreesSecondProcess", Way::kBatch, usual, 0, taken_back, false, true, true, false,
+      {"SpeculatedSwapped", Way::kBatch, tiny_swapping, kTiny, paused_and_taken_back,
+       Breadth::kUsual, false, true},
+      {"SpeculatedSecondProcess", Way::kBatch, usual, 0, taken_back, Breadth::kUsual, true, true},
+      {"SpeculatedTrees", Way::kBatch, usual, 0, taken_back, Breadth::kAll, false, true, false,
        true},
+      {"SpeculatedTreesPaused", Way::kBatch, tiny, kTiny, paused_and_taken_back, Breadth::kUsual,
+       false, true, false, true},
+      {"SpeculatedTreesOffloaded", Way::kRounds, tiny_with_host, kTiny, onboarded, Breadth::kUsual,
+       false, true, true, true},
+      {"SpeculatedTreesSecondProcess", Way::kBatch, usual, 0, taken_back, Breadth::kUsual, true,
+       true, false, true},
       {"SpeculatedNgram", Way::kBatch, ngram, 0, taken_back},
       // What auto tests depends on measured costs.
       {"SpeculatedAuto", Way::kStreamed, ngram, 1},
-      {"DraftModel", Way::kBatch, with_draft_model, 0, taken_back, true},
+      {"DraftModel", Way::kBatch, with_draft_model, 0, taken_back, Breadth::kAll},
       {"DraftModelTwice", Way::kTwice, with_draft_model, 0, taken_back},
       {"DraftModelStreamed", Way::kStreamed, with_draft_model, 0, taken_back},
       {"DraftModelChunked", Way::kBatch, drafts_chunked, 50, taken_back},
       {"DraftModelSwapped", Way::kBatch, drafts_swapped, kTiny, paused_and_taken_back},
       {"DraftModelAuto", Way::kBatch, with_draft_model, 1},
-      {"Eagle", Way::kBatch, with_eagle, 0, taken_back, true},
+      {"Eagle", Way::kBatch, with_eagle, 0, taken_back, Breadth::kCaches},
       {"EagleTwice", Way::kTwice, with_eagle, 0, taken_back},
       {"EagleChunked", Way::kStreamed, eagle_chunked, 50, taken_back},
       {"EagleSwapped", Way::kBatch, eagle_swapped, kTiny, paused_and_taken_back},
-      {"EagleTree", Way::kBatch, with_eagle_tree, 0, taken_back, true},
+      {"EagleTree", Way::kBatch, with_eagle_tree, 0, taken_back, Breadth::kCaches},
       {"EagleTreeTwice", Way::kTwice, with_eagle_tree, 0, taken_back},
       {"EagleTreeChunked", Way::kStreamed, eagle_tree_chunked, 50, taken_back},
       {"EagleTreeSwapped", Way::kBatch, eagle_tree_swapped, kTiny, paused_and_taken_back},
       {"EagleTreeAuto", Way::kStreamed, with_eagle_tree, 1},
       {"EagleChoices", Way::kBatch, eagle_choices, 0, taken_back},
-      {"Eagle3", Way::kBatch, with_eagle3, 0, taken_back, true},
+      {"Eagle3", Way::kBatch, with_eagle3, 0, taken_back, Breadth::kCaches},
       {"Eagle3Twice", Way::kTwice, with_eagle3, 0, taken_back},
       {"Eagle3Chunked", Way::kStreamed, eagle3_chunked, 50, taken_back},
       {"Eagle3TreeSwapped", Way::kBatch, eagle3_tree_swapped, kTiny, paused_and_taken_back},
-      {"Medusa", Way::kBatch, with_medusa, 0, taken_back, true},
+      {"Medusa", Way::kBatch, with_medusa, 0, taken_back, Breadth::kCaches},
       {"MedusaTwice", Way::kTwice, with_medusa, 0, taken_back},
       {"MedusaStreamed", Way::kStreamed, with_medusa, 0, taken_back},
       {"MedusaSwapped", Way::kBatch, medusa_swapped, kTiny, paused_and_taken_back},
       {"MedusaAuto", Way::kBatch, with_medusa, 1},
-      {"MedusaTree", Way::kBatch, with_medusa_tree, 0, taken_back, true},
+      {"MedusaTree", Way::kBatch, with_medusa_tree, 0, taken_back, Breadth::kCaches},
       {"MedusaTreeTwice", Way::kTwice, with_medusa_tree, 0, taken_back},
       {"MedusaTreeAuto", Way::kStreamed, with_medusa_tree, 1},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
@@ -538,7 +551,9 @@ std::vector<Cell> cells() {
   std::vector<Cell> out;
   for (const Numerics& numerics : kNumerics)
     for (const Column& column : columns())
-      if (!*numerics.name || column.with_all_numerics) out.push_back({numerics, column});
+      if (!*numerics.name || column.breadth == Breadth::kAll ||
+          (column.breadth == Breadth::kCaches && numerics.is_of_cache))
+        out.push_back({numerics, column});
   return out;
 }
 

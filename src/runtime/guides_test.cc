@@ -134,11 +134,16 @@ TEST_F(GuidesTest, LogProbsAreOfWhatMayFollow) {
       1, 1e-5);
 }
 
-// Up to the mark the output is what it is without a guide, behind it a text of the guide.
+// Up to the mark the output is what it is without a guide, behind it a text of the guide. Greedy: a
+// token with the mark in its middle is banned, which moves draws by what its probability was.
 TEST_F(GuidesTest, TheAnswerBehindReasoningIsHeld) {
   size_t num_held = 0;
-  for (uint64_t seed = 0; seed < 8; ++seed) {
-    Request r = request(kRegex, seed, 1.0f);
+  for (const char* prompt :
+       {"The answer is", "One day", "The cat sat on", "She said that", "A model of language",
+        "In the garden", "Numbers are", "To build a house"}) {
+    Request r = request(kRegex, 0);
+    r.input_token_ids = tokenizer_->encode(prompt).value();
+    r.sampling.top_k = 1;
     r.reasoning = ReasoningConfig{.close = ".", .begun = true};
     const auto held = run(*executor_, {r});
     r.guided_decoding.reset(), r.reasoning.reset();
