@@ -166,6 +166,47 @@ void bench_linear(Bench& bench, const Model& m, const char* name, int64_t n, int
   }
 }
 
+// The same with weights of fewer bits, and inputs as they go with them; all planes are copied.
+void bench_narrow(Bench& bench, const Model& m, const char* name, int64_t n, int64_t k) {
+  constexpr uint64_t kSpread = uint64_t{640} << 20;
+  WeightFormat int4_small = kInt4Groups;
+  int4_small.group = 32;
+  for (const WeightFormat& format :
+       {kInt8PerRow, kInt8Both, kInt4Groups, int4_small, kFp8PerRow, kFp8Groups}) {
+    WeightView all = {nullptr, WeightLayout::kPanel16, n, k, format};
+    const uint64_t bytes_of_one = stored_bytes(all);
+    all.experts = static_cast<int64_t>(std::max<uint64_t>(1, kSpread / bytes_of_one));
+    std::vector<Buffer> planes;
+    for (const PlaneShape& plane : planes_of(format, all.layout, n, k, all.experts)) {
+      planes.push_back(bench.memory(plane.bytes, kOne));
+      void* const data = planes.back().data();
+      if (plane.role == PlaneRole::kData) all.data = data;
+      if (plane.role == PlaneRole::kScales) all.scales = static_cast<const float*>(data);
+    }
+    constexpr int64_t kMaxTokens = 512;
+    const auto x_size = static_cast<int64_t>(size_of(format.inputs));
+    const Buffer x = bench.memory(static_cast<size_t>(kMaxTokens * k * x_size), kOne);
+    const Buffer scales = bench.memory(kMaxTokens * 4, kOne);
+    const Buffer out = bench.memory(static_cast<size_t>(kMaxTokens * n) * 4, 0);
+    for (const int64_t tokens : {1, 8, 32, 512}) {
+      const auto args = [&](int i) {
+        Linear a;
+        a.x = View::matrix(x.data(), format.inputs, tokens, k);
+        if (format.inputs != DType::kBF16)
+          a.scales = View::matrix(scales.data(), DType::kF32, tokens, 1);
+        a.weight = expert_of(all, i % all.experts);
+        a.out = View::matrix(out.data(), DType::kF32, tokens, n);
+        return a;
+      };
+      const auto bytes =
+          static_cast<double>(bytes_of_one) + static_cast<double>(tokens * (k * x_size + n * 4));
+      bench.run<Linear>(
+          fmt::format("{} {} {} tokens={} n={} k={}", m.name, name, text_of(format), tokens, n, k),
+          bytes, 2.0 * static_cast<double>(tokens * n * k), args);
+    }
+  }
+}
+
 void bench_rows(Bench& bench, const Model& m, int64_t tokens) {
   const auto rows = static_cast<double>(tokens);
   const int64_t qkv_width = int64_t{m.heads + 2 * m.kv_heads} * m.head_dim;
@@ -323,6 +364,8 @@ void bench_model(Bench& bench, const Model& m) {
   bench_linear(bench, m, "gate_up", 2 * m.ffn, m.hidden);
   bench_linear(bench, m, "down", m.hidden, m.ffn);
   bench_linear(bench, m, "head", m.vocab, m.hidden);
+  bench_narrow(bench, m, "gate_up", 2 * m.ffn, m.hidden);
+  bench_narrow(bench, m, "down", m.hidden, m.ffn);
   for (const int64_t tokens : {1, 8, 512}) bench_rows(bench, m, tokens);
   for (const int32_t context : {128, 2048}) bench_attention(bench, m, 1, context, 1);
   for (const DType kv : {DType::kBF16, DType::kI8, DType::kF8E4M3}) {

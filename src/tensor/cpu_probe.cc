@@ -61,7 +61,8 @@ Isa best_isa() {
   if (!avx512) return Isa::kAvx2;
   if (!bit(seven_one.a, 5) /*AVX512_BF16*/) return Isa::kAvx512;
   const bool tiles = has_state(kTiles) && bit(seven.d, 22) /*AMX-BF16*/ &&
-                     bit(seven.d, 24) /*AMX-TILE*/ && request_tile_permission();
+                     bit(seven.d, 24) /*AMX-TILE*/ && bit(seven.d, 25) /*AMX-INT8*/ &&
+                     bit(seven.c, 1) /*AVX512_VBMI*/ && request_tile_permission();
   return tiles ? Isa::kAmx : Isa::kAvx512Bf16;
 }
 

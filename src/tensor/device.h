@@ -29,7 +29,7 @@ struct DeviceInfo {
   int index = 0;            // cuda:N
   std::string name;         // marketing name of the processor
   Isa isa = Isa::kGeneric;  // CPU: best usable one (or the forced one)
-  bool has_amx = false;     // AMX bf16 tiles, permission granted by the kernel
+  bool has_amx = false;     // tiles of bf16 and i8, permission granted by the kernel
   bool has_avx512_bf16 = false;
   bool has_avx512_vnni = false;  // with has_avx512
   bool has_avx512 = false;       // F, BW, DQ, VL

@@ -21,18 +21,23 @@ const int64_t kFewRowsAhead = __builtin_cpu_is("amd") ? 0 : 2048;
 namespace {
 
 constexpr int64_t kChunkRows = 512;      // rows converted and multiplied at a time
+constexpr int64_t kLineBytes = 64;       // of a row of a tile
 constexpr int64_t kSmallWork = 1 << 16;  // multiply-adds below which one thread is faster
 
 // How a linear kernel takes x.
 enum class RowForm {
-  kPairs,  // bf16 rows, readable (as a zero) up to even k: x itself where k is even
-  kF32,    // f32 rows, likewise
-  kTiles,  // see LinearRaw
-  kBytes,  // i8 rows, as byte_row makes them
-  kWords,  // i16 rows, as byte_row makes them of i8 and fixed_row of bf16
+  kPairs,      // bf16 rows, readable (as a zero) up to even k: x itself where k is even
+  kF32,        // f32 rows, likewise
+  kTiles,      // bf16 in tiles, see LinearRaw
+  kByteTiles,  // i8 in tiles
+  kBytes,      // i8 rows, as byte_row makes them
+  kWords,      // i16 rows, as byte_row makes them of i8 and fixed_row of bf16
 };
 constexpr int64_t element_bytes(RowForm form) {
-  return form == RowForm::kF32 ? 4 : form == RowForm::kBytes ? 1 : 2;
+  return form == RowForm::kF32 ? 4 : form == RowForm::kBytes || form == RowForm::kByteTiles ? 1 : 2;
+}
+constexpr bool is_tiled(RowForm form) {
+  return form == RowForm::kTiles || form == RowForm::kByteTiles;
 }
 struct LinearKernel {
   void (*block)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
@@ -43,12 +48,10 @@ struct LinearKernel {
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
   void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes, for kWords of i8
   void (*fixed_row)(const uint16_t*, int64_t k, int64_t group, void*) = nullptr;  // for kWords
-  // For weights that are not bf16: either they have a kernel of their own, which takes sums of x
-  // with integers, or their panels are multiplied after they were unpacked.
+  // For weights that are not bf16; with group_sums it takes sums of x for integers.
   void (*narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin, int64_t row_end,
                  int64_t panel_begin, int64_t panel_end, uint16_t* memory) = nullptr;
   void (*group_sums)(const uint16_t* x, int64_t count, int64_t group, float* out) = nullptr;
-  void (*unpack_panel)(const IntegerPanelsRaw&, int64_t panel, uint16_t* out) = nullptr;
 };
 
 struct Rows {
@@ -56,16 +59,17 @@ struct Rows {
   int64_t stride = 0;
 };
 
-// Row `row` of a block in kTiles form.
-void tile_row(const BF16* x, int64_t k, int64_t row, BF16* block) {
-  constexpr int64_t kTile = kPanelRows * kPanelStepK;
-  BF16* out = block + row * kPanelStepK;
+// Row `row` of a block of tiles.
+template <class T>
+void tile_row(const T* x, int64_t k, int64_t row, T* block) {
+  constexpr int64_t kColumns = kLineBytes / sizeof(T);
+  T* out = block + row * kColumns;
   int64_t i = 0;
-  for (; i + kPanelStepK <= k; i += kPanelStepK, out += kTile)
-    std::memcpy(out, x + i, kPanelStepK * sizeof(BF16));
+  for (; i + kColumns <= k; i += kColumns, out += kPanelRows * kColumns)
+    std::memcpy(out, x + i, kLineBytes);
   if (i == k) return;
   std::copy(x + i, x + k, out);
-  std::fill(out + (k - i), out + kPanelStepK, BF16{});
+  std::fill(out + (k - i), out + kColumns, T{});
 }
 
 // k numbers of x as bf16, which those of f8e4m3 are exactly.
@@ -96,11 +100,11 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, const Weight
   const int64_t k = w.k, even_k = (k + 1) / 2 * 2, size = element_bytes(kernel.form);
   const int64_t group = w.format.group_size(k);
   thread_local Scratch scratch;
-  const bool tiles = kernel.form == RowForm::kTiles, widen = kernel.form == RowForm::kF32;
+  const bool tiles = is_tiled(kernel.form), widen = kernel.form == RowForm::kF32;
   // Rows a power of two apart would share few sets of the level-1 cache.
   const int64_t behind = kernel.fixed_row ? num_pieces(k, group) * kPieceWords : 0;
-  const int64_t stride =
-      tiles ? kPanelRows * padded_k(k) : round_up(k, int64_t{4}) + behind + 64 / size;
+  const int64_t stride = tiles ? kPanelRows * round_up(k, kLineBytes / size)
+                               : round_up(k, int64_t{4}) + behind + 64 / size;
   const int64_t lines = tiles ? (count + kPanelRows - 1) / kPanelRows : count;
   ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(lines * stride * size)));
   const auto convert = [&](int64_t first, int64_t last, int) {
@@ -113,12 +117,18 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, const Weight
                         static_cast<std::byte*>(memory) + r * stride * size);
         continue;
       }
+      std::byte* const block = static_cast<std::byte*>(memory) + r / kPanelRows * stride * size;
+      if (kernel.form == RowForm::kByteTiles) {
+        tile_row(static_cast<const int8_t*>(row), k, r % kPanelRows,
+                 reinterpret_cast<int8_t*>(block));
+        continue;
+      }
       const BF16* const x = as_bf16(row, type, k, widened);
       if (kernel.fixed_row) {
         kernel.fixed_row(reinterpret_cast<const uint16_t*>(x), k, group,
                          static_cast<std::byte*>(memory) + r * stride * size);
       } else if (tiles) {
-        tile_row(x, k, r % kPanelRows, static_cast<BF16*>(memory) + r / kPanelRows * stride);
+        tile_row(x, k, r % kPanelRows, reinterpret_cast<BF16*>(block));
       } else if (widen) {
         float* out = static_cast<float*>(memory) + r * stride;
         kernel.widen_row(reinterpret_cast<const uint16_t*>(x), k, out);
@@ -165,8 +175,7 @@ StatusOr<const float*> prepare_sums(const LinearKernel& kernel, const WeightView
   return sums;
 }
 
-// The weight's panels as the kernel reads them: where they are, or unpacked a few at a time into
-// memory of the thread.
+// The weight's panels, with memory of each thread for what kernels make of those that are not bf16.
 class Panels {
  public:
   static StatusOr<Panels> of(const LinearKernel& kernel, const WeightView& w, ThreadPool& pool) {
@@ -185,10 +194,11 @@ class Panels {
                      .float8 = f.scheme == Scheme::kFloat8,
                      .by_rows = is_fp8_by_rows(f)};
     thread_local Scratch scratch;
-    out.per_thread_ = std::max(kUnpacked * panel_elements(w.k), words_memory(kChunkRows));
+    out.per_thread_ =
+        std::max({2 * panel_elements(w.k), words_memory(kChunkRows), tiles_memory(kChunkRows)});
     ASSIGN_OR_RETURN(void* const memory,
                      scratch.get(static_cast<size_t>(pool.num_threads() * out.per_thread_) * 2));
-    out.unpacked_ = static_cast<uint16_t*>(memory);
+    out.memory_ = static_cast<uint16_t*>(memory);
     return out;
   }
 
@@ -197,25 +207,12 @@ class Panels {
   // Panels of the expert's matrix.
   void multiply(const LinearRaw& a, int64_t expert, int64_t row_begin, int64_t row_end,
                 int64_t panel_begin, int64_t panel_end, int thread) const {
-    if (!unpacked_) return kernel_.block(a, row_begin, row_end, panel_begin, panel_end);
-    uint16_t* const memory = unpacked_ + thread * per_thread_;
-    if (kernel_.narrow)
-      return kernel_.narrow(a, integers_of(expert * num_panels(a.n)), row_begin, row_end,
-                            panel_begin, panel_end, memory);
-    for (int64_t panel = panel_begin; panel < panel_end; panel += kUnpacked) {
-      const int64_t count = std::min(kUnpacked, panel_end - panel);
-      for (int64_t i = 0; i < count; ++i)
-        kernel_.unpack_panel(integers_, expert * num_panels(a.n) + panel + i,
-                             memory + i * a.panel_stride);
-      LinearRaw part = from_panel(a, panel);
-      part.weight = memory;
-      kernel_.block(part, row_begin, row_end, 0, count);
-    }
+    if (!memory_) return kernel_.block(a, row_begin, row_end, panel_begin, panel_end);
+    kernel_.narrow(a, integers_of(expert * num_panels(a.n)), row_begin, row_end, panel_begin,
+                   panel_end, memory_ + thread * per_thread_);
   }
 
  private:
-  static constexpr int64_t kUnpacked = 4;  // panels that a kernel reads side by side
-
   explicit Panels(const LinearKernel& kernel) : kernel_(kernel) {}
 
   // From a panel on.
@@ -231,7 +228,7 @@ class Panels {
 
   const LinearKernel& kernel_;
   IntegerPanelsRaw integers_ = {};
-  uint16_t* unpacked_ = nullptr;
+  uint16_t* memory_ = nullptr;
   int64_t per_thread_ = 0;  // elements
 };
 
@@ -239,8 +236,8 @@ class Panels {
 LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, int64_t num_groups,
                      const Group& group) {
   LinearRaw raw = all;
-  const bool tiles = kernel.form == RowForm::kTiles;
-  const int64_t elements = (tiles ? group.line / kPanelRows : group.line) * all.x_stride;
+  const int64_t elements =
+      (is_tiled(kernel.form) ? group.line / kPanelRows : group.line) * all.x_stride;
   raw.x = static_cast<const std::byte*>(all.x) + elements * element_bytes(kernel.form);
   raw.weight += group.expert * num_panels(all.n) * all.panel_stride;
   if (all.bias) raw.bias += group.expert * all.n;
@@ -403,7 +400,15 @@ Status linear_tiles(const Op& args, ThreadPool& pool) {
                          .form = RowForm::kTiles,
                          .row_unit = 32,
                          .row_block_bytes = 1 << 20,
-                         .unpack_panel = unpack_panel_amx},
+                         .narrow = linear_narrow_amx},
+                        args, pool);
+}
+template <class Op>
+Status linear_byte_tiles(const Op& args, ThreadPool& pool) {
+  return launch_product({.form = RowForm::kByteTiles,
+                         .row_unit = 32,
+                         .row_block_bytes = 1 << 20,
+                         .narrow = linear_bytes_amx},
                         args, pool);
 }
 
@@ -441,12 +446,11 @@ Table<Op> products() {
   constexpr DeviceKind kCpu = DeviceKind::kCpu;
   return {
       {"amx_bf16", kCpu,
-       [](const Op& p, const DeviceInfo& d) {
-         const WeightFormat& f = p.weight.format;
-         const bool fp8_groups = f.scheme == Scheme::kFloat8 && !is_fp8_by_rows(f);
-         return d.has_amx && has_panels(p) && !has_bytes(p) && !fp8_groups;
-       },
+       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p) && !has_bytes(p); },
        rank<Op, 1>, run<Op, linear_tiles<Op>>},
+      {"amx_int8", kCpu,
+       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p) && has_bytes(p); },
+       rank<Op, 1>, run<Op, linear_byte_tiles<Op>>},
       {"avx512_vnni", kCpu,
        [](const Op& p, const DeviceInfo& d) {
          return d.has_avx512_vnni && has_panels(p) && has_bytes(p);

@@ -79,8 +79,8 @@ constexpr int64_t kMaxLowRank = 512;
 
 // out[rows, n] = x . weight^T * scales + bias over panels of 16 weight rows.
 struct LinearRaw {
-  // f32 or bf16 rows, x_stride apart, readable (as zeros) up to even k. For linear_amx: bf16 in
-  // blocks of 16 rows, x_stride apart, of ceil(k / 32) tiles of 16 rows x 32 columns, zero past k.
+  // f32 or bf16 rows, x_stride apart, readable (as zeros) up to even k. For AMX: blocks of 16 rows,
+  // x_stride apart, of tiles of 16 rows x 32 columns (i8: x 64), zero past k.
   const void* x;
   int64_t x_stride;
   const uint16_t* weight;
@@ -137,6 +137,12 @@ struct FixedPiece {
 // Elements of u16 that products in words need for `rows` rows: two unpacked pieces of panels, and
 // a total of 32 bits for each row of x and of two panels.
 constexpr int64_t words_memory(int64_t rows) { return 2 * 16 * kPieceColumns + rows * 2 * 32; }
+
+// Elements of u16 that products by AMX need for `rows` rows: 16 tiles of weights, and of two blocks
+// of 16 rows x 16 floats for each 16 rows and each of four panels.
+constexpr int64_t tiles_memory(int64_t rows) {
+  return (16 + (rows + 15) / 16 * 4 * 2) * (16 * 64 / 2);
+}
 
 // Element types of a KV cache, see Attention in ops.h.
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
@@ -237,7 +243,7 @@ inline constexpr int64_t kLogitsPiece = 64;
 extern const Raw kAvx2;
 extern const Raw kAvx512;
 
-// The signature of Raw::linear. linear_amx: row_begin is a multiple of 16.
+// The signatures of Raw::linear and Raw::linear_float8. With AMX row_begin is a multiple of 16.
 void linear_avx512_bf16(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                         int64_t panel_end);
 void linear_narrow_avx512_bf16(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
@@ -250,12 +256,14 @@ void linear_bytes_avx512_vnni(const LinearRaw& a, const IntegerPanelsRaw& w, int
 void byte_row_avx512_vnni(const int8_t* x, int64_t count, void* out);
 void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end);
+// `memory`: tiles_memory(). The second one: rows are i8, and so are the weights.
+void linear_narrow_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                       int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+void linear_bytes_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
+                      int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 
 // Floating-point operations done by `iterations` rounds of independent dot products in registers.
 double peak_flops_avx512_bf16(int64_t iterations);
 double peak_flops_amx(int64_t iterations);
-
-// What the integers of one panel stand for, rounded, or its f8e4m3 numbers, as a panel of bf16.
-void unpack_panel_amx(const IntegerPanelsRaw& a, int64_t panel, uint16_t* out);
 
 }  // namespace nereid::kernels::cpu

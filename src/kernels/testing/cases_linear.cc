@@ -122,6 +122,14 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
             make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32, format));
       all.push_back(make_case({4, 300, 1000}, layout, true, DType::kF32, format));
     }
+  // Sums of groups of several steps, of more than kernels make at a time, and that end within one.
+  WeightFormat int4_wide = kInt4Groups, int8_wide = kInt8PerRow, int4_odd = kInt4Groups;
+  int4_wide.group = 320, int4_odd.group = 80;
+  int8_wide.group = 64, int8_wide.zeros = true;
+  for (const WeightFormat& format : {int4_wide, int8_wide, int4_odd, kInt8PerRow, kInt8Both})
+    for (const LinearShape& s : {LinearShape{16, 70, 700}, LinearShape{67, 112, 1000}})
+      all.push_back(make_case(s, WeightLayout::kPanel16, true, DType::kF32, format,
+                              scales_sums(format) ? DType::kI8 : DType::kBF16));
   // What kernels take 16 bytes at a time: several steps of k and a tail, groups within one.
   WeightFormat int4_small = kInt4Groups, int4_row = kInt4Groups, int4_low = kInt4Groups;
   int4_small.group = 32, int4_small.zeros = true;
