@@ -28,6 +28,7 @@ namespace {
 
 constexpr size_t kReadBytes = 4096;
 constexpr size_t kReceiveBytes = 64 << 10;       // at once of a request that has begun
+constexpr size_t kBytesInARow = 256 << 10;       // before others of the event loop have a turn
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
 constexpr size_t kMaxRequestChunks = 65536;
 // Up to so many active requests, pieces of streams are sent by the thread that brings them. With
@@ -254,15 +255,29 @@ bool Connection::read_available(size_t limit) {
 }
 
 asio::awaitable<bool> Connection::receive() {
+  if (bytes_in_a_row_ >= kBytesInARow) {
+    co_await let_others_go_on();
+    // There was no wait that either could have ended.
+    if (is_cut_ || timed_out_) co_return false;
+  }
   for (;;) {
+    const size_t before = buffer_.size();
     const bool has_come = read_available(kReceiveBytes);
+    bytes_in_a_row_ += buffer_.size() - before;
     if (tls_ != nullptr) co_await answer_tls();
     if (has_come || peer_gone_) co_return has_come;
     error_code ec;
     auto token = asio::redirect_error(asio::use_awaitable, ec);
     co_await socket_.async_wait(tcp::socket::wait_read, token);
+    bytes_in_a_row_ = 0;
     if (ec) co_return false;
   }
+}
+
+asio::awaitable<void> Connection::let_others_go_on() {
+  bytes_in_a_row_ = 0;
+  const auto loop = socket_.get_executor();
+  co_await asio::post(loop, asio::use_awaitable);
 }
 
 asio::awaitable<void> Connection::stop_watching() {
@@ -291,6 +306,7 @@ asio::awaitable<void> Connection::run() {
 }
 
 asio::awaitable<bool> Connection::wait_first_byte() {
+  if (buffer_.size() > 0) co_await let_others_go_on();  // it came behind another request
   if (buffer_.size() > 0) co_return true;
   if (listener_->draining || peer_gone_) co_return false;
   idle_ = true;

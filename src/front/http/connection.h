@@ -162,7 +162,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_readable(boost::system::error_code ec);  // of a wait for input
   // What the kernel has, at most `limit` bytes; true when buffer_ has got some.
   bool read_available(size_t limit);
-  Flag receive();     // waits for bytes of a request; false: none came
+  Flag receive();  // waits for bytes of a request; false: none came
+  // Goes on behind all that waits for this event loop: what a client sends without a break is read
+  // and answered in turns.
+  Work let_others_go_on();
   Work answer_tls();  // sends what TLS has to say by itself
   void end_tls();
   void arm(std::chrono::milliseconds timeout);  // cancels socket operations when it passes
@@ -183,6 +186,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer::time_point timer_at_ = kNever, deadline_at_ = kNever;
   boost::beast::flat_buffer buffer_;  // bytes received and not yet parsed
+  size_t bytes_in_a_row_ = 0;         // received since others had a turn
   std::shared_ptr<Answer> current_;
   bool watching_ = false;
   bool timed_out_ = false;

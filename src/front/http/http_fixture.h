@@ -18,6 +18,7 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "front/http/listener.h"
 
@@ -55,16 +56,13 @@ class Client {
   void half_close() { shutdown(fd_, SHUT_WR); }
   // Reads one byte of what was sent here, in the server's place.
   bool steal_byte() const {
-    sockaddr_in own{}, peer{};
-    socklen_t size = sizeof own;
-    getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &size);
-    for (int fd = 0; fd < 1024; ++fd) {
-      size = sizeof peer;
-      if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
-      char byte;
-      if (peer.sin_port == own.sin_port) return recv(fd, &byte, 1, MSG_DONTWAIT) == 1;
-    }
-    return false;
+    char byte;
+    return recv(server_fd(), &byte, 1, MSG_DONTWAIT) == 1;
+  }
+  // Something that was sent here lies there for the server to read.
+  void wait_arrived() const {
+    pollfd p{server_fd(), POLLIN, 0};
+    while (poll(&p, 1, -1) < 0) continue;
   }
 
   // Reads until `until` was seen or the server closed; "" `until` means to the close.
@@ -82,6 +80,20 @@ class Client {
   }
 
  private:
+  // The server's end, which is in this process; -1: none.
+  int server_fd() const {
+    sockaddr_in own{}, peer{};
+    socklen_t size = sizeof own;
+    getsockname(fd_, reinterpret_cast<sockaddr*>(&own), &size);
+    for (int fd = 0; fd < 1024; ++fd) {
+      size = sizeof peer;
+      if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0 &&
+          peer.sin_port == own.sin_port)
+        return fd;
+    }
+    return -1;
+  }
+
   int fd_ = -1;
   bool connected_ = false;
 };
@@ -108,6 +120,10 @@ class HttpTest : public ::testing::Test {
     });
     router.add("POST", "/echo", [](const ExchangePtr& x) {
       x->send({200, "text/plain", {}, x->request().body});
+    });
+    router.add("POST", "/order", [this](const ExchangePtr& x) {
+      body_sizes_.push_back(x->request().body.size());
+      x->send({200, "text/plain", {}, "done"});
     });
     router.add("GET", "/note", [](const ExchangePtr& x) {
       const std::string* note = find_header(x->request().headers, "x-note");
@@ -172,6 +188,7 @@ class HttpTest : public ::testing::Test {
   std::condition_variable changed_;
   ExchangePtr held_;
   bool disconnected_ = false;
+  std::vector<size_t> body_sizes_;      // of /order, which wants one thread
   std::latch gate_{1}, gate_again_{1};  // of /block and /block_again
   IoThreads threads_;
   std::unique_ptr<Listener> listener_;

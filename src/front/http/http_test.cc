@@ -1,5 +1,8 @@
 // The transport over real sockets: framing, limits, time-outs, draining.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+
+#include <thread>
 
 #include "base/log.h"
 #include "front/http/http_fixture.h"
@@ -8,6 +11,7 @@ namespace nereid::front {
 namespace {
 
 using std::chrono::milliseconds;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -269,6 +273,46 @@ TEST_F(OneThreadHttpTest, AnEventWithoutInputClosesNothing) {
   gate_again_.count_down();
   second.send(kHello);
   EXPECT_THAT(second.read("hi?a=1"), HasSubstr("200 OK"));
+}
+
+TEST_F(OneThreadHttpTest, AClientThatSendsWithoutABreakHoldsUpNobody) {
+  constexpr size_t kLong = 2 << 20;
+  const auto post = [](size_t size) {
+    return fmt::format("POST /order HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", size,
+                       std::string(size, 'x'));
+  };
+  start();
+  Client first(listener_->port()), second(listener_->port()), blocker(listener_->port());
+  for (Client* c : {&first, &second}) {
+    c->send(kHello);
+    EXPECT_THAT(c->read("hi?a=1"), HasSubstr("200 OK"));
+  }
+  // When the event loop goes on, there is more of the long body than it reads in a row.
+  blocker.send("GET /block HTTP/1.1\r\n\r\n");
+  ASSERT_NE(wait_held(), nullptr);
+  std::thread sender([&] { first.send(post(kLong)); });
+  first.wait_arrived();
+  second.send(post(1));
+  second.wait_arrived();
+  gate_.count_down();
+  sender.join();
+  EXPECT_THAT(second.read("done"), HasSubstr("200 OK"));
+  EXPECT_THAT(first.read("done"), HasSubstr("200 OK"));
+  EXPECT_THAT(body_sizes_, ElementsAre(1, kLong));
+
+  // Nor do requests that lie one behind the other.
+  body_sizes_.clear();
+  Client again(listener_->port());
+  again.send("GET /block_again HTTP/1.1\r\n\r\n");
+  ASSERT_NE(wait_held(), nullptr);
+  first.send(post(2) + post(3) + kHello);
+  first.wait_arrived();
+  second.send(post(1));
+  second.wait_arrived();
+  gate_again_.count_down();
+  EXPECT_THAT(second.read("done"), HasSubstr("200 OK"));
+  EXPECT_THAT(first.read("hi?a=1"), HasSubstr("200 OK"));
+  EXPECT_THAT(body_sizes_, ElementsAre(2, 1, 3));
 }
 
 TEST_F(HttpTest, DroppedExchangeIs500) {
