@@ -1,7 +1,9 @@
 #include "front/fake_triton.h"
 
+#include <chrono>
 #include <cstring>
 #include <functional>
+#include <thread>
 
 #include "front/fake_metadata.h"
 #include "front/fake_objects.h"
@@ -119,6 +121,10 @@ TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* me
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsLive(TRITONSERVER_Server*, bool* live) {
+  FakeTriton& fake = FakeTriton::get();
+  ++fake.num_asking_live;
+  while (fake.hold_live) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  --fake.num_asking_live;
   *live = true;
   return nullptr;
 }

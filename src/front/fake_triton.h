@@ -51,6 +51,8 @@ struct FakeTriton {
   std::atomic<int> num_responses{0};  // response objects that exist
   std::atomic<int> num_sent{0};       // responses that the front has been given
   std::atomic<bool> hold_loads{false};
+  std::atomic<bool> hold_live{false};   // the thread that asks whether the server is live waits
+  std::atomic<int> num_asking_live{0};  // such threads
   std::atomic<int> num_loading{0}, num_loaded{0};
   std::atomic<int> load_thread{0};  // the last one's id
 };

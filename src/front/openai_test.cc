@@ -1,8 +1,12 @@
 // OpenAI's endpoints over real sockets and a scripted core.
 #include <gmock/gmock.h>
 
+#include <sys/socket.h>
+
+#include <climits>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "front/server_fixture.h"
@@ -10,6 +14,10 @@
 
 namespace nereid::front {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 json::object usage_of(const json::value& body) { return body.at("usage").as_object(); }
 
@@ -152,7 +160,6 @@ TEST_F(ServerTest, EmbeddingsRefused) {
                        error.at("param").is_string() ? error.at("param").as_string().c_str() : "-",
                        error.at("message").as_string().c_str());
   };
-  using ::testing::StartsWith;
   EXPECT_THAT(refused(R"({"input": "x", "dimensions": 4})"),
               StartsWith("400 dimensions 'dimensions': 4 is not in [1, 3]"));
   EXPECT_THAT(refused(R"({"input": [5000]})"), StartsWith("400 input token id 5000 is not in"));
@@ -268,6 +275,69 @@ TEST_F(ServerTest, ChatOfTokenIdsAndTokensAsIds) {
                                  "prompt_token_ids": [5000]})");
   EXPECT_EQ(refused.status, 400);
   EXPECT_EQ(refused.json().at("error").at("param").as_string(), "prompt_token_ids");
+}
+
+// They are refused before the engine sees them, the longer ones before they are tokenised.
+TEST_F(ServerTest, LongBannedWordsAreRefused) {
+  say("one");
+  std::string many;
+  for (int i = 0; i < 300; ++i) many += "x 1 ";
+  for (const std::string& word : {many, std::string(50000, 'a')}) {
+    const Reply r =
+        post("/v1/completions", fmt::format(R"({{"prompt": "x", "bad_words": ["{}"]}})", word));
+    EXPECT_EQ(r.status, 400) << r.body;
+    EXPECT_EQ(r.json().at("error").at("param").as_string(), "bad_words");
+  }
+  EXPECT_EQ(post("/v1/completions", R"({"prompt": "x", "bad_words": ["no way"]})").status, 200);
+  EXPECT_THAT(fake_.last_inputs, HasSubstr("bad_words_list[1,2,"));
+}
+
+// Reads until `end` has come.
+std::string read_to(int fd, std::string_view end) {
+  std::string out;
+  char buffer[4096];
+  while (out.find(end) == std::string::npos) {
+    const ssize_t n = recv(fd, buffer, sizeof buffer, 0);
+    if (n <= 0) return out + "<no more>";
+    out.append(buffer, static_cast<size_t>(n));
+  }
+  return out;
+}
+
+// The thread that brings a token sends it: the one event loop is held up meanwhile.
+TEST_F(ServerTest, StreamsNeedNoEventLoop) {
+  say("one two three four");
+  HttpOptions options;
+  options.host = "127.0.0.1";
+  options.http_port = options.metrics_port = 0;
+  options.threads = 1;
+  const auto server = HttpServer::start(fake_server(), options);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const int port = (*server)->http_port();
+  const std::string chat = R"({"stream": true, "messages": [{"role": "user", "content": "x"}]})";
+  const std::string completion = R"({"stream": true, "prompt": "x"})";
+  for (const auto& [path, body] :
+       {std::pair("/v1/chat/completions", chat), std::pair("/v1/completions", completion)}) {
+    fake_.num_sent = 0;
+    fake_.max_tokens_now = 1;
+    const int fd = connect_to(port);
+    send_all(fd, request_text("POST", path, body));
+    ASSERT_TRUE(eventually([&] { return fake_.num_sent == 1; }));
+    std::string got = read_to(fd, "data: ");
+    fake_.hold_live = true;
+    const int live = connect_to(port);
+    send_all(live, request_text("GET", "/v2/health/live", ""));
+    ASSERT_TRUE(eventually([&] { return fake_.num_asking_live == 1; }));
+    fake_.max_tokens_now = INT_MAX;
+    got += read_to(fd, "[DONE]");
+    EXPECT_THAT(got, HasSubstr("four"));
+    EXPECT_THAT(got, Not(HasSubstr("<no more>")));
+    fake_.hold_live = false;
+    EXPECT_THAT(read_to(live, "\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+    close(fd);
+    close(live);
+  }
+  (*server)->stop(std::chrono::milliseconds(60000));
 }
 
 }  // namespace

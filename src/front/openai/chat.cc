@@ -37,7 +37,7 @@ bool has_reasoning_marks(const LanguageModel& model) {
          model.engine->input("reasoning_close");
 }
 
-// One request in flight; on the exchange's strand only.
+// One request in flight; on the exchange's strand, or where it delivers.
 class Chat : public std::enable_shared_from_this<Chat> {
  public:
   Chat(ExchangePtr exchange, LanguageModelPtr model, Workers& workers, ChatRequest request)
@@ -48,6 +48,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     envelope_.id = answer_id("chatcmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
     envelope_.model = adapter ? adapter->name : model_->id;
+    if (request_.common.stream) events_.emplace(envelope_, "chat.completion.chunk");
   }
 
   // The prompt's tokens. On any thread, before start().
@@ -202,43 +203,52 @@ class Chat : public std::enable_shared_from_this<Chat> {
     return chat_log_probs(*model_->tokenizer, log_probs, request_.common.sampling.tokens_as_ids);
   }
 
-  void write_chunk(size_t index, json::object delta, json::value log_probs = nullptr) {
-    write_choice({{"index", index},
-                  {"delta", std::move(delta)},
-                  {"logprobs", std::move(log_probs)},
-                  {"finish_reason", nullptr}});
+  // As text: there is one for each token.
+  void write_chunk(size_t index, const json::object& delta,
+                   const json::value& log_probs = nullptr) {
+    std::string choice = fmt::format(R"({{"index":{},"delta":)", index);
+    append_json(choice, delta);
+    choice += R"(,"logprobs":)";
+    append_json(choice, log_probs);
+    choice += R"(,"finish_reason":null})";
+    write_choice(choice);
   }
 
   void write_last_chunk(size_t index) {
     const ChatChoice& from = choices_[index];
-    write_choice({{"index", index},
-                  {"delta", json::object()},
-                  {"logprobs", nullptr},
-                  {"finish_reason", from.finish_reason},
-                  {"stop_reason", from.stop_reason}});
+    write_choice(json::object{{"index", index},
+                              {"delta", json::object()},
+                              {"logprobs", nullptr},
+                              {"finish_reason", from.finish_reason},
+                              {"stop_reason", from.stop_reason}});
   }
 
   // Ids come in chunks of their own: one token may open a call, or show no text yet.
   void write_token_ids(size_t index, const std::vector<int32_t>& ids) {
     if (!request_.common.return_token_ids || ids.empty()) return;
-    write_choice({{"index", index},
-                  {"delta", json::object()},
-                  {"token_ids", ids_or_null(request_.common, ids)},
-                  {"logprobs", nullptr},
-                  {"finish_reason", nullptr}});
+    write_choice(json::object{{"index", index},
+                              {"delta", json::object()},
+                              {"token_ids", ids_or_null(request_.common, ids)},
+                              {"logprobs", nullptr},
+                              {"finish_reason", nullptr}});
   }
 
-  void write_choice(json::object choice) {
-    json::object chunk = envelope_.make("chat.completion.chunk");
-    chunk["choices"] = json::array{std::move(choice)};
+  void write_choice(const json::object& choice) {
+    std::string text;
+    append_json(text, choice);
+    write_choice(text);
+  }
+
+  void write_choice(std::string_view choice) {
+    json::object more;
     if (request_.common.return_token_ids && !std::exchange(sent_prompt_ids_, true))
-      chunk["prompt_token_ids"] = ids_or_null(request_.common, prompt_);
+      more["prompt_token_ids"] = ids_or_null(request_.common, prompt_);
     if (request_.common.continuous_usage_stats) {
-      chunk["usage"] = usage();
+      more["usage"] = usage();
     } else if (request_.common.include_usage) {
-      chunk["usage"] = nullptr;
+      more["usage"] = nullptr;
     }
-    exchange_->write(sse_event(chunk));
+    exchange_->write(events_->event(choice, more));
   }
 
   // A delta of the one call that is wanted, whose arguments are the text.
@@ -280,12 +290,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
     write_token_ids(index, piece.token_ids);
     if (piece.done) write_last_chunk(index);
     if (num_running_ > 0) return;
-    if (request_.common.include_usage) {
-      json::object chunk = envelope_.make("chat.completion.chunk");
-      chunk["choices"] = json::array();
-      chunk["usage"] = usage();
-      exchange_->write(sse_event(chunk));
-    }
+    if (request_.common.include_usage)
+      exchange_->write(events_->event("", json::object{{"usage", usage()}}));
     exchange_->write(kSseDone);
     exchange_->end();
   }
@@ -341,6 +347,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   Workers& workers_;
   ChatRequest request_;
   Envelope envelope_;
+  std::optional<ChunkEvents> events_;  // of a stream
   std::vector<int32_t> prompt_;
   std::vector<ScoredToken> scored_prompt_;
   std::string prompt_end_;
@@ -382,19 +389,7 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
 }  // namespace
 
 void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
-  const auto read = [context, exchange] { return read_chat(context, exchange); };
-  const auto start = [context, exchange](std::variant<ChatPtr, ApiError> chat) {
-    if (const auto* error = std::get_if<ApiError>(&chat)) {
-      exchange->send(openai_error(*error));
-    } else {
-      const auto& ready = std::get<ChatPtr>(chat);
-      start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
-                    [context, ready] { ready->start(context->models.server(), *context->tracer); });
-    }
-  };
-  const bool is_quick =
-      context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
-  context->workers.run(exchange, is_quick, read, start);
+  read_and_start(context, exchange, [=] { return read_chat(context, exchange); });
 }
 
 }  // namespace nereid::front

@@ -28,7 +28,7 @@ struct PromptEcho {
   bool is_sent = false;             // in a stream
 };
 
-// One request in flight; on the exchange's strand only.
+// One request in flight; on the exchange's strand, or where it delivers.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   Completion(ExchangePtr exchange, LanguageModelPtr model, Workers& workers,
@@ -40,6 +40,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     envelope_.id = answer_id("cmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
     envelope_.model = adapter ? adapter->name : model_->id;
+    if (request_.common.stream) events_.emplace(envelope_, "text_completion");
   }
 
   // The prompts' tokens. On any thread, before start().
@@ -224,23 +225,18 @@ class Completion : public std::enable_shared_from_this<Completion> {
     begin(prompt_of(index));
     const bool has_ids = request_.common.return_token_ids && !piece.token_ids.empty();
     if (!piece.text.empty() || !piece.log_probs.empty() || has_ids || piece.done) {
-      json::object chunk = envelope_.make("text_completion");
-      chunk["choices"] = json::array{
-          choice_object(index, std::move(piece.text), piece.log_probs, piece.token_ids)};
+      json::object more;
       if (request_.common.continuous_usage_stats) {
-        chunk["usage"] = usage();
+        more["usage"] = usage();
       } else if (request_.common.include_usage) {
-        chunk["usage"] = nullptr;
+        more["usage"] = nullptr;
       }
-      exchange_->write(sse_event(chunk));
+      write_choice(choice_object(index, std::move(piece.text), piece.log_probs, piece.token_ids),
+                   more);
     }
     if (num_running_ > 0) return;
-    if (request_.common.include_usage) {
-      json::object chunk = envelope_.make("text_completion");
-      chunk["choices"] = json::array();
-      chunk["usage"] = usage();
-      exchange_->write(sse_event(chunk));
-    }
+    if (request_.common.include_usage)
+      exchange_->write(events_->event("", json::object{{"usage", usage()}}));
     exchange_->write(kSseDone);
     exchange_->end();
     ended_ = true;
@@ -253,13 +249,17 @@ class Completion : public std::enable_shared_from_this<Completion> {
     const auto tokens = echoed_tokens(echo);
     const auto n = static_cast<size_t>(request_.common.sampling.n);
     for (size_t i = prompt * n; i < (prompt + 1) * n; ++i) {
-      json::object chunk = envelope_.make("text_completion");
       json::object choice = choice_object(i, echo.text, tokens, {});
       choice["finish_reason"] = nullptr;
       choice["stop_reason"] = nullptr;
-      chunk["choices"] = json::array{std::move(choice)};
-      exchange_->write(sse_event(chunk));
+      write_choice(choice);
     }
+  }
+
+  void write_choice(const json::object& choice, const json::object& more = {}) {
+    std::string text;
+    append_json(text, choice);
+    exchange_->write(events_->event(text, more));
   }
 
   // With the likeliest tokens that `logprobs` asks for, whatever `prompt_logprobs` does.
@@ -306,6 +306,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   Workers& workers_;
   const CompletionRequest request_;
   Envelope envelope_;
+  std::optional<ChunkEvents> events_;  // of a stream
   std::vector<std::vector<int32_t>> prompts_;
   std::vector<std::shared_ptr<Generation>> generations_;  // one for each prompt
   std::vector<TextChoice> choices_;                       // n for each prompt
@@ -337,19 +338,7 @@ std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& co
 }  // namespace
 
 void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
-  const auto read = [context, exchange] { return read_completion(context, exchange); };
-  const auto start = [context, exchange](std::variant<CompletionPtr, ApiError> completion) {
-    if (const auto* error = std::get_if<ApiError>(&completion)) {
-      exchange->send(openai_error(*error));
-    } else {
-      const auto& ready = std::get<CompletionPtr>(completion);
-      start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
-                    [context, ready] { ready->start(context->models.server(), *context->tracer); });
-    }
-  };
-  const bool is_quick =
-      context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
-  context->workers.run(exchange, is_quick, read, start);
+  read_and_start(context, exchange, [=] { return read_completion(context, exchange); });
 }
 
 }  // namespace nereid::front

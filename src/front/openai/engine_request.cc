@@ -118,19 +118,6 @@ void add_endings(Inputs& inputs, const LanguageModel& model, const SamplingOptio
   inputs.unless(0, "min_length", static_cast<int32_t>(s.min_tokens));
 }
 
-// A word is banned as it stands and as it follows a space.
-Status add_bad_words(Inputs& inputs, const LanguageModel& model, const SamplingOptions& s) {
-  Words words;
-  for (const std::string& word : s.bad_words) {
-    for (const std::string& text : {word, " " + word}) {
-      ASSIGN_OR_RETURN(auto ids, model.tokenizer->encode(text, {.add_special_tokens = false}));
-      if (!ids.empty()) words.push_back(std::move(ids));
-    }
-  }
-  add_words(inputs, "bad_words_list", words);
-  return ok();
-}
-
 void add_draws(Inputs& inputs, const SamplingOptions& s, size_t prompt_length) {
   if (s.temperature == 0) {
     inputs.scalar("runtime_top_k", int32_t{1});
@@ -228,7 +215,7 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
   inputs.scalar(kExcludeInput, uint8_t{1}, /*optional=*/true);
   add_sequences(inputs, s);
   add_endings(inputs, model, s);
-  RETURN_IF_ERROR(add_bad_words(inputs, model, s));
+  add_words(inputs, "bad_words_list", s.bad_word_ids);
   add_draws(inputs, s, prompt.size());
   if (!s.allowed_token_ids.empty())
     inputs.add("allowed_token_ids", {std::ssize(s.allowed_token_ids)}, s.allowed_token_ids);

@@ -179,6 +179,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   }
   std::shared_ptr<Generation> self(new Generation(std::move(model), sampling, std::move(on_piece)));
   self->num_prompt_tokens_ = prompt.size();
+  self->exchange_ = exchange;
   self->permit_ = exchange->request().permit;
   if (sampling.num_prompt_log_probs) self->prompt_ = prompt;
   self->streaming_ = self->model_->decoupled && sampling.can_stream();
@@ -190,7 +191,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   spec.trace = trace_exchange(tracer, spec.model, *exchange);
   auto on_reply = [self, exchange](InferenceReply reply) {
     auto shared = std::make_shared<const InferenceReply>(std::move(reply));
-    exchange->post([self, shared] { self->take(*shared); });
+    exchange->deliver([self, shared] { self->take(*shared); });
   };
   ASSIGN_OR_RETURN(self->call_, InferenceCall::start(server, std::move(spec), std::move(on_reply)));
   return self;
@@ -199,7 +200,13 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
 void Generation::cancel() {
   if (std::exchange(done_, true)) return;
   on_piece_ = nullptr;
-  call_->cancel();
+  end_call();
+}
+
+// Later, on the strand: the core may answer from inside the call, and the thread that is here may
+// be one that delivers a reply.
+void Generation::end_call() {
+  exchange_->post([call = call_] { call->cancel(); });
 }
 
 // Rows of a reply: the beams of a search, else the one sequence that `sequence_index` names.
@@ -368,7 +375,7 @@ void Generation::take(const InferenceReply& reply) {
   }
   if (done_) {
     // Ended here; whatever the engine still does for it is not wanted.
-    if (!reply.final) call_->cancel();
+    if (!reply.final) end_call();
     return;
   }
   if (reply.final) end_open_sequences();
@@ -413,7 +420,7 @@ void Generation::fail(const Status& status, bool is_final) {
   piece.done = true;
   num_open_ = 0;
   emit(std::move(piece));
-  if (!is_final) call_->cancel();
+  if (!is_final) end_call();
 }
 
 void Generation::emit(Piece piece) {

@@ -49,7 +49,7 @@ struct Piece {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Called on the exchange's strand. Each sequence has exactly one piece with done = true, its
+  // Called where the exchange delivers. Each sequence has exactly one piece with done = true, its
   // last; a failure is one such piece for all.
   using OnPiece = std::function<void(Piece)>;
 
@@ -61,7 +61,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
       ExchangePtr exchange, std::vector<int32_t> prompt, const SamplingOptions& sampling,
       OnPiece on_piece, const PromptRows* rows = nullptr);
 
-  // On the strand. No piece follows.
+  // On the strand, or where a piece comes. No piece follows.
   void cancel();
 
  private:
@@ -92,11 +92,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void end_open_sequences();
   void fail(const Status& status, bool is_final);
   void emit(Piece piece);
+  void end_call();
 
   std::shared_ptr<const LanguageModel> model_;
   const SamplingOptions sampling_;
   OnPiece on_piece_;
   std::shared_ptr<InferenceCall> call_;
+  ExchangePtr exchange_;
   KeyUse::PermitPtr permit_;  // pays for the tokens; or null
   std::vector<Sequence> sequences_;
   size_t num_open_ = 0;

@@ -131,15 +131,43 @@ void use_adapter(const backend::LoraModule& adapter, SamplingOptions& sampling) 
   if (adapter.by_request) sampling.lora_folder = adapter.folder;
 }
 
+namespace {
+
+constexpr size_t kMaxBadWordTokens = 256;  // the engine takes no longer ones
+
+// A word is banned as it stands and as it follows a space.
+std::optional<ApiError> find_bad_word_ids(const LanguageModel& model, SamplingOptions& sampling) {
+  for (const std::string& word : sampling.bad_words) {
+    for (const std::string& text : {word, " " + word}) {
+      StatusOr<std::vector<int32_t>> ids = std::vector<int32_t>();
+      const bool may_fit = word.size() <= kMaxBadWordTokens * model.max_token_bytes;
+      if (may_fit) ids = model.tokenizer->encode(text, {.add_special_tokens = false});
+      if (!ids.ok()) return api_error(ids.status());
+      if (!may_fit || ids->size() > kMaxBadWordTokens)
+        return ApiError{400,
+                        fmt::format("'bad_words': a word has more than the {} tokens that are "
+                                    "allowed",
+                                    kMaxBadWordTokens),
+                        "bad_words", ""};
+      if (!ids->empty()) sampling.bad_word_ids.push_back(*std::move(ids));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
                                                         const Request& http,
                                                         CommonOptions& request) {
   if (auto error = refuse_unknown(context, request)) return *std::move(error);
   take_request_id(http, request);
   auto model = find_model(context.models, request.model);
-  if (const auto* found = std::get_if<LanguageModelPtr>(&model))
-    if (const auto* adapter = (*found)->adapter(request.model))
-      use_adapter(*adapter, request.sampling);
+  const auto* const found = std::get_if<LanguageModelPtr>(&model);
+  if (!found) return model;
+  if (const auto* adapter = (*found)->adapter(request.model))
+    use_adapter(*adapter, request.sampling);
+  if (auto error = find_bad_word_ids(**found, request.sampling)) return *std::move(error);
   return model;
 }
 
@@ -147,12 +175,23 @@ json::object Envelope::make(std::string_view object) const {
   return {{"id", id}, {"object", object}, {"created", created}, {"model", model}};
 }
 
-std::string sse_event(const json::object& object) {
+ChunkEvents::ChunkEvents(const Envelope& envelope, std::string_view object) : start_("data: ") {
+  append_json(start_, envelope.make(object));
+  start_.pop_back();
+  start_ += ",\"choices\":[";
+}
+
+std::string ChunkEvents::event(std::string_view choice, const json::object& more) const {
   std::string out;
-  out.reserve(512);  // most of them
-  out += "data: ";
-  append_json(out, object);
-  out += "\n\n";
+  out.reserve(start_.size() + choice.size() + 64);
+  out.append(start_).append(choice).append("]");
+  for (const auto& member : more) {
+    out += ',';
+    append_json_string(out, std::string_view(member.key()));
+    out += ':';
+    append_json(out, member.value());
+  }
+  out += "}\n\n";
   return out;
 }
 

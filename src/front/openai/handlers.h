@@ -61,7 +61,8 @@ json::value ids_or_null(const CommonOptions& request, const std::vector<int32_t>
 // A 400 for fields that are not known, where they are refused.
 std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request);
 // The model that the request is for, once it has been looked at as a whole: its own id (see
-// take_request_id), unknown fields, the adapter that it names. Or the error to send.
+// take_request_id), unknown fields, the adapter that it names, the tokens of its banned words,
+// which may take long. Or the error to send.
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
                                                         const Request& http,
                                                         CommonOptions& request);
@@ -80,8 +81,17 @@ struct Envelope {
   json::object make(std::string_view object) const;
 };
 
-// "data: <json>\n\n".
-std::string sse_event(const json::object& object);
+// The events of an answer in chunks: an envelope with a choice or none each.
+class ChunkEvents {
+ public:
+  ChunkEvents(const Envelope& envelope, std::string_view object);
+
+  // `choice`: JSON. `more`: members behind the choices.
+  std::string event(std::string_view choice, const json::object& more = {}) const;
+
+ private:
+  std::string start_;  // up to the choice
+};
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";
 // Begins an answer of events; a server that stops ends it with an error event and [DONE].
 void begin_events(const ExchangePtr& exchange, Headers more = {});
@@ -93,6 +103,24 @@ std::string error_event(const ApiError& error);
 void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
                    const LanguageModel& model, int64_t num_prompt_tokens,
                    std::function<void()> start);
+
+// Calls `read`, on a worker where that may take long, and starts what it gives in its turn: a
+// pointer to what has model(), num_prompt_tokens() and start(), or the error to send.
+template <class Read>
+void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange, Read read) {
+  const auto start = [context, exchange](auto result) {
+    if (const auto* error = std::get_if<ApiError>(&result)) {
+      exchange->send(openai_error(*error));
+      return;
+    }
+    const auto& ready = std::get<0>(result);
+    start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
+                  [context, ready] { ready->start(context->models.server(), *context->tracer); });
+  };
+  const bool is_quick =
+      context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
+  context->workers.run(exchange, is_quick, read, start);
+}
 
 // A failure: a JSON error when the answer has not begun, else an error event and [DONE].
 void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error);

@@ -59,6 +59,7 @@ struct SamplingOptions {
   std::optional<int64_t> prompt_ignore_length;  // absent: both count the output only
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<std::string> bad_words;
+  std::vector<std::vector<int32_t>> bad_word_ids;  // of these, once the model is known
   bool log_probs = false;
   int64_t num_top_log_probs = 0;  // likeliest tokens at each position
   // Likewise at each position of the prompt; absent: the prompt has no log-probabilities.

@@ -19,7 +19,7 @@ struct ChatError {
   std::string param, code;  // the chat's field at fault, a machine-readable name; may be empty
 };
 
-// How the answer to one request is made. On the exchange's strand.
+// How the answer to one request is made. On the exchange's strand, or where it delivers.
 class Translation {
  public:
   virtual ~Translation() = default;
