@@ -135,6 +135,7 @@ struct ExecutorConfig {
   int32_t eagle_tree_top_k = 0;
   int32_t eagle_tree_depth = 0;     // of that tree, at most kMaxDraftLen; 0 = 5
   bool enable_overlap = true;       // host work of the next step beside device work of this one
+  bool enable_jump_ahead = true;    // what a grammar leaves no choice of takes one step, not many
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
   // Ends the process with exit code 1 once the device has failed for good and all requests have
   // been answered (see Executor::health), so that whoever watches the process starts it again.

@@ -93,6 +93,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("eagle_tree_top_k", c.eagle_tree_top_k);
   in.read("eagle_tree_depth", c.eagle_tree_depth);
   in.read("enable_overlap", c.enable_overlap);
+  in.read("enable_jump_ahead", c.enable_jump_ahead);
   in.read("exit_on_device_failure", c.exit_on_device_failure);
   in.read("normalize_log_probs", c.normalize_log_probs);
   in.read("iter_stats_max_iterations", c.iter_stats_max_iterations);

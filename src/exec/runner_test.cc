@@ -143,6 +143,33 @@ TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   EXPECT_FALSE(harness_.runner().wait(*flying).ok());  // empty by now
 }
 
+// Each token that a row draws has a mask of its own: the first draft holds, the other does not.
+TEST_F(RunnerTest, DraftsHaveMasksToo) {
+  Runner& runner = harness_.runner();
+  const Sequence sequence(1, kLimits);
+  Ids tokens = kPrompt;
+  tokens.insert(tokens.end(), {5, 6});
+  Step step = step_of({sequence.row(tokens, 0, 3)}, 1, kLimits.block_tokens);
+  step.rows[0].num_drafts = 2;
+  step.rows[0].has_mask = 1;
+  std::vector<std::byte> message;
+  encode(step, message);
+  auto flying = runner.launch(message);
+  ASSERT_TRUE(flying.ok()) << flying.status();
+  const auto num_words = static_cast<size_t>(kernels::mask_words(runner.vocab_size()));
+  Masks masks;
+  masks.rows = {0};
+  masks.words.resize(3 * num_words);
+  for (const auto& [row, allowed] : {std::pair(0, 5), std::pair(1, 7), std::pair(2, 8)})
+    masks.words[static_cast<size_t>(row) * num_words] = 1u << allowed;
+  encode(masks, message);
+  runner.draw(*flying, message);
+  const StepResult results = runner.wait(*flying).value();
+  ASSERT_EQ(results[0].drawn.size(), 2u);
+  EXPECT_EQ(results[0].drawn[0].token, 5);
+  EXPECT_EQ(results[0].drawn[1].token, 7);
+}
+
 // The next step is launched before the masks of the one before are known, and draws what its own
 // allow.
 TEST_F(RunnerTest, StepsWithMasksAreDrawnInASecondCall) {

@@ -142,7 +142,7 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
     const auto in_tree = static_cast<size_t>(row.has_tree ? row.num_drafts : 0);
     area.outcomes[i].status = add_row(area, row, tokens.first(count), parents.first(in_tree),
                                       embeddings, area.outcomes[i]);
-    area.outcomes[i].has_mask = row.has_mask != 0;
+    area.outcomes[i].num_masks = row.has_mask != 0 ? 1 + row.num_drafts : 0;
     area.waits_for_masks |= row.has_mask != 0;
     tokens = tokens.subspan(count);
     parents = parents.subspan(in_tree);
@@ -155,14 +155,19 @@ Status SlotSampler::set_masks(const MaskView& masks, int32_t index) {
   Area& area = areas_[static_cast<size_t>(index)];
   RETURN_IF_ERROR(check_masks(masks, area));
   area.waits_for_masks = false;
-  for (size_t i = 0; i < masks.rows.size(); ++i) {
-    const Outcome& outcome = area.outcomes[static_cast<size_t>(masks.rows[i])];
-    if (!outcome.status.ok()) continue;
-    const auto words = masks.words.subspan(i * mask_words(), mask_words());
-    area.rows[static_cast<size_t>(outcome.first_drawn)].mask = static_cast<int32_t>(area.num_masks);
-    upload(area, masks_.bytes() + static_cast<size_t>(area.num_masks) * words.size_bytes(),
-           words.data(), words.size_bytes());
-    ++area.num_masks;
+  std::span<const uint32_t> words = masks.words;
+  for (const int32_t row : masks.rows) {
+    const Outcome& outcome = area.outcomes[static_cast<size_t>(row)];
+    for (int32_t i = 0; i < outcome.num_masks; ++i) {
+      const auto mask = words.first(mask_words());
+      words = words.subspan(mask.size());
+      if (!outcome.status.ok()) continue;
+      area.rows[static_cast<size_t>(outcome.first_drawn + i)].mask =
+          static_cast<int32_t>(area.num_masks);
+      upload(area, masks_.bytes() + static_cast<size_t>(area.num_masks) * mask.size_bytes(),
+             mask.data(), mask.size_bytes());
+      ++area.num_masks;
+    }
   }
   upload_rows(area);
   return ok();
@@ -215,26 +220,28 @@ Status SlotSampler::check_hidden(const StepView& step) const {
 
 Status SlotSampler::check_has_mask(const StepView& step) const {
   for (const StepRow& row : step.rows)
-    if (row.has_mask != 0 && (row.has_mask != 1 || row.samples == 0 || row.num_drafts > 0))
-      return invalid_argument("has_mask {} of a row with samples {} and {} drafts", row.has_mask,
-                              row.samples, row.num_drafts);
+    if (row.has_mask != 0 && (row.has_mask != 1 || row.samples == 0 || row.has_tree != 0))
+      return invalid_argument("has_mask {} of a row with samples {} and has_tree {}", row.has_mask,
+                              row.samples, row.has_tree);
   return ok();
 }
 
 Status SlotSampler::check_masks(const MaskView& masks, const Area& area) const {
   if (!area.waits_for_masks) return invalid_argument("masks of a step that waits for none");
   int32_t previous = -1;
+  size_t num_masks = 0;
   for (const int32_t row : masks.rows) {
     if (row <= previous || row >= static_cast<int64_t>(area.outcomes.size()))
       return invalid_argument("a mask of row {} behind that of row {}; the step has {}", row,
                               previous, area.outcomes.size());
-    if (!area.outcomes[static_cast<size_t>(row)].has_mask)
-      return invalid_argument("a mask of row {}, which has none", row);
+    const int32_t count = area.outcomes[static_cast<size_t>(row)].num_masks;
+    if (count == 0) return invalid_argument("a mask of row {}, which has none", row);
+    num_masks += static_cast<size_t>(count);
     previous = row;
   }
-  if (masks.words.size() == masks.rows.size() * mask_words()) return ok();
-  return invalid_argument("{} words of masks; {} rows need {} each", masks.words.size(),
-                          masks.rows.size(), mask_words());
+  if (masks.words.size() == num_masks * mask_words()) return ok();
+  return invalid_argument("{} words of masks; {} masks need {} each", masks.words.size(), num_masks,
+                          mask_words());
 }
 
 // Takes all memory first, so that nothing is half done when there is none.
@@ -308,7 +315,7 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   const bool wants_raw = wants_raw_logits(params, edited);
   if (row.has_mask) {
     if (wants_raw) RETURN_IF_ERROR(reserve_raw_logits());
-    RETURN_IF_ERROR(reserve_mask(area));
+    RETURN_IF_ERROR(reserve_masks(area, 1 + row.num_drafts));
   }
   if (params.keeps_history && params.draws)
     slot.num_history = static_cast<int32_t>(row.last_drawn()) + 1;
@@ -329,17 +336,18 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   return ok();
 }
 
-// On the device and of the area's host memory, for one that comes with set_masks().
-Status SlotSampler::reserve_mask(Area& area) {
+// On the device and of the area's host memory, for those that come with set_masks().
+Status SlotSampler::reserve_masks(Area& area, int32_t count) {
   const size_t mask_bytes = mask_words() * sizeof(uint32_t);
   if (!masks_.data()) {
-    const size_t bytes = static_cast<size_t>(limits_.max_rows) * mask_bytes;
+    const size_t bytes = static_cast<size_t>(limits_.num_logits_rows()) * mask_bytes;
     auto masks = device_.allocate(bytes);
     if (!masks.ok())
       return annotate(masks.status(), fmt::format("{} bytes of masks of tokens", bytes));
     masks_ = *std::move(masks);
   }
-  return reserve_staging(area, "masks", mask_bytes);
+  return reserve_staging(area, "masks",
+                         static_cast<size_t>(count) * round_up(mask_bytes, kUploadAlignment));
 }
 
 Status SlotSampler::reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes,

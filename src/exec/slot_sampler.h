@@ -70,7 +70,7 @@ class SlotSampler {
   // What became of a row of the message.
   struct Outcome {
     Status status;
-    bool has_mask = false;
+    int32_t num_masks = 0;                   // that it waits for
     int64_t first_drawn = 0, num_drawn = 0;  // entries of results and top
     RowsCopy logits, hidden;
   };
@@ -112,7 +112,7 @@ class SlotSampler {
   void take_drawn(Area& area, const Outcome& outcome, RowResult& result);
   Status reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes, std::string_view what);
   Status reserve_raw_logits();
-  Status reserve_mask(Area& area);
+  Status reserve_masks(Area& area, int32_t count);
   Status reserve_lists(Area& area, size_t bytes, Slot& slot);
   Status reserve_staging(Area& area, std::string_view what, size_t bytes);
   void upload(Area& area, void* to, const void* from, size_t bytes);
@@ -134,7 +134,7 @@ class SlotSampler {
   Buffer rows_, params_, results_, top_;
   Buffer history_;            // int32 [max_rows, max_sequence_length]
   Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
-  Buffer masks_;              // uint32 [max_rows, mask_words()], the same
+  Buffer masks_;              // uint32 [max_logits, mask_words()], the same
   size_t staging_bytes_ = 0;  // of an area, without lists and tokens
   std::vector<Area> areas_;   // [depth]
 };

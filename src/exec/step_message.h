@@ -28,8 +28,8 @@ struct StepRow {
   int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
                            // before the step is done
   int32_t adapter = -1;    // where the pool of adapters holds the row's; -1: it has none
-  int32_t has_mask = 0;    // 1: the one token it draws is one of those that its mask allows, which
-                           // comes in a message of its own: see MaskArrays
+  int32_t has_mask = 0;    // 1: the tokens it draws are of those that its masks allow, which come
+                           // in a message of their own: see MaskArrays. Not with a tree
   // The text has so many more positions than the row's KV cache: what is drawn is for positions
   // that lie so far behind.
   int32_t num_skipped = 0;
@@ -126,10 +126,12 @@ struct StepArrays {
 // before, which may be drawn while the step's forward pass is under way.
 template <template <class> class Array>
 struct MaskArrays {
-  // Of the step's, those that get their mask, ascending. One with `has_mask` that is not among them
-  // draws any token: nobody keeps it.
+  // Of the step's, those that get their masks, ascending. One with `has_mask` that is not among
+  // them draws any token: nobody keeps it.
   Array<int32_t> rows;
-  Array<uint32_t> words;  // kernels::mask_words() of each; see kernels::Sample
+  // kernels::mask_words() for each token that they may draw: one, and one for each draft; see
+  // kernels::Sample.
+  Array<uint32_t> words;
 
   auto all() { return std::tie(rows, words); }
   auto all() const { return std::tie(rows, words); }

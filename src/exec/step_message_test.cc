@@ -168,14 +168,14 @@ TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error([](Step& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
   EXPECT_THAT(error([](Step& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
   EXPECT_THAT(error([](Step& s) { s.rows[1].has_mask = 1; }), HasSubstr("has_mask 1 of a row"));
-  EXPECT_THAT(error([](Step& s) { s.rows[0].has_mask = 1; }), HasSubstr("and 1 drafts"));
+  EXPECT_THAT(error([](Step& s) { s.rows[0].has_mask = 1; }), HasSubstr("and has_tree 1"));
   EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
 }
 
 TEST_F(SlotSamplerTest, RefusesMasksThatAreNotTheStepS) {
   ASSERT_TRUE(staged(full_step()).ok());
   EXPECT_THAT(masks_error([](Masks& m) { m.words.clear(); }),
-              HasSubstr("0 words of masks; 1 rows need 1"));
+              HasSubstr("0 words of masks; 1 masks need 1"));
   EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = 1; }), HasSubstr("row 1, which has none"));
   EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = 3; }), HasSubstr("row 3 behind that of"));
   EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = -1; }), HasSubstr("row -1 behind that of"));

@@ -30,7 +30,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
       sampler_({.max_rows = options.limits.max_batch_size,
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
-      guides_(runner.vocab_size()),
+      guides_(runner.vocab_size(), options.jumps_ahead),
       pooler_(runner.hidden_size(), runner.num_states(), options.score_head),
       speculation_(options.proposer, options.speculation),
       adapters_(runner.limits().num_adapters),
@@ -189,7 +189,8 @@ void Engine::close(RequestId id) {
 bool Engine::launch_next() {
   for (const Step& step : flying_)
     if (step.has_drafts || step.waits_for_masks) return false;
-  if (!speculation_.offer(sched_, !flying_.empty())) return false;
+  const bool in_flight = !flying_.empty();
+  if (!guides_.offer(sched_, in_flight) || !speculation_.offer(sched_, in_flight)) return false;
   sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
   const bool launches = !plan.empty();
   if (launches)

@@ -37,6 +37,7 @@ struct EngineOptions {
   bool exit_on_device_failure = false;
   MemoryTotals memory;                // for the statistics
   std::span<const float> score_head;  // [labels, hidden_size]; must outlive the engine
+  bool jumps_ahead = true;            // see ExecutorConfig::enable_jump_ahead
   Proposer* proposer = nullptr;       // of drafts; must outlive the engine
   Speculation::Options speculation;
 };

@@ -58,6 +58,27 @@ TEST(EngineGuides, AStepIsLaunchedBeforeTheMasksOfItsRowsAreKnown) {
   EXPECT_EQ(f.runner->num_draws(), f.runner->num_steps());
 }
 
+TEST(EngineGuides, WhatAGrammarLeavesNoChoiceOfTakesOneStep) {
+  const Request r = guided("[A-F]GHIJKLMNOPQR[A-F]", 30);
+  std::vector<TokenId> expected;
+  for (const bool jumps : {false, true}) {
+    ExecutorConfig config;
+    config.enable_jump_ahead = jumps;
+    exec::RunnerLimits limits = roomy();
+    limits.max_logits = 32;
+    Fixture f(limits, config, shipped_tokenizer());
+    const Received got = f.client.run(*f.executor, r);
+    EXPECT_EQ(got.reason(), FinishReason::kEndId);
+    if (!jumps) expected = got.tokens;
+    EXPECT_EQ(got.tokens, expected);
+    f.expect_books_balance();
+    if (jumps)
+      EXPECT_LE(f.runner->num_steps(), 6);
+    else
+      EXPECT_GE(f.runner->num_steps(), 15);
+  }
+}
+
 // A third free, the others guided; ends of all kinds.
 std::vector<Request> mixed_requests(int count, uint64_t seed) {
   std::mt19937_64 rng(seed);
@@ -83,6 +104,7 @@ std::vector<Request> mixed_requests(int count, uint64_t seed) {
 struct Way {
   const char* name;
   int32_t max_rows, max_tokens, num_blocks, depth;
+  int32_t max_logits = 0;  // more than rows: there is room to jump ahead beside others
 };
 
 class GuidedEveryWay : public testing::TestWithParam<Way> {};
@@ -91,14 +113,16 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
   const Way& way = GetParam();
   const std::vector<Request> requests = mixed_requests(60, 11);
   ExecutorConfig config;
-  config.enable_overlap = false;
+  config.enable_overlap = config.enable_jump_ahead = false;
   std::vector<Received> expected;
   {
     Fixture alone(roomy(), config, shipped_tokenizer());
     for (const Request& r : requests) expected.push_back(alone.client.run(*alone.executor, r));
   }
   config.enable_overlap = way.depth > 1;
+  config.enable_jump_ahead = true;
   exec::RunnerLimits limits = roomy();
+  limits.max_logits = way.max_logits;
   limits.max_rows = way.max_rows;
   limits.max_tokens = way.max_tokens;
   limits.num_blocks = way.num_blocks;
@@ -109,17 +133,18 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
   std::vector<RequestId> ids;
   for (const Request& r : requests) ids.push_back(f.client.send(*f.executor, r));
   f.runner->hold(false);
-  int num_ended = 0;
+  int num_ended = 0, num_ahead = 0;
   for (size_t i = 0; i < ids.size(); ++i) {
     const Received got = f.client.wait(ids[i]);
     EXPECT_TRUE(got.last.status.ok()) << got.last.status;
     EXPECT_EQ(got.tokens, expected[i].tokens) << "request " << i;
     EXPECT_EQ(got.reason(), expected[i].reason()) << "request " << i;
-    if (!got.last.outputs.empty() && !expected[i].last.outputs.empty())
-      EXPECT_EQ(got.last.outputs[0].log_probs, expected[i].last.outputs[0].log_probs);
+    EXPECT_EQ(got.log_probs, expected[i].log_probs) << "request " << i;
     num_ended += requests[i].guided_decoding && got.reason() == FinishReason::kEndId;
+    num_ahead += got.last.metrics.num_accepted_drafts;
   }
   EXPECT_GT(num_ended, 10);
+  if (way.max_logits > 0) EXPECT_GT(num_ahead, 50);
   f.expect_books_balance();
   if (preempts) EXPECT_GT(f.executor->stats().num_preemptions, 0);
 }
@@ -128,7 +153,9 @@ INSTANTIATE_TEST_SUITE_P(
     Ways, GuidedEveryWay,
     testing::Values(Way{"roomy", 8, 64, 128, 2}, Way{"no_overlap", 8, 64, 128, 1},
                     Way{"deep", 8, 64, 128, 5}, Way{"small_chunks", 8, 5, 128, 2},
-                    Way{"preempted", 8, 64, 7, 2}, Way{"preempted_deep", 8, 64, 7, 4}),
+                    Way{"preempted", 8, 64, 7, 2}, Way{"preempted_deep", 8, 64, 7, 4},
+                    Way{"ahead", 8, 64, 128, 2, 64}, Way{"ahead_deep", 8, 64, 128, 5, 64},
+                    Way{"ahead_preempted", 8, 64, 7, 2, 64}),
     [](const auto& info) { return info.param.name; });
 
 // What is in flight beside a step that fails starts over.

@@ -121,6 +121,7 @@ class ExecutorImpl : public Executor {
                  .exit_on_device_failure = config.exit_on_device_failure,
                  .memory = memory_totals(model_),
                  .score_head = model_.score_head.weights,
+                 .jumps_ahead = config.enable_jump_ahead,
                  .proposer = model_.proposer.get(),
                  .speculation = speculation_options(model_, config)},
                 inbox_, outbox_, progress_, rings_) {}

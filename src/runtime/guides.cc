@@ -1,14 +1,49 @@
 #include "runtime/guides.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "sched/sequence.h"
 
 namespace nereid::runtime {
+namespace {
+
+// One token alone is not worth a step that nothing runs beside.
+constexpr int32_t kLeastForced = 2, kMostForced = 32;
+
+}  // namespace
+
+bool Guides::offer(sched::Scheduler& scheduler, bool in_flight) {
+  if (!jumps_ahead_ || states_.empty()) return true;
+  int32_t room =
+      scheduler.limits().num_logits_rows() - static_cast<int32_t>(scheduler.running().size());
+  for (const sched::Sequence* sequence : scheduler.running()) {
+    if (sequence->num_pending() != 1 || !sequence->may_draft()) continue;
+    const auto found = states_.find(sequence->id());
+    if (found == states_.end()) continue;
+    State& state = found->second;
+    if (state.num_asked == sequence->tokens().size()) continue;
+    catch_up(state, *sequence);
+    const int32_t num_unknown = sequence->has_unknown();
+    const int32_t left = sequence->spec().max_new_tokens - sequence->num_generated() - 1;
+    const int32_t most = std::min({kMostForced, room, left - num_unknown});
+    std::vector<TokenId> forced;
+    if (most >= kLeastForced && state.failure.ok())
+      forced = state.output.forced(static_cast<size_t>(num_unknown + most));
+    if (std::ssize(forced) < num_unknown + kLeastForced)
+      forced.clear();
+    else if (in_flight)
+      return false;
+    state.num_asked = sequence->tokens().size();
+    room -= static_cast<int32_t>(forced.size());
+    scheduler.draft(sequence->id(), forced);
+  }
+  return true;
+}
 
 void Guides::add(const sched::Row& row, exec::StepRow& out) {
   const std::shared_ptr<const text::Guide>& guide = row.sequence->spec().guide;
   if (!row.samples || !guide) return;
-  NEREID_CHECK(row.num_drafts == 0);
   states_.try_emplace(row.sequence->id(), State{text::GuidedOutput(guide)});
   out.has_mask = 1;
 }
@@ -21,20 +56,38 @@ void Guides::fill(const sched::StepPlan& plan, exec::Masks& masks) {
     const auto found = states_.find(sequence.id());
     if (found == states_.end()) continue;  // it has ended
     if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) continue;
-    fill(found->second, sequence, static_cast<int32_t>(i), masks);
+    const size_t num_words = masks.words.size();
+    fill(found->second, row, masks);
+    if (masks.words.size() > num_words) masks.rows.push_back(static_cast<int32_t>(i));
   }
 }
 
-void Guides::fill(State& state, const sched::Sequence& sequence, int32_t row, exec::Masks& masks) {
+void Guides::catch_up(State& state, const sched::Sequence& sequence) {
   const auto output = sequence.tokens().subspan(static_cast<size_t>(sequence.num_prompt()));
   for (; state.num_matched < output.size() && state.failure.ok(); ++state.num_matched)
     state.failure = state.output.accept(output[state.num_matched]);
-  if (state.failure.ok() && !state.output.limits_next()) return;
+}
+
+void Guides::fill(State& state, const sched::Row& row, exec::Masks& masks) const {
+  const sched::Sequence& sequence = *row.sequence;
+  catch_up(state, sequence);
+  if (row.num_drafts == 0 && state.failure.ok() && !state.output.limits_next()) return;
+  add_mask(state.output, state.failure, sequence.spec().end_ids, masks);
+  if (row.num_drafts == 0) return;
+  text::GuidedOutput ahead = state.output;
+  Status status = state.failure;
+  for (const TokenId draft : sequence.drafts().first(static_cast<size_t>(row.num_drafts))) {
+    if (status.ok()) status = ahead.accept(draft);
+    add_mask(ahead, status, sequence.spec().end_ids, masks);
+  }
+}
+
+// One without a token, unless `status` is and stays OK.
+void Guides::add_mask(text::GuidedOutput& output, Status& status, std::span<const TokenId> end_ids,
+                      exec::Masks& masks) const {
   const auto num_words = static_cast<size_t>(kernels::mask_words(vocab_size_));
-  masks.rows.push_back(row);
   masks.words.resize(masks.words.size() + num_words);
-  const std::span<uint32_t> mask = std::span(masks.words).last(num_words);
-  if (state.failure.ok()) state.failure = state.output.fill_mask(mask, sequence.spec().end_ids);
+  if (status.ok()) status = output.fill_mask(std::span(masks.words).last(num_words), end_ids);
 }
 
 Status Guides::failure(RequestId id) const {

@@ -1,12 +1,13 @@
-// Which tokens the guides of sequences allow next.
+// Which tokens the guides of sequences allow next, and which they leave no choice of.
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "exec/step_message.h"
-#include "sched/step_plan.h"
+#include "sched/scheduler.h"
 #include "text/grammar/guided_output.h"
 
 namespace nereid::runtime {
@@ -14,8 +15,14 @@ namespace nereid::runtime {
 // Owned by the engine thread.
 class Guides {
  public:
-  explicit Guides(int32_t vocab_size) : vocab_size_(vocab_size) {}
+  // `jumps_ahead`: offer() does something.
+  Guides(int32_t vocab_size, bool jumps_ahead)
+      : vocab_size_(vocab_size), jumps_ahead_(jumps_ahead) {}
 
+  // Before a plan: what running sequences must go on with becomes their drafts, so that one step
+  // computes it. Other tokens may write the same text: the sampler decides, as with every draft.
+  // False: first all steps in flight should land (`in_flight`: there are some).
+  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight);
   // Says in `out`, the message's row for `row`, whether it waits for a mask: where it samples, of a
   // sequence with a guide.
   void add(const sched::Row& row, exec::StepRow& out);
@@ -31,13 +38,18 @@ class Guides {
  private:
   struct State {
     text::GuidedOutput output;
-    size_t num_matched = 0;  // tokens of the sequence that it has taken
+    size_t num_matched = 0;  // tokens of the output that it has taken
+    size_t num_asked = 0;    // tokens of the sequence when offer() looked at it last
     Status failure = {};
   };
 
-  void fill(State& state, const sched::Sequence& sequence, int32_t row, exec::Masks& masks);
+  static void catch_up(State& state, const sched::Sequence& sequence);
+  void fill(State& state, const sched::Row& row, exec::Masks& masks) const;
+  void add_mask(text::GuidedOutput& output, Status& status, std::span<const TokenId> end_ids,
+                exec::Masks& masks) const;
 
   const int32_t vocab_size_;
+  const bool jumps_ahead_;
   absl::flat_hash_map<RequestId, State> states_;
 };
 

@@ -20,11 +20,13 @@ class GuidesTest : public ::testing::Test {
  protected:
   static inline const std::string kModel = source_dir() + "/models/quickstart";
 
-  static std::unique_ptr<Executor> open(const std::string& speculation = "none") {
+  static std::unique_ptr<Executor> open(const std::string& speculation = "none",
+                                        bool jumps_ahead = true) {
     ExecutorConfig config;
     config.num_threads = 2;
     config.max_batch_size = 8;
     config.speculation = speculation;
+    config.enable_jump_ahead = jumps_ahead;
     config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_guides_test";
     return Executor::create(kModel, config).value();
   }
@@ -116,6 +118,39 @@ TEST_F(GuidesTest, OthersInTheBatchAndGuessesChangeNothing) {
   const auto together = run(*guessing, mixed);
   ASSERT_EQ(alone.size(), 1u);
   EXPECT_THAT(together, testing::Contains(alone[0]));
+}
+
+// Tokens and log-probabilities are the same to the last bit, in fewer steps.
+TEST_F(GuidesTest, JumpingAheadChangesNothing) {
+  const auto step_by_step = open("none", false);
+  const GuidedDecoding names = {
+      GuideType::kJsonSchema,
+      R"({"type": "object", "properties": {"favourite_colour": {"enum": ["ultramarine", "red"]},
+          "number_of_wheels": {"type": "integer"}}, "required": ["favourite_colour",
+          "number_of_wheels"], "additionalProperties": false})"};
+  int32_t num_ahead = 0;
+  for (const GuidedDecoding& guided : {names, kSchema, kGbnf, kTag}) {
+    std::vector<RequestId> ids, expected_ids;
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      Request r = request(guided, seed, seed % 2 == 0 ? 1.0f : 4.0f);
+      r.output.return_log_probs = true;
+      r.sampling.repetition_penalty = seed % 3 == 0 ? 1.2f : 1.0f;
+      ids.push_back(executor_->enqueue(r).value());
+      expected_ids.push_back(step_by_step->enqueue(r).value());
+    }
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const auto got = executor_->await_responses(ids[i], std::chrono::seconds(30));
+      const auto expected =
+          step_by_step->await_responses(expected_ids[i], std::chrono::seconds(30));
+      ASSERT_TRUE(got.size() == 1 && expected.size() == 1 && !got[0].outputs.empty());
+      EXPECT_EQ(got[0].outputs[0].token_ids, expected[0].outputs[0].token_ids) << i;
+      EXPECT_EQ(got[0].outputs[0].log_probs, expected[0].outputs[0].log_probs) << i;
+      EXPECT_EQ(got[0].outputs[0].finish_reason, expected[0].outputs[0].finish_reason) << i;
+      EXPECT_EQ(expected[0].metrics.num_accepted_drafts, 0);
+      num_ahead += got[0].metrics.num_accepted_drafts;
+    }
+  }
+  EXPECT_GT(num_ahead, 30);
 }
 
 // One letter, spelled by one token: its probabilities sum up to one.

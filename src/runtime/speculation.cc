@@ -60,7 +60,7 @@ void Speculation::find_candidates(sched::Scheduler& scheduler) {
     const int32_t num_pending = sequence->num_pending();
     next_.num_tokens += num_pending;
     if (num_pending <= sequence->beam_width()) next_.num_drawing += num_pending;
-    if (num_pending != 1 || !sequence->may_draft()) continue;
+    if (num_pending != 1 || !sequence->may_draft() || sequence->spec().guide) continue;
     if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the client's
     if (states_[sequence->id()].num_known == sequence->tokens().size()) continue;
     const int32_t left =
@@ -251,7 +251,7 @@ void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
   const auto found = states_.find(row.sequence->id());
   if (found == states_.end()) return;  // it has ended
   if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, result);
-  if (row.num_drafts == 0) return;
+  if (row.num_drafts == 0 || row.sequence->spec().guide) return;  // these were no guesses
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
   const size_t num_held = result.drawn.size() - 1;

@@ -15,7 +15,8 @@
 namespace nereid::runtime {
 
 struct Received {
-  std::vector<TokenId> tokens;  // of all responses, joined
+  std::vector<TokenId> tokens;   // of all responses, joined
+  std::vector<float> log_probs;  // likewise
   int num_responses = 0;
   Response last;
 
@@ -62,6 +63,8 @@ class TestClient {
       if (!response.outputs.empty()) {
         const auto& ids = response.outputs[0].token_ids;
         r.tokens.insert(r.tokens.end(), ids.begin(), ids.end());
+        const auto& log_probs = response.outputs[0].log_probs;
+        r.log_probs.insert(r.log_probs.end(), log_probs.begin(), log_probs.end());
       }
       r.last = std::move(response);
     }

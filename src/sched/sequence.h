@@ -39,7 +39,7 @@ struct SequenceSpec {
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
-  // Of its output, for who makes masks; null = none. It has no drafts.
+  // Of its output, for who makes masks and says what must come next; null = none. No other drafts.
   std::shared_ptr<const text::Guide> guide;
   std::string cache_salt;  // prefixes are shared only among equal ones
   uint64_t adapter = 0;    // what Limits::max_adapters counts; 0 = none. Part of the salt, too
@@ -76,9 +76,7 @@ class Sequence {
   std::span<const TokenId> drafts() const { return drafts_; }
   std::span<const int32_t> draft_parents() const { return draft_parents_; }
   // Its next row that samples may have drafts, and has none yet.
-  bool may_draft() const {
-    return !draining() && !pools() && !searches() && !spec_.guide && num_host_rows_ == 0;
-  }
+  bool may_draft() const { return !draining() && !pools() && !searches() && num_host_rows_ == 0; }
   bool has_unknown() const { return unknown_ > 0; }  // tokens that only the device knows
   // Tokens of all its beams that the next plan computes if it has room; without drafts.
   int32_t num_pending() const {

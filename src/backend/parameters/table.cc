@@ -70,6 +70,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"eagle_tree_top_k", "eagle_tree_top_k", Kind::kInteger, Use::kActs, 0, kMaxTreeTopK},
     {"eagle_tree_depth", "eagle_tree_depth", Kind::kInteger, Use::kActs, 0, kMaxDraftLen},
     {"enable_overlap", "enable_overlap", Kind::kBoolean},
+    {"enable_jump_ahead", "enable_jump_ahead", Kind::kBoolean},
     {"exit_on_device_failure", "exit_on_device_failure", Kind::kBoolean},
     {"deterministic", "deterministic", Kind::kBoolean},
     {"forced_kernels", "forced_kernels"},

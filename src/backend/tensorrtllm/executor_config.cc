@@ -240,6 +240,8 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
       integer(settings, "request_stats_max_iterations", config.request_stats_max_iterations));
   ASSIGN_OR_RETURN(config.enable_overlap,
                    settings.boolean("enable_overlap", config.enable_overlap));
+  ASSIGN_OR_RETURN(config.enable_jump_ahead,
+                   settings.boolean("enable_jump_ahead", config.enable_jump_ahead));
   ASSIGN_OR_RETURN(config.exit_on_device_failure,
                    settings.boolean("exit_on_device_failure", config.exit_on_device_failure));
   ASSIGN_OR_RETURN(config.deterministic, settings.boolean("deterministic", config.deterministic));

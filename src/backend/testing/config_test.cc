@@ -48,6 +48,7 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
        {"eagle_tree_depth", "4"}},
       {{"enable_chunked_context", "false"},
        {"enable_overlap", "False"},
+       {"enable_jump_ahead", "False"},
        {"speculation", "auto"},
        {"exit_on_device_failure", "true"},
        {"deterministic", "true"}},

@@ -22,6 +22,8 @@ constexpr int32_t kLeastCovered = 4, kLeastToMakeRun = 128;
 constexpr int32_t kManyChars = 255;  // TokenTrie does not count that far
 // For one mask or token: about a tenth of a second.
 constexpr int64_t kMaxWork = 32'000'000;
+// To find bytes that must come: some hundreds of microseconds.
+constexpr int64_t kMaxForcedWork = 100'000;
 
 constexpr size_t num_words(int32_t vocab) { return (static_cast<size_t>(vocab) + 31) / 32; }
 
@@ -69,7 +71,7 @@ void Grammar::trim() {
       static_cast<int64_t>(masks_.size() * num_words(tokens_->vocab_size()) * sizeof(uint32_t));
   if (masks_.size() > kMaxKeptMasks) masks_.clear();
   if (sets_.bytes() + local_bytes_ + mask_bytes <= kMaxKeptBytes) return;
-  sets_.clear(), runs_.clear(), locals_.clear(), masks_.clear();
+  sets_.clear(), runs_.clear(), locals_.clear(), masks_.clear(), only_bytes_.clear();
   local_bytes_ = 0;
   ++generation_;
 }
@@ -176,6 +178,21 @@ Status Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
   return ok();
 }
 
+// The byte that every text goes on with behind `set`; -1: none, as it may end or go on otherwise.
+int32_t Grammar::only_byte(int32_t set) {
+  const auto [entry, is_new] = only_bytes_.try_emplace(set, -1);
+  if (!is_new || sets_.ends(set)) return entry->second;
+  int32_t only = -1;
+  for (int32_t byte = 0; byte < 256; ++byte) {
+    if (sets_.step(set, static_cast<uint8_t>(byte)) == StateSets::kDead) continue;
+    if (only >= 0 || sets_.failed()) return -1;
+    only = byte;
+  }
+  if (sets_.failed()) return -1;
+  entry->second = only;
+  return only;
+}
+
 // Where the text stands, also when the grammar has forgotten it.
 Status Matcher::catch_up() {
   Grammar& g = *grammar_;
@@ -230,6 +247,21 @@ Status Matcher::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end
     word = g.sets_.ends(set_) ? word | bit : word & ~bit;
   }
   return ok();
+}
+
+std::string Matcher::forced(size_t most) {
+  const std::lock_guard lock(grammar_->mutex_);
+  std::string out;
+  if (!catch_up().ok()) return out;
+  Grammar& g = *grammar_;
+  g.sets_.set_budget(kMaxForcedWork);
+  for (int32_t set = set_; out.size() < most;) {
+    const int32_t byte = g.only_byte(set);
+    if (byte < 0) break;
+    out += static_cast<char>(byte);
+    set = g.sets_.step(set, static_cast<uint8_t>(byte));
+  }
+  return out;
 }
 
 }  // namespace nereid::text

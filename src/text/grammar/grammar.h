@@ -51,6 +51,7 @@ class Grammar {
   template <class Visit>
   bool walk_run(int32_t node, int32_t set, const Visit& visit);
   Status make_mask(int32_t set, std::vector<uint32_t>& mask);
+  int32_t only_byte(int32_t set);
 
   const Network network_;
   const std::shared_ptr<const TokenTrie> tokens_;
@@ -61,6 +62,7 @@ class Grammar {
   int64_t local_bytes_ = 0;
   absl::flat_hash_map<std::pair<int32_t, bool>, Local> locals_;  // by state; whether outermost
   absl::flat_hash_map<int32_t, std::vector<uint32_t>> masks_;    // by set
+  absl::flat_hash_map<int32_t, int32_t> only_bytes_;             // by set: see only_byte()
   std::vector<int32_t> path_;                                    // of walk(): sets by depth
 };
 
@@ -77,6 +79,8 @@ class Matcher {
   // Sets the bit of each token that may follow, of `end_ids` if the text may end, and no other:
   // bit id % 32 of mask[id / 32], for ids below 32 * mask.size(). ResourceExhausted as above.
   Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids);
+  // The bytes that must come next, at most so many: every text goes on with them.
+  std::string forced(size_t most);
 
  private:
   Status catch_up();  // the caller holds the grammar's mutex

@@ -24,17 +24,12 @@ bool closes_well(const Guide& guide, std::string_view text) {
 
 // The node at which `text` ends; -1: no token begins with it.
 int32_t node_of(const TokenTrie& tokens, std::string_view text) {
-  const std::span<const TokenTrie::Node> nodes = tokens.nodes();
-  size_t node = 0;
+  int32_t node = 0;
   for (const char c : text) {
-    const auto end = static_cast<size_t>(nodes[node].end);
-    size_t child = node + 1;
-    while (child < end && nodes[child].byte != static_cast<uint8_t>(c))
-      child = static_cast<size_t>(nodes[child].end);
-    if (child >= end) return -1;
-    node = child;
+    node = tokens.child(node, static_cast<uint8_t>(c));
+    if (node < 0) return -1;
   }
-  return static_cast<int32_t>(node);
+  return node;
 }
 
 }  // namespace
@@ -142,6 +137,20 @@ Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t
   if (guide_->grammar) forbid_broken_closings(mask);
   for (const int32_t id : end_ids) clear_bit(mask, id);
   return ok();
+}
+
+std::vector<int32_t> GuidedOutput::forced(size_t most) {
+  constexpr size_t kUsualTokenBytes = 8;
+  std::vector<int32_t> ids;
+  if (phase_ != Phase::kAnswer || !matcher_ || most == 0) return ids;
+  const std::string text = matcher_->forced(most * kUsualTokenBytes);
+  for (std::string_view left = text; !left.empty() && ids.size() < most;) {
+    const int32_t id = guide_->tokens->longest(left);
+    if (id < 0) break;
+    ids.push_back(id);
+    left.remove_prefix(guide_->tokens->token(id).size());
+  }
+  return ids;
 }
 
 // What begins inside of a token is known beforehand; where the text ends with a part of `close`,

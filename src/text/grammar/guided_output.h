@@ -48,6 +48,8 @@ class GuidedOutput {
   // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). Where a
   // grammar holds the answer, none of `end_ids` may end the reasoning.
   Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids);
+  // Tokens that write what the answer must go on with, at most so many. Others may write it, too.
+  std::vector<int32_t> forced(size_t most);
 
  private:
   enum class Phase { kStart, kReasoning, kAnswer };

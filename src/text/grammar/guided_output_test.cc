@@ -46,6 +46,7 @@ class Output {
       if (mask[static_cast<size_t>(id) / 32] >> (id % 32) & 1) ids.push_back(id);
     return ids;
   }
+  std::vector<int32_t> forced(size_t most = 10) { return output_.forced(most); }
   bool all_but_the_end() {
     return std::ssize(next()) == test_tokens()->vocab_size() - 1 && next()[0] != kEnd;
   }
@@ -58,6 +59,28 @@ using ::testing::ElementsAre;
 using ::testing::UnorderedElementsAre;
 
 constexpr int32_t kAb = 271, kAbc = 270;  // tokens of the vocabulary
+
+TEST(GuidedOutput, KnowsWhatMustComeNext) {
+  Output output(
+      {.tokens = test_tokens(), .grammar = test_grammar(GrammarKind::kRegex, "abcab(x|yz)zz?")});
+  EXPECT_THAT(output.forced(), ElementsAre(kAbc, kAb));
+  EXPECT_THAT(output.forced(1), ElementsAre(kAbc));
+  EXPECT_TRUE(output.write("abca"));
+  EXPECT_THAT(output.forced(), ElementsAre('b'));
+  EXPECT_TRUE(output.write("b"));
+  EXPECT_THAT(output.forced(), ElementsAre());
+  EXPECT_TRUE(output.write("y"));
+  EXPECT_THAT(output.forced(), ElementsAre('z', 'z'));
+  EXPECT_TRUE(output.write("zz"));
+  EXPECT_THAT(output.forced(), ElementsAre()) << "it may end";
+  EXPECT_TRUE(output.write("z"));
+  EXPECT_THAT(output.forced(), ElementsAre()) << "it has ended";
+  Output reasons(marked());
+  EXPECT_TRUE(reasons.write("<t>"));
+  EXPECT_THAT(reasons.forced(), ElementsAre());
+  EXPECT_TRUE(reasons.write("</t>a"));
+  EXPECT_THAT(reasons.forced(), ElementsAre('b'));
+}
 
 TEST(GuidedOutput, TheAnswerMayBeginAtOnce) {
   Output output(marked());

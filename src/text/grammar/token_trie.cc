@@ -49,6 +49,24 @@ TokenTrie::TokenTrie(int32_t vocab_size, const std::function<std::string_view(in
   find_kinds();
 }
 
+int32_t TokenTrie::child(int32_t node, uint8_t byte) const {
+  const int32_t end = nodes_[static_cast<size_t>(node)].end;
+  int32_t below = node + 1;
+  while (below < end && nodes_[static_cast<size_t>(below)].byte != byte)
+    below = nodes_[static_cast<size_t>(below)].end;
+  return below < end ? below : -1;
+}
+
+int32_t TokenTrie::longest(std::string_view text) const {
+  int32_t node = 0, found = -1;
+  for (const char c : text) {
+    node = child(node, static_cast<uint8_t>(c));
+    if (node < 0) break;
+    if (const auto here = ids(node); !here.empty()) found = here.front();
+  }
+  return found;
+}
+
 void TokenTrie::find_kinds() {
   struct Above {
     size_t node = 0;

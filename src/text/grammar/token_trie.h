@@ -41,6 +41,10 @@ class TokenTrie {
   std::string_view token(int32_t id) const;
   std::span<const Node> nodes() const { return nodes_; }
   std::span<const int32_t> ids(int32_t node) const { return ids_of(node, node + 1); }
+  // The node below with this byte; -1: there is none.
+  int32_t child(int32_t node, uint8_t byte) const;
+  // The longest token that `text` begins with, the first of equal ones; -1: none.
+  int32_t longest(std::string_view text) const;
   // Of all nodes in [first, last).
   std::span<const int32_t> ids_of(int32_t first, int32_t last) const {
     const auto begin_of = [this](int32_t node) {
