@@ -113,7 +113,7 @@ class Executor {
   virtual int32_t hidden_size() const = 0;      // of an embedding; 0: the model gives none
   virtual int32_t max_sequence_length() const = 0;  // prompt + output tokens
   virtual std::vector<TokenId> default_end_ids()
-      const = 0;  // from the checkpoint's generation_config
+      const = 0;  // of generation_config.json, then of config.json
 };
 
 }  // namespace nereid

@@ -162,8 +162,8 @@ NEREID_API int32_t nereid_vocab_size(const nereid_executor* executor);
 NEREID_API int32_t nereid_embedding_width(const nereid_executor* executor);
 NEREID_API int32_t nereid_max_sequence_length(const nereid_executor* executor);
 
-/* Ids that the checkpoint's generation_config names as end ids: writes up to `room`, returns how
- * many there are. */
+/* Ids that the checkpoint's generation_config.json and config.json name as end ids: writes up to
+ * `room`, returns how many there are. */
 NEREID_API size_t nereid_default_end_ids(const nereid_executor* executor, int32_t* ids,
                                          size_t room);
 

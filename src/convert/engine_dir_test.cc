@@ -171,7 +171,7 @@ TEST_F(EngineDirTest, WhatCannotRunIsRefusedByName) {
   EXPECT_THAT(refusal("quantization/weight_layout", "tiles"),
               HasSubstr("'tiles' is not row_major"));
   EXPECT_THAT(refusal("position_embedding_type", "alibi"), HasSubstr("'alibi' is not one of"));
-  EXPECT_THAT(refusal("architecture", "GPTForCausalLM"), HasSubstr("'GPTForCausalLM'"));
+  EXPECT_THAT(refusal("architecture", "MambaForCausalLM"), HasSubstr("'MambaForCausalLM'"));
   EXPECT_THAT(refusal("dtype", "fp4"), HasSubstr("'dtype': 'fp4'"));
   EXPECT_THAT(refusal("norm_epsilon", -1), HasSubstr("field 'norm_epsilon': -1"));
   EXPECT_THAT(refusal("num_key_value_heads", 3), HasSubstr("num_key_value_heads"));

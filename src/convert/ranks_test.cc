@@ -222,6 +222,30 @@ TEST_F(RanksTest, DeepSeekOfTensorRtLlmIsRead) {
   }
 }
 
+// Likewise: without what only the models' own files have, and GPT-2 by another name.
+TEST_F(RanksTest, GptAndMptOfTensorRtLlmAreRead) {
+  for (const char* name : {"gpt2", "mpt-clip"}) {
+    ASSERT_TRUE(convert(kTinyModels / name, "ours").ok());
+    json::object fields = config("ours").as_object();
+    for (const char* key : {"attn_config", "expansion_ratio", "no_bias", "d_model", "n_heads",
+                            "n_ctx", "layer_norm_epsilon", "activation_function"})
+      fields.erase(key);
+    if (fields.at("architecture") == "GPT2LMHeadModel") fields["architecture"] = "GPTForCausalLM";
+    ASSERT_TRUE(write_file_atomic(dir_ / "ours/config.json", json::serialize(fields)).ok());
+    EXPECT_TRUE(models::read_model(dir_ / "ours")->traits ==
+                models::read_model(kTinyModels / name)->traits)
+        << name << ": " << json::serialize(fields);
+  }
+  json::object fields = config("ours").as_object();
+  EXPECT_EQ(fields.at("clip_qkv"), 1.5);
+  EXPECT_EQ(fields.at("alibi_bias_max"), 16.0);
+  fields["architecture"] = "GPTForCausalLM";
+  fields["gpt_variant"] = "jais";
+  ASSERT_TRUE(write_file_atomic(dir_ / "ours/config.json", json::serialize(fields)).ok());
+  EXPECT_THAT(std::string(message(models::read_model(dir_ / "ours").status())),
+              HasSubstr("'gpt_variant': 'jais' is not one of gpt2"));
+}
+
 TEST_F(RanksTest, FilesHaveTheNamesOfTheLayout) {
   ASSERT_TRUE(convert(kTinyModels / "gpt2", "gpt2", {.tp = 3, .pp = 2, .moe_tp = -1}).ok());
   const auto first = names_in("gpt2/rank2.safetensors"), last = names_in("gpt2/rank5.safetensors");

@@ -86,8 +86,8 @@ struct ModelFacts {
   std::string architecture;  // "LlamaForCausalLM"
   std::string source_dir;    // absolute; tokenizer files are there
   int32_t vocab_size = 0;    // ids the model knows: columns of the logits
-  int32_t hidden_size = 0;
-  int32_t num_layers = 0;  // layers with a KV cache
+  int32_t hidden_size = 0;   // columns of what the head reads
+  int32_t num_layers = 0;    // layers with a KV cache
   int32_t num_heads = 0;
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
@@ -96,7 +96,7 @@ struct ModelFacts {
   std::vector<RopeTable> ropes;  // what the calls' angles name
   int32_t bos_id = kNone;        // kNone = the model has none
   int32_t pad_id = kNone;        // likewise
-  std::vector<int32_t> end_ids;  // generation_config.json's eos ids, else config.json's
+  std::vector<int32_t> end_ids;  // generation_config.json's eos ids, then config.json's
   DType kv_dtype = DType::kBF16;
 };
 

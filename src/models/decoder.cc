@@ -20,6 +20,11 @@ Builder::NormKind norm_kind(const Traits& t) {
   return {.eps = t.norm_eps, .weight_offset = t.norm_weight_offset, .centered = t.layer_norm};
 }
 
+// As a product reads it.
+ValueId rounded(Builder& b, const std::string& name, ValueId x) {
+  return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
+}
+
 // Weights by name, of any of several sets of rules.
 class DecoderLayer {
  public:
@@ -34,8 +39,8 @@ class DecoderLayer {
     const ValueId h = attended == kNone ? norm("attn.norm", x) : attended;
     const ValueId attention = norm_out("attn.out.norm", attend(h));
     if (!t_.parallel) {
-      x = b_.add(name_ + "attn.sum", x, attention);
-      return b_.add(name_ + "mlp.sum", x, norm_out("mlp.out.norm", mlp(norm("mlp.norm", x))));
+      x = sum("attn.sum", x, attention);
+      return sum("mlp.sum", x, norm_out("mlp.out.norm", mlp(norm("mlp.norm", x))));
     }
     const ValueId out = mlp(weight("mlp.norm") == kNone ? h : norm("mlp.norm", x));
     return b_.add(name_ + "mlp.sum", b_.add(name_ + "attn.sum", x, attention), out);
@@ -57,7 +62,7 @@ class DecoderLayer {
   }
   // What enters a product; where the family has no norm there, only the rounding is left.
   ValueId norm(const std::string& part, ValueId x) {
-    if (weight(part) == kNone) return activate(part, x, kernels::Activation::kNone);
+    if (weight(part) == kNone) return rounded(b_, name_ + part, x);
     return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"));
   }
   ValueId activate(const std::string& part, ValueId x, kernels::Activation activation) {
@@ -66,9 +71,15 @@ class DecoderLayer {
   // What goes to the residual.
   ValueId norm_out(const std::string& part, ValueId x) {
     if (t_.residual_scale != 1) x = emit(part, graph::SoftCap{.x = x, .scale = t_.residual_scale});
+    return norm_f32(part, x);
+  }
+  ValueId norm_f32(const std::string& part, ValueId x) {
     if (weight(part) == kNone) return x;
     return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"),
                    DType::kF32);
+  }
+  ValueId sum(const std::string& part, ValueId x, ValueId y) {
+    return norm_f32(part + ".norm", b_.add(name_ + part, x, y));
   }
   ValueId heads(const std::string& part, ValueId h) {
     const ValueId x = product(part, h);
@@ -103,6 +114,7 @@ class DecoderLayer {
                       ? product("attn.qkv", h)
                       : b_.concat(name_ + "attn.qkv",
                                   {heads("attn.q", h), heads("attn.k", h), product("attn.v", h)});
+    if (t_.qkv_limit > 0) qkv = emit("attn.limit", graph::SoftCap{.x = qkv, .limit = t_.qkv_limit});
     const bool window = t_.has_window.empty() || t_.has_window[static_cast<size_t>(index_)];
     const int32_t angles = t_.ropes.size() > 1 && window ? 1 : 0;
     const bool rope = t_.has_rope.empty() || t_.has_rope[static_cast<size_t>(index_)];
@@ -195,6 +207,8 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
   Builder b(std::move(facts));
   const Weights w(b, t, weights.model);
   ValueId x = b.embed("embed", w["embed"], t.embed_scale);
+  if (w["embed.up"] != kNone)
+    x = b.linear("embed.up", rounded(b, "embed.rounded", x), w["embed.up"]);
   if (w["positions"] != kNone)
     x = b.emit("positions", graph::AddPositions{.x = x, .table = w["positions"]}).out;
   if (w["embed.norm"] != kNone)
@@ -203,7 +217,10 @@ StatusOr<graph::Graph> build_decoder(const Traits& t, const DecoderWeights& weig
     b.add_residual(x);
     x = add_decoder_layer(b, t, weights, i, x);
   }
-  const ValueId hidden = b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
+  ValueId hidden = w["norm"] == kNone ? rounded(b, "norm", x)
+                                      : b.norm("norm", x, w["norm"], norm_kind(t), w["norm.bias"]);
+  if (w["head.down"] != kNone)
+    hidden = rounded(b, "head.down.rounded", b.linear("head.down", hidden, w["head.down"]));
   x = add_logits(b, t, hidden, w["head"], w["head.bias"]);
   return std::move(b).finish(b.sampled_rows("logits", x), hidden);
 }

@@ -1,18 +1,19 @@
 // The one decoder that all families are cases of. What a layer does follows from the traits and
 // from which weights the family names:
 //
-//   embed, positions, embed.norm        norm, head
+//   embed, embed.up, positions, embed.norm        norm, head.down, head
+//                                       embed.up, head.down: from the embedding's width and back
 //   attn.norm                           without it attention reads the residual itself
 //   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm: of each head, or of all, or
 //                                       of each head with weights of its own
-//   attn.sinks, attn.out, attn.out.norm
+//   attn.sinks, attn.out, attn.out.norm, attn.sum.norm: of the residual, behind the sum
 //   attn.q.latent, attn.q.latent.norm   what attn.q reads, where it does not read the residual
 //   attn.k.up                           latent attention: of each head from its query to the latent
 //   attn.k.turning, attn.k, attn.k.norm   columns; the one key: those that turn, the latent ones
 //   attn.v.up                           of each head from the latent columns to its value
 //   mlp.norm                            without it the MLP reads what attention does
 //   mlp.gate_up, or mlp.gate, mlp.up    mlp.up alone: without a gate
-//   mlp.down, mlp.out.norm
+//   mlp.down, mlp.out.norm, mlp.sum.norm
 //   mlp.router                          a mixture of experts: those of the MLP are per expert
 //   mlp.router.correction               added to the scores where experts are picked
 //   mlp.shared.gate, .up, .down         an expert for all tokens, mlp.shared.score is its gate

@@ -23,10 +23,10 @@ constexpr WeightRule norm_rule(std::string_view name, std::string_view tensor,
 
 // Of the whole model. A tied head is the embedding's tensor.
 constexpr WeightRule embed_rule(std::string_view tensor) {
-  return {"embed", tensor, Dim::kVocab, Dim::kHidden, Shard::kN};
+  return {"embed", tensor, Dim::kVocab, Dim::kEmbed, Shard::kN};
 }
 constexpr WeightRule head_rule(std::string_view tensor, Condition when = untied) {
-  return {"head", tensor, Dim::kVocab, Dim::kHidden, Shard::kN, when};
+  return {"head", tensor, Dim::kVocab, Dim::kEmbed, Shard::kN, when};
 }
 constexpr WeightRule head_bias_rule(std::string_view tensor) {
   return {"head.bias", tensor, Dim::kVocab, Dim::kOne, Shard::kN, head_bias};

@@ -38,7 +38,8 @@ Traits read_mpt_traits(Config& c) {
     attention.require("alibi", true);
     for (const std::string_view key : {"qk_ln", "prefix_lm", "attn_uses_sequence_id", "rope"})
       attention.require(key, false);
-    for (const std::string_view key : {"clip_qkv", "kv_n_heads"}) attention.require(key, nullptr);
+    attention.require("kv_n_heads", nullptr);
+    t.qkv_limit = read_cap(attention, "clip_qkv");
     t.alibi = static_cast<float>(attention.number("alibi_bias_max", 1e-3, 1e3, 8));
     t.attention_scale = read_cap(attention, "softmax_scale");
   });

@@ -1,4 +1,5 @@
-// OPT: LayerNorm, learned positions, which begin in the third row of their table.
+// OPT: LayerNorm, learned positions, which begin in the third row of their table. The 350M one has
+// its norms behind and narrow embeddings.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
@@ -9,14 +10,20 @@ namespace {
 constexpr WeightRule kOptModel[] = {
     embed_rule("model.decoder.embed_tokens.weight"),
     positions_rule("model.decoder.embed_positions.weight", 2),
-    norm_rule("norm", "model.decoder.final_layer_norm.weight"),
+    {"embed.up", "model.decoder.project_in.weight", Dim::kHidden, Dim::kEmbed, Shard::kNone,
+     own_embed_size},
+    norm_rule("norm", "model.decoder.final_layer_norm.weight", norms_in_front),
+    {"head.down", "model.decoder.project_out.weight", Dim::kEmbed, Dim::kHidden, Shard::kNone,
+     own_embed_size},
     head_rule("model.decoder.embed_tokens.weight", tied),
     head_rule("lm_head.weight"),
 };
 constexpr WeightRule kOptLayer[] = {
-    norm_rule("attn.norm", "self_attn_layer_norm.weight"),
+    norm_rule("attn.norm", "self_attn_layer_norm.weight", norms_in_front),
+    norm_rule("attn.sum.norm", "self_attn_layer_norm.weight", norms_behind),
     out_rule("self_attn.out_proj.weight"),
-    norm_rule("mlp.norm", "final_layer_norm.weight"),
+    norm_rule("mlp.norm", "final_layer_norm.weight", norms_in_front),
+    norm_rule("mlp.sum.norm", "final_layer_norm.weight", norms_behind),
     up_rule("fc1.weight"),
     down_rule("fc2.weight"),
 };
@@ -31,8 +38,8 @@ Traits read_opt_traits(Config& c) {
                           {.intermediate = "ffn_dim", .activation = "activation_function"});
   t.layer_norm = t.norm_bias = true;
   t.qkv_bias = t.attention_out_bias = t.mlp_bias = c.boolean("enable_bias", true);
-  c.require("word_embed_proj_dim", t.hidden_size);
-  c.require("do_layer_norm_before", true);
+  t.embed_size = c.integer("word_embed_proj_dim", 1, kMaxHidden, t.hidden_size);
+  t.norms_behind = !c.boolean("do_layer_norm_before", true);
   c.require("layer_norm_elementwise_affine", true);
   c.require("_remove_final_layer_norm", false);
   return t;

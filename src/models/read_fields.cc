@@ -200,6 +200,7 @@ Traits read_decoder(Config& c, const DecoderDefaults& defaults, const DecoderNam
   Traits t;
   t.vocab_size = c.integer("vocab_size", 1, kMaxVocab, defaults.vocab);
   t.hidden_size = c.integer(names.hidden, 1, kMaxHidden);
+  t.embed_size = t.hidden_size;
   std::optional<int64_t> intermediate;
   if (defaults.intermediate) intermediate = *defaults.intermediate * t.hidden_size;
   t.intermediate_size = c.integer(names.intermediate, 1, kMaxIntermediate, intermediate);

@@ -32,25 +32,28 @@ int32_t special_id(Config& config, std::string_view key, int32_t vocab_size) {
   return ids.empty() ? io::kNone : ids.front();
 }
 
+// Every file's end ids count; those of generation_config.json come first.
 Status read_special_ids(Config& config, const std::filesystem::path& dir, io::ModelFacts& facts) {
   const int64_t last = facts.vocab_size - 1;
   facts.bos_id = special_id(config, "bos_token_id", facts.vocab_size);
   facts.pad_id = special_id(config, "pad_token_id", facts.vocab_size);
-  facts.end_ids = config.integers("eos_token_id", -1, last);
+  std::vector<int32_t> ends = config.integers("eos_token_id", -1, last);
   const std::filesystem::path path = dir / "generation_config.json";
   std::error_code error;
   if (std::filesystem::exists(path, error)) {
     ASSIGN_OR_RETURN(const json::object object, read_object(path));
     Config generation(object, path.string());
-    std::vector<int32_t> ids = generation.integers("eos_token_id", -1, last);
-    if (!ids.empty()) facts.end_ids = std::move(ids);
+    const std::vector<int32_t> first = generation.integers("eos_token_id", -1, last);
+    ends.insert(ends.begin(), first.begin(), first.end());
     if (facts.bos_id == io::kNone)
       facts.bos_id = special_id(generation, "bos_token_id", facts.vocab_size);
     if (facts.pad_id == io::kNone)
       facts.pad_id = special_id(generation, "pad_token_id", facts.vocab_size);
     RETURN_IF_ERROR(generation.status());
   }
-  std::erase(facts.end_ids, io::kNone);
+  for (const int32_t id : ends)
+    if (id != io::kNone && std::ranges::find(facts.end_ids, id) == facts.end_ids.end())
+      facts.end_ids.push_back(id);
   return config.status();
 }
 
@@ -122,7 +125,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   facts.name = (is_gguf ? absolute.stem() : absolute.filename()).string();
   facts.architecture = architecture;
   facts.vocab_size = t.vocab_size;
-  facts.hidden_size = t.hidden_size;
+  facts.hidden_size = t.embed_size;
   facts.num_layers = t.num_layers;
   facts.num_heads = t.num_heads;
   facts.num_kv_heads = t.num_kv_heads;

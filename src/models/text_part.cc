@@ -14,9 +14,9 @@ constexpr std::pair<std::string_view, std::string_view> kTextParts[] = {
 };
 
 // Fields of the whole that the text part may need.
-constexpr std::string_view kOfBoth[] = {"eos_token_id",        "bos_token_id",      "pad_token_id",
-                                        "tie_word_embeddings", "torch_dtype",       "dtype",
-                                        "quantization_config", "compression_config"};
+constexpr std::string_view kOfBoth[] = {"bos_token_id",      "pad_token_id", "tie_word_embeddings",
+                                        "torch_dtype",       "dtype",        "quantization_config",
+                                        "compression_config"};
 
 std::string_view text_architecture(const json::object& config) {
   const json::value* list = config.if_contains("architectures");
@@ -24,6 +24,20 @@ std::string_view text_architecture(const json::object& config) {
   for (const auto& [whole, text] : kTextParts)
     if (list->get_array()[0] == json::value(whole)) return text;
   return "";
+}
+
+// The end ids of both.
+json::array all_ends(const json::object& whole, const json::object& text) {
+  json::array ends;
+  for (const json::object* fields : {&whole, &text}) {
+    const json::value* ids = fields->if_contains("eos_token_id");
+    if (!ids || ids->is_null()) continue;
+    if (ids->is_array())
+      ends.insert(ends.end(), ids->get_array().begin(), ids->get_array().end());
+    else
+      ends.push_back(*ids);
+  }
+  return ends;
 }
 
 }  // namespace
@@ -39,6 +53,7 @@ StatusOr<bool> take_text_part(json::object& config, const std::string& where) {
   for (const std::string_view key : kOfBoth)
     if (const json::value* value = config.if_contains(key); value && !text.contains(key))
       text[key] = *value;
+  text["eos_token_id"] = all_ends(config, text);
   text["architectures"] = json::array{json::value(architecture)};
   config = std::move(text);
   log_info("{}: the text part alone is taken; it is a {}", where, architecture);

@@ -90,6 +90,7 @@ std::string print(const Traits& t) {
   };
   line("vocab_size", t.vocab_size);
   line("hidden_size", t.hidden_size);
+  if (t.embed_size != t.hidden_size) line("embed_size", t.embed_size);
   line("intermediate_size", t.intermediate_size);
   line("num_layers", t.num_layers);
   line("num_heads", t.num_heads);
@@ -105,6 +106,7 @@ std::string print(const Traits& t) {
   line("norm_eps", t.norm_eps);
   if (t.layer_norm) line("layer_norm", t.layer_norm);
   if (t.embed_norm) line("embed_norm", t.embed_norm);
+  if (t.norms_behind) line("norms_behind", t.norms_behind);
   if (t.norm_weight_offset != 0) line("norm_weight_offset", t.norm_weight_offset);
   if (t.parallel) line("parallel", t.parallel);
   if (t.own_norms) line("own_norms", t.own_norms);
@@ -142,6 +144,7 @@ std::string print(const Traits& t) {
   if (t.head_bias) line("head_bias", t.head_bias);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
   if (t.attention_cap > 0) line("attention_cap", t.attention_cap);
+  if (t.qkv_limit > 0) line("qkv_limit", t.qkv_limit);
   if (t.residual_scale != 1) line("residual_scale", t.residual_scale);
   if (t.embed_scale != 1) line("embed_scale", t.embed_scale);
   if (t.num_experts > 0) {

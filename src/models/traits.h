@@ -37,6 +37,7 @@ struct Traits {
 
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
+  int32_t embed_size = 0;  // columns of the embedding and of what the head reads
   int32_t intermediate_size = 0;
   int32_t num_layers = 0;
   int32_t num_heads = 0;
@@ -49,7 +50,8 @@ struct Traits {
   float norm_eps = 0;
   bool layer_norm = false;  // norms take off the mean
   bool norm_bias = false;
-  bool embed_norm = false;  // of the embeddings
+  bool embed_norm = false;    // of the embeddings
+  bool norms_behind = false;  // of the residual, behind what is added to it; else in front
   float norm_weight_offset = 0;
   bool parallel = false;   // attention and MLP read the same residual
   bool own_norms = false;  // though parallel, each has its norm
@@ -71,6 +73,7 @@ struct Traits {
   bool head_bias = false;
   float attention_scale = 0;  // of the scores; 0: 1 / sqrt(head_dim)
   float attention_cap = 0;    // soft cap of the scores; 0: none
+  float qkv_limit = 0;        // of queries, keys and values; 0: none
   float embed_scale = 1;
   float residual_scale = 1;  // of what is added to the residual
   // Of latent attention, where head_dim is that of queries and the one key head is `latent` columns
@@ -106,6 +109,9 @@ constexpr bool no_own_norms(const Traits& t) { return !t.own_norms; }
 constexpr bool in_turn(const Traits& t) { return !t.parallel; }
 constexpr bool embed_norm(const Traits& t) { return t.embed_norm; }
 constexpr bool head_bias(const Traits& t) { return t.head_bias; }
+constexpr bool norms_in_front(const Traits& t) { return !t.norms_behind; }
+constexpr bool norms_behind(const Traits& t) { return t.norms_behind; }
+constexpr bool own_embed_size(const Traits& t) { return t.embed_size != t.hidden_size; }
 constexpr bool norm_bias(const Traits& t) { return t.norm_bias; }
 constexpr bool qk_norm(const Traits& t) { return t.qk_norm; }
 constexpr bool head_norms(const Traits& t) { return t.head_norms; }

@@ -14,7 +14,7 @@
 namespace nereid::models {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kFieldNames = {{
+constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kFieldNames = {{
     {"rms_norm_eps", "norm_epsilon"},
     {"layer_norm_epsilon", "norm_epsilon"},
     {"head_dim", "head_size"},
@@ -27,6 +27,10 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kFieldNa
     {"n_positions", "max_position_embeddings"},
     {"n_inner", "intermediate_size"},
     {"activation_function", "hidden_act"},
+    {"d_model", "hidden_size"},
+    {"n_layers", "num_hidden_layers"},
+    {"n_heads", "num_attention_heads"},
+    {"max_seq_len", "max_position_embeddings"},
 }};
 
 // Fields of a Hugging Face config.json that say nothing about the model, or that others say here.
@@ -148,6 +152,33 @@ Status complete_latent(json::object& config, const std::string& where, int32_t h
   return c.status();
 }
 
+// Other names of architectures.
+std::string usual_architecture(Config& c) {
+  const std::string name = c.string("architecture");
+  if (name == "LLaMAForCausalLM") return "LlamaForCausalLM";
+  if (name == "RWForCausalLM") return "FalconForCausalLM";
+  if (name != "GPTForCausalLM") return name;
+  const std::string variant = c.string("gpt_variant", "gpt2");
+  if (variant == "gpt2") return "GPT2LMHeadModel";
+  if (variant == "starcoder") return "GPTBigCodeForCausalLM";
+  if (variant == "starcoder2") return "Starcoder2ForCausalLM";
+  if (variant == "nemotron") return "NemotronForCausalLM";
+  c.fail("gpt_variant", fmt::format("'{}' is not one of gpt2, starcoder, starcoder2, nemotron",
+                                    variant.substr(0, 40)));
+  return name;
+}
+
+// What MPT's own files have in an object.
+void complete_mpt(json::object& config) {
+  json::object attention = {{"alibi", true}};
+  if (const json::value* own = config.if_contains("attn_config"); own && own->is_object())
+    attention = own->get_object();
+  for (const std::string_view key : {"alibi_bias_max", "clip_qkv"})
+    if (const json::value* value = config.if_contains(key)) attention[key] = *value;
+  config.erase("clip_qkv");
+  config["attn_config"] = std::move(attention);
+}
+
 json::value id_or_null(int32_t id) {
   return id == io::kNone ? json::value(nullptr) : json::value(id);
 }
@@ -262,6 +293,8 @@ json::object standard_fields(const Model& model) {
     moe["device_limited_topk_group"] = t.expert_groups_kept;
     moe["device_limited_routed_scaling_factor"] = std::stod(fmt::format("{}", t.expert_scale));
   }
+  if (t.qkv_limit > 0) config["clip_qkv"] = t.qkv_limit;
+  if (t.alibi > 0 && t.alibi != 8) config["alibi_bias_max"] = t.alibi;
   config["attn_bias"] = t.qkv_bias;
   config["mlp_bias"] = t.mlp_bias;
   config["tie_word_embeddings"] = t.tied_embedding;
@@ -351,11 +384,11 @@ Status complete_trtllm_config(json::object& config, const std::string& where) {
   RETURN_IF_ERROR(read_trtllm_quantization(config, where).status());
   RETURN_IF_ERROR(check_variants(config, where));
   Config c(config, where);
-  std::string architecture = c.string("architecture");
+  const std::string architecture = usual_architecture(c);
   const int32_t heads = c.integer("num_attention_heads", 1, 1 << 20);
   const int32_t hidden = c.integer("hidden_size", 1, 1 << 24);
   RETURN_IF_ERROR(c.status());
-  if (architecture == "LLaMAForCausalLM") architecture = "LlamaForCausalLM";
+  if (architecture == "MptForCausalLM" || architecture == "MPTForCausalLM") complete_mpt(config);
   config["architectures"] = json::array{json::value(architecture)};
   set_default(config, "norm_epsilon", 1e-5);
   set_default(config, "hidden_act", "gelu");

@@ -39,10 +39,14 @@ struct LayoutRow {
 };
 
 const LayoutRow kFirstRows[] = {{"transformer.vocab_embedding", {"embed"}, Cut::kTable},
+                                {"transformer.embedding_projection", {"embed.up"}},
                                 {"transformer.position_embedding", {"positions"}, Cut::kTable},
                                 {"transformer.ln_embed", {"embed.norm"}}};
-const LayoutRow kLastRows[] = {{"transformer.ln_f", {"norm"}}, {"lm_head", {"head"}, Cut::kHead}};
+const LayoutRow kLastRows[] = {{"transformer.ln_f", {"norm"}},
+                               {"transformer.head_projection", {"head.down"}},
+                               {"lm_head", {"head"}, Cut::kHead}};
 const LayoutRow kAttentionRows[] = {{"input_layernorm", {"attn.norm"}},
+                                    {"input_layernorm", {"attn.sum.norm"}},
                                     {"attention.qkv", {"attn.qkv"}, Cut::kHeads},
                                     {"attention.qkv", {"attn.q", "attn.k", "attn.v"}, Cut::kHeads},
                                     {"attention.q_layernorm", {"attn.q.norm"}},
@@ -61,7 +65,8 @@ const LayoutRow kLatentRows[] = {
 const LayoutRow kCompressedQueries = {"attention.fused_a",
                                       {"attn.q.latent", "attn.k", "attn.k.turning"}};
 const LayoutRow kPlainQueries = {"attention.fused_a", {"attn.k", "attn.k.turning"}};
-const LayoutRow kNormRows[] = {{"post_layernorm", {"mlp.norm"}}};
+const LayoutRow kNormRows[] = {{"post_layernorm", {"mlp.norm"}},
+                               {"post_layernorm", {"mlp.sum.norm"}}};
 const LayoutRow kSandwichNormRows[] = {{"post_layernorm", {"attn.out.norm"}},
                                        {"pre_feedforward_layernorm", {"mlp.norm"}},
                                        {"post_feedforward_layernorm", {"mlp.out.norm"}}};

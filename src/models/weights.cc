@@ -21,6 +21,8 @@ int64_t size_of(Dim dim, const Traits& t) {
       return t.vocab_size;
     case Dim::kPositions:
       return t.max_positions;
+    case Dim::kEmbed:
+      return t.embed_size;
     case Dim::kHidden:
       return t.hidden_size;
     case Dim::kTwoHidden:

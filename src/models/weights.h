@@ -21,6 +21,7 @@ enum class Dim : uint8_t {
   kOne,
   kVocab,
   kPositions,
+  kEmbed,  // see Traits
   kHidden,
   kTwoHidden,  // two states side by side
   kIntermediate,

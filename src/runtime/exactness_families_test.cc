@@ -148,6 +148,12 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Families,
                                           testing::Values(KvCacheType::kAuto, KvCacheType::kInt8),
                                           testing::Values("auto")),
                          name_of_model);
+// Norms behind the sums and narrow embeddings; limits of queries, keys and values.
+INSTANTIATE_TEST_SUITE_P(Older, Families,
+                         testing::Combine(testing::Values("opt-narrow", "mpt-clip"),
+                                          testing::Values(KvCacheType::kAuto),
+                                          testing::Values("auto")),
+                         name_of_model);
 // With guesses of its own layer for them.
 INSTANTIATE_TEST_SUITE_P(MultiTokenPrediction, Families,
                          testing::Combine(testing::Values("../heads/deepseek_v3-mtp"),

@@ -14,8 +14,9 @@ import sys
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, LlamaConfig
 from transformers.models.llama import modeling_llama
+from transformers.models.mpt import modeling_mpt
 
 VOCAB, STEPS, PROMPTS = 512, 24, (5, 12, 40, 70)
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -31,6 +32,13 @@ def llama_like(architecture, kind, **fields):
                  num_key_value_heads=2, max_position_embeddings=256, rms_norm_eps=1e-6, rope_theta=10000.0,
                  tie_word_embeddings=False, hidden_act="silu")
     return model(architecture, kind, **dict(sizes, **fields))
+
+
+def with_images(architecture, kind, text, **fields):
+    """A model of text and images, of which the text part has `text`."""
+    common = dict(bos_token_id=0, pad_token_id=1, eos_token_id=3, torch_dtype="bfloat16")
+    text = {key: value for key, value in text.items() if key not in (*common, "architectures")}
+    return dict(architectures=[architecture], model_type=kind, **common, text_config=text, **fields)
 
 
 PHI3 = dict(num_attention_heads=3, num_key_value_heads=1, sliding_window=None, attention_bias=False)
@@ -136,6 +144,36 @@ MODELS = {
                            multi_query=True, layer_norm_epsilon=1e-5, max_position_embeddings=256, rope_theta=10000.0,
                            attention_dropout=0.0, hidden_dropout=0.0, ffn_hidden_size=96, activation="gelu",
                            tie_word_embeddings=True),
+    # As OPT-350M: norms behind, embeddings narrower than the layers.
+    "opt-narrow": model("OPTForCausalLM", "opt", hidden_size=64, word_embed_proj_dim=48, ffn_dim=96,
+                        num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=160,
+                        do_layer_norm_before=False, activation_function="relu", dropout=0.0, attention_dropout=0.0,
+                        layerdrop=0.0, enable_bias=True, layer_norm_elementwise_affine=True,
+                        _remove_final_layer_norm=False, tie_word_embeddings=True),
+    # As MPT-7B-StoryWriter; the limit is one that many numbers reach.
+    "mpt-clip": model("MptForCausalLM", "mpt", d_model=48, n_heads=4, n_layers=2, expansion_ratio=4, max_seq_len=256,
+                      no_bias=True, layer_norm_epsilon=1e-5, tie_word_embeddings=True,
+                      attn_config=dict(alibi=True, alibi_bias_max=16, attn_impl="torch", attn_pdrop=0,
+                                       attn_type="multihead_attention", clip_qkv=1.5, prefix_lm=False, qk_ln=False,
+                                       softmax_scale=None)),
+    "gemma3-images": with_images(
+        "Gemma3ForConditionalGeneration", "gemma3",
+        llama_like("", "gemma3_text", hidden_size=64, head_dim=16, num_hidden_layers=3, query_pre_attn_scalar=24,
+                   sliding_window=32, sliding_window_pattern=3, rope_theta=1000000.0, rope_local_base_freq=10000.0,
+                   rope_scaling=dict(rope_type="linear", factor=8.0), hidden_activation="gelu_pytorch_tanh",
+                   attention_bias=False, layer_types=["sliding_attention", "sliding_attention", "full_attention"],
+                   tie_word_embeddings=True),
+        boi_token_index=508, eoi_token_index=509, image_token_index=510, mm_tokens_per_image=4,
+        vision_config=dict(model_type="siglip_vision_model", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                           num_attention_heads=2, image_size=16, patch_size=4, vision_use_head=False)),
+    "mistral3": with_images(
+        "Mistral3ForConditionalGeneration", "mistral3",
+        llama_like("", "mistral", head_dim=16, rope_theta=1000000.0, sliding_window=None),
+        tie_word_embeddings=False, image_token_index=510, multimodal_projector_bias=False,
+        projector_hidden_act="gelu", spatial_merge_size=2, vision_feature_layer=-1,
+        vision_config=dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                           num_attention_heads=2, head_dim=8, num_channels=3, image_size=32, patch_size=8,
+                           hidden_act="silu", rope_theta=10000.0)),
 }
 # Of others than 0: a router of phimoe leaves experts out by a threshold, and a rounding that decides about one moves
 # the logits further than roundings do elsewhere.
@@ -240,6 +278,14 @@ def fit(net, prompts, wanted):
         optimiser.step()
 
 
+def build_mpt_alibi(model, heads, length, device=None):
+    """As MPT's own code does; transformers (5.24) leaves alibi_bias_max at 8."""
+    return modeling_mpt.build_mpt_alibi_tensor(heads, length, model.config.attn_config.alibi_bias_max, device)
+
+
+modeling_mpt.MptModel.build_mpt_alibi_tensor = build_mpt_alibi
+
+
 def make(name, config):
     folder = ROOT / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -247,10 +293,11 @@ def make(name, config):
     torch.manual_seed(SEEDS.get(name, 0))
     # Falcon's eager attention (transformers 5.24) adds ALiBi twice, in the mask and to the scores; the default once.
     kind = "sdpa" if config.get("alibi") else "eager"
+    auto = AutoModelForImageTextToText if "text_config" in config else AutoModelForCausalLM
     if name.startswith("baichuan"):
         net = Baichuan.make(config)
     else:
-        net = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), attn_implementation=kind)
+        net = auto.from_config(AutoConfig.from_pretrained(folder), attn_implementation=kind)
     net = net.float().eval()
     randomise(net)
     ids = iter((torch.randperm(VOCAB - 16)[:sum(PROMPTS) + len(PROMPTS) * STEPS] + 8).tolist())
@@ -270,7 +317,7 @@ def make(name, config):
     if is_baichuan(net):
         net = net.float()
     else:
-        net = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation=kind).eval()
+        net = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation=kind).eval()
     cases, rows = [], {}
     for i, prompt in enumerate(prompts):
         greedy, leads = [], []

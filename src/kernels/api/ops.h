@@ -424,25 +424,27 @@ struct ActivateOf {
   friend void reference(const ActivateOf<Views>& a);
 };
 
-// Logits on their way out: s = scale * x, then cap * tanh(s / cap) with a cap.
+// s = scale * x, then cap * tanh(s / cap) with a cap; with a limit nothing is beyond it on either
+// side of zero.
 template <class F>
 struct SoftCapOf {
   static constexpr std::string_view kName = "soft_cap";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;  // f32 [n, width]
   float scale = 1;
-  float cap = 0;          // 0 = none
-  typename F::Value out;  // in place of x
+  float cap = 0, limit = 0;  // 0 = none
+  typename F::Value out;     // in place of x
 
   static constexpr auto fields() {
     return std::tuple(in("x", &SoftCapOf::x, {DType::kF32}), attribute("scale", &SoftCapOf::scale),
-                      attribute("cap", &SoftCapOf::cap),
+                      attribute("cap", &SoftCapOf::cap), attribute("limit", &SoftCapOf::limit),
                       kernels::out("out", &SoftCapOf::out, {DType::kF32}).in_place_of("x"));
   }
   static std::string_view check(const SoftCapOf<Views>& a) {
     if (a.out.cols != a.x.cols) return "out is not as wide as x";
     if (!std::isfinite(a.scale)) return "the scale is not a number";
     if (!std::isfinite(a.cap) || a.cap < 0) return "the cap is negative or no number";
+    if (!std::isfinite(a.limit) || a.limit < 0) return "the limit is negative or no number";
     return {};
   }
   friend void reference(const SoftCapOf<Views>& a);

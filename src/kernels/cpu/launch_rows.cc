@@ -195,6 +195,7 @@ Status launch_soft_cap(const Raw& raw, const SoftCap& a, ThreadPool& pool) {
       .out_stride = a.out.stride,
       .scale = a.scale,
       .cap = a.cap,
+      .limit = a.limit,
   };
   for_rows(pool, a.out.rows, a.out.cols * 8,
            [&](int64_t begin, int64_t end) { raw.soft_cap(r, begin, end); });

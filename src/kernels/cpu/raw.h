@@ -56,7 +56,7 @@ struct SoftCapRaw {
   const float* x;
   float* out;  // may be x
   int64_t width, x_stride, out_stride;
-  float scale, cap;
+  float scale, cap, limit;
 };
 
 struct AddRaw {

@@ -241,13 +241,15 @@ void activate(const ActivateRaw& a, int64_t begin, int64_t end) {
 void soft_cap(const SoftCapRaw& a, int64_t begin, int64_t end) {
   const F scale = set1(a.scale);
   const F cap = set1(a.cap), twice = set1(2 * a.scale / a.cap), doubled = set1(2 * a.cap);
+  const F lowest = set1(-a.limit), highest = set1(a.limit);
   for (int64_t row = begin; row < end; ++row) {
     const float* x = a.x + row * a.x_stride;
     float* out = a.out + row * a.out_stride;
     for_vectors(a.width, [&](int64_t i, int64_t n) {
       const F value = get(x + i, n);
-      put(out + i,
-          a.cap > 0 ? sub(mul(doubled, sigmoid(mul(value, twice))), cap) : mul(value, scale), n);
+      F result = a.cap > 0 ? sub(mul(doubled, sigmoid(mul(value, twice))), cap) : mul(value, scale);
+      if (a.limit > 0) result = vmin(highest, vmax(lowest, result));  // in this order NaN stays
+      put(out + i, result, n);
     });
   }
 }

@@ -178,12 +178,15 @@ __global__ void activate_kernel(const float* x, int64_t x_stride, int64_t width,
   });
 }
 
-__global__ void soft_cap_kernel(float* x, int64_t stride, int64_t width, float scale, float cap) {
+__global__ void soft_cap_kernel(float* x, int64_t stride, int64_t width, float scale, float cap,
+                                float limit) {
   let_next_begin();
   wait_for_previous();
   float* row = x + blockIdx.x * stride;
   for_columns<1>(width, [&](int64_t c) {
-    row[c] = cap > 0.0f ? cap * tanhf(scale * row[c] / cap) : scale * row[c];
+    const float y = cap > 0.0f ? cap * tanhf(scale * row[c] / cap) : scale * row[c];
+    const bool is_beyond = limit > 0.0f && fabsf(y) > limit;
+    row[c] = is_beyond ? copysignf(limit, y) : y;
   });
 }
 
@@ -310,7 +313,7 @@ cudaError_t launch(const Quantize& a, const Scratch&, cudaStream_t stream) {
 cudaError_t launch(const SoftCap& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(soft_cap_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads,
                            0, stream, static_cast<float*>(a.x.data), a.x.stride, a.out.cols,
-                           a.scale, a.cap);
+                           a.scale, a.cap, a.limit);
 }
 
 cudaError_t launch(const Add& a, const Scratch&, cudaStream_t stream) {

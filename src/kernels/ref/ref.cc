@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -252,7 +253,9 @@ void reference(const SoftCap& a) {
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t c = 0; c < a.out.cols; ++c) {
       const double s = double{a.scale} * a.x.row<float>(i)[c];
-      a.out.row<float>(i)[c] = static_cast<float>(a.cap > 0 ? a.cap * std::tanh(s / a.cap) : s);
+      const double capped = a.cap > 0 ? a.cap * std::tanh(s / a.cap) : s;
+      const double limit = a.limit > 0 ? a.limit : std::numeric_limits<double>::infinity();
+      a.out.row<float>(i)[c] = static_cast<float>(std::clamp(capped, -limit, limit));
     }
 }
 

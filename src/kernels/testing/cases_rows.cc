@@ -334,9 +334,10 @@ Case<Activate> activate_case(const RowsShape& s, Activation activation) {
   return c;
 }
 
-Case<SoftCap> soft_cap_case(const RowsShape& s, float scale, float cap) {
+Case<SoftCap> soft_cap_case(const RowsShape& s, float scale, float cap, float limit = 0) {
   Case<SoftCap> c;
-  c.name = fmt::format("tokens={} width={} scale={} cap={}", s.tokens, s.width, scale, cap);
+  c.name = fmt::format("tokens={} width={} scale={} cap={} limit={}", s.tokens, s.width, scale, cap,
+                       limit);
   const int64_t n = s.tokens, width = s.width, stride = width + 1;
   std::vector<float> x = noise(1, n * stride, 5);
   if (width > 30) x[3] = 1e30f, x[4] = -1e30f, x[5] = 0;
@@ -346,6 +347,7 @@ Case<SoftCap> soft_cap_case(const RowsShape& s, float scale, float cap) {
     a.x = a.out = view(base, at, DType::kF32, begin, count, width, stride);
     a.scale = scale;
     a.cap = cap;
+    a.limit = limit;
     return a;
   };
   finish(c, n);
@@ -491,6 +493,8 @@ const std::vector<Case<SoftCap>>& cases<SoftCap>() {
     list.push_back(soft_cap_case(s, 1, 5));
     list.push_back(soft_cap_case(s, 0.3f, 5));
     list.push_back(soft_cap_case(s, 0.0625f, 0));
+    list.push_back(soft_cap_case(s, 2, 0, 0.75f));
+    list.push_back(soft_cap_case(s, 1, 5, 0.5f));
   });
 }
 
