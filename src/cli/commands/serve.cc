@@ -455,6 +455,9 @@ void declare_serve(CLI::App& app, int& exit_code,
       ->capture_default_str();
   command->add_option("--reasoning-parser", http.openai.reasoning_parser,
                       "how it sets reasoning apart from answers: auto | none | a format's name");
+  command->add_option("--generation-config", http.openai.generation_config,
+                      "sampling options that a request leaves out: none (OpenAI's defaults) | auto "
+                      "(those of the checkpoint's generation_config.json)");
   command->add_option("--pooling", http.openai.pooling,
                       "embeddings of a text are made of: auto (as the checkpoint's files for "
                       "sentence-transformers say, else last) | last (its last token) | mean");

@@ -165,6 +165,7 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
   const std::string& reasoning = args.text("--reasoning_parser");
   words.push_back("--reasoning-parser=" + (reasoning == "deepseek-r1" ? "deepseek_r1" : reasoning));
   words.push_back("--tool-call-parser=" + tool_format_of(args.text("--tool_parser")));
+  if (args.text("--generation-config") == "auto") words.emplace_back("--generation-config=auto");
   words.push_back("--log-level=" + log_level_of(args.text("--log_level")));
   words.push_back("--scheduler-policy=" +
                   lower(args.text("--scheduler_config.capacity_scheduler_policy")));

@@ -62,6 +62,8 @@ constexpr ArgFlag kTable[] = {
     {"--reasoning_parser", kText, kActed, "", "none", "format of reasoning, or auto"},
     {"--tool_parser --tool_call_parser", kText, kActed, "", "none",
      "format of tool calls, or auto"},
+    {"--generation-config", kChoice, kActed, "auto trtllm", "trtllm",
+     "auto: sampling options that a request leaves out are those of generation_config.json"},
     {"--disable_overlap_scheduler", kChoice, kActed, "true false", "false",
      "the host's work is not done beside the step"},
 
@@ -77,7 +79,6 @@ constexpr ArgFlag kTable[] = {
     {"--revision --hf_revision --tokenizer_revision", kText, kOnly, "", "",
      "MODEL is a folder here"},
     {"--allow_request_chat_template", kFlag, kOnly, "", "", "templates from requests"},
-    {"--generation-config", kChoice, kOnly, "auto trtllm", "trtllm", "sampling defaults"},
     {"--metadata_server_config_file -m", kText, kOnly, "", "", "several servers"},
     {"--server_role", kText, kOnly, "", "", "several servers"},
     {"--disagg_cluster_uri", kText, kOnly, "", "", "several servers"},

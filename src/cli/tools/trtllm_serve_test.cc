@@ -50,10 +50,10 @@ TEST_F(TrtllmServe, FlagsBecomeThoseOfServe) {
 
   const Words given = words({"serve", "--host", "0.0.0.0", "--port=1234", "--max_batch_size", "8",
                              "--kv_cache_free_gpu_memory_fraction", "0.5", "--log_level", "verbose",
-                             "--served_model_name", "tiny"});
+                             "--served_model_name", "tiny", "--generation-config", "auto"});
   for (const char* word :
-       {"--host=0.0.0.0", "--http-port=1234", "--max-batch-size=8", "--kv-cache-fraction=0.5",
-        "--log-level=debug", "--served-model-name=tiny"})
+       {"--generation-config=auto", "--host=0.0.0.0", "--http-port=1234", "--max-batch-size=8",
+        "--kv-cache-fraction=0.5", "--log-level=debug", "--served-model-name=tiny"})
     EXPECT_THAT(given, Contains(word));
 }
 

@@ -10,6 +10,7 @@
 #include "base/log_limit.h"
 #include "front/http/json_text.h"
 #include "front/openai/routes.h"
+#include "front/openai/sampling_defaults.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
 
@@ -165,6 +166,7 @@ std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& con
   auto model = find_model(context.models, request.model);
   const auto* const found = std::get_if<LanguageModelPtr>(&model);
   if (!found) return model;
+  use_defaults((*found)->defaults, request.sampling);
   if (const auto* adapter = (*found)->adapter(request.model))
     use_adapter(*adapter, request.sampling);
   if (auto error = find_bad_word_ids(**found, request.sampling)) return *std::move(error);
@@ -236,6 +238,9 @@ std::variant<LanguageModelPtr, ApiError> find_model(LanguageModels& models,
 }
 
 Status check(const OpenAiOptions& options) {
+  if (options.generation_config != "auto" && options.generation_config != "none")
+    return invalid_argument("generation config: '{}' is none of auto, none",
+                            options.generation_config);
   if (options.pooling != "auto" && options.pooling != "last" && options.pooling != "mean")
     return invalid_argument("pooling: '{}' is none of auto, last, mean", options.pooling);
   const auto allowed = [](std::string_view option, std::string_view value, const auto& formats) {

@@ -8,6 +8,7 @@
 #include "backend/parameters/parameters.h"
 #include "base/log.h"
 #include "front/openai/pooling.h"
+#include "front/openai/sampling_defaults.h"
 
 namespace nereid::front {
 namespace {
@@ -37,14 +38,17 @@ bool read_decoupled(const json::value& config) {
   return flag && flag->is_bool() && flag->get_bool();
 }
 
-// "eos_token_id" of a JSON file: one id or several. Empty when file or key is missing.
-std::vector<int32_t> eos_ids_of(const std::filesystem::path& path) {
+// "eos_token_id" of a configuration and of the model's within it: one id or several each.
+std::vector<int32_t> eos_ids_of(const json::value& root) {
   std::vector<int32_t> out;
-  std::error_code ec;
-  if (!std::filesystem::exists(path, ec)) return out;
-  const StatusOr<json::value> root = read_json_file(path);
-  const json::object* object = root.ok() ? root->if_object() : nullptr;
-  const json::value* ids = object ? object->if_contains("eos_token_id") : nullptr;
+  const json::object* object = root.if_object();
+  if (object == nullptr) return out;
+  for (const char* key : {"text_config", "pretrained_config"})
+    if (const json::value* inner = object->if_contains(key)) {
+      const std::vector<int32_t> more = eos_ids_of(*inner);
+      out.insert(out.end(), more.begin(), more.end());
+    }
+  const json::value* ids = object->if_contains("eos_token_id");
   if (ids == nullptr) return out;
   const auto add = [&out](const json::value& v) {
     if (v.is_int64() && v.get_int64() >= 0 && v.get_int64() <= INT32_MAX) {
@@ -61,11 +65,17 @@ std::vector<int32_t> eos_ids_of(const std::filesystem::path& path) {
 
 // What any of the model's files calls an end of text.
 std::vector<int32_t> read_eos_ids(const std::filesystem::path& dir, const LanguageModel& model) {
-  std::vector<int32_t> ids = eos_ids_of(dir / "generation_config.json");
+  std::vector<int32_t> ids;
   const auto add = [&ids](int32_t id) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   };
-  for (const int32_t id : eos_ids_of(dir / "config.json")) add(id);
+  for (const char* name : {"generation_config.json", "config.json"}) {
+    std::error_code ec;
+    if (!std::filesystem::exists(dir / name, ec)) continue;
+    const StatusOr<json::value> root = read_json_file(dir / name);
+    if (!root.ok()) continue;
+    for (const int32_t id : eos_ids_of(*root)) add(id);
+  }
   if (model.chat_template) {
     const auto id = model.tokenizer->token_id(model.chat_template->special_token("eos_token"));
     if (id) add(*id);
@@ -143,6 +153,11 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
       [&](std::string_view token) { return model->tokenizer->token_id(token).has_value(); });
   model->pooling = options.pooling == "auto" ? pooling_of(dir) : options.pooling;
   model->eos_ids = read_eos_ids(dir, *model);
+  if (options.generation_config == "auto") {
+    ASSIGN_OR_RETURN(const GenerationDefaults defaults, read_generation_defaults(dir));
+    model->defaults = defaults.sampling;
+    if (model->default_max_tokens == 0) model->default_max_tokens = defaults.max_tokens;
+  }
   if (!options.tokenizer_dir.empty()) return model;
   const std::string loaded = config_parameter(*text_config, "tokenizer_hash");
   if (!loaded.empty() && loaded != text::Tokenizer::files_hash(dir)) {

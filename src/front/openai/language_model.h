@@ -16,6 +16,7 @@
 #include "front/bridge/model_info.h"
 #include "front/openai/infill.h"
 #include "front/openai/options.h"
+#include "front/openai/requests.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
 #include "text/chat_template.h"
@@ -33,6 +34,7 @@ struct LanguageModel {
   std::vector<int32_t> eos_ids;    // generation_config, config or tokenizer_config; first is end_id
   int64_t max_seq_len = 0;         // prompt and output tokens
   int64_t default_max_tokens = 0;  // see OpenAiOptions
+  SaidSampling defaults;           // of requests that do not say
   int64_t max_num_sequences = 0;   // that the engine computes at once; 0: it does not say
   size_t max_token_bytes = 1;      // of the text that a token stands for
   int64_t embedding_size = 0;      // 0: it gives none

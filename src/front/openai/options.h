@@ -21,6 +21,9 @@ struct OpenAiOptions {
   size_t response_store_bytes = size_t{256} << 20;
   // Of requests that do not say how many, at most what the context has room for; 0: that.
   int64_t default_max_tokens = 0;
+  // Sampling options that a request leaves out: none (as OpenAI has them) or auto (as the
+  // checkpoint's generation_config.json says).
+  std::string generation_config = "none";
   std::string tokenizer_dir;  // "": that of the model which makes ids of text
 };
 

@@ -75,9 +75,11 @@ void read_bad_words(Fields& fields, SamplingOptions& out) {
 }
 
 void read_penalties(Fields& fields, SamplingOptions& out) {
-  out.min_p = fields.number("min_p", 0, 1).value_or(0);
+  out.said.min_p = fields.number("min_p", 0, 1);
+  out.min_p = out.said.min_p.value_or(0);
   out.top_p_min = fields.number("top_p_min", 0, 1).value_or(0);
-  out.repetition_penalty = fields.number("repetition_penalty", 0, 2).value_or(1);
+  out.said.repetition_penalty = fields.number("repetition_penalty", 0, 2);
+  out.repetition_penalty = out.said.repetition_penalty.value_or(1);
   if (out.repetition_penalty == 0) fields.fail("repetition_penalty", "0 is not in (0, 2]");
   out.presence_penalty = fields.number("presence_penalty", -2, 2).value_or(0);
   out.frequency_penalty = fields.number("frequency_penalty", -2, 2).value_or(0);
@@ -87,11 +89,15 @@ void read_penalties(Fields& fields, SamplingOptions& out) {
 }
 
 void read_sampling(Fields& fields, int64_t least_max_tokens, SamplingOptions& out) {
-  out.temperature = fields.number("temperature", 0, 100).value_or(1.0);
-  if (out.temperature < 1e-5) out.temperature = 0;
-  out.top_p = fields.number("top_p", 0, 1).value_or(1.0);
+  out.said.temperature = fields.number("temperature", 0, 100);
+  out.temperature = out.said.temperature.value_or(1.0);
+  if (out.temperature < kLeastTemperature) out.temperature = 0;
+  out.said.top_p = fields.number("top_p", 0, 1);
+  out.top_p = out.said.top_p.value_or(1.0);
   if (out.top_p == 0) fields.fail("top_p", "0 is not in (0, 1]");
-  out.top_k = std::max<int64_t>(0, fields.integer("top_k", -1, kMaxTokenId).value_or(0));
+  const auto top_k = fields.integer("top_k", -1, kMaxTokenId);
+  if (top_k) out.said.top_k = static_cast<double>(*top_k);
+  out.top_k = std::max<int64_t>(0, top_k.value_or(0));
   if (const auto seed = fields.integer("seed", std::numeric_limits<int64_t>::min(),
                                        std::numeric_limits<int64_t>::max())) {
     out.seed = static_cast<uint64_t>(*seed);

@@ -31,7 +31,15 @@ struct Reasoning {
   std::optional<int64_t> max_tokens;  // of max_reasoning_tokens
 };
 
+// Options that a checkpoint has defaults for, as far as somebody says them.
+struct SaidSampling {
+  std::optional<double> temperature, top_p, top_k, min_p, repetition_penalty;
+};
+
+inline constexpr double kLeastTemperature = 1e-5;  // anything below is greedy
+
 struct SamplingOptions {
+  SaidSampling said;         // by the request
   double temperature = 1.0;  // 0: greedy
   double top_p = 1.0;
   int64_t top_k = 0;  // 0: off
