@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 
 #include "text/byte_level.h"
 #include "text/unicode/utf8.h"
@@ -13,7 +12,6 @@ namespace {
 
 // Up to this many symbols a scan for the lowest rank is faster than a heap.
 constexpr size_t kFewSymbols = 24;
-constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
 
 }  // namespace
 
@@ -52,6 +50,10 @@ bool Bpe::take_raw_bytes() {
   for (const auto& [token, id] : vocab_.ids()) {
     if (append_bytes_of_letters(token, bytes = "")) raw_ids_.emplace(bytes, id);
   }
+  byte_merges_.resize(256 * 256);
+  for (size_t pair = 0; pair < byte_merges_.size(); ++pair)
+    if (const Merge* merge = find_merge(raw_byte_ids_[pair >> 8], raw_byte_ids_[pair & 0xFF]))
+      byte_merges_[pair] = *merge;
   raw_ = true;
   return true;
 }
@@ -64,7 +66,7 @@ Status Bpe::encode(std::string_view word, EncodeScratch& scratch, std::vector<in
   const WordCache::Key key = WordCache::key_of(word);
   WordCache::Entry& entry = scratch.cache.place(key);
   if (WordCache::holds(entry, key)) {
-    ids.insert(ids.end(), entry.ids, entry.ids + entry.count);
+    for (uint32_t i = 0; i < entry.count; ++i) ids.push_back(entry.ids[i]);  // mostly one
     return ok();
   }
   const size_t before = ids.size();
@@ -84,7 +86,7 @@ void Bpe::encode_new(std::string_view word, EncodeScratch& scratch,
   }
   start_symbols(word, scratch);
   if (scratch.symbols.size() <= kFewSymbols) {
-    merge_few(scratch);
+    merge_few(word, scratch);
     for (const auto& symbol : scratch.symbols) ids.push_back(symbol.id);
     return;
   }
@@ -155,20 +157,29 @@ void Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
 }
 
 // Ranks lie beside the symbols: the lowest is found by a scan, and what follows it moves up.
-void Bpe::merge_few(EncodeScratch& scratch) const {
+void Bpe::merge_few(std::string_view word, EncodeScratch& scratch) const {
   auto& symbols = scratch.symbols;
   uint32_t ranks[kFewSymbols];
   int32_t merged[kFewSymbols];
   size_t count = symbols.size();
+  const auto take = [&](size_t i, const Merge& merge) {
+    ranks[i] = merge.rank;
+    merged[i] = merge.id;
+  };
   const auto look_up = [&](size_t i) {
     const Merge* merge = i + 1 < count ? find_merge(symbols[i].id, symbols[i + 1].id) : nullptr;
-    ranks[i] = merge == nullptr ? kNoRank : merge->rank;
-    merged[i] = merge == nullptr ? -1 : merge->id;
+    take(i, merge == nullptr ? Merge() : *merge);
   };
-  for (size_t i = 0; i < count; ++i) look_up(i);
+  if (raw_)
+    for (size_t i = 0; i + 1 < count; ++i)
+      take(i, byte_merges_[static_cast<size_t>(static_cast<uint8_t>(word[i])) << 8 |
+                           static_cast<uint8_t>(word[i + 1])]);
+  else
+    for (size_t i = 0; i + 1 < count; ++i) look_up(i);
+  if (count > 0) take(count - 1, Merge());  // it has no right neighbour
   while (count > 1) {
     const size_t best = static_cast<size_t>(std::min_element(ranks, ranks + count - 1) - ranks);
-    if (ranks[best] == kNoRank) break;
+    if (merged[best] < 0) break;
     symbols[best].id = merged[best];
     for (size_t i = best + 1; i + 1 < count; ++i) {
       symbols[i] = symbols[i + 1];

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,8 +45,8 @@ class Bpe : public Model {
 
  private:
   struct Merge {
-    uint32_t rank;
-    int32_t id;
+    uint32_t rank = std::numeric_limits<uint32_t>::max();
+    int32_t id = -1;  // there is none
   };
 
   static uint64_t pair_key(int32_t left, int32_t right) {
@@ -59,7 +60,8 @@ class Bpe : public Model {
   void start_symbols(std::string_view word, EncodeScratch& scratch) const;
   int32_t id_of_character(std::string_view character, char32_t code) const;
   bool start_bytes(std::string_view text, EncodeScratch& scratch) const;
-  void merge_few(EncodeScratch& scratch) const;
+  // `word` is what the symbols stand for.
+  void merge_few(std::string_view word, EncodeScratch& scratch) const;
   void merge_many(EncodeScratch& scratch) const;
   void push_pair(EncodeScratch& scratch, int32_t left) const;
 
@@ -73,6 +75,7 @@ class Bpe : public Model {
   bool raw_ = false;
   StringMap<int32_t> raw_ids_;
   std::array<int32_t, 256> raw_byte_ids_;
+  std::vector<Merge> byte_merges_;  // of two bytes, the first in the high half of the index
 };
 
 }  // namespace nereid::text

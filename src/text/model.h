@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "text/json_node.h"
+#include "text/regex.h"
 #include "text/vocab.h"
 #include "text/word_cache.h"
 
@@ -27,6 +28,7 @@ struct EncodeScratch {
   std::vector<Symbol> symbols;
   std::vector<uint64_t> heap;  // candidate merges: rank << 32 | position of the left symbol
   std::vector<PathNode> path;
+  std::vector<Span> words;
   WordCache cache;
 };
 

@@ -21,9 +21,9 @@ constexpr int kMaxNestedSteps = 8;
 constexpr size_t kMaxSteps = 64;
 
 Step split_step(FindMatches find, SplitBehavior behavior, bool invert = false) {
-  return [find = std::move(find), behavior, invert](Pieces& pieces) {
+  return {[find = std::move(find), behavior, invert](Pieces& pieces) {
     return split_pieces(pieces, find, behavior, invert);
-  };
+  }};
 }
 
 // Every character that `is_match` is a match.
@@ -42,7 +42,7 @@ FindMatches each_character(IsMatch is_match) {
 bool is_punctuation(char32_t c) { return is_ascii_punctuation(c) || (char_class(c) & kPunct) != 0; }
 
 Step word_step(WordRule rule) {
-  return [rule](Pieces& pieces) {
+  const auto cut = [rule](Pieces& pieces) {
     std::vector<Span> out;
     out.reserve(pieces.text.size() / 4);
     for (size_t i = 0; i < pieces.spans.size(); ++i) {
@@ -53,6 +53,7 @@ Step word_step(WordRule rule) {
     pieces.spans = std::move(out);
     return ok();
   };
+  return {cut, rule};
 }
 
 Status read_split(const JsonNode& spec, Steps& steps) {
@@ -77,21 +78,21 @@ Status read_byte_level(const JsonNode& spec, Steps& steps) {
   ASSIGN_OR_RETURN(const bool prefix, spec["add_prefix_space"].boolean(true));
   ASSIGN_OR_RETURN(const bool use_regex, spec["use_regex"].boolean(true));
   if (prefix) {
-    steps.push_back([](Pieces& pieces) {
+    steps.push_back({[](Pieces& pieces) {
       rewrite_pieces(pieces, [](std::string_view word, bool, std::string& out) {
         if (word[0] != ' ') out += ' ';
         out += word;
       });
       return ok();
-    });
+    }});
   }
   if (use_regex) steps.push_back(word_step(WordRule::kGpt2));
-  steps.push_back([](Pieces& pieces) {
+  steps.push_back({[](Pieces& pieces) {
     rewrite_pieces(pieces, [](std::string_view word, bool, std::string& out) {
       append_byte_letters(word, out);
     });
     return ok();
-  });
+  }});
   return ok();
 }
 
@@ -113,7 +114,7 @@ Status read_metaspace(const JsonNode& spec, Steps& steps) {
   ASSIGN_OR_RETURN(const bool split, spec["split"].boolean(true));
   std::string mark;
   append_utf8(mark, code);
-  steps.push_back([mark, prepend](Pieces& pieces) {
+  steps.push_back({[mark, prepend](Pieces& pieces) {
     rewrite_pieces(pieces, [&](std::string_view word, bool at_start, std::string& out) {
       const bool marked = word[0] == ' ' || word.starts_with(mark);
       const bool wanted = prepend == Prepend::kAlways || (prepend == Prepend::kFirst && at_start);
@@ -127,7 +128,7 @@ Status read_metaspace(const JsonNode& spec, Steps& steps) {
       }
     });
     return ok();
-  });
+  }});
   if (!split) return ok();
   steps.push_back(split_step(
       [pattern = Pattern::of_string(mark)](std::string_view word, std::vector<Span>& matches) {
@@ -268,7 +269,7 @@ void PreTokenizer::drop_byte_letters() {
 
 Status PreTokenizer::run(std::string_view text, bool at_start, Pieces& pieces) const {
   pieces.reset(text, at_start);
-  for (const Step& step : steps_) RETURN_IF_ERROR(step(pieces));
+  for (const Step& step : steps_) RETURN_IF_ERROR(step.run(pieces));
   return ok();
 }
 

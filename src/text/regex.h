@@ -13,6 +13,7 @@ namespace nereid::text {
 
 struct Span {
   size_t begin = 0, end = 0;
+  bool operator==(const Span&) const = default;
 };
 
 // Immutable; find_all is safe from many threads at once.

@@ -9,6 +9,8 @@ namespace nereid::text {
 
 namespace {
 
+constexpr size_t kWordsAtATime = 1024;  // what is known of them stays in the nearest cache
+
 // Scratch memory taken from the tokenizer's pool for one text.
 class BorrowedScratch {
  public:
@@ -96,10 +98,28 @@ Status Tokenizer::encode_piece(std::string_view text, bool at_start, const Encod
       ids.push_back(match.token->id);
       continue;
     }
+    if (const auto rule = parts_->pre_tokenizer.only_rule()) {
+      RETURN_IF_ERROR(encode_words(*rule, match.text, scratch, ids));
+      continue;
+    }
     const bool first = at_start && match.text.data() == text.data();
     RETURN_IF_ERROR(parts_->pre_tokenizer.run(match.text, first, pieces));
     for (size_t i = 0; i < pieces.spans.size(); ++i) {
       RETURN_IF_ERROR(parts_->model->encode(pieces.piece(i), scratch, ids));
+    }
+  }
+  return ok();
+}
+
+Status Tokenizer::encode_words(WordRule rule, std::string_view text, EncodeScratch& scratch,
+                               std::vector<int32_t>& ids) const {
+  std::vector<Span>& words = scratch.words;
+  for (size_t at = 0; at < text.size();) {
+    words.clear();
+    at = scan_some_words(rule, text, at, kWordsAtATime, words);
+    for (const Span& word : words) {
+      const std::string_view piece = text.substr(word.begin, word.end - word.begin);
+      RETURN_IF_ERROR(parts_->model->encode(piece, scratch, ids));
     }
   }
   return ok();

@@ -16,6 +16,7 @@
 namespace nereid::text {
 
 struct EncodeScratch;
+enum class WordRule;
 struct TokenizerParts;
 
 struct EncodeOptions {
@@ -85,6 +86,8 @@ class Tokenizer {
   explicit Tokenizer(std::unique_ptr<const TokenizerParts> parts);
   Status encode_piece(std::string_view text, bool at_start, const EncodeOptions& options,
                       EncodeScratch& scratch, std::vector<int32_t>& ids) const;
+  Status encode_words(WordRule rule, std::string_view text, EncodeScratch& scratch,
+                      std::vector<int32_t>& ids) const;
   // What the decoder is given for `id`; nothing when the id has no token or is skipped.
   std::optional<std::string_view> token_text(int32_t id, bool skip_special_tokens) const;
   std::unique_ptr<const TokenizerParts> parts_;

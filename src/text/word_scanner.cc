@@ -1,6 +1,9 @@
 #include "text/word_scanner.h"
 
 #include <array>
+#include <bit>
+#include <cstring>
+#include <limits>
 
 #include "text/unicode/classes.h"
 #include "text/unicode/utf8.h"
@@ -54,9 +57,27 @@ class Reader {
     return wide_at(i);
   }
 
+  // The end of the run of ASCII letters that begins at `i`: of lower case, or with kFold of both.
+  // It may stop earlier within eight bytes of the text's end.
+  template <bool kFold>
+  size_t skip_letters(size_t i) const {
+    constexpr uint64_t kOnes = 0x0101010101010101, kHigh = 0x80 * kOnes;
+    for (; i + 8 <= text_.size(); i += 8) {
+      uint64_t bytes;
+      std::memcpy(&bytes, text_.data() + i, 8);
+      // Without their highest bits no sum of two bytes reaches the next one.
+      const uint64_t low = (kFold ? bytes | 0x20 * kOnes : bytes) & ~kHigh;
+      const uint64_t from_a = low + (0x80 - 'a') * kOnes, above_z = low + (0x7F - 'z') * kOnes;
+      const uint64_t others = ~(from_a & ~above_z & ~bytes) & kHigh;
+      if (others != 0) return i + static_cast<size_t>(std::countr_zero(others)) / 8;
+    }
+    return i;
+  }
+
   // The end of the run of characters with one of `bits` that begins at `i`.
   size_t skip(size_t i, uint8_t bits) const {
     while (true) {
+      if (bits == kLetter) i = skip_letters</*kFold=*/true>(i);
       const Char c = at(i);
       if (!c.is(bits)) return i;
       i += c.length;
@@ -186,6 +207,7 @@ size_t capitalized_end(const Reader& text, size_t i) {
     if (is_lower_part(c)) give_back = end;
   }
   const size_t upper = end;
+  end = text.skip_letters</*kFold=*/false>(end);
   for (auto c = text.at(end); is_lower_part(c); c = text.at(end)) end += c.length;
   return end > upper ? end : give_back;
 }
@@ -212,22 +234,32 @@ size_t o200k_end(const Reader& text, size_t i, int max_digits, bool contractions
   return symbols_end(text, i, /*slash=*/true);
 }
 
+// Where words go.
+struct Words {
+  std::string_view text;
+  size_t begin, offset, most;
+  std::vector<Span>& out;
+};
+
 template <class End>
-void scan(std::string_view text, size_t offset, std::vector<Span>& words, const End& end_of) {
-  const Reader reader(text);
-  for (size_t i = 0; i < text.size();) {
+size_t scan(const Words& words, const End& end_of) {
+  const Reader reader(words.text);
+  size_t i = words.begin;
+  for (size_t count = 0; i < words.text.size() && count < words.most; ++count) {
     const size_t end = end_of(reader, i);
-    words.push_back({offset + i, offset + end});
+    words.out.push_back({words.offset + i, words.offset + end});
     i = end;
   }
+  return i;
 }
 
-void scan_whitespace_words(std::string_view text, size_t offset, std::vector<Span>& words) {
-  const Reader reader(text);
+size_t scan_whitespace_words(const Words& words) {
+  const Reader reader(words.text);
   const auto kind_of = [](const Reader::Char& c) {
     return is_word(c.code) ? 1 : c.is(kSpace) ? 0 : 2;
   };
-  for (size_t i = 0; i < text.size();) {
+  size_t i = words.begin;
+  for (size_t count = 0; i < words.text.size() && count < words.most;) {
     auto c = reader.at(i);
     const int kind = kind_of(c);
     const size_t begin = i;
@@ -235,8 +267,29 @@ void scan_whitespace_words(std::string_view text, size_t offset, std::vector<Spa
       i += c.length;
       c = reader.at(i);
     } while (c.length > 0 && kind_of(c) == kind);
-    if (kind != 0) words.push_back({offset + begin, offset + i});
+    if (kind == 0) continue;
+    words.out.push_back({words.offset + begin, words.offset + i});
+    ++count;
   }
+  return i;
+}
+
+size_t scan(WordRule rule, const Words& words) {
+  switch (rule) {
+    case WordRule::kGpt2:
+      return scan(words, gpt2_end);
+    case WordRule::kCl100k:
+      return scan(words, [](const Reader& t, size_t i) { return cl100k_end(t, i, 3); });
+    case WordRule::kQwen2:
+      return scan(words, [](const Reader& t, size_t i) { return cl100k_end(t, i, 1); });
+    case WordRule::kO200k:
+      return scan(words, [](const Reader& t, size_t i) { return o200k_end(t, i, 3, true); });
+    case WordRule::kTekken:
+      return scan(words, [](const Reader& t, size_t i) { return o200k_end(t, i, 1, false); });
+    case WordRule::kWhitespace:
+      return scan_whitespace_words(words);
+  }
+  return words.text.size();
 }
 
 }  // namespace
@@ -249,24 +302,12 @@ std::optional<WordRule> word_rule_of(std::string_view pattern) {
 }
 
 void scan_words(WordRule rule, std::string_view text, size_t offset, std::vector<Span>& words) {
-  switch (rule) {
-    case WordRule::kGpt2:
-      return scan(text, offset, words, gpt2_end);
-    case WordRule::kCl100k:
-      return scan(text, offset, words,
-                  [](const Reader& t, size_t i) { return cl100k_end(t, i, 3); });
-    case WordRule::kQwen2:
-      return scan(text, offset, words,
-                  [](const Reader& t, size_t i) { return cl100k_end(t, i, 1); });
-    case WordRule::kO200k:
-      return scan(text, offset, words,
-                  [](const Reader& t, size_t i) { return o200k_end(t, i, 3, true); });
-    case WordRule::kTekken:
-      return scan(text, offset, words,
-                  [](const Reader& t, size_t i) { return o200k_end(t, i, 1, false); });
-    case WordRule::kWhitespace:
-      return scan_whitespace_words(text, offset, words);
-  }
+  scan(rule, {text, 0, offset, std::numeric_limits<size_t>::max(), words});
+}
+
+size_t scan_some_words(WordRule rule, std::string_view text, size_t begin, size_t most,
+                       std::vector<Span>& words) {
+  return scan(rule, {text, begin, 0, most, words});
 }
 
 }  // namespace nereid::text

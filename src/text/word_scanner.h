@@ -2,6 +2,7 @@
 // than the regular expressions that they equal.
 #pragma once
 
+#include <cstddef>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -24,5 +25,10 @@ std::optional<WordRule> word_rule_of(std::string_view pattern);
 
 // Appends the words of `text` (valid UTF-8) with `offset` added.
 void scan_words(WordRule rule, std::string_view text, size_t offset, std::vector<Span>& words);
+
+// Likewise up to `most` words from `begin` on, where a word must begin; returns where the next one
+// does.
+size_t scan_some_words(WordRule rule, std::string_view text, size_t begin, size_t most,
+                       std::vector<Span>& words);
 
 }  // namespace nereid::text

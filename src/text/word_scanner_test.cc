@@ -38,6 +38,10 @@ void expect_equal(const std::string& pattern, int count) {
     ASSERT_TRUE(regex.find_all(text, wanted).ok());
     scan_words(*rule, text, 0, words);
     ASSERT_EQ(words.size(), wanted.size()) << text;
+    std::vector<Span> some;
+    for (size_t at = 0; at < text.size();)
+      at = scan_some_words(*rule, text, at, 1 + static_cast<size_t>(i) % 3, some);
+    EXPECT_EQ(some, words) << text;
     for (size_t k = 0; k < words.size(); ++k) {
       EXPECT_EQ(words[k].begin, wanted[k].begin) << text;
       EXPECT_EQ(words[k].end, wanted[k].end) << text;
@@ -50,12 +54,11 @@ const std::string kUpper = R"([\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}])";
 const std::string kLower = R"([\p{Ll}\p{Lm}\p{Lo}\p{M}])";
 const std::string kStart = R"([^\r\n\p{L}\p{N}]?)";
 const std::string kSpaces = R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string kGpt2 =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr int kTexts = 20000;
 
-TEST(WordScanner, Gpt2) {
-  expect_equal(R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
-               kTexts);
-}
+TEST(WordScanner, Gpt2) { expect_equal(kGpt2, kTexts); }
 
 TEST(WordScanner, Cl100kAndQwen2) {
   const std::string head = kContractions + "|" + kStart + R"(\p{L}+|)";
@@ -72,6 +75,20 @@ TEST(WordScanner, O200kAndTekken) {
   };
   expect_equal(words(kContractions + "?") + R"(\p{N}{1,3})" + tail, kTexts);
   expect_equal(words("") + R"(\p{N})" + tail, kTexts);
+}
+
+// Runs of letters are read eight bytes at once: every byte of ASCII at every place.
+TEST(WordScanner, WhatEndsARunOfLetters) {
+  const Regex regex = regex_of(kGpt2);
+  for (size_t place = 0; place < 24; ++place)
+    for (char c = 1; c > 0; ++c) {
+      std::string text = "abcdZYXWmnopqrstUVwxyzAB";
+      text[place] = c;
+      std::vector<Span> wanted, words;
+      ASSERT_TRUE(regex.find_all(text, wanted).ok());
+      scan_words(*word_rule_of(kGpt2), text, 0, words);
+      EXPECT_EQ(words, wanted) << text;
+    }
 }
 
 TEST(WordScanner, OtherPatternsAreNotTaken) {
