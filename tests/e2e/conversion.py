@@ -96,12 +96,23 @@ def serve_with_trtllm_serve(folder):
             assert process.wait(60) == 0, (folder / "server.log").read_text()[-2000:]
 
 
+def expect_scripts_in_folders():
+    """Folders of families, as guides name them: all lead to one of two scripts."""
+    links = [path for path in (ROOT / "examples").rglob("*") if path.is_symlink()]
+    assert len(links) > 30 and all((link / "convert_checkpoint.py").is_file() for link in links), links
+    for folder in ("opt", "models/core/phi", "models/contrib/mpt"):
+        script = ROOT / "examples" / folder / "convert_checkpoint.py"
+        done = subprocess.run([sys.executable, script, "--help"], capture_output=True, text=True)
+        assert done.returncode == 0 and "--model_dir" in done.stdout, (script, done.stderr)
+
+
 def main():
     served = 0
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         shutil.copy(ROOT / "examples/models/core/gpt/convert_checkpoint.py", folder)
         os.environ["NEREID"] = str(BIN / "nereid")
+        expect_scripts_in_folders()
         for model, commands, directories in FLOWS:
             subprocess.run(["cp", "-r", ROOT / "tests/models" / model, folder / model], check=True)
             for command in commands.strip().splitlines():

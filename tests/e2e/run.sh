@@ -77,6 +77,7 @@ step "$python" "$here/concurrency.py"
 step python3 "$here/dashboard.py" "$prometheus" "$NEREID_METRICS_URL" "$NEREID_URL"
 stop_server
 step python3 "$here/conversion.py" "$build"
+step python3 "$here/hub_layouts.py" "$build/bin/nereid"
 step python3 "$here/hostile_files.py" "$build/bin/nereid"
 step python3 "$here/robustness.py" "$build/bin/nereid"
 step python3 "$here/hostile.py" "$build/bin/nereid"
