@@ -1,11 +1,16 @@
 #include "convert/new_directory.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace nereid::convert {
 namespace {
@@ -24,8 +29,8 @@ StatusOr<std::filesystem::path> make_temporary(const std::filesystem::path& path
 
 }  // namespace
 
-StatusOr<NewDirectory> NewDirectory::create(const std::filesystem::path& path,
-                                            bool (*is_ours)(std::string_view name)) {
+StatusOr<NewDirectory> NewDirectory::name(const std::filesystem::path& path,
+                                          bool (*is_ours)(std::string_view name)) {
   NewDirectory out;
   std::error_code error;
   out.final_ = std::filesystem::absolute(path, error).lexically_normal();
@@ -41,16 +46,55 @@ StatusOr<NewDirectory> NewDirectory::create(const std::filesystem::path& path,
   }
   std::filesystem::create_directories(out.final_.parent_path(), error);
   if (error) return unavailable("{}: {}", out.final_.parent_path().string(), error.message());
+  return out;
+}
+
+StatusOr<NewDirectory> NewDirectory::create(const std::filesystem::path& path,
+                                            bool (*is_ours)(std::string_view name)) {
+  ASSIGN_OR_RETURN(NewDirectory out, name(path, is_ours));
   ASSIGN_OR_RETURN(out.temporary_, make_temporary(out.final_));
   return out;
 }
 
+StatusOr<NewDirectory> NewDirectory::resume(const std::filesystem::path& path,
+                                            bool (*is_ours)(std::string_view name)) {
+  ASSIGN_OR_RETURN(NewDirectory out, name(path, is_ours));
+  std::filesystem::path partial = out.final_;
+  partial += ".partial";
+  if (::mkdir(partial.c_str(), 0755) != 0 && errno != EEXIST)
+    return unavailable("{}: {}", partial.string(), std::strerror(errno));
+  // Released with the descriptor, and so when the process dies.
+  out.lock_ = ::open(partial.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (out.lock_ < 0) return unavailable("{}: {}", partial.string(), std::strerror(errno));
+  if (::flock(out.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return unavailable("output_dir: another process writes {}; let it end, or name another",
+                       partial.string());
+  out.temporary_ = std::move(partial);
+  return out;
+}
+
 NewDirectory::NewDirectory(NewDirectory&& other) noexcept
-    : final_(std::move(other.final_)), temporary_(std::exchange(other.temporary_, {})) {}
+    : final_(std::move(other.final_)),
+      temporary_(std::exchange(other.temporary_, {})),
+      lock_(std::exchange(other.lock_, -1)),
+      kept_(other.kept_) {}
 
 NewDirectory::~NewDirectory() {
   std::error_code error;
-  if (!temporary_.empty()) std::filesystem::remove_all(temporary_, error);
+  if (!temporary_.empty() && !kept_) std::filesystem::remove_all(temporary_, error);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+Status NewDirectory::clear() {
+  std::error_code error;
+  std::vector<std::filesystem::path> entries;
+  for (const auto& entry : std::filesystem::directory_iterator(temporary_, error))
+    entries.push_back(entry.path());
+  for (const std::filesystem::path& entry : entries) {
+    std::filesystem::remove_all(entry, error);
+    if (error) return unavailable("{}: {}", entry.string(), error.message());
+  }
+  return ok();
 }
 
 Status NewDirectory::finish() {

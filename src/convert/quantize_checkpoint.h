@@ -63,6 +63,7 @@ struct QuantizeOptions {
   std::vector<std::string> int8_modules;
   kernels::WeightFormat format_of(std::string_view tensor) const;
   CollectInputs collect;
+  std::string calibration;  // whatever `collect` depends on, as a text of any form
   UseRounded use_rounded;
   uint64_t statistics_bytes = uint64_t{1} << 30;  // for layers calibrated together; one at least
   std::function<void(const QuantizeProgress&)> progress;  // after each layer
@@ -80,9 +81,11 @@ struct QuantizeReport {
 // for, which it cannot where it is the embedding or is not stored as rows of floats. With
 // `search_scales` or `smoothing` norms, and products in front of others, take the inverse of the
 // factors. One layer's matrices are in memory at a time, and the statistics. The directory appears
-// when it is complete, in place of an older one. InvalidArgument: the model is at fault, or is
-// quantised already; no matrix is left to round; output_dir is model_dir or has other files.
-// Unimplemented: another layout. Unavailable: cannot write. Errors of `collect`.
+// when it is complete, in place of an older one. What was done before a failure, or the process's
+// end, stays in output_dir and ".partial"; a later call with the same options and model goes on
+// there and gives the same bytes, one with others begins anew. InvalidArgument: the model is at
+// fault, or is quantised already; no matrix is left to round; output_dir is model_dir or has other
+// files. Unimplemented: another layout. Unavailable: cannot write. Errors of `collect`.
 StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool);
 
 // Whether `name` matches a pattern, see QuantizeOptions::exclude.

@@ -116,6 +116,14 @@ Status Checkpoint::join(std::vector<Joined> joined) {
   return ok();
 }
 
+void Checkpoint::turn(const std::string& name) {
+  Entry& entry = entries_[by_name_.at(name)];
+  translated_.push_back(std::make_unique<StoredTensor>(*entry.tensor));
+  entry.tensor = translated_.back().get();
+  translated_.back()->turned = true;
+  std::swap(translated_.back()->shape[0], translated_.back()->shape[1]);
+}
+
 Status Checkpoint::add_tensor(const StoredTensor& tensor, const TensorFile& file) {
   const auto [it, added] = by_name_.try_emplace(tensor.name, entries_.size());
   if (!added)

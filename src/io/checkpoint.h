@@ -99,6 +99,9 @@ class Checkpoint {
   // DataLoss when a new name is taken already, or a part is used twice.
   Status join(std::vector<Joined> joined);
 
+  // Says of an encoded matrix [n, k] that is there: the tensor that it stands for is [k, n].
+  void turn(const std::string& name);
+
   // nullptr when there is no such tensor.
   const Entry* find(std::string_view name) const;
   const std::vector<Entry>& entries() const { return entries_; }

@@ -89,22 +89,60 @@ StatusOr<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::pat
   return out;
 }
 
+StatusOr<SafetensorsWriter> SafetensorsWriter::resume(const std::filesystem::path& path,
+                                                      std::span<const TensorInfo> tensors,
+                                                      uint64_t done) {
+  const std::string header = header_of(tensors, {});
+  SafetensorsWriter out;
+  out.path_ = path;
+  out.temporary_ = path.string() + ".part";
+  out.stays_ = true;
+  out.fd_ = ::open(out.temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  const auto failed = [&] { return unavailable("{}: {}", out.temporary_, std::strerror(errno)); };
+  if (out.fd_ < 0) return failed();
+  for (const TensorInfo& tensor : tensors) out.missing_ += tensor.bytes();
+  const auto size = static_cast<off_t>(done > 0 ? header.size() + done : 0);
+  if (done > 0) {
+    std::string found(header.size(), '\0');
+    const ssize_t n = ::pread(out.fd_, found.data(), found.size(), 0);
+    struct stat info {};
+    if (::fstat(out.fd_, &info) != 0) return failed();
+    if (n != static_cast<ssize_t>(found.size()) || found != header || info.st_size < size ||
+        done > out.missing_)
+      return invalid_argument("{}: is not what was written", out.temporary_);
+  }
+  if (::ftruncate(out.fd_, size) != 0 || ::lseek(out.fd_, size, SEEK_SET) != size) return failed();
+  if (done == 0)
+    RETURN_IF_ERROR(write_all(out.fd_, std::as_bytes(std::span(header)), out.temporary_));
+  out.written_ = done;
+  out.missing_ -= done;
+  return out;
+}
+
 SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept
     : path_(std::move(other.path_)),
       temporary_(std::exchange(other.temporary_, {})),
       fd_(std::exchange(other.fd_, -1)),
+      stays_(other.stays_),
+      written_(other.written_),
       missing_(other.missing_) {}
 
 SafetensorsWriter::~SafetensorsWriter() {
   if (fd_ >= 0) ::close(fd_);
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty() && !stays_) ::unlink(temporary_.c_str());
 }
 
 Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
   if (bytes.size() > missing_)
     return internal_error("{}: more bytes than the header promises", path_.string());
   missing_ -= bytes.size();
+  written_ += bytes.size();
   return write_all(fd_, bytes, temporary_);
+}
+
+StatusOr<uint64_t> SafetensorsWriter::sync() {
+  if (::fdatasync(fd_) != 0) return unavailable("{}: {}", temporary_, std::strerror(errno));
+  return written_;
 }
 
 Status SafetensorsWriter::finish() {

@@ -31,12 +31,21 @@ class SafetensorsWriter {
                                             std::span<const TensorInfo> tensors,
                                             std::optional<int32_t> rank = {});
 
+  // Likewise, but the temporary file has a name of its own and stays when it is not finished; one
+  // that an earlier writer left goes on behind the first `done` bytes of tensors. InvalidArgument
+  // when it has fewer, or another header.
+  static StatusOr<SafetensorsWriter> resume(const std::filesystem::path& path,
+                                            std::span<const TensorInfo> tensors, uint64_t done);
+
   SafetensorsWriter(SafetensorsWriter&& other) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
-  ~SafetensorsWriter();  // removes the temporary file unless finished
+  ~SafetensorsWriter();  // removes the temporary file unless finished, or resumable
 
   // The next bytes of the tensors, in order. Unavailable when the disk is full and so on.
   Status append(std::span<const std::byte> bytes);
+
+  // Makes what was appended durable: how many bytes of tensors that are.
+  StatusOr<uint64_t> sync();
 
   // Makes the file durable and gives it its name. Internal when bytes are missing or too many.
   Status finish();
@@ -47,7 +56,8 @@ class SafetensorsWriter {
   std::filesystem::path path_;
   std::string temporary_;  // empty once it is gone
   int fd_ = -1;
-  uint64_t missing_ = 0;  // bytes still to come
+  bool stays_ = false;
+  uint64_t written_ = 0, missing_ = 0;  // bytes of tensors; still to come
 };
 
 }  // namespace nereid::io

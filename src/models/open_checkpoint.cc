@@ -168,6 +168,17 @@ StatusOr<io::Checkpoint> open_gguf(const std::filesystem::path& path) {
   });
 }
 
+// Modules whose matrices have their columns as rows (GPT-2) have quantised ones as all others do.
+void turn_matrices(const graph::Graph& graph, io::Checkpoint& checkpoint) {
+  for (const graph::Weight& weight : graph.weights)
+    for (const graph::WeightPart& part : weight.parts) {
+      const io::Checkpoint::Entry* const entry = checkpoint.find(part.tensor);
+      if (part.transposed && entry && entry->tensor->encoding && !entry->tensor->turned &&
+          entry->tensor->shape.size() == 2)
+        checkpoint.turn(part.tensor);
+    }
+}
+
 }  // namespace
 
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir) {
@@ -183,6 +194,7 @@ StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesyst
   });
   if (lacks_it && !prefix.empty())
     RETURN_IF_ERROR(checkpoint.rename([&](const std::string& name) { return prefix + name; }));
+  turn_matrices(model.graph, checkpoint);
   return checkpoint;
 }
 

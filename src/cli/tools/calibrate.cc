@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "exec/memory.h"
@@ -138,6 +139,13 @@ Status Calibration::collect(const Wanted& wanted) {
     }));
   }
   return ok();
+}
+
+std::string Calibration::key() const {
+  uint64_t state = 0;
+  for (const std::vector<int32_t>& tokens : sequences_)
+    state = hash64(tokens.data(), tokens.size() * sizeof(int32_t), state + tokens.size());
+  return fmt::format("{} {}", hex64(state), name_of(device_.info().isa));
 }
 
 int64_t Calibration::num_tokens() const {

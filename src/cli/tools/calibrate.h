@@ -39,6 +39,8 @@ class Calibration {
   Status use_rounded(const std::string& weight, std::span<const BF16> matrix, int64_t k);
 
   int64_t num_tokens() const;
+  // What its products' inputs depend on beside the model: tokens, and this machine's kernels.
+  std::string key() const;
 
  private:
   explicit Calibration(Device& device) : device_(device) {}

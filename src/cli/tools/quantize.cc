@@ -200,6 +200,7 @@ Status quantize(const Args& args) {
     ASSIGN_OR_RETURN(const CalibrationText text, read_text(args));
     ASSIGN_OR_RETURN(calibration, Calibration::open(options.model_dir, text, device));
     log_info("calibration on {} tokens of {}", calibration->num_tokens(), text.file.string());
+    options.calibration = calibration->key();
     options.collect = [&](const auto& wanted) { return calibration->collect(wanted); };
     options.use_rounded = [&](const std::string& weight, std::span<const BF16> matrix, int64_t k) {
       return calibration->use_rounded(weight, matrix, k);
