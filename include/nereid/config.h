@@ -133,7 +133,11 @@ struct ExecutorConfig {
   // and the likeliest of all are tested (max_draft_len; 0 = top_k * depth, at most 64). 0: none; at
   // most kMaxTreeTopK.
   int32_t eagle_tree_top_k = 0;
-  int32_t eagle_tree_depth = 0;     // of that tree, at most kMaxDraftLen; 0 = 5
+  int32_t eagle_tree_depth = 0;  // of that tree, at most kMaxDraftLen; 0 = 5
+  // Above 0, at most 1: guesses for sampled requests are also taken when they are not drawn, if
+  // their probability is above min(t, sqrt(t) * exp(-entropy)), t being this (typical acceptance).
+  // Such outputs are not distributed as without guesses. 0: guesses change no output.
+  float typical_acceptance = 0;
   bool enable_overlap = true;       // host work of the next step beside device work of this one
   bool enable_jump_ahead = true;    // what a grammar leaves no choice of takes one step, not many
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens

@@ -154,9 +154,18 @@ struct Request {
   std::vector<std::string> stop_strings;
   std::vector<std::vector<TokenId>> bad_words;  // token sequences that are never completed
   // Guesses of the first tokens of the output, a draft model's say: tested in the step that ends
-  // the prompt, as far as it has room. They change no output. Not for beams.
+  // the prompt, as far as it has room. Without draft_logits they change no output. Not for beams.
   std::vector<TokenId> draft_token_ids;
-  std::optional<LoraConfig> lora;  // needs ExecutorConfig::enable_lora
+  // f32 [draft_token_ids, vocab]: the logits that the guesses were drawn from, with the request's
+  // sampling parameters and other random numbers than its own. A sampled guess x is then taken if
+  // p(x) >= threshold * q(x), p and q being what sampling makes of both logits; else the token is
+  // drawn from what p has more than q. Without a threshold (a random number each time) the output
+  // is distributed as without guesses, and other tokens than these are likely. Empty: a guess is
+  // taken if it is drawn, as greedy ones always are. They count as logits that the request asks
+  // for.
+  std::vector<float> draft_logits;
+  std::optional<float> draft_acceptance_threshold;  // in (0, 1]; needs draft_logits
+  std::optional<LoraConfig> lora;                   // needs ExecutorConfig::enable_lora
   // Only tokens that continue such a text are drawn, and an end id only where it may end. Needs
   // end_ids and a tokenizer; not for beams, not with draft_token_ids.
   std::optional<GuidedDecoding> guided_decoding;

@@ -92,6 +92,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("eagle_choices", c.eagle_choices);
   in.read("eagle_tree_top_k", c.eagle_tree_top_k);
   in.read("eagle_tree_depth", c.eagle_tree_depth);
+  in.read("typical_acceptance", c.typical_acceptance);
   in.read("enable_overlap", c.enable_overlap);
   in.read("enable_jump_ahead", c.enable_jump_ahead);
   in.read("exit_on_device_failure", c.exit_on_device_failure);
@@ -178,6 +179,8 @@ void read_request(ObjectReader& in, Request& r) {
   in.read_object("prompt_table",
                  [&](ObjectReader& inner) { read_prompt_table(inner, r.prompt_table.emplace()); });
   in.read("draft_token_ids", r.draft_token_ids);
+  in.read("draft_logits", r.draft_logits);
+  in.read("draft_acceptance_threshold", r.draft_acceptance_threshold);
   in.read_object("lora", [&](ObjectReader& inner) {
     LoraConfig& lora = r.lora.emplace();
     inner.read("task_id", lora.task_id);

@@ -85,7 +85,7 @@ TEST(OptionsJson, ReadsConfigs) {
       "kv_cache": {"type": "fp8", "memory_fraction": 0.5, "host_cache_bytes": 1099511627776},
       "peft_cache": {"optimal_adapter_size": 16, "device_cache_fraction": 0.25,
                      "prefetch_dir": "/l"},
-      "draft_model": "/d", "max_draft_len": 5,
+      "draft_model": "/d", "max_draft_len": 5, "typical_acceptance": 0.25,
       "deterministic": true, "forced_kernels": ["linear:ref"], "cache_dir": "/x"})");
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_EQ(c->device, "cuda:1");
@@ -101,6 +101,7 @@ TEST(OptionsJson, ReadsConfigs) {
   EXPECT_EQ(c->peft_cache.host_cache_bytes, int64_t{1} << 30);
   EXPECT_EQ(c->draft_model, "/d");
   EXPECT_EQ(c->max_draft_len, 5);
+  EXPECT_EQ(c->typical_acceptance, 0.25f);
   EXPECT_TRUE(c->deterministic);
   EXPECT_THAT(c->forced_kernels, ElementsAre("linear:ref"));
   EXPECT_EQ(c->cache_dir, "/x");

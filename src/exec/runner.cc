@@ -151,6 +151,7 @@ class EngineRunner : public Runner {
     return plan().hidden.empty() ? 0 : plan().model.hidden_size;
   }
   int32_t num_states() const override { return static_cast<int32_t>(plan().hidden.size()); }
+  bool weighs_drafts() const override { return sampler_->weighs_drafts(); }
   int32_t embedding_width() const override {
     for (const io::Call& call : plan().calls)
       if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op))

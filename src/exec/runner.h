@@ -73,6 +73,10 @@ struct RowResult {
   // Which of its drafts hold: 0, 1, ... but in a tree. Logits and hidden states are in the order of
   // tokens, whichever hold.
   std::span<const int32_t> path;
+  // Of a row that wants it (StepRow::wants_likeliest), for each position that it would draw for:
+  // the token that was drawn, or, where a draft in front was wrong, the likeliest one; -1: there is
+  // none.
+  std::span<const int32_t> likeliest;
   std::span<const kernels::TopToken> top;  // [drawn, kMaxTopTokens]; empty unless wanted
   std::span<const float> logits;           // [num_read, vocab]
   // [num_hidden, num_states, hidden_size]: what the head has read, then what some layers have.
@@ -140,6 +144,9 @@ class Runner {
   virtual int32_t vocab_size() const = 0;
   virtual int32_t hidden_size() const = 0;  // of a hidden state; 0: it gives none
   virtual int32_t num_states() const { return hidden_size() > 0 ? 1 : 0; }  // of each position
+  // Whether its device can test drafts by more than the token that is drawn; see
+  // kernels::weighs_drafts(). Slots that ask for it fail otherwise.
+  virtual bool weighs_drafts() const { return false; }
   virtual int32_t embedding_width() const = 0;  // numbers that stand for a token; see kTokenGiven
 
   // Without the memory for given embeddings, which is taken when the first step has some: for each

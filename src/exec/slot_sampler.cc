@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/round_up.h"
 #include "exec/memory.h"
+#include "exec/slot_check.h"
 
 namespace nereid::exec {
 namespace {
@@ -26,50 +27,6 @@ constexpr size_t kKeptListBytes = 65536;  // a slot's longer lists go when the n
 // Whether a copy of the logits is needed from before they are edited.
 bool wants_raw_logits(const SampleParams& params, const SampleRow& row) {
   return params.log_probs == kernels::LogProbs::kRaw && kernels::edits_logits(params, row);
-}
-
-Status check_range(std::string_view what, int64_t value, int64_t low, int64_t high) {
-  if (value >= low && value <= high) return ok();
-  return invalid_argument("{} {} is not in [{}, {}]", what, value, low, high);
-}
-
-Status check_params(const SampleParams& p) {
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  RETURN_IF_ERROR(check_range("lists", static_cast<int64_t>(p.lists), 0, 0));
-  RETURN_IF_ERROR(check_range("penalty_begin", p.penalty_begin, 0, kMost));
-  RETURN_IF_ERROR(check_range("num_prompt", p.num_prompt, 0, kMost));
-  RETURN_IF_ERROR(check_range("ngram", p.ngram, 0, kMost));
-  RETURN_IF_ERROR(check_range("num_end_ids", p.num_end_ids, 0, kMost));
-  RETURN_IF_ERROR(check_range("num_biases", p.num_biases, 0, kMost));
-  RETURN_IF_ERROR(check_range("num_bad_words", p.num_bad_words, 0, kMost));
-  RETURN_IF_ERROR(check_range("num_bad_tokens", p.num_bad_tokens, 0, kMost));
-  RETURN_IF_ERROR(check_range("has_dense_bias", p.has_dense_bias, 0, 1));
-  RETURN_IF_ERROR(check_range("num_top", p.num_top, 0, kernels::kMaxTopTokens));
-  RETURN_IF_ERROR(check_range("log_probs", static_cast<int64_t>(p.log_probs), 0,
-                              static_cast<int64_t>(kernels::LogProbs::kRaw)));
-  RETURN_IF_ERROR(check_range("draws", p.draws, 0, 1));
-  RETURN_IF_ERROR(check_range("keeps_history", p.keeps_history, 0, 1));
-  for (const float x :
-       {p.top_p, p.top_p_decay, p.top_p_min, p.temperature, p.repetition, p.presence, p.frequency})
-    if (!std::isfinite(x)) return invalid_argument("a sampling parameter is {}", x);
-  if (!(p.repetition > 0)) return invalid_argument("repetition {} is not positive", p.repetition);
-  if (!(p.min_p_gap <= 0)) return invalid_argument("min_p_gap {} is not in [-inf, 0]", p.min_p_gap);
-  return ok();
-}
-
-// Parameters of one slot and its lists.
-Status check_load(const SlotLoad& load, std::span<const int32_t> cells, int64_t vocab) {
-  const SampleParams& p = load.params;
-  RETURN_IF_ERROR(check_params(p));
-  const int64_t needed = kernels::SampleLists::num_cells(p, vocab);
-  RETURN_IF_ERROR(check_range("num_cells", load.num_cells, needed, needed));
-  const kernels::SampleLists lists(p, cells.data(), nullptr);
-  int32_t begin = 0;
-  for (int32_t i = 0; i < p.num_bad_words; ++i) {
-    RETURN_IF_ERROR(check_range("end of a bad word", lists.bad_ends[i], begin, p.num_bad_tokens));
-    begin = lists.bad_ends[i];
-  }
-  return ok();
 }
 
 // Takes what belongs to one entry from the front of an array.
@@ -95,6 +52,9 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
   ASSIGN_OR_RETURN(sampler->general_, kernels::select(table, sample, device.info(), forced));
   sample.problem.all_greedy = true;
   ASSIGN_OR_RETURN(sampler->greedy_, kernels::select(table, sample, device.info(), forced));
+  sample.problem.all_greedy = false, sample.problem.weighs_drafts = true;
+  if (const auto kernel = kernels::select(table, sample, device.info(), forced); kernel.ok())
+    sampler->weighing_ = *kernel;
   sampler->slots_.resize(static_cast<size_t>(limits.max_rows));
   const SamplingBytes bytes = sampling_bytes(limits);
   ASSIGN_OR_RETURN(sampler->rows_, device.allocate(bytes.rows));
@@ -109,6 +69,7 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
     ASSIGN_OR_RETURN(area.results, device.allocate_host(bytes.results));
     ASSIGN_OR_RETURN(area.top, device.allocate_host(bytes.top));
     area.paths.reserve(static_cast<size_t>(limits.num_logits_rows()));
+    area.likeliest.reserve(static_cast<size_t>(limits.num_logits_rows()));
   }
   return sampler;
 }
@@ -119,6 +80,7 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
   area.rows.clear(), area.uploads.clear(), area.retired.clear();
   area.outcomes.assign(step.rows.size(), {});
   area.all_greedy = true, area.wants_top = false, area.wants_raw = false;
+  area.weighs_drafts = false, area.num_draft_logits = 0;
   area.num_logits = area.num_read = area.num_hidden = 0;
   area.num_staged = area.num_extra = 0;
   area.num_masks = 0;
@@ -136,16 +98,20 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
   }
   tokens = step.tokens;
   std::span<const int32_t> parents = step.parents;
+  std::span<const float> draft_logits = step.draft_logits;
   for (size_t i = 0; i < step.rows.size(); ++i) {
     const StepRow& row = step.rows[i];
     const auto count = static_cast<size_t>(row.num_tokens);
     const auto in_tree = static_cast<size_t>(row.has_tree ? row.num_drafts : 0);
+    const auto own_logits = draft_logits.first(
+        row.has_draft_logits ? static_cast<size_t>(row.num_drafts * vocab()) : 0);
     area.outcomes[i].status = add_row(area, row, tokens.first(count), parents.first(in_tree),
-                                      embeddings, area.outcomes[i]);
+                                      own_logits, embeddings, area.outcomes[i]);
     area.outcomes[i].num_masks = row.has_mask != 0 ? 1 + row.num_drafts : 0;
     area.waits_for_masks |= row.has_mask != 0;
     tokens = tokens.subspan(count);
     parents = parents.subspan(in_tree);
+    draft_logits = draft_logits.subspan(own_logits.size());
   }
   if (!area.waits_for_masks) upload_rows(area);
   return ok();
@@ -200,29 +166,13 @@ Status SlotSampler::check(const StepView& step) {
   if (!cells.empty() || !tokens.empty())
     return invalid_argument("{} cells and {} tokens of histories belong to nothing", cells.size(),
                             tokens.size());
-  RETURN_IF_ERROR(check_has_mask(step));
-  RETURN_IF_ERROR(check_hidden(step));
+  RETURN_IF_ERROR(check_rows(step, vocab(), hidden_width_));
   ++num_steps_;
   for (const StepRow& row : step.rows) {
     if (!row.samples) continue;
     if (std::exchange(slot_at(row.slot).sampled_in, num_steps_) == num_steps_)
       return invalid_argument("two rows draw for slot {}", row.slot);
   }
-  return ok();
-}
-
-Status SlotSampler::check_hidden(const StepView& step) const {
-  for (const StepRow& row : step.rows)
-    RETURN_IF_ERROR(
-        check_range("num_hidden", row.num_hidden, 0, hidden_width_ > 0 ? row.num_logits : 0));
-  return ok();
-}
-
-Status SlotSampler::check_has_mask(const StepView& step) const {
-  for (const StepRow& row : step.rows)
-    if (row.has_mask != 0 && (row.has_mask != 1 || row.samples == 0 || row.has_tree != 0))
-      return invalid_argument("has_mask {} of a row with samples {} and has_tree {}", row.has_mask,
-                              row.samples, row.has_tree);
   return ok();
 }
 
@@ -250,7 +200,10 @@ void SlotSampler::load(Area& area, const SlotLoad& load, std::span<const int32_t
   slot.num_history = 0;
   constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
   slot.status = ok();
-  if (wants_raw_logits(load.params, {.position = kBeforeAll})) slot.status = reserve_raw_logits();
+  if (kernels::weighs_drafts(load.params) && !weighs_drafts())
+    slot.status = unsupported("this device tests drafts by equality alone");
+  if (slot.status.ok() && wants_raw_logits(load.params, {.position = kBeforeAll}))
+    slot.status = reserve_logits(raw_logits_, "log_probs_mode raw");
   if (slot.status.ok()) slot.status = reserve_lists(area, cells.size_bytes(), slot);
   if (slot.status.ok()) slot.status = reserve_staging(area, "lists", cells.size_bytes());
   if (!slot.status.ok()) return;
@@ -274,8 +227,8 @@ void SlotSampler::set_history(Area& area, int32_t index, std::span<const int32_t
 }
 
 Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                            std::span<const int32_t> parents, const Status& embeddings,
-                            Outcome& outcome) {
+                            std::span<const int32_t> parents, std::span<const float> draft_logits,
+                            const Status& embeddings, Outcome& outcome) {
   area.num_logits += row.num_logits;
   if (!embeddings.ok() && std::ranges::find(tokens, kTokenGiven) != tokens.end()) return embeddings;
   RETURN_IF_ERROR(reserve_rows(area.logits, area.num_read + row.num_read,
@@ -284,8 +237,9 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
                                static_cast<size_t>(hidden_width_) * sizeof(BF16), "hidden states"));
   if (row.samples) {
     outcome.first_drawn = static_cast<int64_t>(area.rows.size());
-    RETURN_IF_ERROR(
-        add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), parents));
+    RETURN_IF_ERROR(add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), parents,
+                               draft_logits));
+    outcome.wants_likeliest = row.wants_likeliest != 0;
     outcome.num_drawn = 1 + row.num_drafts;
   }
   outcome.logits = {area.num_logits - row.num_read, row.num_read, area.num_read};
@@ -297,7 +251,8 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
 
 // `parents`: of drafts in a tree; else each draft comes after the one before it.
 Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
-                               std::span<const int32_t> parents) {
+                               std::span<const int32_t> parents,
+                               std::span<const float> draft_logits) {
   Slot& slot = slot_at(row.slot);
   RETURN_IF_ERROR(slot.status);
   const SampleParams& params = slot.params;
@@ -314,9 +269,12 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   if (row.has_mask) edited.mask = 0;  // whichever will be its
   const bool wants_raw = wants_raw_logits(params, edited);
   if (row.has_mask) {
-    if (wants_raw) RETURN_IF_ERROR(reserve_raw_logits());
+    if (wants_raw) RETURN_IF_ERROR(reserve_logits(raw_logits_, "log_probs_mode raw"));
     RETURN_IF_ERROR(reserve_masks(area, 1 + row.num_drafts));
   }
+  const int64_t first_logits = area.num_draft_logits;
+  if (!draft_logits.empty()) RETURN_IF_ERROR(add_draft_logits(area, draft_logits));
+  area.weighs_drafts |= row.num_drafts > 0 && kernels::weighs_drafts(params);
   if (params.keeps_history && params.draws)
     slot.num_history = static_cast<int32_t>(row.last_drawn()) + 1;
   area.all_greedy &= kernels::is_plain_greedy(params) && !row.has_mask;
@@ -327,12 +285,24 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
     const auto index = static_cast<size_t>(i);
     const int32_t after = parents.empty() ? 1 : i - parents[index];
     const int32_t position = area.rows[area.rows.size() - static_cast<size_t>(after)].position + 1;
-    area.rows.push_back({.slot = row.slot,
-                         .position = position,
-                         .logits_row = first.logits_row + 1 + i,
-                         .after = after,
-                         .draft = drafts[index]});
+    area.rows.push_back(
+        {.slot = row.slot,
+         .position = position,
+         .logits_row = first.logits_row + 1 + i,
+         .after = after,
+         .draft = drafts[index],
+         .draft_logits = draft_logits.empty() ? -1 : static_cast<int32_t>(first_logits) + i,
+         .peeks = row.wants_likeliest});
   }
+  return ok();
+}
+
+Status SlotSampler::add_draft_logits(Area& area, std::span<const float> logits) {
+  RETURN_IF_ERROR(reserve_logits(draft_logits_, "draft_logits"));
+  RETURN_IF_ERROR(reserve_staging(area, "draft_logits", logits.size_bytes()));
+  upload(area, static_cast<float*>(draft_logits_.data()) + area.num_draft_logits * vocab(),
+         logits.data(), logits.size_bytes());
+  area.num_draft_logits += static_cast<int64_t>(logits.size()) / vocab();
   return ok();
 }
 
@@ -363,14 +333,14 @@ Status SlotSampler::reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_by
   return ok();
 }
 
-Status SlotSampler::reserve_raw_logits() {
-  if (raw_logits_.data()) return ok();
+// Of all rows of a step.
+Status SlotSampler::reserve_logits(Buffer& buffer, std::string_view what) {
+  if (buffer.data()) return ok();
   const size_t bytes = static_cast<size_t>(limits_.num_logits_rows() * vocab()) * sizeof(float);
   auto logits = device_.allocate(bytes);
   if (!logits.ok())
-    return annotate(logits.status(),
-                    fmt::format("log_probs_mode raw: {} bytes for a copy of the logits", bytes));
-  raw_logits_ = *std::move(logits);
+    return annotate(logits.status(), fmt::format("{}: {} bytes of logits", what, bytes));
+  buffer = *std::move(logits);
   return ok();
 }
 
@@ -420,7 +390,7 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   const size_t num_rows = area.rows.size();
   if (num_rows == 0) return ok();
   Sample args;
-  args.problem = {static_cast<int64_t>(num_rows), vocab(), area.all_greedy};
+  args.problem = {static_cast<int64_t>(num_rows), vocab(), area.all_greedy, area.weighs_drafts};
   args.logits = logits;
   if (area.wants_raw) {
     args.raw_logits = View::matrix(raw_logits_.data(), DType::kF32, area.num_logits, vocab());
@@ -429,6 +399,9 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   }
   args.rows = static_cast<const SampleRow*>(rows_.data());
   args.params = static_cast<const SampleParams*>(params_.data());
+  if (area.num_draft_logits > 0)
+    args.draft_logits =
+        View::matrix(draft_logits_.data(), DType::kF32, area.num_draft_logits, vocab());
   // Read only by steps that have masks: the engine's thread may allocate it for a later one.
   if (area.num_masks > 0) args.masks = static_cast<const uint32_t*>(masks_.data());
   args.mask_stride = static_cast<int64_t>(mask_words());
@@ -438,7 +411,10 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   args.top = static_cast<TopToken*>(top_.data());
   args.top_stride = area.wants_top ? kernels::kMaxTopTokens : 0;
   args.slot_tokens = slot_tokens;
-  RETURN_IF_ERROR((area.all_greedy ? greedy_ : general_)->run(args, stream));
+  const Kernel* const kernel = area.weighs_drafts ? weighing_
+                               : area.all_greedy  ? greedy_
+                                                  : general_;
+  RETURN_IF_ERROR(kernel->run(args, stream));
   RETURN_IF_ERROR(
       stream.copy(area.results.data(), results_.data(), num_rows * sizeof(SampleResult)));
   if (!area.wants_top) return ok();
@@ -470,7 +446,7 @@ Status SlotSampler::copy_rows(const Area& area, const View& logits, std::span<co
 StepResult SlotSampler::results(int32_t index) {
   Area& area = areas_[static_cast<size_t>(index)];
   area.row_results.clear();
-  area.paths.clear();
+  area.paths.clear(), area.likeliest.clear();
   for (const Outcome& outcome : area.outcomes) {
     RowResult& result = area.row_results.emplace_back(RowResult{.status = outcome.status});
     if (const RowsCopy& copy = outcome.logits; copy.num_rows > 0)
@@ -489,6 +465,12 @@ void SlotSampler::take_drawn(Area& area, const Outcome& outcome, RowResult& resu
   auto* const all = static_cast<SampleResult*>(area.results.data()) + outcome.first_drawn;
   auto* const top =
       static_cast<TopToken*>(area.top.data()) + outcome.first_drawn * kernels::kMaxTopTokens;
+  if (outcome.wants_likeliest) {
+    const size_t first = area.likeliest.size();
+    for (int64_t i = 0; i < outcome.num_drawn; ++i)
+      area.likeliest.push_back(all[i].token >= 0 ? all[i].token : all[i].likeliest);
+    result.likeliest = std::span(area.likeliest).subspan(first);
+  }
   const size_t first_of_path = area.paths.size();
   int64_t num_drawn = 1;
   for (int64_t i = 1; i < outcome.num_drawn; ++i) {

@@ -44,6 +44,9 @@ class SlotSampler {
   Status run(int32_t area, const View& logits, int32_t* slot_tokens, Stream& stream,
              std::span<const View> hidden = {}) const;
 
+  // See Runner::weighs_drafts().
+  bool weighs_drafts() const { return weighing_ != nullptr; }
+
   // Of a step that is done, once; valid until its area is staged again.
   StepResult results(int32_t area);
 
@@ -70,7 +73,8 @@ class SlotSampler {
   // What became of a row of the message.
   struct Outcome {
     Status status;
-    int32_t num_masks = 0;                   // that it waits for
+    int32_t num_masks = 0;  // that it waits for
+    bool wants_likeliest = false;
     int64_t first_drawn = 0, num_drawn = 0;  // entries of results and top
     RowsCopy logits, hidden;
   };
@@ -83,35 +87,37 @@ class SlotSampler {
     std::vector<Upload> uploads;
     std::vector<Outcome> outcomes;  // by row of the message
     std::vector<RowResult> row_results;
-    std::vector<int32_t> paths;   // RowResult::path of each
-    std::vector<Buffer> retired;  // device memory that the former step may read
-    int64_t num_logits = 0;       // rows of logits of the step
-    int64_t num_read = 0;         // of those, rows of Area::logits
-    int64_t num_hidden = 0;       // of those, rows of Area::hidden
-    size_t num_staged = 0;        // bytes of staging in use
-    size_t num_extra = 0;         // of those, bytes for lists, tokens and masks
-    int64_t num_masks = 0;        // that have come
+    std::vector<int32_t> paths;      // RowResult::path of each
+    std::vector<int32_t> likeliest;  // RowResult::likeliest of each
+    std::vector<Buffer> retired;     // device memory that the former step may read
+    int64_t num_logits = 0;          // rows of logits of the step
+    int64_t num_read = 0;            // of those, rows of Area::logits
+    int64_t num_hidden = 0;          // of those, rows of Area::hidden
+    size_t num_staged = 0;           // bytes of staging in use
+    size_t num_extra = 0;            // of those, bytes for lists, tokens and masks
+    int64_t num_masks = 0;           // that have come
+    int64_t num_draft_logits = 0;    // rows
     bool waits_for_masks = false;
-    bool all_greedy = true, wants_top = false, wants_raw = false;
+    bool all_greedy = true, wants_top = false, wants_raw = false, weighs_drafts = false;
   };
 
   SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width)
       : device_(device), limits_(limits), vocab_size_(vocab_size), hidden_width_(hidden_width) {}
 
   Status check(const StepView& step);
-  Status check_hidden(const StepView& step) const;
-  Status check_has_mask(const StepView& step) const;
   Status check_masks(const MaskView& masks, const Area& area) const;
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);
   Status add_row(Area& area, const StepRow& row, std::span<const int32_t> tokens,
-                 std::span<const int32_t> parents, const Status& embeddings, Outcome& outcome);
+                 std::span<const int32_t> parents, std::span<const float> draft_logits,
+                 const Status& embeddings, Outcome& outcome);
+  Status add_draft_logits(Area& area, std::span<const float> logits);
   Status add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
-                    std::span<const int32_t> parents);
+                    std::span<const int32_t> parents, std::span<const float> draft_logits);
   void upload_rows(Area& area);
   void take_drawn(Area& area, const Outcome& outcome, RowResult& result);
   Status reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_bytes, std::string_view what);
-  Status reserve_raw_logits();
+  Status reserve_logits(Buffer& buffer, std::string_view what);
   Status reserve_masks(Area& area, int32_t count);
   Status reserve_lists(Area& area, size_t bytes, Slot& slot);
   Status reserve_staging(Area& area, std::string_view what, size_t bytes);
@@ -128,12 +134,14 @@ class SlotSampler {
   const int32_t hidden_width_;
   const Kernel* greedy_ = nullptr;  // for steps in which every row takes the argmax
   const Kernel* general_ = nullptr;
+  const Kernel* weighing_ = nullptr;  // for steps that weigh drafts; null: the device has none
   std::vector<Slot> slots_;
   int64_t num_steps_ = 0;  // that were checked
   // On the device, used by one step at a time in the stream's order.
   Buffer rows_, params_, results_, top_;
   Buffer history_;            // int32 [max_rows, max_sequence_length]
   Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
+  Buffer draft_logits_;       // the same
   Buffer masks_;              // uint32 [max_logits, mask_words()], the same
   size_t staging_bytes_ = 0;  // of an area, without lists and tokens
   std::vector<Area> areas_;   // [depth]

@@ -34,6 +34,9 @@ struct StepRow {
   // that lie so far behind.
   int32_t num_skipped = 0;
   int32_t has_tree = 0;  // 1: its drafts come after each other as its `parents` say, 0: in turn
+  int32_t has_draft_logits = 0;  // 1: each of its drafts, which are no tree, comes with the logits
+                                 // that it was drawn from
+  int32_t wants_likeliest = 0;   // 1: see RowResult::likeliest
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t last_drawn() const { return end() + num_skipped; }
@@ -94,6 +97,8 @@ struct StepArrays {
   // then the row's: when the step is done, its keys and values lie behind those of the row's other
   // tokens, as if there had been no other drafts.
   Array<int32_t> parents;
+  // For each draft of a row that has some, those of the whole vocabulary; see kernels::Sample.
+  Array<float> draft_logits;
   // One for each kTokenGiven, as wide as the model's embedding table, whose row it stands for.
   Array<BF16> embeddings;
   // Of each row, for each cache group in turn: the blocks of positions [0, end()). A block that
@@ -113,12 +118,14 @@ struct StepArrays {
 
   // In the order in which they lie in a message.
   auto all() {
-    return std::tie(rows, tokens, parents, embeddings, blocks, copies, onboards, loads, cells,
-                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights);
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, copies, onboards,
+                    loads, cells, histories, history_tokens, adapter_loads, adapter_matrices,
+                    adapter_weights);
   }
   auto all() const {
-    return std::tie(rows, tokens, parents, embeddings, blocks, copies, onboards, loads, cells,
-                    histories, history_tokens, adapter_loads, adapter_matrices, adapter_weights);
+    return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, copies, onboards,
+                    loads, cells, histories, history_tokens, adapter_loads, adapter_matrices,
+                    adapter_weights);
   }
 };
 

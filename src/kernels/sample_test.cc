@@ -183,33 +183,58 @@ std::string misfit(const std::vector<int64_t>& counts, const std::vector<double>
                      limit);
 }
 
-// Batches in which row i is sampled in way i % ways.
+// Batches in which row i is sampled in way i % ways, from logits of its way, if there are some.
 class Batches {
  public:
-  Batches(Device& device, const Kernel<Sample>& kernel, std::vector<Way> all)
+  Batches(Device& device, const Kernel<Sample>& kernel, std::vector<Way> all,
+          const std::vector<std::vector<float>>& of_ways = {})
       : kernel_(kernel), ways_(std::move(all)), stream_(device.create_stream().value()) {
-    const std::vector<float> row = logits();
     for (size_t i = 0; i < num_rows(); ++i) {
       add_slot(ways_[i % ways_.size()]);
+      const std::vector<float> row = of_ways.empty() ? logits() : of_ways[i % ways_.size()];
       logits_.insert(logits_.end(), row.begin(), row.end());
       history_.insert(history_.end(), kHistory.begin(), kHistory.end());
       history_.push_back(-1);
       rows_.push_back({static_cast<int32_t>(i), static_cast<int32_t>(kHistory.size()),
                        static_cast<int32_t>(i)});
     }
-    results_.resize(num_rows());
-    top_.resize(num_rows() * kMaxTopTokens);
   }
 
   // Row i draws with seed `seed` + i / ways.
-  const std::vector<SampleResult>& run(uint64_t seed) {
+  const std::vector<SampleResult>& run(uint64_t seed) { return run(seed, rows_, {}); }
+
+  // The same with drafts of `from`, as it has just drawn them; result 2 * i is that of row i.
+  const std::vector<SampleResult>& run(uint64_t seed, const Batches& from) {
+    std::vector<SampleRow> rows;
+    for (SampleRow row : rows_) {
+      rows.push_back(row);
+      row.draft = from.results_[static_cast<size_t>(row.slot)].token;
+      row.draft_logits = row.slot;
+      row.after = 1, row.position += 1;
+      row.logits_row += static_cast<int32_t>(num_rows());
+      rows.push_back(row);
+    }
+    return run(seed, rows, from.logits_);
+  }
+
+  const std::vector<SampleResult>& run(uint64_t seed, const std::vector<SampleRow>& rows,
+                                       std::vector<float> draft_logits) {
     for (size_t i = 0; i < num_rows(); ++i) params_[i].seed = seed + i / ways_.size();
+    results_.resize(rows.size());
+    top_.resize(rows.size() * kMaxTopTokens);
     std::vector<float> scratch = logits_;
+    if (!draft_logits.empty()) scratch.insert(scratch.end(), logits_.begin(), logits_.end());
+    std::vector<float> raw = scratch;
     Sample a;
-    a.problem = {static_cast<int64_t>(num_rows()), kVocab};
+    a.problem = {.rows = static_cast<int64_t>(rows.size()),
+                 .vocab = kVocab,
+                 .weighs_drafts = !draft_logits.empty()};
     a.logits = View::matrix(scratch.data(), DType::kF32, a.problem.rows, kVocab);
-    a.raw_logits = View::matrix(logits_.data(), DType::kF32, a.problem.rows, kVocab);
-    a.rows = rows_.data();
+    a.raw_logits = View::matrix(raw.data(), DType::kF32, a.problem.rows, kVocab);
+    if (!draft_logits.empty())
+      a.draft_logits =
+          View::matrix(draft_logits.data(), DType::kF32, static_cast<int64_t>(num_rows()), kVocab);
+    a.rows = rows.data();
     a.params = params_.data();
     a.lists_base = cells_.data();
     a.history = history_.data();
@@ -287,6 +312,52 @@ TEST_P(Sampling, DrawsWithTheProbabilitiesOfItsParameters) {
   }
   for (size_t w = 0; w < all.size(); ++w)
     EXPECT_EQ(misfit(counts[w], probabilities(all[w])), "") << all[w].name;
+}
+
+// Ways beside what the drafts come from.
+std::vector<std::pair<std::string_view, std::vector<float>>> draft_models() {
+  const std::vector<float> own = logits();
+  std::vector<float> flat(own.size()), sharp = own, opposite = own, other = own;
+  for (float& x : sharp) x *= 2;
+  for (float& x : opposite) x = -x;
+  for (size_t id = 0; id < other.size(); ++id) other[id] += static_cast<float>(id % 3) - 1;
+  return {{"plain", flat},
+          {"top_k_top_p", sharp},
+          {"min_p_top_k_top_p", other},
+          {"penalties", opposite},
+          {"everything", other}};
+}
+
+// With the same seeds for both, as a client may have it.
+TEST_P(Sampling, DrawsAsWithoutDraftsThatComeWithLogits) {
+  std::vector<Way> all;
+  std::vector<std::vector<float>> draft_logits;
+  const std::vector<Way> known = ways();
+  for (const auto& [name, own] : draft_models()) {
+    all.push_back(*std::ranges::find(known, name, &Way::name));
+    all.back().params.draft_test = DraftTest::kRatio;
+    draft_logits.push_back(own);
+  }
+  Batches drafts(*opened_.device, *kernel_, all, draft_logits);
+  Batches batches(*opened_.device, *kernel_, all);
+  std::vector<std::vector<int64_t>> counts(all.size(), std::vector<int64_t>(kVocab));
+  std::vector<int64_t> held(all.size());
+  for (int64_t batch = 0; batch < kDraws / kBatch; ++batch) {
+    const uint64_t seed = 1000000 + static_cast<uint64_t>(batch * kBatch);
+    drafts.run(seed);
+    const auto& results = batches.run(seed, drafts);
+    for (size_t i = 0; i < results.size(); i += 2) {
+      const size_t way = i / 2 % all.size();
+      ASSERT_GE(results[i].token, 0);
+      ++counts[way][static_cast<size_t>(results[i].token)];
+      held[way] += results[i + 1].token != kNotDrawn;
+    }
+  }
+  for (size_t w = 0; w < all.size(); ++w) {
+    EXPECT_EQ(misfit(counts[w], probabilities(all[w])), "") << all[w].name;
+    EXPECT_GT(held[w], kDraws / 1000) << all[w].name;
+    EXPECT_LT(held[w], kDraws - kDraws / 50) << all[w].name;
+  }
 }
 
 // Were it blind to a parameter, the test above would say nothing.

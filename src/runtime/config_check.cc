@@ -118,6 +118,8 @@ Status check_speculation(const ExecutorConfig& c) {
                             c.eagle_tree_top_k);
   if (c.eagle_tree_depth > 0 && c.eagle_tree_top_k == 0)
     return invalid_argument("eagle_tree_depth: {} needs eagle_tree_top_k", c.eagle_tree_depth);
+  if (!(c.typical_acceptance >= 0 && c.typical_acceptance <= 1))
+    return invalid_argument("typical_acceptance: {} is not in [0, 1]", c.typical_acceptance);
   if ((s == "ngram" || s == "mtp") && !c.draft_model.empty())
     return invalid_argument(
         "draft_model: '{}' has nothing to do with speculation {}; allowed are draft_model, "

@@ -273,7 +273,7 @@ void Engine::write_message(const sched::StepPlan& plan) {
     out.adapter = adapters_.place_of(row.sequence->id(), is_running, step_);
     sampler_.add(row, out, step_);
     guides_.add(row, out);
-    speculation_.add(row, out, spare_logits);
+    speculation_.add(row, out, step_, spare_logits);
     if (const auto parents = row.sequence->draft_parents();
         !parents.empty() && row.num_drafts > 0) {
       out.has_tree = 1;

@@ -20,6 +20,7 @@
 #include "runtime/prompt_table.h"
 #include "runtime/request_check.h"
 #include "runtime/response_store.h"
+#include "runtime/sample_params.h"
 #include "runtime/stats_rings.h"
 
 namespace nereid::runtime {
@@ -109,7 +110,9 @@ class ExecutorImpl : public Executor {
                 .max_prompt_table = model_.limits.max_prompt_table,
                 .gather_context_logits = model_.limits.gather_context_logits,
                 .gives_hidden = model_.runner->hidden_size() > 0,
+                .weighs_drafts = model_.runner->weighs_drafts(),
                 .num_labels = model_.score_head.num_labels},
+        typical_acceptance_(config.typical_acceptance),
         rings_{.iterations = Ring<IterationStats>(config.iter_stats_max_iterations),
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
@@ -310,7 +313,7 @@ class ExecutorImpl : public Executor {
   }
 
   // The i-th is drawn with seed + i; the others follow the first through the prompt.
-  static std::vector<sched::SequenceSpec> sequences(RequestId id, Request request, Findings found) {
+  std::vector<sched::SequenceSpec> sequences(RequestId id, Request request, Findings found) const {
     const int32_t count = num_sequences(request);
     const uint64_t adapter = found.adapter ? found.adapter->key : 0;
     sched::SequenceSpec first{.id = id,
@@ -334,6 +337,12 @@ class ExecutorImpl : public Executor {
     if (request.prompt_table)
       first.prompt_table =
           std::make_shared<const std::vector<uint16_t>>(std::move(request.prompt_table->values));
+    first.draft_threshold = typical_acceptance_;
+    if (!request.draft_logits.empty() && !is_greedy(request.sampling)) {
+      first.draft_logits =
+          std::make_shared<const std::vector<float>>(std::move(request.draft_logits));
+      first.draft_threshold = request.draft_acceptance_threshold.value_or(0);
+    }
     if (!request.embedding_bias.empty())
       first.embedding_bias =
           std::make_shared<const std::vector<float>>(std::move(request.embedding_bias));
@@ -362,6 +371,7 @@ class ExecutorImpl : public Executor {
 
   ModelInstance model_;
   const RequestBounds bounds_;
+  const float typical_acceptance_;
   mutable std::mutex mutex_;  // guards the two below, and the order of entering outbox and inbox
   bool closed_ = false;
   RequestId last_id_ = 0;

@@ -112,6 +112,7 @@ class FakeRunner : public exec::Runner {
   int32_t vocab_size() const override { return vocab_size_; }
   int32_t embedding_width() const override { return 4; }
   int32_t hidden_size() const override { return kHiddenSize; }
+  bool weighs_drafts() const override { return sampler_->weighs_drafts(); }
 
   // While held, steps are taken but do not begin.
   void hold(bool held) {

@@ -31,6 +31,7 @@ class LateRunner : public exec::Runner {
   int32_t vocab_size() const override { return inner_->vocab_size(); }
   int32_t hidden_size() const override { return inner_->hidden_size(); }
   int32_t num_states() const override { return inner_->num_states(); }
+  bool weighs_drafts() const override { return inner_->weighs_drafts(); }
   int32_t embedding_width() const override { return inner_->embedding_width(); }
   std::vector<exec::MemoryItem> memory() const override { return inner_->memory(); }
 

@@ -71,6 +71,9 @@ Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
   limits.has_trees = model.proposer && model.proposer->makes_trees();
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
                                                    limits, forced));
+  if (config.typical_acceptance > 0 && !model.runner->weighs_drafts())
+    return invalid_argument("typical_acceptance: {} is not allowed on {}, only 0",
+                            config.typical_acceptance, device.info().id());
   return ok();
 }
 

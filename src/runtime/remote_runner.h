@@ -32,7 +32,8 @@ class RemoteRunner : public exec::Runner {
         vocab_size_(local.vocab_size()),
         embedding_width_(local.embedding_width()),
         hidden_size_(local.hidden_size()),
-        num_states_(local.num_states()) {
+        num_states_(local.num_states()),
+        weighs_drafts_(local.weighs_drafts()) {
     static_assert(std::is_trivially_copyable_v<exec::RunnerLimits>);
     std::string hex;
     for (const std::byte b : std::as_bytes(std::span(&limits_, 1)))
@@ -102,6 +103,7 @@ class RemoteRunner : public exec::Runner {
   int32_t embedding_width() const override { return embedding_width_; }
   int32_t hidden_size() const override { return hidden_size_; }
   int32_t num_states() const override { return num_states_; }
+  bool weighs_drafts() const override { return weighs_drafts_; }
 
  private:
   Status receive() {
@@ -122,6 +124,7 @@ class RemoteRunner : public exec::Runner {
   const exec::RunnerLimits limits_;
   const std::vector<exec::CacheGroup> groups_;
   const int32_t vocab_size_, embedding_width_, hidden_size_, num_states_;
+  const bool weighs_drafts_;
   int socket_ = -1;
   pid_t process_ = -1;
   int64_t num_steps_ = 0;

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/prompt_scorer.h"
+#include "runtime/sample_params.h"
 
 namespace nereid::runtime {
 namespace {
@@ -246,6 +247,29 @@ Status check_drafts(const Request& r, const RequestBounds& bounds) {
   return check_ids("draft_token_ids", r.draft_token_ids, bounds.vocab_size);
 }
 
+Status check_draft_logits(const Request& r, const RequestBounds& bounds) {
+  if (const auto& threshold = r.draft_acceptance_threshold) {
+    if (!(*threshold > 0 && *threshold <= 1))
+      return invalid_argument("draft_acceptance_threshold: {} is not in (0, 1]", *threshold);
+    if (r.draft_logits.empty())
+      return invalid_argument("draft_acceptance_threshold: {} needs draft_logits", *threshold);
+  }
+  if (r.draft_logits.empty()) return ok();
+  const size_t wanted = r.draft_token_ids.size() * static_cast<size_t>(bounds.vocab_size);
+  if (r.draft_logits.size() != wanted)
+    return invalid_argument(
+        "draft_logits: {} of them; allowed are {}, {} for each of the {} draft_token_ids",
+        r.draft_logits.size(), wanted, bounds.vocab_size, r.draft_token_ids.size());
+  if (!bounds.weighs_drafts && !is_greedy(r.sampling))
+    return invalid_argument(
+        "draft_logits: on this device only for greedy requests; without them guesses are tested by "
+        "equality");
+  const auto wrong = std::ranges::find_if(r.draft_logits, [](float x) { return !(x < INFINITY); });
+  if (wrong == r.draft_logits.end()) return ok();
+  return invalid_argument("draft_logits: number {} is {}; allowed are finite ones and -inf",
+                          wrong - r.draft_logits.begin(), *wrong);
+}
+
 Status check_prompt_table(const Request& r, const RequestBounds& bounds) {
   if (!r.prompt_table) return ok();
   const PromptTable& t = *r.prompt_table;
@@ -388,7 +412,8 @@ int64_t logits_bytes(const Request& r, const RequestBounds& bounds) {
   if (r.output.return_generation_logits)
     rows += num_sequences(r) *
             (sched::length_limit(bounds.limits, num_prompt, r.max_tokens) - num_prompt);
-  int64_t bytes = rows * logits_row_bytes(bounds);
+  int64_t bytes =
+      rows * logits_row_bytes(bounds) + static_cast<int64_t>(r.draft_logits.size() * sizeof(float));
   if (const auto num_top = r.output.num_prompt_log_probs)
     bytes += prompt_log_prob_bytes(num_prompt, *num_top);
   return bytes;
@@ -403,6 +428,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_prompt_table(r, bounds));
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
   RETURN_IF_ERROR(check_drafts(r, bounds));
+  RETURN_IF_ERROR(check_draft_logits(r, bounds));
   RETURN_IF_ERROR(check_guide(r, bounds));
   RETURN_IF_ERROR(check_reasoning(r, bounds));
   RETURN_IF_ERROR(check_sequences(r));

@@ -35,16 +35,17 @@ struct RequestBounds {
   int32_t max_input_len = 0;     // of a prompt; 0: as long as a sequence
   int32_t max_prompt_table = 0;  // rows; 0: as kMaxPromptTableBytes says
   bool gather_context_logits =
-      true;                   // a prompt's logits, or what is made of them, may be asked for
-  bool gives_hidden = false;  // output.pooling may be asked for
-  int32_t num_labels = 0;     // above 0: the model scores texts, and has no language head
+      true;                    // a prompt's logits, or what is made of them, may be asked for
+  bool gives_hidden = false;   // output.pooling may be asked for
+  bool weighs_drafts = false;  // see exec::Runner
+  int32_t num_labels = 0;      // above 0: the model scores texts, and has no language head
 };
 
 // InvalidArgument naming field, value and what is allowed.
 Status check_request(const Request& request, const RequestBounds& bounds);
 
 // Most bytes of logits and of log-probabilities of its prompt that the responses to such a request
-// can hold, all its sequences together.
+// can hold, all its sequences together, and of the logits that it brings.
 int64_t logits_bytes(const Request& request, const RequestBounds& bounds);
 
 // The same for the options of an executor.

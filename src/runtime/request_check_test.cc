@@ -321,6 +321,8 @@ TEST(ConfigCheck, EveryRange) {
   expect(
       "speculation: 'lookahead' is not one of none, ngram, draft_model, medusa, eagle, mtp, auto",
       [](auto& c) { c.speculation = "lookahead"; });
+  expect("typical_acceptance: 1.5 is not in [0, 1]", [](auto& c) { c.typical_acceptance = 1.5f; });
+  expect("typical_acceptance: nan is not in", [](auto& c) { c.typical_acceptance = NAN; });
   expect("iter_stats_max_iterations: -1", [](auto& c) { c.iter_stats_max_iterations = -1; });
   expect("request_stats_max_iterations: -1", [](auto& c) { c.request_stats_max_iterations = -1; });
   expect("scheduler.capacity_policy: 9",
@@ -344,6 +346,40 @@ TEST(ConfigCheck, EveryRange) {
   expect("kv_cache.offload_min_priority: 101",
          [](auto& c) { c.kv_cache.offload_min_priority = 101; });
   expect("kv_cache.event_buffer_size: -1", [](auto& c) { c.kv_cache.event_buffer_size = -1; });
+}
+
+TEST(RequestCheck, DraftLogits) {
+  const auto with = [](size_t drafts, size_t logits, std::optional<float> threshold = {}) {
+    return [=](Request& r) {
+      r.draft_token_ids.assign(drafts, 1);
+      r.draft_logits.assign(logits, 0.5f);
+      r.draft_acceptance_threshold = threshold;
+      r.sampling.temperature = 0;  // what these bounds allow
+    };
+  };
+  expect_each({{nullptr, with(2, 200)},
+               {nullptr, with(2, 200, 1.0f)},
+               {"draft_logits: 199 of them; allowed are 200, 100 for each of the 2", with(2, 199)},
+               {"draft_logits: 100 of them; allowed are 0, ", with(0, 100)},
+               {"draft_acceptance_threshold: 0.5 needs draft_logits", with(2, 0, 0.5f)},
+               {"draft_acceptance_threshold: 0 is not in (0, 1]", with(2, 200, 0.0f)},
+               {"draft_acceptance_threshold: 1.5 is not in (0, 1]", with(2, 200, 1.5f)},
+               {"draft_acceptance_threshold: nan", with(2, 200, NAN)},
+               {"draft_logits: on this device only for greedy requests",
+                [&](Request& r) {
+                  with(2, 200)(r);
+                  r.sampling.temperature = 1;
+                  r.sampling.top_k = 5;
+                }},
+               {nullptr,
+                [&](Request& r) {
+                  with(2, 200)(r);
+                  r.draft_logits[3] = -INFINITY;
+                }},
+               {"draft_logits: number 3 is inf; allowed are finite ones and -inf", [&](Request& r) {
+                  with(2, 200)(r);
+                  r.draft_logits[3] = INFINITY;
+                }}});
 }
 
 TEST(RequestCheck, PromptTables) {

@@ -32,6 +32,14 @@ void set_drawing(const SamplingConfig& s, SampleParams& p) {
     p.min_p_gap = kernels::temperature_of(p) * std::log(min_p);
 }
 
+void set_draft_test(const sched::SequenceSpec& spec, SampleParams& p) {
+  p.draft_threshold = spec.draft_threshold;
+  if (spec.draft_logits)
+    p.draft_test = kernels::DraftTest::kRatio;
+  else if (spec.draft_threshold > 0)
+    p.draft_test = kernels::DraftTest::kTypical;
+}
+
 void set_penalties(const SamplingConfig& s, SampleParams& p) {
   const float scale = s.order == SamplingOrder::kTemperatureFirst ? kernels::temperature_of(p) : 1;
   p.repetition = s.repetition_penalty.value_or(1);
@@ -106,6 +114,7 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
   set_drawing(spec.sampling, slot.params);
   set_penalties(spec.sampling, slot.params);
   set_output(spec, slot.params);
+  set_draft_test(spec, slot.params);
   add_end_ids(spec, slot);
   add_biases(spec, slot);
   add_bad_words(spec, slot);
@@ -114,10 +123,18 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
   return slot;
 }
 
+bool is_greedy(const SamplingConfig& sampling) {
+  SampleParams params;
+  set_drawing(sampling, params);
+  return kernels::is_greedy(params);
+}
+
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
                       std::span<const TokenId> guessed, exec::Step& step, int32_t num_top) {
   SlotParams wanted = slot_params(sequence.spec(), sequence.num_prompt(), vocab_size);
   wanted.params.num_top = num_top;
+  wanted.params.draft_test = kernels::DraftTest::kEqual;
+  wanted.params.draft_threshold = 0;
   wanted.params.log_probs = num_top > 0 ? kernels::LogProbs::kProcessed : kernels::LogProbs::kNone;
   if (std::exchange(wanted.params.has_dense_bias, 0) != 0)
     wanted.cells.resize(wanted.cells.size() - static_cast<size_t>(vocab_size));

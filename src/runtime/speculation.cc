@@ -233,7 +233,22 @@ void Speculation::hand_over(const DraftQuestion& question, int32_t count,
 
 void Speculation::open(RequestId id) { states_.try_emplace(id); }
 
-void Speculation::add(const sched::Row& row, exec::StepRow& out, int32_t& spare_logits) const {
+// Of the request's own drafts, which are those of the first tokens.
+void Speculation::add_draft_logits(const sched::Row& row, exec::StepRow& out,
+                                   exec::Step& step) const {
+  const auto& logits = row.sequence->spec().draft_logits;
+  const auto state = states_.find(row.sequence->id());
+  if (row.num_drafts == 0 || !logits || (state != states_.end() && state->second.is_asked)) return;
+  const size_t width = logits->size() / row.sequence->spec().drafts.size();
+  const auto first = static_cast<size_t>(row.first_drawn() - row.sequence->num_prompt());
+  const auto own = std::span(*logits).subspan(first * width, out.num_drafts * width);
+  step.draft_logits.insert(step.draft_logits.end(), own.begin(), own.end());
+  out.has_draft_logits = 1;
+}
+
+void Speculation::add(const sched::Row& row, exec::StepRow& out, exec::Step& step,
+                      int32_t& spare_logits) const {
+  add_draft_logits(row, out, step);
   const sched::SequenceSpec& spec = row.sequence->spec();
   if (!proposer_ || !draws_freely(spec) || spec.output.pooling) return;
   const Proposer::States wanted = proposer_->wanted_states();

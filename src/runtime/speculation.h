@@ -101,9 +101,11 @@ class Speculation {
   // A sequence has been submitted.
   void open(RequestId id);
 
-  // Asks for the hidden states that the proposer wants of a row. `spare_logits`: rows of logits
-  // that the step has room for, of which each state takes one.
-  void add(const sched::Row& row, exec::StepRow& out, int32_t& spare_logits) const;
+  // Asks for what the proposer wants to know of a row, and adds the logits that its drafts were
+  // drawn from. `spare_logits`: rows of logits that the step has room for, of which each hidden
+  // state takes one.
+  void add(const sched::Row& row, exec::StepRow& out, exec::Step& step,
+           int32_t& spare_logits) const;
 
   // A row is about to be committed with what it gave: the drafts that held and one more token.
   void landed(const sched::Row& row, const exec::RowResult& result);
@@ -134,6 +136,7 @@ class Speculation {
     Tested tested;
   };
 
+  void add_draft_logits(const sched::Row& row, exec::StepRow& out, exec::Step& step) const;
   void find_candidates(sched::Scheduler& scheduler);
   void add_question(const sched::Sequence& sequence, int32_t most);
   double rate_of(const State& state) const;

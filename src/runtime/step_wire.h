@@ -58,7 +58,7 @@ struct OwnedResult {
   std::vector<Status> onboarded;
   struct Row {
     std::vector<kernels::SampleResult> drawn;
-    std::vector<int32_t> path;
+    std::vector<int32_t> path, likeliest;
     std::vector<kernels::TopToken> top;
     std::vector<float> logits;
     std::vector<BF16> hidden;
@@ -83,6 +83,7 @@ class ResultWriter {
       put(row.status);
       put_array(row.drawn);
       put_array(row.path);
+      put_array(row.likeliest);
       put_array(row.top);
       put_array(row.logits);
       put_array(row.hidden);
@@ -125,6 +126,7 @@ class ResultReader {
       exec::RowResult& row = result.rows.emplace_back(exec::RowResult{.status = get_status()});
       row.drawn = own.drawn = get_array<kernels::SampleResult>();
       row.path = own.path = get_array<int32_t>();
+      row.likeliest = own.likeliest = get_array<int32_t>();
       row.top = own.top = get_array<kernels::TopToken>();
       row.logits = own.logits = get_array<float>();
       row.hidden = own.hidden = get_array<BF16>();

@@ -37,6 +37,9 @@ struct SequenceSpec {
   OutputConfig output;      // log-probs are put into the news only when asked for
   std::vector<std::vector<TokenId>> bad_words;  // for the sampler
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
+  // What they were drawn from, f32 [drafts, vocab]; null: nothing that matters.
+  std::shared_ptr<const std::vector<float>> draft_logits;
+  float draft_threshold = 0;  // of kernels::SampleParams: by ratio with draft_logits, else typical
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
   // Of its output, for who makes masks and says what must come next; null = none. No other drafts.

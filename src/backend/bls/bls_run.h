@@ -75,7 +75,7 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   bool streaming_ = false;
   std::optional<bool> exclude_input_;
   std::vector<Output> for_preprocessing_, for_llm_;
-  int32_t num_drafts_ = 0;           // of a step; 0: the generating model is asked once
+  DraftLoop::Wish draft_wish_;       // without drafts the generating model is asked once
   std::optional<DraftLoop> drafts_;  // of the one sequence
   std::vector<Output> answer_;       // of the call about it
 

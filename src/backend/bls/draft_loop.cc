@@ -18,7 +18,6 @@ constexpr Excluded kExcluded[] = {
     {"streaming", "streaming is not supported with speculative decoding"},
     {"return_context_logits", "context logits are not supported with speculative decoding"},
     {"return_generation_logits", "generation logits are not supported with speculative decoding"},
-    {"use_draft_logits", "drafts are tested by equality of tokens, which needs no logits"},
     {"return_log_probs", "log-probabilities are not supported with speculative decoding"},
     {"num_top_log_probs", "log-probabilities are not supported with speculative decoding"},
     {"top_p_decay", "it depends on how many tokens one call has generated"},
@@ -93,12 +92,13 @@ const Output* find_output(const std::vector<Output>& outputs, std::string_view n
   return it == outputs.end() ? nullptr : &*it;
 }
 
-StatusOr<int32_t> DraftLoop::num_drafts(const Item& item) {
+StatusOr<DraftLoop::Wish> DraftLoop::wish(const Item& item) {
   ASSIGN_OR_RETURN(const auto num_drafts, item.scalar<int32_t>("num_draft_tokens"));
+  ASSIGN_OR_RETURN(const auto logits, item.scalar<bool>("use_draft_logits"));
+  const bool with_logits = logits.value_or(false);
   if (num_drafts.value_or(0) == 0) {
-    ASSIGN_OR_RETURN(const auto logits, item.scalar<bool>("use_draft_logits"));
-    if (logits.value_or(false)) return unsupported("input 'use_draft_logits' is not supported");
-    return 0;
+    if (!with_logits) return Wish();
+    return invalid_argument("input 'use_draft_logits' needs 'num_draft_tokens' above 0");
   }
   if (*num_drafts < 0) {
     return invalid_argument("input 'num_draft_tokens' is {}, expected at least 0", *num_drafts);
@@ -123,12 +123,12 @@ StatusOr<int32_t> DraftLoop::num_drafts(const Item& item) {
     return unsupported("input '{}' is {}, only 1 is allowed with num_draft_tokens {}", name, *value,
                        *num_drafts);
   }
-  return *num_drafts;
+  return Wish{*num_drafts, with_logits};
 }
 
-StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, int32_t num_drafts) {
+StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, const Wish& wish) {
   DraftLoop loop;
-  loop.num_drafts_ = num_drafts;
+  loop.wish_ = wish;
   ASSIGN_OR_RETURN(loop.ids_, ints(llm_inputs, "input_ids"));
   ASSIGN_OR_RETURN(const int32_t length, one_int(llm_inputs, "input_lengths"));
   if (length < 0 || static_cast<size_t>(length) > loop.ids_.size()) {
@@ -160,12 +160,24 @@ std::vector<Output> DraftLoop::inputs(int32_t num_tokens) const {
   return inputs;
 }
 
+// With logits both models ban end ids at the same places, so a draft ends where they begin to be
+// allowed.
+int32_t DraftLoop::draft_length() const {
+  const int32_t most = std::min(wish_.num_drafts, num_left() - 1);
+  return wish_.with_logits && min_left() > 0 ? std::min(most, min_left()) : most;
+}
+
+// Without logits a draft has no end id, since it would be cut there; with them it is a token like
+// others.
 std::vector<Output> DraftLoop::draft_inputs() const {
+  const bool may_end = wish_.with_logits && min_left() == 0;
   auto inputs = this->inputs(draft_length());
-  std::erase_if(inputs, [](const Output& input) {
-    return std::ranges::find(kTargetOnly, input.name) != std::end(kTargetOnly);
+  std::erase_if(inputs, [&](const Output& input) {
+    return std::ranges::find(kTargetOnly, input.name) != std::end(kTargetOnly) ||
+           (may_end && input.name == "end_id");
   });
-  inputs.push_back(scalar("min_length", draft_length()));
+  if (!may_end) inputs.push_back(scalar("min_length", draft_length()));
+  if (wish_.with_logits) inputs.push_back(flag("return_generation_logits", true));
   return inputs;
 }
 
@@ -175,6 +187,20 @@ Status DraftLoop::take_draft(const std::vector<Output>& outputs) {
     return internal_error("the draft model sent {} tokens, {} were asked for", draft_.size(),
                           draft_length());
   }
+  return wish_.with_logits && !draft_.empty() ? take_logits(outputs) : ok();
+}
+
+// Of a reply [1, 1, rows, vocab], of which the first rows are those of the draft.
+Status DraftLoop::take_logits(const std::vector<Output>& outputs) {
+  const Output* logits = find_output(outputs, "generation_logits");
+  const auto length = static_cast<int64_t>(draft_.size());
+  if (logits == nullptr || logits->shape.size() != 4 || logits->shape[2] < length)
+    return internal_error("the draft model sent no 'generation_logits' for its {} tokens", length);
+  const int64_t vocab = logits->shape[3];
+  const size_t bytes =
+      static_cast<size_t>(length * vocab) * TRITONSERVER_DataTypeByteSize(logits->datatype);
+  draft_logits_ =
+      Output{"draft_logits", logits->datatype, {1, length, vocab}, logits->bytes.substr(0, bytes)};
   return ok();
 }
 
@@ -182,9 +208,8 @@ std::vector<Output> DraftLoop::target_inputs() const {
   const auto length = static_cast<int32_t>(draft_.size());
   auto inputs = this->inputs(length + 1);
   if (length > 0) inputs.push_back(make_output("draft_input_ids", {1, length}, draft_));
-  if (min_length_ > num_generated()) {
-    inputs.push_back(scalar("min_length", min_length_ - num_generated()));
-  }
+  if (draft_logits_) inputs.push_back(*draft_logits_);
+  if (min_left() > 0) inputs.push_back(scalar("min_length", min_left()));
   return inputs;
 }
 
@@ -201,6 +226,7 @@ Status DraftLoop::take_tokens(std::vector<Output> outputs) {
   ids_.insert(ids_.end(), tokens.begin(), tokens.end());
   is_over_ = tokens.size() <= draft_.size() || num_left() <= 0 || ends_with_stop_word();
   draft_.clear();
+  draft_logits_.reset();
   if (first_.empty()) first_ = outputs;
   last_ = std::move(outputs);
   return ok();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -17,15 +18,20 @@ const Output* find_output(const std::vector<Output>& outputs, std::string_view n
 
 // One sequence's tokens and what each call needs of them. The generating model draws by seed and
 // position and keeps a draft only where it is what it draws, so the tokens are those of one call.
+// With use_draft_logits it compares how likely a draft is to both models instead, so that the
+// tokens of sampled requests are distributed as those of one call.
 class DraftLoop {
  public:
-  // The number of tokens in a draft; 0: the client wants none. InvalidArgument for a request that
-  // cannot be made in parts, naming the input.
-  static StatusOr<int32_t> num_drafts(const Item& item);
+  struct Wish {
+    int32_t num_drafts = 0;    // tokens in a draft; 0: the client wants none
+    bool with_logits = false;  // of the draft model
+  };
+  // InvalidArgument for a request that cannot be made in parts, naming the input.
+  static StatusOr<Wish> wish(const Item& item);
 
   // `llm_inputs`: of a call for the whole output, with input_ids [1, n], input_lengths and
-  // request_output_len of one element. `num_drafts` > 0.
-  static StatusOr<DraftLoop> create(std::vector<Output> llm_inputs, int32_t num_drafts);
+  // request_output_len of one element. `wish` has drafts.
+  static StatusOr<DraftLoop> create(std::vector<Output> llm_inputs, const Wish& wish);
 
   // The draft model is to be asked first; else the generating model at once.
   bool wants_draft() const { return draft_length() > 0; }
@@ -43,7 +49,10 @@ class DraftLoop {
  private:
   int32_t num_left() const { return max_tokens_ - num_generated(); }
   int32_t num_generated() const { return static_cast<int32_t>(ids_.size() - num_prompt_); }
-  int32_t draft_length() const { return std::min(num_drafts_, num_left() - 1); }
+  // Tokens before which no end id may come.
+  int32_t min_left() const { return std::max(min_length_ - num_generated(), 0); }
+  int32_t draft_length() const;
+  Status take_logits(const std::vector<Output>& outputs);
   std::vector<Output> inputs(int32_t num_tokens) const;
   bool ends_with_stop_word() const;
 
@@ -51,9 +60,11 @@ class DraftLoop {
   std::vector<Output> first_, last_;  // outputs of the first and of the newest call
   std::vector<int32_t> ids_;          // prompt and output
   std::vector<int32_t> draft_;
+  std::optional<Output> draft_logits_;  // [1, draft, vocab]
   std::vector<std::vector<int32_t>> stop_words_;
   size_t num_prompt_ = 0;
-  int32_t num_drafts_ = 0, max_tokens_ = 0, min_length_ = 0;
+  Wish wish_;
+  int32_t max_tokens_ = 0, min_length_ = 0;
   int32_t num_tested_ = 0, num_held_ = 0;
   bool is_over_ = false;
 };

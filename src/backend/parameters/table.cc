@@ -69,6 +69,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"max_draft_len", "max_draft_len", Kind::kInteger, Use::kActs, 0, kMaxDraftLen},
     {"eagle_tree_top_k", "eagle_tree_top_k", Kind::kInteger, Use::kActs, 0, kMaxTreeTopK},
     {"eagle_tree_depth", "eagle_tree_depth", Kind::kInteger, Use::kActs, 0, kMaxDraftLen},
+    {"typical_acceptance", "typical_acceptance", Kind::kNumber, Use::kActs, 0, 1},
     {"enable_overlap", "enable_overlap", Kind::kBoolean},
     {"enable_jump_ahead", "enable_jump_ahead", Kind::kBoolean},
     {"exit_on_device_failure", "exit_on_device_failure", Kind::kBoolean},

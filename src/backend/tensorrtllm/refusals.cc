@@ -12,22 +12,12 @@ namespace {
 
 // Refused unless empty, or a single zero for each item of the batch (an identifier, count or flag
 // that says "no").
-constexpr std::string_view kRefused[] = {"draft_logits",
-                                         "draft_acceptance_threshold",
-                                         "lookahead_window_size",
-                                         "lookahead_ngram_size",
-                                         "lookahead_verification_set_size",
-                                         "encoder_input_features",
-                                         "encoder_output_lengths",
-                                         "cross_attention_mask",
-                                         "skip_cross_attn_blocks",
-                                         "multimodal_embedding",
-                                         "multimodal_hashes",
-                                         "multimodal_positions",
-                                         "multimodal_lengths",
-                                         "mrope_rotary_cos_sin",
-                                         "mrope_position_deltas",
-                                         "context_phase_params"};
+constexpr std::string_view kRefused[] = {
+    "lookahead_window_size",  "lookahead_ngram_size",   "lookahead_verification_set_size",
+    "encoder_input_features", "encoder_output_lengths", "cross_attention_mask",
+    "skip_cross_attn_blocks", "multimodal_embedding",   "multimodal_hashes",
+    "multimodal_positions",   "multimodal_lengths",     "mrope_rotary_cos_sin",
+    "mrope_position_deltas",  "context_phase_params"};
 
 // The same, for a model that takes no adapters.
 constexpr std::string_view kLora[] = {"lora_task_id", "lora_weights", "lora_config", "lora_path"};

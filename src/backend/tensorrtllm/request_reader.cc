@@ -7,6 +7,7 @@
 
 #include "backend/tensorrtllm/tensor_fields.h"
 #include "base/log_limit.h"
+#include "tensor/floats.h"
 
 namespace nereid::backend {
 namespace {
@@ -104,6 +105,18 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
 Status read_drafts(const Item& item, nereid::Request& out) {
   ASSIGN_OR_RETURN(auto drafts, item.values<int32_t>("draft_input_ids"));
   if (drafts) out.draft_token_ids = *std::move(drafts);
+  RETURN_IF_ERROR(read_number(item, "draft_acceptance_threshold", {0, 1, true},
+                              out.draft_acceptance_threshold));
+  ASSIGN_OR_RETURN(const auto logits, item.input("draft_logits"));
+  if (!logits) return ok();
+  const auto bytes = std::as_bytes(std::span(logits->bytes));
+  if (logits->datatype == TRITONSERVER_TYPE_FP32)
+    out.draft_logits = floats_of<float>(bytes);
+  else if (logits->datatype == TRITONSERVER_TYPE_FP16)
+    out.draft_logits = floats_of<F16>(bytes);
+  else
+    return invalid_argument("input 'draft_logits' is {}, expected FP32 or FP16",
+                            TRITONSERVER_DataTypeString(logits->datatype));
   return ok();
 }
 

@@ -50,6 +50,7 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
        {"enable_overlap", "False"},
        {"enable_jump_ahead", "False"},
        {"speculation", "auto"},
+       {"typical_acceptance", "0.09"},
        {"exit_on_device_failure", "true"},
        {"deterministic", "true"}},
       {{"max_tokens_in_paged_kv_cache", ""}, {"kv_cache_free_gpu_mem_fraction", "0.01"}},

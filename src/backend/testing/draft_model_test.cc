@@ -88,6 +88,43 @@ TEST_F(DraftModelTest, DraftsChangeNoText) {
   EXPECT_LT(accepted, tested) << "the draft model is never wrong, so nothing was taken back";
 }
 
+// What is said greedily stays, and drafts of sampled requests are taken more often than by equality
+// of tokens.
+TEST_F(DraftModelTest, DraftsWithTheirLogits) {
+  const auto with_logits = [](std::vector<Output> inputs) {
+    inputs.push_back(bool_input("use_draft_logits", true));
+    return inputs;
+  };
+  const std::vector<Output> greedy[] = {
+      {},
+      {int_input("end_id", 11), int_input("min_length", 6)},
+      {float_input("repetition_penalty", 1.2f), text_input("bad_words", {" the"})},
+      {text_input("stop_words", {" of"})}};
+  for (const auto& inputs : greedy) {
+    const auto plain = say(0, inputs), got = say(4, with_logits(inputs));
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    EXPECT_EQ(got.texts, plain.texts);
+  }
+  const auto held = [](const Conversation& c) {
+    EXPECT_TRUE(c.status.ok()) << c.status;
+    EXPECT_EQ(elements<int32_t>(c.outputs.at(0), "num_output_tokens").at(0), kTokens);
+    return elements<int32_t>(c.outputs.at(0), "total_accepted_draft_tokens").at(0);
+  };
+  int32_t by_logits = 0, by_tokens = 0;
+  for (char seed = 1; seed <= 6; ++seed) {
+    const Output random{"random_seed",
+                        TRITONSERVER_TYPE_UINT64,
+                        {1, 1},
+                        std::string(1, seed) + std::string(7, '\0')};
+    const std::vector<Output> inputs = {random, int_input("top_k", 0), float_input("top_p", 1.0f),
+                                        float_input("temperature", 1.5f)};
+    by_tokens += held(say(4, inputs));
+    by_logits += held(say(4, with_logits(inputs)));
+  }
+  EXPECT_GT(by_logits, 20);
+  EXPECT_GT(by_tokens, 0);
+}
+
 TEST_F(DraftModelTest, OneTokenNeedsNoDraft) {
   const auto got = say(4, {}, 1);
   ASSERT_TRUE(got.status.ok()) << got.status;
@@ -103,7 +140,6 @@ TEST_F(DraftModelTest, RefusesWhatPartsOfARequestCannotKeep) {
       {bool_input("stream", true), "streaming is not supported with speculative decoding"},
       {bool_input("return_context_logits", true), "context logits are not supported"},
       {bool_input("return_log_probs", true), "'return_log_probs' is not allowed"},
-      {bool_input("use_draft_logits", true), "'use_draft_logits' is not allowed"},
       {float_input("top_p_decay", 0.5f), "'top_p_decay' is not allowed"},
       {int_input("num_return_sequences", 2), "'num_return_sequences' is 2, only 1 is allowed"},
   };

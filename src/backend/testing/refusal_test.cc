@@ -53,9 +53,7 @@ std::vector<Output> refused_inputs(char fill) {
   constexpr auto kFloat = TRITONSERVER_TYPE_FP32;
   constexpr auto kHalf = TRITONSERVER_TYPE_FP16;
   constexpr auto kBool = TRITONSERVER_TYPE_BOOL;
-  return {bytes_input("draft_logits", kFloat, {1, 2, 8}, fill),
-          bytes_input("draft_acceptance_threshold", kFloat, {1, 1}, fill),
-          bytes_input("lookahead_window_size", kInt, {1, 1}, fill),
+  return {bytes_input("lookahead_window_size", kInt, {1, 1}, fill),
           bytes_input("lookahead_ngram_size", kInt, {1, 1}, fill),
           bytes_input("lookahead_verification_set_size", kInt, {1, 1}, fill),
           bytes_input("encoder_input_features", kHalf, {1, 4, 8}, fill),

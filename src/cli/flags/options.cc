@@ -120,6 +120,13 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
       ->check(CLI::Range(0, kMaxDraftLen))
       ->capture_default_str();
   command
+      .add_option("--typical-acceptance", executor.typical_acceptance,
+                  "above 0: guesses for sampled requests are also taken where they are not drawn, "
+                  "if their probability is above min(this, sqrt(this) * exp(-entropy)); outputs "
+                  "are then not distributed as without guesses")
+      ->check(CLI::Range(0.0f, 1.0f))
+      ->capture_default_str();
+  command
       .add_option("--max-draft-len", executor.max_draft_len,
                   "guesses of a sequence in a step; 0 = 4 of a draft model, 8 of others")
       ->check(CLI::Range(0, kMaxDraftLen))

@@ -17,6 +17,10 @@ inline constexpr int32_t kMaxTopTokens = 32;
 // temperature (before min_p, top_k and top_p), or as the model gave them.
 enum class LogProbs : int32_t { kNone = 0, kProcessed = 1, kRaw = 2 };
 
+// When a draft is taken for the token of its place; see step 6 of Sample. Of a greedy slot always
+// as with kEqual.
+enum class DraftTest : int32_t { kEqual = 0, kTypical = 1, kRatio = 2 };
+
 // How a slot's tokens are drawn, constant for a sequence. Plain data, copied to the device as it
 // is. The defaults are greedy.
 struct SampleParams {
@@ -45,6 +49,8 @@ struct SampleParams {
   LogProbs log_probs = LogProbs::kNone;
   int32_t draws = 1;          // 0: only the top list is wanted (beams)
   int32_t keeps_history = 0;  // Args::history holds the slot's tokens; drawn ones are appended
+  DraftTest draft_test = DraftTest::kEqual;
+  float draft_threshold = 0;  // kTypical: in (0, 1]; kRatio: in (0, 1], or 0: drawn each time
   int32_t reserved = 0;
 };
 
@@ -61,6 +67,10 @@ constexpr bool has_penalties(const SampleParams& p) {
 constexpr bool edits_logits(const SampleParams& p, int32_t position) {
   return p.has_dense_bias || p.num_biases > 0 || has_penalties(p) || p.ngram > 0 ||
          p.num_bad_words > 0 || (p.num_end_ids > 0 && position < p.min_length);
+}
+// Whether drafts are tested by more than the token that is drawn.
+constexpr bool weighs_drafts(const SampleParams& p) {
+  return p.draws && p.draft_test != DraftTest::kEqual && !is_greedy(p);
 }
 // Nothing but the argmax of the untouched logits is wanted, at any position.
 constexpr bool is_plain_greedy(const SampleParams& p) {
@@ -112,7 +122,9 @@ struct SampleRow {
   // are drawn are a path.
   int32_t after = 0;
   int32_t draft = -1;
-  int32_t mask = -1;  // of Sample::masks: the tokens that may be drawn. -1: all
+  int32_t mask = -1;          // of Sample::masks: the tokens that may be drawn. -1: all
+  int32_t draft_logits = -1;  // row of Sample::draft_logits that `draft` was drawn from; -1: none
+  int32_t peeks = 0;          // 1: if it is not drawn, the likeliest token is wanted
 };
 
 constexpr int64_t mask_words(int64_t vocab) { return (vocab + 31) / 32; }
@@ -127,6 +139,8 @@ struct SampleResult {
                        // kNotDrawn: a draft before it was wrong
   float log_prob = 0;  // of the token, over the whole vocabulary; with LogProbs other than kNone
   float log_kept = 0;  // kProcessed, top_k > 0: log of the probability of all that top_k keeps
+  int32_t likeliest = -1;  // of a row that peeks and is not drawn: the largest logit as it came
+                           // (ties: lower id); -1: one is a NaN or +inf
 };
 
 struct TopToken {
@@ -152,18 +166,31 @@ struct TopToken {
 //     token is the first, in descending order, whose prefix sum of e is >= r. Neither top_k nor
 //     top_p, or T = 0, or top_k = 1: the largest (ties: lower id). u = uniform(seed, position) of
 //     base/rng.h.
+//  6. Unless weighs_drafts(), that is all. Else, with p the probabilities that step 5 draws with
+//     and t = draft_threshold, for the drafts of the rows that come after this one:
+//     kTypical: the first draft d with p(d) > min(t, sqrt(t) * exp(-H)) is the token, H being the
+//     entropy of p in nats; if there is none, step 5 says.
+//     kRatio: of the first draft d that has draft_logits, with q the probabilities which steps 1 to
+//     3 and 5 make of those: d is the token if p(d) > 0 and p(d) >= a * q(d), where a = t, or
+//     uniform(seed, position, 1) for t = 0. Else it is drawn with weights max(p - q, 0): the first
+//     id, ascending, whose prefix sum is >= uniform(seed, position, 2) * sum; where the sum is 0,
+//     and where no draft has logits, step 5 says. Of draft_logits with a NaN or +inf, or all of
+//     which are banned, q is 0. If d was drawn from q with other random numbers
+//     than these, and t = 0, the token is distributed as p.
 // Steps 1 to 3 are single f32 operations, the same bits on every device; ids outside the vocabulary
 // are ignored; an id at -inf stays there; a result that is not below +inf becomes the largest
 // float. Sums are accumulated in f64 (of weights rounded to f32 at least). A row with draws = 0
 // gives the top list and its first token. Top lists are ordered by l, ties by
 // id, and leave out what is at -inf. Sources: the TensorRT-LLM order of sampling and top_p draw;
-// penalties and n-gram ban as in Hugging Face transformers.
+// penalties and n-gram ban as in Hugging Face transformers; typical acceptance (Cai et al. 2024,
+// Medusa); the test by ratio (Leviathan et al. 2023, Chen et al. 2023).
 struct Sample {
   static constexpr std::string_view kName = "sample";
   struct Problem {
     int64_t rows = 1, vocab = 0;
     // Every row is greedy without lists, mask, penalties, n-gram, log-probs or top list.
     bool all_greedy = false;
+    bool weighs_drafts = false;  // for some row weighs_drafts() is true and a row comes after it
   };
   Problem problem;
   View logits;      // f32 [logits rows, vocab]; rows that are sampled may be overwritten
@@ -174,7 +201,8 @@ struct Sample {
   const void* lists_base = nullptr;
   const uint32_t* masks = nullptr;  // [masks, mask_stride]: bit id % 32 of word id / 32 is 1 if the
   int64_t mask_stride = 0;          // id may be drawn; needed when a row has one
-  int32_t* history = nullptr;       // [slots, history_stride]; needed when a row keeps history
+  View draft_logits;  // f32 [drafts, vocab], may be overwritten; needed when a row has some
+  int32_t* history = nullptr;  // [slots, history_stride]; needed when a row keeps history
   int64_t history_stride = 0;
   SampleResult* results = nullptr;  // [m]
   TopToken* top = nullptr;          // [m, top_stride]; needed when a row has a top list

@@ -44,6 +44,8 @@ Status validate(const Sample& a) {
                           p.vocab);
   if (a.raw_logits.data)
     RETURN_IF_ERROR(check_view(kOp, "raw_logits", a.raw_logits, 1, p.vocab, {DType::kF32}));
+  if (a.draft_logits.data)
+    RETURN_IF_ERROR(check_view(kOp, "draft_logits", a.draft_logits, 1, p.vocab, {DType::kF32}));
   return check_view(kOp, "logits", a.logits, p.rows, p.vocab, {DType::kF32});
 }
 

@@ -30,6 +30,8 @@ class Drawer {
 
  private:
   void run_row(const Raw& raw, const Sample& args, int64_t i);
+  void peek(const Raw& raw, const Sample& args, int64_t i);
+  void edit(const Sample& a, const SampleRow& row, float* logits);
   bool scan(const float* logits, float temperature);
   int32_t argmax() const;
   void collect(float from, float below);
@@ -37,6 +39,10 @@ class Drawer {
   void sort_ids() { std::sort(ids_.begin(), ids_.end(), Order{logits_}); }
   void keep(const SampleParams& p);
   int32_t draw(const SampleParams& p, const SampleRow& row, const int32_t* history);
+  void find_probabilities(const SampleParams& p, double top_p, std::vector<double>& out);
+  int32_t weigh(const Sample& a, int64_t i, const int32_t* history);
+  int32_t typical_draft(const Sample& a, int64_t i) const;
+  int32_t by_ratio(const Sample& a, const SampleRow& row, const SampleRow& draft, double top_p);
   int32_t draw_from_all(double fraction, float floor);
   int32_t draw_from_tail(double target, float below, float floor);
   void report(const SampleParams& p, SampleResult& result, TopToken* top, int64_t top_stride);
@@ -54,8 +60,22 @@ class Drawer {
   float largest_ = 0, temperature_ = 1;
   std::vector<float> piece_largest_, sorted_pieces_;
   std::vector<int32_t> ids_;
+  std::vector<double> p_, q_;  // of each id, where drafts are weighed
   LogitsEditor editor_;
 };
+
+// Of the slot's position, as far as the last token that resets it tells.
+double top_p_of(const SampleParams& p, const SampleRow& row, const int32_t* history) {
+  int32_t k = row.position - p.num_prompt;
+  if (p.top_p_reset_id >= 0 && p.top_p_decay != 1 && history)
+    for (int32_t i = 0; i < k; ++i)
+      if (history[row.position - 1 - i] == p.top_p_reset_id) k = i;
+  return top_p_after(p, k);
+}
+
+int32_t* history_of(const Sample& a, const SampleRow& row) {
+  return a.params[row.slot].keeps_history ? a.history + row.slot * a.history_stride : nullptr;
+}
 
 // Makes `logits` the row that is looked at; false when one of them is NaN or +inf.
 bool Drawer::scan(const float* logits, float temperature) {
@@ -112,12 +132,8 @@ void Drawer::keep(const SampleParams& p) {
 
 int32_t Drawer::draw(const SampleParams& p, const SampleRow& row, const int32_t* history) {
   if (is_greedy(p)) return argmax();
-  int32_t k = row.position - p.num_prompt;
-  if (p.top_p_reset_id >= 0 && p.top_p_decay != 1 && history)
-    for (int32_t i = 0; i < k; ++i)
-      if (history[row.position - 1 - i] == p.top_p_reset_id) k = i;
   const double fraction =
-      double{uniform(p.seed, static_cast<uint64_t>(row.position))} * top_p_after(p, k);
+      double{uniform(p.seed, static_cast<uint64_t>(row.position))} * top_p_of(p, row, history);
   if (p.top_k <= 0 || p.top_k >= vocab_) return draw_from_all(fraction, largest_ + p.min_p_gap);
   keep(p);
   double sum = 0;
@@ -177,6 +193,99 @@ int32_t Drawer::draw_from_tail(double target, float below, float floor) {
   return ids_.empty() ? argmax() : ids_.back();
 }
 
+// Of the row that is looked at, what draw() draws with.
+void Drawer::find_probabilities(const SampleParams& p, double top_p, std::vector<double>& out) {
+  constexpr int64_t kFirstTry = 256, kGrowth = 16;
+  out.assign(static_cast<size_t>(vocab_), 0);
+  double sum = 0;
+  if (p.top_k > 0 && p.top_k < vocab_) {
+    keep(p);
+    for (const int32_t id : ids_) sum += weight(id);
+  } else if (const float floor = largest_ + p.min_p_gap; top_p >= 1) {
+    collect(std::max(floor, std::numeric_limits<float>::lowest()), kTop);
+    for (const int32_t id : ids_) sum += weight(id);
+  } else {  // as many of the largest as it takes
+    int64_t num = 0;
+    sum = mass(floor, &num);
+    double upto = 0;
+    for (int64_t count = kFirstTry; upto < top_p * sum; count *= kGrowth) {
+      take_top(std::min({count, vocab_, num}));
+      upto = 0;
+      for (const int32_t id : ids_) upto += weight(id);
+      if (count >= num) sum = upto;
+    }
+  }
+  const double end = top_p * sum;
+  double before = 0;
+  for (const int32_t id : ids_) {
+    const double upto = std::min(before + weight(id), end);
+    out[static_cast<size_t>(id)] = (upto - before) / end;
+    before = upto;
+  }
+}
+
+// Step 6 for row i, which is looked at. -1: step 5 says.
+int32_t Drawer::weigh(const Sample& a, int64_t i, const int32_t* history) {
+  const SampleRow& row = a.rows[i];
+  const SampleParams& p = a.params[row.slot];
+  const double top_p = top_p_of(p, row, history);
+  const bool typical = p.draft_test == DraftTest::kTypical;
+  for (int64_t j = i + 1; j < a.problem.rows && a.rows[j].after > 0; ++j) {
+    if (j - a.rows[j].after != i || (!typical && a.rows[j].draft_logits < 0)) continue;
+    find_probabilities(p, top_p, p_);
+    return typical ? typical_draft(a, i) : by_ratio(a, row, a.rows[j], top_p);
+  }
+  return -1;
+}
+
+int32_t Drawer::typical_draft(const Sample& a, int64_t i) const {
+  double entropy = 0;
+  for (const double x : p_)
+    if (x > 0) entropy -= x * std::log(x);
+  const double t = a.params[a.rows[i].slot].draft_threshold;
+  const double least = std::min(t, std::sqrt(t) * std::exp(-entropy));
+  for (int64_t j = i + 1; j < a.problem.rows && a.rows[j].after > 0; ++j) {
+    const int32_t draft = a.rows[j].draft;
+    if (j - a.rows[j].after == i && draft >= 0 && draft < vocab_ &&
+        p_[static_cast<size_t>(draft)] > least)
+      return draft;
+  }
+  return -1;
+}
+
+// Afterwards the row is looked at again.
+int32_t Drawer::by_ratio(const Sample& a, const SampleRow& row, const SampleRow& draft,
+                         double top_p) {
+  const SampleParams& p = a.params[row.slot];
+  const float* const own = logits_;
+  float* const logits = a.draft_logits.row<float>(draft.draft_logits);
+  bool sound = scan(logits, temperature_);
+  if (sound && edits_logits(p, row)) {
+    edit(a, row, logits);
+    scan(logits, temperature_);
+  }
+  sound &= largest_ > kMinusInfinity;
+  if (sound)
+    find_probabilities(p, top_p, q_);
+  else
+    q_.assign(p_.size(), 0);
+  scan(own, temperature_);
+  const auto position = static_cast<uint64_t>(row.position);
+  const double least = p.draft_threshold > 0 ? p.draft_threshold : uniform(p.seed, position, 1);
+  if (const auto id = static_cast<size_t>(draft.draft);
+      id < p_.size() && p_[id] > 0 && p_[id] >= least * q_[id])
+    return draft.draft;
+  double sum = 0;
+  for (size_t id = 0; id < p_.size(); ++id) sum += std::max(p_[id] - q_[id], 0.0);
+  if (sum == 0) return -1;
+  const double target = uniform(p.seed, position, 2) * sum;
+  double upto = 0;
+  for (size_t id = 0;; ++id) {
+    if (p_[id] <= q_[id]) continue;
+    if ((upto += p_[id] - q_[id]) >= target) return static_cast<int32_t>(id);
+  }
+}
+
 // Log-probabilities of the row that is looked at; result.token is set.
 void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
                     int64_t top_stride) {
@@ -207,8 +316,27 @@ void Drawer::run(const Raw& raw, const Sample& a, int64_t i) {
     } else {
       std::fill_n(a.top + i * a.top_stride, a.top_stride, TopToken());
       a.results[i] = {.token = kNotDrawn};
+      if (row.peeks) peek(raw, a, i);
     }
   } while (++i < a.problem.rows && a.rows[i].after > 0);
+}
+
+void Drawer::peek(const Raw& raw, const Sample& a, int64_t i) {
+  raw_ = &raw, vocab_ = a.problem.vocab;
+  if (scan(a.logits.row<float>(a.rows[i].logits_row), 1)) a.results[i].likeliest = argmax();
+}
+
+// Steps 1 to 3.
+void Drawer::edit(const Sample& a, const SampleRow& row, float* logits) {
+  const SampleParams& p = a.params[row.slot];
+  const int32_t* const history = history_of(a, row);
+  const uintptr_t lists = reinterpret_cast<uintptr_t>(a.lists_base) + p.lists;
+  editor_.edit(p,
+               SampleLists(p, reinterpret_cast<const int32_t*>(lists),
+                           reinterpret_cast<const float*>(lists)),
+               row.mask >= 0 ? a.masks + row.mask * a.mask_stride : nullptr,
+               {history, history ? static_cast<size_t>(row.position) : 0}, row.position,
+               {logits, static_cast<size_t>(vocab_)});
 }
 
 void Drawer::run_row(const Raw& raw, const Sample& a, int64_t i) {
@@ -216,24 +344,19 @@ void Drawer::run_row(const Raw& raw, const Sample& a, int64_t i) {
   const SampleRow& row = a.rows[i];
   const SampleParams& p = a.params[row.slot];
   float* const logits = a.logits.row<float>(row.logits_row);
-  int32_t* const history = p.keeps_history ? a.history + row.slot * a.history_stride : nullptr;
+  int32_t* const history = history_of(a, row);
   TopToken* const top = a.top + i * a.top_stride;
   std::fill_n(top, a.top_stride, TopToken());
   const bool edits = edits_logits(p, row);
   SampleResult result;
   bool sound = scan(logits, temperature_of(p));
   if (sound && edits) {
-    const uintptr_t lists = reinterpret_cast<uintptr_t>(a.lists_base) + p.lists;
-    editor_.edit(p,
-                 SampleLists(p, reinterpret_cast<const int32_t*>(lists),
-                             reinterpret_cast<const float*>(lists)),
-                 row.mask >= 0 ? a.masks + row.mask * a.mask_stride : nullptr,
-                 {history, history ? static_cast<size_t>(row.position) : 0}, row.position,
-                 {logits, static_cast<size_t>(vocab_)});
+    edit(a, row, logits);
     scan(logits, temperature_of(p));
   }
   sound &= largest_ > kMinusInfinity;
-  if (sound) result.token = p.draws ? draw(p, row, history) : argmax();
+  if (sound && weighs_drafts(p)) result.token = weigh(a, i, history);
+  if (sound && result.token < 0) result.token = p.draws ? draw(p, row, history) : argmax();
   if (sound && p.log_probs != LogProbs::kNone) {
     if (p.log_probs == LogProbs::kRaw)
       scan(edits ? a.raw_logits.row<float>(row.logits_row) : logits, 1);

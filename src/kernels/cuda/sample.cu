@@ -391,6 +391,14 @@ __device__ int choose(const Row& row, uint64_t best, const SampleParams& p, cons
   return draw(row, p, position, since_reset(p, history, position, s), s);
 }
 
+// The same in every thread.
+__device__ bool is_sound(const float* logits, int vocab) {
+  bool unsound = false;
+  for (int id = threadIdx.x; id < vocab; id += kThreads)
+    unsound |= !(logits[id] < INFINITY);  // true for NaN too
+  return !__syncthreads_or(unsound);
+}
+
 // What is drawn for row i, the same in every thread.
 __device__ void draw_row(const Sample& a, int64_t i, Scratch& s) {
   const SampleRow wish = a.rows[i];
@@ -399,13 +407,9 @@ __device__ void draw_row(const Sample& a, int64_t i, Scratch& s) {
   float* const logits = static_cast<float*>(a.logits.data) + wish.logits_row * a.logits.stride;
   int32_t* const history = p.keeps_history ? a.history + wish.slot * a.history_stride : nullptr;
   SampleResult* const result = a.results + i;
-  bool unsound = false;
-  for (int id = threadIdx.x; id < vocab; id += kThreads)
-    unsound |= !(logits[id] < INFINITY);  // true for NaN too
-  const bool failed = __syncthreads_or(unsound);
 
   int token = -1;
-  if (!failed) {
+  if (is_sound(logits, vocab)) {
     const bool edits = edits_logits(p, wish);
     if (edits) edit(a, p, wish, history, logits, s);
     const uint64_t best = best_of(logits, vocab, s);
@@ -429,6 +433,16 @@ __device__ void draw_row(const Sample& a, int64_t i, Scratch& s) {
   }
 }
 
+// The likeliest token of row i, which is not drawn.
+__device__ void peek(const Sample& a, int64_t i, Scratch& s) {
+  const int vocab = static_cast<int>(a.problem.vocab);
+  const float* const logits =
+      static_cast<const float*>(a.logits.data) + a.rows[i].logits_row * a.logits.stride;
+  if (!is_sound(logits, vocab)) return;
+  const uint64_t best = best_of(logits, vocab, s);
+  if (threadIdx.x == 0) a.results[i].likeliest = id_of(best);
+}
+
 // Rows that come after others are the block's of the first of them, one after the other.
 __global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
   __shared__ Scratch s;
@@ -439,8 +453,11 @@ __global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
     const bool draws = row.after == 0 || a.results[i - row.after].token == row.draft;
     for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads)
       a.top[i * a.top_stride + t] = {-1, 0};
-    if (threadIdx.x == 0) a.results[i] = {draws ? -1 : kNotDrawn, 0, 0};
-    if (draws) draw_row(a, i, s);
+    if (threadIdx.x == 0) a.results[i] = {draws ? -1 : kNotDrawn, 0, 0, -1};
+    if (draws)
+      draw_row(a, i, s);
+    else if (row.peeks)
+      peek(a, i, s);
     __syncthreads();  // the next row reads what was drawn
   } while (++i < a.problem.rows && a.rows[i].after > 0);
 }
@@ -452,7 +469,7 @@ cudaError_t launch(const Sample& a, const cuda::Scratch&, cudaStream_t stream) {
 
 bool takes(const Sample& a) {
   constexpr int64_t kMaxVocab = int64_t{1} << 22;  // sums of 2^40 fixed-point weights in 63 bits
-  return a.problem.vocab <= kMaxVocab;
+  return a.problem.vocab <= kMaxVocab && !a.problem.weighs_drafts;
 }
 
 }  // namespace

@@ -118,6 +118,21 @@ double weight(const Draw& d, int32_t id, float largest) {
   return std::exp((double{d.logits[id]} - largest) / temperature_of(d.params));
 }
 
+// What draw() draws with.
+std::vector<double> probabilities(const Draw& d) {
+  const std::vector<int32_t> ids = kept(d, sorted(d.logits));
+  double sum = 0, before = 0;
+  for (const int32_t id : ids) sum += weight(d, id, d.logits[ids[0]]);
+  const double end = top_p_of(d) * sum;
+  std::vector<double> result(d.logits.size());
+  for (const int32_t id : ids) {
+    const double upto = std::min(before + weight(d, id, d.logits[ids[0]]), end);
+    result[id] = (upto - before) / end;
+    before = upto;
+  }
+  return result;
+}
+
 int32_t draw(const Draw& d, const std::vector<int32_t>& order) {
   if (is_greedy(d.params)) return order[0];
   const std::vector<int32_t> ids = kept(d, order);
@@ -159,21 +174,81 @@ void report(const Draw& d, std::span<const float> raw, const std::vector<int32_t
       top[i] = {order[i], static_cast<float>(log_softmax.at(order[i]))};
 }
 
-SampleResult run_row(Draw& d, std::span<TopToken> top) {
-  SampleResult result;
-  if (std::ranges::any_of(d.logits, [](float l) { return !(l < INFINITY); })) return result;
-  const std::vector<float> raw(d.logits.begin(), d.logits.end());
+void edit(Draw& d) {
   add_biases(d);
   if (has_penalties(d.params)) penalise(d);
   apply_mask(d);
   ban_end_ids(d);
   ban_repeated_ngrams(d);
   ban_bad_words(d);
+}
+
+bool is_sound(std::span<const float> logits) {
+  return std::ranges::all_of(logits, [](float l) { return l < INFINITY; });
+}
+
+int32_t typical_draft(const Draw& d, std::span<const SampleRow> drafts) {
+  const std::vector<double> p = probabilities(d);
+  double entropy = 0;
+  for (const double x : p)
+    if (x > 0) entropy -= x * std::log(x);
+  const double t = d.params.draft_threshold;
+  const double least = std::min(t, std::sqrt(t) * std::exp(-entropy));
+  for (const SampleRow& row : drafts)
+    if (d.knows(row.draft) && p[row.draft] > least) return row.draft;
+  return -1;
+}
+
+// Of one draft, the q that it was drawn from.
+int32_t by_ratio(const Draw& d, const Draw& of_draft, int32_t draft) {
+  const std::vector<double> p = probabilities(d);
+  std::vector<double> q(p.size());
+  if (is_sound(of_draft.logits) && std::ranges::max(of_draft.logits) > -INFINITY)
+    q = probabilities(of_draft);
+  const auto position = static_cast<uint64_t>(d.position);
+  const double t = d.params.draft_threshold;
+  const double least = t > 0 ? t : uniform(d.params.seed, position, 1);
+  if (d.knows(draft) && p[draft] > 0 && p[draft] >= least * q[draft]) return draft;
+  double sum = 0;
+  std::vector<double> sums;
+  for (size_t id = 0; id < p.size(); ++id) sums.push_back(sum += std::max(p[id] - q[id], 0.0));
+  if (sum == 0) return -1;
+  const double target = uniform(d.params.seed, position, 2) * sum;
+  size_t id = 0;
+  while (p[id] <= q[id] || sums[id] < target) ++id;
+  return static_cast<int32_t>(id);
+}
+
+// Step 6. `drafts`: the rows that come after this one. -1: step 5 says.
+int32_t weigh(const Sample& a, const Draw& d, std::span<const SampleRow> drafts) {
+  if (d.params.draft_test == DraftTest::kTypical) return typical_draft(d, drafts);
+  const auto found = std::ranges::find_if(drafts, [](auto& row) { return row.draft_logits >= 0; });
+  if (found == drafts.end()) return -1;
+  Draw of_draft = d;
+  of_draft.logits = {a.draft_logits.row<float>(found->draft_logits), d.logits.size()};
+  if (is_sound(of_draft.logits)) edit(of_draft);
+  return by_ratio(d, of_draft, found->draft);
+}
+
+SampleResult run_row(const Sample& a, Draw& d, std::span<const SampleRow> drafts,
+                     std::span<TopToken> top) {
+  SampleResult result;
+  if (!is_sound(d.logits)) return result;
+  const std::vector<float> raw(d.logits.begin(), d.logits.end());
+  edit(d);
   const std::vector<int32_t> order = sorted(d.logits);
   if (d.logits[order[0]] == -INFINITY) return result;
-  result.token = d.params.draws ? draw(d, order) : order[0];
+  if (weighs_drafts(d.params) && !drafts.empty()) result.token = weigh(a, d, drafts);
+  if (result.token < 0) result.token = d.params.draws ? draw(d, order) : order[0];
   report(d, raw, order, result, top);
   return result;
+}
+
+std::vector<SampleRow> drafts_after(const Sample& a, int64_t i) {
+  std::vector<SampleRow> drafts;
+  for (int64_t j = i + 1; j < a.problem.rows && a.rows[j].after > 0; ++j)
+    if (j - a.rows[j].after == i) drafts.push_back(a.rows[j]);
+  return drafts;
 }
 
 }  // namespace
@@ -183,8 +258,11 @@ void reference(const Sample& a) {
     const SampleRow& row = a.rows[i];
     const std::span<TopToken> top(a.top + i * a.top_stride, static_cast<size_t>(a.top_stride));
     std::ranges::fill(top, TopToken());
+    const std::span<float> logits(a.logits.row<float>(row.logits_row),
+                                  static_cast<size_t>(a.problem.vocab));
     if (row.after > 0 && a.results[i - row.after].token != row.draft) {
       a.results[i] = {.token = kNotDrawn};
+      if (row.peeks && is_sound(logits)) a.results[i].likeliest = sorted(logits)[0];
       continue;
     }
     const SampleParams& params = a.params[row.slot];
@@ -194,10 +272,10 @@ void reference(const Sample& a) {
            .lists = SampleLists(params, reinterpret_cast<const int32_t*>(lists),
                                 reinterpret_cast<const float*>(lists)),
            .history = {history, history ? static_cast<size_t>(row.position) : 0},
-           .logits = {a.logits.row<float>(row.logits_row), static_cast<size_t>(a.problem.vocab)},
+           .logits = logits,
            .position = row.position,
            .mask = row.mask >= 0 ? a.masks + row.mask * a.mask_stride : nullptr};
-    a.results[i] = run_row(d, top);
+    a.results[i] = run_row(a, d, drafts_after(a, i), top);
     if (!params.draws) continue;
     if (history && row.position < a.history_stride) history[row.position] = a.results[i].token;
     if (a.slot_tokens) a.slot_tokens[row.slot] = a.results[i].token;

@@ -28,7 +28,9 @@ enum Feature : uint32_t {
   kHostile = 1 << 9,  // extreme parameters, ids outside the vocabulary
   kDrafts = 1 << 10,  // rows of a slot that come after each other, some drafts wrong
   kMasks = 1 << 11,
-  kTrees = 1 << 12,  // with kDrafts: some rows come after the same one
+  kTrees = 1 << 12,    // with kDrafts: some rows come after the same one
+  kTypical = 1 << 13,  // with kDrafts: likely ones are taken
+  kRatio = 1 << 14,    // with kDrafts: most come with logits
   kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams | kMasks,
 };
 
@@ -158,6 +160,14 @@ Slot make_slot(int64_t i, int64_t vocab, uint32_t features) {
   if ((features & kBeams) && i % 6 == 5) {
     p.draws = 0, p.log_probs = LogProbs::kProcessed, p.num_top = kMaxTopTokens;
   }
+  if (features & kTypical) {
+    p.draft_test = DraftTest::kTypical;
+    p.draft_threshold = cycle({0.3f, 0.01f, 1.0f, 1e-20f}, i);
+  }
+  if (features & kRatio) {
+    p.draft_test = DraftTest::kRatio;
+    p.draft_threshold = cycle({0.0f, 0.3f, 0.0f, 1.0f}, i);
+  }
   return s;
 }
 
@@ -187,6 +197,9 @@ void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
       row.draft = 0;
       row.position += 1;
       row.logits_row = static_cast<int32_t>((i + 1) % l.rows);
+      row.peeks = i % 3 != 0;
+      row.draft_logits =
+          features & kRatio && i % 7 != 0 ? static_cast<int32_t>(l.num_draft_logits++) : -1;
       rows.push_back(row);
       continue;
     }
@@ -219,6 +232,23 @@ void add_masks(Case<Sample>& c, SampleLayout& l) {
   l.masks = c.before.add(masks);
 }
 
+// Much like those of the rows that the drafts come after, some with a NaN, some banned.
+void add_draft_logits(Case<Sample>& c, SampleLayout& l) {
+  std::vector<float> logits;
+  const SampleRow* const rows = c.before.at<SampleRow>(l.sample_rows);
+  for (int64_t i = 0; i < l.rows; ++i) {
+    if (rows[i].draft_logits < 0) continue;
+    const float* const own =
+        c.before.at<float>(l.logits) + rows[i - rows[i].after].logits_row * l.vocab;
+    const std::vector<float> other = noise(static_cast<uint64_t>(i) + 99, l.vocab, 1);
+    for (int64_t id = 0; id < l.vocab; ++id) {
+      logits.push_back(own[id] + cycle({0.0f, 1.0f, 3.0f}, i) * other[static_cast<size_t>(id)]);
+      if (i % 11 == 5) logits.back() = i % 2 ? -INFINITY : NAN;
+    }
+  }
+  l.draft_logits = c.before.add(logits);
+}
+
 // Makes most drafts right, each behind those that it comes after. Of two after the same row one is
 // wrong.
 void make_drafts(Case<Sample>& c, const SampleLayout& l) {
@@ -246,6 +276,15 @@ void add_regions(Case<Sample>& c, const SampleLayout& l) {
                cells("history", l.history, l.slots, l.history_stride)};
   if (l.top_stride > 0) c.outputs.push_back(cells("top", l.top, l.rows, 2 * l.top_stride));
   c.scratch = {{"logits", l.logits, DType::kF32, l.rows, l.vocab, l.vocab, {}, {}}};
+  if (l.num_draft_logits > 0)
+    c.scratch.push_back({"draft_logits",
+                         l.draft_logits,
+                         DType::kF32,
+                         l.num_draft_logits,
+                         l.vocab,
+                         l.vocab,
+                         {},
+                         {}});
 }
 
 Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features) {
@@ -254,6 +293,7 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
                        vocab, features);
   SampleLayout l;
   l.rows = rows, l.slots = rows + 1, l.vocab = vocab, l.all_greedy = features & kGreedy;
+  l.weighs_drafts = features & (kTypical | kRatio);
   l.history_stride = kMaxHistory;
   l.top_stride = features & kLogProbs ? kMaxTopTokens : 0;
   std::vector<float> logits = make_logits(kind, static_cast<uint64_t>(rows + vocab), rows * vocab);
@@ -262,13 +302,17 @@ Case<Sample> make_case(Kind kind, int64_t rows, int64_t vocab, uint32_t features
   l.raw_logits = c.before.add(logits);
   add_slots(c, l, features);
   if (features & kMasks) add_masks(c, l);
+  if (features & kRatio) add_draft_logits(c, l);
   l.results = c.before.add(static_cast<size_t>(rows) * sizeof(SampleResult));
   l.top = c.before.add(static_cast<size_t>(rows * l.top_stride) * sizeof(TopToken));
   l.slot_tokens = c.before.add(static_cast<size_t>(l.slots) * 4);
   c.tokens = rows;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     Sample a;
-    a.problem = {count, l.vocab, l.all_greedy};
+    a.problem = {count, l.vocab, l.all_greedy, l.weighs_drafts};
+    if (l.num_draft_logits > 0)
+      a.draft_logits =
+          View::matrix(base + l.draft_logits, DType::kF32, l.num_draft_logits, l.vocab);
     a.logits = View::matrix(base + l.logits, DType::kF32, l.rows, l.vocab);
     a.raw_logits = View::matrix(base + l.raw_logits, DType::kF32, l.rows, l.vocab);
     a.rows = reinterpret_cast<const SampleRow*>(base + l.sample_rows) + begin;
@@ -328,6 +372,12 @@ const std::vector<Case<Sample>>& cases<Sample>() {
       for (const uint32_t trees : {0u, uint32_t{kTrees}})
         list.push_back(make_case(Kind::kNoise, 80, 500, features | kDrafts | trees));
     list.push_back(make_case(Kind::kTied, 36, 3000, kDrafts | kPenalties | kBans | kLogProbs));
+    for (const uint32_t features : {uint32_t{kTypical}, kTypical | kTrees, uint32_t{kRatio}}) {
+      list.push_back(make_case(Kind::kNoise, 160, 60, kDrafts | features));
+      list.push_back(make_case(Kind::kNoise, 80, 500, kDrafts | features | kAllFeatures));
+      list.push_back(make_case(Kind::kFlat, 12, 40000, kDrafts | features | kDecay));
+      list.push_back(make_case(Kind::kNoise, 20, 100, kDrafts | features | kBroken));
+    }
     return list;
   }();
   return all;

@@ -108,7 +108,11 @@ Status check_row(const Image& want, const SampleLayout& l, const Image& got, int
   const RowView r(want, l, i);
   const SampleResult result = got.at<SampleResult>(l.results)[i];
   const SampleResult expected = want.at<SampleResult>(l.results)[i];
+  if (result.likeliest != expected.likeliest)
+    return internal_error("likeliest {}, want {}", result.likeliest, expected.likeliest);
   if (expected.token == kNotDrawn && result.token == kNotDrawn) return ok();
+  if (result.token != expected.token && l.weighs_drafts && weighs_drafts(r.params))
+    return internal_error("token {}, want {}, by drafts", result.token, expected.token);
   if (result.token != expected.token) {
     if (is_greedy(r.params) || !r.params.draws || expected.token < 0 || result.token < 0 ||
         result.token >= l.vocab)
