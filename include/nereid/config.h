@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "nereid/request.h"
+
 namespace nereid {
 
 // Who may run, by KV memory. See src/sched/README.md for the accounting.
@@ -117,13 +119,14 @@ struct ExecutorConfig {
   // for beams.
   // none; ngram: what came after the last tokens where they stood before, in prompt or output;
   // draft_model, medusa, eagle: what such a one in `draft_model` says; mtp: what the layer behind
-  // the last one of the model's checkpoint says (multi-token prediction); auto: that of
+  // the last one of the model's checkpoint says (multi-token prediction); lookahead: what the model
+  // says a few tokens ahead of what it knows, for which each step computes them too; auto: that of
   // `draft_model`, without one mtp's, without such a layer ngram's, and as many as pay, down to
   // none. Empty: auto with `draft_model`, else none.
   std::string speculation;
   std::filesystem::path draft_model;  // of a model with the same tokens, or of heads
   int32_t max_draft_len = 0;          // guesses of a sequence in a step, at most kMaxDraftLen;
-                                      // 0 = 4 with `draft_model`, else 8
+                                      // 0 = 4 with `draft_model`, else 8, or as many as a tree has
   // The tree of guesses of Medusa heads, as ranks that lead to each: "{0}, {0, 0}, {1}"; at
   // most 64. Empty: the likeliest of each head.
   std::string medusa_choices;
@@ -134,6 +137,7 @@ struct ExecutorConfig {
   // most kMaxTreeTopK.
   int32_t eagle_tree_top_k = 0;
   int32_t eagle_tree_depth = 0;  // of that tree, at most kMaxDraftLen; 0 = 5
+  LookaheadConfig lookahead;     // what requests may have at most, and have if they say nothing
   // Above 0, at most 1: guesses for sampled requests are also taken when they are not drawn, if
   // their probability is above min(t, sqrt(t) * exp(-entropy)), t being this (typical acceptance).
   // Such outputs are not distributed as without guesses. 0: guesses change no output.

@@ -140,6 +140,15 @@ struct ReasoningConfig {
   std::optional<int32_t> max_tokens;  // after so many `close` is written, >= 0; absent: any number
 };
 
+// Lookahead decoding: the model computes guesses itself, see ExecutorConfig::lookahead. All three
+// together may make at most 64 guesses a step: (ngram_size - 2) + (window_size - 1 +
+// verification_set_size) * (ngram_size - 1).
+struct LookaheadConfig {
+  int32_t window_size = 4;            // >= 1; positions that are guessed side by side
+  int32_t ngram_size = 3;             // >= 1; 1: no guesses, with a window of 1 and a set of 0
+  int32_t verification_set_size = 4;  // >= 0; n-grams that are tested in a step
+};
+
 struct Request {
   // Not empty, each in [0, vocab), or [0, vocab + rows) with a prompt_table.
   std::vector<TokenId> input_token_ids;
@@ -165,7 +174,9 @@ struct Request {
   // for.
   std::vector<float> draft_logits;
   std::optional<float> draft_acceptance_threshold;  // in (0, 1]; needs draft_logits
-  std::optional<LoraConfig> lora;                   // needs ExecutorConfig::enable_lora
+  // In place of the executor's, none of the three above its; needs its speculation to be lookahead.
+  std::optional<LookaheadConfig> lookahead;
+  std::optional<LoraConfig> lora;  // needs ExecutorConfig::enable_lora
   // Only tokens that continue such a text are drawn, and an end id only where it may end. Needs
   // end_ids and a tokenizer; not for beams, not with draft_token_ids.
   std::optional<GuidedDecoding> guided_decoding;

@@ -60,6 +60,12 @@ void read_peft_cache(ObjectReader& in, PeftCacheConfig& c) {
   c.prefetch_dir = prefetch_dir;
 }
 
+void read_lookahead(ObjectReader& in, LookaheadConfig& c) {
+  in.read("window_size", c.window_size);
+  in.read("ngram_size", c.ngram_size);
+  in.read("verification_set_size", c.verification_set_size);
+}
+
 void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("device", c.device);
   in.read("num_threads", c.num_threads);
@@ -92,6 +98,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("eagle_choices", c.eagle_choices);
   in.read("eagle_tree_top_k", c.eagle_tree_top_k);
   in.read("eagle_tree_depth", c.eagle_tree_depth);
+  in.read_object("lookahead", [&](ObjectReader& inner) { read_lookahead(inner, c.lookahead); });
   in.read("typical_acceptance", c.typical_acceptance);
   in.read("enable_overlap", c.enable_overlap);
   in.read("enable_jump_ahead", c.enable_jump_ahead);
@@ -181,6 +188,8 @@ void read_request(ObjectReader& in, Request& r) {
   in.read("draft_token_ids", r.draft_token_ids);
   in.read("draft_logits", r.draft_logits);
   in.read("draft_acceptance_threshold", r.draft_acceptance_threshold);
+  in.read_object("lookahead",
+                 [&](ObjectReader& inner) { read_lookahead(inner, r.lookahead.emplace()); });
   in.read_object("lora", [&](ObjectReader& inner) {
     LoraConfig& lora = r.lora.emplace();
     inner.read("task_id", lora.task_id);

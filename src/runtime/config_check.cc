@@ -1,6 +1,7 @@
 // Checks of an ExecutorConfig, in the order of the public header; what depends on the model is
 // checked where the model is opened.
 #include "kernels/api/op.h"
+#include "runtime/lookahead.h"
 #include "runtime/request_check.h"
 
 namespace nereid::runtime {
@@ -98,9 +99,13 @@ Status check_speculation(const ExecutorConfig& c) {
   const std::string& s = c.speculation;
   RETURN_IF_ERROR(check_range("max_draft_len", c.max_draft_len, 0, kMaxDraftLen));
   const bool has_folder = s == "draft_model" || s == "medusa" || s == "eagle";
-  if (!s.empty() && s != "none" && s != "ngram" && s != "auto" && s != "mtp" && !has_folder)
+  const bool has_none = s.empty() || s == "none" || s == "ngram" || s == "auto" || s == "mtp";
+  if (!has_none && !has_folder && s != "lookahead")
     return invalid_argument(
-        "speculation: '{}' is not one of none, ngram, draft_model, medusa, eagle, mtp, auto", s);
+        "speculation: '{}' is not one of none, ngram, draft_model, medusa, eagle, mtp, lookahead, "
+        "auto",
+        s);
+  if (s == "lookahead") RETURN_IF_ERROR(check_lookahead(c.lookahead));
   if (has_folder && c.draft_model.empty())
     return invalid_argument("speculation: {} needs draft_model, the {} directory", s,
                             s == "draft_model" ? "model's" : "heads'");
@@ -120,7 +125,7 @@ Status check_speculation(const ExecutorConfig& c) {
     return invalid_argument("eagle_tree_depth: {} needs eagle_tree_top_k", c.eagle_tree_depth);
   if (!(c.typical_acceptance >= 0 && c.typical_acceptance <= 1))
     return invalid_argument("typical_acceptance: {} is not in [0, 1]", c.typical_acceptance);
-  if ((s == "ngram" || s == "mtp") && !c.draft_model.empty())
+  if ((s == "ngram" || s == "mtp" || s == "lookahead") && !c.draft_model.empty())
     return invalid_argument(
         "draft_model: '{}' has nothing to do with speculation {}; allowed are draft_model, "
         "medusa, eagle, auto and none",
@@ -129,6 +134,24 @@ Status check_speculation(const ExecutorConfig& c) {
 }
 
 }  // namespace
+
+Status check_lookahead(const LookaheadConfig& c) {
+  constexpr int32_t kMost = exec::kMaxTreeDrafts;
+  RETURN_IF_ERROR(check_range("lookahead.window_size", c.window_size, 1, kMost));
+  RETURN_IF_ERROR(check_range("lookahead.ngram_size", c.ngram_size, 1, kMost));
+  RETURN_IF_ERROR(
+      check_range("lookahead.verification_set_size", c.verification_set_size, 0, kMost));
+  if (c.ngram_size == 1 && (c.window_size > 1 || c.verification_set_size > 0))
+    return invalid_argument(
+        "lookahead.ngram_size: 1 is allowed with a window of 1 and a verification set of 0, not "
+        "with {} and {}",
+        c.window_size, c.verification_set_size);
+  if (num_drafts(c) <= kMost) return ok();
+  return invalid_argument(
+      "lookahead: a window of {}, n-grams of {} and a verification set of {} make {} guesses a "
+      "step; at most {} are allowed",
+      c.window_size, c.ngram_size, c.verification_set_size, num_drafts(c), kMost);
+}
 
 Status check_config(const ExecutorConfig& c) {
   RETURN_IF_ERROR(check_range("num_threads", c.num_threads, 0, 1024));

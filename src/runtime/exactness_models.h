@@ -82,7 +82,7 @@ inline StatusOr<std::unique_ptr<Executor>> create_executor(const std::filesystem
   const bool has_trees = proposer && proposer->makes_trees();
   ASSIGN_OR_RETURN(ModelInstance model, remote ? open_remote(dir, config, has_trees)
                                                : open_local(dir, config, has_trees));
-  model.proposer = std::move(proposer);
+  if (proposer) model.proposer = std::move(proposer);
   if (late) model.runner = std::make_unique<LateRunner>(std::move(model.runner));
   return make_executor(std::move(model), config);
 }

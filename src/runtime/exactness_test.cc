@@ -202,6 +202,11 @@ void with_medusa_tree(ExecutorConfig& c, int adapts) {
   c.medusa_choices = "{0}, {1}, {0, 0}, {0, 1}, {1, 0}, {2}, {0, 0, 0}, {0, 0, 1}, {1, 0, 0}";
 }
 
+void with_lookahead(ExecutorConfig& c, int) {
+  usual(c, 0);
+  c.speculation = "lookahead";
+}
+
 // A beam is a row of a step: narrow steps leave the wider rows out.
 void chunk(ExecutorConfig& c, int tokens) {
   c.max_num_tokens = tokens;
@@ -257,6 +262,12 @@ std::vector<Column> columns() {
   const auto medusa_swapped = [](ExecutorConfig& c, int n) {
     with_medusa(c, 0), tiny_swapping(c, n);
   };
+  const auto lookahead_chunked = [](ExecutorConfig& c, int n) {
+    with_lookahead(c, 0), c.max_num_tokens = n;
+  };
+  const auto lookahead_swapped = [](ExecutorConfig& c, int n) {
+    with_lookahead(c, 0), tiny_swapping(c, n);
+  };
   const auto taken_back = [](const ExecutorStats& s) {
     return s.num_accepted_drafts > 0 && s.num_accepted_drafts < s.num_drafts;
   };
@@ -310,6 +321,10 @@ std::vector<Column> columns() {
        false, true, true, true},
       {"SpeculatedTreesSecondProcess", Way::kBatch, usual, 0, taken_back, Breadth::kUsual, true,
        true, false, true},
+      {"Lookahead", Way::kBatch, with_lookahead, 0, taken_back, Breadth::kCaches},
+      {"LookaheadChunked", Way::kBatch, lookahead_chunked, 50, taken_back},
+      {"LookaheadSwapped", Way::kBatch, lookahead_swapped, kTiny, paused_and_taken_back},
+      {"LookaheadSecondProcess", Way::kBatch, with_lookahead, 0, taken_back, Breadth::kUsual, true},
       {"SpeculatedNgram", Way::kBatch, ngram, 0, taken_back},
       // What auto tests depends on measured costs.
       {"SpeculatedAuto", Way::kStreamed, ngram, 1},

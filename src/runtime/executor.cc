@@ -110,6 +110,8 @@ class ExecutorImpl : public Executor {
                 .max_prompt_table = model_.limits.max_prompt_table,
                 .gather_context_logits = model_.limits.gather_context_logits,
                 .gives_hidden = model_.runner->hidden_size() > 0,
+                .lookahead = config.speculation == "lookahead" ? std::optional(config.lookahead)
+                                                               : std::nullopt,
                 .weighs_drafts = model_.runner->weighs_drafts(),
                 .num_labels = model_.score_head.num_labels},
         typical_acceptance_(config.typical_acceptance),
@@ -326,6 +328,7 @@ class ExecutorImpl : public Executor {
                               .output = request.output,
                               .bad_words = std::move(request.bad_words),
                               .drafts = std::move(request.draft_token_ids),
+                              .lookahead = request.lookahead,
                               .logit_bias = std::move(request.logit_bias),
                               .guide = std::move(found.guide),
                               .cache_salt = prefix_root(request.cache_salt, adapter),

@@ -8,6 +8,7 @@
 #include "runtime/engine_limits.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
+#include "runtime/lookahead.h"
 #include "runtime/model_instance.h"
 #include "runtime/ngram_proposer.h"
 #include "runtime/open_proposer.h"
@@ -67,6 +68,8 @@ Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
     ASSIGN_OR_RETURN(model.proposer, std::move(drafts).load(config, limits, model.device));
   } else if (config.speculation == "ngram" || config.speculation == "auto") {
     model.proposer = std::make_unique<NgramProposer>();
+  } else if (config.speculation == "lookahead") {
+    model.proposer = std::make_unique<Lookahead>(config.lookahead, plan.model.vocab_size);
   }
   limits.has_trees = model.proposer && model.proposer->makes_trees();
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,

@@ -270,6 +270,21 @@ Status check_draft_logits(const Request& r, const RequestBounds& bounds) {
                           wrong - r.draft_logits.begin(), *wrong);
 }
 
+// Of a request.
+Status check_own_lookahead(const Request& r, const RequestBounds& bounds) {
+  if (!r.lookahead) return ok();
+  if (!bounds.lookahead)
+    return invalid_argument(
+        "lookahead: Cannot set the request lookahead decoding configuration when model instance "
+        "lookahead parameters are not set.");
+  const LookaheadConfig &own = *r.lookahead, &most = *bounds.lookahead;
+  RETURN_IF_ERROR(check_lookahead(own));
+  RETURN_IF_ERROR(check_range("lookahead.window_size", own.window_size, 1, most.window_size));
+  RETURN_IF_ERROR(check_range("lookahead.ngram_size", own.ngram_size, 1, most.ngram_size));
+  return check_range("lookahead.verification_set_size", own.verification_set_size, 0,
+                     most.verification_set_size);
+}
+
 Status check_prompt_table(const Request& r, const RequestBounds& bounds) {
   if (!r.prompt_table) return ok();
   const PromptTable& t = *r.prompt_table;
@@ -429,6 +444,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_ids("input_token_ids", r.input_token_ids, num_input_ids(r, bounds)));
   RETURN_IF_ERROR(check_drafts(r, bounds));
   RETURN_IF_ERROR(check_draft_logits(r, bounds));
+  RETURN_IF_ERROR(check_own_lookahead(r, bounds));
   RETURN_IF_ERROR(check_guide(r, bounds));
   RETURN_IF_ERROR(check_reasoning(r, bounds));
   RETURN_IF_ERROR(check_sequences(r));

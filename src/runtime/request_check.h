@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "base/status.h"
 #include "nereid/executor.h"
@@ -35,10 +36,11 @@ struct RequestBounds {
   int32_t max_input_len = 0;     // of a prompt; 0: as long as a sequence
   int32_t max_prompt_table = 0;  // rows; 0: as kMaxPromptTableBytes says
   bool gather_context_logits =
-      true;                    // a prompt's logits, or what is made of them, may be asked for
-  bool gives_hidden = false;   // output.pooling may be asked for
-  bool weighs_drafts = false;  // see exec::Runner
-  int32_t num_labels = 0;      // above 0: the model scores texts, and has no language head
+      true;                   // a prompt's logits, or what is made of them, may be asked for
+  bool gives_hidden = false;  // output.pooling may be asked for
+  std::optional<LookaheadConfig> lookahead;  // of the executor, if its speculation is that
+  bool weighs_drafts = false;                // see exec::Runner
+  int32_t num_labels = 0;  // above 0: the model scores texts, and has no language head
 };
 
 // InvalidArgument naming field, value and what is allowed.
@@ -50,6 +52,9 @@ int64_t logits_bytes(const Request& request, const RequestBounds& bounds);
 
 // The same for the options of an executor.
 Status check_config(const ExecutorConfig& config);
+
+// The same for one of either.
+Status check_lookahead(const LookaheadConfig& config);
 
 // Sequences that are computed for a request, each with a place in the queue and an id of its own;
 // beams are one. Of a request that has passed check_request().

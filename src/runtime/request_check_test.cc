@@ -319,8 +319,24 @@ TEST(ConfigCheck, EveryRange) {
   expect("max_sequence_length: -1", [](auto& c) { c.max_sequence_length = -1; });
   expect("max_logits_bytes: -1", [](auto& c) { c.max_logits_bytes = -1; });
   expect(
-      "speculation: 'lookahead' is not one of none, ngram, draft_model, medusa, eagle, mtp, auto",
-      [](auto& c) { c.speculation = "lookahead"; });
+      "speculation: 'ahead' is not one of none, ngram, draft_model, medusa, eagle, mtp, lookahead, "
+      "auto",
+      [](auto& c) { c.speculation = "ahead"; });
+  const auto lookahead = [&](const char* text, const LookaheadConfig& config) {
+    expect(text, [&](auto& c) { c.speculation = "lookahead", c.lookahead = config; });
+  };
+  lookahead(nullptr, {});
+  lookahead(nullptr, {1, 1, 0});
+  lookahead(nullptr, {16, 5, 0});
+  lookahead(nullptr, {1, 64, 0});
+  lookahead("lookahead.window_size: 0 is not in [1, 64]", {0, 3, 4});
+  lookahead("lookahead.ngram_size: 0 is not in [1, 64]", {4, 0, 4});
+  lookahead("lookahead.verification_set_size: -1 is not in [0, 64]", {4, 3, -1});
+  lookahead("lookahead.ngram_size: 1 is allowed with a window of 1 and a", {4, 1, 0});
+  lookahead("lookahead: a window of 16, n-grams of 5 and a verification set of 1 make 67 guesses",
+            {16, 5, 1});
+  expect("draft_model: 'x' has nothing to do with speculation lookahead",
+         [](auto& c) { c.speculation = "lookahead", c.draft_model = "x"; });
   expect("typical_acceptance: 1.5 is not in [0, 1]", [](auto& c) { c.typical_acceptance = 1.5f; });
   expect("typical_acceptance: nan is not in", [](auto& c) { c.typical_acceptance = NAN; });
   expect("iter_stats_max_iterations: -1", [](auto& c) { c.iter_stats_max_iterations = -1; });
@@ -380,6 +396,26 @@ TEST(RequestCheck, DraftLogits) {
                   with(2, 200)(r);
                   r.draft_logits[3] = INFINITY;
                 }}});
+}
+
+TEST(RequestCheck, Lookahead) {
+  RequestBounds own = bounds();
+  own.lookahead = LookaheadConfig{4, 3, 4};
+  const auto check = [](const RequestBounds& b, const LookaheadConfig& config) {
+    Request r = plain();
+    r.lookahead = config;
+    return std::string(message(check_request(r, b)));
+  };
+  for (const LookaheadConfig& config :
+       {LookaheadConfig{4, 3, 4}, LookaheadConfig{1, 2, 0}, LookaheadConfig{1, 1, 0}})
+    EXPECT_EQ(check(own, config), "");
+  EXPECT_THAT(check(own, {5, 3, 4}), StartsWith("lookahead.window_size: 5 is not in [1, 4]"));
+  EXPECT_THAT(check(own, {4, 4, 4}), StartsWith("lookahead.ngram_size: 4 is not in [1, 3]"));
+  EXPECT_THAT(check(own, {4, 3, 5}),
+              StartsWith("lookahead.verification_set_size: 5 is not in [0, 4]"));
+  EXPECT_THAT(check(own, {2, 1, 0}), StartsWith("lookahead.ngram_size: 1 is allowed with"));
+  EXPECT_THAT(check(bounds(), {4, 3, 4}),
+              StartsWith("lookahead: Cannot set the request lookahead decoding configuration"));
 }
 
 TEST(RequestCheck, PromptTables) {

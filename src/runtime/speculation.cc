@@ -251,6 +251,7 @@ void Speculation::add(const sched::Row& row, exec::StepRow& out, exec::Step& ste
   add_draft_logits(row, out, step);
   const sched::SequenceSpec& spec = row.sequence->spec();
   if (!proposer_ || !draws_freely(spec) || spec.output.pooling) return;
+  if (row.num_drafts > 0) out.wants_likeliest = proposer_->wants_likeliest();
   const Proposer::States wanted = proposer_->wanted_states();
   if (wanted == Proposer::States::kDrawn && row.samples) out.num_hidden = 1 + row.num_drafts;
   if (wanted != Proposer::States::kAll) return;

@@ -48,6 +48,9 @@ class Proposer {
 
   virtual States wanted_states() const { return States::kNone; }
 
+  // Whether landed() reads RowResult::likeliest of rows with drafts.
+  virtual bool wants_likeliest() const { return false; }
+
   // What a row gave, before the scheduler takes note of it: tokens, and the states that are wanted,
   // the last of the result's `hidden`. Not of beams, nor of what a grammar holds.
   virtual void landed(const sched::Row&, const exec::RowResult&) {}

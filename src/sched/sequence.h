@@ -39,6 +39,7 @@ struct SequenceSpec {
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
   // What they were drawn from, f32 [drafts, vocab]; null: nothing that matters.
   std::shared_ptr<const std::vector<float>> draft_logits;
+  std::optional<LookaheadConfig> lookahead;  // for who makes such drafts
   float draft_threshold = 0;  // of kernels::SampleParams: by ratio with draft_logits, else typical
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler

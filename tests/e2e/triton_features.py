@@ -71,10 +71,27 @@ def medusa():
 
 
 def lookahead():
-    """decoding_mode lookahead is refused by name, and the server ends."""
-    server = Server(repository("lookahead", bls=False, decoding_mode="lookahead"))
+    """decoding_mode lookahead: the tokens of the model alone, in fewer steps; a request may have less than the model's
+    parameters, and not more."""
+    ids = list(range(40, 60))
+    names = ("lookahead_window_size", "lookahead_ngram_size", "lookahead_verification_set_size")
+    with Server(repository("plain", bls=False)) as server:
+        expected = tokens_of(infer(server, ids, 40))
+        assert "lookahead parameters are not set" in refusal(server, ids, 4, **{name: np.int32([[2]]) for name in names})
+    values = dict(zip(names, ("4", "3", "4")), decoding_mode="lookahead")
+    with Server(repository("lookahead", bls=False, **values)) as server:
+        for sizes in ((4, 3, 4), (2, 2, 1), (1, 1, 0)):
+            own = {name: np.int32([[size]]) for name, size in zip(names, sizes)}
+            reply = infer(server, ids, 40, return_perf_metrics=np.array([[True]]), **own)
+            assert tokens_of(reply) == expected, sizes
+            held, tested = (int(reply.as_numpy("total_%s_tokens" % what).item()) for what in ("accepted_draft", "draft"))
+            assert held <= tested and (tested > 0) == (sizes[1] > 1), (sizes, held, tested)
+        more = {name: np.int32([[size]]) for name, size in zip(names, (5, 3, 4))}
+        assert "lookahead.window_size: 5" in refusal(server, ids, 4, **more)
+        assert "Failed to extract" in refusal(server, ids, 4, lookahead_window_size=np.int32([[2]]))
+    server = Server(repository("lookahead-incomplete", bls=False, decoding_mode="lookahead"))
     assert server.process.wait(timeout=60) > 0
-    assert "parameter 'decoding_mode' is 'lookahead', which is not supported" in server.log(), server.log()[-2000:]
+    assert "lookahead parameters are not specified" in server.log(), server.log()[-2000:]
 
 
 def draft_and_target():
@@ -87,4 +104,6 @@ def draft_and_target():
         plain = server.generate("tensorrt_llm_bls", PROMPT, 32)
         drafted = server.generate("tensorrt_llm_bls", PROMPT, 32, num_draft_tokens=4)
         assert drafted["text_output"] == plain["text_output"], (plain, drafted)
+        weighed = server.generate("tensorrt_llm_bls", PROMPT, 32, num_draft_tokens=4, use_draft_logits=True)
+        assert weighed["text_output"] == plain["text_output"], (plain, weighed)
         assert server.total("nv_inference_request_success", model="tensorrt_llm_draft") > 1

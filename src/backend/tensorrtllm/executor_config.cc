@@ -166,25 +166,55 @@ Status read_speculative_mode(const ModelSettings& settings, const std::string& m
   return ok();
 }
 
+// Of speculation by lookahead; the mode wants all three named.
+Status read_lookahead(const ModelSettings& settings, const std::optional<std::string>& mode,
+                      ExecutorConfig& config) {
+  const bool is_mode = mode == "lookahead";
+  if (is_mode && !config.speculation.empty() && config.speculation != "lookahead")
+    return invalid_argument(
+        "model '{}': parameter 'decoding_mode' is 'lookahead', 'speculation' is '{}'; allowed "
+        "beside "
+        "it is lookahead",
+        settings.name, config.speculation);
+  if (is_mode) config.speculation = "lookahead";
+  LookaheadConfig& out = config.lookahead;
+  for (const auto& [name, value] :
+       {std::pair("lookahead_window_size", &out.window_size),
+        std::pair("lookahead_ngram_size", &out.ngram_size),
+        std::pair("lookahead_verification_set_size", &out.verification_set_size)}) {
+    const auto given = settings.parameter(name);
+    if (given && config.speculation != "lookahead")
+      return invalid_argument(
+          "model '{}': parameter '{}' is '{}', which needs decoding_mode or speculation lookahead",
+          settings.name, name, *given);
+    if (!given && is_mode)
+      return invalid_argument(
+          "model '{}': Decoding mode is set to lookahead but lookahead parameters are not "
+          "specified. "
+          "'{}' is missing",
+          settings.name, name);
+    RETURN_IF_ERROR(integer(settings, name, *value));
+  }
+  return ok();
+}
+
 // Every request chooses how it draws, so a mode without speculation only has to be one that
 // requests may use.
 Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config) {
   const auto mode = settings.parameter("decoding_mode");
+  RETURN_IF_ERROR(read_lookahead(settings, mode, config));
   if (!mode || *mode == "auto") return ok();
-  for (const char* later : {"redrafter", "lookahead"}) {
-    if (*mode == later) {
-      return unsupported("model '{}': parameter 'decoding_mode' is '{}', which is not supported",
-                         settings.name, *mode);
-    }
-  }
+  if (*mode == "redrafter")
+    return unsupported("model '{}': parameter 'decoding_mode' is '{}', which is not supported",
+                       settings.name, *mode);
   const bool is_speculative = *mode == "medusa" || *mode == "eagle";
   if (is_speculative) RETURN_IF_ERROR(read_speculative_mode(settings, *mode, config));
-  bool known = *mode == "beam_search" || is_speculative;
+  bool known = *mode == "beam_search" || *mode == "lookahead" || is_speculative;
   for (const char* sampling : {"top_k", "top_p", "top_k_top_p"}) known = known || *mode == sampling;
   if (!known) {
     return invalid_argument(
         "model '{}': parameter 'decoding_mode' is '{}', expected one of auto, top_k, top_p, "
-        "top_k_top_p, beam_search, medusa, eagle",
+        "top_k_top_p, beam_search, medusa, lookahead, eagle",
         settings.name, *mode);
   }
   if (*mode != "beam_search" && config.max_beam_width > 1) {

@@ -13,7 +13,6 @@ namespace {
 // Refused unless empty, or a single zero for each item of the batch (an identifier, count or flag
 // that says "no").
 constexpr std::string_view kRefused[] = {
-    "lookahead_window_size",  "lookahead_ngram_size",   "lookahead_verification_set_size",
     "encoder_input_features", "encoder_output_lengths", "cross_attention_mask",
     "skip_cross_attn_blocks", "multimodal_embedding",   "multimodal_hashes",
     "multimodal_positions",   "multimodal_lengths",     "mrope_rotary_cos_sin",

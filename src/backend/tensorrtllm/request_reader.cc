@@ -120,6 +120,24 @@ Status read_drafts(const Item& item, nereid::Request& out) {
   return ok();
 }
 
+// All three or none.
+Status read_lookahead(const Item& item, nereid::Request& out) {
+  constexpr const char* kNames[] = {"lookahead_window_size", "lookahead_ngram_size",
+                                    "lookahead_verification_set_size"};
+  std::optional<int32_t> values[3];
+  for (size_t i = 0; i < 3; ++i) {
+    ASSIGN_OR_RETURN(values[i], item.scalar<int32_t>(kNames[i]));
+  }
+  if (std::ranges::none_of(values, [](const auto& value) { return value.has_value(); }))
+    return ok();
+  for (size_t i = 0; i < 3; ++i)
+    if (!values[i])
+      return invalid_argument("Failed to extract {}: all three lookahead inputs or none",
+                              kNames[i]);
+  out.lookahead = LookaheadConfig{*values[0], *values[1], *values[2]};
+  return ok();
+}
+
 // Empty when it is not there.
 StatusOr<std::string> read_text(const Item& item, std::string_view name) {
   ASSIGN_OR_RETURN(const auto texts, item.strings(name));
@@ -254,6 +272,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_output_config(item, r.sampling, r.streaming, r.output));
   RETURN_IF_ERROR(read_biases(item, context, r));
   RETURN_IF_ERROR(read_drafts(item, r));
+  RETURN_IF_ERROR(read_lookahead(item, r));
   if (context.takes_adapters) RETURN_IF_ERROR(read_lora(item, context, r));
   RETURN_IF_ERROR(read_guide(item, r));
   RETURN_IF_ERROR(read_reasoning(item, r));

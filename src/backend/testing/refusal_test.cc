@@ -53,10 +53,7 @@ std::vector<Output> refused_inputs(char fill) {
   constexpr auto kFloat = TRITONSERVER_TYPE_FP32;
   constexpr auto kHalf = TRITONSERVER_TYPE_FP16;
   constexpr auto kBool = TRITONSERVER_TYPE_BOOL;
-  return {bytes_input("lookahead_window_size", kInt, {1, 1}, fill),
-          bytes_input("lookahead_ngram_size", kInt, {1, 1}, fill),
-          bytes_input("lookahead_verification_set_size", kInt, {1, 1}, fill),
-          bytes_input("encoder_input_features", kHalf, {1, 4, 8}, fill),
+  return {bytes_input("encoder_input_features", kHalf, {1, 4, 8}, fill),
           bytes_input("encoder_output_lengths", kInt, {1, 1}, fill),
           bytes_input("cross_attention_mask", kBool, {1, 3, 2}, fill),
           bytes_input("skip_cross_attn_blocks", kBool, {1, 1}, fill),

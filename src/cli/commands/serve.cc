@@ -144,6 +144,9 @@ TemplateValues values_of_flags(const ServeOptions& options,
   const std::string draft_model = std::filesystem::absolute(config.draft_model, error).string();
   const auto number = [](int64_t value) { return std::to_string(value); };
   const auto flag = [](bool value) -> std::string { return value ? "true" : "false"; };
+  const auto lookahead = [&](int32_t value) {
+    return config.speculation == "lookahead" ? number(value) : "";
+  };
   const KvCacheConfig& kv = config.kv_cache;
   return {{"triton_max_batch_size", number(config.max_batch_size)},
           {"triton_backend", "tensorrtllm"},
@@ -177,6 +180,9 @@ TemplateValues values_of_flags(const ServeOptions& options,
           {"eagle_choices", escape_text(config.eagle_choices)},
           {"eagle_tree_top_k", number(config.eagle_tree_top_k)},
           {"eagle_tree_depth", number(config.eagle_tree_depth)},
+          {"lookahead_window_size", lookahead(config.lookahead.window_size)},
+          {"lookahead_ngram_size", lookahead(config.lookahead.ngram_size)},
+          {"lookahead_verification_set_size", lookahead(config.lookahead.verification_set_size)},
           {"typical_acceptance", fmt::format("{}", config.typical_acceptance)},
           {"enable_overlap", flag(config.enable_overlap)},
           {"exit_on_device_failure", flag(config.exit_on_device_failure)},

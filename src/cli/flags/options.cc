@@ -23,7 +23,8 @@ const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
-const Words kSpeculation = {"none", "ngram", "draft_model", "medusa", "eagle", "mtp", "auto"};
+const Words kSpeculation = {"none",  "ngram", "draft_model", "medusa",
+                            "eagle", "mtp",   "lookahead",   "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};
 
 // The flags only take words of the list.
@@ -33,6 +34,24 @@ Enum value_of(const Words& words, const std::string& word) {
 }
 
 std::string one_of(const Words& words) { return fmt::format("{}", fmt::join(words, " | ")); }
+
+void declare_lookahead(CLI::App& command, LookaheadConfig& config) {
+  command
+      .add_option("--lookahead-window-size", config.window_size,
+                  "--speculation lookahead: positions that are guessed side by side")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command
+      .add_option("--lookahead-ngram-size", config.ngram_size,
+                  "tokens of an n-gram that lookahead keeps and tests, the first one included")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  command
+      .add_option("--lookahead-verification-set-size", config.verification_set_size,
+                  "n-grams that are tested in a step; all three make at most 64 guesses")
+      ->check(CLI::Range(0, 64))
+      ->capture_default_str();
+}
 
 }  // namespace
 
@@ -94,6 +113,7 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
                   "guesses tested beside the next token: " + one_of(kSpeculation) +
                       " (ngram: what came before after the same tokens; draft_model, "
                       "medusa, eagle: of --draft-model; mtp: a layer of the model's checkpoint; "
+                      "lookahead: of the model itself, a few tokens ahead; "
                       "auto: of --draft-model, else mtp, else ngram, where it pays)")
       ->check(CLI::IsMember(kSpeculation))
       ->default_str("auto with --draft-model, else none");
@@ -119,6 +139,7 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
                   "depth of the tree of --eagle-tree-top-k; 0 = 5")
       ->check(CLI::Range(0, kMaxDraftLen))
       ->capture_default_str();
+  declare_lookahead(command, executor.lookahead);
   command
       .add_option("--typical-acceptance", executor.typical_acceptance,
                   "above 0: guesses for sampled requests are also taken where they are not drawn, "

@@ -55,7 +55,7 @@ constexpr ArgFlag kFlags[] = {
     {"--dora_plugin", kFeature, kNoted, "", "disable", "adapters may always be of DoRA"},
     {"--speculative_decoding_mode", kChoice, kActed,
      "draft_tokens_external lookahead_decoding medusa explicit_draft_tokens eagle", "",
-     "draft_tokens_external: requests may have draft tokens, as they always may"},
+     "draft_tokens_external, lookahead_decoding: noted, as both may always be asked for"},
     {"--max_draft_len", kInteger, kNoted, "", "0", "draft tokens of a request"},
     {"--streamingllm", kFeature, kOnly, "", "disable",
      "attention sinks (the server's sink_token_length does it)"},

@@ -186,8 +186,13 @@ TEST_F(ConversionTest, DraftTokensComeWithRequests) {
   const json::value config = read_json_file(dir_ / "engine/config.json").value();
   EXPECT_EQ(config.at("build_config").at("max_draft_len"), 5);
   EXPECT_EQ(config.at("build_config").at("speculative_decoding_mode"), 2);
+  ASSERT_EQ(build(to + "--speculative_decoding_mode lookahead_decoding --max_draft_len 15"), 0)
+      << error_;
+  const json::value ahead = read_json_file(dir_ / "engine/config.json").value();
+  EXPECT_EQ(ahead.at("build_config").at("speculative_decoding_mode"), 8);
   EXPECT_NE(build(to + "--speculative_decoding_mode medusa"), 0);
-  EXPECT_THAT(error_, HasSubstr("'medusa' is not supported; allowed: draft_tokens_external"));
+  EXPECT_THAT(error_, HasSubstr("'medusa' is not supported; allowed: draft_tokens_external, "
+                                "lookahead_decoding"));
 }
 
 TEST_F(ConversionTest, AConfigWithoutWeights) {

@@ -164,10 +164,15 @@ std::vector<std::string> lora_directories(const Args& args) {
   return absl::StrSplit(args.text("--lora_dir"), ' ', absl::SkipEmpty());
 }
 
+// As a bit.
+int speculative_mode(const Args& args) {
+  const std::string& mode = args.text("--speculative_decoding_mode");
+  return mode == "draft_tokens_external" ? 2 : mode == "lookahead_decoding" ? 8 : 1;
+}
+
 json::object build_config(const Args& args, const Limits& limits, const std::string& kv_cache) {
   const bool all = args.is_on("--gather_all_token_logits");
   const bool paged_context = args.is_on("--use_paged_context_fmha") && args.is_on("--context_fmha");
-  const bool takes_drafts = args.given("--speculative_decoding_mode");
   const json::object lora = {{"lora_dir", json::value_from(lora_directories(args))},
                              {"lora_ckpt_source", args.text("--lora_ckpt_source")},
                              {"max_lora_rank", limits.max_lora_rank},
@@ -189,7 +194,7 @@ json::object build_config(const Args& args, const Limits& limits, const std::str
           {"profiling_verbosity", args.text("--profiling_verbosity")},
           {"enable_debug_output", args.is_on("--enable_debug_output")},
           {"max_draft_len", limits.max_draft_len},
-          {"speculative_decoding_mode", takes_drafts ? 2 : 1},  // external drafts, none
+          {"speculative_decoding_mode", speculative_mode(args)},
           {"use_refit", false},
           {"input_timing_cache", nullptr},
           {"output_timing_cache", "model.cache"},
@@ -218,10 +223,10 @@ Status check_build_flags(const Args& args) {
   if (args.given("--lora_dir") && args.text("--lora_plugin") == "disable")
     return invalid_argument("--lora_dir: {} needs --lora_plugin", args.text("--lora_dir"));
   const std::string& mode = args.text("--speculative_decoding_mode");
-  if (!mode.empty() && mode != "draft_tokens_external")
+  if (!mode.empty() && speculative_mode(args) == 1)
     return unsupported(
-        "--speculative_decoding_mode: '{}' is not supported; allowed: draft_tokens_external (the "
-        "server's parameters speculation and draft_model have the others)",
+        "--speculative_decoding_mode: '{}' is not supported; allowed: draft_tokens_external, "
+        "lookahead_decoding (the server's parameters speculation and draft_model have the others)",
         mode);
   return ok();
 }

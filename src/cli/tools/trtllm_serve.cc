@@ -140,6 +140,9 @@ constexpr std::pair<const char*, const char*> kSame[] = {
     {"--kv_cache_config.sink_token_length", "--sink-tokens"},
     {"--speculative_config.speculative_model_dir", "--draft-model"},
     {"--speculative_config.max_draft_len", "--max-draft-len"},
+    {"--speculative_config.max_window_size", "--lookahead-window-size"},
+    {"--speculative_config.max_ngram_size", "--lookahead-ngram-size"},
+    {"--speculative_config.max_verification_set_size", "--lookahead-verification-set-size"},
 };
 
 // TensorRT-LLM's names of formats that have others here.

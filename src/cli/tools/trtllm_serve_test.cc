@@ -101,6 +101,11 @@ TEST_F(TrtllmServe, KindsOfSpeculation) {
   EXPECT_THAT(eagle3, Contains("--eagle-tree-top-k=4"));
   EXPECT_THAT(words({"--config", file("speculative_config: {decoding_type: MTP}\n")}),
               Contains("--speculation=mtp"));
+  const Words ahead = words({"--config", file("speculative_config: {decoding_type: Lookahead, "
+                                              "max_window_size: 5, max_ngram_size: 4}\n")});
+  EXPECT_THAT(ahead, Contains("--speculation=lookahead"));
+  EXPECT_THAT(ahead, Contains("--lookahead-window-size=5"));
+  EXPECT_THAT(ahead, Contains("--lookahead-ngram-size=4"));
 }
 
 TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
@@ -109,10 +114,10 @@ TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {enable_block_reus: true}\n")}),
               HasSubstr("unknown option 'kv_cache_config.enable_block_reus'. Did you mean "
                         "'kv_cache_config.enable_block_reuse'?"));
-  EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: Lookahead}\n")}),
+  EXPECT_THAT(refusal({"--config", file("speculative_config: {decoding_type: ReDrafter}\n")}),
               HasSubstr("options.yaml: argument --speculative_config.decoding_type: invalid "
-                        "choice: 'Lookahead' (choose from 'NGram', 'Draft_Target', "
-                        "'Medusa', 'Eagle', 'Eagle3', 'MTP', 'AUTO')"));
+                        "choice: 'ReDrafter' (choose from 'NGram', 'Draft_Target', "
+                        "'Medusa', 'Eagle', 'Eagle3', 'MTP', 'Lookahead', 'AUTO')"));
   EXPECT_THAT(refusal({"--config", file("kv_cache_config: {max_attention_window: [8, 16]}\n")}),
               HasSubstr("'8,16' is not supported yet; allowed: one value"));
   EXPECT_THAT(refusal({"--config", file("- a\n")}), HasSubstr("is not a mapping"));
