@@ -157,7 +157,9 @@ class Server:
     def __enter__(self):
         return self.start()
 
-    def __exit__(self, *unused):
+    def __exit__(self, error, *unused):
+        if error and not self.alive():
+            print("%s ended with code %s\n%s" % (self.name, self.process and self.process.returncode, self.tail()))
         self.kill()
 
 
