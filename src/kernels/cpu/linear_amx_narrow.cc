@@ -83,8 +83,8 @@ struct Step {
 
 enum class Scales { kBySums, kInNumbers, kByRows };
 
-// The way of one kind of numbers. kScales: each group's comes after its sum; the numbers have it;
-// the row's comes at the end (see LinearRaw::scales).
+// Products with weights of one format. Where the scales are applied: to each group's sum, to the
+// weights when they are unpacked, or to a row's whole sum (see LinearRaw::scales).
 template <class Numbers, Scales kScales>
 class Product {
  public:
