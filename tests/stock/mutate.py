@@ -200,7 +200,7 @@ def main():
             count = args.count // len(protocols)
             answered = asyncio.run(run(server, count, args.seed))
             results.append("%s %d sent, %d answered in %.0f s" % (name, count, answered, time.time() - began))
-            if not server.alive() or not server.ready() or answered < count // 4:
+            if not server.alive() or not server.live() or answered < count // 4:
                 print("mutations: the server ended or is silent after %s\n%s" % (results[-1], server.tail(8000)))
                 return 1
         code = server.stop(120)

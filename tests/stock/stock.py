@@ -119,12 +119,16 @@ class Server:
             self.kill()
         raise RuntimeError("%s did not become ready:\n%s" % (self.name, self.tail()))
 
-    def ready(self):
+    def ready(self, path="ready"):
         try:
-            with urllib.request.urlopen("http://127.0.0.1:%d/v2/health/ready" % self.http, timeout=5) as reply:
+            with urllib.request.urlopen("http://127.0.0.1:%d/v2/health/%s" % (self.http, path), timeout=5) as reply:
                 return reply.status == 200
         except OSError:
             return False
+
+    def live(self):
+        """Whether it answers; it is not ready while the last load of a model has failed."""
+        return self.ready("live")
 
     def alive(self):
         return self.process is not None and self.process.poll() is None
