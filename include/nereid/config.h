@@ -118,11 +118,11 @@ struct ExecutorConfig {
   // Guesses of what a sequence says next, tested beside its next token; they change no output. Not
   // for beams.
   // none; ngram: what came after the last tokens where they stood before, in prompt or output;
-  // draft_model, medusa, eagle: what such a one in `draft_model` says; mtp: what the layer behind
-  // the last one of the model's checkpoint says (multi-token prediction); lookahead: what the model
-  // says a few tokens ahead of what it knows, for which each step computes them too; auto: that of
-  // `draft_model`, without one mtp's, without such a layer ngram's, and as many as pay, down to
-  // none. Empty: auto with `draft_model`, else none.
+  // draft_model, medusa, redrafter, eagle: what such a one in `draft_model` says; mtp: what the
+  // layer behind the last one of the model's checkpoint says (multi-token prediction); lookahead:
+  // what the model says a few tokens ahead of what it knows, for which each step computes them too;
+  // auto: that of `draft_model`, without one mtp's, without such a layer ngram's, and as many as
+  // pay, down to none. Empty: auto with `draft_model`, else none.
   std::string speculation;
   std::filesystem::path draft_model;  // of a model with the same tokens, or of heads
   int32_t max_draft_len = 0;          // guesses of a sequence in a step, at most kMaxDraftLen;

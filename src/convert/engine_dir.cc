@@ -5,6 +5,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "convert/draft_folder.h"
 #include "convert/engine_key.h"
 #include "convert/measure_kernels.h"
 #include "convert/pretty_json.h"
@@ -49,6 +50,12 @@ Status write_plans(const std::filesystem::path& dir, const std::string& key,
   return ok();
 }
 
+// An EAGLE head is made of parts of the checkpoint when the engine is loaded.
+bool reads_checkpoint(const EngineDirOptions& options) {
+  const json::value* const mode = options.build_config.if_contains("speculative_decoding_mode");
+  return mode && mode->is_int64() && (mode->get_int64() & kEagleMode);
+}
+
 Status build_engine_files(const EngineDirOptions& options, const models::Model& model,
                           const models::Ranks& ranks, const kernels::Registry& registry,
                           const DeviceInfo& device, BuildReport& report) {
@@ -67,7 +74,7 @@ Status build_engine_files(const EngineDirOptions& options, const models::Model& 
     RETURN_IF_ERROR(measure_kernels(compiled.plan, registry, *options.measure_on));
   report.key = engine_key(compiled, weights);
   std::error_code error;
-  if (text::Tokenizer::has_files(options.output_dir))
+  if (text::Tokenizer::has_files(options.output_dir) && !reads_checkpoint(options))
     compiled.plan.model.source_dir =
         std::filesystem::weakly_canonical(options.output_dir, error).string();
   const std::filesystem::path& dir = options.output_dir;
@@ -167,6 +174,9 @@ StatusOr<std::optional<EngineLimits>> read_engine_limits(const std::filesystem::
                             pretrained ? "build_config" : "pretrained_config");
   models::Config fields(*build, path.string() + ": build_config");
   limits = parse_limits(fields);
+  constexpr std::string_view kMode = "speculative_decoding_mode";
+  if (fields.has(kMode) && (fields.integer(kMode, 0, 1 << 16) & kModesWithHeads))
+    limits->draft_model = dir / kDraftFolder;
   RETURN_IF_ERROR(fields.status());
   return limits;
 }

@@ -34,6 +34,11 @@ struct EngineDirOptions {
 Status build_engine_dir(const EngineDirOptions& options, const kernels::Registry& registry,
                         const DeviceInfo& device, BuildReport* report = nullptr);
 
+// Bits of `speculative_decoding_mode` of an engine that was built with heads that guess tokens, in
+// kDraftFolder beside it. Source: SpeculativeDecodingMode of TensorRT-LLM.
+inline constexpr int32_t kMedusaMode = 4, kExplicitDraftTokensMode = 16, kEagleMode = 32;
+inline constexpr int32_t kModesWithHeads = kMedusaMode | kExplicitDraftTokensMode | kEagleMode;
+
 // Upper bounds that an engine was built with. Source: build_config of the engine's config.json.
 struct EngineLimits {
   int32_t max_batch_size = 0;
@@ -47,8 +52,9 @@ struct EngineLimits {
   // 0: as long as a sequence.
   int32_t max_input_len = 0;
   bool gather_context_logits = true;
-  int32_t max_prompt_table = 0;  // rows of a request's; 0: the engine does not say
-  int32_t max_lora_rank = 0;     // 0: the engine was built without adapters
+  int32_t max_prompt_table = 0;       // rows of a request's; 0: the engine does not say
+  int32_t max_lora_rank = 0;          // 0: the engine was built without adapters
+  std::filesystem::path draft_model;  // heads that it was built with; empty: none
 };
 
 // Nothing when `dir` is no engine directory or has no config.json. InvalidArgument naming file,

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/mapped_file.h"
+#include "convert/draft_folder.h"
 #include "convert/new_directory.h"
 #include "convert/pretty_json.h"
 #include "convert/rank_rounding.h"
@@ -261,7 +262,8 @@ Status write_ranks(const models::Model& model, const ConvertOptions& options, DT
 }  // namespace
 
 bool is_checkpoint_file(std::string_view name) {
-  return name == "config.json" || (name.starts_with("rank") && name.ends_with(".safetensors")) ||
+  return name == "config.json" || name == kDraftFolder ||
+         (name.starts_with("rank") && name.ends_with(".safetensors")) ||
          std::ranges::find(kTokenizerFiles, name) != std::end(kTokenizerFiles);
 }
 

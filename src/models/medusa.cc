@@ -7,6 +7,7 @@
 
 #include "graph/builder.h"
 #include "models/config.h"
+#include "models/head_graph.h"
 
 namespace nereid::models {
 namespace {
@@ -21,42 +22,20 @@ constexpr std::string_view kOptionalPrefix = "medusa_head.";
 bool ignores_nothing(const Traits&, std::string_view) { return false; }
 const Family kMedusaHead{.architecture = "MedusaHead", .ignores = ignores_nothing};
 
-std::string block_tensor(int32_t head, int32_t block, std::string_view part) {
-  return fmt::format("{}.{}.linear.{}", head, block, part);
-}
-
-// A product with a sum, of which each term has been rounded on its own.
-ValueId product(Builder& b, const std::string& name, const std::vector<ValueId>& terms,
-                graph::WeightId weight, graph::WeightId bias = graph::kNone) {
-  ValueId sum = b.linear(name, terms.front(), weight, bias);
-  for (size_t i = 1; i < terms.size(); ++i)
-    sum = b.add(name + ".sum", sum, b.linear(fmt::format("{}.{}", name, i), terms[i], weight));
-  return sum;
-}
-
 StatusOr<graph::Graph> build_head(io::ModelFacts facts, int32_t head, int32_t num_blocks) {
   const int64_t width = facts.hidden_size, vocab = facts.vocab_size;
   Builder b(std::move(facts));
-  const auto activate = [&](const std::string& name, ValueId x, kernels::Activation activation) {
-    return b.emit(name, graph::Activate{.x = x, .activation = activation}).out;
-  };
   // No token is looked up: the table says how wide the states are that stand in for its rows.
-  const graph::WeightId states =
-      b.add({.name = "states",
-             .parts = {{.tensor = block_tensor(head, 0, "weight"), .size = 1, .total = width}},
-             .n = 1,
-             .k = width});
-  std::vector<ValueId> x = {
-      activate("state", b.embed("embed", states), kernels::Activation::kNone)};
-  for (int32_t i = 0; i < num_blocks; ++i) {
-    const std::string name = fmt::format("blocks.{}", i);
-    const auto weight = b.matrix(name, block_tensor(head, i, "weight"), width, width);
-    const auto bias = b.vector(name + ".bias", block_tensor(head, i, "bias"), width);
-    x.push_back(
-        activate(name + ".act", product(b, name, x, weight, bias), kernels::Activation::kSilu));
-  }
-  const auto weight = b.matrix("head", fmt::format("{}.{}.weight", head, num_blocks), vocab, width);
-  return std::move(b).finish(b.sampled_rows("logits", product(b, "head", x, weight)));
+  const graph::WeightId states = b.add(
+      {.name = "states",
+       .parts = {{.tensor = fmt::format("{}.0.linear.weight", head), .size = 1, .total = width}},
+       .n = 1,
+       .k = width});
+  const ValueId state = b.emit("state", graph::Activate{.x = b.embed("embed", states),
+                                                        .activation = kernels::Activation::kNone})
+                            .out;
+  const ValueId logits = residual_head(b, state, fmt::format("{}.", head), num_blocks, vocab);
+  return std::move(b).finish(b.sampled_rows("logits", logits));
 }
 
 // The number of the head that a tensor belongs to; -1: of none.
@@ -91,19 +70,8 @@ StatusOr<MedusaConfig> read_medusa_config(const std::filesystem::path& dir,
 
 StatusOr<Model> medusa_head(const std::filesystem::path& dir, const MedusaConfig& config,
                             const io::ModelFacts& target, int32_t head) {
-  std::error_code error;
-  std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
-  if (error) absolute = dir;
-  io::ModelFacts facts{.name = fmt::format("{} head {}", absolute.filename().string(), head),
-                       .architecture = std::string(kMedusaHead.architecture),
-                       .source_dir = absolute.string(),
-                       .vocab_size = target.vocab_size,
-                       .hidden_size = target.hidden_size,
-                       .num_layers = 0,
-                       .num_heads = 1,
-                       .num_kv_heads = 1,
-                       .head_dim = 1,
-                       .max_positions = target.max_positions};
+  io::ModelFacts facts = stateless_facts(kMedusaHead.architecture, dir, target);
+  facts.name += fmt::format(" head {}", head);
   Model model;
   model.family = &kMedusaHead;
   ASSIGN_OR_RETURN(model.graph, build_head(std::move(facts), head, config.num_blocks));

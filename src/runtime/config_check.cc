@@ -98,17 +98,19 @@ Status check_lora(const ExecutorConfig& c) {
 Status check_speculation(const ExecutorConfig& c) {
   const std::string& s = c.speculation;
   RETURN_IF_ERROR(check_range("max_draft_len", c.max_draft_len, 0, kMaxDraftLen));
-  const bool has_folder = s == "draft_model" || s == "medusa" || s == "eagle";
+  const bool has_folder = s == "draft_model" || s == "medusa" || s == "redrafter" || s == "eagle";
   const bool has_none = s.empty() || s == "none" || s == "ngram" || s == "auto" || s == "mtp";
   if (!has_none && !has_folder && s != "lookahead")
     return invalid_argument(
-        "speculation: '{}' is not one of none, ngram, draft_model, medusa, eagle, mtp, lookahead, "
-        "auto",
+        "speculation: '{}' is not one of none, ngram, draft_model, medusa, redrafter, eagle, mtp, "
+        "lookahead, auto",
         s);
   if (s == "lookahead") RETURN_IF_ERROR(check_lookahead(c.lookahead));
   if (has_folder && c.draft_model.empty())
-    return invalid_argument("speculation: {} needs draft_model, the {} directory", s,
-                            s == "draft_model" ? "model's" : "heads'");
+    return invalid_argument("speculation: {} needs draft_model, the {}", s,
+                            s == "draft_model"
+                                ? "model's directory"
+                                : "heads' directory, or an engine that was built with them");
   RETURN_IF_ERROR(check_range("eagle_tree_top_k", c.eagle_tree_top_k, 0, kMaxTreeTopK));
   RETURN_IF_ERROR(check_range("eagle_tree_depth", c.eagle_tree_depth, 0, kMaxDraftLen));
   const std::string top_k = c.eagle_tree_top_k > 0 ? std::to_string(c.eagle_tree_top_k) : "";
@@ -128,7 +130,7 @@ Status check_speculation(const ExecutorConfig& c) {
   if ((s == "ngram" || s == "mtp" || s == "lookahead") && !c.draft_model.empty())
     return invalid_argument(
         "draft_model: '{}' has nothing to do with speculation {}; allowed are draft_model, "
-        "medusa, eagle, auto and none",
+        "medusa, redrafter, eagle, auto and none",
         c.draft_model.string(), s);
   return ok();
 }

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <utility>
-#include <variant>
 
 #include "base/log.h"
-#include "kernels/api/pack.h"
 #include "runtime/sample_params.h"
 
 namespace nereid::runtime {
@@ -16,25 +14,6 @@ namespace {
 constexpr size_t kMostWaitingSteps = 16;
 
 }  // namespace
-
-StatusOr<EmbeddingRows> EmbeddingRows::open(const std::filesystem::path& engine) {
-  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
-  EmbeddingRows rows(std::move(file));
-  const io::Plan& plan = rows.file_.plan();
-  for (const io::Call& call : plan.calls) {
-    const auto* embed = std::get_if<kernels::ids::Embed>(&call.op);
-    if (!embed) continue;
-    rows.table_ =
-        io::view_of(plan.weights[static_cast<size_t>(embed->table)], rows.file_.blob().data());
-    return rows;
-  }
-  return invalid_argument("{}: has no embeddings", engine.string());
-}
-
-void EmbeddingRows::add(TokenId token, std::vector<BF16>& out) const {
-  for (int64_t c = 0; c < table_.k; ++c)
-    out.push_back(to_bf16(kernels::weight_at(table_, token, c)));
-}
 
 EagleHead::EagleHead(std::unique_ptr<exec::Runner> runner, EmbeddingRows rows, TreeShape shape,
                      HeadInput input, int32_t vocab_size)
@@ -223,10 +202,6 @@ void EagleHead::add_zeros(int32_t num_states) {
   step_.embeddings.resize(step_.embeddings.size() + own_width_ * static_cast<size_t>(num_states));
 }
 
-TokenId EagleHead::model_token(TokenId own) const {
-  return vocabulary_ ? vocabulary_->model_token(own) : own;
-}
-
 void EagleHead::add_first(Row& row) {
   const sched::Sequence& sequence = *row.question->sequence;
   const int32_t draws = row.tree ? 1 : 0;
@@ -280,23 +255,13 @@ Status EagleHead::take(exec::Ticket& ticket) {
     for (Branch& branch : row.branches) {
       const exec::RowResult& result = results[next++];
       if (!row.tree) continue;
-      find_guesses(result);
+      find_guesses(result, guesses_);
+      if (vocabulary_)
+        for (Guess& guess : guesses_) guess.token = vocabulary_->model_token(guess.token);
       row.tree->add(branch.node, guesses_);
       branch.state.assign(result.hidden.begin(), result.hidden.end());
     }
   return ok();
-}
-
-// None where nothing can be drawn.
-void EagleHead::find_guesses(const exec::RowResult& result) {
-  guesses_.clear();
-  if (!result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0) return;
-  guesses_.push_back({.token = model_token(result.drawn[0].token)});
-  const auto top = result.top_of(0);
-  for (const kernels::TopToken& one : top)
-    if (one.token != result.drawn[0].token) guesses_.push_back({.token = model_token(one.token)});
-  for (size_t i = 0; i < std::min(guesses_.size(), top.size()); ++i)
-    guesses_[i].log_prob = top[i].log_prob;
 }
 
 // The branches of the next depth, as many as there is room for. The first one behind a branch goes

@@ -10,28 +10,13 @@
 #include "absl/container/flat_hash_map.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
-#include "io/engine_file.h"
 #include "runtime/draft_cache.h"
 #include "runtime/draft_vocabulary.h"
+#include "runtime/embedding_rows.h"
 #include "runtime/growing_tree.h"
 #include "runtime/speculation.h"
 
 namespace nereid::runtime {
-
-// The rows of a model's embedding table, in host memory.
-class EmbeddingRows {
- public:
-  // InvalidArgument: the engine has no table.
-  static StatusOr<EmbeddingRows> open(const std::filesystem::path& engine);
-
-  void add(TokenId token, std::vector<BF16>& out) const;
-  int32_t width() const { return static_cast<int32_t>(table_.k); }
-
- private:
-  explicit EmbeddingRows(io::EngineFile file) : file_(std::move(file)) {}
-  io::EngineFile file_;
-  kernels::WeightView table_;
-};
 
 // What a head gets of each position: its embeddings are the token's, the model's states, and where
 // the head's own states have a place apart, that; else the head's own take the place of the model's
@@ -107,9 +92,7 @@ class EagleHead : public Proposer {
   void add_next(const Row& row, const Branch& branch);
   void add_params(const Row& row, const Branch& branch);
   void add_zeros(int32_t num_states);
-  TokenId model_token(TokenId own) const;
   Status take(exec::Ticket& ticket);
-  void find_guesses(const exec::RowResult& result);
   void branch_out(Row& row);
   void drop(Branch& branch);
 

@@ -41,6 +41,10 @@ StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path&
   if (config.enable_lora && limits->max_lora_rank > 0)
     apply_limit("max_adapter_size", limits->max_lora_rank, model,
                 config.peft_cache.max_adapter_size);
+  const std::string& s = config.speculation;
+  if (config.draft_model.empty() &&
+      (s.empty() || s == "auto" || s == "medusa" || s == "redrafter" || s == "eagle"))
+    config.draft_model = limits->draft_model;
   bool& chunked = config.scheduler.enable_chunked_context;
   if (!limits->paged_context && (kv.enable_block_reuse || chunked)) {
     log_warn(

@@ -28,6 +28,8 @@ const std::filesystem::path kEagle3Head =
     std::filesystem::path(source_dir()) / "tests/heads/quickstart-eagle3";
 const std::filesystem::path kMedusaHeads =
     std::filesystem::path(source_dir()) / "models/quickstart-medusa";
+const std::filesystem::path kRedrafterHead =
+    std::filesystem::path(source_dir()) / "tests/heads/quickstart-redrafter";
 constexpr int32_t kNumNewTokens = 24;
 constexpr int32_t kBlock = 16;
 constexpr int32_t kGuessedIds = 1000;  // that wrong guesses are among
@@ -202,6 +204,12 @@ void with_medusa_tree(ExecutorConfig& c, int adapts) {
   c.medusa_choices = "{0}, {1}, {0, 0}, {0, 1}, {1, 0}, {2}, {0, 0, 0}, {0, 0, 1}, {1, 0, 0}";
 }
 
+void with_redrafter(ExecutorConfig& c, int adapts) {
+  usual(c, 0);
+  c.draft_model = kRedrafterHead;
+  c.speculation = adapts ? "auto" : "redrafter";
+}
+
 void with_lookahead(ExecutorConfig& c, int) {
   usual(c, 0);
   c.speculation = "lookahead";
@@ -261,6 +269,9 @@ std::vector<Column> columns() {
   };
   const auto medusa_swapped = [](ExecutorConfig& c, int n) {
     with_medusa(c, 0), tiny_swapping(c, n);
+  };
+  const auto redrafter_swapped = [](ExecutorConfig& c, int n) {
+    with_redrafter(c, 0), tiny_swapping(c, n);
   };
   const auto lookahead_chunked = [](ExecutorConfig& c, int n) {
     with_lookahead(c, 0), c.max_num_tokens = n;
@@ -356,6 +367,11 @@ std::vector<Column> columns() {
       {"MedusaTree", Way::kBatch, with_medusa_tree, 0, taken_back, Breadth::kCaches},
       {"MedusaTreeTwice", Way::kTwice, with_medusa_tree, 0, taken_back},
       {"MedusaTreeAuto", Way::kStreamed, with_medusa_tree, 1},
+      {"Redrafter", Way::kBatch, with_redrafter, 0, taken_back, Breadth::kCaches},
+      {"RedrafterTwice", Way::kTwice, with_redrafter, 0, taken_back},
+      {"RedrafterStreamed", Way::kStreamed, with_redrafter, 0, taken_back},
+      {"RedrafterSwapped", Way::kBatch, redrafter_swapped, kTiny, paused_and_taken_back},
+      {"RedrafterAuto", Way::kBatch, with_redrafter, 1},
       {"Blocks32", Way::kTwice, blocks, 32, reused},
       {"Blocks64", Way::kPrimed, blocks, 64},
       {"Blocks128", Way::kBatch, blocks, 128},

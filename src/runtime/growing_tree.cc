@@ -28,6 +28,17 @@ int32_t TreeShape::num_branches() const {
   return std::max(1, std::ranges::max(num_at_depth));
 }
 
+void find_guesses(const exec::RowResult& result, std::vector<Guess>& guesses) {
+  guesses.clear();
+  if (!result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0) return;
+  guesses.push_back({.token = result.drawn[0].token});
+  const auto top = result.top_of(0);
+  for (const kernels::TopToken& one : top)
+    if (one.token != result.drawn[0].token) guesses.push_back({.token = one.token});
+  for (size_t i = 0; i < std::min(guesses.size(), top.size()); ++i)
+    guesses[i].log_prob = top[i].log_prob;
+}
+
 void GrowingTree::add(int32_t node, std::span<const Guess> guesses) {
   const Node from = node == kRoot ? Node{.place = DraftTree::Node().parent} : nodes_[node];
   if (!shape_->is_fixed()) {

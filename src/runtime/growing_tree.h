@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "exec/runner.h"
 #include "nereid/request.h"
 #include "runtime/draft_tree.h"
 
@@ -32,6 +33,10 @@ struct Guess {
   TokenId token = 0;
   float log_prob = 0;
 };
+
+// What a row of a head's step gave, whose parameters are add_draft_params(): what it drew, which
+// counts as the likeliest, then the likeliest others; none where nothing can be drawn.
+void find_guesses(const exec::RowResult& result, std::vector<Guess>& guesses);
 
 class GrowingTree {
  public:

@@ -39,19 +39,6 @@ std::vector<exec::MemoryItem> MedusaHeads::memory() const {
   return table;
 }
 
-// Keeps the state of the last token drawn.
-void MedusaHeads::landed(const sched::Row& row, const exec::RowResult& result) {
-  if (result.drawn.empty()) return;  // it has failed, or its states are wanted for something else
-  const size_t num_drawn = result.drawn.size();
-  const auto width = static_cast<size_t>(heads_[0]->embedding_width());
-  const auto drawn = result.hidden.last(static_cast<size_t>(1 + row.num_drafts) * width);
-  const size_t from = num_drawn == 1 ? 0 : 1 + static_cast<size_t>(result.path[num_drawn - 2]);
-  const auto last = drawn.subspan(from * width, width);
-  State& state = states_[row.sequence->id()];
-  state.num_known = static_cast<size_t>(row.first_drawn()) + num_drawn;
-  state.hidden.assign(last.begin(), last.end());
-}
-
 void MedusaHeads::propose(std::span<DraftQuestion> questions) {
   if (failed_) return;
   choose_rows(questions);
@@ -60,7 +47,7 @@ void MedusaHeads::propose(std::span<DraftQuestion> questions) {
   if (status.ok()) return;
   log_error("the Medusa heads fail, there are no more drafts: {}", message(status));
   failed_ = true;
-  states_.clear();
+  states_.forget_all();
   for (DraftQuestion& question : questions) question.drafts.clear();
 }
 
@@ -70,10 +57,8 @@ void MedusaHeads::choose_rows(std::span<DraftQuestion> questions) {
   for (DraftQuestion& question : questions) {
     const sched::Sequence& sequence = *question.sequence;
     const auto length = static_cast<int32_t>(sequence.tokens().size());
-    const auto found = states_.find(sequence.id());
-    // Of what was drawn before it was paused, or beside a token that is not known yet.
-    if (found == states_.end() || found->second.num_known != sequence.tokens().size()) continue;
-    Row row{.question = &question, .state = &found->second};
+    Row row{.question = &question, .state = states_.find(sequence)};
+    if (!row.state) continue;
     for (const DraftTree::Node& node : tree_.nodes) {
       if (row.num_drafts == question.most || length + node.depth > limits.max_sequence_length + 1)
         break;
@@ -113,8 +98,7 @@ StatusOr<exec::Ticket> MedusaHeads::launch(size_t head) {
     const auto position = static_cast<int32_t>(sequence.tokens().size()) + ahead;
     step_.add({.slot = slot, .start = position - 1, .num_logits = 1, .samples = 1}, kFromState, {},
               0, heads_[head]->limits().block_tokens);
-    step_.embeddings.insert(step_.embeddings.end(), row.state->hidden.begin(),
-                            row.state->hidden.end());
+    step_.embeddings.insert(step_.embeddings.end(), row.state->begin(), row.state->end());
   }
   exec::encode(step_, message_);
   return heads_[head]->launch(message_);

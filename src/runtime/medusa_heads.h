@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "runtime/draft_tree.h"
+#include "runtime/drawn_states.h"
 #include "runtime/speculation.h"
 
 namespace nereid::runtime {
@@ -29,24 +29,22 @@ class MedusaHeads : public Proposer {
 
   std::string_view name() const override { return "medusa"; }
   void propose(std::span<DraftQuestion> questions) override;
-  void forget(RequestId id) override { states_.erase(id); }
+  void forget(RequestId id) override { states_.forget(id); }
   std::vector<exec::MemoryItem> memory() const override;
   States wanted_states() const override { return States::kDrawn; }
   bool makes_trees() const override { return !is_chain_; }
   int32_t usual_drafts() const override {
     return is_chain_ ? 0 : static_cast<int32_t>(tree_.nodes.size());
   }
-  void landed(const sched::Row& row, const exec::RowResult& result) override;
+  void landed(const sched::Row& row, const exec::RowResult& result) override {
+    states_.landed(row, result, static_cast<size_t>(heads_[0]->embedding_width()));
+  }
 
  private:
-  struct State {
-    size_t num_known = 0;  // tokens of the sequence, the last of which was drawn from it
-    std::vector<BF16> hidden;
-  };
   // Its place is its slot.
   struct Row {
     DraftQuestion* question = nullptr;
-    const State* state = nullptr;
+    const std::vector<BF16>* state = nullptr;
     int32_t num_drafts = 0;
     int32_t depth = 0;  // of these
   };
@@ -62,7 +60,7 @@ class MedusaHeads : public Proposer {
   const DraftTree tree_;
   const bool is_chain_;
   std::vector<int32_t> num_ranks_;  // by head
-  absl::flat_hash_map<RequestId, State> states_;
+  DrawnStates states_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
   // Of the call.
   std::vector<Row> rows_;

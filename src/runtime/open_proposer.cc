@@ -14,9 +14,11 @@
 #include "models/eagle3.h"
 #include "models/medusa.h"
 #include "models/mtp.h"
+#include "models/redrafter.h"
 #include "runtime/draft_model.h"
 #include "runtime/kv_sizing.h"
 #include "runtime/medusa_heads.h"
+#include "runtime/recurrent_drafter.h"
 
 namespace nereid::runtime {
 namespace {
@@ -82,6 +84,22 @@ class Opener {
     return files;
   }
 
+  // Sets the shape of its guesses.
+  StatusOr<std::vector<io::EngineFile>> redrafter(TreeShape& shape) const {
+    RETURN_IF_ERROR(check_states("a ReDrafter head"));
+    ASSIGN_OR_RETURN(const auto head, models::read_redrafter_config(dir(), target_.model));
+    shape = beams(head.num_beams, head.beam_length);
+    ASSIGN_OR_RETURN(auto model, models::redrafter_head(dir(), head, target_.model));
+    std::optional<io::Checkpoint> checkpoint;
+    if (!build_.random_weights) {
+      ASSIGN_OR_RETURN(checkpoint, models::open_redrafter(dir()));
+    }
+    ASSIGN_OR_RETURN(io::EngineFile file,
+                     head_engine(std::move(model), checkpoint ? &*checkpoint : nullptr));
+    log_info("ReDrafter head of {}", dir().string());
+    return one(std::move(file));
+  }
+
   StatusOr<std::vector<io::EngineFile>> eagle_head() const {
     RETURN_IF_ERROR(check_states("an EAGLE head"));
     const std::filesystem::path source = target_.model.source_dir;
@@ -142,6 +160,15 @@ class Opener {
     return files;
   }
 
+  // By default as many drafts as the beams have tokens.
+  TreeShape beams(int32_t count, int32_t length) const {
+    if (count == 1) return {.fixed = DraftTree::chain(length)};
+    const int32_t most = std::min(count * length, exec::kMaxTreeDrafts);
+    return {.top_k = count,
+            .depth = length,
+            .num_drafts = config_.max_draft_len > 0 ? config_.max_draft_len : most};
+  }
+
   Status check_states(std::string_view what) const {
     if (!target_.hidden.empty()) return ok();
     return invalid_argument("'{}': {} need hidden states, which the model's engine does not give",
@@ -189,11 +216,13 @@ DraftKind kind_of(const std::filesystem::path& dir) {
   if (dir.empty()) return DraftKind::kMtp;
   if (models::has_eagle3_head(dir)) return DraftKind::kEagle3;
   if (models::has_medusa_heads(dir)) return DraftKind::kMedusa;
+  if (models::has_redrafter(dir)) return DraftKind::kRedrafter;
   return models::has_eagle_head(dir) ? DraftKind::kEagle : DraftKind::kModel;
 }
 
 // The words of ExecutorConfig::speculation.
-constexpr std::string_view kWords[] = {"draft_model", "medusa", "eagle", "eagle", "mtp"};
+constexpr std::string_view kWords[] = {"draft_model", "medusa", "redrafter",
+                                       "eagle",       "eagle",  "mtp"};
 
 // Of as many heads: what the configuration says, or the chain.
 StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads) {
@@ -276,11 +305,12 @@ StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::
   RETURN_IF_ERROR(opener.prepare());
   out.input_ = input_of(out.kind_, target.plan());
   out.vocab_size_ = target.plan().model.vocab_size;
-  auto files = out.kind_ == DraftKind::kMedusa   ? opener.medusa_heads()
-               : out.kind_ == DraftKind::kEagle  ? opener.eagle_head()
-               : out.kind_ == DraftKind::kEagle3 ? opener.eagle3_head(out.input_)
-               : out.kind_ == DraftKind::kMtp    ? opener.mtp_layer()
-                                                 : opener.draft_model();
+  auto files = out.kind_ == DraftKind::kMedusa      ? opener.medusa_heads()
+               : out.kind_ == DraftKind::kRedrafter ? opener.redrafter(out.shape_)
+               : out.kind_ == DraftKind::kEagle     ? opener.eagle_head()
+               : out.kind_ == DraftKind::kEagle3    ? opener.eagle3_head(out.input_)
+               : out.kind_ == DraftKind::kMtp       ? opener.mtp_layer()
+                                                    : opener.draft_model();
   if (!files.ok())
     return annotate(files.status(), out.kind_ == DraftKind::kMtp ? "speculation" : "draft_model");
   out.files_ = *std::move(files);
@@ -290,19 +320,21 @@ StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::
   }
   if (out.kind_ >= DraftKind::kEagle) {
     ASSIGN_OR_RETURN(out.shape_, eagle_tree(config));
+  }
+  if (out.kind_ >= DraftKind::kRedrafter) {
     ASSIGN_OR_RETURN(out.embeddings_, EmbeddingRows::open(target.path()));
   }
   return out;
 }
 
-// An EAGLE head computes the branches of a tree as rows: a few sequences have all of theirs, more
-// have to share.
+// Heads that compute the branches of a tree as rows: a few sequences have all of theirs, more have
+// to share.
 StatusOr<exec::RunnerLimits> DraftEngines::limits_of(const io::EngineFile& file,
                                                      const ExecutorConfig& config,
                                                      const exec::RunnerLimits& limits) const {
   constexpr int32_t kSharedRows = 64;
   ASSIGN_OR_RETURN(exec::RunnerLimits own, size_draft_cache(file.plan(), config, limits));
-  if (kind_ < DraftKind::kEagle) return own;
+  if (kind_ < DraftKind::kRedrafter) return own;
   own.max_rows =
       std::max(limits.max_rows, std::min(limits.max_rows * shape_.num_branches(), kSharedRows));
   own.max_tokens = std::max(own.max_tokens, own.max_rows);
@@ -333,6 +365,9 @@ StatusOr<std::unique_ptr<Proposer>> DraftEngines::load(const ExecutorConfig& con
   std::unique_ptr<Proposer> proposer;
   if (kind_ == DraftKind::kMedusa)
     proposer = std::make_unique<MedusaHeads>(std::move(runners), std::move(shape_.fixed));
+  else if (kind_ == DraftKind::kRedrafter)
+    proposer = std::make_unique<RecurrentDrafter>(std::move(runners[0]), *std::move(embeddings_),
+                                                  std::move(shape_));
   else if (kind_ >= DraftKind::kEagle)
     proposer = std::make_unique<EagleHead>(std::move(runners[0]), *std::move(embeddings_),
                                            std::move(shape_), std::move(input_), vocab_size_);

@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "io/engine_file.h"
 #include "runtime/eagle_head.h"
+#include "runtime/embedding_rows.h"
 #include "runtime/growing_tree.h"
 #include "runtime/model_instance.h"
 
@@ -18,6 +19,7 @@ namespace nereid::runtime {
 enum class DraftKind : uint8_t {
   kModel,
   kMedusa,
+  kRedrafter,
   kEagle,
   kEagle3,
   kMtp,  // nothing: a layer of the model's own checkpoint
@@ -51,8 +53,8 @@ class DraftEngines {
   DraftKind kind_ = DraftKind::kModel;
   TreeShape shape_;                          // of kMedusa (a fixed one) and those behind it
   std::vector<io::EngineFile> files_;        // of kMedusa: one for each head
-  std::optional<EmbeddingRows> embeddings_;  // of kEagle and those behind it
-  HeadInput input_;                          // likewise
+  std::optional<EmbeddingRows> embeddings_;  // of kRedrafter and those behind it
+  HeadInput input_;                          // of kEagle and those behind it
   int32_t vocab_size_ = 0;                   // of the model
 };
 

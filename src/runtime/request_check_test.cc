@@ -319,7 +319,8 @@ TEST(ConfigCheck, EveryRange) {
   expect("max_sequence_length: -1", [](auto& c) { c.max_sequence_length = -1; });
   expect("max_logits_bytes: -1", [](auto& c) { c.max_logits_bytes = -1; });
   expect(
-      "speculation: 'ahead' is not one of none, ngram, draft_model, medusa, eagle, mtp, lookahead, "
+      "speculation: 'ahead' is not one of none, ngram, draft_model, medusa, redrafter, eagle, mtp, "
+      "lookahead, "
       "auto",
       [](auto& c) { c.speculation = "ahead"; });
   const auto lookahead = [&](const char* text, const LookaheadConfig& config) {

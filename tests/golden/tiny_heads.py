@@ -2,15 +2,19 @@
 """Makes heads with random weights, and what they guess, with nothing but numpy.
 
     pip install numpy
-    tiny_heads.py        writes tests/heads/{quickstart-eagle3,deepseek_v3-mtp} and tests/golden/{eagle3,mtp}.json
+    tiny_heads.py [NAME...]    writes tests/heads/{quickstart-eagle3,deepseek_v3-mtp,quickstart-redrafter} and
+                               tests/golden/{eagle3,mtp,redrafter}.json, or those of the names given (also head_adapter)
 
 An EAGLE-3 head for models/quickstart, and a layer that predicts further tokens behind tests/models/deepseek_v3. Weights
-are stored as bf16, guesses are computed in f32: greedy chains of four behind prompts. A case is left out where two
-tokens are nearly tied.
+are stored as bf16, guesses are computed in f32: greedy chains of four behind prompts. A ReDrafter head for
+models/quickstart, fitted to the answers of tests/golden/target.json so that some of its guesses hold: beams of three
+guesses, four long. A case is left out where two tokens or beams are nearly tied. And an adapter (LoRA) of models/quickstart
+that changes its head, tests/adapters/head, with what the model then says (tests/golden/head_adapter.json).
 """
 import json
 import pathlib
 import struct
+import sys
 
 import numpy as np
 
@@ -267,5 +271,138 @@ def mtp(rng):
     save("mtp", cases)
 
 
-eagle3(np.random.default_rng(3))
-mtp(np.random.default_rng(4))
+def fitted(rng, inputs, targets, weights, rounds=60, batch=256, rate=2e-3):
+    """Adam on the sum of -log p(target) of a projection, a block and a head."""
+    names = list(weights)
+    mean, square = ({n: np.zeros_like(w) for n, w in weights.items()} for _ in range(2))
+    step = 0
+    for _ in range(rounds):
+        order = rng.permutation(len(inputs))
+        for at in range(0, len(order), batch):
+            x, y = inputs[order[at:at + batch]], targets[order[at:at + batch]]
+            p, pb, w, wb, head = (weights[n] for n in names)
+            a = x @ p.T + pb
+            u = a @ w.T + wb
+            b = a + silu(u)
+            d = softmax(b @ head.T)
+            d[np.arange(len(y)), y] -= 1
+            d /= len(y)
+            db = d @ head
+            gate = 1 / (1 + np.exp(-u))
+            du = db * gate * (1 + u * (1 - gate))
+            da = db + du @ w
+            slopes = dict(zip(names, (da.T @ x, da.sum(0), du.T @ a, du.sum(0), d.T @ b)))
+            step += 1
+            for n in names:
+                mean[n] += 0.1 * (slopes[n] - mean[n])
+                square[n] += 0.01 * (slopes[n] ** 2 - square[n])
+                weights[n] -= rate * (mean[n] / (1 - 0.9 ** step)) / (np.sqrt(square[n] / (1 - 0.99 ** step)) + 1e-8)
+    return {n: rounded(w) for n, w in weights.items()}
+
+
+def redrafter(rng):
+    folder = ROOT / "models/quickstart"
+    c, w = json.loads((folder / "config.json").read_text()), read(folder / "model.safetensors")
+    width, inner, beams, length = c["hidden_size"], 64, 3, 4
+    embedding = w["model.embed_tokens.weight"]
+    h = {"rnn_w.weight": rounded(rng.normal(0, width ** -0.5, (width, width)) / np.std(embedding)),
+         "rnn_u.weight": rounded(rng.normal(0, width ** -0.5, (width, width))),
+         "rnn_u.bias": rounded(rng.normal(0, 0.1, width))}
+
+    def own_next(own, token):
+        return silu(embedding[token] @ h["rnn_w.weight"].T + own @ h["rnn_u.weight"].T + h["rnn_u.bias"])
+
+    inputs, targets = [], []
+    for one in json.loads((ROOT / "tests/golden/target.json").read_text())["cases"]:
+        begin, text = len(one["prompt_ids"]), one["prompt_ids"] + one["greedy_ids"]
+        if len(text) > 300:
+            continue
+        states = run(w, c, llama_layer, text)[-1]
+        for i in range(begin, len(text) - 1):
+            own = np.zeros(width)
+            for j in range(i, min(i + length, len(text) - 1)):
+                own = own_next(own, text[j])
+                inputs.append(np.concatenate([states[i - 1], own]))
+                targets.append(text[j + 1])
+    names = ["input_proj.weight", "input_proj.bias", "lm_head.0.linear.weight", "lm_head.0.linear.bias", "lm_head.1.weight"]
+    start = [(inner, 2 * width), (inner,), (inner, inner), (inner,), (c["vocab_size"], inner)]
+    weights = {n: rng.normal(0, 0.5 * shape[-1] ** -0.5, shape).astype(np.float32) for n, shape in zip(names, start)}
+    h |= fitted(rng, np.array(inputs, np.float32), np.array(targets), weights)
+    out = ROOT / "tests/heads/quickstart-redrafter"
+    out.mkdir(parents=True, exist_ok=True)
+    own_config = dict(architectures=["Drafter"], model_type="recurrent_drafting_drafter", vocab_size=c["vocab_size"], hidden_size=width,
+                      exit_dim=inner, num_draft_layers=1, num_lookback_tokens=0, rnn=True, torch_dtype="bfloat16",
+                      redrafter_num_beams=beams, redrafter_draft_len_per_beam=length)
+    (out / "config.json").write_text(json.dumps(own_config, indent=2) + "\n")
+    write(out / "model.safetensors", h)
+
+    def log_probs(state, own):
+        x = np.concatenate([state, own]) @ h["input_proj.weight"].T + h["input_proj.bias"]
+        x = x + silu(x @ h["lm_head.0.linear.weight"].T + h["lm_head.0.linear.bias"])
+        logits = x @ h["lm_head.1.weight"].T
+        return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+
+    def search(state, token):
+        """Beams, the likeliest first; None where the order is nearly a tie."""
+        found = [(0.0, [token], np.zeros(width))]
+        for _ in range(length):
+            more = []
+            for score, tokens, own in found:
+                own = own_next(own, tokens[-1])
+                p = log_probs(state, own)
+                more += [(score + p[t], tokens + [int(t)], own) for t in np.argsort(-p)[:beams + 1]]
+            more.sort(key=lambda beam: -beam[0])
+            if min(a[0] - b[0] for a, b in zip(more[:beams], more[1:])) < LEAD:
+                return None
+            found = more[:beams]
+        return [tokens[1:] for _, tokens, _ in found]
+
+    cases = []
+    for one in json.loads((ROOT / "tests/golden/heads.json").read_text())["cases"]:
+        state = run(w, c, llama_layer, one["prompt_ids"])[-1][-1]
+        found = search(state, one["next_token"])
+        if found:
+            cases.append(dict(prompt_ids=one["prompt_ids"], next_token=one["next_token"], beams=found))
+    save("redrafter", cases)
+
+
+def head_adapter(rng):
+    folder = ROOT / "models/quickstart"
+    c, w = json.loads((folder / "config.json").read_text()), read(folder / "model.safetensors")
+    width, vocab, rank, alpha, steps = c["hidden_size"], c["vocab_size"], 4, 8, 6
+    last = f"model.layers.{c['num_hidden_layers'] - 1}.self_attn.o_proj"
+    golden = json.loads((ROOT / "tests/golden/heads.json").read_text())["cases"]
+    h = {}
+    for module, n, k, size in (("lm_head", vocab, width, 4), (last, width, w[last + ".weight"].shape[1], 0.5)):
+        a, b = rng.normal(0, k ** -0.5, (rank, k)), rng.normal(0, 1, (n, rank))
+        if module == "lm_head":  # logits change by about `size`
+            x = run(w, c, llama_layer, golden[0]["prompt_ids"])[-1]
+            b /= np.std(x @ a.T @ b.T * alpha / rank)
+        h[module + ".lora_A.weight"], h[module + ".lora_B.weight"] = rounded(a), rounded(b * size)
+    out = ROOT / "tests/adapters/head"
+    out.mkdir(parents=True, exist_ok=True)
+    config = dict(peft_type="LORA", task_type="CAUSAL_LM", r=rank, lora_alpha=alpha, bias="none", target_modules=["lm_head", "o_proj"],
+                  base_model_name_or_path="quickstart")
+    (out / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n")
+    write(out / "adapter_model.safetensors", {"base_model.model." + name: x for name, x in h.items()})
+
+    def changed(module, weight):
+        return weight + alpha / rank * h[module + ".lora_B.weight"] @ h[module + ".lora_A.weight"]
+
+    head, own = changed("lm_head", w["model.embed_tokens.weight"]), w | {last + ".weight": changed(last, w[last + ".weight"])}
+    cases = []
+    for one in golden:
+        text, clear = list(one["prompt_ids"]), True
+        for _ in range(steps):
+            logits = run(own, c, llama_layer, text)[-1][-1] @ head.T
+            second, first = np.sort(logits)[-2:]
+            clear &= first - second > 0.3
+            text.append(int(np.argmax(logits)))
+        if clear:
+            cases.append(dict(prompt_ids=one["prompt_ids"], greedy_ids=text[-steps:]))
+    save("head_adapter", cases)
+
+
+for name, make, seed in (("eagle3", eagle3, 3), ("mtp", mtp, 4), ("redrafter", redrafter, 5), ("head_adapter", head_adapter, 6)):
+    if name in sys.argv[1:] or len(sys.argv) == 1:
+        make(np.random.default_rng(seed))

@@ -64,7 +64,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"request_stats_max_iterations", "request_stats_max_iterations", Kind::kInteger, Use::kActs, 0,
      kMaxInt},
     {"speculation", "speculation", Kind::kWord, Use::kActs, 0, 0,
-     "none|ngram|draft_model|medusa|eagle|mtp|lookahead|auto"},
+     "none|ngram|draft_model|medusa|redrafter|eagle|mtp|lookahead|auto"},
     {"draft_model", "draft_model", Kind::kFolder},
     {"max_draft_len", "max_draft_len", Kind::kInteger, Use::kActs, 0, kMaxDraftLen},
     {"eagle_tree_top_k", "eagle_tree_top_k", Kind::kInteger, Use::kActs, 0, kMaxTreeTopK},

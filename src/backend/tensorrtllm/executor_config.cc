@@ -149,14 +149,10 @@ Status read_lora(const ModelSettings& settings, ExecutorConfig& config) {
   return ok();
 }
 
-// A mode of speculation says what the folder of the parameter draft_model holds.
+// A mode of speculation says what the folder of the parameter draft_model, or else the engine's
+// own, holds.
 Status read_speculative_mode(const ModelSettings& settings, const std::string& mode,
                              ExecutorConfig& config) {
-  if (config.draft_model.empty())
-    return invalid_argument(
-        "model '{}': parameter 'decoding_mode' is '{}', which needs the parameter 'draft_model', "
-        "the folder of the heads",
-        settings.name, mode);
   if (!config.speculation.empty() && config.speculation != mode && config.speculation != "auto")
     return invalid_argument(
         "model '{}': parameter 'decoding_mode' is '{}', 'speculation' is '{}'; allowed beside it "
@@ -204,17 +200,14 @@ Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config)
   const auto mode = settings.parameter("decoding_mode");
   RETURN_IF_ERROR(read_lookahead(settings, mode, config));
   if (!mode || *mode == "auto") return ok();
-  if (*mode == "redrafter")
-    return unsupported("model '{}': parameter 'decoding_mode' is '{}', which is not supported",
-                       settings.name, *mode);
-  const bool is_speculative = *mode == "medusa" || *mode == "eagle";
+  const bool is_speculative = *mode == "medusa" || *mode == "redrafter" || *mode == "eagle";
   if (is_speculative) RETURN_IF_ERROR(read_speculative_mode(settings, *mode, config));
   bool known = *mode == "beam_search" || *mode == "lookahead" || is_speculative;
   for (const char* sampling : {"top_k", "top_p", "top_k_top_p"}) known = known || *mode == sampling;
   if (!known) {
     return invalid_argument(
         "model '{}': parameter 'decoding_mode' is '{}', expected one of auto, top_k, top_p, "
-        "top_k_top_p, beam_search, medusa, lookahead, eagle",
+        "top_k_top_p, beam_search, medusa, redrafter, lookahead, eagle",
         settings.name, *mode);
   }
   if (*mode != "beam_search" && config.max_beam_width > 1) {

@@ -23,7 +23,7 @@ const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
 const Words kKvTypes = {"auto", "int8", "fp8"};
-const Words kSpeculation = {"none",  "ngram", "draft_model", "medusa",
+const Words kSpeculation = {"none",  "ngram", "draft_model", "medusa", "redrafter",
                             "eagle", "mtp",   "lookahead",   "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};
 
@@ -109,19 +109,21 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
   command.add_flag("--no-chunked-context", no_chunked_context,
                    "refuse prompts longer than --max-num-tokens instead of splitting them");
   command
-      .add_option("--speculation", executor.speculation,
-                  "guesses tested beside the next token: " + one_of(kSpeculation) +
-                      " (ngram: what came before after the same tokens; draft_model, "
-                      "medusa, eagle: of --draft-model; mtp: a layer of the model's checkpoint; "
-                      "lookahead: of the model itself, a few tokens ahead; "
-                      "auto: of --draft-model, else mtp, else ngram, where it pays)")
+      .add_option(
+          "--speculation", executor.speculation,
+          "guesses tested beside the next token: " + one_of(kSpeculation) +
+              " (ngram: what came before after the same tokens; draft_model, "
+              "medusa, redrafter, eagle: of --draft-model; mtp: a layer of the model's checkpoint; "
+              "lookahead: of the model itself, a few tokens ahead; "
+              "auto: of --draft-model, else mtp, else ngram, where it pays)")
       ->check(CLI::IsMember(kSpeculation))
       ->default_str("auto with --draft-model, else none");
   command
       .add_option(
           "--draft-model", executor.draft_model,
           "checkpoint folder or engine of a smaller model with the same tokens, or folder of "
-          "Medusa heads or of an EAGLE head for the model, whose guesses are tested")
+          "Medusa heads, of a ReDrafter head or of an EAGLE head for the model, whose guesses are "
+          "tested")
       ->check(CLI::ExistingPath);
   command.add_option("--medusa-choices", executor.medusa_choices,
                      "tree of guesses of Medusa heads, as the ranks that lead to each, such as "

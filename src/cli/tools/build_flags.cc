@@ -55,6 +55,7 @@ constexpr ArgFlag kFlags[] = {
     {"--dora_plugin", kFeature, kNoted, "", "disable", "adapters may always be of DoRA"},
     {"--speculative_decoding_mode", kChoice, kActed,
      "draft_tokens_external lookahead_decoding medusa explicit_draft_tokens eagle", "",
+     "medusa, explicit_draft_tokens, eagle: with the heads that convert_checkpoint took; "
      "draft_tokens_external, lookahead_decoding: noted, as both may always be asked for"},
     {"--max_draft_len", kInteger, kNoted, "", "0", "draft tokens of a request"},
     {"--streamingllm", kFeature, kOnly, "", "disable",

@@ -11,6 +11,7 @@
 #include "io/npy.h"
 #include "io/safetensors.h"
 #include "kernels/open.h"
+#include "nereid/executor.h"
 
 namespace nereid::cli {
 namespace {
@@ -137,6 +138,72 @@ TEST_F(ConversionTest, AnEngineTakesAdaptersOfItsRank) {
   EXPECT_THAT(error_, HasSubstr("--max_lora_rank: 513 is not in [1, 512]"));
 }
 
+// Heads go from their folder through the checkpoint into the engine, which then speculates.
+TEST_F(ConversionTest, AnEngineTakesHeadsThatGuess) {
+  struct Case {
+    const char *flag, *folder, *mode, *proposer;
+  };
+  for (const Case& c :
+       {Case{"medusa", "models/quickstart-medusa", "medusa", "medusa"},
+        Case{"drafter", "tests/heads/quickstart-redrafter", "explicit_draft_tokens", "redrafter"},
+        Case{"eagle", "models/quickstart-eagle", "eagle", "eagle"},
+        Case{"eagle", "tests/heads/quickstart-eagle3", "eagle", "eagle"}}) {
+    const std::string top = source_dir() + "/";
+    ASSERT_EQ(convert(fmt::format("--model_dir {}models/quickstart --{}_model_dir {}{} "
+                                  "--output_dir $D/ckpt",
+                                  top, c.flag, top, c.folder)),
+              0)
+        << error_;
+    ASSERT_EQ(build(fmt::format("--checkpoint_dir $D/ckpt --output_dir $D/engine --fast_build "
+                                "--max_batch_size 4 --max_num_tokens 256 "
+                                "--speculative_decoding_mode {}",
+                                c.mode)),
+              0)
+        << error_;
+    ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
+    config.cache_dir = dir_ / "cache";
+    for (const char* speculation : {"", "none"}) {
+      config.speculation = speculation;
+      const auto executor = Executor::create(dir_ / "engine", config);
+      ASSERT_TRUE(executor.ok()) << executor.status();
+      EXPECT_EQ((*executor)->stats().proposer, *speculation ? "" : c.proposer) << c.folder;
+    }
+  }
+  EXPECT_NE(build("--checkpoint_dir $D/ckpt --output_dir $D/engine "
+                  "--speculative_decoding_mode medusa"),
+            0);
+  EXPECT_THAT(error_, HasSubstr("--speculative_decoding_mode: 'medusa' needs such heads in"));
+}
+
+TEST_F(ConversionTest, HeadsThatAreNotThereAreRefused) {
+  const std::string top = source_dir() + "/";
+  const std::string model =
+      "--output_dir $D/ckpt --save_config_only --model_dir " + top + "models/quickstart ";
+  const std::string medusa = "--medusa_model_dir " + top + "models/quickstart-medusa ";
+  const auto error = [&](const std::string& flags) {
+    EXPECT_NE(convert(model + flags), 0);
+    return error_;
+  };
+  EXPECT_THAT(error("--medusa_model_dir " + top + "models/quickstart-eagle"),
+              HasSubstr("--medusa_model_dir: "));
+  EXPECT_THAT(error(medusa + "--num_medusa_heads 4"),
+              HasSubstr("--num_medusa_heads: 4, but config.json of"));
+  EXPECT_THAT(error("--num_medusa_heads 3"), HasSubstr("needs --medusa_model_dir"));
+  EXPECT_THAT(error(medusa + "--redrafter_num_beams 4"), HasSubstr("needs --drafter_model_dir"));
+  EXPECT_THAT(error(medusa + "--eagle_model_dir " + top + "models/quickstart-eagle"),
+              HasSubstr("a checkpoint has one folder of heads"));
+  EXPECT_THAT(error(medusa + "--medusa_hidden_act relu"), HasSubstr("--medusa_hidden_act"));
+  ASSERT_EQ(convert(model +
+                    "--redrafter_num_beams 2 --redrafter_draft_len_per_beam 3 "
+                    "--drafter_model_dir " +
+                    top + "tests/heads/quickstart-redrafter"),
+            0)
+      << error_;
+  const json::value heads = read_json_file(dir_ / "ckpt/draft_model/config.json").value();
+  EXPECT_EQ(heads.at("redrafter_num_beams"), 2);
+  EXPECT_EQ(heads.at("redrafter_draft_len_per_beam"), 3);
+}
+
 TEST_F(ConversionTest, PromptTuningBecomesAPromptTable) {
   const std::vector<float> numbers = {1, -2, 0.5f, 3, 4, -0.25f};
   io::StoredTensor table{
@@ -191,8 +258,7 @@ TEST_F(ConversionTest, DraftTokensComeWithRequests) {
   const json::value ahead = read_json_file(dir_ / "engine/config.json").value();
   EXPECT_EQ(ahead.at("build_config").at("speculative_decoding_mode"), 8);
   EXPECT_NE(build(to + "--speculative_decoding_mode medusa"), 0);
-  EXPECT_THAT(error_, HasSubstr("'medusa' is not supported; allowed: draft_tokens_external, "
-                                "lookahead_decoding"));
+  EXPECT_THAT(error_, HasSubstr("'medusa' needs such heads in "));
 }
 
 TEST_F(ConversionTest, AConfigWithoutWeights) {

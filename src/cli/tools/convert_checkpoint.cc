@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
+#include "convert/draft_folder.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
 #include "models/trtllm.h"
@@ -76,6 +77,21 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--calib_size", kInteger, kIgnored, "", "512", "calibration is not needed"},
     {"--calib_max_seq_length", kInteger, kIgnored, "", "512", "calibration is not needed"},
     {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration is not needed"},
+    // Heads that guess tokens, which go with the checkpoint.
+    {"--medusa_model_dir", kText, kActed, "", "", "Medusa heads"},
+    {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
+    {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
+    {"--medusa_hidden_act", kChoice, kOnly, "silu gelu relu", "silu", "activation of Medusa heads"},
+    {"--eagle_model_dir", kText, kActed, "", "", "EAGLE head"},
+    {"--num_eagle_layers", kInteger, kIgnored, "", "4",
+     "depth of guesses (the server's eagle_choices or eagle_tree_depth)"},
+    {"--max_non_leaves_per_layer", kInteger, kIgnored, "", "10",
+     "guesses that go on (the server's eagle_tree_top_k)"},
+    {"--drafter_model_dir", kText, kActed, "", "", "ReDrafter head"},
+    {"--redrafter_num_beams", kInteger, kActed, "", "5", "with --drafter_model_dir"},
+    {"--redrafter_draft_len_per_beam", kInteger, kActed, "", "5", "with --drafter_model_dir"},
+    {"--redrafter_no_greedy_search", kFlag, kIgnored, "", "", "requests say how they draw"},
+    {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len says"},
     // How other converters do it.
     {"--load_by_shard", kFlag, kIgnored, "", "", "weights are always streamed"},
     {"--load_model_on_cpu", kFlag, kIgnored, "", "", "weights are always streamed"},
@@ -119,6 +135,69 @@ Status check(const Args& args) {
     return unsupported("--ckpt_type: '{}' is not supported yet; allowed: hf",
                        args.text("--ckpt_type"));
   return ok();
+}
+
+// A flag that names a folder of heads.
+struct HeadsFlag {
+  std::string_view name;
+  std::string_view mode;  // see convert::draft_mode()
+};
+constexpr HeadsFlag kHeadsFlags[] = {{"--medusa_model_dir", "medusa"},
+                                     {"--eagle_model_dir", "eagle"},
+                                     {"--drafter_model_dir", "explicit_draft_tokens"}};
+
+// A number of theirs: a field of the folder's config.json.
+struct HeadsNumber {
+  std::string_view name, folder, field;
+  bool is_chosen = false;  // it is written there; else it must be what is there
+};
+constexpr HeadsNumber kHeadsNumbers[] = {
+    {"--num_medusa_heads", "--medusa_model_dir", "medusa_num_heads"},
+    {"--num_medusa_layers", "--medusa_model_dir", "medusa_num_layers"},
+    {"--redrafter_num_beams", "--drafter_model_dir", "redrafter_num_beams", true},
+    {"--redrafter_draft_len_per_beam", "--drafter_model_dir", "redrafter_draft_len_per_beam",
+     true}};
+
+// The folder of heads, empty: none; and its config.json as the flags have it.
+struct Heads {
+  std::filesystem::path folder;
+  json::object config;
+};
+
+StatusOr<Heads> read_heads(const Args& args) {
+  Heads heads;
+  std::string_view flag;
+  for (const auto& [name, mode] : kHeadsFlags) {
+    if (!args.given(name)) continue;
+    if (!flag.empty())
+      return invalid_argument("{}: beside {}; a checkpoint has one folder of heads", name, flag);
+    flag = name;
+    heads.folder = args.text(name);
+    if (convert::draft_mode(heads.folder) != mode)
+      return invalid_argument("{}: {} holds no heads of that kind", name, args.text(name));
+    ASSIGN_OR_RETURN(heads.config, models::read_object(heads.folder / "config.json"));
+  }
+  for (const HeadsNumber& number : kHeadsNumbers) {
+    if (!args.given(number.name)) continue;
+    if (flag != number.folder) return invalid_argument("{}: needs {}", number.name, number.folder);
+    const json::value value = args.integer(number.name);
+    if (number.is_chosen) {
+      heads.config[number.field] = value;
+    } else if (const json::value* own = heads.config.if_contains(number.field);
+               own && *own != value) {
+      return invalid_argument("{}: {}, but config.json of {} says {}", number.name,
+                              args.integer(number.name), heads.folder.string(),
+                              json::serialize(*own));
+    }
+  }
+  return heads;
+}
+
+Status write_heads(const Heads& heads, const std::filesystem::path& checkpoint) {
+  if (heads.folder.empty()) return ok();
+  RETURN_IF_ERROR(convert::copy_draft_folder(heads.folder, checkpoint));
+  return write_file_atomic(checkpoint / convert::kDraftFolder / "config.json",
+                           convert::pretty_json(heads.config));
 }
 
 // Llama as the size flags say; read back once, so that what is written is known to be readable.
@@ -192,8 +271,12 @@ class ProgressLine {
 
 Status convert(const Args& args) {
   RETURN_IF_ERROR(check(args));
+  ASSIGN_OR_RETURN(const Heads heads, read_heads(args));
   const std::filesystem::path output = args.text("--output_dir");
-  if (!args.given("--model_dir")) return write_sizes(args, output);
+  if (!args.given("--model_dir")) {
+    RETURN_IF_ERROR(write_sizes(args, output));
+    return write_heads(heads, output);
+  }
   convert::ConvertOptions options;
   options.model_dir = args.text("--model_dir");
   options.output_dir = output;
@@ -206,6 +289,7 @@ Status convert(const Args& args) {
   ProgressLine line;
   options.progress = [&](const convert::Progress& progress) { line.show(progress); };
   ASSIGN_OR_RETURN(const convert::ConvertReport report, convert::convert_checkpoint(options));
+  RETURN_IF_ERROR(write_heads(heads, output));
   fmt::print("{}: {} tensors, {} MiB as {}, {} ranks\n", output.string(), report.num_tensors,
              report.bytes >> 20, report.dtype, options.ranks.num_files());
   return ok();

@@ -11,8 +11,10 @@
 #include "cli/repository/scratch_dir.h"
 #include "cli/tools/build_flags.h"
 #include "cli/tools/tools.h"
+#include "convert/draft_folder.h"
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
+#include "models/eagle3.h"
 #include "models/trtllm.h"
 #include "runtime/adapter.h"
 
@@ -166,9 +168,18 @@ std::vector<std::string> lora_directories(const Args& args) {
 
 // As a bit.
 int speculative_mode(const Args& args) {
+  constexpr std::pair<std::string_view, int> kModes[] = {
+      {"", 1},
+      {"draft_tokens_external", 2},
+      {"medusa", convert::kMedusaMode},
+      {"lookahead_decoding", 8},
+      {"explicit_draft_tokens", convert::kExplicitDraftTokensMode},
+      {"eagle", convert::kEagleMode}};
   const std::string& mode = args.text("--speculative_decoding_mode");
-  return mode == "draft_tokens_external" ? 2 : mode == "lookahead_decoding" ? 8 : 1;
+  return std::ranges::find(kModes, mode, &std::pair<std::string_view, int>::first)->second;
 }
+
+bool has_heads(const Args& args) { return speculative_mode(args) & convert::kModesWithHeads; }
 
 json::object build_config(const Args& args, const Limits& limits, const std::string& kv_cache) {
   const bool all = args.is_on("--gather_all_token_logits");
@@ -223,11 +234,12 @@ Status check_build_flags(const Args& args) {
   if (args.given("--lora_dir") && args.text("--lora_plugin") == "disable")
     return invalid_argument("--lora_dir: {} needs --lora_plugin", args.text("--lora_dir"));
   const std::string& mode = args.text("--speculative_decoding_mode");
-  if (!mode.empty() && speculative_mode(args) == 1)
-    return unsupported(
-        "--speculative_decoding_mode: '{}' is not supported; allowed: draft_tokens_external, "
-        "lookahead_decoding (the server's parameters speculation and draft_model have the others)",
-        mode);
+  const std::filesystem::path checkpoint = args.text("--checkpoint_dir");
+  if (has_heads(args) && convert::draft_mode(checkpoint / convert::kDraftFolder) != mode)
+    return invalid_argument(
+        "--speculative_decoding_mode: '{}' needs such heads in {}, where convert_checkpoint's "
+        "--medusa_model_dir, --drafter_model_dir and --eagle_model_dir put them",
+        mode, (checkpoint / convert::kDraftFolder).string());
   return ok();
 }
 
@@ -246,6 +258,16 @@ Status check_adapters(const Args& args, const Limits& limits,
     const auto adapter = runtime::read_adapter({.path = directory}, bounds);
     if (!adapter.ok()) return annotate(adapter.status(), "--lora_dir");
   }
+  return ok();
+}
+
+// What heads read of the model's layers.
+Status set_hidden_layers(const Args& args, const models::Model& model,
+                         convert::EngineDirOptions& options) {
+  const std::filesystem::path heads = options.checkpoint_dir / convert::kDraftFolder;
+  if (!has_heads(args) || !models::has_eagle3_head(heads)) return ok();
+  ASSIGN_OR_RETURN(options.compile.hidden_layers,
+                   models::eagle3_layers(heads, model.traits.num_layers));
   return ok();
 }
 
@@ -285,6 +307,7 @@ Status build(const Args& args) {
   options.build_config = build_config(args, limits, kv_cache);
   options.build_config["use_strip_plan"] = options.strip_weights;
   options.compile.adapters = args.text("--lora_plugin") != "disable";
+  RETURN_IF_ERROR(set_hidden_layers(args, model, options));
   ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
                    kernels::open_device(args.text("--device"), {.isa = args.text("--isa")}));
   if (!args.is_on("--fast_build") && opened.device->info().kind == DeviceKind::kCpu)
@@ -292,6 +315,9 @@ Status build(const Args& args) {
   convert::BuildReport report;
   RETURN_IF_ERROR(
       convert::build_engine_dir(options, opened.registry, opened.device->info(), &report));
+  if (has_heads(args))
+    RETURN_IF_ERROR(convert::copy_draft_folder(options.checkpoint_dir / convert::kDraftFolder,
+                                               options.output_dir));
   RETURN_IF_ERROR(check_adapters(args, limits, options));
   fmt::print("{}: {} MiB for {}\n", options.output_dir.string(), report.bytes >> 20,
              args.text("--device"));
