@@ -162,7 +162,7 @@ class DoraTest : public testing::Test {
     config.cache_dir = top_ / "engines";
     if (model == kBiasedModel) {
       config.enable_lora = true;
-      config.peft_cache.num_device_module_layers = 4 * 14;
+      config.peft_cache.num_device_module_layers = 4 * 15;
       config.lora_directories.push_back({1, top_ / "adapter"});
     }
     return Executor::create(model, config);

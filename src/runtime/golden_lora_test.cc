@@ -25,7 +25,8 @@ using ::testing::HasSubstr;
 const std::filesystem::path kTree = source_dir();
 const char* const kAdapters[] = {"upper", "thanks"};
 constexpr uint64_t kUpper = 1, kUnknown = 77;
-constexpr int kNumModules = 42;
+constexpr int kNumModules = 42;                 // that the adapters change
+constexpr int kModuleLayers = kNumModules + 1;  // of the model, its head counted
 
 ExecutorConfig lora_config() {
   ExecutorConfig config;
@@ -34,7 +35,7 @@ ExecutorConfig lora_config() {
   config.isa = "avx2";
   config.kv_cache.max_tokens = 8192;
   config.enable_lora = true;
-  config.peft_cache.num_device_module_layers = 4 * kNumModules;
+  config.peft_cache.num_device_module_layers = 4 * kModuleLayers;
   config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_exactness_test";
   return config;
 }
@@ -166,6 +167,53 @@ TEST(GoldenLora, EqualsPeftAloneAndInABatch) {
     EXPECT_EQ(difference(alone[i], client.wait(ids[i])), "") << i;
 }
 
+// Equal to NumPy (tests/golden/tiny_heads.py), alone, beside others, and with drafts of a model
+// that knows nothing of adapters.
+TEST(GoldenLora, OneOfTheHeadEqualsNumPy) {
+  constexpr uint64_t kHead = 9;
+  const json::value golden = read_json_file(kTree / "tests/golden/head_adapter.json").value();
+  std::vector<Request> requests;
+  std::vector<std::vector<TokenId>> greedy;
+  for (const json::value& v : golden.at("cases").as_array()) {
+    Request& r = requests.emplace_back();
+    for (const json::value& id : v.at("prompt_ids").as_array())
+      r.input_token_ids.push_back(id.to_number<TokenId>());
+    std::vector<TokenId>& tokens = greedy.emplace_back();
+    for (const json::value& id : v.at("greedy_ids").as_array())
+      tokens.push_back(id.to_number<TokenId>());
+    r.max_tokens = static_cast<int32_t>(tokens.size());
+    r.output.return_log_probs = true;
+    r.lora = LoraConfig{.task_id = kHead};
+  }
+  ASSERT_GE(requests.size(), 8u);
+  ExecutorConfig config = with_directories();
+  config.lora_directories.push_back({kHead, kTree / "tests/adapters/head"});
+  for (const char* draft_model : {"", "models/quickstart-draft"}) {
+    config.draft_model = *draft_model ? kTree / draft_model : std::filesystem::path();
+    config.speculation = *draft_model ? "draft_model" : "none";
+    Client client;
+    const auto executor = create(config);
+    ASSERT_TRUE(executor);
+    std::vector<Outcome> alone;
+    std::vector<RequestId> ids;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      alone.push_back(client.run(*executor, requests[i]));
+      ASSERT_TRUE(alone.back().status.ok()) << alone.back().status;
+      EXPECT_EQ(alone.back().sequences[0][0].tokens, greedy[i]) << i;
+    }
+    for (Request other : requests) {
+      ids.push_back(client.send(*executor, other));
+      other.lora.reset();
+      client.send(*executor, other);
+      other.lora = LoraConfig{.task_id = kUpper};
+      client.send(*executor, other);
+    }
+    for (size_t i = 0; i < ids.size(); ++i)
+      EXPECT_EQ(difference(alone[i], client.wait(ids[i])), "") << i;
+    expect_books_balance(*executor);
+  }
+}
+
 // The scale is a power of two, so that it may stand anywhere.
 TEST(GoldenLora, TensorsOfRequestsAreTheSameAdapter) {
   Client client;
@@ -226,7 +274,7 @@ TEST(GoldenLora, AdaptersArePrefetched) {
 TEST(GoldenLora, ManyAdaptersTakeTurnsInOnePlace) {
   const std::vector<LoraCase> cases = golden_cases();
   ExecutorConfig config = with_directories();
-  config.peft_cache.num_device_module_layers = kNumModules;
+  config.peft_cache.num_device_module_layers = kModuleLayers;
   Client client;
   const auto executor = create(config);
   ASSERT_TRUE(executor);
@@ -246,7 +294,7 @@ TEST(GoldenLora, EqualsPeftBesideThirtyOtherAdaptersAndNone) {
   config.max_batch_size = 64;
   config.kv_cache.max_tokens = 16384;
   config.peft_cache.max_adapter_size = 8;
-  config.peft_cache.num_device_module_layers = (2 + kOthers) * kNumModules;
+  config.peft_cache.num_device_module_layers = (2 + kOthers) * kModuleLayers;
   Client client;
   const auto executor = create(config);
   ASSERT_TRUE(executor);
@@ -287,7 +335,7 @@ TEST(GoldenLora, AThousandAdaptersPassThroughRoomForTwenty) {
   constexpr uint64_t kAdapters = 1000, kClients = 4, kSampled = 25;
   ExecutorConfig config = lora_config();
   config.peft_cache.max_adapter_size = 1;
-  config.peft_cache.num_device_module_layers = 3 * kNumModules;
+  config.peft_cache.num_device_module_layers = 3 * kModuleLayers;
   config.peft_cache.host_cache_bytes = 20 * kSmallAdapterBytes;
   Client client;
   const auto executor = create(config);

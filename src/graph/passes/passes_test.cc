@@ -87,13 +87,14 @@ TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   context_.adapters = true;
   const Graph adapted = after(add_adapters, g);
   const std::vector<LowRank> ops = all<LowRank>(adapted);
-  ASSERT_EQ(ops.size(), 8u);  // all products but the head
+  ASSERT_EQ(ops.size(), 9u);  // of all products
   EXPECT_EQ(ops[0].num_modules, 3);
   EXPECT_EQ(ops[1].first_module, 3);
   EXPECT_EQ(ops[0].x, all<Linear>(adapted)[0].x);
   EXPECT_EQ(ops[0].y, all<Linear>(adapted)[0].out);
   EXPECT_EQ(ops[0].out, all<Rope>(adapted)[0].qkv);
-  ASSERT_EQ(adapted.modules.size(), 14u);
+  ASSERT_EQ(adapted.modules.size(), 15u);
+  EXPECT_EQ(adapted.modules.back().name, "lm_head");  // which is the embedding, too
   const io::AdapterModule& v = adapted.modules[2];
   EXPECT_EQ(v.name, "layers.0.v");
   EXPECT_EQ(v.column, 48);
@@ -116,7 +117,7 @@ TEST_F(PassesTest, PlansKnowTheModulesOfTheirCalls) {
   const Graph graph = compile(with_weight_names());
   DeviceInfo device;
   io::Plan plan = lower(graph, device).value();
-  EXPECT_EQ(plan.modules.size(), 14u);
+  EXPECT_EQ(plan.modules.size(), 15u);
   EXPECT_EQ(io::plan_from_json(io::plan_to_json(plan)).value().modules[5].name,
             plan.modules[5].name);
   const auto refusal = [&](auto change) {
@@ -124,8 +125,8 @@ TEST_F(PassesTest, PlansKnowTheModulesOfTheirCalls) {
     change(changed.modules);
     return io::check_plan(changed).ToString();
   };
-  EXPECT_THAT(refusal([](auto& m) { m.pop_back(); }), HasSubstr("are not the next of 13"));
-  EXPECT_THAT(refusal([](auto& m) { m.push_back(m[0]); }), HasSubstr("15 modules, calls name 14"));
+  EXPECT_THAT(refusal([](auto& m) { m.pop_back(); }), HasSubstr("are not the next of 14"));
+  EXPECT_THAT(refusal([](auto& m) { m.push_back(m[0]); }), HasSubstr("16 modules, calls name 15"));
   EXPECT_THAT(refusal([](auto& m) { m[1].column = 31; }), HasSubstr("[16, 32] at column 31 of 64"));
   EXPECT_THAT(refusal([](auto& m) { m[2].n = 17; }), HasSubstr("[17, 32] at column 48 of 64"));
   EXPECT_THAT(refusal([](auto& m) { m[0].k = 33; }), HasSubstr("x has 32"));
