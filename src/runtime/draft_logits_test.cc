@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
 
 #include "runtime/engine_fixture.h"
 
@@ -86,6 +89,92 @@ TEST(DraftLogits, GreedyRequestsHaveNoUseForThem) {
   r.draft_token_ids = draft.tokens;
   r.draft_logits = draft.logits;
   EXPECT_EQ(first_tokens(f, r), plain);
+}
+
+using Shares = std::vector<double>;
+
+// Of logits of one position.
+Shares softmax(std::span<const float> logits) {
+  const double most = std::ranges::max(logits);
+  Shares shares;
+  double sum = 0;
+  for (const float x : logits) sum += shares.emplace_back(std::exp(x - most));
+  for (double& share : shares) share /= sum;
+  return shares;
+}
+
+// The first tokens of so many sequences with that draft, and none or these logits.
+void draw(Fixture& f, TokenId draft, std::span<const float> logits, int64_t num,
+          std::vector<int64_t>& counts) {
+  constexpr int64_t kAtOnce = 512, kInRequest = 8;
+  while (num > 0) {
+    std::vector<RequestId> ids;
+    for (int64_t i = 0; i < kAtOnce && num > 0; i += kInRequest, num -= kInRequest) {
+      Request r = request({8, 9, 10, 11, 12}, 2);
+      r.sampling.top_k = kVocab;
+      r.sampling.seed = static_cast<uint64_t>(draft) << 32 | static_cast<uint64_t>(num);
+      r.sampling.num_return_sequences = static_cast<int32_t>(std::min(num, kInRequest));
+      r.draft_token_ids = {draft};
+      r.draft_logits.assign(logits.begin(), logits.end());
+      ids.push_back(f.executor->enqueue(r).value());
+    }
+    for (const RequestId id : ids)
+      for (const Response& response : all_responses(*f.executor, id))
+        for (const SequenceOutput& output : response.outputs)
+          ++counts[static_cast<size_t>(output.token_ids.end()[-2])];
+  }
+}
+
+// How many standard deviations chi-square is above what is to be expected, by Wilson and Hilferty's
+// approximation. Tokens expected less than 5 times count together.
+double misfit(const std::vector<int64_t>& counts, const Shares& shares, double num) {
+  double chi = 0, rest = 0, rest_expected = 0;
+  int degrees = -1;
+  const auto add = [&](double seen, double expected) {
+    chi += (seen - expected) * (seen - expected) / expected;
+    ++degrees;
+  };
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const auto seen = static_cast<double>(counts[i]);
+    if (num * shares[i] >= 5)
+      add(seen, num * shares[i]);
+    else
+      rest += seen, rest_expected += num * shares[i];
+  }
+  if (rest_expected >= 5) add(rest, rest_expected);
+  const double v = 2.0 / (9.0 * degrees);
+  return (std::cbrt(chi / degrees) - (1 - v)) / std::sqrt(v);
+}
+
+// Drafts are drawn from other logits than the model's; what comes out is distributed as the model
+// says. As many sequences have each draft as is expected of so many draws. NEREID_DRAWS sets how
+// many: 10,000 if it does not.
+TEST(DraftLogits, KeepTheDistributionOfTheModel) {
+  const char* const text = std::getenv("NEREID_DRAWS");
+  const double num_draws = text ? std::atof(text) : 1e4;
+  Fixture f(wide());
+  const auto logits_of = [&](std::vector<TokenId> prompt) {
+    Request r = request(std::move(prompt), 1);
+    r.output.return_generation_logits = true;
+    return f.client.run(*f.executor, r).last.outputs.at(0).generation_logits;
+  };
+  const std::vector<float> model = logits_of({8, 9, 10, 11, 12}), other = logits_of({20, 21});
+  const Shares p = softmax(model), q = softmax(other);
+  for (const bool by_ratio : {false, true}) {
+    std::vector<int64_t> counts(kVocab);
+    const int64_t before = f.executor->stats().num_accepted_drafts;
+    for (size_t token = 0; token < q.size(); ++token)
+      draw(f, static_cast<TokenId>(token), by_ratio ? other : std::vector<float>(),
+           std::llround(num_draws * q[token]), counts);
+    const double num = std::accumulate(counts.begin(), counts.end(), 0.0);
+    const auto held = static_cast<double>(f.executor->stats().num_accepted_drafts - before);
+    double expected = 0;  // share of drafts that hold
+    for (size_t i = 0; i < p.size(); ++i) expected += by_ratio ? std::min(p[i], q[i]) : p[i] * q[i];
+    EXPECT_NEAR(num, num_draws, kVocab);
+    EXPECT_NEAR(held / num, expected, 0.03) << by_ratio;
+    EXPECT_LT(misfit(counts, p, num), 4) << by_ratio;
+    EXPECT_GT(misfit(counts, q, num), 10) << by_ratio << ": the two distributions are alike";
+  }
 }
 
 TEST(DraftLogits, SeveralSequencesAndSmallSteps) {
