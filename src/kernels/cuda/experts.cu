@@ -200,23 +200,22 @@ __global__ void weighted_sum_kernel(const float* x, int64_t x_stride, const floa
 
 template <class X, class Out, class Weight>
 void enqueue(const ExpertLinear& a, const Weight& weight, cudaStream_t stream) {
-  const ExpertProduct<Weight, X> p = {
-      static_cast<const X*>(a.x.data),
-      static_cast<const int32_t*>(a.experts.data),
-      weight,
-      static_cast<const __nv_bfloat16*>(a.bias.data),
-      a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales : nullptr,
-      static_cast<const float*>(a.scales.data),
-      a.scales.stride,
-      a.x.stride,
-      a.x.cols == a.weight.k ? 0 : a.weight.k,
-      a.experts.stride,
-      a.out.stride,
-      a.out.rows * a.experts.cols,
-      a.experts.cols,
-      a.weight.experts,
-      a.weight.n,
-      a.weight.k};
+  const ExpertProduct<Weight, X> p = {static_cast<const X*>(a.x.data),
+                                      static_cast<const int32_t*>(a.experts.data),
+                                      weight,
+                                      static_cast<const __nv_bfloat16*>(a.bias.data),
+                                      has_f8_rows(a.weight.format) ? a.weight.scales : nullptr,
+                                      static_cast<const float*>(a.scales.data),
+                                      a.scales.stride,
+                                      a.x.stride,
+                                      a.x.cols == a.weight.k ? 0 : a.weight.k,
+                                      a.experts.stride,
+                                      a.out.stride,
+                                      a.out.rows * a.experts.cols,
+                                      a.experts.cols,
+                                      a.weight.experts,
+                                      a.weight.n,
+                                      a.weight.k};
   constexpr int64_t kColumns = kThreads / kWarp;
   const dim3 blocks(static_cast<unsigned>((p.n + kColumns - 1) / kColumns),
                     static_cast<unsigned>(p.num_experts + 1));

@@ -58,9 +58,8 @@ __global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product<Weight, X>
   if (n >= p.n) return;
   float sums[kTokens] = {};
   if constexpr (kWide) {
-    const __nv_bfloat16* row = p.weight.data + n * p.k;
     for (int64_t k = lane * 8; k < p.k; k += kWarp * 8)
-      add_piece<kTokens>(p, k, *reinterpret_cast<const uint4*>(row + k), sums);
+      add_piece<kTokens>(p, k, p.weight.piece(n, k), sums);
   } else {
     for (int64_t k = lane; k < p.k; k += kWarp) {
       const float w = p.weight.at(n, k);
@@ -134,13 +133,21 @@ __global__ void bias_kernel(const __nv_bfloat16* bias, int64_t n, Out* out, int6
     store(out + blockIdx.x * out_stride + c, load(bias + c));
 }
 
+// Rows of whole pieces from row0 on.
+__global__ void __launch_bounds__(kThreads)
+    widen_kernel(F8Groups weight, int64_t row0, __nv_bfloat16* out) {
+  const int64_t k = 8 * (int64_t{blockIdx.y} * kThreads + threadIdx.x), row = blockIdx.x;
+  if (k < weight.k)
+    *reinterpret_cast<uint4*>(out + row * weight.k + k) = weight.piece(row0 + row, k);
+}
+
 template <class X, class Weight>
 Product<Weight, X> product_of(const Linear& a, const Weight& weight) {
   return {static_cast<const X*>(a.x.data),
           a.x.stride,
           weight,
           static_cast<const __nv_bfloat16*>(a.bias.data),
-          a.weight.format.scheme == Scheme::kFloat8 ? a.weight.scales : nullptr,
+          has_f8_rows(a.weight.format) ? a.weight.scales : nullptr,
           static_cast<const float*>(a.scales.data),
           a.scales.stride,
           a.x.rows,
@@ -149,13 +156,14 @@ Product<Weight, X> product_of(const Linear& a, const Weight& weight) {
           a.out.stride};
 }
 
-bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % sizeof(uint4) == 0; }
+bool is_aligned(const void* p, int bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
 template <int kTokens, class Weight, class X, class Out>
 void enqueue_few(const Product<Weight, X>& p, Out* out, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>((p.n * kWarp + kThreads - 1) / kThreads);
-  if constexpr (Weight::kFloat) {
-    if (p.k % 8 == 0 && p.x_stride % 8 == 0 && is_aligned(p.x) && is_aligned(p.weight.data)) {
+  if constexpr (Weight::kPieceBytes > 0) {
+    if (p.k % 8 == 0 && p.x_stride % 8 == 0 && is_aligned(p.x, sizeof(uint4)) &&
+        is_aligned(p.weight.data, Weight::kPieceBytes)) {
       few_tokens_kernel<kTokens, true><<<blocks, kThreads, 0, stream>>>(p, out);
       return;
     }
@@ -194,6 +202,15 @@ cudaError_t launch_plain(const Linear& a, const Scratch&, cudaStream_t stream) {
     else
       enqueue_out<__nv_bfloat16>(a, weight, stream);
   });
+  return cudaGetLastError();
+}
+
+cudaError_t launch_widen(const WeightView& w, int64_t row0, int64_t rows, void* to,
+                         cudaStream_t stream) {
+  const dim3 blocks(static_cast<unsigned>(rows),
+                    static_cast<unsigned>((w.k / 8 + kThreads - 1) / kThreads));
+  widen_kernel<<<blocks, kThreads, 0, stream>>>(f8_groups_of(w), row0,
+                                                static_cast<__nv_bfloat16*>(to));
   return cudaGetLastError();
 }
 

@@ -9,6 +9,7 @@
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
 #include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/f8_weights.h"
 #include "kernels/cuda/launch.h"
 #include "tensor/cuda_check.h"
 #include "tensor/cuda_range.h"
@@ -96,7 +97,8 @@ Status run_unpacked_product(const Linear& args, Stream& stream) {
       part.bias.data = args.bias.as_bf16() + row;
       part.bias.k = part.weight.n;
     }
-    const cudaError_t error = launch_unpack(w, row, part.weight.n, cuda.unpacked(), cuda.handle());
+    const auto launch = has_f8_groups(w.format) ? launch_widen : launch_unpack;
+    const cudaError_t error = launch(w, row, part.weight.n, cuda.unpacked(), cuda.handle());
     RETURN_IF_ERROR(annotate(cuda_status(error, "launch", stream.device().info().index), "linear"));
     RETURN_IF_ERROR(has_cublaslt() ? run_library_product(part, stream)
                                    : run_plain_product(part, stream));
@@ -155,16 +157,25 @@ Status run_invariant_product(const Linear& args, Stream& stream) {
                        [&](const Linear& part) { return enqueue(part, stream, launch_plain); });
 }
 
-// Weights of fp8 in groups are multiplied on the CPU alone.
-bool reads(const WeightView& w) {
-  const bool fp8_groups = w.format.scheme == Scheme::kFloat8 && !scales_sums(w.format);
-  return w.layout == WeightLayout::kRowMajor && !w.format.ordered && !fp8_groups;
+// Few rows by our own kernel, others with the weight made bf16 in parts.
+Status run_grouped_product(const Linear& args, Stream& stream) {
+  RETURN_IF_ERROR(validate(args));
+  const bool aligned = reinterpret_cast<uintptr_t>(args.weight.data) % sizeof(uint64_t) == 0;
+  if (args.x.rows <= kMaxPlainFewRows || !aligned) return run_plain_product(args, stream);
+  return run_unpacked_product(args, stream);
 }
 
-// So are rows of i8.
+// Rows of i8 are multiplied on the CPU alone.
+template <class Op>
+bool reads(const Op& a) {
+  const bool takes_x =
+      a.x.dtype == DType::kBF16 || (a.x.dtype == DType::kF8E4M3 && !has_f8_groups(a.weight.format));
+  return takes_x && a.out.rows <= kMaxRows && a.weight.layout == WeightLayout::kRowMajor &&
+         !a.weight.format.ordered;
+}
+
 bool can_product(const Linear& a, const DeviceInfo&) {
-  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows && reads(a.weight) &&
-         a.weight.n <= kMaxLinearOutputs;
+  return reads(a) && a.weight.n <= kMaxLinearOutputs;
 }
 bool can_library_product(const Linear& a, const DeviceInfo& d) {
   return can_product(a, d) && a.weight.format.is_float();
@@ -178,12 +189,17 @@ bool can_integer_product(const Linear& a, const DeviceInfo& d) {
   return can_product(a, d) && a.weight.format.scheme == Scheme::kInteger && a.weight.k % 8 == 0 &&
          a.weight.k * static_cast<int64_t>(sizeof(BF16)) <= kUnpackedBytes;
 }
+bool can_grouped_product(const Linear& a, const DeviceInfo& d) {
+  return can_product(a, d) && has_f8_groups(a.weight.format) && a.weight.k % 8 == 0 &&
+         a.weight.k * static_cast<int64_t>(sizeof(BF16)) <= kUnpackedBytes;
+}
 
 template <>
 Table<Linear> table<Linear>() {
   Table<Linear> rows = {
       {"hopper", kCuda, can_hopper_product, rank<Linear, 1>, run_hopper_product},
       {"integer", kCuda, can_integer_product, rank<Linear, 1>, run_integer_product},
+      {"grouped", kCuda, can_grouped_product, rank<Linear, 1>, run_grouped_product},
       {"plain", kCuda, can_product, rank<Linear, 3>, run_plain_product},
       {"invariant", kCuda, can_product, rank<Linear, 4>, run_invariant_product}};
   // No row without the library: the rows that there are decide which engine file fits.
@@ -208,8 +224,9 @@ Status run_invariant_experts(const ExpertLinear& args, Stream& stream) {
                      takes_hopper_experts(args, scratch_of(static_cast<CudaStream&>(stream)));
   return enqueue(args, stream, takes ? launch_invariant_experts : launch_plain_experts);
 }
+// Experts' f8e4m3 in groups becomes bf16 when the engine is made, which the fast kernel reads.
 bool can_plain_experts(const ExpertLinear& a, const DeviceInfo&) {
-  return a.x.dtype != DType::kI8 && a.out.rows <= kMaxRows && reads(a.weight);
+  return reads(a) && !has_f8_groups(a.weight.format);
 }
 bool can_hopper_experts(const ExpertLinear& a, const DeviceInfo& d) {
   return can_plain_experts(a, d) && d.sm == 90 && can_be_hopper_experts(a);

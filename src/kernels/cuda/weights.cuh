@@ -2,30 +2,65 @@
 #pragma once
 
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/f8_weights.h"
 
 namespace nereid::kernels::cuda {
 
 // Weights as they lie in memory, row-major; those of several experts one behind the other.
 struct FloatWeight {
-  static constexpr bool kFloat = true;
+  static constexpr int kPieceBytes = 16;  // of eight numbers that piece() gives; 0: it does not
   const __nv_bfloat16* data;
   int64_t k;
 
   __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
+  // Eight neighbours in bf16, of rows that are whole aligned pieces.
+  __device__ uint4 piece(int64_t row, int64_t col) const {
+    return *reinterpret_cast<const uint4*>(data + row * k + col);
+  }
 };
 
 // f8e4m3 numbers; a row's scale comes after the sum.
 struct F8Weight {
-  static constexpr bool kFloat = false;
+  static constexpr int kPieceBytes = 0;
   const __nv_fp8_e4m3* data;
   int64_t k;
 
   __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
 };
 
+// f8e4m3 numbers with a scale for each group of columns.
+struct F8Groups {
+  static constexpr int kPieceBytes = 8;
+  const __nv_fp8_e4m3* data;
+  const float* scales;
+  int64_t k, group, groups;
+
+  __device__ float scale(int64_t row, int64_t col) const {
+    return scales[row * groups + col / group];
+  }
+  __device__ float at(int64_t row, int64_t col) const {
+    return __bfloat162float(__float2bfloat16_rn(scale(row, col) * load(data + row * k + col)));
+  }
+  __device__ uint4 piece(int64_t row, int64_t col) const {
+    const uint2 codes = *reinterpret_cast<const uint2*>(data + row * k + col);
+    const float by = scale(row, col);
+    const auto two = [by](uint32_t pair) {
+      const __half2 x =
+          __half2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3));
+      return pack(by * __low2float(x), by * __high2float(x));
+    };
+    return {two(codes.x), two(codes.x >> 16), two(codes.y), two(codes.y >> 16)};
+  }
+};
+
+inline F8Groups f8_groups_of(const WeightView& w) {
+  return {static_cast<const __nv_fp8_e4m3*>(w.data), w.scales, w.k, w.format.group_size(w.k),
+          w.format.num_groups(w.k)};
+}
+
 template <int kBits>
 struct IntegerWeight {
-  static constexpr bool kFloat = false;
+  static constexpr int kPieceBytes = 0;
   const uint8_t* data;
   const float* scales;
   const uint8_t* zeros;  // or null
@@ -60,7 +95,9 @@ template <class F>
 void with_weight(const WeightView& w, F f) {
   if (w.format.is_float())
     f(FloatWeight{static_cast<const __nv_bfloat16*>(w.data), w.k});
-  else if (w.format.scheme == Scheme::kFloat8)
+  else if (has_f8_groups(w.format))
+    f(f8_groups_of(w));
+  else if (has_f8_rows(w.format))
     f(F8Weight{static_cast<const __nv_fp8_e4m3*>(w.data), w.k});
   else if (w.format.bits == 8)
     f(integers_of<8>(w));
