@@ -32,6 +32,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
                 .normalize_log_probs = options.normalize_log_probs}),
       guides_(runner.vocab_size(), options.jumps_ahead),
       pooler_(runner.hidden_size(), runner.num_states(), options.score_head),
+      prompt_scorer_([this](RequestId id) { outbox_.scored(id); }),
       speculation_(options.proposer, options.speculation),
       adapters_(runner.limits().num_adapters),
       recorder_(options.memory, rings) {
@@ -157,7 +158,7 @@ void Engine::cancel(RequestId id) {
 
 void Engine::tell(SequenceNews news) {
   // Beams that do not stream have no news but what their prompt gives, until they end.
-  if (news.row.empty() && !news.context_logits && !news.prompt_log_probs) return;
+  if (news.row.empty() && !news.context_logits && !news.prompt_scores) return;
   if (news.row.finished) close(news.row.id);
   news_.push_back(std::move(news));
 }
@@ -348,7 +349,7 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
     Status status = copy_logits(row, result, news);
     if (status.ok()) status = pooler_.add(row, result.hidden, news.embedding);
     if (status.ok() && row.all_logits)
-      status = prompt_scorer_.add(row, result.logits, news.prompt_log_probs);
+      status = prompt_scorer_.add(row, result.logits, news.prompt_scores);
     if (!status.ok()) {
       tell({.row = sched_.abort(row, status)});
       continue;

@@ -134,6 +134,7 @@ class FakeRunner : public exec::Runner {
   void fail_launch(int step) { fail_launch_ = step; }
   int num_steps() const { return num_steps_; }
   int num_draws() const { return num_draws_; }  // of steps with masks
+  int num_drafts() const { return num_drafts_; }
 
  private:
   struct Row {
@@ -175,6 +176,7 @@ class FakeRunner : public exec::Runner {
       blocks = blocks.subspan(num_blocks);
       store(row);
       num_logits += in.num_logits;
+      num_drafts_ += in.num_drafts;
       const auto end = static_cast<int32_t>(in.end());
       for (int32_t e = end - in.num_logits; e < end; ++e, logits += vocab_size_) {
         fill_logits(row, e + 1, logits);
@@ -251,7 +253,7 @@ class FakeRunner : public exec::Runner {
   std::unique_ptr<exec::SlotSampler> sampler_;
   int32_t turn_ = 0;
   std::atomic<int> num_steps_ = 0, fail_step_ = -1, fail_launch_ = -1, num_onboards_ = 0,
-                   num_polls_ = 0, num_draws_ = 0;
+                   num_polls_ = 0, num_draws_ = 0, num_drafts_ = 0;
   std::atomic<bool> onboards_fail_ = false, onboards_hold_steps_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -63,12 +63,18 @@ StatusOr<text::ReasoningPart> Grammars::reasoning_part(const ReasoningConfig& wa
                            .close = wanted.close,
                            .begun = wanted.begun,
                            .max_tokens = wanted.max_tokens};
+  const auto add_marks = [&](const std::string& mark, const std::vector<TokenId>& ids) {
+    if (ids.size() == 1) part.marks.emplace_back(ids[0], mark);
+    for (const TokenId id : ids)
+      if (ids.size() > 1 && tokenizer_->is_special(id))
+        part.marks.emplace_back(id, tokenizer_->token_bytes(id));
+  };
   ASSIGN_OR_RETURN(part.close_ids, ids_of(wanted.close));
   if (part.close_ids.empty())
     return invalid_argument("reasoning.close: '{}' has no tokens", wanted.close);
-  if (part.close_ids.size() == 1) part.close_id = part.close_ids[0];
   ASSIGN_OR_RETURN(const auto open_ids, ids_of(wanted.open));
-  if (open_ids.size() == 1) part.open_id = open_ids[0];
+  add_marks(wanted.open, open_ids);
+  add_marks(wanted.close, part.close_ids);
   return part;
 }
 

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "runtime/output_builder.h"
+#include "runtime/prompt_scorer.h"
 
 namespace nereid::runtime {
 
@@ -39,8 +40,10 @@ struct Outbox::Client {
   std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // likewise
   std::vector<float> embedding;                              // likewise
-  int32_t num_over = 0;                                      // sequences
-  int32_t num_finals = 0;                                    // responses with is_sequence_final
+  bool waits_for_scores = false;
+  std::vector<std::pair<SequenceNews, Time>> parked;  // meanwhile, oldest first
+  int32_t num_over = 0;                               // sequences
+  int32_t num_finals = 0;                             // responses with is_sequence_final
   bool ended = false;  // the final response is out; the engine's news may still come
 };
 
@@ -62,12 +65,18 @@ void Outbox::open(Subscription subscription) {
 
 void Outbox::post(NewsBatch batch) { items_.push(std::move(batch)); }
 
+void Outbox::scored(RequestId id) { items_.push(Scored{id}); }
+
 void Outbox::run() {
   std::vector<Item> items;
   while (items_.take_all(items, /*may_sleep=*/true)) {
     for (Item& item : items) {
       if (auto* subscription = std::get_if<Subscription>(&item)) {
         begin(std::move(*subscription));
+        continue;
+      }
+      if (const auto* scored = std::get_if<Scored>(&item)) {
+        deliver_parked(scored->id);
         continue;
       }
       auto& batch = std::get<NewsBatch>(item);
@@ -105,8 +114,13 @@ void Outbox::deliver(SequenceNews& news, Time time) {
   // Callbacks may open new requests, but only through the queue: `client` is safe, and so is the
   // map.
   const std::shared_ptr<Client> holder = found->second;
-  if (news.row.finished) clients_.erase(found);
   Client& client = *holder;
+  client.waits_for_scores |= news.prompt_scores && !news.prompt_scores->done;
+  if (client.waits_for_scores) {
+    client.parked.emplace_back(std::move(news), time);
+    return;
+  }
+  if (news.row.finished) clients_.erase(found);
   const auto index = static_cast<size_t>(news.row.id - client.subscription.id);
   if (client.ended || client.sequences[index].over()) return;
   Status status;
@@ -131,16 +145,27 @@ void Outbox::deliver(SequenceNews& news, Time time) {
   progress_.closed(client.subscription.logits_bytes);
 }
 
+void Outbox::deliver_parked(RequestId id) {
+  const auto found = clients_.find(id);
+  if (found == clients_.end() || !found->second->waits_for_scores) return;
+  const std::shared_ptr<Client> client = found->second;
+  client->waits_for_scores = false;
+  for (auto& [news, time] : std::exchange(client->parked, {})) deliver(news, time);
+}
+
 void Outbox::take_in(Client& client, SequenceNews& news, Time time) {
   const auto index = static_cast<int32_t>(news.row.id - client.subscription.id);
   OutputBuilder& sequence = client.sequences[static_cast<size_t>(index)];
-  if (!news.row.status.ok()) {
+  const PromptScores* const scores = news.prompt_scores.get();
+  const bool is_unscored = scores && !scores->status.ok();
+  if (!news.row.status.ok() || is_unscored) {
     // The others would be cut off from their request.
-    if (client.subscription.num_sequences > 1) inbox_.push(Cancel{client.subscription.id});
-    return client.fail(news.row.status);
+    if (client.subscription.num_sequences > 1 || (is_unscored && !news.row.finished))
+      inbox_.push(Cancel{client.subscription.id});
+    return client.fail(is_unscored ? scores->status : news.row.status);
   }
   if (news.context_logits) client.context_logits = std::move(news.context_logits);
-  if (news.prompt_log_probs) client.prompt_log_probs = std::move(news.prompt_log_probs);
+  if (scores) client.prompt_log_probs = {std::move(news.prompt_scores), &scores->values};
   if (!news.embedding.empty()) client.embedding = std::move(news.embedding);
   sequence.add(news, time);
   if (sequence.stopped_by_text() && !news.row.finished) inbox_.push(StopStringFound{news.row.id});

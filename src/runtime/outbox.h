@@ -21,6 +21,8 @@
 
 namespace nereid::runtime {
 
+struct PromptScores;
+
 // The part of a request that the outbox needs.
 struct Subscription {
   RequestId id = 0;
@@ -45,7 +47,8 @@ struct SequenceNews {
   std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
   // f32 [prompt, vocab], with or before the first token; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
-  std::shared_ptr<const PromptLogProbs> prompt_log_probs;  // likewise
+  // Likewise; what comes behind them waits until they are done.
+  std::shared_ptr<const PromptScores> prompt_scores;
   std::vector<float> embedding;  // with the last news of a sequence that is pooled
 };
 
@@ -67,6 +70,8 @@ class Outbox {
   // comes.
   void open(Subscription subscription);
   void post(NewsBatch batch);
+  // The scores that news of the sequence brought or will bring are done. From any thread.
+  void scored(RequestId id);
 
   // An empty list for the engine to fill, whose memory was that of a batch delivered before, if
   // there is one.
@@ -76,11 +81,15 @@ class Outbox {
  private:
   static constexpr size_t kMostLists = 8;  // kept; more are under way when it is late
   struct Client;
-  using Item = std::variant<Subscription, NewsBatch>;
+  struct Scored {
+    RequestId id = 0;
+  };
+  using Item = std::variant<Subscription, NewsBatch, Scored>;
 
   void run();
   void begin(Subscription subscription);
   void deliver(SequenceNews& news, Time time);
+  void deliver_parked(RequestId id);
   void take_in(Client& client, SequenceNews& news, Time time);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;

@@ -3,7 +3,10 @@
 
 #include <gmock/gmock.h>
 
+#include <future>
+
 #include "base/testing/source_dir.h"
+#include "runtime/prompt_scorer.h"
 #include "runtime/test_client.h"
 
 namespace nereid::runtime {
@@ -85,6 +88,50 @@ TEST_F(OutboxTest, StopStringCutsAfterTheTokenThatCompletesIt) {
               static_cast<int>(until("ples").size()));
     EXPECT_TRUE(engine_was_told());
     EXPECT_TRUE(progress_.wait_idle(std::chrono::milliseconds(0)));
+  }
+}
+
+// Clients without scores do not.
+TEST_F(OutboxTest, WhatComesWithScoresAndBehindThemWaitsUntilTheyAreDone) {
+  for (const bool fails : {false, true}) {
+    SetUp();
+    responses_.clear();
+    open({}, /*streaming=*/true);
+    const auto scores = std::make_shared<PromptScores>();
+    std::promise<void> others;
+    Subscription other{.id = 2};
+    other.callback = [&](const Response&) { others.set_value(); };
+    progress_.opened();
+    outbox_->open(std::move(other));
+    outbox_->scored(1);  // of nothing that waits
+    outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[0]}}, .prompt_scores = scores}}});
+    outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[1]}}}}});
+    outbox_->post({now(), {{.row = {.id = 2, .finished = true, .reason = FinishReason::kLength}}}});
+    others.get_future().wait();
+    EXPECT_TRUE(responses_.empty());
+    scores->values.log_probs = {-1, -2};
+    if (fails) scores->status = internal_error("not finite");
+    scores->done = true;
+    outbox_->scored(1);
+    outbox_->post({now(), {{.row = {.id = 1, .finished = true, .reason = FinishReason::kLength}}}});
+    outbox_.reset();
+    ASSERT_EQ(responses_.size(), fails ? 1u : 3u);
+    EXPECT_EQ(responses_[0].status, scores->status);
+    EXPECT_TRUE(responses_.back().is_final);
+    EXPECT_TRUE(progress_.wait_idle(std::chrono::milliseconds(0)));
+    inbox_.push(CancelAll{});
+    std::vector<Command> commands;
+    inbox_.take_all(commands, false);
+    ASSERT_EQ(commands.size(), fails ? 2u : 1u) << "the engine need not go on";
+    if (fails) {
+      EXPECT_EQ(std::get<Cancel>(commands[0]).id, 1);
+      continue;
+    }
+    ASSERT_TRUE(responses_[0].prompt_log_probs);
+    EXPECT_EQ(responses_[0].prompt_log_probs->log_probs, scores->values.log_probs);
+    EXPECT_EQ(responses_[0].outputs[0].token_ids[0], tokens_[0]);
+    EXPECT_EQ(responses_[1].outputs[0].token_ids[0], tokens_[1]);
+    EXPECT_FALSE(responses_[1].prompt_log_probs);
   }
 }
 

@@ -30,7 +30,8 @@ void find_top(std::span<const float> logits, std::span<TokenLogProb> top) {
 
 // Scores the token at `position` + 1 by the logits that its forerunners gave. False: they are not
 // finite.
-bool score(std::span<const float> logits, TokenId token, size_t position, PromptLogProbs& out) {
+bool score_token(std::span<const float> logits, TokenId token, size_t position,
+                 PromptLogProbs& out) {
   const float largest = *std::ranges::max_element(logits);
   double sum = 0;
   int32_t rank = 1;
@@ -55,41 +56,92 @@ bool score(std::span<const float> logits, TokenId token, size_t position, Prompt
 
 }  // namespace
 
+PromptScorer::~PromptScorer() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
 void PromptScorer::open(RequestId id, int32_t num_top) {
-  PromptLogProbs scores;
-  scores.num_top = num_top;
-  open_.try_emplace(id, std::move(scores));
+  const auto scores = std::make_shared<PromptScores>();
+  scores->values.num_top = num_top;
+  open_.try_emplace(id, scores);
 }
 
 Status PromptScorer::add(const sched::Row& row, std::span<const float> logits,
-                         std::shared_ptr<const PromptLogProbs>& scores) {
+                         std::shared_ptr<const PromptScores>& scores) {
   const auto found = open_.find(row.sequence->id());
   if (found == open_.end() || logits.empty()) return ok();
-  PromptLogProbs& all = found->second;
+  PromptLogProbs& all = found->second->values;
   const auto tokens = row.sequence->tokens(row.beam);
   const size_t vocab = logits.size() / static_cast<size_t>(row.num_tokens);
   const auto num_prompt = static_cast<size_t>(row.sequence->num_prompt());
   const auto start = static_cast<size_t>(row.start), end = static_cast<size_t>(row.end());
   try {
-    all.num_top = std::min(all.num_top, static_cast<int32_t>(vocab));
-    all.log_probs.resize(num_prompt - 1);
-    all.ranks.resize(num_prompt - 1);
-    all.top.resize((num_prompt - 1) * static_cast<size_t>(all.num_top));
+    if (all.log_probs.size() != num_prompt - 1) {  // before its first job
+      all.num_top = std::min(all.num_top, static_cast<int32_t>(vocab));
+      all.log_probs.resize(num_prompt - 1);
+      all.ranks.resize(num_prompt - 1);
+      all.top.resize((num_prompt - 1) * static_cast<size_t>(all.num_top));
+    }
+    Job job{.scores = found->second, .position = start, .vocab = vocab};
     for (size_t position = start; position < std::min(end, num_prompt - 1); ++position)
-      if (!score(logits.subspan((position - start) * vocab, vocab), tokens[position + 1], position,
-                 all))
-        return internal_error(
-            "the logits of position {} of the prompt were not finite (NaN or infinity); only this "
-            "request fails",
-            position);
-    if (end < num_prompt) return ok();
-    scores = std::make_shared<const PromptLogProbs>(std::move(all));
+      job.next.push_back(tokens[position + 1]);
+    const auto known = logits.first(job.next.size() * vocab);
+    job.logits.assign(known.begin(), known.end());
+    if (end >= num_prompt) job.ends = row.sequence->id();
+    push(std::move(job));
   } catch (const std::bad_alloc&) {
     return resource_exhausted("there is no memory for the log-probabilities of {} prompt tokens",
                               num_prompt);
   }
+  if (end < num_prompt) return ok();
+  scores = std::move(found->second);
   open_.erase(found);
   return ok();
+}
+
+void PromptScorer::push(Job job) {
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return jobs_.size() < kMostJobs; });
+    jobs_.push_back(std::move(job));
+  }
+  changed_.notify_all();
+  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+}
+
+void PromptScorer::run() {
+  for (;;) {
+    Job job;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return closed_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      job = std::move(jobs_.front());
+      jobs_.pop_front();
+    }
+    changed_.notify_all();
+    score(job);
+    if (!job.ends) continue;
+    job.scores->done.store(true, std::memory_order_release);
+    on_done_(*job.ends);
+  }
+}
+
+void PromptScorer::score(Job& job) {
+  PromptScores& scores = *job.scores;
+  const std::span<const float> logits = job.logits;
+  for (size_t i = 0; i < job.next.size() && scores.status.ok(); ++i)
+    if (!score_token(logits.subspan(i * job.vocab, job.vocab), job.next[i], job.position + i,
+                     scores.values))
+      scores.status = internal_error(
+          "the logits of position {} of the prompt were not finite (NaN or infinity); only this "
+          "request fails",
+          job.position + i);
 }
 
 int32_t most_scored_tokens(int32_t vocab_size) {

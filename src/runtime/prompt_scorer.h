@@ -1,9 +1,19 @@
 // Makes log-probabilities of prompts from the logits that steps bring, so that nobody has to keep
-// the logits of a whole prompt.
+// the logits of a whole prompt. The engine's thread copies them; a thread of the scorer does the
+// rest.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <span>
+#include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
@@ -12,24 +22,59 @@
 
 namespace nereid::runtime {
 
+// Of one prompt. The other members may be read once `done`.
+struct PromptScores {
+  std::atomic<bool> done = false;
+  Status status;  // Internal: the logits of a position are not finite
+  PromptLogProbs values;
+};
+
+// Engine's thread only.
 class PromptScorer {
  public:
+  // `on_done(id)` is called by the scorer's thread when the scores that add() gave are done.
+  explicit PromptScorer(std::function<void(RequestId)> on_done) : on_done_(std::move(on_done)) {}
+  ~PromptScorer();  // scores what was added, then joins
+  PromptScorer(const PromptScorer&) = delete;
+  PromptScorer& operator=(const PromptScorer&) = delete;
+
   // A sequence whose prompt is scored has begun; `num_top` likeliest tokens are kept at each
   // position.
   void open(RequestId id, int32_t num_top);
 
   // What a row gave of its positions, f32 [num_tokens, vocab]; sequences that are not open are left
   // alone. A position that comes again, as after a preemption, takes the place of what it gave
-  // before. The row that ends the prompt fills `scores`. ResourceExhausted: no memory; Internal:
-  // the logits of a position are not finite.
+  // before. The row that ends the prompt sets `scores`. Waits while much is to be scored.
+  // ResourceExhausted: no memory.
   Status add(const sched::Row& row, std::span<const float> logits,
-             std::shared_ptr<const PromptLogProbs>& scores);
+             std::shared_ptr<const PromptScores>& scores);
 
   void forget(RequestId id) { open_.erase(id); }
   bool empty() const { return open_.empty(); }
 
  private:
-  absl::flat_hash_map<RequestId, PromptLogProbs> open_;
+  static constexpr size_t kMostJobs = 2;  // that wait, with copies of their logits
+
+  struct Job {
+    std::shared_ptr<PromptScores> scores;
+    size_t position = 0;        // the first one
+    std::vector<TokenId> next;  // what followed each position
+    std::vector<float> logits;  // f32 [next, vocab] or more
+    size_t vocab = 0;
+    std::optional<RequestId> ends;  // the sequence, if that is all of its prompt
+  };
+
+  void push(Job job);
+  void run();
+  void score(Job& job);
+
+  const std::function<void(RequestId)> on_done_;
+  absl::flat_hash_map<RequestId, std::shared_ptr<PromptScores>> open_;
+  std::mutex mutex_;  // guards the two below
+  std::deque<Job> jobs_;
+  bool closed_ = false;
+  std::condition_variable changed_;
+  std::thread thread_;  // from the first job on
 };
 
 // Positions that are scored per step at most, at least one: 4 Mi logits, so that steps of others

@@ -95,10 +95,12 @@ RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
   const int32_t num_accepted = std::max(0, num_drawn - 1);
-  stats_.num_drafts += row.num_drafts;
-  stats_.num_accepted_drafts += num_accepted;
-  sequence.metrics_.num_drafts += row.num_drafts;
-  sequence.metrics_.num_accepted_drafts += num_accepted;
+  if (!sequence.spec().guide) {  // what a guide forces is no guess
+    stats_.num_drafts += row.num_drafts;
+    stats_.num_accepted_drafts += num_accepted;
+    sequence.metrics_.num_drafts += row.num_drafts;
+    sequence.metrics_.num_accepted_drafts += num_accepted;
+  }
   if (!sequence.suspect_) {
     sequence.committed_ = row.first_drawn() + num_accepted;
     if (row.num_drafts > 0) {

@@ -359,6 +359,10 @@ def closed_schema():
     short = client.completions.create(model=MODEL, prompt="one two three four five six", max_tokens=1,
                                       extra_body={"truncate_prompt_tokens": 3})
     assert short.usage.prompt_tokens == 3, short
+    limit = client.models.retrieve(MODEL).max_model_len
+    long = client.completions.create(model=MODEL, prompt="one two three " * limit, max_tokens=5,
+                                     extra_body={"truncate_prompt_tokens": -1})
+    assert long.usage.prompt_tokens == limit - 5, long
     client.completions.create(model=MODEL, prompt="x", max_tokens=2, stop=[str(i) for i in range(16)], temperature=5)
     named = raw.create(model=MODEL, messages=MESSAGES, max_tokens=2, extra_headers={"X-Request-Id": "mine-2"})
     assert named.parse().id == "chatcmpl-mine-2"

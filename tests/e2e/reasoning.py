@@ -50,9 +50,25 @@ def check(client):
             raise AssertionError("taken: %r" % budget)
 
 
+def check_harmony(client):
+    """The form holds the message of the final channel."""
+    template = "{{ messages[0].content }}<|start|>assistant<|channel|>analysis<|message|>"
+    arguments = dict(model="quickstart", messages=[{"role": "user", "content": "How many?"}], max_tokens=120, temperature=0,
+                     extra_body={"thinking_token_budget": 5, "chat_template": template})
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
+    message = client.chat.completions.create(response_format=form, **arguments).choices[0].message
+    assert set(json.loads(message.content)) == {"n"}, message
+    assert message.model_extra["reasoning_content"] and "<|" not in message.model_extra["reasoning_content"], message
+    call = client.chat.completions.create(tools=[CALL], tool_choice="required", **arguments).choices[0]
+    assert call.finish_reason == "tool_calls" and call.message.model_extra["reasoning_content"], call
+    assert set(json.loads(call.message.tool_calls[0].function.arguments)) == {"n"}, call
+
+
 def main():
     with own_server.serving(sys.argv[1], "--reasoning-parser", "deepseek_r1") as url:
         check(openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=300))
+    with own_server.serving(sys.argv[1], "--reasoning-parser", "gpt_oss", "--trust-request-chat-template") as url:
+        check_harmony(openai.OpenAI(base_url=url + "/v1", api_key="none", max_retries=0, timeout=300))
     print("reasoning: closed at its limit, and what follows it is of the form that was asked for")
 
 

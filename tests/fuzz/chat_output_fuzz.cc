@@ -1,5 +1,6 @@
 // Answers of models with reasoning and tool calls. The first byte says which formats, the second
-// where the text is cut; what comes out must not depend on that.
+// whether a guide holds the answer and where the text is cut; what comes out must not depend on
+// the latter.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -35,7 +36,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ReasoningFormat* const reasoning =
       number < reasonings.size() ? &reasonings[number] : nullptr;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
-  const auto make = [&] { return ChatOutput(reasoning, tool, nullptr, ""); };
+  const bool is_guided = (data[1] & 64) != 0;
+  const auto make = [&] { return ChatOutput(reasoning, tool, nullptr, "", is_guided); };
   const OutputPart whole = read(make(), text, text.size() + 1);
   const OutputPart cut = read(make(), text, 1 + data[1] % 64);
   NEREID_CHECK(whole.reasoning == cut.reasoning && whole.text == cut.text);

@@ -1,5 +1,5 @@
-// Schemas, regular expressions and GBNF: what compiles is walked with its own masks. The first byte
-// says which it is.
+// Schemas, regular expressions, grammars and structural tags: what compiles is walked with its own
+// masks. The first byte says which it is.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -53,11 +53,12 @@ void walk(const std::shared_ptr<Grammar>& grammar, uint32_t choice) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 1) return 0;
+  if (size < 1) return -1;
   constexpr GrammarKind kKinds[] = {GrammarKind::kJsonSchema, GrammarKind::kRegex,
                                     GrammarKind::kEbnf, GrammarKind::kStructuralTag};
   const std::string_view text(reinterpret_cast<const char*>(data) + 1, size - 1);
   const auto grammar = Grammar::compile(kKinds[data[0] % std::size(kKinds)], text, fuzz_tokens());
-  if (grammar.ok()) walk(*grammar, static_cast<uint32_t>(size));
+  if (!grammar.ok()) return -1;
+  walk(*grammar, static_cast<uint32_t>(size));
   return 0;
 }

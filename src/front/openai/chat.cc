@@ -33,8 +33,7 @@ struct ChatChoice {
 constexpr size_t kPromptEndBytes = 64;  // hold what opens reasoning, and blanks
 
 bool has_reasoning_marks(const LanguageModel& model) {
-  return model.reasoning_format && !model.reasoning_format->close.empty() &&
-         model.engine->input("reasoning_close");
+  return model.reasoning_format && model.engine->input("reasoning_close");
 }
 
 // One request in flight; on the exchange's strand, or where it delivers.
@@ -80,7 +79,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
  private:
-  // Without marks that the engine can look for, a guide holds the text from its start.
+  // Where the engine does not look for marks, a guide holds the text from its start.
   const ReasoningFormat* reasoning_format() const {
     const bool is_guided = request_.common.sampling.guide.has_value();
     return is_guided && !has_reasoning_marks(*model_) ? nullptr : model_->reasoning_format;
@@ -91,8 +90,9 @@ class Chat : public std::enable_shared_from_this<Chat> {
     if (!matters || !has_reasoning_marks(*model_)) return std::nullopt;
     const ReasoningFormat& format = *model_->reasoning_format;
     if (ends_with_mark(prompt_end_, format.close)) return std::nullopt;
+    const bool any_answer = format.is_harmony() && !request_.common.sampling.guide;
     return Reasoning{.open = std::string(format.open),
-                     .close = std::string(format.close),
+                     .close = std::string(any_answer ? format.end : format.close),
                      .begun = format.always || ends_with_mark(prompt_end_, format.open),
                      .max_tokens = request_.max_reasoning_tokens};
   }
@@ -100,7 +100,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
     const ToolFormat* format = nullptr;
     if (request_.tool_use == ToolUse::kAuto) format = model_->tool_format;
     if (request_.tool_use == ToolUse::kRequired) format = find_tool_format("json");
-    return ChatOutput(reasoning_format(), format, request_.tools(), prompt_end_);
+    return ChatOutput(reasoning_format(), format, request_.tools(), prompt_end_,
+                      request_.common.sampling.guide.has_value());
   }
 
   std::variant<std::vector<int32_t>, ApiError> render() {
@@ -115,8 +116,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       prompt = std::get<std::string>(std::move(text));
     }
     const SamplingOptions& sampling = request_.common.sampling;
-    auto ids =
-        prompt_ids(*model_, prompt, request_.add_special_tokens, sampling.max_prompt_tokens, param);
+    auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, param);
     if (std::holds_alternative<ApiError>(ids)) return ids;
     const auto room = check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, param);
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;

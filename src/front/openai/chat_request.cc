@@ -154,6 +154,8 @@ ChatRequest chat_of(Fields& fields) {
   if (const auto effort = fields.text("reasoning_effort")) {
     out.context["reasoning_effort"] = *effort;
   }
+  if (const auto thinks = fields.flag("thinking"))
+    out.context["thinking"] = out.context["enable_thinking"] = *thinks;
   out.context["messages"] = read_messages(fields);
   const json::array* documents = fields.array("documents");
   out.context["documents"] = documents ? json::value(*documents) : json::value(nullptr);

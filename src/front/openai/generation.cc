@@ -51,12 +51,12 @@ int64_t num_characters(std::string_view text) {
 std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
                                                         const Prompt& prompt,
                                                         bool add_special_tokens,
-                                                        std::optional<int64_t> count,
+                                                        const SamplingOptions& sampling,
                                                         std::string_view param) {
   std::vector<int32_t> ids;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
-    if (auto error = check_bytes(model, text->size(), count.has_value(), param))
-      return *std::move(error);
+    const bool is_cut = sampling.max_prompt_tokens.has_value();
+    if (auto error = check_bytes(model, text->size(), is_cut, param)) return *std::move(error);
     auto encoded = model.tokenizer->encode(*text, {.add_special_tokens = add_special_tokens});
     if (!encoded.ok())
       return ApiError{400, std::string(message(encoded.status())), std::string(param), ""};
@@ -67,7 +67,10 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& mod
     ids = std::get<std::vector<int32_t>>(prompt);
   }
   const auto size = static_cast<int64_t>(ids.size());
-  ids.erase(ids.begin(), ids.end() - std::min(size, count.value_or(size)));
+  int64_t kept = sampling.max_prompt_tokens.value_or(size);
+  if (kept == kWhatFits)
+    kept = std::max<int64_t>(1, model.max_seq_len - sampling.max_tokens.value_or(1));
+  ids.erase(ids.begin(), ids.end() - std::min(size, kept));
   return ids;
 }
 

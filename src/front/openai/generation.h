@@ -116,13 +116,14 @@ int64_t num_characters(std::string_view text);
 json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
                           std::optional<int64_t> reasoning_tokens = std::nullopt);
 
-// The last `count` token ids (absent: all) of the prompt that the field `param` holds, zeros for
-// rows. A 400 with the numbers for a text of so many bytes that all of it cannot fit the model
-// whatever its tokens are, or that is too long to be cut: it is not tokenised.
+// The token ids, the last ones that the sampling's `max_prompt_tokens` lets it keep, of the prompt
+// that the field `param` holds, zeros for rows. A 400 with the numbers for a text of so many bytes
+// that all of it cannot fit the model whatever its tokens are, or that is too long to be cut: it is
+// not tokenised.
 std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
                                                         const Prompt& prompt,
                                                         bool add_special_tokens,
-                                                        std::optional<int64_t> count,
+                                                        const SamplingOptions& sampling,
                                                         std::string_view param);
 
 // A 400 when an id is none of the model's.

@@ -59,15 +59,25 @@ void GuideReader::response_format(const json::object& format) {
   if (name == "text") return;
   if (name == "json_object") return set(kKey, "json", "");
   if (name == "structural_tag") return set(kKey, "structural_tag", json::serialize(format));
+  const auto member = [&](std::string_view key) {
+    const json::value* value = format.if_contains(key);
+    return value ? *value : json::value(nullptr);
+  };
+  if (name == "json") return this->schema(kKey, member("schema"));
+  if (name == "regex") return text(kKey, "regex", member("regex"));
+  if (name == "ebnf") return text(kKey, "ebnf_grammar", member("ebnf"));
   if (name != "json_schema")
     return fields_.fail(kKey,
-                        "type: expected \"text\", \"json_object\", \"json_schema\" or "
-                        "\"structural_tag\"");
+                        "type: expected \"text\", \"json_object\", \"json_schema\", \"json\", "
+                        "\"regex\", \"ebnf\" or \"structural_tag\"");
   const json::value* outer = format.if_contains("json_schema");
-  const json::value* schema =
-      outer && outer->is_object() ? outer->get_object().if_contains("schema") : nullptr;
-  if (!schema) return fields_.fail(kKey, "json_schema.schema: it is missing");
-  this->schema(kKey, *schema);
+  if (!outer || !outer->is_object() || outer->get_object().empty())
+    return fields_.fail(kKey, "json_schema.schema: it is missing");
+  const json::object& named = outer->get_object();
+  if (const json::value* schema = named.if_contains("schema")) return this->schema(kKey, *schema);
+  if (named.contains("name") || named.contains("strict"))
+    return fields_.fail(kKey, "json_schema.schema: it is missing");
+  this->schema(kKey, *outer);  // TensorRT-LLM's way: the schema alone
 }
 
 void GuideReader::structured_outputs(const json::object& outputs) {
@@ -86,7 +96,9 @@ void GuideReader::structured_outputs(const json::object& outputs) {
       tag(kKey, value);
     else if (key == "json_object" && value == json::value(true))
       set(kKey, "json", "");
-    else if (key != "json_object" || value != json::value(false))
+    else if ((key != "json_object" && key != "disable_any_whitespace" &&
+              key != "disable_additional_properties") ||
+             value != json::value(false))
       fields_.fail(kKey,
                    fmt::format("'{}': {} is not supported; allowed are json, regex, choice, "
                                "grammar, structural_tag and json_object",

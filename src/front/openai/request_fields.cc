@@ -125,6 +125,7 @@ void read_sampling(Fields& fields, int64_t least_max_tokens, SamplingOptions& ou
   out.skip_special_tokens = fields.flag("skip_special_tokens").value_or(true);
   read_penalties(fields, out);
   out.guide = read_guide(fields);
+  fields.ignore("guided_decoding_backend");
   if (out.guide && out.ignore_eos)
     fields.fail("ignore_eos", "not with a text that has to be of a certain form: it could not end");
 }
@@ -188,7 +189,10 @@ CommonOptions read_request(Fields& fields) {
   if (!is_request_id(out.request_id))
     fields.fail("request_id", "at most 128 characters of ASCII without blanks are allowed");
   SamplingOptions& s = out.sampling;
-  s.max_prompt_tokens = fields.integer("truncate_prompt_tokens", 1, kMaxTokenId);
+  s.max_prompt_tokens = fields.integer("truncate_prompt_tokens", kWhatFits, kMaxTokenId);
+  if (s.max_prompt_tokens == 0)
+    fields.fail("truncate_prompt_tokens",
+                "0 is not allowed; 1 or more, or -1: what the model has room for");
   s.priority = fields.number("priority", 0, 1);
   s.cache_salt = fields.text("cache_salt").value_or("");
   if (s.cache_salt.size() > 256) {

@@ -24,6 +24,8 @@ struct Guide {
   std::string text;  // of guided_decoding_guide; may be empty
 };
 
+inline constexpr int64_t kWhatFits = -1;
+
 // The part of the output in front of the answer, in the words of the engine's inputs.
 struct Reasoning {
   std::string open, close;            // of reasoning_open, reasoning_close
@@ -44,8 +46,9 @@ struct SamplingOptions {
   double top_p = 1.0;
   int64_t top_k = 0;  // 0: off
   std::optional<uint64_t> seed;
-  std::optional<int64_t> max_tokens;         // absent: until the context is full
-  std::optional<int64_t> max_prompt_tokens;  // the last of the prompt; absent: all
+  std::optional<int64_t> max_tokens;  // absent: until the context is full
+  // The last of the prompt; absent: all. kWhatFits: so many that max_tokens have room.
+  std::optional<int64_t> max_prompt_tokens;
   int64_t min_tokens = 0;
   std::vector<std::string> stop;  // at most kMaxStopStrings, none empty
   std::vector<int32_t> stop_token_ids;

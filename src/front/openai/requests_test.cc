@@ -183,6 +183,11 @@ TEST(CompletionRequest, FaultsNameTheField) {
       {R"({"prompt": "x", "prompt_logprobs": 21})", "prompt_logprobs"},
       {R"({"prompt": "x", "response_format": {"type": "xml"}})", "response_format"},
       {R"({"prompt": "x", "response_format": {"type": "json_schema"}})", "response_format"},
+      {R"({"prompt": "x", "response_format": {"type": "json_schema", "json_schema": {"name": "n"}}})",
+       "response_format"},
+      {R"({"prompt": "x", "response_format": {"type": "regex"}})", "response_format"},
+      {R"({"prompt": "x", "structured_outputs": {"regex": "a", "disable_any_whitespace": true}})",
+       "structured_outputs"},
       {R"({"prompt": "x", "guided_json": 1})", "guided_json"},
       {R"({"prompt": "x", "guided_regex": ""})", "guided_regex"},
       {R"({"prompt": "x", "guided_choice": ["a", 1]})", "guided_choice"},
@@ -193,6 +198,8 @@ TEST(CompletionRequest, FaultsNameTheField) {
       {R"({"prompt": "x", "guided_regex": "a", "use_beam_search": true})", "use_beam_search"},
       {R"({"prompt": "x", "stop": ["a", ""]})", "stop"},
       {R"({"prompt": "x", "stop": ""})", "stop"},
+      {R"({"prompt": "x", "truncate_prompt_tokens": 0})", "truncate_prompt_tokens"},
+      {R"({"prompt": "x", "truncate_prompt_tokens": -2})", "truncate_prompt_tokens"},
       {R"({"prompt": "x", "stream_options": {}})", "stream_options"},
       {R"({"prompt": "x", "stream": "yes"})", "stream"},
       {R"({"prompt": "x", "max_tokens": 2, "min_tokens": 3})", "min_tokens"},
@@ -202,6 +209,30 @@ TEST(CompletionRequest, FaultsNameTheField) {
     EXPECT_EQ(e.status, 400) << body;
     EXPECT_EQ(e.param, param) << body << " " << e.message;
     EXPECT_NE(e.message.find(param), std::string::npos) << e.message;
+  }
+}
+
+TEST(CompletionRequest, EveryWayToSayWhatTheTextIs) {
+  const std::pair<const char*, Guide> cases[] = {
+      {R"("response_format": {"type": "json", "schema": {"a": 1}})", {"json_schema", "{\"a\":1}"}},
+      {R"("response_format": {"type": "regex", "regex": "a|b"})", {"regex", "a|b"}},
+      {R"("response_format": {"type": "ebnf", "ebnf": "root ::= [a]"})",
+       {"ebnf_grammar", "root ::= [a]"}},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"type": "null"}})",
+       {"json_schema", "{\"type\":\"null\"}"}},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": {}}})",
+       {"json_schema", "{}"}},
+      {R"("structured_outputs": {"json_object": true, "disable_any_whitespace": false,
+          "disable_additional_properties": false, "whitespace_pattern": null})",
+       {"json", ""}},
+  };
+  for (const auto& [field, wanted] : cases) {
+    const auto r = parse_completion_request(fmt::format(R"({{"prompt": "x", {}}})", field));
+    ASSERT_TRUE(std::holds_alternative<CompletionRequest>(r)) << field;
+    const auto& guide = std::get<CompletionRequest>(r).common.sampling.guide;
+    ASSERT_TRUE(guide) << field;
+    EXPECT_EQ(guide->type, wanted.type) << field;
+    EXPECT_EQ(guide->text, wanted.text) << field;
   }
 }
 
@@ -257,6 +288,15 @@ TEST(ChatRequest, ToolsAndChoices) {
                            "tool_choice": "required"})")
                 .param,
             "tool_choice");
+}
+
+TEST(ChatRequest, ThinkingIsSaidToTheTemplate) {
+  const auto r =
+      parse_chat_request(R"({"messages": [{"role": "user", "content": "x"}], "thinking": false})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r));
+  const json::object& context = std::get<ChatRequest>(r).context;
+  EXPECT_EQ(context.at("thinking"), json::value(false));
+  EXPECT_EQ(context.at("enable_thinking"), json::value(false));
 }
 
 TEST(ChatRequest, CallsThatAreWantedAreGuided) {

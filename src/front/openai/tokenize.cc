@@ -84,8 +84,10 @@ Answer tokenize(const OpenAiContext& context, const Request& http) {
     request.text = std::get<std::string>(std::move(text));
   }
   // All of them, also of a text that is too long for the model.
-  auto encoded = prompt_ids(model, *std::move(request.text), request.add_special_tokens,
-                            std::numeric_limits<int64_t>::max(), "prompt");
+  SamplingOptions sampling;
+  sampling.max_prompt_tokens = std::numeric_limits<int64_t>::max();
+  auto encoded =
+      prompt_ids(model, *std::move(request.text), request.add_special_tokens, sampling, "prompt");
   if (auto* error = std::get_if<ApiError>(&encoded)) return std::move(*error);
   const auto& ids = std::get<std::vector<int32_t>>(encoded);
   json::array tokens(ids.begin(), ids.end());

@@ -13,15 +13,15 @@ bool ends_with_mark(std::string_view text, std::string_view mark) {
 }
 
 ChatOutput::ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_format,
-                       const json::array* tools, std::string_view prompt_end)
+                       const json::array* tools, std::string_view prompt_end, bool is_guided)
     : reasoning_(reasoning) {
   const bool is_harmony =
-      (reasoning && reasoning->close.empty()) || (tool_format && tool_format->markers.empty());
-  if (is_harmony) {
+      (reasoning && reasoning->is_harmony()) || (tool_format && tool_format->markers.empty());
+  if (is_harmony && !is_guided) {
     harmony_.emplace();
     return;
   }
-  if (tool_format) tools_.emplace(*tool_format, tools);
+  if (tool_format && !tool_format->markers.empty()) tools_.emplace(*tool_format, tools);
   if (!reasoning) return;
   if (ends_with_mark(prompt_end, reasoning->close)) return;
   phase_ = ends_with_mark(prompt_end, reasoning->open) ? Phase::kReasoning : Phase::kStart;

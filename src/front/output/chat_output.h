@@ -20,9 +20,10 @@ bool ends_with_mark(std::string_view text, std::string_view mark);
 class ChatOutput {
  public:
   // Null formats: text of that kind is content. `prompt_end`: the prompt's last characters, which
-  // may open the reasoning or close it. `tools` (or null) outlives this.
+  // may open the reasoning or close it. `tools` (or null) outlives this. `is_guided`: a guide holds
+  // what follows the reasoning.
   ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_format,
-             const json::array* tools, std::string_view prompt_end);
+             const json::array* tools, std::string_view prompt_end, bool is_guided = false);
 
   // `final` releases everything held back.
   OutputPart push(std::string_view piece, bool final);

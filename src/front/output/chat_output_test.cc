@@ -26,6 +26,7 @@ struct Example {
   std::string text;
   std::string reasoning, content;
   std::vector<ToolCall> calls;
+  bool is_guided = false;
 };
 
 void expect_at_every_split(const Example& e) {
@@ -35,7 +36,8 @@ void expect_at_every_split(const Example& e) {
   ASSERT_TRUE(reasoning || !e.reasoning_format);
   ASSERT_TRUE(tools || !e.tool_format) << e.tool_format;
   for (size_t step = 1; step <= e.text.size(); ++step) {
-    const OutputPart got = read({reasoning, tools, nullptr, e.prompt_end}, e.text, step);
+    const OutputPart got =
+        read({reasoning, tools, nullptr, e.prompt_end, e.is_guided}, e.text, step);
     ASSERT_EQ(got.reasoning, e.reasoning) << e.text << " in pieces of " << step;
     ASSERT_EQ(got.text, e.content) << e.text << " in pieces of " << step;
     ASSERT_EQ(got.calls.size(), e.calls.size()) << e.text << " in pieces of " << step;
@@ -116,6 +118,50 @@ TEST(ChatOutput, HarmonyChannels) {
        std::string(1500, 'x') + " a <| b",
        {}},
       {"gpt_oss", "openai", "", "<|channel|>final", "", "", {}},
+  };
+  for (const Example& e : examples) expect_at_every_split(e);
+}
+
+// What a guide holds begins behind the mark of the final channel.
+TEST(ChatOutput, HarmonyBeforeAGuide) {
+  const std::string prompt = "<|end|><|start|>assistant";
+  const std::string thoughts =
+      "<|channel|>analysis<|message|>I <|channel|>look.<|end|><|start|>assistant<|channel|>final<|"
+      "message|>";
+  const Example examples[] = {
+      {"gpt_oss",
+       nullptr,
+       prompt.c_str(),
+       thoughts + "{\"a\": \"<|end|>\"}",
+       "I <|channel|>look.",
+       "{\"a\": \"<|end|>\"}",
+       {},
+       true},
+      {"gpt_oss",
+       "json",
+       prompt.c_str(),
+       thoughts + "[{\"name\": \"f\", \"parameters\": {}}]",
+       "I <|channel|>look.",
+       "",
+       {{"f", "{}"}},
+       true},
+      {"gpt_oss", nullptr, prompt.c_str(), "{\"a\": 1}", "", "{\"a\": 1}", {}, true},
+      {"gpt_oss",
+       nullptr,
+       prompt.c_str(),
+       "<|channel|>analysis<|message|>I look",
+       "I look",
+       "",
+       {},
+       true},
+      {"gpt_oss",
+       nullptr,
+       "<|end|><|start|>assistant<|channel|>final<|message|>",
+       "{}",
+       "",
+       "{}",
+       {},
+       true},
   };
   for (const Example& e : examples) expect_at_every_split(e);
 }

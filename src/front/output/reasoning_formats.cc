@@ -5,7 +5,9 @@ namespace nereid::front {
 namespace {
 
 constexpr ReasoningFormat kReasoningFormats[] = {
-    {"gpt_oss", "", "", false, "<|channel|>", true},
+    {"gpt_oss", "<|channel|>analysis<|message|>",
+     "<|end|><|start|>assistant<|channel|>final<|message|>", false, "<|channel|>", true,
+     "<|end|><|start|>assistant"},
     {"mistral", "[THINK]", "[/THINK]", false, "[THINK]", true},
     {"command", "<|START_THINKING|>", "<|END_THINKING|>", false, "<|START_THINKING|>", true},
     {"granite", "Here is my thought process:", "Here is my response:", false,

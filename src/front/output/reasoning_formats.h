@@ -12,9 +12,13 @@ struct ReasoningFormat {
   bool always = false;  // text begins with reasoning also without `open`
   std::string_view template_sign;
   bool needs_special_tokens = false;
+  // Harmony: the answer is in messages of channels (harmony.h). Where a guide holds it, it is the
+  // message that `close` opens; else the part of `close` that ends the reasoning is this.
+  std::string_view end = {};
+
+  bool is_harmony() const { return !end.empty(); }
 };
 
-// "gpt_oss" (Harmony) has no marks: see harmony.h.
 std::span<const ReasoningFormat> reasoning_formats();
 const ReasoningFormat* find_reasoning_format(std::string_view name);  // null: there is none
 // The format that a chat template knows, null when it knows none; `mentions(sign)`: whether the

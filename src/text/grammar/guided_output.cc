@@ -50,10 +50,9 @@ GuidedOutput::GuidedOutput(std::shared_ptr<const Guide> guide) : guide_(std::mov
 
 // Marks may be special tokens, which have no bytes in the trie.
 std::string_view GuidedOutput::bytes_of(int32_t id) const {
-  if (const auto& reasoning = guide_->reasoning; reasoning && phase_ != Phase::kAnswer) {
-    if (id == reasoning->open_id) return reasoning->open;
-    if (id == reasoning->close_id) return reasoning->close;
-  }
+  if (const auto& reasoning = guide_->reasoning; reasoning && phase_ != Phase::kAnswer)
+    for (const auto& [mark_id, bytes] : reasoning->marks)
+      if (id == mark_id) return bytes;
   return guide_->tokens->token(id);
 }
 
@@ -62,11 +61,12 @@ Status GuidedOutput::accept(int32_t id) {
   if (phase_ == Phase::kAnswer) return answer(bytes);
   if (phase_ == Phase::kStart) return start(bytes);
   const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
-  const bool forced = is_cut() && num_closing_ < closing.size() && id == closing[num_closing_];
-  num_closing_ += forced ? 1 : 0;
+  const bool closes = is_closing() ? num_closing_ < closing.size() && id == closing[num_closing_]
+                                   : begins_close(id);
+  num_closing_ += closes ? 1 : 0;
   ++num_reasoned_;
   RETURN_IF_ERROR(reason(bytes));
-  if (forced && num_closing_ == closing.size()) phase_ = Phase::kAnswer;
+  if (closes && num_closing_ == closing.size()) phase_ = Phase::kAnswer;
   return ok();
 }
 
@@ -108,13 +108,19 @@ Status GuidedOutput::answer(std::string_view bytes) {
                           begun_);
 }
 
-bool GuidedOutput::is_cut() const {
+// A special token that only begins `close` ends the reasoning: the rest must follow.
+bool GuidedOutput::begins_close(int32_t id) const {
+  const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
+  return closing.size() > 1 && id == closing[0] && guide_->tokens->token(id).empty();
+}
+
+bool GuidedOutput::is_closing() const {
   const auto& most = guide_->reasoning->max_tokens;
-  return phase_ == Phase::kReasoning && most && num_reasoned_ >= *most;
+  return num_closing_ > 0 || (most && num_reasoned_ >= *most);
 }
 
 bool GuidedOutput::limits_next() const {
-  return guide_->grammar || (phase_ == Phase::kReasoning && is_cut());
+  return guide_->grammar || (phase_ == Phase::kReasoning && is_closing());
 }
 
 Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids) {
@@ -127,7 +133,7 @@ Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t
   }
   std::ranges::fill(mask, 0);
   const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
-  if (is_cut() && num_closing_ < closing.size()) {
+  if (is_closing() && num_closing_ < closing.size()) {
     set_bit(mask, closing[num_closing_]);
     return ok();
   }
@@ -175,7 +181,8 @@ void GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask) const {
 void GuidedOutput::allow_open(std::span<uint32_t> mask) const {
   const ReasoningPart& reasoning = *guide_->reasoning;
   const std::string_view left = std::string_view(reasoning.open).substr(begun_.size());
-  if (begun_.empty() && reasoning.open_id >= 0) set_bit(mask, reasoning.open_id);
+  for (const auto& [id, bytes] : reasoning.marks)
+    if (left.starts_with(bytes)) set_bit(mask, id);
   for (size_t length = 1; length <= left.size(); ++length) {
     const int32_t node = node_of(*guide_->tokens, left.substr(0, length));
     if (node < 0) return;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -15,14 +16,15 @@
 
 namespace nereid::text {
 
-// A text between two marks in front of the answer. A mark is one token or the bytes of several; its
+// A text between two marks in front of the answer. A mark is the bytes of one token or of several;
 // ids are of the vocabulary.
 struct ReasoningPart {
   std::string open, close;
-  int32_t open_id = -1, close_id = -1;  // the token that is the mark alone; -1: there is none
-  std::vector<int32_t> close_ids;       // what writes the mark when the limit is reached
-  bool begun = false;                   // by the prompt; else the output may begin with `open`
-  std::optional<int32_t> max_tokens;    // between the marks
+  // Tokens that stand for a part of a mark, whatever bytes the vocabulary gives them.
+  std::vector<std::pair<int32_t, std::string>> marks;
+  std::vector<int32_t> close_ids;     // what writes `close`
+  bool begun = false;                 // by the prompt; else the output may begin with `open`
+  std::optional<int32_t> max_tokens;  // between the marks
 };
 
 struct Guide {
@@ -58,7 +60,8 @@ class GuidedOutput {
   Status start(std::string_view bytes);
   Status reason(std::string_view bytes);
   Status answer(std::string_view bytes);
-  bool is_cut() const;  // the reasoning has reached its limit
+  bool begins_close(int32_t id) const;
+  bool is_closing() const;  // nothing but the rest of `close` may follow
   void allow_open(std::span<uint32_t> mask) const;
   void forbid_broken_closings(std::span<uint32_t> mask) const;
 
@@ -68,7 +71,7 @@ class GuidedOutput {
   std::string begun_;               // kStart: the output without blanks in front, a part of `open`
   std::string tail_;                // kReasoning: the last bytes, which may begin `close`
   int32_t num_reasoned_ = 0;        // tokens
-  size_t num_closing_ = 0;          // of close_ids that were forced
+  size_t num_closing_ = 0;          // of close_ids that were written as such
 };
 
 }  // namespace nereid::text

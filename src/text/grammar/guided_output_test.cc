@@ -166,8 +166,8 @@ TEST(GuidedOutput, ATokenThatClosesMayNotBreakTheAnswer) {
 
 TEST(GuidedOutput, MarksMayBeSpecialTokens) {
   Guide guide = marked();
-  guide.reasoning->open_id = guide.reasoning->close_id = kMark;
   guide.reasoning->close = guide.reasoning->open;
+  guide.reasoning->marks = {{kMark, "<t>"}};
   guide.reasoning->close_ids = {kMark};
   Output output(guide);
   EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb, '<', kMark));
@@ -175,6 +175,53 @@ TEST(GuidedOutput, MarksMayBeSpecialTokens) {
   EXPECT_TRUE(output.all_but_the_end());
   ASSERT_TRUE(output.write("b") && output.take(kMark));
   EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb));
+}
+
+// A mark of special tokens with a word between them, as in Harmony: once its first token stands
+// there, nothing but the mark may follow.
+TEST(GuidedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
+  const std::vector<std::string> texts = {"end", "", "", "", "final", "think", "ab", "x", "y"};
+  constexpr int32_t kChannel = 1, kStop = 2, kMessage = 3;
+  Guide guide = marked();
+  guide.tokens = std::make_shared<const TokenTrie>(std::ssize(texts), [&](int32_t id) {
+    return std::string_view(texts[static_cast<size_t>(id)]);
+  });
+  guide.grammar = *Grammar::compile(GrammarKind::kRegex, "ab|x", guide.tokens);
+  guide.reasoning = ReasoningPart{.open = "<c>think<m>",
+                                  .close = "<e><c>final<m>",
+                                  .marks = {{kChannel, "<c>"}, {kMessage, "<m>"}, {kStop, "<e>"}},
+                                  .close_ids = {kStop, kChannel, 4, kMessage}};
+  const auto next = [](GuidedOutput& output) {
+    uint32_t mask = 0;
+    const int32_t end_ids[] = {0};
+    EXPECT_TRUE(output.limits_next());
+    EXPECT_TRUE(output.fill_mask({&mask, 1}, end_ids).ok());
+    std::vector<int32_t> ids;
+    for (int32_t id = 0; id < 32; ++id)
+      if (mask >> id & 1) ids.push_back(id);
+    return ids;
+  };
+  for (const bool has_limit : {false, true}) {
+    if (has_limit) guide.reasoning->max_tokens = 2;
+    GuidedOutput output(std::make_shared<const Guide>(guide));
+    EXPECT_THAT(next(output), ElementsAre(kChannel, 6, 7));
+    for (const int32_t id : {kChannel, 5, kMessage}) ASSERT_TRUE(output.accept(id).ok());
+    for (const int32_t id : {4, 8}) {  // text, one token of it as the mark has
+      EXPECT_THAT(next(output), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+      ASSERT_TRUE(output.accept(id).ok());
+    }
+    if (!has_limit) {
+      EXPECT_THAT(next(output), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
+    }
+    for (const int32_t id : guide.reasoning->close_ids) {
+      if (id != kStop || has_limit) {
+        EXPECT_THAT(next(output), ElementsAre(id));
+      }
+      ASSERT_TRUE(output.accept(id).ok());
+    }
+    EXPECT_THAT(next(output), ElementsAre(6, 7));
+    EXPECT_FALSE(output.accept(8).ok());
+  }
 }
 
 TEST(GuidedOutput, AnOpenReasoningIsClosedAtItsLimit) {

@@ -181,6 +181,14 @@ void for_halves(const JsonBounds& b, const Add& add) {
 
 Decimal Decimal::of(int64_t number) { return *of(json::value(number)); }
 
+std::optional<int64_t> Decimal::integer() const {
+  constexpr size_t kMostDigits = 18;
+  if (!fraction.empty() || whole.size() > kMostDigits) return std::nullopt;
+  int64_t number = 0;
+  std::from_chars(whole.data(), whole.data() + whole.size(), number);
+  return negative ? -number : number;
+}
+
 std::optional<Decimal> Decimal::of(const json::value& number) {
   Decimal d;
   if (!number.is_double()) {

@@ -23,6 +23,7 @@ struct Decimal {
   // As the shortest digits that are the number; nothing for more digits than kMaxDecimalDigits.
   static std::optional<Decimal> of(const json::value& number);
   static Decimal of(int64_t number);
+  std::optional<int64_t> integer() const;  // nothing for fractions and more than 18 digits
   Decimal negated() const;
   bool operator==(const Decimal&) const = default;
   std::strong_ordering operator<=>(const Decimal& other) const;

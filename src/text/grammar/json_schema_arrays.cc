@@ -8,6 +8,7 @@ namespace {
 
 constexpr int64_t kMostPlaces = 10'000;  // rules of one array
 constexpr size_t kMostDistinct = 10;
+constexpr int64_t kMostTried = 1000;  // integers between bounds
 
 }  // namespace
 
@@ -199,43 +200,84 @@ StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
   return call(rule(0, 0));
 }
 
-// A rule for each set of values that are there already.
+// The values of all of the schemas where those are few: given ones, or all of types that have few.
+StatusOr<std::optional<json::array>> JsonSchemaMaker::few_values(const Schemas& schemas) {
+  json::array values;
+  ASSIGN_OR_RETURN(const std::vector<Parts> ways, alternatives(schemas));
+  for (const Parts& parts : ways) {
+    ASSIGN_OR_RETURN(auto some, listed_values(parts));
+    if (!some) {
+      ASSIGN_OR_RETURN(some, values_of_types(parts));
+    }
+    if (!some) return some;
+    for (const json::value& value : *some)
+      if (std::ranges::none_of(values, [&](const auto& v) { return same_value(v, value); }))
+        values.push_back(value);
+  }
+  return std::optional(std::move(values));
+}
+
+StatusOr<std::optional<json::array>> JsonSchemaMaker::values_of_types(const Parts& parts) {
+  const std::optional<json::array> too_many;
+  if ((parts.types & ~(kNullType | kBooleanType | kIntegerType)) != 0) return too_many;
+  json::array all;
+  if (parts.types & kNullType) all.push_back(nullptr);
+  if (parts.types & kBooleanType) all.push_back(true), all.push_back(false);
+  if (parts.types & kIntegerType) {
+    ASSIGN_OR_RETURN(const JsonBounds given, bounds(parts));
+    const JsonBounds b = given.whole();
+    const auto least = b.least ? b.least->integer() : std::nullopt;
+    const auto most = b.most ? b.most->integer() : std::nullopt;
+    if (!least || !most || *most - *least >= kMostTried) return too_many;
+    for (int64_t i = *least; i <= *most; ++i) all.push_back(i);
+  }
+  json::array kept;
+  for (const json::value& value : all) {
+    bool good = true;
+    for (size_t i = 0; good && i < parts.all.size(); ++i) {
+      ASSIGN_OR_RETURN(good, allows(parts.all[i].at, value, /*alone=*/true, 0));
+    }
+    if (good) kept.push_back(value);
+  }
+  return std::optional(std::move(kept));
+}
+
+// A rule for each set of values that are there already; so many are in front of the next one.
 StatusOr<ExprPtr> JsonSchemaMaker::distinct_array(const Elements& e) {
   const Status refused = e.unique->at.error(
       fmt::format("this is supported only for elements that are one of at most {} given values",
                   kMostDistinct),
       "uniqueItems");
-  if (!e.front.empty()) return refused;
-  ASSIGN_OR_RETURN(const std::vector<Parts> ways, alternatives(e.rest));
   json::array values;
-  for (const Parts& parts : ways) {
-    ASSIGN_OR_RETURN(auto some, listed_values(parts));
-    const unsigned types = parts.types;
-    if (!some && (types & ~(kNullType | kBooleanType)) != 0) return refused;
-    if (!some) {
-      some.emplace();
-      if (types & kNullType) some->push_back(nullptr);
-      if (types & kBooleanType) some->push_back(true), some->push_back(false);
-      if (parts.with(kExceptKey)) return refused;
+  std::vector<size_t> sets;  // of each place, which of the values
+  for (size_t i = 0; i <= e.front.size(); ++i) {
+    if (e.most != kUnbounded && i >= static_cast<size_t>(e.most)) break;
+    ASSIGN_OR_RETURN(const auto some, few_values(e.at(i)));
+    if (!some) return refused;
+    size_t& set = sets.emplace_back();
+    for (const json::value& value : *some) {
+      const auto same = [&](const auto& v) { return same_value(v, value); };
+      const auto at = static_cast<size_t>(std::ranges::find_if(values, same) - values.begin());
+      if (at == values.size()) values.push_back(value);
+      if (values.size() > kMostDistinct) return refused;
+      set |= size_t{1} << at;
     }
-    for (const json::value& value : *some)
-      if (std::ranges::none_of(values, [&](const auto& v) { return same_value(v, value); }))
-        values.push_back(value);
   }
-  if (values.size() > kMostDistinct) return refused;
   const auto first = static_cast<int32_t>(rules_.size());
   rules_.resize(rules_.size() + (size_t{1} << values.size()));
   for (size_t set = 0; set < size_t{1} << values.size(); ++set) {
-    const int count = std::popcount(set);
+    const auto count = static_cast<size_t>(std::popcount(set));
+    const size_t allowed = sets[std::min(count, sets.size() - 1)];
     std::vector<ExprPtr> next;
     for (size_t i = 0; i < values.size(); ++i) {
-      if ((set >> i & 1) || (e.most != kUnbounded && count >= e.most)) continue;
+      if ((set >> i & 1) || !(allowed >> i & 1)) continue;
+      if (e.most != kUnbounded && count >= static_cast<size_t>(e.most)) continue;
       std::vector<ExprPtr> one = {value_expr(values[i]),
                                   call(first + static_cast<int32_t>(set | size_t{1} << i))};
       if (count > 0) one.insert(one.begin(), comma_);
       next.push_back(sequence(std::move(one)));
     }
-    if (count >= e.least) next.push_back(count > 0 ? blanks_ : literal(""));
+    if (count >= static_cast<size_t>(e.least)) next.push_back(count > 0 ? blanks_ : literal(""));
     rules_[static_cast<size_t>(first) + set] = choice(std::move(next));
   }
   return call(first);

@@ -150,6 +150,8 @@ class JsonSchemaMaker {
   StatusOr<ExprPtr> plain_array(const Elements& elements);
   StatusOr<ExprPtr> counted_array(const Elements& elements);
   StatusOr<ExprPtr> distinct_array(const Elements& elements);
+  StatusOr<std::optional<json::array>> few_values(const Schemas& schemas);
+  StatusOr<std::optional<json::array>> values_of_types(const Parts& parts);
 
   struct Member {
     std::string name;
