@@ -105,15 +105,15 @@ void Drawer::collect(float from, float below) {
   }
 }
 
-// ids_ = the `count` largest, in order. The count-th largest of the pieces' largest is a lower
-// bound of the count-th largest of all.
+// ids_ = the `count` largest that are not banned, in order. The count-th largest of the pieces'
+// largest is a lower bound of the count-th largest of all.
 void Drawer::take_top(int64_t count) {
-  float from = kMinusInfinity;
+  float from = std::numeric_limits<float>::lowest();
   if (count <= static_cast<int64_t>(piece_largest_.size())) {
     sorted_pieces_ = piece_largest_;
     const auto nth = sorted_pieces_.begin() + (count - 1);
     std::nth_element(sorted_pieces_.begin(), nth, sorted_pieces_.end(), std::greater<>());
-    from = *nth;
+    from = std::max(from, *nth);
   }
   collect(from, kTop);
   if (count < static_cast<int64_t>(ids_.size())) {
