@@ -1,9 +1,10 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T for few rows: the time is that of reading the
-// weight once. Every multiprocessor takes an equal share of the weight's boxes (a tile of outputs
-// by 128 bytes of k), in the order of outputs, then k; one warp fetches them ahead with the copy
-// engine, the others multiply. Where the share of a multiprocessor begins or ends inside an output
-// tile, the partial sums meet in the workspace and the last to arrive adds them in order (Osama et
-// al. 2023, "Stream-K").
+// out [rows, n] = x [rows, k] . weight [n, k]^T for few rows and weights of integers (others:
+// skinny_float.cu): the time is that of reading the weight once, or of making bf16 of it. Every
+// multiprocessor takes an equal share of the weight's boxes (a tile of outputs by 128 bytes of k),
+// in the order of outputs, then k; one warp fetches them ahead with the copy engine, the others
+// multiply. Where the share of a multiprocessor begins or ends inside an output tile, the partial
+// sums meet in the workspace and the last to arrive adds them in order (Osama et al. 2023,
+// "Stream-K").
 //
 // Weights do not depend on the kernel in front: the first boxes are fetched while it still runs.
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/skinny.h"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -22,11 +24,9 @@ constexpr int kThreads = kGroups<kRows>* kGroupThreads + kWarp;
 struct Params {
   void* out;
   const __nv_bfloat16* bias;  // or null
-  const float* scales;        // of outputs and of rows of x, for f8e4m3
-  const float* x_scales;
-  float* partials;    // [blocks, 2, groups, kRows / 2, kGroupThreads]
-  int32_t* counters;  // one for each tile and group, zero
-  int64_t out_stride, x_scales_stride;
+  float* partials;            // [blocks, 2, groups, kRows / 2, kGroupThreads]
+  int32_t* counters;          // one for each tile and group, zero
+  int64_t out_stride;
   int64_t boxes;  // of the whole weight
   int n, rows, boxes_k;
   BoxIntegers integers;
@@ -69,23 +69,19 @@ struct Share {
   }
 };
 
-template <int kRows, class In, class Out>
+template <int kRows, class Out>
 __device__ void store_part(const Params& p, int64_t part, const float (&sums)[kRows / 2]) {
 #pragma unroll
   for (int r = 0; r < 4; r += 2) {
     const int64_t n = part * kPart + part_output(r);
     if (n >= p.n) continue;
     const float bias = p.bias ? load(p.bias + n) : 0.0f;
-    const float scale = kIsF8<In> ? p.scales[n] : 1.0f;
 #pragma unroll
     for (int i = 0; i < kRows / 8; ++i)
 #pragma unroll
       for (int c = 0; c < 2; ++c)
-        if (const int row = x_row(i, c); row < p.rows) {
-          float sum = sums[4 * i + r + c];
-          if (kIsF8<In>) sum *= scale * p.x_scales[row * p.x_scales_stride];
-          store(static_cast<Out*>(p.out) + row * p.out_stride + n, sum + bias);
-        }
+        if (const int row = x_row(i, c); row < p.rows)
+          store(static_cast<Out*>(p.out) + row * p.out_stride + n, sums[4 * i + r + c] + bias);
   }
 }
 
@@ -130,12 +126,11 @@ __device__ bool add_partials(const Params& p, int64_t tile, int group, float (&s
 template <int kRows, class In>
 __device__ void produce(const Params& p, const CUtensorMap* weights, const CUtensorMap* x,
                         Ring<kRows, In> ring, const Share& share) {
-  constexpr int kBoxColumns = kIsInteger<In> ? kDepthBytes : kDepth<In>;  // integers: bytes
   const auto copy_weight = [&](int tile, int box) {
     barrier_expect(ring.full + ring.stage, kStageBytes<kRows, In>);
 #pragma unroll
     for (int g = 0; g < kGroups<kRows>; ++g)
-      copy_box(ring.weight(ring.stage) + g * kPartBytes, weights, box * kBoxColumns,
+      copy_box(ring.weight(ring.stage) + g * kPartBytes, weights, box * kDepthBytes,
                (tile * kGroups<kRows> + g) * kPart, ring.full + ring.stage);
   };
   const auto copy_x = [&](int box) {
@@ -176,13 +171,13 @@ __device__ void consume(const Params& p, Ring<kRows, In> ring, const Share& shar
     const int64_t part = int64_t{tile} * kGroups<kRows> + group;
     add_boxes(p.integers, ring, group, part * kPart, int64_t{p.n} - 1, begin, end, sums);
     if (end - begin == p.boxes_k || add_partials<kRows>(p, tile, group, sums, shared + group))
-      store_part<kRows, In, Out>(p, part, sums);
+      store_part<kRows, Out>(p, part, sums);
   });
 }
 
 #endif  // NEREID_HOPPER
 
-// In: of x and weight.
+// In: Integers.
 template <int kRows, class In, class Out>
 __global__ void __launch_bounds__(kThreads<kRows>)
     skinny_kernel(const __grid_constant__ CUtensorMap weights,
@@ -212,33 +207,26 @@ __global__ void __launch_bounds__(kThreads<kRows>)
 template <int kRows, class In, class Out>
 cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
   CUtensorMap weights, x;
-  const int64_t weight_bytes = a.weight.k * kBits<In> / 8, x_size = kIsF8<In> ? 1 : 2;
-  const void* rows = kIsInteger<In> ? scratch.unpacked : a.x.data;
-  const int64_t rows_stride = kIsInteger<In> ? a.weight.k : a.x.stride;
-  if (const cudaError_t error = describe_rows(kBits<In> == 16, a.weight.data, a.weight.n,
-                                              weight_bytes, weight_bytes, kPart, weights);
+  const int64_t weight_bytes = a.weight.k * kBits<In> / 8, x_bytes = a.weight.k * 2;
+  if (const cudaError_t error = describe_rows(false, a.weight.data, a.weight.n, weight_bytes,
+                                              weight_bytes, kPart, weights);
       error != cudaSuccess)
     return error;
-  if (const cudaError_t error = describe_rows(x_size == 2, rows, a.x.rows, a.x.cols * x_size,
-                                              rows_stride * x_size, kRows, x);
+  if (const cudaError_t error =
+          describe_rows(true, scratch.unpacked, a.x.rows, x_bytes, x_bytes, kRows, x);
       error != cudaSuccess)
     return error;
   Params p = {};
   p.out = a.out.data;
   p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
-  p.scales = a.weight.scales;
-  p.x_scales = static_cast<const float*>(a.scales.data);
-  p.x_scales_stride = a.scales.stride;
   p.partials = static_cast<float*>(scratch.workspace);
   p.counters = scratch.counters;
   p.out_stride = a.out.stride;
   p.n = static_cast<int>(a.weight.n);
   p.rows = static_cast<int>(a.x.rows);
-  if constexpr (kIsInteger<In>) {
-    p.integers = box_integers(a.weight);
-    if (const cudaError_t error = launch_order(a, scratch.unpacked, stream); error != cudaSuccess)
-      return error;
-  }
+  p.integers = box_integers(a.weight);
+  if (const cudaError_t error = launch_order(a, scratch.unpacked, stream); error != cudaSuccess)
+    return error;
   p.boxes_k = static_cast<int>((a.weight.k + kDepth<In> - 1) / kDepth<In>);
   constexpr int kTile = kGroups<kRows> * kPart;
   p.boxes = (a.weight.n + kTile - 1) / kTile * p.boxes_k;
@@ -269,8 +257,7 @@ cudaError_t enqueue_in(const Linear& a, int64_t rows, const Scratch& scratch, cu
   if (a.weight.format.scheme == Scheme::kInteger)
     return a.weight.format.bits == 4 ? enqueue_out<Integers<4>>(a, rows, scratch, stream)
                                      : enqueue_out<Integers<8>>(a, rows, scratch, stream);
-  if (a.x.dtype == DType::kF8E4M3) return enqueue_out<__nv_fp8_e4m3>(a, rows, scratch, stream);
-  return enqueue_out<__nv_bfloat16>(a, rows, scratch, stream);
+  return launch_skinny_floats(a, rows, scratch, stream);
 }
 
 bool takes_integers(const Linear& a) {
@@ -281,9 +268,10 @@ bool takes_integers(const Linear& a) {
 }  // namespace
 
 bool takes_skinny(const Linear& a, int sm) {
-  return sm == 90 && a.x.rows <= kSkinnyRows && (is_in_pieces(a) || takes_integers(a)) &&
-         a.weight.n <= int64_t{kPart} * kMaxSkinnyParts && is_aligned(a.x.data) &&
-         is_aligned(a.weight.data) && encode_tiled() != nullptr;
+  const bool fits =
+      is_in_pieces(a) ? a.x.rows <= kSkinnyFloatRows : a.x.rows <= kSkinnyRows && takes_integers(a);
+  return sm == 90 && fits && a.weight.n <= int64_t{kPart} * kMaxSkinnyParts &&
+         is_aligned(a.x.data) && is_aligned(a.weight.data) && encode_tiled() != nullptr;
 }
 
 cudaError_t launch_skinny(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
