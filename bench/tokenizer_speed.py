@@ -1,8 +1,10 @@
 """Our tokenizer beside the `tokenizers` package: the same vocabulary, text and run, one thread each, best rate by CPU time.
 The vocabulary is Whisper's copy of GPT-2's ranks (50,256 tokens) with each of the word patterns in turn; the text is this
-repository's documentation and sources. Run with the environment of tests/tokenizers/run.sh:
+repository's documentation and sources. Then SentencePiece models beside that library: Mistral's (BPE) and a Unigram one made
+of the text. Run with the environment of tests/tokenizers/run.sh:
   build/tokenizers-venv/bin/python bench/tokenizer_speed.py build/release/bin/tokenizer_speed [SECONDS]"""
 import importlib.metadata
+import io
 import json
 import os
 import pathlib
@@ -54,6 +56,36 @@ def sample():
     return "".join(f.read_text() for f in files)
 
 
+def pieces(text):
+    """A model of the library's two kinds each."""
+    import sentencepiece
+    file = next(f for f in importlib.metadata.files("mistral-common") if str(f).endswith("data/mistral_instruct_tokenizer_240323.model.v3"))
+    yield "sentencepiece BPE", pathlib.Path(file.locate()).read_bytes()
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(text.split("\n")[:40000]), model_writer=model, vocab_size=8000,
+                                             model_type="unigram", byte_fallback=True, hard_vocab_limit=False, minloglevel=2)
+    yield "sentencepiece Unigram", model.getvalue()
+
+
+def best_of(encode, seconds):
+    best, start, count = 1e9, time.perf_counter(), 0
+    while time.perf_counter() - start < seconds or count < 2:
+        before = time.thread_time()
+        ids = encode()
+        best = min(best, time.thread_time() - before)
+        count += 1
+    return ids, best
+
+
+def compare(rule, theirs, program, tokenizer, text_file, seconds, encode):
+    ours = json.loads(subprocess.check_output([program, str(tokenizer), str(text_file), str(seconds)]))
+    ids, best = best_of(encode, seconds)
+    assert len(ids) == ours["tokens"], (len(ids), ours)
+    rate = ours["bytes"] / (1 << 20) / best
+    print(f"{rule}: ours {ours['encode_mib_s']:.1f} MiB/s, {theirs} {rate:.2f} MiB/s, {ours['encode_mib_s'] / rate:.1f}x; "
+          f"decode {ours['decode_mib_s']:.1f} MiB/s; {ours['bytes'] / 1e6:.1f} MB, {ours['tokens']} tokens", flush=True)
+
+
 def main():
     program = sys.argv[1]
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 5
@@ -65,17 +97,12 @@ def main():
                               ("o200k", definitions.O200K), ("deepseek (regex)", "|".join(definitions.DEEPSEEK))):
             tokenizer = build(pattern)
             tokenizer.save(str(folder / "tokenizer.json"))
-            ours = json.loads(subprocess.check_output([program, str(folder / "tokenizer.json"), str(folder / "text"), str(seconds)]))
-            best, start, count = 1e9, time.perf_counter(), 0
-            while time.perf_counter() - start < seconds or count < 2:
-                before = time.thread_time()
-                ids = tokenizer.encode(text).ids
-                best = min(best, time.thread_time() - before)
-                count += 1
-            assert len(ids) == ours["tokens"], (len(ids), ours)
-            theirs = ours["bytes"] / (1 << 20) / best
-            print(f"{rule}: ours {ours['encode_mib_s']:.1f} MiB/s, tokenizers {theirs:.2f} MiB/s, {ours['encode_mib_s'] / theirs:.1f}x; "
-                  f"decode {ours['decode_mib_s']:.1f} MiB/s; {ours['bytes'] / 1e6:.1f} MB, {ours['tokens']} tokens", flush=True)
+            compare(rule, "tokenizers", program, folder / "tokenizer.json", folder / "text", seconds, lambda t=tokenizer: t.encode(text).ids)
+        import sentencepiece
+        for rule, model in pieces(text):
+            (folder / "tokenizer.model").write_bytes(model)
+            processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+            compare(rule, "sentencepiece", program, folder / "tokenizer.model", folder / "text", seconds, lambda p=processor: p.encode(text))
 
 
 if __name__ == "__main__":

@@ -13,6 +13,19 @@ namespace {
 // Up to this many symbols a scan for the lowest rank is faster than a heap.
 constexpr size_t kFewSymbols = 24;
 
+// Where the mark of a space follows something else, behind `begin`; npos where none does.
+size_t next_space(std::string_view word, size_t begin) {
+  constexpr std::string_view kMark = kSpaceMark;
+  bool after_mark = true;
+  for (size_t at = begin; at < word.size();) {
+    const bool is_mark = word.substr(at).starts_with(kMark);
+    if (is_mark && !after_mark) return at;
+    after_mark = is_mark;
+    at = is_mark ? at + kMark.size() : std::min(word.find(kMark, at), word.size());
+  }
+  return std::string_view::npos;
+}
+
 }  // namespace
 
 Bpe::Bpe(Vocab vocab, const std::vector<MergeRule>& merges, BpeOptions options)
@@ -32,6 +45,17 @@ Bpe::Bpe(Vocab vocab, const std::vector<MergeRule>& merges, BpeOptions options)
   }
   has_whole_ = !options_.whole.empty();
   if (has_whole_) whole_ = Trie({options_.whole.begin(), options_.whole.end()});
+  cuts_at_spaces_ = no_token_crosses_spaces();
+}
+
+// Then what is in front of a space's mark and what begins with it become tokens each for itself.
+bool Bpe::no_token_crosses_spaces() const {
+  if (!options_.prefix.empty() || !options_.suffix.empty() || !vocab_.id(kSpaceMark)) return false;
+  const auto crosses = [](const std::string& token) { return next_space(token, 0) != token.npos; };
+  return std::ranges::none_of(vocab_.ids(),
+                              [&](const auto& entry) { return crosses(entry.first); }) &&
+         std::ranges::none_of(options_.whole,
+                              [&](const auto& entry) { return crosses(entry.first); });
 }
 
 bool Bpe::take_raw_bytes() {
@@ -59,20 +83,30 @@ bool Bpe::take_raw_bytes() {
 }
 
 Status Bpe::encode(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const {
-  if (!WordCache::fits(word)) {
-    encode_new(word, scratch, ids);
+  if (!cuts_at_spaces_ || WordCache::fits(word)) {
+    encode_word(word, scratch, ids);
     return ok();
   }
+  for (size_t begin = 0; begin < word.size();) {
+    const size_t end = std::min(next_space(word, begin), word.size());
+    encode_word(word.substr(begin, end - begin), scratch, ids);
+    begin = end;
+  }
+  return ok();
+}
+
+void Bpe::encode_word(std::string_view word, EncodeScratch& scratch,
+                      std::vector<int32_t>& ids) const {
+  if (!WordCache::fits(word)) return encode_new(word, scratch, ids);
   const WordCache::Key key = WordCache::key_of(word);
   WordCache::Entry& entry = scratch.cache.place(key);
   if (WordCache::holds(entry, key)) {
     for (uint32_t i = 0; i < entry.count; ++i) ids.push_back(entry.ids[i]);  // mostly one
-    return ok();
+    return;
   }
   const size_t before = ids.size();
   encode_new(word, scratch, ids);
   WordCache::keep(entry, key, ids.data() + before, ids.size() - before);
-  return ok();
 }
 
 void Bpe::encode_new(std::string_view word, EncodeScratch& scratch,

@@ -56,6 +56,8 @@ class Bpe : public Model {
     const auto found = merges_.find(pair_key(left, right));
     return found == merges_.end() ? nullptr : &found->second;
   }
+  bool no_token_crosses_spaces() const;
+  void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const;
   void encode_new(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const;
   void start_symbols(std::string_view word, EncodeScratch& scratch) const;
   int32_t id_of_character(std::string_view character, char32_t code) const;
@@ -71,6 +73,7 @@ class Bpe : public Model {
   std::array<int32_t, 256> byte_ids_;   // ids of "<0xHH>", or -1
   Trie whole_;
   bool has_whole_ = false;
+  bool cuts_at_spaces_ = false;  // long words, in front of the marks of spaces
   // With raw bytes: the tokens' bytes to ids, and the ids of single bytes.
   bool raw_ = false;
   StringMap<int32_t> raw_ids_;

@@ -40,21 +40,17 @@ TEST(Unigram, TakesTheBestSumAndTheEarlierOfEqualOnes) {
   EXPECT_THAT(ids(kSpec, "axbx"), ElementsAre(1, 0, 2, 0));
 }
 
-TEST(Unigram, SumsAreComparedAfterTheyAreRounded) {
-  // a + bc is -2; ab + c is half a step of single precision above it and rounds to -2 as well.
+// a + bc is -2; ab + c is above it by half a step of single precision.
+TEST(Unigram, SumsHaveDoublePrecision) {
   const std::vector<UnigramPiece> pieces = {
       {"a", -1}, {"bc", -1}, {"ab", -1}, {"c", -0x1.fffffep-1}, {"b", -9}};
-  for (const bool single : {true, false}) {
-    Vocab vocab;
-    for (int32_t i = 0; i < 5; ++i)
-      ASSERT_TRUE(vocab.add(pieces[static_cast<size_t>(i)].text, i).ok());
-    UnigramOptions options;
-    options.single_precision = single;
-    EncodeScratch scratch;
-    std::vector<int32_t> out;
-    ASSERT_TRUE(Unigram(std::move(vocab), pieces, options).encode("abc", scratch, out).ok());
-    EXPECT_EQ(out, single ? std::vector<int32_t>({0, 1}) : std::vector<int32_t>({2, 3}));
-  }
+  Vocab vocab;
+  for (int32_t i = 0; i < 5; ++i)
+    ASSERT_TRUE(vocab.add(pieces[static_cast<size_t>(i)].text, i).ok());
+  EncodeScratch scratch;
+  std::vector<int32_t> out;
+  ASSERT_TRUE(Unigram(std::move(vocab), pieces, {}).encode("abc", scratch, out).ok());
+  EXPECT_THAT(out, ElementsAre(2, 3));
 }
 
 TEST(Unigram, FallsBackToBytesOrFails) {
@@ -85,6 +81,24 @@ TEST(WordLevel, WholeWords) {
       R"({"type": "WordLevel", "unk_token": "?", "vocab": {"?": 0, "a": 1}})";
   EXPECT_THAT(ids(kSpec, "a"), ElementsAre(1));
   EXPECT_THAT(ids(kSpec, "b"), ElementsAre(0));
+}
+
+// Words are cut in front of the marks of spaces where no token goes over one, which changes
+// nothing.
+TEST(Bpe, LongTextsAreCutAtSpaces) {
+  std::string spec = R"({"type": "BPE", "fuse_unk": true, "unk_token": "?", "vocab": {"?": 0,
+    "▁": 1, "▁▁": 2, "a": 3, "b": 4, "ab": 5, "▁a": 6, "▁ab": 7, "▁▁ab": 8%s},
+    "merges": [["▁", "▁"], ["a", "b"], ["▁", "a"], ["▁", "ab"], ["▁▁", "ab"]%s]})";
+  const auto with = [&](const std::string& token, const std::string& merge) {
+    std::string out = spec;
+    out.replace(out.find("%s"), 2, token);
+    return out.replace(out.find("%s"), 2, merge);
+  };
+  const std::string text = "▁ab▁▁abxyz▁▁▁a▁b▁abx▁";
+  EXPECT_THAT(ids(with("", "").c_str(), text.c_str()), ElementsAre(7, 8, 0, 2, 6, 1, 4, 7, 0, 1));
+  // A token that goes over a space.
+  EXPECT_THAT(ids(with(R"(, "b▁": 9)", R"(, ["b", "▁"])").c_str(), "▁b▁b▁b▁b▁b▁b▁b"),
+              ElementsAre(1, 9, 9, 9, 9, 9, 9, 4));
 }
 
 TEST(Bpe, PrefixesAndSuffixes) {

@@ -15,8 +15,6 @@ namespace {
 
 namespace proto = nereid::sentencepiece;
 
-constexpr const char* kSpaceMark = "\xE2\x96\x81";  // U+2581
-
 // Rules of the model's "normalizer_spec"; user-defined pieces pass unchanged.
 struct SpaceRules {
   Charsmap map;
@@ -117,7 +115,7 @@ struct SentencePieceReader {
       pieces.push_back(
           {piece.piece(), piece.score(), is_normal(i), piece.type() == proto::Piece::USER_DEFINED});
     }
-    const UnigramOptions options{unknown(), trainer().byte_fallback(), /*single_precision=*/true};
+    const UnigramOptions options{unknown(), trainer().byte_fallback()};
     return std::make_unique<Unigram>(std::move(vocab), pieces, options);
   }
 

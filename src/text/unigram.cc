@@ -29,9 +29,6 @@ Unigram::Unigram(Vocab vocab, const std::vector<UnigramPiece>& pieces,
   trie_ = Trie(std::move(entries));
   unknown_score_ = lowest - kUnknownPenalty;
   best_score_ = highest;
-  if (options_.single_precision) {
-    unknown_score_ = static_cast<float>(lowest) - static_cast<float>(kUnknownPenalty);
-  }
   for (int byte = 0; byte < 256; ++byte) {
     byte_ids_[byte] = vocab_.byte_token(static_cast<uint8_t>(byte));
   }
@@ -71,8 +68,7 @@ Status Unigram::find_path(std::string_view word, std::vector<EncodeScratch::Path
   path.assign(word.size() + 1, {0, -1, 0});
   const auto reach = [&](size_t begin, size_t end, double score, int32_t id) {
     EncodeScratch::PathNode& node = path[end];
-    double sum = score + path[begin].score;
-    if (options_.single_precision) sum = static_cast<float>(sum);
+    const double sum = score + path[begin].score;
     if (node.begin >= 0 && !(sum > node.score)) return;
     node = {sum, static_cast<int64_t>(begin), id};
   };

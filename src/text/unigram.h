@@ -23,9 +23,6 @@ struct UnigramPiece {
 struct UnigramOptions {
   std::optional<int32_t> unknown;
   bool byte_fallback = false;
-  // Sums in single precision, rounded before they are compared, as the SentencePiece library does;
-  // else in double precision.
-  bool single_precision = false;
 };
 
 class Unigram : public Model {

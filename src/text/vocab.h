@@ -13,6 +13,9 @@
 
 namespace nereid::text {
 
+// What SentencePiece has in place of a space, U+2581.
+inline constexpr char kSpaceMark[] = "\xE2\x96\x81";
+
 // Hashes any string type, so that lookups by view need no copy.
 struct StringHash {
   using is_transparent = void;
