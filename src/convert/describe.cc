@@ -8,6 +8,7 @@
 #include "convert/engine_dir.h"
 #include "convert/inspect.h"
 #include "io/engine_file.h"
+#include "models/meta.h"
 #include "models/trtllm.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -47,6 +48,14 @@ std::string model_text(const std::filesystem::path& path, const models::Model& m
           architecture, models::rank_file_name(0),
           ranks == 1 ? "" : fmt::format(" to {}, merged", models::rank_file_name(ranks - 1)));
     }
+    case models::Layout::kMeta: {
+      const int32_t files = model.meta.num_files;
+      return fmt::format(
+          "Meta's directory of a Llama: params.json and {0} are there, config.json is not\n"
+          "weights: {0}{1}",
+          models::meta_file_name(0),
+          files == 1 ? "" : fmt::format(" to {}, merged", models::meta_file_name(files - 1)));
+    }
     case models::Layout::kHuggingFace:
       break;
   }
@@ -74,12 +83,13 @@ std::vector<std::string> folders_with(const std::filesystem::path& path, const c
 }  // namespace
 
 Status check_is_model(const std::filesystem::path& path) {
-  if (is_gguf_path(path) || !given_engine(path).empty() || has_file(path / "config.json")) {
+  if (is_gguf_path(path) || !given_engine(path).empty() || has_file(path / "config.json") ||
+      models::is_meta_dir(path)) {
     return ok();
   }
   std::string text = fmt::format(
-      "{}: no model is there: a checkpoint's folder has config.json, an engine's rank0.engine, a "
-      "GGUF file's name ends in .gguf",
+      "{}: no model is there: a checkpoint's folder has config.json (Meta's: params.json and "
+      "consolidated.00.pth), an engine's rank0.engine, a GGUF file's name ends in .gguf",
       path.string());
   if (const auto models = folders_with(path, "config.json"); !models.empty()) {
     text += fmt::format("; it has models in: {}", fmt::join(models, ", "));

@@ -149,7 +149,8 @@ class Quantizer {
       std::ranges::for_each(targets, add);
     std::ranges::for_each(selection_.plain, add);
     for (const io::Checkpoint::Entry& entry : checkpoint_.entries()) {
-      if (rounded.contains(entry.tensor->name)) continue;
+      // Ones that no file has are left out again.
+      if (rounded.contains(entry.tensor->name) || entry.tensor->encoding) continue;
       others_.push_back(entry.tensor);
       infos.push_back({entry.tensor->name, type_of(*entry.tensor), entry.tensor->shape});
     }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <set>
@@ -12,6 +13,7 @@
 #include "convert/engine_dir.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
+#include "io/safetensors_writer.h"
 #include "kernels/ref/ref.h"
 #include "models/family.h"
 
@@ -244,6 +246,91 @@ TEST_F(RanksTest, GptAndMptOfTensorRtLlmAreRead) {
   ASSERT_TRUE(write_file_atomic(dir_ / "ours/config.json", json::serialize(fields)).ok());
   EXPECT_THAT(std::string(message(models::read_model(dir_ / "ours").status())),
               HasSubstr("'gpt_variant': 'jais' is not one of gpt2"));
+}
+
+// Its Falcon: other names of fields and norms, no word on what the number of key heads says.
+TEST_F(RanksTest, FalconOfTensorRtLlmIsRead) {
+  for (const char* name : {"falcon", "falcon-groups", "falcon-in-turn", "falcon-alibi"}) {
+    ASSERT_TRUE(convert(kTinyModels / name, "ours").ok());
+    json::object fields = config("ours").as_object();
+    for (const char* key : {"parallel_attn", "multi_query", "num_kv_heads", "alibi",
+                            "layer_norm_epsilon", "ffn_hidden_size", "activation"})
+      fields.erase(key);
+    fields["architecture"] = "RWForCausalLM";
+    ASSERT_TRUE(write_file_atomic(dir_ / "ours/config.json", json::serialize(fields)).ok());
+    EXPECT_TRUE(engine(dir_ / "ours") == engine(kTinyModels / name)) << json::serialize(fields);
+    const auto names = names_in("ours/rank0.safetensors");
+    EXPECT_EQ(names.contains("transformer.layers.0.mlp_layernorm.weight"),
+              name == std::string_view("falcon-groups"));
+    EXPECT_EQ(
+        names.contains("transformer.layers.0.post_layernorm.weight"),
+        std::string_view(name).ends_with("in-turn") || name == std::string_view("falcon-alibi"));
+  }
+  ASSERT_TRUE(convert(kTinyModels / "gpt_neox", "neox").ok());
+  EXPECT_TRUE(names_in("neox/rank0.safetensors")
+                  .contains("transformer.layers.0.post_attention_layernorm.weight"));
+}
+
+// As Falcon was first published.
+TEST_F(RanksTest, RefinedWebIsFalconByOlderNames) {
+  for (const char* name : {"falcon", "falcon-groups", "falcon-in-turn", "falcon-alibi"}) {
+    json::object fields = read_json_file(kTinyModels / name / "config.json")->as_object();
+    const bool is_newer = fields.at("new_decoder_architecture").as_bool();
+    fields["architectures"] = json::array{"RWForCausalLM"};
+    fields["model_type"] = is_newer ? "RefinedWeb" : "RefinedWebModel";
+    for (const auto& [now, old] :
+         {std::pair("num_hidden_layers", "n_layer"), std::pair("num_attention_heads", "n_head"),
+          std::pair("num_kv_heads", "n_head_kv")}) {
+      const json::value value = fields.at(now);
+      fields.erase(now);
+      if (!value.is_null()) fields[old] = value;
+    }
+    fields.erase("new_decoder_architecture");
+    if (is_newer) fields.erase("multi_query");
+    std::filesystem::remove_all(dir_ / "rw");
+    std::filesystem::create_directory(dir_ / "rw");
+    std::filesystem::copy(kTinyModels / name / "model.safetensors", dir_ / "rw");
+    ASSERT_TRUE(write_file_atomic(dir_ / "rw/config.json", json::serialize(fields)).ok());
+    EXPECT_TRUE(engine(dir_ / "rw") == engine(kTinyModels / name)) << json::serialize(fields);
+    ASSERT_TRUE(convert(dir_ / "rw", "converted").ok());
+    EXPECT_EQ(config("converted").at("architecture"), "FalconForCausalLM");
+    EXPECT_TRUE(engine(dir_ / "converted") == engine(kTinyModels / name));
+  }
+}
+
+// The source's type, but float16 for float32; the tensors' where config.json does not say it.
+TEST_F(RanksTest, TheTypeFollowsTheSource) {
+  const auto source = io::TensorFile::open(kTinyModels / "llama/model.safetensors");
+  std::vector<io::StoredTensor> tensors = source->tensors();
+  std::deque<std::string> numbers;
+  const auto chosen = [&](const json::value& said, bool in_f32) {
+    std::filesystem::create_directories(dir_ / "typed");
+    json::object fields = read_json_file(kTinyModels / "llama/config.json")->as_object();
+    fields["torch_dtype"] = said;
+    EXPECT_TRUE(write_file_atomic(dir_ / "typed/config.json", json::serialize(fields)).ok());
+    std::vector<io::StoredTensor> written = tensors;
+    for (io::StoredTensor& tensor : written) {
+      if (!in_f32) continue;
+      std::string& out = numbers.emplace_back();
+      for (size_t at = 0; at < tensor.data.size(); at += 2)
+        out += std::string(2, '\0') +
+               std::string(reinterpret_cast<const char*>(tensor.data.data()) + at, 2);
+      tensor.data = std::as_bytes(std::span(out));
+      tensor.dtype = "F32", tensor.type = DType::kF32;
+    }
+    EXPECT_TRUE(
+        write_file_atomic(dir_ / "typed/model.safetensors", io::serialize_safetensors(written))
+            .ok());
+    const Status status = convert(dir_ / "typed", "out");
+    EXPECT_TRUE(status.ok()) << status;
+    return std::string(config("out").at("dtype").as_string());
+  };
+  EXPECT_EQ(chosen("bfloat16", false), "bfloat16");
+  EXPECT_EQ(chosen("float16", false), "float16");
+  EXPECT_EQ(chosen("float32", true), "float16");
+  EXPECT_EQ(chosen("bfloat16", true), "bfloat16");
+  EXPECT_EQ(chosen(nullptr, true), "float16");
+  EXPECT_EQ(chosen(nullptr, false), "bfloat16");
 }
 
 TEST_F(RanksTest, FilesHaveTheNamesOfTheLayout) {

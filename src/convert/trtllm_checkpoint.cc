@@ -40,17 +40,27 @@ struct Precision {
 constexpr Precision kPrecisions[] = {
     {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}};
 
-StatusOr<Precision> choose(const std::string& dtype, const io::Checkpoint& checkpoint) {
+// What config.json says, or the tensors where it does not; float16 in place of float32.
+const char* stored_type(const models::Model& model, const io::Checkpoint& checkpoint) {
+  for (const char* field : {"torch_dtype", "dtype"}) {
+    const json::value* type = model.config.if_contains(field);
+    if (!type || !type->is_string()) continue;
+    for (const char* name : {"bfloat16", "float16", "float32"})
+      if (type->get_string() == name) return name == std::string_view("float32") ? "float16" : name;
+  }
+  const bool has_bf16 = std::ranges::any_of(
+      checkpoint.entries(), [](const auto& entry) { return entry.tensor->type == DType::kBF16; });
+  return has_bf16 ? "bfloat16" : "float16";
+}
+
+StatusOr<Precision> choose(const ConvertOptions& options, const models::Model& model,
+                           const io::Checkpoint& checkpoint) {
+  const std::string dtype =
+      options.dtype == "auto" ? stored_type(model, checkpoint) : options.dtype;
   for (const Precision& target : kPrecisions)
     if (dtype == target.name) return target;
-  if (dtype != "auto")
-    return invalid_argument("dtype: '{}' is not one of auto, bfloat16, float16, float32",
-                            dtype.substr(0, 40));
-  const auto is_half = [](const io::Checkpoint::Entry& entry) {
-    return entry.tensor->type == DType::kF16;
-  };
-  return kPrecisions[std::all_of(checkpoint.entries().begin(), checkpoint.entries().end(),
-                                 is_half)];
+  return invalid_argument("dtype: '{}' is not one of auto, bfloat16, float16, float32",
+                          dtype.substr(0, 40));
 }
 
 // Writes the values of a rank's tensors, some `kCopyElements` at a time.
@@ -220,9 +230,10 @@ class RankWriter {
       if (begin <= row) found = &part, at = begin;
       if (part.width(k) == k) begin += part.size;
     }
-    return invalid_argument("{}: tensor '{}': element {} is {}, which {} cannot hold",
+    return invalid_argument("{}: tensor '{}': element {} is {}, which {} cannot hold{}",
                             checkpoint_.find(found->tensor)->file->path().string(), found->tensor,
-                            (row - at) * k + col, value, nereid::name_of(type));
+                            (row - at) * k + col, value, nereid::name_of(type),
+                            type == DType::kF16 ? "; choose dtype bfloat16" : "");
   }
 
   const graph::Graph& graph_;
@@ -293,7 +304,7 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(
       models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
-  ASSIGN_OR_RETURN(const Precision target, choose(options.dtype, checkpoint));
+  ASSIGN_OR_RETURN(const Precision target, choose(options, model, checkpoint));
   ConvertReport report{.dtype = target.name};
   ASSIGN_OR_RETURN(json::object config, models::trtllm_config(model, target.name, options.ranks));
   config["quantization"] = quantization_of(rounding);

@@ -18,9 +18,10 @@ struct Progress {
 };
 
 struct ConvertOptions {
-  std::filesystem::path model_dir;   // Hugging Face or checkpoint directory
+  std::filesystem::path model_dir;   // Hugging Face, Meta or checkpoint directory, or GGUF file
   std::filesystem::path output_dir;  // see convert_checkpoint()
-  // bfloat16 | float16 | float32 | auto: float16 when all tensors are, else bfloat16.
+  // bfloat16 | float16 | float32 | auto: what config.json says, float16 in place of float32; where
+  // it says nothing bfloat16 if a tensor is, else float16.
   std::string dtype = "auto";
   // "": as `dtype`; or what products become, with a scale for each row of a rank: int8 | int4 |
   // fp8_rowwise (quant_algo W8A16, W4A16, FP8_PER_CHANNEL_PER_TOKEN).

@@ -26,6 +26,11 @@ bool is_plain_file_name(std::string_view name) {
          name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
+class Ones final : public EncodingOf<Ones> {
+ public:
+  float at(int64_t /*row*/, int64_t /*col*/) const { return 1; }
+};
+
 StatusOr<std::span<const std::byte>> tensors_of_engine(std::span<const std::byte> file,
                                                        std::optional<int32_t>& rank) {
   ASSIGN_OR_RETURN(const Engine engine, parse_engine(file));
@@ -41,7 +46,7 @@ StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
                                           std::span<const std::byte> file,
                                           std::span<const std::byte>& header,
                                           std::optional<int32_t>& rank) {
-  if (path.extension() == ".bin" || path.extension() == ".pt")
+  if (path.extension() == ".bin" || path.extension() == ".pt" || path.extension() == ".pth")
     return parse_torch_file(file, &header);
   if (is_gguf_path(path)) return parse_gguf_tensors(file, &header);
   if (path.extension() == ".engine") {
@@ -114,6 +119,13 @@ Status Checkpoint::join(std::vector<Joined> joined) {
     RETURN_IF_ERROR(add_tensor(*translated_.back(), *file));
   }
   return ok();
+}
+
+Status Checkpoint::add_ones(std::string name, int64_t count) {
+  static const auto kOnes = std::make_shared<const Ones>();
+  translated_.push_back(std::make_unique<StoredTensor>(
+      StoredTensor{.name = std::move(name), .shape = {count}, .encoding = kOnes}));
+  return add_tensor(*translated_.back(), *files_.front());
 }
 
 void Checkpoint::turn(const std::string& name) {

@@ -34,7 +34,8 @@ struct StoredTensor {
   std::string shape_text() const;  // "[4096, 256]"
 };
 
-// One open file: safetensors, or PyTorch's (".bin", ".pt"), GGUF (".gguf") or a rank's engine
+// One open file: safetensors, or PyTorch's (".bin", ".pt", ".pth"), GGUF (".gguf") or a rank's
+// engine
 // (".engine") by the end of its name.
 class TensorFile {
  public:
@@ -101,6 +102,9 @@ class Checkpoint {
 
   // Says of an encoded matrix [n, k] that is there: the tensor that it stands for is [k, n].
   void turn(const std::string& name);
+
+  // A vector of ones that no file has. DataLoss when the name is taken.
+  Status add_ones(std::string name, int64_t count);
 
   // nullptr when there is no such tensor.
   const Entry* find(std::string_view name) const;

@@ -40,6 +40,7 @@ const Family kFamilies[] = {
     {"Olmo3ForCausalLM", read_olmo3_traits, &kOlmo2Weights},
     {"Phi3ForCausalLM", read_phi3_traits, &kPhi3Weights},
     {"CohereForCausalLM", read_cohere_traits, &kCohereWeights},
+    {"OlmoForCausalLM", read_olmo_traits, &kLlamaWeights},
     {"Olmo2ForCausalLM", read_olmo2_traits, &kOlmo2Weights},
     {"GlmForCausalLM", read_glm_traits, &kGlmWeights},
     {"Glm4ForCausalLM", read_glm_traits, &kGlm4Weights},

@@ -79,6 +79,7 @@ Traits read_cohere2_traits(Config& config);
 
 // olmo2.cc
 extern const DecoderWeights kOlmo2Weights;
+Traits read_olmo_traits(Config& config);
 Traits read_olmo2_traits(Config& config);
 Traits read_olmo3_traits(Config& config);
 

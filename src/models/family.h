@@ -38,6 +38,7 @@ enum class Layout : uint8_t {
   kHuggingFace,  // config.json with `architectures`, model*.safetensors
   kTrtLlm,       // config.json with `architecture` and `dtype`, rankN.safetensors
   kGguf,         // one file
+  kMeta,         // params.json, consolidated.NN.pth
 };
 
 // How a TensorRT-LLM checkpoint is shared out.
@@ -50,6 +51,12 @@ struct Ranks {
   bool operator==(const Ranks&) const = default;
 };
 
+// How Meta's files share the weights of a Llama.
+struct MetaShares {
+  int32_t num_files = 1;
+  bool embed_columns = false;  // of the embedding each has columns, not rows
+};
+
 // A model directory's config.json and generation_config.json, or a GGUF file's metadata,
 // understood; no weights.
 struct Model {
@@ -57,6 +64,7 @@ struct Model {
   Layout layout = Layout::kHuggingFace;
   Ranks ranks;                // of kTrtLlm
   bool in_engines = false;    // of kTrtLlm: the tensors are in rankN.engine
+  MetaShares meta;            // of kMeta
   bool is_text_part = false;  // of kHuggingFace: the files hold more, see text_part.h
   Quantization quantization;  // of kHuggingFace and kTrtLlm
   json::object config;        // config.json as it is, or what stands for it
@@ -64,9 +72,9 @@ struct Model {
   graph::Graph graph;  // as built by the family, verified; graph.model holds the facts
 };
 
-// Reads `dir`/config.json (and generation_config.json when there); `dir` may be a GGUF file. Errors
-// name file, field, value and what is allowed. An engine directory of several ranks is read as the
-// checkpoint that it was made of; one of one rank is refused as such.
+// Reads `dir`/config.json (and generation_config.json when there), or Meta's params.json; `dir` may
+// be a GGUF file. Errors name file, field, value and what is allowed. An engine directory of
+// several ranks is read as the checkpoint that it was made of; one of one rank is refused as such.
 StatusOr<Model> read_model(const std::filesystem::path& dir);
 
 // The weights of a model directory under the names that the model's graph uses, whatever the

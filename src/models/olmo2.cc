@@ -1,5 +1,5 @@
-// OLMo 2 and 3: norms behind attention and MLP instead of before them, and of queries and keys as a
-// whole.
+// OLMo 1: LayerNorm that has no weights. OLMo 2 and 3: norms behind attention and MLP instead of
+// before them, and of queries and keys as a whole.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
@@ -18,6 +18,16 @@ constexpr WeightRule kOlmo2Norms[] = {
 
 const DecoderWeights kOlmo2Weights = {.model = kLlamaModel,
                                       .layer = {kOlmo2Norms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
+
+Traits read_olmo_traits(Config& c) {
+  Traits t = read_decoder(c);
+  t.norm_eps = 1e-5f;
+  t.layer_norm = t.unit_norms = true;
+  t.ropes = {read_rope(c, t)};
+  t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  t.qkv_limit = read_cap(c, "clip_qkv");
+  return t;
+}
 
 Traits read_olmo2_traits(Config& c) {
   Traits t = read_decoder(c, {.norm_eps = 1e-5});

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/hash.h"
+#include "models/meta.h"
 #include "models/text_part.h"
 #include "models/trtllm.h"
 
@@ -168,6 +169,22 @@ StatusOr<io::Checkpoint> open_gguf(const std::filesystem::path& path) {
   });
 }
 
+StatusOr<io::Checkpoint> open_meta(const Model& model, const std::filesystem::path& dir) {
+  std::vector<std::filesystem::path> files;
+  for (int32_t i = 0; i < model.meta.num_files; ++i) files.push_back(dir / meta_file_name(i));
+  const auto translate = [&](size_t file, const io::StoredTensor& stored) {
+    std::vector<io::StoredTensor> out;
+    if (is_meta_extra(stored.name, file)) return StatusOr<std::vector<io::StoredTensor>>(out);
+    out.push_back(stored);
+    const bool is_shared = files.size() > 1 && !stored.name.ends_with("norm.weight");
+    if (is_shared) out[0].name += fmt::format("@rank{}", file);
+    return StatusOr<std::vector<io::StoredTensor>>(std::move(out));
+  };
+  ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open_files(files, translate));
+  RETURN_IF_ERROR(check_places(checkpoint));
+  return checkpoint;
+}
+
 // Modules whose matrices have their columns as rows (GPT-2) have quantised ones as all others do.
 void turn_matrices(const graph::Graph& graph, io::Checkpoint& checkpoint) {
   for (const graph::Weight& weight : graph.weights)
@@ -179,11 +196,20 @@ void turn_matrices(const graph::Graph& graph, io::Checkpoint& checkpoint) {
     }
 }
 
+// The weights of norms that a checkpoint without any leaves out.
+Status add_unit_norms(const graph::Graph& graph, io::Checkpoint& checkpoint) {
+  for (const graph::Weight& weight : graph.weights)
+    if (weight.name.ends_with("norm") && !checkpoint.find(weight.parts[0].tensor))
+      RETURN_IF_ERROR(checkpoint.add_ones(weight.parts[0].tensor, weight.k));
+  return ok();
+}
+
 }  // namespace
 
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir) {
   if (model.layout == Layout::kTrtLlm) return open_ranks(model, dir);
   if (model.layout == Layout::kGguf) return open_gguf(dir);
+  if (model.layout == Layout::kMeta) return open_meta(model, dir);
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
   RETURN_IF_ERROR(join_quantized(model.quantization, checkpoint));
   if (model.is_text_part) RETURN_IF_ERROR(checkpoint.rename(name_in_text_part));
@@ -195,6 +221,7 @@ StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesyst
   if (lacks_it && !prefix.empty())
     RETURN_IF_ERROR(checkpoint.rename([&](const std::string& name) { return prefix + name; }));
   turn_matrices(model.graph, checkpoint);
+  if (model.traits.unit_norms) RETURN_IF_ERROR(add_unit_norms(model.graph, checkpoint));
   return checkpoint;
 }
 

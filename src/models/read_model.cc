@@ -6,6 +6,7 @@
 #include "models/config.h"
 #include "models/family.h"
 #include "models/gguf.h"
+#include "models/meta.h"
 #include "models/read_fields.h"
 #include "models/score_head.h"
 #include "models/text_part.h"
@@ -19,6 +20,21 @@ StatusOr<std::string> read_architecture(const json::object& config, const std::s
   if (!list || !list->is_array() || list->get_array().empty() || !list->get_array()[0].is_string())
     return invalid_argument("{}: field 'architectures' is not a list of names", where);
   return std::string(list->get_array()[0].get_string());
+}
+
+// Falcon as it was first published (RefinedWeb): older names of the same fields.
+void rename_refined_web(json::object& config) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"n_layer", "num_hidden_layers"},
+      {"n_head", "num_attention_heads"},
+      {"n_head_kv", "num_kv_heads"}};
+  const json::value* list = config.if_contains("architectures");
+  if (!list || *list != json::value(json::array{"RWForCausalLM"})) return;
+  for (const auto& [old, name] : kNames)
+    if (const json::value* value = config.if_contains(old)) config[name] = json::value(*value);
+  const json::value* kind = config.if_contains("model_type");
+  config["new_decoder_architecture"] = kind && *kind == json::value("RefinedWeb");
+  config["architectures"] = json::array{"FalconForCausalLM"};
 }
 
 // Of the same family as a model that scores texts.
@@ -73,31 +89,92 @@ StatusOr<json::object> config_of_ranks(const json::object& config, const std::st
       "{}: belongs to an engine; a checkpoint or a Hugging Face directory is wanted", where);
 }
 
-}  // namespace
-
-StatusOr<Model> read_model(const std::filesystem::path& dir) {
-  const bool is_gguf = is_gguf_path(dir);
-  const std::filesystem::path path = is_gguf ? dir : dir / "config.json";
-  ASSIGN_OR_RETURN(json::object object, is_gguf ? read_gguf_config(path) : read_object(path));
-  Model model;
+// config.json, or what stands for it, as it is; the layout, and what the files say of themselves.
+StatusOr<json::object> read_config(const std::filesystem::path& dir,
+                                   const std::filesystem::path& path, Model& model) {
+  if (model.layout == Layout::kGguf) return read_gguf_config(path);
+  if (model.layout == Layout::kMeta) return read_meta_config(dir, model.meta);
+  ASSIGN_OR_RETURN(json::object object, read_object(path));
   model.in_engines = is_engine_config(object);
   if (model.in_engines) {
     ASSIGN_OR_RETURN(object, config_of_ranks(object, path.string()));
   }
   ASSIGN_OR_RETURN(model.is_text_part, take_text_part(object, path.string()));
-  model.config = object;
-  if (is_gguf) model.layout = Layout::kGguf;
-  if (is_trtllm_config(object)) {
-    model.layout = Layout::kTrtLlm;
-    ASSIGN_OR_RETURN(model.ranks, read_ranks(object, path.string()));
-    RETURN_IF_ERROR(complete_trtllm_config(object, path.string()));
-    ASSIGN_OR_RETURN(model.quantization, read_trtllm_quantization(object, path.string()));
-    const int32_t last_stage = (model.ranks.pp - 1) * model.ranks.tp;
-    RETURN_IF_ERROR(find_trtllm_head(object, dir / rank_file_name(last_stage, model.in_engines)));
-  }
+  rename_refined_web(object);
+  if (is_trtllm_config(object)) model.layout = Layout::kTrtLlm;
+  return object;
+}
+
+// What only one layout says: ranks and quantisation; completes `object` for the family's reader.
+Status read_layout(const std::filesystem::path& dir, const std::string& where, json::object& object,
+                   Model& model) {
   if (model.layout == Layout::kHuggingFace) {
     ASSIGN_OR_RETURN(model.quantization, read_quantization(object, dir));
   }
+  if (model.layout != Layout::kTrtLlm) return ok();
+  ASSIGN_OR_RETURN(model.ranks, read_ranks(object, where));
+  RETURN_IF_ERROR(complete_trtllm_config(object, where));
+  ASSIGN_OR_RETURN(model.quantization, read_trtllm_quantization(object, where));
+  const int32_t last_stage = (model.ranks.pp - 1) * model.ranks.tp;
+  return find_trtllm_head(object, dir / rank_file_name(last_stage, model.in_engines));
+}
+
+StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::path& dir,
+                                  const std::string& architecture, Config& config) {
+  const Traits& t = model.traits;
+  io::ModelFacts facts;
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
+  if (error) absolute = dir;
+  facts.source_dir = absolute.string();
+  const bool is_file = model.layout == Layout::kGguf;
+  facts.name = (is_file ? absolute.stem() : absolute.filename()).string();
+  facts.architecture = architecture;
+  facts.vocab_size = t.vocab_size;
+  facts.hidden_size = t.embed_size;
+  facts.num_layers = t.num_layers;
+  facts.num_heads = t.num_heads;
+  facts.num_kv_heads = t.num_kv_heads;
+  facts.head_dim = t.latent > 0 ? t.turning + t.latent : t.head_dim;
+  facts.latent = t.latent;
+  facts.max_positions = t.max_positions;
+  for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
+  RETURN_IF_ERROR(read_special_ids(config, dir, facts));
+  return facts;
+}
+
+// Makes the graph's weights those of the layout's tensors.
+Status use_tensors(const json::object& object, const std::string& where, Model& model) {
+  switch (model.layout) {
+    case Layout::kHuggingFace:
+      return ok();
+    case Layout::kGguf:
+      return annotate(use_gguf_tensors(model.graph, object), where);
+    case Layout::kMeta:
+      return annotate(use_meta_tensors(model.graph, model.meta, model.traits.tied_embedding),
+                      where);
+    case Layout::kTrtLlm:
+      RETURN_IF_ERROR(check_trtllm_config(object, where, model));
+      return annotate(use_rank_tensors(model.graph, model.ranks), where);
+  }
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<Model> read_model(const std::filesystem::path& dir) {
+  Model model;
+  if (is_gguf_path(dir))
+    model.layout = Layout::kGguf;
+  else if (is_meta_dir(dir))
+    model.layout = Layout::kMeta;
+  const std::filesystem::path path =
+      model.layout == Layout::kGguf
+          ? dir
+          : dir / (model.layout == Layout::kMeta ? "params.json" : "config.json");
+  ASSIGN_OR_RETURN(json::object object, read_config(dir, path, model));
+  model.config = object;
+  RETURN_IF_ERROR(read_layout(dir, path.string(), object, model));
   ASSIGN_OR_RETURN(const std::string architecture, read_architecture(object, path.string()));
   const bool scores = scores_texts(architecture);
   StatusOr<const Family*> family =
@@ -116,30 +193,10 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
     RETURN_IF_ERROR(config.status());
   }
   model.traits.scores = scores;
-  const Traits& t = model.traits;
-  io::ModelFacts facts;
-  std::error_code error;
-  std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
-  if (error) absolute = dir;
-  facts.source_dir = absolute.string();
-  facts.name = (is_gguf ? absolute.stem() : absolute.filename()).string();
-  facts.architecture = architecture;
-  facts.vocab_size = t.vocab_size;
-  facts.hidden_size = t.embed_size;
-  facts.num_layers = t.num_layers;
-  facts.num_heads = t.num_heads;
-  facts.num_kv_heads = t.num_kv_heads;
-  facts.head_dim = t.latent > 0 ? t.turning + t.latent : t.head_dim;
-  facts.latent = t.latent;
-  facts.max_positions = t.max_positions;
-  for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
-  RETURN_IF_ERROR(read_special_ids(config, dir, facts));
-  ASSIGN_OR_RETURN(model.graph, build_decoder(t, *model.family->weights, std::move(facts)));
-  if (is_gguf) RETURN_IF_ERROR(annotate(use_gguf_tensors(model.graph, object), path.string()));
-  if (model.layout == Layout::kTrtLlm) {
-    RETURN_IF_ERROR(check_trtllm_config(object, path.string(), model));
-    RETURN_IF_ERROR(annotate(use_rank_tensors(model.graph, model.ranks), path.string()));
-  }
+  ASSIGN_OR_RETURN(io::ModelFacts facts, facts_of(model, dir, architecture, config));
+  ASSIGN_OR_RETURN(model.graph,
+                   build_decoder(model.traits, *model.family->weights, std::move(facts)));
+  RETURN_IF_ERROR(use_tensors(object, path.string(), model));
   return model;
 }
 

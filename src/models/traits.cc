@@ -129,6 +129,7 @@ std::string print(const Traits& t) {
   if (t.qk_norm) line("qk_norm", t.qk_norm);
   if (t.head_norms) line("head_norms", t.head_norms);
   if (t.unit_head) line("unit_head", t.unit_head);
+  if (t.unit_norms) line("unit_norms", t.unit_norms);
   if (t.latent > 0) {
     line("latent", t.latent);
     line("query_latent", t.query_latent);

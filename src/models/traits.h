@@ -50,6 +50,7 @@ struct Traits {
   float norm_eps = 0;
   bool layer_norm = false;  // norms take off the mean
   bool norm_bias = false;
+  bool unit_norms = false;    // norms' weights are ones, which checkpoints leave out
   bool embed_norm = false;    // of the embeddings
   bool norms_behind = false;  // of the residual, behind what is added to it; else in front
   float norm_weight_offset = 0;

@@ -29,6 +29,10 @@ std::string rank_file_name(int32_t rank, bool in_engine = false);
 
 bool is_trtllm_config(const json::object& config);
 
+// The architecture of a `gpt_variant`; empty for one that is not supported. Those that are, "a, b".
+std::string_view architecture_of_gpt(std::string_view variant);
+std::string gpt_variants();
+
 // `mapping` and how the embedding is cut. Errors name file, field, value and what is allowed.
 StatusOr<Ranks> read_ranks(const json::object& config, const std::string& where);
 

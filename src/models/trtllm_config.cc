@@ -33,6 +33,13 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kFieldNa
     {"max_seq_len", "max_position_embeddings"},
 }};
 
+// Models that TensorRT-LLM's GPT stands for.
+using GptVariant = std::pair<std::string_view, std::string_view>;
+constexpr GptVariant kGptVariants[] = {{"gpt2", "GPT2LMHeadModel"},
+                                       {"starcoder", "GPTBigCodeForCausalLM"},
+                                       {"starcoder2", "Starcoder2ForCausalLM"},
+                                       {"nemotron", "NemotronForCausalLM"}};
+
 // Fields of a Hugging Face config.json that say nothing about the model, or that others say here.
 constexpr std::string_view kDropped[] = {"architectures",
                                          "model_type",
@@ -159,12 +166,10 @@ std::string usual_architecture(Config& c) {
   if (name == "RWForCausalLM") return "FalconForCausalLM";
   if (name != "GPTForCausalLM") return name;
   const std::string variant = c.string("gpt_variant", "gpt2");
-  if (variant == "gpt2") return "GPT2LMHeadModel";
-  if (variant == "starcoder") return "GPTBigCodeForCausalLM";
-  if (variant == "starcoder2") return "Starcoder2ForCausalLM";
-  if (variant == "nemotron") return "NemotronForCausalLM";
-  c.fail("gpt_variant", fmt::format("'{}' is not one of gpt2, starcoder, starcoder2, nemotron",
-                                    variant.substr(0, 40)));
+  const std::string_view found = architecture_of_gpt(variant);
+  if (!found.empty()) return std::string(found);
+  c.fail("gpt_variant",
+         fmt::format("'{}' is not one of {}", variant.substr(0, 40), gpt_variants()));
   return name;
 }
 
@@ -177,6 +182,17 @@ void complete_mpt(json::object& config) {
     if (const json::value* value = config.if_contains(key)) attention[key] = *value;
   config.erase("clip_qkv");
   config["attn_config"] = std::move(attention);
+}
+
+// What Falcon's own files call them, and the number of key heads says by itself there.
+void complete_falcon(json::object& config) {
+  const json::value kv_heads = config["num_key_value_heads"];
+  const json::value* parallel = config.if_contains("parallel_attention");
+  set_default(config, "parallel_attn", parallel ? *parallel : json::value(false));
+  set_default(config, "ffn_hidden_size", json::value(config["intermediate_size"]));
+  set_default(config, "activation", json::value(config["hidden_act"]));
+  set_default(config, "num_kv_heads", kv_heads);
+  set_default(config, "multi_query", kv_heads == json::value(1));
 }
 
 json::value id_or_null(int32_t id) {
@@ -295,6 +311,10 @@ json::object standard_fields(const Model& model) {
   }
   if (t.qkv_limit > 0) config["clip_qkv"] = t.qkv_limit;
   if (t.alibi > 0 && t.alibi != 8) config["alibi_bias_max"] = t.alibi;
+  if (facts.architecture == "FalconForCausalLM") {
+    config["bias"] = t.qkv_bias;
+    config["parallel_attention"] = t.parallel;
+  }
   config["attn_bias"] = t.qkv_bias;
   config["mlp_bias"] = t.mlp_bias;
   config["tie_word_embeddings"] = t.tied_embedding;
@@ -323,6 +343,18 @@ Status check_readable(const Model& model, const json::object& written) {
 }
 
 }  // namespace
+
+std::string_view architecture_of_gpt(std::string_view variant) {
+  const auto* row = std::ranges::find(kGptVariants, variant, &GptVariant::first);
+  return row == std::end(kGptVariants) ? "" : row->second;
+}
+
+std::string gpt_variants() {
+  std::string names;
+  for (const auto& [variant, architecture] : kGptVariants)
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", variant);
+  return names;
+}
 
 bool is_trtllm_config(const json::object& config) {
   return config.contains("architecture") && config.contains("dtype") &&
@@ -397,6 +429,7 @@ Status complete_trtllm_config(json::object& config, const std::string& where) {
   set_default(config, "max_position_embeddings", 2048);
   set_default(config, "num_key_value_heads", heads);
   set_default(config, "intermediate_size", 4 * int64_t{hidden});
+  if (architecture == "FalconForCausalLM") complete_falcon(config);
   RETURN_IF_ERROR(complete_latent(config, where, heads));
   complete_experts(config);
   config["sliding_window"];  // absent means none here, whatever it means to the family elsewhere

@@ -67,6 +67,10 @@ const LayoutRow kCompressedQueries = {"attention.fused_a",
 const LayoutRow kPlainQueries = {"attention.fused_a", {"attn.k", "attn.k.turning"}};
 const LayoutRow kNormRows[] = {{"post_layernorm", {"mlp.norm"}},
                                {"post_layernorm", {"mlp.sum.norm"}}};
+// What two of TensorRT-LLM's families call the norm in front of the MLP: GPT-NeoX, and Falcon where
+// attention and MLP read the same residual.
+const LayoutRow kNeoxNorm = {"post_attention_layernorm", {"mlp.norm"}};
+const LayoutRow kFalconNorm = {"mlp_layernorm", {"mlp.norm"}};
 const LayoutRow kSandwichNormRows[] = {{"post_layernorm", {"attn.out.norm"}},
                                        {"pre_feedforward_layernorm", {"mlp.norm"}},
                                        {"post_feedforward_layernorm", {"mlp.out.norm"}}};
@@ -160,12 +164,28 @@ class RankLayout {
     } else {
       append(kAttentionRows);
     }
-    has("attn.out.norm") ? append(kSandwichNormRows) : append(kNormRows);
+    if (graph_.model.architecture == "GPTNeoXForCausalLM")
+      rows.push_back(kNeoxNorm);
+    else if (graph_.model.architecture == "FalconForCausalLM" && has_norms_beside(layer))
+      rows.push_back(kFalconNorm);
+    else
+      has("attn.out.norm") ? append(kSandwichNormRows) : append(kNormRows);
     append(has("mlp.router")    ? std::span<const LayoutRow>(kExpertRows)
            : has("mlp.gate_up") ? kFusedMlpRows
            : has("mlp.gate")    ? kGatedMlpRows
                                 : std::span<const LayoutRow>(kPlainMlpRows));
     return rows;
+  }
+  // Whether the layer's norms in front of attention and MLP read the same.
+  bool has_norms_beside(int32_t layer) const {
+    const auto read_by = [&](std::string_view norm) -> graph::ValueId {
+      const graph::WeightId id = find(fmt::format("layers.{}.{}", layer, norm));
+      for (const graph::Node& node : graph_.nodes)
+        if (const auto* op = std::get_if<graph::Norm>(&node.op); op && op->weight == id)
+          return op->x;
+      return graph::kNone;
+    };
+    return read_by("attn.norm") == read_by("mlp.norm");
   }
   void name(const LayoutRow& row, const std::string& scope) {
     for (const std::string_view part : row.parts) {

@@ -114,6 +114,8 @@ MODELS = {
                          tie_word_embeddings=True),
     "exaone4": llama_like("Exaone4ForCausalLM", "exaone4", head_dim=16, sliding_window=32, sliding_window_pattern="LG",
                           layer_types=["sliding_attention", "full_attention"]),
+    # Many queries, keys and values reach the limit.
+    "olmo": llama_like("OlmoForCausalLM", "olmo", attention_bias=False, clip_qkv=1.5),
     "olmoe": llama_like("OlmoeForCausalLM", "olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2,
                         norm_topk_prob=False, attention_bias=False, clip_qkv=None),
     "baichuan-alibi": model("BaichuanForCausalLM", "baichuan", hidden_size=48, intermediate_size=64, num_hidden_layers=2,

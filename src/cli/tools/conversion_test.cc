@@ -315,6 +315,31 @@ TEST_F(ConversionTest, IntegersInAGpusOrderAreRefused) {
   EXPECT_THAT(error_, HasSubstr("the integers of quant_algo 'W8A16' lie in an order that only"));
 }
 
+TEST_F(ConversionTest, WhatIsSaidOfTheSourceMustBeTrue) {
+  EXPECT_EQ(convert("--model_dir $M --gpt_variant gpt2 --save_config_only --output_dir $D/v"), 0)
+      << error_;
+  EXPECT_EQ(convert("--model_dir $M --gpt_variant starcoder --output_dir $D/x"), 1);
+  EXPECT_THAT(error_, HasSubstr("--gpt_variant: starcoder is a GPTBigCodeForCausalLM, "));
+  EXPECT_EQ(convert("--model_dir $M --gpt_variant jais --output_dir $D/x"), 1);
+  EXPECT_THAT(error_, HasSubstr("allowed: gpt2, starcoder, starcoder2, nemotron"));
+  EXPECT_EQ(convert("--meta_ckpt_dir $M --output_dir $D/x"), 1);
+  EXPECT_THAT(error_, HasSubstr("has no params.json with consolidated.00.pth, or has a config"));
+  EXPECT_EQ(convert("--meta_ckpt_dir $M --model_dir $M --output_dir $D/x"), 1);
+  EXPECT_THAT(error_, HasSubstr("--meta_ckpt_dir: cannot be combined with --model_dir"));
+}
+
+TEST_F(ConversionTest, SizesWithExpertsAreMixtral) {
+  ASSERT_EQ(convert("--n_layer 2 --n_head 4 --n_embd 64 --inter_size 64 --vocab_size 100 "
+                    "--moe_num_experts 4 --moe_top_k 2 --output_dir $D/sizes"),
+            0)
+      << error_;
+  const json::value config = read_json_file(dir_ / "sizes/config.json").value();
+  EXPECT_EQ(config.at("architecture"), "MixtralForCausalLM");
+  EXPECT_EQ(config.at("moe").at("num_experts"), 4);
+  EXPECT_EQ(config.at("moe").at("top_k"), 2);
+  EXPECT_EQ(config.at("dtype"), "float16");
+}
+
 TEST_F(ConversionTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(build("--chekpoint_dir $D"), 2);
   EXPECT_THAT(error_, HasSubstr("Did you mean '--checkpoint_dir'?"));

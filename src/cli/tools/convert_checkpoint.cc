@@ -1,5 +1,5 @@
-// convert_checkpoint: a Hugging Face directory becomes a checkpoint in the TensorRT-LLM layout.
-// Flags: those of the convert_checkpoint.py scripts of all families and versions.
+// convert_checkpoint: a model of any kind that is read becomes a checkpoint in the TensorRT-LLM
+// layout. Flags: those of the convert_checkpoint.py scripts of all families and versions.
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +14,7 @@
 #include "convert/draft_folder.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
+#include "models/meta.h"
 #include "models/trtllm.h"
 
 namespace nereid::cli {
@@ -23,11 +24,11 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kConvertFlags[] = {
-    {"--model_dir", kText, kActed, "", "", "Hugging Face directory"},
+    {"--model_dir", kText, kActed, "", "", "Hugging Face or checkpoint directory, GGUF file"},
     {"--output_dir -o --output_model_dir", kText, kActed, "", "tllm_checkpoint",
      "where the checkpoint goes"},
     {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
-     "type of the stored weights; auto: float16 when all are, else bfloat16"},
+     "type of the stored weights; auto: config.json's, float16 in place of float32"},
     {"--save_config_only", kFlag, kActed, "", "", "write config.json and no weights"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
     // Sharding.
@@ -40,11 +41,11 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--use_parallel_embedding", kFlag, kActed, "", "", "the embedding is shared out too"},
     {"--embedding_sharding_dim", kChoice, kActed, "0 1", "0", "0: by rows, 1: by columns"},
     // Other sources.
-    {"--meta_ckpt_dir", kText, kOnly, "", "", "Meta's consolidated.NN.pth"},
-    {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo checkpoint"},
+    {"--meta_ckpt_dir", kText, kActed, "", "", "Meta's params.json and consolidated.NN.pth"},
+    {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo file; save it as a Hugging Face directory"},
     {"--nemo_rename_key", kList, kOnly, "", "", "NeMo key renames"},
     {"--quant_ckpt_path", kText, kOnly, "", "", "quantised checkpoint"},
-    {"--gpt_variant", kText, kOnly, "", "", "GPT variant"},
+    {"--gpt_variant", kText, kActed, "", "", "what the model is; must be what config.json says"},
     {"--ckpt_type", kChoice, kActed, "hf jax keras torch", "hf", "kind of source"},
     {"--model_type", kText, kOnly, "", "", "encoder-decoder family"},
     {"--nougat", kFlag, kOnly, "", "", "encoder-decoder variant"},
@@ -117,9 +118,9 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--rms_norm_eps", kNumber, kActed, "", "1e-06", "without --model_dir"},
     {"--hidden_act", kText, kActed, "", "silu", "without --model_dir"},
     {"--rotary_base", kNumber, kActed, "", "10000.0", "without --model_dir"},
-    {"--moe_num_experts", kInteger, kOnly, "", "0", "experts"},
-    {"--moe_top_k", kInteger, kOnly, "", "0", "experts"},
-    {"--moe_renorm_mode", kInteger, kIgnored, "", "1", "experts"},
+    {"--moe_num_experts", kInteger, kActed, "", "0", "without --model_dir: Mixtral's"},
+    {"--moe_top_k", kInteger, kActed, "", "0", "experts of a token; 0: one"},
+    {"--moe_renorm_mode", kInteger, kOnly, "", "1", "experts' weights add up to one"},
 };
 
 Status check(const Args& args) {
@@ -200,26 +201,54 @@ Status write_heads(const Heads& heads, const std::filesystem::path& checkpoint) 
                            convert::pretty_json(heads.config));
 }
 
+// What else is said of the source is true of it.
+Status check_source(const Args& args, const std::filesystem::path& source) {
+  if (args.given("--meta_ckpt_dir")) {
+    if (args.given("--model_dir"))
+      return invalid_argument("--meta_ckpt_dir: cannot be combined with --model_dir");
+    if (!models::is_meta_dir(source))
+      return not_found("--meta_ckpt_dir: {} has no params.json with {}, or has a config.json",
+                       source.string(), models::meta_file_name(0));
+  }
+  if (!args.given("--gpt_variant")) return ok();
+  const std::string& variant = args.text("--gpt_variant");
+  const std::string_view wanted = models::architecture_of_gpt(variant);
+  if (wanted.empty())
+    return unsupported("--gpt_variant: '{}' is not supported yet; allowed: {}",
+                       variant.substr(0, 40), models::gpt_variants());
+  ASSIGN_OR_RETURN(const models::Model model, models::read_model(source));
+  if (model.graph.model.architecture != wanted)
+    return invalid_argument("--gpt_variant: {} is a {}, {} is a {}; leave it out", variant, wanted,
+                            source.string(), model.graph.model.architecture);
+  return ok();
+}
+
 // Llama as the size flags say; read back once, so that what is written is known to be readable.
 Status write_sizes(const Args& args, const std::filesystem::path& dir) {
   const std::string& dtype = args.text("--dtype");
   const int64_t kv_heads = args.integer(args.given("--n_kv_head") ? "--n_kv_head" : "--n_head");
-  const json::object config = {{"architecture", "LlamaForCausalLM"},
-                               {"dtype", dtype == "auto" ? std::string("bfloat16") : dtype},
-                               {"logits_dtype", "float32"},
-                               {"vocab_size", args.integer("--vocab_size")},
-                               {"max_position_embeddings", args.integer("--n_positions")},
-                               {"hidden_size", args.integer("--n_embd")},
-                               {"num_hidden_layers", args.integer("--n_layer")},
-                               {"num_attention_heads", args.integer("--n_head")},
-                               {"num_key_value_heads", kv_heads},
-                               {"intermediate_size", args.integer("--inter_size")},
-                               {"hidden_act", args.text("--hidden_act")},
-                               {"norm_epsilon", args.number("--rms_norm_eps")},
-                               {"position_embedding_type", "rope_gpt_neox"},
-                               {"rotary_base", args.number("--rotary_base")},
-                               {"mapping", {{"world_size", 1}, {"tp_size", 1}, {"pp_size", 1}}},
-                               {"quantization", {{"quant_algo", nullptr}}}};
+  json::object config = {{"architecture", "LlamaForCausalLM"},
+                         {"dtype", dtype == "auto" ? std::string("float16") : dtype},
+                         {"logits_dtype", "float32"},
+                         {"vocab_size", args.integer("--vocab_size")},
+                         {"max_position_embeddings", args.integer("--n_positions")},
+                         {"hidden_size", args.integer("--n_embd")},
+                         {"num_hidden_layers", args.integer("--n_layer")},
+                         {"num_attention_heads", args.integer("--n_head")},
+                         {"num_key_value_heads", kv_heads},
+                         {"intermediate_size", args.integer("--inter_size")},
+                         {"hidden_act", args.text("--hidden_act")},
+                         {"norm_epsilon", args.number("--rms_norm_eps")},
+                         {"position_embedding_type", "rope_gpt_neox"},
+                         {"rotary_base", args.number("--rotary_base")},
+                         {"mapping", {{"world_size", 1}, {"tp_size", 1}, {"pp_size", 1}}},
+                         {"quantization", {{"quant_algo", nullptr}}}};
+  if (const int64_t experts = args.integer("--moe_num_experts"); experts != 0) {
+    const int64_t picked = args.integer("--moe_top_k");
+    config["architecture"] = "MixtralForCausalLM";
+    config["moe"] = {
+        {"num_experts", experts}, {"top_k", picked == 0 ? 1 : picked}, {"normalization_mode", 1}};
+  }
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return unavailable("{}: {}", dir.string(), error.message());
@@ -273,12 +302,14 @@ Status convert(const Args& args) {
   RETURN_IF_ERROR(check(args));
   ASSIGN_OR_RETURN(const Heads heads, read_heads(args));
   const std::filesystem::path output = args.text("--output_dir");
-  if (!args.given("--model_dir")) {
+  const char* const source = args.given("--meta_ckpt_dir") ? "--meta_ckpt_dir" : "--model_dir";
+  if (!args.given(source)) {
     RETURN_IF_ERROR(write_sizes(args, output));
     return write_heads(heads, output);
   }
   convert::ConvertOptions options;
-  options.model_dir = args.text("--model_dir");
+  options.model_dir = args.text(source);
+  RETURN_IF_ERROR(check_source(args, options.model_dir));
   options.output_dir = output;
   options.dtype = args.text("--dtype");
   options.config_only = args.is_on("--save_config_only");

@@ -70,7 +70,7 @@ Status convert_prompt(const runtime::PeftPrompt& prompt, const std::filesystem::
           {npy_type(type), {1, prompt.rows, prompt.width}, std::as_bytes(std::span(bytes))}));
 }
 
-Status convert(const Args& args) {
+Status convert_adapter(const Args& args) {
   for (const char* flag : {"--in-file", "--out-dir"})
     if (!args.given(flag)) return invalid_argument("{}: is missing; give a directory", flag);
   std::filesystem::path from = args.text("--in-file");
@@ -85,7 +85,7 @@ Status convert(const Args& args) {
 }  // namespace
 
 int hf_lora_convert_main(int argc, char** argv) {
-  return run_tool({"hf_lora_convert.py", kLoraFlags}, argc, argv, convert);
+  return run_tool({"hf_lora_convert.py", kLoraFlags}, argc, argv, convert_adapter);
 }
 
 }  // namespace nereid::cli
