@@ -452,10 +452,28 @@ TEST_F(ConvertTest, AnEngineIsUsedAsItIs) {
               HasSubstr("rank0.engine"));
 }
 
-TEST_F(ConvertTest, UnwritableCacheSaysWhatToDo) {
+TEST_F(ConvertTest, WithoutACacheTheEngineIsInMemory) {
+  const std::vector<std::byte> wanted = blob(good());
   ASSERT_TRUE(write_file_atomic(dir_ / "file", "").ok());
   options_.cache_dir = dir_ / "file";
-  EXPECT_THAT(error(), HasSubstr("set NEREID_CACHE_DIR"));
+  testing::internal::CaptureStdout();
+  const std::filesystem::path path = good();
+  const std::string log = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(log, HasSubstr("/file/engines: Not a directory: the engine is built in memory"));
+  EXPECT_THAT(log, HasSubstr("set NEREID_CACHE_DIR"));
+  EXPECT_TRUE(report_.built);
+  EXPECT_EQ(report_.bytes, std::filesystem::file_size(path));
+  EXPECT_EQ(blob(path), wanted);
+  const auto taken = take_engine(path);
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_FALSE(std::filesystem::exists(path)) << "it is the opened file's alone";
+  EXPECT_EQ(taken->build_key(), report_.key);
+  EXPECT_EQ(taken->blob().size(), wanted.size());
+  // A file of the cache stays.
+  options_.cache_dir = dir_ / "cache";
+  const std::filesystem::path cached = good();
+  EXPECT_TRUE(take_engine(cached).ok());
+  EXPECT_TRUE(std::filesystem::exists(cached));
 }
 
 TEST_F(ConvertTest, InspectShowsEverySection) {

@@ -53,12 +53,42 @@ bool is_cached(const std::filesystem::path& path, const std::string& key) {
   return status.ok();
 }
 
-Status build(const std::filesystem::path& path, const std::string& key,
-             const std::filesystem::path& model_dir, const io::Checkpoint* checkpoint,
-             const Compiled& compiled, const DeviceInfo& device) {
-  log_info("building the engine of {} for {}: {} MiB of weights, {} calls", model_dir.string(),
-           device.id(), compiled.plan.blob_bytes >> 20, compiled.plan.calls.size());
-  return write_engine(path, key, compiled, checkpoint);
+Status write_weights_of(const Compiled& compiled, const io::Checkpoint* checkpoint,
+                        io::EngineWriter& writer) {
+  const std::unique_ptr<WeightSource> source =
+      checkpoint ? checkpoint_source(*checkpoint) : random_source();
+  RETURN_IF_ERROR(write_weights(compiled.graph, *source, writer));
+  return writer.finish();
+}
+
+Status check_weights(const Compiled& compiled, const io::Checkpoint* checkpoint) {
+  if (!checkpoint) return ok();
+  return models::check_tensors(compiled.model.graph, *checkpoint, compiled.model.traits,
+                               compiled.model.family->ignores);
+}
+
+// In the cache, unless another builder finishes it meanwhile; sets whether this one did.
+Status build_in(const std::filesystem::path& dir, const Compiled& compiled,
+                const io::Checkpoint* weights, bool rebuild, BuildReport& out) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) return unavailable("{}: {}", dir.string(), error.message());
+  const BuildLock lock(dir, out.key);
+  if (lock.held()) remove_unfinished(dir, out.key);
+  if (!rebuild && check_cached(out.path, out.key).ok()) return ok();
+  out.built = true;
+  return write_engine(out.path, out.key, compiled, weights);
+}
+
+// For this process alone.
+Status build_in_memory(const Compiled& compiled, const io::Checkpoint* weights, BuildReport& out) {
+  RETURN_IF_ERROR(check_weights(compiled, weights));
+  ASSIGN_OR_RETURN(io::EngineWriter writer,
+                   io::EngineWriter::create_in_memory(compiled.plan, out.key));
+  RETURN_IF_ERROR(write_weights_of(compiled, weights, writer));
+  out.path = writer.path();
+  out.built = true;
+  return ok();
 }
 
 // The engine of a compiled model from the cache, or built into it.
@@ -75,19 +105,19 @@ StatusOr<std::filesystem::path> cached_engine(const std::filesystem::path& model
 
   const Clock::time_point start = Clock::now();
   if (options.rebuild || !is_cached(out.path, out.key)) {
-    std::error_code error;
-    std::filesystem::create_directories(dir, error);
-    if (error)
-      return unavailable("{}: {} (set NEREID_CACHE_DIR to a directory that can be written)",
-                         dir.string(), error.message());
-    const BuildLock lock(dir, out.key);
-    if (lock.held()) remove_unfinished(dir, out.key);
-    // Another builder may have finished it while we waited.
-    if (options.rebuild || !check_cached(out.path, out.key).ok()) {
-      RETURN_IF_ERROR(build(out.path, out.key, model_dir, weights, compiled, device));
-      out.built = true;
-      out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    log_info("building the engine of {} for {}: {} MiB of weights, {} calls", model_dir.string(),
+             device.id(), compiled.plan.blob_bytes >> 20, compiled.plan.calls.size());
+    const Status written = build_in(dir, compiled, weights, options.rebuild, out);
+    if (absl::IsUnavailable(written)) {
+      log_warn(
+          "{}: the engine is built in memory, for this process alone (set NEREID_CACHE_DIR to a "
+          "directory that can be written)",
+          message(written));
+      RETURN_IF_ERROR(build_in_memory(compiled, weights, out));
+    } else {
+      RETURN_IF_ERROR(written);
     }
+    if (out.built) out.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   }
   std::error_code error;
   out.bytes = std::filesystem::file_size(out.path, error);
@@ -153,14 +183,15 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
 
 Status write_engine(const std::filesystem::path& path, const std::string& key,
                     const Compiled& compiled, const io::Checkpoint* checkpoint) {
-  if (checkpoint)
-    RETURN_IF_ERROR(models::check_tensors(compiled.model.graph, *checkpoint, compiled.model.traits,
-                                          compiled.model.family->ignores));
+  RETURN_IF_ERROR(check_weights(compiled, checkpoint));
   ASSIGN_OR_RETURN(io::EngineWriter writer, io::EngineWriter::create(path, compiled.plan, key));
-  const std::unique_ptr<WeightSource> source =
-      checkpoint ? checkpoint_source(*checkpoint) : random_source();
-  RETURN_IF_ERROR(write_weights(compiled.graph, *source, writer));
-  return writer.finish();
+  return write_weights_of(compiled, checkpoint, writer);
+}
+
+StatusOr<io::EngineFile> take_engine(const std::filesystem::path& path) {
+  StatusOr<io::EngineFile> file = io::EngineFile::open(path, io::Verify::kHeader);
+  io::close_memory_engine(path);
+  return file;
 }
 
 Status write_rank_engines(const std::filesystem::path& dir, const std::string& key,

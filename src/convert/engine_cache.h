@@ -17,6 +17,7 @@
 
 #include "base/status.h"
 #include "convert/compile.h"
+#include "io/engine_file.h"
 #include "io/safetensors.h"
 #include "kernels/api/registry.h"
 #include "tensor/device.h"
@@ -49,8 +50,11 @@ struct BuildReport {
 // foreign or outdated file is logged and replaced. Any number of threads and processes may ask for
 // the same engine at once: one builds, the others wait. Different engines are built side by side.
 //
+// Where the cache cannot be written (a read-only or full disk) the engine is built in memory, with
+// a line in the log; take_engine() opens both kinds.
+//
 // InvalidArgument/DataLoss: the model directory is at fault, naming file and tensor or field.
-// Unavailable: the cache cannot be written.
+// Unavailable: there is neither a cache nor memory.
 StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
                                               const kernels::Registry& registry,
                                               const DeviceInfo& device,
@@ -63,6 +67,10 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
                                               const io::Checkpoint* checkpoint,
                                               const DeviceInfo& device,
                                               const BuildOptions& options);
+
+// Opens what ensure_engine() gave, whose weights were verified or just written. One in memory is
+// the opened file's alone from then on, and goes with it.
+StatusOr<io::EngineFile> take_engine(const std::filesystem::path& path);
 
 // Writes an engine file of a compiled model; random weights without a checkpoint. Errors as above.
 Status write_engine(const std::filesystem::path& path, const std::string& key,

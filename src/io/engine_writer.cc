@@ -1,11 +1,13 @@
 #include "io/engine_writer.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +21,7 @@ namespace nereid::io {
 namespace {
 
 constexpr uint64_t kWeightAlignment = 64;
+constexpr const char* kMemoryEngine = "nereid-engine";
 
 }  // namespace
 
@@ -38,8 +41,6 @@ void place_weights(Plan& plan) {
 
 StatusOr<EngineWriter> EngineWriter::create(const std::filesystem::path& path, Plan plan,
                                             std::string build_key) {
-  const Status valid = check_plan(plan);
-  if (!valid.ok()) return internal_error("cannot write an invalid plan: {}", message(valid));
   std::error_code error;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (error) return unavailable("{}: {}", path.parent_path().string(), error.message());
@@ -52,14 +53,30 @@ StatusOr<EngineWriter> EngineWriter::create(const std::filesystem::path& path, P
     return unavailable("{}: {}", name, std::strerror(errno));
   }
   ::fchmod(out.fd_, 0644);
-  out.plan_ = std::move(plan);
-  // Those of a plan that was read from a file are no beginning.
-  for (Weight& weight : out.plan_.weights)
-    for (Plane& plane : weight.planes) plane.checksum = 0;
-  out.build_key_ = std::move(build_key);
-  out.measure_header();
-  out.buffer_.reserve(kChecksumPiece);
+  RETURN_IF_ERROR(out.begin(std::move(plan), std::move(build_key)));
   return out;
+}
+
+StatusOr<EngineWriter> EngineWriter::create_in_memory(Plan plan, std::string build_key) {
+  EngineWriter out;
+  out.fd_ = ::memfd_create(kMemoryEngine, MFD_CLOEXEC);
+  if (out.fd_ < 0) return unavailable("memory for an engine: {}", std::strerror(errno));
+  out.path_ = fmt::format("/proc/self/fd/{}", out.fd_);
+  RETURN_IF_ERROR(out.begin(std::move(plan), std::move(build_key)));
+  return out;
+}
+
+Status EngineWriter::begin(Plan plan, std::string build_key) {
+  const Status valid = check_plan(plan);
+  if (!valid.ok()) return internal_error("cannot write an invalid plan: {}", message(valid));
+  plan_ = std::move(plan);
+  // Those of a plan that was read from a file are no beginning.
+  for (Weight& weight : plan_.weights)
+    for (Plane& plane : weight.planes) plane.checksum = 0;
+  build_key_ = std::move(build_key);
+  measure_header();
+  buffer_.reserve(kChecksumPiece);
+  return ok();
 }
 
 EngineWriter::EngineWriter(EngineWriter&& other) noexcept
@@ -106,7 +123,9 @@ Status EngineWriter::write_at(uint64_t offset, std::span<const std::byte> bytes)
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return unavailable("{}: {}", temporary_, std::strerror(n < 0 ? errno : EIO));
+    if (n <= 0)
+      return unavailable("{}: {}", temporary_.empty() ? path_.string() : temporary_,
+                         std::strerror(n < 0 ? errno : EIO));
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += static_cast<uint64_t>(n);
   }
@@ -183,11 +202,22 @@ Status EngineWriter::write_header(uint64_t blob_bytes) {
   prefix.checksum = prefix.compute_checksum();
   RETURN_IF_ERROR(write_at(0, std::as_bytes(std::span(&prefix, 1))));
   RETURN_IF_ERROR(write_at(sizeof prefix, std::as_bytes(std::span(header))));
+  if (temporary_.empty()) {  // in memory: the descriptor is the file
+    fd_ = -1;
+    return ok();
+  }
   if (::fsync(fd_) != 0) return unavailable("{}: {}", temporary_, std::strerror(errno));
   if (::rename(temporary_.c_str(), path_.c_str()) != 0)
     return unavailable("{}: {}", path_.string(), std::strerror(errno));
   temporary_.clear();
   return ok();
+}
+
+bool close_memory_engine(const std::filesystem::path& path) {
+  std::error_code error;
+  const std::string target = std::filesystem::read_symlink(path, error).string();
+  if (error || !target.starts_with(fmt::format("/memfd:{}", kMemoryEngine))) return false;
+  return ::close(std::atoi(path.filename().c_str())) == 0;
 }
 
 }  // namespace nereid::io

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -21,6 +22,10 @@ class EngineWriter {
   // beside `path`. Unavailable with the system's reason.
   static StatusOr<EngineWriter> create(const std::filesystem::path& path, Plan plan,
                                        std::string build_key);
+
+  // The same in memory, without a folder: the file is there for this process, by the path that
+  // finish() leaves in path(), until close_memory_engine().
+  static StatusOr<EngineWriter> create_in_memory(Plan plan, std::string build_key);
 
   // Writes a file without weights, which come from directory `checkpoint` (not empty) later.
   static Status write_plan(const std::filesystem::path& path, Plan plan, std::string build_key,
@@ -42,8 +47,11 @@ class EngineWriter {
   // incomplete.
   Status finish();
 
+  const std::filesystem::path& path() const { return path_; }
+
  private:
   EngineWriter() = default;
+  Status begin(Plan plan, std::string build_key);
   Status flush();
   Status write_at(uint64_t offset, std::span<const std::byte> bytes);
   std::string header_text() const;
@@ -51,7 +59,7 @@ class EngineWriter {
   Status write_header(uint64_t blob_bytes);
 
   std::filesystem::path path_;
-  std::string temporary_;  // empty once it is gone
+  std::string temporary_;  // empty once it is gone, and of one in memory
   int fd_ = -1;
   Plan plan_;
   std::string build_key_;
@@ -63,6 +71,22 @@ class EngineWriter {
   size_t weight_ = 0, plane_ = 0;  // being written
   uint64_t written_ = 0;           // bytes of the plane that left the buffer
   std::vector<std::byte> buffer_;
+};
+
+// Gives up an engine in memory; who has it open keeps it. False, and nothing happens, for a path of
+// another kind.
+bool close_memory_engine(const std::filesystem::path& path);
+
+// Does so at the end of its scope.
+class MemoryEngineCloser {
+ public:
+  explicit MemoryEngineCloser(std::filesystem::path path) : path_(std::move(path)) {}
+  MemoryEngineCloser(const MemoryEngineCloser&) = delete;
+  MemoryEngineCloser& operator=(const MemoryEngineCloser&) = delete;
+  ~MemoryEngineCloser() { close_memory_engine(path_); }
+
+ private:
+  const std::filesystem::path path_;
 };
 
 }  // namespace nereid::io

@@ -5,6 +5,7 @@
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "io/engine_file.h"
+#include "io/engine_writer.h"
 #include "runtime/engine_limits.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
@@ -100,6 +101,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model_dir, config));
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
+  const io::MemoryEngineCloser closer(engine);  // what opens it again does so in here
   // Its weights were verified, or just written, by ensure_engine().
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
   const io::ModelFacts facts = file.plan().model;

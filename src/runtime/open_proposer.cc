@@ -55,12 +55,12 @@ class Opener {
   StatusOr<std::vector<io::EngineFile>> draft_model() const {
     ASSIGN_OR_RETURN(const auto engine,
                      convert::ensure_engine(dir(), model_.device.registry, device(), build_));
-    ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+    ASSIGN_OR_RETURN(const auto tokenizer, convert::tokenizer_dir(engine));
+    ASSIGN_OR_RETURN(io::EngineFile file, convert::take_engine(engine));
     const io::ModelFacts& facts = file.plan().model;
     if (facts.vocab_size != target_.model.vocab_size)
       return invalid_argument("'{}' has a vocabulary of {} tokens; allowed is the model's, {}",
                               dir().string(), facts.vocab_size, target_.model.vocab_size);
-    ASSIGN_OR_RETURN(const auto tokenizer, convert::tokenizer_dir(engine));
     RETURN_IF_ERROR(check_draft_tokenizer(tokenizer, model_.tokenizer.get(), dir()));
     log_info("draft model {} ({})", facts.name, facts.architecture);
     return one(std::move(file));
@@ -203,7 +203,7 @@ class Opener {
     ASSIGN_OR_RETURN(const auto engine,
                      convert::ensure_engine(compiled.model.graph.model.source_dir, compiled,
                                             weights, device(), build_));
-    return io::EngineFile::open(engine, io::Verify::kHeader);
+    return convert::take_engine(engine);
   }
 
   const ModelInstance& model_;

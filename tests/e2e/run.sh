@@ -82,6 +82,7 @@ step python3 "$here/hostile_files.py" "$build/bin/nereid"
 step python3 "$here/robustness.py" "$build/bin/nereid"
 step python3 "$here/hostile.py" "$build/bin/nereid"
 [ -n "${NEREID_E2E_SLOW:-}" ] || step python3 "$here/short_of_memory.py" "$build"  # sanitizers map terabytes
+step python3 "$here/pods.py" "$build/bin/nereid"
 step "$python" "$here/key_limits.py" "$build/bin/nereid"
 step "$python" "$here/reasoning.py" "$build/bin/nereid"
 step python3 "$here/scores.py" "$build/bin/nereid"

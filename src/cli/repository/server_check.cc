@@ -10,7 +10,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "cli/repository/scratch_dir.h"
+#include "base/scratch_dir.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::cli {

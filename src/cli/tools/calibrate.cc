@@ -50,7 +50,7 @@ StatusOr<std::unique_ptr<Calibration>> Calibration::open(const std::filesystem::
   build.compile.weights = kernels::WeightFormat{};
   ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(model_dir, device.registry,
                                                              device.device->info(), build));
-  ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
+  ASSIGN_OR_RETURN(io::EngineFile file, convert::take_engine(engine));
   std::unique_ptr<Calibration> out(new Calibration(*device.device));
   ASSIGN_OR_RETURN(out->sequences_,
                    read_sequences(model_dir, text, file.plan().model.max_positions));

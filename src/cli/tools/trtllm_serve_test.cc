@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 
 #include "base/file.h"
+#include "base/scratch_dir.h"
 #include "cli/flags/yaml_file.h"
-#include "cli/repository/scratch_dir.h"
 
 namespace nereid::cli {
 namespace {

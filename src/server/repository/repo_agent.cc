@@ -131,15 +131,16 @@ StatusOr<const char*> AgentModel::acquire(TRITONREPOAGENT_ArtifactType type) {
     return invalid_argument(
         "Unexpected artifact type, expects 'TRITONREPOAGENT_ARTIFACT_FILESYSTEM'");
   }
-  if (acquired_ == nullptr) {
-    ASSIGN_OR_RETURN(acquired_, ScratchFolder::create());
+  if (!acquired_) {
+    ASSIGN_OR_RETURN(ScratchDir made, ScratchDir::create());
+    acquired_.emplace(std::move(made));
     acquired_path_ = acquired_->path().string();
   }
   return acquired_path_.c_str();
 }
 
 Status AgentModel::release(const char* path) {
-  if (acquired_ == nullptr) return unavailable("No mutable location to be deleted");
+  if (!acquired_) return unavailable("No mutable location to be deleted");
   if (path == nullptr || acquired_path_ != path) {
     return invalid_argument("'{}' is not the acquired location '{}'", path == nullptr ? "" : path,
                             acquired_path_);

@@ -6,17 +6,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/scratch_dir.h"
 #include "base/status.h"
 #include "server/config/model_config.h"
 #include "triton/core/tritonrepoagent.h"
 
 namespace nereid::server {
-
-class ScratchFolder;
 
 // The functions of an agent; all but `action` may be null.
 struct AgentFunctions {
@@ -90,7 +90,7 @@ class AgentModel {
   const std::string config_json_;
   std::filesystem::path location_;
   std::string acquired_path_;
-  std::shared_ptr<ScratchFolder> acquired_;
+  std::optional<ScratchDir> acquired_;
   Stage stage_ = Stage::kNew;
   bool in_load_ = false;
   bool initialised_ = false;

@@ -1,9 +1,8 @@
 // Folders, versions, fingerprints and load overrides; see repository.h.
 #include "server/repository/repository.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/file.h"
 #include "base/hash.h"
@@ -93,8 +92,9 @@ bool is_plain_name(const std::string& name) {
 }
 
 // Writes the files of an override into a folder of their own.
-StatusOr<std::shared_ptr<ScratchFolder>> write_files(const ModelOverride& changes) {
-  ASSIGN_OR_RETURN(auto scratch, ScratchFolder::create());
+StatusOr<std::shared_ptr<ScratchDir>> write_files(const ModelOverride& changes) {
+  ASSIGN_OR_RETURN(ScratchDir made, ScratchDir::create());
+  auto scratch = std::make_shared<ScratchDir>(std::move(made));
   for (const auto& [name, content] : changes.files) {
     const fs::path path(name);
     const bool escapes = path.is_absolute() ||
@@ -111,20 +111,6 @@ StatusOr<std::shared_ptr<ScratchFolder>> write_files(const ModelOverride& change
 }
 
 }  // namespace
-
-StatusOr<std::shared_ptr<ScratchFolder>> ScratchFolder::create() {
-  std::error_code error;
-  std::string name = (fs::temp_directory_path(error) / "folderXXXXXX").string();
-  if (error || ::mkdtemp(name.data()) == nullptr) {
-    return internal_error("cannot create a temporary folder {}", name);
-  }
-  return std::shared_ptr<ScratchFolder>(new ScratchFolder(name));
-}
-
-ScratchFolder::~ScratchFolder() {
-  std::error_code error;
-  fs::remove_all(path_, error);
-}
 
 Repositories::Repositories(const ServerOptions& options)
     : roots_(options.repositories.begin(), options.repositories.end()),

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/scratch_dir.h"
 #include "base/status.h"
 #include "server/config/model_config.h"
 #include "server/options.h"
@@ -27,20 +28,6 @@ struct ModelOverride {
   bool empty() const { return !config && files.empty(); }
 };
 
-// A temporary folder, removed with its owner.
-class ScratchFolder {
- public:
-  static StatusOr<std::shared_ptr<ScratchFolder>> create();
-  ~ScratchFolder();
-  ScratchFolder(const ScratchFolder&) = delete;
-  ScratchFolder& operator=(const ScratchFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  explicit ScratchFolder(std::filesystem::path path) : path_(std::move(path)) {}
-  std::filesystem::path path_;
-};
-
 // A model as found; the fingerprint is that of the folder in the repository.
 struct ModelFiles {
   ModelId id() const { return {config.space, config.name}; }
@@ -50,8 +37,8 @@ struct ModelFiles {
   uint64_t fingerprint = 0;       // changes when a file appears, disappears or is written
   uint64_t contents = 0;          // the same of files that are no configurations
   bool overridden = false;
-  std::shared_ptr<ScratchFolder> scratch;  // holds the files of an override
-  std::shared_ptr<AgentChain> agents;      // null: none
+  std::shared_ptr<ScratchDir> scratch;  // holds the files of an override
+  std::shared_ptr<AgentChain> agents;   // null: none
 };
 
 class Repositories {
