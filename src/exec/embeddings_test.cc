@@ -154,10 +154,11 @@ TEST_F(EmbeddingsTest, WithoutMemoryTheirRowsFail) {
     auto ticket = harness_->runner().launch(message);
     ASSERT_TRUE(ticket.ok()) << ticket.status();
     const StepResult results = harness_->runner().wait(*ticket).value();
-    if (i == 0)
+    if (i == 0) {
       EXPECT_THAT(results[0].status.ToString(), HasSubstr("704 bytes of embeddings of one step"));
-    else
+    } else {
       EXPECT_EQ(std::vector<float>(results[0].logits.begin(), results[0].logits.end()), expected);
+    }
     EXPECT_EQ(std::vector<float>(results[1].logits.begin(), results[1].logits.end()), expected);
   }
 }

@@ -72,10 +72,11 @@ TEST(EngineGuides, WhatAGrammarLeavesNoChoiceOfTakesOneStep) {
     if (!jumps) expected = got.tokens;
     EXPECT_EQ(got.tokens, expected);
     f.expect_books_balance();
-    if (jumps)
+    if (jumps) {
       EXPECT_LE(f.runner->num_steps(), 6);
-    else
+    } else {
       EXPECT_GE(f.runner->num_steps(), 15);
+    }
   }
 }
 
@@ -144,9 +145,13 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
     EXPECT_EQ(got.last.metrics.num_drafts, 0) << "what is forced is no guess";
   }
   EXPECT_GT(num_ended, 10);
-  if (way.max_logits > 0) EXPECT_GT(f.runner->num_drafts(), 50);
+  if (way.max_logits > 0) {
+    EXPECT_GT(f.runner->num_drafts(), 50);
+  }
   f.expect_books_balance();
-  if (preempts) EXPECT_GT(f.executor->stats().num_preemptions, 0);
+  if (preempts) {
+    EXPECT_GT(f.executor->stats().num_preemptions, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -89,13 +89,17 @@ TEST_P(EveryWay, TokensEqualThoseOfOneAtATime) {
     EXPECT_EQ(got.tokens, expected[i].tokens) << "request " << i;
     EXPECT_EQ(got.reason(), expected[i].reason()) << "request " << i;
     EXPECT_EQ(got.last.outputs[0].num_output_tokens, static_cast<int>(got.tokens.size()));
-    if (!requests[i].streaming) EXPECT_EQ(got.num_responses, 1);
+    if (!requests[i].streaming) {
+      EXPECT_EQ(got.num_responses, 1);
+    }
   }
   f.expect_books_balance();
   const ExecutorStats stats = f.executor->stats();
   EXPECT_EQ(stats.num_finished, 80);
   EXPECT_EQ(stats.kv_blocks_reused > 0, s.reuse);
-  if (preempts) EXPECT_GT(stats.num_preemptions, 0);
+  if (preempts) {
+    EXPECT_GT(stats.num_preemptions, 0);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Settings, EveryWay,

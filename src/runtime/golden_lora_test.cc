@@ -156,10 +156,11 @@ TEST(GoldenLora, EqualsPeftAloneAndInABatch) {
     ASSERT_TRUE(alone.back().status.ok()) << alone.back().status;
     if (i >= 2 * cases.size()) continue;
     const std::vector<TokenId>& tokens = alone.back().sequences[0][0].tokens;
-    if (i % 2 == 0)
+    if (i % 2 == 0) {
       EXPECT_EQ(tokens, cases[i / 2].greedy) << i / 2;
-    else
+    } else {
       EXPECT_NE(tokens, cases[i / 2].greedy) << "without its adapter";
+    }
   }
   std::vector<RequestId> ids;
   for (const Request& r : requests) ids.push_back(client.send(*executor, r));

@@ -291,7 +291,9 @@ TEST_F(FeatureTest, Logits) {
     const auto& part = parts[i];
     const auto ids = static_cast<int64_t>(elements<int32_t>(part, "output_ids").size());
     EXPECT_EQ(shape_of(part, "generation_logits"), (Shape{1, ids, 1, vocab}));
-    if (i > 0) EXPECT_EQ(shape_of(part, "context_logits"), (Shape{1, 0, vocab})) << "sent once";
+    if (i > 0) {
+      EXPECT_EQ(shape_of(part, "context_logits"), (Shape{1, 0, vocab})) << "sent once";
+    }
     const auto rows = elements<float>(part, "generation_logits");
     joined.insert(joined.end(), rows.begin(), rows.end());
   }

@@ -275,9 +275,10 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
       EXPECT_GT(accepted, 50);
       EXPECT_GT(tested, accepted) << "at the end of the first repetition";
     }
-    if (tested > 0)
+    if (tested > 0) {
       EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate").at(0),
                 static_cast<float>(accepted) / static_cast<float>(tested));
+    }
     // They are published now and then.
     std::string page = metrics_page(server);
     const auto counted = [&](const char* result) {

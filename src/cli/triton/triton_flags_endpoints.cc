@@ -110,6 +110,11 @@ std::vector<TritonFlag> http_flags() {
       {"http-cors-origin", "ORIGIN",
        "web pages of it may use the HTTP port; * = of any; may be repeated",
        [](TritonOptions& o, const std::string& v) { return add_cors_origin(o.http, v); }},
+  };
+}
+
+std::vector<TritonFlag> http_tls_flags() {
+  return {
       {"http-use-ssl", "BOOL", "TLS with the server's certificate; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.http.tls.enabled); }},
       {"http-use-ssl-mutual", "BOOL", "TLS with certificates of both sides; default false",
@@ -171,6 +176,11 @@ std::vector<TritonFlag> grpc_flags() {
          o.grpc.max_message_bytes = static_cast<size_t>(bytes);
          return ok();
        }},
+  };
+}
+
+std::vector<TritonFlag> grpc_tls_flags() {
+  return {
       {"grpc-use-ssl", "BOOL", "TLS with the server's certificate; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.tls.enabled); }},
       {"grpc-use-ssl-mutual", "BOOL", "TLS with certificates of both sides; default false",
@@ -190,6 +200,11 @@ std::vector<TritonFlag> grpc_flags() {
          o.grpc.tls.root_cert = v;
          return ok();
        }},
+  };
+}
+
+std::vector<TritonFlag> grpc_connection_flags() {
+  return {
       {"grpc-infer-response-compression-level", "LEVEL", "none (default), low, medium or high",
        set_compression},
       {"grpc-keepalive-time", "MS", "silence before a ping; default 7200000",
@@ -263,7 +278,8 @@ std::vector<TritonFlag> cloud_flags() {
 
 std::vector<TritonFlag> endpoint_flags() {
   auto flags = http_flags();
-  for (const auto& more : {grpc_flags(), cloud_flags()}) {
+  for (const auto& more :
+       {http_tls_flags(), grpc_flags(), grpc_tls_flags(), grpc_connection_flags(), cloud_flags()}) {
     flags.insert(flags.end(), more.begin(), more.end());
   }
   return flags;

@@ -209,6 +209,11 @@ std::vector<TritonFlag> model_flags() {
          if (v.empty()) return invalid_argument("must not be empty; leave it out for config.pbtxt");
          return text(o, "--model-config-name", v, TRITONSERVER_ServerOptionsSetModelConfigName);
        }},
+  };
+}
+
+std::vector<TritonFlag> model_load_flags() {
+  return {
       {"model-load-thread-count", "N", "models that load at once; default 4",
        [](TritonOptions& o, const std::string& v) {
          return count(o, "--model-load-thread-count", v,
@@ -264,6 +269,11 @@ std::vector<TritonFlag> core_flags() {
          return ok();
        },
        /*is_deprecated=*/true},
+  };
+}
+
+std::vector<TritonFlag> resource_flags() {
+  return {
       {"rate-limit", "MODE", "off (default) or execution_count", set_rate_limit},
       {"rate-limit-resource", "NAME:N[:DEVICE]", "resource of the rate limiter; may be repeated",
        set_rate_limit_resource},
@@ -324,8 +334,8 @@ std::vector<TritonFlag> core_flags() {
 
 std::vector<TritonFlag> server_flags() {
   auto flags = model_flags();
-  const auto more = core_flags();
-  flags.insert(flags.end(), more.begin(), more.end());
+  for (const auto& more : {model_load_flags(), core_flags(), resource_flags()})
+    flags.insert(flags.end(), more.begin(), more.end());
   return flags;
 }
 

@@ -82,7 +82,9 @@ TEST_F(HttpTest, PiecesKeepTheirOrder) {
     const std::string got = c.read();
     sender.join();
     EXPECT_TRUE(unchunked(got) == all);
-    if (size < 1000) EXPECT_GT(num_here, 0);
+    if (size < 1000) {
+      EXPECT_GT(num_here, 0);
+    }
   }
 }
 

@@ -279,7 +279,9 @@ TEST(Batching, LateRequestsAreRejectedWhileTheInstanceIsBusy) {
     const bool is_own = server == &of_request;
     const auto late = ask(*server, 0, 1, 0, is_own ? 100000 : 0), other = ask(*server, 0);
     ASSERT_TRUE(late->send().ok());
-    if (is_own) EXPECT_TRUE(other->send().ok());
+    if (is_own) {
+      EXPECT_TRUE(other->send().ok());
+    }
     ASSERT_TRUE(late->wait());
     EXPECT_EQ(late->replies()[0].text, "Request timeout expired");
     EXPECT_EQ(late->replies()[0].code, TRITONSERVER_ERROR_UNAVAILABLE);
@@ -287,7 +289,9 @@ TEST(Batching, LateRequestsAreRejectedWhileTheInstanceIsBusy) {
     EXPECT_EQ(other->num_finals(), 0);
     open_gate();
     ASSERT_TRUE(busy->wait());
-    if (is_own) EXPECT_TRUE(other->wait());
+    if (is_own) {
+      EXPECT_TRUE(other->wait());
+    }
   }
 }
 

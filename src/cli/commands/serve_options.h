@@ -1,0 +1,40 @@
+// What `nereid serve` is told.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cli/flags/options.h"
+#include "cli/process/server_process.h"
+
+namespace nereid::cli {
+
+struct AccessFlags {
+  std::vector<std::string> http_groups, grpc_groups, origins;
+  front::TlsOptions tls;
+};
+
+struct ServeOptions {
+  ModelOptions model;
+  std::string model_name;
+  std::string port_file;
+  ServerProcessOptions process;
+  AccessFlags access;
+  bool enable_lora = false;
+  std::vector<std::string> lora;  // name=DIR
+  std::filesystem::path lora_load_dir;
+  int32_t max_lora_rank = 64;
+  std::filesystem::path tokenizer;  // empty: the model's own
+  std::string chat_template;        // a file or the text; empty: the tokenizer's
+  std::function<void(const std::string& url)> when_ready;
+  int32_t exit_timeout_seconds = 30;
+};
+
+// Adds the flags of `nereid serve` to `command`, which fill `options`.
+void declare_serve_flags(CLI::App& command, ServeOptions& options);
+
+}  // namespace nereid::cli
