@@ -45,6 +45,7 @@ struct LinearKernel {
   RowForm form = RowForm::kPairs;
   int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
   int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
+  int64_t most_panels = 8;              // per piece of work
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
   void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes, for kWords of i8
   void (*fixed_row)(const uint16_t*, int64_t k, int64_t group, void*) = nullptr;  // for kWords
@@ -194,8 +195,8 @@ class Panels {
                      .float8 = f.scheme == Scheme::kFloat8,
                      .by_rows = is_fp8_by_rows(f)};
     thread_local Scratch scratch;
-    out.per_thread_ =
-        std::max({2 * panel_elements(w.k), words_memory(kChunkRows), tiles_memory(kChunkRows)});
+    out.per_thread_ = std::max(
+        {2 * panel_elements(w.k), words_memory(kChunkRows), tiles_memory(kChunkRows, w.k)});
     ASSIGN_OR_RETURN(void* const memory,
                      scratch.get(static_cast<size_t>(pool.num_threads() * out.per_thread_) * 2));
     out.memory_ = static_cast<uint16_t*>(memory);
@@ -260,7 +261,7 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& we
     rows += group.count;
     ends.push_back(row_blocks += (group.count + block - 1) / block);
   }
-  int64_t run = 8;  // panels per piece of work
+  int64_t run = kernel.most_panels;
   while (run > 4 && row_blocks * (panels / run) < 8 * pool.num_threads()) run /= 2;
   const int64_t runs = (panels + run - 1) / run;
   const auto work = [&, ends = std::span<const int64_t>(ends)](int64_t begin, int64_t end,
@@ -400,6 +401,7 @@ Status linear_tiles(const Op& args, ThreadPool& pool) {
                          .form = RowForm::kTiles,
                          .row_unit = 32,
                          .row_block_bytes = 1 << 20,
+                         .most_panels = args.weight.format.is_float() ? 8 : 32,
                          .narrow = linear_narrow_amx},
                         args, pool);
 }
@@ -408,6 +410,7 @@ Status linear_byte_tiles(const Op& args, ThreadPool& pool) {
   return launch_product({.form = RowForm::kByteTiles,
                          .row_unit = 32,
                          .row_block_bytes = 1 << 20,
+                         .most_panels = 32,
                          .narrow = linear_bytes_amx},
                         args, pool);
 }

@@ -2,8 +2,8 @@
 // (less their zero points) or f8e4m3 numbers themselves, which bf16 has exactly: the sum over a
 // group is scaled and added to the element's. Rows of i8 multiply bytes, whose sums are exact.
 // Numbers of small groups, or with minima, are scaled and rounded to bf16 in front of the product.
-// A tile is made where it is used, for up to 32 rows, or a few steps at a time for all of them; an
-// element's sum is the same chain of tile products in every form.
+// A tile is made where it is used, for up to 32 rows, or for all of them while the panels in front
+// of it are multiplied; an element's sum is the same chain of tile products in every form.
 #include "kernels/cpu/simd_amx_numbers.h"
 
 namespace nereid::kernels::cpu {
@@ -16,12 +16,19 @@ template <int kTile>
 [[gnu::always_inline]] inline void zero_tile() {
   asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
 }
-template <int kTile>
+// `kPast`: past the level-1 cache, of lines that are not read again before they would leave it.
+template <int kTile, bool kPast = false>
 [[gnu::always_inline]] inline void load_tile(const void* from) {
-  asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
-               :
-               : "r"(from), "r"(kLineBytes), "i"(kTile)
-               : "memory");
+  if constexpr (kPast)
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(kLineBytes), "i"(kTile)
+                 : "memory");
+  else
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2"
+                 :
+                 : "r"(from), "r"(kLineBytes), "i"(kTile)
+                 : "memory");
 }
 template <int kTile>
 [[gnu::always_inline]] inline void keep_tile(void* to) {
@@ -56,24 +63,27 @@ struct Step {
   }
   // The tiles of x are at `x` and, of the high rows, `x_high`, those of the weights behind each
   // other.
-  template <bool kBytes>
+  template <bool kBytes, bool kPast>
   [[gnu::always_inline]] static void run(const uint8_t* x, const uint8_t* x_high,
                                          const uint8_t* w) {
     if constexpr (kHeights == 1) {
-      load_tile<4>(x);
-      load_tile<5>(w);
+      load_tile<4, kPast>(x);
+      load_tile<5, kPast>(w);
       add_product<kBytes, 0, 4, 5>();
-      if constexpr (kPanels > 1) load_tile<6>(w + kTileBytes), add_product<kBytes, 1, 4, 6>();
-      if constexpr (kPanels > 2) load_tile<7>(w + 2 * kTileBytes), add_product<kBytes, 2, 4, 7>();
-      if constexpr (kPanels > 3) load_tile<5>(w + 3 * kTileBytes), add_product<kBytes, 3, 4, 5>();
+      if constexpr (kPanels > 1)
+        load_tile<6, kPast>(w + kTileBytes), add_product<kBytes, 1, 4, 6>();
+      if constexpr (kPanels > 2)
+        load_tile<7, kPast>(w + 2 * kTileBytes), add_product<kBytes, 2, 4, 7>();
+      if constexpr (kPanels > 3)
+        load_tile<5, kPast>(w + 3 * kTileBytes), add_product<kBytes, 3, 4, 5>();
     } else {
-      load_tile<6>(w);
-      load_tile<4>(x);
+      load_tile<6, kPast>(w);
+      load_tile<4, kPast>(x);
       add_product<kBytes, 0, 4, 6>();
-      load_tile<5>(x_high);
+      load_tile<5, kPast>(x_high);
       add_product<kBytes, 2, 5, 6>();
       if constexpr (kPanels > 1) {
-        load_tile<7>(w + kTileBytes);
+        load_tile<7, kPast>(w + kTileBytes);
         add_product<kBytes, 1, 4, 7>();
         add_product<kBytes, 3, 5, 7>();
       }
@@ -82,6 +92,100 @@ struct Step {
 };
 
 enum class Scales { kBySums, kInNumbers, kByRows };
+
+// Tiles of kPanels panels, made when they are multiplied.
+template <class Numbers, int kPanels>
+class MadeHere {
+ public:
+  // Whether all tiles of sums have 16 rows, and those that are multiplied are far behind each
+  // other.
+  static constexpr bool kTall = false;
+
+  MadeHere(const IntegerPanelsRaw& w, int64_t panel) : numbers_(w, panel) {}
+
+  // Those of a step; they stay until the step after the next one.
+  [[gnu::always_inline]] const uint8_t* tiles(int64_t step, int64_t group) {
+    uint8_t* const to = made_[step & 1];
+    for (int p = 0; p < kPanels; ++p) {
+      numbers_.prefetch(p, step * Numbers::kColumns, kPanels);
+      numbers_.template lines<kTileRows>(p, step * Numbers::kColumns, group, 0,
+                                         to + p * kTileBytes);
+    }
+    return to;
+  }
+  void end_step() const {}
+
+ private:
+  const Numbers numbers_;
+  alignas(64) uint8_t made_[2][kPanels * kTileBytes];
+};
+
+// Steps of a row of weights, of whole groups or of parts of the only one.
+struct Slab {
+  int64_t step, end;
+  int64_t group, group_end;
+};
+
+// Makes the tiles of a slab of up to two panels, a few lines at a time while others are multiplied.
+template <class Numbers>
+class Maker {
+ public:
+  // end_step() comes `calls` times; all is made then. Nothing for no panels.
+  Maker(const IntegerPanelsRaw& w, int64_t panel, int64_t panels, const Slab& slab,
+        int64_t group_steps, int64_t calls, uint8_t* to)
+      : numbers_(w, panel),
+        panels_(panels),
+        group_steps_(group_steps),
+        all_(panels * kParts * (slab.end - slab.step)),
+        calls_(calls),
+        to_(to),
+        left_(all_),
+        step_(slab.step),
+        group_(slab.group) {}
+
+  [[gnu::always_inline]] void end_step() {
+    for (due_ += all_; due_ >= calls_; due_ -= calls_)
+      if (left_ > 0) make();
+  }
+  void make_all() {
+    while (left_ > 0) make();
+  }
+
+ private:
+  static constexpr int kLines = 4, kParts = kTileRows / kLines;  // made at a time; of a tile
+
+  [[gnu::always_inline]] void make() {
+    const int64_t column = step_ * Numbers::kColumns;
+    if (line_ == 0) numbers_.prefetch(p_, column, panels_);
+    numbers_.template lines<kLines>(p_, column, group_, line_, to_);
+    to_ += kLines * kLineBytes, --left_;
+    if ((line_ += kLines) < kTileRows) return;
+    line_ = 0;
+    if (++p_ < panels_) return;
+    p_ = 0;
+    if (++step_ % group_steps_ == 0) ++group_;
+  }
+
+  const Numbers numbers_;
+  const int64_t panels_, group_steps_, all_, calls_;
+  uint8_t* to_;
+  int64_t left_, step_, group_, due_ = 0, p_ = 0, line_ = 0;
+};
+
+// Tiles that a Maker has made, from a slab's first step on, while it makes others.
+template <class Numbers, int kPanels>
+struct MadeBefore {
+  static constexpr bool kTall = true;
+
+  const uint8_t* made;
+  int64_t first_step;
+  Maker<Numbers>& next;
+
+  [[gnu::always_inline]] const uint8_t* tiles(int64_t step, int64_t) const {
+    return made + (step - first_step) * kPanels * kTileBytes;
+  }
+  [[gnu::always_inline]] void end_step() const { next.end_step(); }
+};
 
 // Products with weights of one format. Where the scales are applied: to each group's sum, to the
 // weights when they are unpacked, or to a row's whole sum (see LinearRaw::scales).
@@ -103,17 +207,15 @@ class Product {
       if (panel < panel_end) few_rows<2, 1>(row_begin, rows, panel);
     } else {
       configure({16, 16, 16, 16, 16, 16, 16, 16});
-      for (; panel < panel_end; panel += kSide)
-        more_rows(row_begin, rows, panel, min_of(kSide, panel_end - panel));
+      more_rows(row_begin, row_end, panel, panel_end);
     }
     _tile_release();
   }
 
  private:
   static constexpr bool kBytes = Numbers::kColumns == 64;
-  static constexpr int64_t kSide = 4;  // panels that are made side by side
-  static constexpr int64_t kPieceSteps =
-      4;  // steps of a group that are made before they are multiplied
+  static constexpr int64_t kSide = 2;        // panels that are made side by side
+  static constexpr int64_t kMostSteps = 64;  // of a slab, unless a group has more
 
   // Groups that have a sum of their own.
   int64_t num_groups() const { return kScales == Scales::kBySums ? w_.groups : 1; }
@@ -122,6 +224,7 @@ class Product {
     const int64_t columns = min_of(a_.k, num_groups() > 1 ? group * w_.group : group * a_.k);
     return (columns + Numbers::kColumns - 1) / Numbers::kColumns;
   }
+  int64_t num_steps() const { return first_step(num_groups()); }
   const uint8_t* x_at(int64_t row) const {
     return static_cast<const uint8_t*>(a_.x) + row / kTileRows * a_.x_stride * (kBytes ? 1 : 2);
   }
@@ -130,140 +233,129 @@ class Product {
     return kBytes ? to_floats(load_words(cells)) : load(cells);
   }
   // Adds the sums of a group to the totals, or makes them these.
-  void add_sums(const Block& sums, int64_t rows, int64_t panel, int64_t group,
-                Block& totals) const {
-    F scale = set1(1);
-    if constexpr (kScales == Scales::kBySums)
-      scale = load(w_.scales + (panel * w_.groups + group) * 16);
-    for (int64_t r = 0; r < rows; ++r) {
-      F total = sums_at(sums.cells[r]);
-      if constexpr (kScales == Scales::kBySums)
-        total = group == 0 ? mul(scale, total) : fma(scale, total, load(totals.cells[r]));
-      store(totals.cells[r], total);
+  [[gnu::always_inline]] void add_sums(const Block& sums, int64_t rows, int64_t panel,
+                                       int64_t group, Block& totals) const {
+    if constexpr (kScales != Scales::kBySums) {
+      for (int64_t r = 0; r < rows; ++r) store(totals.cells[r], sums_at(sums.cells[r]));
+      return;
     }
+    const F scale = load(w_.scales + (panel * w_.groups + group) * 16);
+    if (group == 0) {
+      for (int64_t r = 0; r < rows; ++r) store(totals.cells[r], mul(scale, sums_at(sums.cells[r])));
+      return;
+    }
+#pragma GCC unroll 16
+    for (int64_t r = 0; r < rows; ++r)
+      store(totals.cells[r], fma(scale, sums_at(sums.cells[r]), load(totals.cells[r])));
   }
 
-  // Up to 16 * kHeights rows; the tiles have so many.
-  template <int kHeights, int kPanels>
-  void few_rows(int64_t row, int64_t rows, int64_t panel) const {
+  // A slab of up to 16 * kHeights rows by kPanels panels. The sums of a group are added to the
+  // totals while the next one is multiplied. `kept` is for what one slab leaves to the next, sums
+  // of the only group or totals.
+  template <int kHeights, int kPanels, class Weights>
+  [[gnu::always_inline]] void multiply(int64_t row, int64_t rows, int64_t panel, const Slab& slab,
+                                       Weights weights, Block* kept) const {
     using Tiles = Step<kHeights, kPanels>;
-    const Numbers numbers(w_, panel);
-    alignas(64) uint8_t made[2][kPanels * kTileBytes];
-    Block sums[Tiles::kBlocks], totals[Tiles::kBlocks];
-    const uint8_t* x = x_at(row);
-    const uint8_t* x_high = kHeights > 1 ? x_at(row + kTileRows) : nullptr;
+    Block sums[2][Tiles::kBlocks];
+    const int64_t offset = slab.step * kTileBytes;
+    const uint8_t* x = x_at(row) + offset;
+    const uint8_t* x_high = kHeights > 1 ? x_at(row + kTileRows) + offset : nullptr;
     const auto rows_of = [&](int block) {
       return block < kPanels ? min_of(rows, kTileRows) : rows - kTileRows;
     };
-    for (int64_t group = 0, step = 0; group < num_groups(); ++group) {
-      Tiles::for_sums([&]<int kTile>(int) [[gnu::always_inline]] { zero_tile<kTile>(); });
-      for (const int64_t end = first_step(group + 1); step < end; ++step) {
-        uint8_t* const w = made[step & 1];
-        for (int p = 0; p < kPanels; ++p) {
-          numbers.prefetch(p, step * Numbers::kColumns, kPanels);
-          numbers.tile(p, step * Numbers::kColumns, group, w + p * kTileBytes);
-        }
-        Tiles::template run<kBytes>(x, x_high, w);
-        x += kTileBytes, x_high += kHeights > 1 ? kTileBytes : 0;
-      }
-      Tiles::for_sums([&]<int kTile>(int block)
-                          [[gnu::always_inline]] { keep_tile<kTile>(sums[block].cells); });
-      for (int b = 0; b < Tiles::kBlocks; ++b)
-        add_sums(sums[b], rows_of(b), panel + b % kPanels, group, totals[b]);
-    }
-    for (int b = 0; b < Tiles::kBlocks; ++b)
-      store_block(a_, totals[b], rows_of(b), row + b / kPanels * kTileRows, panel + b % kPanels);
-  }
-
-  struct Piece {
-    int64_t step, steps;
-    bool begins, ends;  // the group
-    int64_t group, panel, panels;
-  };
-  // Any number of rows, all of whose tiles have 16. What a row has, sums or totals, are kSide
-  // blocks.
-  void more_rows(int64_t row, int64_t rows, int64_t panel, int64_t panels) const {
-    const Numbers numbers(w_, panel);
-    // The sums of one group become the totals.
-    const bool one = num_groups() == 1;
-    const int64_t most = one ? 4 * kPieceSteps : kPieceSteps;
-    const int64_t heights = (rows + kTileRows - 1) / kTileRows;
-    auto* const sums = reinterpret_cast<Block*>(memory_ + most * kSide * kTileBytes);
-    Block* const totals = one ? sums : sums + heights * kSide;
-    for (int64_t group = 0, step = 0; group < num_groups(); ++group) {
-      const int64_t begin = step, end = first_step(group + 1);
-      for (; step < end; step += most) {
-        const int64_t steps = min_of(most, end - step);
-        for (int64_t p = 0; p < panels; ++p)
-          for (int64_t s = 0; s < steps; ++s) {
-            numbers.prefetch(p, (step + s) * Numbers::kColumns, kSide);
-            numbers.tile(p, (step + s) * Numbers::kColumns, group,
-                         memory_ + ((p / 2 * steps + s) * 2 + p % 2) * kTileBytes);
-          }
-        multiply({step, steps, step == begin, step + steps == end, group, panel, panels}, row,
-                 heights, sums, totals);
-      }
-      step = end;
-    }
-    for (int64_t h = 0; h < heights; ++h)
-      for (int64_t p = 0; p < panels; ++p)
-        store_block(a_, totals[h * kSide + p], min_of(kTileRows, rows - h * kTileRows),
-                    row + h * kTileRows, panel + p);
-  }
-
-  // Two blocks of rows by two panels at a time. The sums of a group are added to the totals while
-  // the next ones are multiplied.
-  void multiply(const Piece& piece, int64_t row, int64_t heights, Block* sums,
-                Block* totals) const {
-    Block kept[2][2 * kSide];
-    const Block* last = nullptr;
-    int64_t last_h = 0, last_p = 0;
-    const auto add_last = [&] {
-      for (int64_t h = 0; h < min_of(2, heights - last_h); ++h)
-        for (int64_t p = 0; p < min_of(2, piece.panels - last_p); ++p)
-          add_sums(last[h * kSide + p], kTileRows, piece.panel + last_p + p, piece.group,
-                   totals[(last_h + h) * kSide + last_p + p]);
+    const auto add = [&](int block, int64_t group) [[gnu::always_inline]] {
+      add_sums(sums[group & 1][block], Weights::kTall ? kTileRows : rows_of(block),
+               panel + block % kPanels, group, kept[block]);
     };
-    for (int64_t h = 0, turn = 0; h < heights; h += 2)
-      for (int64_t p = 0; p < piece.panels; p += 2, turn ^= 1) {
-        Block* const to = piece.begins && piece.ends ? kept[turn] : sums + h * kSide + p;
-        const uint8_t* const w = memory_ + p * piece.steps * kTileBytes;
-        const int64_t x_row = row + h * kTileRows;
-        const bool pair = p + 1 < piece.panels;
-        if (h + 1 < heights)
-          pair ? add_steps<2, 2>(piece, x_row, w, to) : add_steps<2, 1>(piece, x_row, w, to);
-        else
-          pair ? add_steps<1, 2>(piece, x_row, w, to) : add_steps<1, 1>(piece, x_row, w, to);
-        if (!piece.ends) continue;
-        if (last) add_last();
-        last = to, last_h = h, last_p = p;
+    const bool goes_on = num_groups() == 1 && slab.step > 0;
+    for (int64_t group = slab.group, step = slab.step; group < slab.group_end; ++group) {
+      Tiles::for_sums([&]<int kTile>(int block) [[gnu::always_inline]] {
+        goes_on ? load_tile<kTile>(kept[block].cells) : zero_tile<kTile>();
+      });
+      int added = group > slab.group ? 0 : Tiles::kBlocks;  // of the group before
+      for (const int64_t end = min_of(first_step(group + 1), slab.end); step < end; ++step) {
+        Tiles::template run<kBytes, Weights::kTall>(x, x_high, weights.tiles(step, group));
+        x += kTileBytes, x_high += kHeights > 1 ? kTileBytes : 0;
+        weights.end_step();
+        if (added < Tiles::kBlocks) add(added++, group - 1);
       }
-    if (last) add_last();
-  }
-  template <int kHeights, int kPanels>
-  void add_steps(const Piece& piece, int64_t row, const uint8_t* w, Block* sums) const {
-    using Tiles = Step<kHeights, kPanels>;
-    const auto at = [&](int block) { return sums + block / kPanels * kSide + block % kPanels; };
-    const uint8_t* x = x_at(row) + piece.step * kTileBytes;
-    const uint8_t* x_high =
-        kHeights > 1 ? x_at(row + kTileRows) + piece.step * kTileBytes : nullptr;
-    Tiles::for_sums([&]<int kTile>(int block) [[gnu::always_inline]] {
-      if (piece.begins)
-        zero_tile<kTile>();
-      else
-        load_tile<kTile>(at(block)->cells);
-    });
-    for (int64_t s = 0; s < piece.steps; ++s, x += kTileBytes, w += 2 * kTileBytes) {
-      Tiles::template run<kBytes>(x, x_high, w);
-      x_high += kHeights > 1 ? kTileBytes : 0;
+      while (added < Tiles::kBlocks) add(added++, group - 1);
+      Tiles::for_sums([&]<int kTile>(int block) [[gnu::always_inline]] {
+        keep_tile<kTile>(sums[group & 1][block].cells);
+      });
     }
-    Tiles::for_sums([&]<int kTile>(int block)
-                        [[gnu::always_inline]] { keep_tile<kTile>(at(block)->cells); });
+    const bool ends = slab.end == num_steps();
+    for (int b = 0; b < Tiles::kBlocks; ++b) {
+      if (num_groups() == 1 && !ends)
+        kept[b] = sums[0][b];
+      else
+        add(b, slab.group_end - 1);
+      if (ends)
+        store_block(a_, kept[b], rows_of(b), row + b / kPanels * kTileRows, panel + b % kPanels);
+    }
+  }
+
+  template <int kHeights, int kPanels>
+  void few_rows(int64_t row, int64_t rows, int64_t panel) const {
+    Block totals[kHeights * kPanels];
+    multiply<kHeights, kPanels, MadeHere<Numbers, kPanels>>(
+        row, rows, panel, {0, num_steps(), 0, num_groups()}, {w_, panel}, totals);
+  }
+
+  // Steps that are made together: their tiles lie in the level-2 cache beside x.
+  int64_t slab_steps() const {
+    const int64_t group_steps = first_step(1);
+    if (num_groups() == 1) return min_of(group_steps, kMostSteps);
+    return group_steps > kMostSteps ? group_steps : kMostSteps / group_steps * group_steps;
+  }
+  Slab slab_of(int64_t index) const {
+    const int64_t size = slab_steps(), end = min_of((index + 1) * size, num_steps());
+    if (num_groups() == 1) return {index * size, end, 0, 1};
+    const int64_t groups = size / first_step(1);
+    return {index * size, end, index * groups, min_of((index + 1) * groups, num_groups())};
+  }
+
+  // Any number of rows, all of whose tiles have 16.
+  void more_rows(int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) const {
+    const int64_t slabs = (num_steps() + slab_steps() - 1) / slab_steps();
+    const int64_t turns = (row_end - row_begin + 2 * kTileRows - 1) / (2 * kTileRows);
+    const int64_t all = (panel_end - panel_begin + kSide - 1) / kSide * slabs;
+    const int64_t bytes = min_of(slab_steps(), num_steps()) * kSide * kTileBytes;
+    auto* const kept = reinterpret_cast<Block*>(memory_ + 2 * bytes);
+    const auto maker_of = [&](int64_t i, int64_t calls) {
+      const int64_t panel = panel_begin + i / slabs * kSide;
+      return Maker<Numbers>(w_, panel, i < all ? min_of(kSide, panel_end - panel) : 0,
+                            slab_of(i % slabs), first_step(1), calls, memory_ + (i & 1) * bytes);
+    };
+    maker_of(0, 1).make_all();
+    for (int64_t i = 0; i < all; ++i) {
+      const int64_t panel = panel_begin + i / slabs * kSide;
+      const Slab slab = slab_of(i % slabs);
+      Maker<Numbers> ahead = maker_of(i + 1, turns * (slab.end - slab.step));
+      const uint8_t* const made = memory_ + (i & 1) * bytes;
+      Block* next = kept;
+      for (int64_t row = row_begin; row < row_end; row += 2 * kTileRows, next += 2 * kSide) {
+        const int64_t rows = min_of(row_end - row, 2 * kTileRows);
+        if (panel + 1 < panel_end)
+          tall_rows<2>(row, rows, panel, slab, {made, slab.step, ahead}, next);
+        else
+          tall_rows<1>(row, rows, panel, slab, {made, slab.step, ahead}, next);
+      }
+      ahead.make_all();
+    }
+  }
+  template <int kPanels>
+  void tall_rows(int64_t row, int64_t rows, int64_t panel, const Slab& slab,
+                 const MadeBefore<Numbers, kPanels>& weights, Block* kept) const {
+    if (rows > kTileRows)
+      multiply<2, kPanels>(row, rows, panel, slab, weights, kept);
+    else
+      multiply<1, kPanels>(row, rows, panel, slab, weights, kept);
   }
 
   const LinearRaw& a_;
   const IntegerPanelsRaw& w_;
-  uint8_t* const memory_;  // see tiles_memory(): steps of four panels, sums, totals
+  uint8_t* const memory_;  // see tiles_memory(): two slabs of two panels, and what is kept of rows
 };
 
 // Whether the sums of groups are long enough to be scaled for themselves.

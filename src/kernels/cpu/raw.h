@@ -138,10 +138,10 @@ struct FixedPiece {
 // a total of 32 bits for each row of x and of two panels.
 constexpr int64_t words_memory(int64_t rows) { return 2 * 16 * kPieceColumns + rows * 2 * 32; }
 
-// Elements of u16 that products by AMX need for `rows` rows: 16 tiles of weights, and of two blocks
-// of 16 rows x 16 floats for each 16 rows and each of four panels.
-constexpr int64_t tiles_memory(int64_t rows) {
-  return (16 + (rows + 15) / 16 * 4 * 2) * (16 * 64 / 2);
+// Elements of u16 that products by AMX need for `rows` rows and weights of `k` columns: the tiles
+// of four panels, and for each 16 rows two blocks of 16 rows x 16 floats.
+constexpr int64_t tiles_memory(int64_t rows, int64_t k) {
+  return (4 * ((k + 31) / 32) + 2 * ((rows + 31) / 32 * 2)) * (16 * 64 / 2);
 }
 
 // Element types of a KV cache, see Attention in ops.h.

@@ -1,5 +1,6 @@
 // Tiles of weights made of panels of integers and of f8e4m3, as they are stored: 16 lines of 64
 // bytes, of the 16 rows of a panel each: pairs of columns in bf16, or four columns in signed bytes.
+// lines() makes some of them, from the `first` on.
 #pragma once
 
 #include "kernels/cpu/simd_amx.h"
@@ -53,16 +54,18 @@ struct Fours {
 struct MiddleFours : StoredPanels<4, 32> {
   using StoredPanels::StoredPanels;
 
-  [[gnu::always_inline]] void tile(int64_t p, int64_t column, int64_t, uint8_t* out) const {
+  template <int kLines>
+  [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
+                                    uint8_t* out) const {
     // bf16 of -8 to 7, twice: five bits of a 16-bit element choose, the fifth of them any.
     alignas(64) static constexpr uint16_t kNumbers[] = {
         0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000,
         0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
         0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0};
     const I numbers = _mm512_load_si512(kNumbers);
-    const uint8_t* const from = at(p, column);
+    const uint8_t* const from = at(p, column) + 16 * first;
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < kTileRows; ++i) {
+    for (int64_t i = 0; i < kLines; ++i) {
       const I x = words_at(from + 16 * i);
       store_words(out + kLineBytes * i,
                   _mm512_permutexvar_epi16(_mm512_or_si512(x, _mm512_slli_epi32(x, 12)), numbers));
@@ -74,11 +77,13 @@ struct MiddleFours : StoredPanels<4, 32> {
 struct ZeroedFours : StoredPanels<4, 32> {
   using StoredPanels::StoredPanels;
 
-  [[gnu::always_inline]] void tile(int64_t p, int64_t column, int64_t group, uint8_t* out) const {
+  template <int kLines>
+  [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t group, int64_t first,
+                                    uint8_t* out) const {
     const F zero = load_u8(w.zeros + group_at(p, group));
-    const uint8_t* const from = at(p, column);
+    const uint8_t* const from = at(p, column) + 16 * first;
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < kTileRows; ++i) {
+    for (int64_t i = 0; i < kLines; ++i) {
       const Fours u = fours_at(from + 16 * i);
       store_words(out + kLineBytes * i, pairs_of(sub(u.low, zero), sub(u.high, zero)));
     }
@@ -88,14 +93,16 @@ struct ZeroedFours : StoredPanels<4, 32> {
 struct Eights : StoredPanels<8, 32> {
   using StoredPanels::StoredPanels;
 
-  [[gnu::always_inline]] void tile(int64_t p, int64_t column, int64_t group, uint8_t* out) const {
+  template <int kLines>
+  [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t group, int64_t first,
+                                    uint8_t* out) const {
     // The lower bits of a float that begins with this are an integer added to it.
     constexpr float kWhole = 0x1p23f;
     const I whole = as_words(set1(kWhole));
     const F less = add(set1(kWhole), w.zeros ? load_u8(w.zeros + group_at(p, group)) : set1(128));
-    const uint8_t* const from = at(p, column);
+    const uint8_t* const from = at(p, column) + 32 * first;
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < kTileRows; ++i) {
+    for (int64_t i = 0; i < kLines; ++i) {
       const F low = as_floats(_mm512_or_si512(words_at(from + 32 * i), whole));
       const F high = as_floats(_mm512_or_si512(words_at(from + 32 * i + 16), whole));
       store_words(out + kLineBytes * i, pairs_of(sub(low, less), sub(high, less)));
@@ -125,7 +132,9 @@ struct Float8Table {
 struct Floats8 : StoredPanels<8, 32> {
   using StoredPanels::StoredPanels;
 
-  [[gnu::always_inline]] void tile(int64_t p, int64_t column, int64_t, uint8_t* out) const {
+  template <int kLines>
+  [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
+                                    uint8_t* out) const {
     static constexpr Float8Table kTable;
     // Four columns of 16 rows, as pairs of two columns of four rows and then of the other two.
     alignas(64) static constexpr uint8_t kOrder[] = {
@@ -133,9 +142,9 @@ struct Floats8 : StoredPanels<8, 32> {
         7,  23, 36, 52, 37, 53, 38, 54, 39, 55, 8,  24, 9,  25, 10, 26, 11, 27, 40, 56, 41, 57,
         42, 58, 43, 59, 12, 28, 13, 29, 14, 30, 15, 31, 44, 60, 45, 61, 46, 62, 47, 63};
     const I order = load_words(kOrder), signs = _mm512_set1_epi8(-128);
-    const uint8_t* const from = at(p, column);
+    const uint8_t* const from = at(p, column) + 32 * first;
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < kTileRows / 2; ++i) {
+    for (int64_t i = 0; i < kLines / 2; ++i) {
       const I codes = _mm512_permutexvar_epi8(order, load_words(from + kLineBytes * i));
       const I low = _mm512_permutex2var_epi8(load_words(kTable.low), codes,
                                              load_words(kTable.low + kLineBytes));
@@ -152,17 +161,19 @@ struct Floats8 : StoredPanels<8, 32> {
 struct Bytes : StoredPanels<8, 64> {
   using StoredPanels::StoredPanels;
 
-  [[gnu::always_inline]] void tile(int64_t p, int64_t column, int64_t, uint8_t* out) const {
+  template <int kLines>
+  [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
+                                    uint8_t* out) const {
     alignas(64) static constexpr uint8_t kOrder[] = {
         0,  16, 32, 48, 1,  17, 33, 49, 2,  18, 34, 50, 3,  19, 35, 51, 4,  20, 36, 52, 5,  21,
         37, 53, 6,  22, 38, 54, 7,  23, 39, 55, 8,  24, 40, 56, 9,  25, 41, 57, 10, 26, 42, 58,
         11, 27, 43, 59, 12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63};
     const I order = load_words(kOrder), middle = _mm512_set1_epi8(-128);
-    const uint8_t* const from = at(p, column);
+    const uint8_t* const from = at(p, column) + kLineBytes * first;
     // Half a tile may be left; what x has for the other half is zero.
-    const int64_t lines = min_of(kTileRows, (w.columns - column) / 4);
+    const int64_t count = min_of(kLines, (w.columns - column) / 4 - first);
 #pragma GCC unroll 8
-    for (int64_t i = 0; i < lines; ++i)
+    for (int64_t i = 0; i < count; ++i)
       store_words(out + kLineBytes * i,
                   _mm512_xor_si512(
                       _mm512_permutexvar_epi8(order, load_words(from + kLineBytes * i)), middle));
@@ -176,13 +187,18 @@ struct Scaled : StoredPanels<kBits, 32> {
   using Base::Base;
   using Base::w;
 
-  [[gnu::always_inline]] void tile(int64_t p, int64_t column, int64_t, uint8_t* out) const {
-    half(p, column, out), half(p, column + 16, out + kTileBytes / 2);
+  template <int kLines>
+  [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
+                                    uint8_t* out) const {
+    constexpr int kMost = kLines < kTileRows / 2 ? kLines : kTileRows / 2;
+    for (int64_t i = 0; i < kLines; i += kMost)
+      of_group<kMost>(p, column + 2 * (first + i), out + kLineBytes * i);
   }
 
  private:
-  // 16 columns, which are of one group.
-  [[gnu::always_inline]] void half(int64_t p, int64_t column, uint8_t* out) const {
+  // The columns are of one group.
+  template <int kLines>
+  [[gnu::always_inline]] void of_group(int64_t p, int64_t column, uint8_t* out) const {
     alignas(64) static constexpr uint16_t kPairs[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
@@ -197,7 +213,7 @@ struct Scaled : StoredPanels<kBits, 32> {
       return minima ? fma(scale, u, less) : mul(scale, add(u, less));
     };
     const uint8_t* from = this->at(p, column);
-    for (int64_t i = 0; i < kTileRows / 2; ++i, from += 4 * kBits, out += kLineBytes) {
+    for (int64_t i = 0; i < kLines; ++i, from += 4 * kBits, out += kLineBytes) {
       Fours u;
       if constexpr (kBits == 4)
         u = fours_at(from);

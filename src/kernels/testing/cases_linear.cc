@@ -130,6 +130,14 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
     for (const LinearShape& s : {LinearShape{16, 70, 700}, LinearShape{67, 112, 1000}})
       all.push_back(make_case(s, WeightLayout::kPanel16, true, DType::kF32, format,
                               scales_sums(format) ? DType::kI8 : DType::kBF16));
+  // More columns than kernels unpack at a time for many rows.
+  WeightFormat int4_long = kInt4Groups;
+  int4_long.group = 2176, int4_long.zeros = true;
+  for (const WeightFormat& format :
+       {kInt8PerRow, int4_zeros, int4_wide, int4_long, int8_minima, kFp8PerRow, kFp8Groups})
+    all.push_back(make_case({40, 40, 2600}, WeightLayout::kPanel16, true, DType::kF32, format));
+  all.push_back(
+      make_case({40, 40, 4200}, WeightLayout::kPanel16, true, DType::kF32, kInt8Both, DType::kI8));
   // What kernels take 16 bytes at a time: several steps of k and a tail, groups within one.
   WeightFormat int4_small = kInt4Groups, int4_row = kInt4Groups, int4_low = kInt4Groups;
   int4_small.group = 32, int4_small.zeros = true;
