@@ -1,8 +1,10 @@
 // Checkpoints that `nereid quantize` writes, run beside the float model that they are made of.
 #include <gmock/gmock.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 
 #include "base/file.h"
@@ -301,6 +303,31 @@ class ResumeTest : public QuantizeTest, public testing::WithParamInterface<bool>
     rounded_.clear(), seen_.clear();
     return quantize(options_);
   }
+  // In a process that SIGKILL ends when the text was computed `collected` times, or when so many
+  // matrices were rounded one after the other. It has its own threads: a child has none of ours.
+  void run_killed(int collected, int rounded) {
+    const pid_t child = ::fork();
+    ASSERT_NE(child, -1);
+    if (child == 0) {
+      const auto device = kernels::open_device("cpu", {.num_threads = 1}).value();
+      const auto products = quant::ColumnProducts::create(device.registry, *device.device).value();
+      ThreadPool pool(1);
+      options_.collect = [&](const auto& wanted) {
+        if (collected-- == 0) ::raise(SIGKILL);
+        return make_up(wanted, *products);
+      };
+      options_.use_rounded = [&](const std::string&, std::span<const BF16>, int64_t) {
+        if (rounded-- == 0) ::raise(SIGKILL);
+        return ok();
+      };
+      options_.output_dir = out_;
+      ::_exit(convert::quantize_checkpoint(options_, pool).ok() ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status)) << status;
+    EXPECT_EQ(WTERMSIG(status), SIGKILL);
+  }
   std::string bytes(const char* name) { return read_file(out_ / name).value(); }
   std::filesystem::path partial() { return out_.string() + ".partial"; }
 
@@ -332,6 +359,31 @@ TEST_P(ResumeTest, GivesTheBytesOfOneRun) {
       EXPECT_THAT(entry.path().extension(), testing::Not(testing::AnyOf(".part", ".tmp")));
     EXPECT_FALSE(std::filesystem::exists(out_ / "progress.json"));
   }
+}
+
+// Killed before the first layer is written, behind every one, and between a layer's matrices on
+// the disk and the record that counts them.
+TEST_P(ResumeTest, GoesOnBehindAKilledProcess) {
+  constexpr int kNever = 1000;
+  ASSERT_TRUE(run(kNever).ok());
+  const int all = collected_;
+  const std::string whole = bytes("model.safetensors");
+  const auto goes_on = [&](int done) {
+    EXPECT_FALSE(std::filesystem::exists(out_));
+    ASSERT_TRUE(run(kNever).ok());
+    EXPECT_EQ(collected_, all - done);
+    EXPECT_EQ(bytes("model.safetensors"), whole);
+    std::filesystem::remove_all(out_);
+  };
+  std::filesystem::remove_all(out_);
+  for (int done = 0; done < all; ++done) {
+    SCOPED_TRACE(done);
+    run_killed(done, kNever);
+    goes_on(done);
+  }
+  if (!GetParam()) return;
+  run_killed(kNever, 0);
+  goes_on(0);
 }
 
 TEST_P(ResumeTest, OthersOrDamagedOnesBeginAnew) {
