@@ -14,8 +14,8 @@ namespace nereid {
 // Who may run, by KV memory. See src/sched/README.md for the accounting.
 enum class CapacityPolicy : uint8_t {
   kMaxUtilization,     // as many as fit now; the newest are paused when memory runs out
-  kGuaranteedNoEvict,  // only those whose worst case fits; nobody is ever paused for memory
-  kStaticBatch,        // like kGuaranteedNoEvict, and nobody joins a running batch
+  kGuaranteedNoEvict,  // only those whose worst case fits; none is ever paused for memory
+  kStaticBatch,        // like kGuaranteedNoEvict, and none joins a running batch
 };
 
 // How the tokens of a step are shared among prompts that do not fit whole.
@@ -146,7 +146,7 @@ struct ExecutorConfig {
   bool enable_jump_ahead = true;    // what a grammar leaves no choice of takes one step, not many
   bool normalize_log_probs = true;  // top-k: reported log-probs are relative to the k kept tokens
   // Ends the process with exit code 1 once the device has failed for good and all requests have
-  // been answered (see Executor::health), so that whoever watches the process starts it again.
+  // been answered (see Executor::health), so that the process's supervisor starts it again.
   bool exit_on_device_failure = false;
   int32_t iter_stats_max_iterations = 1000;  // IterationStats kept; 0 = none
   int32_t request_stats_max_iterations = 0;  // iterations whose RequestStats are kept; 0 = none

@@ -44,7 +44,7 @@ struct DraftStats {
 // A consistent snapshot; also what the metrics endpoint publishes.
 struct ExecutorStats {
   int64_t num_active = 0, num_waiting = 0;
-  // Of all groups of layers together; free includes cached blocks that nobody holds.
+  // Of all groups of layers together; free includes cached blocks without a holder.
   int64_t kv_blocks_total = 0, kv_blocks_free = 0;
   int64_t kv_tokens_per_block = 0;
   int64_t kv_host_blocks_total = 0, kv_host_blocks_free = 0;

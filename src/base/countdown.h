@@ -1,4 +1,4 @@
-// Tells whoever reads the log what a wait still waits for.
+// Logs what a wait still waits for.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Template placeholders that nobody filled in, outside the strings of a config.pbtxt.
+// Template placeholders that were not filled in, outside the strings of a config.pbtxt.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ class SerialEvents {
       events_.pop_front();
       lock.unlock();
       next();
-      next = nullptr;  // what it captured dies outside the lock
+      next = nullptr;  // destroys its captures outside the lock
       lock.lock();
     }
     handling_ = false;

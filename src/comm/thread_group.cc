@@ -1,5 +1,5 @@
 // Collectives of threads: all ranks say where their memory is, each does its part of the work on
-// the memory of all, and nobody returns before everyone has done so.
+// the memory of all, and no rank returns before all have done so.
 #include "comm/thread_group.h"
 
 #include <algorithm>
@@ -212,7 +212,7 @@ void add_up(const std::vector<Call>& calls, int64_t begin, int64_t end, const St
   }
 }
 
-// Each rank adds up its share of the elements and gives it to all, so that in place nobody reads
+// Each rank adds up its share of the elements and gives it to all, so that in place no rank reads
 // what another one wrote.
 template <class T>
 void all_reduce_share(const std::vector<Call>& calls, int64_t rank) {

@@ -7,7 +7,7 @@
 namespace nereid::convert {
 
 // Held by the one builder of a key, among the threads and processes that share a cache directory.
-// Released on destruction, and by the system when the process dies. Where locks do not work (some
+// Released on destruction, and by the system when the process ends. Where locks do not work (some
 // network file systems) builders merely do the same work twice: files are renamed into place.
 class BuildLock {
  public:

@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kGivenName = "rank0.engine";
 
-// What builders that died left behind: pieces of engines that nobody builds now.
+// What killed builders left: parts of engines that no process builds now.
 void remove_unfinished(const std::filesystem::path& dir, const std::string& own_key) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {

@@ -1,4 +1,4 @@
-// Engines are built when first needed and kept; nobody has to build one by hand, and a stale or
+// Engines are built when first needed and kept; none has to be built by hand, and a stale or
 // damaged one is rebuilt, not refused.
 //
 // The key of a cached engine is a hash of all that decides its bytes: nereid's version, what the

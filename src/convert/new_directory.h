@@ -12,7 +12,7 @@ class NewDirectory {
  public:
   // Creates a temporary directory beside `path`, and its parents. What is at `path` already stays
   // until finish(). InvalidArgument when that is not a directory, or has an entry that `is_ours`
-  // does not know, which is then named: nobody's file is removed. Unavailable with the system's
+  // does not know, which is then named: no foreign file is removed. Unavailable with the system's
   // reason.
   static StatusOr<NewDirectory> create(const std::filesystem::path& path,
                                        bool (*is_ours)(std::string_view name));

@@ -39,7 +39,7 @@ class PlaceFinder {
     const int32_t writer = uses_.writer[id];
     return writer == kNone ? nullptr : &graph_.nodes[static_cast<size_t>(writer)].op;
   }
-  // A vector that is one whole tensor and that nobody else uses.
+  // A vector that is one whole tensor and that no other node uses.
   bool is_own_vector(graph::WeightId id) const {
     if (id == kNone) return true;
     const graph::Weight& w = graph_.weights[id];

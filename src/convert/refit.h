@@ -1,5 +1,5 @@
 // Weights for a plan that is there: of an engine that was built without them, or of other values.
-// The plan stays as it is, whoever built it; what its weights are made of comes from the
+// The plan stays as it was built; what its weights are made of comes from the
 // checkpoint.
 #pragma once
 

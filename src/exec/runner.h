@@ -158,7 +158,7 @@ class Runner {
   // in flight.
   virtual void set_recording(bool) {}
 
-  // Off by default. Switching on forgets earlier times; while on, the device is waited for after
+  // Off by default. Switching on clears earlier times; while on, the device is waited for after
   // every call, so a step is slower than otherwise. Call both with no step in flight.
   virtual void set_profiling(bool) {}
   virtual std::vector<OpTime> profile() const { return {}; }  // slowest first
@@ -171,13 +171,12 @@ class Runner {
   static int32_t staging_of(const Ticket& t) { return t.staging_; }
 };
 
-// Loads an engine file, whose weights are taken as they are: whoever opens it says how much of them
-// is verified. Checks every operand, resolves the kernels it names, allocates all memory that steps
-// will use. `device` and `registry` must outlive the runner. `forced`: of the kernels that are
-// chosen here, those of sampling.
-// DataLoss/NotFound: the file; InvalidArgument: limits out of range (naming field, value and what
-// is allowed), an engine for another kind of device or for instructions this one lacks;
-// ResourceExhausted: not enough memory.
+// Loads an engine file, whose weights are taken as they are: the function that opens it says how
+// much is verified. Checks every operand, resolves the kernels it names, allocates all memory that
+// steps will use. `device` and `registry` must outlive the runner. `forced`: of the kernels that
+// are chosen here, those of sampling. DataLoss/NotFound: the file; InvalidArgument: limits out of
+// range (naming field, value and what is allowed), an engine for another kind of device or for
+// instructions this one lacks; ResourceExhausted: not enough memory.
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,

@@ -245,7 +245,7 @@ TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
     const auto beside = random_copies(written);
     int32_t read = static_cast<int32_t>(rng() % kNumBlocks);
     std::vector<float> logits;
-    // From the host to blocks that nobody touches before they are there.
+    // From the host to blocks that are not touched before they are there.
     std::vector<BlockCopy> onboards;
     for (auto n = rng() % 3; n > 0; --n) {
       const auto from = static_cast<int32_t>(kNumBlocks + rng() % kNumBlocks);

@@ -267,7 +267,7 @@ TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
   EXPECT_TRUE(results[2].logits.empty());
 }
 
-// A message got lost, or there was no memory for what it loads: its rows fail, nobody else's.
+// A message got lost, or there was no memory for what it loads: its rows fail, no others.
 TEST_F(RunnerTest, OnlyRowsOfSlotsThatHoldNothingFail) {
   const Sequence s0(0, kLimits), s1(1, kLimits);
   const auto expected = harness_.prefill(s0, kPrompt, 32);
@@ -553,7 +553,7 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
   EXPECT_GT(num_refused, 200);
 }
 
-// So that weights are hashed once, by whoever opens the file.
+// So that weights are hashed once, where the file is opened.
 TEST_F(RunnerTest, AnOpenFileIsNotVerifiedAgain) {
   const auto path = test_directory() / "altered.engine";
   std::filesystem::copy(engine_, path);

@@ -33,7 +33,7 @@ struct StepData {
   const int32_t* adapters = nullptr;        // [num_tokens]
   const int32_t* logit_adapters = nullptr;  // [num_logits]
   const int32_t* block_tables = nullptr;    // [groups, num_rows, max_blocks], unused entries 0
-  // Not in the block: whoever runs the step says where they are. Null: nowhere.
+  // Not in the block: the caller that runs the step says where they are. Null: none.
   const BF16* embeddings = nullptr;
   size_t bytes = 0;  // used part of the block
 

@@ -143,7 +143,7 @@ TEST_F(StepDataTest, LooksOnlyAtBlocksInUse) {
   EXPECT_TRUE(pack(step({{0, 1, tokens_, ahead}})).ok());
 }
 
-// With a window of 6 and a sink of 2: at position 11 on, [2, 6) is seen by nobody.
+// With a window of 6 and a sink of 2: at position 11 on, [2, 6) is out of sight.
 TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
   RunnerLimits limits = kStepLimits;
   limits.block_tokens = 2;

@@ -134,7 +134,7 @@ struct StepArrays {
 template <template <class> class Array>
 struct MaskArrays {
   // Of the step's, those that get their masks, ascending. One with `has_mask` that is not among
-  // them draws any token: nobody keeps it.
+  // them draws any token, which is not kept.
   Array<int32_t> rows;
   // kernels::mask_words() for each token that they may draw: one, and one for each draft; see
   // kernels::Sample.

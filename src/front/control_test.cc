@@ -410,7 +410,7 @@ TEST_F(ControlTest, GenerateTellsTheLoadToWhoAsks) {
     if (at == std::string::npos) return std::string();
     return reply.head.substr(at + name.size(), reply.head.find('\r', at) - at - name.size());
   };
-  EXPECT_EQ(load("generate", "json"), "");  // nobody has a cache
+  EXPECT_EQ(load("generate", "json"), "");  // no model has a cache
   const auto series = [](const char* model, const char* kind, int value) {
     return fmt::format(
         "nv_trt_llm_kv_cache_block_metrics{{kv_cache_block_type=\"{}\",model=\"{}\",version=\"1\"}}"

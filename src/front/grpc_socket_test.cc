@@ -221,7 +221,7 @@ TEST_F(GrpcSocketTest, WhoDoesNotBeginIsClosedWhoIdlesIsNot) {
   EXPECT_TRUE(eventually([&] { return server_->stats()->connections_open == 50; }));
 }
 
-// A request that comes in drops ends by itself and holds nobody up.
+// A request that comes in drops ends by itself and delays no other.
 TEST_F(GrpcSocketTest, RequestsThatStopHalfWay) {
   options_.message_timeout = milliseconds(200);
   options_.threads = 1;

@@ -132,8 +132,8 @@ std::vector<ValueId> outputs(const Op& op);
 std::vector<WeightId> weights(const Op& op);
 std::vector<WeightId> matrices(const Op& op);  // those of `weights` that are matrices
 
-// An op whose output takes over the input's memory: always, or only where nobody reads the input
-// later.
+// An op whose output takes over the input's memory: always, or only where no later node reads
+// the input.
 struct InPlace {
   ValueId in = kNone, out = kNone;
   bool always = true;

@@ -106,7 +106,7 @@ TEST_F(EngineFileTest, DamageIsNamed) {
   EXPECT_EQ(error_with(bad, Verify::kHeader), "");
 }
 
-// A flip anywhere is found, except in padding that nobody reads.
+// A flip anywhere is found, except in padding, which is not read.
 TEST_F(EngineFileTest, EveryBitFlipIsFound) {
   const auto good = parse_engine(std::as_bytes(std::span(bytes_)));
   ASSERT_TRUE(good.ok());

@@ -61,7 +61,7 @@ bool is_weight_only_name(std::string_view name);
 Status complete_trtllm_config(json::object& config, const std::string& where);
 
 // The traits that the family's reader finds in a completed config; fields that change the numbers
-// and that nobody looks at are refused.
+// and that no reader looks at are refused.
 StatusOr<Traits> read_trtllm_traits(const json::object& config, const std::string& where,
                                     const Family& family);
 

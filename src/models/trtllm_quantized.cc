@@ -1,9 +1,10 @@
 // Quantised TensorRT-LLM checkpoints: `quantization` of config.json, and the tensors beside a
 // module's weight. Source: tensorrt_llm/quantization/{mode,layers}.py of NVIDIA/TensorRT-LLM.
 //
-// The integers of W8A16 and W4A16 lie in an order of one GPU's kernels there, which nobody else can
-// undo. `"weight_layout": "row_major"` in `quantization`, a field of ours, says that they lie as
-// the numbers would: [out, in], of four bits rows 2 i in the low halves of bytes [out / 2, in].
+// The integers of W8A16 and W4A16 lie in an order of one GPU's kernels there, which cannot be
+// undone elsewhere. `"weight_layout": "row_major"` in `quantization`, a field of ours, says that
+// they lie as the numbers would: [out, in], of four bits rows 2 i in the low halves of bytes [out /
+// 2, in].
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What heads on hidden states guess: the same as PyTorch (tests/golden/heads.json), whoever else
+// What heads on hidden states guess: the same as PyTorch (tests/golden/heads.json), whatever else
 // asks and however the states came.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -37,7 +37,7 @@ class DraftModelTest : public ::testing::Test {
     return question.drafts;
   }
 
-  // By a model that knows nothing yet.
+  // By a model that has computed nothing yet.
   std::vector<TokenId> anew(const std::vector<TokenId>& tokens, int32_t most) {
     FakeRunner* const runner = runner_;
     const auto model = open();

@@ -173,7 +173,7 @@ Status EagleHead::compute() {
 }
 
 // The first one catches up and gives the first guesses, each further one those of the next depth.
-// Empty: nobody wants more.
+// Empty: no sequence wants more.
 StatusOr<exec::Ticket> EagleHead::launch() {
   step_.clear();
   cache_.add_copies(step_);

@@ -67,10 +67,10 @@ void Engine::run() {
       finish_oldest();
     } else if (!launches && !onboards_.empty()) {
       report();
-      take_onboards(/*may_wait=*/true);  // nobody can run before
+      take_onboards(/*may_wait=*/true);  // no row can run before
     }
     idle_ = flying_.empty() && sched_.idle();
-    if (idle_) check_books();
+    if (idle_) check_counts();
     report();
     if (idle_ && device_failed_ && exit_on_device_failure_) leave_process();
   }
@@ -103,11 +103,11 @@ void Engine::leave_process() {
 }
 
 // Looking at every block takes a while; a request that comes meanwhile waits for it.
-void Engine::check_books() {
+void Engine::check_counts() {
   constexpr auto kPeriod = std::chrono::seconds(1);
   const Time at = now();
-  if (at - books_checked_ < kPeriod) return;
-  books_checked_ = at;
+  if (at - counts_checked_ < kPeriod) return;
+  counts_checked_ = at;
   sched_.check();
 }
 
@@ -183,7 +183,7 @@ void Engine::close(RequestId id) {
   if (--group->second.num_open == 0) groups_.erase(group);
 }
 
-// Whether there is a next step, and it need not wait for one in flight. Beside drafts nobody's next
+// Whether there is a next step, and it need not wait for one in flight. Beside drafts no next
 // row is launched: a sequence without drafts would then run in more steps than those with them,
 // each of which costs about as much as one for all. Beside a step that has not drawn there is no
 // next one yet.

@@ -70,7 +70,7 @@ class Engine {
   void run();
   void look_after_device();
   [[noreturn]] void leave_process();
-  void check_books();
+  void check_counts();
   void apply(Command& command);
   void submit(Submit command);
   void cancel(RequestId id);
@@ -129,7 +129,7 @@ class Engine {
   int64_t num_left_queue_ = 0;  // of those, reported as no longer queued
   bool idle_ = true;
   bool device_failed_ = false;  // and the log says so
-  Time books_checked_{};
+  Time counts_checked_{};
   std::thread thread_;
 };
 

@@ -56,7 +56,7 @@ TEST(EngineApi, SeveralSequencesAreThoseOfSeedsInARow) {
     EXPECT_NE(tokens[0], tokens[1]);
     // Their ids are taken.
     EXPECT_EQ(f.executor->enqueue(request({9}, 1)).value(), id + 6);
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -75,7 +75,7 @@ TEST(EngineApi, CancelEndsAllSequencesOfARequestWithoutTokens) {
   for (const Response& response : all)
     EXPECT_EQ(response.outputs[0].finish_reason, FinishReason::kCancelled);
   EXPECT_EQ(all_responses(*f.executor, other).back().outputs[0].token_ids.size(), 5u);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   EXPECT_EQ(f.executor->stats().num_cancelled, 4);
 }
 
@@ -88,7 +88,7 @@ TEST(EngineApi, AFailingRequestOfSeveralSequencesEndsOnce) {
   EXPECT_TRUE(absl::IsInternal(all[0].status));
   EXPECT_THAT(std::string(message(all[0].status)), HasSubstr("position 2 were not finite"));
   EXPECT_TRUE(all[0].outputs.empty());
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   const ExecutorStats s = f.executor->stats();
   EXPECT_EQ(s.num_failed + s.num_cancelled, 3);
   EXPECT_GE(s.num_numeric_failures, 1);
@@ -118,7 +118,7 @@ TEST(EngineApi, DeadlinesEndRunningAndWaitingRequests) {
     EXPECT_TRUE(all[0].outputs[0].token_ids.empty());
   }
   EXPECT_EQ(all_responses(*f.executor, patient).back().outputs[0].token_ids.size(), 3u);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   EXPECT_EQ(f.executor->stats().num_timed_out, 2);
 }
 
@@ -178,7 +178,7 @@ TEST(EngineApi, BeamsComeTogetherBestFirst) {
   const auto late = all_responses(*f.executor, f.executor->enqueue(r).value());
   EXPECT_TRUE(late.back().status.ok());
   EXPECT_EQ(late.back().outputs.size(), 2u);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   EXPECT_EQ(f.executor->stats().num_numeric_failures, 1);
 }
 
@@ -187,7 +187,7 @@ TEST(EngineApi, CacheEventsTellOfStoredBlocks) {
   config.kv_cache.event_buffer_size = 100;
   Fixture f(roomy(), config);
   f.client.run(*f.executor, request(std::vector<TokenId>(40, 9), 1));
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   const auto events = f.executor->kv_cache_events();
   ASSERT_GE(events.size(), 3u);
   EXPECT_EQ(events[0].kind, KvCacheEvent::Kind::kCreated);
@@ -238,7 +238,7 @@ TEST(EngineApi, BestOfReturnsTheLikeliest) {
     EXPECT_TRUE(all[i].outputs[0].log_probs.empty()) << "not asked for";
     EXPECT_FALSE(all[i].outputs[0].cum_log_prob);
   }
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(EngineApi, AwaitTellsWhatIsReadyAndWhatIsOver) {
@@ -296,7 +296,7 @@ TEST(EngineApi, ManyAreTakenTogetherOrNotAtAll) {
               HasSubstr("requests[1]: max_tokens: 0"));
   f.runner->hold(false);
   for (const auto& responses : f.executor->await_responses(*ids)) EXPECT_EQ(responses.size(), 1u);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(EngineApi, IterationStatisticsAddUp) {
@@ -306,7 +306,7 @@ TEST(EngineApi, IterationStatisticsAddUp) {
   const RequestId id = f.client.send(*f.executor, request(std::vector<TokenId>(40, 9), 4));
   f.client.wait(id);
   f.client.run(*f.executor, request({9, 10}, 3));
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   const auto steps = f.executor->latest_iteration_stats();
   EXPECT_TRUE(f.executor->latest_iteration_stats().empty());
   ASSERT_EQ(static_cast<int64_t>(steps.size()), f.executor->stats().num_steps);
@@ -344,7 +344,7 @@ TEST(EngineApi, RingsKeepTheNewestAndMayBeOff) {
   config.iter_stats_max_iterations = 3;
   Fixture f(roomy(), config);
   f.client.run(*f.executor, request({9}, 20));
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   const auto steps = f.executor->latest_iteration_stats();
   ASSERT_EQ(steps.size(), 3u);
   EXPECT_EQ(steps.back().iter, f.executor->stats().num_steps);

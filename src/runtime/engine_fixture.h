@@ -49,7 +49,7 @@ struct Fixture {
   }
 
   // Waits until nothing is left, then checks that all memory is back.
-  void expect_books_balance() {
+  void expect_counts_add_up() {
     executor->drain(std::chrono::milliseconds(60000));
     const ExecutorStats s = executor->stats();
     EXPECT_EQ(s.kv_blocks_free, s.kv_blocks_total);

@@ -54,7 +54,7 @@ TEST(EngineGuides, AStepIsLaunchedBeforeTheMasksOfItsRowsAreKnown) {
   EXPECT_EQ(got.reason(), FinishReason::kEndId);
   EXPECT_EQ(got.tokens.size(), 20u);
   EXPECT_EQ(text_of(got.tokens).find_first_not_of("ABCDEF"), std::string::npos);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   EXPECT_EQ(f.runner->num_draws(), f.runner->num_steps());
 }
 
@@ -71,7 +71,7 @@ TEST(EngineGuides, WhatAGrammarLeavesNoChoiceOfTakesOneStep) {
     EXPECT_EQ(got.reason(), FinishReason::kEndId);
     if (!jumps) expected = got.tokens;
     EXPECT_EQ(got.tokens, expected);
-    f.expect_books_balance();
+    f.expect_counts_add_up();
     if (jumps) {
       EXPECT_LE(f.runner->num_steps(), 6);
     } else {
@@ -148,7 +148,7 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
   if (way.max_logits > 0) {
     EXPECT_GT(f.runner->num_drafts(), 50);
   }
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   if (preempts) {
     EXPECT_GT(f.executor->stats().num_preemptions, 0);
   }
@@ -176,7 +176,7 @@ TEST(EngineGuides, AStepThatFailsEndsItsRequestsOnly) {
     const Received got = f.client.run(*f.executor, other);
     EXPECT_TRUE(got.last.status.ok()) << got.last.status;
     EXPECT_EQ(got.tokens, expected.tokens);
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -193,7 +193,7 @@ TEST(EngineGuides, CancelsLeaveTheOthersAlone) {
     f.client.wait(cancelled);
     EXPECT_EQ(f.client.wait(kept).tokens, expected.tokens);
   }
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 }  // namespace

@@ -101,7 +101,7 @@ TEST(EngineLogits, ContextLogitsOfThePromptComeOnce) {
     std::vector<RequestId> ids;
     for (int i = 0; i < 20; ++i) ids.push_back(f.executor->enqueue(r).value());
     for (RequestId id : ids) f.executor->cancel(id);
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -131,7 +131,7 @@ TEST(EngineLogits, LogitsAreBoundedByBytes) {
     while (!f.executor->enqueue(r, [](Response) {}).ok()) std::this_thread::yield();
   r.input_token_ids.assign(51, 9);
   EXPECT_EQ(f.executor->enqueue(r).status().code(), absl::StatusCode::kInvalidArgument);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 }  // namespace

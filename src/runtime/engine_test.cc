@@ -93,7 +93,7 @@ TEST_P(EveryWay, TokensEqualThoseOfOneAtATime) {
       EXPECT_EQ(got.num_responses, 1);
     }
   }
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   const ExecutorStats stats = f.executor->stats();
   EXPECT_EQ(stats.num_finished, 80);
   EXPECT_EQ(stats.kv_blocks_reused > 0, s.reuse);
@@ -140,7 +140,7 @@ TEST(Engine, RandomCancelsLeaveTheOthersAlone) {
       EXPECT_EQ(got.tokens, expected[i].tokens) << "request " << i;
     }
   }
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(Engine, NanLogitsFailOnlyTheirRequest) {
@@ -151,7 +151,7 @@ TEST(Engine, NanLogitsFailOnlyTheirRequest) {
   EXPECT_TRUE(absl::IsInternal(f.client.wait(bad).last.status));
   EXPECT_THAT(std::string(message(f.client.wait(bad).last.status)), HasSubstr("not finite"));
   EXPECT_EQ(f.client.wait(good).tokens, expected.tokens);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   EXPECT_EQ(f.executor->stats().num_failed, 1);
 }
 
@@ -184,7 +184,7 @@ TEST(Engine, AFailedDeviceEndsAllRequests) {
     EXPECT_EQ(f.client.wait(runs).last.status, expected);
     EXPECT_EQ(f.client.wait(waits).last.status, expected);
     EXPECT_TRUE(f.client.wait(runs).tokens.empty());
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -255,7 +255,7 @@ TEST(Engine, MemoryForOneRowFailsThatRowAlone) {
     EXPECT_GT(f.executor->stats().kv_blocks_reused, reused) << "the prefix cache is still there";
     EXPECT_EQ(f.executor->stats().num_preemptions, 0);
     EXPECT_EQ(f.executor->stats().num_failed, 5);
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -269,7 +269,7 @@ TEST(Engine, FailedStepFailsItsRequestsAndTheNextOnesRun) {
     EXPECT_FALSE(failed.last.status.ok());
     EXPECT_THAT(std::string(message(failed.last.status)), HasSubstr("fails"));
     EXPECT_EQ(f.client.run(*f.executor, request({9, 10, 11}, 5)).tokens, expected.tokens);
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -290,7 +290,7 @@ TEST(Engine, QueueIsBoundedAndSaysSo) {
   EXPECT_EQ(f.executor->stats().num_waiting, 3);
   f.runner->hold(false);
   for (RequestId id : ids) EXPECT_EQ(f.client.wait(id).reason(), FinishReason::kLength);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(Engine, DrainRefusesNewWorkAndCancelsAfterTheTimeout) {
@@ -309,7 +309,7 @@ TEST(Engine, DrainRefusesNewWorkAndCancelsAfterTheTimeout) {
   EXPECT_EQ(f.client.wait(id).reason(), FinishReason::kCancelled);
   const auto refused = f.executor->enqueue(request({9}, 1), [](Response) { FAIL(); });
   EXPECT_TRUE(absl::IsUnavailable(refused.status()));
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(Engine, DestructionCancelsWhatRuns) {
@@ -333,7 +333,7 @@ TEST(Engine, CallbacksMayThrowCancelAndEnqueue) {
   ASSERT_TRUE(first.ok());
   while (!second) std::this_thread::yield();
   EXPECT_EQ(f.client.wait(second).tokens.size(), 3u);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 // A response that the callback did not take, first or final, becomes one error.
@@ -355,7 +355,7 @@ TEST(Engine, WhatACallbackThrowsEndsItsRequestWithOneError) {
                                   status = response.status;
                                 })
                       .ok());
-      f.expect_books_balance();
+      f.expect_counts_add_up();
       EXPECT_EQ(num_calls, 2);
       EXPECT_EQ(num_errors, 1);
       EXPECT_EQ(status.code(),
@@ -430,7 +430,7 @@ TEST(Engine, MetricsTellTheStory) {
   EXPECT_LE(last.metrics.arrival, last.metrics.first_scheduled);
   EXPECT_LE(last.metrics.first_scheduled, last.metrics.first_token);
   EXPECT_LT(last.metrics.first_token, last.metrics.last_token);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
   const ExecutorStats s = f.executor->stats();
   EXPECT_EQ(s.generated_tokens, 8);
   EXPECT_EQ(s.prompt_tokens, 40 + 1);

@@ -66,7 +66,7 @@ enum class Way {
 };
 
 // Which numerics a column is run with: the usual ones, those that change what the cache holds too,
-// or all. Drafts are verified by the same rows of a step whoever proposed them, so one chain
+// or all. Drafts are verified by the same rows of a step whatever proposed them, so one chain
 // (DraftModel) and one tree (SpeculatedTrees) are run with all types of weights.
 enum class Breadth { kUsual, kCaches, kAll };
 

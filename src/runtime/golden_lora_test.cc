@@ -119,7 +119,7 @@ LoraConfig small_adapter(uint64_t task_id) {
 }
 constexpr size_t kSmallAdapterBytes = sizeof(exec::AdapterMatrix) + 1024 * sizeof(BF16);
 
-void expect_books_balance(Executor& executor) {
+void expect_counts_add_up(Executor& executor) {
   executor.drain(std::chrono::seconds(60));
   const ExecutorStats s = executor.stats();
   EXPECT_EQ(s.kv_blocks_free, s.kv_blocks_total);
@@ -211,7 +211,7 @@ TEST(GoldenLora, OneOfTheHeadEqualsNumPy) {
     }
     for (size_t i = 0; i < ids.size(); ++i)
       EXPECT_EQ(difference(alone[i], client.wait(ids[i])), "") << i;
-    expect_books_balance(*executor);
+    expect_counts_add_up(*executor);
   }
 }
 
@@ -327,7 +327,7 @@ TEST(GoldenLora, EqualsPeftBesideThirtyOtherAdaptersAndNone) {
   for (const IterationStats& s : executor->latest_iteration_stats())
     most = std::max(most, s.num_scheduled_requests);
   EXPECT_GT(most, 40) << "requests in one step";
-  expect_books_balance(*executor);
+  expect_counts_add_up(*executor);
 }
 
 // Each client sends its adapters two at a time, and after them, by the id alone, one it sent a
@@ -393,7 +393,7 @@ TEST(GoldenLora, AThousandAdaptersPassThroughRoomForTwenty) {
   for (std::thread& t : clients) t.join();
   EXPECT_GT(num_there, 0);
   EXPECT_GT(num_evicted, 0);
-  expect_books_balance(*executor);
+  expect_counts_add_up(*executor);
 }
 
 TEST(GoldenLora, TheHostCacheEvicts) {

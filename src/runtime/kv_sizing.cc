@@ -14,8 +14,8 @@
 namespace nereid::runtime {
 namespace {
 
-// What a model may take of the memory that is free when nobody says how much: host memory is shared
-// with others.
+// What a model may take of the memory that is free when the configuration does not say how much:
+// host memory is shared with others.
 constexpr double kHostShare = 0.5;
 constexpr double kDeviceShare = 0.9;
 

@@ -79,7 +79,7 @@ TEST_F(OnboardTest, OthersRunWhileTheBlocksAreOnTheirWay) {
   f_.runner->hold_onboards(false);
   expect_as_before(id);
   EXPECT_GT(f_.executor->stats().kv_blocks_onboarded, 0);
-  f_.expect_books_balance();
+  f_.expect_counts_add_up();
 }
 
 TEST_F(OnboardTest, WithNobodyElseTheEngineSleeps) {
@@ -99,7 +99,7 @@ TEST_F(OnboardTest, ACancelledRequestEndsOnceAndItsBlocksLater) {
   EXPECT_EQ(f_.client.wait(other).tokens.size(), static_cast<size_t>(kOther));
   EXPECT_LT(f_.executor->stats().kv_blocks_free, kNumBlocks) << "the copy still writes them";
   f_.runner->hold_onboards(false);
-  f_.expect_books_balance();
+  f_.expect_counts_add_up();
 }
 
 TEST_F(OnboardTest, AFailedCopyIsComputedInstead) {
@@ -109,14 +109,14 @@ TEST_F(OnboardTest, AFailedCopyIsComputedInstead) {
   expect_as_before(id);
   f_.runner->fail_onboards(false);
   EXPECT_EQ(f_.client.run(*f_.executor, request_).tokens, expected_.tokens);
-  f_.expect_books_balance();
+  f_.expect_counts_add_up();
 }
 
 TEST_F(OnboardTest, ALaunchThatFailsTellsOfItsCopiesToo) {
   f_.runner->fail_launch(f_.runner->num_steps());
   expect_as_before(f_.client.send(*f_.executor, request_));
   EXPECT_EQ(f_.runner->num_onboards(), 0);
-  f_.expect_books_balance();
+  f_.expect_counts_add_up();
 }
 
 TEST_F(OnboardTest, TheEndOfTheExecutorWaitsForThem) {

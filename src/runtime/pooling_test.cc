@@ -65,7 +65,7 @@ TEST(Embeddings, AreTheLastStateOrTheMeanOfAll) {
       EXPECT_EQ(got.last.num_input_tokens, 40);
       EXPECT_EQ(got.reason(), FinishReason::kLength);
     }
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -85,7 +85,7 @@ TEST(Embeddings, OfPromptsAsLongAsASequence) {
   EXPECT_EQ(f.client.run(*f.executor, pooled(prompt, Pooling::kMean)).last.embedding.size(), 3u);
   EXPECT_THAT(f.executor->enqueue(pooled(long_prompt(129), Pooling::kLast)).status().ToString(),
               HasSubstr("prompt: 129 tokens are more than max_sequence_length 128"));
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(Embeddings, WhatIsNoNumberFailsItsRequestAlone) {
@@ -97,7 +97,7 @@ TEST(Embeddings, WhatIsNoNumberFailsItsRequestAlone) {
     EXPECT_TRUE(got.last.embedding.empty());
   }
   EXPECT_TRUE(f.client.wait(good).last.status.ok());
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 // The rows in flight of those that have ended are forgotten.
@@ -115,7 +115,7 @@ TEST(Embeddings, CancelledOnTheWay) {
     EXPECT_TRUE(got.last.status.ok());
     EXPECT_EQ(got.last.embedding.empty(), got.reason() == FinishReason::kCancelled);
   }
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 // Those that share a failed step begin anew.
@@ -135,7 +135,7 @@ TEST(Embeddings, AfterAFailedStepOfOthers) {
       if (!got.last.status.ok()) continue;
       EXPECT_EQ(got.last.embedding, expected.last.embedding) << step;
     }
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 

@@ -72,7 +72,7 @@ TEST(PromptLogProbs, AreThoseOfTheContextLogits) {
         EXPECT_NEAR(scores->top[i * 4 + k].log_prob, top[k].log_prob - std::log(total), 1e-5);
       }
     }
-    f.expect_books_balance();
+    f.expect_counts_add_up();
   }
 }
 
@@ -100,7 +100,7 @@ TEST(PromptLogProbs, OfSeveralSequencesComeWithTheFirst) {
   EXPECT_EQ(scores_of(f, r)->log_probs.size(), 19u);
   r.sampling = {.best_of = 4};
   EXPECT_EQ(scores_of(f, r)->log_probs.size(), 19u);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(PromptLogProbs, OfOneTokenAreNone) {
@@ -118,7 +118,7 @@ TEST(PromptLogProbs, WhatIsNoNumberFailsItsRequestAlone) {
   const Received got = f.client.run(*f.executor, scored(prompt, 1));
   EXPECT_THAT(got.last.status.ToString(), HasSubstr("not finite"));
   EXPECT_TRUE(f.client.wait(good).last.status.ok());
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 // The rows in flight of those that have ended are forgotten.
@@ -131,7 +131,7 @@ TEST(PromptLogProbs, CancelledOnTheWay) {
     ids.push_back(f.client.send(*f.executor, scored(mixed_prompt(60 + i), i % 3)));
   for (size_t i = 0; i < ids.size(); i += 2) f.executor->cancel(ids[i]);
   for (const RequestId id : ids) EXPECT_TRUE(f.client.wait(id).last.status.ok());
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 TEST(PromptLogProbs, Bounds) {

@@ -1,6 +1,6 @@
-// Makes log-probabilities of prompts from the logits that steps bring, so that nobody has to keep
-// the logits of a whole prompt. The engine's thread copies them; a thread of the scorer does the
-// rest.
+// Makes log-probabilities of prompts from the logits that steps bring, so that the logits
+// of a whole prompt need not be kept. The engine's thread copies them; a thread of the scorer does
+// the rest.
 #pragma once
 
 #include <atomic>

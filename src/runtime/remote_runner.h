@@ -130,7 +130,7 @@ class RemoteRunner : public exec::Runner {
   int64_t num_steps_ = 0;
   Status drawn_;  // of what was sent last
   OwnedResult result_;
-  std::deque<Status> onboarded_;  // that nobody has asked for
+  std::deque<Status> onboarded_;  // not yet taken by the caller
 };
 
 }  // namespace nereid::runtime

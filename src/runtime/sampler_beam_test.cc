@@ -45,7 +45,7 @@ TEST(SamplerBeams, AreEachBannedWhatTheySaidThemselves) {
   const RequestId b = f.client.send(*f.executor, without_repetition(second));
   expect_no_repetition(f.client.wait(a), first);
   expect_no_repetition(f.client.wait(b), second);
-  f.expect_books_balance();
+  f.expect_counts_add_up();
 }
 
 // Of the same prompt, slots and neighbours aside.

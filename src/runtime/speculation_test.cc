@@ -198,7 +198,7 @@ TEST_F(SpeculationTest, WithoutAdaptingAsksForAllAlways) {
   submit(12);
   rate_ = 0;
   Speculation speculation(&proposer_, {.max_drafts = 5});
-  step(speculation);  // nobody runs before it
+  step(speculation);  // no row runs before it
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(step(speculation), 60);
     EXPECT_EQ(proposer_.asked.size(), 12u);

@@ -1,4 +1,5 @@
-// Statistics and events on their way from the engine to whoever asks: bounded, the oldest go first.
+// Statistics and events on their way from the engine to their readers: bounded, the oldest are
+// dropped first.
 #pragma once
 
 #include <algorithm>

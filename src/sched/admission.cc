@@ -7,7 +7,7 @@
 
 namespace nereid::sched {
 
-// In order; nobody goes past a sequence for which there is no room. When the first of those that
+// In order; no sequence passes one for which there is no room. When the first of those that
 // run sat out for lack of memory, it takes its own before: a newcomer that waits for blocks from
 // the host could not give back at once what it took.
 void Scheduler::admit_waiting(const StepPlan& plan, Time now) {

@@ -23,7 +23,7 @@ struct Block {
   Time expiry = Time::max();  // of that; below max: in the expiry queue
 };
 
-// A block that nobody holds is linked in a list of its level; a held one is in none, nor is a host
+// A block without a holder is linked in a list of its level; a held one is in none, nor is a host
 // block that is pinned. All operations are O(1), O(log) for blocks with a duration.
 class BlockGroup {
  public:

@@ -88,14 +88,14 @@ struct PoolStats {
   int64_t copied = 0;                    // copies for partial reuse and on write
 };
 
-// What becomes of a released sequence's blocks that nobody else holds.
+// What becomes of a released sequence's blocks that no other sequence holds.
 enum class Release : uint8_t {
   kKeep,     // cached on the device while there is room
   kForget,   // the contents are suspect and must not be found again
   kOffload,  // a paused sequence: what is published moves to the host pool now, as far as it fits
 };
 
-// Groups of blocks, on two levels each, under one tree of contents. A block that nobody holds is
+// Groups of blocks, on two levels each, under one tree of contents. A block without a holder is
 // free and keeps its contents until it is taken, so the free blocks, in order of retention priority
 // and then of age, are also the cache, and taking one is the eviction; the victim's contents may
 // move to the host pool. Each operation costs O(1) for each block it touches, O(log) for blocks
@@ -106,7 +106,7 @@ enum class Release : uint8_t {
 //
 // Copies are collected in the order in which they must run (take_copies): whatever was taken or
 // written after one was asked for must come after it on the device. Those from the host pool are
-// collected apart (take_onboards): nobody waits for them but the tables that hold their blocks.
+// collected apart (take_onboards): only the tables that hold their blocks wait for them.
 class BlockPool {
  public:
   explicit BlockPool(const PoolConfig& config);
@@ -146,8 +146,8 @@ class BlockPool {
   // never change ids.
   void publish(BlockTable& table, const Contents& contents, int32_t num_computed);
 
-  // The same, and the block that `num_computed` ends in. For the end of a sequence: whoever holds
-  // the block later must not write below num_computed.
+  // The same, and the block that `num_computed` ends in. For the end of a sequence: a later
+  // holder of the block must not write below num_computed.
   void publish_tail(BlockTable& table, const Contents& contents, int32_t num_computed);
 
   // Gives everything back, tail first, so that shared prefixes outlive private suffixes.
@@ -167,7 +167,7 @@ class BlockPool {
   // The copies from the host pool asked for since the last call. They must run after all copies
   // taken so far, in this order. Their blocks keep still until end_onboards().
   std::vector<BlockCopy> take_onboards();
-  bool has_onboards() const { return !onboards_.empty(); }  // that nobody has taken
+  bool has_onboards() const { return !onboards_.empty(); }  // not taken yet
   // Those of the first take_onboards() that gave some and has not been ended are over. Not ok: what
   // they should have written is not found any more, and suspect.
   void end_onboards(bool ok);
@@ -178,7 +178,7 @@ class BlockPool {
   std::vector<KvCacheEvent> take_events() { return events_.take(); }
   const PoolStats& stats() const { return stats_; }
 
-  // Proves the books of each group's levels: free + held == total, `num_held` references in all
+  // Checks the counts of each group's levels: free + held == total, `num_held` references in all
   // groups, each list holds what it should, every node has its blocks, its parent and its place in
   // the index.
   void check(int64_t num_held) const;

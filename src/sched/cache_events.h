@@ -1,4 +1,4 @@
-// The changes of the prefix cache, kept for whoever mirrors it.
+// The changes of the prefix cache, kept for clients that mirror it.
 #pragma once
 
 #include <cstdint>

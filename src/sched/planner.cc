@@ -32,7 +32,7 @@ void Scheduler::sort_running() {
   shares_.clear();
   int32_t left = limits_.max_num_tokens, set_aside = 0;
   for (Sequence* sequence : running_) {
-    // A paused sequence is about to need its memory back: nobody new gets in before it.
+    // A paused sequence needs its memory back soon: no new sequence is admitted before it.
     short_of_memory_ |= sequence->preempted_;
     if (!can_go_on(*sequence) || sequence->at_limit() || sequence->num_host_rows_ > 0) continue;
     const int32_t n = sequence->length() - sequence->computed_;
@@ -190,7 +190,7 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
 }
 
 // Rows whose tokens the host knows compute drafts too, with what all others left of the step; for
-// drafts nobody is paused.
+// drafts no sequence is paused.
 void Scheduler::plan_drafts(StepPlan& plan) {
   int32_t logits = limits_.num_logits_rows();
   for (const Row& row : plan.rows) logits -= row.num_logits();

@@ -1,4 +1,4 @@
-// Test only: the prefix cache as whoever listens to its events knows it, and what a match must
+// Test only: the prefix cache as its events describe it to a listener, and what a match must
 // find.
 #pragma once
 

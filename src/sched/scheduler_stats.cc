@@ -1,4 +1,4 @@
-// Scheduler: figures, and the proof of the books.
+// Scheduler: figures, and the check of all counts.
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"

@@ -66,7 +66,7 @@ TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
   Scheduler sched(l);
   ASSERT_TRUE(sched.submit(spec(1, 4, 13)).ok());  // 16 positions: 4 blocks
   ASSERT_TRUE(sched.submit(spec(2, 4, 9)).ok());   // 3 blocks, one too many
-  ASSERT_TRUE(sched.submit(spec(3, 2, 1)).ok());   // would fit, but nobody goes past the second
+  ASSERT_TRUE(sched.submit(spec(3, 2, 1)).ok());   // would fit, but none passes the second
   for (int i = 0; i < 13; ++i) EXPECT_THAT(step(sched), ElementsAre(testing::Field(&Part::id, 1)));
   EXPECT_EQ(step(sched).size(), 2u);
   while (!sched.idle()) step(sched);

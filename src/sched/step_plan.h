@@ -1,5 +1,5 @@
-// What one step computes: a small flat message from the scheduler to whoever runs it, and what
-// comes back for each row.
+// What one step computes: a small flat message from the scheduler to the executor of steps, and
+// what comes back for each row.
 #pragma once
 
 #include <cstdint>

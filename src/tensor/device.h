@@ -154,7 +154,7 @@ class Device {
   // of that kind (of CUDA: one that stays until the process ends). OK as long as it works. Any
   // thread.
   virtual Status failure() const;
-  // From whoever meets such an error, which is not OK; only the first counts. Any thread.
+  // Called where such an error, which is not OK, is met; only the first counts. Any thread.
   virtual void fail(const Status& error);
 
  private:

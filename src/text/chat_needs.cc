@@ -55,7 +55,7 @@ bool needs_text_arguments(const Probe& probe) {
   json::object arguments;
   arguments[view(kArgument)] = "value";
   const std::string object = probe.text(call_with(std::move(arguments)));
-  // In single quotes it is Python's text of a dict, which nobody can parse.
+  // In single quotes it is Python's text of a dict, which is not JSON.
   const bool as_object = object.find(kArgument) != std::string::npos &&
                          object.find("'" + std::string(kArgument)) == std::string::npos;
   return !as_object && probe.shows(call_with(json::value(view(kArguments))), kArguments);

@@ -14,7 +14,7 @@ namespace nereid::text {
 
 class DecoderStage;
 
-// What a stage remembers between tokens.
+// What a stage keeps between tokens.
 struct DecoderStageState {
   std::string held;        // text or bytes that may still change
   std::string last;        // the token before

@@ -1,5 +1,5 @@
 // SentencePiece ".model" files, run by our own Unigram and BPE models. The SentencePiece library
-// would know nothing of added tokens, of the prefix rules of checkpoints and of streams of tokens.
+// has no added tokens, no prefix rules of checkpoints and no streams of tokens.
 #include <algorithm>
 #include <cmath>
 

@@ -65,9 +65,9 @@ struct Record {
   std::vector<std::string> faults;
 };
 
-// The pool proves its own books whenever the engine is idle; here is what a client can see. Waits a
-// little for the engine's last report; the final responses may overtake it.
-void check_books(const Executor& executor, Record& record) {
+// The pool checks its own counts whenever the engine is idle; here is what a client can see. Waits
+// a little for the engine's last report; the final responses may overtake it.
+void check_counts(const Executor& executor, Record& record) {
   ExecutorStats s;
   const Time end = now() + std::chrono::seconds(60);
   do {
@@ -120,7 +120,7 @@ void judge(double total, Record& record) {
                                         second > 0 ? last / second : 0));
 }
 
-// Ends the executor, so that nobody calls back after the traffic is gone.
+// Ends the executor, so that no callback runs after the traffic is gone.
 void run_intervals(const Options& o, std::unique_ptr<Executor> owned, Record& record) {
   Executor& executor = *owned;
   RequestMaker maker({.vocab_size = executor.vocab_size()}, o.seed,
@@ -145,7 +145,7 @@ void run_intervals(const Options& o, std::unique_ptr<Executor> owned, Record& re
     at = seconds(now() - start);
     record.tokens_per_s.push_back(
         {at, static_cast<double>(after.tokens - before.tokens) / seconds(now() - began)});
-    check_books(executor, record);
+    check_counts(executor, record);
     record.resident.push_back({at, static_cast<double>(resident_bytes()) / 1048576.0});
     record.heap.push_back({at, static_cast<double>(heap_bytes()) / 1048576.0});
     print_interval(at, executor, after, record);

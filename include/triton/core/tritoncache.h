@@ -1,5 +1,5 @@
 // C API between the server core and response caches (libtritoncache_<name>.so), binary compatible
-// with Triton 2.51. A buffer's memory belongs to whoever added it.
+// with Triton 2.51. A buffer's memory belongs to its adder.
 #pragma once
 
 #include <stddef.h>

@@ -96,7 +96,7 @@ TRITONSERVER_Error* TRITONSERVER_BufferAttributesCudaIpcHandle(
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesByteSize(
     TRITONSERVER_BufferAttributes* buffer_attributes, size_t* byte_size);
 
-// ---- Response allocator: how the core gets output buffers from whoever asked for the response
+// ---- Response allocator: how the core gets output buffers from the caller that wants the response
 // ----
 
 // Called once per output. Either a buffer of at least byte_size bytes (null allowed for 0) in the

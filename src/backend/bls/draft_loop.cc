@@ -28,7 +28,7 @@ constexpr Excluded kExcluded[] = {
     {"guided_decoding_guide", "guides and drafts exclude each other"}};
 // One sequence only: these may say 1.
 constexpr const char* kSingle[] = {"beam_width", "num_return_sequences", "best_of"};
-// The draft model has no adapters of the generating model, and nobody reads its figures.
+// The draft model has no adapters of the generating model, and its figures are not read.
 constexpr std::string_view kTargetOnly[] = {"lora_task_id", "lora_weights", "lora_config",
                                             "return_perf_metrics"};
 

@@ -57,8 +57,8 @@ struct HttpCall {
   std::string body;
 };
 
-// Sends the call and reads the whole answer; the HTTP status. Unavailable: nobody listens, or the
-// connection broke; DeadlineExceeded.
+// Sends the call and reads the whole answer; the HTTP status. Unavailable: the port is closed, or
+// the connection broke; DeadlineExceeded.
 StatusOr<int> send_call(const ServerUrl& url, const HttpCall& call, Time deadline,
                         const OnBody& on_body);
 

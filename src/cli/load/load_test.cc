@@ -68,7 +68,7 @@ class ScriptedServer {
       if (fd < 0) return;
       std::string request = read_request(fd);
       {
-        // Before the answer: whoever has it may ask for requests() at once.
+        // Before the answer: a client that has it may ask for requests() at once.
         std::lock_guard lock(mutex_);
         requests_.push_back(std::move(request));
       }

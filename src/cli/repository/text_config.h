@@ -32,7 +32,7 @@ struct TextField {
 
 using Report = std::function<void(int line, const std::string& field, const std::string& text)>;
 
-// The ModelConfig that `text` is. Placeholders that nobody filled in have the values that the
+// The ModelConfig that `text` is. Placeholders that were not filled in have the values that the
 // server takes for them (base/placeholders.h).
 TextField read_text_config(std::string_view text, const Report& report);
 

@@ -52,7 +52,7 @@ Status add_yaml_words(const json::value& value, const std::string& path, const s
                       std::vector<std::string>& words) {
   const bool is_known = serve_option_names().contains(path);
   if (const auto* object = value.if_object(); object && !is_known) {
-    // An object without entries says nothing, so nobody misses an unknown name there.
+    // An object without entries says nothing, so an unknown name there loses nothing.
     for (const auto& [key, entry] : *object) {
       RETURN_IF_ERROR(add_yaml_words(
           entry, path.empty() ? std::string(key) : fmt::format("{}.{}", path, key), where, words));

@@ -182,7 +182,7 @@ void GrpcConnection::close() {
   if (std::exchange(closed_, true)) return;
   error_code ec;
   socket_.close(ec);
-  // The session, and with it the calls, goes when nobody is inside of it any more.
+  // The session, and with it the calls, is destroyed when no thread is inside of it.
   const auto self = shared_from_this();
   loop_.connections_.erase(self);
   --loop_.shared_->stats->connections_open;

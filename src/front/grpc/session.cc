@@ -202,7 +202,7 @@ void Session::close_stream(GrpcStream& stream, uint32_t) {
 
 namespace {
 
-// A stream carries any number of requests, which nobody would count.
+// A stream carries any number of requests, which would not be counted.
 Status check_limits(const KeyLimits& limits, const Method& method) {
   if (limits.tokens_per_minute > 0)
     return Status(absl::StatusCode::kPermissionDenied, kTokensAreNotCounted);

@@ -63,8 +63,8 @@ struct Listener::Acceptor {
   boost::asio::ip::tcp::acceptor socket;  // on its own thread once started
 };
 
-// A connection's place in its listener's books. The first member of a connection, hence the last to
-// go: nothing that belongs to the IoThreads is left of a connection that is no longer listed.
+// A connection's entry in its listener's list. The first member of a connection, hence destroyed
+// last: nothing that belongs to the IoThreads is left of a connection that is no longer listed.
 class Listing {
  public:
   Listing(std::shared_ptr<Listener::Impl> listener, Connection* connection);

@@ -91,7 +91,7 @@ void Connection::end_tls() {
   std::string bytes;
   tls_->shut();
   tls_->take(bytes);
-  // An alert or nothing is left to say, and nobody waits until it has arrived.
+  // At most an alert is left to send; its arrival is not waited for.
   if (!bytes.empty()) ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 

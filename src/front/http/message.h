@@ -31,7 +31,7 @@ struct Request {
   Headers headers;
   std::string body;
   std::vector<std::pair<std::string, std::string>> params;  // set by the router, raw text
-  KeyUse::PermitPtr permit;           // of a key that pays for it; null: nobody does
+  KeyUse::PermitPtr permit;           // of the key that it counts for; null: none
   uint64_t begin_ns = 0, end_ns = 0;  // steady clock: first byte seen, last one read
 
   // The text that a route's {name} matched; empty when the route has no such parameter.

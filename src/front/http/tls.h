@@ -62,7 +62,7 @@ class TlsStream {
 
   // Bytes from the network; what they say is appended to `plain`. Afterwards take() may have an
   // answer, also when this fails. False: the peer broke the protocol, has closed, or asks for
-  // answers that nobody takes.
+  // answers that it does not read.
   bool receive(std::string_view bytes, std::string& plain);
   // Before the handshake is over nothing may be sent.
   bool is_ready() const;

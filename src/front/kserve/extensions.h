@@ -13,14 +13,14 @@
 
 namespace nereid::front {
 
-// What the log was started with and the core does not tell.
+// What the log was started with and the core does not report.
 struct LogStart {
   int verbose_level = 0;
   std::string format = "default";  // or ISO8601
   std::string file;                // "": standard error
 };
 
-// The log switches are the core's and hold for the whole process; this remembers what cannot be
+// The log switches are the core's and hold for the whole process; this keeps what cannot be
 // read back from it.
 class LogSettings {
  public:

@@ -200,7 +200,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
   const LoadReport load_;
   std::shared_ptr<InferenceCall> call_;
   bool begun_ = false;
-  std::atomic<bool> is_over_{false};  // nobody wants more
+  std::atomic<bool> is_over_{false};  // the client wants no more
   bool is_writing_ = false;           // a worker has a reply
   std::deque<std::shared_ptr<const InferenceReply>> waiting_;
   size_t waiting_bytes_ = 0, written_bytes_ = 0;  // of replies that wait, and of the one in parts

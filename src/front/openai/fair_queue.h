@@ -33,7 +33,7 @@ class FairQueue : public std::enable_shared_from_this<FairQueue> {
     std::function<void()> start;
   };
   // A key while requests of it wait. Its tokens count from where the queue stood when it came, so
-  // that nobody saves up turns.
+  // that no key saves up turns.
   struct Line {
     std::shared_ptr<KeyUse> use;
     int64_t behind = 0;

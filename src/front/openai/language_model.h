@@ -45,7 +45,7 @@ struct LanguageModel {
   const InfillMarks* infill = nullptr;  // null: it fills no gaps
   bool takes_templates = false;         // of requests, in the place of its own
 
-  // How it writes tool calls and reasoning; null: it does not, or nobody looks.
+  // How it writes tool calls and reasoning; null: it does not, or it is not parsed.
   const ToolFormat* tool_format = nullptr;
   const ReasoningFormat* reasoning_format = nullptr;
 

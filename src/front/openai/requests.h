@@ -105,7 +105,7 @@ struct CommonOptions {
   std::string request_id;                   // part of the answer's id; empty: a random one
   std::optional<int64_t> prompt_log_probs;  // likeliest tokens beside each of the prompt's
   bool return_token_ids = false;            // ids of prompt and output beside the text
-  std::vector<std::string> unknown;         // members of the request that nobody read
+  std::vector<std::string> unknown;         // members of the request that were not read
   std::string warning;                      // of what is taken and not kept in full; empty: none
   SamplingOptions sampling;
 };

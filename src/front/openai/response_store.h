@@ -18,7 +18,7 @@ struct StoredResponse {
 };
 using StoredResponsePtr = std::shared_ptr<const StoredResponse>;
 
-// Any thread. An owner is whose API key it is; nobody finds another owner's responses.
+// Any thread. An owner is whose API key it is; no owner finds another's responses.
 class ResponseStore {
  public:
   static constexpr size_t kMaxResponses = 65536;

@@ -17,7 +17,7 @@ struct ResponsesRequest {
   std::string items;     // JSON text: the conversation before the answer; empty unless `is_kept`
   bool is_kept = false;  // later requests may name the response
   bool stream = false;
-  std::vector<std::string> unknown;  // members of the request that nobody read
+  std::vector<std::string> unknown;  // members of the request that were not read
 };
 
 // `id_end` is what ids of new items end with, before their number.

@@ -81,7 +81,7 @@ class Post {
     request_.set(http::field::connection, "close");
     request_.body() = body;
     request_.prepare_payload();
-    parser_.body_limit(boost::none);  // nobody reads it
+    parser_.body_limit(boost::none);  // the body is not read
   }
 
   // Unavailable: worth another try.

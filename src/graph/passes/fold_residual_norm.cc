@@ -16,7 +16,7 @@ Status fold_residual_norm(Graph& graph, const PassContext&) {
     if (!norm || norm->add != kNone) continue;
     const int32_t writer = uses.writer[norm->x];
     const auto* add = std::get_if<Add>(&graph.nodes[writer].op);
-    // The sum exists only once the norm has run, so nobody may need it earlier.
+    // The sum exists only once the norm has run, so no op may need it earlier.
     const std::vector<int32_t>& readers = uses.readers[norm->x];
     if (!add || *std::min_element(readers.begin(), readers.end()) < static_cast<int32_t>(i))
       continue;

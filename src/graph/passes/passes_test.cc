@@ -83,7 +83,7 @@ Graph with_weight_names() {
 TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   Graph g = after(merge_gate_up, after(merge_qkv, with_weight_names()));
   const std::string before = print(g);
-  EXPECT_EQ(print(after(add_adapters, g)), before);  // nobody wants them
+  EXPECT_EQ(print(after(add_adapters, g)), before);  // no adapters are asked for
   context_.adapters = true;
   const Graph adapted = after(add_adapters, g);
   const std::vector<LowRank> ops = all<LowRank>(adapted);
@@ -525,7 +525,7 @@ TEST_F(PassesTest, AMixtureOfExpertsIsCompiled) {
   const auto products = all<ExpertLinear>(g);
   ASSERT_EQ(products.size(), 6u);
   EXPECT_EQ(plan->weights[products[0].weight].experts, 3);
-  // Rows that nobody samples are routed nowhere in the last layer.
+  // Rows that are not sampled are routed nowhere in the last layer.
   const auto routes = all<Route>(g);
   ASSERT_EQ(routes.size(), 4u);
   EXPECT_EQ(g.values[routes[0].experts].extent, io::Extent::kTokens);

@@ -53,7 +53,7 @@ class Planner {
   }
 
   // A node after `node` that reads what `in` holds before it, itself or as a part of something
-  // else; kNone: nobody.
+  // else; kNone: there is none.
   int32_t later_reader(int32_t node, ValueId in) const {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       const auto id = static_cast<ValueId>(i);

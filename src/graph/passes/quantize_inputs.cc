@@ -19,7 +19,7 @@ ValueId add_value(Graph& graph, ValueId like, std::string_view suffix, DType dty
   return static_cast<ValueId>(graph.values.size() - 1);
 }
 
-// The op in front of `quantize` makes its rows where that is cheaper and nobody else reads what it
+// The op in front of `quantize` makes its rows where that is cheaper and no other op reads what it
 // made.
 template <class T>
 StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& uses, T& op,

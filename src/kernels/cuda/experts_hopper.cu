@@ -163,7 +163,7 @@ struct Gather {
     const uint32_t to = shared_address(ring.x(ring.stage));
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      if (!rows[turn]) continue;  // a row that nobody reads
+      if (!rows[turn]) continue;  // a row that is not read
       const int row = turn * kTurnRows + thread / kRowPieces;
 #pragma unroll
       for (int i = 0; i < kXBoxes<In>; ++i) {

@@ -120,7 +120,7 @@ __device__ void stage_f8(const Params& p, uint8_t* to) {
   }
 }
 
-// A load that nobody waits for.
+// A load whose result is not waited for.
 __device__ void touch(const void* p) {
   asm volatile("{\n.reg .b32 unused;\nld.global.b32 unused, [%0];\n}\n" ::"l"(p) : "memory");
 }

@@ -44,7 +44,7 @@ class RateLimiter {
   Status check(const Demands& demands) const;
   uint64_t set_capacity(const Key& key) const;
   uint64_t capacity(const Key& key) const;
-  void admit();  // lets in whoever may go, in order
+  void admit();  // admits all that may run, in order
 
   const Capacities set_;
   std::mutex mutex_;

@@ -5,7 +5,7 @@
 
 namespace nereid::server {
 
-// Shared by all; lives for ever.
+// Shared by all; never destroyed.
 ResponseAllocator* host_allocator();
 
 }  // namespace nereid::server

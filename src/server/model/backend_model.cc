@@ -317,7 +317,7 @@ void BackendModel::serve(Instance& instance) {
     statistics().pending(-static_cast<int64_t>(num_queued));
     std::unique_lock busy(instance.busy, std::defer_lock);
     if (may_run_here_) busy.lock();
-    num_queued_ -= static_cast<int64_t>(num_queued);  // only now: nobody overtakes the batch
+    num_queued_ -= static_cast<int64_t>(num_queued);  // only now: no request overtakes the batch
     execute(instance, std::move(batch));
   }
 }

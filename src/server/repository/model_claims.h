@@ -17,7 +17,7 @@ class ModelClaims {
  public:
   using Ids = std::set<ModelId>;
 
-  // Models that nobody else may claim while this lives. The claims must outlive it.
+  // Models that no other claim may include while this exists. The claims must outlive it.
   class Claim {
    public:
     Claim(Claim&& other) noexcept
@@ -33,13 +33,13 @@ class ModelClaims {
     Ids ids_;
   };
 
-  // All of `ids` at once, when none of them is claimed any more: nobody waits holding a claim, so
-  // nobody waits for ever. Unavailable once closed.
+  // All of `ids` at once, when none of them is claimed any more: no thread waits holding a claim,
+  // so no thread waits for ever. Unavailable once closed.
   StatusOr<Claim> take(Ids ids);
 
-  // No new claims; whoever waits for one is refused.
+  // No new claims; threads that wait for one are refused.
   void close();
-  // Until nothing is claimed and nobody waits for a claim; false at `deadline`.
+  // Until nothing is claimed and no thread waits for a claim; false at `deadline`.
   bool wait_until_free(Time deadline);
   bool any() const;
 

@@ -35,8 +35,8 @@ void in_parallel(size_t count, size_t max_threads, const std::function<void(size
   for (auto& thread : threads) thread.join();
 }
 
-// They know nothing of each other, so they go side by side. False when a backend had not let go of
-// its model at `deadline`: such models are kept.
+// They do not depend on each other, so they are unloaded in parallel. False when a backend had not
+// let go of its model at `deadline`: such models are kept.
 bool take_down(const std::vector<std::shared_ptr<Model>>& models, Time deadline) {
   constexpr size_t kMaxThreads = 256;
   struct State {

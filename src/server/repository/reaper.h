@@ -1,4 +1,4 @@
-// Destroys models on threads of its own once nobody refers to them: the last reference may go in a
+// Destroys models on threads of its own once nothing refers to them: the last reference may go in a
 // callback of the very backend that must then be taken down.
 #pragma once
 
@@ -21,8 +21,8 @@ class Reaper {
   // destruction, on a thread of the reaper.
   std::shared_ptr<Model> adopt(std::unique_ptr<Model> model, std::function<void()> gone);
 
-  // Destroys what is queued and ends the threads. Models let go later are destroyed by whoever
-  // does.
+  // Destroys what is queued and ends the threads. A model released later is destroyed by the
+  // releasing thread.
   void close();
 
  private:

@@ -114,8 +114,8 @@ void InferenceRequest::release(uint32_t release_flags) {
     ended->batcher->released(*ended, this);
   }
   report(TRITONSERVER_TRACE_REQUEST_END);
-  // The context leaves first but dies last: if nobody else holds it, a missing FINAL goes out after
-  // the release.
+  // The context is moved out first but destroyed last: if it has no other owner, a missing FINAL is
+  // sent after the release.
   const auto keep = std::move(context_);
   trace.reset();
   const auto fn = release_fn;

@@ -149,14 +149,14 @@ class InferenceRequest {
   // Ends the core's ownership: calls the release callback, after which `this` may be gone.
   void release(uint32_t flags);
 
-  // From arm() to release(): nobody else may send it, and it goes with the release when its client
-  // deletes it. Any thread.
+  // From arm() to release(): no other thread may send it, and it goes with the release when its
+  // client deletes it. Any thread.
   bool is_owned() const { return owner_.load(std::memory_order_acquire) != Owner::kClient; }
   void disown() { owner_.store(Owner::kClient, std::memory_order_release); }  // it was not accepted
   // Whether release() will delete it, as it is owned; else that is the caller's.
   bool delete_later();
 
-  // Between arm() and release(), for whoever owns the request then.
+  // Between arm() and release(), for the request's owner then.
   const std::shared_ptr<ResponseContext>& context() const { return context_; }
   std::shared_ptr<CancelState> cancel_state() const;  // any thread
   void cancel() { cancel_state()->cancel(); }         // any thread
@@ -200,7 +200,7 @@ class InferenceRequest {
   std::vector<InputTensor> core_inputs;
   std::vector<std::shared_ptr<const std::string>> core_memory;
   std::shared_ptr<SequenceTurn> turn;
-  bool is_padding = false;                         // nobody's: fills a slot of a sequence batch
+  bool is_padding = false;                         // no client's: fills a slot of a sequence batch
   std::shared_ptr<ImplicitStates> unowned_states;  // of a request that belongs to no sequence
 
  private:
@@ -214,7 +214,7 @@ class InferenceRequest {
   std::shared_ptr<CancelState>
       cancel_;  // never null; a new one each time the request is used again
   bool used_ = false;
-  enum class Owner { kClient, kCore, kCoreAlone };  // the last: nobody waits for it any more
+  enum class Owner { kClient, kCore, kCoreAlone };  // the last: no client waits for it any more
   std::atomic<Owner> owner_{Owner::kClient};
 };
 

@@ -1,4 +1,4 @@
-// The trace of one request: what happened to it and when, told to the callbacks of whoever made it.
+// The trace of one request: what happened to it and when, told to its creator's callbacks.
 #pragma once
 
 #include <atomic>

@@ -15,7 +15,7 @@ void take_time(int32_t ms);
 
 // Waits until `count` are held; false after a minute.
 bool wait_until_held(int count = 1);
-// Lets go whoever is held now.
+// Releases the threads that are held now.
 void open_gate();
 
 // How many responses the running "lag_source" has sent.

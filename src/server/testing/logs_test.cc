@@ -1,4 +1,4 @@
-// Lines and tables of the log: nobody's text can look like a line of its own.
+// Lines and tables of the log: no text of a client can look like a line of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -310,7 +310,7 @@ TEST(Server, LeakedRequestHitsTheExitTimeout) {
   ASSERT_TRUE(call->send().ok());
   const Outcome stop(TRITONSERVER_ServerStop(server->get()));
   EXPECT_EQ(stop.text, "Exit timeout expired. Exiting immediately.");
-  // Reachable for the leak checker; volatile, since nobody reads it.
+  // Reachable for the leak checker; volatile, since nothing reads it.
   static void* volatile kept[2];
   kept[0] = server;
   kept[1] = call;

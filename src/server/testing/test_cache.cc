@@ -1,5 +1,5 @@
 // A cache for tests: keeps everything in a map, counts its calls. Setting "fail" = initialize,
-// lookup or insert makes that call fail; "nocopy" makes lookups forget
+// lookup or insert makes that call fail; "nocopy" makes lookups omit
 // TRITONCACHE_Copy, "cut" the second half.
 #include <cstdlib>
 #include <map>

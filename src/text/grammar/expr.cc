@@ -95,7 +95,7 @@ bool drop_endless(Rules& rules) {
     open.insert(open.end(), callers[i].begin(), callers[i].end());
   }
   for (size_t i = 0; i < rules.size(); ++i)
-    rules[i] = ends[i] ? without_endless(rules[i], ends) : literal("");  // nobody calls it
+    rules[i] = ends[i] ? without_endless(rules[i], ends) : literal("");  // no rule refers to it
   return ends[0];
 }
 
