@@ -24,7 +24,7 @@ class ScratchDir {
  private:
   ScratchDir(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
   std::filesystem::path path_;
-  int lock_;  // the folder, open and locked: whoever can lock it may remove it
+  int lock_;  // the folder, open and locked: a process that can lock it may remove it
 };
 
 }  // namespace nereid

@@ -19,12 +19,14 @@ Status copy_draft_folder(const std::filesystem::path& heads, const std::filesyst
   if (std::filesystem::equivalent(heads, to, error)) return ok();
   std::filesystem::remove_all(to, error);
   if (!error) std::filesystem::create_directories(to, error);
-  if (!error)
-    for (const auto& entry : std::filesystem::directory_iterator(heads, error)) {
-      if (!entry.is_regular_file(error)) continue;
-      std::filesystem::copy_file(entry.path(), to / entry.path().filename(), error);
-      if (error) break;
-    }
+  if (error) return unavailable("{}: {}", to.string(), error.message());
+  for (std::filesystem::directory_iterator it(heads, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code not_a_file;
+    if (!it->is_regular_file(not_a_file)) continue;
+    std::filesystem::copy_file(it->path(), to / it->path().filename(), error);
+    if (error) break;
+  }
   return error ? unavailable("{}: {}", to.string(), error.message()) : ok();
 }
 
