@@ -180,6 +180,15 @@ TEST_F(PeftAdapterTest, WhatElseChangesTheModelIsRefused) {
               HasSubstr("has no lora_magnitude_vector, but 'use_dora' is true"));
   EXPECT_THAT(refusal_with("modules_to_save", {"lm_head"}),
               HasSubstr("'modules_to_save': [\"lm_head\"] is not supported"));
+  EXPECT_THAT(refusal_with("ensure_weight_tying", true),
+              HasSubstr("'ensure_weight_tying': true is not supported"));
+  EXPECT_THAT(refusal_with("init_lora_weights", "pissa_niter_16"),
+              HasSubstr("'init_lora_weights': \"pissa_niter_16\" is not supported, since"));
+  for (const json::value& plain : {json::value("gaussian"), json::value(true), json::value()}) {
+    config_["init_lora_weights"] = plain;
+    EXPECT_TRUE(read().ok());
+  }
+  config_.erase("init_lora_weights");
   EXPECT_THAT(refusal_with("bias", "all"), HasSubstr("'bias': \"all\" is not supported"));
   EXPECT_THAT(refusal_with("peft_type", "IA3"), HasSubstr("only \"LORA\" is"));
   EXPECT_THAT(refusal_with("lora_alpha", 0), HasSubstr("'lora_alpha': 0 is not positive"));

@@ -27,7 +27,28 @@ constexpr std::string_view kOnlyWithout[] = {"use_qalora",
                                              "layer_replication",
                                              "target_parameters",
                                              "trainable_token_indices",
+                                             "ensure_weight_tying",
+                                             "arrow_config",
+                                             "monteclora_config",
                                              "alora_invocation_tokens"};
+
+// How init_lora_weights begins where the adapter was taken out of the model's own matrices: it is
+// meant for what was left of them, which PEFT makes again.
+constexpr std::string_view kTakenOut[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
+
+Status check_beginning(const json::object& object) {
+  const json::value* const v = object.if_contains("init_lora_weights");
+  if (!v || !v->is_string()) return ok();
+  const std::string_view text = v->get_string();
+  for (const std::string_view method : kTakenOut)
+    if (text.starts_with(method))
+      return invalid_argument(
+          "'init_lora_weights': \"{}\" is not supported, since the model's own matrices change "
+          "with "
+          "it; save the adapter converted (path_initial_model_for_weight_conversion)",
+          text.substr(0, 60));
+  return ok();
+}
 
 bool says_nothing(const json::value& v) {
   if (v.is_null()) return true;
@@ -98,6 +119,7 @@ StatusOr<PeftConfig> read_config(const json::value& value) {
     if (const json::value* v = object->if_contains(field); v && !says_nothing(*v))
       return invalid_argument("'{}': {} is not supported", field,
                               json::serialize(*v).substr(0, 60));
+  RETURN_IF_ERROR(check_beginning(*object));
   PeftConfig config;
   ASSIGN_OR_RETURN(config.rank, read_number(*object, "r"));
   ASSIGN_OR_RETURN(config.alpha, read_number(*object, "lora_alpha"));

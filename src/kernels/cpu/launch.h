@@ -39,6 +39,9 @@ Table<Op> vectors() {
            run<Op, kLaunch, kAvx2>}};
 }
 
+// Whether vdpbf16ps is quicker here than products of f32.
+bool pairs_are_fast();
+
 // Whether the weight of a product is one that the vector kernels read.
 template <class Op>
 bool has_panels(const Op& op) {

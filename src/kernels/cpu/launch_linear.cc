@@ -426,12 +426,17 @@ double best_rate(double (*peak)(int64_t)) {
   return best;
 }
 
+}  // namespace
+
 // vdpbf16ps runs at twice the rate of f32 FMA on some processors and at half of it on others, by
 // design, so a short measurement always gives the same answer.
 bool pairs_are_fast() {
   static const bool fast = best_rate(peak_flops_avx512_bf16) > best_rate(kAvx512.peak_flops);
   return fast;
 }
+
+namespace {
+
 template <class Op>
 double pairs_rank(const Op&, const DeviceInfo&) {
   return pairs_are_fast() ? 5 : 20;

@@ -65,14 +65,15 @@ struct AddRaw {
   int64_t width, x_stride, y_stride;
 };
 
-// Of one row: y += scale * b^T (a x).
+// Of rows of one adapter: y += scale * b^T (a x).
+constexpr int kLowRankRows = 4;
 struct LowRankRaw {
-  const uint16_t* x;     // [k]
-  const uint16_t* a;     // [rank, k]
-  const uint16_t* b;     // [rank, n]
-  const uint16_t* gain;  // [2, n], see AdapterMatrix; or null
-  float* y;              // [n]
-  int64_t k, n, rank;
+  const uint16_t* x[kLowRankRows];  // of each row [k]
+  const uint16_t* a;                // [rank, k]
+  const uint16_t* b;                // [rank, n]
+  const uint16_t* gain;             // [2, n], see AdapterMatrix; or null
+  float* y[kLowRankRows];           // of each row [n]
+  int64_t rows, k, n, rank;
   float scale;
 };
 constexpr int64_t kMaxLowRank = 512;
@@ -261,6 +262,9 @@ void linear_narrow_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t ro
                        int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
 void linear_bytes_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                       int64_t row_end, int64_t panel_begin, int64_t panel_end, uint16_t* memory);
+
+// Raw::low_rank with the first products by vdpbf16ps.
+void low_rank_avx512_bf16(const LowRankRaw& a);
 
 // Floating-point operations done by `iterations` rounds of independent dot products in registers.
 double peak_flops_avx512_bf16(int64_t iterations);

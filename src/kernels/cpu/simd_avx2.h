@@ -68,6 +68,16 @@ inline float sum(F x) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+// Those of four, each as sum() adds it up.
+inline void sums(F a, F b, F c, F d, float* out) {
+  const auto halves = [](F x, F y) {
+    return add(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
+  };
+  const F ab = halves(a, b), cd = halves(c, d);
+  F all = add(_mm256_shuffle_ps(ab, cd, 0x44), _mm256_shuffle_ps(ab, cd, 0xee));  // a c, b d
+  all = _mm256_hadd_ps(all, all);
+  _mm_storeu_ps(out, _mm_unpacklo_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
 inline float largest(F x) {
   __m128 s = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
   s = _mm_max_ps(s, _mm_movehl_ps(s, s));

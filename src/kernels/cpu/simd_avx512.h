@@ -64,6 +64,17 @@ inline float sum(F x) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
+// Those of four, each as sum() adds it up.
+inline void sums(F a, F b, F c, F d, float* out) {
+  const auto halves = [](F x, F y) {
+    return add(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+  };
+  const F ab = halves(a, b), cd = halves(c, d);
+  F all = add(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  all = add(all, _mm512_permute_ps(all, 0x4e));
+  all = add(all, _mm512_permute_ps(all, 0xb1));
+  _mm_storeu_ps(out, _mm512_castps512_ps128(_mm512_maskz_compress_ps(0x1111, all)));
+}
 inline float largest(F x) { return _mm512_reduce_max_ps(x); }
 
 using I = __m512i;
