@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Functions of the C++ sources with more lines than the house style allows, longest first: lines, file, line, head.
+Tables (`= {...};` of several lines) are not counted.
 
 usage: tools/long_functions.py [--lines N] [FOLDER...]   (60 lines; src, include and bench)"""
 import argparse
@@ -7,6 +8,7 @@ import pathlib
 import re
 
 STRINGS = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'|//[^\n]*|/\*.*?\*/', re.S)
+TABLE = re.compile(r"= \{\n(?:(?!\s*\};).*\n)*\s*\};")
 NO_FUNCTION = re.compile(r"\b(namespace|class|struct|enum|union|extern)\b[^()]*$|^\s*(if|for|while|switch|else|do|try|catch)\b|=\s*$|\breturn\b")
 
 
@@ -33,7 +35,8 @@ def functions(text):
                 inside = None
                 head = text[begin:at].lstrip()
                 first = text.count("\n", 0, at - len(text[begin:at].lstrip())) + 1
-                yield first, text.count("\n", 0, at) + 2 - first, " ".join(head.split("{")[0].split())
+                lines = text.count("\n", 0, at) + 2 - first - sum(t.count("\n") for t in TABLE.findall(head))
+                yield first, lines, " ".join(head.split("{")[0].split())
             head_begin = at + 1
         elif c == ";" and inside is None:
             head_begin = at + 1

@@ -153,19 +153,23 @@ int32_t table_width(int32_t num_blocks, int32_t most) {
   return std::min((num_blocks + unit - 1) / unit * unit, most);
 }
 
-}  // namespace
+// The arrays of a step while they are filled; null: the step has none of it.
+struct Arrays {
+  int32_t* tokens;
+  int32_t* positions;
+  int32_t* row_of_token;
+  int32_t* row_begin;
+  int32_t* logit_tokens;
+  int32_t* block_tables;
+  int32_t* adapters = nullptr;
+  int32_t* logit_adapters = nullptr;
+  int32_t* after = nullptr;
+  int32_t* cells = nullptr;
+};
 
-size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
-  const size_t rows = limits.max_rows, tokens = limits.max_tokens;
-  const size_t logits = limits.num_logits_rows();
-  const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
-  return (limits.has_trees ? 5 : 3) * padded(tokens) + padded(rows + 1) + padded(logits) +
-         adapters + padded(num_groups * rows * blocks_per_sequence(limits));
-}
-
-StatusOr<StepData> StepData::pack(const StepView& message, std::span<const CacheGroup> groups,
-                                  const RunnerLimits& limits, int32_t vocab_size,
-                                  std::byte* block) {
+// The numbers of a step whose every row is allowed.
+StatusOr<StepData> check_message(const StepView& message, std::span<const CacheGroup> groups,
+                                 const RunnerLimits& limits, int32_t vocab_size) {
   StepData step;
   const std::span<const StepRow> rows = message.rows;
   if (rows.empty() || rows.size() > static_cast<size_t>(limits.max_rows))
@@ -193,72 +197,107 @@ StatusOr<StepData> StepData::pack(const StepView& message, std::span<const Cache
   step.num_tokens = static_cast<int32_t>(num_tokens);
   step.max_blocks =
       table_width((step.max_length - 1) / limits.block_tokens + 1, blocks_per_sequence(limits));
+  return step;
+}
 
+// Places of the arrays in `block`, one after the other; step.bytes: of all.
+Arrays lay_out(const StepView& message, size_t num_groups, std::byte* block, StepData& step) {
   const auto take = [&](size_t num_ints) {
     auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);
     step.bytes += padded(num_ints);
     return ints;
   };
-  int32_t* const tokens = take(num_tokens);
-  int32_t* const positions = take(num_tokens);
-  int32_t* const row_of_token = take(num_tokens);
-  int32_t* const row_begin = take(rows.size() + 1);
-  int32_t* const logit_tokens = take(step.num_logits);
-  int32_t* const block_tables = take(groups.size() * rows.size() * step.max_blocks);
+  const size_t num_tokens = message.tokens.size(), num_rows = message.rows.size();
+  // Braces keep the order.
+  Arrays a{take(num_tokens),      take(num_tokens),
+           take(num_tokens),      take(num_rows + 1),
+           take(step.num_logits), take(num_groups * num_rows * step.max_blocks)};
+  if (std::ranges::any_of(
+          message.rows, [](int32_t adapter) { return adapter >= 0; }, &StepRow::adapter)) {
+    a.adapters = take(num_tokens);
+    a.logit_adapters = take(step.num_logits);
+  }
+  if (!message.parents.empty()) {
+    a.after = take(num_tokens);
+    a.cells = take(num_tokens);
+  }
+  return a;
+}
 
-  const bool has_adapters = std::ranges::any_of(
-      rows, [](int32_t a) { return a >= 0; }, &StepRow::adapter);
-  int32_t* const adapters = has_adapters ? take(num_tokens) : nullptr;
-  int32_t* const logit_adapters = has_adapters ? take(step.num_logits) : nullptr;
-  const bool has_trees = !message.parents.empty();
-  int32_t* const after = has_trees ? take(num_tokens) : nullptr;
-  int32_t* const cells = has_trees ? take(num_tokens) : nullptr;
+// Of one row, from its first token and logit on.
+void fill_tokens(const StepView& message, int32_t r, int32_t token, int32_t logit,
+                 const int32_t*& parents, const Arrays& a, StepData& step) {
+  const StepRow& row = message.rows[r];
+  if (a.adapters) {
+    std::fill_n(a.adapters + token, row.num_tokens, row.adapter);
+    std::fill_n(a.logit_adapters + logit, row.num_logits, row.adapter);
+  }
+  for (int32_t i = 0; i < row.num_tokens; ++i, ++token) {
+    const int32_t id = message.tokens[token];
+    a.tokens[token] = id == kTokenOnDevice ? -1 - row.slot
+                      : id == kTokenGiven  ? kernels::kFirstEmbedding + step.num_embeddings++
+                                           : id;
+    a.positions[token] = row.start + i;
+    a.row_of_token[token] = r;
+    if (a.after) a.after[token] = 0, a.cells[token] = row.start + i;
+  }
+  for (int32_t i = 0; row.has_tree && i < row.num_drafts; ++i) {
+    const int32_t draft = token - row.num_drafts + i;
+    a.after[draft] = i - *parents++;
+    a.positions[draft] = a.positions[draft - a.after[draft]] + 1;
+  }
+  for (int32_t i = row.num_logits; i > 0; --i) a.logit_tokens[logit++] = token - i;
+}
 
+void fill(const StepView& message, size_t num_groups, const RunnerLimits& limits, const Arrays& a,
+          StepData& step) {
   int32_t token = 0, logit = 0;
   const int32_t* parents = message.parents.data();
   const int32_t* blocks = message.blocks.data();
   for (int32_t r = 0; r < step.num_rows; ++r) {
-    const StepRow& row = rows[r];
-    row_begin[r] = token;
-    if (has_adapters) {
-      std::fill_n(adapters + token, row.num_tokens, row.adapter);
-      std::fill_n(logit_adapters + logit, row.num_logits, row.adapter);
-    }
-    for (int32_t i = 0; i < row.num_tokens; ++i, ++token) {
-      const int32_t id = message.tokens[token];
-      tokens[token] = id == kTokenOnDevice ? -1 - row.slot
-                      : id == kTokenGiven  ? kernels::kFirstEmbedding + step.num_embeddings++
-                                           : id;
-      positions[token] = row.start + i;
-      row_of_token[token] = r;
-      if (has_trees) after[token] = 0, cells[token] = row.start + i;
-    }
-    for (int32_t i = 0; row.has_tree && i < row.num_drafts; ++i) {
-      const int32_t draft = token - row.num_drafts + i;
-      after[draft] = i - *parents++;
-      positions[draft] = positions[draft - after[draft]] + 1;
-    }
-    for (int32_t i = row.num_logits; i > 0; --i) logit_tokens[logit++] = token - i;
+    const StepRow& row = message.rows[r];
+    a.row_begin[r] = token;
+    fill_tokens(message, r, token, logit, parents, a, step);
+    token += row.num_tokens;
+    logit += row.num_logits;
     const auto num_blocks = static_cast<int32_t>(num_blocks_for(row.end(), limits.block_tokens));
-    for (size_t g = 0; g < groups.size(); ++g) {
+    for (size_t g = 0; g < num_groups; ++g) {
       const auto index = static_cast<int64_t>(g) * step.num_rows + r;
-      int32_t* const table = block_tables + index * step.max_blocks;
+      int32_t* const table = a.block_tables + index * step.max_blocks;
       std::copy_n(blocks, num_blocks, table);
       blocks += num_blocks;
       std::fill(table + num_blocks, table + step.max_blocks, 0);
     }
   }
-  row_begin[step.num_rows] = token;
-  step.tokens = tokens;
-  step.positions = positions;
-  step.row_of_token = row_of_token;
-  step.row_begin = row_begin;
-  step.logit_tokens = logit_tokens;
-  step.block_tables = block_tables;
-  step.adapters = adapters;
-  step.logit_adapters = logit_adapters;
-  step.after = after;
-  step.cells = cells;
+  a.row_begin[step.num_rows] = token;
+}
+
+}  // namespace
+
+size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
+  const size_t rows = limits.max_rows, tokens = limits.max_tokens;
+  const size_t logits = limits.num_logits_rows();
+  const size_t adapters = limits.num_adapters > 0 ? padded(tokens) + padded(logits) : 0;
+  return (limits.has_trees ? 5 : 3) * padded(tokens) + padded(rows + 1) + padded(logits) +
+         adapters + padded(num_groups * rows * blocks_per_sequence(limits));
+}
+
+StatusOr<StepData> StepData::pack(const StepView& message, std::span<const CacheGroup> groups,
+                                  const RunnerLimits& limits, int32_t vocab_size,
+                                  std::byte* block) {
+  ASSIGN_OR_RETURN(StepData step, check_message(message, groups, limits, vocab_size));
+  const Arrays arrays = lay_out(message, groups.size(), block, step);
+  fill(message, groups.size(), limits, arrays, step);
+  step.tokens = arrays.tokens;
+  step.positions = arrays.positions;
+  step.row_of_token = arrays.row_of_token;
+  step.row_begin = arrays.row_begin;
+  step.logit_tokens = arrays.logit_tokens;
+  step.block_tables = arrays.block_tables;
+  step.adapters = arrays.adapters;
+  step.logit_adapters = arrays.logit_adapters;
+  step.after = arrays.after;
+  step.cells = arrays.cells;
   return step;
 }
 

@@ -83,11 +83,21 @@ io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
   return table;
 }
 
-std::string print(const Traits& t) {
+namespace {
+
+// Text of a line for each value.
+struct Lines {
   std::string text;
-  const auto line = [&](std::string_view name, const auto& value) {
+
+  void operator()(std::string_view name, const auto& value) {
     text += fmt::format("{}: {}\n", name, value);
-  };
+  }
+  void count(std::string_view name, const std::vector<bool>& layers) {
+    if (!layers.empty()) (*this)(name, std::count(layers.begin(), layers.end(), true));
+  }
+};
+
+void print_sizes(const Traits& t, Lines& line) {
   line("vocab_size", t.vocab_size);
   line("hidden_size", t.hidden_size);
   if (t.embed_size != t.hidden_size) line("embed_size", t.embed_size);
@@ -98,11 +108,11 @@ std::string print(const Traits& t) {
   line("head_dim", t.head_dim);
   line("max_positions", t.max_positions);
   line("sliding_window", t.sliding_window);
-  const auto count = [&](std::string_view name, const std::vector<bool>& layers) {
-    if (!layers.empty()) line(name, std::count(layers.begin(), layers.end(), true));
-  };
-  count("layers_with_window", t.has_window);
-  count("layers_with_rope", t.has_rope);
+  line.count("layers_with_window", t.has_window);
+  line.count("layers_with_rope", t.has_rope);
+}
+
+void print_block(const Traits& t, Lines& line) {
   line("norm_eps", t.norm_eps);
   if (t.layer_norm) line("layer_norm", t.layer_norm);
   if (t.embed_norm) line("embed_norm", t.embed_norm);
@@ -114,6 +124,9 @@ std::string print(const Traits& t) {
   line("activation", names_of(t.activation)[static_cast<size_t>(t.activation)]);
   if (t.glu_limit > 0) line("glu_limit", t.glu_limit);
   if (t.glu_up_offset != 0) line("glu_up_offset", t.glu_up_offset);
+}
+
+void print_ropes(const Traits& t, Lines& line) {
   for (size_t i = 0; i < t.ropes.size(); ++i) {
     const RopeTraits& rope = t.ropes[i];
     const std::string name = t.ropes.size() == 1 ? "rope" : fmt::format("ropes[{}]", i);
@@ -124,6 +137,9 @@ std::string print(const Traits& t) {
     if (rope.original_positions > 0) line(name + ".original_positions", rope.original_positions);
   }
   if (t.rope_interleaved) line("rope_interleaved", t.rope_interleaved);
+}
+
+void print_attention(const Traits& t, Lines& line) {
   if (t.alibi > 0) line("alibi", t.alibi);
   if (t.alibi_scale != 1) line("alibi_scale", t.alibi_scale);
   if (t.qk_norm) line("qk_norm", t.qk_norm);
@@ -141,6 +157,9 @@ std::string print(const Traits& t) {
   line("attention_out_bias", t.attention_out_bias);
   line("mlp_bias", t.mlp_bias);
   line("tied_embedding", t.tied_embedding);
+}
+
+void print_numbers(const Traits& t, Lines& line) {
   if (t.scores) line("scores", t.scores);
   if (t.head_bias) line("head_bias", t.head_bias);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
@@ -148,24 +167,36 @@ std::string print(const Traits& t) {
   if (t.qkv_limit > 0) line("qkv_limit", t.qkv_limit);
   if (t.residual_scale != 1) line("residual_scale", t.residual_scale);
   if (t.embed_scale != 1) line("embed_scale", t.embed_scale);
-  if (t.num_experts > 0) {
-    line("num_experts", t.num_experts);
-    count("layers_with_experts", t.has_experts);
-    line("experts_per_token", t.experts_per_token);
-    line("expert_intermediate_size", t.expert_intermediate_size);
-    if (t.shared_intermediate_size > 0)
-      line("shared_intermediate_size", t.shared_intermediate_size);
-    if (t.expert_reach > 0) line("expert_reach", t.expert_reach);
-    line("expert_scoring", names_of(t.expert_scoring)[static_cast<size_t>(t.expert_scoring)]);
-    line("renormalise_experts", t.renormalise_experts);
-    if (t.expert_groups > 1)
-      line("expert_groups", fmt::format("{} of {}, by {}", t.expert_groups_kept, t.expert_groups,
-                                        t.expert_group_best));
-    if (t.expert_scale != 1) line("expert_scale", t.expert_scale);
-  }
-  if (t.logits_scale != 1) line("logits_scale", t.logits_scale);
-  if (t.logits_cap > 0) line("logits_cap", t.logits_cap);
-  return text;
+}
+
+void print_experts(const Traits& t, Lines& line) {
+  line("num_experts", t.num_experts);
+  line.count("layers_with_experts", t.has_experts);
+  line("experts_per_token", t.experts_per_token);
+  line("expert_intermediate_size", t.expert_intermediate_size);
+  if (t.shared_intermediate_size > 0) line("shared_intermediate_size", t.shared_intermediate_size);
+  if (t.expert_reach > 0) line("expert_reach", t.expert_reach);
+  line("expert_scoring", names_of(t.expert_scoring)[static_cast<size_t>(t.expert_scoring)]);
+  line("renormalise_experts", t.renormalise_experts);
+  if (t.expert_groups > 1)
+    line("expert_groups", fmt::format("{} of {}, by {}", t.expert_groups_kept, t.expert_groups,
+                                      t.expert_group_best));
+  if (t.expert_scale != 1) line("expert_scale", t.expert_scale);
+}
+
+}  // namespace
+
+std::string print(const Traits& t) {
+  Lines lines;
+  print_sizes(t, lines);
+  print_block(t, lines);
+  print_ropes(t, lines);
+  print_attention(t, lines);
+  print_numbers(t, lines);
+  if (t.num_experts > 0) print_experts(t, lines);
+  if (t.logits_scale != 1) lines("logits_scale", t.logits_scale);
+  if (t.logits_cap > 0) lines("logits_cap", t.logits_cap);
+  return lines.text;
 }
 
 }  // namespace nereid::models

@@ -84,7 +84,7 @@ TEST(RequestCheck, Prompt) {
               StartsWith("prompt: 65 tokens do not fit in one step of max_num_tokens 64"));
 }
 
-TEST(RequestCheck, SequencesAndBeams) {
+TEST(RequestCheck, Sequences) {
   expect_each({
       {"beam_width: 0 is not in [1, 4]", [](Request& r) { r.sampling.beam_width = 0; }},
       {"beam_width: 5 is not in [1, 4]", [](Request& r) { r.sampling.beam_width = 5; }},
@@ -117,6 +117,11 @@ TEST(RequestCheck, SequencesAndBeams) {
          r.streaming = true;
          r.sampling.num_return_sequences = r.sampling.best_of = 3;
        }},
+  });
+}
+
+TEST(RequestCheck, Logits) {
+  expect_each({
       {"return_context_logits: 101 rows of 100 logits are 40400 bytes; at most 40000 are allowed "
        "(max_logits_bytes)",
        [](Request& r) {
@@ -160,6 +165,9 @@ TEST(RequestCheck, SequencesAndBeams) {
          r.stop_strings = {"x"};
        }},
   });
+}
+
+TEST(RequestCheck, SequencesThatNeverFindRoom) {
   RequestBounds small = bounds();
   small.limits.max_queue_size = 3;
   Request r = plain();
@@ -289,18 +297,19 @@ TEST(RequestCheck, Service) {
   });
 }
 
-TEST(ConfigCheck, EveryRange) {
-  const auto expect = [](const char* text, std::function<void(ExecutorConfig&)> set) {
-    ExecutorConfig c;
-    set(c);
-    const Status status = check_config(c);
-    if (!text) {
-      EXPECT_TRUE(status.ok()) << status;
-      return;
-    }
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
-    EXPECT_THAT(std::string(message(status)), StartsWith(text));
-  };
+void expect(const char* text, const std::function<void(ExecutorConfig&)>& set) {
+  ExecutorConfig c;
+  set(c);
+  const Status status = check_config(c);
+  if (!text) {
+    EXPECT_TRUE(status.ok()) << status;
+    return;
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
+  EXPECT_THAT(std::string(message(status)), StartsWith(text));
+}
+
+TEST(ConfigCheck, Limits) {
   expect(nullptr, [](auto&) {});
   expect("num_threads: -1", [](auto& c) { c.num_threads = -1; });
   expect("memory_bytes: -1", [](auto& c) { c.memory_bytes = -1; });
@@ -318,12 +327,15 @@ TEST(ConfigCheck, EveryRange) {
   expect("max_queue_size: 0", [](auto& c) { c.max_queue_size = 0; });
   expect("max_sequence_length: -1", [](auto& c) { c.max_sequence_length = -1; });
   expect("max_logits_bytes: -1", [](auto& c) { c.max_logits_bytes = -1; });
+}
+
+TEST(ConfigCheck, Speculation) {
   expect(
       "speculation: 'ahead' is not one of none, ngram, draft_model, medusa, redrafter, eagle, mtp, "
       "lookahead, "
       "auto",
       [](auto& c) { c.speculation = "ahead"; });
-  const auto lookahead = [&](const char* text, const LookaheadConfig& config) {
+  const auto lookahead = [](const char* text, const LookaheadConfig& config) {
     expect(text, [&](auto& c) { c.speculation = "lookahead", c.lookahead = config; });
   };
   lookahead(nullptr, {});
@@ -340,6 +352,9 @@ TEST(ConfigCheck, EveryRange) {
          [](auto& c) { c.speculation = "lookahead", c.draft_model = "x"; });
   expect("typical_acceptance: 1.5 is not in [0, 1]", [](auto& c) { c.typical_acceptance = 1.5f; });
   expect("typical_acceptance: nan is not in", [](auto& c) { c.typical_acceptance = NAN; });
+}
+
+TEST(ConfigCheck, SchedulerAndStatistics) {
   expect("iter_stats_max_iterations: -1", [](auto& c) { c.iter_stats_max_iterations = -1; });
   expect("request_stats_max_iterations: -1", [](auto& c) { c.request_stats_max_iterations = -1; });
   expect("scheduler.capacity_policy: 9",
@@ -350,6 +365,9 @@ TEST(ConfigCheck, EveryRange) {
     c.scheduler.pause_policy = PausePolicy::kSwap;
     c.kv_cache.enable_block_reuse = false;
   });
+}
+
+TEST(ConfigCheck, KvCache) {
   expect("kv_cache.max_tokens: 0", [](auto& c) { c.kv_cache.max_tokens = 0; });
   expect("kv_cache.memory_fraction: 0 is not in (0, 1]",
          [](auto& c) { c.kv_cache.memory_fraction = 0.0; });

@@ -254,6 +254,41 @@ inline Outcome reference(const SequenceSpec& s, const Limits& l) {
   return out;
 }
 
+struct ReferenceBeam {
+  std::vector<TokenId> text;
+  float cum, rank;
+};
+
+// All continuations of all beams, the best first.
+inline std::vector<ReferenceBeam> continuations(const SequenceSpec& s, int length,
+                                                const std::vector<ReferenceBeam>& live) {
+  std::vector<ReferenceBeam> all;
+  for (size_t b = 0; b < live.size(); ++b) {
+    std::vector<TokenId> tokens = s.prompt;
+    tokens.insert(tokens.end(), live[b].text.begin(), live[b].text.end());
+    const auto banned = banned_ids(s, length - 1);
+    for (const TokenLogProb& p : likeliest(prefix_hash(s, tokens), banned, kVocab)) {
+      ReferenceBeam next{.text = live[b].text, .cum = live[b].cum + p.log_prob};
+      next.rank =
+          next.cum + s.sampling.beam_search_diversity_rate.value_or(0) * static_cast<float>(b);
+      next.text.push_back(p.token);
+      all.push_back(next);
+    }
+  }
+  std::ranges::stable_sort(
+      all, [](const ReferenceBeam& a, const ReferenceBeam& b) { return a.rank > b.rank; });
+  return all;
+}
+
+// What ends a text of `length` new tokens; kNotFinished: nothing does.
+inline FinishReason end_of(const SequenceSpec& s, int length, const std::vector<TokenId>& text) {
+  std::vector<TokenId> tokens = s.prompt;
+  tokens.insert(tokens.end(), text.begin(), text.end());
+  if (std::ranges::count(s.end_ids, tokens.back()) > 0) return FinishReason::kEndId;
+  const bool stops = length >= s.sampling.min_tokens.value_or(0) && completes_stop_word(s, tokens);
+  return stops ? FinishReason::kStopWords : FinishReason::kNotFinished;
+}
+
 // Beam search in its plainest form: all continuations of all beams, sorted.
 inline std::vector<Outcome> reference_beams(const SequenceSpec& s, const Limits& l) {
   const SamplingConfig& c = s.sampling;
@@ -262,71 +297,40 @@ inline std::vector<Outcome> reference_beams(const SequenceSpec& s, const Limits&
   const int early = c.early_stopping.value_or(1);
   const int max_new =
       std::min<int>(s.max_new_tokens, l.max_sequence_length - static_cast<int>(s.prompt.size()));
-  struct Beam {
-    std::vector<TokenId> text;
-    float cum, rank;
-    size_t parent;
-    bool ended = false;
-  };
-  const auto better = [](const Outcome& a, const Outcome& b) { return a.score > b.score; };
   const auto score = [&](float value, size_t length) {
     return penalty == 0 ? value : value / std::pow(static_cast<float>(length), penalty);
   };
   std::vector<Outcome> pool;
-  std::vector<Beam> live = {{.cum = 0}};
+  std::vector<ReferenceBeam> live = {{.cum = 0}};
   const auto keep = [&](Outcome o) {
     pool.push_back(std::move(o));
-    std::ranges::stable_sort(pool, better);
+    std::ranges::stable_sort(pool,
+                             [](const Outcome& a, const Outcome& b) { return a.score > b.score; });
     if (pool.size() > width) pool.pop_back();
   };
-  const auto end_all = [&] {
-    for (const Beam& b : live)
-      keep(
-          {b.text, FinishReason::kLength, b.cum, score(b.cum, std::max<size_t>(1, b.text.size()))});
-  };
   for (int length = 1;; ++length) {
-    std::vector<Beam> all;
-    for (size_t b = 0; b < live.size(); ++b) {
-      std::vector<TokenId> tokens = s.prompt;
-      tokens.insert(tokens.end(), live[b].text.begin(), live[b].text.end());
-      const auto banned = banned_ids(s, length - 1);
-      for (const TokenLogProb& p : likeliest(prefix_hash(s, tokens), banned, kVocab)) {
-        Beam next{.text = live[b].text, .cum = live[b].cum + p.log_prob, .parent = b};
-        next.rank = next.cum + c.beam_search_diversity_rate.value_or(0) * static_cast<float>(b);
-        next.text.push_back(p.token);
-        all.push_back(next);
-      }
-    }
+    std::vector<ReferenceBeam> all = continuations(s, length, live);
     if (all.empty()) break;
-    std::ranges::stable_sort(all, [](const Beam& a, const Beam& b) { return a.rank > b.rank; });
     if (all.size() > 2 * width) all.resize(2 * width);
-    std::vector<Beam> next;
-    for (size_t i = 0; i < all.size() && next.size() < width; ++i) {
-      std::vector<TokenId> tokens = s.prompt;
-      tokens.insert(tokens.end(), all[i].text.begin(), all[i].text.end());
-      const bool end_id = std::ranges::count(s.end_ids, tokens.back()) > 0;
-      const bool stop =
-          !end_id && length >= c.min_tokens.value_or(0) && completes_stop_word(s, tokens);
-      if (!end_id && !stop) {
-        next.push_back(all[i]);
+    live.clear();
+    for (size_t i = 0; i < all.size() && live.size() < width; ++i) {
+      const FinishReason reason = end_of(s, length, all[i].text);
+      if (reason == FinishReason::kNotFinished) {
+        live.push_back(all[i]);
       } else if (i < width) {
-        Outcome o{all[i].text, end_id ? FinishReason::kEndId : FinishReason::kStopWords, all[i].cum,
-                  score(all[i].rank, length)};
-        if (end_id) o.text.pop_back();
+        Outcome o{all[i].text, reason, all[i].cum, score(all[i].rank, length)};
+        if (reason == FinishReason::kEndId) o.text.pop_back();
         keep(std::move(o));
       }
     }
-    live = std::move(next);
     if (pool.size() == width) {
       const int attain = early != 0 && penalty > 0 ? max_new : length;
-      if (early == 1 || pool.back().score >= score(all[0].rank, attain)) {
-        live.clear();
-        break;
-      }
+      if (early == 1 || pool.back().score >= score(all[0].rank, attain)) live.clear();
     }
     if (live.empty() || length == max_new) break;
   }
-  end_all();
+  for (const ReferenceBeam& b : live)
+    keep({b.text, FinishReason::kLength, b.cum, score(b.cum, std::max<size_t>(1, b.text.size()))});
   const size_t count = c.num_return_sequences.value_or(c.beam_width);
   if (pool.size() > count) pool.resize(count);
   return pool;

@@ -97,32 +97,20 @@ TEST_F(RefusalTest, EncodersAreNamedWithoutTokens) {
   EXPECT_EQ(error({}), "input_ids or encoder_input_features is not present in the request.");
 }
 
-// Of a request that InferCall cannot make: with a string parameter, or a list of outputs.
-std::string raw_error(TRITONSERVER_Server* server, const std::vector<Output>& inputs,
-                      const char* parameter, const char* output) {
-  TRITONSERVER_InferenceRequest* request = nullptr;
-  EXPECT_TRUE(take(TRITONSERVER_InferenceRequestNew(&request, server, "tensorrt_llm", -1)).ok());
-  for (const auto& input : inputs) {
-    TRITONSERVER_InferenceRequestAddInput(request, input.name.c_str(), input.datatype,
-                                          input.shape.data(), input.shape.size());
-    TRITONSERVER_InferenceRequestAppendInputData(request, input.name.c_str(), input.bytes.data(),
-                                                 input.bytes.size(), TRITONSERVER_MEMORY_CPU, 0);
+struct RawResult {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::string error;
+  bool is_final = false, is_released = false;
+  void set(const std::function<void()>& change) {
+    std::lock_guard lock(mutex);
+    change();
+    changed.notify_all();
   }
-  if (parameter != nullptr) {
-    TRITONSERVER_InferenceRequestSetStringParameter(request, "request_type", parameter);
-  }
-  if (output != nullptr) TRITONSERVER_InferenceRequestAddRequestedOutput(request, output);
-  struct Result {
-    std::mutex mutex;
-    std::condition_variable changed;
-    std::string error;
-    bool is_final = false, is_released = false;
-    void set(const std::function<void()>& change) {
-      std::lock_guard lock(mutex);
-      change();
-      changed.notify_all();
-    }
-  } result;
+};
+
+// Of memory of the CPU, with malloc.
+TRITONSERVER_ResponseAllocator* plain_allocator() {
   TRITONSERVER_ResponseAllocator* allocator = nullptr;
   TRITONSERVER_ResponseAllocatorNew(
       &allocator,
@@ -140,17 +128,37 @@ std::string raw_error(TRITONSERVER_Server* server, const std::vector<Output>& in
         return nullptr;
       },
       nullptr);
+  return allocator;
+}
+
+// Of a request that InferCall cannot make: with a string parameter, or a list of outputs.
+std::string raw_error(TRITONSERVER_Server* server, const std::vector<Output>& inputs,
+                      const char* parameter, const char* output) {
+  TRITONSERVER_InferenceRequest* request = nullptr;
+  EXPECT_TRUE(take(TRITONSERVER_InferenceRequestNew(&request, server, "tensorrt_llm", -1)).ok());
+  for (const auto& input : inputs) {
+    TRITONSERVER_InferenceRequestAddInput(request, input.name.c_str(), input.datatype,
+                                          input.shape.data(), input.shape.size());
+    TRITONSERVER_InferenceRequestAppendInputData(request, input.name.c_str(), input.bytes.data(),
+                                                 input.bytes.size(), TRITONSERVER_MEMORY_CPU, 0);
+  }
+  if (parameter != nullptr) {
+    TRITONSERVER_InferenceRequestSetStringParameter(request, "request_type", parameter);
+  }
+  if (output != nullptr) TRITONSERVER_InferenceRequestAddRequestedOutput(request, output);
+  RawResult result;
+  TRITONSERVER_ResponseAllocator* const allocator = plain_allocator();
   TRITONSERVER_InferenceRequestSetReleaseCallback(
       request,
       [](TRITONSERVER_InferenceRequest*, const uint32_t, void* p) {
-        auto* r = static_cast<Result*>(p);
+        auto* r = static_cast<RawResult*>(p);
         r->set([&] { r->is_released = true; });
       },
       &result);
   TRITONSERVER_InferenceRequestSetResponseCallback(
       request, allocator, nullptr,
       [](TRITONSERVER_InferenceResponse* response, const uint32_t flags, void* p) {
-        auto* r = static_cast<Result*>(p);
+        auto* r = static_cast<RawResult*>(p);
         std::string error;
         if (response != nullptr) {
           error = message(take(TRITONSERVER_InferenceResponseError(response)));

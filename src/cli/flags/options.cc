@@ -53,9 +53,28 @@ void declare_lookahead(CLI::App& command, LookaheadConfig& config) {
       ->capture_default_str();
 }
 
+void declare_trees(CLI::App& command, ExecutorConfig& executor) {
+  command.add_option("--medusa-choices", executor.medusa_choices,
+                     "tree of guesses of Medusa heads, as the ranks that lead to each, such as "
+                     "{0}, {0, 0}, {1}; without it the likeliest of each head");
+  command.add_option("--eagle-choices", executor.eagle_choices,
+                     "the same of an EAGLE head; without it a chain");
+  command
+      .add_option("--eagle-tree-top-k", executor.eagle_tree_top_k,
+                  "EAGLE-2: so many guesses of each depth get so many guesses each, and the "
+                  "likeliest are tested; 0 = a chain, or --eagle-choices")
+      ->check(CLI::Range(0, kMaxTreeTopK))
+      ->capture_default_str();
+  command
+      .add_option("--eagle-tree-depth", executor.eagle_tree_depth,
+                  "depth of the tree of --eagle-tree-top-k; 0 = 5")
+      ->check(CLI::Range(0, kMaxDraftLen))
+      ->capture_default_str();
+}
+
 }  // namespace
 
-void ModelOptions::declare_scheduling(CLI::App& command) {
+void ModelOptions::declare_limits(CLI::App& command) {
   command
       .add_option(
           "--max-batch-size", executor.max_batch_size,
@@ -90,6 +109,9 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
                   "bytes of logits that all requests under way together may ask for (2G, 512M)")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
+}
+
+void ModelOptions::declare_policies(CLI::App& command) {
   command
       .add_option("--scheduler-policy", scheduler_policy,
                   "who may run, by KV memory: " + one_of(kPolicies))
@@ -108,6 +130,11 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
       ->capture_default_str();
   command.add_flag("--no-chunked-context", no_chunked_context,
                    "refuse prompts longer than --max-num-tokens instead of splitting them");
+  command.add_flag("--no-overlap", no_overlap,
+                   "do not overlap the host's work with the step before (for comparison)");
+}
+
+void ModelOptions::declare_speculation(CLI::App& command) {
   command
       .add_option(
           "--speculation", executor.speculation,
@@ -125,22 +152,7 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
           "Medusa heads, of a ReDrafter head or of an EAGLE head for the model, whose guesses are "
           "tested")
       ->check(CLI::ExistingPath);
-  command.add_option("--medusa-choices", executor.medusa_choices,
-                     "tree of guesses of Medusa heads, as the ranks that lead to each, such as "
-                     "{0}, {0, 0}, {1}; without it the likeliest of each head");
-  command.add_option("--eagle-choices", executor.eagle_choices,
-                     "the same of an EAGLE head; without it a chain");
-  command
-      .add_option("--eagle-tree-top-k", executor.eagle_tree_top_k,
-                  "EAGLE-2: so many guesses of each depth get so many guesses each, and the "
-                  "likeliest are tested; 0 = a chain, or --eagle-choices")
-      ->check(CLI::Range(0, kMaxTreeTopK))
-      ->capture_default_str();
-  command
-      .add_option("--eagle-tree-depth", executor.eagle_tree_depth,
-                  "depth of the tree of --eagle-tree-top-k; 0 = 5")
-      ->check(CLI::Range(0, kMaxDraftLen))
-      ->capture_default_str();
+  declare_trees(command, executor);
   declare_lookahead(command, executor.lookahead);
   command
       .add_option("--typical-acceptance", executor.typical_acceptance,
@@ -154,8 +166,6 @@ void ModelOptions::declare_scheduling(CLI::App& command) {
                   "guesses of a sequence in a step; 0 = 4 of a draft model, 8 of others")
       ->check(CLI::Range(0, kMaxDraftLen))
       ->capture_default_str();
-  command.add_flag("--no-overlap", no_overlap,
-                   "do not overlap the host's work with the step before (for comparison)");
 }
 
 void ModelOptions::declare_kv_cache(CLI::App& command) {
@@ -230,7 +240,9 @@ void ModelOptions::declare(CLI::App& command) {
                       "auto, and bf16 with fp8")
       ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();
-  declare_scheduling(command);
+  declare_limits(command);
+  declare_policies(command);
+  declare_speculation(command);
   declare_kv_cache(command);
   command.add_option(
       "--isa", executor.isa,

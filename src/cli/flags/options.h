@@ -29,7 +29,9 @@ struct ModelOptions {
   Status finish();
 
  private:
-  void declare_scheduling(CLI::App& command);
+  void declare_limits(CLI::App& command);
+  void declare_policies(CLI::App& command);
+  void declare_speculation(CLI::App& command);
   void declare_kv_cache(CLI::App& command);
 };
 

@@ -98,6 +98,22 @@ void find_formats(const OpenAiOptions& options, LanguageModel& model) {
              model.tool_format ? model.tool_format->name : "none", model.reasoning_format->name);
 }
 
+// What the engine's model says of itself.
+Status read_engine(TRITONSERVER_Server* server, LanguageModel& model) {
+  ASSIGN_OR_RETURN(model.engine, model_info(server, model.engine_name, -1));
+  ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, model.engine_name));
+  ASSIGN_OR_RETURN(model.max_seq_len, read_max_seq_len(engine_config));
+  model.embedding_size = std::max<int64_t>(0, read_number(engine_config, "embedding_size"));
+  model.num_labels = std::max<int64_t>(0, read_number(engine_config, "num_labels"));
+  model.max_num_sequences = std::max<int64_t>(0, read_number(engine_config, "max_num_sequences"));
+  model.decoupled = read_decoupled(engine_config);
+  ASSIGN_OR_RETURN(model.adapters,
+                   backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
+  const std::string load_dir = config_parameter(engine_config, "lora_load_dir");
+  if (!backend::is_unset(load_dir)) model.lora_load_dir = load_dir;
+  return ok();
+}
+
 }  // namespace
 
 const backend::LoraModule* LanguageModel::adapter(std::string_view requested) const {
@@ -112,17 +128,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   model->id = names.id;
   model->engine_name = names.engine;
   model->default_max_tokens = options.default_max_tokens;
-  ASSIGN_OR_RETURN(model->engine, model_info(server, names.engine, -1));
-  ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, names.engine));
-  ASSIGN_OR_RETURN(model->max_seq_len, read_max_seq_len(engine_config));
-  model->embedding_size = std::max<int64_t>(0, read_number(engine_config, "embedding_size"));
-  model->num_labels = std::max<int64_t>(0, read_number(engine_config, "num_labels"));
-  model->max_num_sequences = std::max<int64_t>(0, read_number(engine_config, "max_num_sequences"));
-  model->decoupled = read_decoupled(engine_config);
-  ASSIGN_OR_RETURN(model->adapters,
-                   backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
-  const std::string load_dir = config_parameter(engine_config, "lora_load_dir");
-  if (!backend::is_unset(load_dir)) model->lora_load_dir = load_dir;
+  RETURN_IF_ERROR(read_engine(server, *model));
   const auto text_config = model_config(server, names.text);
   if (options.tokenizer_dir.empty() && text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(

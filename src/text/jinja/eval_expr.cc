@@ -41,17 +41,9 @@ Value Evaluator::eval_inner(const Expr& expr) {
       return eval_dict(expr);
     case Expr::kNot:
       return !eval(*expr.parts[0]).truthy();
-    case Expr::kNegate: {
-      const Value value = eval(*expr.parts[0]);
-      require_defined(value);
-      return negate(value);
-    }
-    case Expr::kPlus: {
-      const Value value = eval(*expr.parts[0]);
-      require_defined(value);
-      if (!value.is_number()) throw Error{"bad operand type for unary +"};
-      return value.is_bool() ? Value(value.integer()) : value;
-    }
+    case Expr::kNegate:
+    case Expr::kPlus:
+      return eval_sign(expr);
     case Expr::kBinary: {
       const Value left = eval(*expr.parts[0]);
       return binary(*this, expr.text, left, eval(*expr.parts[1]));
@@ -89,6 +81,14 @@ Value Evaluator::eval_inner(const Expr& expr) {
       return eval_test(expr);
   }
   return {};
+}
+
+Value Evaluator::eval_sign(const Expr& expr) {
+  const Value value = eval(*expr.parts[0]);
+  require_defined(value);
+  if (expr.kind == Expr::kNegate) return negate(value);
+  if (!value.is_number()) throw Error{"bad operand type for unary +"};
+  return value.is_bool() ? Value(value.integer()) : value;
 }
 
 Value Evaluator::eval_name(const Expr& expr) {

@@ -65,6 +65,7 @@ class Evaluator {
 
   Value eval(const Expr& expr);
   Value eval_inner(const Expr& expr);
+  Value eval_sign(const Expr& expr);
   Value eval_name(const Expr& expr);
   Value eval_list(const Expr& expr);
   Value eval_dict(const Expr& expr);
