@@ -67,6 +67,7 @@ format:
 lint:
 	tools/check_format.sh
 	tools/check_layers.sh $(BUILD)/layers.txt
+	tools/check_includes.py
 
 asan: setup
 	tools/sanitize.sh address

@@ -1,6 +1,7 @@
 #include "base/gguf.h"
 
 #include <cstring>
+#include <functional>
 #include <set>
 
 #include "base/mapped_file.h"

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "base/testing/source_dir.h"
 #include "front/fake_triton.h"

@@ -1,5 +1,7 @@
 // The whole front over real sockets and a scripted core: KServe, OpenAI, metrics.
 #include <algorithm>
+#include <cstring>
+#include <tuple>
 
 #include "front/server_fixture.h"
 

@@ -1,5 +1,7 @@
 // Walks the registry of the CPU: every kernel of every op against ref, whole against cut, and with
 // different numbers of threads.
+#include <map>
+
 #include <gtest/gtest.h>
 
 #include "kernels/open.h"

@@ -1,4 +1,6 @@
 // Scheduler: one behaviour per test; combinations belong to scheduler_fuzz_test.cc.
+#include <tuple>
+
 #include "sched/scheduler.h"
 
 #include <gmock/gmock.h>

@@ -7,6 +7,7 @@
 #include "text/bpe.h"
 #include "text/byte_level.h"
 #include "text/charsmap.h"
+#include "text/pattern.h"
 #include "text/tokenizer_parts.h"
 
 namespace nereid::text {

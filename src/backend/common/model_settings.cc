@@ -1,6 +1,7 @@
 // What a model's configuration says to its backend; see triton.h.
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 
 #include "backend/common/triton.h"
 #include "base/json.h"

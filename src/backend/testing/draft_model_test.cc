@@ -1,4 +1,6 @@
 // Speculation with a second model, driven by the BLS: the drafts change no text.
+#include <algorithm>
+
 #include "backend/testing/backend_fixture.h"
 #include "base/testing/source_dir.h"
 #include "text/tokenizer.h"

@@ -1,6 +1,8 @@
 // The tensorrt_llm model of a server with beams, asked in token ids.
 #pragma once
 
+#include <algorithm>
+
 #include "backend/testing/backend_fixture.h"
 #include "base/testing/source_dir.h"
 #include "text/tokenizer.h"

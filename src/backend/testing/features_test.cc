@@ -1,4 +1,6 @@
 // Every tensor of the tensorrt_llm model through the server and the real executor.
+#include <algorithm>
+
 #include "backend/testing/feature_fixture.h"
 
 namespace nereid::backend {

@@ -1,4 +1,6 @@
 // A repository whose models answer once, with logits in half precision.
+#include <algorithm>
+
 #include "backend/testing/backend_fixture.h"
 
 namespace nereid::backend {

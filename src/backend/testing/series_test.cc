@@ -1,4 +1,6 @@
 // What a model shows of itself: every series of the metrics page, values, and the log's lines.
+#include <algorithm>
+
 #include "backend/testing/backend_fixture.h"
 
 namespace nereid::backend {

@@ -1,4 +1,6 @@
 // Perplexity of the quick-start model on text that it was not trained on.
+#include <tuple>
+
 #include "cli/commands/perplexity.h"
 
 #include <gmock/gmock.h>

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "cli/flags/parse_error.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // string.Template that the script of the TensorRT-LLM backend uses.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>

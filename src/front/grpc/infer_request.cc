@@ -1,6 +1,7 @@
 // See infer_message.h.
 #include <google/protobuf/arena.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 #include "front/http/json_text.h"
 #include "front/openai/request_fields.h"

@@ -1,6 +1,7 @@
 // docs/openai.md tells of every field of a request what the code does with it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/file.h"

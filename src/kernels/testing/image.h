@@ -2,6 +2,7 @@
 // and the regions of it that a kernel has to fill.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>

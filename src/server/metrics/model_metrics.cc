@@ -6,6 +6,7 @@
 #include <prometheus/summary.h>
 
 #include <algorithm>
+#include <chrono>
 #include <mutex>
 
 namespace nereid::server {

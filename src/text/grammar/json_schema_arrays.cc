@@ -1,5 +1,6 @@
 // Arrays of a schema.
 #include <algorithm>
+#include <bit>
 
 #include "text/grammar/json_schema_maker.h"
 

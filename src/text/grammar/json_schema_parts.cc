@@ -1,5 +1,6 @@
 // Schemas that hold at once: what references, "allOf", conditions and choices make of a schema.
 #include <algorithm>
+#include <span>
 
 #include "text/grammar/json_schema_maker.h"
 

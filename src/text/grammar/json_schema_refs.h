@@ -1,6 +1,7 @@
 // What the references of a schema lead to.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
