@@ -16,7 +16,6 @@ struct Options {
   int32_t new_tokens = 128;
   int32_t repeats = 9;
   int32_t threads = 1;
-  int32_t room = 0;
   bool step_by_step = false;
 };
 
@@ -49,7 +48,7 @@ Status measure(const Options& o) {
   config.num_threads = o.threads;
   config.kv_cache.enable_block_reuse = false;
   config.kv_cache.max_tokens = 16384;
-  config.max_batch_size = o.batch + o.room;
+  config.max_batch_size = o.batch;
   config.enable_jump_ahead = !o.step_by_step;
   ASSIGN_OR_RETURN(const auto executor, Executor::create(o.model, config));
   std::vector<double> with, without, ratio;
@@ -79,8 +78,6 @@ int main(int argc, char** argv) {
   app.add_option("--new-tokens", o.new_tokens, "of each request")->capture_default_str();
   app.add_option("--repeats", o.repeats, "pairs of runs")->capture_default_str();
   app.add_option("--threads", o.threads, "compute threads")->capture_default_str();
-  app.add_option("--room", o.room, "rows of the batch that stay free, for what is computed ahead")
-      ->capture_default_str();
   app.add_flag("--step-by-step", o.step_by_step, "nothing is computed ahead");
   CLI11_PARSE(app, argc, argv);
   const nereid::Status status = nereid::bench::measure(o);

@@ -15,6 +15,11 @@ namespace nereid::runtime {
 // the second. What has not been measured for long is forgotten.
 class CostTable {
  public:
+  CostTable() {
+    points_.reserve(kNumRanges);
+    pools_.reserve(kNumRanges);
+  }
+
   void add(int32_t size, double seconds);
 
   // 0 before the first measurement. Below the least size measured the cost is that one's. Above

@@ -191,7 +191,9 @@ bool Engine::launch_next() {
   for (const Step& step : flying_)
     if (step.has_drafts || step.waits_for_masks) return false;
   const bool in_flight = !flying_.empty();
-  if (!guides_.offer(sched_, in_flight) || !speculation_.offer(sched_, in_flight)) return false;
+  if (!guides_.offer(sched_, in_flight, speculation_.costs()) ||
+      !speculation_.offer(sched_, in_flight))
+    return false;
   sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
   const bool launches = !plan.empty();
   if (launches)
@@ -355,6 +357,7 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
       continue;
     }
     speculation_.landed(row, result);
+    if (row.samples) guides_.landed(row, result.drawn.size());
     const RequestId id = row.sequence->id();
     news.row = sched_.commit(row, sampler_.drawn(row, result));
     news.row.id = id;

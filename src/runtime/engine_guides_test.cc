@@ -7,6 +7,8 @@
 
 #include "base/testing/source_dir.h"
 #include "runtime/engine_fixture.h"
+#include "runtime/grammars.h"
+#include "runtime/guides.h"
 
 namespace nereid::runtime {
 namespace {
@@ -78,6 +80,57 @@ TEST(EngineGuides, WhatAGrammarLeavesNoChoiceOfTakesOneStep) {
       EXPECT_GE(f.runner->num_steps(), 15);
     }
   }
+}
+
+// Drafts that sequences get in a step of so many rows, one of which must go on with three tokens.
+size_t num_forced_drafts(int num_rows, const SpeculationCosts& costs) {
+  sched::Scheduler scheduler({.max_batch_size = 8,
+                              .max_num_tokens = 64,
+                              .max_queue_size = 8,
+                              .max_sequence_length = 128,
+                              .groups = {{.num_blocks = 128}},
+                              .tokens_per_block = 16,
+                              .max_logits = 64});
+  Grammars grammars(shipped_tokenizer(), kVocab);
+  Guides guides(kVocab, /*jumps_ahead=*/true);
+  for (int i = 1; i <= num_rows; ++i)
+    EXPECT_TRUE(
+        scheduler
+            .submit(sched::SequenceSpec{
+                .id = static_cast<RequestId>(i),
+                .prompt = {letter('A')},
+                .max_new_tokens = 100,
+                .guide = grammars.guide(guided(i == 1 ? "AGHI[A-F]+" : "[A-F]+", 9)).value()})
+            .ok());
+  for (const sched::Row& row : scheduler.plan(now()).rows) {
+    exec::StepRow out;
+    guides.add(row, out);
+    scheduler.commit(row, std::vector<sched::Drawn>{{.token = letter('A')}});
+  }
+  const bool waits = !guides.offer(scheduler, /*in_flight=*/true, costs);
+  EXPECT_TRUE(guides.offer(scheduler, /*in_flight=*/false, costs));
+  size_t num_drafts = 0;
+  for (const sched::Sequence* sequence : scheduler.running())
+    num_drafts += sequence->drafts().size();
+  EXPECT_EQ(waits, num_drafts > 0);
+  return num_drafts;
+}
+
+TEST(EngineGuides, FewForcedTokensBesideManyRowsAreDraftsWhereThatPays) {
+  const auto costs_of = [](double seconds, double host) {
+    SpeculationCosts costs{.overlaps = true};
+    for (int i = 0; i < 3; ++i) {
+      costs.step.add(8, 1.0);
+      costs.step.add(11, seconds);
+      costs.host.add(8, host);
+    }
+    return costs;
+  };
+  EXPECT_EQ(num_forced_drafts(8, {}), 0u) << "nothing was measured";
+  EXPECT_EQ(num_forced_drafts(8, costs_of(1.0, 0.01)), 3u);
+  EXPECT_EQ(num_forced_drafts(8, costs_of(11.0 / 8, 0.01)), 0u) << "each token costs as much";
+  EXPECT_EQ(num_forced_drafts(8, costs_of(1.0, 0.5)), 0u) << "nothing runs beside the host";
+  EXPECT_EQ(num_forced_drafts(3, {}), 3u) << "as many as rows";
 }
 
 // A third free, the others guided; ends of all kinds.

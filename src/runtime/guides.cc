@@ -1,6 +1,7 @@
 #include "runtime/guides.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "sched/sequence.h"
@@ -10,11 +11,29 @@ namespace {
 
 // One token alone is not worth a step that nothing runs beside.
 constexpr int32_t kLeastForced = 2, kMostForced = 32;
+// What was tested before counts less with each test. To begin with most tokens hold.
+constexpr double kKeptOfTests = 0.99, kPriorTested = 10, kPriorHeld = 9;
+constexpr double kWorth = 1.05;  // times the tokens per second without drafts
 
 }  // namespace
 
-bool Guides::offer(sched::Scheduler& scheduler, bool in_flight) {
+bool Guides::offer(sched::Scheduler& scheduler, bool in_flight, const SpeculationCosts& costs) {
   if (!jumps_ahead_ || states_.empty()) return true;
+  find_forced(scheduler);
+  if (!pays(scheduler.running().size(), costs))
+    for (Forced& one : forced_) one.tokens.clear();
+  else if (in_flight)
+    return false;
+  for (const Forced& one : forced_) {
+    one.state->num_asked = one.num_known;
+    scheduler.draft(one.id, one.tokens);
+  }
+  return true;
+}
+
+// Of each sequence of which more is known than when it was asked about last.
+void Guides::find_forced(const sched::Scheduler& scheduler) {
+  forced_.clear();
   int32_t room =
       scheduler.limits().num_logits_rows() - static_cast<int32_t>(scheduler.running().size());
   for (const sched::Sequence* sequence : scheduler.running()) {
@@ -27,18 +46,43 @@ bool Guides::offer(sched::Scheduler& scheduler, bool in_flight) {
     const int32_t num_unknown = sequence->has_unknown();
     const int32_t left = sequence->spec().max_new_tokens - sequence->num_generated() - 1;
     const int32_t most = std::min({kMostForced, room, left - num_unknown});
-    std::vector<TokenId> forced;
+    Forced one{.id = sequence->id(),
+               .state = &state,
+               .num_known = sequence->tokens().size(),
+               .num_unknown = num_unknown};
     if (most >= kLeastForced && state.failure.ok())
-      forced = state.output.forced(static_cast<size_t>(num_unknown + most));
-    if (std::ssize(forced) < num_unknown + kLeastForced)
-      forced.clear();
-    else if (in_flight)
-      return false;
-    state.num_asked = sequence->tokens().size();
-    room -= static_cast<int32_t>(forced.size());
-    scheduler.draft(sequence->id(), forced);
+      one.tokens = state.output.forced(static_cast<size_t>(num_unknown + most));
+    if (std::ssize(one.tokens) < num_unknown + kLeastForced) one.tokens.clear();
+    room -= static_cast<int32_t>(one.tokens.size());
+    forced_.push_back(std::move(one));
   }
-  return true;
+}
+
+// Where they are as many as the running sequences, one step gives as much as two. Fewer should give
+// more tokens in a second than the next step would without them.
+bool Guides::pays(size_t num_rows, const SpeculationCosts& costs) const {
+  const double rate = (num_held_ + kPriorHeld) / (num_tested_ + kPriorTested);
+  int32_t num_forced = 0;
+  double num_expected = 0;
+  for (const Forced& one : forced_) {
+    const auto count = std::max<int32_t>(0, std::ssize(one.tokens) - one.num_unknown);
+    num_forced += count;
+    num_expected += rate * (1 - std::pow(rate, count)) / (1 - rate);
+  }
+  const auto rows = static_cast<int32_t>(num_rows);
+  if (num_forced == 0 || num_forced >= rows) return num_forced > 0;
+  if (!costs.step.knows(rows)) return false;
+  const double host = costs.host.at(rows);
+  const double plain = costs.step.at(rows) + (costs.overlaps ? 0 : host);
+  const double jumping = costs.step.at(rows + num_forced) + host;  // nothing runs beside it
+  return (rows + num_expected) * plain > kWorth * rows * jumping;
+}
+
+void Guides::landed(const sched::Row& row, size_t num_drawn) {
+  if (row.num_drafts == 0 || !row.sequence->spec().guide) return;
+  const auto num_held = static_cast<double>(num_drawn - 1);
+  num_held_ = kKeptOfTests * num_held_ + num_held;
+  num_tested_ = kKeptOfTests * num_tested_ + std::min<double>(num_held + 1, row.num_drafts);
 }
 
 void Guides::add(const sched::Row& row, exec::StepRow& out) {

@@ -28,8 +28,8 @@ bool draws_freely(const sched::SequenceSpec& spec) {
 }  // namespace
 
 bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
-  if (!proposer_) return true;
   was_busy_ = !scheduler.running().empty();
+  if (!proposer_) return true;
   find_candidates(scheduler);
   if (num_questions_ == 0) return true;
   if (proposer_->is_free()) answer_all();
@@ -297,7 +297,7 @@ void Speculation::note_places(size_t num_drafts, std::span<const int32_t> path) 
 }
 
 void Speculation::finished(const sched::StepPlan& plan, Time launched, Time finished) {
-  if (!proposer_ || !options_.adapts || plan.rows.empty()) return;
+  if (plan.rows.empty()) return;
   const Time previous = std::exchange(last_finished_, finished);
   const double proposed = std::exchange(propose_seconds_, 0);
   const bool is_beside = launched < previous;  // it was launched while that one ran

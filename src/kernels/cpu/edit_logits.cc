@@ -3,6 +3,7 @@
 #include "kernels/cpu/edit_logits.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 namespace nereid::kernels::cpu {
@@ -33,15 +34,17 @@ void add_biases(const SampleParams& p, const SampleLists& lists, std::span<float
       logits[id] = edited(logits[id], logits[id] + lists.biases[i]);
 }
 
-// Where all 32 of a word are banned, or none, there is nothing to tell apart.
+// Looks at banned ids alone: most words have all of their ids, few or none.
 void apply_mask(const uint32_t* mask, std::span<float> logits) {
   for (size_t first = 0; first < logits.size(); first += 32) {
-    const uint32_t word = mask[first / 32];
     const size_t count = std::min<size_t>(32, logits.size() - first);
-    if (word == 0) std::fill_n(&logits[first], count, kBanned);
-    if (word == 0 || word == ~0u) continue;
-    for (size_t i = 0; i < count; ++i)
-      if ((word >> i & 1) == 0) logits[first + i] = kBanned;
+    uint32_t banned = ~mask[first / 32] & ~uint32_t{0} >> (32 - count);
+    if (banned == ~uint32_t{0}) {
+      std::fill_n(&logits[first], 32, kBanned);
+      continue;
+    }
+    for (; banned != 0; banned &= banned - 1)
+      logits[first + static_cast<size_t>(std::countr_zero(banned))] = kBanned;
   }
 }
 
