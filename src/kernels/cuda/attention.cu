@@ -360,15 +360,21 @@ bool has_aligned_cache(const Attention& a) {
 
 }  // namespace
 
+// Where rows of few tokens follow prompts on Hopper, their kernel is launched once each block of
+// the prompts' kernel has begun, which is when all in front of that has ended. It runs beside it
+// then, on what that leaves free, and waits for it at its own end.
 cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStream_t stream) {
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
-  if (tokens > p.num_rows || p.latent > 0 || p.after)
+  if (tokens > p.num_rows || p.latent > 0 || p.after) {
+    p.has_neighbour = !p.after && is_for_hopper(p, scratch.sm);
     if (const cudaError_t error =
             launch_many_tokens(p, a.cache.type, tokens, kHopperVectors, scratch.sm, stream);
         error != cudaSuccess || p.latent > 0)
       return error;
+    p.is_neighbour = p.has_neighbour;
+  }
   p.is_single = tokens == p.num_rows && !p.after;
   p.takes_single = takes_single_tokens(p, a.cache.type);
   if (p.takes_single) {
@@ -376,6 +382,7 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
     const int chunks = divide_keys(a, true, kSingleBlocks, scratch, single);
     const cudaError_t error = launch_single_tokens(single, chunks, stream);
     if (error != cudaSuccess || p.is_single) return error;
+    p.is_neighbour = false;  // the workspace is that kernel's till it has ended
   }
   const int chunks = divide_keys(a, p.is_single, kFewBlocks, scratch, p);
   return launch_few_tokens(p, a.cache.type, chunks, stream);

@@ -47,12 +47,24 @@ struct AttentionParams {
   bool interleaved, wide_lines;
   bool in_trees;        // the kernel for many tokens: rows with trees, a tile for each token
   bool stores_queries;  // rows with many tokens: the kernel that stores keys rounds queries too
+  // The kernel of attention_hopper.cu and the one behind it run side by side, see
+  // launch_attention().
+  bool has_neighbour, is_neighbour;
   // Few tokens: keys of a block, and where blocks of one row and head leave their parts.
   int chunk_keys, part_vectors;
   float* part_values;  // [row, head block, chunk, part_vectors, head_dim]
   float2* part_sums;   // [..., part_vectors]: largest score, sum of the weights
   int32_t* counters;   // [row, head block], zero
 };
+
+// Of kernels for few tokens: waits for what makes qkv. A neighbour of the kernel for many tokens is
+// launched when that is done; what other kernels have left in the first-level cache goes.
+inline __device__ void wait_for_qkv(const AttentionParams& p) {
+  if (p.is_neighbour)
+    __threadfence();
+  else
+    wait_for_previous();
+}
 
 // Tokens in trees are the last of their rows.
 inline __device__ bool has_tree(const AttentionParams& p, int row) {

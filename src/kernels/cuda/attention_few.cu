@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
     const bool exists = m < tile.vectors();
     limits[h] = {exists ? p.positions[tile.token(m)] : -1, exists ? slope_of(p, tile.head(m)) : 0};
   }
-  wait_for_previous();
+  wait_for_qkv(p);
   // New keys and values of this part. Blocks that share a KV head write the same bytes.
   const int new_keys = max(0, first - old_keys);  // the first of them
   const int new_lines = 2 * (min(tile.tokens, end - old_keys) - new_keys);
@@ -326,6 +326,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
   auto* const values = reinterpret_cast<float*>(tiles);
   merge_warps<Cache, kDim>(tile, state, values, largest, sums);
   finish<kDim>(p, tile, num_parts, values, largest[0], sums[0], &arrived);
+  wait_for_previous();
 }
 
 template <class Cache, int kDim>

@@ -246,7 +246,7 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ uint64_t barriers[4][kStages], landed;
   __shared__ float scales[2][kStages][kKeys];
-  let_next_begin();
+  if (!p.has_neighbour) let_next_begin();
   QueryTile tile;  // found before the wait, since it depends on the step's data alone
   if (!find_many(p, tile)) return wait_for_previous();
   if (threadIdx.x == 0) {
@@ -269,6 +269,7 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
                      &landed};
   __syncthreads();
   wait_for_previous();
+  if (p.has_neighbour) let_next_begin();
 
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group >= kGroups) {

@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocks)
   const int first = part_first + warp * kKeys;
   const bool is_old = min(first + kKeys, end) < range.count;
   if (is_old) work.fetch_tile(first, end, mine);
-  wait_for_previous();
+  wait_for_qkv(p);
   // The new key and value, of the last part. Blocks that share a KV head write the same bytes.
   if (end == range.count && warp < 2)
     store_token<Fp8Cache>(p, tile.first_token, tile.row, tile.kv_head, warp == 1);
@@ -374,6 +374,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kBlocks)
   __syncthreads();
   combine_warps<kVectors, kDim>(tile, values, largest, sums);
   finish<kDim>(p, tile, num_parts, values, largest[0], sums[0], &arrived);
+  wait_for_previous();
 }
 
 template <int kDim>

@@ -350,6 +350,12 @@ const AttentionShape kShapes[] = {
      .rope = true,
      .sinks = true,
      .cap = 3},
+    // Rows of one and of few tokens beside a prompt of several blocks.
+    {.sequences = {{40, 200}, {900, 1}, {64, 3}, {500, 1}, {70, 2}},
+     .heads = 8,
+     .kv_heads = 2,
+     .d = 128,
+     .rope = true},
     // Sinks: of a few positions, of more than a block, in the same tile as the window.
     {.sequences = {{300, 1}, {90, 40}, {2, 3}},
      .heads = 4,

@@ -1,0 +1,109 @@
+// Ways of handing numbers from warps to warps through shared memory, each right by PTX's memory
+// model, for compute-sanitizer's racecheck: what it reports of them, it reports of kernels that
+// hand over their data in that way, too (docs/performance.md).
+//
+//   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o forms tools/racecheck_forms.cu
+//   compute-sanitizer --tool racecheck ./forms FORM     # 0 to 2, see Form
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+
+namespace {
+
+// The writers meet at a named barrier, then one of them arrives at the mbarrier whose phase the
+// readers wait for (as in attention_hopper.cu); each writer arrives there; named barriers alone, at
+// which writers arrive and readers wait.
+enum Form { kOneArrives, kAllArrive, kNamed };
+
+constexpr int kTiles = 32, kStages = 2, kLines = 128, kWriters = 128, kReaders = 256;
+constexpr int kBlocks = 132;
+
+__device__ uint32_t address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+__device__ void init(uint64_t* barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(address(barrier)), "r"(arrivals)
+               : "memory");
+}
+__device__ void arrive(uint64_t* barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(address(barrier)) : "memory");
+}
+__device__ void wait(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(address(barrier)),
+      "r"(parity)
+      : "memory");
+}
+__device__ void meet(int number, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
+}
+__device__ void arrive_named(int number) {
+  asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(kWriters + kReaders) : "memory");
+}
+
+constexpr int kWritersMeet = 1, kFirstFull = 4, kFirstEmpty = 8;  // numbers of named barriers
+
+template <Form kForm>
+__global__ void __launch_bounds__(kWriters + kReaders) hand_over(int* wrong) {
+  __shared__ uint64_t full[kStages], empty[kStages];
+  __shared__ float lines[kStages][kLines];
+  if (threadIdx.x == 0)
+    for (int i = 0; i < kStages; ++i) {
+      init(full + i, kForm == kOneArrives ? 1 : kWriters);
+      init(empty + i, kReaders / 32);
+    }
+  __syncthreads();
+  for (int t = 0; t < kTiles; ++t) {
+    const int stage = t % kStages, writer = static_cast<int>(threadIdx.x) - kReaders;
+    const uint32_t parity = t / kStages % 2;
+    if (writer >= 0) {
+      if (kForm != kNamed) wait(empty + stage, parity ^ 1);
+      if (kForm == kNamed && t >= kStages) meet(kFirstEmpty + stage, kWriters + kReaders);
+      lines[stage][writer] = static_cast<float>(t * kLines + writer);
+      if (kForm == kOneArrives) {
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+        meet(kWritersMeet, kWriters);
+      }
+      if (kForm == kNamed)
+        arrive_named(kFirstFull + stage);
+      else if (kForm == kAllArrive || writer == 0)
+        arrive(full + stage);
+      continue;
+    }
+    if (kForm == kNamed)
+      meet(kFirstFull + stage, kWriters + kReaders);
+    else
+      wait(full + stage, parity);
+    for (int j = 0; j < 4; ++j) {
+      const int line = (static_cast<int>(threadIdx.x) + 37 * j) % kLines;
+      if (lines[stage][line] != static_cast<float>(t * kLines + line)) atomicAdd(wrong, 1);
+    }
+    __syncwarp();
+    if (kForm == kNamed) {
+      if (t + kStages < kTiles) arrive_named(kFirstEmpty + stage);
+    } else if (threadIdx.x % 32 == 0) {
+      arrive(empty + stage);
+    }
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int form = argc > 1 ? std::atoi(argv[1]) : 0;
+  int *wrong = nullptr, count = -1;
+  cudaMalloc(&wrong, sizeof(int));
+  cudaMemset(wrong, 0, sizeof(int));
+  const auto kernel = form == kOneArrives  ? hand_over<kOneArrives>
+                      : form == kAllArrive ? hand_over<kAllArrive>
+                                           : hand_over<kNamed>;
+  kernel<<<kBlocks, kWriters + kReaders>>>(wrong);
+  const cudaError_t error = cudaMemcpy(&count, wrong, sizeof(int), cudaMemcpyDeviceToHost);
+  std::printf("form %d: %d numbers read wrong, %s\n", form, count, cudaGetErrorString(error));
+  return error == cudaSuccess && count == 0 ? 0 : 1;
+}
