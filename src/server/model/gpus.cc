@@ -7,6 +7,9 @@
 namespace nereid::server {
 namespace {
 
+// An entry that names a slice of a GPU: MIG-<uuid>, or, with older drivers, MIG-GPU-<uuid>/<i>/<j>.
+constexpr std::string_view kSlice = "MIG-";
+
 // The GPU that an entry of CUDA_VISIBLE_DEVICES names; null: none.
 const GpuDevice* find_gpu(const std::vector<GpuDevice>& all, std::string_view entry) {
   size_t index = 0;
@@ -14,9 +17,12 @@ const GpuDevice* find_gpu(const std::vector<GpuDevice>& all, std::string_view en
   if (error == std::errc() && end == entry.data() + entry.size()) {
     return index < all.size() ? &all[index] : nullptr;
   }
-  // A slice of a GPU is a device of its own; the driver does not list it, but it can what its GPU
-  // can.
-  if (entry.starts_with("MIG-") && !all.empty()) return &all[0];
+  // A slice is a device of its own; the driver does not list it, but it can what its GPU can, which
+  // not every name tells.
+  if (entry.starts_with(kSlice)) {
+    entry = entry.substr(kSlice.size(), entry.find('/') - kSlice.size());
+    if (!entry.starts_with("GPU-")) return all.empty() ? nullptr : &all[0];
+  }
   if (!entry.starts_with("GPU-")) return nullptr;
   const auto it = std::find_if(all.begin(), all.end(),
                                [&](const auto& gpu) { return gpu.uuid.starts_with(entry); });
@@ -33,6 +39,7 @@ std::vector<GpuDevice> select(const std::vector<GpuDevice>& all, std::string_vie
     const GpuDevice* gpu = find_gpu(all, entry);
     if (gpu == nullptr) break;
     out.push_back(*gpu);
+    if (entry.starts_with(kSlice)) break;  // a process gets one
     visible.remove_prefix(std::min(comma + 1, visible.size()));
   }
   return out;

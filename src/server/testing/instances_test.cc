@@ -156,6 +156,14 @@ TEST_F(Instances, TheEnvironmentHidesGpus) {
               ElementsAre(R"(m_0_0 GPU 0 {"gpu_0":{}})"));
   setenv("CUDA_VISIBLE_DEVICES", "1, 0, 7, 0", 1);
   EXPECT_EQ(made("instance_group { kind: KIND_GPU }").size(), 2u);
+  // A slice of a GPU, of which a process gets one.
+  for (const char* slices : {"MIG-5a1c, MIG-77b0", "MIG-GPU-b/1/0, 1"}) {
+    setenv("CUDA_VISIBLE_DEVICES", slices, 1);
+    EXPECT_THAT(made("instance_group { kind: KIND_GPU }"),
+                ElementsAre(R"(m_0_0 GPU 0 {"gpu_0":{}})"));
+  }
+  setenv("CUDA_VISIBLE_DEVICES", "MIG-GPU-c/1/0", 1);
+  EXPECT_THAT(made(""), ElementsAre(R"(m_0 CPU 0 {"cpu":{}})"));
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   EXPECT_THAT(made(""), ElementsAre(R"(m_0 CPU 0 {"cpu":{}})"));
 }
