@@ -3,7 +3,8 @@
 // group is scaled and added to the element's. Rows of i8 multiply bytes, whose sums are exact.
 // Numbers of small groups, or with minima, are scaled and rounded to bf16 in front of the product.
 // A tile is made where it is used, for up to 32 rows, or for all of them while the panels in front
-// of it are multiplied; an element's sum is the same chain of tile products in every form.
+// of it are multiplied; an element's sum is the same chain of tile products in every form, and a
+// row alone gets it by the same additions without tiles.
 #include "kernels/cpu/simd_amx_numbers.h"
 
 namespace nereid::kernels::cpu {
@@ -89,6 +90,18 @@ struct Step {
       }
     }
   }
+};
+
+// Numbers below 2^-126 are zero while it lives, as they are to the products of tiles.
+class FlushToZero {
+ public:
+  FlushToZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+  ~FlushToZero() { _mm_setcsr(before_); }
+  FlushToZero(const FlushToZero&) = delete;
+  FlushToZero& operator=(const FlushToZero&) = delete;
+
+ private:
+  const unsigned before_;
 };
 
 enum class Scales { kBySums, kInNumbers, kByRows };
@@ -196,7 +209,16 @@ class Product {
       : a_(a), w_(w), memory_(reinterpret_cast<uint8_t*>(memory)) {}
 
   void run(int64_t row_begin, int64_t row_end, int64_t panel, int64_t panel_end) const {
+    const FlushToZero all;  // a row alone or among others
     const int64_t rows = row_end - row_begin;
+    if constexpr (!kBytes) {
+      if (rows == 1) {
+        const auto* const x = widen_row(row_begin);
+        for (; panel + 4 <= panel_end; panel += 4) one_row<4>(row_begin, x, panel);
+        for (; panel < panel_end; ++panel) one_row<1>(row_begin, x, panel);
+        return;
+      }
+    }
     if (rows <= kTileRows) {
       configure_low(rows);
       for (; panel + 4 <= panel_end; panel += 4) few_rows<1, 4>(row_begin, rows, panel);
@@ -231,6 +253,12 @@ class Product {
 
   [[gnu::always_inline]] static F sums_at(const float* cells) {
     return kBytes ? to_floats(load_words(cells)) : load(cells);
+  }
+  // With a group's sums: those of 16 rows of a panel for a row of x.
+  [[gnu::always_inline]] F total_of(F sums, int64_t panel, int64_t group, F totals) const {
+    if constexpr (kScales != Scales::kBySums) return sums;
+    const F scale = load(w_.scales + (panel * w_.groups + group) * 16);
+    return group == 0 ? mul(scale, sums) : fma(scale, sums, totals);
   }
   // Adds the sums of a group to the totals, or makes them these.
   [[gnu::always_inline]] void add_sums(const Block& sums, int64_t rows, int64_t panel,
@@ -292,6 +320,67 @@ class Product {
         add(b, slab.group_end - 1);
       if (ends)
         store_block(a_, kept[b], rows_of(b), row + b / kPanels * kTileRows, panel + b % kPanels);
+    }
+  }
+
+  // The row's even columns of each step and then its odd ones.
+  const float* widen_row(int64_t row) const {
+    auto* const out = reinterpret_cast<float*>(memory_);
+    const uint8_t* x = x_at(row);
+    for (int64_t step = 0; step < num_steps(); ++step, x += kTileBytes) {
+      store(out + 32 * step, pair_low(x));
+      store(out + 32 * step + 16, pair_high(x));
+    }
+    return out;
+  }
+
+  // One row without tiles, whose makers would take longer than all else. A product of tiles adds
+  // the products of even columns to one sum and those of odd ones to another, both from 0 on and
+  // rounded each time, then the two, and then what the tile had: so is it done here.
+  template <int kPanels>
+  void one_row(int64_t row, const float* x, int64_t panel) const {
+    const Numbers numbers(w_, panel);
+    F totals[kPanels];
+    for (int64_t group = 0, step = 0; group < num_groups(); ++group) {
+      typename Numbers::Of of[kPanels];
+      F sums[kPanels];
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) of[p] = numbers.of(p, group), sums[p] = set1(0);
+      for (const int64_t end = first_step(group + 1); step < end; ++step, x += Numbers::kColumns) {
+        F even[kPanels], odd[kPanels];
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) {
+          even[p] = odd[p] = set1(0);
+          numbers.prefetch(p, step * Numbers::kColumns, kPanels);
+        }
+        constexpr int kSame = kScales == Scales::kInNumbers ? 16 : 32;  // columns of one group
+#pragma GCC unroll 2
+        for (int c = 0; c < Numbers::kColumns; c += kSame) {
+          if constexpr (kScales == Scales::kInNumbers) {
+            const int64_t of_numbers = numbers.group_of(step * Numbers::kColumns + c);
+#pragma GCC unroll 4
+            for (int p = 0; p < kPanels; ++p) of[p] = numbers.of(p, of_numbers);
+          }
+#pragma GCC unroll 8
+          for (int d = c; d < c + kSame; d += Numbers::kFloats)
+#pragma GCC unroll 4
+            for (int p = 0; p < kPanels; ++p)
+              numbers.floats(p, step * Numbers::kColumns + d, of[p],
+                             [&](int i, F w) [[gnu::always_inline]] {
+                               F& sum = i % 2 ? odd[p] : even[p];
+                               sum = fma(w, set1(x[i % 2 * 16 + (d + i) / 2]), sum);
+                             });
+        }
+#pragma GCC unroll 4
+        for (int p = 0; p < kPanels; ++p) sums[p] = add(sums[p], add(even[p], odd[p]));
+      }
+#pragma GCC unroll 4
+      for (int p = 0; p < kPanels; ++p) totals[p] = total_of(sums[p], panel + p, group, totals[p]);
+    }
+#pragma GCC unroll 4
+    for (int p = 0; p < kPanels; ++p) {
+      F out[1][1] = {{totals[p]}};
+      store_tile(a_, row, panel + p, out);
     }
   }
 
@@ -376,8 +465,9 @@ void linear_narrow_amx(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t ro
   if (w.by_rows) return run.operator()<Floats8, Scales::kByRows>();
   if (!scales_group_sums(w)) {
     if (w.float8) return run.operator()<Scaled<8, true>, Scales::kInNumbers>();
-    return w.bits == 4 ? run.operator()<Scaled<4, false>, Scales::kInNumbers>()
-                       : run.operator()<Scaled<8, false>, Scales::kInNumbers>();
+    if (w.bits == 8) return run.operator()<Scaled<8, false>, Scales::kInNumbers>();
+    return w.zeros ? run.operator()<Scaled<4, false, true>, Scales::kInNumbers>()
+                   : run.operator()<Scaled<4, false>, Scales::kInNumbers>();
   }
   if (w.float8) return run.operator()<Floats8, Scales::kBySums>();
   if (w.bits == 8) return run.operator()<Eights, Scales::kBySums>();

@@ -1,6 +1,7 @@
-// Tiles of weights made of panels of integers and of f8e4m3, as they are stored: 16 lines of 64
-// bytes, of the 16 rows of a panel each: pairs of columns in bf16, or four columns in signed bytes.
-// lines() makes some of them, from the `first` on.
+// Numbers of panels of integers and of f8e4m3, made of what is stored. lines() makes a tile of
+// weights, or some lines of it from the `first` on: 16 lines of 64 bytes, of the 16 rows of a panel
+// each: pairs of columns in bf16, or four columns in signed bytes. floats() calls each(i, F) with
+// the same numbers of 16 rows, for each of kFloats columns.
 #pragma once
 
 #include "kernels/cpu/simd_amx.h"
@@ -23,6 +24,9 @@ struct StoredPanels {
   }
   // Of panel p's group: the first of 16.
   int64_t group_at(int64_t p, int64_t group) const { return ((first + p) * w.groups + group) * 16; }
+  // What the columns of panel p's group have in common.
+  struct Of {};
+  Of of(int64_t, int64_t) const { return {}; }
   // Asks for what is read a few tiles later, of the panels that come after `panels` where these
   // end.
   [[gnu::always_inline]] void prefetch(int64_t p, int64_t column, int64_t panels) const {
@@ -33,27 +37,93 @@ struct StoredPanels {
   }
 };
 
-inline I words_at(const uint8_t* p) {
-  return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+// The four bytes of each of 16 rows that lie 16 bytes from each other.
+[[gnu::always_inline]] inline I bytes_by_rows(const uint8_t* p) {
+  alignas(64) static constexpr uint8_t kOrder[] = {
+      0,  16, 32, 48, 1,  17, 33, 49, 2,  18, 34, 50, 3,  19, 35, 51, 4,  20, 36, 52, 5,  21,
+      37, 53, 6,  22, 38, 54, 7,  23, 39, 55, 8,  24, 40, 56, 9,  25, 41, 57, 10, 26, 42, 58,
+      11, 27, 43, 59, 12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63};
+  return _mm512_permutexvar_epi8(load_words(kOrder), load_words(p));
 }
 
-// The lower and the upper four bits of bytes, as floats.
-struct Fours {
-  F low, high;
-};
-[[gnu::always_inline]] inline Fours fours_at(const uint8_t* p) {
-  alignas(64) static constexpr float kFloats[] = {0, 1, 2,  3,  4,  5,  6,  7,
-                                                  8, 9, 10, 11, 12, 13, 14, 15};
-  const I words = words_at(p);
-  const F floats = _mm512_load_ps(kFloats);  // four bits of an element choose
-  return {_mm512_permutexvar_ps(words, floats),
-          _mm512_permutexvar_ps(_mm512_srli_epi32(words, 4), floats)};
+// 0 to 15.
+inline F small_integers() {
+  alignas(64) static constexpr float kNumbers[] = {0, 1, 2,  3,  4,  5,  6,  7,
+                                                   8, 9, 10, 11, 12, 13, 14, 15};
+  return _mm512_load_ps(kNumbers);
+}
+
+// Eight columns of four bits, as `table` has them.
+template <class Each>
+[[gnu::always_inline]] inline void each_of_fours(const uint8_t* p, F table, Each each) {
+  const I eights = bytes_by_rows(p);
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i)  // four bits of an element choose
+    each(i, _mm512_permutexvar_ps(_mm512_srli_epi32(eights, 4 * i), table));
+}
+
+// The bits from 0 (8) on of a float that begins with this are an integer added to it.
+constexpr float kWhole = 0x1p23f, kWhole8 = 0x1p15f;
+
+// Four columns of eight bits, less what `less` and `less8` are above these.
+template <class Each>
+[[gnu::always_inline]] inline void each_of_eights(const uint8_t* p, F less, F less8, Each each) {
+  constexpr int kAndOr = 0xea;  // (a & b) | c
+  const I low = _mm512_set1_epi32(0xff), high = _mm512_set1_epi32(0xff00);
+  I fours = bytes_by_rows(p);
+#pragma GCC unroll 2
+  for (int i = 0; i < 4; i += 2, fours = _mm512_srli_epi32(fours, 16)) {
+    const I even = _mm512_ternarylogic_epi32(fours, low, as_words(set1(kWhole)), kAndOr);
+    const I odd = _mm512_ternarylogic_epi32(fours, high, as_words(set1(kWhole8)), kAndOr);
+    each(i, sub(as_floats(even), less));
+    each(i + 1, sub(as_floats(odd), less8));
+  }
+}
+
+// The columns i and i + 1, of which these are the pairs of bf16.
+template <class Each>
+[[gnu::always_inline]] inline void each_of_pairs(I pairs, int i, Each each) {
+  each(i, as_floats(_mm512_slli_epi32(pairs, 16)));
+  each(i + 1, as_floats(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536))));
+}
+
+// Calls each(i / 2, column i, column i + 1) for what columns() calls its argument with.
+template <class Columns, class Each>
+[[gnu::always_inline]] inline void by_pairs(Columns columns, Each each) {
+  F even = set1(0);
+  columns([&](int i, F number) [[gnu::always_inline]] {
+    if (i % 2 == 0)
+      even = number;
+    else
+      each(i / 2, even, number);
+  });
+}
+
+// Lines of numbers that bf16 has.
+template <int kLines, class Numbers>
+[[gnu::always_inline]] inline void lines_of_floats(const Numbers& numbers, int64_t p,
+                                                   int64_t column, int64_t group, int64_t first,
+                                                   uint8_t* out) {
+  const auto of = numbers.of(p, group);
+  constexpr int kAtOnce = Numbers::kFloats / 2;
+#pragma GCC unroll 8
+  for (int64_t i = 0; i < kLines; i += kAtOnce)
+    by_pairs([&](auto each)
+                 [[gnu::always_inline]] { numbers.floats(p, column + 2 * (first + i), of, each); },
+             [&](int line, F even, F odd) [[gnu::always_inline]] {
+               store_words(out + kLineBytes * (i + line), pairs_of(even, odd));
+             });
 }
 
 // Integers of four bits less 8.
 struct MiddleFours : StoredPanels<4, 32> {
   using StoredPanels::StoredPanels;
+  static constexpr int kFloats = 8;
 
+  template <class Each>
+  [[gnu::always_inline]] void floats(int64_t p, int64_t column, Of, Each each) const {
+    each_of_fours(at(p, column), sub(small_integers(), set1(8)), each);
+  }
   template <int kLines>
   [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
                                     uint8_t* out) const {
@@ -66,7 +136,8 @@ struct MiddleFours : StoredPanels<4, 32> {
     const uint8_t* const from = at(p, column) + 16 * first;
 #pragma GCC unroll 16
     for (int64_t i = 0; i < kLines; ++i) {
-      const I x = words_at(from + 16 * i);
+      const I x =
+          _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 16 * i)));
       store_words(out + kLineBytes * i,
                   _mm512_permutexvar_epi16(_mm512_or_si512(x, _mm512_slli_epi32(x, 12)), numbers));
     }
@@ -76,37 +147,43 @@ struct MiddleFours : StoredPanels<4, 32> {
 // Integers less the zero points of their groups; all of them are in bf16.
 struct ZeroedFours : StoredPanels<4, 32> {
   using StoredPanels::StoredPanels;
+  static constexpr int kFloats = 8;
+  struct Of {
+    F zero;
+  };
 
+  Of of(int64_t p, int64_t group) const { return {load_u8(w.zeros + group_at(p, group))}; }
+  template <class Each>
+  [[gnu::always_inline]] void floats(int64_t p, int64_t column, Of of, Each each) const {
+    each_of_fours(at(p, column), small_integers(),
+                  [&](int i, F u) [[gnu::always_inline]] { each(i, sub(u, of.zero)); });
+  }
   template <int kLines>
   [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t group, int64_t first,
                                     uint8_t* out) const {
-    const F zero = load_u8(w.zeros + group_at(p, group));
-    const uint8_t* const from = at(p, column) + 16 * first;
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < kLines; ++i) {
-      const Fours u = fours_at(from + 16 * i);
-      store_words(out + kLineBytes * i, pairs_of(sub(u.low, zero), sub(u.high, zero)));
-    }
+    lines_of_floats<kLines>(*this, p, column, group, first, out);
   }
 };
 
 struct Eights : StoredPanels<8, 32> {
   using StoredPanels::StoredPanels;
+  static constexpr int kFloats = 4;
+  struct Of {
+    F less, less8;
+  };
 
+  Of of(int64_t p, int64_t group) const {
+    const F zero = w.zeros ? load_u8(w.zeros + group_at(p, group)) : set1(128);
+    return {add(set1(kWhole), zero), add(set1(kWhole8), zero)};
+  }
+  template <class Each>
+  [[gnu::always_inline]] void floats(int64_t p, int64_t column, Of of, Each each) const {
+    each_of_eights(at(p, column), of.less, of.less8, each);
+  }
   template <int kLines>
   [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t group, int64_t first,
                                     uint8_t* out) const {
-    // The lower bits of a float that begins with this are an integer added to it.
-    constexpr float kWhole = 0x1p23f;
-    const I whole = as_words(set1(kWhole));
-    const F less = add(set1(kWhole), w.zeros ? load_u8(w.zeros + group_at(p, group)) : set1(128));
-    const uint8_t* const from = at(p, column) + 32 * first;
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < kLines; ++i) {
-      const F low = as_floats(_mm512_or_si512(words_at(from + 32 * i), whole));
-      const F high = as_floats(_mm512_or_si512(words_at(from + 32 * i + 16), whole));
-      store_words(out + kLineBytes * i, pairs_of(sub(low, less), sub(high, less)));
-    }
+    lines_of_floats<kLines>(*this, p, column, group, first, out);
   }
 };
 
@@ -129,30 +206,45 @@ struct Float8Table {
   }
 };
 
+// Pairs of bf16 of two columns of f8e4m3, and of the two behind them.
+struct Pairs8 {
+  I first, second;
+};
+[[gnu::always_inline]] inline Pairs8 pairs_of_f8(const uint8_t* from) {
+  static constexpr Float8Table kTable;
+  // Four columns of 16 rows, as pairs of two columns of four rows and then of the other two.
+  alignas(64) static constexpr uint8_t kOrder[] = {
+      0,  16, 1,  17, 2,  18, 3,  19, 32, 48, 33, 49, 34, 50, 35, 51, 4,  20, 5,  21, 6,  22,
+      7,  23, 36, 52, 37, 53, 38, 54, 39, 55, 8,  24, 9,  25, 10, 26, 11, 27, 40, 56, 41, 57,
+      42, 58, 43, 59, 12, 28, 13, 29, 14, 30, 15, 31, 44, 60, 45, 61, 46, 62, 47, 63};
+  const I codes = _mm512_permutexvar_epi8(load_words(kOrder), load_words(from));
+  const I low =
+      _mm512_permutex2var_epi8(load_words(kTable.low), codes, load_words(kTable.low + kLineBytes));
+  const I high = _mm512_permutex2var_epi8(load_words(kTable.high), codes,
+                                          load_words(kTable.high + kLineBytes));
+  const I with_signs = _mm512_or_si512(high, _mm512_and_si512(codes, _mm512_set1_epi8(-128)));
+  return {_mm512_unpacklo_epi8(low, with_signs), _mm512_unpackhi_epi8(low, with_signs)};
+}
+
 struct Floats8 : StoredPanels<8, 32> {
   using StoredPanels::StoredPanels;
+  static constexpr int kFloats = 4;
 
+  template <class Each>
+  [[gnu::always_inline]] void floats(int64_t p, int64_t column, Of, Each each) const {
+    const Pairs8 pairs = pairs_of_f8(at(p, column));
+    each_of_pairs(pairs.first, 0, each);
+    each_of_pairs(pairs.second, 2, each);
+  }
   template <int kLines>
   [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
                                     uint8_t* out) const {
-    static constexpr Float8Table kTable;
-    // Four columns of 16 rows, as pairs of two columns of four rows and then of the other two.
-    alignas(64) static constexpr uint8_t kOrder[] = {
-        0,  16, 1,  17, 2,  18, 3,  19, 32, 48, 33, 49, 34, 50, 35, 51, 4,  20, 5,  21, 6,  22,
-        7,  23, 36, 52, 37, 53, 38, 54, 39, 55, 8,  24, 9,  25, 10, 26, 11, 27, 40, 56, 41, 57,
-        42, 58, 43, 59, 12, 28, 13, 29, 14, 30, 15, 31, 44, 60, 45, 61, 46, 62, 47, 63};
-    const I order = load_words(kOrder), signs = _mm512_set1_epi8(-128);
     const uint8_t* const from = at(p, column) + 32 * first;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kLines / 2; ++i) {
-      const I codes = _mm512_permutexvar_epi8(order, load_words(from + kLineBytes * i));
-      const I low = _mm512_permutex2var_epi8(load_words(kTable.low), codes,
-                                             load_words(kTable.low + kLineBytes));
-      const I high = _mm512_permutex2var_epi8(load_words(kTable.high), codes,
-                                              load_words(kTable.high + kLineBytes));
-      const I with_signs = _mm512_or_si512(high, _mm512_and_si512(codes, signs));
-      store_words(out + 2 * kLineBytes * i, _mm512_unpacklo_epi8(low, with_signs));
-      store_words(out + 2 * kLineBytes * i + kLineBytes, _mm512_unpackhi_epi8(low, with_signs));
+      const Pairs8 pairs = pairs_of_f8(from + kLineBytes * i);
+      store_words(out + 2 * kLineBytes * i, pairs.first);
+      store_words(out + 2 * kLineBytes * i + kLineBytes, pairs.second);
     }
   }
 };
@@ -164,66 +256,94 @@ struct Bytes : StoredPanels<8, 64> {
   template <int kLines>
   [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
                                     uint8_t* out) const {
-    alignas(64) static constexpr uint8_t kOrder[] = {
-        0,  16, 32, 48, 1,  17, 33, 49, 2,  18, 34, 50, 3,  19, 35, 51, 4,  20, 36, 52, 5,  21,
-        37, 53, 6,  22, 38, 54, 7,  23, 39, 55, 8,  24, 40, 56, 9,  25, 41, 57, 10, 26, 42, 58,
-        11, 27, 43, 59, 12, 28, 44, 60, 13, 29, 45, 61, 14, 30, 46, 62, 15, 31, 47, 63};
-    const I order = load_words(kOrder), middle = _mm512_set1_epi8(-128);
+    const I middle = _mm512_set1_epi8(-128);
     const uint8_t* const from = at(p, column) + kLineBytes * first;
     // Half a tile may be left; what x has for the other half is zero.
     const int64_t count = min_of(kLines, (w.columns - column) / 4 - first);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < count; ++i)
       store_words(out + kLineBytes * i,
-                  _mm512_xor_si512(
-                      _mm512_permutexvar_epi8(order, load_words(from + kLineBytes * i)), middle));
+                  _mm512_xor_si512(bytes_by_rows(from + kLineBytes * i), middle));
   }
 };
 
-// What numbers stand for, rounded to bf16: of any groups, with zero points or minima.
-template <int kBits, bool kFloat8>
+// What numbers stand for, rounded to bf16: of any groups, with zero points (kZeros, of four bits)
+// or minima.
+template <int kBits, bool kFloat8, bool kZeros = false>
 struct Scaled : StoredPanels<kBits, 32> {
   using Base = StoredPanels<kBits, 32>;
   using Base::Base;
   using Base::w;
+  static constexpr int kFloats = 32 / kBits;
+  static constexpr int kOneGroup = 16;  // columns that are of one group
+  // A number is (integer - zero) * scale + plus; of eight bits the zeros are those of Eights.
+  struct Of {
+    F scale, plus, zero, zero8;
+  };
 
+  int64_t group_of(int64_t column) const {
+    const auto group = static_cast<uint32_t>(column) / static_cast<uint32_t>(w.group);
+    return min_of(group, w.groups - 1);
+  }
+  [[gnu::always_inline]] Of of(int64_t p, int64_t group) const {
+    const int64_t at = this->group_at(p, group);
+    Of of = {load(w.scales + at), set1(0), set1(0), set1(0)};
+    if (w.minima)
+      of.plus = mul(set1(-1), load(w.minima + at));
+    else if (kBits == 4 && !kZeros)
+      of.plus = mul(set1(-8), of.scale);
+    else if (!kFloat8)
+      of.zero = w.zeros ? load_u8(w.zeros + at) : set1(128);
+    if constexpr (kBits == 8)
+      of.zero8 = add(set1(kWhole8), of.zero), of.zero = add(set1(kWhole), of.zero);
+    return of;
+  }
+  template <class Each>
+  [[gnu::always_inline]] void floats(int64_t p, int64_t column, const Of& of, Each each) const {
+    pairs(this->at(p, column), of,
+          [&](int line, I pairs) [[gnu::always_inline]] { each_of_pairs(pairs, 2 * line, each); });
+  }
   template <int kLines>
   [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
                                     uint8_t* out) const {
-    constexpr int kMost = kLines < kTileRows / 2 ? kLines : kTileRows / 2;
-    for (int64_t i = 0; i < kLines; i += kMost)
-      of_group<kMost>(p, column + 2 * (first + i), out + kLineBytes * i);
+    constexpr int kMost = kLines < kOneGroup / 2 ? kLines : kOneGroup / 2;
+    for (int64_t i = 0; i < kLines; i += kMost) {
+      const int64_t from = column + 2 * (first + i);
+      const Of of = this->of(p, group_of(from));
+#pragma GCC unroll 4
+      for (int64_t j = 0; j < kMost; j += kFloats / 2)
+        pairs(this->at(p, from + 2 * j), of, [&](int line, I pairs) [[gnu::always_inline]] {
+          store_words(out + kLineBytes * (i + j + line), pairs);
+        });
+    }
   }
 
  private:
-  // The columns are of one group.
-  template <int kLines>
-  [[gnu::always_inline]] void of_group(int64_t p, int64_t column, uint8_t* out) const {
+  // Calls each(i / 2, columns i and i + 1) for kFloats columns.
+  template <class Each>
+  [[gnu::always_inline]] static void pairs(const uint8_t* from, const Of& of, Each each) {
     alignas(64) static constexpr uint16_t kPairs[] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                       21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
                                                       11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    const auto group = static_cast<uint32_t>(column) / static_cast<uint32_t>(w.group);
-    const int64_t at = this->group_at(p, min_of(group, w.groups - 1));
-    const F scale = load(w.scales + at);
-    const F less = w.minima  ? mul(set1(-1), load(w.minima + at))
-                   : w.zeros ? mul(set1(-1), load_u8(w.zeros + at))
-                             : set1(kFloat8 ? 0 : -(1 << (kBits - 1)));
-    const bool minima = w.minima != nullptr;
-    const auto number = [&](F u) {
-      return minima ? fma(scale, u, less) : mul(scale, add(u, less));
-    };
-    const uint8_t* from = this->at(p, column);
-    for (int64_t i = 0; i < kLines; ++i, from += 4 * kBits, out += kLineBytes) {
-      Fours u;
-      if constexpr (kBits == 4)
-        u = fours_at(from);
-      else if constexpr (kFloat8)
-        u = {mul(set1(0x1p120f), load_f8(from)), mul(set1(0x1p120f), load_f8(from + 16))};
-      else
-        u = {load_u8(from), load_u8(from + 16)};
-      const I halves = reinterpret_cast<I>(_mm512_cvtne2ps_pbh(number(u.high), number(u.low)));
-      store_words(out, _mm512_permutexvar_epi16(load_words(kPairs), halves));
-    }
+    by_pairs(
+        [&](auto each_column) [[gnu::always_inline]] {
+          if constexpr (kFloat8) {
+            const Pairs8 pairs = pairs_of_f8(from);
+            each_of_pairs(pairs.first, 0, each_column);
+            each_of_pairs(pairs.second, 2, each_column);
+          } else if constexpr (kBits == 8) {
+            each_of_eights(from, of.zero, of.zero8, each_column);
+          } else {
+            each_of_fours(from, small_integers(), each_column);
+          }
+        },
+        [&](int line, F even, F odd) [[gnu::always_inline]] {
+          const auto number = [&](F u) [[gnu::always_inline]] {
+            return kZeros ? mul(of.scale, sub(u, of.zero)) : fma(of.scale, u, of.plus);
+          };
+          const I halves = reinterpret_cast<I>(_mm512_cvtne2ps_pbh(number(odd), number(even)));
+          each(line, _mm512_permutexvar_epi16(load_words(kPairs), halves));
+        });
   }
 };
 
