@@ -2,7 +2,7 @@
 backend loaded in both, perf_analyzer, rounds that alternate between the servers. One connection also beside
 `replay_server`, which answers without doing anything: the bound that client, kernel and wake-ups set.
 
-usage: run.py [--build DIR] [--protocols http,grpc] [--connections 1,16,64] [--rounds N] [--seconds S]
+usage: run.py [--build DIR] [--backends DIR] [--protocols http,grpc] [--connections 1,16,64] [--rounds N] [--seconds S]
 
 Installs nvidia-pytriton (which carries the stock server) and tritonclient (which carries perf_analyzer) from PyPI into
 build/stock-venv and build/bench-venv; perf_analyzer needs the distribution's libb64. The server under test is
@@ -115,6 +115,8 @@ def main():
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--server", help="command of the server under test; {http}, {grpc}, {metrics}, {repository}, "
                                          "{backends} are filled in")
+    parser.add_argument("--backends", metavar="DIR",
+                        help="backend folder with another identity backend than ours, such as upstream's")
     parser.add_argument("--stock-venv", default="build/stock-venv")
     parser.add_argument("--clients-venv", default="build/bench-venv")
     parser.add_argument("--server-cpus", help="CPUs that each server may use, like 0,1; all of them by default")
@@ -139,8 +141,9 @@ def main():
     os.makedirs(os.path.join(repository, "identity", "1"), exist_ok=True)
     with open(os.path.join(repository, "identity", "config.pbtxt"), "w") as file:
         file.write(CONFIG)
-    backends = os.path.abspath(os.path.join(options.build, "bench_backends"))
-    assert glob.glob(os.path.join(backends, "identity", "*.so")), f"build the target triton_identity in {options.build}"
+    backends = os.path.abspath(options.backends or os.path.join(options.build, "bench_backends"))
+    assert glob.glob(os.path.join(backends, "identity", "*.so")), f"{backends} has no identity backend: build the target " \
+        f"triton_identity in {options.build}"
 
     flags = ["--model-repository=" + repository, "--backend-directory=" + backends, "--http-port={http}"]
     more = ["--grpc-port={grpc}", "--metrics-port={metrics}"]

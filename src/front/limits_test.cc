@@ -1,7 +1,10 @@
 // What keeps one client from holding up the others: workers for long work, the budget of bytes, the
 // measure of an event loop's turns.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <future>
 #include <string>
 #include <thread>
@@ -60,6 +63,15 @@ TEST(Workers, QuickWorkStays) {
       [&](int value) { result = value; });
   EXPECT_EQ(worked, std::this_thread::get_id());
   EXPECT_EQ(result, 7);
+}
+
+TEST(Workers, EventLoopsRunFirst) {
+  const int own = getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()));
+  std::promise<int> niceness;
+  Workers workers(1);
+  workers.push(
+      [&] { niceness.set_value(getpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()))); });
+  EXPECT_EQ(niceness.get_future().get(), std::min(own + 5, 19));
 }
 
 TEST(Workers, NobodyAnswersAClientThatLeft) {

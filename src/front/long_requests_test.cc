@@ -2,15 +2,18 @@
 // is read and written by workers arrives in order.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <tuple>
 
 #include "base/testing/source_dir.h"
 #include "front/fake_triton.h"
-#include "front/http/byte_budget.h"
+#include "front/http/budget_memory.h"
+#include "front/openai/handlers.h"
 #include "front/server.h"
 #include "front/test_socket.h"
 #include "text/tokenizer.h"
@@ -250,6 +253,44 @@ TEST_F(LongRequestsTest, ParsedJsonCountsInTheBudget) {
     EXPECT_NE(reply.body.find("holds more than 33554432 bytes"), reply.body.npos) << reply.body;
     EXPECT_TRUE(eventually([&] { return budget_->used() == 0; })) << path;
   }
+}
+
+class OneAnswer final : public Exchange {
+ public:
+  Request& request() override { return request_; }
+  void post(std::function<void()> work) override { posted.set_value(std::move(work)); }
+  void send(Response response) override { status = response.status, body = response.body; }
+  void begin_stream(Response, std::string) override {}
+  void write(std::string_view) override {}
+  void end() override {}
+  void on_disconnect(std::function<void()>) override {}
+  bool disconnected() const override { return false; }
+
+  std::promise<std::function<void()>> posted;
+  int status = 0;
+  std::string body;
+
+ private:
+  Request request_;
+};
+
+struct NeverRead {
+  const LanguageModel& model() const { std::abort(); }
+  int64_t num_prompt_tokens() const { return 0; }
+  void start(TRITONSERVER_Server*, Tracer&) {}
+};
+
+// There may be room for the tree of a body and none for what is made of it.
+TEST_F(LongRequestsTest, WhatIsMadeOfParsedJsonCountsInTheBudget) {
+  Workers workers(1);
+  const OpenAiContextPtr context(
+      new OpenAiContext{{fake_server(), {}}, false, nullptr, workers, nullptr, nullptr});
+  const auto exchange = std::make_shared<OneAnswer>();
+  using Ready = std::variant<std::shared_ptr<NeverRead>, ApiError>;
+  read_and_start(context, exchange, []() -> Ready { throw BudgetIsFull(unavailable("no room")); });
+  exchange->posted.get_future().get()();
+  EXPECT_EQ(exchange->status, 503);
+  EXPECT_NE(exchange->body.find("no room"), std::string::npos) << exchange->body;
 }
 
 TEST_F(LongRequestsTest, BodiesOfSettingsAreShort) {

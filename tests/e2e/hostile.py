@@ -35,10 +35,10 @@ def echo(listener):
         connection.sendall(request)
 
 
-def probe(port, echo_port, stop, results):
-    """Times of answers to /v2/health/live, on a new connection each time and on kept ones of every event loop, and of
-    echoes between them."""
-    times, echoes = [], []
+def probe(port, grpc_port, echo_port, stop, results):
+    """Times of answers to /v2/health/live, on a new connection each time and on kept ones of every event loop, of
+    ServerLive over gRPC, and of echoes between them."""
+    times, grpc_times, echoes = [], [], []
     kept = [socket.create_connection(("127.0.0.1", port), 60) for _ in range(8)]
     echoing = socket.create_connection(("127.0.0.1", echo_port), 60)
 
@@ -55,8 +55,11 @@ def probe(port, echo_port, stop, results):
             assert answer.startswith(b"HTTP/1.1 200"), answer
             assert ask_one(echoing, echoes) == LIVE
         s.close()
+        begin = time.monotonic()
+        assert robustness_grpc.is_live(grpc_port)
+        grpc_times.append(time.monotonic() - begin)
         time.sleep(0.005)
-    results.put((sorted(times), sorted(echoes)))
+    results.put((sorted(times), sorted(grpc_times), sorted(echoes)))
 
 
 def infer_body(inputs, outputs=()):
@@ -90,11 +93,29 @@ def cases():
     yield "a compressed body", post(infer, gzip.compress(b" " * (200 * MIB)), "Content-Encoding: gzip"), {400}
     yield "100,000 messages", post(chat, json.dumps({"messages": messages, "max_tokens": 1}).encode()), {400}
     yield "a text of 64 KiB", post("/v1/completions", json.dumps({"prompt": words * 1500, "max_tokens": 1}).encode()), {400}
-    yield "a long stop text", post("/v1/completions", json.dumps({"prompt": "a", "stop": ["b" * MIB]}).encode()), {200, 400}
+    yield "a long stop text", post("/v1/completions", json.dumps({"prompt": "a", "stop": ["b" * MIB]}).encode()), {400}
     yield "long banned words", post("/v1/completions", json.dumps(
         {"prompt": "a", "bad_words": [words * 1000] * 50, "max_tokens": 1}).encode()), {200, 400}
     yield "logits as JSON", post(TOKENS, json.dumps(logits).encode()), {200}
     yield "the page of statistics", b"GET /v2/models/stats HTTP/1.1\r\nHost: x\r\n\r\n", {200}
+
+
+def grpc_cases():
+    """(rpc, message): fields of two bytes each that are objects when they are parsed, and settings of megabytes."""
+    infer, count = "ModelInfer", 8 * MIB
+
+    def field(number, payload):
+        size, length = len(payload), b""
+        while size > 127:
+            size, length = size >> 7, length + bytes([size & 127 | 128])
+        return bytes([number << 3 | 2]) + length + bytes([size]) + payload
+
+    name = field(1, b"preprocessing")
+    for number in (4, 5, 6, 7):  # parameters, inputs, outputs, raw contents
+        yield infer, name + field(number, b"") * count
+    yield infer, name + field(5, field(1, b"QUERY") + field(2, b"BYTES") + field(5, field(8, b"") * count))
+    yield infer, name + field(5, field(1, b"QUERY") + field(2, b"INT64") + field(5, field(3, b"\1" * 2 * count)))
+    yield "ModelReady", field(1, b"a" * 2 * count)
 
 
 def attack(server, rounds, failures):
@@ -118,7 +139,16 @@ def attack(server, rounds, failures):
     for stream in streams:  # a message of 4 MiB of which 5 bytes come
         stream.socket.sendall(robustness_grpc.call_headers("ModelInfer") + robustness_grpc.frame(
             robustness_grpc.DATA, b"\0\0\x40\0\0", 0, 1))
+
+    def call_all():
+        try:
+            for rpc, message in [*grpc_cases()] * rounds:
+                robustness_grpc.call(server.grpc_port, rpc, message)
+        except BaseException as e:
+            failures.append(e)
+
     threads = [threading.Thread(target=send_all, args=(i * len(requests) // 4,)) for i in range(4)]
+    threads.append(threading.Thread(target=call_all))
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -182,25 +212,27 @@ def run(server, rounds):
     stop, results, failures = multiprocessing.Event(), multiprocessing.Queue(), []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         multiprocessing.Process(target=echo, args=(listener,), daemon=True).start()
-        prober = multiprocessing.Process(target=probe, args=(server.port, listener.getsockname()[1], stop, results))
+        ports = server.port, server.grpc_port, listener.getsockname()[1]
+        prober = multiprocessing.Process(target=probe, args=(*ports, stop, results))
         prober.start()
     before = server.metrics()
     attack(server, rounds, failures)
     after = server.metrics()
     stop.set()
-    live, echoes = results.get(timeout=60)
+    live, grpc_live, echoes = results.get(timeout=60)
     prober.join()
     if failures:
         raise failures[0]
     total, common, longest = turns(before, after)
     memory = most_memory(server.process.pid)
     print(f"   {total:.0f} turns of the event loops: p99.9 at most {common * 1e3:g} ms, all at most {longest * 1e3:g} ms")
-    for what, times in (("answers to live", live), ("echoes", echoes)):
+    for what, times in (("answers to live", live), ("over gRPC", grpc_live), ("echoes", echoes)):
         print(f"   {len(times)} {what}: p99.9 {times[int(len(times) * 0.999)] * 1e3:.1f} ms, worst {times[-1] * 1e3:.1f} ms")
     print(f"   most memory: {memory / MIB:.0f} MiB")
     if not robustness.SLOW:
         assert common <= GOAL_TURN * TOLERANCE, f"p99.9 of the event loops' turns: {common} s"
-        assert live[-1] <= GOAL_LIVE * TOLERANCE, f"worst answer to live: {live[-1]} s"
+        worst = max(live[-1], grpc_live[-1])
+        assert worst <= GOAL_LIVE * TOLERANCE, f"worst answer to live: {worst} s"
         assert memory <= MOST_MEMORY, f"{memory} bytes of memory"
 
 

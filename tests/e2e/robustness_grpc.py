@@ -6,7 +6,8 @@ import time
 
 SLOW = os.environ.get("NEREID_E2E_SLOW") == "1"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING = 0, 1, 4, 6
+DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
+INITIAL_WINDOW_SIZE = 4  # a setting
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 
 
@@ -71,6 +72,36 @@ def is_live(port):
     message = connection.until(DATA)
     connection.close()
     return message == b"\0\0\0\0\2\x08\1"
+
+
+def call(port, method, message):
+    """A unary call with a message of any length; returns when it has ended, however it did."""
+    connection = Connection(port, HELLO + call_headers(method))
+    settings = connection.until(SETTINGS)
+    windows = {0: 65535, 1: 65535}
+    for i in range(0, len(settings), 6):
+        number, value = struct.unpack(">HI", settings[i:i + 6])
+        if number == INITIAL_WINDOW_SIZE:
+            windows[1] = value
+    connection.socket.sendall(frame(SETTINGS, b"", ACK))
+    body = struct.pack(">BI", 0, len(message)) + message
+    at = 0
+    while at < len(body):
+        size = min(16384, len(body) - at, *windows.values())
+        if size > 0:
+            is_last = at + size == len(body)
+            connection.socket.sendall(frame(DATA, body[at:at + size], END_STREAM if is_last else 0, 1))
+            at += size
+            windows = {stream: window - size for stream, window in windows.items()}
+            continue
+        kind, flags, stream, payload = connection.frame()
+        if kind == WINDOW_UPDATE:
+            windows[stream] += struct.unpack(">I", payload)[0]
+        elif kind == HEADERS and flags & END_STREAM:
+            break  # refused before all of it had come
+    else:
+        connection.until(HEADERS, END_STREAM)
+    connection.close()
 
 
 def check_idle(server, count):

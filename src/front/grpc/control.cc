@@ -7,6 +7,7 @@
 #include "front/grpc/grpc_service.pb.h"
 #include "front/grpc/health.pb.h"
 #include "front/grpc/infer_message.h"
+#include "front/http/workers.h"
 
 namespace nereid::front {
 namespace {
@@ -156,6 +157,10 @@ void run_control(const ControlContextPtr& context, const CallPtr& call, std::str
                  const ControlRpc& rpc) {
   const ControlQueuePtr queue =
       rpc.queue == nullptr ? nullptr : (context->extensions.get()->*rpc.queue)();
+  if (queue == nullptr && message.size() > kQuickJsonBytes) {
+    return call->finish(invalid_argument("the request has {} bytes, at most {} are allowed here",
+                                         message.size(), kQuickJsonBytes));
+  }
   if (queue == nullptr) return answer(call, rpc.handler(*context, message));
   queue->push([context, call, handler = rpc.handler, message = std::move(message)]() mutable {
     auto result = handler(*context, message);

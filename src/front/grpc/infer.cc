@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
+#include "front/grpc/infer_fields.h"
 
 namespace nereid::front {
 namespace {
@@ -56,11 +57,26 @@ RequestTracePtr trace_request(const InferContext& context, const Call& call,
   return trace;
 }
 
-}  // namespace
+// With `ticket.held`, which may be more than there is room for.
+Status parse_within_budget(const InferContext& context, std::string message,
+                           const CheckModel& check_model, GrpcInferRequest& out) {
+  // The parsed form of little is little, too.
+  constexpr size_t kLittle = 4096;
+  const size_t size = message.size();
+  BudgetShare& held = out.ticket.held;
+  held = BudgetShare(context.budget, size + (size > kLittle ? parsed_bytes(message) : 0));
+  if (context.budget != nullptr && held.is_large() && context.budget->is_full())
+    return resource_exhausted("{}", nereid::message(context.budget->refusal()));
+  const Status status =
+      parse_infer_message(std::move(message), check_model, context.extensions->regions(), out);
+  size_t kept = size;
+  for (const Tensor& tensor : out.spec.inputs) kept += tensor.bytes.size();
+  held.set(kept);
+  return status;
+}
 
-Status read_infer_request(const InferContext& context, const Call& call, std::string message,
-                          bool accepts_decoupled, GrpcInferRequest& out) {
-  out.ticket.held = BudgetShare(context.budget, message.size());
+Status read_into(const InferContext& context, const Call& call, std::string message,
+                 bool accepts_decoupled, GrpcInferRequest& out) {
   const bool traces = context.tracer->is_on();
   const uint64_t begin_ns = traces ? now_ns() : 0;
   const auto check_model = [&](const InferenceSpec& spec, InferTicket& ticket) -> Status {
@@ -71,8 +87,7 @@ Status read_infer_request(const InferContext& context, const Call& call, std::st
     if (!ticket.decoupled || accepts_decoupled) return ok();
     return unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy");
   };
-  RETURN_IF_ERROR(
-      parse_infer_message(std::move(message), check_model, context.extensions->regions(), out));
+  RETURN_IF_ERROR(parse_within_budget(context, std::move(message), check_model, out));
   if (traces) {
     out.ticket.trace = out.spec.trace = trace_request(context, call, out.spec.model, begin_ns);
   }
@@ -83,19 +98,33 @@ Status read_infer_request(const InferContext& context, const Call& call, std::st
   return ok();
 }
 
-void start_model_infer(const InferContextPtr& context, const CallPtr& call, std::string message) {
-  GrpcInferRequest request;
-  const Status read = read_infer_request(*context, *call, std::move(message), false, request);
-  if (!read.ok()) return call->finish(read);
+void start(TRITONSERVER_Server* server, const CallPtr& call, ReadRequest read) {
+  if (!read.status.ok()) return call->finish(read.status);
+  GrpcInferRequest& request = read.request;
   const auto state = std::make_shared<ModelInfer>(call, std::move(request.ticket));
   const auto on_reply = [state](InferenceReply reply) {
     state->call().dispatch(
         [state, reply = std::move(reply)]() mutable { state->take(std::move(reply)); });
   };
   request.spec.flags |= kMayRunHere;
-  auto started = InferenceCall::start(context->server, std::move(request.spec), on_reply);
+  auto started = InferenceCall::start(server, std::move(request.spec), on_reply);
   if (!started.ok()) return call->finish(started.status());
   call->on_cancel([started = *std::move(started)] { started->cancel(); });
+}
+
+}  // namespace
+
+ReadRequest read_infer_request(const InferContext& context, const Call& call, std::string message,
+                               bool accepts_decoupled) {
+  ReadRequest out;
+  out.status = read_into(context, call, std::move(message), accepts_decoupled, out.request);
+  return out;
+}
+
+void start_model_infer(const InferContextPtr& context, const CallPtr& call, std::string message) {
+  read_and_start(
+      context, call, std::move(message), /*accepts_decoupled=*/false,
+      [server = context->server, call](ReadRequest read) { start(server, call, std::move(read)); });
 }
 
 }  // namespace nereid::front

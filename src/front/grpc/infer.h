@@ -8,6 +8,7 @@
 #include "front/grpc/call.h"
 #include "front/grpc/infer_message.h"
 #include "front/http/header_filter.h"
+#include "front/http/workers.h"
 #include "front/kserve/extensions.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
@@ -20,8 +21,12 @@ struct InferContext {
   std::shared_ptr<Tracer> tracer;
   std::shared_ptr<ByteBudget> budget;
   HeaderFilter forwards_header;  // metadata -> parameters; or null
+  Workers* workers = nullptr;    // for large requests; null: they are read on the event loop
 };
 using InferContextPtr = std::shared_ptr<const InferContext>;
+
+// Messages up to this size are read on the event loop, in about a millisecond.
+inline constexpr size_t kQuickMessageBytes = 64 << 10;
 
 // One request, one response.
 void start_model_infer(const InferContextPtr& context, const CallPtr& call, std::string message);
@@ -31,8 +36,29 @@ void start_model_infer(const InferContextPtr& context, const CallPtr& call, std:
 std::shared_ptr<StreamHandler> start_model_stream_infer(const InferContextPtr& context,
                                                         const CallPtr& call);
 
-// Parses a message and adds the call's metadata; `out` is filled as far as it gets.
-Status read_infer_request(const InferContext& context, const Call& call, std::string message,
-                          bool accepts_decoupled, GrpcInferRequest& out);
+struct ReadRequest {
+  Status status;
+  GrpcInferRequest request;  // filled as far as it gets
+};
+
+// Parses a message and adds the call's metadata. Any thread.
+ReadRequest read_infer_request(const InferContext& context, const Call& call, std::string message,
+                               bool accepts_decoupled);
+
+// Calls `then` with what the message says: here and now, or on the call's thread once a worker has
+// read a large one. Nothing is done for a call that is over.
+template <class Then>
+void read_and_start(const InferContextPtr& context, const CallPtr& call, std::string message,
+                    bool accepts_decoupled, Then then) {
+  if (context->workers == nullptr || message.size() <= kQuickMessageBytes)
+    return then(read_infer_request(*context, *call, std::move(message), accepts_decoupled));
+  context->workers->push([=, message = std::move(message), then = std::move(then)]() mutable {
+    auto read = std::make_shared<ReadRequest>(
+        read_infer_request(*context, *call, std::move(message), accepts_decoupled));
+    call->post([call, read = std::move(read), then = std::move(then)]() mutable {
+      if (call->is_open()) then(std::move(*read));
+    });
+  });
+}
 
 }  // namespace nereid::front

@@ -127,6 +127,24 @@ TEST(InferMessage, TypedContents) {
             "already supplied.");
 }
 
+// Two bytes for each, so a message of megabytes has millions.
+TEST(InferMessage, FieldsAreCountedBeforeTheyAreParsed) {
+  const auto times = [](const char* field, int count) {
+    std::string out("\x0a\x01m");
+    for (int i = 0; i < count; ++i) out.append(field, 2);
+    return out;
+  };
+  const auto error = [](const std::string& bytes) {
+    return std::string(parse(bytes).status.message());
+  };
+  EXPECT_EQ(error(times("\x22\0", 1025)),
+            "the request has 1025 parameters, at most 1024 are allowed");
+  EXPECT_EQ(error(times("\x2a\0", 4097)), "the request has 4097 inputs, at most 4096 are allowed");
+  EXPECT_EQ(error(times("\x32\0", 4097)), "the request has 4097 outputs, at most 4096 are allowed");
+  EXPECT_EQ(error(times("\x3a\0", 4097)),
+            "the request has 4097 raw input contents, at most 4096 are allowed");
+}
+
 TEST(InferMessage, DataErrors) {
   ModelInferRequest request = request_of("INT32", {1});
   EXPECT_EQ(error_of(request),

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "front/grpc/infer.pb.h"
+#include "front/grpc/infer_fields.h"
 #include "front/grpc/infer_message.h"
 
 namespace nereid::front {
@@ -18,66 +19,6 @@ namespace {
 using inference::InferParameter;
 using Input = inference::ModelInferRequest::InferInputTensor;
 using Contents = inference::InferTensorContents;
-
-constexpr uint32_t kRawField = 7;  // raw_input_contents
-
-bool read_varint(std::string_view& in, uint64_t& value) {
-  value = 0;
-  for (int shift = 0; shift < 64 && !in.empty(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(in.front());
-    in.remove_prefix(1);
-    value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    if ((byte & 0x80) == 0) return true;
-  }
-  return false;
-}
-
-// Skips a field's value; its bytes in `value` when it has a length.
-bool read_value(std::string_view& in, uint64_t wire_type, std::string_view& value) {
-  uint64_t number = 0;
-  switch (wire_type) {
-    case 0:
-      return read_varint(in, number);
-    case 1:
-    case 5:
-      if (in.size() < (wire_type == 1 ? 8 : 4)) return false;
-      in.remove_prefix(wire_type == 1 ? 8 : 4);
-      return true;
-    case 2:
-      if (!read_varint(in, number) || number > in.size()) return false;
-      value = in.substr(0, number);
-      in.remove_prefix(number);
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Splits a message into the tensor data and the rest, which is a view when the data comes last, as
-// it does from every usual client.
-bool split_message(std::string_view message, std::string_view& head, std::string& storage,
-                   std::vector<std::string_view>& raw) {
-  std::string_view rest = message;
-  size_t head_end = 0;
-  bool is_split = false;
-  while (!rest.empty()) {
-    const size_t begin = message.size() - rest.size();
-    uint64_t tag = 0;
-    std::string_view value;
-    if (!read_varint(rest, tag) || !read_value(rest, tag & 7, value)) return false;
-    const size_t end = message.size() - rest.size();
-    if (tag == (kRawField << 3 | 2)) {
-      raw.push_back(value);
-    } else if (!is_split && begin == head_end) {
-      head_end = end;
-    } else {
-      if (!std::exchange(is_split, true)) storage.assign(message.substr(0, head_end));
-      storage.append(message.substr(begin, end - begin));
-    }
-  }
-  head = is_split ? std::string_view(storage) : message.substr(0, head_end);
-  return true;
-}
 
 Status wrong_type(const std::string& key, const char* wanted) {
   return invalid_argument("invalid value type for '{}' parameter, expected {}.", key, wanted);
@@ -418,23 +359,24 @@ StatusOr<int64_t> parse_version(const std::string& text) {
 Status parse_infer_message(std::string bytes, const CheckModel& check_model,
                            const SharedMemory& regions, GrpcInferRequest& out) {
   Source source{std::make_shared<std::string>(std::move(bytes)), {}, 0};
-  std::string_view head;
-  std::string storage;
+  InferFields fields;
   google::protobuf::Arena arena;
   auto& request = *google::protobuf::Arena::CreateMessage<inference::ModelInferRequest>(&arena);
-  if (!split_message(*source.message, head, storage, source.raw) ||
-      !request.ParseFromArray(head.data(), static_cast<int>(head.size()))) {
+  if (!split_infer_message(*source.message, fields))
     return internal_error("Unable to parse request");
-  }
+  RETURN_IF_ERROR(check_count("inputs", fields.num_inputs, kMaxTensors));
+  RETURN_IF_ERROR(check_count("outputs", fields.num_outputs, kMaxTensors));
+  RETURN_IF_ERROR(check_count("parameters", fields.num_parameters, kMaxParameters));
+  RETURN_IF_ERROR(check_count("raw input contents", fields.num_raw, kMaxTensors));
+  const std::string_view head = fields.head;
+  if (!request.ParseFromArray(head.data(), static_cast<int>(head.size())))
+    return internal_error("Unable to parse request");
+  source.raw = std::move(fields.raw);
   InferenceSpec& spec = out.spec;
   out.ticket.model = spec.model = request.model_name();
   out.ticket.version = request.model_version();
   out.ticket.id = spec.id = request.id();
   ASSIGN_OR_RETURN(spec.version, parse_version(out.ticket.version));
-  const auto size = [](int count) { return static_cast<size_t>(count); };
-  RETURN_IF_ERROR(check_count("inputs", size(request.inputs_size()), kMaxTensors));
-  RETURN_IF_ERROR(check_count("outputs", size(request.outputs_size()), kMaxTensors));
-  RETURN_IF_ERROR(check_count("parameters", request.parameters().size(), kMaxParameters));
   RETURN_IF_ERROR(check_model(spec, out.ticket));
   for (const auto& [key, parameter] : request.parameters()) {
     RETURN_IF_ERROR(take_parameter(key, parameter, out));

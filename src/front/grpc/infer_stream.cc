@@ -32,8 +32,35 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   }
 
   void on_message(std::string message) override {
-    GrpcInferRequest request;
-    const Status read = read_infer_request(*context_, *call_, std::move(message), true, request);
+    is_reading_ = true;
+    const auto start_it = [self = shared_from_this()](ReadRequest read) {
+      self->is_reading_ = false;
+      self->start(read.status, std::move(read.request));
+      self->hold_back();
+      self->finish_if_done();
+    };
+    read_and_start(context_, call_, std::move(message), /*accepts_decoupled=*/true, start_it);
+    hold_back();
+  }
+
+  void on_half_close() override {
+    half_closed_ = true;
+    finish_if_done();
+  }
+
+  void on_stop() override {
+    stopping_ = true;
+    finish_if_done();
+  }
+
+ private:
+  struct Ordered {
+    uint64_t key;
+    std::vector<std::string> messages;
+    bool complete;
+  };
+
+  void start(const Status& read, GrpcInferRequest request) {
     if (read.code() == absl::StatusCode::kInternal && read.message() == "Unable to parse request") {
       // The stream's framing is right and its content is not: nothing to address an answer to.
       cancel_all();
@@ -59,25 +86,13 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
       return refuse(key, started.status(), *ticket);
     }
     running_[key] = *std::move(started);
-    if (num_running_ >= kMaxInFlight) call_->pause(true);
   }
 
-  void on_half_close() override {
-    half_closed_ = true;
-    finish_if_done();
+  // Messages wait while one is read by a worker, and while many run.
+  void hold_back() {
+    const bool holds = is_reading_ || num_running_ >= kMaxInFlight;
+    if (std::exchange(is_held_, holds) != holds) call_->pause(holds);
   }
-
-  void on_stop() override {
-    stopping_ = true;
-    finish_if_done();
-  }
-
- private:
-  struct Ordered {
-    uint64_t key;
-    std::vector<std::string> messages;
-    bool complete;
-  };
 
   void refuse(uint64_t key, const Status& status, const InferTicket& ticket) {
     write(key, format_stream_refusal(status, ticket));
@@ -92,7 +107,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     answered_.erase(key);
     --num_running_;
     complete(key);
-    if (num_running_ + 1 == kMaxInFlight) call_->pause(false);
+    hold_back();
     finish_if_done();
   }
 
@@ -135,7 +150,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   }
 
   void finish_if_done() {
-    if (num_running_ > 0 || !(half_closed_ || stopping_)) return;
+    if (num_running_ > 0 || is_reading_ || !(half_closed_ || stopping_)) return;
     call_->finish(half_closed_ ? ok() : unavailable(kStopping));
   }
 
@@ -147,6 +162,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   const InferContextPtr context_;
   const CallPtr call_;
   bool ends_on_error_ = false, half_closed_ = false, stopping_ = false;
+  bool is_reading_ = false, is_held_ = false;
   uint64_t next_key_ = 0;
   size_t num_running_ = 0;
   std::map<uint64_t, std::shared_ptr<InferenceCall>> running_;

@@ -27,6 +27,8 @@ namespace {
 
 // For clients to take the last bytes of answers that the server ends.
 constexpr std::chrono::milliseconds kToReadTheEnd{300};
+// As many as for HTTP.
+constexpr int kWorkers = 2;
 
 using SharedPtr = std::shared_ptr<GrpcShared>;
 
@@ -127,8 +129,11 @@ StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::start(TRITONSERVER_Server* ser
   GrpcShared& shared = *impl->shared;
   if (options.budget == nullptr) options.budget = shared.budget;
   shared.budget = options.budget;
-  ASSIGN_OR_RETURN(shared.methods,
-                   make_methods(server, options, [s = &shared.stopping] { return s->load(); }));
+  shared.workers = std::make_unique<Workers>(kWorkers);
+  ASSIGN_OR_RETURN(
+      shared.methods,
+      make_methods(
+          server, options, [s = &shared.stopping] { return s->load(); }, shared.workers.get()));
   if (options.tls.enabled) {
     ASSIGN_OR_RETURN(shared.tls, TlsContext::create(options.tls, kAlpnGrpc));
   }

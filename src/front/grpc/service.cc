@@ -47,7 +47,7 @@ struct Contexts {
 };
 
 StatusOr<Contexts> make_contexts(TRITONSERVER_Server* server, const GrpcOptions& options,
-                                 std::function<bool()> stopping) {
+                                 std::function<bool()> stopping, Workers* workers) {
   auto extensions = options.extensions;
   if (extensions == nullptr) extensions = std::make_shared<Extensions>();
   auto tracer = options.tracer;
@@ -59,6 +59,7 @@ StatusOr<Contexts> make_contexts(TRITONSERVER_Server* server, const GrpcOptions&
   infer->extensions = extensions;
   infer->tracer = tracer;
   infer->budget = options.budget;
+  infer->workers = workers;
   ASSIGN_OR_RETURN(infer->forwards_header, header_filter(options.header_forward_pattern));
   auto control = std::make_shared<ControlContext>();
   control->server = server;
@@ -71,9 +72,10 @@ StatusOr<Contexts> make_contexts(TRITONSERVER_Server* server, const GrpcOptions&
 }  // namespace
 
 StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOptions& options,
-                                   std::function<bool()> stopping) {
+                                   std::function<bool()> stopping, Workers* workers) {
   ASSIGN_OR_RETURN(const Restrictions restrictions, read_restrictions(options.restrictions));
-  ASSIGN_OR_RETURN(const Contexts contexts, make_contexts(server, options, std::move(stopping)));
+  ASSIGN_OR_RETURN(const Contexts contexts,
+                   make_contexts(server, options, std::move(stopping), workers));
   const ControlContextPtr& control = contexts.control;
   MethodTable methods;
   const auto add = [&](const std::string& path, const std::string& protocol, Method method) {

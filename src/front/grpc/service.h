@@ -10,9 +10,11 @@
 
 namespace nereid::front {
 
-// All rpcs by path. `server` must outlive them; `stopping` tells health checks. InvalidArgument
-// when a pattern or restriction of the options is not valid.
+class Workers;
+
+// All rpcs by path. `server` must outlive them; `stopping` tells health checks; `workers` read
+// large requests. InvalidArgument when a pattern or restriction of the options is not valid.
 StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOptions& options,
-                                   std::function<bool()> stopping);
+                                   std::function<bool()> stopping, Workers* workers = nullptr);
 
 }  // namespace nereid::front

@@ -15,15 +15,16 @@
 #include "front/grpc/options.h"
 #include "front/http/api_keys.h"
 #include "front/http/byte_budget.h"
+#include "front/http/workers.h"
 
 struct nghttp2_session;
 
 namespace nereid::front {
 
 class GrpcStream;
+class TlsContext;
 
 // What the connections of a port have in common.
-class TlsContext;
 
 struct GrpcShared {
   GrpcOptions options;
@@ -32,6 +33,8 @@ struct GrpcShared {
   std::shared_ptr<ByteBudget> budget = std::make_shared<ByteBudget>();
   std::shared_ptr<TlsContext> tls;    // null: plain text
   std::atomic<bool> stopping{false};  // new rpcs are refused
+  // For large messages; null: they are opened and read on the event loop.
+  std::unique_ptr<Workers> workers;
 };
 
 class Session {

@@ -36,6 +36,20 @@ Encoding wanted_encoding(const std::string& level, std::string_view accept) {
                                                           : Encoding::kIdentity;
 }
 
+// Up to this size a compressed message is opened on the event loop: it has at most some megabytes.
+constexpr size_t kQuickCompressedBytes = 4096;
+
+StatusOr<std::string> open_message(std::string_view message, std::string_view encoding,
+                                   size_t max_bytes) {
+  auto opened = decompress(message, Encoding::kGzip, max_bytes);
+  if (opened.ok()) return opened;
+  if (opened.status().code() == absl::StatusCode::kResourceExhausted) {
+    return resource_exhausted("Received message larger than max ({} bytes) when decompressed",
+                              max_bytes);
+  }
+  return internal_error("the message is not valid {}", encoding);
+}
+
 int zlib_level(const std::string& level) { return level == "low" ? 1 : level == "high" ? 9 : 6; }
 
 ssize_t read_answer(nghttp2_session*, int32_t, uint8_t*, size_t length, uint32_t* flags,
@@ -74,14 +88,14 @@ void GrpcStream::add_header(std::string_view name, std::string_view value) {
 }
 
 void GrpcStream::account() {
-  const size_t bytes = reader_.size() + message_.size() + held_.size();
+  const size_t bytes = reader_.size() + message_.size() + held_.size() + opening_bytes_;
   session_->shared_->stats->buffered_bytes += bytes - accounted_;
   accounted_ = bytes;
   share_.set(accounted_ + out_bytes_);
 }
 
 GrpcStream::Time GrpcStream::arriving_since() const {
-  if (finished_ || method_ == nullptr || paused_) return Time::max();
+  if (finished_ || method_ == nullptr || is_held()) return Time::max();
   if (is_unary()) return half_closed_ ? Time::max() : started_;
   return message_began_;
 }
@@ -94,13 +108,13 @@ void GrpcStream::receive(std::string_view data) {
     nghttp2_session_consume_stream(session_->h2_, id_, size);
     return;
   }
-  if (paused_) {
+  if (is_held()) {
     held_.append(data);
     unconsumed_ += size;
   } else {
     feed(data);
     if (session_ == nullptr) return;
-    if (paused_) {
+    if (is_held()) {
       unconsumed_ += size;
     } else {
       nghttp2_session_consume_stream(session_->h2_, id_, size);
@@ -118,7 +132,7 @@ void GrpcStream::feed(std::string_view data) {
   feeding_ = true;
   const auto alive = shared_from_this();
   while (!data.empty() && !discarding_ && session_ != nullptr) {
-    if (paused_) {
+    if (is_held()) {
       held_.append(data);
       break;
     }
@@ -137,26 +151,35 @@ void GrpcStream::feed(std::string_view data) {
   }
 }
 
-StatusOr<std::string> GrpcStream::open_message() {
-  bool compressed = false;
-  std::string message = reader_.release(compressed);
-  if (!compressed) return message;
-  if (head_.encoding.empty() || head_.encoding == "identity") {
-    return internal_error("a message is flagged as compressed, but no grpc-encoding was sent");
-  }
-  const size_t max_bytes = session_->shared_->options.max_message_bytes;
-  auto opened = decompress(message, Encoding::kGzip, max_bytes);
-  if (opened.ok()) return opened;
-  if (opened.status().code() == absl::StatusCode::kResourceExhausted) {
-    return resource_exhausted("Received message larger than max ({} bytes) when decompressed",
-                              max_bytes);
-  }
-  return internal_error("the message is not valid {}", head_.encoding);
-}
-
 void GrpcStream::take_message() {
   message_began_ = Time::max();
-  auto message = open_message();
+  bool compressed = false;
+  std::string message = reader_.release(compressed);
+  if (!compressed) return take_opened(std::move(message));
+  if (head_.encoding.empty() || head_.encoding == "identity") {
+    return give_up(
+        internal_error("a message is flagged as compressed, but no grpc-encoding was sent"));
+  }
+  const GrpcShared& shared = *session_->shared_;
+  const size_t max_bytes = shared.options.max_message_bytes;
+  if (shared.workers == nullptr || message.size() <= kQuickCompressedBytes)
+    return take_opened(open_message(message, head_.encoding, max_bytes));
+  opening_bytes_ = message.size();
+  shared.workers->push([weak = weak_from_this(), mailbox = session_->mailbox_,
+                        message = std::move(message), encoding = head_.encoding, max_bytes] {
+    mailbox->post([weak, opened = open_message(message, encoding, max_bytes)]() mutable {
+      const auto alive = weak.lock();
+      if (alive == nullptr || alive->session_ == nullptr) return;
+      alive->opening_bytes_ = 0;
+      alive->feeding_ = true;
+      if (!alive->discarding_) alive->take_opened(std::move(opened));
+      alive->feeding_ = false;
+      alive->go_on();
+    });
+  });
+}
+
+void GrpcStream::take_opened(StatusOr<std::string> message) {
   if (!message.ok()) return give_up(message.status());
   if (handler_ != nullptr) {
     const auto handler = handler_;
@@ -170,7 +193,7 @@ void GrpcStream::take_message() {
 
 void GrpcStream::end_input() {
   half_closed_ = true;
-  if (!paused_ && !discarding_) deliver_end();
+  if (!is_held() && !discarding_) deliver_end();
 }
 
 void GrpcStream::deliver_end() {
@@ -191,12 +214,16 @@ void GrpcStream::deliver_end() {
 
 void GrpcStream::pause(bool paused) {
   paused_ = paused;
-  if (paused || feeding_ || session_ == nullptr || discarding_) return;
+  go_on();
+}
+
+void GrpcStream::go_on() {
+  if (is_held() || feeding_ || session_ == nullptr || discarding_) return;
   const std::string held = std::exchange(held_, {});
   feed(held);
   if (session_ == nullptr) return;
   account();
-  if (paused_ || discarding_) return;
+  if (is_held() || discarding_) return;
   nghttp2_session_consume_stream(session_->h2_, id_, std::exchange(unconsumed_, 0));
   if (half_closed_) deliver_end();
   session_->on_output_();

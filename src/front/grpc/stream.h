@@ -59,7 +59,9 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
 
   void feed(std::string_view data);
   void take_message();
-  StatusOr<std::string> open_message();
+  void take_opened(StatusOr<std::string> message);
+  void go_on();  // with what was held back, if nothing holds it any more
+  bool is_held() const { return paused_ || opening_bytes_ > 0; }
   void deliver_end();
   void account();
   // When the message that is arriving began; Time::max() when none is.
@@ -82,7 +84,8 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   MessageReader reader_;
   std::string message_;  // unary: the complete request
   bool has_message_ = false;
-  std::string held_;  // streams: not yet cut into messages, because of a pause
+  size_t opening_bytes_ = 0;  // of a compressed message that a worker opens
+  std::string held_;          // not yet cut into messages, because of a pause or of that
   size_t unconsumed_ = 0;
   size_t accounted_ = 0;  // of a request that is not complete
   BudgetShare share_;     // of that and of the answer

@@ -1,4 +1,4 @@
-// An HTTP/2 client in memory, joined to a server session, for tests: no sockets, no threads.
+// An HTTP/2 client in memory, joined to a server session, for tests: no sockets.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,14 +20,23 @@ namespace nereid::front {
 // Work waits until run() is called.
 class ManualMailbox final : public Mailbox {
  public:
-  void post(Work work) override { work_.push_back(std::move(work)); }
+  void post(Work work) override {
+    std::lock_guard lock(mutex_);
+    work_.push_back(std::move(work));
+  }
   void run() {
-    while (!work_.empty()) {
-      for (Work& w : std::exchange(work_, {})) w();
+    for (auto work = take(); !work.empty(); work = take()) {
+      for (Work& w : work) w();
     }
   }
 
  private:
+  std::vector<Work> take() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(work_, {});
+  }
+
+  std::mutex mutex_;
   std::vector<Work> work_;
 };
 

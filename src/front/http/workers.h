@@ -1,4 +1,5 @@
 // Threads for work that would hold up an event loop: reading large requests, writing large replies.
+// They come after event loops and models where all processors are busy.
 #pragma once
 
 #include <functional>
@@ -38,9 +39,10 @@ class Workers {
     });
   }
 
- private:
+  // Does `job` on a thread of this.
   void push(std::function<void()> job);
 
+ private:
   Queue<std::function<void()>> jobs_;
   std::vector<std::thread> threads_;
 };

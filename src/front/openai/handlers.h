@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ctime>
 #include <memory>
+#include <new>
 #include <string>
 #include <string_view>
 
@@ -117,9 +118,17 @@ void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange
     start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
                   [context, ready] { ready->start(context->models.server(), *context->tracer); });
   };
+  // What is copied of the body's tree counts in the budget as the tree does.
+  const auto read_in_budget = [read = std::move(read)]() -> decltype(read()) {
+    try {
+      return read();
+    } catch (const std::bad_alloc& e) {
+      return ApiError{503, e.what(), "", ""};
+    }
+  };
   const bool is_quick =
       context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
-  context->workers.run(exchange, is_quick, read, start);
+  context->workers.run(exchange, is_quick, read_in_budget, start);
 }
 
 // A failure: a JSON error when the answer has not begun, else an error event and [DONE].

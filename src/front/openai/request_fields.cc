@@ -24,12 +24,18 @@ void read_stops(Fields& fields, SamplingOptions& out) {
     fields.fail("stop",
                 fmt::format("{} strings given, at most {} allowed", list.size(), kMaxStopStrings));
   }
+  size_t num_bytes = 0;
   for (const json::value& item : list) {
     if (!item.is_string() || item.get_string().empty()) {
       fields.fail("stop", "expected a non-empty string or an array of them", "invalid_type");
       return;
     }
+    num_bytes += item.get_string().size();
     out.stop.emplace_back(std::string_view(item.get_string()));
+  }
+  if (num_bytes > kMaxStopBytes) {
+    fields.fail("stop",
+                fmt::format("{} bytes given, at most {} allowed", num_bytes, kMaxStopBytes));
   }
 }
 

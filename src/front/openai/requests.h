@@ -88,6 +88,7 @@ struct SamplingOptions {
 };
 
 inline constexpr size_t kMaxStopStrings = 64;
+inline constexpr size_t kMaxStopBytes = 4096;  // of all stop strings of a request
 inline constexpr size_t kMaxAllowedTokens = 4096;
 inline constexpr size_t kMaxPrompts = 128;
 inline constexpr size_t kMaxEmbeddingInputs = 2048;

@@ -247,6 +247,20 @@ TEST(CompletionRequest, StopStringsAreCounted) {
   EXPECT_EQ(std::get<ApiError>(r).param, "stop");
 }
 
+TEST(CompletionRequest, StopStringsHaveALength) {
+  const auto body = [](size_t size) {
+    return fmt::format(R"({{"prompt": "x", "stop": ["a", "{}"]}})", std::string(size - 1, 'b'));
+  };
+  EXPECT_TRUE(
+      std::holds_alternative<CompletionRequest>(parse_completion_request(body(kMaxStopBytes))));
+  const auto r = parse_completion_request(body(kMaxStopBytes + 1));
+  ASSERT_TRUE(std::holds_alternative<ApiError>(r));
+  EXPECT_EQ(std::get<ApiError>(r).param, "stop");
+  EXPECT_NE(std::get<ApiError>(r).message.find("4097 bytes given, at most 4096 allowed"),
+            std::string::npos)
+      << std::get<ApiError>(r).message;
+}
+
 TEST(CompletionRequest, BadJsonNamesThePlace) {
   const ApiError e = completion_error("{\"prompt\": \"x\",\n \"n\" 1}");
   EXPECT_EQ(e.status, 400);

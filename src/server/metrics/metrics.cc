@@ -47,7 +47,7 @@ struct SharedSeries {
 class FamilyEntry {
  public:
   TRITONSERVER_MetricKind kind;
-  std::string name, help;
+  std::string name;
   std::variant<std::monostate, prom::Family<prom::Counter>*, prom::Family<prom::Gauge>*,
                prom::Family<prom::Histogram>*>
       family;
@@ -74,7 +74,6 @@ StatusOr<std::unique_ptr<MetricFamily>> MetricFamily::create(TRITONSERVER_Metric
     auto fresh = std::make_shared<FamilyEntry>();
     fresh->kind = kind;
     fresh->name = name;
-    fresh->help = description;
     try {
       switch (kind) {
         case TRITONSERVER_METRIC_KIND_COUNTER:
@@ -95,8 +94,8 @@ StatusOr<std::unique_ptr<MetricFamily>> MetricFamily::create(TRITONSERVER_Metric
       return invalid_argument("metric family '{}': {}", name, e.what());
     }
     entry = std::move(fresh);
-  } else if (entry->kind != kind || entry->help != description) {
-    return invalid_argument("metric family '{}' exists with another kind or description", name);
+  } else if (entry->kind != kind) {
+    return invalid_argument("metric family '{}' exists with another kind", name);
   }
   ++entry->handles;
   return std::unique_ptr<MetricFamily>(new MetricFamily(entry));
@@ -126,13 +125,13 @@ MetricFamily::~MetricFamily() {
 TRITONSERVER_MetricKind MetricFamily::kind() const { return entry_->kind; }
 
 StatusOr<std::unique_ptr<Metric>> Metric::create(const MetricFamily& family, const Labels& labels,
-                                                 const std::vector<double>& buckets) {
+                                                 const Buckets& given) {
   FamilyEntry& entry = *family.entry_;
-  if ((entry.kind == TRITONSERVER_METRIC_KIND_HISTOGRAM) == buckets.empty()) {
-    return invalid_argument(
-        "metric family '{}': {}", entry.name,
-        buckets.empty() ? "a histogram needs buckets" : "only histograms take buckets");
+  if ((entry.kind == TRITONSERVER_METRIC_KIND_HISTOGRAM) != given.has_value()) {
+    return invalid_argument("metric family '{}': {}", entry.name,
+                            given ? "only histograms take buckets" : "a histogram needs buckets");
   }
+  const auto buckets = given.value_or(std::vector<double>{});
   for (size_t i = 0; i < buckets.size(); ++i) {
     if (!std::isfinite(buckets[i]) || (i > 0 && buckets[i] <= buckets[i - 1])) {
       return invalid_argument("metric family '{}': buckets must be finite and ascending",
@@ -246,7 +245,7 @@ Metric* of(TRITONSERVER_Metric* metric) { return reinterpret_cast<Metric*>(metri
 }  // namespace nereid::server
 
 struct TRITONSERVER_MetricArgs {
-  std::vector<double> buckets;
+  nereid::server::Metric::Buckets buckets;
 };
 
 using namespace nereid::server;  // NOLINT: the C functions below are this file's outer face
@@ -282,7 +281,7 @@ NEREID_CATCH
 TRITONSERVER_Error* TRITONSERVER_MetricArgsSetHistogram(TRITONSERVER_MetricArgs* args,
                                                         const double* buckets,
                                                         uint64_t buckets_count) try {
-  args->buckets.assign(buckets, buckets + buckets_count);
+  args->buckets.emplace(buckets, buckets + buckets_count);
   return nullptr;
 }
 NEREID_CATCH
@@ -306,8 +305,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric** metric,
     }
     map[labels[i]->name] = *text;
   }
-  auto made =
-      Metric::create(*of(family), map, args == nullptr ? std::vector<double>{} : args->buckets);
+  auto made = Metric::create(*of(family), map, args == nullptr ? std::nullopt : args->buckets);
   if (!made.ok()) return to_error(made.status());
   *metric = reinterpret_cast<TRITONSERVER_Metric*>(made->release());
   return nullptr;

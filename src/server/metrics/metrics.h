@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,9 +41,10 @@ class MetricFamily {
 // One series; the same labels give the same series. Thread safe.
 class Metric {
  public:
-  // `buckets`: ascending upper bounds, for histograms only.
+  // Upper bounds, ascending; nullopt for other kinds than histograms.
+  using Buckets = std::optional<std::vector<double>>;
   static StatusOr<std::unique_ptr<Metric>> create(const MetricFamily& family, const Labels& labels,
-                                                  const std::vector<double>& buckets = {});
+                                                  const Buckets& buckets = {});
   ~Metric();
   TRITONSERVER_MetricKind kind() const;
   Status increment(double value);  // counter (>= 0), gauge

@@ -2,6 +2,7 @@
 #include "server/model/model.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -160,7 +161,7 @@ bool Model::drain(Time deadline) {
 
 void Model::take_down() {
   unload();
-  if (is_log_terse()) return;
+  if (std::exchange(is_down_, true) || is_log_terse()) return;
   log_info("successfully unloaded '{}' version {}", config().name, version_);
 }
 

@@ -38,7 +38,8 @@ class Model : public std::enable_shared_from_this<Model> {
   // Closes it and waits until `deadline` for running requests. False when some were still running:
   // the model must then be left as it is, for ever, because a backend still uses it.
   bool drain(Time deadline);
-  // Frees what a drained model holds. A backend may take any time for it.
+  // Frees what a drained model holds; by its last owner, or while the server stops. A backend may
+  // take any time for it.
   void take_down();
 
   // One accepted request is over: released and nothing left that could respond. Or one sequence.
@@ -104,6 +105,7 @@ class Model : public std::enable_shared_from_this<Model> {
   std::condition_variable idle_;
   int64_t num_running_ = 0;
   bool is_closed_ = false;
+  bool is_down_ = false;
 };
 
 }  // namespace nereid::server

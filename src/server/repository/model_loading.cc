@@ -357,7 +357,6 @@ std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const M
     }
     version->second.state = ModelState::kUnavailable;
     version->second.reason = "unloaded";
-    if (!is_log_terse()) log_info("successfully unloaded '{}' version {}", id.text(), number);
   };
   return reaper_.adopt(std::move(model), std::move(gone));
 }

@@ -7,6 +7,7 @@ Reaper::Reaper() {
   for (int i = 0; i < kNumThreads; ++i) {
     threads_.emplace_back([items = items_] {
       while (auto item = items->take()) {
+        (*item)->model->take_down();
         (*item)->model.reset();
         (*item)->gone();
       }

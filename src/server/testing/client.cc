@@ -82,6 +82,13 @@ TestServer::~TestServer() {
   if (!dir_.empty()) std::filesystem::remove_all(dir_);
 }
 
+void set_log_file(const std::string& path) {
+  TRITONSERVER_ServerOptions* options = nullptr;
+  TRITONSERVER_ServerOptionsNew(&options);
+  EXPECT_TRUE(Outcome(TRITONSERVER_ServerOptionsSetLogFile(options, path.c_str())).ok());
+  TRITONSERVER_ServerOptionsDelete(options);
+}
+
 bool eventually(const std::function<bool()>& condition) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   while (!condition()) {

@@ -96,6 +96,8 @@ inline const std::string kAnHour = "3600000000";
 
 // Until the condition holds; false after a minute.
 bool eventually(const std::function<bool()>& condition);
+// Of this process; "": none.
+void set_log_file(const std::string& path);
 
 // Text of a message, which it deletes.
 std::string take_text(TRITONSERVER_Message* message);

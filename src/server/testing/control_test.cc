@@ -78,6 +78,10 @@ class Control : public testing::Test {
 };
 
 constexpr auto kExplicit = TRITONSERVER_MODEL_CONTROL_EXPLICIT;
+constexpr char kThreeAtOnce[] =
+    R"({"backend":"nereid_test","max_batch_size":3,)"
+    R"("input":[{"name":"IN","data_type":"TYPE_INT32","dims":[-1]}],)"
+    R"("output":[{"name":"OUT","data_type":"type_int32","dims":[-1]}]})";
 
 TEST_F(Control, AServerWithoutARepositoryTellsThatItIsNotLive) {
   const auto start_anyway = [this](bool exits) {
@@ -248,10 +252,7 @@ TEST_F(Control, FailuresSayWhyAndKeepTheOldVersion) {
 TEST_F(Control, OverridesLastUntilAPlainLoad) {
   write("a", test_model("identity"));
   auto server = start(kExplicit, {"a"});
-  const std::string json = R"({"backend":"nereid_test","max_batch_size":3,)"
-                           R"("input":[{"name":"IN","data_type":"TYPE_INT32","dims":[-1]}],)"
-                           R"("output":[{"name":"OUT","data_type":"type_int32","dims":[-1]}]})";
-  ASSERT_TRUE(load_with(*server, "a", json).ok());
+  ASSERT_TRUE(load_with(*server, "a", kThreeAtOnce).ok());
   const auto config = [&] {
     TRITONSERVER_Message* message = nullptr;
     TRITONSERVER_ServerModelConfig(server->get(), "a", -1, 1, &message);
@@ -264,6 +265,29 @@ TEST_F(Control, OverridesLastUntilAPlainLoad) {
             "failed to load 'a', failed to poll from model repository");
   EXPECT_EQ(load_with(*server, "a", R"({"backend":"nereid_test","input":[{"dims":[1]}]})").text,
             "failed to load 'a', failed to poll from model repository");  // nothing completes it
+}
+
+// One that another takes the place of goes in the background.
+TEST_F(Control, EachModelThatGoesIsNamedOnce) {
+  write("a", test_model("identity"));
+  const fs::path path = root_.string() + ".log";
+  set_log_file(path);
+  const auto num_gone = [&] {
+    std::ifstream log(path);
+    const std::string wanted = "successfully unloaded 'a' version 1";
+    int count = 0;
+    for (std::string line; std::getline(log, line);) count += line.find(wanted) != line.npos;
+    return count;
+  };
+  auto server = start(kExplicit, {"a"});
+  ASSERT_TRUE(load_with(*server, "a", kThreeAtOnce).ok());
+  EXPECT_TRUE(eventually([&] { return num_gone() == 1; }));
+  ASSERT_TRUE(load(*server, "a").ok());
+  EXPECT_TRUE(eventually([&] { return num_gone() == 2; }));
+  server.reset();
+  EXPECT_EQ(num_gone(), 3);
+  set_log_file("");
+  fs::remove(path);
 }
 
 TEST_F(Control, FilesOfALoadAreAModel) {

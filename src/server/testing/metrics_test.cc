@@ -90,11 +90,33 @@ TEST(Metrics, Histograms) {
   EXPECT_FALSE(Outcome(TRITONSERVER_MetricNewWithArgs(&metric, family, nullptr, 0, args)).ok());
   TRITONSERVER_MetricArgsSetHistogram(args, rising, 2);
   ASSERT_TRUE(Outcome(TRITONSERVER_MetricNewWithArgs(&metric, family, nullptr, 0, args)).ok());
-  TRITONSERVER_MetricArgsDelete(args);
   EXPECT_TRUE(Outcome(TRITONSERVER_MetricObserve(metric, 5)).ok());
   EXPECT_THAT(server.metrics(), HasSubstr("custom_histogram_bucket{le=\"10\"} 1"));
   TRITONSERVER_MetricDelete(metric);
+  TRITONSERVER_MetricArgsSetHistogram(args, rising, 0);
+  ASSERT_TRUE(Outcome(TRITONSERVER_MetricNewWithArgs(&metric, family, nullptr, 0, args)).ok());
+  TRITONSERVER_MetricArgsDelete(args);
+  EXPECT_TRUE(Outcome(TRITONSERVER_MetricObserve(metric, 5)).ok());
+  EXPECT_THAT(server.metrics(), HasSubstr("custom_histogram_bucket{le=\"+Inf\"} 1"));
+  TRITONSERVER_MetricDelete(metric);
   TRITONSERVER_MetricFamilyDelete(family);
+}
+
+TEST(Metrics, TheFirstDescriptionOfAFamilyStays) {
+  TestServer server({{"m", test_model("identity")}});
+  TRITONSERVER_MetricFamily *first = nullptr, *second = nullptr, *other = nullptr;
+  const auto kind = TRITONSERVER_METRIC_KIND_COUNTER;
+  EXPECT_TRUE(Outcome(TRITONSERVER_MetricFamilyNew(&first, kind, "custom_twice", "one")).ok());
+  EXPECT_TRUE(Outcome(TRITONSERVER_MetricFamilyNew(&second, kind, "custom_twice", "two")).ok());
+  EXPECT_FALSE(Outcome(TRITONSERVER_MetricFamilyNew(&other, TRITONSERVER_METRIC_KIND_GAUGE,
+                                                    "custom_twice", "one"))
+                   .ok());
+  TRITONSERVER_Metric* metric = nullptr;
+  EXPECT_TRUE(Outcome(TRITONSERVER_MetricNew(&metric, second, nullptr, 0)).ok());
+  TRITONSERVER_MetricFamilyDelete(first);
+  EXPECT_THAT(server.metrics(), HasSubstr("# HELP custom_twice one"));
+  TRITONSERVER_MetricDelete(metric);
+  TRITONSERVER_MetricFamilyDelete(second);
 }
 
 TEST(Metrics, OptionsOfTheServer) {

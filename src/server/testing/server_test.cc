@@ -200,13 +200,6 @@ TEST(Server, StopDrainsAndRefuses) {
   EXPECT_THAT(late.send().text, HasSubstr("Server is stopping"));
 }
 
-void set_log_file(const std::string& path) {
-  TRITONSERVER_ServerOptions* options = nullptr;
-  TRITONSERVER_ServerOptionsNew(&options);
-  EXPECT_TRUE(Outcome(TRITONSERVER_ServerOptionsSetLogFile(options, path.c_str())).ok());
-  TRITONSERVER_ServerOptionsDelete(options);
-}
-
 TEST(Server, StopSaysWhatItWaitsFor) {
   std::string name = (std::filesystem::temp_directory_path() / "nereid-log-XXXXXX").string();
   const std::filesystem::path dir = mkdtemp(name.data());
