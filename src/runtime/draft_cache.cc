@@ -27,9 +27,12 @@ DraftCache::Entry& DraftCache::find(RequestId id, const Text& text) {
   if (!entry) entry = std::make_unique<Entry>();
   entry->asked_at = num_calls_;
   if (!entry->table.empty()) return *entry;
-  sched::Contents wanted = contents(text, *entry);
-  wanted.tokens = text.tokens.first(text.tokens.size() - 1);
-  wanted.keys = wanted.keys.first(wanted.tokens.size() / pool_.tokens_per_block());
+  entry->root = text.root;
+  entry->num_prompt = text.num_prompt;
+  const auto tokens = text.tokens.first(text.tokens.size() - 1);
+  add_keys(*entry, tokens);
+  const sched::Contents wanted{
+      .root = entry->root, .keys = entry->keys, .tokens = tokens, .num_prompt = entry->num_prompt};
   sched::PrefixHit hit = pool_.match(wanted);
   std::vector<sched::Claim> claims(pool_.num_groups(), {.num_tokens = hit.num_tokens});
   if (!pool_.admit(entry->table, hit, wanted, claims)) {  // no block for a copy
@@ -58,29 +61,46 @@ bool DraftCache::give_up_oldest() {
   const auto age = [](const auto& entry) { return entry.second->asked_at; };
   const auto oldest = std::ranges::min_element(entries_, {}, age);
   if (oldest == entries_.end() || oldest->second->asked_at == num_calls_) return false;
-  if (!oldest->second->table.empty()) pool_.release(oldest->second->table, sched::Release::kKeep);
+  release(*oldest->second);
   entries_.erase(oldest);
   return true;
 }
 
-sched::Contents DraftCache::contents(const Text& text, Entry& entry) const {
+// The keys of all whole blocks of these tokens, which begin with those that have keys.
+void DraftCache::add_keys(Entry& entry, std::span<const TokenId> tokens) const {
   const auto size = static_cast<size_t>(pool_.tokens_per_block());
-  while ((entry.keys.size() + 1) * size <= text.tokens.size()) {
+  while ((entry.keys.size() + 1) * size <= tokens.size()) {
     const sched::BlockKey parent =
-        entry.keys.empty() ? sched::root_key(text.root) : entry.keys.back();
+        entry.keys.empty() ? sched::root_key(entry.root) : entry.keys.back();
     entry.keys.push_back(
-        sched::block_key(parent, {text.tokens.subspan(entry.keys.size() * size, size)}));
+        sched::block_key(parent, {tokens.subspan(entry.keys.size() * size, size)}));
   }
-  return {
-      .root = text.root, .keys = entry.keys, .tokens = text.tokens, .num_prompt = text.num_prompt};
 }
 
-void DraftCache::publish(Entry& entry, const Text& text) {
+// What is written and stays.
+sched::Contents DraftCache::known(Entry& entry) const {
+  const auto tokens = std::span(entry.tokens).first(entry.num_known);
+  add_keys(entry, tokens);
+  return {.root = entry.root,
+          .keys = std::span(entry.keys).first(tokens.size() / pool_.tokens_per_block()),
+          .tokens = tokens,
+          .num_prompt = entry.num_prompt};
+}
+
+void DraftCache::publish(Entry& entry) {
   const auto num_known = static_cast<int32_t>(entry.num_known);
   if (num_known / pool_.tokens_per_block() > entry.table.num_published &&
       !entry.table.groups[0].has_holes && entry.num_missing == 0)
-    pool_.publish(entry.table, contents(text, entry), num_known);
+    pool_.publish(entry.table, known(entry), num_known);
   pool_.drop_unseen(entry.table, num_known - 1);
+}
+
+// Prompts that begin alike often part within a block: its leading positions are found, too.
+void DraftCache::release(Entry& entry) {
+  if (entry.table.empty()) return;
+  if (entry.num_missing == 0)
+    pool_.publish_tail(entry.table, known(entry), static_cast<int32_t>(entry.num_known));
+  pool_.release(entry.table, sched::Release::kKeep);
 }
 
 void DraftCache::add_row(const sched::BlockTable& table, exec::StepRow row,
@@ -98,7 +118,7 @@ void DraftCache::add_copies(exec::Step& step) {
 void DraftCache::forget(RequestId id) {
   const auto found = entries_.find(id);
   if (found == entries_.end()) return;
-  if (!found->second->table.empty()) pool_.release(found->second->table, sched::Release::kKeep);
+  release(*found->second);
   entries_.erase(found);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -31,6 +32,8 @@ class DraftCache {
     std::vector<TokenId> tokens;  // whose keys and values are written
     size_t num_known = 0;         // of those, leading ones that stay
     size_t num_missing = 0;       // positions that were left out: no longer another one's text
+    std::string root;             // see sched::Contents
+    int32_t num_prompt = 0;
     std::vector<sched::BlockKey> keys;
     uint64_t asked_at = 0;  // the call that looked at it last
   };
@@ -59,8 +62,8 @@ class DraftCache {
   }
   void drop(sched::BlockTable& table) { pool_.release(table, sched::Release::kKeep); }
 
-  // Lets others find what is known, and gives back what no later row looks at.
-  void publish(Entry& entry, const Text& text);
+  // Lets others find whole blocks of what is known, and gives back what no later row looks at.
+  void publish(Entry& entry);
 
   // Adds the row, with its tokens and the table's blocks.
   void add_row(const sched::BlockTable& table, exec::StepRow row, std::span<const TokenId> tokens,
@@ -68,13 +71,16 @@ class DraftCache {
   // Those that the pool has asked for since the last step.
   void add_copies(exec::Step& step);
 
+  // The sequence has ended: others find all that is known.
   void forget(RequestId id);
   void forget_all();  // and what was published
 
   int32_t num_free_blocks() const { return pool_.num_free(0); }  // of the first cache group
 
  private:
-  sched::Contents contents(const Text& text, Entry& entry) const;
+  void add_keys(Entry& entry, std::span<const TokenId> tokens) const;
+  sched::Contents known(Entry& entry) const;
+  void release(Entry& entry);
   bool give_up_oldest();
 
   sched::BlockPool pool_;

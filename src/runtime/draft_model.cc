@@ -43,7 +43,7 @@ void DraftModel::propose(std::span<DraftQuestion> questions) {
     for (DraftQuestion& question : questions) question.drafts.clear();
     return;
   }
-  for (Row& row : rows_) cache_.publish(*row.entry, text_of(*row.question->sequence));
+  for (Row& row : rows_) cache_.publish(*row.entry);
 }
 
 // Without what was computed for other tokens than those that are known now.

@@ -171,13 +171,39 @@ TEST_F(DraftModelTest, BlocksThatBeginAlikeAreCopiedWhereThereIsRoom) {
   ASSERT_TRUE(cache.reserve(entry, 20));
   entry.tokens = first;
   entry.num_known = first.size();
-  cache.publish(entry, texts[0]);
+  cache.publish(entry);
   EXPECT_THAT(cache.find(2, texts[1]).tokens, IsEmpty()) << "both blocks are held";
   cache.forget(1);
   cache.forget(2);
   EXPECT_THAT(cache.find(3, texts[1]).tokens, SizeIs(10));
   cache.forget(3);
   EXPECT_EQ(cache.num_free_blocks(), 2);
+}
+
+// What a sequence leaves of a block that it has not filled: nothing while it goes on, all of it
+// afterwards.
+TEST_F(DraftModelTest, AnUnfinishedBlockIsFoundOnceItsSequenceHasEnded) {
+  const FakeRunner runner(*device_, registry_, roomy(), kVocab);
+  const int32_t size = roomy().block_tokens;
+  const auto num_known = static_cast<size_t>(size - 1);
+  DraftCache cache(runner, /*copies_blocks=*/true);
+  const std::vector<TokenId> first(num_known, 3);
+  std::vector<TokenId> second(num_known, 3);
+  second[num_known - 2] = 4;
+  const DraftCache::Text texts[] = {{.tokens = first, .num_prompt = size - 1},
+                                    {.tokens = second, .num_prompt = size - 1}};
+  cache.begin_call();
+  DraftCache::Entry& entry = cache.find(1, texts[0]);
+  ASSERT_TRUE(cache.reserve(entry, size - 1));
+  entry.tokens = first;
+  entry.num_known = num_known;
+  cache.publish(entry);
+  EXPECT_THAT(cache.find(2, texts[1]).tokens, IsEmpty());
+  cache.forget(2);
+  cache.forget(1);
+  EXPECT_THAT(cache.find(3, texts[1]).tokens, SizeIs(num_known - 2));
+  cache.forget(3);
+  EXPECT_EQ(cache.num_free_blocks(), roomy().num_blocks[0]);
 }
 
 // Where the draft model is the model itself all of its drafts hold: it draws with the parameters

@@ -88,7 +88,7 @@ void EagleHead::propose(std::span<DraftQuestion> questions) {
   }
   for (Row& row : rows_) {
     if (row.tree) row.tree->answer(row.question->drafts, row.question->parents);
-    cache_.publish(*row.entry, text_of(*row.question->sequence));
+    cache_.publish(*row.entry);
   }
 }
 
