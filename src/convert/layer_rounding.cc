@@ -3,53 +3,78 @@
 #include <algorithm>
 
 #include "convert/weight_source.h"
+#include "models/expert_tensors.h"
 #include "quant/error_feedback.h"
 #include "quant/scale_search.h"
 
 namespace nereid::convert {
 
+namespace {
+
+// An expert that saw fewer rows is not calibrated.
+constexpr int64_t kFewestRows = 16;
+
+// Added to the damping of error feedback for each column that there is of a row: few rows say
+// little about how columns go together, and what makes up for errors on them alone makes others
+// larger. (The quick-start model, groups of 128, divergence of plain rounding 0.174: on two rows a
+// column 0.217 without, 0.125 with 0.3; on eight 0.104, with 0.1 0.095.)
+constexpr double kDampingOfFewRows = 0.5;
+
+bool saw_enough(const ProductInput& input, const quant::InputStatistics& statistics) {
+  return input.expert < 0 || statistics.num_rows() >= kFewestRows;
+}
+
+}  // namespace
+
+StatusOr<std::vector<float>> factors_of_norm(const FactorPlace& place, const graph::Graph& graph,
+                                             const io::Checkpoint& checkpoint,
+                                             const ChangedVectors& changed) {
+  const graph::Weight& norm = graph.weights[place.norm];
+  std::vector<float> factors(static_cast<size_t>(norm.k), 1);
+  const auto it = changed.find(norm.parts[0].tensor);
+  if (it == changed.end()) return factors;
+  std::vector<float> before(factors.size());
+  RETURN_IF_ERROR(read_values(norm, checkpoint, 0, before));
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const float old = before[i] + place.norm_offset, divided = it->second[i] + place.norm_offset;
+    if (old != 0 && divided != 0) factors[i] = old / divided;
+  }
+  return factors;
+}
+
+Status LayerRounding::read_matrix(graph::WeightId id, int64_t expert,
+                                  std::vector<float>& matrix) const {
+  const graph::Weight& weight = graph_.weights[id];
+  matrix.resize(static_cast<size_t>(weight.n * weight.k));
+  return read_values(weight, checkpoint_, std::max<int64_t>(expert, 0) * weight.n * weight.k,
+                     matrix);
+}
+
 Status LayerRounding::run(std::span<const ProductInput> inputs,
                           std::span<const quant::InputStatistics> statistics) {
   for (const ProductInput& input : inputs)
-    for (const graph::WeightId id : input.weights) {
-      const graph::Weight& weight = graph_.weights[id];
-      std::vector<float>& matrix = matrices_[id];
-      matrix.resize(static_cast<size_t>(weight.n * weight.k));
-      RETURN_IF_ERROR(read_values(weight, checkpoint_, 0, matrix));
-    }
+    for (const graph::WeightId id : input.weights)
+      RETURN_IF_ERROR(read_matrix(id, input.expert, matrices_[id]));
   // All factors first: those of one product's input may go into rows of another.
   std::vector<std::vector<float>> factors(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     factors[i].assign(static_cast<size_t>(inputs[i].k), 1);
     if (options_.takes_factors() && inputs[i].place.is_there())
-      RETURN_IF_ERROR(search(inputs[i], statistics[i], factors[i]));
+      RETURN_IF_ERROR(find_factors(inputs[i], statistics[i], factors[i]));
   }
   for (size_t i = 0; i < inputs.size(); ++i)
     RETURN_IF_ERROR(round(inputs[i], statistics[i], factors[i]));
   return ok();
 }
 
-Status LayerRounding::search(const ProductInput& input, const quant::InputStatistics& statistics,
-                             std::vector<float>& factors) {
-  // Of the matrices it is the coarsest format that the factors matter to.
-  kernels::WeightFormat format = format_of(input.weights[0]);
-  for (const graph::WeightId id : input.weights)
-    if (format_of(id).bits < format.bits) format = format_of(id);
-  const quant::ScaleSearch wanted{format, input.place.repeat, input.place.times};
-  std::vector<std::vector<float>> matrices;
-  for (const graph::WeightId id : input.weights) matrices.push_back(matrices_[id]);
-  if (options_.smoothing) {
-    factors = quant::smoothing_factors(wanted, matrices, statistics.largest_magnitudes(),
-                                       *options_.smoothing);
-  } else {
-    ASSIGN_OR_RETURN(factors,
-                     quant::search_scales(wanted, matrices, input.k, statistics.mean_magnitudes(),
-                                          statistics.mean_products(), pool_));
+Status LayerRounding::find_factors(const ProductInput& input,
+                                   const quant::InputStatistics& statistics,
+                                   std::vector<float>& factors) {
+  if (input.expert >= 0 && input.place.norm != graph::kNone) {
+    ASSIGN_OR_RETURN(factors, factors_of_norm(input.place, graph_, checkpoint_, changed_));
+  } else if (saw_enough(input, statistics)) {
+    RETURN_IF_ERROR(search(input, statistics, factors));
   }
-  if (input.place.norm != graph::kNone)
-    RETURN_IF_ERROR(put_into_norm(input.place, factors));
-  else
-    RETURN_IF_ERROR(put_into_rows(input.place, factors));
   for (const graph::WeightId id : input.weights) {
     std::vector<float>& matrix = matrices_[id];
     for (size_t i = 0; i < matrix.size(); ++i) matrix[i] *= factors[i % factors.size()];
@@ -57,8 +82,41 @@ Status LayerRounding::search(const ProductInput& input, const quant::InputStatis
   return ok();
 }
 
+Status LayerRounding::search(const ProductInput& input, const quant::InputStatistics& statistics,
+                             std::vector<float>& factors) {
+  // Of the matrices it is the coarsest format that the factors matter to.
+  std::vector<graph::WeightId> weights = input.weights;
+  weights.insert(weights.end(), input.expert_weights.begin(), input.expert_weights.end());
+  kernels::WeightFormat format = format_of(weights[0]);
+  for (const graph::WeightId id : weights)
+    if (format_of(id).bits < format.bits) format = format_of(id);
+  const quant::ScaleSearch wanted{format, input.place.repeat, input.place.times};
+  // One matrix after the other: there may be hundreds of experts.
+  const auto for_each = [&](const std::function<Status(std::span<const float>)>& use) -> Status {
+    for (const graph::WeightId id : input.weights) RETURN_IF_ERROR(use(matrices_[id]));
+    std::vector<float> matrix;
+    for (const graph::WeightId id : input.expert_weights)
+      for (int64_t e = 0; e < graph_.weights[id].experts; ++e) {
+        RETURN_IF_ERROR(read_matrix(id, e, matrix));
+        RETURN_IF_ERROR(use(matrix));
+      }
+    return ok();
+  };
+  if (options_.smoothing) {
+    ASSIGN_OR_RETURN(factors,
+                     quant::smoothing_factors(wanted, for_each, statistics.largest_magnitudes(),
+                                              *options_.smoothing));
+  } else {
+    ASSIGN_OR_RETURN(factors,
+                     quant::search_scales(wanted, for_each, input.k, statistics.mean_magnitudes(),
+                                          statistics.mean_products(), pool_));
+  }
+  return input.place.norm != graph::kNone ? put_into_norm(input.place, factors)
+                                          : put_into_rows(input.place, factors);
+}
+
 kernels::WeightFormat LayerRounding::format_of(graph::WeightId id) const {
-  return options_.format_of(graph_.weights[id].parts[0].tensor);
+  return options_.format_of(models::apart_name(graph_.weights[id], 0));
 }
 
 StatusOr<std::vector<float>*> LayerRounding::vector_of(graph::WeightId id) {
@@ -117,14 +175,18 @@ Status LayerRounding::put_into_rows(const FactorPlace& place, std::span<const fl
 
 Status LayerRounding::round(const ProductInput& input, const quant::InputStatistics& statistics,
                             std::span<const float> factors) {
+  const bool calibrates = options_.error_feedback || options_.takes_factors();
+  const bool enough = saw_enough(input, statistics);
+  if (calibrates && !enough) num_unseen_ += static_cast<int64_t>(input.weights.size());
   std::optional<quant::ErrorFeedback> feedback;
-  if (options_.error_feedback) {
+  if (options_.error_feedback && enough && !input.weights.empty()) {
     std::vector<double> products = statistics.mean_products();
     for (size_t i = 0; i < products.size(); ++i)
       products[i] /= double{factors[i / factors.size()]} * factors[i % factors.size()];
-    ASSIGN_OR_RETURN(feedback,
-                     quant::ErrorFeedback::create(std::move(products), input.k, options_.damping,
-                                                  options_.act_order, pool_));
+    const double damping = options_.damping + kDampingOfFewRows * static_cast<double>(input.k) /
+                                                  static_cast<double>(statistics.num_rows());
+    ASSIGN_OR_RETURN(feedback, quant::ErrorFeedback::create(std::move(products), input.k, damping,
+                                                            options_.act_order, pool_));
   }
   const std::vector<double> drift = statistics.mean_drift();
   for (const graph::WeightId id : input.weights) {
@@ -136,6 +198,10 @@ Status LayerRounding::round(const ProductInput& input, const quant::InputStatist
     Status status;
     if (feedback) {
       status = feedback->round(format, matrix, pool_, planes);
+    } else if (options_.search_scales && enough) {
+      std::vector<double> squares = statistics.mean_squares();
+      for (size_t i = 0; i < squares.size(); ++i) squares[i] /= double{factors[i]} * factors[i];
+      status = quant::round_weighted(format, matrix, squares, pool_, planes);
     } else {
       std::vector<BF16> numbers;
       for (const float x : matrix) numbers.push_back(to_bf16(x));

@@ -29,18 +29,29 @@ struct FactorPlace {
   }
 };
 
-// A value that products with the chosen weights read.
+// A value that products with the chosen weights read; or, of a mixture, its rows for one expert.
 struct ProductInput {
   graph::ValueId x = graph::kNone;
-  int32_t layer = -1;  // from the weights' names: "layers.3.attn.q"; -1: of none
+  int32_t layer = -1;   // from the weights' names: "layers.3.attn.q"; -1: of none
+  int64_t expert = -1;  // whose rows, and whose of the weights' matrices; -1: of no mixture
   int64_t k = 0;
   std::vector<graph::WeightId> weights;  // of the products that read it, in order
-  FactorPlace place;                     // none unless all that reads x is chosen
+  FactorPlace place;                     // none unless all that reads x takes factors
+  // Where the place is a norm, and of no mixture: what else reads x and takes its factors. Matrices
+  // that stay floats, since they choose experts, and those of all experts, whose own inputs have
+  // the same place. There may be no weights beside them.
+  std::vector<graph::WeightId> followers, expert_weights;
+
+  // The weight of a product that reads it.
+  graph::WeightId reader() const { return weights.empty() ? followers.front() : weights.front(); }
 };
 
-// Of the graph as its family built it, in order. `is_chosen`: of a matrix. Weights that several
-// nodes use, the head's, and those that choose experts are never chosen.
+// Of the graph as its family built it, layer after layer, in each those of no mixture first, then
+// those of its first expert, and so on. `is_chosen`: of a matrix. Weights that several nodes use,
+// the head's, and those that choose experts are never chosen. Without `finds_places` no input has a
+// place for factors, or is there for what follows alone.
 std::vector<ProductInput> product_inputs(const graph::Graph& graph,
-                                         const std::function<bool(graph::WeightId)>& is_chosen);
+                                         const std::function<bool(graph::WeightId)>& is_chosen,
+                                         bool finds_places);
 
 }  // namespace nereid::convert

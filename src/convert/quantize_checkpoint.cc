@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <optional>
-#include <set>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -56,6 +55,11 @@ void copy_row(const kernels::WeightFormat& format, const kernels::QuantizedPlane
 RoundedTensor assemble(const Target& target, const graph::Graph& graph,
                        const LayerRounding& layer) {
   RoundedTensor out = empty_tensor(target);
+  if (target.expert >= 0) {
+    for (int64_t row = 0; row < target.n; ++row)
+      copy_row(target.format, layer.planes(target.weights[0]), row, row, out);
+    return out;
+  }
   for (const graph::WeightId id : target.weights) {
     int64_t from = 0;
     for (const graph::WeightPart& part : graph.weights[id].parts)
@@ -79,11 +83,18 @@ class Quantizer {
 
   Status write(QuantizeReport& report) {
     ASSIGN_OR_RETURN(selection_, select(model_, checkpoint_, options_));
-    if (selection_.inputs.empty() && selection_.plain.empty())
+    if (selection_.inputs.empty() && !selection_.head)
       return invalid_argument(
-          "{}: no matrix can be rounded to {}: all are excluded or stacked, or "
-          "have columns that are no multiple of the group",
+          "{}: no matrix can be rounded to {}: all are excluded, or have columns that are no "
+          "multiple of the group",
           options_.model_dir.string(), kernels::text_of(options_.format));
+    const bool has_experts = std::ranges::any_of(
+        selection_.inputs, [](const ProductInput& input) { return input.expert >= 0; });
+    if (options_.sequential && has_experts)
+      return invalid_argument(
+          "sequential: {} has experts, and what is rounded in front of them sends them other rows; "
+          "leave it out, or exclude the experts",
+          options_.model_dir.string());
     RETURN_IF_ERROR(create());
     const auto& inputs = selection_.inputs;
     record_.progress.num_layers = 0;
@@ -96,17 +107,19 @@ class Quantizer {
       RETURN_IF_ERROR(collect(begin, end, statistics));
       for (size_t first = begin; first < end;) {
         size_t last = first;
-        while (last < end && inputs[last].layer == inputs[first].layer) ++last;
-        RETURN_IF_ERROR(write_layer(first, last, std::span(statistics), begin));
+        while (last < end && are_together(first, last)) ++last;
+        RETURN_IF_ERROR(write_together(first, last, std::span(statistics), begin));
         first = last;
       }
       begin = end;
     }
-    RETURN_IF_ERROR(write_plain());
+    if (selection_.head) RETURN_IF_ERROR(write_head());
+    RETURN_IF_ERROR(write_split());
     RETURN_IF_ERROR(write_others());
     RETURN_IF_ERROR(writer_->finish());
     report.num_matrices = record_.progress.matrices_done;
     report.num_int8 = num_int8_;
+    report.num_unseen = record_.progress.num_unseen;
     report.num_left = static_cast<int64_t>(selection_.left.size());
     for (const io::Checkpoint::Entry& entry : checkpoint_.entries())
       report.bytes_before += entry.tensor->data.size();
@@ -127,7 +140,7 @@ class Quantizer {
     };
     for (const std::vector<Target>& targets : selection_.targets)
       std::ranges::for_each(targets, add);
-    std::ranges::for_each(selection_.plain, add);
+    if (selection_.head) add(*selection_.head);
     config["quantization_config"] = packed_config(options_.format, selection_.left, others);
     return config;
   }
@@ -136,31 +149,39 @@ class Quantizer {
   bool calibrates() const { return options_.takes_factors() || options_.error_feedback; }
   bool needs_products() const { return options_.search_scales || options_.error_feedback; }
 
+  // Products of one layer that no expert has, or of one of its experts, are rounded together.
+  bool are_together(size_t a, size_t b) const {
+    const ProductInput &one = selection_.inputs[a], &other = selection_.inputs[b];
+    return one.layer == other.layer && one.expert == other.expert;
+  }
+
   // All tensors of the file: rounded ones by layers, then the others.
   Status create() {
     std::vector<io::TensorInfo> infos;
-    std::set<std::string_view> rounded;
     const auto add = [&](const Target& target) {
       const auto parts = packed_infos(target.format, target.name, target.n, target.k);
       infos.insert(infos.end(), parts.begin(), parts.end());
-      rounded.insert(target.name);
       num_int8_ += options_.format_of(target.name) != options_.format;
     };
     for (const std::vector<Target>& targets : selection_.targets)
       std::ranges::for_each(targets, add);
-    std::ranges::for_each(selection_.plain, add);
+    if (selection_.head) add(*selection_.head);
+    for (const SplitTensor& tensor : selection_.split) {
+      const graph::Weight& weight = model_.graph.weights[tensor.weight];
+      std::vector<int64_t> shape = {weight.n, weight.k};
+      if (weight.is_vector) shape.erase(shape.begin());
+      infos.push_back({tensor.name, type_of(*checkpoint_.find(tensor.source)->tensor), shape});
+    }
     for (const io::Checkpoint::Entry& entry : checkpoint_.entries()) {
       // Ones that no file has are left out again.
-      if (rounded.contains(entry.tensor->name) || entry.tensor->encoding) continue;
+      if (selection_.replaced.contains(entry.tensor->name) || entry.tensor->encoding) continue;
       others_.push_back(entry.tensor);
       infos.push_back({entry.tensor->name, type_of(*entry.tensor), entry.tensor->shape});
     }
     for (const io::TensorInfo& info : infos) bytes_after_ += info.bytes();
     if (std::optional<QuantizeRecord> found = file_.read();
-        found && found->num_inputs <= selection_.inputs.size() &&
-        found->num_plain <= selection_.plain.size()) {
+        found && found->num_inputs <= selection_.inputs.size())
       record_ = *std::move(found);
-    }
     const std::filesystem::path path = output_.path() / "model.safetensors";
     if (record_.bytes > 0) {
       auto writer = io::SafetensorsWriter::resume(path, infos, record_.bytes);
@@ -189,6 +210,7 @@ class Quantizer {
   }
   // What the record counts need not be done again.
   Status keep() {
+    numbers_since_kept_ = 0;
     ASSIGN_OR_RETURN(record_.bytes, writer_->sync());
     RETURN_IF_ERROR(file_.write(record_));
     output_.keep();
@@ -199,7 +221,7 @@ class Quantizer {
     return tensor.type == DType::kF16 && options_.takes_factors() ? DType::kF32 : *tensor.type;
   }
 
-  // Whole layers, as many as the memory for statistics allows.
+  // As many of what is rounded together as the memory for statistics allows.
   size_t batch_end(size_t begin) const {
     if (options_.sequential) return begin + 1;
     const auto& inputs = selection_.inputs;
@@ -207,7 +229,7 @@ class Quantizer {
     size_t end = begin;
     while (end < inputs.size()) {
       size_t next = end;
-      for (; next < inputs.size() && inputs[next].layer == inputs[end].layer; ++next)
+      for (; next < inputs.size() && are_together(end, next); ++next)
         bytes += static_cast<uint64_t>(inputs[next].k * inputs[next].k) * sizeof(float);
       if (end > begin && bytes > options_.statistics_bytes) break;
       end = next;
@@ -223,17 +245,22 @@ class Quantizer {
     }
     if (!calibrates()) return ok();
     std::map<std::string, quant::InputStatistics*> wanted;
-    for (size_t i = begin; i < end; ++i)
-      wanted.emplace(model_.graph.weights[inputs[i].weights.front()].name, &statistics[i - begin]);
+    for (size_t i = begin; i < end; ++i) {
+      const std::string& weight = model_.graph.weights[inputs[i].reader()].name;
+      const int64_t expert = inputs[i].expert;
+      wanted.emplace(expert < 0 ? weight : fmt::format("{}[{}]", weight, expert),
+                     &statistics[i - begin]);
+    }
     RETURN_IF_ERROR(options_.collect(wanted));
-    for (const auto& [name, one] : wanted)
-      if (one->num_rows() == 0)
-        return internal_error("calibration: nothing was seen of what '{}' multiplies", name);
+    for (size_t i = begin; i < end; ++i)
+      if (inputs[i].expert < 0 && statistics[i - begin].num_rows() == 0)
+        return internal_error("calibration: nothing was seen of what '{}' multiplies",
+                              model_.graph.weights[inputs[i].reader()].name);
     return ok();
   }
 
-  Status write_layer(size_t first, size_t last, std::span<quant::InputStatistics> statistics,
-                     size_t offset) {
+  Status write_together(size_t first, size_t last, std::span<quant::InputStatistics> statistics,
+                        size_t offset) {
     LayerRounding layer(options_, model_.graph, checkpoint_, pool_, record_.changed);
     RETURN_IF_ERROR(layer.run(std::span(selection_.inputs).subspan(first, last - first),
                               statistics.subspan(first - offset, last - first)));
@@ -241,9 +268,11 @@ class Quantizer {
       for (const Target& target : selection_.targets[i]) {
         RETURN_IF_ERROR(
             write_packed(target.format, assemble(target, model_.graph, layer), *writer_));
-        forget_pages(checkpoint_.find(target.name)->tensor->data);
+        forget_pages(checkpoint_.find(target.source)->tensor->data);
         ++record_.progress.matrices_done;
+        numbers_since_kept_ += target.n * target.k;
       }
+    record_.progress.num_unseen += layer.num_unseen();
     if (options_.sequential) {
       ASSIGN_OR_RETURN(const std::vector<BF16> matrices,
                        matrices_of(selection_.inputs[first], layer));
@@ -254,7 +283,8 @@ class Quantizer {
                       selection_.inputs[last].layer != selection_.inputs[first].layer;
     record_.progress.layers_done += ends;
     record_.num_inputs = last;
-    RETURN_IF_ERROR(keep());
+    constexpr int64_t kMostNumbers = int64_t{1} << 28;  // that a killed run does again
+    if (ends || options_.sequential || numbers_since_kept_ >= kMostNumbers) RETURN_IF_ERROR(keep());
     if (ends && options_.progress) options_.progress(record_.progress);
     return ok();
   }
@@ -287,21 +317,9 @@ class Quantizer {
     return ok();
   }
 
-  Status write_plain() {
-    constexpr int64_t kMostNumbers = int64_t{1} << 28;  // that a killed run does again
-    int64_t numbers = 0;
-    while (record_.num_plain < selection_.plain.size()) {
-      const Target& target = selection_.plain[record_.num_plain++];
-      RETURN_IF_ERROR(write_plain(target));
-      ++record_.progress.matrices_done;
-      if ((numbers += target.n * target.k) < kMostNumbers) continue;
-      numbers = 0;
-      RETURN_IF_ERROR(keep());
-    }
-    return ok();
-  }
   // Some rows at a time; its codes are kept.
-  Status write_plain(const Target& target) {
+  Status write_head() {
+    const Target& target = *selection_.head;
     constexpr int64_t kMostNumbers = int64_t{1} << 22;
     const graph::Weight& weight = model_.graph.weights[target.weights[0]];
     RoundedTensor out = empty_tensor(target);
@@ -309,8 +327,7 @@ class Quantizer {
     for (int64_t row = 0; row < target.n; row += most) {
       const int64_t count = std::min(most, target.n - row);
       std::vector<float> floats(static_cast<size_t>(count * target.k));
-      RETURN_IF_ERROR(
-          read_values(weight, checkpoint_, (target.first_row + row) * target.k, floats));
+      RETURN_IF_ERROR(read_values(weight, checkpoint_, row * target.k, floats));
       std::vector<BF16> numbers;
       for (const float x : floats) numbers.push_back(to_bf16(x));
       kernels::QuantizedPlanes planes;
@@ -320,37 +337,76 @@ class Quantizer {
       for (int64_t r = 0; r < count; ++r) copy_row(target.format, planes, r, row + r, out);
     }
     RETURN_IF_ERROR(write_packed(target.format, out, *writer_));
-    forget_pages(checkpoint_.find(target.name)->tensor->data);
+    forget_pages(checkpoint_.find(target.source)->tensor->data);
+    ++record_.progress.matrices_done;
+    return ok();
+  }
+
+  Status write_split() {
+    for (const SplitTensor& tensor : selection_.split) {
+      const graph::Weight& weight = model_.graph.weights[tensor.weight];
+      std::vector<float> numbers(static_cast<size_t>(weight.n * weight.k));
+      RETURN_IF_ERROR(
+          read_values(weight, checkpoint_, tensor.expert * weight.n * weight.k, numbers));
+      const io::StoredTensor& source = *checkpoint_.find(tensor.source)->tensor;
+      RETURN_IF_ERROR(append_numbers(numbers, type_of(source)));
+      forget_pages(source.data);
+    }
     return ok();
   }
 
   Status write_others() {
+    const std::map<std::string_view, Follower> followers = find_followers();
     for (const io::StoredTensor* tensor : others_) {
-      const auto it = record_.changed.find(tensor->name);
-      const bool widened = type_of(*tensor) != *tensor->type;
-      if (it == record_.changed.end() && !widened) {
+      const auto changed = record_.changed.find(tensor->name);
+      const auto follower = followers.find(tensor->name);
+      std::vector<float> numbers;
+      if (changed != record_.changed.end()) {
+        numbers = changed->second;
+      } else if (follower != followers.end()) {
+        ASSIGN_OR_RETURN(numbers, numbers_of(follower->second));
+      } else if (type_of(*tensor) == *tensor->type) {
         RETURN_IF_ERROR(writer_->append(tensor->data));
+        forget_pages(tensor->data);
+        continue;
       } else {
-        std::vector<float> numbers;
-        if (it != record_.changed.end()) {
-          numbers = it->second;
-        } else {
-          for (size_t i = 0; i < tensor->data.size() / sizeof(F16); ++i) {
-            F16 half;
-            std::memcpy(&half, tensor->data.data() + i * sizeof half, sizeof half);
-            numbers.push_back(to_float(half));
-          }
+        for (size_t i = 0; i < tensor->data.size() / sizeof(F16); ++i) {
+          F16 half;
+          std::memcpy(&half, tensor->data.data() + i * sizeof half, sizeof half);
+          numbers.push_back(to_float(half));
         }
-        RETURN_IF_ERROR(append_numbers(numbers, type_of(*tensor)));
       }
+      RETURN_IF_ERROR(append_numbers(numbers, type_of(*tensor)));
       forget_pages(tensor->data);
     }
     return ok();
   }
+  // A matrix that takes the factors of a norm.
+  struct Follower {
+    graph::WeightId weight = graph::kNone;
+    FactorPlace place;
+  };
+  std::map<std::string_view, Follower> find_followers() const {  // by tensor
+    std::map<std::string_view, Follower> found;
+    for (const ProductInput& input : selection_.inputs)
+      for (const graph::WeightId id : input.followers)
+        found.emplace(model_.graph.weights[id].parts[0].tensor, Follower{id, input.place});
+    return found;
+  }
+  StatusOr<std::vector<float>> numbers_of(const Follower& follower) const {
+    const graph::Weight& weight = model_.graph.weights[follower.weight];
+    std::vector<float> numbers(static_cast<size_t>(weight.n * weight.k));
+    RETURN_IF_ERROR(read_values(weight, checkpoint_, 0, numbers));
+    ASSIGN_OR_RETURN(const std::vector<float> factors,
+                     factors_of_norm(follower.place, model_.graph, checkpoint_, record_.changed));
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] *= factors[i % factors.size()];
+    return numbers;
+  }
   Status append_numbers(const std::vector<float>& numbers, DType type) {
     if (type == DType::kF32) return writer_->append(std::as_bytes(std::span(numbers)));
-    std::vector<BF16> rounded;
-    for (const float x : numbers) rounded.push_back(to_bf16(x));
+    std::vector<uint16_t> rounded;
+    for (const float x : numbers)
+      rounded.push_back(type == DType::kF16 ? to_f16(x).bits : to_bf16(x).bits);
     return writer_->append(std::as_bytes(std::span(rounded)));
   }
 
@@ -365,6 +421,7 @@ class Quantizer {
   std::optional<io::SafetensorsWriter> writer_;
   QuantizeRecord record_;
   int64_t num_int8_ = 0;
+  int64_t numbers_since_kept_ = 0;
   uint64_t bytes_after_ = 0;
 };
 
@@ -387,7 +444,8 @@ Status check_options(const QuantizeOptions& options, const models::Model& model)
     return invalid_argument("sequential: is for error feedback without factors of columns");
   if (options.sequential && !options.use_rounded)
     return internal_error("sequential calibration without a model to follow");
-  if (!options.int8_modules.empty() && options.head_format() == options.format)
+  if ((options.more_bits || !options.int8_modules.empty()) &&
+      options.head_format() == options.format)
     return invalid_argument("int8_modules: all matrices become {}; leave it out",
                             kernels::text_of(options.format));
   return ok();
@@ -395,7 +453,8 @@ Status check_options(const QuantizeOptions& options, const models::Model& model)
 
 }  // namespace
 
-StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool) {
+StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& wanted, ThreadPool& pool) {
+  QuantizeOptions options = wanted;
   std::error_code error;
   if (std::filesystem::equivalent(options.model_dir, options.output_dir, error))
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
@@ -403,6 +462,7 @@ StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, Thr
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
   RETURN_IF_ERROR(models::refuse_score_head(model));
   RETURN_IF_ERROR(check_options(options, model));
+  if (options.more_bits) options.int8_tensors = tensors_with_more_bits(model.graph);
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(

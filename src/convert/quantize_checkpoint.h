@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,7 +19,8 @@
 namespace nereid::convert {
 
 // Runs the calibration text and adds what the products read to the statistics of those weights of
-// the graph as its family built it ("layers.0.attn.q").
+// the graph as its family built it ("layers.0.attn.q"); of a mixture to those of the experts that
+// it is routed to ("layers.0.mlp.gate[3]").
 using CollectInputs =
     std::function<Status(const std::map<std::string, quant::InputStatistics*>& wanted)>;
 
@@ -30,6 +32,7 @@ using UseRounded =
 struct QuantizeProgress {
   int32_t layers_done = 0, num_layers = 0;
   int64_t matrices_done = 0;
+  int64_t num_unseen = 0;  // of them those of experts that saw too few rows to be calibrated
 };
 
 struct QuantizeOptions {
@@ -46,7 +49,7 @@ struct QuantizeOptions {
   bool act_order = true;            // likewise
   // Layer after layer, product after product: each is calibrated on what it reads when all in front
   // of it is rounded, and makes up for how that differs from what the float model gives it. With
-  // `error_feedback`, without factors; needs `use_rounded` too.
+  // `error_feedback`, without factors, of models without experts; needs `use_rounded` too.
   bool sequential = false;
   // Whether norms, and products in front of others, take factors.
   bool takes_factors() const { return search_scales || smoothing.has_value(); }
@@ -61,6 +64,10 @@ struct QuantizeOptions {
   // Modules that become kInt8PerRow in the place of `format`, which are integers with inputs of
   // bf16: patterns likewise.
   std::vector<std::string> int8_modules;
+  // Likewise of the layers' value projections and down projections, experts' too: GGUF's "Q4_K_M"
+  // has more bits for the same. Not where a tensor has other weights as well.
+  bool more_bits = false;
+  std::set<std::string, std::less<>> int8_tensors;  // by more_bits; quantize_checkpoint() sets them
   kernels::WeightFormat format_of(std::string_view tensor) const;
   CollectInputs collect;
   std::string calibration;  // whatever `collect` depends on, as a text of any form
@@ -71,7 +78,8 @@ struct QuantizeOptions {
 
 struct QuantizeReport {
   int64_t num_matrices = 0;  // that were rounded
-  int64_t num_int8 = 0;      // of them by QuantizeOptions::int8_modules
+  int64_t num_int8 = 0;      // of them by QuantizeOptions::int8_modules and more_bits
+  int64_t num_unseen = 0;    // of them by QuantizeProgress::num_unseen
   int64_t num_left = 0;      // of products, that were not: excluded, or not of this layout
   uint64_t bytes_before = 0, bytes_after = 0;
 };
@@ -80,12 +88,15 @@ struct QuantizeReport {
 // generation_config.json. The embedding stays as it is, and so does the head unless it is asked
 // for, which it cannot where it is the embedding or is not stored as rows of floats. With
 // `search_scales` or `smoothing` norms, and products in front of others, take the inverse of the
-// factors. One layer's matrices are in memory at a time, and the statistics. The directory appears
-// when it is complete, in place of an older one. What was done before a failure, or the process's
-// end, stays in output_dir and ".partial"; a later call with the same options and model goes on
-// there and gives the same bytes, one with others begins anew. InvalidArgument: the model is at
-// fault, or is quantised already; no matrix is left to round; output_dir is model_dir or has other
-// files. Unimplemented: another layout. Unavailable: cannot write. Errors of `collect`.
+// factors; matrices that choose experts take the factors themselves. Experts that lie stacked in
+// one tensor become a tensor each. One layer's matrices are in memory at a time, of its experts
+// one's, and the statistics. Experts that the text showed too few rows are rounded plainly. The
+// directory appears when it is complete, in place of an older one. What was done before a failure,
+// or the process's end, stays in output_dir and ".partial"; a later call with the same options and
+// model goes on there and gives the same bytes, one with others begins anew. InvalidArgument: the
+// model is at fault, or is quantised already; no matrix is left to round; output_dir is model_dir
+// or has other files. Unimplemented: another layout. Unavailable: cannot write. Errors of
+// `collect`.
 StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool);
 
 // Whether `name` matches a pattern, see QuantizeOptions::exclude.

@@ -41,10 +41,10 @@ std::optional<QuantizeRecord> RecordFile::read() const {
     if (from.at("key").as_string() != key_) return std::nullopt;
     QuantizeRecord record;
     record.num_inputs = from.at("inputs").to_number<size_t>();
-    record.num_plain = from.at("plain").to_number<size_t>();
     record.bytes = from.at("bytes").to_number<uint64_t>();
     record.progress.layers_done = from.at("layers").to_number<int32_t>();
     record.progress.matrices_done = from.at("matrices").to_number<int64_t>();
+    record.progress.num_unseen = from.at("unseen").to_number<int64_t>();
     record.changed = vectors_from_json(from.at("changed"));
     return record;
   } catch (const std::exception&) {
@@ -55,10 +55,10 @@ std::optional<QuantizeRecord> RecordFile::read() const {
 Status RecordFile::write(const QuantizeRecord& record) const {
   const json::object to = {{"key", key_},
                            {"inputs", record.num_inputs},
-                           {"plain", record.num_plain},
                            {"bytes", record.bytes},
                            {"layers", record.progress.layers_done},
                            {"matrices", record.progress.matrices_done},
+                           {"unseen", record.progress.num_unseen},
                            {"changed", vectors_to_json(record.changed)}};
   return write_file_atomic(dir_ / kRecord, json::serialize(to));
 }
@@ -97,6 +97,7 @@ std::string quantize_key(const QuantizeOptions& options, const models::Model& mo
   key.add("flags", fmt::format("{} {} {} {} {}", options.search_scales, options.quantize_head,
                                options.error_feedback, options.act_order, options.sequential));
   key.add("smoothing", fmt::format("{}", options.smoothing.value_or(-1)));
+  key.add("more bits", fmt::format("{}", options.more_bits));
   key.add("damping", fmt::format("{}", options.damping));
   for (const std::string& pattern : options.exclude) key.add("exclude", pattern);
   for (const std::string& pattern : options.int8_modules) key.add("int8", pattern);

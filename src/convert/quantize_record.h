@@ -15,7 +15,6 @@ namespace nereid::convert {
 
 struct QuantizeRecord {
   size_t num_inputs = 0;  // of Selection::inputs that are done
-  size_t num_plain = 0;   // of Selection::plain
   uint64_t bytes = 0;     // of tensors that are durable
   QuantizeProgress progress;
   ChangedVectors changed;

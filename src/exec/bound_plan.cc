@@ -6,10 +6,44 @@
 
 #include "base/clock.h"
 #include "exec/memory.h"
+#include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
 
 namespace nereid::exec {
 namespace {
+
+template <class Op>
+constexpr bool kIsObserved =
+    std::is_same_v<Op, kernels::Linear> || std::is_same_v<Op, kernels::ExpertLinear>;
+
+bool show(const ProductObserver& observer, const std::string& weight, kernels::Linear& call) {
+  return observer(weight, call);
+}
+
+// Each expert by itself, with a copy of the rows that are routed to it.
+bool show(const ProductObserver& observer, const std::string& weight,
+          const kernels::ExpertLinear& call) {
+  const size_t size = size_of(call.x.dtype), width = static_cast<size_t>(call.weight.k) * size;
+  std::vector<std::vector<std::byte>> rows(static_cast<size_t>(call.weight.experts));
+  for (int64_t row = 0; row < call.x.rows; ++row)
+    for (int64_t j = 0; j < call.experts.cols; ++j) {
+      // The rows are those of all experts, or have a piece for each one picked.
+      const int64_t first =
+          row * call.x.stride + (call.x.cols == call.weight.k ? 0 : j * call.weight.k);
+      const auto* const x =
+          static_cast<const std::byte*>(call.x.data) + static_cast<size_t>(first) * size;
+      auto& seen = rows[static_cast<size_t>(call.experts.row<int32_t>(row)[j])];
+      seen.insert(seen.end(), x, x + width);
+    }
+  for (size_t e = 0; e < rows.size(); ++e) {
+    kernels::Linear one;
+    one.x = View::matrix(rows[e].data(), call.x.dtype, static_cast<int64_t>(rows[e].size() / width),
+                         call.weight.k);
+    one.weight = kernels::expert_of(call.weight, static_cast<int64_t>(e));
+    if (!observer(fmt::format("{}[{}]", weight, e), one)) return false;
+  }
+  return true;
+}
 
 // Of what a call reads beside activations: a product's whole matrix, the cached positions.
 template <class Op>
@@ -84,8 +118,7 @@ class BoundPlan::Binder {
       bound.cache_group = memory_.kv_cache->group_of(ids.cache);
     out_.calls_.push_back(bound);
     std::string& product = out_.products_.emplace_back();
-    if constexpr (std::is_same_v<K, kernels::Linear>)
-      product = plan_.weights[static_cast<size_t>(ids.weight)].name;
+    if constexpr (kIsObserved<K>) product = plan_.weights[static_cast<size_t>(ids.weight)].name;
     return ok();
   }
 
@@ -213,10 +246,10 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
       op.step.adapters = bound.extent == io::Extent::kTokens ? step.adapters : step.logit_adapters;
     }
     if constexpr (requires { op.cache; }) op.step.block_table = step.block_table(bound.cache_group);
-    if constexpr (std::is_same_v<decltype(op), kernels::Linear>)
+    if constexpr (kIsObserved<decltype(op)>)
       if (observer) {
         RETURN_IF_ERROR(stream.synchronize());
-        goes_on = observer(products_[call], op);
+        goes_on = show(observer, products_[call], op);
         if (!goes_on) return ok();
       }
     const Time start = profile ? now() : Time();

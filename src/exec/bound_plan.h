@@ -70,7 +70,7 @@ class BoundPlan {
   class Binder;
 
   std::vector<AnyBound> calls_;
-  std::vector<std::string> products_;  // of each call the weight, where it is a `linear` one
+  std::vector<std::string> products_;  // of each call the weight, where observers see it
   const int32_t* slot_tokens_ = nullptr;
   const AdapterPool* adapters_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;

@@ -92,9 +92,9 @@ struct RowResult {
 };
 using StepResult = std::span<const RowResult>;  // one for each row of the message
 
-// Sees a `linear` call whose input is there: the name of its weight, the call. `weight.data` of it
-// may be replaced by other numbers in the same layout. Called on the stream's thread. False: it and
-// the rest of the step's calls are left out, and what the step gives means nothing.
+// Sees a `linear` call whose input is there, by its weight's name, on the stream's thread; its
+// weight.data may be replaced, in its layout. Of experts it sees each ("layers.0.mlp.gate[3]") with
+// the rows routed to it, to replace nothing. False: the rest of the step is not computed.
 using ProductObserver = std::function<bool(const std::string& weight, kernels::Linear& call)>;
 
 // A step in flight. Move-only; empty = nothing.

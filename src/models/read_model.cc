@@ -4,6 +4,7 @@
 
 #include "base/gguf.h"
 #include "models/config.h"
+#include "models/expert_tensors.h"
 #include "models/family.h"
 #include "models/gguf.h"
 #include "models/meta.h"
@@ -196,6 +197,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   ASSIGN_OR_RETURN(io::ModelFacts facts, facts_of(model, dir, architecture, config));
   ASSIGN_OR_RETURN(model.graph,
                    build_decoder(model.traits, *model.family->weights, std::move(facts)));
+  if (model.quantization.method == "compressed-tensors") set_experts_apart(model.graph);
   RETURN_IF_ERROR(use_tensors(object, path.string(), model));
   return model;
 }

@@ -16,6 +16,7 @@ using kernels::WeightFormat;
 constexpr int kShrinkSteps = 20;         // of scales that are tried
 constexpr double kSmallestShrink = 0.6;  // of them
 constexpr int64_t kRowsTogether = 8;     // that read a row of the spread while it is near
+constexpr int kImprovements = 2;         // times that scales, and all integers, are looked at again
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
@@ -59,9 +60,11 @@ std::vector<double> invert_upper(const std::vector<double>& u, int64_t k, Thread
   return rows;
 }
 
+}  // namespace
+
 // What one group's numbers are rounded to.
 struct Grid {
-  const WeightFormat& format;
+  WeightFormat format;
   float scale = 0, minimum = 0;
   int32_t zero = 0;
 
@@ -83,6 +86,8 @@ struct Grid {
     return to_float(to_bf16(scale * (u - static_cast<float>(zero))));
   }
 };
+
+namespace {
 
 Grid grid_of(const WeightFormat& format, const QuantizedPlanes& planes, int64_t row, int64_t group,
              int64_t groups) {
@@ -126,6 +131,10 @@ StatusOr<ErrorFeedback> ErrorFeedback::create(std::vector<double> products, int6
     std::ranges::stable_sort(out.order_, [&](int32_t a, int32_t b) {
       return out.weights_[at(a)] > out.weights_[at(b)];
     });
+  const double added =
+      mean > 0 ? damping * mean : 1;  // an input that is always zero takes any weight
+  out.products_.assign(products.begin(), products.end());
+  for (int64_t i = 0; i < k; ++i) out.products_[at(i * k + i)] += static_cast<float>(added);
   // With the order turned round, the inverse's upper factor is the inverse of the lower factor.
   std::vector<double> turned(products.size());
   for (int64_t i = 0; i < k; ++i)
@@ -133,8 +142,6 @@ StatusOr<ErrorFeedback> ErrorFeedback::create(std::vector<double> products, int6
       turned[at(i * k + j)] =
           products[at(int64_t{out.order_[at(k - 1 - i)]} * k + out.order_[at(k - 1 - j)])];
   products = {};
-  // An input that is always zero takes any weight.
-  const double added = mean > 0 ? damping * mean : 1;
   for (int64_t i = 0; i < k; ++i) turned[at(i * k + i)] += added;
   if (!factor(turned, k, pool))
     return invalid_argument(
@@ -173,48 +180,182 @@ void ErrorFeedback::follow(std::span<const double> drift, std::span<float> matri
   });
 }
 
-Status ErrorFeedback::round(const WeightFormat& format, std::span<const float> matrix,
-                            ThreadPool& pool, QuantizedPlanes& out) const {
+// Some rows while they are rounded.
+struct RoundedRows {
+  const WeightFormat& format;
+  int64_t k = 0, count = 0;
+  std::span<const float> numbers;  // [count, k]
+  std::vector<Grid> grids;         // [count, groups]
+  std::vector<uint8_t> codes;      // [count, k]
+
+  int64_t groups() const { return format.num_groups(k); }
+  Grid& grid(int64_t row, int64_t col) {
+    return grids[at(row * groups() + col / format.group_size(k))];
+  }
+  double value(int64_t row, int64_t col) { return grid(row, col).value(codes[at(row * k + col)]); }
+};
+
+// Column after column; each one's error goes to those behind it.
+void ErrorFeedback::spread_errors(RoundedRows& rows) const {
+  std::vector<double> rest(at(rows.count * k_));
+  for (int64_t r = 0; r < rows.count; ++r)
+    for (int64_t i = 0; i < k_; ++i)
+      rest[at(r * k_ + i)] = rows.numbers[at(r * k_ + order_[at(i)])];
+  for (int64_t i = 0; i < k_; ++i) {
+    const int64_t col = order_[at(i)];
+    const double* const spread = &spread_[at(i * k_)];
+    for (int64_t r = 0; r < rows.count; ++r) {
+      double* const numbers = &rest[at(r * k_)];
+      const Grid& grid = rows.grid(r, col);
+      const uint8_t code = rows.codes[at(r * k_ + col)] = grid.code(numbers[i]);
+      const double error = (numbers[i] - grid.value(code)) / spread[i];
+      for (int64_t j = i + 1; j < k_; ++j) numbers[j] -= error * spread[j];
+    }
+  }
+}
+
+namespace {
+
+// What is left of a row, and its product with what the input's columns have in common.
+class Residual {
+ public:
+  Residual(RoundedRows& rows, int64_t row, const std::vector<float>& products)
+      : rows_(rows), row_(row), k_(rows.k), products_(products), slope_(at(rows.k)) {
+    for (int64_t col = 0; col < k_; ++col)
+      add(col, double{rows.numbers[at(row * k_ + col)]} - rows.value(row, col));
+  }
+
+  // Takes the integer of a column that is best while all others stay.
+  bool improve(int64_t col) {
+    const Grid& grid = rows_.grid(row_, col);
+    uint8_t& code = rows_.codes[at(row_ * k_ + col)];
+    const double value = grid.value(code), square = products_[at(col * k_ + col)];
+    const uint8_t better = grid.code(value + slope_[at(col)] / square);
+    const double change = grid.value(better) - value;
+    if (better == code || change * (change * square - 2 * slope_[at(col)]) >= 0) return false;
+    code = better;
+    add(col, -change);
+    return true;
+  }
+
+  // Takes the scale of a group that is best while its integers stay.
+  void improve_scale(int64_t begin, int64_t end) {
+    Grid& grid = rows_.grid(row_, begin);
+    if (grid.scale == 0) return;
+    // For each unit of the scale.
+    std::vector<double> units;
+    double along = 0, square = 0;
+    for (int64_t i = begin; i < end; ++i)
+      units.push_back(static_cast<double>(rows_.codes[at(row_ * k_ + i)] - grid.zero));
+    for (int64_t i = begin; i < end; ++i) {
+      double sum = 0;
+      for (int64_t j = begin; j < end; ++j) sum += units[at(j - begin)] * products_[at(i * k_ + j)];
+      along += units[at(i - begin)] * slope_[at(i)], square += units[at(i - begin)] * sum;
+    }
+    if (!(square > 0)) return;
+    const Grid before = grid;
+    grid.scale = static_cast<float>(grid.scale + along / square);
+    if (!std::isfinite(grid.scale) || grid.scale == 0) grid = before;
+    for (int64_t i = begin; i < end; ++i) {
+      const uint8_t code = rows_.codes[at(row_ * k_ + i)];
+      add(i, before.value(code) - grid.value(code));
+    }
+  }
+
+ private:
+  // To what is left in a column.
+  void add(int64_t col, double x) {
+    if (x == 0) return;
+    const float* const products = &products_[at(col * k_)];
+    for (int64_t j = 0; j < k_; ++j) slope_[at(j)] += x * products[j];
+  }
+
+  RoundedRows& rows_;
+  const int64_t row_, k_;
+  const std::vector<float>& products_;
+  std::vector<double> slope_;
+};
+
+}  // namespace
+
+void ErrorFeedback::improve(RoundedRows& rows) const {
+  const int64_t size = rows.format.group_size(k_);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    Residual residual(rows, r, products_);
+    for (int step = 0; step < kImprovements; ++step) {
+      if (!rows.format.minima)
+        for (int64_t begin = 0; begin < k_; begin += size)
+          residual.improve_scale(begin, std::min(begin + size, k_));
+      bool changed = false;
+      for (int64_t i = 0; i < k_; ++i) changed |= residual.improve(order_[at(i)]);
+      if (!changed) break;
+    }
+  }
+}
+
+namespace {
+
+// Rounds some rows after the other, each group with its best scale by the weights of columns;
+// `choose` sets the integers.
+template <class Choose>
+Status round_rows(const WeightFormat& format, std::span<const float> matrix,
+                  std::span<const double> weights, ThreadPool& pool, QuantizedPlanes& out,
+                  Choose choose) {
   std::vector<BF16> rounded(matrix.size());
   std::ranges::transform(matrix, rounded.begin(), [](float x) { return to_bf16(x); });
   constexpr auto kLayout = kernels::WeightLayout::kRowMajor;
-  RETURN_IF_ERROR(kernels::quantize(format, kLayout, rounded, k_, out));
-  const int64_t n = static_cast<int64_t>(matrix.size()) / k_;
-  const int64_t size = format.group_size(k_), groups = format.num_groups(k_);
+  const auto k = static_cast<int64_t>(weights.size());
+  RETURN_IF_ERROR(kernels::quantize(format, kLayout, rounded, k, out));
+  const int64_t n = static_cast<int64_t>(matrix.size()) / k;
+  const int64_t size = format.group_size(k), groups = format.num_groups(k);
   std::ranges::fill(out.data, 0);
-  pool.parallel_for(
-      (n + kRowsTogether - 1) / kRowsTogether, 1, [&](int64_t first, int64_t last, int) {
-        std::vector<double> rest(at(kRowsTogether * k_));
-        for (int64_t row = first * kRowsTogether; row < std::min(last * kRowsTogether, n);
-             row += kRowsTogether) {
-          const int64_t rows = std::min(kRowsTogether, n - row);
-          for (int64_t r = 0; r < rows; ++r) {
-            const auto numbers = matrix.subspan(at((row + r) * k_), at(k_));
-            for (int64_t g = 0; g < groups; ++g) {
-              const int64_t begin = g * size, count = std::min(size, k_ - begin);
-              out.scales[at((row + r) * groups + g)] = best_scale(
-                  grid_of(format, out, row + r, g, groups), numbers.subspan(at(begin), at(count)),
-                  std::span(weights_).subspan(at(begin), at(count)));
-            }
-            for (int64_t i = 0; i < k_; ++i) rest[at(r * k_ + i)] = numbers[at(order_[at(i)])];
-          }
-          for (int64_t i = 0; i < k_; ++i) {
-            const int64_t col = order_[at(i)];
-            const double* const spread = &spread_[at(i * k_)];
-            for (int64_t r = 0; r < rows; ++r) {
-              double* const numbers = &rest[at(r * k_)];
-              const Grid grid = grid_of(format, out, row + r, col / size, groups);
-              const uint8_t code = grid.code(numbers[i]);
-              const kernels::IntegerPlace place =
-                  kernels::integer_place(kLayout, format, row + r, col, k_);
-              out.data[at(place.byte)] |= static_cast<uint8_t>(code << place.shift);
-              const double error = (numbers[i] - grid.value(code)) / spread[i];
-              for (int64_t j = i + 1; j < k_; ++j) numbers[j] -= error * spread[j];
-            }
-          }
-        }
-      });
+  const auto round_some = [&](int64_t first) {
+    RoundedRows rows{.format = format, .k = k, .count = std::min(kRowsTogether, n - first)};
+    rows.numbers = matrix.subspan(at(first * k), at(rows.count * k));
+    rows.codes.resize(at(rows.count * k));
+    for (int64_t r = 0; r < rows.count; ++r)
+      for (int64_t g = 0; g < groups; ++g) {
+        const int64_t begin = g * size, count = std::min(size, k - begin);
+        Grid& grid = rows.grids.emplace_back(grid_of(format, out, first + r, g, groups));
+        grid.scale = best_scale(grid, rows.numbers.subspan(at(r * k + begin), at(count)),
+                                weights.subspan(at(begin), at(count)));
+      }
+    choose(rows);
+    for (int64_t r = 0; r < rows.count; ++r) {
+      for (int64_t g = 0; g < groups; ++g)
+        out.scales[at((first + r) * groups + g)] = rows.grids[at(r * groups + g)].scale;
+      for (int64_t col = 0; col < k; ++col) {
+        const auto place = kernels::integer_place(kLayout, format, first + r, col, k);
+        out.data[at(place.byte)] |=
+            static_cast<uint8_t>(rows.codes[at(r * k + col)] << place.shift);
+      }
+    }
+  };
+  pool.parallel_for((n + kRowsTogether - 1) / kRowsTogether, 1,
+                    [&](int64_t begin, int64_t end, int) {
+                      for (int64_t i = begin; i < end; ++i) round_some(i * kRowsTogether);
+                    });
   return ok();
+}
+
+}  // namespace
+
+Status ErrorFeedback::round(const WeightFormat& format, std::span<const float> matrix,
+                            ThreadPool& pool, QuantizedPlanes& out) const {
+  return round_rows(format, matrix, weights_, pool, out, [&](RoundedRows& rows) {
+    spread_errors(rows);
+    if (format.scheme == Scheme::kInteger) improve(rows);
+  });
+}
+
+Status round_weighted(const WeightFormat& format, std::span<const float> matrix,
+                      std::span<const double> weights, ThreadPool& pool, QuantizedPlanes& out) {
+  return round_rows(format, matrix, weights, pool, out, [](RoundedRows& rows) {
+    for (int64_t r = 0; r < rows.count; ++r)
+      for (int64_t col = 0; col < rows.k; ++col)
+        rows.codes[at(r * rows.k + col)] =
+            rows.grid(r, col).code(rows.numbers[at(r * rows.k + col)]);
+  });
 }
 
 float value_of(const WeightFormat& format, const QuantizedPlanes& planes, int64_t n, int64_t k,

@@ -1,7 +1,8 @@
 // Rounding of a matrix column by column, each column's error made up for by the columns that are
 // still to be rounded, so that products with rows like those of the calibration change least.
-// Source: Frantar et al. 2022, "GPTQ: Accurate Post-Training Quantization for Generative
-// Pre-trained Transformers".
+// Sources: Frantar et al. 2022, "GPTQ: Accurate Post-Training Quantization for Generative
+// Pre-trained Transformers"; of what comes behind it (coordinate descent) Behdin et al. 2023,
+// "QuantEase: Optimization-based Quantization for Language Models".
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,8 @@
 #include "tensor/thread_pool.h"
 
 namespace nereid::quant {
+
+struct RoundedRows;  // some rows while they are rounded
 
 // How a column's error is spread, for all matrices that read the same input.
 class ErrorFeedback {
@@ -34,16 +37,27 @@ class ErrorFeedback {
   // Rows [n, k] in a format for which kernels::quantize() is defined, row-major planes. Scales are
   // those of kernels::quantize(), or, for integers, smaller ones where the squared errors of the
   // group, weighted by the inputs' squares, get smaller; groups stay those of the columns' order in
-  // the matrix. InvalidArgument as kernels::quantize().
+  // the matrix. Integers are then changed one by one, and scales, as long as that brings the
+  // products nearer. InvalidArgument as kernels::quantize().
   Status round(const kernels::WeightFormat& format, std::span<const float> matrix, ThreadPool& pool,
                kernels::QuantizedPlanes& out) const;
 
  private:
+  void spread_errors(RoundedRows& rows) const;
+  void improve(RoundedRows& rows) const;
+
   int64_t k_ = 0;
   std::vector<int32_t> order_;   // of the columns
+  std::vector<float> products_;  // [k, k], damped
   std::vector<double> weights_;  // diagonal of the products, by column
   std::vector<double> spread_;   // [k, k] in that order: upper factor of the inverse products
 };
+
+// Rows [n, k] rounded to the nearest, with the scales that ErrorFeedback::round() begins with.
+// `weights`: of the columns, mean squares of the input. InvalidArgument as kernels::quantize().
+Status round_weighted(const kernels::WeightFormat& format, std::span<const float> matrix,
+                      std::span<const double> weights, ThreadPool& pool,
+                      kernels::QuantizedPlanes& out);
 
 // What (row, col) of row-major planes stands for.
 float value_of(const kernels::WeightFormat& format, const kernels::QuantizedPlanes& planes,

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -127,6 +128,63 @@ TEST(Rounding, ErrorsAreMadeUpFor) {
     }
 }
 
+// Behind error feedback few single integers would be better otherwise, and no scale.
+TEST(Rounding, ScalesAndIntegersAreLookedAtAgain) {
+  Problem p;
+  const kernels::WeightFormat format{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16};
+  const auto feedback = ErrorFeedback::create(p.products, p.kK, 1e-4, true, p.pool);
+  ASSERT_TRUE(feedback.ok());
+  kernels::QuantizedPlanes planes;
+  ASSERT_TRUE(feedback->round(format, p.matrix, p.pool, planes).ok());
+  const auto error_of = [&](int64_t row) {
+    return product_error(1, p.kK, p.products, [&](int64_t, int64_t col) {
+      return double{value_of(format, planes, p.kN, p.kK, row, col)} -
+             p.matrix[static_cast<size_t>(row * p.kK + col)];
+    });
+  };
+  int64_t num_better = 0;
+  for (int64_t row = 0; row < 4; ++row) {
+    const double error = error_of(row);
+    for (int64_t col = 0; col < p.kK; ++col)
+      for (const int step : {-1, 1}) {
+        const auto place = kernels::integer_place(kLayout, format, row, col, p.kK);
+        uint8_t& byte = planes.data[static_cast<size_t>(place.byte)];
+        const uint8_t before = byte;
+        const int code = (before >> place.shift & 15) + step;
+        if (code < 0 || code > 15) continue;
+        byte = static_cast<uint8_t>((before & ~(15 << place.shift)) | code << place.shift);
+        num_better += error_of(row) < error * (1 - 1e-3);
+        byte = before;
+      }
+    for (int64_t g = 0; g < p.kK / 16; ++g)
+      for (const float factor : {0.95f, 1.05f}) {
+        float& scale = planes.scales[static_cast<size_t>(row * (p.kK / 16) + g)];
+        const float before = std::exchange(scale, scale * factor);
+        EXPECT_GE(error_of(row), error * 0.97) << row << " " << g;
+        scale = before;
+      }
+  }
+  EXPECT_LE(num_better, 4 * p.kK / 20);
+}
+
+// Plain rounding whose scales are better by the weights.
+TEST(Rounding, WeightedScalesAreBetter) {
+  Problem p;
+  const kernels::WeightFormat format{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16};
+  const std::vector<double> squares = p.statistics.mean_squares();
+  ASSERT_EQ(squares.size(), static_cast<size_t>(p.kK));
+  std::vector<double> diagonal(p.products.size());
+  for (size_t i = 0; i < squares.size(); ++i) {
+    EXPECT_NEAR(squares[i], p.products[i * (squares.size() + 1)], 1e-6);
+    diagonal[i * (squares.size() + 1)] = squares[i];
+  }
+  kernels::QuantizedPlanes planes;
+  ASSERT_TRUE(round_weighted(format, p.matrix, squares, p.pool, planes).ok());
+  const auto plain = p.plain(format);
+  p.products = diagonal;
+  EXPECT_LT(p.error_of(format, planes), 0.9 * p.error_of(format, plain));
+}
+
 // A matrix that follows another input than the float model's has the product nearest to the float
 // one's: no other is nearer, and what is left has nothing to do with the input.
 TEST(Rounding, FollowsAnInputThatDrifted) {
@@ -192,20 +250,26 @@ TEST(Rounding, RefusesWhatIsNotPositiveDefinite) {
   EXPECT_EQ(feedback.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+ForEachMatrix only(const std::vector<float>& matrix) {
+  return [&](const std::function<Status(std::span<const float>)>& use) { return use(matrix); };
+}
+
 // Columns and rows by hand; two that share a factor have the larger of both.
 TEST(Scales, SmoothingHalvesWhatIsHard) {
   const std::vector<float> matrix = {1, -4, 0, 0.25f, 0.5f, 1, 0, -1};  // [2, 4]
   const std::vector<float> largest = {16, 1, 3, 4};
-  EXPECT_EQ(smoothing_factors({}, {&matrix, 1}, largest, 0.5), (std::vector<float>{4, 0.5f, 1, 2}));
-  EXPECT_EQ(smoothing_factors({}, {&matrix, 1}, largest, 1), (std::vector<float>{16, 1, 1, 4}));
-  EXPECT_EQ(smoothing_factors({.repeat = 1, .times = 2}, {&matrix, 1}, largest, 0.5),
+  EXPECT_EQ(smoothing_factors({}, only(matrix), largest, 0.5).value(),
+            (std::vector<float>{4, 0.5f, 1, 2}));
+  EXPECT_EQ(smoothing_factors({}, only(matrix), largest, 1).value(),
+            (std::vector<float>{16, 1, 1, 4}));
+  EXPECT_EQ(smoothing_factors({.repeat = 1, .times = 2}, only(matrix), largest, 0.5).value(),
             (std::vector<float>{2, 2, 2, 2}));
 }
 
 TEST(Scales, MakeTheProductsBetter) {
   Problem p;
   const ScaleSearch search{.format = {.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}};
-  const auto factors = search_scales(search, {&p.matrix, 1}, p.kK, p.statistics.mean_magnitudes(),
+  const auto factors = search_scales(search, only(p.matrix), p.kK, p.statistics.mean_magnitudes(),
                                      p.products, p.pool);
   ASSERT_TRUE(factors.ok());
   std::vector<BF16> scaled;
@@ -226,7 +290,7 @@ TEST(Scales, AreSharedWhereHeadsShareValues) {
   Problem p;
   ScaleSearch search{.format = {.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}};
   search.repeat = 20, search.times = 2;
-  const auto factors = search_scales(search, {&p.matrix, 1}, p.kK, p.statistics.mean_magnitudes(),
+  const auto factors = search_scales(search, only(p.matrix), p.kK, p.statistics.mean_magnitudes(),
                                      p.products, p.pool);
   ASSERT_TRUE(factors.ok());
   for (const size_t begin : {0, 40})

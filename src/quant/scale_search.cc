@@ -39,10 +39,9 @@ std::vector<float> factors_of(const ScaleSearch& search, std::span<const double>
 }
 
 // Sum of d (x^T x) d^T over the rows of one matrix.
-StatusOr<double> product_error(const kernels::WeightFormat& format,
-                               const std::vector<float>& matrix, int64_t k,
-                               const std::vector<float>& factors, std::span<const double> products,
-                               ThreadPool& pool) {
+StatusOr<double> product_error(const kernels::WeightFormat& format, std::span<const float> matrix,
+                               int64_t k, const std::vector<float>& factors,
+                               std::span<const double> products, ThreadPool& pool) {
   std::vector<BF16> scaled(matrix.size());
   for (size_t i = 0; i < matrix.size(); ++i)
     scaled[i] = to_bf16(matrix[i] * factors[i % factors.size()]);
@@ -68,16 +67,18 @@ StatusOr<double> product_error(const kernels::WeightFormat& format,
 
 }  // namespace
 
-std::vector<float> smoothing_factors(const ScaleSearch& search,
-                                     std::span<const std::vector<float>> matrices,
-                                     std::span<const float> largest, double strength) {
+StatusOr<std::vector<float>> smoothing_factors(const ScaleSearch& search,
+                                               const ForEachMatrix& matrices,
+                                               std::span<const float> largest, double strength) {
   const auto k = static_cast<int64_t>(largest.size()), run = search.repeat * search.times;
   std::vector<float> weights(spot(k));
-  for (const std::vector<float>& matrix : matrices)
+  RETURN_IF_ERROR(matrices([&](std::span<const float> matrix) {
     for (size_t i = 0; i < matrix.size(); ++i) {
       float& most = weights[i % weights.size()];
       most = std::max(most, std::fabs(matrix[i]));
     }
+    return ok();
+  }));
   std::vector<float> factors(spot(k), 1.0f);
   for (int64_t col = 0; col < k; ++col) {
     float input = 0, weight = 0;
@@ -94,24 +95,22 @@ std::vector<float> smoothing_factors(const ScaleSearch& search,
   return factors;
 }
 
-StatusOr<std::vector<float>> search_scales(const ScaleSearch& search,
-                                           std::span<const std::vector<float>> matrices, int64_t k,
-                                           std::span<const double> magnitudes,
+StatusOr<std::vector<float>> search_scales(const ScaleSearch& search, const ForEachMatrix& matrices,
+                                           int64_t k, std::span<const double> magnitudes,
                                            std::span<const double> products, ThreadPool& pool) {
-  std::vector<float> best(spot(k), 1.0f);
-  double least = 0;
-  for (int step = 0; step <= kSteps; ++step) {
-    const std::vector<float> factors =
-        factors_of(search, magnitudes, static_cast<double>(step) / kSteps);
-    double error = 0;
-    for (const std::vector<float>& matrix : matrices) {
+  std::vector<std::vector<float>> tried;
+  for (int step = 0; step <= kSteps; ++step)
+    tried.push_back(factors_of(search, magnitudes, static_cast<double>(step) / kSteps));
+  std::vector<double> errors(tried.size());
+  RETURN_IF_ERROR(matrices([&](std::span<const float> matrix) -> Status {
+    for (size_t i = 0; i < tried.size(); ++i) {
       ASSIGN_OR_RETURN(const double part,
-                       product_error(search.format, matrix, k, factors, products, pool));
-      error += part;
+                       product_error(search.format, matrix, k, tried[i], products, pool));
+      errors[i] += part;
     }
-    if (step == 0 || error < least) best = factors, least = error;
-  }
-  return best;
+    return ok();
+  }));
+  return tried[static_cast<size_t>(std::ranges::min_element(errors) - errors.begin())];
 }
 
 }  // namespace nereid::quant

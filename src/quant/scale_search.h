@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -20,22 +21,25 @@ struct ScaleSearch {
   int64_t repeat = 1, times = 1;
 };
 
+// Hands the matrices that read the same input, each [n, k], to `use`, one after the other; the
+// first error ends it.
+using ForEachMatrix =
+    std::function<Status(const std::function<Status(std::span<const float>)>& use)>;
+
 // A factor for each of k columns: mean magnitude ^ r, divided by their geometric middle, for the r
-// in 0, 0.05, ..., 1 with which the matrices (each [n, k], reading the same input), multiplied by
-// them and rounded plainly, differ least in their products with the input: sum of d (x^T x) d^T.
-// `products` is that mean x^T x; all 1 when nothing is better than no factors. Errors as
-// kernels::quantize().
-StatusOr<std::vector<float>> search_scales(const ScaleSearch& search,
-                                           std::span<const std::vector<float>> matrices, int64_t k,
-                                           std::span<const double> magnitudes,
+// in 0, 0.05, ..., 1 with which the matrices, multiplied by them and rounded plainly, differ least
+// in their products with the input: sum of d (x^T x) d^T. `products` is that mean x^T x; all 1 when
+// nothing is better than no factors. Errors of the matrices, and as kernels::quantize().
+StatusOr<std::vector<float>> search_scales(const ScaleSearch& search, const ForEachMatrix& matrices,
+                                           int64_t k, std::span<const double> magnitudes,
                                            std::span<const double> products, ThreadPool& pool);
 
 // A factor for each of k columns that divides what is hard to round between input and weight:
 // (largest magnitude of the input) ^ strength / (largest of the matrices) ^ (1 - strength), 0 to 1;
 // 1 where either is zero. Source: Xiao et al. 2023, "SmoothQuant: Accurate and Efficient
 // Post-Training Quantization for Large Language Models".
-std::vector<float> smoothing_factors(const ScaleSearch& search,
-                                     std::span<const std::vector<float>> matrices,
-                                     std::span<const float> largest, double strength);
+StatusOr<std::vector<float>> smoothing_factors(const ScaleSearch& search,
+                                               const ForEachMatrix& matrices,
+                                               std::span<const float> largest, double strength);
 
 }  // namespace nereid::quant

@@ -57,11 +57,35 @@ def halves(x):
     return x[..., None].view("u1"), x.astype("f4")
 
 
+def best_q4_k(blocks):
+    """Scales and minima (positive, taken off) of groups [..., 32]: of integers by 21 candidate steps, the line through
+    the numbers by weighted least squares, the candidate of least weighted squared error. Large numbers weigh more."""
+    weights = np.sqrt((blocks ** 2).mean(-1, keepdims=True)) + np.abs(blocks)
+    least, most = np.minimum(blocks.min(-1), 0), blocks.max(-1)
+    span = np.where(most > least, most - least, 1)
+    best_error, best_scale, best_least = np.full(least.shape, np.inf), np.zeros(least.shape), least
+    sum_w, sum_x = weights.sum(-1), (weights * blocks).sum(-1)
+    for steps in [15, *np.arange(14, 16.05, 0.1)]:
+        q = np.rint((blocks - least[..., None]) * (steps / span)[..., None]).clip(0, 15)
+        sum_q, sum_qq = (weights * q).sum(-1), (weights * q * q).sum(-1)
+        sum_qx = (weights * q * blocks).sum(-1)
+        spread = sum_w * sum_qq - sum_q ** 2
+        ok = spread > 0
+        spread = np.where(ok, spread, 1)
+        scale, low = (sum_w * sum_qx - sum_x * sum_q) / spread, (sum_qq * sum_x - sum_q * sum_qx) / spread
+        above = low > 0  # the minimum is taken off, so it is not above zero
+        scale = np.where(above, sum_qx / np.where(sum_qq > 0, sum_qq, 1), scale)
+        low = np.where(above, 0, low)
+        error = (weights * (scale[..., None] * q + low[..., None] - blocks) ** 2).sum(-1)
+        better = ok & (scale > 0) & (error < best_error)
+        best_error, best_scale = np.where(better, error, best_error), np.where(better, scale, best_scale)
+        best_least = np.where(better, low, best_least)
+    return best_scale, -best_least
+
+
 def q4_k(x):
-    """Plain rounding between the least and the largest number of 32; llama.cpp searches for better scales."""
     blocks = x.reshape(-1, 8, 32)
-    least = np.minimum(blocks.min(-1), 0)
-    scales, minima = (blocks.max(-1).clip(0) - least) / 15, -least
+    scales, minima = best_q4_k(blocks)
     d, d_value = halves(scales.max(-1) / 63)
     m, m_value = halves(minima.max(-1) / 63)
     s = np.rint(scales / np.where(d_value == 0, 1, d_value)[:, None]).clip(0, 63).astype("u1")
@@ -75,11 +99,27 @@ def q4_k(x):
     return np.concatenate([d, m, packed, data], -1).reshape(x.shape[0], -1)
 
 
+def best_q6_k(blocks):
+    """Scales of groups [..., 16], likewise: the extreme number becomes -32, or some tenths of a step beside it."""
+    weights = blocks ** 2
+    extreme = np.take_along_axis(blocks, np.abs(blocks).argmax(-1)[..., None], -1)[..., 0]
+    best_gain, best_scale = np.zeros(extreme.shape), np.zeros(extreme.shape)
+    for tenths in range(-9, 10):
+        steps = -(32 + tenths / 10) / np.where(extreme == 0, 1, extreme)
+        q = np.rint(blocks * steps[..., None]).clip(-32, 31)
+        along, square = (weights * q * blocks).sum(-1), (weights * q * q).sum(-1)
+        gain = along ** 2 / np.where(square > 0, square, 1)
+        better = gain > best_gain
+        best_gain = np.where(better, gain, best_gain)
+        best_scale = np.where(better, along / np.where(square > 0, square, 1), best_scale)
+    return best_scale
+
+
 def q6_k(x):
     blocks = x.reshape(-1, 16, 16)
-    at = np.abs(blocks).argmax(-1)[..., None]
-    scales = np.take_along_axis(blocks, at, -1)[..., 0] / -32
-    d, d_value = halves(np.abs(scales).max(-1) / 127)
+    scales = best_q6_k(blocks)
+    extreme = np.take_along_axis(scales, np.abs(scales).argmax(-1)[..., None], -1)[..., 0]
+    d, d_value = halves(extreme / -128)
     s = np.rint(scales / np.where(d_value == 0, 1, d_value)[:, None]).clip(-128, 127).astype("i1")
     step = (d_value[:, None] * s)[..., None]
     q = (np.rint(blocks / np.where(step == 0, 1, step)).clip(-32, 31) + 32).astype("u1").reshape(-1, 2, 4, 32)

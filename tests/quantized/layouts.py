@@ -6,6 +6,7 @@ value by value after `nereid convert --dtype float32`), and generate the same te
 usage: layouts.py NEREID MODEL_DIR SCRATCH_DIR
 """
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -575,6 +576,37 @@ def gpt_oss(checker, model):
                     converts=False)  # the other layout has no name for its sinks
 
 
+def fp8_experts(checker, model):
+    """Qwen3-MoE with fp8 in blocks, experts too, some of whose blocks are cut off."""
+    config = json.loads((model.parent.parent / "tests/models/qwen3_moe/config.json").read_text())
+    h, f, e, d = 192, 144, config["num_experts"], 64
+    config.update(hidden_size=h, head_dim=d, moe_intermediate_size=f, num_hidden_layers=1, vocab_size=4096)
+    q, kv = config["num_attention_heads"] * d, config["num_key_value_heads"] * d
+    small = lambda *shape: (random.normal(size=shape) / 8).astype("f4")
+    layer = "model.layers.0."
+    stored = {"model.embed_tokens.weight": small(4096, h), "lm_head.weight": small(4096, h),
+              "model.norm.weight": small(h) + 1, layer + "input_layernorm.weight": small(h) + 1,
+              layer + "post_attention_layernorm.weight": small(h) + 1, layer + "mlp.gate.weight": small(e, h),
+              layer + "self_attn.q_norm.weight": small(d) + 1, layer + "self_attn.k_norm.weight": small(d) + 1}
+    plain = dict(stored)
+    shapes = {f"self_attn.{name}_proj.": shape for name, shape in
+              (("q", (q, h)), ("k", (kv, h)), ("v", (kv, h)), ("o", (h, q)))}
+    for i in range(e):
+        shapes |= {f"mlp.experts.{i}.{name}_proj.": shape for name, shape in
+                   (("gate", (f, h)), ("up", (f, h)), ("down", (h, f)))}
+    for name, shape in shapes.items():
+        parts, number = fp8("blocks")(small(*shape))
+        stored.update({layer + name + part: tensor for part, tensor in parts.items()})
+        plain[layer + name + "weight"] = np.ascontiguousarray(number, "f4")
+    path = checker.scratch / "fp8-experts"
+    write_model(path, model, config | {"quantization_config": LAYOUTS["fp8-blocks"][0]}, stored)
+    write_model(checker.scratch / "fp8-experts-plain", model, config, plain)
+    checker.compare("fp8-experts", path, checker.scratch / "fp8-experts-plain", True)
+    stored = len(re.findall(r"expert_linear .* fp8 in groups of 128\n", checker.run("inspect", path)))
+    print(f"{'fp8-experts':24} products of experts by numbers as they are stored: {stored}")
+    checker.failures += stored < 3
+
+
 def gguf_writer(path, model, config, layers):
     """Of a Llama model's file, with everything but the tensors in it."""
     tokenizer = json.loads((model / "tokenizer.json").read_text())
@@ -673,6 +705,7 @@ def main():
     trtllm_layouts(checker, base, tensors)
     trtllm_written(checker, base, tensors)
     gpt_oss(checker, model)
+    fp8_experts(checker, model)
     gguf_blocks(checker, model)
     shutil.rmtree(scratch)
     if checker.failures:

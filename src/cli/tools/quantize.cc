@@ -50,7 +50,7 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "modules that stay as they are: names without .weight, * for any characters"},
     {"--int8_modules", kList, kActed, "", "",
      "modules with integers of 8 bits and a scale for each row where qformat has 4: names "
-     "likewise"},
+     "likewise, or none; without the flag values and down projections"},
     {"--calib_dataset --calib_file", kText, kActed, "", "", "a text file, UTF-8, to calibrate on"},
     {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
     {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
@@ -146,12 +146,14 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   options.act_order = !args.is_on("--no_act_order");
   if (args.given("--exclude_modules"))
     options.exclude = absl::StrSplit(args.text("--exclude_modules"), ' ', absl::SkipEmpty());
+  options.more_bits = options.format.bits == 4 && !args.given("--int8_modules");
   if (args.given("--int8_modules")) {
-    options.int8_modules = absl::StrSplit(args.text("--int8_modules"), ' ', absl::SkipEmpty());
     if (options.format.bits != 4)
       return invalid_argument(
           "--int8_modules: allowed with int4_wo, int4_awq, int4_gptq; --qformat {} has no 4 bits",
           args.text("--qformat"));
+    if (args.text("--int8_modules") != "none")
+      options.int8_modules = absl::StrSplit(args.text("--int8_modules"), ' ', absl::SkipEmpty());
   }
   const int64_t mib = args.integer("--statistics_mib");
   if (mib < 1 || mib > (int64_t{1} << 30))
@@ -213,6 +215,11 @@ Status quantize(const Args& args) {
   };
   ASSIGN_OR_RETURN(const convert::QuantizeReport report,
                    convert::quantize_checkpoint(options, pool));
+  if (report.num_unseen > 0)
+    log_warn(
+        "{} matrices of experts that saw too little of the text are rounded to the nearest; more "
+        "text calibrates more of them",
+        report.num_unseen);
   const std::string others =
       report.num_int8 > 0 ? fmt::format(" ({} of them int8)", report.num_int8) : "";
   fmt::print("{}: {} matrices as {}{}, {} left as they are; {} KiB of {} KiB; peak memory {} MiB\n",

@@ -1,23 +1,7 @@
 // Checkpoints that `nereid quantize` writes, run beside the float model that they are made of.
-#include <gmock/gmock.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <cmath>
-#include <csignal>
-#include <fstream>
-
-#include "base/file.h"
-#include "base/hash.h"
 #include "base/json.h"
-#include "base/rng.h"
-#include "base/testing/source_dir.h"
-#include "cli/commands/perplexity.h"
 #include "cli/tools/calibrate.h"
-#include "cli/tools/tools.h"
-#include "convert/engine_cache.h"
-#include "convert/new_directory.h"
-#include "io/engine_file.h"
+#include "cli/tools/quantize_fixture.h"
 #include "text/tokenizer.h"
 
 namespace nereid::cli {
@@ -30,99 +14,19 @@ const std::string kQuickstart = kRoot + "/models/quickstart";
 constexpr kernels::WeightFormat kInt8Groups = {
     .scheme = kernels::Scheme::kInteger, .bits = 8, .group = 16};
 
-class QuantizeTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/quantize.XXXXXX";
-    dir_ = ::mkdtemp(name.data());
-    out_ = dir_ / "out";
-    device_ = kernels::open_device("cpu", {.num_threads = 2}).value();
-    products_ = quant::ColumnProducts::create(device_.registry, *device_.device).value();
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
-  Status quantize(convert::QuantizeOptions options) {
-    options.output_dir = out_;
-    auto report = convert::quantize_checkpoint(options, pool_);
-    if (report.ok()) report_ = *report;
-    return report.status();
-  }
-  // Statistics of made-up rows, whose columns differ in size by up to 30.
-  static Status make_up(const std::map<std::string, quant::InputStatistics*>& wanted,
-                        quant::ColumnProducts& products) {
-    for (const auto& [name, statistics] : wanted) {
-      const int64_t k = statistics->k(), rows = 2 * k;
-      std::vector<BF16> numbers;
-      for (int64_t i = 0; i < rows * k; ++i) {
-        const auto bits = philox(7, static_cast<uint64_t>(i))[0];
-        const float size = std::pow(30.0f, static_cast<float>(i % k * 7 % 16) / 15);
-        numbers.push_back(to_bf16(size * (static_cast<float>(bits) * 0x1p-31f - 1)));
-      }
-      const View x = View::matrix(numbers.data(), DType::kBF16, rows, k);
-      RETURN_IF_ERROR(statistics->keeps_drift() ? statistics->add_drift(x, x, products)
-                                                : statistics->add(x, products));
-    }
-    return ok();
-  }
-  std::unique_ptr<Executor> open(const std::filesystem::path& dir) {
-    ExecutorConfig config;
-    config.num_threads = 2;
-    config.max_batch_size = 1;
-    config.kv_cache.max_tokens = 512;
-    config.cache_dir = dir_ / "cache";
-    auto executor = Executor::create(dir, config);
-    EXPECT_TRUE(executor.ok()) << executor.status();
-    return executor.ok() ? *std::move(executor) : nullptr;
-  }
-  // Of the next token, from that of the float model, in nats.
-  double divergence(const std::filesystem::path& model, std::span<const TokenId> ids) {
-    const auto ours = open(out_), floats = open(model);
-    if (!ours || !floats) return NAN;
-    const auto score = score_text(*ours, floats.get(), ids, {64, 64});
-    EXPECT_TRUE(score.ok()) << score.status();
-    return score.ok() ? score->divergence / static_cast<double>(score->num_scored) : NAN;
-  }
-  // The weights of an engine that is built from a directory.
-  std::string weights(const std::filesystem::path& dir, convert::CompileOptions compile = {}) {
-    convert::BuildOptions build;
-    build.cache_dir = dir_ / "cache";
-    build.compile = std::move(compile);
-    const auto path = convert::ensure_engine(dir, device_.registry, device_.device->info(), build);
-    EXPECT_TRUE(path.ok()) << path.status();
-    if (!path.ok()) return "";
-    const auto file = io::EngineFile::open(*path, io::Verify::kFull);
-    return {reinterpret_cast<const char*>(file->blob().data()), file->blob().size()};
-  }
-  int run(std::vector<std::string> words) {
-    words.insert(words.begin(), "quantize");
-    std::vector<char*> argv;
-    for (std::string& word : words) argv.push_back(word.data());
-    testing::internal::CaptureStderr();
-    testing::internal::CaptureStdout();
-    const int code = quantize_main(static_cast<int>(argv.size()), argv.data());
-    printed_ = testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
-    return code;
-  }
-
-  std::filesystem::path dir_, out_;
-  kernels::OpenedDevice device_;
-  std::unique_ptr<quant::ColumnProducts> products_;
-  ThreadPool pool_{2};
-  convert::QuantizeReport report_;
-  std::string printed_;
-};
-
 // Rounded plainly, an engine has the very bytes that a build from the float model rounds to.
 TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
   kernels::WeightFormat zeros{
       .scheme = kernels::Scheme::kInteger, .bits = 4, .group = 32, .zeros = true};
-  for (const char* family : {"llama", "qwen2", "phi3", "gemma2", "mixtral", "qwen3_moe", "gpt2"})
+  for (const char* family :
+       {"llama", "qwen2", "phi3", "gemma2", "mixtral", "qwen3_moe", "gpt2", "gpt_oss", "qwen2_moe"})
     for (const auto& format :
          {kernels::kInt8PerRow, kernels::kFp8PerRow, kernels::kInt8Both, kInt8Groups, zeros,
           kernels::WeightFormat{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16}}) {
       const std::string model = kRoot + "/tests/models/" + family;
       const auto is = [&](std::string_view name) { return name == family; };
-      const bool has_48_columns = is("phi3") || is("mixtral") || is("qwen3_moe") || is("gpt2");
+      const bool has_48_columns = is("phi3") || is("mixtral") || is("qwen3_moe") || is("gpt2") ||
+                                  is("gpt_oss") || is("qwen2_moe");
       if (has_48_columns && format.group == 32) continue;
       for (const bool head : {false, true}) {
         if (head && (is("qwen2") || is("gemma2") || is("gpt2"))) continue;
@@ -143,7 +47,8 @@ TEST_F(QuantizeTest, FactorsChangeNothing) {
   std::vector<TokenId> ids;
   for (int32_t i = 0; i < 120; ++i) ids.push_back(3 + i * 37 % 500);
   for (const char* family : {"llama", "qwen2", "qwen3", "gemma", "gemma3", "phi3", "stablelm",
-                             "cohere", "olmo2", "opt", "mistral", "starcoder2"}) {
+                             "cohere", "olmo2", "opt", "mistral", "starcoder2", "mixtral", "phimoe",
+                             "qwen2_moe", "olmoe", "deepseek_v3", "gpt_oss"}) {
     const std::string model = kRoot + "/tests/models/" + family;
     convert::QuantizeOptions options{.model_dir = model, .format = kInt8Groups};
     ASSERT_TRUE(quantize(options).ok()) << family;
@@ -198,7 +103,8 @@ TEST_F(QuantizeTest, CalibrationMakesFourBitsBetter) {
 
 TEST_F(QuantizeTest, ExcludedModulesStayAsTheyAre) {
   ASSERT_EQ(run({"--model_dir", kQuickstart, "--output_dir", out_.string(), "--qformat", "int4_wo",
-                 "--awq_block_size", "64", "--exclude_modules", "*.down_proj", "model.layers.0.*"}),
+                 "--awq_block_size", "64", "--int8_modules", "none", "--exclude_modules",
+                 "*.down_proj", "model.layers.0.*"}),
             0)
       << printed_;
   EXPECT_THAT(printed_, HasSubstr("30 matrices as int4 in groups of 64, 13 left as they are"));
@@ -229,6 +135,11 @@ TEST_F(QuantizeTest, ChosenModulesHaveEightBits) {
                  "--int8_modules", "*.v_proj", "*.down_proj"}),
             0)
       << printed_;
+  const std::string chosen = read_file(out_ / "model.safetensors").value();
+  ASSERT_EQ(
+      run({"--model_dir", kQuickstart, "--output_dir", out_.string(), "--qformat", "int4_wo"}), 0)
+      << printed_;
+  EXPECT_EQ(read_file(out_ / "model.safetensors").value(), chosen);  // they are the default
   EXPECT_THAT(printed_,
               HasSubstr("42 matrices as int4 in groups of 128 (12 of them int8), 1 left"));
   EXPECT_LT(divergence(kQuickstart, ids), 0.8 * plain);
@@ -274,145 +185,6 @@ TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
             1);
   EXPECT_THAT(printed_, HasSubstr("is quantised already (compressed-tensors)"));
 }
-
-// A run that ends after some layers, even while it writes, leaves no checkpoint; the next one does
-// the rest, and the bytes are those of one run.
-class ResumeTest : public QuantizeTest, public testing::WithParamInterface<bool> {
- protected:
-  void SetUp() override {
-    QuantizeTest::SetUp();
-    options_.model_dir = kRoot + "/tests/models/llama";
-    options_.format = {.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16};
-    options_.statistics_bytes = 1;  // one layer
-    options_.sequential = options_.error_feedback = GetParam();
-    options_.search_scales = !GetParam();
-    options_.collect = [this](const auto& wanted) -> Status {
-      if (collected_ == allowed_) return unavailable("the power is gone");
-      ++collected_;
-      for (const auto& [name, statistics] : wanted) seen_ += name + " ";
-      return make_up(wanted, *products_);
-    };
-    options_.use_rounded = [this](const std::string& weight, std::span<const BF16> matrix,
-                                  int64_t) {
-      rounded_[weight] = hash64(matrix.data(), matrix.size_bytes());
-      return ok();
-    };
-  }
-  Status run(int allowed) {
-    collected_ = 0, allowed_ = allowed;
-    rounded_.clear(), seen_.clear();
-    return quantize(options_);
-  }
-  // In a process that SIGKILL ends when the text was computed `collected` times, or when so many
-  // matrices were rounded one after the other. It has its own threads: a child has none of ours.
-  void run_killed(int collected, int rounded) {
-    const pid_t child = ::fork();
-    ASSERT_NE(child, -1);
-    if (child == 0) {
-      const auto device = kernels::open_device("cpu", {.num_threads = 1}).value();
-      const auto products = quant::ColumnProducts::create(device.registry, *device.device).value();
-      ThreadPool pool(1);
-      options_.collect = [&](const auto& wanted) {
-        if (collected-- == 0) ::raise(SIGKILL);
-        return make_up(wanted, *products);
-      };
-      options_.use_rounded = [&](const std::string&, std::span<const BF16>, int64_t) {
-        if (rounded-- == 0) ::raise(SIGKILL);
-        return ok();
-      };
-      options_.output_dir = out_;
-      ::_exit(convert::quantize_checkpoint(options_, pool).ok() ? 0 : 1);
-    }
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << status;
-    EXPECT_EQ(WTERMSIG(status), SIGKILL);
-  }
-  std::string bytes(const char* name) { return read_file(out_ / name).value(); }
-  std::filesystem::path partial() { return out_.string() + ".partial"; }
-
-  convert::QuantizeOptions options_;
-  int collected_ = 0, allowed_ = 0;
-  std::string seen_;
-  std::map<std::string, uint64_t> rounded_;
-};
-
-TEST_P(ResumeTest, GivesTheBytesOfOneRun) {
-  ASSERT_TRUE(run(1000).ok());
-  const int all = collected_;
-  ASSERT_GT(all, 1);
-  const std::string whole = bytes("model.safetensors"), config = bytes("config.json"), seen = seen_;
-  const auto rounded = rounded_;
-  for (int done = 1; done < all; ++done) {
-    std::filesystem::remove_all(out_);
-    EXPECT_THAT(run(done).message(), HasSubstr("the power is gone"));
-    EXPECT_FALSE(std::filesystem::exists(out_));
-    std::ofstream(partial() / "model.safetensors.part", std::ios::app) << "half a layer";
-    ASSERT_TRUE(run(1000).ok());
-    EXPECT_EQ(collected_, all - done);
-    EXPECT_TRUE(seen.ends_with(seen_));
-    EXPECT_EQ(rounded_, rounded);
-    EXPECT_EQ(bytes("model.safetensors"), whole);
-    EXPECT_EQ(bytes("config.json"), config);
-    EXPECT_FALSE(std::filesystem::exists(partial()));
-    for (const auto& entry : std::filesystem::directory_iterator(out_))
-      EXPECT_THAT(entry.path().extension(), testing::Not(testing::AnyOf(".part", ".tmp")));
-    EXPECT_FALSE(std::filesystem::exists(out_ / "progress.json"));
-  }
-}
-
-// Killed before the first layer is written, behind every one, and between a layer's matrices on
-// the disk and the record that counts them.
-TEST_P(ResumeTest, GoesOnBehindAKilledProcess) {
-  constexpr int kNever = 1000;
-  ASSERT_TRUE(run(kNever).ok());
-  const int all = collected_;
-  const std::string whole = bytes("model.safetensors");
-  const auto goes_on = [&](int done) {
-    EXPECT_FALSE(std::filesystem::exists(out_));
-    ASSERT_TRUE(run(kNever).ok());
-    EXPECT_EQ(collected_, all - done);
-    EXPECT_EQ(bytes("model.safetensors"), whole);
-    std::filesystem::remove_all(out_);
-  };
-  std::filesystem::remove_all(out_);
-  for (int done = 0; done < all; ++done) {
-    SCOPED_TRACE(done);
-    run_killed(done, kNever);
-    goes_on(done);
-  }
-  if (!GetParam()) return;
-  run_killed(kNever, 0);
-  goes_on(0);
-}
-
-TEST_P(ResumeTest, OthersOrDamagedOnesBeginAnew) {
-  ASSERT_TRUE(run(1000).ok());
-  const int all = collected_;
-  const std::string whole = bytes("model.safetensors");
-  options_.calibration = "another text";
-  ASSERT_FALSE(run(1).ok());
-  options_.calibration.clear();
-  ASSERT_TRUE(run(1000).ok());
-  EXPECT_EQ(collected_, all);
-  EXPECT_EQ(bytes("model.safetensors"), whole);
-  for (const char* file : {"progress.json", "model.safetensors.part"}) {
-    ASSERT_FALSE(run(1).ok());
-    std::filesystem::resize_file(partial() / file, 100);
-    ASSERT_TRUE(run(1000).ok()) << file;
-    EXPECT_EQ(collected_, all) << file;
-    EXPECT_EQ(bytes("model.safetensors"), whole) << file;
-  }
-}
-
-TEST_P(ResumeTest, OneProcessWrites) {
-  const auto other = convert::NewDirectory::resume(out_, [](std::string_view) { return true; });
-  ASSERT_TRUE(other.ok());
-  EXPECT_THAT(run(1000).message(), HasSubstr("another process writes"));
-}
-
-INSTANTIATE_TEST_SUITE_P(Quantize, ResumeTest, testing::Bool(),
-                         [](const auto& info) { return info.param ? "Sequential" : "Factors"; });
 
 TEST(Patterns, StarsTakeAnyCharacters) {
   using convert::matches_pattern;
