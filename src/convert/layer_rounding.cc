@@ -198,10 +198,6 @@ Status LayerRounding::round(const ProductInput& input, const quant::InputStatist
     Status status;
     if (feedback) {
       status = feedback->round(format, matrix, pool_, planes);
-    } else if (options_.search_scales && enough) {
-      std::vector<double> squares = statistics.mean_squares();
-      for (size_t i = 0; i < squares.size(); ++i) squares[i] /= double{factors[i]} * factors[i];
-      status = quant::round_weighted(format, matrix, squares, pool_, planes);
     } else {
       std::vector<BF16> numbers;
       for (const float x : matrix) numbers.push_back(to_bf16(x));

@@ -293,69 +293,43 @@ void ErrorFeedback::improve(RoundedRows& rows) const {
   }
 }
 
-namespace {
-
-// Rounds some rows after the other, each group with its best scale by the weights of columns;
-// `choose` sets the integers.
-template <class Choose>
-Status round_rows(const WeightFormat& format, std::span<const float> matrix,
-                  std::span<const double> weights, ThreadPool& pool, QuantizedPlanes& out,
-                  Choose choose) {
+Status ErrorFeedback::round(const WeightFormat& format, std::span<const float> matrix,
+                            ThreadPool& pool, QuantizedPlanes& out) const {
   std::vector<BF16> rounded(matrix.size());
   std::ranges::transform(matrix, rounded.begin(), [](float x) { return to_bf16(x); });
   constexpr auto kLayout = kernels::WeightLayout::kRowMajor;
-  const auto k = static_cast<int64_t>(weights.size());
-  RETURN_IF_ERROR(kernels::quantize(format, kLayout, rounded, k, out));
-  const int64_t n = static_cast<int64_t>(matrix.size()) / k;
-  const int64_t size = format.group_size(k), groups = format.num_groups(k);
+  RETURN_IF_ERROR(kernels::quantize(format, kLayout, rounded, k_, out));
+  const int64_t n = static_cast<int64_t>(matrix.size()) / k_;
+  const int64_t size = format.group_size(k_), groups = format.num_groups(k_);
   std::ranges::fill(out.data, 0);
-  const auto round_some = [&](int64_t first) {
-    RoundedRows rows{.format = format, .k = k, .count = std::min(kRowsTogether, n - first)};
-    rows.numbers = matrix.subspan(at(first * k), at(rows.count * k));
-    rows.codes.resize(at(rows.count * k));
+  const auto round_rows = [&](int64_t first) {
+    RoundedRows rows{.format = format, .k = k_, .count = std::min(kRowsTogether, n - first)};
+    rows.numbers = matrix.subspan(at(first * k_), at(rows.count * k_));
+    rows.codes.resize(at(rows.count * k_));
     for (int64_t r = 0; r < rows.count; ++r)
       for (int64_t g = 0; g < groups; ++g) {
-        const int64_t begin = g * size, count = std::min(size, k - begin);
+        const int64_t begin = g * size, count = std::min(size, k_ - begin);
         Grid& grid = rows.grids.emplace_back(grid_of(format, out, first + r, g, groups));
-        grid.scale = best_scale(grid, rows.numbers.subspan(at(r * k + begin), at(count)),
-                                weights.subspan(at(begin), at(count)));
+        grid.scale = best_scale(grid, rows.numbers.subspan(at(r * k_ + begin), at(count)),
+                                std::span(weights_).subspan(at(begin), at(count)));
       }
-    choose(rows);
+    spread_errors(rows);
+    if (format.scheme == Scheme::kInteger) improve(rows);
     for (int64_t r = 0; r < rows.count; ++r) {
       for (int64_t g = 0; g < groups; ++g)
         out.scales[at((first + r) * groups + g)] = rows.grids[at(r * groups + g)].scale;
-      for (int64_t col = 0; col < k; ++col) {
-        const auto place = kernels::integer_place(kLayout, format, first + r, col, k);
+      for (int64_t col = 0; col < k_; ++col) {
+        const auto place = kernels::integer_place(kLayout, format, first + r, col, k_);
         out.data[at(place.byte)] |=
-            static_cast<uint8_t>(rows.codes[at(r * k + col)] << place.shift);
+            static_cast<uint8_t>(rows.codes[at(r * k_ + col)] << place.shift);
       }
     }
   };
   pool.parallel_for((n + kRowsTogether - 1) / kRowsTogether, 1,
                     [&](int64_t begin, int64_t end, int) {
-                      for (int64_t i = begin; i < end; ++i) round_some(i * kRowsTogether);
+                      for (int64_t i = begin; i < end; ++i) round_rows(i * kRowsTogether);
                     });
   return ok();
-}
-
-}  // namespace
-
-Status ErrorFeedback::round(const WeightFormat& format, std::span<const float> matrix,
-                            ThreadPool& pool, QuantizedPlanes& out) const {
-  return round_rows(format, matrix, weights_, pool, out, [&](RoundedRows& rows) {
-    spread_errors(rows);
-    if (format.scheme == Scheme::kInteger) improve(rows);
-  });
-}
-
-Status round_weighted(const WeightFormat& format, std::span<const float> matrix,
-                      std::span<const double> weights, ThreadPool& pool, QuantizedPlanes& out) {
-  return round_rows(format, matrix, weights, pool, out, [](RoundedRows& rows) {
-    for (int64_t r = 0; r < rows.count; ++r)
-      for (int64_t col = 0; col < rows.k; ++col)
-        rows.codes[at(r * rows.k + col)] =
-            rows.grid(r, col).code(rows.numbers[at(r * rows.k + col)]);
-  });
 }
 
 float value_of(const WeightFormat& format, const QuantizedPlanes& planes, int64_t n, int64_t k,

@@ -53,12 +53,6 @@ class ErrorFeedback {
   std::vector<double> spread_;   // [k, k] in that order: upper factor of the inverse products
 };
 
-// Rows [n, k] rounded to the nearest, with the scales that ErrorFeedback::round() begins with.
-// `weights`: of the columns, mean squares of the input. InvalidArgument as kernels::quantize().
-Status round_weighted(const kernels::WeightFormat& format, std::span<const float> matrix,
-                      std::span<const double> weights, ThreadPool& pool,
-                      kernels::QuantizedPlanes& out);
-
 // What (row, col) of row-major planes stands for.
 float value_of(const kernels::WeightFormat& format, const kernels::QuantizedPlanes& planes,
                int64_t n, int64_t k, int64_t row, int64_t col);

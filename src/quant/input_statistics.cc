@@ -50,13 +50,6 @@ std::vector<double> InputStatistics::mean_magnitudes() const {
   return means;
 }
 
-std::vector<double> InputStatistics::mean_squares() const {
-  std::vector<double> means;
-  for (size_t i = 0; i < products_.size(); i += static_cast<size_t>(k_ + 1))
-    means.push_back(double{products_[i]} / static_cast<double>(std::max<int64_t>(num_rows_, 1)));
-  return means;
-}
-
 std::vector<double> InputStatistics::mean_products() const {
   std::vector<double> means(products_.size());
   const double factor = 1 / static_cast<double>(std::max<int64_t>(num_rows_, 1));

@@ -33,7 +33,6 @@ class InputStatistics {
   // Of each column, over all rows; 0 without rows.
   std::vector<double> mean_magnitudes() const;
   const std::vector<float>& largest_magnitudes() const { return largest_; }  // likewise
-  std::vector<double> mean_squares() const;  // likewise; empty where products are not kept
   // (1 / rows) * sum of x^T x, [k, k], both halves; empty where it is not kept.
   std::vector<double> mean_products() const;
   // (1 / rows) * sum of (was - x)^T x, [k, k]; empty where it is not kept.

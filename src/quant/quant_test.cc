@@ -167,24 +167,6 @@ TEST(Rounding, ScalesAndIntegersAreLookedAtAgain) {
   EXPECT_LE(num_better, 4 * p.kK / 20);
 }
 
-// Plain rounding whose scales are better by the weights.
-TEST(Rounding, WeightedScalesAreBetter) {
-  Problem p;
-  const kernels::WeightFormat format{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16};
-  const std::vector<double> squares = p.statistics.mean_squares();
-  ASSERT_EQ(squares.size(), static_cast<size_t>(p.kK));
-  std::vector<double> diagonal(p.products.size());
-  for (size_t i = 0; i < squares.size(); ++i) {
-    EXPECT_NEAR(squares[i], p.products[i * (squares.size() + 1)], 1e-6);
-    diagonal[i * (squares.size() + 1)] = squares[i];
-  }
-  kernels::QuantizedPlanes planes;
-  ASSERT_TRUE(round_weighted(format, p.matrix, squares, p.pool, planes).ok());
-  const auto plain = p.plain(format);
-  p.products = diagonal;
-  EXPECT_LT(p.error_of(format, planes), 0.9 * p.error_of(format, plain));
-}
-
 // A matrix that follows another input than the float model's has the product nearest to the float
 // one's: no other is nearer, and what is left has nothing to do with the input.
 TEST(Rounding, FollowsAnInputThatDrifted) {

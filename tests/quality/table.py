@@ -37,17 +37,16 @@ MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.
          "GGUF Q4_0": (TYPES.Q4_0, TYPES.Q4_0), "GGUF Q4_K": ("Q4_K", "Q4_K"),
          "GGUF Q4_K, values and down Q6_K": ("Q4_K", "Q6_K")}
 CALIBRATION = str(Path(__file__).resolve().parent / "calibration.txt")
-MIXED = ["--int8_modules", "*.v_proj", "*.down_proj"]
+ALL_INT4 = ["--int8_modules", "none"]
 QUANTIZED = {"quantize: fp8, error feedback": ["fp8", "--error_feedback"],
              "quantize: int8, error feedback": ["int8_wo", "--error_feedback"],
              "quantize: int8 both, SmoothQuant": ["int8_sq"],
-             "quantize: int4 AWQ, groups of 128": ["int4_awq"], "quantize: int4 GPTQ, groups of 128": ["int4_gptq"],
+             "quantize: int4": ["int4_wo"], "quantize: int4 AWQ": ["int4_awq"], "quantize: int4 GPTQ": ["int4_gptq"],
              "quantize: int4 GPTQ, sequential": ["int4_gptq", "--sequential"],
-             "quantize: int4 GPTQ, groups of 128, zero points": ["int4_gptq", "--zero_point"],
-             "quantize: int4 GPTQ, groups of 32": ["int4_gptq", "--awq_block_size", "32"],
-             "quantize: int4, values and down int8": ["int4_wo", *MIXED],
-             "quantize: int4 GPTQ, values and down int8": ["int4_gptq", *MIXED],
-             "quantize: int4 GPTQ, sequential, values and down int8": ["int4_gptq", "--sequential", *MIXED]}
+             "quantize: int4 AWQ, all int4": ["int4_awq", *ALL_INT4], "quantize: int4 GPTQ, all int4": ["int4_gptq", *ALL_INT4],
+             "quantize: int4 GPTQ, all int4, sequential": ["int4_gptq", "--sequential", *ALL_INT4],
+             "quantize: int4 GPTQ, all int4, zero points": ["int4_gptq", "--zero_point", *ALL_INT4],
+             "quantize: int4 GPTQ, all int4, groups of 32": ["int4_gptq", "--awq_block_size", "32", *ALL_INT4]}
 MORE_BITS = ("attn_v", "ffn_down")  # have the second type of a mix
 
 

@@ -34,7 +34,7 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "columns of a group of integers"},
     {"--zero_point", kFlag, kActed, "", "", "groups of four-bit integers have zero points"},
     {"--error_feedback", kFlag, kActed, "", "",
-     "make up for errors (GPTQ) with any qformat; int4_gptq has it"},
+     "make up for errors (GPTQ) with any qformat; int4_gptq and int4_awq have it"},
     {"--smoothquant", kNumber, kActed, "", "0.5",
      "of int8_sq, 0 to 1: how much of what is hard to round goes from activations into weights"},
     {"--damping", kNumber, kActed, "", "0.01",
@@ -95,7 +95,7 @@ constexpr NamedFormat kFormats[] = {{"fp8", kernels::kFp8PerRow},
                                     {"w8a8", kernels::kInt8Both},
                                     {"int8_sq", kernels::kInt8Both, false, false, true},
                                     {"int4_wo", kernels::kInt4Groups},
-                                    {"int4_awq", kernels::kInt4Groups, true, false},
+                                    {"int4_awq", kernels::kInt4Groups, true, true},
                                     {"int4_gptq", kernels::kInt4Groups, false, true}};
 
 Status set_format(const Args& args, convert::QuantizeOptions& options) {
