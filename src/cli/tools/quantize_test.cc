@@ -28,6 +28,7 @@ TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
       const bool has_48_columns = is("phi3") || is("mixtral") || is("qwen3_moe") || is("gpt2") ||
                                   is("gpt_oss") || is("qwen2_moe");
       if (has_48_columns && format.group == 32) continue;
+      if (is("qwen2_moe") && format.group > 0) continue;  // 24 columns are left as they are
       for (const bool head : {false, true}) {
         if (head && (is("qwen2") || is("gemma2") || is("gpt2"))) continue;
         const convert::QuantizeOptions options{
