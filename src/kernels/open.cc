@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/log.h"
 #include "kernels/api/plugin.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/ref/ref.h"
@@ -84,9 +85,22 @@ StatusOr<OpenedDevice> open_cuda(int index) {
   return opened;
 }
 
+StatusOr<OpenedDevice> open_first(const OpenOptions& options) {
+  if (!options.isa.empty()) return open_cpu(options);
+  if (const auto library = load_library(); !library.ok()) {
+    log_debug("the CPU is used: {}", message(library.status()));
+    return open_cpu(options);
+  }
+  StatusOr<OpenedDevice> gpu = open_cuda(0);
+  if (gpu.ok()) return gpu;
+  log_warn("the CPU is used: {}", message(gpu.status()));
+  return open_cpu(options);
+}
+
 }  // namespace
 
 StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& options) {
+  if (name == "auto") return open_first(options);
   if (name == "cpu") return open_cpu(options);
   constexpr std::string_view kCuda = "cuda:";
   if (name.starts_with(kCuda)) {
@@ -96,7 +110,7 @@ StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& opt
     if (error == std::errc() && end == digits.data() + digits.size() && index >= 0)
       return open_cuda(index);
   }
-  return invalid_argument("device '{}' is not known; allowed: cpu, cuda:N", name);
+  return invalid_argument("device '{}' is not known; allowed: auto, cpu, cuda:N", name);
 }
 
 }  // namespace nereid::kernels

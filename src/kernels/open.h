@@ -22,7 +22,9 @@ struct OpenedDevice {
   std::unique_ptr<Device> device;
 };
 
-// "cpu" or "cuda:N". CUDA: opens libnereid_cuda.so ($NEREID_CUDA_LIBRARY, beside the binary,
+// "cpu", "cuda:N", or "auto": the first GPU where there is one, else, or where the instruction set
+// of a CPU is named, the CPU. CUDA: opens libnereid_cuda.so ($NEREID_CUDA_LIBRARY, beside the
+// binary,
 // ../lib, the loader's path); errors say what is missing (library, driver, device number).
 StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& options = {});
 

@@ -40,7 +40,7 @@ TEST(Open, ForcedInstructionSetLimitsTheChoice) {
 }
 
 TEST(Open, RefusesUnknownNames) {
-  EXPECT_THAT(error_of(open_device("tpu")), HasSubstr("allowed: cpu, cuda:N"));
+  EXPECT_THAT(error_of(open_device("tpu")), HasSubstr("allowed: auto, cpu, cuda:N"));
   EXPECT_THAT(error_of(open_device("cuda:")), HasSubstr("'cuda:'"));
   EXPECT_THAT(error_of(open_device("cuda:-1")), HasSubstr("'cuda:-1'"));
   EXPECT_THAT(error_of(open_device("cpu", {.isa = "mmx"})), HasSubstr("mmx"));
@@ -52,6 +52,21 @@ TEST(Open, MissingCudaLibraryIsUnavailable) {
   unsetenv("NEREID_CUDA_LIBRARY");
   EXPECT_EQ(opened.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(error_of(opened), HasSubstr("/nonexistent/libnereid_cuda.so"));
+}
+
+TEST(Open, AutoIsTheCpuWhereNoGpuCanBeUsed) {
+  for (const std::string& library :
+       {std::string("/nonexistent/libnereid_cuda.so"),
+        build_dir() + "/test_plugins/nereid_other/libnereid_other_plugin.so"}) {
+    setenv("NEREID_CUDA_LIBRARY", library.c_str(), 1);
+    const StatusOr<OpenedDevice> opened = open_device("auto");
+    unsetenv("NEREID_CUDA_LIBRARY");
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ(opened->device->info().id(), "cpu");
+  }
+  const StatusOr<OpenedDevice> named = open_device("auto", {.isa = "generic"});
+  ASSERT_TRUE(named.ok()) << named.status();
+  EXPECT_EQ(name_of(named->device->info().isa), "generic");
 }
 
 TEST(Open, CudaLibraryOfAnotherBuildIsRefused) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "convert/engine_cache.h"
+#include "io/engine_file.h"
 
 namespace nereid::runtime {
 namespace {
@@ -17,10 +19,22 @@ void apply_limit(const char* name, int32_t limit, const std::filesystem::path& m
   if (value == 0 || value > limit) value = limit;
 }
 
+// Whether `model` is a ready engine for CPUs.
+StatusOr<bool> is_cpu_engine(const std::filesystem::path& model) {
+  const std::filesystem::path engine = convert::given_engine(model);
+  if (engine.empty()) return false;
+  ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(engine, io::Verify::kPlan));
+  return file.plan().device == "cpu";
+}
+
 }  // namespace
 
 StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path& model,
                                                     ExecutorConfig& config) {
+  if (config.device == "auto") {
+    ASSIGN_OR_RETURN(const bool is_for_cpu, is_cpu_engine(model));
+    if (is_for_cpu) config.device = "cpu";
+  }
   ASSIGN_OR_RETURN(const auto limits, convert::read_engine_limits(model));
   if (!limits) {
     for (const auto& [value, usual] : {std::pair(&config.max_batch_size, kUsualBatchSize),

@@ -24,13 +24,14 @@ class EngineLimitsTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  void build(json::object limits) {
+  void build(json::object limits, bool strip_weights = false) {
     const auto opened = kernels::open_device("cpu", {.num_threads = 1});
     convert::EngineDirOptions options;
     options.checkpoint_dir = source_dir() + "/tests/models/llama";
     options.output_dir = dir_;
     options.compile.adapters = limits.contains("plugin_config");
     options.build_config = std::move(limits);
+    options.strip_weights = strip_weights;
     const Status status =
         convert::build_engine_dir(options, opened->registry, opened->device->info());
     ASSERT_TRUE(status.ok()) << status;
@@ -64,6 +65,21 @@ TEST_F(EngineLimitsTest, AreTheDefaults) {
   EXPECT_THAT(refusal(*executor, 4, false, 4), HasSubstr("4"));
   ASSERT_TRUE(apply_engine_limits(dir_, config_).ok());
   EXPECT_EQ(config_.max_num_tokens, 96);
+}
+
+TEST_F(EngineLimitsTest, TheEngineSaysWhichDevice) {
+  config_.device = "auto";
+  ASSERT_TRUE(apply_engine_limits(source_dir() + "/tests/models/llama", config_).ok());
+  EXPECT_EQ(config_.device, "auto") << "the first GPU, or the CPU";
+  for (const bool strip_weights : {false, true}) {
+    build({}, strip_weights);
+    config_.device = "auto";
+    ASSERT_TRUE(apply_engine_limits(dir_, config_).ok());
+    EXPECT_EQ(config_.device, "cpu");
+  }
+  config_.device = "cuda:7";
+  ASSERT_TRUE(apply_engine_limits(dir_, config_).ok());
+  EXPECT_EQ(config_.device, "cuda:7") << "refused later, by name";
 }
 
 TEST_F(EngineLimitsTest, AdaptersHaveTheEnginesRank) {

@@ -220,7 +220,7 @@ Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config)
 }
 
 Status read_device(const ModelSettings& settings, ExecutorConfig& out) {
-  out.device = settings.parameter("device").value_or(out.device);
+  out.device = settings.parameter("device").value_or("auto");
   const auto ids = settings.parameter("gpu_device_ids");
   if (!ids || settings.parameter("device")) return ok();
   if (ids->find_first_not_of("0123456789") != std::string::npos) {

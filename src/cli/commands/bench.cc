@@ -10,12 +10,15 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
 #include "base/queue.h"
 #include "base/rng.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/options.h"
 #include "kernels/open.h"
 #include "kernels/roofline.h"
+#include "runtime/engine_limits.h"
 
 namespace nereid::cli {
 namespace {
@@ -27,6 +30,7 @@ struct BenchOptions {
   int32_t prompt_tokens = 512;
   int32_t new_tokens = 128;
   int32_t repeats = 3;
+  std::string step_trace;  // file; empty: none
 };
 
 // When each token of one request reached us.
@@ -109,6 +113,38 @@ StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64
   return result;
 }
 
+std::string step_timeline(std::span<const IterationStats> steps) {
+  json::array events;
+  const auto add = [&](json::object event) {
+    event["pid"] = 1;
+    events.push_back(std::move(event));
+  };
+  add({{"ph", "M"}, {"name", "process_name"}, {"args", {{"name", "nereid bench"}}}});
+  for (const IterationStats& s : steps) {
+    const double end =
+        std::chrono::duration<double, std::micro>(s.timestamp - steps[0].timestamp).count();
+    const double duration = 1e3 * s.iter_latency_ms;
+    const char* const name = s.num_ctx_tokens == 0     ? "decode"
+                             : s.num_gen_requests == 0 ? "prompts"
+                                                       : "prompts + decode";
+    json::object args = {{"step", s.iter},
+                         {"prompt_tokens", s.num_ctx_tokens},
+                         {"prompts", s.num_context_requests},
+                         {"decoding", s.num_gen_requests}};
+    add({{"ph", "X"},
+         {"tid", 1},
+         {"name", name},
+         {"ts", end - duration},
+         {"dur", duration},
+         {"args", std::move(args)}});
+    args = {{"active", s.num_active_requests}, {"queued", s.num_queued_requests}};
+    add({{"ph", "C"}, {"name", "requests"}, {"ts", end}, {"args", std::move(args)}});
+    args = {{"used", s.kv_used_blocks}};
+    add({{"ph", "C"}, {"name", "KV blocks"}, {"ts", end}, {"args", std::move(args)}});
+  }
+  return json::serialize(events) + "\n";
+}
+
 void reset_peak_rss() {
   std::ofstream("/proc/self/clear_refs") << "5";  // Linux: VmHWM starts again from now
 }
@@ -148,11 +184,13 @@ Status bench(BenchOptions& options) {
   RETURN_IF_ERROR(options.model.finish());
   ExecutorConfig& config = options.model.executor;
   config.kv_cache.enable_block_reuse = false;
+  if (!options.step_trace.empty()) config.iter_stats_max_iterations = 1 << 20;
   if (options.requests > 0)
     options.batches = {options.requests};
   else
     config.max_batch_size = std::max(
         config.max_batch_size, *std::max_element(options.batches.begin(), options.batches.end()));
+  RETURN_IF_ERROR(runtime::apply_engine_limits(options.model.model_dir, config).status());
   ASSIGN_OR_RETURN(kernels::OpenedDevice opened,
                    kernels::open_device(config.device, {config.num_threads, config.isa}));
   ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
@@ -185,6 +223,9 @@ Status bench(BenchOptions& options) {
         step_seconds > 0 ? 100 * weight_bytes / step_seconds / roofline.read_bytes_per_s : 0.0);
     std::fflush(stdout);
   }
+  if (!options.step_trace.empty())
+    RETURN_IF_ERROR(
+        write_file_atomic(options.step_trace, step_timeline(executor->latest_iteration_stats())));
   fmt::print(
       "% of read: weight bytes over step time, as a share of the measured read rate\npeak RSS "
       "{:.1f} MiB\n",
@@ -218,6 +259,8 @@ void add_bench(CLI::App& app, int& exit_code) {
   command->add_option("--repeats", options->repeats, "runs of each case; medians are printed")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
+  command->add_option("--step-trace", options->step_trace,
+                      "file that gets a timeline of the steps, for ui.perfetto.dev");
   command->callback([options, &exit_code] {
     if (const Status status = bench(*options); !status.ok()) exit_code = fail(status);
   });

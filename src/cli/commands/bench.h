@@ -1,6 +1,8 @@
 // What `nereid bench` measures, apart from how it is printed.
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -25,6 +27,10 @@ struct BenchResult {
 // Runs one case on an idle executor: `batch` requests with different random prompts, no end ids,
 // prefix cache unused.
 StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64_t seed);
+
+// Steps as a timeline that Perfetto (ui.perfetto.dev) and chrome://tracing show: a JSON list of
+// events of the Trace Event Format. `steps` in order.
+std::string step_timeline(std::span<const IterationStats> steps);
 
 // Peak resident memory of this process in bytes since reset_peak_rss() or its start, from /proc; 0
 // when unknown.

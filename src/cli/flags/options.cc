@@ -209,10 +209,15 @@ void ModelOptions::declare_kv_cache(CLI::App& command) {
 
 void ModelOptions::declare(CLI::App& command) {
   executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
+  executor.device = "auto";
   command.add_option("model", model_dir, "checkpoint folder, engine or .gguf file")
       ->required()
       ->check(CLI::ExistingPath);
-  command.add_option("--device", executor.device, "cpu | cuda:N")->capture_default_str();
+  command
+      .add_option(
+          "--device", executor.device,
+          "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | cuda:N")
+      ->capture_default_str();
   command
       .add_option("--threads", executor.num_threads,
                   "CPU compute threads; 0 = one per physical core this process may use")

@@ -14,7 +14,7 @@ constexpr ArgFlag kFlags[] = {
     {"--checkpoint_dir", kText, kActed, "", "",
      "checkpoint or Hugging Face directory, .gguf file, or a .json like --model_config"},
     {"--output_dir", kText, kActed, "", "engine_outputs", "where the engine goes"},
-    {"--device", kText, kActed, "", "cpu", "device that the engine is for: cpu or cuda:N"},
+    {"--device", kText, kActed, "", "auto", "device that the engine is for: auto, cpu or cuda:N"},
     {"--isa", kText, kActed, "", "", "CPU kernels; the default is the best this CPU has"},
     {"--build_config", kText, kActed, "", "", "JSON file whose limits replace those given here"},
     {"--dry_run", kFlag, kActed, "", "", "config.json only"},

@@ -18,6 +18,7 @@
 #include "cli/tools/tools.h"
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
+#include "runtime/engine_limits.h"
 #include "text/tokenizer.h"
 
 namespace nereid::cli {
@@ -38,7 +39,7 @@ constexpr ArgFlag kGroupFlags[] = {
 
 constexpr ArgFlag kSharedFlags[] = {
     {"--engine_dir", kText, kActed, "", "", "engine directory; default: --model_path, or --model"},
-    {"--device", kText, kActed, "", "cpu", "cpu or cuda:N"},
+    {"--device", kText, kActed, "", "auto", "auto, cpu or cuda:N"},
     {"--threads", kInteger, kActed, "", "0", "CPU compute threads; 0: one for each core"},
     {"--backend", kChoice, kIgnored, "pytorch tensorrt _autodeploy", "pytorch", ""},
     {"--extra_llm_api_options --config", kText, kOnly, "", "", "YAML file with options"},
@@ -218,10 +219,10 @@ std::string of_config(const std::filesystem::path& dir, std::string_view key) {
 }
 
 StatusOr<BenchSetup> setup_of(const BenchPlan& plan, Executor& executor) {
-  ASSIGN_OR_RETURN(
-      kernels::OpenedDevice opened,
-      kernels::open_device(plan.model.executor.device,
-                           {plan.model.executor.num_threads, plan.model.executor.isa}));
+  ExecutorConfig config = plan.model.executor;
+  RETURN_IF_ERROR(runtime::apply_engine_limits(plan.model.model_dir, config).status());
+  ASSIGN_OR_RETURN(kernels::OpenedDevice opened,
+                   kernels::open_device(config.device, {config.num_threads, config.isa}));
   const DeviceInfo info = opened.device->info();
   BenchSetup setup = {.model = plan.model_name,
                       .model_path = plan.model_dir,

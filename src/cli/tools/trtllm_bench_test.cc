@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "base/json.h"
+#include "cli/commands/bench.h"
 #include "cli/load/bench_report.h"
 #include "cli/tools/prepare_dataset.h"
 
@@ -20,6 +22,36 @@ constexpr const char* kFolder = "/tmp";
 std::string plan_error(std::vector<std::string> arguments) {
   const auto plan = plan_trtllm_bench(arguments);
   return plan.ok() ? "accepted" : std::string(message(plan.status()));
+}
+
+TEST(Bench, StepTimelineHasEachStep) {
+  const auto start = std::chrono::system_clock::time_point(std::chrono::seconds(1700000000));
+  const auto step = [&](int milliseconds, double latency, int32_t prompt_tokens, int32_t decoding) {
+    IterationStats s;
+    s.timestamp = start + std::chrono::milliseconds(milliseconds);
+    s.iter_latency_ms = latency;
+    s.num_ctx_tokens = prompt_tokens;
+    s.num_gen_requests = decoding;
+    return s;
+  };
+  IterationStats steps[] = {step(0, 3, 100, 0), step(5, 5, 28, 1), step(7, 2, 0, 2)};
+  steps[2].num_queued_requests = 9;
+  steps[2].kv_used_blocks = 12;
+  const json::value events = parse_json(step_timeline(steps)).value();
+  std::vector<std::string> names;
+  double end = -3000;
+  for (const json::value& event : events.as_array()) {
+    if (event.at("ph").as_string() != "X") continue;
+    names.emplace_back(event.at("name").as_string());
+    EXPECT_DOUBLE_EQ(event.at("ts").to_number<double>(), end);
+    end += event.at("dur").to_number<double>();
+  }
+  EXPECT_THAT(names, ElementsAre("prompts", "prompts + decode", "decode"));
+  EXPECT_DOUBLE_EQ(end, 7000);
+  const json::array& all = events.as_array();
+  EXPECT_EQ(all.back().at("args").at("used").as_int64(), 12);
+  EXPECT_EQ(all[all.size() - 2].at("args").at("queued").as_int64(), 9);
+  EXPECT_EQ(parse_json(step_timeline({})).value().as_array().size(), 1u);
 }
 
 TEST(TrtllmBench, FlagsBecomeARun) {

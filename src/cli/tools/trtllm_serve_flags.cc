@@ -13,7 +13,7 @@ constexpr ArgFlag kTable[] = {
     {"--tokenizer", kText, kActed, "", "", "folder of the tokenizer; needed beside an engine"},
     {"--host --hostname", kText, kActed, "", "localhost", "address to listen on"},
     {"--port", kInteger, kActed, "", "8000", "HTTP port; 0 = any free one"},
-    {"--device", kText, kActed, "", "cpu", "cpu or cuda:N"},
+    {"--device", kText, kActed, "", "auto", "auto, cpu or cuda:N"},
     {"--log_level -l", kChoice, kActed, "internal_error error warning info verbose debug trace",
      "info", "what is logged"},
     {"--max_beam_width --build_config.max_beam_width", kInteger, kActed, "", "", "widest beam"},
