@@ -1,9 +1,14 @@
 #include "convert/draft_folder.h"
 
+#include <utility>
+
+#include "convert/engine_cache.h"
+#include "convert/engine_key.h"
 #include "models/eagle.h"
 #include "models/eagle3.h"
 #include "models/medusa.h"
 #include "models/redrafter.h"
+#include "models/trtllm.h"
 
 namespace nereid::convert {
 
@@ -28,6 +33,41 @@ Status copy_draft_folder(const std::filesystem::path& heads, const std::filesyst
     if (error) break;
   }
   return error ? unavailable("{}: {}", to.string(), error.message()) : ok();
+}
+
+StatusOr<EagleParts> read_eagle_parts(const std::filesystem::path& heads,
+                                      const models::Model& target,
+                                      const std::filesystem::path& target_dir,
+                                      bool random_weights) {
+  EagleParts parts;
+  if (models::has_eagle3_head(heads)) {
+    ASSIGN_OR_RETURN(parts.head, models::read_eagle3_head(heads, target));
+    if (!random_weights) {
+      ASSIGN_OR_RETURN(parts.weights,
+                       models::open_eagle3_head(heads, parts.head, target, target_dir));
+    }
+    return parts;
+  }
+  ASSIGN_OR_RETURN(parts.head, models::read_eagle_head(heads, target));
+  if (!random_weights) {
+    ASSIGN_OR_RETURN(parts.weights, models::open_eagle_head(heads, target, target_dir));
+  }
+  return parts;
+}
+
+Status build_eagle_engine(const std::filesystem::path& engine_dir,
+                          const std::filesystem::path& checkpoint_dir,
+                          const kernels::Registry& registry, const DeviceInfo& device,
+                          const CompileOptions& compile) {
+  const std::filesystem::path heads = engine_dir / kDraftFolder;
+  if (draft_mode(heads) != "eagle") return ok();
+  ASSIGN_OR_RETURN(const models::Model target, models::read_model(checkpoint_dir));
+  ASSIGN_OR_RETURN(EagleParts parts, read_eagle_parts(heads, target, checkpoint_dir, false));
+  ASSIGN_OR_RETURN(const Compiled compiled,
+                   compile_model(std::move(parts.head), registry, device,
+                                 {.weights = compile.weights, .head = compile.head}));
+  return write_engine(heads / models::rank_file_name(0, true),
+                      engine_key(compiled, &*parts.weights), compiled, &*parts.weights);
 }
 
 }  // namespace nereid::convert

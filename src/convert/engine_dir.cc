@@ -50,8 +50,9 @@ Status write_plans(const std::filesystem::path& dir, const std::string& key,
   return ok();
 }
 
-// An EAGLE head is made of parts of the checkpoint when the engine is loaded.
+// An EAGLE head is made of parts of the checkpoint, when the engine is loaded if it has no weights.
 bool reads_checkpoint(const EngineDirOptions& options) {
+  if (!options.strip_weights) return false;
   const json::value* const mode = options.build_config.if_contains("speculative_decoding_mode");
   return mode && mode->is_int64() && (mode->get_int64() & kEagleMode);
 }

@@ -6,6 +6,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "convert/draft_folder.h"
 #include "convert/engine_key.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
@@ -143,6 +144,12 @@ Status refit_engine_dir(const RefitOptions& options, const kernels::Registry& re
   RETURN_IF_ERROR(ranks.num_files() > 1
                       ? write_rank_engines(options.output_dir, out.key, *compiled, checkpoint, 1)
                       : write_engine(out.path, out.key, *compiled, &checkpoint));
+  if (const auto heads = options.engine_dir / kDraftFolder;
+      std::filesystem::is_directory(heads, error)) {
+    RETURN_IF_ERROR(copy_draft_folder(heads, options.output_dir));
+    RETURN_IF_ERROR(
+        build_eagle_engine(options.output_dir, options.checkpoint_dir, registry, device));
+  }
   RETURN_IF_ERROR(write_config(options, config));
   out.built = true;
   out.bytes = std::filesystem::file_size(out.path, error);

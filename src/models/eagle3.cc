@@ -180,10 +180,10 @@ StatusOr<io::Checkpoint> open_eagle3_head(const std::filesystem::path& dir, cons
   return checkpoint;
 }
 
-StatusOr<std::vector<int32_t>> eagle3_tokens(const io::Checkpoint& checkpoint, const Model& head,
-                                             const Model& target) {
-  const int32_t num = head.traits.vocab_size, vocab = target.traits.vocab_size;
-  const io::Checkpoint::Entry* const entry = checkpoint.find(kTokens);
+StatusOr<std::vector<int32_t>> eagle3_tokens(const std::filesystem::path& dir, int32_t num,
+                                             int32_t vocab) {
+  ASSIGN_OR_RETURN(const io::Checkpoint checkpoint, io::Checkpoint::open(dir));
+  const io::Checkpoint::Entry* const entry = checkpoint.find("d2t");
   if (!entry && num == vocab) return std::vector<int32_t>();
   const std::string file = checkpoint.main_file().string();
   if (!entry)

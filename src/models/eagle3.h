@@ -40,9 +40,9 @@ StatusOr<io::Checkpoint> open_eagle3_head(const std::filesystem::path& dir, cons
                                           const Model& target,
                                           const std::filesystem::path& target_dir);
 
-// The model's token for each of the head's; empty: they are the same. InvalidArgument: the
-// checkpoint does not say so, or two have one.
-StatusOr<std::vector<int32_t>> eagle3_tokens(const io::Checkpoint& checkpoint, const Model& head,
-                                             const Model& target);
+// The model's token for each of the `num` of the head, of `vocab`; empty: they are the same.
+// InvalidArgument: the head's files do not say so, or two have one.
+StatusOr<std::vector<int32_t>> eagle3_tokens(const std::filesystem::path& dir, int32_t num,
+                                             int32_t vocab);
 
 }  // namespace nereid::models

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "convert/draft_folder.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "exec/memory.h"
@@ -96,41 +97,30 @@ class Opener {
     }
     ASSIGN_OR_RETURN(io::EngineFile file,
                      head_engine(std::move(model), checkpoint ? &*checkpoint : nullptr));
-    log_info("ReDrafter head of {}", dir().string());
+    log_info("ReDrafter head of {}: its network runs on {}, its beam search on the host",
+             dir().string(), device().id());
     return one(std::move(file));
   }
 
   StatusOr<std::vector<io::EngineFile>> eagle_head() const {
     RETURN_IF_ERROR(check_states("an EAGLE head"));
-    const std::filesystem::path source = target_.model.source_dir;
-    ASSIGN_OR_RETURN(const auto target, read_target("an EAGLE head"));
-    ASSIGN_OR_RETURN(auto head, models::read_eagle_head(dir(), target));
-    std::optional<io::Checkpoint> checkpoint;
-    if (!build_.random_weights) {
-      ASSIGN_OR_RETURN(checkpoint, models::open_eagle_head(dir(), target, source));
-    }
-    ASSIGN_OR_RETURN(io::EngineFile file,
-                     head_engine(std::move(head), checkpoint ? &*checkpoint : nullptr));
+    ASSIGN_OR_RETURN(io::EngineFile file, eagle_engine("an EAGLE head"));
     log_info("EAGLE head of {}", dir().string());
     return one(std::move(file));
   }
 
   // Sets what `input` says of the tokens.
   StatusOr<std::vector<io::EngineFile>> eagle3_head(HeadInput& input) const {
-    const std::filesystem::path source = target_.model.source_dir;
-    ASSIGN_OR_RETURN(const auto target, read_target("an EAGLE-3 head"));
-    RETURN_IF_ERROR(check_layers(target.traits.num_layers));
-    ASSIGN_OR_RETURN(auto head, models::read_eagle3_head(dir(), target));
-    std::optional<io::Checkpoint> checkpoint;
+    RETURN_IF_ERROR(check_layers(target_.model.num_layers));
+    ASSIGN_OR_RETURN(io::EngineFile file, eagle_engine("an EAGLE-3 head"));
+    const int32_t num_tokens = file.plan().model.vocab_size;
     if (build_.random_weights) {
-      input.tokens.resize(static_cast<size_t>(head.traits.vocab_size));
+      input.tokens.resize(static_cast<size_t>(num_tokens));
       std::iota(input.tokens.begin(), input.tokens.end(), 0);
     } else {
-      ASSIGN_OR_RETURN(checkpoint, models::open_eagle3_head(dir(), head, target, source));
-      ASSIGN_OR_RETURN(input.tokens, models::eagle3_tokens(*checkpoint, head, target));
+      ASSIGN_OR_RETURN(input.tokens,
+                       models::eagle3_tokens(dir(), num_tokens, target_.model.vocab_size));
     }
-    ASSIGN_OR_RETURN(io::EngineFile file,
-                     head_engine(std::move(head), checkpoint ? &*checkpoint : nullptr));
     log_info("EAGLE-3 head of {}", dir().string());
     return one(std::move(file));
   }
@@ -173,6 +163,34 @@ class Opener {
     if (!target_.hidden.empty()) return ok();
     return invalid_argument("'{}': {} need hidden states, which the model's engine does not give",
                             dir().string(), what);
+  }
+
+  // The one that trtllm-build has put beside the head, else one made of both checkpoints.
+  StatusOr<io::EngineFile> eagle_engine(std::string_view what) const {
+    if (!convert::given_engine(dir()).empty()) return built_head();
+    ASSIGN_OR_RETURN(const auto target, read_target(what));
+    ASSIGN_OR_RETURN(auto parts, convert::read_eagle_parts(dir(), target, target_.model.source_dir,
+                                                           build_.random_weights));
+    return head_engine(std::move(parts.head), parts.weights ? &*parts.weights : nullptr);
+  }
+
+  StatusOr<io::EngineFile> built_head() const {
+    convert::BuildOptions options;
+    options.cache_dir = build_.cache_dir;
+    ASSIGN_OR_RETURN(const auto engine,
+                     convert::ensure_engine(dir(), model_.device.registry, device(), options));
+    ASSIGN_OR_RETURN(io::EngineFile file, convert::take_engine(engine));
+    const io::ModelFacts& own = file.plan().model;
+    const io::ModelFacts& wanted = target_.model;
+    const bool is_eagle3 = own.architecture == "Eagle3Head";
+    if (is_eagle3 != models::has_eagle3_head(dir()) ||
+        (!is_eagle3 && own.architecture != "EagleHead") || own.hidden_size != wanted.hidden_size ||
+        (is_eagle3 ? own.vocab_size > wanted.vocab_size : own.vocab_size != wanted.vocab_size))
+      return invalid_argument(
+          "{}: {} of {} tokens, {} wide, does not go with a model of {} tokens, {} wide",
+          engine.string(), own.architecture, own.vocab_size, own.hidden_size, wanted.vocab_size,
+          wanted.hidden_size);
+    return file;
   }
 
   StatusOr<models::Model> read_target(std::string_view what) const {

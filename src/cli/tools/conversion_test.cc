@@ -160,6 +160,8 @@ TEST_F(ConversionTest, AnEngineTakesHeadsThatGuess) {
                                 c.mode)),
               0)
         << error_;
+    // The engine directory is enough.
+    std::filesystem::rename(dir_ / "ckpt", dir_ / "gone");
     ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
     config.cache_dir = dir_ / "cache";
     for (const char* speculation : {"", "none"}) {
@@ -168,11 +170,79 @@ TEST_F(ConversionTest, AnEngineTakesHeadsThatGuess) {
       ASSERT_TRUE(executor.ok()) << executor.status();
       EXPECT_EQ((*executor)->stats().proposer, *speculation ? "" : c.proposer) << c.folder;
     }
+    std::filesystem::rename(dir_ / "gone", dir_ / "ckpt");
   }
   EXPECT_NE(build("--checkpoint_dir $D/ckpt --output_dir $D/engine "
                   "--speculative_decoding_mode medusa"),
             0);
   EXPECT_THAT(error_, HasSubstr("--speculative_decoding_mode: 'medusa' needs such heads in"));
+}
+
+// Another engine is made of other weights: its head, too.
+TEST_F(ConversionTest, ARefittedEngineKeepsItsHead) {
+  const std::string top = source_dir() + "/";
+  ASSERT_EQ(convert("--model_dir " + top + "models/quickstart --output_dir $D/ckpt " +
+                    "--eagle_model_dir " + top + "models/quickstart-eagle"),
+            0)
+      << error_;
+  const std::string flags =
+      " --fast_build --max_batch_size 4 --max_num_tokens 256 --speculative_decoding_mode eagle";
+  ASSERT_EQ(build("--checkpoint_dir $D/ckpt --output_dir $D/plan --strip_plan" + flags), 0)
+      << error_;
+  ASSERT_EQ(
+      run(trtllm_refit_main,
+          "trtllm-refit --checkpoint_dir $D/ckpt --engine_dir $D/plan --output_dir $D/engine"),
+      0)
+      << error_;
+  std::filesystem::remove_all(dir_ / "ckpt");
+  ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
+  config.cache_dir = dir_ / "cache";
+  const auto executor = Executor::create(dir_ / "engine", config);
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  EXPECT_EQ((*executor)->stats().proposer, "eagle");
+}
+
+// A head of another model, put there by hand.
+TEST_F(ConversionTest, AnEngineOfAnotherHeadIsRefused) {
+  const std::string top = source_dir() + "/";
+  for (const char* folder : {"models/quickstart-eagle", "tests/heads/quickstart-eagle3"}) {
+    ASSERT_EQ(convert("--model_dir " + top + "models/quickstart --output_dir $D/ckpt " +
+                      "--eagle_model_dir " + top + folder),
+              0)
+        << error_;
+    ASSERT_EQ(build("--checkpoint_dir $D/ckpt --output_dir $D/engine --fast_build "
+                    "--max_batch_size 4 --speculative_decoding_mode eagle"),
+              0)
+        << error_;
+    std::filesystem::copy_file(dir_ / "engine/rank0.engine",
+                               dir_ / "engine/draft_model/rank0.engine",
+                               std::filesystem::copy_options::overwrite_existing);
+    ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
+    config.cache_dir = dir_ / "cache";
+    const auto executor = Executor::create(dir_ / "engine", config);
+    EXPECT_THAT(std::string(executor.status().message()),
+                HasSubstr("LlamaForCausalLM of 4096 tokens, 256 wide, does not go with"));
+  }
+}
+
+// Medusa heads beside a model whose weights are rounded.
+TEST_F(ConversionTest, QuantisingTakesMedusaHeadsAlong) {
+  const std::string top = source_dir() + "/";
+  ASSERT_EQ(
+      run(quantize_main, "quantize.py --model_dir " + top + "models/quickstart --qformat int8_wo " +
+                             "--output_dir $D/ckpt --num_medusa_heads 3 --medusa_model_dir " + top +
+                             "models/quickstart-medusa"),
+      0)
+      << error_;
+  ASSERT_EQ(build("--checkpoint_dir $D/ckpt --output_dir $D/engine --fast_build --max_batch_size 4 "
+                  "--max_num_tokens 256 --speculative_decoding_mode medusa"),
+            0)
+      << error_;
+  ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
+  config.cache_dir = dir_ / "cache";
+  const auto executor = Executor::create(dir_ / "engine", config);
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  EXPECT_EQ((*executor)->stats().proposer, "medusa");
 }
 
 TEST_F(ConversionTest, HeadsThatAreNotThereAreRefused) {

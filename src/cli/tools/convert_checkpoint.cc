@@ -10,8 +10,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/flags/arg_table.h"
+#include "cli/tools/draft_heads.h"
 #include "cli/tools/tools.h"
-#include "convert/draft_folder.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
 #include "models/meta.h"
@@ -138,68 +138,8 @@ Status check(const Args& args) {
   return ok();
 }
 
-// A flag that names a folder of heads.
-struct HeadsFlag {
-  std::string_view name;
-  std::string_view mode;  // see convert::draft_mode()
-};
-constexpr HeadsFlag kHeadsFlags[] = {{"--medusa_model_dir", "medusa"},
-                                     {"--eagle_model_dir", "eagle"},
-                                     {"--drafter_model_dir", "explicit_draft_tokens"}};
-
-// A number of theirs: a field of the folder's config.json.
-struct HeadsNumber {
-  std::string_view name, folder, field;
-  bool is_chosen = false;  // it is written there; else it must be what is there
-};
-constexpr HeadsNumber kHeadsNumbers[] = {
-    {"--num_medusa_heads", "--medusa_model_dir", "medusa_num_heads"},
-    {"--num_medusa_layers", "--medusa_model_dir", "medusa_num_layers"},
-    {"--redrafter_num_beams", "--drafter_model_dir", "redrafter_num_beams", true},
-    {"--redrafter_draft_len_per_beam", "--drafter_model_dir", "redrafter_draft_len_per_beam",
-     true}};
-
-// The folder of heads, empty: none; and its config.json as the flags have it.
-struct Heads {
-  std::filesystem::path folder;
-  json::object config;
-};
-
-StatusOr<Heads> read_heads(const Args& args) {
-  Heads heads;
-  std::string_view flag;
-  for (const auto& [name, mode] : kHeadsFlags) {
-    if (!args.given(name)) continue;
-    if (!flag.empty())
-      return invalid_argument("{}: beside {}; a checkpoint has one folder of heads", name, flag);
-    flag = name;
-    heads.folder = args.text(name);
-    if (convert::draft_mode(heads.folder) != mode)
-      return invalid_argument("{}: {} holds no heads of that kind", name, args.text(name));
-    ASSIGN_OR_RETURN(heads.config, models::read_object(heads.folder / "config.json"));
-  }
-  for (const HeadsNumber& number : kHeadsNumbers) {
-    if (!args.given(number.name)) continue;
-    if (flag != number.folder) return invalid_argument("{}: needs {}", number.name, number.folder);
-    const json::value value = args.integer(number.name);
-    if (number.is_chosen) {
-      heads.config[number.field] = value;
-    } else if (const json::value* own = heads.config.if_contains(number.field);
-               own && *own != value) {
-      return invalid_argument("{}: {}, but config.json of {} says {}", number.name,
-                              args.integer(number.name), heads.folder.string(),
-                              json::serialize(*own));
-    }
-  }
-  return heads;
-}
-
-Status write_heads(const Heads& heads, const std::filesystem::path& checkpoint) {
-  if (heads.folder.empty()) return ok();
-  RETURN_IF_ERROR(convert::copy_draft_folder(heads.folder, checkpoint));
-  return write_file_atomic(checkpoint / convert::kDraftFolder / "config.json",
-                           convert::pretty_json(heads.config));
-}
+constexpr HeadsFlag kHeadsFlags[] = {
+    kMedusaFlag, {"--eagle_model_dir", "eagle"}, {"--drafter_model_dir", "explicit_draft_tokens"}};
 
 // What else is said of the source is true of it.
 Status check_source(const Args& args, const std::filesystem::path& source) {
@@ -300,12 +240,12 @@ class ProgressLine {
 
 Status convert(const Args& args) {
   RETURN_IF_ERROR(check(args));
-  ASSIGN_OR_RETURN(const Heads heads, read_heads(args));
+  ASSIGN_OR_RETURN(const DraftHeads heads, read_draft_heads(args, kHeadsFlags));
   const std::filesystem::path output = args.text("--output_dir");
   const char* const source = args.given("--meta_ckpt_dir") ? "--meta_ckpt_dir" : "--model_dir";
   if (!args.given(source)) {
     RETURN_IF_ERROR(write_sizes(args, output));
-    return write_heads(heads, output);
+    return heads.write(output);
   }
   convert::ConvertOptions options;
   options.model_dir = args.text(source);
@@ -320,7 +260,7 @@ Status convert(const Args& args) {
   ProgressLine line;
   options.progress = [&](const convert::Progress& progress) { line.show(progress); };
   ASSIGN_OR_RETURN(const convert::ConvertReport report, convert::convert_checkpoint(options));
-  RETURN_IF_ERROR(write_heads(heads, output));
+  RETURN_IF_ERROR(heads.write(output));
   fmt::print("{}: {} tensors, {} MiB as {}, {} ranks\n", output.string(), report.num_tensors,
              report.bytes >> 20, report.dtype, options.ranks.num_files());
   return ok();

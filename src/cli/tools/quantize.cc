@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "absl/strings/str_split.h"
@@ -10,6 +11,7 @@
 #include "base/log.h"
 #include "cli/flags/arg_table.h"
 #include "cli/tools/calibrate.h"
+#include "cli/tools/draft_heads.h"
 #include "cli/tools/tools.h"
 #include "convert/quantize_checkpoint.h"
 
@@ -57,6 +59,9 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--statistics_mib", kInteger, kActed, "", "1024",
      "memory for what calibration keeps of layers that it sees together; one layer at least"},
     {"--threads", kInteger, kActed, "", "0", "0: one for each core"},
+    {"--medusa_model_dir", kText, kActed, "", "", "Medusa heads, which go with the model"},
+    {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
+    {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
     {"--dtype", kChoice, kOnly, "auto float16 bfloat16 float32", "auto",
      "type of what is not rounded: as it is"},
@@ -68,12 +73,9 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo checkpoint"},
     {"--autoq_format", kText, kOnly, "", "", "a format for each layer by itself"},
     {"--auto_quantize_bits", kNumber, kOnly, "", "", "likewise"},
-    {"--num_medusa_heads", kInteger, kOnly, "", "4", "Medusa"},
-    {"--num_medusa_layers", kInteger, kOnly, "", "1", "Medusa"},
-    {"--max_draft_len", kInteger, kOnly, "", "63", "Medusa"},
-    {"--medusa_hidden_act", kText, kOnly, "", "silu", "Medusa"},
-    {"--medusa_model_dir", kText, kOnly, "", "", "Medusa"},
-    {"--quant_medusa_head", kFlag, kOnly, "", "", "Medusa"},
+    {"--quant_medusa_head", kFlag, kOnly, "", "", "Medusa heads stay as they are"},
+    {"--medusa_hidden_act", kChoice, kOnly, "silu gelu relu", "silu", "activation of Medusa heads"},
+    {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len says"},
     {"--batch_size", kInteger, kIgnored, "", "1", "sequences are computed one by one"},
     {"--calib_tp_size", kInteger, kIgnored, "", "1", "of NeMo"},
     {"--calib_pp_size", kInteger, kIgnored, "", "1", "of NeMo"},
@@ -191,6 +193,7 @@ int64_t peak_mib() {
 
 Status quantize(const Args& args) {
   ASSIGN_OR_RETURN(convert::QuantizeOptions options, read_options(args));
+  ASSIGN_OR_RETURN(const DraftHeads heads, read_draft_heads(args, std::array{kMedusaFlag}));
   const int64_t threads = args.integer("--threads");
   if (threads < 0 || threads > 1024)
     return invalid_argument("--threads: {} is not from 0 to 1024", threads);
@@ -220,6 +223,7 @@ Status quantize(const Args& args) {
         "{} matrices of experts that saw too little of the text are rounded to the nearest; more "
         "text calibrates more of them",
         report.num_unseen);
+  RETURN_IF_ERROR(heads.write(options.output_dir));
   const std::string others =
       report.num_int8 > 0 ? fmt::format(" ({} of them int8)", report.num_int8) : "";
   fmt::print("{}: {} matrices as {}{}, {} left as they are; {} KiB of {} KiB; peak memory {} MiB\n",

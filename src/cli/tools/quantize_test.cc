@@ -168,6 +168,17 @@ TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
   refuses({"--model_dir", kQuickstart, "--qformat", "int4_wo", "--awq_block_size", "24"}, 1,
           "--awq_block_size: 24 is not a multiple of 16");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--zero_point"}, 1, "--zero_point");
+  const std::string heads = kRoot + "/models/quickstart-medusa";
+  refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--medusa_model_dir", kQuickstart},
+          1, "--medusa_model_dir: " + kQuickstart + " holds no heads of that kind");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--medusa_model_dir", heads,
+           "--num_medusa_heads", "4"},
+          1, "--num_medusa_heads: 4, but config.json of");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--num_medusa_layers", "1"}, 1,
+          "--num_medusa_layers: needs --medusa_model_dir");
+  refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--medusa_model_dir", heads,
+           "--quant_medusa_head"},
+          1, "--quant_medusa_head");
   refuses({"--model_dir", kQuickstart, "--qformat", "int4_awq", "--sequential"}, 1,
           "--sequential: allowed with int4_gptq");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--int8_modules", "*.v_proj"}, 1,

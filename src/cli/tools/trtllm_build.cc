@@ -315,9 +315,14 @@ Status build(const Args& args) {
   convert::BuildReport report;
   RETURN_IF_ERROR(
       convert::build_engine_dir(options, opened.registry, opened.device->info(), &report));
-  if (has_heads(args))
+  if (has_heads(args)) {
     RETURN_IF_ERROR(convert::copy_draft_folder(options.checkpoint_dir / convert::kDraftFolder,
                                                options.output_dir));
+    if (!options.strip_weights && !options.config_only)
+      RETURN_IF_ERROR(convert::build_eagle_engine(options.output_dir, options.checkpoint_dir,
+                                                  opened.registry, opened.device->info(),
+                                                  options.compile));
+  }
   RETURN_IF_ERROR(check_adapters(args, limits, options));
   fmt::print("{}: {} MiB for {}\n", options.output_dir.string(), report.bytes >> 20,
              args.text("--device"));

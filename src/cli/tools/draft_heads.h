@@ -1,0 +1,33 @@
+// Flags that name a folder of heads which guess tokens, and numbers of theirs.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/status.h"
+#include "cli/flags/arg_table.h"
+
+namespace nereid::cli {
+
+struct HeadsFlag {
+  std::string_view name;
+  std::string_view mode;  // see convert::draft_mode()
+};
+inline constexpr HeadsFlag kMedusaFlag = {"--medusa_model_dir", "medusa"};
+
+// The folder of heads, empty: none; and its config.json as the flags have it.
+struct DraftHeads {
+  std::filesystem::path folder;
+  json::object config;
+
+  // Into the directory of a checkpoint.
+  Status write(const std::filesystem::path& checkpoint) const;
+};
+
+// What the one of `flags` that is given names. InvalidArgument, naming the flag: several are given,
+// a folder of another kind, or numbers that are not the folder's.
+StatusOr<DraftHeads> read_draft_heads(const Args& args, std::span<const HeadsFlag> flags);
+
+}  // namespace nereid::cli
