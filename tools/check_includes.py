@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Fails when a C++ file uses a name whose header neither it nor what it includes of the project includes.
 
-Release builds hide that: headers are precompiled, and several sources are compiled as one. Known are the names of the
-standard library in STANDARD, and classes, enums and aliases that one header of src/ or include/ alone declares.
+Release builds hide that: headers are precompiled, and several sources are compiled as one. Known are the names of
+libraries in STANDARD, and classes, enums and aliases that one header of src/ or include/ alone declares.
 (The debug preset compiles each file by itself, which takes an hour.)  usage: tools/check_includes.py"""
 import collections
 import pathlib
@@ -33,9 +33,10 @@ STANDARD = {
     "unordered_set": "unordered_set", "variant": "variant|visit|get_if|holds_alternative|monostate", "vector": "vector",
 }
 STANDARD = {header: re.compile(rf"\bstd::(?:{names})\b") for header, names in STANDARD.items()}
+STANDARD["gtest/gtest.h"] = re.compile(r"\b(?:EXPECT|ASSERT)_[A-Z]+\b|\bADD_FAILURE\b")
 # What else the standard promises to declare such names.
 ALSO = {"string": {"string_view", "sstream", "fstream"}, "string_view": {"string"}, "mutex": {"condition_variable"},
-        "memory": {"functional"}, "sstream": {"fstream"}, "chrono": {"thread", "condition_variable"}}
+        "memory": {"functional"}, "sstream": {"fstream"}, "chrono": {"thread", "condition_variable"}, "gtest/gtest.h": {"gmock/gmock.h"}}
 ALSO["string_view"] |= {"sstream", "fstream"}
 
 

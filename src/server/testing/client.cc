@@ -1,6 +1,8 @@
 // Test client of the C API.
 #include "server/testing/client.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
