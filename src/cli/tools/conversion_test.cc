@@ -178,7 +178,7 @@ TEST_F(ConversionTest, AnEngineTakesHeadsThatGuess) {
   EXPECT_THAT(error_, HasSubstr("--speculative_decoding_mode: 'medusa' needs such heads in"));
 }
 
-// Another engine is made of other weights: its head, too.
+// trtllm-refit takes the head along.
 TEST_F(ConversionTest, ARefittedEngineKeepsItsHead) {
   const std::string top = source_dir() + "/";
   ASSERT_EQ(convert("--model_dir " + top + "models/quickstart --output_dir $D/ckpt " +

@@ -92,7 +92,7 @@ struct Step {
   }
 };
 
-// Numbers below 2^-126 are zero while it lives, as they are to the products of tiles.
+// Numbers below 2^-126 are zero while it exists, as they are to the products of tiles.
 class FlushToZero {
  public:
   FlushToZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
