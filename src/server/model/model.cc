@@ -2,6 +2,8 @@
 #include "server/model/model.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 #include <utility>
 
 #include "base/file.h"
@@ -11,6 +13,8 @@
 
 namespace nereid::server {
 namespace {
+
+constexpr auto kResponderGrace = std::chrono::milliseconds(500);
 
 json::array describe(const std::vector<TensorSpec>& specs, const ModelConfig& config) {
   json::array out;
@@ -102,6 +106,7 @@ Status Model::enqueue(InferenceRequest* request) {
     }
     ++num_running_;
   }
+  num_responders_.fetch_add(1);
   const auto context = request->arm();
   if (request->trace != nullptr) {
     InferenceTrace& trace = *request->trace->get();
@@ -120,6 +125,7 @@ Status Model::enqueue(InferenceRequest* request) {
     context->armed = false;
     request->disown();
     context->trace.reset();
+    responder_gone();
     request_ended();
   }
   return status;
@@ -153,10 +159,31 @@ bool Model::is_closed() {
 bool Model::drain(Time deadline) {
   std::unique_lock lock(mutex_);
   is_closed_ = true;
-  if (idle_.wait_until(lock, deadline, [&] { return num_running_ == 0; })) return true;
+  if (idle_.wait_until(lock, deadline, [&] { return num_running_ == 0; })) {
+    lock.unlock();
+    wait_for_responders(std::min(deadline, now() + kResponderGrace));
+    return true;
+  }
   log_error("Model '{}' (version {}) has {} in-flight inferences", config().name, version_,
             num_running_);
   return false;
+}
+
+// A thread that has sent FINAL may be about to delete its response factory. One that is never
+// deleted must not hold up the stop: the Python backend of release 24.10 leaves some behind when
+// execute() raises (it reads `is_response_factory_deleted` of a shared record that nothing has
+// set).
+void Model::wait_for_responders(Time deadline) {
+  while (num_responders_.load() > 0) {
+    if (now() >= deadline) {
+      log_warn(
+          "Model '{}' (version {}): {} finished requests have response factories that were "
+          "not deleted",
+          config().name, version_, num_responders_.load());
+      return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
 }
 
 void Model::take_down() {

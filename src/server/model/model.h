@@ -35,15 +35,18 @@ class Model : public std::enable_shared_from_this<Model> {
   // From now on new requests are refused.
   void close();
   bool is_closed();
-  // Closes it and waits until `deadline` for running requests. False when some were still running:
-  // the model must then be left as it is, for ever, because a backend still uses it.
+  // Closes it and waits until `deadline` for running requests, then shortly for what could respond
+  // to requests that are over. False when some were still running: the model must then be left as
+  // it is, for ever, because a backend still uses it.
   bool drain(Time deadline);
   // Frees what a drained model holds; by its last owner, or while the server stops. A backend may
   // take any time for it.
   void take_down();
 
-  // One accepted request is over: released and nothing left that could respond. Or one sequence.
+  // One accepted request is over: released, and its FINAL was delivered. Or one sequence.
   void request_ended();
+  // The request's response context was destroyed: no response factory refers to it any more.
+  void responder_gone() { num_responders_.fetch_sub(1); }
   // Accepted requests that are not over, sequences, and executions by others' threads.
   int64_t num_running();
   // A sequence has begun: drain() waits for its end, and its requests are welcome until then.
@@ -89,6 +92,7 @@ class Model : public std::enable_shared_from_this<Model> {
 
  private:
   void hold();
+  void wait_for_responders(Time deadline);
 
   Server* server_;
   std::deque<ModelConfig> configs_;  // all that config() has referred to
@@ -104,6 +108,7 @@ class Model : public std::enable_shared_from_this<Model> {
   std::mutex mutex_;
   std::condition_variable idle_;
   int64_t num_running_ = 0;
+  std::atomic<int64_t> num_responders_{0};  // response contexts of accepted requests
   bool is_closed_ = false;
   bool is_down_ = false;
 };

@@ -124,6 +124,7 @@ void InferenceRequest::release(uint32_t release_flags) {
   owner_.compare_exchange_strong(owner, Owner::kClient, std::memory_order_acq_rel);
   fn(reinterpret_cast<TRITONSERVER_InferenceRequest*>(this), release_flags, userp);
   if (owner == Owner::kCoreAlone) delete this;
+  if (keep != nullptr) keep->released();
 }
 
 bool InferenceRequest::delete_later() {

@@ -66,6 +66,10 @@ class ResponseContext {
   // An error response with FINAL, unless FINAL was sent before.
   void fail(const Status& status);
 
+  // The request was released to its caller. The model counts the request as running until that and
+  // FINAL have happened.
+  void released() { part_ended(); }
+
   explicit ResponseContext(std::shared_ptr<CancelState> cancel) : cancel_(std::move(cancel)) {}
   CancelState& cancel_state() const { return *cancel_; }
   bool is_cancelled() const { return cancel_->is_cancelled(); }
@@ -88,8 +92,12 @@ class ResponseContext {
   bool counts_as_running = true;  // the model waits for it when it stops
 
  private:
+  void deliver_final(std::unique_ptr<InferenceResponse> response, uint32_t flags);
+  void part_ended();
+
   std::atomic<bool> final_sent_{false}, cancel_error_{false}, responded_{false};
   std::atomic<uint64_t> num_reported_{0};
+  std::atomic<int> num_parts_left_{2};  // FINAL delivered, request released
   const std::shared_ptr<CancelState> cancel_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "server/model/model.h"
 #include "server/model/run_here.h"
 
@@ -12,7 +13,7 @@ ResponseContext::~ResponseContext() {
   if (armed && !is_final())
     fail(internal_error("model '{}' ended the request without a final response",
                         model->config().name));
-  if (armed && counts_as_running) model->request_ended();
+  if (armed && counts_as_running) model->responder_gone();
 }
 
 Status ResponseContext::send(std::unique_ptr<InferenceResponse> response, uint32_t flags) {
@@ -30,8 +31,21 @@ Status ResponseContext::send(std::unique_ptr<InferenceResponse> response, uint32
       !responded_.exchange(true)) {
     model->statistics().first_response(start_ns);
   }
-  deliver(std::move(response), flags);
+  if (is_final) {
+    deliver_final(std::move(response), flags);
+  } else {
+    deliver(std::move(response), flags);
+  }
   return ok();
+}
+
+void ResponseContext::deliver_final(std::unique_ptr<InferenceResponse> response, uint32_t flags) {
+  const absl::Cleanup ended = [this] { part_ended(); };
+  deliver(std::move(response), flags);
+}
+
+void ResponseContext::part_ended() {
+  if (num_parts_left_.fetch_sub(1) == 1 && armed && counts_as_running) model->request_ended();
 }
 
 void ResponseContext::fail(const Status& status) {
@@ -44,7 +58,7 @@ void ResponseContext::fail(const Status& status) {
   response->model_version = model->version();
   response->id = id;
   response->error.reset(to_error(status));
-  deliver(std::move(response), TRITONSERVER_RESPONSE_COMPLETE_FINAL);
+  deliver_final(std::move(response), TRITONSERVER_RESPONSE_COMPLETE_FINAL);
 }
 
 void CancelState::cancel() {

@@ -309,6 +309,18 @@ TEST(Server, LeakedRequestHitsTheExitTimeout) {
   kept[1] = call;
 }
 
+// As the stock Python backend may leave one behind when execute() raises.
+TEST(Server, LeakedResponseFactoriesDoNotHoldUpTheStop) {
+  static TestServer* volatile server;  // the leaked factory refers to it
+  server = new TestServer({{"leak", test_model("leak_factory")}}, 120);
+  TestCall call(server->get(), "leak", {1});
+  ASSERT_TRUE(call.send().ok());
+  ASSERT_TRUE(call.wait());
+  EXPECT_THAT(call.joined(), ElementsAre(1));
+  const Outcome stop(TRITONSERVER_ServerStop(server->get()));
+  EXPECT_TRUE(stop.ok()) << stop.text;
+}
+
 TEST(Server, BadModelsAreNamed) {
   const auto error = [](const std::string& name, const std::string& config) {
     return TestServer({{name, config}}).started().text;
