@@ -70,6 +70,8 @@ void wait_for_cancel(TRITONBACKEND_ResponseFactory* factory) {
              cancelled ? "was cancelled" : "was never cancelled");
 }
 
+TRITONBACKEND_ResponseFactory* volatile leaked_factory = nullptr;  // reachable for the leak checker
+
 // The part after the request is released, on its own thread.
 void respond(const std::string& behavior, TRITONBACKEND_ResponseFactory* factory,
              const std::vector<int32_t>& values) {
@@ -96,8 +98,7 @@ void respond(const std::string& behavior, TRITONBACKEND_ResponseFactory* factory
     send(factory, values, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
   }
   if (behavior == "leak_factory") {
-    static TRITONBACKEND_ResponseFactory* volatile leaked[1];  // reachable for the leak checker
-    leaked[0] = factory;
+    leaked_factory = factory;
   } else {
     TRITONBACKEND_ResponseFactoryDelete(factory);
   }
