@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/testing/source_dir.h"
 #include "front/fake_metadata.h"
 #include "front/fake_objects.h"
 #include "nereid/server.h"
@@ -36,6 +37,7 @@ void FakeTriton::reset() {
   types_is_decoupled = false;
   num_cancelled = 0;
   num_sent = 0;
+  tokenizer_dir = source_dir() + "/models/quickstart";
   tokenizer_hash.clear();
   lora_load_dir.clear();
   engine_name = "tensorrt_llm";

@@ -10,7 +10,6 @@
 #include <string>
 #include <tuple>
 
-#include "base/testing/source_dir.h"
 #include "front/fake_triton.h"
 #include "front/http/budget_memory.h"
 #include "front/openai/handlers.h"
@@ -25,7 +24,6 @@ class LongRequestsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    fake_.tokenizer_dir = source_dir() + "/models/quickstart";
     HttpOptions options;
     options.host = "127.0.0.1";
     options.http_port = 0;

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/testing/source_dir.h"
 #include "front/fake_triton.h"
 #include "front/server.h"
 #include "front/test_socket.h"
@@ -35,7 +34,6 @@ class ServerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    fake_.tokenizer_dir = source_dir() + "/models/quickstart";
     HttpOptions options;
     options.host = "127.0.0.1";
     options.http_port = 0;

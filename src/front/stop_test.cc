@@ -6,7 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "base/testing/source_dir.h"
 #include "front/fake_triton.h"
 #include "front/server.h"
 #include "front/test_socket.h"
@@ -24,7 +23,6 @@ class StopTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    fake_.tokenizer_dir = source_dir() + "/models/quickstart";
     fake_.max_tokens_now = 2;  // so answers last until the test or their end lets them go on
     const auto tokenizer = *text::Tokenizer::load(fake_.tokenizer_dir);
     {

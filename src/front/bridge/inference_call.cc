@@ -1,6 +1,7 @@
 // Request building, response parsing and the life of one call; see inference_call.h.
 #include "front/bridge/inference_call.h"
 
+#include <new>
 #include <utility>
 
 #include "base/log.h"
@@ -337,6 +338,8 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     try {
       reply.status = read_response(response, call->spec_, reply);
       if (reply.status.ok()) reply.status = check_memory(call->spec_);
+    } catch (const std::bad_alloc&) {
+      reply.status = unavailable("no memory for the response");
     } catch (const std::exception& e) {
       reply.status = internal_error("reading a response: {}", e.what());
     }

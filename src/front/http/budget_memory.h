@@ -22,6 +22,12 @@ class BudgetIsFull : public std::bad_alloc {
   const std::string text_;
 };
 
+// What the client is told: its request may have room later, so this is a 503.
+inline std::string shortage(const std::bad_alloc& e) {
+  const bool is_budget = dynamic_cast<const BudgetIsFull*>(&e) != nullptr;
+  return is_budget ? e.what() : "the server has no memory left for this request";
+}
+
 // Of one document, used by one thread at a time.
 class BudgetMemory : public boost::json::memory_resource {
  public:

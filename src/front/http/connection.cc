@@ -78,6 +78,17 @@ error_code parse(RequestParser& parser, boost::beast::flat_buffer& buffer) {
   return ec;
 }
 
+// The request whole, and what it says of its answer.
+void take_request(RequestParser& parser, Answer& answer) {
+  answer.http_version = parser.get().version() >= 11 ? 11 : 10;
+  answer.keep_alive = parser.keep_alive();
+  answer.request.headers = parser.release_headers();
+  answer.request.body = std::move(parser.get().body());
+  answer.body_bytes = answer.request.body.size();
+  answer.count();
+  answer.request.end_ns = now_ns();
+}
+
 }  // namespace
 
 Listing::Listing(std::shared_ptr<Listener::Impl> listener, Connection* connection)
@@ -112,15 +123,6 @@ bool Connection::is_on_strand() {
 void Connection::start() {
   asio::co_spawn(
       socket_.get_executor(), [self = shared_from_this()] { return self->run(); }, asio::detached);
-}
-
-void Connection::refuse_full() {
-  auto body = [self = shared_from_this()]() -> Work {
-    const Request request;
-    co_await self->refuse(request, 503, "too many connections");
-    self->close();
-  };
-  asio::co_spawn(socket_.get_executor(), std::move(body), asio::detached);
 }
 
 void Connection::drain() {
@@ -396,13 +398,7 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     co_return false;
   }
 
-  answer.http_version = head.version() >= 11 ? 11 : 10;
-  answer.keep_alive = parser.keep_alive();
-  request.headers = parser.release_headers();
-  request.body = std::move(parser.get().body());
-  answer.body_bytes = request.body.size();
-  answer.count();
-  request.end_ns = now_ns();
+  take_request(parser, answer);
   co_return true;
 }
 

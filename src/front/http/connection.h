@@ -105,6 +105,7 @@ struct Answer {
   bool gone = false;       // client left or stalled; nothing is written any more
   bool is_cut = false;     // the server stopped and has ended it; the handler writes no more
   std::string if_stopped;  // the end of a stream in that case
+  std::string shortage;    // why there was no memory to answer, if that is so
   BudgetShare share;       // of all that is kept for the request
   size_t body_bytes = 0;   // of the request
   size_t held_bytes = 0;   // that the handler keeps beside it

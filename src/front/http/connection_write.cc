@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
@@ -210,6 +212,15 @@ asio::awaitable<void> Connection::refuse(const Request& request, int status, std
   if (!sent) co_return;
   co_await stop_watching();
   co_await linger();
+}
+
+void Connection::refuse_full() {
+  auto body = [self = shared_from_this()]() -> asio::awaitable<void> {
+    const Request request;
+    co_await self->refuse(request, 503, "too many connections");
+    self->close();
+  };
+  asio::co_spawn(socket_.get_executor(), std::move(body), asio::detached);
 }
 
 // Closing with unread input makes the kernel reset the connection, and the client might never see

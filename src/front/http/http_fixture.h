@@ -20,7 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "front/http/budget_memory.h"
 #include "front/http/listener.h"
+#include "front/http/workers.h"
 
 namespace nereid::front {
 
@@ -130,6 +132,14 @@ class HttpTest : public ::testing::Test {
       x->send({200, "text/plain", {}, note == nullptr ? "none" : "[" + *note + "]"});
     });
     router.add("GET", "/drop", [](const ExchangePtr&) {});
+    const auto lack = [] { throw BudgetIsFull(unavailable("no room")); };
+    router.add("GET", "/lack/here", [lack](const ExchangePtr&) { lack(); });
+    router.add("GET", "/lack/later",
+               [lack](const ExchangePtr& x) { x->post([x, lack] { lack(); }); });
+    router.add("GET", "/lack/worker", [this, lack](const ExchangePtr& x) {
+      const auto work = [lack] { return lack(), 0; };
+      workers_.run(x, false, work, [x](int) { x->send({200, "text/plain", {}, "worked"}); });
+    });
     router.add("GET", "/hold", [this](const ExchangePtr& x) { hold(x); });
     router.add("GET", "/block", [this](const ExchangePtr& x) {
       hold(x);
@@ -190,6 +200,7 @@ class HttpTest : public ::testing::Test {
   bool disconnected_ = false;
   std::vector<size_t> body_sizes_;      // of /order, which wants one thread
   std::latch gate_{1}, gate_again_{1};  // of /block and /block_again
+  Workers workers_{1};
   IoThreads threads_;
   std::unique_ptr<Listener> listener_;
 };

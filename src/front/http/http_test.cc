@@ -322,6 +322,18 @@ TEST_F(HttpTest, DroppedExchangeIs500) {
   EXPECT_TRUE(c.read().starts_with("HTTP/1.1 500"));
 }
 
+// Wherever it shows that the budget is full.
+TEST_F(HttpTest, AShortageOfMemoryIs503) {
+  start();
+  for (const char* where : {"here", "later", "worker"}) {
+    Client c(listener_->port());
+    c.send(fmt::format("GET /lack/{} HTTP/1.1\r\nConnection: close\r\n\r\n", where));
+    const std::string reply = c.read();
+    EXPECT_THAT(reply, StartsWith("HTTP/1.1 503")) << where;
+    EXPECT_THAT(reply, HasSubstr("no room")) << where;
+  }
+}
+
 TEST_F(HttpTest, APortMayBeShared) {
   ListenerOptions options = patient();
   options.host = "127.0.0.1";

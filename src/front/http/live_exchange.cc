@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/log_limit.h"
+#include "front/http/budget_memory.h"
 #include "front/http/connection.h"
 #include "front/http/io_stall.h"
 
@@ -29,7 +30,10 @@ class LiveExchange final : public Exchange {
       if (a->started) {
         c->give_up(*a);
       } else {
-        a->head = l->router.error_page()(a->request, 500, "internal error: request was dropped");
+        const bool is_short = !a->shortage.empty();
+        a->head =
+            l->router.error_page()(a->request, is_short ? 503 : 500,
+                                   is_short ? a->shortage : "internal error: request was dropped");
         a->started = a->finished = true;
       }
       c->notify();
@@ -44,7 +48,7 @@ class LiveExchange final : public Exchange {
       const IoTurn turn;
       answer->close();
       --answer->num_posted;
-      run(work);
+      run(work, *answer);
     });
   }
 
@@ -53,7 +57,7 @@ class LiveExchange final : public Exchange {
       post(std::move(work));
     } else {
       answer_->close();
-      run(work);
+      run(work, *answer_);
     }
   }
 
@@ -131,7 +135,7 @@ class LiveExchange final : public Exchange {
   void take_turn(const std::function<void()>& work) {
     const bool was_started = answer_->started;
     answer_->is_inside = true;
-    run(work);
+    run(work, *answer_);
     answer_->is_inside = false;
     if (answer_->streaming && !answer_->gone) connection_->send_now(*answer_);
     if (answer_->started == was_started && !answer_->finished && answer_->rest.empty()) return;
@@ -139,9 +143,11 @@ class LiveExchange final : public Exchange {
     asio::post(connection_->executor(), [c = connection_] { c->notify(); });
   }
 
-  static void run(const std::function<void()>& work) {
+  static void run(const std::function<void()>& work, Answer& answer) {
     try {
       work();
+    } catch (const std::bad_alloc& e) {
+      answer.shortage = shortage(e);
     } catch (const std::exception& e) {
       static LogLimit log;
       log.error("while answering a request: {}", e.what());

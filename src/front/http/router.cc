@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/log_limit.h"
+#include "front/http/budget_memory.h"
 
 namespace nereid::front {
 namespace {
@@ -101,6 +102,8 @@ void Router::handle(const ExchangePtr& exchange) const {
     if (route.method != wanted || !match(route, request.path, request)) continue;
     try {
       route.handler(exchange);
+    } catch (const std::bad_alloc& e) {
+      exchange->send(error_page_(request, 503, shortage(e)));
     } catch (const std::exception& e) {
       static LogLimit log;
       log.error("{} {}: {}", request.method, request.path, e.what());

@@ -2,8 +2,10 @@
 // They come after event loops and models where all processors are busy.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -27,13 +29,21 @@ class Workers {
 
   // Calls `then` with the result of `work`: all here and now when it `is_quick`, else `work` on a
   // thread of this and `then` on the exchange's strand. Nothing is done for a client that has left.
-  // Both must be copyable, `work` may use nothing of the exchange but its request.
+  // Both must be copyable, `work` may use nothing of the exchange but its request. A shortage of
+  // memory in `work` is one in `then`'s place.
   template <class Work, class Then>
   void run(const ExchangePtr& exchange, bool is_quick, Work work, Then then) {
     if (is_quick) return then(work());
     push([exchange, work = std::move(work), then = std::move(then)]() mutable {
-      auto result = std::make_shared<decltype(work())>(work());
-      exchange->post([exchange, result, then = std::move(then)]() mutable {
+      std::shared_ptr<decltype(work())> result;
+      std::exception_ptr shortage;
+      try {
+        result = std::make_shared<decltype(work())>(work());
+      } catch (const std::bad_alloc&) {
+        shortage = std::current_exception();
+      }
+      exchange->post([exchange, result, shortage, then = std::move(then)]() mutable {
+        if (shortage != nullptr) std::rethrow_exception(shortage);
         if (!exchange->disconnected()) then(std::move(*result));
       });
     });

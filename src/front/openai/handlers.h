@@ -123,7 +123,7 @@ void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange
     try {
       return read();
     } catch (const std::bad_alloc& e) {
-      return ApiError{503, e.what(), "", ""};
+      return ApiError{503, shortage(e), "", ""};
     }
   };
   const bool is_quick =
