@@ -18,9 +18,10 @@ constexpr Rename kToPreprocessing[] = {{"text_input", "QUERY"},
                                        {"bad_words", "BAD_WORDS_DICT"},
                                        {"stop_words", "STOP_WORDS_DICT"},
                                        {"embedding_bias_words", "EMBEDDING_BIAS_WORDS"},
-                                       {"embedding_bias_weights", "EMBEDDING_BIAS_WEIGHTS"},
-                                       {"end_id", "END_ID"},
-                                       {"pad_id", "PAD_ID"}};
+                                       {"embedding_bias_weights", "EMBEDDING_BIAS_WEIGHTS"}};
+
+// Through the preprocessing model where it takes them, which those of v0.7 do not.
+constexpr Rename kIds[] = {{"end_id", "END_ID"}, {"pad_id", "PAD_ID"}};
 
 constexpr Rename kPreprocessedToLlm[] = {{"INPUT_ID", "input_ids"},
                                          {"REQUEST_INPUT_LEN", "input_lengths"},
@@ -175,6 +176,11 @@ Status BlsRun::read() {
     return ok();
   };
   for (const auto& rename : kToPreprocessing) RETURN_IF_ERROR(collect(rename, for_preprocessing_));
+  for (const auto& rename : kIds) {
+    const bool is_taken = settings_.has_input("preprocessing", rename.to);
+    RETURN_IF_ERROR(is_taken ? collect(rename, for_preprocessing_)
+                             : collect({rename.from, rename.from}, for_llm_));
+  }
   for (const auto& rename : kToLlm) RETURN_IF_ERROR(collect(rename, for_llm_));
   return ok();
 }

@@ -74,6 +74,19 @@ Output ModelSettings::as_declared(Output output) const {
   return output;
 }
 
+Status ModelSettings::check_type(std::string_view name, TRITONSERVER_DataType made) const {
+  const OutputSpec* spec = output(name);
+  if (spec == nullptr ||
+      as_declared({std::string(name), made, {}, ""}).datatype == spec->datatype) {
+    return ok();
+  }
+  const bool is_integer = made == TRITONSERVER_TYPE_INT32;
+  return invalid_argument("model '{}': output '{}' has type {}, expected {}{}", this->name, name,
+                          TRITONSERVER_DataTypeString(spec->datatype),
+                          TRITONSERVER_DataTypeString(made),
+                          is_integer ? ", UINT32, INT64 or UINT64" : "");
+}
+
 const ModelSettings::OutputSpec* ModelSettings::output(std::string_view wanted) const {
   const auto it = std::find_if(outputs.begin(), outputs.end(),
                                [&](const OutputSpec& o) { return o.name == wanted; });

@@ -318,8 +318,9 @@ void Request::set_times(uint64_t compute_start, uint64_t compute_end) {
 }
 
 void Request::report() {
-  if (!has_times_ || std::exchange(reported_, true)) return;
+  if ((!has_times_ && success_) || std::exchange(reported_, true)) return;
   const uint64_t end = now_ns();
+  if (!has_times_) set_times(end, end);
   check(TRITONBACKEND_ModelInstanceReportStatistics(instance_, request_, success_, exec_start_,
                                                     compute_start_, compute_end_, end));
   if (!success_) return;

@@ -87,8 +87,8 @@ class Request {
   // Steady-clock ns. The execution began when this was made.
   void set_times(uint64_t compute_start, uint64_t compute_end);
   void set_failed() { success_ = false; }
-  // Books the request, once and if times are set. Comes before the last response, so that who has
-  // the answer finds it counted.
+  // Books the request, once; one without times (it was refused, or asked for nothing to be run)
+  // only if it failed. Comes before the last response, so that who has the answer finds it counted.
   void report();
   void release();  // reports first
 
@@ -195,6 +195,9 @@ class ModelSettings {
   // An output of 32-bit integers with the integer type that the configuration declares for it; any
   // other as it is. Negative numbers become unsigned ones as in a cast.
   Output as_declared(Output output) const;
+  // InvalidArgument, naming both, where output `name` is declared with a type that as_declared()
+  // cannot make of `made`.
+  Status check_type(std::string_view name, TRITONSERVER_DataType made) const;
 
  private:
   json::object parameters_;

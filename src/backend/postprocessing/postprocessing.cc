@@ -20,6 +20,7 @@ class Postprocessing {
     ASSIGN_OR_RETURN(settings, ModelSettings::read(model));
     RETURN_IF_ERROR(check_parameters(settings, "postprocessing"));
     warn_without_effect(settings, "postprocessing");
+    RETURN_IF_ERROR(settings.check_type("OUTPUT", TRITONSERVER_TYPE_BYTES));
     const auto dir = settings.parameter("tokenizer_dir");
     if (!dir) {
       return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory", settings.name);

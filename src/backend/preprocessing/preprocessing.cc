@@ -26,6 +26,7 @@ class Preprocessing {
     ASSIGN_OR_RETURN(p->settings_, ModelSettings::read(model));
     RETURN_IF_ERROR(check_parameters(p->settings_, "preprocessing"));
     warn_without_effect(p->settings_, "preprocessing");
+    RETURN_IF_ERROR(p->check_types());
     const auto dir = p->settings_.parameter("tokenizer_dir");
     if (!dir) {
       return invalid_argument("model '{}': parameter 'tokenizer_dir' is mandatory",
@@ -57,6 +58,15 @@ class Preprocessing {
   }
 
  private:
+  Status check_types() const {
+    for (const char* name :
+         {"INPUT_ID", "REQUEST_INPUT_LEN", "DECODER_INPUT_ID", "REQUEST_DECODER_INPUT_LEN",
+          "BAD_WORDS_IDS", "STOP_WORDS_IDS", "REQUEST_OUTPUT_LEN", "OUT_END_ID", "OUT_PAD_ID"}) {
+      RETURN_IF_ERROR(settings_.check_type(name, TRITONSERVER_TYPE_INT32));
+    }
+    RETURN_IF_ERROR(settings_.check_type("EMBEDDING_BIAS", TRITONSERVER_TYPE_FP32));
+    return settings_.check_type("STOP_STRINGS", TRITONSERVER_TYPE_BYTES);
+  }
   StatusOr<std::vector<Output>> guarded_outputs(const Request& request) const {
     StatusOr<std::vector<Output>> out;
     const Status status = guarded([&]() -> Status {

@@ -101,8 +101,9 @@ inline std::string first_string(const std::string& bytes) {
 // last release happens in a library that ThreadSanitizer does not see into.
 class Talk {
  public:
-  Talk(TRITONSERVER_Server* server, const std::string& model, std::vector<Output> inputs) {
-    auto call = InferCall::start(server, model, "test", std::move(inputs),
+  Talk(TRITONSERVER_Server* server, const std::string& model, std::vector<Output> inputs,
+       const std::string& id = "test") {
+    auto call = InferCall::start(server, model, id, std::move(inputs),
                                  [this](Reply reply) { take(std::move(reply)); });
     if (call.ok()) {
       call_ = *std::move(call);

@@ -116,5 +116,25 @@ TEST_F(ConfigTest, WrongOnesAreNamed) {
   }
 }
 
+TEST_F(ConfigTest, TypesOfTextModelsThatCannotBeMadeAreNamed) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"preprocessing", "\"INPUT_ID\" data_type: TYPE_INT32", "\"INPUT_ID\" data_type: TYPE_INT16"},
+      {"preprocessing", "\"EMBEDDING_BIAS\" data_type: TYPE_FP32",
+       "\"EMBEDDING_BIAS\" data_type: TYPE_FP16"},
+      {"postprocessing", "\"OUTPUT\" data_type: TYPE_STRING", "\"OUTPUT\" data_type: TYPE_UINT8"}};
+  for (const auto& [model, from, to] : cases) {
+    const Status status = try_to_start(server_, dir_, {}, [&](const fs::path& dir) {
+      for (const char* other : {"ensemble", "tensorrt_llm", "tensorrt_llm_bls"}) {
+        fs::remove_all(dir / other);
+      }
+      edit_config(dir / model, from, to);
+    });
+    const std::string_view type = std::string_view(to).substr(std::string_view(to).rfind('_') + 1);
+    EXPECT_THAT(std::string(message(status)),
+                HasSubstr(fmt::format("has type {}, expected", type)));
+    stop(server_, dir_);
+  }
+}
+
 }  // namespace
 }  // namespace nereid::backend

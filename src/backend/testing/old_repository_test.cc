@@ -164,6 +164,36 @@ TEST_F(UnsignedTest, EnsemblesGetTheTypesThatTheirModelsDeclare) {
   EXPECT_EQ(elements<int64_t>(got.outputs.at(0), "batch_index"), std::vector<int64_t>(1));
 }
 
+// v0.7 had no END_ID and PAD_ID in preprocessing; its BLS gave them to the generating model.
+class BlsOfV07Test : public BackendTest {
+ protected:
+  static void SetUpTestSuite() {
+    start(server_, dir_, {}, [](const fs::path& dir) {
+      make_old(dir);
+      fs::remove_all(dir / "ensemble");
+      for (const char* line : {"END_ID\"", "PAD_ID\""}) drop_lines(dir / "preprocessing", line);
+      edit_config(dir / "preprocessing", "},\n]", "}\n]");
+    });
+  }
+};
+
+TEST_F(BlsOfV07Test, EndIdsReachTheGeneratingModel) {
+  const auto tokenizer = *text::Tokenizer::load(source_dir() + "/models/quickstart");
+  const auto asked = [](int32_t end_id) {
+    const auto got = ask("tensorrt_llm_bls", kPrompt, 8,
+                         {int_input("end_id", end_id), int_input("pad_id", end_id)});
+    EXPECT_TRUE(got.status.ok()) << got.status;
+    return got.joined();
+  };
+  const std::string whole = asked(-1);
+  const auto ids = *tokenizer->encode(whole);
+  const size_t num_given = tokenizer->encode(kPrompt)->size();
+  ASSERT_GT(ids.size(), num_given + 3);
+  const std::string begin = asked(ids[num_given + 3]);
+  EXPECT_THAT(whole, testing::StartsWith(begin));
+  EXPECT_LT(begin.size(), whole.size());
+}
+
 // The set without SEQUENCE_LENGTH and with its own names for log-probabilities.
 class GptTest : public BackendTest {
  protected:

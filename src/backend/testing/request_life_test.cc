@@ -100,6 +100,24 @@ TEST_F(FeatureTest, StopRequestEndsByName) {
   EXPECT_EQ(elements<int32_t>(got.outputs.back(), "sequence_length"), Ids{0});
 }
 
+TEST_F(FeatureTest, WhatIsRefusedCountsAsFailed) {
+  const auto num_failed = [] {
+    return metric(metrics_page(server_),
+                  "nv_inference_request_failure{model=\"tensorrt_llm\","
+                  "reason=\"BACKEND\",version=\"1\"");
+  };
+  const double before = num_failed();
+  EXPECT_TRUE(Talk(server_, "tensorrt_llm", kStop).wait().status.ok());
+  EXPECT_EQ(num_failed(), before);
+  const auto nameless = Talk(server_, "tensorrt_llm", kStop, "").wait();
+  EXPECT_EQ(nameless.status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(message(nameless.status), "Trying to stop a request but request ID is not provided");
+  EXPECT_EQ(num_failed(), before + 1);
+  EXPECT_EQ(ask_ids(prompt(), 4, {int_input("runtime_top_k", -1)}).status.code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(num_failed(), before + 2);
+}
+
 TEST_F(FeatureTest, OutputsAreCutToTheContext) {
   // 2048 positions: what does not fit is left out instead of refused.
   const auto got = ask_ids(Ids(2040, 5), 100, {int_input("end_id", -1)});

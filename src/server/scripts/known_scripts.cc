@@ -30,6 +30,10 @@ constexpr uint64_t kBls[] = {
 constexpr uint64_t kBlsLibrary[] = {
 #include "server/scripts/tensorrt_llm_bls_lib.inc"
 };
+// Pre- and postprocessing of the set gpt, those that are none of the above.
+constexpr uint64_t kGpt[] = {
+#include "server/scripts/gpt.inc"
+};
 
 struct Kind {
   const char* backend;
@@ -65,6 +69,8 @@ const std::vector<std::pair<const char*, std::vector<std::string_view>>>& missin
       {"disaggregated_serving_bls", {"context_only", "generation_only"}},
       {"whisper_bls", {"TRANSCRIPTS", "WAV"}},
       {"multimodal_encoders", {"multimodal_model_path", "IMAGE"}},
+      {"multimodal_encoders", {"visual_model_path", "IMAGE"}},  // before v0.19
+      {"gpt", {"tensorrt_llm.runtime", "SamplingConfig", "runtime_top_k"}},
       {"llmapi", {"tensorrt_llm", "model.yaml", "sampling_param"}},
   };
   return models;
@@ -165,6 +171,7 @@ KnownScript identify_script(const std::filesystem::path& version_dir) {
     const bool is_known = std::binary_search(kind.begin, kind.end, fingerprint);
     if (is_known && library_is_known(version_dir / "lib")) return {kind.backend, kind.backend, ""};
   }
+  if (contains(kGpt, fingerprint)) return {"", "", "gpt"};
   for (const auto& kind : kinds()) {
     if (has_all(*text, kind.marks)) return {"", kind.backend, ""};
   }

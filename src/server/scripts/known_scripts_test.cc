@@ -61,6 +61,8 @@ TEST(KnownScripts, AChangedOneIsToldFromAnUnknownOne) {
       {"disaggregated_serving_bls", "'context_only' 'generation_only'"},
       {"whisper_bls", "'WAV' 'TRANSCRIPTS'"},
       {"multimodal_encoders", "'multimodal_model_path' 'IMAGE'"},
+      {"multimodal_encoders", "'visual_model_path' 'IMAGE'"},
+      {"gpt", "tensorrt_llm.runtime SamplingConfig 'runtime_top_k'"},
       {"llmapi", "import tensorrt_llm; 'model.yaml' 'sampling_param_top_k'"}};
   for (const auto& [model, words] : missing) {
     ASSERT_TRUE(write_file_atomic(dir / "model.py", kScript + std::string("\n# ") + words).ok());
