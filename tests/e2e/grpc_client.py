@@ -306,7 +306,7 @@ def test_cancellation(server):
         stream.cancel()
         pending.put(None)
 
-        # Models go when their last request is over: at once, or after 10 s when it was not cancelled.
+        # Models go when their last request is over: at once, or after a minute when it was not cancelled.
         for model in ("stuck", "stuck_stream"):
             stub.RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name=model))
 
@@ -315,7 +315,7 @@ def test_cancellation(server):
             return [m.name for m in index if m.name.startswith("stuck") and m.state != "UNAVAILABLE"]
 
         while ready():
-            check(time.time() - begin < 7, "cancellation did not reach %s" % ready())
+            check(time.time() - begin < 50, "cancellation did not reach %s" % ready())
             time.sleep(0.05)
 
 
@@ -400,17 +400,17 @@ def test_shutdown(build, root):
 
         # A stream without requests holds nothing up.
         idle = stub.ModelStreamInfer(iter(queue.Queue().get, None))
-        slow, stuck = start("slow", 1500), start("stuck", 1)
+        slow, stuck = start("slow", 500), start("stuck", 1)
         server.wait_for_calls(3)
         begin = time.time()
         server.process.send_signal(signal.SIGTERM)
-        check(slow.result(timeout=20).raw_output_contents[0] == np.int32(1500).tobytes(), "finishes")
+        check(slow.result(timeout=20).raw_output_contents[0] == np.int32(500).tobytes(), "finishes")
         check(stuck.code() == grpc.StatusCode.UNAVAILABLE, "stuck: %s" % stuck.code())
         check(stuck.details() == "Server exiting", "stuck: %s" % stuck.details())
         check(idle.code() == grpc.StatusCode.UNAVAILABLE, "idle stream: %s" % idle.code())
     check(server.stop() == 0, server.tail())
     seconds = time.time() - begin
-    check(seconds < 15, "shutdown took %.1f s:\n%s" % (seconds, server.tail()))
+    check(seconds < 40, "shutdown took %.1f s:\n%s" % (seconds, server.tail()))
 
 
 def main():

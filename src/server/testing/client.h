@@ -96,6 +96,9 @@ inline const std::string kAnHour = "3600000000";
 
 // Until the condition holds; false after a minute.
 bool eventually(const std::function<bool()>& condition);
+// Until every other thread of this process waits for something and goes on waiting: what was going
+// to happen by itself has happened. False after a minute.
+bool wait_until_nothing_runs();
 // Of this process; "": none.
 void set_log_file(const std::string& path);
 

@@ -286,13 +286,7 @@ TEST(Ensemble, AFastProducerWaitsForRoom) {
     return most;
   };
   EXPECT_EQ(most_ahead("free", [] { return num_sent() == 40; }), 40);
-  // Where it must wait, and time in which it would go on if it did not.
-  const auto a_while_at_the_bound = [] {
-    if (num_sent() < 2) return false;  // it is in the middle of the third
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    return true;
-  };
-  EXPECT_LE(most_ahead("bounded", a_while_at_the_bound), 4);
+  EXPECT_LE(most_ahead("bounded", wait_until_nothing_runs), 4);
 }
 
 TEST(Ensemble, AProducerThatWaitsSeesTheCancel) {
@@ -304,7 +298,7 @@ TEST(Ensemble, AProducerThatWaitsSeesTheCancel) {
   TestCall call(server.get(), "e", {1000});
   ASSERT_TRUE(call.send().ok());
   ASSERT_TRUE(eventually([] { return num_sent() > 0; }));
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // now it waits with the second one
+  ASSERT_TRUE(wait_until_nothing_runs());  // it waits with the second one
   call.cancel();
   EXPECT_TRUE(call.wait());
   EXPECT_EQ(call.replies().back().code, TRITONSERVER_ERROR_CANCELLED);

@@ -127,7 +127,7 @@ TEST(RunHere, OneExecutionAtATimeForEachInstance) {
   std::thread caller([&] { EXPECT_TRUE(here.send_to_run_here().ok()); });
   EXPECT_TRUE(wait_until_held());
   EXPECT_TRUE(other.send().ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(wait_until_nothing_runs());
   EXPECT_EQ(other.num_finals(), 0);
   open_gate();
   EXPECT_TRUE(other.wait());

@@ -211,7 +211,7 @@ TEST(Sequence, WithoutAFreeSlotItWaits) {
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   send_step(server, 1, kStart);
   const auto second = send(server, 2, kStart | kEnd);
-  pause(50);
+  EXPECT_TRUE(wait_until_nothing_runs());
   EXPECT_EQ(second->num_finals(), 0);
   send_step(server, 1, kEnd);
   result(second);
@@ -439,7 +439,7 @@ TEST(RateLimit, ModelsTakeTurns) {
     ASSERT_TRUE(wait_until_held());
     ASSERT_TRUE(b.send().ok());
     if (is_limited) {
-      pause(50);
+      EXPECT_TRUE(wait_until_nothing_runs());
       EXPECT_EQ(b.num_finals(), 0);
     } else {
       EXPECT_TRUE(b.wait());
