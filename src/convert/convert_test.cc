@@ -1,22 +1,15 @@
 #include <gmock/gmock.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "base/file.h"
 #include "base/json.h"
-#include "base/testing/source_dir.h"
-#include "convert/build_lock.h"
-#include "convert/engine_cache.h"
+#include "convert/convert_fixture.h"
 #include "convert/engine_key.h"
-#include "convert/inspect.h"
 #include "convert/refit.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
@@ -28,64 +21,6 @@ namespace nereid::convert {
 namespace {
 
 using testing::HasSubstr;
-
-const std::string kSource = source_dir();
-
-class ConvertTest : public testing::Test {
- protected:
-  void SetUp() override {
-    std::string name = testing::TempDir() + "/convert.XXXXXX";
-    dir_ = ::mkdtemp(name.data());
-    std::filesystem::copy(kSource + "/tests/models/llama", dir_ / "model");
-    kernels::ref::add_kernels(registry_);
-    options_.cache_dir = dir_ / "cache";
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
-  StatusOr<std::filesystem::path> ensure() {
-    return ensure_engine(dir_ / "model", registry_, DeviceInfo{}, options_, &report_);
-  }
-  std::filesystem::path good() {
-    const auto path = ensure();
-    EXPECT_TRUE(path.ok()) << path.status();
-    return path.ok() ? *path : "";
-  }
-  std::string error() {
-    const auto path = ensure();
-    return path.ok() ? "" : std::string(message(path.status()));
-  }
-  // Rewrites the checkpoint with changed tensors; `storage_` keeps new data alive.
-  template <class Change>
-  void change_tensors(Change change) {
-    const auto file = io::TensorFile::open(dir_ / "model/model.safetensors");
-    std::vector<io::StoredTensor> tensors = file->tensors();
-    for (io::StoredTensor& tensor : tensors) change(tensor);
-    const std::string bytes = io::serialize_safetensors(tensors);
-    ASSERT_TRUE(write_file_atomic(dir_ / "model/model.safetensors", bytes).ok());
-  }
-  std::vector<std::byte> blob(const std::filesystem::path& path) {
-    const auto file = io::EngineFile::open(path);
-    EXPECT_TRUE(file.ok()) << file.status();
-    return {file->blob().begin(), file->blob().end()};
-  }
-  template <class T, class To>
-  std::span<const std::byte> converted(const io::StoredTensor& tensor, To to) {
-    std::string& out = storage_.emplace_back();
-    for (size_t i = 0; i < tensor.data.size(); i += 2) {
-      BF16 x;
-      std::memcpy(&x, tensor.data.data() + i, 2);
-      const T y = to(to_float(x));
-      out.append(reinterpret_cast<const char*>(&y), sizeof y);
-    }
-    return std::as_bytes(std::span(out));
-  }
-
-  std::filesystem::path dir_;
-  kernels::Registry registry_;
-  BuildOptions options_;
-  BuildReport report_;
-  std::deque<std::string> storage_;
-};
 
 TEST_F(ConvertTest, BuiltOnceThenTakenFromTheCache) {
   const std::filesystem::path path = good();
@@ -400,104 +335,6 @@ TEST_F(ConvertTest, RandomWeightsNeedNoCheckpointAndRepeat) {
   for (int64_t i = 0; i < n; ++i) sum += to_float(x[i]), squares += std::pow(to_float(x[i]), 2);
   EXPECT_NEAR(sum / n, 0, 0.01);
   EXPECT_NEAR(squares / n * 64, 1, 0.05);  // variance 1 / hidden
-}
-
-TEST_F(ConvertTest, ConcurrentBuildersAgree) {
-  std::atomic<int> built = 0;
-  {
-    std::vector<std::jthread> threads;
-    for (int i = 0; i < 8; ++i)
-      threads.emplace_back([&] {
-        BuildReport report;
-        const auto path = ensure_engine(dir_ / "model", registry_, DeviceInfo{}, options_, &report);
-        EXPECT_TRUE(path.ok()) << path.status();
-        built += report.built;
-      });
-  }
-  EXPECT_EQ(built, 1);
-}
-
-TEST_F(ConvertTest, BuildersOfDifferentEnginesDoNotWaitForEachOther) {
-  const std::filesystem::path engines = dir_ / "cache/engines";
-  std::filesystem::create_directories(engines);
-  ASSERT_TRUE(write_file_atomic(engines / "00c0ffee00c0ffee.engine.tmp.live", "x").ok());
-  ASSERT_TRUE(write_file_atomic(engines / "00000000deadbeef.engine.tmp.dead", "x").ok());
-  const BuildLock other(engines, "00c0ffee00c0ffee");
-  ASSERT_TRUE(other.held());
-  good();
-  EXPECT_TRUE(report_.built);
-  EXPECT_FALSE(BuildLock(engines, "00c0ffee00c0ffee", BuildLock::Wait::kNo).held());
-  EXPECT_TRUE(BuildLock(engines, report_.key, BuildLock::Wait::kNo).held());
-  EXPECT_TRUE(std::filesystem::exists(engines / "00c0ffee00c0ffee.engine.tmp.live"));
-  EXPECT_FALSE(std::filesystem::exists(engines / "00000000deadbeef.engine.tmp.dead"));
-}
-
-TEST_F(ConvertTest, AnEngineIsUsedAsItIs) {
-  const std::filesystem::path path = good();
-  std::filesystem::create_directories(dir_ / "given");
-  std::filesystem::copy(path, dir_ / "given/rank0.engine");
-  for (const std::filesystem::path& given : {dir_ / "given", dir_ / "given/rank0.engine"}) {
-    const auto used = ensure_engine(given, registry_, DeviceInfo{}, options_, &report_);
-    ASSERT_TRUE(used.ok()) << used.status();
-    EXPECT_EQ(*used, dir_ / "given/rank0.engine");
-    EXPECT_FALSE(report_.built);
-  }
-  DeviceInfo gpu;
-  gpu.kind = DeviceKind::kCuda;
-  EXPECT_THAT(
-      std::string(message(ensure_engine(dir_ / "given", registry_, gpu, options_).status())),
-      HasSubstr("built for device cpu, not for cuda"));
-  ASSERT_TRUE(write_file_atomic(dir_ / "given/rank0.engine", "junk").ok());
-  EXPECT_THAT(std::string(message(ensure_engine(dir_ / "given", registry_, DeviceInfo{}).status())),
-              HasSubstr("rank0.engine"));
-}
-
-TEST_F(ConvertTest, WithoutACacheTheEngineIsInMemory) {
-  const std::vector<std::byte> wanted = blob(good());
-  ASSERT_TRUE(write_file_atomic(dir_ / "file", "").ok());
-  options_.cache_dir = dir_ / "file";
-  testing::internal::CaptureStdout();
-  const std::filesystem::path path = good();
-  const std::string log = testing::internal::GetCapturedStdout();
-  EXPECT_THAT(log, HasSubstr("/file/engines: Not a directory: the engine is built in memory"));
-  EXPECT_THAT(log, HasSubstr("set NEREID_CACHE_DIR"));
-  EXPECT_TRUE(report_.built);
-  EXPECT_EQ(report_.bytes, std::filesystem::file_size(path));
-  EXPECT_EQ(blob(path), wanted);
-  const auto taken = take_engine(path);
-  ASSERT_TRUE(taken.ok()) << taken.status();
-  EXPECT_FALSE(std::filesystem::exists(path)) << "it is the opened file's alone";
-  EXPECT_EQ(taken->build_key(), report_.key);
-  EXPECT_EQ(taken->blob().size(), wanted.size());
-  // A file of the cache stays.
-  options_.cache_dir = dir_ / "cache";
-  const std::filesystem::path cached = good();
-  EXPECT_TRUE(take_engine(cached).ok());
-  EXPECT_TRUE(std::filesystem::exists(cached));
-}
-
-TEST_F(ConvertTest, InspectShowsEverySection) {
-  const auto text = inspect(dir_ / "model", registry_, DeviceInfo{});
-  ASSERT_TRUE(text.ok()) << text.status();
-  for (const char* part : {"traits\n", "graph as built\n", "passes\n", "merge_qkv", "plan (",
-                           "kernels\n", "memory\n", "kv cache", "layers.1.mlp.down"})
-    EXPECT_THAT(*text, HasSubstr(part));
-  const auto engine = inspect(good(), registry_, DeviceInfo{});
-  ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_THAT(*engine, HasSubstr(report_.key));
-  InspectOptions bad;
-  bad.kv_cache_tokens = 0;
-  EXPECT_FALSE(inspect(dir_ / "model", registry_, DeviceInfo{}, bad).ok());
-}
-
-TEST_F(ConvertTest, VerifyModel) {
-  EXPECT_TRUE(verify_model(dir_ / "model").ok());
-  const std::filesystem::path path = good();
-  EXPECT_TRUE(verify_model(path).ok());
-  std::string bytes = *read_file(path);
-  bytes.back() ^= 1;
-  ASSERT_TRUE(write_file_atomic(path, bytes).ok());
-  EXPECT_THAT(std::string(message(verify_model(path))), HasSubstr("is damaged"));
 }
 
 }  // namespace

@@ -188,28 +188,30 @@ TEST_F(PromptTables, GuessesAndPenaltiesDoNotKnowThem) {
   }
 }
 
-// Prompt tuning as PEFT saves it.
+// Three rows of that many columns, as PEFT saves what prompt tuning has trained.
+void write_rows(const std::filesystem::path& dir, const std::vector<float>& numbers,
+                int64_t columns) {
+  std::filesystem::create_directories(dir);
+  const auto count = static_cast<size_t>(3 * columns);
+  const io::StoredTensor tensor{"prompt_embeddings",
+                                "F32",
+                                DType::kF32,
+                                {3, columns},
+                                std::as_bytes(std::span(numbers).first(count)),
+                                nullptr};
+  std::ofstream(dir / "adapter_model.safetensors", std::ios::binary)
+      << io::serialize_safetensors(std::span(&tensor, 1));
+  std::ofstream(dir / "adapter_config.json")
+      << R"({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 3, "token_dim": 256})";
+}
+
 TEST_F(PromptTables, AnAdapterOfRowsStandsInFrontOfTheTokens) {
   const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_prompt_tuning";
   std::filesystem::remove_all(dir);
-  std::filesystem::create_directories(dir);
   const auto width = static_cast<size_t>(executor_->embedding_width());
   std::vector<float> numbers;
   for (size_t i = 0; i < 3 * width; ++i) numbers.push_back(static_cast<float>(i % 37) / 64 - 0.25f);
-  const auto write = [&](int64_t columns) {
-    const auto count = static_cast<size_t>(3 * columns);
-    const io::StoredTensor tensor{"prompt_embeddings",
-                                  "F32",
-                                  DType::kF32,
-                                  {3, columns},
-                                  std::as_bytes(std::span(numbers).first(count)),
-                                  nullptr};
-    std::ofstream(dir / "adapter_model.safetensors", std::ios::binary)
-        << io::serialize_safetensors(std::span(&tensor, 1));
-    std::ofstream(dir / "adapter_config.json")
-        << R"({"peft_type": "PROMPT_TUNING", "num_virtual_tokens": 3, "token_dim": 256})";
-  };
-  write(static_cast<int64_t>(width));
+  write_rows(dir, numbers, static_cast<int64_t>(width));
   ExecutorConfig config = table_config();
   config.enable_lora = true;
   config.lora_directories = {{7, dir}};
@@ -243,7 +245,7 @@ TEST_F(PromptTables, AnAdapterOfRowsStandsInFrontOfTheTokens) {
   own.input_token_ids.resize(static_cast<size_t>(named->max_sequence_length()) - 2, 100);
   own.max_tokens = 1;
   EXPECT_FALSE(ask(own).status.ok());
-  write(8);
+  write_rows(dir, numbers, 8);
   config.lora_directories = {{8, dir}};
   const auto narrow = Executor::create(kTableModel, config).value();
   Request r = text();

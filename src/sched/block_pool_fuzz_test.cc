@@ -14,72 +14,12 @@
 #include <map>
 #include <random>
 
-#include "base/hash.h"
 #include "sched/block_pool.h"
 #include "sched/pool_mirror.h"
+#include "sched/pool_traffic.h"
 
 namespace nereid::sched {
 namespace {
-
-constexpr uint64_t kGarbage = 0xBAD;
-
-struct FuzzText {
-  std::string root;
-  std::vector<TokenId> tokens;
-  std::vector<InputKey> input_keys;
-  std::vector<BlockKey> keys;
-  KvCacheRetentionConfig retention;
-
-  Contents contents(size_t num_tokens) const {
-    return {.root = root,
-            .keys = keys,
-            .tokens = std::span(tokens).first(num_tokens),
-            .input_keys = input_keys,
-            .retention = &retention,
-            .num_prompt = static_cast<int32_t>(tokens.size() / 2)};
-  }
-  // What position p of a group holds once it is computed: all that it depends on.
-  uint64_t cell(size_t group, int p) const {
-    uint64_t before = hash64(root) + 1 + group;
-    for (int i = 0; i <= p && i < static_cast<int>(input_keys.size()); ++i)
-      before += (i + 1) * input_keys[i].low;
-    return hash64(tokens.data(), (p + 1) * sizeof(TokenId), before);
-  }
-};
-
-struct Seq {
-  FuzzText text;
-  BlockTable table;
-  int computed = 0, landed = 0;  // planned, and known to be written
-  int earlier = 0;               // computed by earlier steps than the one that is planned
-  int inflight = 0;
-  bool has_run = false;  // a row of it has landed
-  bool ending = false;
-  Release how = Release::kKeep;
-};
-
-struct PlannedRow {
-  Seq* seq;
-  std::vector<BlockTable::Group> groups;
-  int start, end;
-};
-
-struct PlannedStep {
-  std::vector<BlockCopy> copies, onboards;
-  std::vector<PlannedRow> rows;
-};
-
-// Copies from the host that may run: those of the steps before them have.
-struct HostCopies {
-  std::vector<BlockCopy> copies;
-  bool ok = true, made = false;
-};
-
-struct PoolTotals {
-  PoolStats stats;
-  int64_t forks = 0, failures = 0, swaps = 0, drops = 0, collisions = 0, holes = 0;
-  int64_t late = 0, lost = 0;
-};
 
 class PoolTraffic {
  public:

@@ -1,4 +1,6 @@
 // Parameters of the tensorrt_llm model: those that work are acted on, others fail the load by name.
+#include <tuple>
+
 #include "backend/testing/backend_fixture.h"
 #include "base/testing/source_dir.h"
 

@@ -1,0 +1,126 @@
+// Cases of the ops that take rows of a table: embed, add_positions, gather_rows.
+#include "kernels/api/pack.h"
+#include "kernels/testing/cases_rows.h"
+
+namespace nereid::kernels::testing {
+namespace {
+
+Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale,
+                       const WeightFormat& format = {}) {
+  Case<Embed> c;
+  c.name = fmt::format("tokens={} hidden={} layout={} table={} scale={}", s.tokens, s.width,
+                       static_cast<int>(layout), text_of(format), scale);
+  constexpr int64_t kNumGiven = 3;  // embeddings; a token asks for one more
+  const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < s.tokens; ++i)
+    tokens.push_back(static_cast<int32_t>(i % 5 == 3   ? -1 - i % 3
+                                          : i % 7 == 6 ? vocab
+                                          : i % 4 == 1 ? kFirstEmbedding + i % (kNumGiven + 1)
+                                                       : i * 11 % vocab));
+  const Offset given = c.before.add(noise_bf16(4, kNumGiven * hidden));
+  const Offset ids = c.before.add(tokens);
+  const Offset slots = c.before.add(std::vector<int32_t>{5, -1, 36});
+  std::vector<BF16> values = noise_bf16(3, vocab * hidden);
+  const StoredWeight table = add_weight(c.before, values, {nullptr, layout, vocab, hidden, format});
+  const Offset out = c.before.add(static_cast<size_t>(s.tokens * stride) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Embed a;
+    a.step.tokens = ints(base, ids, begin);
+    a.step.slot_tokens = ints(base, slots, 0);
+    a.step.embeddings = reinterpret_cast<const BF16*>(base + given);
+    a.step.num_embeddings = kNumGiven;
+    a.table = table.at(base);
+    a.scale = scale;
+    a.out = view(base, out, DType::kF32, begin, count, hidden, stride);
+    return a;
+  };
+  c.outputs = {{"out", out, DType::kF32, s.tokens, hidden, stride, {}, {}}};
+  finish(c, s.tokens);
+  return c;
+}
+
+Case<AddPositions> add_positions_case(const RowsShape& s, WeightLayout layout) {
+  Case<AddPositions> c;
+  c.name =
+      fmt::format("tokens={} hidden={} layout={}", s.tokens, s.width, static_cast<int>(layout));
+  const int64_t positions = 37, hidden = s.width, stride = hidden + 2;
+  std::vector<int32_t> at;  // the last one past the table
+  for (int64_t i = 0; i < s.tokens; ++i)
+    at.push_back(static_cast<int32_t>(i * 11 % (positions + 1)));
+  const Offset position = c.before.add(at);
+  const std::vector<BF16> values = noise_bf16(3, positions * hidden);
+  Offset table;
+  if (layout == WeightLayout::kPanel16) {
+    const size_t bytes = panel16_bytes(positions, hidden);
+    table = c.before.add(bytes);
+    const std::vector<RowMajorPart> parts = {{values.data(), positions}};
+    NEREID_CHECK(pack_panel16(parts, hidden, {c.before.at<std::byte>(table), bytes}).ok());
+  } else {
+    table = c.before.add(values);
+  }
+  const Offset x = c.before.add(noise(1, s.tokens * stride));
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    AddPositions a;
+    a.step.positions = ints(base, position, begin);
+    a.table = {base + table, layout, positions, hidden};
+    a.x = a.out = view(base, x, DType::kF32, begin, count, hidden, stride);
+    return a;
+  };
+  c.outputs = {{"x", x, DType::kF32, s.tokens, hidden, stride, {}, {}}};
+  finish(c, s.tokens);
+  return c;
+}
+
+Case<GatherRows> gather_case(const RowsShape& s) {
+  Case<GatherRows> c;
+  c.name = fmt::format("rows={} width={}", s.tokens, s.width);
+  const int64_t n = s.tokens + 2, width = s.width, stride = width + 1;
+  const Offset x = c.before.add(noise(1, n * stride));
+  std::vector<int32_t> picked;
+  for (int64_t i = 0; i < s.tokens; ++i) picked.push_back(static_cast<int32_t>((i * 7 + 1) % n));
+  const Offset rows = c.before.add(picked);
+  const Offset out = c.before.add(static_cast<size_t>(s.tokens * width) * 4);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    GatherRows a;
+    a.x = view(base, x, DType::kF32, 0, n, width, stride);
+    a.step.logit_tokens = ints(base, rows, begin);
+    a.out = view(base, out, DType::kF32, begin, count, width, width);
+    return a;
+  };
+  c.outputs = {{"out", out, DType::kF32, s.tokens, width, width, {}, {}}};
+  finish(c, s.tokens);
+  return c;
+}
+
+}  // namespace
+
+template <>
+const std::vector<Case<Embed>>& cases<Embed>() {
+  return over_shapes<Embed>([](const RowsShape& s, auto& list) {
+    list.push_back(embed_case(s, WeightLayout::kRowMajor, 1));
+    list.push_back(embed_case(s, WeightLayout::kPanel16, 5.65625f));
+    WeightFormat zeros = kInt4Groups, minima = kInt8PerRow;
+    zeros.group = 32, zeros.zeros = true;
+    minima.group = 16, minima.minima = true;
+    for (const WeightLayout layout : {WeightLayout::kRowMajor, WeightLayout::kPanel16})
+      for (const WeightFormat& format : {kInt8PerRow, kInt8Both, kFp8PerRow, zeros, minima})
+        list.push_back(embed_case(s, layout, 3, format));
+  });
+}
+
+template <>
+const std::vector<Case<AddPositions>>& cases<AddPositions>() {
+  return over_shapes<AddPositions>([](const RowsShape& s, auto& list) {
+    list.push_back(add_positions_case(s, WeightLayout::kRowMajor));
+    list.push_back(add_positions_case(s, WeightLayout::kPanel16));
+  });
+}
+
+template <>
+const std::vector<Case<GatherRows>>& cases<GatherRows>() {
+  return over_shapes<GatherRows>(
+      [](const RowsShape& s, auto& list) { list.push_back(gather_case(s)); });
+}
+
+}  // namespace nereid::kernels::testing
