@@ -93,9 +93,9 @@ struct ExecutorConfig {
   // What the matrices of products become when the engine is built: auto (what the checkpoint has),
   // bf16, int8 (integers with a scale for each output), int4 (with a scale for every 128 inputs of
   // an output), w8a8 (int8, and what is multiplied with them becomes integers of 8 bits with a
-  // scale for each token) or fp8 (f8e4m3 with a scale for each output; what is multiplied with them
-  // becomes f8e4m3 with a scale for each token). Experts' products are among them; the embedding
-  // and what chooses experts stay as they are.
+  // scale for each token) or fp8 (f8e4m3 with a scale for each output; on GPUs what is multiplied
+  // with them becomes f8e4m3 with a scale for each token). Experts' products are among them; the
+  // embedding and what chooses experts stay as they are.
   std::string weights = "auto";
   // What the head becomes, in the same words; auto: int8 where `weights` is int8, int4 or w8a8,
   // bf16 where it is bf16 or fp8, else what the checkpoint has. An embedding that is the same

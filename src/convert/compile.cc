@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log.h"
 #include "graph/lower.h"
 
 namespace nereid::convert {
@@ -57,6 +58,10 @@ StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& r
   Compiled out;
   out.model = std::move(model);
   out.graph = out.model.graph;
+  if (options.weights == kernels::kInt4Groups && out.model.quantization.empty())
+    log_info(
+        "weights are rounded to int4 without calibration; `nereid quantize` makes int4 weights "
+        "that lose less");
   const graph::PassContext context{
       &registry,    device,           options.forced,       options.weights,
       options.head, options.adapters, options.hidden_layers};

@@ -109,10 +109,51 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
   }
 }
 
+// Of eight scales for a row or group the one that leaves the least squared error; the largest
+// magnitude's is one of them.
+TEST(Quantize, Fp8ScalesLeaveTheLeastError) {
+  const int64_t n = 24, k = 301;
+  std::vector<BF16> matrix(static_cast<size_t>(n * k));
+  for (size_t i = 0; i < matrix.size(); ++i)
+    matrix[i] = to_bf16(std::exp2(static_cast<float>(i / k)) * 0.01f *
+                        (std::sin(static_cast<float>(i * i % 1013)) + std::sin(0.7f * i)));
+  for (const WeightFormat& format : {kFp8PerRow, kFp8Groups}) {
+    QuantizedPlanes planes;
+    ASSERT_TRUE(quantize(format, WeightLayout::kRowMajor, matrix, k, planes).ok());
+    double total = 0, plain = 0;
+    for (int64_t row = 0; row < n; ++row)
+      for (int64_t group = 0; group < format.num_groups(k); ++group) {
+        const int64_t begin = group * format.group_size(k);
+        const auto numbers = std::span(matrix).subspan(
+            static_cast<size_t>(row * k + begin),
+            static_cast<size_t>(std::min(format.group_size(k), k - begin)));
+        const auto error = [&](float scale, const uint8_t* codes) {
+          double sum = 0;
+          for (size_t i = 0; i < numbers.size(); ++i) {
+            const double x = to_float(numbers[i]);
+            const F8E4M3 code = codes ? F8E4M3{codes[i]} : to_f8e4m3(to_float(numbers[i]) / scale);
+            sum += std::pow(double{scale} * to_float(code) - x, 2);
+          }
+          return sum;
+        };
+        float amax = 0;
+        for (const BF16 x : numbers) amax = std::max(amax, std::fabs(to_float(x)));
+        const double found =
+            error(planes.scales[static_cast<size_t>(row * format.num_groups(k) + group)],
+                  &planes.data[static_cast<size_t>(row * k + begin)]);
+        total += found, plain += error(amax / kLargestF8E4M3, nullptr);
+        for (int i = 0; i < 8; ++i)
+          EXPECT_LE(found, 1.0001 * error(amax / kLargestF8E4M3 * (1 + i / 8.0f), nullptr))
+              << row << " " << group << " " << i;
+      }
+    EXPECT_LT(total, 0.9 * plain) << text_of(format);
+  }
+}
+
 TEST(Quantize, ZeroRowsStayZero) {
   const std::vector<BF16> zeros(64);
   for (const WeightFormat& format :
-       {kInt8PerRow, with_zeros(kInt4Groups), with_minima(kInt4Groups)}) {
+       {kInt8PerRow, with_zeros(kInt4Groups), with_minima(kInt4Groups), kFp8PerRow}) {
     QuantizedPlanes planes;
     ASSERT_TRUE(quantize(format, WeightLayout::kPanel16, zeros, 64, planes).ok());
     EXPECT_EQ(weight_at(planes.view(format, WeightLayout::kPanel16, 1, 64), 0, 63), 0);

@@ -13,8 +13,9 @@ using kernels::QuantizedPlanes;
 using kernels::Scheme;
 using kernels::WeightFormat;
 
-constexpr int kShrinkSteps = 20;         // of scales that are tried
+constexpr int kShrinkSteps = 20;         // of scales of integers that are tried
 constexpr double kSmallestShrink = 0.6;  // of them
+constexpr int kStretchSteps = 8;         // of scales of f8e4m3 numbers, up to twice the smallest
 constexpr int64_t kRowsTogether = 8;     // that read a row of the spread while it is near
 constexpr int kImprovements = 2;         // times that scales, and all integers, are looked at again
 
@@ -98,14 +99,23 @@ Grid grid_of(const WeightFormat& format, const QuantizedPlanes& planes, int64_t 
                          : format.default_zero()};
 }
 
-// A smaller scale for a group of integers where that is better.
+// The scale of least error: of integers it may be smaller than what holds all numbers; f8e4m3 ones
+// round alike with twice the scale, but for the smallest.
 float best_scale(Grid grid, std::span<const float> numbers, std::span<const double> weights) {
-  if (grid.format.scheme != Scheme::kInteger || grid.scale == 0) return grid.scale;
-  const float whole = grid.scale;
-  float best = whole;
+  if (grid.scale == 0) return grid.scale;
+  const bool integers = grid.format.scheme == Scheme::kInteger;
+  const int steps = integers ? kShrinkSteps : kStretchSteps - 1;
+  float first = grid.scale;
+  if (!integers) {
+    const auto [least, most] = std::ranges::minmax(numbers);
+    first = std::max(most, -least) / kLargestF8E4M3;
+  }
+  float best = first;
   double least = 0;
-  for (int step = 0; step <= kShrinkSteps; ++step) {
-    grid.scale = whole * static_cast<float>(1 - (1 - kSmallestShrink) * step / kShrinkSteps);
+  for (int step = 0; step <= steps; ++step) {
+    grid.scale =
+        first * static_cast<float>(integers ? 1 - (1 - kSmallestShrink) * step / kShrinkSteps
+                                            : 1 + double{1} * step / kStretchSteps);
     double error = 0;
     for (size_t i = 0; i < numbers.size(); ++i) {
       const double off = grid.value(grid.code(numbers[i])) - numbers[i];

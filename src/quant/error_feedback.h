@@ -35,10 +35,10 @@ class ErrorFeedback {
   void follow(std::span<const double> drift, std::span<float> matrix, ThreadPool& pool) const;
 
   // Rows [n, k] in a format for which kernels::quantize() is defined, row-major planes. Scales are
-  // those of kernels::quantize(), or, for integers, smaller ones where the squared errors of the
-  // group, weighted by the inputs' squares, get smaller; groups stay those of the columns' order in
-  // the matrix. Integers are then changed one by one, and scales, as long as that brings the
-  // products nearer. InvalidArgument as kernels::quantize().
+  // those of kernels::quantize(), or smaller ones of integers and larger ones of f8e4m3 numbers
+  // where the squared errors of the group, weighted by the inputs' squares, get smaller; groups
+  // stay those of the columns' order in the matrix. Integers are then changed one by one, and
+  // scales, as long as that brings the products nearer. InvalidArgument as kernels::quantize().
   Status round(const kernels::WeightFormat& format, std::span<const float> matrix, ThreadPool& pool,
                kernels::QuantizedPlanes& out) const;
 

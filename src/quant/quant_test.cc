@@ -209,21 +209,30 @@ TEST(Rounding, FollowsAnInputThatDrifted) {
   }
 }
 
-// Where columns have nothing to do with one another there is nothing to make up for.
+// Where columns have nothing to do with one another there is nothing to make up for; where some
+// inputs are larger, scales suit their columns.
 TEST(Rounding, WithoutCorrelationIsPlain) {
   Problem p;
-  std::vector<double> unit(static_cast<size_t>(p.kK * p.kK));
-  for (int64_t i = 0; i < p.kK; ++i) unit[static_cast<size_t>(i * p.kK + i)] = 1;
-  const auto feedback = ErrorFeedback::create(unit, p.kK, 0.01, true, p.pool);
-  ASSERT_TRUE(feedback.ok());
-  kernels::QuantizedPlanes planes;
-  ASSERT_TRUE(feedback->round(kernels::kFp8PerRow, p.matrix, p.pool, planes).ok());
-  const auto plain = p.plain(kernels::kFp8PerRow);
-  for (int64_t row = 0; row < p.kN; ++row)
-    for (int64_t col = 0; col < p.kK; ++col)
-      EXPECT_NEAR(value_of(kernels::kFp8PerRow, planes, p.kN, p.kK, row, col),
-                  p.matrix[static_cast<size_t>(row * p.kK + col)], 0.04);
-  EXPECT_EQ(planes.scales, plain.scales);
+  std::vector<double> products(static_cast<size_t>(p.kK * p.kK));
+  for (const double largest : {1.0, 100.0}) {
+    for (int64_t i = 0; i < p.kK; ++i)
+      products[static_cast<size_t>(i * p.kK + i)] = i % 16 == 3 ? largest : 1;
+    const auto feedback = ErrorFeedback::create(products, p.kK, 0.01, true, p.pool);
+    ASSERT_TRUE(feedback.ok());
+    kernels::QuantizedPlanes planes;
+    ASSERT_TRUE(feedback->round(kernels::kFp8PerRow, p.matrix, p.pool, planes).ok());
+    const auto plain = p.plain(kernels::kFp8PerRow);
+    p.products = products;
+    if (largest == 1) {
+      for (size_t i = 0; i < planes.scales.size(); ++i)
+        EXPECT_NEAR(planes.scales[i], plain.scales[i], 1e-6 * plain.scales[i]);
+      EXPECT_NEAR(p.error_of(kernels::kFp8PerRow, planes) / p.error_of(kernels::kFp8PerRow, plain),
+                  1, 0.01);
+    } else {
+      EXPECT_LT(p.error_of(kernels::kFp8PerRow, planes),
+                0.9 * p.error_of(kernels::kFp8PerRow, plain));
+    }
+  }
 }
 
 TEST(Rounding, RefusesWhatIsNotPositiveDefinite) {

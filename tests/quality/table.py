@@ -28,8 +28,8 @@ SERVED = {"bf16": [], "int8 weights": ["--weights", "int8"],
           "int4 weights, groups of 128, bf16 head": ["--weights", "int4", *BF16_HEAD],
           "int4 weights, groups of 128, int4 head": ["--weights", "int4", "--head-weights", "int4"],
           "int8 weights and activations": ["--weights", "w8a8"],
-          "int8 weights and activations, bf16 head": ["--weights", "w8a8", *BF16_HEAD], "fp8 weights and activations": ["--weights", "fp8"],
-          "fp8 weights and activations, fp8 head": ["--weights", "fp8", "--head-weights", "fp8"], "int8 KV cache": ["--kv-cache-type", "int8"],
+          "int8 weights and activations, bf16 head": ["--weights", "w8a8", *BF16_HEAD], "fp8 weights": ["--weights", "fp8"],
+          "fp8 weights, fp8 head": ["--weights", "fp8", "--head-weights", "fp8"], "int8 KV cache": ["--kv-cache-type", "int8"],
           "fp8 KV cache": ["--kv-cache-type", "fp8"],
           "int8 weights, int8 KV cache": ["--weights", "int8", "--kv-cache-type", "int8"]}
 MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.Q5_1),
@@ -39,6 +39,7 @@ MIXES = {"GGUF Q8_0": (TYPES.Q8_0, TYPES.Q8_0), "GGUF Q5_1": (TYPES.Q5_1, TYPES.
 CALIBRATION = str(Path(__file__).resolve().parent / "calibration.txt")
 ALL_INT4 = ["--int8_modules", "none"]
 QUANTIZED = {"quantize: fp8, error feedback": ["fp8", "--error_feedback"],
+             "quantize: fp8, error feedback, sequential": ["fp8", "--error_feedback", "--sequential"],
              "quantize: int8, error feedback": ["int8_wo", "--error_feedback"],
              "quantize: int8 both, SmoothQuant": ["int8_sq"],
              "quantize: int4": ["int4_wo"], "quantize: int4 AWQ": ["int4_awq"], "quantize: int4 GPTQ": ["int4_gptq"],

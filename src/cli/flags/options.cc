@@ -232,9 +232,9 @@ void ModelOptions::declare(CLI::App& command) {
   command
       .add_option("--weights", executor.weights,
                   "what the matrices of products become: " + one_of(kWeightTypes) +
-                      " (int4 in groups of 128, w8a8: int8 with int8 activations, fp8 with "
-                      "fp8 activations); auto = as the "
-                      "checkpoint has them")
+                      " (int4 in groups of 128, all matrices and without calibration: `nereid "
+                      "quantize` makes better ones; w8a8: int8 with int8 activations; fp8, on GPUs "
+                      "with fp8 activations); auto = as the checkpoint has them")
       ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();
   command

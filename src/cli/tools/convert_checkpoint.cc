@@ -56,7 +56,7 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--use_weight_only", kFlag, kActed, "", "", "products' weights are integers, scaled by rows"},
     {"--weight_only_precision --use_weight_only_with_precision", kMaybe, kActed,
      "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
-     "int8 or int4, with --use_weight_only"},
+     "int8 or int4, with --use_weight_only, rounded to the nearest; quantize makes better int4"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
     {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kOnly, "", "", "SmoothQuant alpha"},
     {"--use_smooth_quant", kFlag, kOnly, "", "", "SmoothQuant"},

@@ -71,7 +71,7 @@ Status fuse_rope_attention(Graph& graph, const PassContext& context);
 Status add_adapters(Graph& graph, const PassContext& context);
 
 // Required: what products read becomes f8e4m3 or i8 where their weights ask for it and the device
-// has a kernel.
+// has a kernel that costs no more than for what they read now.
 Status quantize_inputs(Graph& graph, const PassContext& context);
 
 // Optional: where a norm or glu has kernels that make f8e4m3 rows themselves.

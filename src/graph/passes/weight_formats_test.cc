@@ -132,6 +132,35 @@ TEST_F(PassesTest, ByteInputsAreMadeWhereTheyCanBeMultiplied) {
   ASSERT_TRUE(lower(left, DeviceInfo{}).ok());
 }
 
+// Rounding rows loses something, so it has to pay: where a product of rows as they are costs less,
+// in whatever layout of its weight, they stay so.
+TEST_F(PassesTest, InputsAreNotRoundedForSlowerProducts) {
+  using kernels::Linear;
+  context_.weights = kernels::kFp8PerRow;
+  for (const bool in_panels : {false, true}) {
+    std::get<kernels::Table<Linear>>(registry_.tables).clear();
+    registry_.add<Linear>(
+        {{"rounded", DeviceKind::kCpu,
+          [](const Linear& op, const DeviceInfo&) { return kernels::is_given(op.scales); },
+          [](const Linear&, const DeviceInfo&) { return 2.0; }, nullptr},
+         {"floats", DeviceKind::kCpu,
+          [](const Linear& op, const DeviceInfo&) { return !kernels::is_given(op.scales); },
+          [](const Linear&, const DeviceInfo&) { return 3.0; }, nullptr}});
+    EXPECT_FALSE(all<Quantize>(compile(test_graph(), {"fold_quantize"})).empty());
+    const auto in_rows = [](const Linear& op, const DeviceInfo&) {
+      return !kernels::is_given(op.scales) && op.weight.layout == kernels::WeightLayout::kRowMajor;
+    };
+    const auto panels = [](const Linear& op, const DeviceInfo&) {
+      return !kernels::is_given(op.scales) && op.weight.layout == kernels::WeightLayout::kPanel16;
+    };
+    registry_.add<Linear>({{"quick", DeviceKind::kCpu, in_panels ? +panels : +in_rows,
+                            [](const Linear&, const DeviceInfo&) { return 1.0; }, nullptr}});
+    const Graph left = compile(test_graph(), {"fold_quantize"});
+    EXPECT_TRUE(all<Quantize>(left).empty()) << in_panels;
+    ASSERT_TRUE(lower(left, DeviceInfo{}).ok());
+  }
+}
+
 // A kernel that makes f8e4m3 rows itself takes the place of two, here of two slow ones.
 TEST_F(PassesTest, FoldQuantize) {
   context_.weights = kernels::kFp8PerRow;

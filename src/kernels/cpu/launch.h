@@ -22,7 +22,7 @@ Table<Op> generic() {
            rank<Op, 1>, run<Op, kLaunch>}};
 }
 
-// Rows of f8e4m3 are made by `quantize` alone.
+// Rows with scales are made by `quantize` alone.
 template <class Op>
 bool makes_floats(const Op& op) {
   if constexpr (requires { op.scales; }) return !is_given(op.scales);

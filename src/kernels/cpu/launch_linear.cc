@@ -73,18 +73,9 @@ void tile_row(const T* x, int64_t k, int64_t row, T* block) {
   std::fill(out + (k - i), out + kColumns, T{});
 }
 
-// k numbers of x as bf16, which those of f8e4m3 are exactly.
-const BF16* as_bf16(const void* x, DType type, int64_t k, std::vector<BF16>& memory) {
-  if (type == DType::kBF16) return static_cast<const BF16*>(x);
-  memory.resize(static_cast<size_t>(k));
-  for (int64_t i = 0; i < k; ++i)
-    memory[static_cast<size_t>(i)] = to_bf16(to_float(static_cast<const F8E4M3*>(x)[i]));
-  return memory.data();
-}
-
 // Whether the kernel reads rows of x where they are.
-bool takes_rows(const LinearKernel& kernel, DType type, int64_t k) {
-  return kernel.form == RowForm::kPairs && type == DType::kBF16 && k % 2 == 0;
+bool takes_rows(const LinearKernel& kernel, int64_t k) {
+  return kernel.form == RowForm::kPairs && k % 2 == 0;
 }
 
 // What fixed_row leaves behind a row.
@@ -96,8 +87,8 @@ int64_t num_pieces(int64_t k, int64_t group) {
 
 // A copy of rows of x in the form that the kernel reads; row_at(line) is null where there is none.
 template <class RowAt>
-StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, const WeightView& w,
-                            int64_t count, RowAt row_at, ThreadPool& pool) {
+StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const WeightView& w, int64_t count,
+                            RowAt row_at, ThreadPool& pool) {
   const int64_t k = w.k, even_k = (k + 1) / 2 * 2, size = element_bytes(kernel.form);
   const int64_t group = w.format.group_size(k);
   thread_local Scratch scratch;
@@ -109,7 +100,6 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, const Weight
   const int64_t lines = tiles ? (count + kPanelRows - 1) / kPanelRows : count;
   ASSIGN_OR_RETURN(void* const memory, scratch.get(static_cast<size_t>(lines * stride * size)));
   const auto convert = [&](int64_t first, int64_t last, int) {
-    thread_local std::vector<BF16> widened;
     for (int64_t r = first; r < last; ++r) {
       const void* const row = row_at(r);
       if (!row) continue;
@@ -124,7 +114,7 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, DType type, const Weight
                  reinterpret_cast<int8_t*>(block));
         continue;
       }
-      const BF16* const x = as_bf16(row, type, k, widened);
+      const auto* const x = static_cast<const BF16*>(row);
       if (kernel.fixed_row) {
         kernel.fixed_row(reinterpret_cast<const uint16_t*>(x), k, group,
                          static_cast<std::byte*>(memory) + r * stride * size);
@@ -303,8 +293,7 @@ Status multiply_round(const LinearKernel& kernel, const ExpertLinear& a, const P
   if (pieces.groups.empty()) return ok();
   const auto row_at = [&](int64_t line) { return pieces.lines[static_cast<size_t>(line)]; };
   const auto num_lines = static_cast<int64_t>(pieces.lines.size());
-  ASSIGN_OR_RETURN(const Rows x,
-                   prepare_rows(kernel, a.x.dtype, a.weight, num_lines, row_at, pool));
+  ASSIGN_OR_RETURN(const Rows x, prepare_rows(kernel, a.weight, num_lines, row_at, pool));
   LinearRaw raw = constants_of(a);
   raw.x = x.data, raw.x_stride = x.stride, raw.out_at = pieces.out_at.data();
   ASSIGN_OR_RETURN(raw.x_sums, prepare_sums(kernel, a.weight, num_lines, row_at, pool));
@@ -323,8 +312,8 @@ Status launch_product(const LinearKernel& kernel, const Linear& a, ThreadPool& p
     groups = {{.count = std::min(kChunkRows, tokens - begin)}};
     Rows x = {element_of(a.x, begin, 0), a.x.stride};
     const auto row_at = [&](int64_t line) { return element_of(a.x, begin + line, 0); };
-    if (!takes_rows(kernel, a.x.dtype, k)) {
-      ASSIGN_OR_RETURN(x, prepare_rows(kernel, a.x.dtype, a.weight, groups[0].count, row_at, pool));
+    if (!takes_rows(kernel, k)) {
+      ASSIGN_OR_RETURN(x, prepare_rows(kernel, a.weight, groups[0].count, row_at, pool));
     }
     LinearRaw raw = constants_of(a);
     raw.x = x.data, raw.x_stride = x.stride;
@@ -446,6 +435,11 @@ template <class Op>
 bool has_bytes(const Op& op) {
   return op.x.dtype == DType::kI8;
 }
+// No processor multiplies rows of f8e4m3: there is nothing to gain from them.
+template <class Op>
+bool has_floats(const Op& op) {
+  return op.x.dtype == DType::kBF16;
+}
 
 // Ranks must not depend on the number of rows: kernels differ in their order of summation, and a
 // row's result may not depend on its neighbours.
@@ -454,7 +448,7 @@ Table<Op> products() {
   constexpr DeviceKind kCpu = DeviceKind::kCpu;
   return {
       {"amx_bf16", kCpu,
-       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p) && !has_bytes(p); },
+       [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p) && has_floats(p); },
        rank<Op, 1>, run<Op, linear_tiles<Op>>},
       {"amx_int8", kCpu,
        [](const Op& p, const DeviceInfo& d) { return d.has_amx && has_panels(p) && has_bytes(p); },
@@ -466,13 +460,18 @@ Table<Op> products() {
        rank<Op, 2>, run<Op, linear_bytes<Op>>},
       {"avx512_bf16", kCpu,
        [](const Op& p, const DeviceInfo& d) {
-         return d.has_avx512_bf16 && has_panels(p) && !has_bytes(p);
+         return d.has_avx512_bf16 && has_panels(p) && has_floats(p);
        },
        pairs_rank<Op>, run<Op, linear_pairs<Op>>},
       {"avx512", kCpu,
-       [](const Op& p, const DeviceInfo& d) { return d.has_avx512 && has_panels(p); }, rank<Op, 10>,
-       run<Op, linear_vectors<Op>, kAvx512>},
-      {"avx2", kCpu, [](const Op& p, const DeviceInfo& d) { return d.has_avx2 && has_panels(p); },
+       [](const Op& p, const DeviceInfo& d) {
+         return d.has_avx512 && has_panels(p) && (has_floats(p) || has_bytes(p));
+       },
+       rank<Op, 10>, run<Op, linear_vectors<Op>, kAvx512>},
+      {"avx2", kCpu,
+       [](const Op& p, const DeviceInfo& d) {
+         return d.has_avx2 && has_panels(p) && (has_floats(p) || has_bytes(p));
+       },
        rank<Op, 30>, run<Op, linear_vectors<Op>, kAvx2>},
   };
 }

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "kernels/api/pack.h"
-#include "kernels/api/quantize.h"
 #include "kernels/api/validate.h"
 #include "kernels/cpu/launch.h"
 
@@ -61,17 +60,6 @@ Status launch_embed(const Embed& a, ThreadPool& pool) {
       else
         std::fill(out, out + a.out.cols, 0.0f);
     }
-  });
-  return ok();
-}
-
-template <class T>
-Status launch_quantize(const Quantize& a, ThreadPool& pool) {
-  RETURN_IF_ERROR(validate(a));
-  for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      *a.scales.row<float>(i) =
-          quantize_row({a.x.row<BF16>(i), static_cast<size_t>(a.x.cols)}, a.out.row<T>(i));
   });
   return ok();
 }
@@ -232,14 +220,7 @@ Table<GatherRows> table<GatherRows>() {
 }
 template <>
 Table<Quantize> table<Quantize>() {
-  Table<Quantize> rows = vectors<Quantize, launch_quantize_bytes, makes_bytes>();
-  rows.push_back({"generic", DeviceKind::kCpu,
-                  [](const Quantize& a, const DeviceInfo&) { return !makes_bytes(a); },
-                  rank<Quantize, 1>, run<Quantize, launch_quantize<F8E4M3>>});
-  rows.push_back({"generic_bytes", DeviceKind::kCpu,
-                  [](const Quantize& a, const DeviceInfo&) { return makes_bytes(a); },
-                  rank<Quantize, 3>, run<Quantize, launch_quantize<int8_t>>});
-  return rows;
+  return vectors<Quantize, launch_quantize_bytes, makes_bytes>();
 }
 template <>
 Table<Norm> table<Norm>() {
