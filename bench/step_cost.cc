@@ -7,6 +7,7 @@
 
 #include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
+#include "exec/adapter_pool.h"
 #include "exec/measure.h"
 #include "exec/step_message.h"
 #include "io/engine_file.h"
@@ -40,15 +41,23 @@ size_t bytes_of(const exec::Runner& runner, std::string_view what) {
   return sum;
 }
 
+// Of an adapter that has every module.
+std::vector<exec::AdapterMatrix> all_matrices(std::span<const io::AdapterModule> modules,
+                                              int32_t rank) {
+  std::vector<exec::AdapterMatrix> matrices;
+  for (int32_t i = 0; i < std::ssize(modules); ++i) matrices.push_back({i, rank, 1.0f});
+  return matrices;
+}
+
 // Fills all places with adapters of made-up weights for every module, in a step of one token.
 Status load_adapters(std::span<const io::AdapterModule> modules, exec::Runner& runner) {
   const exec::RunnerLimits& limits = runner.limits();
+  const auto matrices = all_matrices(modules, limits.max_adapter_rank);
   exec::Step step;
   for (int32_t i = 0; i < limits.num_adapters; ++i) {
-    step.adapter_loads.push_back({i, static_cast<int32_t>(modules.size())});
+    step.adapter_loads.push_back({i, static_cast<int32_t>(modules.size()), i});
+    step.adapter_matrices.insert(step.adapter_matrices.end(), matrices.begin(), matrices.end());
     for (const io::AdapterModule& m : modules) {
-      const auto index = static_cast<int32_t>(&m - modules.data());
-      step.adapter_matrices.push_back({index, limits.max_adapter_rank, 1.0f});
       const auto size = static_cast<size_t>(limits.max_adapter_rank * (m.k + m.n));
       step.adapter_weights.insert(step.adapter_weights.end(), size, to_bf16(0.001f));
     }
@@ -89,8 +98,14 @@ Status measure(const Options& o) {
   limits.max_tokens = std::max(o.max_tokens, limits.max_rows);
   limits.max_sequence_length = std::max(o.context + o.tokens, longest);
   limits.block_tokens = o.block_tokens;
-  limits.num_adapters = o.adapters;
-  limits.max_adapter_rank = o.adapters > 0 ? o.adapter_rank : 0;
+  if (o.adapters > 0) {  // each has a page
+    ASSIGN_OR_RETURN(const auto file, io::EngineFile::open(path));
+    const auto& modules = file.plan().modules;
+    limits.num_adapters = limits.num_adapter_pages = o.adapters;
+    limits.max_adapter_rank = o.adapter_rank;
+    limits.adapter_page_numbers =
+        exec::adapter_numbers(modules, all_matrices(modules, o.adapter_rank));
+  }
   limits.kv_type = o.kv_type == "fp8"    ? DType::kF8E4M3
                    : o.kv_type == "int8" ? DType::kI8
                                          : DType::kBF16;

@@ -53,14 +53,14 @@ struct KvCacheConfig {
   int32_t event_buffer_size = 0;      // KvCacheEvents kept; the oldest go first; 0 = none
 };
 
-// Memory for LoRA adapters on the device and on the host. A module layer is one adapted matrix of
-// one layer. The device has a place for each adapter, large enough for max_adapter_size in all
-// module layers; fields whose comment says so have nothing to act on and may only have their
-// default.
+// Memory for LoRA adapters on the device and on the host. A module layer is what an adapter of rank
+// max_adapter_size has for the widest matrix of a layer. The device's memory is divided into pages,
+// each large enough for optimal_adapter_size there; an adapter takes as many as its matrices fill.
+// Fields whose comment says so have nothing to act on and may only have their default.
 struct PeftCacheConfig {
   int32_t num_host_module_layers = 0;      // only 0: the host cache is sized by host_cache_bytes
   int32_t num_device_module_layers = 0;    // of the device cache; 0 = by device_cache_fraction
-  int32_t optimal_adapter_size = 8;        // only 8
+  int32_t optimal_adapter_size = 8;        // rank of which a page is; valid: 1 to 512
   int32_t max_adapter_size = 64;           // largest rank that may be loaded; valid: 1 to 512
   int32_t num_put_workers = 1;             // only 1
   int32_t num_ensure_workers = 1;          // only 1

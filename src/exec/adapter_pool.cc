@@ -12,21 +12,25 @@ namespace {
 
 constexpr size_t kLoadAlignment = 64;
 
-// Elements of a place in front of each module, and of all of it.
-std::vector<int64_t> module_begins(std::span<const io::AdapterModule> modules, int32_t max_rank) {
-  constexpr auto kElements = static_cast<int64_t>(kLoadAlignment / sizeof(BF16));
-  std::vector<int64_t> begins = {0};
-  for (const io::AdapterModule& m : modules)
-    begins.push_back(begins.back() + round_up(max_rank * (m.k + m.n) + 2 * m.n, kElements));
-  return begins;
+// Of a module's matrices, with what aligns the next one's.
+int64_t numbers_of(const io::AdapterModule& m, const AdapterMatrix& matrix) {
+  return round_up(matrix.rank * (m.k + m.n) + matrix.has_gain * 2 * m.n, kAdapterAlignment);
 }
 
 }  // namespace
 
+int64_t adapter_numbers(std::span<const io::AdapterModule> modules,
+                        std::span<const AdapterMatrix> matrices) {
+  int64_t numbers = 0;
+  for (const AdapterMatrix& matrix : matrices)
+    numbers += numbers_of(modules[static_cast<size_t>(matrix.module)], matrix);
+  return numbers;
+}
+
 size_t AdapterPool::bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits) {
-  const auto elements = static_cast<size_t>(module_begins(modules, limits.max_adapter_rank).back());
   const size_t table = modules.size() * sizeof(kernels::AdapterMatrix);
-  return static_cast<size_t>(limits.num_adapters) * (elements * sizeof(BF16) + table);
+  return static_cast<size_t>(limits.num_adapters) * table +
+         static_cast<size_t>(limits.num_adapter_pages * limits.adapter_page_numbers) * sizeof(BF16);
 }
 
 StatusOr<AdapterPool> AdapterPool::create(std::span<const io::AdapterModule> modules,
@@ -38,10 +42,9 @@ StatusOr<AdapterPool> AdapterPool::create(std::span<const io::AdapterModule> mod
   if (limits.num_adapters == 0) return pool;
   const auto places = static_cast<size_t>(limits.num_adapters);
   pool.modules_.assign(modules.begin(), modules.end());
-  pool.begins_ = module_begins(modules, limits.max_adapter_rank);
-  pool.loaded_.resize(places);
-  const size_t elements = places * static_cast<size_t>(pool.begins_.back());
-  ASSIGN_OR_RETURN(pool.weights_, device.allocate(elements * sizeof(BF16)));
+  pool.held_.resize(places);
+  ASSIGN_OR_RETURN(pool.weights_,
+                   device.allocate(bytes(modules, limits) - places * pool.table_bytes()));
   ASSIGN_OR_RETURN(pool.table_, device.allocate(places * pool.table_bytes()));
   return pool;
 }
@@ -66,40 +69,57 @@ Status AdapterPool::check(const AdapterMatrix& matrix, int32_t former) const {
   return ok();
 }
 
+StatusOr<AdapterPool::Pages> AdapterPool::take(const AdapterLoad& load,
+                                               std::span<const AdapterMatrix>& matrices,
+                                               size_t& weights) const {
+  if (load.num_matrices < 0 || static_cast<size_t>(load.num_matrices) > matrices.size())
+    return invalid_argument("{} matrices, {} are left", load.num_matrices, matrices.size());
+  const auto own = matrices.first(static_cast<size_t>(load.num_matrices));
+  int32_t former = -1;
+  for (const AdapterMatrix& matrix : own) {
+    RETURN_IF_ERROR(check(matrix, former));
+    if (num_weights(matrix) > weights)
+      return invalid_argument("{} weights are left for {}", weights, num_weights(matrix));
+    weights -= num_weights(matrix);
+    former = matrix.module;
+  }
+  matrices = matrices.subspan(own.size());
+  const int64_t page = limits_.adapter_page_numbers;
+  const int64_t pages = std::max<int64_t>(1, (adapter_numbers(modules_, own) + page - 1) / page);
+  if (load.first_page < 0 || pages > limits_.num_adapter_pages - load.first_page)
+    return invalid_argument("pages [{}, {} + {}) are not in [0, {})", load.first_page,
+                            load.first_page, pages, limits_.num_adapter_pages);
+  return Pages{load.first_page, static_cast<int32_t>(pages)};
+}
+
+void AdapterPool::hold(int32_t adapter, const Pages& pages, std::vector<Pages>& held) {
+  for (Pages& other : held)
+    if (other.first < pages.end() && pages.first < other.end()) other = {};
+  held[static_cast<size_t>(adapter)] = pages;
+}
+
 Status AdapterPool::check(const StepView& step) const {
   if (limits_.num_adapters == 0 && step.adapter_loads.empty() && step.adapter_matrices.empty() &&
       step.adapter_weights.empty())
     return ok();  // StepData::pack() has seen that no row has an adapter
   auto matrices = step.adapter_matrices;
   size_t left = step.adapter_weights.size();
+  std::vector<Pages> held = held_;
   for (const AdapterLoad& load : step.adapter_loads) {
     if (load.adapter < 0 || load.adapter >= limits_.num_adapters)
       return invalid_argument("load of adapter {}, which is not in [0, {})", load.adapter,
                               limits_.num_adapters);
-    if (load.num_matrices < 0 || static_cast<size_t>(load.num_matrices) > matrices.size())
-      return invalid_argument("load of adapter {}: {} matrices, {} are left", load.adapter,
-                              load.num_matrices, matrices.size());
-    int32_t former = -1;
-    for (const AdapterMatrix& matrix : matrices.first(static_cast<size_t>(load.num_matrices))) {
-      if (Status status = check(matrix, former); !status.ok())
-        return annotate(status, fmt::format("load of adapter {}", load.adapter));
-      if (num_weights(matrix) > left)
-        return invalid_argument("load of adapter {}: {} weights are left for {}", load.adapter,
-                                left, num_weights(matrix));
-      left -= num_weights(matrix);
-      former = matrix.module;
-    }
-    matrices = matrices.subspan(static_cast<size_t>(load.num_matrices));
+    const auto pages = take(load, matrices, left);
+    if (!pages.ok())
+      return annotate(pages.status(), fmt::format("load of adapter {}", load.adapter));
+    hold(load.adapter, *pages, held);
   }
   if (!matrices.empty() || left > 0)
     return invalid_argument("{} matrices and {} weights belong to no adapter", matrices.size(),
                             left);
-  for (const StepRow& row : step.rows) {
-    const auto loads = [&](const AdapterLoad& load) { return load.adapter == row.adapter; };
-    if (row.adapter >= 0 && !loaded_[static_cast<size_t>(row.adapter)] &&
-        std::ranges::none_of(step.adapter_loads, loads))
-      return invalid_argument("adapter {} of slot {} was never loaded", row.adapter, row.slot);
-  }
+  for (const StepRow& row : step.rows)
+    if (row.adapter >= 0 && held[static_cast<size_t>(row.adapter)].count == 0)
+      return invalid_argument("adapter {} of slot {} is in no place", row.adapter, row.slot);
   return ok();
 }
 
@@ -117,9 +137,9 @@ Status AdapterPool::stage(const StepView& step, int32_t index) {
   for (const AdapterLoad& load : step.adapter_loads) {
     auto* const table = reinterpret_cast<kernels::AdapterMatrix*>(area.staging.bytes() + table_at);
     std::fill_n(table, modules_.size(), kernels::AdapterMatrix());
+    int64_t begin = load.first_page * limits_.adapter_page_numbers;
     for (int32_t i = 0; i < load.num_matrices; ++i, ++matrix) {
       const auto m = static_cast<size_t>(matrix->module);
-      const int64_t begin = load.adapter * begins_.back() + begins_[m];
       const int64_t b = begin + matrix->rank * modules_[m].k;
       table[m] = {.a = begin,
                   .b = b,
@@ -131,6 +151,7 @@ Status AdapterPool::stage(const StepView& step, int32_t index) {
       const size_t bytes = num_weights(*matrix) * sizeof(BF16);
       area.uploads.push_back({static_cast<size_t>(begin) * sizeof(BF16), from, bytes});
       from += bytes;
+      begin += numbers_of(modules_[m], *matrix);
     }
     area.tables.push_back(
         {static_cast<size_t>(load.adapter) * table_bytes(), table_at, table_bytes()});
@@ -140,8 +161,10 @@ Status AdapterPool::stage(const StepView& step, int32_t index) {
 }
 
 void AdapterPool::keep(const StepView& step) {
+  auto matrices = step.adapter_matrices;
+  size_t left = step.adapter_weights.size();
   for (const AdapterLoad& load : step.adapter_loads)
-    loaded_[static_cast<size_t>(load.adapter)] = true;
+    hold(load.adapter, take(load, matrices, left).value(), held_);
 }
 
 Status AdapterPool::run(int32_t index, Stream& stream) const {

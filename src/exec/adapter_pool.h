@@ -1,5 +1,5 @@
-// The adapters that a device holds: as many places as the limits say, each large enough for any
-// adapter of the model, filled by what messages of steps bring along.
+// The adapters that a device holds: as many places as the limits say, which share pages of memory,
+// filled by what messages of steps bring along.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +16,10 @@
 
 namespace nereid::exec {
 
+// Numbers that the matrices of an adapter take, aligned; `matrices` have modules that there are.
+int64_t adapter_numbers(std::span<const io::AdapterModule> modules,
+                        std::span<const AdapterMatrix> matrices);
+
 // Called on the engine thread, but for run().
 class AdapterPool {
  public:
@@ -26,7 +30,7 @@ class AdapterPool {
   // Of all places on the device.
   static size_t bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits);
 
-  // InvalidArgument when a load of the step is no good, or a row's adapter has never been loaded.
+  // InvalidArgument when a load of the step is no good, or a row's adapter is in no place.
   Status check(const StepView& step) const;
 
   // Takes the loads of a step that has passed check(); `area`, below RunnerLimits::depth, must not
@@ -53,18 +57,28 @@ class AdapterPool {
     std::vector<Upload> tables;   // into table_
   };
 
+  struct Pages {
+    int32_t first = 0, count = 0;
+    int64_t end() const { return int64_t{first} + count; }
+  };
+
   Status check(const AdapterMatrix& matrix, int32_t former) const;
+  // Of one load, whose matrices are the first of `matrices` and its weights of the `weights` that
+  // are left: takes them away. The pages that it needs.
+  StatusOr<Pages> take(const AdapterLoad& load, std::span<const AdapterMatrix>& matrices,
+                       size_t& weights) const;
+  // The matrices of a load that has passed take() are in its pages, and nothing else is.
+  static void hold(int32_t adapter, const Pages& pages, std::vector<Pages>& held);
   size_t num_weights(const AdapterMatrix& matrix) const;
   size_t table_bytes() const { return modules_.size() * sizeof(kernels::AdapterMatrix); }
 
   Device* device_ = nullptr;
   RunnerLimits limits_;
   std::vector<io::AdapterModule> modules_;
-  std::vector<int64_t> begins_;  // of each module's matrices in a place, in elements; then all
-  std::vector<bool> loaded_;     // by place
-  Buffer weights_;               // bf16 [num_adapters, begins_.back()]
-  Buffer table_;                 // kernels::AdapterMatrix [num_adapters, modules]
-  std::vector<Area> areas_;      // [depth]
+  std::vector<Pages> held_;  // by place; no pages: it holds nothing
+  Buffer weights_;           // bf16 [num_adapter_pages, adapter_page_numbers]
+  Buffer table_;             // kernels::AdapterMatrix [num_adapters, modules]
+  std::vector<Area> areas_;  // [depth]
 };
 
 }  // namespace nereid::exec

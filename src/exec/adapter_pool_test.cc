@@ -17,13 +17,14 @@ class AdapterPoolTest : public testing::Test {
  protected:
   AdapterPoolTest() {
     limits_.num_adapters = 2, limits_.max_adapter_rank = 8, limits_.depth = 1;
+    limits_.num_adapter_pages = 3, limits_.adapter_page_numbers = 32;
     pool_ = AdapterPool::create(kModules, limits_, *device_).value();
   }
 
-  // Adapter 1 with a rank of 2 in each module.
+  // Adapter 1 with a rank of 2 in each module, each in a page.
   static Step load() {
     Step step;
-    step.adapter_loads = {{1, 2}};
+    step.adapter_loads = {{1, 2, 1}};
     step.adapter_matrices = {{0, 2, 1.0f}, {1, 2, 1.0f}};
     step.adapter_weights.resize(2 * (4 + 2) + 2 * (4 + 3));
     return step;
@@ -55,9 +56,35 @@ TEST_F(AdapterPoolTest, TakesWhatFits) {
   with_gain.adapter_matrices[1].has_gain = 1;
   with_gain.adapter_weights.resize(with_gain.adapter_weights.size() + 2 * 3);
   EXPECT_EQ(refusal(with_gain), "");
-  // 8 * (4 + 2) + 2 * 2 and 8 * (4 + 3) + 2 * 3 numbers, each at a multiple of 32.
   EXPECT_EQ(AdapterPool::bytes(kModules, limits_),
-            2 * ((64 + 64) * sizeof(BF16) + 2 * sizeof(kernels::AdapterMatrix)));
+            3 * 32 * sizeof(BF16) + 2 * 2 * sizeof(kernels::AdapterMatrix));
+  // 8 * (4 + 2) + 2 * 2 and 8 * (4 + 3) numbers, each at a multiple of 32.
+  EXPECT_EQ(adapter_numbers(kModules, std::vector<AdapterMatrix>{{0, 8, 1, 1}, {1, 8, 1}}), 128);
+}
+
+TEST_F(AdapterPoolTest, PagesHaveOneAdapter) {
+  EXPECT_THAT(refusal_of([](Step& s) { s.adapter_loads[0].first_page = 2; }),
+              HasSubstr("load of adapter 1: pages [2, 2 + 2) are not in [0, 3)"));
+  EXPECT_THAT(refusal_of([](Step& s) { s.adapter_loads[0].first_page = -1; }),
+              HasSubstr("pages [-1, -1 + 2)"));
+  EXPECT_EQ(refusal(load()), "");
+  Step rows;
+  rows.rows = {{.adapter = 1}};
+  EXPECT_EQ(refusal(rows), "");
+  // Another one in the first page leaves it, one in the second does not.
+  Step beside = load();
+  beside.adapter_loads[0] = {0, 1, 0};
+  beside.adapter_matrices.pop_back();
+  beside.adapter_weights.resize(2 * (4 + 2));
+  EXPECT_EQ(refusal(beside), "");
+  EXPECT_EQ(refusal(rows), "");
+  beside.adapter_loads[0].first_page = 2;
+  beside.rows = rows.rows;
+  EXPECT_THAT(refusal(beside), HasSubstr("adapter 1 of slot 0 is in no place"));
+  EXPECT_EQ(refusal(rows), "") << "a refused step changes nothing";
+  beside.rows = {};
+  EXPECT_EQ(refusal(beside), "");
+  EXPECT_THAT(refusal(rows), HasSubstr("adapter 1 of slot 0 is in no place"));
 }
 
 TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
@@ -88,7 +115,7 @@ TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
 TEST_F(AdapterPoolTest, ARowsAdapterMustBeThere) {
   Step step;
   step.rows = {{.adapter = 1}};
-  EXPECT_THAT(refusal(step), HasSubstr("adapter 1 of slot 0 was never loaded"));
+  EXPECT_THAT(refusal(step), HasSubstr("adapter 1 of slot 0 is in no place"));
   Step both = load();
   both.rows = step.rows;
   EXPECT_EQ(refusal(both), "");

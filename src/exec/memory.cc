@@ -17,6 +17,8 @@ namespace {
 constexpr int32_t kMaxRows = 1 << 16;
 constexpr int32_t kMaxTokens = 1 << 20;
 constexpr int32_t kMaxAdapters = 1 << 16;
+constexpr int32_t kMaxAdapterPages = 1 << 24;
+constexpr int64_t kMaxAdapterPageNumbers = int64_t{1} << 32;
 constexpr int32_t kMaxBlockTokens = 1024;
 constexpr int32_t kMaxWindow = 1 << 30;
 constexpr double kMaxCacheBytes = 1e18;  // sizes below fit in 64 bits
@@ -51,8 +53,16 @@ Status check_limits(const io::Plan& plan, const RunnerLimits& limits) {
   RETURN_IF_ERROR(check_range("max_logits", limits.max_logits, 0, kMaxTokens));
   RETURN_IF_ERROR(
       check_range("num_adapters", limits.num_adapters, 0, plan.modules.empty() ? 0 : kMaxAdapters));
-  RETURN_IF_ERROR(check_range("max_adapter_rank", limits.max_adapter_rank,
-                              limits.num_adapters > 0 ? 1 : 0, kernels::kMaxAdapterRank));
+  const int32_t least = limits.num_adapters > 0 ? 1 : 0;
+  RETURN_IF_ERROR(
+      check_range("max_adapter_rank", limits.max_adapter_rank, least, kernels::kMaxAdapterRank));
+  RETURN_IF_ERROR(
+      check_range("num_adapter_pages", limits.num_adapter_pages, least, kMaxAdapterPages));
+  RETURN_IF_ERROR(check_range("adapter_page_numbers", limits.adapter_page_numbers,
+                              least * kAdapterAlignment, kMaxAdapterPageNumbers));
+  if (limits.adapter_page_numbers % kAdapterAlignment != 0)
+    return invalid_argument("limit adapter_page_numbers: {} is not a multiple of {}",
+                            limits.adapter_page_numbers, kAdapterAlignment);
   RETURN_IF_ERROR(check_range("depth", limits.depth, 1, kMaxDepth));
   const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   if (groups.size() > kMaxCacheGroups)

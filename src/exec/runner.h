@@ -24,6 +24,7 @@
 namespace nereid::exec {
 
 inline constexpr int32_t kMaxDepth = 8;
+inline constexpr int64_t kAdapterAlignment = 32;  // in numbers, of each module's matrices
 
 struct RunnerLimits {
   int32_t max_rows = 0;               // sequences per step; slots are in [0, max_rows)
@@ -37,10 +38,13 @@ struct RunnerLimits {
   // layer's own window may be shorter. 0 = no such bound.
   int32_t window = 0;
   int32_t sink = 0;
-  int32_t max_logits = 0;        // rows of logits per step; smaller than max_rows: as many as that
-  int32_t depth = 2;             // steps in flight; each has host memory of its own
-  int32_t num_adapters = 0;      // that the device holds at a time; 0: rows have none
-  int32_t max_adapter_rank = 0;  // of each, at most kernels::kMaxAdapterRank
+  int32_t max_logits = 0;  // rows of logits per step; smaller than max_rows: as many as that
+  int32_t depth = 2;       // steps in flight; each has host memory of its own
+  // Adapters that the device holds at a time; 0: rows have none.
+  int32_t num_adapters = 0;
+  int32_t max_adapter_rank = 0;      // of each, at most kernels::kMaxAdapterRank
+  int32_t num_adapter_pages = 0;     // for all of them together
+  int64_t adapter_page_numbers = 0;  // bf16 numbers of a page, a multiple of kAdapterAlignment
   bool has_trees = false;  // rows may have trees of drafts, for which some kernels are not made
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_rows); }

@@ -15,7 +15,7 @@ namespace {
 // What a message holds; also says the order of bytes.
 constexpr uint32_t kStepMagic = 0x70657473u;  // "step"
 constexpr uint32_t kMaskMagic = 0x6b73616du;  // "mask"
-constexpr uint32_t kVersion = 9;              // raised with every change of a struct or an array
+constexpr uint32_t kVersion = 10;             // raised with every change of a struct or an array
 constexpr size_t kArrayAlignment = 8;
 
 template <class Arrays>

@@ -69,10 +69,13 @@ struct SlotHistory {
   int32_t num_tokens = 0;
 };
 
-// From this step on place `adapter` of the pool holds these matrices and no others.
+// From this step on place `adapter` of the pool holds these matrices and no others, in as many
+// pages as they take from `first_page` on. A place that had one of these pages holds nothing any
+// more.
 struct AdapterLoad {
   int32_t adapter = 0;
   int32_t num_matrices = 0;
+  int32_t first_page = 0;
 };
 // What an adapter makes of the columns of io::Plan::modules[module]; see kernels::AdapterMatrix.
 struct AdapterMatrix {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "exec/adapter_pool.h"
 #include "runtime/adapter_builder.h"
 #include "runtime/lora_module_names.h"
 
@@ -69,12 +70,22 @@ Status AdapterBuilder::add_gain(std::span<const float> factors, Part& part) cons
   return ok();
 }
 
-std::shared_ptr<const Adapter> AdapterBuilder::finish(uint64_t task_id) {
+StatusOr<std::shared_ptr<const Adapter>> AdapterBuilder::finish(uint64_t task_id) {
   std::ranges::sort(parts_, {}, &Part::module);
   Adapter adapter{.task_id = task_id};
   for (const Part& part : parts_) {
     adapter.matrices.push_back({part.module, part.rank, part.scale, part.has_gain ? 1 : 0});
     adapter.weights.insert(adapter.weights.end(), part.weights.begin(), part.weights.end());
+  }
+  if (const int64_t page = bounds_.page_numbers; page > 0) {
+    const int64_t numbers = exec::adapter_numbers(bounds_.modules, adapter.matrices);
+    const int64_t pages = std::max<int64_t>(1, (numbers + page - 1) / page);
+    if (pages > bounds_.num_pages)
+      return invalid_argument(
+          "lora: task id {} takes {} pages of {} bytes on the device, whose cache has {} "
+          "(num_device_module_layers, device_cache_fraction)",
+          task_id, pages, page * static_cast<int64_t>(sizeof(BF16)), bounds_.num_pages);
+    adapter.num_pages = static_cast<int32_t>(pages);
   }
   uint64_t key = hash64(&task_id, sizeof(task_id));
   key = hash64(adapter.matrices.data(), std::span(adapter.matrices).size_bytes(), key);

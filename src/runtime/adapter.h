@@ -25,6 +25,7 @@ struct Adapter {
   uint64_t key = 0;  // of its contents and its id, not 0
   std::vector<exec::AdapterMatrix> matrices;
   std::vector<BF16> weights;  // see exec::StepArrays::adapter_weights
+  int32_t num_pages = 0;      // that it takes on the device
   PromptTable prompt;         // rows in front of the tokens; then there is nothing else
 
   size_t bytes() const {
@@ -37,7 +38,9 @@ struct Adapter {
 struct AdapterBounds {
   std::vector<io::AdapterModule> modules;  // of the engine; none: it takes no adapters
   int32_t max_rank = 0;
-  std::shared_ptr<const BaseWeights> base;  // of the engine; null: DoRA is refused
+  std::shared_ptr<const BaseWeights> base = nullptr;  // of the engine; null: DoRA is refused
+  int64_t page_numbers = 0;                           // see exec::RunnerLimits; 0: no pages
+  int32_t num_pages = 0;                              // of the device
 };
 
 // From the tensors of a request. InvalidArgument naming the row of the config and the numbers.

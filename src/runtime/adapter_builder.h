@@ -28,7 +28,8 @@ class AdapterBuilder {
              std::span<const BF16> out, std::span<const float> factors = {});
 
   bool empty() const { return parts_.empty(); }
-  std::shared_ptr<const Adapter> finish(uint64_t task_id);
+  // InvalidArgument: the device has fewer pages than it takes.
+  StatusOr<std::shared_ptr<const Adapter>> finish(uint64_t task_id);
 
  private:
   struct Part {

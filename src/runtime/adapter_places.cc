@@ -23,22 +23,67 @@ int32_t AdapterPlaces::place_of(RequestId id, const std::function<bool(uint64_t)
   const Adapter& adapter = *found->second;
   auto place = std::ranges::find(places_, adapter.key, &Place::key);
   if (place == places_.end()) {
-    for (auto it = places_.begin(); it != places_.end(); ++it)
-      if ((it->key == 0 || !is_running(it->key)) &&
-          (place == places_.end() || it->last_use < place->last_use))
-        place = it;
-    NEREID_CHECK(place != places_.end());
-    place->key = adapter.key;
-    ++num_loads_;
-    const auto index = static_cast<int32_t>(place - places_.begin());
-    step.adapter_loads.push_back({index, static_cast<int32_t>(adapter.matrices.size())});
-    step.adapter_matrices.insert(step.adapter_matrices.end(), adapter.matrices.begin(),
-                                 adapter.matrices.end());
-    step.adapter_weights.insert(step.adapter_weights.end(), adapter.weights.begin(),
-                                adapter.weights.end());
+    const auto is_free = [](const Place& p) { return p.key == 0; };
+    while ((place = std::ranges::find_if(places_, is_free)) == places_.end())
+      NEREID_CHECK(evict(is_running));
+    std::optional<int32_t> page;
+    while (!(page = find_gap(adapter.num_pages)) && evict(is_running)) continue;
+    if (!page) page = close_gaps(step);
+    NEREID_CHECK(*page <= num_pages_ - adapter.num_pages);
+    *place = {.key = adapter.key, .first_page = *page, .num_pages = adapter.num_pages};
+    load(adapter, *place, step);
   }
   place->last_use = ++num_uses_;
   return static_cast<int32_t>(place - places_.begin());
+}
+
+bool AdapterPlaces::evict(const std::function<bool(uint64_t)>& is_running) {
+  Place* victim = nullptr;
+  for (Place& p : places_)
+    if (p.key != 0 && !is_running(p.key) && (!victim || p.last_use < victim->last_use)) victim = &p;
+  if (!victim) return false;
+  *victim = {};
+  return true;
+}
+
+std::optional<int32_t> AdapterPlaces::find_gap(int32_t num_pages) const {
+  std::vector<std::pair<int32_t, int32_t>> held;  // first and end
+  for (const Place& p : places_)
+    if (p.key != 0) held.emplace_back(p.first_page, p.first_page + p.num_pages);
+  std::ranges::sort(held);
+  held.emplace_back(num_pages_, num_pages_);
+  int32_t begin = 0;
+  for (const auto& [first, end] : held) {
+    if (first - begin >= num_pages) return begin;
+    begin = end;
+  }
+  return std::nullopt;
+}
+
+int32_t AdapterPlaces::close_gaps(exec::Step& step) {
+  int32_t next = 0;
+  for (Place& place : places_) {
+    if (place.key == 0) continue;
+    const auto of_place = [&](const auto& open) { return open.second->key == place.key; };
+    const auto open = std::ranges::find_if(adapters_, of_place);
+    if (open == adapters_.end()) {  // no step will name it any more
+      place = {};
+      continue;
+    }
+    place.first_page = std::exchange(next, next + place.num_pages);
+    load(*open->second, place, step);
+  }
+  return next;
+}
+
+void AdapterPlaces::load(const Adapter& adapter, const Place& place, exec::Step& step) {
+  ++num_loads_;
+  step.adapter_loads.push_back({static_cast<int32_t>(&place - places_.data()),
+                                static_cast<int32_t>(adapter.matrices.size()), place.first_page});
+  step.adapter_matrices.insert(step.adapter_matrices.end(), adapter.matrices.begin(),
+                               adapter.matrices.end());
+  step.adapter_weights.insert(step.adapter_weights.end(), adapter.weights.begin(),
+                              adapter.weights.end());
 }
 
 void AdapterPlaces::tell(AdapterStats& stats) const {

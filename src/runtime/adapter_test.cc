@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <list>
@@ -250,15 +251,56 @@ TEST_F(PeftAdapterTest, OneWithAFolderIsReadAgainAfterItGaveWay) {
   EXPECT_EQ(stats.num_evictions, 2);
 }
 
-TEST(AdapterPlaces, TheOneUsedLongestAgoGivesWay) {
-  AdapterPlaces places(2);
-  const auto adapter = [](uint64_t key) {
-    Adapter a{.task_id = key, .key = key};
-    a.matrices = {{0, 1, 1.0f}};
-    a.weights.resize(5);
-    return std::make_shared<const Adapter>(std::move(a));
+std::shared_ptr<const Adapter> of_pages(uint64_t key, int32_t num_pages) {
+  Adapter a{.task_id = key, .key = key, .num_pages = num_pages};
+  a.matrices = {{0, 1, 1.0f}};
+  a.weights.resize(5);
+  return std::make_shared<const Adapter>(std::move(a));
+}
+
+// [first page of each load, in order].
+std::vector<int32_t> pages_loaded(const exec::Step& step) {
+  std::vector<int32_t> pages;
+  for (const exec::AdapterLoad& load : step.adapter_loads) pages.push_back(load.first_page);
+  return pages;
+}
+
+// Free pages that do not lie side by side are brought together.
+TEST(AdapterPlaces, PagesMoveWhereTheyMust) {
+  AdapterPlaces places(8, 10);
+  for (const auto& [key, pages] : {std::pair(1, 3), std::pair(2, 2), std::pair(3, 3),
+                                   std::pair(4, 2), std::pair(5, 4), std::pair(6, 1)})
+    places.open(static_cast<RequestId>(key), of_pages(static_cast<uint64_t>(key), pages));
+  std::vector<uint64_t> running;
+  exec::Step step;
+  const auto place = [&](RequestId id) {
+    step.clear();
+    running.push_back(id);
+    const auto runs = [&](uint64_t key) { return std::ranges::count(running, key) > 0; };
+    return places.place_of(id, runs, step);
   };
-  for (uint64_t id = 1; id <= 3; ++id) places.open(id, adapter(id));
+  EXPECT_EQ(place(1), 0);
+  EXPECT_EQ(place(2), 1);
+  EXPECT_THAT(pages_loaded(step), ElementsAre(3));
+  EXPECT_EQ(place(3), 2);
+  EXPECT_EQ(place(4), 3);
+  EXPECT_THAT(pages_loaded(step), ElementsAre(8));
+  running = {1, 3};  // [0, 3) and [5, 8): the other four are in two pieces
+  EXPECT_EQ(place(5), 4);
+  EXPECT_THAT(pages_loaded(step), ElementsAre(0, 3, 6));
+  EXPECT_THAT(step.adapter_loads, testing::SizeIs(3));
+  EXPECT_EQ(step.adapter_loads[1].adapter, 2);
+  EXPECT_EQ(step.adapter_weights.size(), 15u);
+  EXPECT_EQ(place(1), 0);
+  EXPECT_TRUE(step.adapter_loads.empty());
+  running = {1, 5};
+  EXPECT_EQ(place(6), 1);
+  EXPECT_THAT(pages_loaded(step), ElementsAre(3));
+}
+
+TEST(AdapterPlaces, TheOneUsedLongestAgoGivesWay) {
+  AdapterPlaces places(2, 2);
+  for (uint64_t id = 1; id <= 3; ++id) places.open(id, of_pages(id, 1));
   uint64_t running = 0;
   const auto is_running = [&](uint64_t key) { return key == running; };
   exec::Step step;

@@ -64,7 +64,7 @@ Status check_peft_cache(const PeftCacheConfig& given, bool enable_lora) {
   check("num_host_module_layers", given.num_host_module_layers, only.num_host_module_layers);
   check("num_device_module_layers", given.num_device_module_layers, only.num_device_module_layers,
         kActs);
-  check("optimal_adapter_size", given.optimal_adapter_size, only.optimal_adapter_size);
+  check("optimal_adapter_size", given.optimal_adapter_size, only.optimal_adapter_size, kActs);
   check("max_adapter_size", given.max_adapter_size, only.max_adapter_size, kActs);
   check("num_put_workers", given.num_put_workers, only.num_put_workers);
   check("num_ensure_workers", given.num_ensure_workers, only.num_ensure_workers);
@@ -83,6 +83,8 @@ Status check_lora(const ExecutorConfig& c) {
   RETURN_IF_ERROR(check_peft_cache(peft, c.enable_lora));
   RETURN_IF_ERROR(check_range("peft_cache.num_device_module_layers", peft.num_device_module_layers,
                               0, 1 << 24));
+  RETURN_IF_ERROR(check_range("peft_cache.optimal_adapter_size", peft.optimal_adapter_size, 1,
+                              kernels::kMaxAdapterRank));
   RETURN_IF_ERROR(check_range("peft_cache.max_adapter_size", peft.max_adapter_size, 1,
                               kernels::kMaxAdapterRank));
   RETURN_IF_ERROR(

@@ -108,7 +108,7 @@ TEST(ConfigCheck, AdapterCache) {
   };
   EXPECT_EQ(refusal([](auto&) {}), "");
   EXPECT_EQ(refusal([](auto& c) { c.optimal_adapter_size = 16; }),
-            "peft_cache.optimal_adapter_size: 16 is not allowed, only 8 is");
+            "peft_cache.optimal_adapter_size: 16 is not allowed, only 8 is without enable_lora");
   EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 77; }),
             "peft_cache.max_adapter_size: 77 is not allowed, only 64 is without enable_lora");
   EXPECT_THAT(refusal([](auto& c) { c.num_host_module_layers = 77; }),
@@ -133,6 +133,9 @@ TEST(ConfigCheck, AdapterCache) {
               StartsWith("peft_cache.prefetch_dir: /a is not"));
   enable_lora = true;
   EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 77; }), "");
+  EXPECT_EQ(refusal([](auto& c) { c.optimal_adapter_size = 16; }), "");
+  EXPECT_EQ(refusal([](auto& c) { c.optimal_adapter_size = 0; }),
+            "peft_cache.optimal_adapter_size: 0 is not in [1, 512]");
   EXPECT_EQ(refusal([](auto& c) { c.prefetch_dir = "/a"; }), "");
   EXPECT_EQ(refusal([](auto& c) { c.max_adapter_size = 513; }),
             "peft_cache.max_adapter_size: 513 is not in [1, 512]");

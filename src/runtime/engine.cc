@@ -34,7 +34,7 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
       pooler_(runner.hidden_size(), runner.num_states(), options.score_head),
       prompt_scorer_([this](RequestId id) { outbox_.scored(id); }),
       speculation_(options.proposer, options.speculation),
-      adapters_(runner.limits().num_adapters),
+      adapters_(runner.limits().num_adapters, runner.limits().num_adapter_pages),
       recorder_(options.memory, rings) {
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;

@@ -57,6 +57,7 @@ sched::Limits limits_of(const ModelInstance& instance, const ExecutorConfig& con
           .max_logits = runner.num_logits_rows(),
           .max_scored_tokens = most_scored_tokens(model.vocab_size()),
           .max_adapters = runner.num_adapters,
+          .max_adapter_pages = runner.num_adapter_pages,
           .policy = config.scheduler};
 }
 
@@ -333,6 +334,7 @@ class ExecutorImpl : public Executor {
                               .guide = std::move(found.guide),
                               .cache_salt = prefix_root(request.cache_salt, adapter),
                               .adapter = adapter,
+                              .adapter_pages = found.adapter ? found.adapter->num_pages : 0,
                               .retention = std::move(request.kv_cache_retention),
                               .priority = request.priority,
                               .streams_beams = request.streaming,

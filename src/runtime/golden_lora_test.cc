@@ -25,8 +25,10 @@ using ::testing::HasSubstr;
 const std::filesystem::path kTree = source_dir();
 const char* const kAdapters[] = {"upper", "thanks"};
 constexpr uint64_t kUpper = 1, kUnknown = 77;
-constexpr int kNumModules = 42;                 // that the adapters change
-constexpr int kModuleLayers = kNumModules + 1;  // of the model, its head counted
+constexpr int kNumModules = 42;  // that the adapters change
+// Module layers (of rank 64 of 256 + 768 columns and rows) that one of them fills: 29 pages of rank
+// 8, of which each has 8.
+constexpr int kAdapterLayers = 4, kAdapterPages = 29;
 
 ExecutorConfig lora_config() {
   ExecutorConfig config;
@@ -35,7 +37,7 @@ ExecutorConfig lora_config() {
   config.isa = "avx2";
   config.kv_cache.max_tokens = 8192;
   config.enable_lora = true;
-  config.peft_cache.num_device_module_layers = 4 * kModuleLayers;
+  config.peft_cache.num_device_module_layers = 4 * kAdapterLayers;
   config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_exactness_test";
   return config;
 }
@@ -275,7 +277,7 @@ TEST(GoldenLora, AdaptersArePrefetched) {
 TEST(GoldenLora, ManyAdaptersTakeTurnsInOnePlace) {
   const std::vector<LoraCase> cases = golden_cases();
   ExecutorConfig config = with_directories();
-  config.peft_cache.num_device_module_layers = kModuleLayers;
+  config.peft_cache.num_device_module_layers = kAdapterLayers;
   Client client;
   const auto executor = create(config);
   ASSERT_TRUE(executor);
@@ -286,6 +288,70 @@ TEST(GoldenLora, ManyAdaptersTakeTurnsInOnePlace) {
     ASSERT_TRUE(got.status.ok()) << got.status;
     EXPECT_EQ(got.sequences[0][0].tokens, cases[i].greedy) << i;
   }
+  executor->drain(std::chrono::seconds(60));
+  EXPECT_EQ(executor->stats().adapters.num_places_used, 1);
+  EXPECT_GT(executor->stats().adapters.num_loads, 1);
+}
+
+// The first matrices of an adapter.
+LoraConfig part_of(const LoraConfig& lora, int num_modules, uint64_t task_id) {
+  LoraConfig part{.task_id = task_id, .weights = lora.weights, .config = lora.config};
+  part.weights.resize(lora.weights.size() / kNumModules * static_cast<size_t>(num_modules));
+  part.config.resize(3 * static_cast<size_t>(num_modules));
+  return part;
+}
+
+// Adapters of 1 to 29 pages in 60, with no order in which they come and go, so that the free pages
+// do not lie side by side.
+TEST(GoldenLora, AdaptersOfManySizesSharePages) {
+  ExecutorConfig config = with_directories();
+  config.max_batch_size = 8;
+  config.peft_cache.optimal_adapter_size = 8;
+  config.peft_cache.num_device_module_layers = 8;
+  Client client;
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  const LoraConfig whole = tensors_of("thanks", 0);
+  std::vector<Request> requests;
+  std::vector<Outcome> alone;
+  for (uint64_t i = 0; i < 12; ++i) {
+    Request r = golden_cases()[i].request;
+    r.max_tokens = 2 + static_cast<int32_t>(i * 5 % 17);
+    r.lora = part_of(whole, 1 + static_cast<int>(i * 29 % 41), 100 + i);
+    alone.push_back(client.run(*executor, r));
+    ASSERT_TRUE(alone.back().status.ok()) << alone.back().status;
+    r.lora = LoraConfig{.task_id = 100 + i};
+    requests.push_back(r);
+  }
+  const int64_t loads = executor->stats().adapters.num_loads;
+  std::vector<std::pair<RequestId, size_t>> sent;
+  for (size_t round = 0; round < 10; ++round)
+    for (size_t i = 0; i < requests.size(); ++i) {
+      const size_t which = (i * (round % 2 ? 5 : 7) + round) % requests.size();
+      sent.emplace_back(client.send(*executor, requests[which]), which);
+    }
+  for (const auto& [id, which] : sent)
+    EXPECT_EQ(difference(alone[which], client.wait(id)), "") << which;
+  expect_counts_add_up(*executor);
+  EXPECT_GT(executor->stats().adapters.num_loads, loads);
+}
+
+TEST(GoldenLora, OneOfMorePagesThanThereAreIsRefused) {
+  ExecutorConfig config = lora_config();
+  config.peft_cache.num_device_module_layers = 2;
+  Client client;
+  const auto executor = create(config);
+  ASSERT_TRUE(executor);
+  Request request = golden_cases()[0].request;
+  request.lora = tensors_of("upper", 5);
+  EXPECT_THAT(executor->enqueue(request).status().ToString(),
+              HasSubstr("lora: task id 5 takes 29 pages of 16384 bytes on the device, whose cache "
+                        "has 16"));
+  request.lora = part_of(tensors_of("upper", 5), 20, 5);
+  EXPECT_TRUE(client.run(*executor, request).status.ok());
+  config.lora_directories = {{1, kTree / "tests/adapters/upper"}};
+  EXPECT_THAT(Executor::create(kTree / "models/quickstart", config).status().ToString(),
+              HasSubstr("task id 1 takes 29 pages"));
 }
 
 TEST(GoldenLora, EqualsPeftBesideThirtyOtherAdaptersAndNone) {
@@ -295,7 +361,7 @@ TEST(GoldenLora, EqualsPeftBesideThirtyOtherAdaptersAndNone) {
   config.max_batch_size = 64;
   config.kv_cache.max_tokens = 16384;
   config.peft_cache.max_adapter_size = 8;
-  config.peft_cache.num_device_module_layers = (2 + kOthers) * kModuleLayers;
+  config.peft_cache.num_device_module_layers = 2 * kAdapterPages + kOthers;
   Client client;
   const auto executor = create(config);
   ASSERT_TRUE(executor);
@@ -335,8 +401,8 @@ TEST(GoldenLora, EqualsPeftBesideThirtyOtherAdaptersAndNone) {
 TEST(GoldenLora, AThousandAdaptersPassThroughRoomForTwenty) {
   constexpr uint64_t kAdapters = 1000, kClients = 4, kSampled = 25;
   ExecutorConfig config = lora_config();
-  config.peft_cache.max_adapter_size = 1;
-  config.peft_cache.num_device_module_layers = 3 * kModuleLayers;
+  config.peft_cache.max_adapter_size = config.peft_cache.optimal_adapter_size = 1;
+  config.peft_cache.num_device_module_layers = 3;
   config.peft_cache.host_cache_bytes = 20 * kSmallAdapterBytes;
   Client client;
   const auto executor = create(config);

@@ -2,14 +2,17 @@
 #include "runtime/kv_sizing.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string_view>
 #include <vector>
 
 #include "base/log.h"
+#include "base/round_up.h"
 #include "exec/adapter_pool.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
+#include "runtime/lora_module_names.h"
 
 namespace nereid::runtime {
 namespace {
@@ -160,28 +163,46 @@ Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
   return ok();
 }
 
-// As many places for adapters as peft_cache says, at most twice as many as rows that can want one.
+// Columns and rows of the widest matrix of a layer that an adapter may change.
+int64_t widest_module(const io::Plan& plan) {
+  int64_t widest = 1;
+  for (const io::AdapterModule& m : plan.modules)
+    if (lora_module_of(m.name)) widest = std::max(widest, m.k + m.n);
+  return widest;
+}
+
+// As many pages for adapters as peft_cache says, at most what twice as many adapters of the largest
+// rank fill as there are rows that can want one.
 Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
                     exec::RunnerLimits& limits) {
   if (!config.enable_lora) return ok();
   const PeftCacheConfig& peft = config.peft_cache;
-  limits.num_adapters = 1;
   limits.max_adapter_rank = peft.max_adapter_size;
-  const size_t one = exec::AdapterPool::bytes(plan.modules, limits);
+  const int64_t widest = widest_module(plan);
+  limits.adapter_page_numbers =
+      round_up(peft.optimal_adapter_size * widest, exec::kAdapterAlignment);
+  const double page = static_cast<double>(limits.adapter_page_numbers) * sizeof(BF16);
   const auto available = static_cast<double>(
       config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes());
-  const double share = peft.device_cache_fraction * available;
-  const double places = peft.num_device_module_layers > 0
-                            ? static_cast<double>(peft.num_device_module_layers) /
-                                  static_cast<double>(plan.modules.size())
-                            : share / static_cast<double>(one);
-  if (places < 1)
+  const double budget = peft.num_device_module_layers > 0
+                            ? static_cast<double>(peft.num_device_module_layers) *
+                                  peft.max_adapter_size * static_cast<double>(widest) * sizeof(BF16)
+                            : peft.device_cache_fraction * available;
+  if (budget < page)
     return resource_exhausted(
-        "peft_cache: an adapter of rank {} in {} module layers takes {} bytes; "
+        "peft_cache: a page for rank {} of {} columns and rows takes {:.0f} bytes; "
         "num_device_module_layers {} or device_cache_fraction {} of {:.0f} bytes hold none",
-        limits.max_adapter_rank, plan.modules.size(), one, peft.num_device_module_layers,
+        peft.optimal_adapter_size, widest, page, peft.num_device_module_layers,
         peft.device_cache_fraction, available);
-  limits.num_adapters = static_cast<int32_t>(std::min(places, 2.0 * limits.max_rows));
+  std::vector<exec::AdapterMatrix> largest;
+  for (int32_t i = 0; i < std::ssize(plan.modules); ++i)
+    largest.push_back({i, limits.max_adapter_rank, 1, /*has_gain=*/1});
+  const double most = 2.0 * limits.max_rows *
+                      std::ceil(static_cast<double>(exec::adapter_numbers(plan.modules, largest)) *
+                                sizeof(BF16) / page);
+  constexpr double kMostPages = 1 << 24;
+  limits.num_adapter_pages = static_cast<int32_t>(std::min({budget / page, most, kMostPages}));
+  limits.num_adapters = std::min(limits.num_adapter_pages, 2 * limits.max_rows);
   return ok();
 }
 

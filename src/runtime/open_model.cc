@@ -37,16 +37,13 @@ void log_device(const io::ModelFacts& facts, const DeviceInfo& device) {
            kernels);
 }
 
-Status load_adapters(const io::EngineFile& file, const ExecutorConfig& config,
-                     ModelInstance& model) {
-  const io::Plan& plan = file.plan();
-  if (plan.modules.empty())
-    return invalid_argument(
-        "enable_lora: the engine was built without adapters, or its model has no product that "
-        "takes them");
-  ASSIGN_OR_RETURN(auto base, BaseWeights::open(file.path()));
+Status load_adapters(const std::filesystem::path& engine, std::vector<io::AdapterModule> modules,
+                     const ExecutorConfig& config, ModelInstance& model) {
+  ASSIGN_OR_RETURN(auto base, BaseWeights::open(engine));
+  const exec::RunnerLimits& limits = model.runner->limits();
   model.adapters = std::make_unique<AdapterCache>(
-      AdapterBounds{plan.modules, config.peft_cache.max_adapter_size, std::move(base)},
+      AdapterBounds{std::move(modules), config.peft_cache.max_adapter_size, std::move(base),
+                    limits.adapter_page_numbers, limits.num_adapter_pages},
       static_cast<size_t>(config.peft_cache.host_cache_bytes));
   for (const LoraDirectory& directory : config.lora_directories)
     RETURN_IF_ERROR(model.adapters->load(directory));
@@ -105,7 +102,11 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   // Its weights were verified, or just written, by ensure_engine().
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
   const io::ModelFacts facts = file.plan().model;
-  if (config.enable_lora) RETURN_IF_ERROR(load_adapters(file, config, model));
+  std::vector<io::AdapterModule> modules = file.plan().modules;
+  if (config.enable_lora && modules.empty())
+    return invalid_argument(
+        "enable_lora: the engine was built without adapters, or its model has no product that "
+        "takes them");
   log_device(facts, device.info());
   ASSIGN_OR_RETURN(const auto tokenizer_dir, convert::tokenizer_dir(engine));
   model.tokenizer = load_tokenizer(tokenizer_dir);
@@ -114,6 +115,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
     ASSIGN_OR_RETURN(model.score_head, models::read_score_head(model_dir, facts.hidden_size));
   }
   RETURN_IF_ERROR(make_runners(std::move(file), model_dir, config, forced, model));
+  if (config.enable_lora) RETURN_IF_ERROR(load_adapters(engine, std::move(modules), config, model));
   return model;
 }
 

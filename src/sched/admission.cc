@@ -96,9 +96,11 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
 bool Scheduler::has_place_for_adapter(const Sequence& sequence) const {
   if (sequence.spec_.adapter == 0) return true;
   absl::flat_hash_set<uint64_t> adapters = {sequence.spec_.adapter};
+  int64_t pages = sequence.spec_.adapter_pages;
   for (const Sequence* other : running_)
-    if (other->spec_.adapter != 0) adapters.insert(other->spec_.adapter);
-  return std::ssize(adapters) <= limits_.max_adapters;
+    if (other->spec_.adapter != 0 && adapters.insert(other->spec_.adapter).second)
+      pages += other->spec_.adapter_pages;
+  return std::ssize(adapters) <= limits_.max_adapters && pages <= limits_.max_adapter_pages;
 }
 
 bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& contents) {

@@ -31,8 +31,9 @@ struct Limits {
   int32_t max_logits = 0;
   // Positions of prompts per step whose log-probabilities are made; 0: as many as there are.
   int32_t max_scored_tokens = 0;
-  int32_t max_adapters = 0;  // different adapters of sequences that hold memory at once
-  SchedulerConfig policy;    // kSwap needs enable_reuse and a host pool
+  int32_t max_adapters = 0;       // different adapters of sequences that hold memory at once
+  int32_t max_adapter_pages = 0;  // of all of these together
+  SchedulerConfig policy;         // kSwap needs enable_reuse and a host pool
 
   int32_t num_logits_rows() const { return std::max(max_logits, max_batch_size); }
   bool any_window() const { return groups.back().window > 0; }

@@ -78,6 +78,7 @@ class Traffic : RandomRequests {
     if (pick(0, 9) == 0) s.cache_salt = "other";
     if (limits_.max_adapters > 0 && pick(0, 2) > 0) {
       s.adapter = static_cast<uint64_t>(pick(1, 6));
+      s.adapter_pages = static_cast<int32_t>(s.adapter) / 2;
       s.cache_salt += std::to_string(s.adapter);
     }
     if (pick(0, 7) == 0) s.output.return_context_logits = true;

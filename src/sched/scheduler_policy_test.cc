@@ -435,5 +435,22 @@ TEST(SchedulerPolicy, AsManyAdaptersRunAsThereArePlaces) {
   EXPECT_EQ(narrow.ended.size(), 3u);
 }
 
+// The third has a place, but the pages are those of the first two.
+TEST(SchedulerPolicy, AsManyAdaptersRunAsThereArePages) {
+  Limits l = limits();
+  l.max_adapters = 3, l.max_adapter_pages = 5;
+  Loop loop(l);
+  const uint64_t adapters[] = {7, 7, 8, 9};
+  for (RequestId id = 1; id <= 4; ++id) {
+    SequenceSpec s = spec(id, 3, 4, static_cast<TokenId>(100 * id));
+    s.adapter = adapters[id - 1];
+    s.adapter_pages = s.adapter == 9 ? 1 : s.adapter == 8 ? 2 : 3;
+    ASSERT_TRUE(loop.sched.submit(std::move(s)).ok());
+  }
+  EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(1, 2, 3));
+  loop.run();
+  EXPECT_EQ(loop.ended.size(), 4u);
+}
+
 }  // namespace
 }  // namespace nereid::sched

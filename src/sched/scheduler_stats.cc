@@ -73,8 +73,10 @@ void Scheduler::check() const {
   for (int32_t slot : free_slots_) slot_used[slot] = true;
   size_t num_slots = free_slots_.size();
   absl::flat_hash_set<uint64_t> adapters;
+  int64_t adapter_pages = 0;
   for (const Sequence* s : running_) {
-    if (s->spec_.adapter != 0) adapters.insert(s->spec_.adapter);
+    if (s->spec_.adapter != 0 && adapters.insert(s->spec_.adapter).second)
+      adapter_pages += s->spec_.adapter_pages;
     for (const Sequence::Lane& lane : s->lanes_) {
       NEREID_CHECK(lane.slot >= 0 && !slot_used[lane.slot]);
       slot_used[lane.slot] = true;
@@ -95,7 +97,8 @@ void Scheduler::check() const {
     draining += s->draining();
     announced += s->announced_to_ - s->announced_from_;
   }
-  NEREID_CHECK(std::ssize(adapters) <= limits_.max_adapters);
+  NEREID_CHECK(std::ssize(adapters) <= limits_.max_adapters &&
+               adapter_pages <= limits_.max_adapter_pages);
   for (const Sequence* s : waiting_) {
     for (const Sequence::Lane& lane : s->lanes_) NEREID_CHECK(lane.slot < 0 && lane.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());

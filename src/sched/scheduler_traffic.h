@@ -74,6 +74,7 @@ class RandomRequests {
     if (pick(0, 1)) l.max_logits = pick(1, 24);
     if (pick(0, 1)) l.max_scored_tokens = pick(1, 12);
     l.max_adapters = pick(0, 1) ? 0 : pick(1, 4);
+    l.max_adapter_pages = pick(3, 8);
     l.offload_min_priority = pick(0, 1) ? 0 : 30;
     l.policy.capacity_policy = static_cast<CapacityPolicy>(std::max(0, pick(-1, 2)));
     l.policy.chunking_policy = static_cast<ChunkingPolicy>(pick(0, 1));

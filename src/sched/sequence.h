@@ -45,8 +45,9 @@ struct SequenceSpec {
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
   // Of its output, for who makes masks and says what must come next; null = none. No other drafts.
   std::shared_ptr<const text::Guide> guide;
-  std::string cache_salt;  // prefixes are shared only among equal ones
-  uint64_t adapter = 0;    // what Limits::max_adapters counts; 0 = none. Part of the salt, too
+  std::string cache_salt;     // prefixes are shared only among equal ones
+  uint64_t adapter = 0;       // what Limits::max_adapters counts; 0 = none. Part of the salt, too
+  int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
   std::optional<KvCacheRetentionConfig> retention;
   float priority = 0.5f;       // higher goes first, then the older
   bool streams_beams = false;  // beams: news after each step, not only at the end
