@@ -23,9 +23,11 @@ struct KvGroupStats {
 };
 inline constexpr size_t kMaxKvGroups = 8;
 
-// LoRA adapters. The device has places for so many; the host cache holds others as well.
+// LoRA adapters. The device has places for so many, and pages that they share; the host cache holds
+// others as well.
 struct AdapterStats {
   int64_t num_places = 0, num_places_used = 0;     // on the device; no places: adapters are off
+  int64_t num_pages = 0, num_pages_used = 0;       // likewise
   int64_t num_held = 0, bytes = 0, max_bytes = 0;  // in the host cache
   // Since start. Of requests: those whose adapter the host cache held, and those whose it did not.
   int64_t num_hits = 0, num_misses = 0;

@@ -268,6 +268,7 @@ namespace {
 
 json::object adapters_json(const AdapterStats& s) {
   return {{"num_places", s.num_places}, {"num_places_used", s.num_places_used},
+          {"num_pages", s.num_pages},   {"num_pages_used", s.num_pages_used},
           {"num_held", s.num_held},     {"bytes", s.bytes},
           {"max_bytes", s.max_bytes},   {"num_hits", s.num_hits},
           {"num_misses", s.num_misses}, {"num_evictions", s.num_evictions},

@@ -102,9 +102,12 @@ struct ModelFacts {
 
 // Columns of a product that an adapter may add to: those that one matrix of the checkpoint makes.
 struct AdapterModule {
-  std::string name;  // of that matrix in the checkpoint, without ".weight"
+  // Of that matrix in the checkpoint, without ".weight". Of several in one tensor: "name[3]", where
+  // it is every other row of one "name[3][0::2]" or "name[3][1::2]".
+  std::string name;
   int64_t k = 0, n = 0;
-  int64_t column = 0;  // the first one in the product's output
+  int64_t column = 0;      // the first one in the product's output, or in an expert's piece of it
+  bool of_tokens = false;  // an embedding: k tokens in place of a row of k numbers
 };
 
 struct Plan {
@@ -112,7 +115,7 @@ struct Plan {
   std::vector<Value> values;
   std::vector<Weight> weights;
   std::vector<Call> calls;             // in order
-  std::vector<AdapterModule> modules;  // those of the low_rank calls, in order
+  std::vector<AdapterModule> modules;  // those of the low_rank calls, in order, by expert
   ValueId logits = kNone;              // f32 [sampled, vocab_size]
   // bf16 [sampled, hidden_size] each: what the last norm hands to the head, then what some layers
   // read; empty: there are none.

@@ -171,23 +171,31 @@ class CallChecker {
     return ok();
   }
 
-  // Modules come in the order of the calls; those of a call divide columns of its output.
+  // Modules come in the order of the calls; those of a call, or of an expert of it, divide columns
+  // of its output.
   template <class Op>
   Status take_modules(const Op& op) {
     const auto& modules = plan_.modules;
+    const Value& out = plan_.values[static_cast<size_t>(op.out)];
+    const int64_t count = int64_t{op.num_modules} * op.num_experts;
     NEREID_REQUIRE(static_cast<size_t>(op.first_module) == num_modules_ &&
-                       static_cast<size_t>(op.num_modules) <= modules.size() - num_modules_,
+                       static_cast<size_t>(count) <= modules.size() - num_modules_,
                    "modules [{}, {} + {}) are not the next of {}", op.first_module, op.first_module,
-                   op.num_modules, modules.size());
+                   count, modules.size());
+    const bool of_tokens = op.x == kNone;
+    NEREID_REQUIRE(!of_tokens || out.extent == Extent::kTokens,
+                   "a module of tokens, but '{}' has no row for each", out.name);
+    const int64_t pieces =
+        op.experts == kNone ? 1 : plan_.values[static_cast<size_t>(op.experts)].cols;
+    const int64_t width = out.cols / pieces;
     int64_t column = 0;
-    for (int32_t i = 0; i < op.num_modules; ++i) {
+    for (int64_t i = 0; i < count; ++i) {
       const AdapterModule& m = modules[num_modules_++];
-      const Value& x = plan_.values[static_cast<size_t>(op.x)];
-      const Value& out = plan_.values[static_cast<size_t>(op.out)];
-      NEREID_REQUIRE(m.k == x.cols && m.n >= 1 && m.column >= column && m.n <= out.cols &&
-                         m.column <= out.cols - m.n,
+      if (i % op.num_modules == 0) column = 0;
+      NEREID_REQUIRE(m.k == op.k && m.of_tokens == of_tokens && m.n >= 1 && m.column >= column &&
+                         m.n <= width && m.column <= width - m.n,
                      "module '{}': [{}, {}] at column {} of {}, x has {}", m.name, m.n, m.k,
-                     m.column, out.cols, x.cols);
+                     m.column, width, op.k);
       column = m.column + m.n;
     }
     return ok();

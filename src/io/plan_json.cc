@@ -99,6 +99,7 @@ void fields(V& v, ModelFacts& x) {
 template <class V>
 void fields(V& v, AdapterModule& x) {
   v("name", x.name), v("k", x.k), v("n", x.n), v("column", x.column);
+  v("of_tokens", x.of_tokens);
 }
 template <class V>
 void fields(V& v, Plan& x) {

@@ -7,17 +7,18 @@
 
 #include "exec/adapter_pool.h"
 #include "runtime/adapter_builder.h"
-#include "runtime/lora_module_names.h"
+#include "runtime/adapter_modules.h"
 
 namespace nereid::runtime {
 namespace {
 
-StatusOr<int32_t> find_module(int32_t id, int32_t layer, const AdapterBounds& bounds) {
-  ASSIGN_OR_RETURN(const std::string_view name, lora_module_name(id));
-  for (size_t i = 0; i < bounds.modules.size(); ++i)
-    if (lora_module_of(bounds.modules[i].name) == LoraModuleId{id, layer})
-      return static_cast<int32_t>(i);
-  return invalid_argument("the model has no module {} ({}) in layer {}", id, name, layer);
+// [rank, k] -> [k, rank].
+std::vector<BF16> turned(const std::vector<BF16>& a, int64_t rank, int64_t k) {
+  std::vector<BF16> out;
+  out.reserve(a.size());
+  for (int64_t c = 0; c < k; ++c)
+    for (int64_t j = 0; j < rank; ++j) out.push_back(a[static_cast<size_t>(j * k + c)]);
+  return out;
 }
 
 }  // namespace
@@ -32,14 +33,14 @@ Status AdapterBuilder::add(int32_t module, int64_t rank, double scale, std::vect
                            std::span<const BF16> out, std::span<const float> factors) {
   const io::AdapterModule& m = bounds_.modules[static_cast<size_t>(module)];
   RETURN_IF_ERROR(check_rank(m.name, rank));
-  if (std::ranges::find(parts_, module, &Part::module) != parts_.end())
-    return invalid_argument("module '{}' is there twice", m.name);
+  if (!there_.insert(module).second) return invalid_argument("module '{}' is there twice", m.name);
   if (!std::isfinite(static_cast<float>(scale)))
     return invalid_argument("module '{}': a scale of {}", m.name, scale);
   NEREID_CHECK(std::ssize(a) == rank * m.k && std::ssize(out) == rank * m.n);
   const auto finite = [](BF16 x) { return std::isfinite(to_float(x)); };
   if (!std::ranges::all_of(a, finite) || !std::ranges::all_of(out, finite))
     return invalid_argument("module '{}': a weight is not a finite number", m.name);
+  if (m.of_tokens) a = turned(a, rank, m.k);
   Part part{module, static_cast<int32_t>(rank), static_cast<float>(scale), std::move(a)};
   for (int64_t j = 0; j < rank; ++j)
     for (int64_t n = 0; n < m.n; ++n)
@@ -96,18 +97,34 @@ StatusOr<std::shared_ptr<const Adapter>> AdapterBuilder::finish(uint64_t task_id
 
 namespace {
 
-// Row i of an adapter's tensors, whose weights are `weights`.
+// The modules that a row of a config names: one, or that of each expert.
+StatusOr<std::vector<int32_t>> modules_of(int32_t id, int32_t layer,
+                                          const AdapterModules& modules) {
+  ASSIGN_OR_RETURN(const std::string_view name, lora_module_name(id));
+  std::vector<int32_t> found;
+  if (const auto module = modules.find({id, layer})) found.push_back(*module);
+  for (int32_t expert = 0; expert < modules.num_experts(layer); ++expert)
+    if (const auto module = modules.find({id, layer, expert})) found.push_back(*module);
+  if (found.empty())
+    return invalid_argument("the model has no module {} ({}) in layer {}", id, name, layer);
+  return found;
+}
+
+// A row of an adapter's tensors, whose weights are `weights`: a, then b of the module; where it
+// stands for experts, a of all of them in front.
 Status add_row(std::span<const int32_t> row, std::span<const float> weights,
-               const AdapterBounds& bounds, AdapterBuilder& builder) {
-  ASSIGN_OR_RETURN(const int32_t module, find_module(row[0], row[1], bounds));
-  const io::AdapterModule& m = bounds.modules[static_cast<size_t>(module)];
+               const AdapterBounds& bounds, const AdapterModules& names, AdapterBuilder& builder) {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> modules, modules_of(row[0], row[1], names));
+  const io::AdapterModule& m = bounds.modules[static_cast<size_t>(modules[0])];
   const int64_t rank = row[2];
   RETURN_IF_ERROR(builder.check_rank(m.name, rank));
   const int32_t is_dora = row.size() > 3 ? row[3] : 0;
   if (is_dora != 0 && is_dora != 1)
     return invalid_argument("module '{}': DoRA is {}, not 0 or 1", m.name, is_dora);
+  if (is_dora && (modules.size() > 1 || lora_module_of(m.name)->expert >= 0))
+    return invalid_argument("module '{}': DoRA of experts is not supported", m.name);
   const auto a = static_cast<size_t>(rank * m.k), b = static_cast<size_t>(rank * m.n);
-  const size_t all = a + b + static_cast<size_t>(is_dora * m.n);
+  const size_t all = modules.size() * (a + b) + static_cast<size_t>(is_dora * m.n);
   if (all > weights.size())
     return invalid_argument("module '{}' [{}, {}] of rank {}{} needs {} weights, a row has {}",
                             m.name, m.n, m.k, rank, is_dora ? " with DoRA" : "", all,
@@ -117,10 +134,14 @@ Status add_row(std::span<const int32_t> row, std::span<const float> weights,
   if (std::ranges::any_of(std::span(rounded).subspan(all), [](BF16 x) { return x.bits != 0; }))
     return invalid_argument("module '{}' [{}, {}] of rank {}{} has {} weights, the row has more",
                             m.name, m.n, m.k, rank, is_dora ? " with DoRA" : "", all);
-  const std::vector<BF16> out(rounded.begin() + static_cast<ptrdiff_t>(a),
-                              rounded.begin() + static_cast<ptrdiff_t>(a + b));
-  rounded.resize(a);
-  return builder.add(module, rank, 1, std::move(rounded), out, weights.subspan(a + b, all - a - b));
+  for (size_t i = 0; i < modules.size(); ++i) {
+    const auto own = std::span(rounded).subspan(i * a, a);
+    RETURN_IF_ERROR(builder.add(modules[i], rank, 1, std::vector<BF16>(own.begin(), own.end()),
+                                std::span(rounded).subspan(modules.size() * a + i * b, b),
+                                weights.subspan(all - static_cast<size_t>(is_dora * m.n),
+                                                static_cast<size_t>(is_dora * m.n))));
+  }
+  return ok();
 }
 
 }  // namespace
@@ -136,11 +157,12 @@ StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
   const size_t rows = lora.config.size() / columns, length = lora.weights.size() / rows;
   if (lora.weights.size() != rows * length)
     return invalid_argument("lora weights: {} numbers are not {} rows", lora.weights.size(), rows);
+  const AdapterModules modules(bounds.modules);
   AdapterBuilder builder(bounds);
   for (size_t i = 0; i < rows; ++i) {
     const Status status =
         add_row(std::span(lora.config).subspan(i * columns, columns),
-                std::span(lora.weights).subspan(i * length, length), bounds, builder);
+                std::span(lora.weights).subspan(i * length, length), bounds, modules, builder);
     if (!status.ok()) return annotate(status, fmt::format("lora config row {}", i));
   }
   return builder.finish(lora.task_id);

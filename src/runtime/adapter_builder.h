@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/status.h"
@@ -42,6 +43,7 @@ class AdapterBuilder {
 
   const AdapterBounds& bounds_;
   std::vector<Part> parts_;
+  absl::flat_hash_set<int32_t> there_;  // modules of parts_
 };
 
 }  // namespace nereid::runtime

@@ -89,6 +89,8 @@ void AdapterPlaces::load(const Adapter& adapter, const Place& place, exec::Step&
 void AdapterPlaces::tell(AdapterStats& stats) const {
   stats.num_places = std::ssize(places_);
   stats.num_places_used = std::ranges::count_if(places_, [](const Place& p) { return p.key != 0; });
+  stats.num_pages = num_pages_;
+  for (const Place& p : places_) stats.num_pages_used += p.key != 0 ? p.num_pages : 0;
   stats.num_loads = num_loads_;
 }
 

@@ -107,7 +107,7 @@ TEST_F(PeftAdapterTest, ConvertedItIsTheSame) {
   config_["lora_alpha"] = 6;
   const auto read_one = read().value();
   LoraConfig lora = convert_peft_adapter(dir_).value();
-  EXPECT_THAT(lora.config, ElementsAre(7, 0, 4, 1, 0, 2));  // by the modules' names
+  EXPECT_THAT(lora.config, ElementsAre(1, 0, 2, 7, 0, 4));  // by number and layer
   EXPECT_EQ(lora.weights.size(), 2u * 16u);
   const auto converted = adapter_of(lora, {kTwoModules, 8}).value();
   ASSERT_EQ(converted->matrices.size(), 2u);
@@ -156,7 +156,16 @@ TEST(LoraModuleNames, OfEveryFamily) {
   EXPECT_EQ(id(l + "mlp.shared_expert.gate_proj"), 19);
   EXPECT_EQ(id(l + "mlp.shared_experts.down_proj"), 20);
   EXPECT_EQ(id(l + "mlp.shared_expert.up_proj"), 21);
-  EXPECT_EQ(id(l + "mlp.experts.0.up_proj"), -1);
+  EXPECT_EQ(lora_module_of(l + "mlp.experts.0.up_proj"), (LoraModuleId{15, 3, 0}));
+  EXPECT_EQ(lora_module_of(l + "mlp.experts.12.gate_proj"), (LoraModuleId{13, 3, 12}));
+  EXPECT_EQ(lora_module_of(l + "block_sparse_moe.experts.7.w2"), (LoraModuleId{14, 3, 7}));
+  EXPECT_EQ(lora_module_of(l + "mlp.experts.down_proj[5]"), (LoraModuleId{14, 3, 5}));
+  EXPECT_EQ(lora_module_of(l + "mlp.experts.gate_up_proj[5][0::2]"), (LoraModuleId{13, 3, 5}));
+  EXPECT_EQ(lora_module_of(l + "mlp.experts.gate_up_proj[5][1::2]"), (LoraModuleId{15, 3, 5}));
+  EXPECT_EQ(id(l + "mlp.experts.gate_up_proj[5]"), -1);
+  EXPECT_EQ(id(l + "mlp.experts.gate_up_proj"), -1);
+  EXPECT_EQ(id(l + "mlp.experts.0.act"), -1);
+  EXPECT_EQ(id(l + "mlp.experts.-1.w1"), -1);
   EXPECT_EQ(id(l + "mlp.shared_expert_gate"), -1);
   EXPECT_EQ(id("transformer.h.0.attn.c_attn"), 0);
   EXPECT_EQ(id("transformer.h.0.attn.c_proj"), 4);
@@ -170,7 +179,7 @@ TEST(LoraModuleNames, OfEveryFamily) {
   EXPECT_EQ(lora_module_id("attn_dense").value(), 4);
   for (const auto& [number, reason] :
        {std::pair(8, "module 8 (cross_attn_qkv): no model with cross-attention"),
-        std::pair(13, "module 13 (moe_h_to_4h): adapters of experts are not supported"),
+        std::pair(17, "module 17 (mlp_router): no model with a router of blocks"),
         std::pair(22, "mamba_in_proj"), std::pair(99, "module 99 is not known"),
         std::pair(-1, "module -1 is not known")})
     EXPECT_THAT(lora_module_name(number).status().ToString(), HasSubstr(reason));
@@ -183,6 +192,8 @@ TEST_F(PeftAdapterTest, WhatElseChangesTheModelIsRefused) {
               HasSubstr("'modules_to_save': [\"lm_head\"] is not supported"));
   EXPECT_THAT(refusal_with("ensure_weight_tying", true),
               HasSubstr("'ensure_weight_tying': true is not supported"));
+  EXPECT_THAT(refusal_with("kasa_config", json::object{{"beta", 1}}),
+              HasSubstr("'kasa_config': {\"beta\":1} is not supported"));
   EXPECT_THAT(refusal_with("init_lora_weights", "pissa_niter_16"),
               HasSubstr("'init_lora_weights': \"pissa_niter_16\" is not supported, since"));
   for (const json::value& plain : {json::value("gaussian"), json::value(true), json::value()}) {
@@ -211,7 +222,14 @@ TEST_F(PeftAdapterTest, TensorsMustFitTheModel) {
   EXPECT_THAT(refusal(), HasSubstr("A [3, 2] and B [2, 2] are not [rank, 3] and [2, rank]"));
   tensors_[0].shape = {2, 3};
   tensors_[0].name = "base_model.model.model.embed_tokens.lora_embedding_A";
-  EXPECT_THAT(refusal(), HasSubstr("lora_embedding_A' is none of a LoRA adapter"));
+  EXPECT_THAT(refusal(), HasSubstr("'model.embed_tokens' has no lora_B"));
+  tensors_[0].name = "base_model.model.model.embed_tokens.lora_embedding_C";
+  EXPECT_THAT(refusal(), HasSubstr("lora_embedding_C' is none of a LoRA adapter"));
+  tensors_[0].name = "base_model.model.model.layers.0.mlp.experts.lora_A.weight";
+  tensors_[1].name = "base_model.model.model.layers.0.mlp.experts.lora_B.weight";
+  EXPECT_THAT(refusal(), HasSubstr("'model.layers.0.mlp.experts' is none that this model's"));
+  tensors_[1].name = "base_model.model.model.layers.0.self_attn.q_proj.weight";
+  EXPECT_THAT(refusal(), HasSubstr("experts' is none"));
   tensors_.clear();
   EXPECT_THAT(refusal(), HasSubstr("holds no matrices"));
 }
@@ -285,6 +303,10 @@ TEST(AdapterPlaces, PagesMoveWhereTheyMust) {
   EXPECT_EQ(place(3), 2);
   EXPECT_EQ(place(4), 3);
   EXPECT_THAT(pages_loaded(step), ElementsAre(8));
+  AdapterStats stats;
+  places.tell(stats);
+  EXPECT_EQ(stats.num_pages, 10);
+  EXPECT_EQ(stats.num_pages_used, 10);
   running = {1, 3};  // [0, 3) and [5, 8): the other four are in two pieces
   EXPECT_EQ(place(5), 4);
   EXPECT_THAT(pages_loaded(step), ElementsAre(0, 3, 6));

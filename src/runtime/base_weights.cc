@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/round_up.h"
+#include "io/numbers.h"
 #include "kernels/api/pack.h"
 
 namespace nereid::runtime {
@@ -55,12 +56,40 @@ BaseWeights::BaseWeights(io::EngineFile file) : file_(std::move(file)) {
     const auto* const low_rank = std::get_if<kernels::ids::LowRank>(&call.op);
     if (!low_rank) continue;
     for (const io::Call& other : plan.calls) {
+      const auto* const embed = std::get_if<kernels::ids::Embed>(&other.op);
+      if (embed && embed->out == low_rank->y)
+        parts_[static_cast<size_t>(low_rank->first_module)] = {embed->table, io::kNone, true};
       const auto* const linear = std::get_if<kernels::ids::Linear>(&other.op);
       if (!linear || linear->out != low_rank->y) continue;
       for (int32_t i = 0; i < low_rank->num_modules; ++i)
         parts_[static_cast<size_t>(low_rank->first_module + i)] = {linear->weight, linear->bias};
     }
   }
+}
+
+bool BaseWeights::is_product(int32_t module) const {
+  const Part& part = parts_[static_cast<size_t>(module)];
+  return part.weight != io::kNone && !part.is_embedding;
+}
+
+bool BaseWeights::equals(int32_t module, const io::StoredTensor& tensor) const {
+  const io::AdapterModule& m = file_.plan().modules[static_cast<size_t>(module)];
+  const Part& part = parts_[static_cast<size_t>(module)];
+  const int64_t rows = m.of_tokens ? m.k : m.n, cols = m.of_tokens ? m.n : m.k;
+  if (part.weight == io::kNone || tensor.shape != std::vector{rows, cols}) return false;
+  const kernels::WeightView weight = file_.weight(part.weight);
+  std::vector<float> own(static_cast<size_t>(cols));
+  io::StoredTensor row = tensor;
+  const size_t bytes = tensor.data.size() / static_cast<size_t>(rows);
+  for (int64_t n = 0; n < rows; ++n) {
+    row.data = tensor.data.subspan(static_cast<size_t>(n) * bytes, bytes);
+    const auto given = io::numbers_of(row);
+    if (!given.ok()) return false;
+    read_row(weight, m.of_tokens ? n : m.column + n, own);
+    for (size_t c = 0; c < own.size(); ++c)
+      if (to_float(to_bf16((*given)[c])) != own[c]) return false;
+  }
+  return true;
 }
 
 std::vector<float> BaseWeights::bias(int32_t module) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "io/checkpoint.h"
 #include "io/engine_file.h"
 #include "tensor/dtype.h"
 
@@ -27,15 +28,22 @@ class BaseWeights {
   // Errors as io::EngineFile::open().
   static StatusOr<std::shared_ptr<const BaseWeights>> open(const std::filesystem::path& engine);
 
-  // Of the product's columns, [n]; empty: it has none.
+  // Whether it is a matrix of a product; others are embeddings' and experts'.
+  bool is_product(int32_t module) const;
+
+  // Whether the matrix of a product or an embedding is `tensor`, rounded to bf16.
+  bool equals(int32_t module, const io::StoredTensor& tensor) const;
+
+  // Of a product's columns, [n]; empty: it has none.
   std::vector<float> bias(int32_t module) const;
 
-  // The 2-norm of each row, [n].
+  // The 2-norm of each row of a product's matrix, [n].
   std::vector<float> row_lengths(const ChangedWeight& changed) const;
 
  private:
   struct Part {
     io::WeightId weight = io::kNone, bias = io::kNone;
+    bool is_embedding = false;
   };
 
   explicit BaseWeights(io::EngineFile file);

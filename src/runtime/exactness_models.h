@@ -2,12 +2,19 @@
 // whose copies from the host take long.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <memory>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
+#include "io/safetensors.h"
 #include "kernels/open.h"
 #include "runtime/engine_limits.h"
 #include "runtime/late_runner.h"
@@ -17,13 +24,36 @@
 
 namespace nereid::runtime::exactness {
 
-// Task ids 1 and 2, with places on the device for both.
+// A folder with an adapter of the shipped model's embedding, of made-up numbers.
+inline std::filesystem::path write_embedding_adapter() {
+  constexpr int64_t kRank = 2, kVocabulary = 4096, kHidden = 256;
+  const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_embedding_adapter";
+  std::filesystem::create_directories(dir);
+  const auto tensor = [](const char* name, std::vector<int64_t> shape, std::vector<BF16>& numbers) {
+    for (int64_t i = 0; i < shape[0] * shape[1]; ++i)
+      numbers.push_back(to_bf16(std::sin(static_cast<float>(i * i % 1009)) / 4));
+    return io::StoredTensor{.name = std::string("base_model.model.model.embed_tokens.") + name,
+                            .dtype = "BF16",
+                            .type = DType::kBF16,
+                            .shape = std::move(shape),
+                            .data = std::as_bytes(std::span(numbers))};
+  };
+  std::vector<BF16> a, b;
+  const io::StoredTensor tensors[] = {tensor("lora_embedding_A", {kRank, kVocabulary}, a),
+                                      tensor("lora_embedding_B", {kHidden, kRank}, b)};
+  std::ofstream(dir / "adapter_config.json") << R"({"peft_type":"LORA","r":2,"lora_alpha":4})";
+  std::ofstream(dir / "adapter_model.safetensors", std::ios::binary)
+      << io::serialize_safetensors(tensors);
+  return dir;
+}
+
+// Task ids 1 to 3, with room on the device for all.
 inline void add_adapters(ExecutorConfig& c) {
-  constexpr int32_t kModuleLayers = 43;  // of the shipped model
+  static const std::filesystem::path embedding = write_embedding_adapter();
   const std::filesystem::path dir = std::filesystem::path(source_dir()) / "tests/adapters";
   c.enable_lora = true;
-  c.lora_directories = {{1, dir / "upper"}, {2, dir / "thanks"}};
-  c.peft_cache.num_device_module_layers = 2 * kModuleLayers;
+  c.lora_directories = {{1, dir / "upper"}, {2, dir / "thanks"}, {3, embedding}};
+  c.peft_cache.num_device_module_layers = 12;
 }
 
 inline StatusOr<std::filesystem::path> engine_of(const std::filesystem::path& dir,

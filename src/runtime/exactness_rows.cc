@@ -232,6 +232,8 @@ const Row kSequences[] = {
      [](R r, A) { with_log_probs(r), r.lora = LoraConfig{.task_id = 1}; }},
     {"other_adapter", "adapter", 0,
      [](R r, A) { with_log_probs(r), r.lora = LoraConfig{.task_id = 2}; }},
+    {"adapter_of_embedding", "adapter", 0,
+     [](R r, A) { with_log_probs(r), r.lora = LoraConfig{.task_id = 3}; }},
     {"adapter_several", "several", 0,
      [](R r, A) {
        sampled(r), with_log_probs(r);

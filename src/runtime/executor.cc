@@ -196,6 +196,7 @@ class ExecutorImpl : public Executor {
   ExecutorStats stats() const override {
     ExecutorStats stats = progress_.stats();
     stats.adapters.num_places = bounds_.limits.max_adapters;
+    stats.adapters.num_pages = bounds_.limits.max_adapter_pages;
     model_.adapters->tell(stats.adapters);
     return stats;
   }

@@ -171,8 +171,9 @@ int64_t widest_module(const io::Plan& plan) {
   return widest;
 }
 
-// As many pages for adapters as peft_cache says, at most what twice as many adapters of the largest
-// rank fill as there are rows that can want one.
+// Places and pages for adapters: as many pages as num_device_module_layers says, or what a share of
+// the memory holds of places and pages. At most so many that twice as many adapters of the largest
+// rank fit as there are rows that can want one.
 Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
                     exec::RunnerLimits& limits) {
   if (!config.enable_lora) return ok();
@@ -184,25 +185,31 @@ Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const De
   const double page = static_cast<double>(limits.adapter_page_numbers) * sizeof(BF16);
   const auto available = static_cast<double>(
       config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes());
-  const double budget = peft.num_device_module_layers > 0
+  const bool counts_layers = peft.num_device_module_layers > 0;
+  const double budget = counts_layers
                             ? static_cast<double>(peft.num_device_module_layers) *
                                   peft.max_adapter_size * static_cast<double>(widest) * sizeof(BF16)
                             : peft.device_cache_fraction * available;
-  if (budget < page)
+  limits.num_adapters = 1;  // without pages
+  const auto place = static_cast<double>(exec::AdapterPool::bytes(plan.modules, limits));
+  const double counted = counts_layers ? 0 : place;
+  if (budget < counted + page)
     return resource_exhausted(
-        "peft_cache: a page for rank {} of {} columns and rows takes {:.0f} bytes; "
+        "peft_cache: a page for rank {} of {} columns and rows and a place take {:.0f} bytes; "
         "num_device_module_layers {} or device_cache_fraction {} of {:.0f} bytes hold none",
-        peft.optimal_adapter_size, widest, page, peft.num_device_module_layers,
+        peft.optimal_adapter_size, widest, counted + page, peft.num_device_module_layers,
         peft.device_cache_fraction, available);
   std::vector<exec::AdapterMatrix> largest;
   for (int32_t i = 0; i < std::ssize(plan.modules); ++i)
     largest.push_back({i, limits.max_adapter_rank, 1, /*has_gain=*/1});
+  const double places = std::min(2.0 * limits.max_rows, budget / (counted + page));
+  limits.num_adapters = static_cast<int32_t>(places);
   const double most = 2.0 * limits.max_rows *
                       std::ceil(static_cast<double>(exec::adapter_numbers(plan.modules, largest)) *
                                 sizeof(BF16) / page);
   constexpr double kMostPages = 1 << 24;
-  limits.num_adapter_pages = static_cast<int32_t>(std::min({budget / page, most, kMostPages}));
-  limits.num_adapters = std::min(limits.num_adapter_pages, 2 * limits.max_rows);
+  limits.num_adapter_pages = static_cast<int32_t>(
+      std::min({(budget - limits.num_adapters * counted) / page, most, kMostPages}));
   return ok();
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "exec/adapter_pool.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
 #include "exec/step_message.h"
@@ -141,6 +142,25 @@ TEST_F(KvSizingTest, SmallerTypesGiveMoreBlocks) {
   EXPECT_GT(size().num_blocks[0], plain * 32 / 20 - 10);  // 16 values: 16 + 4 bytes instead of 32
   config_.kv_cache.type = KvCacheType::kFp8;
   EXPECT_EQ(size().kv_type, DType::kF8E4M3);
+}
+
+// Of a mixture what says where matrices are takes more than small adapters themselves.
+TEST_F(KvSizingTest, AdaptersTakeTheirShare) {
+  for (int i = 0; i < 500; ++i)
+    plan_.modules.push_back({fmt::format("layers.0.mlp.experts.{}.up_proj", i), 48, 16});
+  config_.enable_lora = true;
+  config_.peft_cache.device_cache_fraction = 0.25;
+  const exec::RunnerLimits limits = size();
+  EXPECT_EQ(limits.adapter_page_numbers, 8 * 64);
+  EXPECT_EQ(limits.num_adapters, 2 * config_.max_batch_size);
+  EXPECT_GT(limits.num_adapter_pages, limits.num_adapters);
+  const size_t share = config_.memory_bytes / 4;
+  EXPECT_LE(exec::AdapterPool::bytes(plan_.modules, limits), share);
+  EXPECT_GT(exec::AdapterPool::bytes(plan_.modules, limits), share - 1024);
+  config_.peft_cache.device_cache_fraction = 0.01;
+  EXPECT_THAT(error(), HasSubstr("and a place take 21024 bytes; num_device_module_layers 0 or"));
+  config_.peft_cache.num_device_module_layers = 2;
+  EXPECT_EQ(size().num_adapter_pages, 2 * 64 / 8);
 }
 
 TEST_F(KvSizingTest, HostBlocks) {

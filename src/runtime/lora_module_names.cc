@@ -3,13 +3,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <tuple>
 #include <vector>
 
 namespace nereid::runtime {
 namespace {
 
 constexpr std::string_view kNoCross = "no model with cross-attention is served";
-constexpr std::string_view kNoExperts = "adapters of experts are not supported";
 constexpr std::string_view kNoState = "no model with state spaces is served";
 
 struct Module {
@@ -47,9 +47,9 @@ const std::vector<Module>& modules() {
       {10, "cross_attn_k", {}, kNoCross},
       {11, "cross_attn_v", {}, kNoCross},
       {12, "cross_attn_dense", {}, kNoCross},
-      {13, "moe_h_to_4h", {}, kNoExperts},
-      {14, "moe_4h_to_h", {}, kNoExperts},
-      {15, "moe_gate", {}, kNoExperts},
+      {13, "moe_h_to_4h", {}},
+      {14, "moe_4h_to_h", {}},
+      {15, "moe_gate", {}},
       {17, "mlp_router", {}, "no model with a router of blocks is served"},
       {22, "mamba_in_proj", {}, kNoState},
       {23, "mamba_out_proj", {}, kNoState},
@@ -57,7 +57,8 @@ const std::vector<Module>& modules() {
   return all;
 }
 
-// The number in "model.layers.3.mlp.up_proj".
+}  // namespace
+
 std::optional<int32_t> layer_of(std::string_view name) {
   for (size_t dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', dot + 1)) {
     int32_t layer = 0;
@@ -68,11 +69,49 @@ std::optional<int32_t> layer_of(std::string_view name) {
   return std::nullopt;
 }
 
+namespace {
+
+// "3" of "3.gate_proj": the number in front of `behind`.
+std::optional<int32_t> number_before(std::string_view text, char behind, std::string_view& rest) {
+  int32_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || number < 0 || last == end || *last != behind) return std::nullopt;
+  rest = text.substr(static_cast<size_t>(last + 1 - text.data()));
+  return number;
+}
+
+// Of an expert's matrix, `name` from behind "experts." on: "3.gate_proj", or "down_proj[3]" and
+// "gate_up_proj[3][0::2]" of a tensor that has all experts.
+std::optional<LoraModuleId> expert_module_of(std::string_view name, int32_t layer) {
+  std::string_view part = name;
+  std::optional<int32_t> expert = number_before(name, '.', part);
+  if (!expert) {
+    const size_t open = name.find('[');
+    if (open == std::string_view::npos) return std::nullopt;
+    expert = number_before(name.substr(open + 1), ']', part);
+    if (!expert) return std::nullopt;
+    const std::string_view tensor = name.substr(0, open);
+    if (tensor == "gate_up_proj")
+      part = part == "[0::2]" ? "gate_proj" : part == "[1::2]" ? "up_proj" : "";
+    else
+      part = part.empty() ? tensor : "";
+  }
+  for (const auto& [id, own, mixtral] :
+       {std::tuple(kMoeHTo4H, "gate_proj", "w1"), std::tuple(kMoe4HToH, "down_proj", "w2"),
+        std::tuple(kMoeGate, "up_proj", "w3")})
+    if (part == own || part == mixtral) return LoraModuleId{id, layer, *expert};
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<LoraModuleId> lora_module_of(std::string_view name) {
   const std::optional<int32_t> layer = layer_of(name);
-  if (!layer || name.find(".experts.") != std::string_view::npos) return std::nullopt;
+  if (!layer) return std::nullopt;
+  constexpr std::string_view kExperts = ".experts.";
+  if (const size_t at = name.find(kExperts); at != std::string_view::npos)
+    return expert_module_of(name.substr(at + kExperts.size()), *layer);
   for (const Module& module : modules())
     for (const std::string_view ending : module.endings)
       if (name.ends_with(ending) && name[name.size() - ending.size() - 1] == '.')

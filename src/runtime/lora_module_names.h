@@ -1,6 +1,7 @@
 // TensorRT-LLM's numbers of the modules that an adapter may change, and what checkpoints call them.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -11,11 +12,16 @@ namespace nereid::runtime {
 
 struct LoraModuleId {
   int32_t id = 0, layer = 0;
-  bool operator==(const LoraModuleId&) const = default;
+  int32_t expert = -1;  // of those in a mixture; an id stands for all of them
+  auto operator<=>(const LoraModuleId&) const = default;
 };
+inline constexpr int32_t kMoeHTo4H = 13, kMoe4HToH = 14, kMoeGate = 15;
 
-// Of a matrix in a checkpoint, without ".weight": "model.layers.3.mlp.up_proj" is {7, 3}. Nothing:
-// it has no number.
+// The number in "model.layers.3.mlp.up_proj".
+std::optional<int32_t> layer_of(std::string_view name);
+
+// Of a module by io::AdapterModule::name: "model.layers.3.mlp.up_proj" is {7, 3}. Nothing: it has
+// no number.
 std::optional<LoraModuleId> lora_module_of(std::string_view name);
 
 // "attn_q", ... InvalidArgument, saying why where it is known: none that adapters may change.

@@ -7,6 +7,8 @@ namespace nereid::backend {
 enum LoraMetrics::Index : size_t {
   kPlaces,
   kPlacesUsed,
+  kPages,
+  kPagesUsed,
   kHeld,
   kBytes,
   kMaxBytes,
@@ -26,6 +28,8 @@ void LoraMetrics::open() {
   };
   gauge("nereid_lora_places", "Adapters that the device has room for");
   gauge("nereid_lora_places_used", "Adapters that the device holds");
+  gauge("nereid_lora_pages", "Pages that these adapters share");
+  gauge("nereid_lora_pages_used", "Pages that hold a part of an adapter");
   gauge("nereid_lora_host_adapters", "Adapters that the host cache holds");
   gauge("nereid_lora_host_bytes", "Bytes of the adapters that the host cache holds");
   gauge("nereid_lora_host_max_bytes", "Bytes that the host cache may hold");
@@ -42,6 +46,8 @@ void LoraMetrics::publish(const AdapterStats& s) {
   const auto of = [](int64_t v) { return static_cast<double>(v); };
   set_.set(kPlaces, of(s.num_places));
   set_.set(kPlacesUsed, of(s.num_places_used));
+  set_.set(kPages, of(s.num_pages));
+  set_.set(kPagesUsed, of(s.num_pages_used));
   set_.set(kHeld, of(s.num_held));
   set_.set(kBytes, of(s.bytes));
   set_.set(kMaxBytes, of(s.max_bytes));

@@ -105,6 +105,8 @@ TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
   EXPECT_GE(figure("host_adapters"), 1);
   EXPECT_GE(figure("places_used"), 1);
   EXPECT_GT(figure("places"), 1);
+  EXPECT_GE(figure("pages_used"), 29);  // of rank 8, which the adapter fills
+  EXPECT_GT(figure("pages"), 29);
   EXPECT_GT(figure("host_bytes"), 400000);
   EXPECT_EQ(figure("host_max_bytes"), 1 << 30);
   EXPECT_THAT(message(ask_with(server, {path_input("upper")}).status),

@@ -1,5 +1,5 @@
-// Low-rank adapters: an op behind each product whose weight is made of whole matrices of the
-// checkpoint, one module for each.
+// Low-rank adapters: an op behind the embedding and behind each product, experts' too, whose weight
+// is made of whole matrices of the checkpoint, one module for each.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -15,24 +15,45 @@ using io::AdapterModule;
 
 constexpr std::string_view kWeightSuffix = ".weight", kTiedHead = "lm_head";
 
-// Whether the part is all of its tensor, row for row.
+// Whether the part is all of its tensor, row for row, or of one of the matrices in it.
 bool is_whole(const WeightPart& part) {
   WeightPart whole{.tensor = part.tensor, .size = part.size};
   whole.total = part.total == part.size ? part.total : 0;
   whole.transposed = part.transposed;
+  whole.stacked = part.stacked, whole.index = part.index;
   return part == whole;
 }
 
-// Empty: a part is not what an adapter can name.
+// Whether it is every other row of such a matrix.
+bool is_every_other(const WeightPart& part) {
+  WeightPart all = part;
+  all.first = 0, all.step = 1, all.total = 0;
+  return part.stacked > 0 && part.step == 2 && part.total == 2 * part.size && part.first < 2 &&
+         is_whole(all);
+}
+
+// What an adapter calls the part, "": nothing.
+std::string name_of_part(const WeightPart& part) {
+  if (part.stacked > 0) {
+    const std::string name = fmt::format("{}[{}]", part.tensor, part.index);
+    if (is_whole(part)) return name;
+    return is_every_other(part) ? fmt::format("{}[{}::2]", name, part.first) : "";
+  }
+  if (!is_whole(part) || !part.tensor.ends_with(kWeightSuffix)) return "";
+  return part.tensor.substr(0, part.tensor.size() - kWeightSuffix.size());
+}
+
+// Of each expert in turn. Empty: a part is not what an adapter can name.
 std::vector<AdapterModule> modules_of(const Weight& weight) {
   std::vector<AdapterModule> modules;
   int64_t column = 0;
   for (const WeightPart& part : weight.parts) {
-    if (!is_whole(part) || !part.tensor.ends_with(kWeightSuffix)) return {};
-    const size_t length = part.tensor.size() - kWeightSuffix.size();
-    modules.push_back({part.tensor.substr(0, length), weight.k, part.size, column});
+    std::string name = name_of_part(part);
+    if (name.empty()) return {};
+    modules.push_back({std::move(name), weight.k, part.size, column % weight.n});
     column += part.size;
   }
+  if (modules.size() % static_cast<size_t>(weight.experts) != 0) return {};
   return modules;
 }
 
@@ -47,6 +68,47 @@ bool is_tied_head(const Graph& graph, const Linear& linear) {
   });
 }
 
+// What stands behind a node that adapters may add to, but for its place in the graph's modules.
+struct Addition {
+  LowRank op;
+  std::vector<AdapterModule> modules;
+};
+
+Addition add_to(const Graph& graph, const Embed& embed) {
+  Addition added{{.y = embed.out, .scale = embed.scale}, modules_of(graph.weights[embed.table])};
+  for (AdapterModule& m : added.modules) {
+    std::swap(m.k, m.n);  // the table has a row for each token
+    m.of_tokens = true;
+  }
+  if (added.modules.size() > 1) added.modules.clear();
+  return added;
+}
+
+Addition add_to(const Graph& graph, const Linear& linear) {
+  Addition added{{.x = linear.x, .y = linear.out}, modules_of(graph.weights[linear.weight])};
+  if (!added.modules.empty() && is_tied_head(graph, linear)) added.modules[0].name = kTiedHead;
+  return added;
+}
+
+Addition add_to(const Graph& graph, const ExpertLinear& linear) {
+  const Weight& weight = graph.weights[linear.weight];
+  return {{.x = linear.x,
+           .experts = linear.experts,
+           .y = linear.out,
+           .num_experts = static_cast<int32_t>(weight.experts)},
+          modules_of(weight)};
+}
+
+template <class Op>
+Addition add_to(const Graph&, const Op&) {
+  return {};
+}
+
+bool can_add(const Graph& graph, const LowRank& op) {
+  return graph.values[op.y].dtype == DType::kF32 &&
+         (op.x == kNone || graph.values[op.x].dtype == DType::kBF16);
+}
+
 }  // namespace
 
 Status add_adapters(Graph& graph, const PassContext& context) {
@@ -54,27 +116,21 @@ Status add_adapters(Graph& graph, const PassContext& context) {
   std::vector<Node> nodes;
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     nodes.push_back(graph.nodes[i]);
-    const auto* const linear = std::get_if<Linear>(&nodes.back().op);
-    if (!linear) continue;
-    if (graph.values[linear->out].dtype != DType::kF32 ||
-        graph.values[linear->x].dtype != DType::kBF16)
-      continue;
-    std::vector<AdapterModule> modules = modules_of(graph.weights[linear->weight]);
-    if (modules.empty()) continue;
-    if (is_tied_head(graph, *linear)) modules[0].name = kTiedHead;
-    const ValueId product = linear->out;
+    auto [op, modules] =
+        std::visit([&](const auto& node) { return add_to(graph, node); }, nodes.back().op);
+    if (modules.empty() || !can_add(graph, op)) continue;
+    const ValueId product = op.y;
     Value changed = graph.values[product];
     changed.name += ".adapted";
     graph.values.push_back(std::move(changed));
-    const auto out = static_cast<ValueId>(graph.values.size() - 1);
+    op.out = static_cast<ValueId>(graph.values.size() - 1);
+    op.k = modules[0].k;
+    op.first_module = static_cast<int32_t>(graph.modules.size());
+    op.num_modules = static_cast<int32_t>(modules.size()) / op.num_experts;
     for (size_t j = i + 1; j < graph.nodes.size(); ++j)
-      replace_inputs(graph.nodes[j].op, product, out);
-    if (graph.logits == product) graph.logits = out;
-    nodes.push_back({LowRank{.x = linear->x,
-                             .y = product,
-                             .first_module = static_cast<int32_t>(graph.modules.size()),
-                             .num_modules = static_cast<int32_t>(modules.size()),
-                             .out = out}});
+      replace_inputs(graph.nodes[j].op, product, op.out);
+    if (graph.logits == product) graph.logits = op.out;
+    nodes.push_back({op});
     graph.modules.insert(graph.modules.end(), modules.begin(), modules.end());
   }
   graph.nodes = std::move(nodes);

@@ -56,19 +56,93 @@ TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   context_.adapters = true;
   const Graph adapted = after(add_adapters, g);
   const std::vector<LowRank> ops = all<LowRank>(adapted);
-  ASSERT_EQ(ops.size(), 9u);  // of all products
-  EXPECT_EQ(ops[0].num_modules, 3);
-  EXPECT_EQ(ops[1].first_module, 3);
-  EXPECT_EQ(ops[0].x, all<Linear>(adapted)[0].x);
-  EXPECT_EQ(ops[0].y, all<Linear>(adapted)[0].out);
-  EXPECT_EQ(ops[0].out, all<Rope>(adapted)[0].qkv);
-  ASSERT_EQ(adapted.modules.size(), 15u);
+  ASSERT_EQ(ops.size(), 10u);  // of the embedding and all products
+  EXPECT_EQ(ops[0].x, kNone);
+  EXPECT_EQ(ops[0].y, all<Embed>(adapted)[0].out);
+  EXPECT_EQ(ops[0].k, 48);
+  EXPECT_EQ(ops[1].num_modules, 3);
+  EXPECT_EQ(ops[1].k, 32);
+  EXPECT_EQ(ops[2].first_module, 4);
+  EXPECT_EQ(ops[1].x, all<Linear>(adapted)[0].x);
+  EXPECT_EQ(ops[1].y, all<Linear>(adapted)[0].out);
+  EXPECT_EQ(ops[1].out, all<Rope>(adapted)[0].qkv);
+  ASSERT_EQ(adapted.modules.size(), 16u);
   EXPECT_EQ(adapted.modules.back().name, "lm_head");  // which is the embedding, too
-  const io::AdapterModule& v = adapted.modules[2];
+  const io::AdapterModule& embedding = adapted.modules[0];
+  EXPECT_EQ(embedding.name, "embed");
+  EXPECT_EQ(embedding.k, 48);
+  EXPECT_EQ(embedding.n, 32);
+  EXPECT_TRUE(embedding.of_tokens);
+  const io::AdapterModule& v = adapted.modules[3];
   EXPECT_EQ(v.name, "layers.0.v");
   EXPECT_EQ(v.column, 48);
   EXPECT_EQ(v.n, 16);
   EXPECT_EQ(v.k, 32);
+  EXPECT_FALSE(v.of_tokens);
+}
+
+// The modules of an expert lie side by side.
+TEST_F(PassesTest, AdaptersAddToExperts) {
+  context_.adapters = true;
+  Graph graph = test_graph(false, /*mixture=*/true);
+  for (Weight& w : graph.weights)
+    for (WeightPart& part : w.parts) part.tensor += ".weight";
+  const auto expert_ops = [](const Graph& g) {
+    std::vector<LowRank> ops = all<LowRank>(g);
+    std::erase_if(ops, [](const LowRank& op) { return op.experts == kNone; });
+    return ops;
+  };
+  const auto name = [](const Graph& g, int32_t module) {
+    return g.modules[static_cast<size_t>(module)].name;
+  };
+  const Graph apart = after(add_adapters, graph);
+  std::vector<LowRank> ops = expert_ops(apart);
+  ASSERT_EQ(ops.size(), 6u);  // gate, up and down of two layers
+  EXPECT_EQ(ops[0].num_experts, 3);
+  EXPECT_EQ(ops[0].num_modules, 1);
+  EXPECT_EQ(ops[0].experts, all<Route>(apart)[0].experts);
+  EXPECT_EQ(name(apart, ops[0].first_module + 2), "layers.0.gate2");
+  EXPECT_EQ(name(apart, ops[2].first_module + 1), "layers.0.down1");
+  EXPECT_EQ(ops[2].k, 40);
+  for (Weight& w : graph.weights) {  // gate of two matrices for each expert
+    if (w.experts == 1 || !w.name.ends_with("gate")) continue;
+    std::vector<WeightPart> parts;
+    for (WeightPart part : w.parts) {
+      part.size /= 2;
+      for (const char* prefix : {"upper.", "lower."})
+        parts.push_back(part), parts.back().tensor = prefix + part.tensor;
+    }
+    w.parts = parts;
+  }
+  const Graph joined = after(add_adapters, graph);
+  ops = expert_ops(joined);
+  ASSERT_EQ(ops.size(), 6u);
+  EXPECT_EQ(ops[0].num_modules, 2);
+  EXPECT_EQ(ops[1].num_modules, 1);
+  EXPECT_EQ(name(joined, ops[0].first_module + 4), "upper.layers.0.gate2");
+  EXPECT_EQ(name(joined, ops[0].first_module + 5), "lower.layers.0.gate2");
+  EXPECT_EQ(joined.modules[static_cast<size_t>(ops[0].first_module) + 4].column, 0);
+  EXPECT_EQ(joined.modules[static_cast<size_t>(ops[0].first_module) + 5].column, 20);
+}
+
+// All experts in one tensor, rows of two matrices in turn.
+TEST_F(PassesTest, AdaptersNameMatricesWithinATensor) {
+  context_.adapters = true;
+  Graph graph = test_graph(false, /*mixture=*/true);
+  for (Weight& w : graph.weights)
+    for (size_t i = 0; w.experts > 1 && i < w.parts.size(); ++i) {
+      const bool is_down = w.name.ends_with("down"), is_up = w.name.ends_with("up");
+      WeightPart& part = w.parts[i];
+      part.tensor = is_down ? "experts.down" : "experts.gate_up";
+      part.stacked = 3, part.index = static_cast<int64_t>(i), part.transposed = true;
+      if (is_down) continue;
+      part.first = is_up ? 1 : 0, part.step = 2, part.total = 2 * part.size;
+    }
+  std::vector<std::string> names;
+  for (const io::AdapterModule& m : after(add_adapters, graph).modules) names.push_back(m.name);
+  for (const char* name :
+       {"experts.gate_up[2][0::2]", "experts.gate_up[1][1::2]", "experts.down[0]"})
+    EXPECT_THAT(names, testing::Contains(name));
 }
 
 // A matrix whose rows have places of their own in the engine is none that an adapter knows.
@@ -86,7 +160,8 @@ TEST_F(PassesTest, PlansKnowTheModulesOfTheirCalls) {
   const Graph graph = compile(with_weight_names());
   DeviceInfo device;
   io::Plan plan = lower(graph, device).value();
-  EXPECT_EQ(plan.modules.size(), 15u);
+  EXPECT_EQ(plan.modules.size(), 16u);
+  EXPECT_TRUE(io::plan_from_json(io::plan_to_json(plan)).value().modules[0].of_tokens);
   EXPECT_EQ(io::plan_from_json(io::plan_to_json(plan)).value().modules[5].name,
             plan.modules[5].name);
   const auto refusal = [&](auto change) {
@@ -94,11 +169,13 @@ TEST_F(PassesTest, PlansKnowTheModulesOfTheirCalls) {
     change(changed.modules);
     return io::check_plan(changed).ToString();
   };
-  EXPECT_THAT(refusal([](auto& m) { m.pop_back(); }), HasSubstr("are not the next of 14"));
-  EXPECT_THAT(refusal([](auto& m) { m.push_back(m[0]); }), HasSubstr("16 modules, calls name 15"));
-  EXPECT_THAT(refusal([](auto& m) { m[1].column = 31; }), HasSubstr("[16, 32] at column 31 of 64"));
-  EXPECT_THAT(refusal([](auto& m) { m[2].n = 17; }), HasSubstr("[17, 32] at column 48 of 64"));
-  EXPECT_THAT(refusal([](auto& m) { m[0].k = 33; }), HasSubstr("x has 32"));
+  EXPECT_THAT(refusal([](auto& m) { m.pop_back(); }), HasSubstr("are not the next of 15"));
+  EXPECT_THAT(refusal([](auto& m) { m.push_back(m[0]); }), HasSubstr("17 modules, calls name 16"));
+  EXPECT_THAT(refusal([](auto& m) { m[2].column = 31; }), HasSubstr("[16, 32] at column 31 of 64"));
+  EXPECT_THAT(refusal([](auto& m) { m[3].n = 17; }), HasSubstr("[17, 32] at column 48 of 64"));
+  EXPECT_THAT(refusal([](auto& m) { m[1].k = 33; }), HasSubstr("x has 32"));
+  EXPECT_THAT(refusal([](auto& m) { m[0].of_tokens = false; }), HasSubstr("module 'embed'"));
+  EXPECT_THAT(refusal([](auto& m) { m[1].of_tokens = true; }), HasSubstr("module 'layers.0.q'"));
 }
 
 TEST_F(PassesTest, MergeGateUpLeavesQkvAlone) {

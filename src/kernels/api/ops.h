@@ -9,6 +9,7 @@
 //   bf16  what a product reads; keys and values in a bf16 cache
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <span>
@@ -20,6 +21,13 @@
 #include "kernels/api/sample.h"
 
 namespace nereid::kernels {
+
+// The id of token i of the step, -1 where it has none: its embedding is given, or its draw failed.
+inline int64_t id_of(const StepView& step, int64_t i) {
+  const int64_t id = step.tokens[i];
+  if (id >= 0 || id < kFirstEmbedding / 2) return id < 0 ? -1 : id;
+  return step.slot_tokens ? std::max(-1, step.slot_tokens[-1 - id]) : -1;
+}
 
 // out[i] = table[token(i)]; a token id t < 0 stands for slot_tokens[-1 - t] (sampled by the step
 // before, host unaware) or, from kFirstEmbedding on, for a row of step.embeddings in place of the
@@ -203,36 +211,69 @@ struct LinearOf {
 };
 
 // out = y + what the row's adapter adds: for each module m in [first_module, first_module +
-// num_modules) scale * b^T (a x) in the columns of its AdapterMatrix, products of bf16 numbers,
-// sums f32; and then what its gain makes of them, f32. The columns of two modules have nothing in
-// common. Rows without an adapter stay as they are.
+// num_modules) scale * its own scale * b^T (a x) in the columns of its AdapterMatrix, products of
+// bf16 numbers, sums f32; and then what its gain makes of them, f32. The columns of two modules
+// have nothing in common. Rows without an adapter stay as they are.
+// With `experts` this is done for each piece j of y's row i: with piece j of x's row i (or all of
+// it) and the num_modules modules of experts[i][j], which lie behind those of the experts before.
+// An index that is no expert adds nothing.
+// Without x, x is the row's token of the step, one of k: a x is that token's row of a, which is
+// [k, rank] then. A token that is no id below k (a given embedding, a failed draw) adds nothing.
 template <class F>
 struct LowRankOf {
   static constexpr std::string_view kName = "low_rank";
   static constexpr bool kRowsIndependent = false;  // it reads the step's adapters
-  typename F::Value x;                             // bf16 [n, k]
-  typename F::Value y;                             // f32 [n, n_out]
-  int32_t first_module = 0, num_modules = 1;
+  typename F::Value x;                             // bf16 [n, k] or [n, picked * k], optional
+  typename F::Value experts;                       // i32 [n, picked], optional
+  typename F::Value y;                             // f32 [n, n_out] or [n, picked * n_out]
+  int64_t k = 0;
+  int32_t first_module = 0, num_modules = 1;  // of an expert
+  int32_t num_experts = 1;
+  float scale = 1;
   typename F::Value out;       // in place of y
-  typename F::Step step = {};  // adapters, adapter_matrices, adapter_weights
+  typename F::Step step = {};  // adapters, adapter_matrices, adapter_weights, tokens, slot_tokens
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &LowRankOf::x, {DType::kBF16}), in("y", &LowRankOf::y, {DType::kF32}),
+    return std::tuple(in("x", &LowRankOf::x, {DType::kBF16}).maybe(),
+                      in("experts", &LowRankOf::experts, {DType::kI32}).maybe(),
+                      in("y", &LowRankOf::y, {DType::kF32}), attribute("k", &LowRankOf::k),
                       attribute("first_module", &LowRankOf::first_module),
                       attribute("num_modules", &LowRankOf::num_modules),
+                      attribute("num_experts", &LowRankOf::num_experts),
+                      attribute("scale", &LowRankOf::scale),
                       kernels::out("out", &LowRankOf::out, {DType::kF32}).in_place_of("y"),
                       kernels::step(&LowRankOf::step));
   }
   static std::string_view check(const LowRankOf<Views>& a) {
     if (a.out.cols != a.y.cols) return "out is not as wide as y";
     if (a.first_module < 0 || a.num_modules < 1) return "there is no module";
+    if (a.num_experts < 1 || a.num_experts > kMaxExperts) return "too many experts, or none";
+    if (a.k < 1) return "k is not positive";
+    if (!std::isfinite(a.scale)) return "the scale is not a number";
+    if (is_given(a.experts)) {
+      if (a.out.cols % a.experts.cols != 0) return "out is not a piece for each expert picked";
+      if (a.x.cols != a.k && a.x.cols != a.experts.cols * a.k)
+        return "x is not k wide, once or for each expert picked";
+    } else if (a.num_experts != 1 || (is_given(a.x) && a.x.cols != a.k)) {
+      return "x is not k wide, or experts are missing";
+    }
     return {};
   }
-  // Of the row's adapter; null without one.
-  static const AdapterMatrix* matrices_of(const LowRankOf<Views>& a, int64_t row) {
+  static int64_t pieces_of(const LowRankOf<Views>& a) {
+    return is_given(a.experts) ? a.experts.cols : 1;
+  }
+  // Of the row's adapter, and of a piece's expert; null without one.
+  static const AdapterMatrix* matrices_of(const LowRankOf<Views>& a, int64_t row, int64_t piece) {
     const int32_t adapter = a.step.adapters ? a.step.adapters[row] : -1;
-    if (adapter < 0) return nullptr;
-    return a.step.adapter_matrices + int64_t{adapter} * a.step.num_adapter_modules + a.first_module;
+    const int32_t expert = is_given(a.experts) ? a.experts.template row<int32_t>(row)[piece] : 0;
+    if (adapter < 0 || expert < 0 || expert >= a.num_experts) return nullptr;
+    return a.step.adapter_matrices + int64_t{adapter} * a.step.num_adapter_modules +
+           a.first_module + int64_t{expert} * a.num_modules;
+  }
+  // What stands for x where there is none: an id below k, or -1.
+  static int64_t token_of(const LowRankOf<Views>& a, int64_t row) {
+    const int64_t id = id_of(a.step, row);
+    return id < a.k ? id : -1;
   }
   friend void reference(const LowRankOf<Views>& a);
 };

@@ -68,7 +68,7 @@ struct AddRaw {
 // Of rows of one adapter: y += scale * b^T (a x).
 constexpr int kLowRankRows = 4;
 struct LowRankRaw {
-  const uint16_t* x[kLowRankRows];  // of each row [k]
+  const uint16_t* x[kLowRankRows];  // of each row [k]; null, of a single one: `a` is a x, [rank]
   const uint16_t* a;                // [rank, k]
   const uint16_t* b;                // [rank, n]
   const uint16_t* gain;             // [2, n], see AdapterMatrix; or null

@@ -85,7 +85,14 @@ void add_low_part(const LowRankRaw& a, int64_t c, const float (&low)[kRows][kMax
 template <class Dot, int kRows>
 void low_rank_rows(const LowRankRaw& a) {
   float low[kRows][kMaxLowRank + kSums];
-  for (int64_t j = 0; j < a.rank; j += kSums) low_sums<Dot, kRows>(a, j, low);
+  if (a.x[0]) {
+    for (int64_t j = 0; j < a.rank; j += kSums) low_sums<Dot, kRows>(a, j, low);
+  } else {
+    for (int64_t j = 0; j < a.rank; ++j) {
+      const uint32_t bits = static_cast<uint32_t>(a.a[j]) << 16;
+      __builtin_memcpy(&low[0][j], &bits, sizeof(bits));
+    }
+  }
   constexpr int kVecs = kRegisters == 32 ? 4 : 2;
   int64_t c = 0;
   for (; c + kVecs * kLanes <= a.n; c += kVecs * kLanes) add_low<kRows, kVecs>(a, c, low);

@@ -1,4 +1,4 @@
-// What adapters add to products: a block for each row and module.
+// What adapters add to products: a block for each row, module and piece.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -8,31 +8,60 @@ namespace {
 
 constexpr int kThreads = 256, kWarp = 32;
 
+// An id of the step, -1 where its embedding is given or its draw failed.
+__device__ int64_t token_of(const LowRank& a) {
+  const int64_t id = a.step.tokens[blockIdx.x];
+  if (id >= 0 || id < kFirstEmbedding / 2 || !a.step.slot_tokens) return id;
+  return a.step.slot_tokens[-1 - id];
+}
+
+// low[j] = a[j] . x, by a warp for each row of a.
+__device__ void make_low(const __nv_bfloat16* rows, const __nv_bfloat16* x, int64_t k, int rank,
+                         float* low) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int j = static_cast<int>(threadIdx.x) / kWarp; j < rank; j += kThreads / kWarp) {
+    const __nv_bfloat16* const row = rows + j * k;
+    float sum = 0;
+    for (int64_t c = lane; c < k; c += kWarp) sum += load(row + c) * load(x + c);
+    for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    if (lane == 0) low[j] = sum;
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) low_rank_kernel(LowRank a) {
   let_next_begin();
   wait_for_previous();
   const int32_t adapter = a.step.adapters[blockIdx.x];
   if (adapter < 0) return;
-  const AdapterMatrix m = a.step.adapter_matrices[int64_t{adapter} * a.step.num_adapter_modules +
-                                                  a.first_module + blockIdx.y];
+  const bool has_experts = a.experts.cols > 0;
+  const int32_t expert =
+      has_experts
+          ? static_cast<const int32_t*>(a.experts.data)[blockIdx.x * a.experts.stride + blockIdx.z]
+          : 0;
+  if (expert < 0 || expert >= a.num_experts) return;
+  const AdapterMatrix m =
+      a.step.adapter_matrices[int64_t{adapter} * a.step.num_adapter_modules + a.first_module +
+                              int64_t{expert} * a.num_modules + blockIdx.y];
   if (m.rank == 0) return;
   __shared__ float low[kMaxAdapterRank];
   const auto* const weights = reinterpret_cast<const __nv_bfloat16*>(a.step.adapter_weights);
-  const auto* const x = static_cast<const __nv_bfloat16*>(a.x.data) + blockIdx.x * a.x.stride;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int j = static_cast<int>(threadIdx.x) / kWarp; j < m.rank; j += kThreads / kWarp) {
-    const __nv_bfloat16* const row = weights + m.a + j * a.x.cols;
-    float sum = 0;
-    for (int64_t c = lane; c < a.x.cols; c += kWarp) sum += load(row + c) * load(x + c);
-    for (int step = kWarp / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
-    if (lane == 0) low[j] = sum;
+  if (a.x.cols > 0) {
+    const auto* const x = static_cast<const __nv_bfloat16*>(a.x.data) + blockIdx.x * a.x.stride;
+    make_low(weights + m.a, x + (a.x.cols == a.k ? 0 : blockIdx.z * a.k), a.k, m.rank, low);
+  } else {
+    const int64_t token = token_of(a);
+    if (token < 0 || token >= a.k) return;
+    for (int j = static_cast<int>(threadIdx.x); j < m.rank; j += kThreads)
+      low[j] = load(weights + m.a + token * m.rank + j);
   }
   __syncthreads();
-  float* const y = static_cast<float*>(a.out.data) + blockIdx.x * a.out.stride + m.column;
+  const int64_t width = a.out.cols / (has_experts ? a.experts.cols : 1);
+  float* const y =
+      static_cast<float*>(a.out.data) + blockIdx.x * a.out.stride + blockIdx.z * width + m.column;
   for (int64_t c = threadIdx.x; c < m.cols; c += kThreads) {
     float sum = 0;
     for (int j = 0; j < m.rank; ++j) sum += low[j] * load(weights + m.b + j * int64_t{m.cols} + c);
-    float changed = y[c] + m.scale * sum;
+    float changed = y[c] + m.scale * a.scale * sum;
     if (m.gain >= 0) {
       const __nv_bfloat16* const gain = weights + m.gain + c;
       changed += load(gain) * changed + load(gain + m.cols);
@@ -43,7 +72,8 @@ __global__ void __launch_bounds__(kThreads) low_rank_kernel(LowRank a) {
 
 cudaError_t launch(const LowRank& a, const Scratch&, cudaStream_t stream) {
   if (!a.step.adapters) return cudaSuccess;
-  const dim3 blocks(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.num_modules));
+  const dim3 blocks(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.num_modules),
+                    static_cast<unsigned>(LowRank::pieces_of(a)));
   return launch_overlapped(low_rank_kernel, a.out.rows, blocks, kThreads, 0, stream, a);
 }
 

@@ -131,32 +131,53 @@ void reference(const Linear& a) {
   }
 }
 
+namespace {
+
+// What a x is for the j-th row of a module's a; without x the row's token is `token`.
+double low_of(const LowRank& a, const AdapterMatrix& matrix, int64_t j, int64_t row,
+              int64_t first_col, int64_t token) {
+  const BF16* const weights = a.step.adapter_weights + matrix.a;
+  if (!is_given(a.x)) return to_float(weights[token * matrix.rank + j]);
+  double sum = 0;
+  for (int64_t c = 0; c < a.k; ++c)
+    sum += double{load(a.x, row, first_col + c)} * to_float(weights[j * a.k + c]);
+  return sum;
+}
+
+void add_module(const LowRank& a, const AdapterMatrix& matrix, const std::vector<double>& low,
+                float* y) {
+  for (int64_t c = 0; c < matrix.cols; ++c) {
+    double sum = 0;
+    for (int64_t j = 0; j < matrix.rank; ++j)
+      sum += low[static_cast<size_t>(j)] *
+             to_float(a.step.adapter_weights[matrix.b + j * matrix.cols + c]);
+    sum = y[c] + double{matrix.scale} * a.scale * sum;
+    if (matrix.gain >= 0) {
+      const BF16* const gain = a.step.adapter_weights + matrix.gain;
+      sum += to_float(gain[c]) * sum + to_float(gain[matrix.cols + c]);
+    }
+    y[c] = static_cast<float>(sum);
+  }
+}
+
+}  // namespace
+
 void reference(const LowRank& a) {
-  for (int64_t i = 0; i < a.out.rows; ++i) {
-    const AdapterMatrix* const matrices = LowRank::matrices_of(a, i);
-    for (int32_t m = 0; matrices && m < a.num_modules; ++m) {
-      const AdapterMatrix& matrix = matrices[m];
-      std::vector<double> low(static_cast<size_t>(matrix.rank));
-      for (int64_t j = 0; j < matrix.rank; ++j)
-        for (int64_t c = 0; c < a.x.cols; ++c)
-          low[static_cast<size_t>(j)] +=
-              double{load(a.x, i, c)} *
-              to_float(a.step.adapter_weights[matrix.a + j * a.x.cols + c]);
-      for (int64_t c = 0; c < matrix.cols; ++c) {
-        double sum = 0;
-        for (int64_t j = 0; j < matrix.rank; ++j)
-          sum += low[static_cast<size_t>(j)] *
-                 to_float(a.step.adapter_weights[matrix.b + j * matrix.cols + c]);
-        float& y = a.out.row<float>(i)[matrix.column + c];
-        sum = y + matrix.scale * sum;
-        if (matrix.gain >= 0) {
-          const BF16* const gain = a.step.adapter_weights + matrix.gain;
-          sum += to_float(gain[c]) * sum + to_float(gain[matrix.cols + c]);
-        }
-        y = static_cast<float>(sum);
+  const int64_t pieces = LowRank::pieces_of(a), width = a.out.cols / pieces;
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t p = 0; p < pieces; ++p) {
+      const AdapterMatrix* const matrices = LowRank::matrices_of(a, i, p);
+      if (!matrices) continue;
+      const int64_t token = is_given(a.x) ? 0 : LowRank::token_of(a, i);
+      if (token < 0) continue;
+      const int64_t first_col = a.x.cols == a.k ? 0 : p * a.k;
+      for (int32_t m = 0; m < a.num_modules; ++m) {
+        std::vector<double> low;
+        for (int64_t j = 0; j < matrices[m].rank; ++j)
+          low.push_back(low_of(a, matrices[m], j, i, first_col, token));
+        add_module(a, matrices[m], low, a.out.row<float>(i) + p * width + matrices[m].column);
       }
     }
-  }
 }
 
 void reference(const ExpertLinear& a) {

@@ -1,0 +1,74 @@
+// The files of an adapter as Hugging Face PEFT writes it: adapter_config.json and a file of
+// tensors.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/status.h"
+#include "io/checkpoint.h"
+#include "runtime/adapter_builder.h"
+#include "runtime/adapter_modules.h"
+
+namespace nereid::runtime {
+
+// rank_pattern and alpha_pattern: the module that ends with the key has the number.
+using Pattern = std::map<std::string, double>;
+
+struct PeftConfig {
+  double rank = 0, alpha = 0;
+  bool rank_stabilised = false;  // rsLoRA
+  bool has_magnitudes = false;   // DoRA
+  Pattern ranks, alphas;
+
+  static double number_for(std::string_view module, const Pattern& pattern, double otherwise) {
+    for (const auto& [key, number] : pattern)
+      if (module == key || module.ends_with("." + key)) return number;
+    return otherwise;
+  }
+  double rank_of(std::string_view module) const { return number_for(module, ranks, rank); }
+  double scale_of(std::string_view module) const {
+    const double r = rank_of(module);
+    return number_for(module, alphas, alpha) / (rank_stabilised ? std::sqrt(r) : r);
+  }
+};
+
+// The two matrices of a module, and of DoRA the lengths of its rows [n].
+struct PeftPair {
+  const io::StoredTensor* a = nullptr;
+  const io::StoredTensor* b = nullptr;
+  const io::StoredTensor* magnitudes = nullptr;
+};
+
+struct PeftFiles {
+  PeftConfig config;
+  io::TensorFile tensors;
+  std::map<std::string, PeftPair> pairs;                  // by module
+  std::map<std::string, const io::StoredTensor*> copies;  // of the model's matrices, by module
+};
+
+// Checked as far as that is possible without a model. InvalidArgument naming file and field or
+// tensor.
+StatusOr<PeftFiles> open_peft_files(const std::filesystem::path& directory);
+
+// Both matrices of a pair in bf16, of any shape. InvalidArgument: one is missing or no matrix, or
+// has numbers of another type.
+struct PeftMatrices {
+  std::vector<BF16> a, b;
+};
+StatusOr<PeftMatrices> read_peft_pair(const std::string& name, const PeftPair& pair);
+
+// Whether a module stands for tensors that have all experts of a layer (target_parameters).
+bool names_all_experts(std::string_view module);
+
+// Adds such a module: InvalidArgument naming it and the shapes.
+Status add_peft_experts(const std::string& name, const PeftPair& pair, const PeftConfig& config,
+                        const AdapterBounds& bounds, const AdapterModules& modules,
+                        AdapterBuilder& builder);
+
+}  // namespace nereid::runtime
