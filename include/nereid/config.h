@@ -86,8 +86,10 @@ inline constexpr int32_t kMaxDraftLen = 32;
 inline constexpr int32_t kMaxTreeTopK = 32;
 
 struct ExecutorConfig {
-  std::string device = "cpu";  // cpu | cuda:N
-  int32_t num_threads = 0;     // CPU compute threads; 0 = one per physical core
+  // auto (what a ready engine is for, else the first GPU, else the CPU; the default of the command
+  // line and of the backend's parameters), cpu or cuda:N.
+  std::string device = "cpu";
+  int32_t num_threads = 0;   // CPU compute threads; 0 = one per physical core
   int64_t memory_bytes = 0;  // budget for weights, buffers and KV together; 0 = a share of what is
                              // free
   // What the matrices of products become when the engine is built: auto (what the checkpoint has),

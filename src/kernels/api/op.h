@@ -109,7 +109,7 @@ inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 // 2024, "DoRA: Weight-decomposed low-rank adaptation") these columns become y + gain * y + shift
 // then. In the adapters' memory.
 struct AdapterMatrix {
-  int64_t a = 0;      // first element of a, bf16 [rank, k]
+  int64_t a = 0;      // first element of a, bf16 [rank, k]; of a table of tokens [k, rank]
   int64_t b = 0;      // of b, bf16 [rank, cols]
   int64_t gain = -1;  // of gain and, behind it, shift, bf16 [2, cols]; -1: there is none
   int32_t rank = 0;   // at most kMaxAdapterRank; 0: it adds nothing

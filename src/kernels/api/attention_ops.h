@@ -1,0 +1,142 @@
+// Heads, their rotation and attention.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+
+#include "kernels/api/op.h"
+
+namespace nereid::kernels {
+
+// Query, key and value heads side by side: [q heads | k heads | v heads], each of `dim` columns.
+// Latent heads (multi-head latent attention, DeepSeek-AI 2024, "DeepSeek-V2") have no v heads: a
+// value is the last `latent` columns of its key.
+struct Heads {
+  int32_t num = 0, num_kv = 0, dim = 0;
+  int32_t latent = 0;  // 0 = values of their own
+  constexpr int64_t width() const {
+    return (int64_t{num} + (latent > 0 ? 1 : 2) * int64_t{num_kv}) * dim;
+  }
+  constexpr int32_t value_dim() const { return latent > 0 ? latent : dim; }
+  bool operator==(const Heads&) const = default;
+};
+
+inline std::string_view check_heads(const Heads& h, int64_t width) {
+  if (h.num < 1 || h.num_kv < 1 || h.dim < 1 || h.num % h.num_kv != 0)
+    return "the query heads are not a multiple of the key heads";
+  if (h.dim % 2 != 0) return "the width of a head is odd";
+  if (h.latent < 0 || h.latent > h.dim) return "a value is wider than its key";
+  if (h.width() != width) return "qkv is not as wide as its heads";
+  return {};
+}
+
+// Rotates the first w = angles.cols columns of each query and key head by the row of the angles for
+// the token's position, in pairs (i, i + w/2), or (2i, 2i + 1) when interleaved; the other columns
+// stay. Products and sums are each rounded to f32.
+template <class F>
+struct RopeOf {
+  static constexpr std::string_view kName = "rope";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value qkv;  // f32 [n, heads.width()]
+  Heads heads;
+  typename F::Angles angles;  // at most as wide as a head
+  bool interleaved = false;
+  typename F::Value out;       // in place of qkv
+  typename F::Step step = {};  // positions
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("qkv", &RopeOf::qkv, {DType::kF32}).of(Rows::kTokens),
+        attribute("heads", &RopeOf::heads), kernels::angles("angles", &RopeOf::angles),
+        attribute("interleaved", &RopeOf::interleaved),
+        kernels::out("out", &RopeOf::out, {DType::kF32}).of(Rows::kTokens).in_place_of("qkv"),
+        kernels::step(&RopeOf::step));
+  }
+  static std::string_view check(const RopeOf<Views>& a) {
+    if (a.out.cols != a.qkv.cols) return "out is not as wide as qkv";
+    if (a.angles.cols > a.heads.dim) return "the angles are wider than a head";
+    if (a.angles.cols % 2 != 0) return "the width of the angles is odd";
+    return check_heads(a.heads, a.qkv.cols);
+  }
+  friend void reference(const RopeOf<Views>& a);
+};
+
+// Slope of ALiBi (Press, Smith and Lewis 2022, "Train short, test long") for a head, as BLOOM and
+// MPT have it: with n the largest power of two up to the number of heads, the first n heads take
+// the powers of 2^(-alibi / n), the others the odd powers of 2^(-alibi / 2n). Falcon scales the
+// slopes as it does the product of query and key.
+inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float scale = 1) {
+  int32_t n = 1;
+  while (n <= num_heads / 2) n *= 2;
+  const double power = head < n ? head + 1 : head - n + 0.5;
+  return static_cast<float>(std::exp2(-double{alibi} * power / n) * scale);
+}
+
+// Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
+// then the query at position i attends to the cached positions j <= i with j > i - window or j <
+// sink (without a window: all). A block that no query of the call sees is not looked at: its entry
+// in the table may be anything. A token in a tree (StepView::after) sees of the step's tokens those
+// that it comes after, and they count as positions; its bits are those that it would have if there
+// were no others. With angles given, Q and K are rotated on the way (the fused form of Rope, to the
+// same bits).
+// A score is s = scale * (query . key), then cap * tanh(s / cap) with a cap, then with ALiBi
+// s - slope * (i - j), alibi_slope() being the head's. Sink logits take part as one more score of
+// each query, without a value: they enlarge the sum of weights (and m) only.
+// A bf16 cache holds rounded values. With latent heads the cache has keys alone, rotated and
+// rounded as others are, and a value is read from its key. An i8 or f8e4m3 cache holds, for a
+// vector x of one token and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to
+// nearest even; it stands for scale * stored. A vector with amax < kSmallestScaled is stored as
+// zeros with scale 0; one that is not finite gets the scale NaN.
+template <class F>
+struct AttentionOf {
+  static constexpr std::string_view kName = "attention";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value qkv;  // f32 [n, heads.width()]
+  Heads heads;
+  typename F::Cache cache;     // the window in force is the cache's: it depends on the server, too
+  int32_t window = 0;          // the model's own; 0 = all positions
+  float scale = 0;             // of the scores, usually 1 / sqrt(d)
+  float cap = 0;               // 0 = none
+  float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
+  float alibi_scale = 1;       // of the slopes
+  typename F::Weight sinks;    // [heads.num] sink logits, optional
+  typename F::Angles angles;   // optional, at most as wide as a head
+  bool interleaved = false;    // of the angles, as in Rope
+  typename F::Value out;       // bf16 [n, heads.num * heads.value_dim()]
+  typename F::Step step = {};  // positions, row_begin, row_of_token, block_table, after, cells
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("qkv", &AttentionOf::qkv, {DType::kF32}).of(Rows::kTokens),
+        attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
+        attribute("window", &AttentionOf::window), attribute("scale", &AttentionOf::scale),
+        attribute("cap", &AttentionOf::cap), attribute("alibi", &AttentionOf::alibi),
+        attribute("alibi_scale", &AttentionOf::alibi_scale),
+        vector("sinks", &AttentionOf::sinks).maybe(),
+        kernels::angles("angles", &AttentionOf::angles).maybe(),
+        attribute("interleaved", &AttentionOf::interleaved),
+        kernels::out("out", &AttentionOf::out, {DType::kBF16}).of(Rows::kTokens),
+        kernels::step(&AttentionOf::step));
+  }
+  static std::string_view check(const AttentionOf<Views>& a) {
+    if (a.out.cols != int64_t{a.heads.num} * a.heads.value_dim())
+      return "out is not as wide as its heads";
+    if (a.angles.cols > a.heads.dim) return "the angles are wider than a head";
+    if (a.angles.cols % 2 != 0) return "the width of the angles is odd";
+    if (is_given(a.sinks) && a.sinks.k != a.heads.num) return "there is not one sink for each head";
+    if (!std::isfinite(a.cap) || a.cap < 0) return "the cap is negative or no number";
+    if (!std::isfinite(a.alibi) || a.alibi < 0) return "alibi is negative or no number";
+    if (!std::isfinite(a.alibi_scale) || a.alibi_scale <= 0) return "alibi_scale is not positive";
+    if (a.window < 0) return "the window is negative";
+    if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
+    return check_heads(a.heads, a.qkv.cols);
+  }
+  friend void reference(const AttentionOf<Views>& a);
+};
+
+// Types of a KV cache; those of one byte have scales.
+constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
+
+}  // namespace nereid::kernels

@@ -1,0 +1,131 @@
+// Mixtures of experts: who is picked, their products and the sum of these.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <tuple>
+
+#include "kernels/api/op.h"
+#include "kernels/api/product_ops.h"
+
+namespace nereid::kernels {
+
+enum class Scoring : uint8_t { kSoftmax, kSigmoid, kSparseMixer };
+inline std::span<const std::string_view> names_of(Scoring) {
+  static constexpr std::string_view kNames[] = {"softmax", "sigmoid", "sparse_mixer"};
+  return kNames;
+}
+
+// Picks experts for each row. Scores s = softmax or sigmoid of x over the experts; those with the
+// largest s + bias are picked, in falling order, the lower index first where they are equal (a NaN
+// is less than any number). With several groups (runs of experts of one size) only the
+// groups_kept groups with the largest sum of their group_best largest s + bias take part. weights =
+// s of the picked (without bias), divided by their sum + 1e-20 when `renormalise`, times `scale`:
+// renormalised softmax is the softmax over the picked alone.
+// With the sparse mixer (Liu et al. 2023, "Sparse backpropagation for MoE training") the largest x
+// are picked, and the weight of each is `scale` times its softmax over those of the experts not
+// picked before it whose x is near its own: (own - x) / max(|x|, own) <= reach in f32.
+// s and s + bias are f32; without a bias and with group_best = 1 x itself is compared, which is in
+// the same order, so that rounding decides nothing.
+template <class F>
+struct RouteOf {
+  static constexpr std::string_view kName = "route";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;      // f32 [n, experts]
+  typename F::Weight bias;  // f32 [experts], optional
+  Scoring scoring = Scoring::kSoftmax;
+  int32_t groups = 1, groups_kept = 1, group_best = 1;
+  bool renormalise = false;
+  float scale = 1;
+  float reach = 0;            // of the sparse mixer
+  typename F::Value weights;  // f32 [n, picked]
+  typename F::Value experts;  // i32 [n, picked]
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("x", &RouteOf::x, {DType::kF32}), vector("bias", &RouteOf::bias).maybe().exact(),
+        attribute("scoring", &RouteOf::scoring), attribute("groups", &RouteOf::groups),
+        attribute("groups_kept", &RouteOf::groups_kept),
+        attribute("group_best", &RouteOf::group_best),
+        attribute("renormalise", &RouteOf::renormalise), attribute("scale", &RouteOf::scale),
+        attribute("reach", &RouteOf::reach), out("weights", &RouteOf::weights, {DType::kF32}),
+        out("experts", &RouteOf::experts, {DType::kI32}));
+  }
+  static std::string_view check(const RouteOf<Views>& a) {
+    if (a.x.cols > kMaxExperts) return "too many experts";
+    if (a.experts.cols != a.weights.cols) return "experts and weights differ in width";
+    if (is_given(a.bias) && a.bias.k != a.x.cols) return "bias is not as wide as x";
+    if (a.groups < 1 || a.x.cols % a.groups != 0) return "the groups do not divide the experts";
+    if (a.groups_kept < 1 || a.groups_kept > a.groups) return "more groups kept than there are";
+    const int64_t size = a.x.cols / a.groups;
+    if (a.group_best < 1 || a.group_best > size) return "a group has fewer experts than group_best";
+    if (a.experts.cols > size * a.groups_kept) return "more experts picked than take part";
+    if (!std::isfinite(a.scale)) return "the scale is not a number";
+    if (!std::isfinite(a.reach) || a.reach < 0) return "the reach is negative or no number";
+    if (a.scoring == Scoring::kSparseMixer && (is_given(a.bias) || a.groups > 1 || a.renormalise))
+      return "the sparse mixer has no bias, no groups and does not renormalise";
+    return {};
+  }
+  friend void reference(const RouteOf<Views>& a);
+};
+
+// Products by picked experts: piece j of out's row i (n_out columns of it) = piece j of x's row i
+// by the weight of experts[i][j], + its bias. x may be one piece for all. An index that is no
+// expert gives zeros. Rounding and scales as linear's.
+template <class F>
+struct ExpertLinearOf {
+  static constexpr std::string_view kName = "expert_linear";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;        // bf16, f8e4m3 or i8 [n, k] or [n, picked * k]
+  typename F::Value scales;   // f32 [n, 1], given when x is not bf16
+  typename F::Value experts;  // i32 [n, picked]
+  typename F::Weight weight;  // [experts, n_out, k]
+  typename F::Weight bias;    // [experts, n_out], optional
+  typename F::Value out;      // f32 or bf16 [n, picked * n_out]
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &ExpertLinearOf::x, {DType::kBF16, DType::kF8E4M3, DType::kI8}),
+                      in("scales", &ExpertLinearOf::scales, {DType::kF32}).maybe(),
+                      in("experts", &ExpertLinearOf::experts, {DType::kI32}),
+                      matrix("weight", &ExpertLinearOf::weight).per_expert(),
+                      vector("bias", &ExpertLinearOf::bias).maybe().per_expert(),
+                      kernels::out("out", &ExpertLinearOf::out, {DType::kF32, DType::kBF16}));
+  }
+  static std::string_view check(const ExpertLinearOf<Views>& a) {
+    if (a.weight.experts > kMaxExperts) return "too many experts";
+    if (const std::string_view text = check_rows(a); !text.empty()) return text;
+    if (a.x.cols != a.weight.k && a.x.cols != a.experts.cols * a.weight.k)
+      return "x is not as wide as the weight's rows, once or for each expert picked";
+    if (a.out.cols != a.experts.cols * a.weight.n)
+      return "out has not one column for each row of a weight and expert picked";
+    if (is_given(a.bias) && (a.bias.k != a.weight.n || a.bias.experts != a.weight.experts))
+      return "bias is not one column for each row of the weights";
+    return {};
+  }
+  friend void reference(const ExpertLinearOf<Views>& a);
+};
+
+// out = the pieces of x (each as wide as out) times their weights, summed in order.
+template <class F>
+struct WeightedSumOf {
+  static constexpr std::string_view kName = "weighted_sum";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;        // f32 [n, pieces * width]
+  typename F::Value weights;  // f32 [n, pieces]
+  typename F::Value out;      // f32 [n, width]
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &WeightedSumOf::x, {DType::kF32}),
+                      in("weights", &WeightedSumOf::weights, {DType::kF32}),
+                      kernels::out("out", &WeightedSumOf::out, {DType::kF32}));
+  }
+  static std::string_view check(const WeightedSumOf<Views>& a) {
+    if (a.x.cols != a.weights.cols * a.out.cols) return "x is not one piece for each weight";
+    return {};
+  }
+  friend void reference(const WeightedSumOf<Views>& a);
+};
+
+}  // namespace nereid::kernels

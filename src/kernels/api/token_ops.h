@@ -1,0 +1,92 @@
+// Ops that read which tokens a step has and where: embeddings, learned positions, rows for logits.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string_view>
+#include <tuple>
+
+#include "kernels/api/op.h"
+
+namespace nereid::kernels {
+
+// The id of token i of the step, -1 where it has none: its embedding is given, or its draw failed.
+inline int64_t id_of(const StepView& step, int64_t i) {
+  const int64_t id = step.tokens[i];
+  if (id >= 0 || id < kFirstEmbedding / 2) return id < 0 ? -1 : id;
+  return step.slot_tokens ? std::max(-1, step.slot_tokens[-1 - id]) : -1;
+}
+
+// out[i] = table[token(i)]; a token id t < 0 stands for slot_tokens[-1 - t] (sampled by the step
+// before, host unaware) or, from kFirstEmbedding on, for a row of step.embeddings in place of the
+// table's. An id outside the table (such as the -1 of a failed draw) and a row that is not there
+// give zeros. The row is multiplied by `scale`.
+template <class F>
+struct EmbedOf {
+  static constexpr std::string_view kName = "embed";
+  static constexpr bool kRowsIndependent = false;  // it reads the step's tokens
+  typename F::Weight table;                        // [vocab, hidden]
+  float scale = 1;
+  typename F::Value out;       // f32 [n, hidden]
+  typename F::Step step = {};  // tokens, slot_tokens, embeddings
+
+  static constexpr auto fields() {
+    return std::tuple(matrix("table", &EmbedOf::table), attribute("scale", &EmbedOf::scale),
+                      kernels::out("out", &EmbedOf::out, {DType::kF32}).of(Rows::kTokens),
+                      kernels::step(&EmbedOf::step));
+  }
+  static std::string_view check(const EmbedOf<Views>& a) {
+    if (a.out.cols != a.table.k) return "out is not as wide as the table";
+    if (!std::isfinite(a.scale)) return "the scale is not a number";
+    return {};
+  }
+  friend void reference(const EmbedOf<Views>& a);
+};
+
+// out[i] = x[i] + table[position(i)]: learned positions. A position outside the table adds nothing.
+template <class F>
+struct AddPositionsOf {
+  static constexpr std::string_view kName = "add_positions";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;         // f32 [n, hidden]
+  typename F::Weight table;    // [positions, hidden]
+  typename F::Value out;       // in place of x
+  typename F::Step step = {};  // positions
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("x", &AddPositionsOf::x, {DType::kF32}).of(Rows::kTokens),
+        matrix("table", &AddPositionsOf::table),
+        kernels::out("out", &AddPositionsOf::out, {DType::kF32}).of(Rows::kTokens).in_place_of("x"),
+        kernels::step(&AddPositionsOf::step));
+  }
+  static std::string_view check(const AddPositionsOf<Views>& a) {
+    if (a.x.cols != a.table.k || a.out.cols != a.x.cols) return "x and the table differ in width";
+    return {};
+  }
+  friend void reference(const AddPositionsOf<Views>& a);
+};
+
+// out[i] = x[step.logit_tokens[i]].
+template <class F>
+struct GatherRowsOf {
+  static constexpr std::string_view kName = "gather_rows";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;         // f32 [n, width]
+  typename F::Value out;       // f32 [m, width]
+  typename F::Step step = {};  // logit_tokens
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &GatherRowsOf::x, {DType::kF32}).of(Rows::kTokens),
+                      kernels::out("out", &GatherRowsOf::out, {DType::kF32}).of(Rows::kSampled),
+                      kernels::step(&GatherRowsOf::step));
+  }
+  static std::string_view check(const GatherRowsOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    return {};
+  }
+  friend void reference(const GatherRowsOf<Views>& a);
+};
+
+}  // namespace nereid::kernels
