@@ -184,16 +184,17 @@ void bench_narrow(Bench& bench, const Model& m, const char* name, int64_t n, int
       if (plane.role == PlaneRole::kScales) all.scales = static_cast<const float*>(data);
     }
     constexpr int64_t kMaxTokens = 512;
-    const auto x_size = static_cast<int64_t>(size_of(format.inputs));
+    // CPUs multiply no rows of f8e4m3.
+    const DType x_type = format.inputs == DType::kI8 ? DType::kI8 : DType::kBF16;
+    const auto x_size = static_cast<int64_t>(size_of(x_type));
     const Buffer x = bench.memory(static_cast<size_t>(kMaxTokens * k * x_size), kOne);
     const Buffer scales = bench.memory(kMaxTokens * 4, kOne);
     const Buffer out = bench.memory(static_cast<size_t>(kMaxTokens * n) * 4, 0);
     for (const int64_t tokens : {1, 8, 32, 512}) {
       const auto args = [&](int i) {
         Linear a;
-        a.x = View::matrix(x.data(), format.inputs, tokens, k);
-        if (format.inputs != DType::kBF16)
-          a.scales = View::matrix(scales.data(), DType::kF32, tokens, 1);
+        a.x = View::matrix(x.data(), x_type, tokens, k);
+        if (x_type == DType::kI8) a.scales = View::matrix(scales.data(), DType::kF32, tokens, 1);
         a.weight = expert_of(all, i % all.experts);
         a.out = View::matrix(out.data(), DType::kF32, tokens, n);
         return a;
