@@ -56,6 +56,7 @@ class SetRateProposer : public runtime::Proposer {
     seconds_per_draft_.push_back(seconds(now() - begin) / deepest);
     for (runtime::DraftQuestion& question : questions) replace(question);
   }
+  double first_seconds() const override { return inner_->first_seconds(); }
   void forget(RequestId id) override { inner_->forget(id); }
   std::vector<exec::MemoryItem> memory() const override { return inner_->memory(); }
 

@@ -30,6 +30,11 @@ class CostTable {
   // Something of between half and twice that size was measured.
   bool knows(int32_t size) const;
 
+  // The largest size measured, 0 before the first.
+  int32_t largest() const {
+    return points_.empty() ? 0 : static_cast<int32_t>(points_.back().size);
+  }
+
   // Counts the decisions that rest on the cost of a size. Due: it has served for many, or for a few
   // if it never was measured itself; until it has been measured a few times in a row. So at most
   // four (one to begin with, which overlaps with nothing, and three that are measured) of 260

@@ -37,11 +37,14 @@ Expectation DraftChooser::choose(const SpeculationCosts& costs, const NextStep& 
   Expectation best = plain, sum = plain;
   size_t num_best = 0;
   double least = kWorth * plain.rate(), drafting = 0;
+  const bool is_first_apart = costs.first_draft.at(1) > 0;
   num_at_depth_.assign(static_cast<size_t>(deepest) + 1, 0);
   const size_t most = std::min(order_.size(), static_cast<size_t>(std::max(0, next.room)));
   for (size_t i = 0; i < most; ++i) {
     const int32_t num = num_at_depth_[static_cast<size_t>(order_[i].depth)]++;
-    drafting += costs.draft.at(num + 1) - (num > 0 ? costs.draft.at(num) : 0);
+    const bool is_first = is_first_apart && order_[i].depth == 1;
+    const CostTable& table = is_first ? costs.first_draft : costs.draft;
+    drafting += table.at(num + 1) - (num > 0 ? table.at(num) : 0);
     sum.tokens += order_[i].chance;
     sum.seconds = costs.step.at(next.num_tokens + static_cast<int32_t>(i) + 1) + host + drafting;
     if (sum.rate() <= least) continue;

@@ -206,7 +206,9 @@ TEST_F(DraftChooserTest, NeverExpectsLessThanWithoutDrafts) {
   int num_with_drafts = 0, num_without = 0;
   for (int i = 0; i < 2000; ++i) {
     costs_ = {.overlaps = i % 2 == 0};
-    for (CostTable* table : {&costs_.step, &costs_.draft, &costs_.host}) {
+    std::vector<CostTable*> tables = {&costs_.step, &costs_.draft, &costs_.host};
+    if (i % 3 == 0) tables.push_back(&costs_.first_draft);
+    for (CostTable* table : tables) {
       const double scale = std::pow(10, -2 * draw());
       const auto num_measured = 1 + static_cast<int>(20 * draw());
       for (int k = 0; k < num_measured; ++k)
@@ -230,7 +232,8 @@ TEST_F(DraftChooserTest, NeverExpectsLessThanWithoutDrafts) {
         num += c.count >= depth;
         if (c.count >= depth) same.tokens += std::pow(c.rate, depth);
       }
-      if (num > 0) same.seconds += costs_.draft.at(num);
+      const bool is_first = depth == 1 && i % 3 == 0;
+      if (num > 0) same.seconds += (is_first ? costs_.first_draft : costs_.draft).at(num);
       num_drafts += num;
     }
     same.seconds += costs_.step.at(next.num_tokens + num_drafts);

@@ -32,11 +32,13 @@ std::vector<exec::MemoryItem> DraftModel::memory() const {
 }
 
 void DraftModel::propose(std::span<DraftQuestion> questions) {
+  first_seconds_ = 0;
   if (failed_) return;
+  const Time begin = now();
   cache_.begin_call();
   choose_rows(questions);
   if (rows_.empty()) return;
-  if (const Status status = compute(); !status.ok()) {
+  if (const Status status = compute(begin); !status.ok()) {
     log_error("the draft model fails, there are no more drafts: {}", message(status));
     failed_ = true;
     cache_.forget_all();
@@ -94,7 +96,7 @@ void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
   }
 }
 
-Status DraftModel::compute() {
+Status DraftModel::compute(Time begin) {
   int32_t most = 1;
   for (const Row& row : rows_) most = std::max(most, row.num_drafts);
   // One step is launched while the one before it runs.
@@ -105,6 +107,7 @@ Status DraftModel::compute() {
     if (number < most && status.ok()) next = launch(number);
     status.Update(next.status());
     if (flying) status.Update(take(flying, number - 1));
+    if (number == 1) first_seconds_ = seconds(now() - begin);
     if (!next.ok()) return status;
     flying = *std::move(next);
   }

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/clock.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "runtime/draft_cache.h"
@@ -34,6 +35,7 @@ class DraftModel : public Proposer {
   void propose(std::span<DraftQuestion> questions) override;
   void forget(RequestId id) override { cache_.forget(id); }
   std::vector<exec::MemoryItem> memory() const override;
+  double first_seconds() const override { return first_seconds_; }
 
   int32_t num_free_blocks() const { return cache_.num_free_blocks(); }
 
@@ -49,7 +51,7 @@ class DraftModel : public Proposer {
 
   DraftCache::Entry& entry_of(const sched::Sequence& sequence);
   void choose_rows(std::span<DraftQuestion> questions);
-  Status compute();
+  Status compute(Time begin);
   StatusOr<exec::Ticket> launch(int32_t number);
   void add_first(size_t row);
   void add_next(size_t row, int32_t number);
@@ -60,6 +62,7 @@ class DraftModel : public Proposer {
   DraftCache cache_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
   // Of the call.
+  double first_seconds_ = 0;
   std::vector<Row> candidates_;  // all that may have a row, with all of their new tokens
   std::vector<Row> rows_;
   exec::Step step_;

@@ -72,11 +72,13 @@ void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
 }
 
 void EagleHead::propose(std::span<DraftQuestion> questions) {
+  first_seconds_ = 0;
   if (failed_) return;
+  const Time begin = now();
   cache_.begin_call();
   choose_rows(questions);
   if (rows_.empty()) return;
-  const Status status = compute();
+  const Status status = compute(begin);
   for (Row& row : rows_)
     for (Branch& branch : row.branches) drop(branch);
   if (!status.ok()) {
@@ -163,12 +165,13 @@ void EagleHead::choose_rows(std::span<DraftQuestion> questions) {
 }
 
 // A step needs the tokens and states of the one before on the host, which puts its input together.
-Status EagleHead::compute() {
+Status EagleHead::compute(Time begin) {
   for (;;) {
     ASSIGN_OR_RETURN(exec::Ticket ticket, launch());
     if (!ticket) return ok();
     RETURN_IF_ERROR(take(ticket));
     for (Row& row : rows_) branch_out(row);
+    if (first_seconds_ == 0) first_seconds_ = seconds(now() - begin);
   }
 }
 

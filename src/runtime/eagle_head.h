@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "base/clock.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "runtime/draft_cache.h"
@@ -56,6 +57,7 @@ class EagleHead : public Proposer {
   void propose(std::span<DraftQuestion> questions) override;
   void forget(RequestId id) override;
   std::vector<exec::MemoryItem> memory() const override;
+  double first_seconds() const override { return first_seconds_; }
   States wanted_states() const override { return States::kAll; }
   bool makes_trees() const override { return !shape_.is_chain(); }
   int32_t usual_drafts() const override { return shape_.is_chain() ? 0 : shape_.size(); }
@@ -86,7 +88,7 @@ class EagleHead : public Proposer {
   DraftCache::Text text_of(const sched::Sequence& sequence);
   void choose_rows(std::span<DraftQuestion> questions);
   void add_candidate(DraftQuestion& question);
-  Status compute();
+  Status compute(Time begin);
   StatusOr<exec::Ticket> launch();
   void add_first(Row& row);
   void add_next(const Row& row, const Branch& branch);
@@ -109,6 +111,7 @@ class EagleHead : public Proposer {
   absl::flat_hash_map<RequestId, std::unique_ptr<Waiting>> waiting_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
   // Of the call.
+  double first_seconds_ = 0;
   std::string root_;
   std::vector<Row> candidates_;  // all that may have a row, with all of their positions
   std::vector<Row> rows_;

@@ -2,6 +2,7 @@
 #include "runtime/speculation.h"
 
 #include <algorithm>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -11,21 +12,30 @@ namespace nereid::runtime {
 namespace {
 
 // Weight of what was, with each draft tested.
-constexpr double kKeepOwn = 0.95, kKeepOverall = 0.995;
-// Drafts that a rate begins with: of a sequence at the rate of all, of all at even chances.
-constexpr double kPriorOwn = 4, kPriorOverall = 4;
+constexpr double kKeepOwn = 0.97, kKeepOverall = 0.995;
+// Drafts that a rate begins with: of a sequence, and of one that was probed, at the rate of all; of
+// all at even chances.
+constexpr double kPriorOwn = 12, kPriorProbed = 4, kPriorOverall = 4;
 constexpr double kMostCertain = 0.98;
 
 constexpr int32_t kProbeDrafts = 2;
-constexpr size_t kSilentFor = 16;    // tokens without drafts after which a sequence may be probed
-constexpr double kProbeEvery = 100;  // times the time that the last probe took in addition
-constexpr double kLeastProbe = 0.1;  // of the step's time: what a probe counts at least
+constexpr size_t kSilentFor = 16;  // tokens without drafts after which a sequence may be probed
+// Times the time that the last probe took in addition: at first, and where probe after probe
+// changes nothing.
+constexpr double kProbeEvery = 100, kProbeSeldom = 800;
+constexpr size_t kUnchosenShare = 4;  // of the sequences: so many steps are decided on at once
+constexpr double kLeastProbe = 0.1;   // of the step's time: what a probe counts at least
 
 bool draws_freely(const sched::SequenceSpec& spec) {
   return spec.sampling.beam_width == 1 && !spec.guide;
 }
 
 }  // namespace
+
+Speculation::Speculation(Proposer* proposer, const Options& options)
+    : proposer_(proposer), options_(options), probe_every_(kProbeEvery) {
+  costs_.overlaps = options.overlaps;
+}
 
 bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
   was_busy_ = !scheduler.running().empty();
@@ -37,13 +47,7 @@ bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
   const bool any = std::ranges::any_of(candidates_, [](const auto& c) { return c.count > 0; });
   if (any && in_flight) return false;
   if (any && options_.adapts) costs_.step.use(next_.num_tokens);
-  if (probed_) {
-    is_probing_ = true;
-    const RequestId id = questions_[*probed_].sequence->id();
-    probed_again_ = proposer_->is_free() || id == probed_again_ ? 0 : id;
-    Tested& tested = states_[id].tested;
-    tested.held /= 2, tested.tested /= 2;
-  }
+  note_probe();
   ask_chosen(scheduler);
   return true;
 }
@@ -54,7 +58,7 @@ void Speculation::find_candidates(sched::Scheduler& scheduler) {
   num_questions_ = 0;
   candidates_.clear();
   if (options_.adapts && proposer_->makes_trees()) find_chances();
-  probed_.reset();
+  probed_.clear();
   next_ = {};
   for (const sched::Sequence* sequence : scheduler.running()) {
     const int32_t num_pending = sequence->num_pending();
@@ -105,7 +109,8 @@ void Speculation::find_chances() {
 
 double Speculation::rate_of(const State& state) const {
   const double prior = (overall_.held + 0.5 * kPriorOverall) / (overall_.tested + kPriorOverall);
-  const double rate = (state.tested.held + prior * kPriorOwn) / (state.tested.tested + kPriorOwn);
+  const double weight = state.last_probe > 0 ? kPriorProbed : kPriorOwn;
+  const double rate = (state.tested.held + prior * weight) / (state.tested.tested + weight);
   return std::min(rate, kMostCertain);
 }
 
@@ -126,38 +131,70 @@ void Speculation::decide() {
     return;
   }
   if (!costs_.step.knows(next_.num_drawing)) return;  // until a step without drafts was measured
-  expected_ = chooser_.choose(costs_, next_, candidates_);
+  // To choose among the drafts of many takes a while: where none paid, the next steps have none.
+  if (!none_paid_ || ++num_unchosen_ >= candidates_.size() / kUnchosenShare) {
+    expected_ = chooser_.choose(costs_, next_, candidates_);
+    none_paid_ = std::ranges::all_of(candidates_, [](const auto& c) { return c.count == 0; });
+    num_unchosen_ = 0;
+    if (!none_paid_) probe_every_ = kProbeEvery;
+  }
   const bool is_plain = next_.num_tokens == next_.num_drawing;
   if (is_plain && costs_.step.is_due(next_.num_tokens)) {  // it is measured again
     for (DraftCandidate& c : candidates_) c.count = 0;
-  } else if (is_plain && (probed_again_ != 0 || last_finished_ >= next_probe_)) {
+  } else if (is_plain && (probes_again_ || last_finished_ >= next_probe_)) {
     probe();
   }
 }
 
-// The one that has had none for longest, so that it has some again where they would hold by now. A
-// proposer that caught up with it is asked again in the next step, which tells what it costs.
+// Those that have had none for longest, so that they have some again where they would hold by now.
+// A proposer that caught up with them is asked again in the next step, which tells what it costs.
 void Speculation::probe() {
+  const auto silent_for = [this](size_t i) {
+    const sched::Sequence& sequence = *questions_[i].sequence;
+    return sequence.tokens().size() - states_[sequence.id()].tested_at;
+  };
   int32_t room = next_.room;
-  size_t longest = kSilentFor - 1;
   for (size_t i = 0; i < candidates_.size(); ++i) {
     room -= candidates_[i].count;
     if (candidates_[i].count > 0 || candidates_[i].most == 0) continue;
-    const sched::Sequence& sequence = *questions_[i].sequence;
-    const size_t silent_for = sequence.tokens().size() - states_[sequence.id()].tested_at;
-    if (sequence.id() == probed_again_) {
-      longest = std::numeric_limits<size_t>::max();
-    } else if (silent_for > longest && probed_again_ == 0) {
-      longest = silent_for;
-    } else {
-      continue;
-    }
-    probed_ = i;
+    const bool is_next = probes_again_
+                             ? states_[questions_[i].sequence->id()].last_probe == num_probes_
+                             : silent_for(i) >= kSilentFor;
+    if (is_next) probed_.push_back(i);
   }
-  if (room <= 0) probed_.reset();
-  if (!probed_) return;
-  DraftCandidate& candidate = candidates_[*probed_];
-  candidate.count = std::min({candidate.most, kProbeDrafts, room});
+  if (const size_t size = probe_size(); !probes_again_ && probed_.size() > size) {
+    const auto end = probed_.begin() + static_cast<ptrdiff_t>(size);
+    std::ranges::partial_sort(probed_, end, std::greater(), silent_for);
+    probed_.erase(end, probed_.end());
+  }
+  for (const size_t i : probed_) {
+    candidates_[i].count = std::clamp(room, 0, std::min(candidates_[i].most, kProbeDrafts));
+    room -= candidates_[i].count;
+  }
+  std::erase_if(probed_, [this](size_t i) { return candidates_[i].count == 0; });
+  if (probed_.empty()) probes_again_ = false;
+}
+
+// One, unless what the proposer takes for about as many as there are is not known: then twice as
+// many as are.
+size_t Speculation::probe_size() const {
+  const CostTable& table = costs_.first_draft.largest() > 0 ? costs_.first_draft : costs_.draft;
+  const bool is_known = table.knows(static_cast<int32_t>(num_questions_));
+  return is_known ? 1 : std::max<size_t>(1, 2 * static_cast<size_t>(table.largest()));
+}
+
+// What was decided on is handed over now.
+void Speculation::note_probe() {
+  if (probed_.empty()) return;
+  const bool is_new = !probes_again_;
+  probes_again_ = is_new && !proposer_->is_free();
+  num_probes_ += is_new;
+  num_probed_ = probed_.size();
+  for (const size_t i : probed_) {
+    State& state = states_[questions_[i].sequence->id()];
+    state.last_probe = num_probes_;
+    state.tested.held /= 2, state.tested.tested /= 2;
+  }
 }
 
 // The drafts that were decided on go to the scheduler, those of a free proposer from what is there.
@@ -218,7 +255,15 @@ void Speculation::measure_proposer(std::span<const DraftQuestion> questions, dou
     depth = std::max(depth, question.most);
     sum += question.most;
   }
-  costs_.draft.add((sum + depth - 1) / depth, seconds / depth);
+  const double first = proposer_->first_seconds();
+  const auto num_asked = static_cast<int32_t>(questions.size());
+  if (first <= 0) {
+    costs_.draft.add((sum + depth - 1) / depth, seconds / depth);
+    return;
+  }
+  costs_.first_draft.add(num_asked, first);
+  if (depth > 1)
+    costs_.draft.add((sum - num_asked + depth - 2) / (depth - 1), (seconds - first) / (depth - 1));
 }
 
 void Speculation::hand_over(const DraftQuestion& question, int32_t count,
@@ -314,12 +359,15 @@ void Speculation::finished(const sched::StepPlan& plan, Time launched, Time fini
   const double between = seconds(launched - previous) - proposed;
   if (is_plain && was_busy_ && !is_beside && between > 0)
     costs_.host.add(static_cast<int32_t>(plan.rows.size()), between);
-  if (num_drafts == 0 || !std::exchange(is_probing_, false)) return;
+  const size_t num_probed = num_drafts > 0 ? std::exchange(num_probed_, 0) : 0;
+  if (num_probed == 0) return;
   const double usual = expected_.seconds;
   const double excess = std::max(seconds(finished - previous) - usual, kLeastProbe * usual);
   next_probe_ =
       std::max(next_probe_, finished) +
-      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kProbeEvery * excess));
+      std::chrono::duration_cast<Duration>(std::chrono::duration<double>(probe_every_ * excess));
+  // Where more are probed than one, there is still something to find out.
+  if (num_probed == 1 && !probes_again_) probe_every_ = std::min(2 * probe_every_, kProbeSeldom);
 }
 
 void Speculation::report(ExecutorStats& stats) const {
@@ -331,7 +379,6 @@ void Speculation::report(ExecutorStats& stats) const {
 void Speculation::forget(RequestId id) {
   states_.erase(id);
   if (!proposer_) return;
-  if (probed_again_ == id) probed_again_ = 0;
   proposer_->forget(id);
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -59,6 +58,10 @@ class Proposer {
   // free, each sequence has more tokens than when it was asked about before, or was behind then.
   virtual void propose(std::span<DraftQuestion> questions) = 0;
 
+  // Of the last call: until the first guess of every answer was there, seconds; 0: all of them come
+  // together, or it does not tell.
+  virtual double first_seconds() const { return 0; }
+
   // Its guesses take next to no time. So it is asked about all sequences before it is decided which
   // of its guesses are computed; any other one is asked for those that will be.
   virtual bool is_free() const { return false; }
@@ -92,9 +95,7 @@ class Speculation {
   };
 
   // `proposer`: null = nothing is guessed; else it must outlive this.
-  Speculation(Proposer* proposer, const Options& options) : proposer_(proposer), options_(options) {
-    costs_.overlaps = options.overlaps;
-  }
+  Speculation(Proposer* proposer, const Options& options);
 
   // Before a plan: new drafts for each running sequence of which more is known than before. Drafts
   // come after tokens that the host knows: false = first all steps in flight should land, if there
@@ -133,9 +134,10 @@ class Speculation {
     }
   };
   struct State {
-    bool is_asked = false;  // so its drafts are no longer those of the request
-    size_t num_known = 0;   // tokens, when a proposer that is not free was asked
-    size_t tested_at = 0;   // tokens known when its drafts were tested last
+    bool is_asked = false;   // so its drafts are no longer those of the request
+    size_t num_known = 0;    // tokens, when a proposer that is not free was asked
+    size_t tested_at = 0;    // tokens known when its drafts were tested last
+    int64_t last_probe = 0;  // the number of the last probe that it was in
     Tested tested;
   };
 
@@ -148,6 +150,8 @@ class Speculation {
   void answer_all();
   void decide();
   void probe();
+  size_t probe_size() const;
+  void note_probe();
   void ask_chosen(sched::Scheduler& scheduler);
   void ask(std::span<DraftQuestion> questions);
   void measure_proposer(std::span<const DraftQuestion> questions, double seconds);
@@ -168,16 +172,21 @@ class Speculation {
   size_t num_questions_ = 0;
   std::vector<DraftCandidate> candidates_;
   NextStep next_;
+  // What was chosen last.
+  bool none_paid_ = false;
+  size_t num_unchosen_ = 0;  // steps since then that were not chosen for
   // What was measured last.
   bool was_busy_ = false;       // sequences were running at the last offer
   double propose_seconds_ = 0;  // since the last step finished
   Time last_finished_{};
-  // Of a step in which a sequence has drafts only to see whether they hold now.
-  std::optional<size_t> probed_;  // its place among the questions
-  RequestId probed_again_ = 0;    // the sequence that has drafts in the next step, too; 0 = none
-  bool is_probing_ = false;       // one was handed over and not measured
-  Expectation expected_;          // of the step without it
+  // Of steps in which sequences have drafts only to see whether they hold now, and what they cost.
+  std::vector<size_t> probed_;  // their places among the questions
+  int64_t num_probes_ = 0;
+  bool probes_again_ = false;  // those of the last probe have drafts in the next step, too
+  size_t num_probed_ = 0;      // that were handed over and not measured
+  Expectation expected_;       // of the step without them
   Time next_probe_{};
+  double probe_every_;  // times the time that a probe takes in addition
 };
 
 }  // namespace nereid::runtime

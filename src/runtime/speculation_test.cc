@@ -7,67 +7,13 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <numeric>
 
 #include "base/rng.h"
-#include "runtime/ngram_proposer.h"
 
 namespace nereid::runtime {
 namespace {
 
-using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-
-sched::Sequence sequence_of(std::vector<TokenId> tokens, RequestId id = 1) {
-  sched::SequenceSpec spec{.id = id, .prompt = std::move(tokens), .max_new_tokens = 10};
-  return {std::move(spec), 1 << 20, 16, 1};
-}
-
-std::vector<TokenId> guesses(NgramProposer& proposer, const sched::Sequence& sequence,
-                             int32_t most) {
-  DraftQuestion question{.sequence = &sequence, .most = most};
-  proposer.propose(std::span(&question, 1));
-  return question.drafts;
-}
-
-std::vector<TokenId> guesses(std::vector<TokenId> tokens, int32_t most) {
-  NgramProposer proposer;
-  return guesses(proposer, sequence_of(std::move(tokens)), most);
-}
-
-TEST(NgramProposer, GuessesWhatCameAfterTheLastTokensLast) {
-  EXPECT_THAT(guesses({1, 2, 3, 4, 5, 6, 9, 1, 2, 3}, 2), ElementsAre(4, 5));
-  EXPECT_THAT(guesses({1, 2, 3, 4, 1, 2, 3, 5, 6, 1, 2, 3}, 2), ElementsAre(5, 6));
-  EXPECT_THAT(guesses({1, 2, 3, 4, 2, 3}, 2), IsEmpty()) << "two tokens are too few";
-  EXPECT_THAT(guesses({1, 2, 3}, 2), IsEmpty());
-  EXPECT_THAT(guesses({1}, 2), IsEmpty());
-}
-
-TEST(NgramProposer, RepeatsWhatRepeats) {
-  EXPECT_THAT(guesses({5, 1, 2, 1, 2, 1, 2}, 5), ElementsAre(1, 2, 1, 2, 1));
-  EXPECT_THAT(guesses({7, 7, 7, 7}, 3), ElementsAre(7, 7, 7));
-}
-
-TEST(NgramProposer, KnowsEachSequenceByItself) {
-  NgramProposer proposer;
-  const std::vector<TokenId> text = {1, 2, 3, 4, 5, 1, 2, 3};
-  EXPECT_THAT(guesses(proposer, sequence_of(text, 1), 1), ElementsAre(4));
-  EXPECT_THAT(guesses(proposer, sequence_of({9, 1, 2, 3}, 2), 1), IsEmpty());
-  proposer.forget(1);
-  EXPECT_THAT(guesses(proposer, sequence_of(text, 1), 1), ElementsAre(4));
-}
-
-// What a long prompt's end holds is found some calls later.
-TEST(NgramProposer, ALongPromptIsIndexedStepByStep) {
-  NgramProposer proposer;
-  std::vector<TokenId> tokens(20000);
-  std::iota(tokens.begin(), tokens.end(), 0);
-  for (const TokenId id : {15000, 15001, 15002}) tokens.push_back(id);
-  const sched::Sequence sequence = sequence_of(tokens);
-  EXPECT_THAT(guesses(proposer, sequence, 1), IsEmpty());
-  for (int i = 0; i < 5; ++i) guesses(proposer, sequence, 1);
-  EXPECT_THAT(guesses(proposer, sequence, 1), ElementsAre(15003));
-}
 
 Time g_time;              // of the tests
 Duration g_usual_time{};  // what would have gone by without noise
@@ -96,12 +42,16 @@ class CountingProposer : public Proposer {
       deepest = std::max(deepest, question.most);
       question.drafts.assign(static_cast<size_t>(question.most), 7);
     }
+    pass(cost_of_first, 1);
     for (int32_t i = 0; i < deepest; ++i) pass(cost_of_draft, noise());
+  }
+  double first_seconds() const override {
+    return cost_of_first > Duration() ? nereid::seconds(cost_of_first + cost_of_draft) : 0;
   }
   bool is_free() const override { return free; }
 
   std::map<RequestId, int32_t> asked;
-  Duration cost_of_draft{};
+  Duration cost_of_draft{}, cost_of_first{};           // the latter besides, once in a call
   std::function<double()> noise = [] { return 1.0; };  // a factor of that
   bool free = false;
 };
@@ -248,6 +198,21 @@ TEST_F(SpeculationTest, ComesCloseToTheBestFixedNumber) {
   EXPECT_GT(reached, 1.2 * speed(none, 100));
 }
 
+// One draft does not pay for the first of them, many do.
+TEST_F(SpeculationTest, TheFirstDraftMayCostMoreThanTheOthers) {
+  proposer_.cost_of_first = of_ms(5);
+  proposer_.cost_of_draft = of_ms(0.2);
+  cost_ = [](int32_t n) { return 8.0 + 0.3 * n; };
+  submit(1);
+  Speculation adapted(&proposer_, adapting(8));
+  speed(adapted, 300);
+  const double reached = speed(adapted, 3000);
+  Speculation fixed(&proposer_, {.max_drafts = 8});
+  EXPECT_GT(reached, 0.95 * speed(fixed, 3000));
+  Speculation none(nullptr, {});
+  EXPECT_GT(reached, 2 * speed(none, 100));
+}
+
 // Most drafts take 0.65 ms, but one in twenty 20: 1.6 on the average, which is more than they win.
 TEST_F(SpeculationTest, DraftsThatNowAndThenTakeLongCostWhatTheyTakeOnTheAverage) {
   cost_ = [](int32_t n) { return 1.9 + 0.1 * n; };
@@ -313,11 +278,30 @@ TEST_F(SpeculationTest, SilentOnesAreProbedAndComeBack) {
   Speculation speculation(&proposer_, adapting(4));
   drafts_of(speculation, 100);
   const double silent = speed(speculation, 1000);
-  EXPECT_GT(silent, 0.98 / 9) << "probes take a hundredth of the time";
+  EXPECT_GT(silent, 0.995 / 9) << "probes that change nothing become seldom";
   EXPECT_GT(sched_.stats().num_drafts, 0);
   rate_ = 1;
   drafts_of(speculation, 500);
   EXPECT_GT(drafts_of(speculation, 100), 300);
+}
+
+// A draft costs as much for all sequences as for one, so that it pays for many alone, of which the
+// costs for one do not tell.
+TEST_F(SpeculationTest, WhatPaysForAllTogetherIsFoundByProbesOfMoreAndMore) {
+  proposer_.cost_of_draft = of_ms(6);
+  cost_ = [](int32_t n) { return 4.0 + std::min(n, 32) + 0.05 * std::max(0, n - 32); };
+  submit(1);
+  Speculation adapted(&proposer_, adapting(2));
+  speed(adapted, 200);
+  submit(31);
+  Speculation none(nullptr, {});
+  speed(none, 1);  // of their prompts
+  const double off = speed(none, 100);
+  EXPECT_GT(speed(adapted, 2000), 0.98 * off) << "looking for it costs little";
+  const double reached = speed(adapted, 1000);
+  Speculation fixed(&proposer_, {.max_drafts = 2});
+  EXPECT_GT(reached, 0.93 * speed(fixed, 1000));
+  EXPECT_GT(reached, 1.4 * off);
 }
 
 TEST_F(SpeculationTest, AProposerThatCostsTooMuchIsNotAsked) {
