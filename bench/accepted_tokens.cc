@@ -120,6 +120,7 @@ int main(int argc, char** argv) {
   app.add_option("--lookahead-ngram-size", o.config.lookahead.ngram_size, "as of nereid serve");
   app.add_option("--lookahead-verification-set-size", o.config.lookahead.verification_set_size,
                  "as of nereid serve");
+  app.add_option("--ngram-pool-size", o.config.ngram_pool_size, "as of nereid serve");
   app.add_option("--prompts", o.prompts, "with what was counted before")->capture_default_str();
   app.add_option("--column", o.column, "of the file")
       ->check(CLI::IsMember({"draft", "medusa", "eagle", "ngram", "lookahead"}))

@@ -84,6 +84,7 @@ struct LoraDirectory {
 
 inline constexpr int32_t kMaxDraftLen = 32;
 inline constexpr int32_t kMaxTreeTopK = 32;
+inline constexpr int32_t kMaxNgramPool = 1 << 26;
 
 struct ExecutorConfig {
   // auto (what a ready engine is for, else the first GPU, else the CPU; the default of the command
@@ -140,6 +141,10 @@ struct ExecutorConfig {
   int32_t eagle_tree_top_k = 0;
   int32_t eagle_tree_depth = 0;  // of that tree, at most kMaxDraftLen; 0 = 5
   LookaheadConfig lookahead;     // what requests may have at most, and have if they say nothing
+  // Of ngram: so many runs of tokens of all requests' texts are kept, those used longest ago given
+  // up; they are looked in where a request's own text says nothing. Requests with other adapters or
+  // cache_salt share none. 0: none; at most kMaxNgramPool.
+  int32_t ngram_pool_size = 0;
   // Above 0, at most 1: guesses for sampled requests are also taken when they are not drawn, if
   // their probability is above min(t, sqrt(t) * exp(-entropy)), t being this (typical acceptance).
   // Such outputs are not distributed as without guesses. 0: guesses change no output.

@@ -99,6 +99,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("eagle_tree_top_k", c.eagle_tree_top_k);
   in.read("eagle_tree_depth", c.eagle_tree_depth);
   in.read_object("lookahead", [&](ObjectReader& inner) { read_lookahead(inner, c.lookahead); });
+  in.read("ngram_pool_size", c.ngram_pool_size);
   in.read("typical_acceptance", c.typical_acceptance);
   in.read("enable_overlap", c.enable_overlap);
   in.read("enable_jump_ahead", c.enable_jump_ahead);

@@ -51,7 +51,7 @@ bool has_mtp_layer(const std::filesystem::path& dir) {
   if (!object.ok() || !object->contains("architectures")) return false;
   Config config(*object, "");
   return config.has("num_nextn_predict_layers") &&
-         config.integer("num_nextn_predict_layers", 0, 1 << 20) > 0 && config.status().ok();
+         config.integer("num_nextn_predict_layers", 0, 1 << 20) == 1 && config.status().ok();
 }
 
 StatusOr<Model> mtp_layer(const std::filesystem::path& dir, const Model& target) {

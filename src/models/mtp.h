@@ -15,7 +15,7 @@
 
 namespace nereid::models {
 
-// Whether the checkpoint in `dir` says that it has such a layer.
+// Whether the checkpoint in `dir` says that it has one such layer.
 bool has_mtp_layer(const std::filesystem::path& dir);
 
 // The layer of `target`, which was read from `dir`, with a graph and no weights: those of

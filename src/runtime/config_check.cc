@@ -100,6 +100,7 @@ Status check_lora(const ExecutorConfig& c) {
 Status check_speculation(const ExecutorConfig& c) {
   const std::string& s = c.speculation;
   RETURN_IF_ERROR(check_range("max_draft_len", c.max_draft_len, 0, kMaxDraftLen));
+  RETURN_IF_ERROR(check_range("ngram_pool_size", c.ngram_pool_size, 0, kMaxNgramPool));
   const bool has_folder = s == "draft_model" || s == "medusa" || s == "redrafter" || s == "eagle";
   const bool has_none = s.empty() || s == "none" || s == "ngram" || s == "auto" || s == "mtp";
   if (!has_none && !has_folder && s != "lookahead")

@@ -65,6 +65,7 @@ TEST(ConfigCheck, Speculation) {
             {16, 5, 1});
   expect("draft_model: 'x' has nothing to do with speculation lookahead",
          [](auto& c) { c.speculation = "lookahead", c.draft_model = "x"; });
+  expect("ngram_pool_size: -1 is not in [0, 67108864]", [](auto& c) { c.ngram_pool_size = -1; });
   expect("typical_acceptance: 1.5 is not in [0, 1]", [](auto& c) { c.typical_acceptance = 1.5f; });
   expect("typical_acceptance: nan is not in", [](auto& c) { c.typical_acceptance = NAN; });
 }

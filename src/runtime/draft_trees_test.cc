@@ -1,5 +1,6 @@
 // Trees of guesses of heads, heads that read several layers, layers that predict further tokens:
 // the same as NumPy (tests/golden/tiny_heads.py), and the drafts that a tree says it has.
+#include <fstream>
 #include <functional>
 #include <map>
 #include <set>
@@ -219,6 +220,36 @@ TEST_F(MtpTest, GuessesWhatNumPyDoes) {
     EXPECT_THAT(compute(c.prompt, ++id), ElementsAre(c.known.back()));
     EXPECT_EQ(ask(c.known, id, 4), c.chain) << "case " << id;
   }
+}
+
+// Of several layers none is read: who asks for them is told, `auto` guesses otherwise.
+TEST(DraftTrees, SeveralMtpLayersAreNoProposer) {
+  const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_two_mtp_layers";
+  std::filesystem::remove_all(dir);
+  std::filesystem::copy(kTop / "tests/heads/deepseek_v3-mtp", dir);
+  json::value config = read_json_file(dir / "config.json").value();
+  config.as_object()["num_nextn_predict_layers"] = 2;
+  std::ofstream(dir / "config.json") << json::serialize(config);
+  ExecutorConfig wish = mtp_config();
+  EXPECT_THAT(std::string(open_model(dir, wish).status().message()),
+              HasSubstr("field 'num_nextn_predict_layers': 2 of them; wanted is 1"));
+  wish.speculation = "auto";
+  const auto model = open_model(dir, wish);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->proposer->name(), "ngram");
+}
+
+// The pool belongs to guesses from texts.
+TEST(DraftTrees, APoolNeedsNgrams) {
+  ExecutorConfig config = eagle3_config();
+  config.ngram_pool_size = 5;
+  EXPECT_THAT(std::string(open_model(kTop / "models/quickstart", config).status().message()),
+              HasSubstr("ngram_pool_size: 5 needs guesses of ngram; here they are those of eagle"));
+  config = heads_config("");
+  config.speculation = "none";
+  config.ngram_pool_size = 5;
+  EXPECT_THAT(std::string(open_model(kTop / "models/quickstart", config).status().message()),
+              HasSubstr("here they are those of none"));
 }
 
 TEST(DraftTrees, WhatDoesNotFitIsRefused) {

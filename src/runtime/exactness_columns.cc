@@ -147,6 +147,11 @@ void redrafter(ExecutorConfig& c) {
 
 void ngram(ExecutorConfig& c) { c.speculation = "ngram"; }
 
+void ngram_pool(ExecutorConfig& c) {
+  ngram(c);
+  c.ngram_pool_size = 1 << 16;
+}
+
 void lookahead(ExecutorConfig& c) { c.speculation = "lookahead"; }
 
 bool paused(const ExecutorStats& s) { return s.num_preemptions > 0; }
@@ -285,6 +290,7 @@ std::vector<Column> proposer_columns() {
   for (const auto& one : {
            columns_of("Speculated", ngram,
                       {{"Ngram", Way::kBatch, usual, 0, taken_back}, adapts_streamed}),
+           columns_of("NgramPool", ngram_pool, {usual_types, twice}),
            columns_of("Lookahead", lookahead, {all_caches, chunked, swaps}),
            columns_of("DraftModel", draft_model,
                       {all_types, twice, streamed, chunked, swaps, adapts}),

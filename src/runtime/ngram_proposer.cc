@@ -20,6 +20,10 @@ uint64_t run_hash(std::span<const TokenId> run) {
 
 }  // namespace
 
+NgramProposer::NgramProposer(size_t pool_size) {
+  if (pool_size > 0) pool_.emplace(pool_size);
+}
+
 // The last run is left out: it is what is looked for.
 void NgramProposer::extend(Index& index, std::span<const TokenId> tokens) {
   const size_t end = std::min(tokens.size(), index.num_indexed + kMostAtOnce);
@@ -29,6 +33,11 @@ void NgramProposer::extend(Index& index, std::span<const TokenId> tokens) {
 }
 
 void NgramProposer::answer(DraftQuestion& question) {
+  answer_from_own(question);
+  if (pool_ && question.drafts.empty()) answer_from_pool(question);
+}
+
+void NgramProposer::answer_from_own(DraftQuestion& question) {
   const auto tokens = question.sequence->tokens();
   if (tokens.size() <= kMatch) return;
   Index& index = indexes_[question.sequence->id()];
@@ -42,6 +51,53 @@ void NgramProposer::answer(DraftQuestion& question) {
   std::vector<TokenId>& drafts = question.drafts;
   for (size_t at = end; drafts.size() < static_cast<size_t>(question.most); ++at)
     drafts.push_back(at < tokens.size() ? tokens[at] : drafts[at - tokens.size()]);
+}
+
+// Each guess is looked up behind the ones before it.
+void NgramProposer::answer_from_pool(DraftQuestion& question) {
+  const auto tokens = question.sequence->tokens();
+  if (tokens.size() < NgramPool::kRun) return;
+  const uint64_t root = NgramPool::root_hash(question.sequence->spec().cache_salt);
+  const auto last = tokens.last(NgramPool::kRun);
+  tail_.assign(last.begin(), last.end());
+  for (int32_t i = 0; i < question.most; ++i) {
+    const auto next = pool_->find(root, std::span(tail_).last(NgramPool::kRun));
+    if (!next) break;
+    question.drafts.push_back(*next);
+    tail_.push_back(*next);
+  }
+}
+
+// The pool learns a text as it comes, to its last token, behind which nothing is asked.
+void NgramProposer::landed(const sched::Row& row, const exec::RowResult& result) {
+  if (!pool_) return;
+  const sched::Sequence& sequence = *row.sequence;
+  const auto known = sequence.tokens();
+  Source& source = sources_[sequence.id()];
+  if (source.num_learned == 0) {
+    source = {.root = NgramPool::root_hash(sequence.spec().cache_salt),
+              .num_learned = NgramPool::kRun};
+  }
+  const size_t end = std::min(known.size(), source.num_learned + kMostAtOnce);
+  for (; source.num_learned < end; ++source.num_learned)
+    pool_->learn(source.root, known.first(source.num_learned).last(NgramPool::kRun),
+                 known[source.num_learned]);
+  if (source.num_learned != known.size() || result.drawn.empty() ||
+      known.size() != static_cast<size_t>(row.first_drawn()))
+    return;
+  const auto last = known.last(NgramPool::kRun);
+  tail_.assign(last.begin(), last.end());
+  for (const kernels::SampleResult& drawn : result.drawn) {
+    if (drawn.token < 0) return;
+    pool_->learn(source.root, std::span(tail_).last(NgramPool::kRun), drawn.token);
+    tail_.push_back(drawn.token);
+    ++source.num_learned;
+  }
+}
+
+void NgramProposer::forget(RequestId id) {
+  indexes_.erase(id);
+  sources_.erase(id);
 }
 
 }  // namespace nereid::runtime

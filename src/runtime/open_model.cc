@@ -65,10 +65,14 @@ Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
     ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, bytes, drafts.want_all_states()));
     ASSIGN_OR_RETURN(model.proposer, std::move(drafts).load(config, limits, model.device));
   } else if (config.speculation == "ngram" || config.speculation == "auto") {
-    model.proposer = std::make_unique<NgramProposer>();
+    model.proposer = std::make_unique<NgramProposer>(static_cast<size_t>(config.ngram_pool_size));
   } else if (config.speculation == "lookahead") {
     model.proposer = std::make_unique<Lookahead>(config.lookahead, plan.model.vocab_size);
   }
+  const std::string_view proposer = model.proposer ? model.proposer->name() : "none";
+  if (config.ngram_pool_size > 0 && proposer != "ngram")
+    return invalid_argument("ngram_pool_size: {} needs guesses of ngram; here they are those of {}",
+                            config.ngram_pool_size, proposer);
   limits.has_trees = model.proposer && model.proposer->makes_trees();
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
                                                    limits, forced));

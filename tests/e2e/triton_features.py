@@ -8,7 +8,7 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
-from triton_server import MODEL, PROMPT, ROOT, WORK, Server, copy_model, fill, repository
+from triton_server import CLIENTS, MODEL, PROMPT, ROOT, WORK, Server, client, copy_model, fill, repository
 
 
 def infer(server, ids, tokens, **more):
@@ -107,3 +107,9 @@ def draft_and_target():
         weighed = server.generate("tensorrt_llm_bls", PROMPT, 32, num_draft_tokens=4, use_draft_logits=True)
         assert weighed["text_output"] == plain["text_output"], (plain, weighed)
         assert server.total("nv_inference_request_success", model="tensorrt_llm_draft") > 1
+        for words in ((), ("--return-draft-model-draft-logits", "--return-target-model-accepted-token-logits", "-v")):
+            out = client(CLIENTS, "e2e_grpc_speculative_decoding_client.py", "--url-target", server.grpc, "-p", PROMPT,
+                         "--draft-tensorrt-llm-model-name", "tensorrt_llm_draft", "-o", "32", "--num-draft-tokens", "4",
+                         *words)
+            assert out.endswith("Final text:\n%s\n" % plain["text_output"]), (plain, out)
+            assert ("stop: the output is as long as it may be" in out) == ("-v" in words), out

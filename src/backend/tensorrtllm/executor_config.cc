@@ -275,6 +275,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   config.eagle_choices = settings.parameter("eagle_choices").value_or("");
   RETURN_IF_ERROR(integer(settings, "eagle_tree_top_k", config.eagle_tree_top_k));
   RETURN_IF_ERROR(integer(settings, "eagle_tree_depth", config.eagle_tree_depth));
+  RETURN_IF_ERROR(integer(settings, "ngram_pool_size", config.ngram_pool_size));
   ASSIGN_OR_RETURN(const double typical, settings.number("typical_acceptance", 0));
   config.typical_acceptance = static_cast<float>(typical);
   RETURN_IF_ERROR(read_decoding_mode(settings, config));

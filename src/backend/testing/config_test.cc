@@ -57,6 +57,7 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
        {"enable_overlap", "False"},
        {"enable_jump_ahead", "False"},
        {"speculation", "auto"},
+       {"ngram_pool_size", "4096"},
        {"typical_acceptance", "0.09"},
        {"exit_on_device_failure", "true"},
        {"deterministic", "true"}},

@@ -111,6 +111,7 @@ TemplateValues values_of_drafts(const ExecutorConfig& config) {
           {"lookahead_window_size", lookahead(config.lookahead.window_size)},
           {"lookahead_ngram_size", lookahead(config.lookahead.ngram_size)},
           {"lookahead_verification_set_size", lookahead(config.lookahead.verification_set_size)},
+          {"ngram_pool_size", number(config.ngram_pool_size)},
           {"typical_acceptance", fmt::format("{}", config.typical_acceptance)}};
 }
 

@@ -155,6 +155,12 @@ void ModelOptions::declare_speculation(CLI::App& command) {
   declare_trees(command, executor);
   declare_lookahead(command, executor.lookahead);
   command
+      .add_option("--ngram-pool-size", executor.ngram_pool_size,
+                  "of ngram: runs of tokens of all requests' texts that are kept (16 bytes each), "
+                  "for guesses where a request's own text says nothing; 0 = none")
+      ->check(CLI::Range(0, kMaxNgramPool))
+      ->capture_default_str();
+  command
       .add_option("--typical-acceptance", executor.typical_acceptance,
                   "above 0: guesses for sampled requests are also taken where they are not drawn, "
                   "if their probability is above min(this, sqrt(this) * exp(-entropy)); outputs "

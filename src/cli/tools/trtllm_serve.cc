@@ -179,6 +179,8 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
     words.push_back("--speculation=" + (type == "Draft_Target" ? "draft_model"
                                         : type == "Eagle3"     ? "eagle"
                                                                : lower(type)));
+  if (args.text("--speculative_config.is_public_pool") == "true")
+    words.emplace_back("--ngram-pool-size=262144");
   if (args.text("--speculative_config.use_dynamic_tree") == "true")
     words.push_back("--eagle-tree-top-k=" +
                     args.text("--speculative_config.dynamic_tree_max_topK"));

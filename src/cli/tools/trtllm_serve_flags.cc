@@ -60,6 +60,8 @@ constexpr ArgFlag kTable[] = {
      "an EAGLE head guesses a tree by its chances"},
     {"--speculative_config.dynamic_tree_max_topK", kInteger, kActed, "", "10",
      "guesses behind each draft of that tree"},
+    {"--speculative_config.is_public_pool", kChoice, kActed, "true false", "false",
+     "NGram looks in the texts of all requests, too"},
     {"--speculative_config.max_window_size", kInteger, kActed, "", "", "window of Lookahead"},
     {"--speculative_config.max_ngram_size", kInteger, kActed, "", "", "n-grams of Lookahead"},
     {"--speculative_config.max_verification_set_size", kInteger, kActed, "", "",
@@ -165,6 +167,10 @@ constexpr ArgFlag kTable[] = {
     {"--scheduler_config.dynamic_batch_config", kText, kIgnored, "", "", "always so"},
     {"--speculative_config.max_matching_ngram_size", kInteger, kIgnored, "", "",
      "chosen by the engine"},
+    {"--speculative_config.is_keep_all", kChoice, kIgnored, "true false", "false",
+     "the newest of what came behind the same tokens is kept"},
+    {"--speculative_config.is_use_oldest", kChoice, kIgnored, "true false", "false",
+     "the newest of what came behind the same tokens is taken"},
 };
 
 }  // namespace

@@ -101,6 +101,9 @@ TEST_F(TrtllmServe, KindsOfSpeculation) {
   EXPECT_THAT(eagle3, Contains("--eagle-tree-top-k=4"));
   EXPECT_THAT(words({"--config", file("speculative_config: {decoding_type: MTP}\n")}),
               Contains("--speculation=mtp"));
+  EXPECT_THAT(words({"--config", file("speculative_config: {decoding_type: NGram, "
+                                      "is_public_pool: true, is_keep_all: true}\n")}),
+              Contains("--ngram-pool-size=262144"));
   const Words ahead = words({"--config", file("speculative_config: {decoding_type: Lookahead, "
                                               "max_window_size: 5, max_ngram_size: 4}\n")});
   EXPECT_THAT(ahead, Contains("--speculation=lookahead"));
