@@ -25,6 +25,7 @@ struct Options {
   std::vector<double> rates = {0.6, 0.8};
   std::vector<int32_t> fixed = {1, 2, 4, 8};
   int32_t most = 8;
+  int32_t texts = 8;
   int32_t new_tokens = 128;
   int32_t repeats = 7;
   ExecutorConfig config;
@@ -38,6 +39,21 @@ struct Setting {
   Texts texts;
   double rate = 0;
 };
+
+// Whether a draft for this position of the text is right.
+bool holds(const std::vector<TokenId>& text, size_t at, double rate) {
+  const auto seed = static_cast<uint64_t>(text[0]) << 32 | static_cast<uint64_t>(text[1]);
+  return philox(seed, at)[0] < rate * std::pow(2.0, 32);
+}
+
+// Of the positions of all answers, those for which drafts are right.
+double share_that_holds(const Setting& setting) {
+  size_t num_held = 0, num = 0;
+  for (const auto& text : setting.texts)
+    for (size_t at = kPromptTokens + 1; at < text.size(); ++at, ++num)
+      num_held += holds(text, at, setting.rate);
+  return static_cast<double>(num_held) / static_cast<double>(num);
+}
 
 // Takes as long as the draft model, and then says what will be drawn, each draft with the set
 // chance. Which drafts hold depends on the text and the position alone.
@@ -76,11 +92,8 @@ class SetRateProposer : public runtime::Proposer {
     for (size_t i = 0; i < question.drafts.size(); ++i) {
       const size_t at = known.size() + i;
       if (at >= text->size()) continue;
-      const auto roll = philox(
-          static_cast<uint64_t>((*text)[0]) << 32 | static_cast<uint64_t>((*text)[1]), at)[0];
-      const bool holds = roll < setting_.rate * std::pow(2.0, 32);
       const TokenId right = (*text)[at];
-      question.drafts[i] = holds ? right : (right == 0 ? 1 : 0);
+      question.drafts[i] = holds(*text, at, setting_.rate) ? right : (right == 0 ? 1 : 0);
     }
   }
 
@@ -118,17 +131,17 @@ StatusOr<Line> open(const Options& o, std::string name, std::string speculation,
   return line;
 }
 
-// Greedy answers to prompts that are the same in each call.
-StatusOr<Texts> answers(Executor& executor, int32_t batch, int32_t new_tokens) {
-  std::vector<RequestId> ids;
-  Texts texts;
+// Adds greedy answers to `batch` prompts, asked at once, which are the same in each call.
+Status answer(Executor& executor, int32_t batch, int32_t new_tokens, Texts& texts) {
+  const size_t first = texts.size();
   std::vector<Request> requests;
   for (int32_t i = 0; i < batch; ++i) {
     Request& request = requests.emplace_back();
     request.input_token_ids =
-        texts.emplace_back(random_tokens(executor, kPromptTokens, 77 + static_cast<uint64_t>(i)));
+        texts.emplace_back(random_tokens(executor, kPromptTokens, 77 + texts.size()));
     request.max_tokens = new_tokens;
   }
+  std::vector<RequestId> ids;
   for (Request& request : requests) {
     ASSIGN_OR_RETURN(const RequestId id, executor.enqueue(std::move(request)));
     ids.push_back(id);
@@ -138,24 +151,34 @@ StatusOr<Texts> answers(Executor& executor, int32_t batch, int32_t new_tokens) {
       for (const Response& r : executor.await_responses(ids[i], std::chrono::minutes(10))) {
         RETURN_IF_ERROR(r.status);
         const std::vector<TokenId>& tokens = r.outputs.at(0).token_ids;
-        texts[i].insert(texts[i].end(), tokens.end() - new_tokens, tokens.end());
+        auto& text = texts[first + i];
+        text.insert(text.end(), tokens.end() - new_tokens, tokens.end());
         done = r.is_final;
       }
+  return ok();
+}
+
+// Of `o.texts` prompts, or a batch of them.
+StatusOr<Texts> answers(Executor& executor, int32_t batch, const Options& o) {
+  Texts texts;
+  do {
+    RETURN_IF_ERROR(answer(executor, batch, o.new_tokens, texts));
+  } while (texts.size() < static_cast<size_t>(o.texts));
   return texts;
 }
 
 // One run; tokens per second.
-StatusOr<double> run(Line& line, int32_t batch, int32_t new_tokens, const Setting& setting) {
+StatusOr<double> run(Line& line, int32_t batch, const Options& o, const Setting& setting) {
   const ExecutorStats before = line.executor->stats();
   const Time begin = now();
-  ASSIGN_OR_RETURN(const Texts texts, answers(*line.executor, batch, new_tokens));
+  ASSIGN_OR_RETURN(const Texts texts, answers(*line.executor, batch, o));
   const double elapsed = seconds(now() - begin);
   if (texts != setting.texts)
     return internal_error("{}: other tokens than without drafts", line.name);
   const ExecutorStats after = line.executor->stats();
   line.per_step = static_cast<double>(after.num_drafts - before.num_drafts) /
                   static_cast<double>(after.num_steps - before.num_steps) / batch;
-  return batch * new_tokens / elapsed;
+  return static_cast<double>(texts.size()) * o.new_tokens / elapsed;
 }
 
 // Leviathan et al. 2023, theorem 3.8: a step of `count` drafts takes as long as one without.
@@ -163,18 +186,19 @@ double formula(double rate, int32_t count, double cost) {
   return (1 - std::pow(rate, count + 1)) / ((1 - rate) * (count * cost + 1));
 }
 
-void print(const Options& o, int32_t batch, double rate, std::vector<Line>& lines) {
+void print(const Options& o, int32_t batch, const Setting& setting, std::vector<Line>& lines) {
+  const double share = share_that_holds(setting);
   const double step = batch / median(lines[0].speeds);
   double cost = 0;  // of a draft, as a share of a step
   for (Line& line : lines)
     if (line.proposer && line.name != "auto") cost = line.proposer->seconds_per_draft() / step;
   double best = 0;
   for (int32_t count = 0; count <= o.most; ++count)
-    best = std::max(best, formula(rate, count, cost));
+    best = std::max(best, formula(share, count, cost));
   fmt::print(
-      "batch {}, {} of drafts hold, a draft takes {:.3f} of a step: at best {:.2f} by the "
-      "formula\n",
-      batch, rate, cost, best);
+      "batch {}, {} of drafts hold ({:.3f} in these texts), a draft takes {:.3f} of a step: at "
+      "best {:.2f} by the formula\n",
+      batch, setting.rate, share, cost, best);
   const double fastest_off = std::ranges::max(lines[0].speeds);
   for (const Line& line : lines) {
     const double fastest = std::ranges::max(line.speeds);
@@ -201,7 +225,7 @@ Status measure(const Options& o) {
   lines.push_back(std::move(adapted));
   for (const int32_t batch : o.batches) {
     setting.texts.clear();
-    ASSIGN_OR_RETURN(Texts texts, answers(*lines[0].executor, batch, o.new_tokens));
+    ASSIGN_OR_RETURN(Texts texts, answers(*lines[0].executor, batch, o));
     setting.texts = std::move(texts);
     for (const double rate : o.rates) {
       setting.rate = rate;
@@ -211,7 +235,7 @@ Status measure(const Options& o) {
         for (size_t k = 0; k < lines.size(); ++k) {
           const size_t i =
               (k + static_cast<size_t>(repeat)) % lines.size();  // each is first at times
-          ASSIGN_OR_RETURN(speeds[i], run(lines[i], batch, o.new_tokens, setting));
+          ASSIGN_OR_RETURN(speeds[i], run(lines[i], batch, o, setting));
           if (repeat == 0 && lines[i].proposer) lines[i].proposer->seconds_per_draft();
         }
         if (repeat == 0) continue;  // warms up
@@ -220,7 +244,7 @@ Status measure(const Options& o) {
           lines[i].gains.push_back(speeds[i] / speeds[0]);
         }
       }
-      print(o, batch, rate, lines);
+      print(o, batch, setting, lines);
     }
   }
   return ok();
@@ -249,6 +273,8 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->capture_default_str();
   app.add_option("--max-draft-len", o.most, "drafts to choose from")->capture_default_str();
+  app.add_option("--texts", o.texts, "requests of a turn, a batch of them at least")
+      ->capture_default_str();
   app.add_option("--new-tokens", o.new_tokens, "of each request")->capture_default_str();
   app.add_option("--repeats", o.repeats, "turns for each figure")->capture_default_str();
   app.add_flag("--random-weights", config.random_weights,
