@@ -7,7 +7,7 @@ import numpy as np
 import tritonclient.grpc as grpcclient
 from tritonclient.utils import InferenceServerException
 
-from triton_io import scalar, strings, tensor
+from triton_io import ServerError, Stream, scalar, strings, tensor
 
 SAMPLING = ("repetition_penalty", "presence_penalty", "frequency_penalty")
 
@@ -66,22 +66,27 @@ def preprocess(client, flags):
     return reply.as_numpy("INPUT_ID")[0].tolist(), common
 
 
-def generate(client, model, flags, ids, num_tokens, inputs, outputs=()):
-    """The reply of a model to these ids, and all ids that there are then."""
+def generate(stream, model, flags, ids, num_tokens, inputs, outputs=()):
+    """The reply of a model, decoupled or not, to these ids, and all ids that there are then."""
     tensors = {"input_ids": np.int32([ids]), "input_lengths": np.int32([[len(ids)]]),
                "request_output_len": np.int32([[num_tokens]]), **inputs}
     names = ("output_ids", "sequence_length", *outputs)
-    reply = client.infer(model, [tensor(grpcclient, name, value) for name, value in tensors.items()],
-                         outputs=[grpcclient.InferRequestedOutput(name) for name in names], request_id=flags.request_id)
+    stream.send(model, [tensor(grpcclient, name, value) for name, value in tensors.items()],
+                outputs=[grpcclient.InferRequestedOutput(name) for name in names], request_id=flags.request_id)
+    reply = None
+    for result, is_final in stream.replies():
+        reply = reply or result  # a final one behind it is empty
+        if is_final:
+            break
     length = reply.as_numpy("sequence_length")[0, 0]
     return reply, reply.as_numpy("output_ids")[0, 0, :length].tolist()
 
 
-def draft(client, flags, ids, count, common):
+def draft(stream, flags, ids, count, common):
     """Guesses of what comes behind the ids, as inputs of the target model."""
     wants_logits = flags.return_draft_model_draft_logits
     more = {"min_length": np.int32([[count]]), "return_generation_logits": np.array([[wants_logits]])}
-    reply, known = generate(client, flags.draft_tensorrt_llm_model_name, flags, ids, count, {**common, **more},
+    reply, known = generate(stream, flags.draft_tensorrt_llm_model_name, flags, ids, count, {**common, **more},
                             ("generation_logits",) if wants_logits else ())
     guesses = known[len(ids):]
     if not guesses:
@@ -115,15 +120,16 @@ def why_last(before, guessed, ids, most, words):
 def speculate(draft_client, target_client, flags):
     """The ids of the prompt and of what the target model says behind it."""
     ids, common = preprocess(draft_client, flags)
+    drafts, targets = Stream(draft_client), Stream(target_client)
     most = len(ids) + flags.output_len
     logits = ("generation_logits",) if flags.return_target_model_accepted_token_logits else ()
     while True:
         count = min(flags.num_draft_tokens, most - len(ids) - 1)
-        guesses, inputs = draft(draft_client, flags, ids, count, common) if count > 0 else ([], {})
+        guesses, inputs = draft(drafts, flags, ids, count, common) if count > 0 else ([], {})
         before = ids
         if logits:
             inputs["return_generation_logits"] = np.array([[True]])
-        reply, ids = generate(target_client, flags.target_tensorrt_llm_model_name, flags, ids, len(guesses) + 1,
+        reply, ids = generate(targets, flags.target_tensorrt_llm_model_name, flags, ids, len(guesses) + 1,
                               {**common, **inputs}, logits)
         reason = why_last(before, before + guesses, ids, most, stop_words(common))
         if flags.verbose:
@@ -133,6 +139,8 @@ def speculate(draft_client, target_client, flags):
         if reason:
             if flags.verbose:
                 print("stop: " + reason)
+            drafts.close()
+            targets.close()
             return ids
 
 
@@ -145,7 +153,7 @@ def main():
             inputs = [tensor(grpcclient, "TOKENS_BATCH", np.int32([[ids]])),
                       tensor(grpcclient, "SEQUENCE_LENGTH", np.int32([[len(ids)]]))]
             reply = target_client.infer(flags.postprocessor_model_name, inputs, request_id=flags.request_id)
-        except InferenceServerException as error:
+        except (InferenceServerException, ServerError) as error:
             sys.exit("Received an error from server:\n%s" % error)
     print("Final text:\n" + reply.as_numpy("OUTPUT").flatten()[0].decode("utf-8", errors="replace"))
 
