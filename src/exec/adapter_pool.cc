@@ -27,6 +27,10 @@ int64_t adapter_numbers(std::span<const io::AdapterModule> modules,
   return numbers;
 }
 
+int64_t adapter_pages(int64_t numbers, int64_t page_numbers) {
+  return std::max<int64_t>(1, round_up(numbers, page_numbers) / page_numbers);
+}
+
 size_t AdapterPool::bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits) {
   const size_t table = modules.size() * sizeof(kernels::AdapterMatrix);
   return static_cast<size_t>(limits.num_adapters) * table +
@@ -84,8 +88,7 @@ StatusOr<AdapterPool::Pages> AdapterPool::take(const AdapterLoad& load,
     former = matrix.module;
   }
   matrices = matrices.subspan(own.size());
-  const int64_t page = limits_.adapter_page_numbers;
-  const int64_t pages = std::max<int64_t>(1, (adapter_numbers(modules_, own) + page - 1) / page);
+  const int64_t pages = adapter_pages(adapter_numbers(modules_, own), limits_.adapter_page_numbers);
   if (load.first_page < 0 || pages > limits_.num_adapter_pages - load.first_page)
     return invalid_argument("pages [{}, {} + {}) are not in [0, {})", load.first_page,
                             load.first_page, pages, limits_.num_adapter_pages);

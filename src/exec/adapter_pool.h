@@ -19,6 +19,9 @@ namespace nereid::exec {
 // Numbers that the matrices of an adapter take, aligned; `matrices` have modules that there are.
 int64_t adapter_numbers(std::span<const io::AdapterModule> modules,
                         std::span<const AdapterMatrix> matrices);
+// Pages of `page_numbers` that so many numbers fill: at least one, since a place without pages
+// holds nothing.
+int64_t adapter_pages(int64_t numbers, int64_t page_numbers);
 
 // Called on the engine thread, but for run().
 class AdapterPool {

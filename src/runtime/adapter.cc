@@ -80,7 +80,7 @@ StatusOr<std::shared_ptr<const Adapter>> AdapterBuilder::finish(uint64_t task_id
   }
   if (const int64_t page = bounds_.page_numbers; page > 0) {
     const int64_t numbers = exec::adapter_numbers(bounds_.modules, adapter.matrices);
-    const int64_t pages = std::max<int64_t>(1, (numbers + page - 1) / page);
+    const int64_t pages = exec::adapter_pages(numbers, page);
     if (pages > bounds_.num_pages)
       return invalid_argument(
           "lora: task id {} takes {} pages of {} bytes on the device, whose cache has {} "

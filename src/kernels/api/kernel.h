@@ -1,5 +1,5 @@
-// The registry's vocabulary. One op = one struct (op.h, ops.h). One kernel = one row. `can` is the
-// only answer to "supported?"; `ref` rows define each op.
+// The registry's vocabulary. One op = one struct (op.h, *_ops.h). One kernel = one row. `can` is
+// the only answer to "supported?"; `ref` rows define each op.
 #pragma once
 
 #include <algorithm>

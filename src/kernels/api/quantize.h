@@ -30,7 +30,7 @@ struct QuantizedPlanes {
 QuantizedPlanes empty_planes(const WeightFormat& format, WeightLayout layout, int64_t n, int64_t k);
 
 // f8e4m3 numbers (or bytes) of a row and what they are multiplied with to stand for it, see
-// QuantizeOf in ops.h. `stored` is as long as the row.
+// QuantizeOf in row_ops.h. `stored` is as long as the row.
 float quantize_row(std::span<const BF16> row, F8E4M3* stored);
 float quantize_row(std::span<const BF16> row, int8_t* stored);
 

@@ -23,8 +23,8 @@ inline std::span<const std::string_view> names_of(Scheme) {
   return kNames;
 }
 
-// `inputs`: what x is rounded to in front of a product, a row at a time (QuantizeOf in ops.h); a
-// device without a kernel for it multiplies x as it is.
+// `inputs`: what x is rounded to in front of a product, a row at a time (QuantizeOf in row_ops.h);
+// a device without a kernel for it multiplies x as it is.
 //
 // A scale (and a zero point, or a minimum) belongs to a group of consecutive columns of one row;
 // the last group of a row may be shorter. What an integer, or a number of f8e4m3 in groups, stands

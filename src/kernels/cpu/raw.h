@@ -23,7 +23,7 @@ struct NormRaw {
   float eps, weight_offset;
 };
 
-// How heads are rotated, see Rope in ops.h.
+// How heads are rotated, see Rope in attention_ops.h.
 struct RotationRaw {
   const float* angles;  // [positions, cols], or null
   int64_t cols;
@@ -41,7 +41,7 @@ struct GluRaw {
   const float* x;
   uint16_t* out;
   int64_t width, x_stride, out_stride;
-  int activation;  // of ops.h
+  int activation;  // of row_ops.h
   float limit, up_offset;
 };
 
@@ -49,7 +49,7 @@ struct ActivateRaw {
   const float* x;
   uint16_t* out;
   int64_t width, x_stride, out_stride;
-  int activation;  // of ops.h
+  int activation;  // of row_ops.h
 };
 
 struct SoftCapRaw {
@@ -145,10 +145,10 @@ constexpr int64_t tiles_memory(int64_t rows, int64_t k) {
   return (4 * ((k + 31) / 32) + 2 * ((rows + 31) / 32 * 2)) * (16 * 64 / 2);
 }
 
-// Element types of a KV cache, see Attention in ops.h.
+// Element types of a KV cache, see Attention in attention_ops.h.
 enum class CacheType : uint8_t { kBf16, kInt8, kFp8 };
 constexpr float kSmallestScaledVector = 0x1p-100f;
-constexpr float kSmallestScaledRow = 0x1p-100f;  // see kSmallestScaled in ops.h
+constexpr float kSmallestScaledRow = 0x1p-100f;  // see kSmallestScaled in row_ops.h
 constexpr int64_t kMaxHeadDim = 1024;
 constexpr int64_t kKeysPerPanel = 16;
 

@@ -112,7 +112,7 @@ void write_line(const float* x, int64_t count, F factor, typename Cache::Cell* o
   if (c < count) write_part<Cache>(out + c, mul(load_part(x + c, count - c), factor), count - c);
 }
 
-// Stores x in units of the returned scale, as Attention of ops.h says.
+// Stores x in units of the returned scale, as Attention of attention_ops.h says.
 template <class Cache>
 float write_scaled(const float* x, int64_t count, typename Cache::Cell* out) {
   F most = set1(0), zeros = set1(0);

@@ -170,7 +170,7 @@ bool Model::drain(Time deadline) {
 }
 
 // A thread that has sent FINAL may be about to delete its response factory. One that is never
-// deleted must not hold up the stop: the Python backend of release 24.10 leaves some behind when
+// deleted must not hold up the stop: the Python backend of release 24.10 may leave some behind when
 // execute() raises (it reads `is_response_factory_deleted` of a shared record that nothing has
 // set).
 void Model::wait_for_responders(Time deadline) {
