@@ -73,14 +73,6 @@ Status load_adapters(std::span<const io::AdapterModule> modules, exec::Runner& r
   return runner.wait(ticket).status();
 }
 
-void print_ops(const exec::StepCost& cost) {
-  fmt::print("  {:<14} {:<12} {:<24} {:>6} {:>10} {:>9}\n", "op", "kernel", "shape", "calls", "us",
-             "GB/s");
-  for (const exec::OpTime& op : cost.ops)
-    fmt::print("  {:<14} {:<12} {:<24} {:>6} {:>10.1f} {:>9.0f}\n", op.op, op.kernel, op.shape,
-               op.num_calls, op.seconds * 1e6, static_cast<double>(op.bytes) / op.seconds / 1e9);
-}
-
 Status measure(const Options& o) {
   ASSIGN_OR_RETURN(kernels::OpenedDevice opened, kernels::open_device(o.device));
   ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
@@ -119,22 +111,25 @@ Status measure(const Options& o) {
   }
   const auto weights = static_cast<double>(bytes_of(*runner, "weights"));
   const auto cache = static_cast<double>(bytes_of(*runner, "KV cache"));
-  fmt::print("{} reads {:.0f} GB/s; weights {:.2f} GB, {} positions of KV cache {:.2f} GB\n",
-             opened.device->info().name, roofline.read_bytes_per_s / 1e9, weights / 1e9,
+  fmt::print("{} {} {:.0f} GB/s; weights {:.2f} GB, {} positions of KV cache {:.2f} GB\n",
+             opened.device->info().name,
+             opened.device->info().kind == DeviceKind::kCpu ? "reads" : "copies",
+             roofline.read_bytes_per_s / 1e9, weights / 1e9,
              int64_t{limits.max_rows} * limits.max_sequence_length, cache / 1e9);
   for (const int32_t batch : o.batches)
     for (const int32_t prompt : o.prompts) {
       ASSIGN_OR_RETURN(
           const exec::StepCost cost,
           exec::measure_steps(*runner, {batch, o.context, o.tokens, prompt, o.adapters}, o.steps));
-      const double bytes = weights + cache * batch / limits.max_rows;
+      const auto bytes = static_cast<double>(cost.bytes());
       fmt::print("batch {:>4}, {} tokens after {}", batch, o.tokens, o.context);
       if (prompt > 0) fmt::print(", beside a prompt of {}", prompt);
-      fmt::print(": {:.3f} ms, {:.1f} tokens/s; all bytes once: {:.3f} ms, {:.2f} of it reached\n",
-                 cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds,
-                 bytes / roofline.read_bytes_per_s * 1e3,
-                 bytes / roofline.read_bytes_per_s / cost.seconds);
-      if (o.profile) print_ops(cost);
+      fmt::print(
+          ": {:.3f} ms, {:.1f} tokens/s; {:.2f} GB read once: {:.3f} ms, {:.2f} of it reached\n",
+          cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds, bytes / 1e9,
+          bytes / roofline.read_bytes_per_s * 1e3,
+          bytes / roofline.read_bytes_per_s / cost.seconds);
+      if (o.profile) fmt::print("{}", cost.table());
       std::fflush(stdout);
     }
   return ok();

@@ -81,18 +81,81 @@ step() {
 }
 skip() { rows+=("$(printf '%-34s %s' "$1" "SKIP: $2")"); }
 
+# Of the first golden prompt: its numbers of a list, with single spaces; the number of steps that are clear.
+golden_list() { echo $(grep -o "\"$1\": \[[^]]*\]" "$golden/target.json" | head -n 1 | tr -cd '0-9 '); }
+golden_clear() { grep -o '"clear_steps": [0-9]*' "$golden/target.json" | head -n 1 | tr -cd '0-9'; }
+
 # The server's own path, sampler included: ids of the first golden prompt as far as they are clear.
 generate_golden() {
   local prompt wanted clear got
   prompt=$(grep -o '"prompt": "[^"]*"' "$golden/target.json" | head -n 1 | cut -d '"' -f 4)
-  wanted=$(grep -o '"greedy_ids": \[[^]]*\]' "$golden/target.json" | head -n 1 | tr -cd '0-9 ')
-  clear=$(grep -o '"clear_steps": [0-9]*' "$golden/target.json" | head -n 1 | tr -cd '0-9')
+  wanted=$(golden_list greedy_ids)
+  clear=$(golden_clear)
   got=$(timeout 120 "$bundle/bin/nereid" generate "$model" --device "$device" --cache-dir "$work/cache" --ids -n "$clear" -p "$prompt") ||
     return 1
   echo "prompt: $prompt"
   echo "wanted: $(echo $wanted | cut -d ' ' -f "1-$clear")"
   echo "got:    $(echo $got)"
   [ "$(echo $got)" = "$(echo $wanted | cut -d ' ' -f "1-$clear")" ]
+}
+
+gpu_megabytes() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" 2>/dev/null || echo 0; }
+
+# One server with two models on the GPU, each within its budget: four requests to each at once give the golden ids.
+# usage: serve_two_models [PREFIX...], such as a sanitizer and its flags
+serve_two_models() {
+  local budget=$((1 << 30)) port=18000 repository=$work/repository log=$work/server.log
+  local prompt wanted clear server name i used ready=no code=0 start=$(date +%s%N) clients=()
+  prompt=$(golden_list prompt_ids)
+  clear=$(golden_clear)
+  wanted=$(golden_list greedy_ids | cut -d ' ' -f "1-$clear")
+  for name in one two; do
+    mkdir -p "$repository/$name/1"
+    cat >"$repository/$name/config.pbtxt" <<EOF
+backend: "tensorrtllm"
+max_batch_size: 8
+input [ { name: "input_ids" data_type: TYPE_INT32 dims: [ -1 ] },
+        { name: "input_lengths" data_type: TYPE_INT32 dims: [ 1 ] reshape: { shape: [ ] } },
+        { name: "request_output_len" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "output_ids" data_type: TYPE_INT32 dims: [ -1, -1 ] } ]
+parameters { key: "gpt_model_type" value { string_value: "inflight_fused_batching" } }
+parameters { key: "gpt_model_path" value { string_value: "$model" } }
+parameters { key: "device" value { string_value: "$device" } }
+parameters { key: "memory_bytes" value { string_value: "$budget" } }
+parameters { key: "exclude_input_in_output" value { string_value: "true" } }
+EOF
+  done
+  used=$(gpu_megabytes)
+  "$@" "$bundle/bin/nereid" tritonserver --model-repository "$repository" --http-port $port --grpc-port 0 --metrics-port 0 >"$log" 2>&1 &
+  server=$!
+  for _ in $(seq 1200); do
+    kill -0 $server 2>/dev/null || break
+    if curl -sf "http://127.0.0.1:$port/v2/health/ready" >/dev/null; then ready=yes && break; fi
+    sleep 0.05
+  done
+  echo "ready: $ready after $((($(date +%s%N) - start) / 1000000)) ms"
+  for i in 1 2 3 4; do
+    for name in one two; do
+      curl -s "http://127.0.0.1:$port/v2/models/$name/generate" -o "$work/$name.$i" \
+        -d "{\"input_ids\": [${prompt// /,}], \"input_lengths\": $(wc -w <<<"$prompt"), \"request_output_len\": $clear}" &
+      clients+=($!)
+    done
+  done
+  wait "${clients[@]}"
+  used=$(($(gpu_megabytes) - used))
+  kill -TERM $server && wait $server || code=$?
+  for i in 1 2 3 4; do
+    for name in one two; do
+      grep -q "\"output_ids\":\[${wanted// /,}\]" "$work/$name.$i" && continue
+      echo "model $name, request $i: $(cat "$work/$name.$i")"
+      code=1
+    done
+  done
+  echo "8 requests to two models; $used MB of the GPU in use for two budgets of $((budget >> 20)) MB and the driver's context"
+  # The context and the library's code are no part of a budget.
+  [ $used -le $((2 * (budget >> 20) + 1024)) ] || code=1
+  [ $code -eq 0 ] || tail -n 20 "$log"
+  return $code
 }
 
 echo "gpu_test: $(date -u '+%Y-%m-%d %H:%M:%S UTC'), $bundle"
@@ -119,8 +182,16 @@ if [ -x "$bundle/bin/nereid" ]; then
   step "nereid generate, golden ids" 120 generate_golden
   step "nereid bench" 240 "$bundle/bin/nereid" bench "$model" --device "$device" --cache-dir "$work/cache" \
     --batch 1,16 --repeats 2
+  if command -v curl >/dev/null; then
+    step "two models on one GPU, served" 120 serve_two_models
+    if [ -n "$sanitizer" ]; then
+      step "the same under memcheck" 240 serve_two_models "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 5
+    fi
+  else
+    skip "two models on one GPU, served" "no curl"
+  fi
 else
-  skip "nereid generate and bench" "no bin/nereid"
+  skip "nereid generate, bench and serve" "no bin/nereid"
 fi
 
 echo

@@ -45,14 +45,20 @@ bool show(const ProductObserver& observer, const std::string& weight,
   return true;
 }
 
-// Of what a call reads beside activations: a product's whole matrix, the cached positions.
+// Of what a call reads beside activations: a product's whole matrix, at most one for each expert
+// that a row picks, the cached positions.
 template <class Op>
 uint64_t bytes_read(const Op& op, const StepData& step) {
   uint64_t bytes = 0;
   kernels::for_fields(op, [&](const auto& field, const auto& operand) {
     constexpr kernels::Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
-    if constexpr (kRole == kernels::Role::kMatrix && Op::kRowsIndependent)
-      bytes += kernels::stored_bytes(operand);
+    if constexpr (kRole == kernels::Role::kMatrix && Op::kRowsIndependent) {
+      uint64_t matrices = 1;
+      const auto stored = static_cast<uint64_t>(operand.experts);
+      if constexpr (requires { op.experts; })
+        matrices = std::min(stored, static_cast<uint64_t>(op.experts.rows * op.experts.cols));
+      bytes += kernels::stored_bytes(operand) / stored * matrices;
+    }
     if constexpr (kRole == kernels::Role::kCache)
       bytes += static_cast<uint64_t>(step.num_positions) * (op.heads.latent > 0 ? 1 : 2) *
                op.heads.num_kv * op.heads.dim * size_of(operand.type);

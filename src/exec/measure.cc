@@ -1,6 +1,8 @@
 // Timed steps with made-up contents.
 #include "exec/measure.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/clock.h"
@@ -65,6 +67,22 @@ StatusOr<double> median_step_seconds(Runner& runner, std::span<const std::byte> 
 }
 
 }  // namespace
+
+uint64_t StepCost::bytes() const {
+  uint64_t sum = 0;
+  for (const OpTime& op : ops) sum += op.bytes;
+  return sum;
+}
+
+std::string StepCost::table() const {
+  std::string text = fmt::format("  {:<14} {:<12} {:<24} {:>6} {:>10} {:>9}\n", "op", "kernel",
+                                 "shape", "calls", "us", "GB/s");
+  for (const OpTime& op : ops)
+    text += fmt::format("  {:<14} {:<12} {:<24} {:>6} {:>10.1f} {:>9.0f}\n", op.op, op.kernel,
+                        op.shape, op.num_calls, op.seconds * 1e6,
+                        op.seconds > 0 ? static_cast<double>(op.bytes) / op.seconds / 1e9 : 0.0);
+  return text;
+}
 
 StatusOr<StepCost> measure_steps(Runner& runner, const StepShape& shape, int32_t num_steps) {
   if (shape.batch < 1 || shape.context < 0 || shape.tokens_per_row < 1 || shape.prompt_tokens < 0 ||

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/status.h"
@@ -21,6 +22,11 @@ struct StepCost {
   double seconds = 0;  // median of one step, two in flight as when serving
   std::vector<OpTime>
       ops;  // per step, slowest first; measured in a second pass, one call at a time
+
+  // Weights and cached keys and values that a step has to read.
+  uint64_t bytes() const;
+  // A line for each kind of call, under a heading.
+  std::string table() const;
 };
 
 // Runs `num_steps` of a shape twice: plainly, then with profiling. The cache holds whatever is in

@@ -18,7 +18,7 @@ constexpr int kRounds = 7;
 
 // Twice the last-level cache, so that what is read comes from memory.
 size_t probe_bytes(const DeviceInfo& info) {
-  if (info.kind != DeviceKind::kCpu) return kMinBytes;
+  if (info.kind != DeviceKind::kCpu) return kMaxBytes;
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return std::clamp(cache > 0 ? 2 * static_cast<size_t>(cache) : kMinBytes, kMinBytes, kMaxBytes);
 }
@@ -78,7 +78,7 @@ StatusOr<Roofline> measure_roofline(Device& device) {
     }));
     return roofline;
   }
-  constexpr int kCopies = 32;
+  constexpr int kCopies = 8;
   Status status;
   const double time = best_seconds([&] {
     status = submit([&](Stream& s) -> Status {

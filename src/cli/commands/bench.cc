@@ -16,9 +16,11 @@
 #include "base/rng.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/options.h"
+#include "exec/measure.h"
 #include "kernels/open.h"
 #include "kernels/roofline.h"
 #include "runtime/engine_limits.h"
+#include "runtime/model_instance.h"
 
 namespace nereid::cli {
 namespace {
@@ -31,6 +33,8 @@ struct BenchOptions {
   int32_t new_tokens = 128;
   int32_t repeats = 3;
   std::string step_trace;  // file; empty: none
+  std::string dtype;       // of weights; empty: as --weights
+  bool profile = false;
 };
 
 // When each token of one request reached us.
@@ -180,7 +184,28 @@ void print_machine(const DeviceInfo& info, const kernels::Roofline& roofline, do
   fmt::print("; weights {:.1f} MB\n", weight_bytes / 1e6);
 }
 
+// Bare steps of each batch, call by call.
+Status print_profile(const BenchOptions& options, const kernels::Roofline& roofline) {
+  constexpr int32_t kSteps = 20;
+  ASSIGN_OR_RETURN(const runtime::ModelInstance model,
+                   runtime::open_model(options.model.model_dir, options.model.executor));
+  for (const int32_t batch : options.batches) {
+    const int32_t rows = std::min(batch, model.runner->limits().max_rows);
+    ASSIGN_OR_RETURN(const exec::StepCost cost,
+                     exec::measure_steps(*model.runner, {rows, options.prompt_tokens}, kSteps));
+    const auto bytes = static_cast<double>(cost.bytes());
+    fmt::print(
+        "a step of {} sequences after {} tokens: {:.3f} ms, reads {:.2f} GB, {:.1f}% of the read "
+        "rate; its calls one by one:\n{}",
+        rows, options.prompt_tokens, cost.seconds * 1e3, bytes / 1e9,
+        100 * bytes / cost.seconds / roofline.read_bytes_per_s, cost.table());
+    std::fflush(stdout);
+  }
+  return ok();
+}
+
 Status bench(BenchOptions& options) {
+  if (!options.dtype.empty()) options.model.executor.weights = options.dtype;
   RETURN_IF_ERROR(options.model.finish());
   ExecutorConfig& config = options.model.executor;
   config.kv_cache.enable_block_reuse = false;
@@ -197,7 +222,7 @@ Status bench(BenchOptions& options) {
   const DeviceInfo info = opened.device->info();
   opened.device.reset();
   reset_peak_rss();  // the probe's own memory is not the model's
-  ASSIGN_OR_RETURN(const auto executor, Executor::create(options.model.model_dir, config));
+  ASSIGN_OR_RETURN(auto executor, Executor::create(options.model.model_dir, config));
   RETURN_IF_ERROR(check_fits(options, *executor));
 
   const double weight_bytes = static_cast<double>(bytes_of(executor->memory(), "weights"));
@@ -230,7 +255,9 @@ Status bench(BenchOptions& options) {
       "% of read: weight bytes over step time, as a share of the measured read rate\npeak RSS "
       "{:.1f} MiB\n",
       peak_rss_bytes() / 1048576.0);
-  return ok();
+  if (!options.profile) return ok();
+  executor.reset();
+  return print_profile(options, roofline);
 }
 
 }  // namespace
@@ -261,6 +288,11 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command->add_option("--step-trace", options->step_trace,
                       "file that gets a timeline of the steps, for ui.perfetto.dev");
+  command->add_option("--dtype", options->dtype, "the same as --weights: bf16 | int8 | int4 | fp8")
+      ->check(CLI::IsMember({"bf16", "int8", "int4", "fp8"}))
+      ->excludes("--weights");
+  command->add_flag("--profile", options->profile,
+                    "then time each kind of call of a step, and the bytes that it reads");
   command->callback([options, &exit_code] {
     if (const Status status = bench(*options); !status.ok()) exit_code = fail(status);
   });

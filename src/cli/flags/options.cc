@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include <fmt/ranges.h>
 
 #include "base/log.h"
 #include "convert/inspect.h"
+#include "convert/random_model.h"
 
 namespace nereid::cli {
 namespace {
@@ -216,9 +218,14 @@ void ModelOptions::declare_kv_cache(CLI::App& command) {
 void ModelOptions::declare(CLI::App& command) {
   executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
   executor.device = "auto";
-  command.add_option("model", model_dir, "checkpoint folder, engine or .gguf file")
+  const std::span<const std::string> names = convert::random_model_names();
+  command
+      .add_option("model", model_dir,
+                  fmt::format("checkpoint folder, engine or .gguf file; with --random-weights "
+                              "also {}",
+                              fmt::join(names, ", ")))
       ->required()
-      ->check(CLI::ExistingPath);
+      ->check(CLI::ExistingPath | CLI::IsMember(Words(names.begin(), names.end())));
   command
       .add_option(
           "--device", executor.device,
@@ -267,7 +274,8 @@ void ModelOptions::declare(CLI::App& command) {
   command.add_option("--kernel", executor.forced_kernels,
                      "force a kernel, op:name (`nereid inspect` lists them); may be repeated");
   command.add_flag("--random-weights", executor.random_weights,
-                   "benchmarks only: random weights for a config.json without weight files");
+                   "benchmarks only: random weights for a config.json without weight files, or "
+                   "for a published model's dimensions by its name");
   command.add_option("--cache-dir", executor.cache_dir,
                      "where built engines are kept; default: ~/.cache/nereid");
   command.add_option("--log-level", log_level, "debug | info | warn | error | off")
@@ -276,6 +284,12 @@ void ModelOptions::declare(CLI::App& command) {
 
 Status ModelOptions::finish() {
   RETURN_IF_ERROR(set_log_level(log_level));
+  if (std::error_code error; !exists(model_dir, error)) {  // then it is a name
+    if (!executor.random_weights)
+      return invalid_argument("model: '{}' is no path, and a name only with --random-weights",
+                              model_dir.string());
+    ASSIGN_OR_RETURN(model_dir, convert::random_model_dir(model_dir.string(), executor.cache_dir));
+  }
   RETURN_IF_ERROR(convert::check_is_model(model_dir));
   KvCacheConfig& kv = executor.kv_cache;
   SchedulerConfig& scheduler = executor.scheduler;

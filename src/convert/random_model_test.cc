@@ -1,0 +1,41 @@
+#include "convert/random_model.h"
+
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <map>
+
+#include "convert/inspect.h"
+#include "kernels/ref/ref.h"
+
+namespace nereid::convert {
+namespace {
+
+using testing::HasSubstr;
+
+// Parameters as the models' publishers count them.
+TEST(RandomModel, HasTheDimensionsOfItsName) {
+  std::string name = testing::TempDir() + "/random.XXXXXX";
+  const std::filesystem::path cache = ::mkdtemp(name.data());
+  const std::map<std::string, double> parameters = {
+      {"llama-3.1-8b", 8030261248}, {"llama-3.1-70b", 70553706496}, {"llama-3.2-1b", 1235814400},
+      {"qwen2.5-0.5b", 494032768},  {"qwen2.5-7b", 7615616512},     {"mixtral-8x7b", 46702792704},
+  };
+  kernels::Registry registry;
+  kernels::ref::add_kernels(registry);
+  for (const std::string& model : random_model_names()) {
+    const auto dir = random_model_dir(model, cache);
+    ASSERT_TRUE(dir.ok()) << dir.status();
+    const auto text = inspect(*dir, registry, DeviceInfo{});
+    ASSERT_TRUE(text.ok()) << text.status();
+    // Of bf16, each part of the file at a multiple of some bytes.
+    const std::string line = text->substr(text->rfind("\nweights "));
+    EXPECT_NEAR(std::stod(line.substr(9)), parameters.at(model) * 2 / 1048576, 0.1) << model;
+  }
+  const auto other = random_model_dir("llama-9", cache);
+  EXPECT_THAT(std::string(message(other.status())), HasSubstr("'llama-9', only for: llama-3.1-8b"));
+  std::filesystem::remove_all(cache);
+}
+
+}  // namespace
+}  // namespace nereid::convert
