@@ -55,7 +55,7 @@ struct NormOf {
   static constexpr std::string_view kName = "norm";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;        // f32 or bf16 [n, hidden]
-  typename F::Value add;      // f32 [n, hidden], optional
+  typename F::Value add;      // f32 or bf16 [n, hidden], optional
   typename F::Weight weight;  // [pieces * piece], divides hidden
   typename F::Weight bias;    // likewise, optional
   int32_t piece = 0;          // columns of a piece; 0 = those of the weight
@@ -68,7 +68,7 @@ struct NormOf {
 
   static constexpr auto fields() {
     return std::tuple(in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
-                      in("add", &NormOf::add, {DType::kF32}).maybe(),
+                      in("add", &NormOf::add, {DType::kF32, DType::kBF16}).maybe(),
                       vector("weight", &NormOf::weight), vector("bias", &NormOf::bias).maybe(),
                       attribute("piece", &NormOf::piece), attribute("eps", &NormOf::eps),
                       attribute("weight_offset", &NormOf::weight_offset),
@@ -113,7 +113,7 @@ template <class F>
 struct GluOf {
   static constexpr std::string_view kName = "glu";
   static constexpr bool kRowsIndependent = true;
-  typename F::Value x;  // f32 [n, 2 * width]
+  typename F::Value x;  // f32 or bf16 [n, 2 * width]
   Activation activation = Activation::kSilu;
   float limit = 0;  // 0 = none
   float up_offset = 0;
@@ -121,7 +121,7 @@ struct GluOf {
   typename F::Value scales;  // f32 [n, 1], given when out is f8e4m3
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &GluOf::x, {DType::kF32}),
+    return std::tuple(in("x", &GluOf::x, {DType::kF32, DType::kBF16}),
                       attribute("activation", &GluOf::activation),
                       attribute("limit", &GluOf::limit), attribute("up_offset", &GluOf::up_offset),
                       kernels::out("out", &GluOf::out, {DType::kBF16, DType::kF8E4M3}),

@@ -125,6 +125,10 @@ Status launch_norm(const Raw& raw, const Norm& a, ThreadPool& pool) {
   return ok();
 }
 
+bool adds_floats(const Norm& a) {
+  return makes_floats(a) && (!is_given(a.add) || a.add.dtype == DType::kF32);
+}
+
 Status launch_rope(const Raw& raw, const Rope& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const RopeRaw r = {
@@ -157,6 +161,8 @@ Status launch_glu(const Raw& raw, const Glu& a, ThreadPool& pool) {
            [&](int64_t begin, int64_t end) { raw.glu(g, begin, end); });
   return ok();
 }
+
+bool reads_floats(const Glu& a) { return makes_floats(a) && a.x.dtype == DType::kF32; }
 
 Status launch_activate(const Raw& raw, const Activate& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
@@ -224,7 +230,7 @@ Table<Quantize> table<Quantize>() {
 }
 template <>
 Table<Norm> table<Norm>() {
-  return vectors<Norm, launch_norm>();
+  return vectors<Norm, launch_norm, adds_floats>();
 }
 template <>
 Table<Rope> table<Rope>() {
@@ -232,7 +238,7 @@ Table<Rope> table<Rope>() {
 }
 template <>
 Table<Glu> table<Glu>() {
-  return vectors<Glu, launch_glu>();
+  return vectors<Glu, launch_glu, reads_floats>();
 }
 template <>
 Table<Activate> table<Activate>() {

@@ -28,9 +28,8 @@ __device__ void for_columns(int64_t width, F f) {
     f(c);
 }
 
-template <Activation kActivation, int kWidth>
-__device__ Vector<kWidth> gated(const float* gates, const float* ups, float limit,
-                                float up_offset) {
+template <Activation kActivation, int kWidth, class X>
+__device__ Vector<kWidth> gated(const X* gates, const X* ups, float limit, float up_offset) {
   Vector<kWidth> gate(gates), up(ups), result;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
@@ -43,12 +42,12 @@ __device__ Vector<kWidth> gated(const float* gates, const float* ups, float limi
   return result;
 }
 
-template <Activation kActivation, int kWidth>
-__global__ void glu_kernel(const float* x, int64_t x_stride, int64_t width, float limit,
+template <Activation kActivation, int kWidth, class X>
+__global__ void glu_kernel(const X* x, int64_t x_stride, int64_t width, float limit,
                            float up_offset, __nv_bfloat16* out, int64_t out_stride) {
   let_next_begin();
   wait_for_previous();
-  const float* row = x + blockIdx.x * x_stride;
+  const X* row = x + blockIdx.x * x_stride;
   for_columns<kWidth>(width, [&](int64_t c) {
     gated<kActivation, kWidth>(row + c, row + width + c, limit, up_offset)
         .store(out + blockIdx.x * out_stride + c);
@@ -61,14 +60,14 @@ constexpr int kF8Threads = 1024;
 constexpr int64_t kMaxF8GluWidth = 32768;  // of a row that becomes f8e4m3
 constexpr int kMostKept = kMaxF8GluWidth / kF8Threads, kFewKept = kMostKept / 2;
 
-template <Activation kActivation, int kWidth, int kKept>
+template <Activation kActivation, int kWidth, int kKept, class X>
 __global__ void __launch_bounds__(kF8Threads, kKept <= kFewKept ? 2 : 1)
-    glu_f8_kernel(const float* x, int64_t x_stride, int64_t width, float limit, float up_offset,
+    glu_f8_kernel(const X* x, int64_t x_stride, int64_t width, float limit, float up_offset,
                   uint8_t* out, int64_t out_stride, float* scales, int64_t scales_stride) {
   __shared__ uint32_t partial[kF8Threads / kWarp];
   let_next_begin();
   wait_for_previous();
-  const float* row = x + blockIdx.x * x_stride;
+  const X* row = x + blockIdx.x * x_stride;
   constexpr int kWords = (kWidth + 1) / 2;  // of a vector
   uint32_t results[kKept / kWidth][kWords];
   uint32_t largest = 0;
@@ -101,11 +100,10 @@ __global__ void __launch_bounds__(kF8Threads, kKept <= kFewKept ? 2 : 1)
 // largest number of their parts.
 constexpr int kCluster = 8;
 
-template <Activation kActivation>
+template <Activation kActivation, class X>
 __global__ void __launch_bounds__(kF8Threads)
-    glu_f8_cluster_kernel(const float* x, int64_t x_stride, int64_t width, float limit,
-                          float up_offset, uint8_t* out, int64_t out_stride, float* scales,
-                          int64_t scales_stride) {
+    glu_f8_cluster_kernel(const X* x, int64_t x_stride, int64_t width, float limit, float up_offset,
+                          uint8_t* out, int64_t out_stride, float* scales, int64_t scales_stride) {
 #if defined(NEREID_HOPPER)
   __shared__ uint32_t partial[kF8Threads / kWarp], others[kCluster];
   let_next_begin();
@@ -117,7 +115,7 @@ __global__ void __launch_bounds__(kF8Threads)
   Vector<4> result;
   uint32_t largest = 0;
   if (c < width) {
-    const float* const gates = x + row * x_stride + c;
+    const X* const gates = x + row * x_stride + c;
     result = gated<kActivation, 4>(gates, gates + width, limit, up_offset);
     largest = result.round(largest);
   }
@@ -236,30 +234,35 @@ unsigned threads_for(int64_t width, bool vectors) {
 
 constexpr int64_t kMaxClusterRows = 16;  // with more rows there are blocks enough
 
+template <Activation kActivation, class X>
+cudaError_t enqueue_glu(const Glu& a, cudaStream_t stream) {
+  const auto* const x = static_cast<const X*>(a.x.data);
+  const auto rows = static_cast<unsigned>(a.out.rows);
+  if (!is_given(a.scales))
+    return launch_overlapped(
+        is_vector(a) ? glu_kernel<kActivation, 4, X> : glu_kernel<kActivation, 1, X>, a.out.rows,
+        grid_for(a.out.rows, a.out.cols), kThreads, 0, stream, x, a.x.stride, a.out.cols, a.limit,
+        a.up_offset, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+  auto* const out = static_cast<uint8_t*>(a.out.data);
+  auto* const scales = static_cast<float*>(a.scales.data);
+  if (a.out.rows <= kMaxClusterRows && is_vector(a) &&
+      a.out.cols <= int64_t{4} * kF8Threads * kCluster && compute_capability() == 90)
+    return launch_overlapped_clusters(
+        glu_f8_cluster_kernel<kActivation, X>, a.out.rows, kCluster * rows, kCluster,
+        threads_for((a.out.cols + kCluster - 1) / kCluster, true), 0, stream, x, a.x.stride,
+        a.out.cols, a.limit, a.up_offset, out, a.out.stride, scales, a.scales.stride);
+  const auto kernel = !is_vector(a) ? glu_f8_kernel<kActivation, 1, kMostKept, X>
+                      : a.out.cols <= kF8Threads * kFewKept
+                          ? glu_f8_kernel<kActivation, 4, kFewKept, X>
+                          : glu_f8_kernel<kActivation, 4, kMostKept, X>;
+  return launch_overlapped(kernel, a.out.rows, rows, threads_for(a.out.cols, is_vector(a)), 0,
+                           stream, x, a.x.stride, a.out.cols, a.limit, a.up_offset, out,
+                           a.out.stride, scales, a.scales.stride);
+}
 template <Activation kActivation>
 cudaError_t enqueue(const Glu& a, cudaStream_t stream) {
-  if (is_given(a.scales) && a.out.rows <= kMaxClusterRows && is_vector(a) &&
-      a.out.cols <= int64_t{4} * kF8Threads * kCluster && compute_capability() == 90)
-    return launch_overlapped_clusters(glu_f8_cluster_kernel<kActivation>, a.out.rows,
-                                      static_cast<unsigned>(kCluster * a.out.rows), kCluster,
-                                      threads_for((a.out.cols + kCluster - 1) / kCluster, true), 0,
-                                      stream, static_cast<const float*>(a.x.data), a.x.stride,
-                                      a.out.cols, a.limit, a.up_offset,
-                                      static_cast<uint8_t*>(a.out.data), a.out.stride,
-                                      static_cast<float*>(a.scales.data), a.scales.stride);
-  if (is_given(a.scales))
-    return launch_overlapped(
-        !is_vector(a)                         ? glu_f8_kernel<kActivation, 1, kMostKept>
-        : a.out.cols <= kF8Threads * kFewKept ? glu_f8_kernel<kActivation, 4, kFewKept>
-                                              : glu_f8_kernel<kActivation, 4, kMostKept>,
-        a.out.rows, static_cast<unsigned>(a.out.rows), threads_for(a.out.cols, is_vector(a)), 0,
-        stream, static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit, a.up_offset,
-        static_cast<uint8_t*>(a.out.data), a.out.stride, static_cast<float*>(a.scales.data),
-        a.scales.stride);
-  return launch_overlapped(is_vector(a) ? glu_kernel<kActivation, 4> : glu_kernel<kActivation, 1>,
-                           a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0, stream,
-                           static_cast<const float*>(a.x.data), a.x.stride, a.out.cols, a.limit,
-                           a.up_offset, static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+  return a.x.dtype == DType::kBF16 ? enqueue_glu<kActivation, __nv_bfloat16>(a, stream)
+                                   : enqueue_glu<kActivation, float>(a, stream);
 }
 template <Activation kActivation>
 cudaError_t enqueue(const Activate& a, cudaStream_t stream) {

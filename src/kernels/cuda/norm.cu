@@ -15,8 +15,9 @@ static_assert(kMaxF8NormWidth == kMaxThreads * kMostNumbers);
 struct NormParams {
   const void* x;
   int64_t x_stride;
-  const float* add;  // or null
+  const void* add;  // or null
   int64_t add_stride;
+  bool add_bf16;  // else f32
   float* sum;
   int64_t sum_stride;
   const __nv_bfloat16* weight;
@@ -88,16 +89,19 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
       for (int j = 0; j < kWidth; ++j) sum += x[j];
   };
   // All loads of what is kept are under way before the first store.
-  const float* const add = p.add ? p.add + row * p.add_stride + begin : nullptr;
+  const int64_t first_add = row * p.add_stride + begin;
+  const float* const wide = static_cast<const float*>(p.add) + first_add;
+  const __nv_bfloat16* const narrow = static_cast<const __nv_bfloat16*>(p.add) + first_add;
   Vector<kWidth> adds[kKept];
-  for_kept([&](int i, int64_t c) {
-    kept[i] = Vector<kWidth>(from + c);
-    if (add) adds[i] = Vector<kWidth>(add + c);
-  });
+  for_kept([&](int i, int64_t c) { kept[i] = Vector<kWidth>(from + c); });
+  if (p.add && p.add_bf16)
+    for_kept([&](int i, int64_t c) { adds[i] = Vector<kWidth>(narrow + c); });
+  else if (p.add)
+    for_kept([&](int i, int64_t c) { adds[i] = Vector<kWidth>(wide + c); });
   for_kept([&](int i, int64_t c) { take(kept[i], adds[i], c); });
   for_others([&](int64_t c) {
     Vector<kWidth> x(from + c), more;
-    if (add) more = Vector<kWidth>(add + c);
+    if (p.add) more = p.add_bf16 ? Vector<kWidth>(narrow + c) : Vector<kWidth>(wide + c);
     take(x, more, c);
   });
   const float mean = p.centered ? block_sum(sum, partial) / static_cast<float>(p.width) : 0;
@@ -148,8 +152,9 @@ cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
   const int64_t width = Norm::piece_of(a);
   const NormParams p = {a.x.data,
                         a.x.stride,
-                        static_cast<const float*>(a.add.data),
+                        a.add.data,
                         a.add.stride,
+                        a.add.dtype == DType::kBF16,
                         static_cast<float*>(a.sum.data),
                         a.sum.stride,
                         static_cast<const __nv_bfloat16*>(a.weight.data),

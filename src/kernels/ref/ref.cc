@@ -95,7 +95,7 @@ void reference(const Norm& a) {
       double mean = 0, squares = 0;
       for (int64_t c = 0; c < width; ++c) {
         y[c] = load(a.x, i, begin + c);
-        if (is_given(a.add)) y[c] += a.add.row<float>(i)[begin + c];
+        if (is_given(a.add)) y[c] += load(a.add, i, begin + c);
         if (is_given(a.sum)) a.sum.row<float>(i)[begin + c] = y[c];
         if (a.centered) mean += y[c];
       }
@@ -250,9 +250,8 @@ void reference(const Glu& a) {
   const int64_t width = a.out.cols;
   std::vector<float> results(static_cast<size_t>(width));
   for (int64_t i = 0; i < a.out.rows; ++i) {
-    const float* x = a.x.row<float>(i);
     for (int64_t c = 0; c < width; ++c) {
-      double gate = x[c], up = x[width + c];
+      double gate = load(a.x, i, c), up = load(a.x, i, width + c);
       if (a.limit > 0) {
         gate = std::min(gate, double{a.limit});
         up = std::clamp(up, -double{a.limit}, double{a.limit});

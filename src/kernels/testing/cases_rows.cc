@@ -73,6 +73,7 @@ struct NormShape {
   int64_t pieces = 1, own_pieces = 1;  // of a row; those that have weights of their own
   DType x = DType::kF32, out = DType::kBF16;
   bool in_place = false;
+  DType add = DType::kF32;
 };
 
 Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
@@ -80,12 +81,13 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   c.name = fmt::format(
       "tokens={} hidden={} add={} centered={} bias={} offset={} pieces={}/{} x={} "
       "out={} in_place={}",
-      s.tokens, s.width, n.has_add, n.centered, n.has_bias, n.weight_offset, n.pieces, n.own_pieces,
-      name_of(n.x), name_of(n.out), n.in_place);
+      s.tokens, s.width, n.has_add ? name_of(n.add) : "none", n.centered, n.has_bias,
+      n.weight_offset, n.pieces, n.own_pieces, name_of(n.x), name_of(n.out), n.in_place);
   const int64_t hidden = s.width * n.pieces, stride = hidden + 1;
   const Offset x = n.x == DType::kF32 ? c.before.add(noise(1, s.tokens * stride, 3))
                                       : c.before.add(noise_bf16(1, s.tokens * stride, 3));
-  const Offset add = c.before.add(noise(2, s.tokens * stride));
+  const Offset add = n.add == DType::kF32 ? c.before.add(noise(2, s.tokens * stride))
+                                          : c.before.add(noise_bf16(2, s.tokens * stride));
   const int64_t weights = s.width * n.own_pieces;
   const Offset weight = c.before.add(noise_bf16(3, weights));
   const Offset bias = c.before.add(noise_bf16(4, weights));
@@ -96,7 +98,7 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
     Norm a;
     a.x = view(base, x, n.x, begin, count, hidden, stride);
     if (n.has_add) {
-      a.add = view(base, add, DType::kF32, begin, count, hidden, stride);
+      a.add = view(base, add, n.add, begin, count, hidden, stride);
       a.sum = a.x;
     }
     a.weight = {base + weight, WeightLayout::kRowMajor, 1, weights};
@@ -166,10 +168,11 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
 }
 
 Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float up_offset,
-                   DType out_type = DType::kBF16) {
+                   DType out_type = DType::kBF16, DType x_type = DType::kF32) {
   Case<Glu> c;
-  c.name = fmt::format("tokens={} width={} act={} limit={} up_offset={} out={}", s.tokens, s.width,
-                       static_cast<int>(activation), limit, up_offset, name_of(out_type));
+  c.name = fmt::format("tokens={} width={} act={} limit={} up_offset={} x={} out={}", s.tokens,
+                       s.width, static_cast<int>(activation), limit, up_offset, name_of(x_type),
+                       name_of(out_type));
   const int64_t n = s.tokens, width = s.width;
   std::vector<float> x = noise(1, n * 2 * width, 3);
   const float extremes[] = {0, -0.0f, 100, -100, 1e30f, -1e30f, -20, 20, 1e-30f};
@@ -177,7 +180,10 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float
   for (size_t i = 0; i < x.size(); ++i)  // products of two extremes would leave the range of f32
     if (i % static_cast<size_t>(2 * width) >= static_cast<size_t>(width) && std::fabs(x[i]) > 30)
       x[i] = 1;
-  const Offset in = c.before.add(x);
+  std::vector<BF16> narrow(x.size());
+  if (x_type == DType::kBF16)
+    for (size_t i = 0; i < x.size(); ++i) narrow[i] = to_bf16(x[i]), x[i] = to_float(narrow[i]);
+  const Offset in = x_type == DType::kBF16 ? c.before.add(narrow) : c.before.add(x);
   const Offset out = c.before.add(static_cast<size_t>(n * width) * size_of(out_type));
   const Offset scales = add_scales(c.before, n);
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
@@ -185,7 +191,7 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float
     a.activation = activation;
     a.limit = limit;
     a.up_offset = up_offset;
-    a.x = view(base, in, DType::kF32, begin, count, 2 * width, 2 * width);
+    a.x = view(base, in, x_type, begin, count, 2 * width, 2 * width);
     a.out = view(base, out, out_type, begin, count, width, width);
     if (out_type == DType::kF8E4M3) a.scales = scales_view(base, scales, begin, count);
     return a;
@@ -294,6 +300,8 @@ const std::vector<Case<Norm>>& cases<Norm>() {
     list.push_back(norm_case(s, {.has_add = true, .weight_offset = 1}));
     list.push_back(norm_case(s, {.out = DType::kF32, .in_place = true}));
     list.push_back(norm_case(s, {.has_add = true, .out = DType::kF8E4M3}));
+    for (const DType out : {DType::kBF16, DType::kF8E4M3})
+      list.push_back(norm_case(s, {.has_add = true, .out = out, .add = DType::kBF16}));
     list.push_back(norm_case(s, {.centered = true, .has_bias = true, .out = DType::kF8E4M3}));
     if (s.width > 256) return;
     list.push_back(norm_case(s, {.pieces = 3, .out = DType::kF32, .in_place = true}));
@@ -327,6 +335,8 @@ const std::vector<Case<Glu>>& cases<Glu>() {
     list.push_back(glu_case(s, Activation::kSilu, 2, 0));
     list.push_back(glu_case(s, Activation::kSilu, 2, 0, DType::kF8E4M3));
     list.push_back(glu_case(s, Activation::kGelu, 0, 0, DType::kF8E4M3));
+    list.push_back(glu_case(s, Activation::kSilu, 2, 1, DType::kBF16, DType::kBF16));
+    list.push_back(glu_case(s, Activation::kGelu, 0, 0, DType::kF8E4M3, DType::kBF16));
   });
 }
 
