@@ -90,18 +90,29 @@ inline __device__ void write(const AttentionParams& p, const QueryTile& tile, in
         value);
 }
 
-// A warp merges a query vector: each lane takes four columns at a time, and has the next parts'
-// values on their way while the factors of the parts are found.
-inline __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
-                                   int64_t group) {
-  constexpr int kAhead = 8;  // parts whose values are fetched together
+// A warp merges a query vector, or half a warp one of up to 64 columns: each lane takes four
+// columns at a time, and has the next parts' values on their way while the factors of the parts are
+// found. It is kept short: a block runs it once, and instructions have to be fetched as well.
+template <int kDim>
+__device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
+                            int64_t group) {
+  constexpr int kLanes = kDim <= 2 * kWarp ? kWarp / 2 : kWarp;  // of a vector
+  constexpr int kSets = kWarp / kLanes;  // of parts, one for each lane, whose factors are found
+  constexpr int kAhead = 8;              // parts whose values are fetched together
   const int64_t first = group * gridDim.x * p.part_vectors;
-  const int lane = threadIdx.x % kWarp;
-  for (int m = static_cast<int>(threadIdx.x) / kWarp; m < tile.vectors(); m += kAttentionWarps) {
+  const int lane = threadIdx.x % kLanes;
+  const auto combine = [](float x, auto f) {
+#pragma unroll
+    for (int by = kLanes / 2; by > 0; by /= 2) x = f(x, __shfl_xor_sync(kAllLanes, x, by));
+    return x;
+  };
+  for (int vector = 0; vector < tile.vectors(); vector += kAttentionThreads / kLanes) {
+    const int mine = vector + static_cast<int>(threadIdx.x) / kLanes;
+    const int m = min(mine, tile.vectors() - 1);
     const float2* const parts = p.part_sums + first + m;
     const float sink = sink_of(p, tile.head(m));
     const auto part_at = [&](int part) { return __ldcg(parts + int64_t{part} * p.part_vectors); };
-    for (int c = 4 * lane; c < p.head_dim + 4 * lane; c += 4 * kWarp) {
+    for (int c = 4 * lane; c < p.head_dim + 4 * lane; c += 4 * kLanes) {
       const bool inside = c < p.head_dim;
       const float* const values = p.part_values + (first + m) * p.head_dim + (inside ? c : 0);
       float4 ahead[kAhead];
@@ -113,30 +124,46 @@ inline __device__ void merge_parts(const AttentionParams& p, const QueryTile& ti
                 values + int64_t{begin + i} * p.part_vectors * p.head_dim));
       };
       fetch(0);
-      const float2 mine = lane < num_parts ? part_at(lane) : float2{-INFINITY, 0};
-      float top = fmaxf(sink, mine.x);
-      for (int part = lane + kWarp; part < num_parts; part += kWarp)
+      float2 ends[kSets];
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) {
+        const int part = s * kLanes + lane;
+        ends[s] = part < num_parts ? part_at(part) : float2{-INFINITY, 0};
+      }
+      float top = sink, total = 0;
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) top = fmaxf(top, ends[s].x);
+      for (int part = lane + kWarp; part < num_parts; part += kLanes)
         top = fmaxf(top, part_at(part).x);
-      top = warp_max(top);
-      float total = mine.y * weight_of(mine.x, top);
-      for (int part = lane + kWarp; part < num_parts; part += kWarp)
+      top = combine(top, [](float x, float y) { return fmaxf(x, y); });
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) total += ends[s].y * weight_of(ends[s].x, top);
+      for (int part = lane + kWarp; part < num_parts; part += kLanes)
         total += part_at(part).y * weight_of(part_at(part).x, top);
-      const float scale = 1 / (warp_sum(total) + weight_of(sink, top));
-      float factor = weight_of(mine.x, top) * scale;  // of part lane of the next kWarp parts
+      total = combine(total, [](float x, float y) { return x + y; });
+      const float scale = 1 / (total + weight_of(sink, top));
+      float factors[kSets];  // of the next kWarp parts
+#pragma unroll
+      for (int s = 0; s < kSets; ++s) factors[s] = weight_of(ends[s].x, top) * scale;
       float4 sum = {};
       for (int begin = 0; begin < num_parts; begin += kAhead) {
         if (begin > 0 && begin % kWarp == 0)
-          factor = begin + lane < num_parts ? weight_of(part_at(begin + lane).x, top) * scale : 0;
+#pragma unroll
+          for (int s = 0; s < kSets; ++s) {
+            const int part = begin + s * kLanes + lane;
+            factors[s] = part < num_parts ? weight_of(part_at(part).x, top) * scale : 0;
+          }
+        const float factor = begin % kWarp < kLanes ? factors[0] : factors[kSets - 1];
 #pragma unroll
         for (int i = 0; i < kAhead; ++i) {
-          const float f = __shfl_sync(kAllLanes, factor, begin % kWarp + i);
+          const float f = __shfl_sync(kAllLanes, factor, begin % kLanes + i, kLanes);
           if (begin + i >= num_parts) continue;
           sum.x += f * ahead[i].x, sum.y += f * ahead[i].y;
           sum.z += f * ahead[i].z, sum.w += f * ahead[i].w;
         }
         fetch(begin + kAhead);
       }
-      if (!inside) continue;
+      if (!inside || m != mine) continue;
       write(p, tile, m, c, sum.x), write(p, tile, m, c + 1, sum.y);
       write(p, tile, m, c + 2, sum.z), write(p, tile, m, c + 3, sum.w);
     }
@@ -151,7 +178,7 @@ __device__ void finish(const AttentionParams& p, const QueryTile& tile, int num_
   if (num_parts > 1) {
     const int64_t group = static_cast<int64_t>(tile.row) * gridDim.y + blockIdx.y;
     if (leave_part<kDim>(p, tile, num_parts, group, values, largest, sums, arrived))
-      merge_parts(p, tile, num_parts, group);
+      merge_parts<kDim>(p, tile, num_parts, group);
     return;
   }
   for (int i = threadIdx.x; i < tile.vectors() * p.head_dim; i += kAttentionThreads) {

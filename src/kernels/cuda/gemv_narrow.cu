@@ -129,7 +129,7 @@ __device__ void touch(const void* p) {
 template <Form kForm, int kRows>
 __device__ void stage_integers(const Params& p, uint8_t* to, UnitScale* scales) {
   constexpr int kLane = kColumns<kForm> / kWarp;  // columns of a lane: 4 or 2
-  constexpr int kTogether = 4;                    // steps whose loads are under way at once
+  constexpr int kTogether = kRows == 1 ? 7 : 4;   // steps whose loads are under way at once
   constexpr int kLine = 128;                      // bytes of the cache
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int units = p.steps * kRows;  // of this warp
@@ -155,42 +155,39 @@ __device__ void stage_integers(const Params& p, uint8_t* to, UnitScale* scales) 
     for (int t = 0; t < kTogether; ++t) {
       if (first + t >= units) break;
       const int unit = (first + t) / kRows * kWarps + warp, row = (first + t) % kRows;
-      uint32_t largest = 0;
-      float numbers[kLane];
+      uint32_t most = 0;  // magnitudes of bf16
 #pragma unroll
-      for (int i = 0; i < kLane / 2; ++i) {
-        const float2 two = unpack(pairs[t][i]);
-        numbers[2 * i] = two.x, numbers[2 * i + 1] = two.y;
-        largest = max(largest, max(magnitude(two.x), magnitude(two.y)));
-      }
-      largest = __reduce_max_sync(kAllLanes, largest);
+      for (int i = 0; i < kLane / 2; ++i) most = __vmaxu2(most, pairs[t][i] & 0x7fff7fffu);
+      const uint32_t largest = __reduce_max_sync(kAllLanes, max(most << 16, most & 0xffff0000u));
       // The largest number becomes 2^14 to 2^15; exponents of nearly nothing are cut off.
       const uint32_t exponent = min(max(largest >> 23, 30u), 254u);
       const float factor = __uint_as_float((127 + 14 + 127 - exponent) << 23);
-      int upper[kLane], lower[kLane], sum = 0;
+      // A float of 1.5 * 2^23 more than a number has it, rounded, in its lower bits.
+      uint32_t integers[kLane], sum = 0;
 #pragma unroll
       for (int i = 0; i < kLane; ++i) {
-        constexpr int kMost = 32639;  // its upper bits are 127 still
-        const int v = max(-kMost, min(kMost, __float2int_rn(numbers[i] * factor)));
-        lower[i] = static_cast<int8_t>(v), upper[i] = (v - lower[i]) >> 8, sum += v;
+        constexpr float kMost = 32639;  // its upper bits are 127 still
+        const float2 two = unpack(pairs[t][i / 2]);
+        const float v = (i % 2 == 0 ? two.x : two.y) * factor;
+        integers[i] = __float_as_uint(fminf(fmaxf(v, -kMost), kMost) + 0x1.8p23f);
+        sum += integers[i] - __float_as_uint(0x1.8p23f);
       }
       sum = __reduce_add_sync(kAllLanes, sum);
       if (lane == 0) {
         const float scale = largest < 0x7f800000u ? __uint_as_float((exponent - 14) << 23) : NAN;
         scales[unit * kRows + row] = {kForm == Form::kInt4 ? scale / 16 : scale,
-                                      scale * static_cast<float>(sum)};
+                                      scale * static_cast<float>(static_cast<int>(sum))};
       }
       const int group = unit / kProductWarps, w = unit % kProductWarps;
       uint8_t* const at = to + group * kGroupStepBytes<kForm, kRows>;
       const auto put = [&](int matrix, int byte, int a, int b) {  // of columns a and b
         uint8_t* const place = at + matrix * kMatrixBytes<kForm, kRows> + byte;
-        const auto two = [](int x, int y) {
-          return static_cast<uint16_t>((x & 255) | (y & 255) << 8);
-        };
+        const uint32_t x = integers[a], y = integers[b];
+        constexpr uint32_t kHalf = 128;  // the lower bits are an integer from -128 on
         *reinterpret_cast<uint16_t*>(place + column_at<kForm, kRows>(w, 2 * row)) =
-            two(upper[a], upper[b]);
+            static_cast<uint16_t>(__byte_perm(x + kHalf, y + kHalf, 0x51));
         *reinterpret_cast<uint16_t*>(place + column_at<kForm, kRows>(w, 2 * row + 1)) =
-            two(lower[a], lower[b]);
+            static_cast<uint16_t>(__byte_perm(x, y, 0x40));
       };
       if constexpr (kForm == Form::kInt4) {
         // Word l / 2 of the step's; a product takes a word of each thread, its even columns as one
