@@ -25,6 +25,8 @@ constexpr Pass kPasses[] = {
     {"quantize_inputs", "products read rows of f8e4m3 or i8 where their weights ask for it",
      quantize_inputs, true},
     {"fold_quantize", "norms and gated units make rows of f8e4m3 themselves", fold_quantize},
+    {"round_products", "products make bf16 for gated units and sums where GPUs have kernels",
+     round_products, true},
     {"choose_kernels", "the cheapest kernel and weight layout for the device", choose_kernels,
      true},
     {"plan_memory", "values share memory when their lives do not overlap", plan_memory, true},

@@ -77,6 +77,9 @@ Status quantize_inputs(Graph& graph, const PassContext& context);
 // Optional: where a norm or glu has kernels that make f8e4m3 rows themselves.
 Status fold_quantize(Graph& graph, const PassContext& context);
 
+// Required: on GPUs, what products make for gated units and for sums becomes bf16.
+Status round_products(Graph& graph, const PassContext& context);
+
 // Required: decide kernels, weight layouts and places in the arenas.
 Status choose_kernels(Graph& graph, const PassContext& context);
 // What the cheapest kernel for an op costs, in seconds. NotFound when there is none.

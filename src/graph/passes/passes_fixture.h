@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -39,6 +40,52 @@ class PassesTest : public testing::Test {
 
   kernels::Registry registry_;
   PassContext context_;
+};
+
+// Runs the plan on labels instead of numbers: a read must find the label of the last write of its
+// own value, in every byte.
+class LabelMachine {
+ public:
+  explicit LabelMachine(const Graph& graph) : graph_(graph) {
+    for (int e = 0; e < io::kNumExtents; ++e) arena_[e].assign(graph.arena_bytes_per_row[e], kNone);
+  }
+  void run() {
+    for (const Node& node : graph_.nodes) {
+      // A slice reads its own part only: other slices may have taken theirs already.
+      const auto* slice = std::get_if<Slice>(&node.op);
+      if (slice) expect(slice->out, slice->x);
+      for (const ValueId id : inputs(node.op))
+        if (!slice) expect(id, id);
+      for (const ValueId id : outputs(node.op)) write(id);
+      // A kernel may read an input after its first write, except what the op updates in place.
+      for (const ValueId id : inputs(node.op))
+        if (!becomes_output(node.op, id)) expect(id, id);
+    }
+    expect(graph_.logits, graph_.logits);
+  }
+
+ private:
+  static bool becomes_output(const Op& op, ValueId id) {
+    if (std::holds_alternative<Concat>(op) || std::holds_alternative<Slice>(op)) return true;
+    for (const InPlace& update : updates_in_place(op))
+      if (update.in == id) return true;
+    return false;
+  }
+  std::span<int32_t> bytes(ValueId id) {
+    const Value& v = graph_.values[id];
+    const auto size = static_cast<int64_t>(size_of(v.dtype));
+    return std::span(arena_[static_cast<int>(v.extent)])
+        .subspan(v.offset + v.column * size, v.cols * size);
+  }
+  void expect(ValueId id, int32_t label) {
+    for (const int32_t found : bytes(id))
+      ASSERT_EQ(found, label) << graph_.values[id].name << " was overwritten";
+  }
+  void write(ValueId id) {
+    for (int32_t& b : bytes(id)) b = id;
+  }
+  const Graph& graph_;
+  std::vector<int32_t> arena_[io::kNumExtents];
 };
 
 }  // namespace nereid::graph
