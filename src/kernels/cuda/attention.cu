@@ -1,12 +1,12 @@
-// Paged attention of mixed steps: rows of few tokens go to attention_few.cu (those of one token and
-// an f8e4m3 cache to attention_single.cu), the others (prompts and their chunks) to the kernel
-// here, whose keys and values are stored by a kernel of their own first. A block takes up to 128
-// query vectors that share a KV head (several tokens and the heads of the group), each warp 32 of
-// them, and walks their keys in tiles of 64; heads of 64 and 128 columns go to attention_hopper.cu
-// on that processor, latent heads to attention_latent.cu. Queries and weights are rounded to bf16.
-// Rows with trees go there too, in tiles of one token, whose keys are fetched in the order of their
-// positions, from the cells of the tokens that it comes after. A query's result does not depend on
-// the rows or chunks beside it, but for the form of the kernel.
+// Paged attention of mixed steps: rows of few tokens go to attention_few.cu (on Hopper those of one
+// token and an f8e4m3 cache to attention_single.cu), the others (prompts and their chunks) to the
+// kernel here, whose keys and values are stored by a kernel of their own first. A block takes up to
+// 128 query vectors that share a KV head (several tokens and the heads of the group), each warp 32
+// of them, and walks their keys in tiles of 64; heads of 64 and 128 columns go to
+// attention_hopper.cu on that processor, latent heads to attention_latent.cu. Queries and weights
+// are rounded to bf16. Rows with trees go there too, in tiles of one token, whose keys are fetched
+// in the order of their positions, from the cells of the tokens that it comes after. A query's
+// result does not depend on the rows or chunks beside it, but for the form of the kernel.
 #include <algorithm>
 
 #include "kernels/cuda/attention_launch.h"
@@ -25,7 +25,7 @@ constexpr int kTiles = kDim <= 128 ? 2 : 1;
 constexpr int vectors_of(int head_dim) { return head_dim <= 128 ? 128 : 64; }  // of a block
 constexpr int kChunkKeys = 64;                    // least of a block, with few tokens
 constexpr int kMaxChunks = 256;                   // of a row
-constexpr int kFewBlocks = 4, kSingleBlocks = 5;  // that run at once
+constexpr int kFewBlocks = 4, kSingleBlocks = 4;  // that run at once
 constexpr int kStoreThreads = 256;
 constexpr int kManyStored = 512;  // tokens whose blocks fill a device
 
@@ -376,7 +376,7 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
     p.is_neighbour = p.has_neighbour;
   }
   p.is_single = tokens == p.num_rows && !p.after;
-  p.takes_single = takes_single_tokens(p, a.cache.type);
+  p.takes_single = takes_single_tokens(p, a.cache.type, scratch.sm);
   if (p.takes_single) {
     AttentionParams single = p;
     const int chunks = divide_keys(a, true, kSingleBlocks, scratch, single);

@@ -13,7 +13,7 @@ struct AttentionParams;
 cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chunks,
                               cudaStream_t stream);
 // Rows of one token, likewise, and whether there is a kernel for them.
-bool takes_single_tokens(const AttentionParams& p, DType cache);
+bool takes_single_tokens(const AttentionParams& p, DType cache, int sm);
 cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaStream_t stream);
 // On Hopper: the other rows, of heads of 64 or 128 columns, their keys and values in the cache.
 cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
