@@ -1,5 +1,6 @@
-// Numbers as columns of f8e4m3 in products of attention_single.cu: each is the sum of three parts,
-// each 1/16 of the one before, which are columns of the same product.
+// Queries and weights as columns of f8e4m3, the right operand of the products of
+// attention_single.cu: a number is the sum of three parts, each in steps of 1/16 of the one before,
+// in columns of their own. So 12 bits of it are kept.
 #pragma once
 
 #include "kernels/cuda/attention_boxes.cuh"
@@ -32,7 +33,7 @@ inline __device__ float join(const float* sums, int r) {
   return sums[2 * r] + (sums[2 * r + 1] + sums[2 * r + 4] * 0x1p-4f) * 0x1p-4f;
 }
 
-// A product of the second operand in registers and the third in shared memory, of two sets.
+// multiply_64_f8() with the left operand from registers, for the columns of two sets or of one.
 template <bool kAdd>
 inline __device__ void multiply_sets(float (&d)[16], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(

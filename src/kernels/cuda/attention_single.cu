@@ -2,9 +2,8 @@
 // heads of a KV head. The copy engine brings tiles of 64 keys and their values to shared memory,
 // and the tensor cores multiply the cells as they are: keys are the left operand of wgmma where
 // they lie, values the left operand from registers, transposed. The right operand, queries and then
-// weights, is in f8e4m3 too: a number is the sum of three, each 1/16 of the one before, which are
-// columns of the same product. So a cell costs a quarter of an instruction of one thread for its
-// value and none for its key, where making bf16 of it costs nearly two.
+// weights, is in f8e4m3 too (attention_columns.cuh). So a cell costs a quarter of an instruction of
+// one thread for its value and none for its key, where making bf16 of it costs nearly two.
 #include <algorithm>
 #include <bit>
 
@@ -68,6 +67,7 @@ __device__ void load_values(const uint8_t* values, int first_key, int first_colu
     operand[2 * i] = __byte_perm(words[2 * i], words[2 * i + 1], 0x6240);
     operand[2 * i + 1] = __byte_perm(words[2 * i], words[2 * i + 1], 0x7351);
   }
+  // Made here, not later among the products.
 #pragma unroll
   for (uint32_t& word : operand) asm volatile("" : "+r"(word)::"memory");
 }
