@@ -35,14 +35,14 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view all(reinterpret_cast<const char*>(data), size);
   const size_t end = std::min(all.find('\n'), all.size());
   const auto quantization = nereid::parse_json(all.substr(0, end));
-  if (!quantization.ok()) return 0;
+  if (!quantization.ok()) return -1;
   const auto read =
       nereid::models::read_quantization({{"quantization_config", *quantization}}, folder.path);
-  if (!read.ok()) return 0;
+  if (!read.ok()) return -1;
   const std::string_view file = all.substr(std::min(end + 1, all.size()));
   if (!nereid::write_file_atomic(folder.path / "model.safetensors", file).ok()) std::abort();
   auto checkpoint = nereid::io::Checkpoint::open(folder.path);
-  if (!checkpoint.ok() || !nereid::models::join_quantized(*read, *checkpoint).ok()) return 0;
+  if (!checkpoint.ok() || !nereid::models::join_quantized(*read, *checkpoint).ok()) return -1;
   for (const auto& entry : checkpoint->entries())
     if (entry.tensor->encoding && !entry.tensor->data.empty()) read_corners(*entry.tensor);
   return 0;

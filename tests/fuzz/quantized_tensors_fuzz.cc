@@ -30,11 +30,13 @@ nereid::StatusOr<StoredTensor> make(uint8_t what, uint8_t layout, const StoredTe
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  if (size < 2) return 0;
+  if (size < 2) return -1;
   const auto tensors = parse_safetensors(std::as_bytes(std::span(data + 2, size - 2)));
-  if (!tensors.ok() || tensors->empty()) return 0;
+  if (!tensors.ok() || tensors->empty()) return -1;
   const StoredTensor* parts[5] = {};
   for (size_t i = 0; i < 5 && i < tensors->size(); ++i) parts[i] = &(*tensors)[i];
-  if (const auto made = make(data[0], data[1], parts); made.ok()) read_corners(*made);
+  const auto made = make(data[0], data[1], parts);
+  if (!made.ok()) return -1;
+  read_corners(*made);
   return 0;
 }
