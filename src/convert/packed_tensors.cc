@@ -28,6 +28,15 @@ void pack_fields(std::span<const uint8_t> fields, int32_t bits, std::vector<uint
   }
 }
 
+json::value cache_config(DType cache) {
+  if (cache == DType::kBF16) return nullptr;
+  return {{"num_bits", 8},
+          {"type", cache == DType::kI8 ? "int" : "float"},
+          {"symmetric", true},
+          {"strategy", "tensor"},
+          {"dynamic", false}};
+}
+
 json::object group_config(const kernels::WeightFormat& format, const json::array& targets) {
   json::object weights = {
       {"num_bits", format.bits},    {"type", is_float8(format) ? "float" : "int"},
@@ -103,7 +112,8 @@ Status write_packed(const kernels::WeightFormat& format, const RoundedTensor& te
 }
 
 json::object packed_config(const kernels::WeightFormat& format,
-                           const std::vector<std::string>& ignored, const ModulesOfFormat& others) {
+                           const std::vector<std::string>& ignored, const ModulesOfFormat& others,
+                           DType cache) {
   json::object groups = {{"group_0", group_config(format, {"Linear"})}};
   if (!others.names.empty())
     groups["group_1"] =
@@ -115,7 +125,7 @@ json::object packed_config(const kernels::WeightFormat& format,
           {"quantization_status", "compressed"},
           {"config_groups", groups},
           {"ignore", json::array(ignored.begin(), ignored.end())},
-          {"kv_cache_scheme", nullptr}};
+          {"kv_cache_scheme", cache_config(cache)}};
 }
 
 }  // namespace nereid::convert

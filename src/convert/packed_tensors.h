@@ -38,9 +38,10 @@ struct ModulesOfFormat {
   kernels::WeightFormat format;
 };
 
-// `quantization_config` of config.json. `ignored`: modules of products that are not rounded.
+// `quantization_config` of config.json. `ignored`: modules of products that are not rounded;
+// `cache`: what is asked for of cached keys and values.
 json::object packed_config(const kernels::WeightFormat& format,
-                           const std::vector<std::string>& ignored,
-                           const ModulesOfFormat& others = {});
+                           const std::vector<std::string>& ignored, const ModulesOfFormat& others,
+                           DType cache);
 
 }  // namespace nereid::convert

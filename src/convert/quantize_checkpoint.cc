@@ -141,7 +141,8 @@ class Quantizer {
     for (const std::vector<Target>& targets : selection_.targets)
       std::ranges::for_each(targets, add);
     if (selection_.head) add(*selection_.head);
-    config["quantization_config"] = packed_config(options_.format, selection_.left, others);
+    config["quantization_config"] =
+        packed_config(options_.format, selection_.left, others, options_.cache);
     return config;
   }
 

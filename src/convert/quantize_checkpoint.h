@@ -44,9 +44,11 @@ struct QuantizeOptions {
   bool search_scales = false;       // AWQ; needs `collect`
   bool quantize_head = false;       // plainly; see head_format()
   std::optional<double> smoothing;  // SmoothQuant, of this strength (0 to 1); needs `collect`
-  bool error_feedback = false;      // GPTQ; needs `collect`
-  double damping = 0.01;            // of error feedback
-  bool act_order = true;            // likewise
+  DType cache =
+      DType::kBF16;  // what config.json asks for of cached keys and values: bf16, i8, f8e4m3
+  bool error_feedback = false;  // GPTQ; needs `collect`
+  double damping = 0.01;        // of error feedback
+  bool act_order = true;        // likewise
   // Layer after layer, product after product: each is calibrated on what it reads when all in front
   // of it is rounded, and makes up for how that differs from what the float model gives it. With
   // `error_feedback`, without factors, of models without experts; needs `use_rounded` too.

@@ -43,8 +43,9 @@ StatusOr<RankType> rank_type(std::string_view word) {
                           word.substr(0, 40));
 }
 
-json::object quantization_of(RankType type) {
+json::object quantization_of(RankType type, DType cache) {
   json::object out = {{"quant_algo", nullptr}, {"kv_cache_quant_algo", nullptr}};
+  if (cache != DType::kBF16) out["kv_cache_quant_algo"] = cache == DType::kI8 ? "INT8" : "FP8";
   if (type == RankType::kFloat) return out;
   out["quant_algo"] = type == RankType::kInt8   ? "W8A16"
                       : type == RankType::kInt4 ? "W4A16"

@@ -29,8 +29,8 @@ bool store_as(DType type, float value, std::byte* out);
 // "" | int8 | int4 | fp8_rowwise
 StatusOr<RankType> rank_type(std::string_view word);
 
-// `quantization` of config.json.
-json::object quantization_of(RankType type);
+// `quantization` of config.json; `cache`: what is asked for of cached keys and values.
+json::object quantization_of(RankType type, DType cache);
 
 // Whether `tensor` is rounded; otherwise it is written as it is.
 bool is_rounded(RankType type, const models::RankTensor& tensor);

@@ -307,7 +307,8 @@ StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
   ASSIGN_OR_RETURN(const Precision target, choose(options, model, checkpoint));
   ConvertReport report{.dtype = target.name};
   ASSIGN_OR_RETURN(json::object config, models::trtllm_config(model, target.name, options.ranks));
-  config["quantization"] = quantization_of(rounding);
+  config["quantization"] =
+      quantization_of(rounding, options.cache.value_or(model.quantization.cache));
   ASSIGN_OR_RETURN(NewDirectory output,
                    NewDirectory::create(options.output_dir, is_checkpoint_file));
   if (!options.config_only)

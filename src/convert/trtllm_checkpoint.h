@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -26,6 +27,9 @@ struct ConvertOptions {
   // "": as `dtype`; or what products become, with a scale for each row of a rank: int8 | int4 |
   // fp8_rowwise (quant_algo W8A16, W4A16, FP8_PER_CHANNEL_PER_TOKEN).
   std::string weights;
+  // What config.json asks for of cached keys and values: bf16, i8 or f8e4m3; absent: what the
+  // source does.
+  std::optional<DType> cache;
   bool config_only = false;  // no rankN.safetensors
   models::Ranks ranks;       // that share the weights; -1: as models::check_ranks() says
   std::function<void(const Progress&)> progress;  // called often

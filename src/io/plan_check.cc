@@ -55,7 +55,8 @@ Status check_model(const ModelFacts& m) {
   for (const int32_t id : ids)
     NEREID_REQUIRE(id >= 0 && id < m.vocab_size,
                    "model: special token id {} is not in a vocabulary of {}", id, m.vocab_size);
-  NEREID_REQUIRE(m.kv_dtype == DType::kBF16, "model.kv_dtype: {} is not bf16", name_of(m.kv_dtype));
+  NEREID_REQUIRE(m.kv_dtype == DType::kBF16 || kernels::has_kv_scales(m.kv_dtype),
+                 "model.kv_dtype: {} is not bf16, i8 or f8e4m3", name_of(m.kv_dtype));
   return ok();
 }
 

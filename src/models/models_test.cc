@@ -159,6 +159,37 @@ TEST_F(ModelsTest, QuantisationsThatAreNotReadAreRefusedByName) {
               HasSubstr("'weight_block_size'"));
 }
 
+TEST_F(ModelsTest, TheCheckpointSaysHowKeysAndValuesAreCached) {
+  const auto cache_with = [&](const json::object& quantization) {
+    json::object config = config_;
+    if (!quantization.empty()) config["quantization_config"] = quantization;
+    const auto model = read(config);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? model->graph.model.kv_dtype : DType::kF32;
+  };
+  const auto scheme = [](int bits, const char* type) {
+    return json::object{{"quant_method", "compressed-tensors"},
+                        {"kv_cache_scheme", {{"num_bits", bits}, {"type", type}}}};
+  };
+  EXPECT_EQ(cache_with(scheme(8, "float")), DType::kF8E4M3);
+  EXPECT_EQ(cache_with(scheme(8, "int")), DType::kI8);
+  EXPECT_EQ(cache_with({{"quant_method", "compressed-tensors"}, {"kv_cache_scheme", nullptr}}),
+            DType::kBF16);
+  const auto named = [](const char* name) {
+    return json::object{{"quant_method", "modelopt"}, {"kv_cache_quant_algo", name}};
+  };
+  EXPECT_EQ(cache_with(named("FP8")), DType::kF8E4M3);
+  EXPECT_EQ(cache_with(named("INT8")), DType::kI8);
+  EXPECT_EQ(cache_with(named("NVFP4")), DType::kBF16);
+  EXPECT_THAT(error_with("quantization_config", scheme(4, "float")),
+              HasSubstr("kv_cache_scheme: field 'num_bits': 4 is not"));
+  EXPECT_THAT(error_with("quantization_config", scheme(8, "half")),
+              HasSubstr("'half' is not one of float, int"));
+  const json::object file = {{"quantization", {{"kv_cache_quant_algo", "FP8"}}}};
+  ASSERT_TRUE(write_file_atomic(dir_ / "hf_quant_config.json", json::serialize(file)).ok());
+  EXPECT_EQ(cache_with({}), DType::kF8E4M3);
+}
+
 // What changes the numbers and is not there yet, or makes no sense.
 TEST_F(ModelsTest, FamiliesRefuseByName) {
   struct Refusal {

@@ -67,7 +67,16 @@ bool has_byte_inputs(Config& c) {
   return groups && !groups->empty() && std::ranges::all_of(*groups, is_bytes);
 }
 
+void read_cache_scheme(Config& c, Quantization& q) {
+  c.inside("kv_cache_scheme", [&](Config& scheme) {
+    scheme.integer("num_bits", 8, 8);
+    check_word(scheme, "type", {"float", "int"});
+    q.cache = scheme.string("type") == "int" ? DType::kI8 : DType::kF8E4M3;
+  });
+}
+
 void read_compressed(Config& c, Quantization& q) {
+  read_cache_scheme(c, q);
   q.byte_inputs = has_byte_inputs(c);
   check_word(c, "format",
              {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
@@ -92,6 +101,18 @@ void read_fp8(Config& c, Quantization& q) {
   q.block_rows = blocks[0], q.block_cols = blocks[1];
 }
 
+// A cache of fewer than 8 bits is one of bf16 here.
+void read_cache_algorithm(Config& c, Quantization& q) {
+  const std::string name = c.string("kv_cache_quant_algo", "");
+  if (name == "FP8") q.cache = DType::kF8E4M3;
+  if (name == "INT8") q.cache = DType::kI8;
+}
+
+void read_model_optimizer(Config& c, Quantization& q) {
+  read_cache_algorithm(c, q);
+  read_cache_scheme(c, q);
+}
+
 void read_nothing(Config&, Quantization&) {}
 
 struct Method {
@@ -104,7 +125,7 @@ constexpr Method kMethods[] = {{"gptq", read_gptq},
                                {"fp8", read_fp8},
                                {"fbgemm_fp8", read_nothing},
                                {"bitsandbytes", read_nothing},
-                               {"modelopt", read_nothing},
+                               {"modelopt", read_model_optimizer},
                                {"mxfp4", read_nothing}};
 
 // What scales activations and caches, and marks of an order that we read from the tensors.
@@ -299,7 +320,10 @@ StatusOr<Quantization> read_quantization(const json::object& config,
     const std::filesystem::path path = dir / "hf_quant_config.json";
     std::error_code error;
     if (std::filesystem::exists(path, error)) {
-      RETURN_IF_ERROR(read_object(path).status());
+      ASSIGN_OR_RETURN(const json::object object, read_object(path));
+      Config c(object, path.string());
+      c.inside("quantization", [&](Config& inner) { read_cache_algorithm(inner, out); });
+      RETURN_IF_ERROR(c.status());
       out.method = "modelopt";
     }
     return out;

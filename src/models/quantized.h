@@ -18,8 +18,9 @@ struct Quantization {
   int64_t group = 0;    // columns of a group, of packed integers; 0: the whole row
   bool shifted = true;  // gptq: zero points are stored less one
   int64_t block_rows = 1, block_cols = 0;  // of fp8's scales
-  bool byte_inputs = false;  // compressed-tensors: products with i8 numbers have i8 inputs
-  bool row_major = false;    // of quant_algo W8A16 and W4A16: integers lie as the numbers would
+  bool byte_inputs = false;    // compressed-tensors: products with i8 numbers have i8 inputs
+  DType cache = DType::kBF16;  // what it asks for of cached keys and values
+  bool row_major = false;      // of quant_algo W8A16 and W4A16: integers lie as the numbers would
 
   bool empty() const { return method.empty(); }
 };

@@ -139,6 +139,7 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   facts.head_dim = t.latent > 0 ? t.turning + t.latent : t.head_dim;
   facts.latent = t.latent;
   facts.max_positions = t.max_positions;
+  facts.kv_dtype = model.quantization.cache;
   for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
   return facts;

@@ -268,6 +268,9 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
                             .max_sequence_length = longest_sequence(plan, config),
                             .block_tokens = config.kv_cache.tokens_per_block};
   limits.kv_type = cache_type(config.kv_cache.type, plan);
+  if (config.kv_cache.type == KvCacheType::kAuto && limits.kv_type != DType::kBF16)
+    log_info("keys and values are cached as {}: the checkpoint asks for it",
+             name_of(limits.kv_type));
   limits.depth = config.enable_overlap ? 2 : 1;
   RETURN_IF_ERROR(set_adapters(plan, config, device, limits));
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));

@@ -144,6 +144,14 @@ TEST_F(KvSizingTest, SmallerTypesGiveMoreBlocks) {
   EXPECT_EQ(size().kv_type, DType::kF8E4M3);
 }
 
+TEST_F(KvSizingTest, TheCheckpointsTypeIsTheDefault) {
+  EXPECT_EQ(size().kv_type, DType::kBF16);
+  plan_.model.kv_dtype = DType::kI8;
+  EXPECT_EQ(size().kv_type, DType::kI8);
+  config_.kv_cache.type = KvCacheType::kFp8;
+  EXPECT_EQ(size().kv_type, DType::kF8E4M3);
+}
+
 // Of a mixture what says where matrices are takes more than small adapters themselves.
 TEST_F(KvSizingTest, AdaptersTakeTheirShare) {
   for (int i = 0; i < 500; ++i)

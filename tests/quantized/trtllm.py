@@ -124,7 +124,8 @@ def trtllm_layouts(checker, base, tensors):
                 stored[key.replace("qkv.weight", "kv_cache_scaling_factor")] = np.array([0.1], "f4")
         quantised, floats = checker.scratch / name, checker.scratch / (name + "-plain")
         rewrite(base, quantised, {"quant_algo": name.removesuffix("-bytes"), **fields}, stored)
-        rewrite(base, floats, {"quant_algo": None}, plain)
+        cache = {key: value for key, value in fields.items() if key == "kv_cache_quant_algo"}
+        rewrite(base, floats, {"quant_algo": None, **cache}, plain)
         checker.compare("TensorRT-LLM " + name, quantised, floats, not name.startswith(("FP8", "W8A8_SQ_PER_TENSOR")))
 
 

@@ -225,6 +225,21 @@ TEST_F(ConversionTest, AnEngineOfAnotherHeadIsRefused) {
   }
 }
 
+TEST_F(ConversionTest, TheCheckpointAsksForACache) {
+  const auto cache = [&](const std::string& model, const std::string& flags) {
+    EXPECT_EQ(convert("--model_dir " + model + " --output_dir $D/ckpt" + flags), 0) << error_;
+    EXPECT_EQ(build("--checkpoint_dir $D/ckpt --output_dir $D/engine"), 0) << error_;
+    return convert::read_facts(dir_ / "engine")->kv_dtype;
+  };
+  EXPECT_EQ(cache("$M", ""), DType::kBF16);
+  EXPECT_EQ(cache("$M", " --fp8_kv_cache"), DType::kF8E4M3);
+  EXPECT_EQ(cache("$M", " --int8_kv_cache --use_weight_only"), DType::kI8);
+  std::filesystem::rename(dir_ / "ckpt", dir_ / "source");
+  EXPECT_EQ(cache("$D/source", ""), DType::kI8);
+  EXPECT_EQ(convert("--model_dir $M --output_dir $D/b --int8_kv_cache --fp8_kv_cache"), 1);
+  EXPECT_THAT(error_, HasSubstr("--fp8_kv_cache: cannot be combined with --int8_kv_cache"));
+}
+
 // Medusa heads beside a model whose weights are rounded.
 TEST_F(ConversionTest, QuantisingTakesMedusaHeadsAlong) {
   const std::string top = source_dir() + "/";
@@ -365,6 +380,7 @@ TEST_F(ConversionTest, RoundedWeightsAreReadAgain) {
   const std::pair<const char*, const char*> kAsked[] = {
       {"W8A16", "--use_weight_only"},
       {"W4A16", "--use_weight_only --weight_only_precision int4"},
+      {"W4A16", "--use-weight-only-with-precision int4"},
       {"FP8_PER_CHANNEL_PER_TOKEN", "--use_fp8_rowwise"}};
   for (const auto& [name, flags] : kAsked) {
     const std::string to = std::string("$D/") + name;
@@ -423,6 +439,8 @@ TEST_F(ConversionTest, WhatIsWrongIsNamed) {
                     "--output_dir $D/x"),
             1);
   EXPECT_THAT(error_, HasSubstr("'int4_gptq' is not supported yet; allowed: int8, int4"));
+  EXPECT_EQ(convert("--model_dir $M --weight_only_precision int4 --output_dir $D/x"), 1);
+  EXPECT_THAT(error_, HasSubstr("--weight_only_precision: int4 needs --use_weight_only"));
   EXPECT_EQ(convert("--model_dir $M --dtype float8 --output_dir $D/x"), 2);
   EXPECT_THAT(error_, HasSubstr("invalid choice: 'float8'"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "x"));

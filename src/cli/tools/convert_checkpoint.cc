@@ -54,9 +54,11 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--use_implicit_relative_attention", kFlag, kOnly, "", "", "encoder-decoder"},
     // Quantisation.
     {"--use_weight_only", kFlag, kActed, "", "", "products' weights are integers, scaled by rows"},
-    {"--weight_only_precision --use_weight_only_with_precision", kMaybe, kActed,
+    {"--weight_only_precision", kMaybe, kActed,
      "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
      "int8 or int4, with --use_weight_only, rounded to the nearest; quantize makes better int4"},
+    {"--use_weight_only_with_precision", kChoice, kActed, "int8 int4 w4a8_awq w4a16_awq", "",
+     "both flags in one, as Gemma's converter has it"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
     {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kOnly, "", "", "SmoothQuant alpha"},
     {"--use_smooth_quant", kFlag, kOnly, "", "", "SmoothQuant"},
@@ -64,10 +66,9 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--per_token", kFlag, kOnly, "", "", "SmoothQuant scales"},
     {"--per_group", kFlag, kOnly, "", "", "group-wise quantisation"},
     {"--group_size", kInteger, kOnly, "", "128", "its group"},
-    {"--int8_kv_cache --calibrate_kv_cache -kv", kFlag, kOnly, "", "",
-     "int8 KV cache from calibration (serve has --kv-cache-type int8)"},
-    {"--fp8_kv_cache", kFlag, kOnly, "", "",
-     "fp8 KV cache from calibration (serve has --kv-cache-type fp8)"},
+    {"--int8_kv_cache --calibrate_kv_cache -kv", kFlag, kActed, "", "",
+     "keys and values are cached as int8, with a scale for each token (kv_cache_quant_algo)"},
+    {"--fp8_kv_cache", kFlag, kActed, "", "", "likewise as f8e4m3"},
     {"--use_fp8 --enable_fp8", kFlag, kOnly, "", "", "FP8"},
     {"--use_nvfp4", kFlag, kOnly, "", "", "NVFP4"},
     {"--use_fp8_rowwise", kFlag, kActed, "", "", "products' weights are f8e4m3, scaled by rows"},
@@ -123,15 +124,33 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--moe_renorm_mode", kInteger, kOnly, "", "1", "experts' weights add up to one"},
 };
 
-Status check(const Args& args) {
-  const std::string& precision = args.text("--weight_only_precision");
+// int8 or int4, or empty: products' weights are not rounded.
+StatusOr<std::string> weight_only(const Args& args) {
+  const bool together = args.given("--use_weight_only_with_precision");
+  const char* const flag =
+      together ? "--use_weight_only_with_precision" : "--weight_only_precision";
+  const std::string& precision = args.text(flag);
   if (!precision.empty() && precision != "int8" && precision != "int4")
     return unsupported(
-        "--weight_only_precision: '{}' is not supported yet; allowed: int8, int4 (GPTQ and AWQ "
-        "directories are read as they are)",
-        precision);
-  if (args.is_on("--use_weight_only") && args.is_on("--use_fp8_rowwise"))
-    return invalid_argument("--use_fp8_rowwise: cannot be combined with --use_weight_only");
+        "{}: '{}' is not supported yet; allowed: int8, int4 (GPTQ and AWQ directories are read as "
+        "they are)",
+        flag, precision);
+  if (together) {
+    if (args.given("--weight_only_precision"))
+      return invalid_argument("{}: cannot be combined with --weight_only_precision", flag);
+    return precision;
+  }
+  if (args.is_on("--use_weight_only")) return precision.empty() ? "int8" : precision;
+  if (args.given(flag)) return invalid_argument("{}: {} needs --use_weight_only", flag, precision);
+  return std::string();
+}
+
+Status check(const Args& args) {
+  ASSIGN_OR_RETURN(const std::string weights, weight_only(args));
+  if (!weights.empty() && args.is_on("--use_fp8_rowwise"))
+    return invalid_argument("--use_fp8_rowwise: cannot be combined with {} weights", weights);
+  if (args.is_on("--int8_kv_cache") && args.is_on("--fp8_kv_cache"))
+    return invalid_argument("--fp8_kv_cache: cannot be combined with --int8_kv_cache");
   if (args.text("--ckpt_type") != "hf")
     return unsupported("--ckpt_type: '{}' is not supported yet; allowed: hf",
                        args.text("--ckpt_type"));
@@ -254,9 +273,10 @@ Status convert(const Args& args) {
   options.dtype = args.text("--dtype");
   options.config_only = args.is_on("--save_config_only");
   options.ranks = ranks_of(args);
-  const std::string& precision = args.text("--weight_only_precision");
-  if (args.is_on("--use_weight_only")) options.weights = precision.empty() ? "int8" : precision;
+  ASSIGN_OR_RETURN(options.weights, weight_only(args));
   if (args.is_on("--use_fp8_rowwise")) options.weights = "fp8_rowwise";
+  if (args.is_on("--int8_kv_cache")) options.cache = DType::kI8;
+  if (args.is_on("--fp8_kv_cache")) options.cache = DType::kF8E4M3;
   ProgressLine line;
   options.progress = [&](const convert::Progress& progress) { line.show(progress); };
   ASSIGN_OR_RETURN(const convert::ConvertReport report, convert::convert_checkpoint(options));

@@ -46,6 +46,9 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--sequential", kFlag, kActed, "", "",
      "error feedback of each product follows what is rounded in front of it and makes up for that "
      "too; the text is computed eight times for each layer"},
+    {"--kv_cache_dtype", kChoice, kActed, "int8 fp8", "",
+     "what the checkpoint asks the server to cache keys and values as, with a scale for each "
+     "token"},
     {"--quantize_lm_head", kFlag, kActed, "", "",
      "the head too, rounded plainly: int8 with a scale for each row where qformat has integers"},
     {"--exclude_modules", kList, kActed, "", "",
@@ -65,8 +68,6 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
     {"--dtype", kChoice, kOnly, "auto float16 bfloat16 float32", "auto",
      "type of what is not rounded: as it is"},
-    {"--kv_cache_dtype", kText, kOnly, "", "",
-     "keys and values have scales of their own when they are cached (serve has --kv-cache-type)"},
     {"--tp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
     {"--pp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
     {"--cp_size", kInteger, kOnly, "", "1", "ranks"},
@@ -79,9 +80,9 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--batch_size", kInteger, kIgnored, "", "1", "sequences are computed one by one"},
     {"--calib_tp_size", kInteger, kIgnored, "", "1", "of NeMo"},
     {"--calib_pp_size", kInteger, kIgnored, "", "1", "of NeMo"},
-    {"--decoder_type", kText, kIgnored, "", "gptnext", "of NeMo"},
+    {"--decoder_type", kChoice, kIgnored, "gptnext llama", "gptnext", "of NeMo"},
     {"--device", kChoice, kIgnored, "cuda cpu", "cuda", "it runs on the CPU"},
-    {"--device_map", kText, kIgnored, "", "auto", "it runs on the CPU"},
+    {"--device_map", kChoice, kIgnored, "auto sequential cpu gpu", "auto", "it runs on the CPU"},
     {"--seed", kInteger, kIgnored, "", "1234", "nothing is drawn"},
     {"--tokenizer_max_seq_length", kInteger, kIgnored, "", "2048",
      "--calib_max_seq_length says it"},
@@ -142,6 +143,8 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   if (args.text("--export_format") != "hf")
     return unsupported("--export_format: '{}' is not supported; allowed: hf",
                        args.text("--export_format"));
+  if (args.given("--kv_cache_dtype"))
+    options.cache = args.text("--kv_cache_dtype") == "int8" ? DType::kI8 : DType::kF8E4M3;
   options.damping = args.number("--damping");
   if (!(options.damping > 0) || options.damping > 1)
     return invalid_argument("--damping: {} is not above 0 and at most 1", options.damping);

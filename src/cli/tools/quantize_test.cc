@@ -151,6 +151,26 @@ TEST_F(QuantizeTest, ChosenModulesHaveEightBits) {
   EXPECT_EQ(groups.at("group_1").at("targets").as_array().size(), 12u);
 }
 
+// The recipe of quantize.py's users: the server caches as the checkpoint asks.
+TEST_F(QuantizeTest, TheCheckpointAsksForACache) {
+  for (const char* type : {"", "int8", "fp8"}) {
+    std::vector<std::string> words = {"--model_dir",     kRoot + "/tests/models/llama",
+                                      "--output_dir",    out_.string(),
+                                      "--qformat",       "fp8",
+                                      "--export_format", "hf"};
+    if (*type) words.insert(words.end(), {"--kv_cache_dtype", type});
+    ASSERT_EQ(run(words), 0) << printed_;
+    const auto path = convert::ensure_engine(out_, device_.registry, device_.device->info(),
+                                             convert::BuildOptions{.cache_dir = dir_ / "cache"});
+    ASSERT_TRUE(path.ok()) << path.status();
+    const auto engine = io::EngineFile::open(*path, io::Verify::kFull);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    const std::string_view wanted = !*type ? "bf16" : *type == 'i' ? "i8" : "f8e4m3";
+    EXPECT_EQ(name_of(engine->plan().model.kv_dtype), wanted);
+    std::filesystem::remove_all(out_);
+  }
+}
+
 TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
   const auto refuses = [&](std::vector<std::string> words, int code, const std::string& text) {
     words.insert(words.begin(), {"--output_dir", out_.string()});
@@ -184,8 +204,12 @@ TEST_F(QuantizeTest, WhatIsWrongIsNamed) {
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--int8_modules", "*.v_proj"}, 1,
           "--int8_modules: allowed with int4_wo");
   refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--damping", "0"}, 1, "--damping: 0");
-  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--kv_cache_dtype", "int8"}, 1,
-          "--kv_cache_dtype");
+  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--kv_cache_dtype", "nvfp4"}, 2,
+          "argument --kv_cache_dtype: invalid choice: 'nvfp4' (choose from 'int8', 'fp8')");
+  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--device_map", "moon"}, 2,
+          "argument --device_map: invalid choice: 'moon'");
+  refuses({"--model_dir", kQuickstart, "--qformat", "fp8", "--decoder_type", "bert"}, 2,
+          "argument --decoder_type: invalid choice: 'bert'");
   refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--quantize_lm_head"}, 1,
           "is also its embedding");
   refuses({"--model_dir", kQuickstart, "--qformat", "int8_wo", "--exclude_modules", "*"}, 1,
