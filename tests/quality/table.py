@@ -16,7 +16,8 @@ import gguf
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "quantized"))
-import layouts  # noqa: E402
+import gguf_files  # noqa: E402
+from common import read_safetensors  # noqa: E402
 
 TYPES = gguf.GGMLQuantizationType
 BF16_HEAD = ["--head-weights", "bf16"]
@@ -138,16 +139,16 @@ def encoded(x, kind):
 
 def write_gguf(path, model, mix):
     config = json.loads((model / "config.json").read_text())
-    writer = layouts.gguf_writer(path, model, config, config["num_hidden_layers"])
-    for name, value in layouts.read_safetensors(model / "model.safetensors").items():
-        name = layouts.gguf_name(name)
-        value = layouts.paired_rows(value, config, name)
+    writer = gguf_files.gguf_writer(path, model, config, config["num_hidden_layers"])
+    for name, value in read_safetensors(model / "model.safetensors").items():
+        name = gguf_files.gguf_name(name)
+        value = gguf_files.paired_rows(value, config, name)
         if value.ndim == 1 or name == "token_embd.weight":
             writer.add_tensor(name, value.astype("f4"))
             continue
         raw, kind = encoded(value.astype("f4"), mix[name.split(".")[-2] in MORE_BITS])
         writer.add_tensor(name, raw, raw_dtype=kind)
-    layouts.finish(writer)
+    gguf_files.finish(writer)
 
 
 def main():
