@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -11,11 +12,13 @@
 #include "base/rng.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/quantize.h"
+#include "tensor/cpu_probe.h"
+#include "tensor/thread_pool.h"
 
 namespace nereid::convert {
 namespace {
 
-constexpr int64_t kConvertElements = int64_t{1} << 22;
+constexpr int64_t kConvertElements = int64_t{1} << 22;  // that are under way at a time
 
 bool is_finite(BF16 x) { return (x.bits & 0x7f80u) != 0x7f80u; }
 
@@ -270,70 +273,101 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
   return invalid_argument("tensor '{}': row {} has a number that is not finite", part.tensor, from);
 }
 
-// Reads and rounds some megabytes at a time, or takes over what is stored in the weight's format;
-// the planes of the groups, which are small, are kept and follow the data.
-Status write_integers(const graph::Weight& weight, const WeightSource& source,
+// Calls make(row, count, piece) for pieces of a weight's rows (those of all experts), several at a
+// time by the pool's threads, then take(piece) in order. Pieces are some megabytes together and
+// whole panels, so that what is made of them are pieces of the whole.
+template <class Piece, class Make, class Take>
+Status by_pieces(const graph::Weight& weight, ThreadPool& pool, const Make& make,
+                 const Take& take) {
+  const int64_t together = pool.num_threads();
+  const int64_t panels =
+      std::max<int64_t>(1, kConvertElements / together / weight.k / kernels::kPanelRows);
+  const int64_t rows = std::min(panels * kernels::kPanelRows, weight.n);
+  const int64_t of_expert = (weight.n + rows - 1) / rows, pieces = weight.experts * of_expert;
+  std::vector<Piece> made(static_cast<size_t>(std::min(together, pieces)));
+  std::vector<Status> results(made.size());
+  for (int64_t begin = 0; begin < pieces; begin += together) {
+    const int64_t count = std::min(together, pieces - begin);
+    pool.parallel_for(count, 1, [&](int64_t i, int64_t, int) {
+      const int64_t row = (begin + i) % of_expert * rows;
+      const auto at = static_cast<size_t>(i);
+      try {
+        results[at] = make((begin + i) / of_expert * weight.n + row, std::min(rows, weight.n - row),
+                           made[at]);
+      } catch (const std::bad_alloc&) {
+        results[at] = resource_exhausted("no memory to convert weight '{}'", weight.name);
+      }
+    });
+    for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+      RETURN_IF_ERROR(results[i]);
+      RETURN_IF_ERROR(take(made[i]));
+    }
+  }
+  return ok();
+}
+
+// Reads and rounds the numbers, or takes over what is stored in the weight's format; the planes of
+// the groups, which are small, are kept and follow the data.
+Status write_integers(const graph::Weight& weight, const WeightSource& source, ThreadPool& pool,
                       io::EngineWriter& writer) {
-  const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);
-  const int64_t chunk = std::min(panels * kernels::kPanelRows, weight.n);
-  std::vector<BF16> rows(static_cast<size_t>(chunk * weight.k));
+  struct Piece {
+    std::vector<BF16> rows;
+    kernels::QuantizedPlanes planes;
+  };
+  const std::vector<const io::Encoding*> stored = stored_parts(weight, source);
+  const auto make = [&](int64_t first, int64_t count, Piece& piece) -> Status {
+    if (!stored.empty()) {
+      piece.planes = kernels::empty_planes(weight.format, weight.layout, count, weight.k);
+      for (int64_t to = 0; to < count; ++to)
+        RETURN_IF_ERROR(copy_codes(weight, stored, first + to, to, piece.planes));
+      return ok();
+    }
+    piece.rows.resize(static_cast<size_t>(count * weight.k));
+    RETURN_IF_ERROR(read_stacked(weight, source, first * weight.k, std::span(piece.rows)));
+    return annotate(
+        kernels::quantize(weight.format, weight.layout, piece.rows, weight.k, piece.planes),
+        weight.name);
+  };
   std::vector<float> scales, minima;
   std::vector<uint8_t> zeros;
-  kernels::QuantizedPlanes planes;
-  const std::vector<const io::Encoding*> stored = stored_parts(weight, source);
-  const int64_t chunks = (weight.n + chunk - 1) / chunk;  // of an expert
-  for (int64_t i = 0; i < weight.experts * chunks; ++i) {
-    const int64_t row = i % chunks * chunk, count = std::min(chunk, weight.n - row);
-    const int64_t first = i / chunks * weight.n + row;
-    if (!stored.empty()) {
-      planes = kernels::empty_planes(weight.format, weight.layout, count, weight.k);
-      for (int64_t to = 0; to < count; ++to)
-        RETURN_IF_ERROR(copy_codes(weight, stored, first + to, to, planes));
-    } else {
-      const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
-      RETURN_IF_ERROR(read_stacked(weight, source, first * weight.k, part));
-      RETURN_IF_ERROR(annotate(
-          kernels::quantize(weight.format, weight.layout, part, weight.k, planes), weight.name));
-    }
-    RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(planes.data))));
+  const auto take = [&](const Piece& piece) -> Status {
+    const kernels::QuantizedPlanes& planes = piece.planes;
     scales.insert(scales.end(), planes.scales.begin(), planes.scales.end());
     zeros.insert(zeros.end(), planes.zeros.begin(), planes.zeros.end());
     minima.insert(minima.end(), planes.minima.begin(), planes.minima.end());
-  }
+    return writer.append(std::as_bytes(std::span(planes.data)));
+  };
+  RETURN_IF_ERROR(by_pieces<Piece>(weight, pool, make, take));
   RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(scales))));
   RETURN_IF_ERROR(writer.append(std::as_bytes(std::span(zeros))));
   return writer.append(std::as_bytes(std::span(minima)));
 }
 
-Status write_weight(const graph::Weight& weight, const WeightSource& source,
+Status write_weight(const graph::Weight& weight, const WeightSource& source, ThreadPool& pool,
                     io::EngineWriter& writer) {
   if (weight.format == kernels::kFloat32) {
     std::vector<float> numbers(static_cast<size_t>(weight.k));
     RETURN_IF_ERROR(read_stacked(weight, source, 0, std::span(numbers)));
     return writer.append(std::as_bytes(std::span(numbers)));
   }
-  if (!weight.format.is_float()) return write_integers(weight, source, writer);
+  if (!weight.format.is_float()) return write_integers(weight, source, pool, writer);
+  struct Piece {
+    std::vector<BF16> rows;
+    std::vector<std::byte> panels;
+  };
   const bool packed = weight.layout == kernels::WeightLayout::kPanel16;
-  // Whole panels, so that packed chunks are pieces of the packed whole.
-  const int64_t panels = std::max<int64_t>(1, kConvertElements / weight.k / kernels::kPanelRows);
-  const int64_t chunk = std::min(panels * kernels::kPanelRows, weight.n);
-  std::vector<BF16> rows(static_cast<size_t>(chunk * weight.k));
-  std::vector<std::byte> panel_bytes(packed ? kernels::panel16_bytes(chunk, weight.k) : 0);
-  const int64_t chunks = (weight.n + chunk - 1) / chunk;  // of an expert
-  for (int64_t i = 0; i < weight.experts * chunks; ++i) {
-    const int64_t row = i % chunks * chunk, count = std::min(chunk, weight.n - row);
-    const std::span<BF16> part(rows.data(), static_cast<size_t>(count * weight.k));
-    RETURN_IF_ERROR(read_stacked(weight, source, (i / chunks * weight.n + row) * weight.k, part));
-    if (!packed) {
-      RETURN_IF_ERROR(writer.append(std::as_bytes(part)));
-      continue;
-    }
-    const kernels::RowMajorPart whole{rows.data(), count};
-    const auto out = std::span(panel_bytes).first(kernels::panel16_bytes(count, weight.k));
-    RETURN_IF_ERROR(kernels::pack_panel16({&whole, 1}, weight.k, out));
-    RETURN_IF_ERROR(writer.append(out));
-  }
-  return ok();
+  const auto make = [&](int64_t first, int64_t count, Piece& piece) -> Status {
+    piece.rows.resize(static_cast<size_t>(count * weight.k));
+    RETURN_IF_ERROR(read_stacked(weight, source, first * weight.k, std::span(piece.rows)));
+    if (!packed) return ok();
+    piece.panels.resize(kernels::panel16_bytes(count, weight.k));
+    const kernels::RowMajorPart whole{piece.rows.data(), count};
+    return kernels::pack_panel16({&whole, 1}, weight.k, piece.panels);
+  };
+  return by_pieces<Piece>(weight, pool, make, [&](const Piece& piece) {
+    return writer.append(packed ? std::span<const std::byte>(piece.panels)
+                                : std::as_bytes(std::span(piece.rows)));
+  });
 }
 
 }  // namespace
@@ -354,8 +388,9 @@ std::unique_ptr<WeightSource> random_source() { return std::make_unique<RandomSo
 
 Status write_weights(const graph::Graph& graph, const WeightSource& source,
                      io::EngineWriter& writer) {
+  ThreadPool pool(std::max(2, num_usable_cores()));
   for (const graph::Weight& weight : graph.weights)
-    RETURN_IF_ERROR(write_weight(weight, source, writer));
+    RETURN_IF_ERROR(write_weight(weight, source, pool, writer));
   return ok();
 }
 

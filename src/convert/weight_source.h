@@ -41,7 +41,8 @@ std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint
 // initialisation; vectors named "norm" are all ones.
 std::unique_ptr<WeightSource> random_source();
 
-// Writes all weights of a compiled graph in order and in their layouts, some megabytes at a time.
+// Writes all weights of a compiled graph in order and in their layouts, some megabytes at a time,
+// which all usable cores convert. `source` is read by several threads at once.
 Status write_weights(const graph::Graph& graph, const WeightSource& source,
                      io::EngineWriter& writer);
 
