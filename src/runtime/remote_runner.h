@@ -8,11 +8,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <condition_variable>
 #include <deque>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -59,6 +62,9 @@ class RemoteRunner : public exec::Runner {
   }
 
   ~RemoteRunner() override {
+    ::shutdown(socket_, SHUT_RDWR);
+    sender_.request_stop();
+    sender_.join();
     ::close(socket_);
     int status = -1;
     if (process_ > 0) ::waitpid(process_, &status, 0);
@@ -67,18 +73,15 @@ class RemoteRunner : public exec::Runner {
   }
 
   StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
-    RETURN_IF_ERROR(send_bytes(socket_, message));
+    send(message);
     ++num_steps_;
     return exec::Ticket(std::make_unique<Sent>(), 0);
   }
 
-  void draw(exec::Ticket&, std::span<const std::byte> masks) override {
-    drawn_ = send_bytes(socket_, masks);
-  }
+  void draw(exec::Ticket&, std::span<const std::byte> masks) override { send(masks); }
 
   // Tickets are waited for in their order, as the engine does.
   StatusOr<exec::StepResult> wait(exec::Ticket&) override {
-    RETURN_IF_ERROR(drawn_);
     RETURN_IF_ERROR(receive());
     RETURN_IF_ERROR(result_.status);
     return exec::StepResult(result_.rows);
@@ -87,9 +90,8 @@ class RemoteRunner : public exec::Runner {
   // Waits only with no step in flight, as the engine does.
   std::optional<Status> onboarded(bool may_wait) override {
     if (onboarded_.empty() && may_wait) {
-      Status status = send_bytes(socket_, kWaitForOnboards);
-      if (status.ok()) status = receive();
-      if (!status.ok()) return status;
+      send(kWaitForOnboards);
+      if (Status status = receive(); !status.ok()) return status;
     }
     if (onboarded_.empty()) return std::nullopt;
     const Status first = onboarded_.front();
@@ -106,6 +108,24 @@ class RemoteRunner : public exec::Runner {
   bool weighs_drafts() const override { return weighs_drafts_; }
 
  private:
+  // The caller goes on to read results: were it to wait for room in the socket, while the other
+  // process waits for room for a result, neither would go on.
+  void send(std::span<const std::byte> bytes) {
+    const std::lock_guard lock(mutex_);
+    unsent_.emplace_back(bytes.begin(), bytes.end());
+    changed_.notify_one();
+  }
+  void send_all(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    while (changed_.wait(lock, stop, [&] { return !unsent_.empty(); })) {
+      const std::vector<std::byte> bytes = std::move(unsent_.front());
+      unsent_.pop_front();
+      lock.unlock();
+      const Status sent = send_bytes(socket_, bytes);
+      lock.lock();
+      if (!sent.ok()) return;  // whoever receives is told
+    }
+  }
   Status receive() {
     ASSIGN_OR_RETURN(const auto bytes, receive_bytes(socket_));
     result_ = ResultReader(bytes).read();
@@ -128,9 +148,13 @@ class RemoteRunner : public exec::Runner {
   int socket_ = -1;
   pid_t process_ = -1;
   int64_t num_steps_ = 0;
-  Status drawn_;  // of what was sent last
   OwnedResult result_;
   std::deque<Status> onboarded_;  // not yet taken by the caller
+
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<std::vector<std::byte>> unsent_;
+  std::jthread sender_{[this](const std::stop_token& stop) { send_all(stop); }};  // last
 };
 
 }  // namespace nereid::runtime
