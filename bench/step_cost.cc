@@ -121,14 +121,13 @@ Status measure(const Options& o) {
       ASSIGN_OR_RETURN(
           const exec::StepCost cost,
           exec::measure_steps(*runner, {batch, o.context, o.tokens, prompt, o.adapters}, o.steps));
-      const auto bytes = static_cast<double>(cost.bytes());
+      const double least = static_cast<double>(cost.bytes()) / roofline.read_bytes_per_s;
       fmt::print("batch {:>4}, {} tokens after {}", batch, o.tokens, o.context);
       if (prompt > 0) fmt::print(", beside a prompt of {}", prompt);
       fmt::print(
           ": {:.3f} ms, {:.1f} tokens/s; {:.2f} GB read once: {:.3f} ms, {:.2f} of it reached\n",
-          cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds, bytes / 1e9,
-          bytes / roofline.read_bytes_per_s * 1e3,
-          bytes / roofline.read_bytes_per_s / cost.seconds);
+          cost.seconds * 1e3, (batch * o.tokens + prompt) / cost.seconds,
+          static_cast<double>(cost.bytes()) / 1e9, least * 1e3, least / cost.seconds);
       if (o.profile) fmt::print("{}", cost.table());
       std::fflush(stdout);
     }

@@ -215,9 +215,7 @@ void ModelOptions::declare_kv_cache(CLI::App& command) {
       ->capture_default_str();
 }
 
-void ModelOptions::declare(CLI::App& command) {
-  executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
-  executor.device = "auto";
+void ModelOptions::declare_machine(CLI::App& command) {
   const std::span<const std::string> names = convert::random_model_names();
   command
       .add_option("model", model_dir,
@@ -242,6 +240,12 @@ void ModelOptions::declare(CLI::App& command) {
                   "share of what is free")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
+}
+
+void ModelOptions::declare(CLI::App& command) {
+  executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
+  executor.device = "auto";
+  declare_machine(command);
   command
       .add_option("--weights", executor.weights,
                   "what the matrices of products become: " + one_of(kWeightTypes) +

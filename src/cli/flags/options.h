@@ -29,6 +29,7 @@ struct ModelOptions {
   Status finish();
 
  private:
+  void declare_machine(CLI::App& command);  // the model, and where it runs
   void declare_limits(CLI::App& command);
   void declare_policies(CLI::App& command);
   void declare_speculation(CLI::App& command);
