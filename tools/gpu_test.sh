@@ -125,18 +125,19 @@ parameters { key: "memory_bytes" value { string_value: "$budget" } }
 parameters { key: "exclude_input_in_output" value { string_value: "true" } }
 EOF
   done
+  rm -f "$work"/one.* "$work"/two.*  # answers of an earlier run
   used=$(gpu_megabytes)
   "$@" "$bundle/bin/nereid" tritonserver --model-repository "$repository" --http-port $port --grpc-port 0 --metrics-port 0 >"$log" 2>&1 &
   server=$!
   for _ in $(seq 1200); do
     kill -0 $server 2>/dev/null || break
-    if curl -sf "http://127.0.0.1:$port/v2/health/ready" >/dev/null; then ready=yes && break; fi
+    if curl -sf -m 5 "http://127.0.0.1:$port/v2/health/ready" >/dev/null; then ready=yes && break; fi
     sleep 0.05
   done
   echo "ready: $ready after $((($(date +%s%N) - start) / 1000000)) ms"
   for i in 1 2 3 4; do
     for name in one two; do
-      curl -s "http://127.0.0.1:$port/v2/models/$name/generate" -o "$work/$name.$i" \
+      curl -s -m 100 "http://127.0.0.1:$port/v2/models/$name/generate" -o "$work/$name.$i" \
         -d "{\"input_ids\": [${prompt// /,}], \"input_lengths\": $(wc -w <<<"$prompt"), \"request_output_len\": $clear}" &
       clients+=($!)
     done

@@ -388,6 +388,7 @@ std::unique_ptr<WeightSource> random_source() { return std::make_unique<RandomSo
 
 Status write_weights(const graph::Graph& graph, const WeightSource& source,
                      io::EngineWriter& writer) {
+  // At least two, so that machines with one core run, and test, the same code as others.
   ThreadPool pool(std::max(2, num_usable_cores()));
   for (const graph::Weight& weight : graph.weights)
     RETURN_IF_ERROR(write_weight(weight, source, pool, writer));

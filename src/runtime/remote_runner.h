@@ -123,7 +123,7 @@ class RemoteRunner : public exec::Runner {
       lock.unlock();
       const Status sent = send_bytes(socket_, bytes);
       lock.lock();
-      if (!sent.ok()) return;  // whoever receives is told
+      if (!sent.ok()) return;  // receive() fails, too
     }
   }
   Status receive() {
@@ -154,7 +154,9 @@ class RemoteRunner : public exec::Runner {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::vector<std::byte>> unsent_;
-  std::jthread sender_{[this](const std::stop_token& stop) { send_all(stop); }};  // last
+  std::jthread sender_{[this](const std::stop_token& stop) {
+    send_all(stop);
+  }};  // the last member: it uses the others
 };
 
 }  // namespace nereid::runtime

@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
     num_bytes += input.size();
     accepted += run(input) == 0;
   }
-  // An entry point that refuses none of them cannot tell.
+  // An entry point that never returns -1 does not say which inputs it refuses.
   const std::string told =
       accepted < iterations ? ", " + std::to_string(accepted) + " passed the parser" : "";
   std::printf("fuzz: %llu inputs of %zu seeds, %llu bytes%s, no finding\n",
