@@ -202,7 +202,7 @@ void add_perplexity(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(2, 1 << 30));
   command
       ->add_option("--stride", options->windows.stride,
-                   "tokens from one window's begin to the next; smaller than the window: tokens "
+                   "tokens from one window's start to the next; smaller than the window: tokens "
                    "are scored with more before them, and it takes longer; default: the window")
       ->check(CLI::Range(1, 1 << 30));
   command

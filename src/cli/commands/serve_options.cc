@@ -95,10 +95,11 @@ void declare_lora(CLI::App& command, ServeOptions& options) {
 }
 
 void declare_openai(CLI::App& command, front::OpenAiOptions& openai) {
-  command.add_option(
-      "--tool-call-parser", openai.tool_parser,
-      "how the model writes tool calls: auto (as its chat template teaches) | none | "
-      "a format's name");
+  command
+      .add_option("--tool-call-parser", openai.tool_parser,
+                  "how the model writes tool calls: auto (as its chat template teaches) | none | "
+                  "a format's name")
+      ->capture_default_str();
   command.add_flag("--ollama", openai.ollama,
                    "answer Ollama's /api/chat, /api/generate, /api/tags and /api/show too");
   command.add_flag(
@@ -111,14 +112,20 @@ void declare_openai(CLI::App& command, front::OpenAiOptions& openai) {
                   "answers of /v1/responses kept for later requests; 0 = none")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
       ->capture_default_str();
-  command.add_option("--reasoning-parser", openai.reasoning_parser,
-                     "how it sets reasoning apart from answers: auto | none | a format's name");
-  command.add_option("--generation-config", openai.generation_config,
-                     "sampling options that a request leaves out: none (OpenAI's defaults) | auto "
-                     "(those of the checkpoint's generation_config.json)");
-  command.add_option("--pooling", openai.pooling,
-                     "embeddings of a text are made of: auto (as the checkpoint's files for "
-                     "sentence-transformers say, else last) | last (its last token) | mean");
+  command
+      .add_option("--reasoning-parser", openai.reasoning_parser,
+                  "how the model sets reasoning apart from answers: auto | none | a format's name")
+      ->capture_default_str();
+  command
+      .add_option("--generation-config", openai.generation_config,
+                  "sampling options that a request leaves out: none (OpenAI's defaults) | auto "
+                  "(those of the checkpoint's generation_config.json)")
+      ->capture_default_str();
+  command
+      .add_option("--pooling", openai.pooling,
+                  "embeddings of a text are made of: auto (as the checkpoint's files for "
+                  "sentence-transformers say, else last) | last (its last token) | mean")
+      ->capture_default_str();
 }
 
 }  // namespace

@@ -281,7 +281,8 @@ void ModelOptions::declare(CLI::App& command) {
                    "benchmarks only: random weights for a config.json without weight files, or "
                    "for a published model's dimensions by its name");
   command.add_option("--cache-dir", executor.cache_dir,
-                     "where built engines are kept; default: ~/.cache/nereid");
+                     "where built engines are kept; default: $NEREID_CACHE_DIR, else "
+                     "nereid in $XDG_CACHE_HOME or ~/.cache");
   command.add_option("--log-level", log_level, "debug | info | warn | error | off")
       ->capture_default_str();
 }

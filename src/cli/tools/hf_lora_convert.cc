@@ -20,7 +20,7 @@ constexpr ArgFlag kLoraFlags[] = {
     {"--in-file -i", kText, kActed, "", "", "folder of the adapter, as PEFT writes it"},
     {"--out-dir -o", kText, kActed, "", "", "where the .npy files go"},
     {"--storage-type -t", kChoice, kActed, "float32 float16 bfloat16", "float16", "of the weights"},
-    {"--verbose", kFlag, kIgnored, "", "", ""},
+    {"--verbose", kFlag, kIgnored, "", "", "more text"},
 };
 
 // The numbers in their type; InvalidArgument: one is too large for it.

@@ -31,17 +31,18 @@ using enum ArgUse;
 constexpr ArgFlag kGroupFlags[] = {
     {"--model -m", kText, kActed, "", "", "the model's folder, or its name beside --model_path"},
     {"--model_path", kText, kActed, "", "", "folder of the model"},
-    {"--workspace -w", kText, kIgnored, "", "/tmp", ""},
+    {"--workspace -w", kText, kIgnored, "", "/tmp", "engines are in the cache folder"},
     {"--log_level", kChoice, kActed, "internal_error error warning info verbose debug trace",
      "warning", "what is logged"},
-    {"--revision --hf_revision", kText, kIgnored, "", "", ""},
+    {"--revision --hf_revision", kText, kIgnored, "", "", "the model is a folder here"},
 };
 
 constexpr ArgFlag kSharedFlags[] = {
     {"--engine_dir", kText, kActed, "", "", "engine directory; default: --model_path, or --model"},
     {"--device", kText, kActed, "", "auto", "auto, cpu or cuda:N"},
     {"--threads", kInteger, kActed, "", "0", "CPU compute threads; 0: one for each core"},
-    {"--backend", kChoice, kIgnored, "pytorch tensorrt _autodeploy", "pytorch", ""},
+    {"--backend", kChoice, kIgnored, "pytorch tensorrt _autodeploy", "pytorch",
+     "there is one here"},
     {"--extra_llm_api_options --config", kText, kOnly, "", "", "YAML file with options"},
     {"--kv_cache_free_gpu_mem_fraction", kNumber, kActed, "", "",
      "KV cache as a share of what weights and buffers leave free; not given: a smaller share"},
@@ -71,8 +72,8 @@ constexpr ArgFlag kThroughputFlags[] = {
     {"--output_json", kText, kActed, "", "", "file for the outputs' texts, by number of request"},
     {"--request_json", kText, kActed, "", "", "file for what each request met"},
     {"--enable_chunked_context", kFlag, kIgnored, "", "", "long prompts are always divided"},
-    {"--target_input_len", kInteger, kIgnored, "", "", ""},
-    {"--target_output_len", kInteger, kIgnored, "", "", ""},
+    {"--target_input_len", kInteger, kIgnored, "", "", "of engines that are tuned"},
+    {"--target_output_len", kInteger, kIgnored, "", "", "likewise"},
 };
 
 constexpr ArgFlag kLatencyFlags[] = {

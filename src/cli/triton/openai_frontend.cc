@@ -31,7 +31,7 @@ constexpr ArgFlag kFrontendFlags[] = {
     {"--tool-call-parser", kText, kActed, "", "none",
      "how the model writes tool calls: llama3, mistral, auto (as its chat template teaches) or "
      "another format of `nereid serve --tool-call-parser`"},
-    {"--max-tool-call-parse-bytes", kInteger, kIgnored, "", "", ""},
+    {"--max-tool-call-parse-bytes", kInteger, kIgnored, "", "", "a call has at most 128 KiB here"},
     {"--chat-template", kText, kOnly, "", "", "the tokenizer's folder has it"},
     {"--default-max-tokens", kInteger, kActed, "", "16",
      "of requests that do not say how many; fewer where the context has less room"},
@@ -40,7 +40,7 @@ constexpr ArgFlag kFrontendFlags[] = {
     {"--load-model", kList, kActed, "", "", "with --model-control-mode explicit"},
     {"--openai-port", kInteger, kActed, "", "9000", "of OpenAI's API and the metrics"},
     {"--uvicorn-log-level", kChoice, kIgnored, "debug info warning error critical trace", "info",
-     ""},
+     "--tritonserver-log-verbose-level says what is logged"},
     {"--openai-restricted-api", kList, kActed, "", "",
      "APIS KEY VALUE: inference, health or metrics (with commas between) need header KEY"},
     {"--http-max-input-size", kInteger, kActed, "", "67108864", "largest body, in bytes"},
