@@ -57,8 +57,8 @@ class Run:
             else:
                 self.refused.append(answer)
 
-    def stream(self, seed):
-        draw = random.Random(seed)
+    def stream(self, index):
+        draw = random.Random(f"{self.options.seed} {index}")
         while True:
             with self.lock:
                 if self.left == 0:
@@ -80,6 +80,8 @@ def main():
     parser.add_argument("--prompt-tokens", type=int, default=1024)
     parser.add_argument("--new-tokens", type=int, default=256)
     parser.add_argument("--vocab", type=int, default=32000)
+    parser.add_argument("--seed", type=int, default=time.time_ns(),
+                        help="of the prompts (default: new ones, which no cache of the server holds)")
     run = Run(parser.parse_args())
     begin = time.perf_counter()
     threads = [threading.Thread(target=run.stream, args=(i,)) for i in range(run.options.streams)]

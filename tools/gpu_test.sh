@@ -99,13 +99,14 @@ generate_golden() {
   [ "$(echo $got)" = "$(echo $wanted | cut -d ' ' -f "1-$clear")" ]
 }
 
-gpu_megabytes() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" 2>/dev/null || echo 0; }
+# In use on the GPU; nothing where it cannot be asked.
+gpu_megabytes() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" 2>/dev/null; }
 
 # One server with two models on the GPU, each within its budget: four requests to each at once give the golden ids.
 # usage: serve_two_models [PREFIX...], such as a sanitizer and its flags
 serve_two_models() {
   local budget=$((1 << 30)) port=18000 repository=$work/repository log=$work/server.log
-  local prompt wanted clear server name i used ready=no code=0 start=$(date +%s%N) clients=()
+  local prompt wanted clear server process name i used ready=no code=0 start=$(date +%s%N) clients=()
   prompt=$(golden_list prompt_ids)
   clear=$(golden_clear)
   wanted=$(golden_list greedy_ids | cut -d ' ' -f "1-$clear")
@@ -143,8 +144,11 @@ EOF
     done
   done
   wait "${clients[@]}"
-  used=$(($(gpu_megabytes) - used))
-  kill -TERM $server && wait $server || code=$?
+  [ -z "$used" ] || used=$(($(gpu_megabytes) - used))
+  for process in /proc/[0-9]*; do  # the server itself: a sanitizer in front of it would end without it
+    [ "$(readlink "$process/exe")" = "$bundle/bin/nereid" ] && grep -qF "$repository" "$process/cmdline" && kill -TERM "${process#/proc/}"
+  done
+  wait $server || code=$?
   for i in 1 2 3 4; do
     for name in one two; do
       grep -q "\"output_ids\":\[${wanted// /,}\]" "$work/$name.$i" && continue
@@ -152,9 +156,13 @@ EOF
       code=1
     done
   done
-  echo "8 requests to two models; $used MB of the GPU in use for two budgets of $((budget >> 20)) MB and the driver's context"
-  # The context and the library's code are no part of a budget.
-  [ $used -le $((2 * (budget >> 20) + 1024)) ] || code=1
+  if [ -n "$used" ]; then
+    echo "8 requests to two models; $used MB of the GPU in use for two budgets of $((budget >> 20)) MB and the driver's context"
+    # The context and the library's code are no part of a budget.
+    [ "$used" -le $((2 * (budget >> 20) + 1024)) ] || code=1
+  else
+    echo "8 requests to two models; the budgets are not checked, as nvidia-smi does not tell what is in use"
+  fi
   [ $code -eq 0 ] || tail -n 20 "$log"
   return $code
 }
@@ -169,10 +177,12 @@ sanitizer=$({
   ls /usr/local/cuda*/bin/compute-sanitizer /opt/nvidia/*/compute-sanitizer /opt/nvidia/*/*/compute-sanitizer
 } 2>/dev/null | head -n 1)
 if [ -n "$sanitizer" ]; then
-  step "kernels under memcheck" 420 "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 5 \
-    "$bundle/bin/gpu_kernels_test" "$device" --once
+  for tool in memcheck synccheck; do
+    step "kernels under $tool" 420 "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5 \
+      "$bundle/bin/gpu_kernels_test" "$device" --once
+  done
 else
-  skip "kernels under memcheck" "no compute-sanitizer"
+  skip "kernels under memcheck, synccheck" "no compute-sanitizer"
 fi
 if [ -x "$bundle/bin/gpu_model_test" ]; then
   step "golden ids and logits" 300 "$bundle/bin/gpu_model_test" "$model" "$golden" "$device"
@@ -186,7 +196,9 @@ if [ -x "$bundle/bin/nereid" ]; then
   if command -v curl >/dev/null; then
     step "two models on one GPU, served" 120 serve_two_models
     if [ -n "$sanitizer" ]; then
-      step "the same under memcheck" 240 serve_two_models "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 5
+      for tool in memcheck synccheck racecheck; do
+        step "the same under $tool" 240 serve_two_models "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5
+      done
     fi
   else
     skip "two models on one GPU, served" "no curl"

@@ -3,7 +3,7 @@
 // hand over their data in that way, too (docs/performance.md).
 //
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o forms tools/racecheck_forms.cu
-//   compute-sanitizer --tool racecheck ./forms FORM     # 0 to 2, see Form
+//   compute-sanitizer --tool racecheck ./forms FORM     # 0 to 3, see Form
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,8 +12,9 @@ namespace {
 
 // The writers meet at a named barrier, then one of them arrives at the mbarrier whose phase the
 // readers wait for (as in attention_hopper.cu); each writer arrives there; named barriers alone, at
-// which writers arrive and readers wait.
-enum Form { kOneArrives, kAllArrive, kNamed };
+// which writers arrive and readers wait; the copy engine writes, once a lane of each warp that read
+// the lines before has arrived (as in attention_single.cu).
+enum Form { kOneArrives, kAllArrive, kNamed, kCopied };
 
 constexpr int kTiles = 32, kStages = 2, kLines = 128, kWriters = 128, kReaders = 256;
 constexpr int kBlocks = 132;
@@ -92,6 +93,45 @@ __global__ void __launch_bounds__(kWriters + kReaders) hand_over(int* wrong) {
   }
 }
 
+__global__ void __launch_bounds__(kWriters + kReaders) copy_over(const float* numbers, int* wrong) {
+  __shared__ uint64_t full[kStages], empty[kStages];
+  __shared__ __align__(16) float lines[kStages][kLines];
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      init(full + i, 1);
+      init(empty + i, kReaders / 32);
+    }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (threadIdx.x > kReaders) return;
+  for (int t = 0; t < kTiles; ++t) {
+    const int stage = t % kStages;
+    const uint32_t parity = t / kStages % 2;
+    if (threadIdx.x == kReaders) {
+      wait(empty + stage, parity ^ 1);
+      asm volatile(
+          "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(full + stage)),
+          "r"(static_cast<uint32_t>(sizeof(lines[0])))
+          : "memory");
+      asm volatile(
+          "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+          "[%3];" ::"r"(address(lines[stage])),
+          "l"(numbers + t * kLines), "r"(static_cast<uint32_t>(sizeof(lines[0]))),
+          "r"(address(full + stage))
+          : "memory");
+      continue;
+    }
+    wait(full + stage, parity);
+    for (int j = 0; j < 4; ++j) {
+      const int line = (static_cast<int>(threadIdx.x) + 37 * j) % kLines;
+      if (lines[stage][line] != static_cast<float>(t * kLines + line)) atomicAdd(wrong, 1);
+    }
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) arrive(empty + stage);
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -99,10 +139,17 @@ int main(int argc, char** argv) {
   int *wrong = nullptr, count = -1;
   cudaMalloc(&wrong, sizeof(int));
   cudaMemset(wrong, 0, sizeof(int));
-  const auto kernel = form == kOneArrives  ? hand_over<kOneArrives>
-                      : form == kAllArrive ? hand_over<kAllArrive>
-                                           : hand_over<kNamed>;
-  kernel<<<kBlocks, kWriters + kReaders>>>(wrong);
+  if (form == kCopied) {
+    float* numbers = nullptr;
+    cudaMallocManaged(&numbers, kTiles * kLines * sizeof(float));
+    for (int i = 0; i < kTiles * kLines; ++i) numbers[i] = static_cast<float>(i);
+    copy_over<<<kBlocks, kWriters + kReaders>>>(numbers, wrong);
+  } else {
+    const auto kernel = form == kOneArrives  ? hand_over<kOneArrives>
+                        : form == kAllArrive ? hand_over<kAllArrive>
+                                             : hand_over<kNamed>;
+    kernel<<<kBlocks, kWriters + kReaders>>>(wrong);
+  }
   const cudaError_t error = cudaMemcpy(&count, wrong, sizeof(int), cudaMemcpyDeviceToHost);
   std::printf("form %d: %d numbers read wrong, %s\n", form, count, cudaGetErrorString(error));
   return error == cudaSuccess && count == 0 ? 0 : 1;

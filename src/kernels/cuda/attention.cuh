@@ -13,7 +13,6 @@ constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / kWarp;
 constexpr int kHopperVectors = 128;  // query vectors of a block of attention_hopper.cu
 constexpr int kFewVectors = 16;      // query vectors of a block of the kernel for few tokens
-constexpr float kLog2E = 1.4426950408889634f;
 
 struct AttentionParams {
   const float* qkv;
@@ -236,11 +235,6 @@ inline __device__ float slope_of(const AttentionParams& p, int head) {
   return static_cast<float>(slope) * kLog2E;
 }
 
-inline __device__ float power_of_2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 // 2^(score - largest), 0 for a key that is not seen.
 inline __device__ float weight_of(float score, float largest) {
   return score == -INFINITY ? 0.0f : power_of_2(score - largest);

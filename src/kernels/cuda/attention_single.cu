@@ -235,8 +235,8 @@ struct Work {
     products_begin();
 #pragma unroll
     for (int h = 0; h < kHalves; ++h) {
-      multiply_sets<false>(sums[h], operands[h][0], b);
-      multiply_sets<true>(sums[h], operands[h][1], b + 2);
+      multiply_64_f8<false>(sums[h], operands[h][0], b);
+      multiply_64_f8<true>(sums[h], operands[h][1], b + 2);
     }
     products_end();
 #pragma unroll

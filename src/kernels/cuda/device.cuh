@@ -10,6 +10,14 @@ namespace nereid::kernels::cuda {
 
 inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
+inline constexpr float kLog2E = 1.4426950408889634f;
+
+// The quick 2^x, within 2 units of the last place; results below 2^-126 are 0.
+inline __device__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 // Two bf16 in a word, the lower address first.
 inline __device__ float2 unpack(uint32_t pair) {

@@ -12,10 +12,8 @@ constexpr int kThreads = 256;
 // expf() and a division that rounds correctly, arithmetic would take longer than reading and
 // writing.
 __device__ float sigmoid(float x) {
-  constexpr float kLog2E = 1.4426950408889634f;
-  float power, result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(-kLog2E * x));
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + power));
+  float result;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + power_of_2(-kLog2E * x)));
   return result;
 }
 

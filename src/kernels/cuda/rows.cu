@@ -14,8 +14,8 @@ __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
                              const __nv_bfloat16* embeddings, int64_t num_embeddings,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
                              int64_t out_stride, float scale) {
-  let_next_begin();
   wait_for_previous();
+  let_next_begin();
   int64_t id = tokens[blockIdx.x];
   if (id < kFirstEmbedding / 2) {
     id -= kFirstEmbedding;
