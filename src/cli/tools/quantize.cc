@@ -26,10 +26,11 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--output_dir", kText, kActed, "", "exported_model", "where the checkpoint goes"},
     {"--qformat", kChoice, kActed,
      "fp8 int8_wo int4_wo int4_awq int4_gptq w8a8 int8_sq nvfp4 w4a8_awq full_prec", "full_prec",
-     "fp8: weights for each row, activations for each token; int8_wo: integers for each row; "
-     "int4_wo: integers in groups; int4_awq: with scales that a text was searched for; int4_gptq: "
-     "each number's error made up for by others; w8a8: int8_wo with activations of 8 bits; "
-     "int8_sq: w8a8 smoothed (SmoothQuant)"},
+     "fp8: f8e4m3 with a scale for each row (GPUs round activations too); int8_wo: integers with "
+     "a scale for each row; int4_wo: integers in groups; int4_awq: the same with factors of "
+     "columns that a text decides; int4_gptq: each number's error made up for by others; w8a8: "
+     "int8_wo with activations of 8 bits; int8_sq: w8a8 smoothed (SmoothQuant); the others are "
+     "refused, full_prec too, so a format has to be named"},
     {"--export_format", kChoice, kActed, "hf tensorrt_llm", "hf",
      "hf: a Hugging Face directory in the layout of compressed-tensors"},
     {"--awq_block_size --group_size", kInteger, kActed, "", "128",
