@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kLoadAlignment = 64;
 
-// Of a module's matrices, with what aligns the next one's.
+// Numbers of a module's matrices, with what aligns the next module's.
 int64_t numbers_of(const io::AdapterModule& m, const AdapterMatrix& matrix) {
   return round_up(matrix.rank * (m.k + m.n) + matrix.has_gain * 2 * m.n, kAdapterAlignment);
 }

@@ -30,10 +30,10 @@ class AdapterPool {
   static StatusOr<AdapterPool> create(std::span<const io::AdapterModule> modules,
                                       const RunnerLimits& limits, Device& device);
 
-  // Of all places on the device.
+  // Bytes on the device of all pages and tables.
   static size_t bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits);
 
-  // InvalidArgument when a load of the step is no good, or a row's adapter is in no place.
+  // InvalidArgument when a load of the step is invalid, or a row's adapter is in no place.
   Status check(const StepView& step) const;
 
   // Takes the loads of a step that has passed check(); `area`, below RunnerLimits::depth, must not
@@ -66,8 +66,8 @@ class AdapterPool {
   };
 
   Status check(const AdapterMatrix& matrix, int32_t former) const;
-  // Of one load, whose matrices are the first of `matrices` and its weights of the `weights` that
-  // are left: takes them away. The pages that it needs.
+  // Takes one load off the front of `matrices`, and its numbers off the `weights` that are left.
+  // Returns the pages that it needs.
   StatusOr<Pages> take(const AdapterLoad& load, std::span<const AdapterMatrix>& matrices,
                        size_t& weights) const;
   // The matrices of a load that has passed take() are in its pages, and nothing else is.

@@ -45,8 +45,8 @@ bool show(const ProductObserver& observer, const std::string& weight,
   return true;
 }
 
-// Of what a call reads beside activations: a product's whole matrix, at most one for each expert
-// that a row picks, the cached positions.
+// Bytes that a call reads beside activations: a product's whole matrix, at most one for each expert
+// that a row picks, and the cached positions.
 template <class Op>
 uint64_t bytes_read(const Op& op, const StepData& step) {
   uint64_t bytes = 0;
@@ -66,7 +66,7 @@ uint64_t bytes_read(const Op& op, const StepData& step) {
   return bytes;
 }
 
-// "[n, k]" of a product.
+// The shape "[n, k]" of a product, as reports show it.
 template <class Op>
 std::string shape_of(const Op& op) {
   std::string shape;
@@ -154,7 +154,7 @@ class BoundPlan::Binder {
   }
   const io::RopeTable& rope(int32_t id) const { return plan_.model.ropes[static_cast<size_t>(id)]; }
 
-  // Of the op's first output.
+  // The extent of the op's first output.
   template <class Op>
   io::Extent extent_of(const Op& ids) const {
     std::optional<io::Extent> extent;

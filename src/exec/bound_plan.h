@@ -45,7 +45,7 @@ class BoundPlan {
 
   // f32 [num_rows, vocab], valid after run() until the next.
   View logits(int64_t num_rows) const;
-  // Of each of the plan's hidden states bf16 [sampled rows, hidden_size], likewise.
+  // Each of the plan's hidden states, bf16 [sampled rows, hidden_size]; valid as logits().
   std::span<const View> hidden() const { return hidden_; }
 
   // What profile entries stand for, by Bound::profile_entry.

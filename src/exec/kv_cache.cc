@@ -133,7 +133,7 @@ Status KvCache::move_cells(std::span<const CellMove> moves, Stream& stream) cons
   return ok();
 }
 
-// Of the group's layer number `layer`.
+// Moves the cell in one layer: number `layer` of the group.
 Status KvCache::move_cell(const CellMove& move, size_t layer, Stream& stream) const {
   const auto g = static_cast<size_t>(move.group);
   const CacheGroup& group = groups_[g];

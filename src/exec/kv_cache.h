@@ -27,7 +27,7 @@ struct KvLayout {
 
   static KvLayout of(const CacheGroup& group, const RunnerLimits& limits);
 
-  // Of the group's i-th layer, from the block's start.
+  // Where the i-th layer of the group lies, in bytes from the block's start.
   size_t keys(size_t i) const { return i * layer; }
   size_t values(size_t i) const { return keys(i) + (has_values ? data : 0); }
   size_t key_scales(size_t i) const { return values(i) + data; }

@@ -23,7 +23,7 @@
 namespace nereid::exec {
 namespace {
 
-// Of one step in flight.
+// What a step in flight holds until it is done.
 struct Staging {
   Buffer step_data;                            // written by launch(), read by the device's copy
   Buffer host_embeddings, embeddings;          // likewise, and the copy
@@ -32,11 +32,11 @@ struct Staging {
   StepData step;
   std::unique_ptr<Event> used;  // of a former step
   bool in_use = false;
-  // Of a step with masks, which is launched and drawn in two calls.
+  // For a step with masks, which is launched and drawn in two calls.
   bool waits_for_masks = false;
   std::unique_ptr<Event> forward;       // of the first one, once there was the second
   std::unique_ptr<Event> used_forward;  // of a former step
-  Status drawn;                         // why the second one came to nothing
+  Status drawn;                         // why the second call had no effect
 };
 
 class EngineRunner : public Runner {
@@ -233,9 +233,9 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // Those to and from the host go on a stream of their own, so that they run beside the step in
-  // flight; those within the device keep their place between the steps. Each part of the list waits
-  // for the parts before it, and the step for all of them.
+  // Copies to and from the host go on a stream of their own, so that they run beside the step in
+  // flight; copies within the device keep their place between the steps. Each part of the list
+  // waits for the parts before it, and the step for all of them.
   Status issue_copies(std::span<const BlockCopy> copies, Staging& staging) {
     staging.copies.clear();
     for (size_t begin = 0, end = 0; begin < copies.size(); begin = end) {
@@ -303,7 +303,7 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // Of a row's cell, in each group.
+  // Moves a row's keys and values from one position to another, in each group.
   void add_moves(const StepData& step, int32_t row, int32_t from, int32_t to,
                  std::vector<CellMove>& moves) const {
     if (from == to) return;
@@ -379,7 +379,7 @@ class EngineRunner : public Runner {
   std::unique_ptr<Profile> profile_;
   ProductObserver observer_;
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
-  // Of the last copies to or from the host that a step waits for, and of those within the device.
+  // The end of the last copies to or from the host that a step waits for, and within the device.
   std::shared_ptr<Event> host_copies_, device_copies_;
   std::deque<StatusOr<std::unique_ptr<Event>>> onboards_;  // of which onboarded() has not told
   std::unique_ptr<Stream> copy_stream_, onboard_stream_;   // null: there is no host pool

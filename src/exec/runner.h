@@ -77,8 +77,8 @@ struct RowResult {
   // Which of its drafts hold: 0, 1, ... but in a tree. Logits and hidden states are in the order of
   // tokens, whichever hold.
   std::span<const int32_t> path;
-  // Of a row that wants it (StepRow::wants_likeliest), for each position that it would draw for:
-  // the token that was drawn, or, where a draft in front was wrong, the likeliest one; -1: there is
+  // If the row wants it (StepRow::wants_likeliest), for each position that it would draw for: the
+  // token that was drawn, or, where a draft in front was wrong, the likeliest one; -1: there is
   // none.
   std::span<const int32_t> likeliest;
   std::span<const kernels::TopToken> top;  // [drawn, kMaxTopTokens]; empty unless wanted
@@ -86,7 +86,7 @@ struct RowResult {
   // [num_hidden, num_states, hidden_size]: what the head has read, then what some layers have.
   std::span<const BF16> hidden;
 
-  // Of drawn[i], likeliest first.
+  // The likeliest tokens at the position of drawn[i], likeliest first.
   std::span<const kernels::TopToken> top_of(size_t i) const {
     if (top.empty()) return {};
     const auto list = top.subspan(i * kernels::kMaxTopTokens, kernels::kMaxTopTokens);
@@ -122,14 +122,14 @@ class Runner {
   // Executes the step of a message (step_message.h): its copies in their order, the forward pass of
   // its rows, then sampling, or see draw(). Copies to and from the host begin beside the step in
   // flight, so they must not touch device blocks that it does; all other work keeps its order. No
-  // step waits for onboards: see onboarded(). The bytes may die on return. A step may have copies
+  // step waits for onboards: see onboarded(). The bytes may go on return. A step may have copies
   // and no rows; its logits are at most num_logits_rows(). At most `depth` tickets may be in
-  // flight, and each must be waited for. InvalidArgument: the message is no good, nothing has
+  // flight, and each must be waited for. InvalidArgument: the message is invalid, nothing has
   // changed, and the next may be; device errors come from wait().
   virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;
 
   // A step that has rows with a mask (StepRow::has_mask) is executed up to its sampling, which
-  // waits for this call with the masks (a message of MaskArrays, which may die on return). It has
+  // waits for this call with the masks (a message of MaskArrays, which may go on return). It has
   // to come once, before the next launch. What is wrong with the message, or with the device, comes
   // from wait().
   virtual void draw(Ticket& ticket, std::span<const std::byte> masks) = 0;

@@ -1,4 +1,4 @@
-// Of foreign bytes: every number that a kernel reads.
+// Checks every number of a message's slots that a kernel reads: the bytes are foreign.
 #include "exec/slot_check.h"
 
 #include <cmath>

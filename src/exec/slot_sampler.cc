@@ -333,7 +333,7 @@ Status SlotSampler::reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_by
   return ok();
 }
 
-// Of all rows of a step.
+// Takes memory for the logits of all rows of a step, if `buffer` has none yet.
 Status SlotSampler::reserve_logits(Buffer& buffer, std::string_view what) {
   if (buffer.data()) return ok();
   const size_t bytes = static_cast<size_t>(limits_.num_logits_rows() * vocab()) * sizeof(float);

@@ -29,13 +29,13 @@ class SlotSampler {
 
   // Takes everything that the step's device work reads; its rows have passed StepData::pack().
   // `area`, below RunnerLimits::depth, must not be that of a step in flight. InvalidArgument: the
-  // message is no good, and nothing has changed. A row for which there is no memory, or whose slot
+  // message is invalid, and nothing has changed. A row for which there is no memory, or whose slot
   // holds nothing to draw with, is left out; results() has its status. `embeddings`: what became of
   // the step's embeddings; not OK: neither are the rows that have some.
   Status stage(const StepView& step, int32_t area, const Status& embeddings = ok());
 
   // The masks of the step staged there, before it is run; memory was taken for them. Only where it
-  // has rows with a mask. InvalidArgument: the message is no good, and nothing has changed.
+  // has rows with a mask. InvalidArgument: the message is invalid, and nothing has changed.
   Status set_masks(const MaskView& masks, int32_t area);
 
   // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
@@ -47,7 +47,7 @@ class SlotSampler {
   // See Runner::weighs_drafts().
   bool weighs_drafts() const { return weighing_ != nullptr; }
 
-  // Of a step that is done, once; valid until its area is staged again.
+  // The results of a step that is done; call it once. Valid until its area is staged again.
   StepResult results(int32_t area);
 
  private:

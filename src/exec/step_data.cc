@@ -224,7 +224,7 @@ Arrays lay_out(const StepView& message, size_t num_groups, std::byte* block, Ste
   return a;
 }
 
-// Of one row, from its first token and logit on.
+// Fills the arrays of one row's tokens, from its first token and logit on.
 void fill_tokens(const StepView& message, int32_t r, int32_t token, int32_t logit,
                  const int32_t*& parents, const Arrays& a, StepData& step) {
   const StepRow& row = message.rows[r];

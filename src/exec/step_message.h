@@ -104,7 +104,7 @@ struct StepArrays {
   Array<float> draft_logits;
   // One for each kTokenGiven, as wide as the model's embedding table, whose row it stands for.
   Array<BF16> embeddings;
-  // Of each row, for each cache group in turn: the blocks of positions [0, end()). A block that
+  // For each row, for each cache group in turn: the blocks of positions [0, end()). A block that
   // none of the row's tokens sees (window, sink) may be kNoBlock.
   Array<int32_t> blocks;
   Array<BlockCopy> copies;  // made in order before anything is computed
@@ -136,8 +136,8 @@ struct StepArrays {
 // before, which may be drawn while the step's forward pass is under way.
 template <template <class> class Array>
 struct MaskArrays {
-  // Of the step's, those that get their masks, ascending. One with `has_mask` that is not among
-  // them draws any token, which is not kept.
+  // Numbers of the step's rows that get masks here, ascending. A row with `has_mask` that is not
+  // among them draws any token, which is not kept.
   Array<int32_t> rows;
   // kernels::mask_words() for each token that they may draw: one, and one for each draft; see
   // kernels::Sample.
@@ -181,7 +181,7 @@ void encode(const Masks& masks, std::vector<std::byte>& message);
 StatusOr<StepView> decode(std::span<const std::byte> message);
 StatusOr<MaskView> decode_masks(std::span<const std::byte> message);
 
-// Of one group for positions [0, end), end > 0.
+// Blocks of one group that hold positions [0, end), end > 0.
 constexpr int64_t num_blocks_for(int64_t end, int32_t block_tokens) {
   return (end - 1) / block_tokens + 1;
 }

@@ -111,7 +111,7 @@ inline Ids some_tokens(int32_t count, int32_t seed, int32_t vocab) {
   return tokens;
 }
 
-// Of seven drafts; for a prompt of 60 tokens over the end of a block and of a kernel's tile.
+// A tree of seven drafts; behind a prompt of 60 tokens it goes over a block's and a tile's end.
 inline const Ids kParents = {-1, -1, 0, 0, 1, 2, 5};
 
 inline StatusOr<TreeRunner::Nodes> TreeRunner::nodes_after(int32_t length) {

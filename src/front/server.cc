@@ -171,7 +171,7 @@ ListenerOptions listener_options(const HttpOptions& options) {
   return http;
 }
 
-// Of the metrics port, beside that of the API, whose options are given.
+// Options of the metrics port, made from those of the API's port (`http`).
 ListenerOptions metrics_options(const HttpOptions& options, ListenerOptions http) {
   if (!options.metrics_use_tls) http.tls = nullptr;
   if (!options.metrics_host.empty()) http.host = options.metrics_host;

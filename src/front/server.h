@@ -24,7 +24,7 @@ struct GrpcStats;
 
 // A group of APIs that only callers with a secret may use: header `key` must be `value`.
 struct HttpRestriction {
-  // Of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
+  // Any of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
   // trace, logging. "inference" covers the OpenAI routes too.
   std::vector<std::string> apis;
   std::string key, value;
@@ -52,7 +52,7 @@ struct HttpOptions {
   std::vector<HttpRestriction> restrictions;
   std::shared_ptr<const GrpcStats> grpc_stats;  // for the metrics page; null: no gRPC port
   bool allow_shared_memory = true;              // clients may name regions of shared memory
-  // Of all front ends of the server; null: one of its own, with tracing off.
+  // The tracer that all front ends of the server share; null: one of its own, with tracing off.
   std::shared_ptr<Tracer> tracer;
   std::shared_ptr<ByteBudget> budget;  // shared with gRPC; null: own
   // What callers of everything but /v2/health/live and ready on the HTTP port must show, as

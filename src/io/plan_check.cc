@@ -1,4 +1,4 @@
-// check_plan(): the one gate between a plan that somebody hands us and memory accesses.
+// check_plan(): the one check between a plan from outside and memory accesses.
 #include <algorithm>
 #include <cmath>
 #include <vector>

@@ -63,7 +63,7 @@ int64_t intermediate_size(Config& c, int64_t dim) {
   return (size + multiple - 1) / multiple * multiple;
 }
 
-// params.json does not say for how long a context a model was made unless somebody has added
+// params.json does not say for how long a context a model was made unless a user added
 // `max_seq_len`; of the published ones these fields tell: Llama 3.1 on, Code Llama, Llama 3, Llama
 // 1 (but its largest, whose fields are as Llama 2's), Llama 2.
 int64_t usual_context(Config& c) {

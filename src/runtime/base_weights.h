@@ -34,7 +34,7 @@ class BaseWeights {
   // Whether the matrix of a product or an embedding is `tensor`, rounded to bf16.
   bool equals(int32_t module, const io::StoredTensor& tensor) const;
 
-  // Of a product's columns, [n]; empty: it has none.
+  // The bias of a product's columns, [n]; empty: it has none.
   std::vector<float> bias(int32_t module) const;
 
   // The 2-norm of each row of a product's matrix, [n].

@@ -68,7 +68,7 @@ class DraftCache {
   // Adds the row, with its tokens and the table's blocks.
   void add_row(const sched::BlockTable& table, exec::StepRow row, std::span<const TokenId> tokens,
                exec::Step& step) const;
-  // Those that the pool has asked for since the last step.
+  // Adds the copies that the pool has asked for since the last step.
   void add_copies(exec::Step& step);
 
   // The sequence has ended: others find all that is known.

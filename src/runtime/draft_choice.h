@@ -13,8 +13,8 @@ namespace nereid::runtime {
 struct SpeculationCosts {
   CostTable step;   // by tokens
   CostTable draft;  // by sequences: one more draft of each of them; 0 = drafts cost nothing to get
-  // Likewise, the first draft of each: who proposes catches up with what is known. Without
-  // measurements it costs as much as one more.
+  // By sequences: the first draft of each, for which the proposer catches up with what is known.
+  // Without measurements it costs as much as one more.
   CostTable first_draft;
   // By rows: host work between two steps. One with drafts is waited for, so that nothing runs
   // beside it; one without has it hidden if steps overlap.

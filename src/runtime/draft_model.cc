@@ -59,7 +59,7 @@ DraftCache::Entry& DraftModel::entry_of(const sched::Sequence& sequence) {
   return entry;
 }
 
-// Those that have least to compute go first, so that none waits for another one's prompt.
+// Sequences with the least to compute go first, so that none waits for another one's prompt.
 void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
   const exec::RunnerLimits& limits = runner_->limits();
   candidates_.clear();

@@ -46,7 +46,7 @@ class DraftModel : public Proposer {
     DraftCache::Entry* entry = nullptr;
     int32_t num_new = 0;     // known tokens that are computed now
     int32_t num_drafts = 0;  // 0: it has still more to catch up with
-    bool ended = false;      // what is drawn from here on is no good
+    bool ended = false;      // what is drawn from here on is not used
   };
 
   DraftCache::Entry& entry_of(const sched::Sequence& sequence);
@@ -61,7 +61,7 @@ class DraftModel : public Proposer {
   const std::unique_ptr<exec::Runner> runner_;
   DraftCache cache_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
-  // Of the call.
+  // State of the propose() under way.
   double first_seconds_ = 0;
   std::vector<Row> candidates_;  // all that may have a row, with all of their new tokens
   std::vector<Row> rows_;

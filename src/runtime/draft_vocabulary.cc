@@ -7,7 +7,8 @@
 namespace nereid::runtime {
 namespace {
 
-// Of lists. It is not that of histories, so that a banned word with such a token is never there.
+// In lists of words for a token that the head lacks: no history has it, so such a word never
+// occurs.
 constexpr TokenId kNeverThere = kUnknownToken - 1;
 
 }  // namespace

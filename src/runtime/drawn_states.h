@@ -1,5 +1,5 @@
-// Of each sequence the hidden state that its last token was drawn from, for heads that guess what
-// comes behind it.
+// The hidden state that each sequence's last token was drawn from, for heads that guess what comes
+// behind it.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace nereid::runtime {
 
 class DrawnStates {
  public:
-  // Of a result with Proposer::States::kDrawn, whose states are `width` wide.
+  // Keeps the state of a result with Proposer::States::kDrawn; states are `width` wide.
   void landed(const sched::Row& row, const exec::RowResult& result, size_t width);
 
-  // Null: that of another token, drawn before it was paused or beside one that is not known yet.
+  // Null: what is kept is of another token, drawn before a pause or beside one not known yet.
   const std::vector<BF16>* find(const sched::Sequence& sequence) const;
 
   void forget(RequestId id) { states_.erase(id); }

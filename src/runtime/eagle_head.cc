@@ -136,7 +136,7 @@ void EagleHead::add_candidate(DraftQuestion& question) {
                          .num_new = static_cast<int32_t>(end - waiting.first)});
 }
 
-// Those that have least to compute go first, so that none waits for another one's prompt.
+// Sequences with the least to compute go first, so that none waits for another one's prompt.
 void EagleHead::choose_rows(std::span<DraftQuestion> questions) {
   const exec::RunnerLimits& limits = runner_->limits();
   candidates_.clear();

@@ -110,7 +110,7 @@ class EagleHead : public Proposer {
   DraftCache cache_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Waiting>> waiting_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
-  // Of the call.
+  // State of the propose() under way.
   double first_seconds_ = 0;
   std::string root_;
   std::vector<Row> candidates_;  // all that may have a row, with all of their positions

@@ -304,7 +304,7 @@ std::span<const TokenId> Engine::input_of(const sched::Row& row) {
   return input_;
 }
 
-// Of the tokens of input_ that are rows of the prompt table.
+// Adds the embeddings of those tokens of input_ that are rows of the prompt table.
 void Engine::add_embeddings(const sched::SequenceSpec& spec) {
   const auto width = static_cast<size_t>(runner_.embedding_width());
   for (TokenId& token : input_) {

@@ -110,8 +110,8 @@ class Engine {
   StepRecorder recorder_;
   // Steps in flight, oldest first; less than the runner's depth when the next is planned.
   std::vector<Step> flying_;
-  // Of launched plans with onboards that the scheduler has not been told of, oldest first: why the
-  // launch failed, or no value where the runner knows how they end.
+  // Launched plans with onboards of which the scheduler has not been told, oldest first: why the
+  // launch failed, or no value where the runner will tell how they end.
   std::deque<std::optional<Status>> onboards_;
   std::vector<SequenceNews> news_;  // of this turn, not yet posted
   // Memory that every turn uses again.

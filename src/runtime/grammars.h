@@ -25,7 +25,7 @@ class Grammars {
   // On the caller's thread. InvalidArgument: "guided_decoding: ..." says what is wrong with the
   // text.
   StatusOr<std::shared_ptr<text::Grammar>> get(const GuidedDecoding& wanted);
-  // Of guided_decoding and reasoning of a checked request; null where they hold nothing. As get().
+  // For guided_decoding and reasoning of a checked request; null: it has neither. Errors as get().
   StatusOr<std::shared_ptr<const text::Guide>> guide(const Request& request);
 
  private:

@@ -67,7 +67,7 @@ std::vector<int32_t> GrowingTree::likeliest() const {
   return order;
 }
 
-// Those behind a node that is not among the likeliest are not either.
+// Nodes behind one that is not among the likeliest are not either.
 std::vector<int32_t> GrowingTree::next() {
   std::vector<int32_t> next;
   const auto first = static_cast<int32_t>(std::exchange(first_, nodes_.size()));

@@ -31,7 +31,7 @@ bool Guides::offer(sched::Scheduler& scheduler, bool in_flight, const Speculatio
   return true;
 }
 
-// Of each sequence of which more is known than when it was asked about last.
+// Finds forced text of each sequence of which more is known than when this was last asked.
 void Guides::find_forced(const sched::Scheduler& scheduler) {
   forced_.clear();
   int32_t room =

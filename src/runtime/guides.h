@@ -37,7 +37,7 @@ class Guides {
   // A row is about to be committed with so many tokens.
   void landed(const sched::Row& row, size_t num_drawn);
 
-  // Of a sequence; OK where nothing failed.
+  // Why the guide of a sequence failed; OK where it did not.
   Status failure(RequestId id) const;
   void forget(RequestId id) { states_.erase(id); }
 

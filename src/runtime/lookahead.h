@@ -51,8 +51,8 @@ class Lookahead : public Proposer {
     absl::flat_hash_map<TokenId, std::vector<Tokens>> pool;
     size_t num_pooled = 0;       // known tokens whose n-grams are in it
     std::vector<Tokens> window;  // rows; of the first one the first token is the last known one
-    // Of the last answer: tokens known then, and for each column its last draft; kNoDraft: it had
-    // no room.
+    // At the last answer: tokens known then, and for each column its last draft; kNoDraft: no room
+    // was left for it.
     size_t num_known = 0;
     std::vector<int32_t> ends;
   };

@@ -20,8 +20,8 @@ inline constexpr int32_t kMoeHTo4H = 13, kMoe4HToH = 14, kMoeGate = 15;
 // The number in "model.layers.3.mlp.up_proj".
 std::optional<int32_t> layer_of(std::string_view name);
 
-// Of a module by io::AdapterModule::name: "model.layers.3.mlp.up_proj" is {7, 3}. Nothing: it has
-// no number.
+// The number of io::AdapterModule::name: "model.layers.3.mlp.up_proj" is {7, 3}. Nothing: it has
+// none.
 std::optional<LoraModuleId> lora_module_of(std::string_view name);
 
 // "attn_q", ... InvalidArgument, saying why where it is known: none that adapters may change.

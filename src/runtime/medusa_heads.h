@@ -62,7 +62,7 @@ class MedusaHeads : public Proposer {
   std::vector<int32_t> num_ranks_;  // by head
   DrawnStates states_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
-  // Of the call.
+  // State of the propose() under way.
   std::vector<Row> rows_;
   std::vector<std::vector<std::vector<TokenId>>> guesses_;  // by head, row and rank
   exec::Step step_;

@@ -242,7 +242,7 @@ DraftKind kind_of(const std::filesystem::path& dir) {
 constexpr std::string_view kWords[] = {"draft_model", "medusa", "redrafter",
                                        "eagle",       "eagle",  "mtp"};
 
-// Of as many heads: what the configuration says, or the chain.
+// The tree for so many heads: what the configuration says, or the chain.
 StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads) {
   if (config.medusa_choices.empty()) return DraftTree::chain(num_heads);
   auto tree = parse_draft_tree(config.medusa_choices);

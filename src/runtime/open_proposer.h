@@ -34,14 +34,14 @@ class DraftEngines {
   static StatusOr<DraftEngines> open(const ModelInstance& model, const io::EngineFile& target,
                                      const ExecutorConfig& config);
 
-  // Of the memory, beside a model with these limits.
+  // Bytes that they take on the device beside a model with these limits.
   StatusOr<size_t> bytes(const ExecutorConfig& config, const exec::RunnerLimits& limits,
                          const DeviceInfo& device) const;
 
   // Whether they need the hidden states of all positions.
   bool want_all_states() const { return kind_ >= DraftKind::kEagle; }
 
-  // With the device's memory.
+  // Loads them: takes the device's memory.
   StatusOr<std::unique_ptr<Proposer>> load(const ExecutorConfig& config,
                                            const exec::RunnerLimits& limits,
                                            const kernels::OpenedDevice& device) &&;

@@ -47,7 +47,7 @@ struct SequenceNews {
   std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
   // f32 [prompt, vocab], with or before the first token; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
-  // Likewise; what comes behind them waits until they are done.
+  // The same for the prompt's scores; what comes behind them waits until they are done.
   std::shared_ptr<const PromptScores> prompt_scores;
   std::vector<float> embedding;  // with the last news of a sequence that is pooled
 };
@@ -60,14 +60,14 @@ struct NewsBatch {
 
 class Outbox {
  public:
-  // `tokenizer` may be null when no subscription has stop strings. `inbox` hears of stop strings
-  // found and of requests that are to end with one of their sequences; both references must outlive
-  // the outbox.
+  // `tokenizer` may be null when no subscription has stop strings. `inbox` is told of stop
+  // strings found and of requests that are to end with one of their sequences; both references must
+  // outlive the outbox.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress);
   ~Outbox();  // delivers what is queued, then joins
 
-  // Before the engine hears of the request, so that the subscription is there when its first news
-  // comes.
+  // To be called before the engine has the request, so that the subscription is there when its
+  // first news comes.
   void open(Subscription subscription);
   void post(NewsBatch batch);
   // The scores that news of the sequence brought or will bring are done. From any thread.
@@ -98,7 +98,7 @@ class Outbox {
   Queue<Item> items_;
   std::mutex lists_mutex_;
   std::vector<std::vector<SequenceNews>> lists_;  // at most kMostLists
-  // One entry for each sequence that the engine still speaks of. Outbox thread only.
+  // One entry for each sequence that news may still come of. Outbox thread only.
   absl::flat_hash_map<RequestId, std::shared_ptr<Client>> clients_;
   std::thread thread_;
 };

@@ -18,7 +18,7 @@ StatusOr<int32_t> find_module(std::string_view name, const AdapterBounds& bounds
                           name, bounds.modules.size());
 }
 
-// Of DoRA: the lengths that rows shall have by those that they have; else none.
+// DoRA's factors: the lengths that rows shall have, divided by those that they have; else none.
 StatusOr<std::vector<float>> factors_of(const std::string& name, const PeftPair& pair,
                                         const PeftConfig& config, const AdapterBounds& bounds,
                                         const ChangedWeight& weight) {

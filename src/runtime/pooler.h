@@ -15,14 +15,14 @@ namespace nereid::runtime {
 
 class Pooler {
  public:
-  // Of each position the first of `num_states` is pooled. `head` [labels, hidden_size], of
+  // The first of each position's `num_states` states is pooled. `head` [labels, hidden_size] is for
   // Pooling::kScore; it must outlive the pooler.
   Pooler(int32_t hidden_size, int32_t num_states, std::span<const float> head)
       : hidden_size_(static_cast<size_t>(hidden_size)),
         width_(hidden_size_ * static_cast<size_t>(num_states)),
         head_(head) {}
 
-  // A sequence that is pooled has begun.
+  // Begins a sequence that is pooled.
   void open(RequestId id) { sums_.try_emplace(id); }
 
   // What a row of a pooled sequence gave, [num_logits, states, hidden_size]; others are left alone,

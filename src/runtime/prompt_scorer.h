@@ -22,7 +22,7 @@
 
 namespace nereid::runtime {
 
-// Of one prompt. The other members may be read once `done`.
+// Log-probabilities of one prompt. The other members may be read once `done`.
 struct PromptScores {
   std::atomic<bool> done = false;
   Status status;  // Internal: the logits of a position are not finite

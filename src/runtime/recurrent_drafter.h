@@ -64,7 +64,7 @@ class RecurrentDrafter : public Proposer {
   const size_t width_;
   DrawnStates states_;
   bool failed_ = false;  // and the log says so: there are no drafts any more
-  // Of the call.
+  // State of the propose() under way.
   std::vector<Row> rows_;
   std::vector<Guess> guesses_;
   exec::Step step_;

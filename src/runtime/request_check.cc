@@ -270,7 +270,7 @@ Status check_draft_logits(const Request& r, const RequestBounds& bounds) {
                           wrong - r.draft_logits.begin(), *wrong);
 }
 
-// Of a request.
+// Checks the request's own lookahead parameters.
 Status check_own_lookahead(const Request& r, const RequestBounds& bounds) {
   if (!r.lookahead) return ok();
   if (!bounds.lookahead)
@@ -320,7 +320,7 @@ int32_t num_input_ids(const Request& r, const RequestBounds& bounds) {
          static_cast<int32_t>(r.prompt_table->values.size()) / bounds.embedding_width;
 }
 
-// Of what the host decides on token by token.
+// Checks that the host can decide token by token, as `field` asks for.
 Status check_host_steps(std::string_view field, const Request& r, const RequestBounds& bounds) {
   if (!bounds.has_tokenizer)
     return invalid_argument("{}: the model directory has no usable tokenizer", field);

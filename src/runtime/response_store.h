@@ -1,4 +1,4 @@
-// Responses of requests without a callback, until somebody awaits them.
+// Responses of requests without a callback, until they are awaited.
 #pragma once
 
 #include <chrono>

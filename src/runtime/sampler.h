@@ -47,7 +47,7 @@ class Sampler {
 
   const Options options_;
   std::vector<Slot> slots_;
-  // Of the last drawn().
+  // Results of the last drawn().
   std::vector<sched::Drawn> drawn_;
   std::vector<TokenLogProb> top_;
 };

@@ -1,4 +1,4 @@
-// Speculation: whom to ask, when, and for how many.
+// Speculation: which sequences get drafts, when, and how many.
 #include "runtime/speculation.h"
 
 #include <algorithm>

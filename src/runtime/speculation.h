@@ -58,8 +58,8 @@ class Proposer {
   // free, each sequence has more tokens than when it was asked about before, or was behind then.
   virtual void propose(std::span<DraftQuestion> questions) = 0;
 
-  // Of the last call: until the first guess of every answer was there, seconds; 0: all of them come
-  // together, or it does not tell.
+  // Seconds of the last propose() until each answer had its first guess; 0: all guesses come
+  // together, or the proposer does not tell.
   virtual double first_seconds() const { return 0; }
 
   // Its guesses take next to no time. So it is asked about all sequences before it is decided which

@@ -33,7 +33,7 @@ bool may_receive(int timeout_ms) {
   return ::poll(&p, 1, timeout_ms) > 0;
 }
 
-// Those that have ended.
+// How the copies from the host that have ended came out, in order.
 std::vector<Status> take_onboards(exec::Runner& runner, bool may_wait) {
   std::vector<Status> all;
   while (auto ended = runner.onboarded(may_wait && all.empty())) all.push_back(*std::move(ended));

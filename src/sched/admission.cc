@@ -7,9 +7,9 @@
 
 namespace nereid::sched {
 
-// In order; no sequence passes one for which there is no room. When the first of those that
-// run sat out for lack of memory, it takes its own before: a newcomer that waits for blocks from
-// the host could not give back at once what it took.
+// Admits in order; no sequence passes one for which there is no room. When the first of those that
+// run had no row in the last plan for lack of memory, none is admitted before it has one: a
+// newcomer that waits for blocks from the host could not give back at once what it took.
 void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   const bool is_static = limits_.policy.capacity_policy == CapacityPolicy::kStaticBatch;
   if (first_sat_out_last_ && !running_.empty() && can_go_on(*running_.front())) return;

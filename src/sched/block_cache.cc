@@ -166,7 +166,7 @@ void BlockPool::forget_everything() {
   tree_.clear();
 }
 
-// Of a block that is held.
+// Changes the retention of a block that is held.
 void BlockPool::retain(size_t g, BlockId id, const Retention& retention) {
   const bool changes = groups_[g][id].retention.priority != retention.priority;
   groups_[g].retain(id, retention);

@@ -168,11 +168,11 @@ class BlockPool {
   // taken so far, in this order. Their blocks keep still until end_onboards().
   std::vector<BlockCopy> take_onboards();
   bool has_onboards() const { return !onboards_.empty(); }  // not taken yet
-  // Those of the first take_onboards() that gave some and has not been ended are over. Not ok: what
-  // they should have written is not found any more, and suspect.
+  // The copies of the first take_onboards() that gave some and has not been ended are over. Not ok:
+  // what they should have written is not found any more, and suspect.
   void end_onboards(bool ok);
-  // It holds blocks whose copies from the host pool are not over: nothing may read or write them,
-  // and none of them may be given back.
+  // Whether it holds blocks whose copies from the host pool are not over: nothing may read or write
+  // them, and none of them may be given back.
   bool is_arriving(const BlockTable& table) const;
   bool any_suspect(const BlockTable& table) const;
   std::vector<KvCacheEvent> take_events() { return events_.take(); }

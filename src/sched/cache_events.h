@@ -18,7 +18,7 @@ class CacheEvents {
   explicit CacheEvents(int32_t limit) : limit_(static_cast<size_t>(limit)) {}
 
   bool enabled() const { return limit_ > 0; }
-  // Of the cache group number `group`.
+  // Says that the cache group number `group` is there, with its size.
   void created(size_t group, const CacheGroup& config);
   // `priority`, `level`: of the node's block in the group.
   void stored(size_t group, const Node& node, const Node& parent, std::span<const TokenId> tokens,

@@ -22,7 +22,7 @@ struct Limits {
   int32_t tokens_per_block = 32;
   bool enable_reuse = true;
   bool enable_partial_reuse = true;
-  // Of a cached prefix the last token is computed again: who makes drafts wants its state.
+  // The last token of a cached prefix is computed again: a proposer of drafts reads its state.
   bool renews_last_cached = false;
   int32_t offload_min_priority = 30;
   int32_t event_buffer_size = 0;

@@ -59,9 +59,9 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 }
 
 void Scheduler::plan_shares(StepPlan& plan) {
-  // Room was made for someone at the cost of those that are gone or going.
+  // Sequences that gave up their memory to others have no share any more.
   std::erase_if(shares_, [&](const Share& share) { return !can_go_on(*share.sequence); });
-  // Those just admitted may come before others that run: the first in order has the first share.
+  // Sequences just admitted may come before others that run: the first in order shares first.
   std::ranges::sort(shares_, Before(), &Share::sequence);
   // Each slot in use has a row of logits; what is left of them is for context logits.
   int32_t spare =
@@ -151,7 +151,7 @@ bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
     enough = reserve(sequence, num_tokens);
   }
   first_sat_out_ |= !enough && &sequence == running_.front();
-  // Of the prompt only, so that the figure does not depend on the length of the output.
+  // Only the prompt's blocks, so that the figure does not depend on the length of the output.
   if (num_tokens <= sequence.num_prompt_)
     sequence.metrics_.allocated_blocks += static_cast<int32_t>(pool_.stats().alloc_total - before);
   return enough;

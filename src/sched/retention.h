@@ -13,7 +13,7 @@ namespace nereid::sched {
 
 inline constexpr int32_t kMaxRetention = 100;  // priorities are 0..100
 
-// Of one block. Its duration begins when the last sequence lets it go.
+// How long one block is kept. Its duration begins when no sequence holds it any more.
 struct Retention {
   int32_t priority = KvCacheRetentionConfig::kDefaultRetention;
   std::optional<Duration> duration;  // then the default priority; unset = for ever

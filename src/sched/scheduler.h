@@ -64,8 +64,8 @@ class Scheduler {
   // beams the news comes with the last beam's row.
   RowNews commit(const Row& row, std::span<const Drawn> drawn);
 
-  // This row's result is no good (logits that are not finite): its sequence ends with `status` and
-  // nothing of it is reused.
+  // This row's result cannot be used (logits that are not finite): its sequence ends with `status`
+  // and nothing of it is reused.
   RowNews abort(const Row& row, const Status& status);
 
   // The device failed the whole step: stands for commit() or abort() of all its rows. Their
@@ -97,7 +97,7 @@ class Scheduler {
   // Every live sequence by id; `scheduled`: it has a row in flight.
   std::vector<RequestStats> request_stats() const;
 
-  // Those that hold memory, in order.
+  // The sequences that hold memory, in order.
   std::span<const Sequence* const> running() const { return running_; }
 
   bool idle() const { return sequences_.empty(); }    // nothing waits, runs or is in flight
@@ -192,7 +192,7 @@ class Scheduler {
   int32_t num_arriving_ = 0;  // of running_
   SchedulerStats stats_;
 
-  // Of the plan that is being made.
+  // State of the plan that is being made.
   bool short_of_memory_ = false;
   bool first_sat_out_ = false;       // the first of running_, for lack of memory
   bool first_sat_out_last_ = false;  // in the plan before

@@ -26,8 +26,8 @@ struct SequenceSpec {
   RequestId id = 0;      // unique among the sequences of one scheduler, not 0
   RequestId leader = 0;  // another sequence of the same group with the same prompt; 0 = none
   std::vector<TokenId> prompt;
-  // Of the prompt, ids that the model does not know are rows of `prompt_table`, the first one
-  // beginning at the end of its vocabulary. Null: there are none.
+  // Ids of the prompt beyond the model's vocabulary are rows of `prompt_table`: vocabulary size + i
+  // is row i. Null: there are none.
   std::shared_ptr<const std::vector<uint16_t>> prompt_table;  // bf16 [rows, width]
   std::vector<InputKey> input_keys;                           // of the prompt; empty: it needs none
   int32_t max_new_tokens = 0;                                 // 0 with OutputConfig::pooling
@@ -43,7 +43,7 @@ struct SequenceSpec {
   float draft_threshold = 0;  // of kernels::SampleParams: by ratio with draft_logits, else typical
   std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
   std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
-  // Of its output, for who makes masks and says what must come next; null = none. No other drafts.
+  // What its output must be, for who makes masks and forced drafts; null = none. No other drafts.
   std::shared_ptr<const text::Guide> guide;
   std::string cache_salt;     // prefixes are shared only among equal ones
   uint64_t adapter = 0;       // what Limits::max_adapters counts; 0 = none. Part of the salt, too
@@ -110,7 +110,7 @@ class Sequence {
   int32_t num_lanes() const {
     return beams_.live.empty() ? 1 : static_cast<int32_t>(beams_.live.size());
   }
-  // Of every position of its prompt: logits or hidden states.
+  // Whether it still needs logits or hidden states of every position of its prompt.
   bool wants_all_logits() const {
     const OutputConfig& o = spec_.output;
     return (o.return_context_logits || o.num_prompt_log_probs || o.pooling == Pooling::kMean) &&

@@ -12,7 +12,7 @@ namespace nereid::sched {
 
 class Sequence;
 
-// Of one cache group: device blocks are [0, num_blocks), blocks of the host pool follow them.
+// A block of one cache group: those of the device are [0, num_blocks), the host pool's follow.
 using BlockId = int32_t;
 inline constexpr BlockId kNoBlock = -1;  // a hole: positions that no later row will look at
 
@@ -37,8 +37,8 @@ struct Row {
   bool all_logits = false;       // context logits: logits of every position of the row; or hidden
                                  // states of all of them
   bool ends_prompt = false;      // reaches the end of a sequence that is only pooled: it ends it
-  // Of its last tokens, guesses, the first of Sequence::drafts(): with each that holds one token
-  // more is drawn, for positions first_drawn() and on.
+  // How many of its last tokens are guesses, the first of Sequence::drafts(). For each that holds
+  // one token more is drawn, for positions first_drawn() and on.
   int32_t num_drafts = 0;
   bool needs_host = false;  // no later row of its sequence is planned before this one has landed
 

@@ -30,7 +30,7 @@ struct ActiveItem {
   GenerationRequest generation;  // without the prompt and the lists that the executor has now
   std::vector<TokenId> prompt;   // what goes in front of each output; empty when nothing does
   int64_t batch_index = 0, batch = 1;
-  std::vector<SequenceState> sequences;  // by sequence index, grown when first heard of
+  std::vector<SequenceState> sequences;  // by sequence index, grown with their first response
   std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // likewise
   int64_t num_tokens_sent = 0;  // in all rows of all responses, prompts left out

@@ -30,8 +30,8 @@ class OnSignal {
 // nothing to finish.
 [[noreturn]] void end_by(int signal);
 
-// Signals of a crash print the stack to standard error before they end the process, unless somebody
-// else (a sanitizer) handles them already.
+// Signals of a crash print the stack to standard error before they end the process, unless
+// something else (a sanitizer) handles them already.
 void print_stack_on_crash();
 
 }  // namespace nereid::cli

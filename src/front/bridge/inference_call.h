@@ -18,7 +18,7 @@
 
 namespace nereid::front {
 
-// Memory of somebody else that holds, or takes, a tensor's data.
+// Memory that the call does not own and that holds, or takes, a tensor's data.
 struct ExternalMemory {
   char* base = nullptr;
   size_t size = 0;

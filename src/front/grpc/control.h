@@ -38,7 +38,7 @@ struct ControlRpc {
   const ControlQueuePtr& (Extensions::*queue)() const = nullptr;
 };
 
-// Of inference.GRPCInferenceService, beside the two of inference.
+// The rpcs of inference.GRPCInferenceService but for the two of inference.
 std::vector<ControlRpc> control_rpcs();
 std::vector<ControlRpc> repository_rpcs();
 std::vector<ControlRpc> setting_rpcs();

@@ -56,9 +56,9 @@ bool read_field(std::string_view& in, Field& field) {
   }
 }
 
-// Of a number, also as an element of a tensor: a byte of a message can be eight of each.
+// Bytes of a parsed number, also as an element of a tensor: a byte of a message can be eight of it.
 constexpr size_t kNumberBytes = 16;
-// Of a message, a text or an entry of a map, with its place in a list.
+// Bytes of a parsed message, text or entry of a map, with its place in a list.
 constexpr size_t kObjectBytes = 128;
 
 size_t contents_bytes(std::string_view contents) {

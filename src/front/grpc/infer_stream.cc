@@ -118,7 +118,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     }
     // A final flag alone is told to those who asked.
     if (reply.empty && !(ticket.empty_final && ticket.decoupled)) return;
-    // Of a model that answers once the first response counts.
+    // A model that is not decoupled answers once: its first response counts.
     if (!ticket.decoupled && !answered_.insert(key).second) return;
     StatusOr<std::string> message = format_stream_response(reply, ticket);
     if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_START");

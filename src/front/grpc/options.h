@@ -19,7 +19,7 @@ class Tracer;
 // A group of rpcs that only callers with a secret may use: metadata "triton-grpc-protocol-<key>"
 // must be `value`.
 struct GrpcRestriction {
-  // Of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
+  // Any of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
   // trace, logging.
   std::vector<std::string> protocols;
   std::string key;

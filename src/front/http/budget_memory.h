@@ -28,7 +28,7 @@ inline std::string shortage(const std::bad_alloc& e) {
   return is_budget ? e.what() : "the server has no memory left for this request";
 }
 
-// Of one document, used by one thread at a time.
+// Memory of one JSON document, used by one thread at a time.
 class BudgetMemory : public boost::json::memory_resource {
  public:
   explicit BudgetMemory(std::shared_ptr<ByteBudget> budget)

@@ -172,7 +172,7 @@ void Connection::give_up(Answer& answer) {
   answer.gone = true;
   answer.chunks.clear();
   ++listener_->stats.disconnects;
-  // The callback may hold the last reference to the exchange; it must not die inside itself.
+  // The callback may hold the last reference to the exchange: it is kept until it has run.
   if (auto callback = std::exchange(answer.on_disconnect, nullptr)) callback();
 }
 

@@ -155,7 +155,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
   void give_up() {
     is_over_ = true;
     waiting_.clear();
-    // Of the event that is cut short.
+    // Ends an event that is cut short.
     const std::string_view end = parts_->is_half_written() ? "\n\n" : "";
     parts_->stop();
     send({std::string(end) +

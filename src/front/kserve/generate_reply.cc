@@ -21,7 +21,7 @@ StatusOr<GenerateReplyText> GenerateReplyText::create(const InferenceReply& repl
   }
   std::stable_sort(members.begin(), members.end(),
                    [](const Member& a, const Member& b) { return a.name < b.name; });
-  // Of members with one name the last counts.
+  // Where several members have one name, the last counts.
   const auto first =
       std::unique(members.rbegin(), members.rend(), [](const auto& a, const auto& b) {
         return a.name == b.name;

@@ -38,7 +38,7 @@ class InferReplyText {
   // cannot be classified.
   static StatusOr<InferReplyText> create(const InferenceReply& reply, const InferRequest& request);
   bool has_binary() const { return !blobs_.empty(); }
-  // Of the JSON, which is made for that and dropped.
+  // Bytes of the JSON; it is made to be counted, and dropped.
   size_t json_size() const;
   // Appends until `out` has `size` bytes or a little more; whether some is left.
   bool append_until(size_t size, std::string& out);

@@ -244,7 +244,7 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
     for (const json::value& output : outputs->get_array()) {
       RETURN_IF_ERROR(parse_output(output, regions, names, out));
     }
-    // As the stock server has it: outputs that are listed speak for themselves.
+    // As with the stock server, outputs that are listed are JSON unless they say binary_data.
     if (!names.empty()) out.binary_by_default = false;
   }
   return out;

@@ -15,7 +15,7 @@ std::string process_metrics_text();
 // nereid_http_*: connections, running requests, responses by status class, disconnects.
 std::string http_metrics_text(const ListenerStats& stats);
 
-// Of all ports together: bytes held for clients, and nereid_io_stall_seconds.
+// nereid_client_bytes and nereid_io_stall_seconds, for all ports together.
 std::string front_metrics_text(const ByteBudget& budget);
 
 // nereid_grpc_*: connections, running rpcs, cancelled rpcs, bytes of requests that are not

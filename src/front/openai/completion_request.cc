@@ -6,7 +6,7 @@
 namespace nereid::front {
 namespace {
 
-// Those of prompt_embeds come first.
+// All prompts of a request; those of prompt_embeds come first.
 std::vector<Prompt> all_prompts(Fields& fields) {
   std::vector<Prompt> out = read_prompt_embeds(fields, kMaxPrompts);
   const json::value* const prompt = fields.get("prompt");

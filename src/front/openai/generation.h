@@ -33,7 +33,7 @@ struct TokenCounts {
   int64_t accepted_drafts = 0;  // of those, guesses that were drawn as well
 };
 
-// Of one of the n sequences.
+// What one of the n sequences has brought since its last piece.
 struct Piece {
   size_t index = 0;
   std::string text;
@@ -109,7 +109,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool done_ = false;
 };
 
-// Of UTF-8.
+// Characters of a UTF-8 text.
 int64_t num_characters(std::string_view text);
 
 // `counts`: of the n sequences of each prompt, in order.

@@ -51,7 +51,7 @@ inline constexpr size_t kQuickPromptBytes = 8 << 10;
 
 // prefix + 32 random hex digits.
 std::string random_id(std::string_view prefix);
-// Likewise with the request's own id, where it has one.
+// prefix + the request's own id, where it has one, else as random_id().
 std::string answer_id(std::string_view prefix, const CommonOptions& request);
 
 // The header X-Request-Id, where it can be one and the body has none.

@@ -13,7 +13,7 @@ struct InfillMarks {
   std::string_view prefix, suffix, middle;
 };
 
-// Those of a vocabulary; null: it has none. Sources: the tokenizers of Qwen2.5 and CodeGemma,
+// The marks of a vocabulary; null: it has none. Sources: the tokenizers of Qwen2.5 and CodeGemma,
 // StarCoder, SantaCoder, CodeLlama, DeepSeek-Coder.
 const InfillMarks* find_infill_marks(const std::function<bool(std::string_view)>& has_token);
 

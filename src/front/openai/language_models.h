@@ -15,8 +15,8 @@
 
 namespace nereid::front {
 
-// Of the ready models the engines of the backend "tensorrtllm", in the order of their names, the
-// one that is called as usual first. The text model of an engine is the one that an ensemble with
+// The ready models that are engines of the backend "tensorrtllm", in the order of their names, one
+// that is called "tensorrt_llm" first. The text model of an engine is the one that an ensemble with
 // both runs; else the only one there is, or the usual one where the engine is the only one too.
 // Where there are several, those without a text model are left out unless `needs_text` is off. The
 // id of an engine alone is `served_name`, if that is not empty; else the name of what leads to it.
@@ -38,13 +38,13 @@ class LanguageModels {
   StatusOr<std::vector<ModelPtr>> all();
   bool is_loaded() const;  // get() takes no time for a name that is known
 
-  // Those that requests load are part of their engine's model from then on, also of one that was
+  // Adapters that requests load are part of their engine's model from then on, also when that is
   // loaded again. AlreadyExists: the name leads to a model, or, unless `in_place`, to such an
   // adapter; ResourceExhausted: there are too many.
   Status check_adapter(const std::string& engine, std::string_view name, bool in_place);
-  // Takes in one with a task id of its own, or gives it the place of the one of its name.
+  // Takes in an adapter with a task id of its own, or puts it in the place of one of its name.
   Status add_adapter(const std::string& engine, backend::LoraModule adapter, bool in_place);
-  // NotFound: there is none of this name; InvalidArgument: it was loaded at start and stays.
+  // NotFound: no adapter has this name; InvalidArgument: it was loaded at start and stays.
   Status remove_adapter(std::string_view name);
   uint64_t new_task_id() { return next_task_id_++; }
 

@@ -17,9 +17,9 @@ struct OpenAiOptions {
   bool request_templates = false;  // requests may bring their own chat template
   bool strict_fields = false;      // refuse requests with unknown fields, else warn
   bool ollama = false;             // Ollama's routes too
-  // Of the answers of /v1/responses that are kept for later requests; 0: none is.
+  // Bytes of the answers of /v1/responses that are kept for later requests; 0: none is kept.
   size_t response_store_bytes = size_t{256} << 20;
-  // Of requests that do not say how many, at most what the context has room for; 0: that.
+  // max_tokens of requests without one, at most what the context has room for; 0: just that.
   int64_t default_max_tokens = 0;
   // Sampling options that a request leaves out: none (as OpenAI has them) or auto (as the
   // checkpoint's generation_config.json says).

@@ -33,7 +33,7 @@ struct Reasoning {
   std::optional<int64_t> max_tokens;  // of max_reasoning_tokens
 };
 
-// Options that a checkpoint has defaults for, as far as somebody says them.
+// Options that a checkpoint may have defaults for; absent: not set by request or checkpoint.
 struct SaidSampling {
   std::optional<double> temperature, top_p, top_k, min_p, repetition_penalty;
 };
@@ -73,7 +73,7 @@ struct SamplingOptions {
   std::vector<std::vector<int32_t>> bad_word_ids;  // of these, once the model is known
   bool log_probs = false;
   int64_t num_top_log_probs = 0;  // likeliest tokens at each position
-  // Likewise at each position of the prompt; absent: the prompt has no log-probabilities.
+  // Likeliest tokens at each position of the prompt; absent: it has no log-probabilities.
   std::optional<int64_t> num_prompt_log_probs;
   bool tokens_as_ids = false;  // "token_id:7" in the place of a token's text
   std::optional<Guide> guide;
@@ -179,7 +179,7 @@ struct ChatRequest {
   std::optional<std::vector<int32_t>> prompt_ids;  // in the place of the rendered messages
   std::string echo;  // what the answer begins with: the last message, where that is asked for
 
-  // Those that the model may call, else null.
+  // The tools that the model may call; null: none.
   const json::array* tools() const {
     return tool_use == ToolUse::kNone ? nullptr : &context.at("tools").get_array();
   }

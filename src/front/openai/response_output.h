@@ -24,7 +24,7 @@ class ResponseOutput {
   // empty message.
   void finish(std::string_view status);
 
-  // Those that have ended.
+  // The items that have ended.
   const json::array& items() const { return items_; }
 
   // The next event of the stream: its type and number go before `data`.

@@ -8,7 +8,7 @@
 namespace nereid::front {
 namespace {
 
-// Of list, map and strings' own blocks, for each response.
+// Bytes that list, map and the strings' own blocks take for each response, about.
 constexpr size_t kOverhead = 256;
 
 // Ids have no zero bytes, so owners cannot be mixed up.

@@ -33,7 +33,7 @@ json::value response_usage(const json::object& chat) {
       {"total_tokens", count_in(usage, "total_tokens")}};
 }
 
-// Of a choice.
+// The log-probabilities of a chat's choice; empty without any.
 json::array log_probs_of(const json::object& choice) {
   const json::value* const log_probs = choice.if_contains("logprobs");
   const json::value* const content = log_probs && log_probs->is_object()

@@ -10,8 +10,8 @@
 
 namespace nereid::front {
 
-// Of a response whose id is "resp_" and `id_end`. It is kept in `kept` when it is complete and the
-// request wants it.
+// Makes a response, whose id is "resp_" and `id_end`, of a chat's answer. It is kept in `kept` when
+// it is complete and the request wants it.
 std::unique_ptr<Translation> responses_translation(ResponsesRequest request, OwnResponses kept,
                                                    std::string id_end);
 

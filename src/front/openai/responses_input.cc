@@ -50,7 +50,7 @@ std::string type_of(const json::object& item) {
   return type.empty() && item.contains("role") ? "message" : type;
 }
 
-// Of a new id.
+// What the id of a new item of this type begins with.
 std::string_view prefix_of(std::string_view type) {
   if (type == "function_call") return "fc_";
   if (type == "function_call_output") return "fco_";

@@ -97,7 +97,7 @@ class RequestReader {
     const auto most = fields_.integer("max_output_tokens", 1, kMax);
     if (most) chat_["max_completion_tokens"] = *most;
     out_.members["max_output_tokens"] = most ? json::value(*most) : nullptr;
-    // Of tools that a server runs itself; here are none.
+    // It bounds calls of tools that a server runs itself; this one has none.
     const auto calls = fields_.integer("max_tool_calls", 1, kMax);
     out_.members["max_tool_calls"] = calls ? json::value(*calls) : nullptr;
   }
@@ -314,7 +314,7 @@ class RequestReader {
     if (out_.is_kept) out_.items = json::serialize(items);
   }
 
-  // Of the response that this one goes on from.
+  // Items of the response that this one goes on from.
   json::array earlier_items() {
     const auto id = fields_.text("previous_response_id");
     out_.members["previous_response_id"] = id ? json::value(*id) : nullptr;

@@ -159,7 +159,7 @@ StatusOr<TraceOptions> parse_trace_config(const std::vector<std::string>& entrie
   for (const std::string& entry : entries) {
     if (entry.starts_with("mode=")) otel = is_otel(entry);
   }
-  // Of no concern to a server that does not export.
+  // A server that does not export does not read the exporter's environment.
   if (otel) RETURN_IF_ERROR(read_environment(out));
   for (const std::string& entry : entries) RETURN_IF_ERROR(read_entry(entry, out));
   if (out.otlp.max_batch_size > out.otlp.max_queue_size) {

@@ -15,7 +15,7 @@ enum class TraceMode { kTriton, kOpenTelemetry };
 // Export of spans as OTLP/HTTP JSON. The bsp_* members are the batch span processor's.
 struct OtlpOptions {
   std::string url = "http://localhost:4318/v1/traces";
-  std::string ca_file;  // PEM, whom to trust over https; "": whom the system trusts
+  std::string ca_file;  // PEM, trusted certificates for https; "": the system's
   // Resource attributes.
   std::map<std::string, std::string> resource = {{"service.name", "triton-inference-server"}};
   uint32_t max_queue_size = 2048;  // bsp_max_queue_size: more finished spans are dropped

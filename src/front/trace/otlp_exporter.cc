@@ -103,7 +103,7 @@ class Post {
     return is_busy ? unavailable("the collector answers {}", status)
                    : invalid_argument("the collector answers {}", status);
   }
-  // Of an answer with Retry-After in seconds.
+  // What Retry-After of the answer asks for, in seconds; 0 without it.
   Duration pause() const {
     int64_t seconds = 0;
     const std::string_view text = parser_.get()[http::field::retry_after];

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kDataPrefix = "data: ", kDone = "[DONE]";
 constexpr size_t kMaxDepth = 128;
 
-// Of an error body, whose nested object has param and code.
+// Reads an error body, whose nested object has param and code.
 ChatError chat_error(int status, const json::object& body) {
   ChatError out = {status, text_member(body, "message"), text_member(body, "param"), ""};
   if (const json::value* nested = body.if_contains("error"); nested && nested->is_object())

@@ -33,7 +33,7 @@ struct TRITONSERVER_Message {
 
 namespace nereid::server {
 using CudaIpcHandle = std::array<char, 64>;
-// Of a tensor of a request or response. Every request has dozens, most of them of two dimensions.
+// Shape of a request's or response's tensor. A request has dozens, most of them of two dimensions.
 using Shape = absl::InlinedVector<int64_t, 4>;
 }  // namespace nereid::server
 

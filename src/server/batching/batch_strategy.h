@@ -20,8 +20,8 @@ struct BatchFunctions {
   decltype(&TRITONBACKEND_ModelBatchInitialize) initialize = nullptr;
   decltype(&TRITONBACKEND_ModelBatchFinalize) finalize = nullptr;
 
-  // Of a library opened with dlopen; none of them is no error, some of them is InvalidArgument that
-  // names one that is missing.
+  // The functions of a library opened with dlopen. To have none of them is no error; to have some
+  // is InvalidArgument that names one that is missing.
   static StatusOr<BatchFunctions> of_library(void* handle, const std::string& path);
   bool any() const { return include != nullptr; }
 };

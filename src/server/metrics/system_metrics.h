@@ -27,7 +27,7 @@ struct CpuTicks {
   uint64_t idle = 0, total = 0;
 };
 
-// Of the first line of /proc/stat; nothing when it is not what the kernel writes.
+// Reads the first line of /proc/stat; nothing when it is not what the kernel writes.
 std::optional<CpuTicks> parse_cpu_ticks(const std::string& text);
 
 // Samples CPUs and GPUs on a thread of its own, every interval.

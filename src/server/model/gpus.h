@@ -8,7 +8,7 @@
 
 namespace nereid::server {
 
-// Those of the driver with at least `min_capability`, by the numbers that CUDA gives them.
+// The driver's GPUs of at least `min_capability`, by the numbers that CUDA gives them.
 // `visible` is the text of CUDA_VISIBLE_DEVICES: numbers, UUIDs or their beginnings, up to the
 // first that does not exist; null: all.
 UsableGpus usable_gpus(const Nvml* nvml, double min_capability, const char* visible);

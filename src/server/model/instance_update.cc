@@ -43,8 +43,8 @@ void BackendModel::let_go(Instance& instance) {
   queue_->let_go(instance.index);
 }
 
-// Of those that were let go, each whose thread ends within `patience`; what executes for longer
-// stays until another update, or the model's end.
+// Removes instances that were let go and whose thread ends within `patience`; one that executes for
+// longer stays until another update, or the model's end.
 void BackendModel::remove_gone(std::chrono::milliseconds patience) {
   const auto is_gone = [&](Instance& instance) {
     if (!instance.is_leaving) return false;

@@ -49,9 +49,9 @@ class Model : public std::enable_shared_from_this<Model> {
   void responder_gone() { num_responders_.fetch_sub(1); }
   // Accepted requests that are not over, sequences, and executions by others' threads.
   int64_t num_running();
-  // A sequence has begun: drain() waits for its end, and its requests are welcome until then.
+  // A sequence has begun: drain() waits for its end, and its requests are taken until then.
   void sequence_began() { hold(); }
-  // A thread of somebody else runs the model's code: drain() waits until request_ended().
+  // A thread of another owner runs the model's code: drain() waits until request_ended().
   void execution_began() { hold(); }
 
   // What it refers to stays as it is while the model lives, also when another takes its place.

@@ -69,7 +69,7 @@ class ModelManager {
   Status unregister_repository(const std::string& root);
 
   std::vector<ModelRow> index(bool ready_only) const;
-  // Of versions that became ready or stopped being it, so far.
+  // How often so far a version became ready or stopped being it.
   uint64_t num_changes() const { return table_->num_changes.load(); }
   std::vector<BackendRow> backends();  // those that models have opened
   std::vector<AgentRow> agents() { return agents_.in_use(); }
@@ -115,7 +115,7 @@ class ModelManager {
   // made of it.
   StatusOr<ModelClaims::Claim> claim_related(const ModelId& id, const ModelOverride& changes);
   std::set<ModelId> related_to(const ModelId& id, const ModelOverride& changes) const;
-  // Of the loaded models; InvalidArgument when `name` stands for none or for several.
+  // The id of a loaded model; InvalidArgument when `name` stands for none or for several.
   StatusOr<ModelId> loaded_id(const std::string& name) const;  // table locked
   // What an ensemble in namespace `space` means by a name: a model in that namespace, else the only
   // one there is.

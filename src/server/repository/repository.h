@@ -50,7 +50,7 @@ class Repositories {
   // Internal when a root is missing or no folder.
   Status check_roots() const;
 
-  // Of all model folders; those whose name is in more than one root are in `duplicates` instead,
+  // The ids of all model folders; those named alike in several roots are in `duplicates` instead,
   // unless each root is a namespace.
   StatusOr<std::set<ModelId>> ids(std::set<ModelId>* duplicates) const;
 

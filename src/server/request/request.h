@@ -122,7 +122,7 @@ struct InputTensor {
   TRITONSERVER_BufferAttributes attributes;  // scratch for InputBufferAttributes
 
   size_t byte_size() const;
-  // Those of the host policy; `buffers` when there are none for it.
+  // The input's data for a host policy; `buffers` when there is none for it.
   const InputBuffers& buffers_for(std::string_view host_policy) const;
 };
 
@@ -179,8 +179,8 @@ class InferenceRequest {
   std::vector<std::string> requested_outputs;  // empty = all
   // The names of both lists, where request_api.cc looks them up; may be behind.
   absl::flat_hash_set<std::string> input_names, output_names;
-  // Of a step of an ensemble, instead of requested_outputs: checked and in order when it was
-  // loaded.
+  // For a step of an ensemble, instead of requested_outputs: its outputs, checked and put in order
+  // when the ensemble was loaded.
   const std::vector<const TensorSpec*>* known_outputs = nullptr;
   std::vector<TRITONSERVER_Parameter> parameters;
   bool is_raw = false;  // the one input's type and shape follow from the model and its size
@@ -193,7 +193,7 @@ class InferenceRequest {
   // Set instead of response_fn by the core itself (ensembles).
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
 
-  // Of the ensemble's request that this one is a step of; null: of none.
+  // The times of the ensemble's request that this one is a step of; null: it is no step.
   StageSums* stage_sums = nullptr;
 
   // The trace that the next use of the request goes with: the core's when that was accepted. Null:

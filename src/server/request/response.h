@@ -45,7 +45,7 @@ class InferenceResponse {
   // response.
   StatusOr<OutputTensor*> add_output(const std::string& name, TRITONSERVER_DataType datatype,
                                      Shape shape);
-  // Of a spec of the model.
+  // The same for an output that the model is known to declare.
   OutputTensor& add_output(const TensorSpec& spec, TRITONSERVER_DataType datatype, Shape shape);
   void set_parameter(TRITONSERVER_Parameter parameter);  // replaces one of the same name
 

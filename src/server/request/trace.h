@@ -53,7 +53,7 @@ class InferenceTrace {
   const char* context();
   void set_context(const char* text);
 
-  // Of the request; set before its first activity.
+  // The request's model and id; set before its first activity.
   std::string model_name, request_id;
   int64_t model_version = -1;
 
