@@ -31,8 +31,9 @@ int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& g
 // The window that tokens of a layer with `window` have under the limits; 0 = all positions.
 int32_t window_of(int32_t window, const RunnerLimits& limits);
 
+// Bytes of the arena of values that have so many rows (tokens, or rows of logits).
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
-// Floats of one table, and bytes of all, end to end.
+// Floats of one rope table, and bytes of all, end to end.
 size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits);
 size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits);
 

@@ -33,7 +33,7 @@ struct TokenRun {
   TokenRun subrun(size_t first, size_t count = std::dynamic_extent) const;
 };
 
-BlockKey block_key(BlockKey parent, const TokenRun& run);
+BlockKey block_key(BlockKey parent, const TokenRun& run);  // of the block of `run`
 
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;

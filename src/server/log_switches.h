@@ -10,7 +10,7 @@ namespace nereid::server {
 // log; later calls do nothing.
 void install_log_switches();
 
-void switch_log(TRITONSERVER_LogLevel level, bool on);
+void switch_log(TRITONSERVER_LogLevel level, bool on);  // all messages of the level, from now on
 // 0 = no verbose messages; below 0 also without what the core says of starting and of its models,
 // for a front end that says it in its own words.
 void set_log_verbosity(int level);

@@ -33,6 +33,7 @@ class Compressor {
   struct State;
   std::unique_ptr<State> state_;  // null: kIdentity
 };
+// The whole of a text at once, as Compressor.
 std::string compress(std::string_view data, Encoding encoding, int level = -1);
 
 }  // namespace nereid::front

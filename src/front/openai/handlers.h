@@ -71,6 +71,7 @@ std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& con
 // section 5.5.
 Headers warnings(const CommonOptions& request);
 
+// Has the request computed with the adapter.
 void use_adapter(const backend::LoraModule& adapter, SamplingOptions& sampling);
 
 // The id, object, created and model members that every answer and chunk begins with.

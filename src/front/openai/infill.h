@@ -17,6 +17,8 @@ struct InfillMarks {
 // StarCoder, SantaCoder, CodeLlama, DeepSeek-Coder.
 const InfillMarks* find_infill_marks(const std::function<bool(std::string_view)>& has_token);
 
+// The prompt of a text with a gap: mark, `before`, mark, `behind` and the mark where the gap goes
+// on.
 std::string infill_prompt(const InfillMarks& marks, std::string_view before,
                           std::string_view behind);
 
