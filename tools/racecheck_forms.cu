@@ -59,8 +59,12 @@ __global__ void __launch_bounds__(kWriters + kReaders) hand_over(int* wrong) {
       init(empty + i, kReaders / 32);
     }
   __syncthreads();
+  int writer = static_cast<int>(threadIdx.x) - kReaders;
+  // Without this ptxas 13.0 takes the counter that it makes for the numbers below for the writer's,
+  // in the form with named barriers, and stores outside of the lines.
+  asm volatile("" : "+r"(writer));
   for (int t = 0; t < kTiles; ++t) {
-    const int stage = t % kStages, writer = static_cast<int>(threadIdx.x) - kReaders;
+    const int stage = t % kStages;
     const uint32_t parity = t / kStages % 2;
     if (writer >= 0) {
       if (kForm != kNamed) wait(empty + stage, parity ^ 1);

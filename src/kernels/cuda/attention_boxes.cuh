@@ -149,8 +149,11 @@ struct Fetcher {
     const int64_t scale = block * p.scale_stride + tile.kv_head * p.block_tokens + row;
     const uint32_t bytes = static_cast<uint32_t>(sizeof(float)) << boxes.slot_bits;
     uint64_t* const full = stages.full + stage;
-    copy_box(stages.keys(stage) + line * kLine, &boxes.keys, 0, row, tile.kv_head, block, full);
-    copy_box(stages.values(stage) + line * kLine, &boxes.values, 0, row, tile.kv_head, block, full);
+    const uint64_t once = read_once();
+    copy_box(stages.keys(stage) + line * kLine, &boxes.keys, 0, row, tile.kv_head, block, full,
+             once);
+    copy_box(stages.values(stage) + line * kLine, &boxes.values, 0, row, tile.kv_head, block, full,
+             once);
     copy_bytes(stages.key_scales(stage) + line, p.k_scales + scale, bytes, full);
     copy_bytes(stages.value_scales(stage) + line, p.v_scales + scale, bytes, full);
   }

@@ -74,8 +74,8 @@ __device__ void fetch(const AttentionParams& p, const void* cache, const Place& 
   for (int i = 0; i < kKeys; i += kWarp / kParts) {
     const int line = i + lane / kParts;
     const int64_t at = __shfl_sync(kAllLanes, static_cast<long long>(place.first), line);
-    fetch_line<Cache, kDim>(p, cache, at, line < count, lane % kParts, kParts,
-                            lines + line * WarpMemory<Cache, kDim>::kLine);
+    fetch_line<Cache, kDim, true>(p, cache, at, line < count, lane % kParts, kParts,
+                                  lines + line * WarpMemory<Cache, kDim>::kLine);
   }
 }
 

@@ -61,20 +61,27 @@ __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, in
 }
 
 // Fetches one line of a cache, of which this is the `part`-th thread of `parts`: bf16 to where it
-// is used, others as they are; zeros past the head's columns or without `valid`.
-template <class Cache, int kDim>
+// is used, others as they are; zeros past the head's columns or without `valid`. kOnce: no other
+// block reads it in this step.
+template <class Cache, int kDim, bool kOnce = false>
 __device__ void fetch_line(const AttentionParams& p, const void* cache, int64_t first, bool valid,
                            int part, int parts, uint8_t* line) {
   const auto* from = static_cast<const typename Cache::Cell*>(cache) + first;
+  const auto copy = [](uint32_t to, const void* cells, bool inside) {
+    if constexpr (kOnce)
+      copy_16(to, cells, inside, read_once());
+    else
+      copy_16(to, cells, inside);
+  };
   if constexpr (!Cache::kHasScales) {
     for (int c = part; c < kDim / 8; c += parts) {
       const bool inside = valid && c * 8 < p.head_dim;
-      copy_16(shared_address(line) + 16 * c, inside ? from + 8 * c : from, inside);
+      copy(shared_address(line) + 16 * c, inside ? from + 8 * c : from, inside);
     }
   } else if (p.wide_lines) {
     for (int c = part; c < kDim / 16; c += parts) {
       const bool inside = valid && c * 16 < p.head_dim;
-      copy_16(shared_address(line) + 16 * c, inside ? from + 16 * c : from, inside);
+      copy(shared_address(line) + 16 * c, inside ? from + 16 * c : from, inside);
     }
   } else {
     for (int c = part; c < kDim / 8; c += parts) {

@@ -42,10 +42,23 @@ inline __device__ uint4 load_once(const void* p) {
   return v;
 }
 
+// --- What copies tell the second-level cache: lines that a step reads once are the first that it
+// gives up, so that it keeps what kernels leave for their successors.
+inline __device__ uint64_t read_once() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // --- Copies of 16 bytes from global to shared memory, in groups (sm_80). Without `valid`, zeros.
 inline __device__ void copy_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
+               : "memory");
+}
+inline __device__ void copy_16(uint32_t to, const void* from, bool valid, uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+               "l"(from), "r"(valid ? 16 : 0), "l"(policy)
                : "memory");
 }
 inline __device__ void copy_8(uint32_t to, const void* from, bool valid) {
@@ -138,6 +151,14 @@ inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, in
       "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier))
       : "memory");
 }
+inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, int row,
+                                uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+      "L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared_address(to)),
+      "l"(map), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
 
 inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, int row, int plane,
                                 int block, uint64_t* barrier) {
@@ -145,6 +166,15 @@ inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, in
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
       "[%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared_address(to)),
       "l"(map), "r"(column), "r"(row), "r"(plane), "r"(block), "r"(shared_address(barrier))
+      : "memory");
+}
+inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, int row, int plane,
+                                int block, uint64_t* barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes."
+      "L2::cache_hint [%0], [%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(shared_address(to)),
+      "l"(map), "r"(column), "r"(row), "r"(plane), "r"(block), "r"(shared_address(barrier)),
+      "l"(policy)
       : "memory");
 }
 

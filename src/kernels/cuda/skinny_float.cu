@@ -77,8 +77,12 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const CUten
                         TileRing<kRows, In, kTileGroups> ring, const Boxes& boxes) {
   const auto copy_weight = [&](int i) {
     barrier_expect(ring.full + ring.stage, (p.tile + kRows) * kDepthBytes);
-    copy_box(ring.weight(ring.stage), weights, boxes[i] * kDepth<In>, boxes.tile * p.tile,
-             ring.full + ring.stage);
+    const int column = boxes[i] * kDepth<In>, row = boxes.tile * p.tile;
+    // With 64 rows and more steps took 0.4 % longer so (8B, H200), with 16 they take 2.5 % less.
+    if constexpr (kRows <= 16)
+      copy_box(ring.weight(ring.stage), weights, column, row, ring.full + ring.stage, read_once());
+    else
+      copy_box(ring.weight(ring.stage), weights, column, row, ring.full + ring.stage);
   };
   const int ahead = min(boxes.count, kNumStages<kRows, In, kTileGroups>);
   for (int i = 0; i < ahead; ++i, ring.step()) copy_weight(i);
