@@ -34,7 +34,7 @@ struct SchedulerConfig {
   PausePolicy pause_policy = PausePolicy::kRecompute;
 };
 
-enum class KvCacheType : uint8_t { kAuto, kInt8, kFp8 };  // kAuto: the model's own type
+enum class KvCacheType : uint8_t { kAuto, kInt8, kFp8, kBf16 };  // kAuto: the model's own type
 
 struct KvCacheConfig {
   std::optional<int64_t> max_tokens;  // KV capacity in tokens; unset: by memory

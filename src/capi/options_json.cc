@@ -32,10 +32,12 @@ void read_kv_cache(ObjectReader& in, KvCacheConfig& c) {
   in.read("enable_block_reuse", c.enable_block_reuse);
   in.read("enable_partial_reuse", c.enable_partial_reuse);
   in.read("tokens_per_block", c.tokens_per_block);
-  in.read_enum<KvCacheType>(
-      "type",
-      {{"auto", KvCacheType::kAuto}, {"int8", KvCacheType::kInt8}, {"fp8", KvCacheType::kFp8}},
-      c.type);
+  in.read_enum<KvCacheType>("type",
+                            {{"auto", KvCacheType::kAuto},
+                             {"int8", KvCacheType::kInt8},
+                             {"fp8", KvCacheType::kFp8},
+                             {"bf16", KvCacheType::kBf16}},
+                            c.type);
   in.read("max_attention_window", c.max_attention_window);
   in.read("sink_token_length", c.sink_token_length);
   in.read("host_cache_bytes", c.host_cache_bytes);

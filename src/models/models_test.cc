@@ -180,14 +180,23 @@ TEST_F(ModelsTest, TheCheckpointSaysHowKeysAndValuesAreCached) {
   };
   EXPECT_EQ(cache_with(named("FP8")), DType::kF8E4M3);
   EXPECT_EQ(cache_with(named("INT8")), DType::kI8);
-  EXPECT_EQ(cache_with(named("NVFP4")), DType::kBF16);
+  EXPECT_EQ(cache_with(named("NO_QUANT")), DType::kBF16);
+  EXPECT_THAT(error_with("quantization_config", named("NVFP4")),
+              HasSubstr("'kv_cache_quant_algo': 'NVFP4' is not one of null, NO_QUANT, INT8, FP8"));
   EXPECT_THAT(error_with("quantization_config", scheme(4, "float")),
               HasSubstr("kv_cache_scheme: field 'num_bits': 4 is not"));
   EXPECT_THAT(error_with("quantization_config", scheme(8, "half")),
               HasSubstr("'half' is not one of float, int"));
-  const json::object file = {{"quantization", {{"kv_cache_quant_algo", "FP8"}}}};
-  ASSERT_TRUE(write_file_atomic(dir_ / "hf_quant_config.json", json::serialize(file)).ok());
+  const auto beside = [&](const char* name) {
+    const json::object file = {{"quantization", {{"kv_cache_quant_algo", name}}}};
+    ASSERT_TRUE(write_file_atomic(dir_ / "hf_quant_config.json", json::serialize(file)).ok());
+  };
+  beside("FP8");
   EXPECT_EQ(cache_with({}), DType::kF8E4M3);
+  beside("NVFP4");
+  EXPECT_THAT(error_with("quantization_config", nullptr),
+              HasSubstr("hf_quant_config.json: quantization: field 'kv_cache_quant_algo': 'NVFP4' "
+                        "is not one of null, NO_QUANT, INT8, FP8"));
 }
 
 // What changes the numbers and is not there yet, or makes no sense.

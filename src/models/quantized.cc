@@ -101,15 +101,8 @@ void read_fp8(Config& c, Quantization& q) {
   q.block_rows = blocks[0], q.block_cols = blocks[1];
 }
 
-// A cache of fewer than 8 bits is one of bf16 here.
-void read_cache_algorithm(Config& c, Quantization& q) {
-  const std::string name = c.string("kv_cache_quant_algo", "");
-  if (name == "FP8") q.cache = DType::kF8E4M3;
-  if (name == "INT8") q.cache = DType::kI8;
-}
-
 void read_model_optimizer(Config& c, Quantization& q) {
-  read_cache_algorithm(c, q);
+  q.cache = cache_algorithm(c);
   read_cache_scheme(c, q);
 }
 
@@ -307,6 +300,16 @@ class Joiner {
 
 }  // namespace
 
+DType cache_algorithm(Config& c) {
+  const std::string name = c.string("kv_cache_quant_algo", "NO_QUANT");
+  if (name == "INT8") return DType::kI8;
+  if (name == "FP8") return DType::kF8E4M3;
+  if (name != "NO_QUANT")
+    c.fail("kv_cache_quant_algo",
+           fmt::format("'{}' is not one of null, NO_QUANT, INT8, FP8", name.substr(0, 40)));
+  return DType::kBF16;
+}
+
 StatusOr<Quantization> read_quantization(const json::object& config,
                                          const std::filesystem::path& dir) {
   Quantization out;
@@ -322,7 +325,7 @@ StatusOr<Quantization> read_quantization(const json::object& config,
     if (std::filesystem::exists(path, error)) {
       ASSIGN_OR_RETURN(const json::object object, read_object(path));
       Config c(object, path.string());
-      c.inside("quantization", [&](Config& inner) { read_cache_algorithm(inner, out); });
+      c.inside("quantization", [&](Config& inner) { out.cache = cache_algorithm(inner); });
       RETURN_IF_ERROR(c.status());
       out.method = "modelopt";
     }

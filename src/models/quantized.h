@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "io/checkpoint.h"
+#include "models/config.h"
 
 namespace nereid::models {
 
@@ -29,6 +30,9 @@ struct Quantization {
 // allowed.
 StatusOr<Quantization> read_quantization(const json::object& config,
                                          const std::filesystem::path& dir);
+
+// What `kv_cache_quant_algo` asks for of cached keys and values: null, NO_QUANT, INT8 or FP8.
+DType cache_algorithm(Config& config);
 
 // Puts matrices in place of the tensors that they are made of, and leaves out what only scales
 // activations or caches. InvalidArgument naming file, tensor and what does not fit.

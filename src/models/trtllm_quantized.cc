@@ -181,12 +181,7 @@ StatusOr<Quantization> read_trtllm_quantization(const json::object& config,
   if (std::ranges::find(names, name) == names.end())
     inner.fail("quant_algo", fmt::format("'{}' is not one of null, {}", name.substr(0, 40),
                                          fmt::join(names, ", ")));
-  const std::string cache = inner.string("kv_cache_quant_algo", std::string(kNoQuant));
-  if (cache != kNoQuant && cache != "INT8" && cache != "FP8")
-    inner.fail("kv_cache_quant_algo",
-               fmt::format("'{}' is not one of null, NO_QUANT, INT8, FP8", cache.substr(0, 40)));
-  if (cache == "INT8") out.cache = DType::kI8;
-  if (cache == "FP8") out.cache = DType::kF8E4M3;
+  out.cache = cache_algorithm(inner);
   const std::string layout = inner.string("weight_layout", "");
   if (!layout.empty() && layout != "row_major")
     inner.fail("weight_layout", fmt::format("'{}' is not row_major", layout.substr(0, 40)));
@@ -194,7 +189,7 @@ StatusOr<Quantization> read_trtllm_quantization(const json::object& config,
   RETURN_IF_ERROR(inner.status());
   out.row_major = layout == "row_major";
   // Scales of a cache have no use here, but their tensors have to be known.
-  out.method = name != kNoQuant ? name : cache != kNoQuant ? std::string(kNoQuant) : "";
+  out.method = name != kNoQuant ? name : out.cache != DType::kBF16 ? std::string(kNoQuant) : "";
   return out;
 }
 

@@ -40,7 +40,7 @@ Status check_kv_cache(const KvCacheConfig& kv) {
   if (t != 16 && t != 32 && t != 64 && t != 128)
     return invalid_argument("kv_cache.tokens_per_block: {} is not one of 16, 32, 64, 128", t);
   RETURN_IF_ERROR(check_range("kv_cache.type", static_cast<int>(kv.type), 0,
-                              static_cast<int>(KvCacheType::kFp8)));
+                              static_cast<int>(KvCacheType::kBf16)));
   RETURN_IF_ERROR(
       check_range("kv_cache.max_attention_window", kv.max_attention_window, 0, 1 << 30));
   RETURN_IF_ERROR(check_range("kv_cache.sink_token_length", kv.sink_token_length, 0, 1 << 30));

@@ -105,6 +105,7 @@ StatusOr<exec::PerGroup<int32_t>> fit(const io::Plan& plan, const Device& device
 DType cache_type(KvCacheType type, const io::Plan& plan) {
   if (type == KvCacheType::kInt8) return DType::kI8;
   if (type == KvCacheType::kFp8) return DType::kF8E4M3;
+  if (type == KvCacheType::kBf16) return DType::kBF16;
   return plan.model.kv_dtype;
 }
 

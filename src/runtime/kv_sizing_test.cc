@@ -150,6 +150,8 @@ TEST_F(KvSizingTest, TheCheckpointsTypeIsTheDefault) {
   EXPECT_EQ(size().kv_type, DType::kI8);
   config_.kv_cache.type = KvCacheType::kFp8;
   EXPECT_EQ(size().kv_type, DType::kF8E4M3);
+  config_.kv_cache.type = KvCacheType::kBf16;
+  EXPECT_EQ(size().kv_type, DType::kBF16);
 }
 
 // Of a mixture what says where matrices are takes more than small adapters themselves.

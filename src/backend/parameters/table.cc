@@ -38,7 +38,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"kv_cache_free_gpu_mem_fraction", "kv_cache_free_gpu_mem_fraction", Kind::kNumber, Use::kActs,
      0, 1},
     {"tokens_per_block", "tokens_per_block", Kind::kInteger, Use::kActs, 1, 1024},
-    {"kv_cache_type", "kv_cache_type", Kind::kWord, Use::kActs, 0, 0, "auto|int8|fp8"},
+    {"kv_cache_type", "kv_cache_type", Kind::kWord, Use::kActs, 0, 0, "auto|int8|fp8|bf16"},
     {"enable_kv_cache_reuse", "enable_kv_cache_reuse", Kind::kBoolean},
     {"enable_partial_reuse", "enable_partial_reuse", Kind::kBoolean},
     {"max_attention_window_size", "max_attention_window_size"},

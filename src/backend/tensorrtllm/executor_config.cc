@@ -109,8 +109,10 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
                    settings.boolean("enable_kv_cache_reuse", out.enable_block_reuse));
   ASSIGN_OR_RETURN(out.enable_partial_reuse,
                    settings.boolean("enable_partial_reuse", out.enable_partial_reuse));
-  constexpr Choice<KvCacheType> kTypes[] = {
-      {"auto", KvCacheType::kAuto}, {"int8", KvCacheType::kInt8}, {"fp8", KvCacheType::kFp8}};
+  constexpr Choice<KvCacheType> kTypes[] = {{"auto", KvCacheType::kAuto},
+                                            {"int8", KvCacheType::kInt8},
+                                            {"fp8", KvCacheType::kFp8},
+                                            {"bf16", KvCacheType::kBf16}};
   RETURN_IF_ERROR(choice(settings, "kv_cache_type", kTypes, out.type));
   RETURN_IF_ERROR(read_window(settings, out));
   RETURN_IF_ERROR(integer(settings, "sink_token_length", out.sink_token_length));

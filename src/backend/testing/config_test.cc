@@ -38,6 +38,7 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
       {{"batch_scheduler_policy", "guaranteed_no_evict"},
        {"context_chunking_policy", "equal_progress"}},
       {{"kv_cache_type", "int8"}, {"tokens_per_block", "64"}},
+      {{"kv_cache_type", "bf16"}},
       {{"kv_cache_host_memory_bytes", "8388608"}, {"pause_policy", "swap"}},
       {{"max_attention_window_size", "64,64,"}, {"sink_token_length", "4"}},
       {{"max_beam_width", "2"}, {"decoding_mode", "beam_search"}},

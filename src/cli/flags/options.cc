@@ -24,7 +24,7 @@ using Words = std::vector<std::string>;
 const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch"};
 const Words kChunking = {"first_come_first_served", "equal_progress"};
 const Words kPause = {"recompute", "swap"};
-const Words kKvTypes = {"auto", "int8", "fp8"};
+const Words kKvTypes = {"auto", "int8", "fp8", "bf16"};
 const Words kSpeculation = {"none",  "ngram", "draft_model", "medusa", "redrafter",
                             "eagle", "mtp",   "lookahead",   "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};

@@ -27,7 +27,7 @@ constexpr ArgFlag kTable[] = {
      "--kv_cache_config.free_gpu_memory_fraction",
      kNumber, kActed, "", "",
      "KV cache as a share of what weights and buffers leave free; not given: a smaller share"},
-    {"--kv_cache_dtype --kv_cache_config.dtype", kChoice, kActed, "auto fp8 int8", "auto",
+    {"--kv_cache_dtype --kv_cache_config.dtype", kChoice, kActed, "auto fp8 int8 bf16", "auto",
      "elements of the KV cache"},
     {"--config --extra_llm_api_options -c", kText, kActed, "", "", "YAML file with options"},
     {"--chat_template", kText, kActed, "", "", "a Jinja file, or the template itself"},

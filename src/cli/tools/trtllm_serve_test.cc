@@ -68,9 +68,10 @@ TEST_F(TrtllmServe, FormatsHaveOurNames) {
 
 TEST_F(TrtllmServe, LaterSourcesWin) {
   const std::string yaml = file("max_batch_size: 4\nmax_num_tokens: 512\nmax_seq_len: 100\n");
-  const Words all = words(
-      {"--set", "max_seq_len=64", "--max_num_tokens", "256", "--extra_llm_api_options", yaml});
-  for (const char* word : {"--max-batch-size=4", "--max-num-tokens=256", "--max-seq-len=64"})
+  const Words all = words({"--set", "max_seq_len=64", "--max_num_tokens", "256", "--kv_cache_dtype",
+                           "bf16", "--extra_llm_api_options", yaml});
+  for (const char* word :
+       {"--max-batch-size=4", "--max-num-tokens=256", "--max-seq-len=64", "--kv-cache-type=bf16"})
     EXPECT_THAT(all, Contains(word));
 }
 
