@@ -113,6 +113,17 @@ TEST(OptionsJson, ReadsConfigs) {
   EXPECT_EQ(c->cache_dir, "/x");
 }
 
+TEST(OptionsJson, CacheTypesHaveTheWordsOfTheFlag) {
+  for (const auto& [word, type] : {std::pair("auto", KvCacheType::kAuto),
+                                   {"int8", KvCacheType::kInt8},
+                                   {"fp8", KvCacheType::kFp8},
+                                   {"bf16", KvCacheType::kBf16}}) {
+    const auto c = parse_config(fmt::format(R"({{"kv_cache": {{"type": "{}"}}}})", word));
+    ASSERT_TRUE(c.ok()) << c.status();
+    EXPECT_EQ(c->kv_cache.type, type);
+  }
+}
+
 TEST(OptionsJson, RefusesByName) {
   EXPECT_THAT(refusal_of_request("[]"), HasSubstr("the document: not an object"));
   EXPECT_THAT(refusal_of_request("{"), HasSubstr("line 1"));

@@ -1,8 +1,10 @@
 #include "convert/layer_rounding.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "convert/weight_source.h"
+#include "kernels/api/pack.h"
 #include "models/expert_tensors.h"
 #include "quant/error_feedback.h"
 #include "quant/scale_search.h"
@@ -175,6 +177,10 @@ Status LayerRounding::put_into_rows(const FactorPlace& place, std::span<const fl
 
 Status LayerRounding::round(const ProductInput& input, const quant::InputStatistics& statistics,
                             std::span<const float> factors) {
+  if (options_.one_scale) {
+    round_with_one_scale(input);
+    return ok();
+  }
   const bool calibrates = options_.error_feedback || options_.takes_factors();
   const bool enough = saw_enough(input, statistics);
   if (calibrates && !enough) num_unseen_ += static_cast<int64_t>(input.weights.size());
@@ -207,6 +213,39 @@ Status LayerRounding::round(const ProductInput& input, const quant::InputStatist
     RETURN_IF_ERROR(annotate(status, graph_.weights[id].name));
   }
   return ok();
+}
+
+// Queries, keys and values of f8e4m3 become one matrix of TensorRT-LLM's, with one scale.
+void LayerRounding::round_with_one_scale(const ProductInput& input) {
+  const auto largest = [](std::span<const float> matrix) {
+    float most = 0;
+    for (const float x : matrix) most = std::max(most, std::fabs(x));
+    return most;
+  };
+  float most = 0;
+  for (const graph::WeightId id : input.weights) most = std::max(most, largest(matrices_[id]));
+  for (const graph::WeightId id : input.weights) {
+    const std::vector<float> matrix = std::move(matrices_[id]);
+    matrices_[id] = {};
+    const kernels::WeightFormat format = format_of(id);
+    const bool is_float8 = format.scheme == kernels::Scheme::kFloat8;
+    constexpr float kLeast = 1e-12f, kLargestByte = 127;
+    const float scale = is_float8 ? std::max(most, kLeast) / kLargestF8E4M3
+                                  : std::max(largest(matrix), kLeast) / kLargestByte;
+    const int64_t k = input.k, n = static_cast<int64_t>(matrix.size()) / k;
+    kernels::QuantizedPlanes& planes = planes_[id];
+    planes = kernels::empty_planes(format, kernels::WeightLayout::kRowMajor, n, k);
+    std::fill(planes.scales.begin(), planes.scales.end(), scale);
+    for (int64_t i = 0; i < n * k; ++i) {
+      const float steps = matrix[static_cast<size_t>(i)] / scale;
+      const kernels::IntegerPlace place =
+          kernels::integer_place(kernels::WeightLayout::kRowMajor, format, i / k, i % k, k);
+      planes.data[static_cast<size_t>(place.byte)] =
+          is_float8 ? to_f8e4m3(steps).bits
+                    : static_cast<uint8_t>(static_cast<int32_t>(std::nearbyint(steps)) +
+                                           format.default_zero());
+    }
+  }
 }
 
 }  // namespace nereid::convert

@@ -52,6 +52,7 @@ class LayerRounding {
   Status put_into_rows(const FactorPlace& place, std::span<const float> factors);
   Status round(const ProductInput& input, const quant::InputStatistics& statistics,
                std::span<const float> factors);
+  void round_with_one_scale(const ProductInput& input);
   kernels::WeightFormat format_of(graph::WeightId id) const;
   StatusOr<std::vector<float>*> vector_of(graph::WeightId id);
 

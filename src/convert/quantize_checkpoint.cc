@@ -443,6 +443,8 @@ Status check_options(const QuantizeOptions& options, const models::Model& model)
     return invalid_argument("damping: {} is not above 0 and at most 1", options.damping);
   if (options.sequential && (!options.error_feedback || options.takes_factors()))
     return invalid_argument("sequential: is for error feedback without factors of columns");
+  if (options.one_scale && (options.error_feedback || options.format.bits != 8))
+    return invalid_argument("one_scale: is for 8 bits without error feedback");
   if (options.sequential && !options.use_rounded)
     return internal_error("sequential calibration without a model to follow");
   if ((options.more_bits || !options.int8_modules.empty()) &&

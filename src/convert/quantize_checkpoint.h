@@ -41,6 +41,7 @@ struct QuantizeOptions {
   // Of the products' weights: integers of 4 or 8 bits in groups or whole rows, perhaps with zero
   // points, or with inputs of i8; or f8e4m3.
   kernels::WeightFormat format = kernels::kInt8PerRow;
+  bool one_scale = false;           // for a matrix of 8 bits; f8e4m3: for all that read one input
   bool search_scales = false;       // AWQ; needs `collect`
   bool quantize_head = false;       // plainly; see head_format()
   std::optional<double> smoothing;  // SmoothQuant, of this strength (0 to 1); needs `collect`

@@ -94,8 +94,9 @@ std::string quantize_key(const QuantizeOptions& options, const models::Model& mo
   ContentKey key;
   key.add("nereid", NEREID_VERSION);
   key.add("format", kernels::text_of(options.format));
-  key.add("flags", fmt::format("{} {} {} {} {}", options.search_scales, options.quantize_head,
-                               options.error_feedback, options.act_order, options.sequential));
+  key.add("flags", fmt::format("{} {} {} {} {} {}", options.search_scales, options.quantize_head,
+                               options.error_feedback, options.act_order, options.sequential,
+                               options.one_scale));
   key.add("smoothing", fmt::format("{}", options.smoothing.value_or(-1)));
   key.add("more bits", fmt::format("{}", options.more_bits));
   key.add("damping", fmt::format("{}", options.damping));

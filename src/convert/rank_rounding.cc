@@ -34,46 +34,6 @@ bool store_as(DType type, float value, std::byte* out) {
   return true;
 }
 
-StatusOr<RankType> rank_type(std::string_view word) {
-  if (word.empty()) return RankType::kFloat;
-  if (word == "int8") return RankType::kInt8;
-  if (word == "int4") return RankType::kInt4;
-  if (word == "fp8_rowwise") return RankType::kFp8Rows;
-  return invalid_argument("weights: '{}' is not one of int8, int4, fp8_rowwise",
-                          word.substr(0, 40));
-}
-
-json::object quantization_of(RankType type, DType cache) {
-  json::object out = {{"quant_algo", nullptr}, {"kv_cache_quant_algo", nullptr}};
-  if (cache != DType::kBF16) out["kv_cache_quant_algo"] = cache == DType::kI8 ? "INT8" : "FP8";
-  if (type == RankType::kFloat) return out;
-  out["quant_algo"] = type == RankType::kInt8   ? "W8A16"
-                      : type == RankType::kInt4 ? "W4A16"
-                                                : "FP8_PER_CHANNEL_PER_TOKEN";
-  out["exclude_modules"] = {"lm_head", "router", "transformer.vocab_embedding"};
-  if (type != RankType::kFp8Rows) out["weight_layout"] = "row_major";
-  return out;
-}
-
-bool is_rounded(RankType type, const models::RankTensor& tensor) {
-  return type != RankType::kFloat && tensor.shape.size() == 2 &&
-         models::is_weight_only_name(tensor.name);
-}
-
-StatusOr<std::vector<io::TensorInfo>> rounded_infos(RankType type, const models::RankTensor& tensor,
-                                                    DType dtype) {
-  const int64_t n = tensor.shape[0], k = tensor.shape[1];
-  if (type == RankType::kInt4 && n % 2 != 0)
-    return invalid_argument(
-        "weight_only_precision: 'int4' needs an even number of rows, '{}' has {}; allowed: int8",
-        tensor.name, n);
-  const std::string stem = tensor.name.substr(0, tensor.name.rfind('.'));
-  const bool is_fp8 = type == RankType::kFp8Rows;
-  return std::vector<io::TensorInfo>{
-      {tensor.name, is_fp8 ? DType::kF8E4M3 : DType::kI8, {type == RankType::kInt4 ? n / 2 : n, k}},
-      {stem + ".per_channel_scale", is_fp8 ? DType::kF32 : dtype, {n}}};
-}
-
 void round_rows(RankType type, DType dtype, std::span<const float> rows, int64_t k,
                 std::vector<std::byte>& codes, std::vector<float>& scales) {
   const size_t width = static_cast<size_t>(k);

@@ -7,7 +7,7 @@
 #include "convert/draft_folder.h"
 #include "convert/new_directory.h"
 #include "convert/pretty_json.h"
-#include "convert/rank_rounding.h"
+#include "convert/rank_format.h"
 #include "convert/weight_source.h"
 #include "io/safetensors_writer.h"
 #include "models/score_head.h"
@@ -67,36 +67,56 @@ StatusOr<Precision> choose(const ConvertOptions& options, const models::Model& m
 class RankWriter {
  public:
   RankWriter(const models::Model& model, const io::Checkpoint& checkpoint, DType to,
-             RankType rounding, Progress& progress,
+             const RankFormat& format, Progress& progress,
              const std::function<void(const Progress&)>& report)
       : graph_(model.graph),
         checkpoint_(checkpoint),
         to_(to),
-        rounding_(rounding),
+        format_(format),
         progress_(progress),
         report_(report) {}
 
   Status write(const std::vector<models::RankTensor>& tensors, const std::filesystem::path& path) {
     std::vector<io::TensorInfo> infos;
     for (const models::RankTensor& tensor : tensors) {
-      ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> parts, infos_of(tensor));
+      ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> parts, format_.infos(tensor));
       infos.insert(infos.end(), parts.begin(), parts.end());
     }
     ASSIGN_OR_RETURN(io::SafetensorsWriter writer,
                      io::SafetensorsWriter::create(path, infos, progress_.rank));
-    for (const models::RankTensor& tensor : tensors)
-      RETURN_IF_ERROR(is_rounded(rounding_, tensor) ? write_rounded(tensor, writer)
-                                                    : write_floats(tensor, writer));
+    for (const models::RankTensor& tensor : tensors) RETURN_IF_ERROR(write(tensor, writer));
     return writer.finish();
   }
 
-  // What becomes of a tensor in the file.
-  StatusOr<std::vector<io::TensorInfo>> infos_of(const models::RankTensor& tensor) const {
-    if (is_rounded(rounding_, tensor)) return rounded_infos(rounding_, tensor, to_);
-    return std::vector<io::TensorInfo>{{tensor.name, type_of(tensor), tensor.shape}};
+ private:
+  Status write(const models::RankTensor& tensor, io::SafetensorsWriter& writer) {
+    const auto append_bytes = [&](std::span<const std::byte> bytes) {
+      return append(bytes, writer);
+    };
+    scales_.clear();
+    switch (format_.use_of(tensor)) {
+      case RankFormat::Use::kFloats:
+        RETURN_IF_ERROR(write_floats(tensor, writer));
+        break;
+      case RankFormat::Use::kRounded:
+        RETURN_IF_ERROR(write_rounded(tensor, writer));
+        break;
+      case RankFormat::Use::kTaken:
+        RETURN_IF_ERROR(format_.append_codes(tensor, append_bytes));
+    }
+    ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> infos, format_.infos(tensor));
+    for (const io::TensorInfo& info : std::span(infos).subspan(1)) {
+      ASSIGN_OR_RETURN(values_, format_.numbers(tensor, info, scales_));
+      bytes_.resize(values_.size() * size_of(info.type));
+      if (const size_t bad = convert(info.type); bad != values_.size())
+        return invalid_argument("tensor '{}': element {} is {}, which does not fit in {}",
+                                info.name, bad, values_[bad], nereid::name_of(info.type));
+      RETURN_IF_ERROR(append(bytes_, writer));
+    }
+    for (const models::RankBlock& block : tensor.blocks) forget(graph_.weights[block.weight]);
+    return ok();
   }
 
- private:
   DType type_of(const models::RankTensor& tensor) const {
     return tensor.is_f32 ? DType::kF32 : to_;
   }
@@ -112,16 +132,16 @@ class RankWriter {
     return write_zeros(missing, writer);
   }
 
-  // Codes of some rows at a time, of an even number as far as possible, then all scales.
+  // Codes of some rows at a time, of an even number as far as possible; keeps their scales.
   Status write_rounded(const models::RankTensor& tensor, io::SafetensorsWriter& writer) {
     const int64_t k = tensor.shape[1], chunk = std::max<int64_t>(2, kCopyElements / k / 2 * 2);
-    std::vector<float> rows, scales;
+    std::vector<float> rows;
     std::vector<std::byte> codes;
     const auto round = [&](bool is_last) -> Status {
       const auto whole = static_cast<size_t>(k) * 2;
       const size_t count = is_last ? rows.size() : rows.size() / whole * whole;
       codes.clear();
-      round_rows(rounding_, to_, std::span(rows).first(count), k, codes, scales);
+      round_rows(format_.rounding(), to_, std::span(rows).first(count), k, codes, scales_);
       rows.erase(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(count));
       return append(codes, writer);
     };
@@ -132,14 +152,7 @@ class RankWriter {
         RETURN_IF_ERROR(round(false));
         forget(graph_.weights[block.weight]);
       }
-    RETURN_IF_ERROR(round(true));
-    values_ = scales;
-    const DType type = rounding_ == RankType::kFp8Rows ? DType::kF32 : to_;
-    bytes_.resize(values_.size() * size_of(type));
-    if (const size_t bad = convert(type); bad != values_.size())
-      return invalid_argument("tensor '{}': the scale {} of row {} does not fit in {}", tensor.name,
-                              values_[bad], bad, nereid::name_of(type));
-    return append(bytes_, writer);
+    return round(true);
   }
 
   // Rows [row, row + rows) of the block to values_.
@@ -239,25 +252,20 @@ class RankWriter {
   const graph::Graph& graph_;
   const io::Checkpoint& checkpoint_;
   const DType to_;
-  const RankType rounding_;
+  const RankFormat& format_;
   Progress& progress_;
   const std::function<void(const Progress&)>& report_;
-  std::vector<float> values_;
+  std::vector<float> values_, scales_;
   std::vector<std::byte> bytes_;
 };
 
-Status write_ranks(const models::Model& model, const ConvertOptions& options, DType type,
-                   RankType rounding, const io::Checkpoint& checkpoint,
-                   const std::filesystem::path& dir, ConvertReport& report) {
-  std::vector<std::vector<models::RankTensor>> ranks;
-  for (int32_t rank = 0; rank < options.ranks.num_files(); ++rank) {
-    ASSIGN_OR_RETURN(ranks.emplace_back(), models::rank_tensors(model.graph, options.ranks, rank));
-  }
-  Progress progress;
-  RankWriter writer(model, checkpoint, type, rounding, progress, options.progress);
+using RankTensors = std::vector<std::vector<models::RankTensor>>;  // of each rank
+
+Status write_ranks(const RankTensors& ranks, RankWriter& writer, const RankFormat& format,
+                   const std::filesystem::path& dir, Progress& progress, ConvertReport& report) {
   for (const auto& tensors : ranks)
     for (const models::RankTensor& tensor : tensors) {
-      ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> infos, writer.infos_of(tensor));
+      ASSIGN_OR_RETURN(const std::vector<io::TensorInfo> infos, format.infos(tensor));
       for (const io::TensorInfo& info : infos) progress.total_bytes += info.bytes();
     }
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -268,6 +276,15 @@ Status write_ranks(const models::Model& model, const ConvertOptions& options, DT
   }
   report.bytes = progress.total_bytes;
   return ok();
+}
+
+// Biases of columns are of the first rank alone where products add them before ranks are summed.
+void clear_biases(const models::Ranks& by, RankTensors& ranks) {
+  for (size_t rank = 0; rank < ranks.size(); ++rank)
+    for (models::RankTensor& tensor : ranks[rank])
+      if (rank % static_cast<size_t>(by.tp) != 0 &&
+          (tensor.name.ends_with("attention.dense.bias") || tensor.name.ends_with("mlp.proj.bias")))
+        tensor.blocks.clear();
 }
 
 }  // namespace
@@ -293,27 +310,38 @@ Status copy_tokenizer(const std::filesystem::path& from, const std::filesystem::
 StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& asked) {
   ConvertOptions options = asked;
   ASSIGN_OR_RETURN(options.ranks, models::check_ranks(asked.ranks));
-  ASSIGN_OR_RETURN(const RankType rounding, rank_type(options.weights));
   std::error_code error;
   if (std::filesystem::equivalent(options.model_dir, options.output_dir, error))
     return invalid_argument("output_dir: {} is also model_dir; name another directory",
                             options.output_dir.string());
-  ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
+  ASSIGN_OR_RETURN(models::Model model, models::read_model(options.model_dir));
   RETURN_IF_ERROR(models::refuse_score_head(model));
   ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                    models::open_checkpoint(model, options.model_dir));
   RETURN_IF_ERROR(
       models::check_tensors(model.graph, checkpoint, model.traits, model.family->ignores));
+  models::use_stored_formats(model.graph, checkpoint);
   ASSIGN_OR_RETURN(const Precision target, choose(options, model, checkpoint));
   ConvertReport report{.dtype = target.name};
   ASSIGN_OR_RETURN(json::object config, models::trtllm_config(model, target.name, options.ranks));
-  config["quantization"] =
-      quantization_of(rounding, options.cache.value_or(model.quantization.cache));
+  RankTensors ranks;
+  for (int32_t rank = 0; rank < options.ranks.num_files(); ++rank) {
+    ASSIGN_OR_RETURN(ranks.emplace_back(), models::rank_tensors(model.graph, options.ranks, rank));
+  }
+  const RankFormatOptions wanted{
+      options.weights,   target.type,         options.cache.value_or(model.quantization.cache),
+      options.smoothing, &options.magnitudes, options.rounds,
+      options.group};
+  ASSIGN_OR_RETURN(const RankFormat format,
+                   RankFormat::create(wanted, model.graph, checkpoint, ranks));
+  if (format.adds_biases()) clear_biases(options.ranks, ranks);
+  config["quantization"] = format.quantization();
   ASSIGN_OR_RETURN(NewDirectory output,
                    NewDirectory::create(options.output_dir, is_checkpoint_file));
+  Progress progress;
+  RankWriter writer(model, checkpoint, target.type, format, progress, options.progress);
   if (!options.config_only)
-    RETURN_IF_ERROR(
-        write_ranks(model, options, target.type, rounding, checkpoint, output.path(), report));
+    RETURN_IF_ERROR(write_ranks(ranks, writer, format, output.path(), progress, report));
   RETURN_IF_ERROR(copy_tokenizer(options.model_dir, output.path()));
   RETURN_IF_ERROR(write_file_atomic(output.path() / "config.json", pretty_json(config)));
   RETURN_IF_ERROR(output.finish());

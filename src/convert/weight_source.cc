@@ -248,13 +248,11 @@ std::vector<const io::Encoding*> stored_parts(const graph::Weight& weight,
 Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* const> parts,
                   int64_t row, int64_t to, kernels::QuantizedPlanes& planes) {
   const kernels::WeightFormat& format = weight.format;
-  size_t i = 0;
-  while (row >= weight.parts[i].size) row -= weight.parts[i++].size;
-  const graph::WeightPart& part = weight.parts[i];
-  const int64_t from = part.index * part.tensor_rows() + part.tensor_row(row);
+  const auto [part, from] = part_row(weight, row);
+  const io::Encoding& encoding = *parts[static_cast<size_t>(part - weight.parts.data())];
   bool finite = true;
   for (int64_t col = 0; col < weight.k; ++col) {
-    const uint8_t code = parts[i]->code(from, col);
+    const uint8_t code = encoding.code(from, col);
     finite &= format.scheme != kernels::Scheme::kFloat8 || (code & 0x7fu) != 0x7fu;
     const kernels::IntegerPlace place =
         kernels::integer_place(weight.layout, format, to, col, weight.k);
@@ -262,7 +260,7 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
   }
   const int64_t groups = format.num_groups(weight.k);
   for (int64_t group = 0; group < groups; ++group) {
-    const io::CodeGroup codes = parts[i]->group(from, group);
+    const io::CodeGroup codes = encoding.group(from, group);
     const auto at = static_cast<size_t>(kernels::group_index(weight.layout, to, group, groups));
     finite &= std::isfinite(codes.scale) && std::isfinite(codes.minimum);
     planes.scales[at] = codes.scale;
@@ -270,7 +268,8 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
     if (format.minima) planes.minima[at] = codes.minimum;
   }
   if (finite) return ok();
-  return invalid_argument("tensor '{}': row {} has a number that is not finite", part.tensor, from);
+  return invalid_argument("tensor '{}': row {} has a number that is not finite", part->tensor,
+                          from);
 }
 
 // Calls make(row, count, piece) for pieces of a weight's rows (those of all experts), several at a
@@ -378,6 +377,13 @@ Status read_values(const graph::Weight& weight, const io::Checkpoint& checkpoint
                       [&](const graph::WeightPart& part, int64_t from, std::span<float> to) {
                         return read_part(checkpoint, weight, part, from, to);
                       });
+}
+
+PartRow part_row(const graph::Weight& weight, int64_t row) {
+  size_t i = 0;
+  while (row >= weight.parts[i].size) row -= weight.parts[i++].size;
+  const graph::WeightPart& part = weight.parts[i];
+  return {&part, part.index * part.tensor_rows() + part.tensor_row(row)};
 }
 
 std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint) {

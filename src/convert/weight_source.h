@@ -33,6 +33,13 @@ class WeightSource {
 Status read_values(const graph::Weight& weight, const io::Checkpoint& checkpoint, int64_t first,
                    std::span<float> out);
 
+// Where row `row` of a weight whose parts are whole rows lies: the part, and the row of its tensor.
+struct PartRow {
+  const graph::WeightPart* part = nullptr;
+  int64_t row = 0;
+};
+PartRow part_row(const graph::Weight& weight, int64_t row);
+
 // Checkpoint tensors, which models::check_tensors() has accepted; F16 and F32 are rounded to bf16.
 // InvalidArgument naming file and tensor when an element is not finite.
 std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint);

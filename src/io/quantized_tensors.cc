@@ -63,6 +63,14 @@ Numbers numbers_of(const StoredTensor* t) {
   return t ? Numbers{t->data.data(), *t->type} : Numbers{};
 }
 
+// Factors of 1 are none.
+Numbers factors_of(const StoredTensor* t) {
+  const Numbers factors = numbers_of(t);
+  bool is_one = true;
+  for (int64_t i = 0; t && is_one && i < count_of(*t); ++i) is_one = factors[i] == 1;
+  return is_one ? Numbers{} : factors;
+}
+
 StoredTensor encoded(std::string name, const StoredTensor& data, std::string_view dtype,
                      std::vector<int64_t> shape, std::shared_ptr<const Encoding> encoding) {
   StoredTensor out;
@@ -74,6 +82,17 @@ StoredTensor encoded(std::string name, const StoredTensor& data, std::string_vie
   return out;
 }
 
+// The zero point of integers of `bits` bits that are moved by `offset` times their scale; -1: it is
+// none, or no integer but for what floats of 16 bits leave out.
+int32_t zero_of_offset(float scale, float offset, int32_t bits) {
+  const int32_t middle = 1 << (bits - 1);
+  const float steps = offset == 0 ? 0 : offset / scale, whole = std::nearbyint(steps);
+  if (!(std::fabs(steps - whole) < 0.25f) || whole > static_cast<float>(middle) ||
+      whole < static_cast<float>(-middle))
+    return -1;
+  return middle - static_cast<int32_t>(whole);
+}
+
 class PackedIntegers final : public EncodingOf<PackedIntegers> {
  public:
   PackedIntegers(const PackedTensors& parts, const PackedLayout& layout, int64_t n, int64_t k)
@@ -82,11 +101,13 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
         k_(k),
         group_(layout.group > 0 ? std::min(layout.group, k) : k),
         groups_((k + group_ - 1) / group_),
+        by_rows_(parts.offsets == nullptr && layout.packing >= Packing::kRows),
+        offsets_(numbers_of(parts.offsets)),
         data_(parts.data->data.data()),
         scales_(numbers_of(parts.scales)),
         zeros_(parts.zeros ? parts.zeros->data.data() : nullptr),
         index_(parts.index ? parts.index->data.data() : nullptr),
-        inputs_(numbers_of(parts.inputs)) {
+        inputs_(factors_of(parts.inputs)) {
     bool ordered = false;
     for (int64_t col = 0; index_ && col < k; ++col)
       ordered |= load_at<int32_t>(index_, col) != col / group_;
@@ -95,7 +116,7 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
                .bits = layout.bits,
                .group = groups_ > 1 ? static_cast<int32_t>(group_) : 0};
     int32_t largest = 0;
-    for (int64_t row = 0; zeros_ && row < n; ++row)
+    for (int64_t row = 0; (zeros_ || offsets_.data) && row < n; ++row)
       for (int64_t g = 0; g < groups_; ++g) {
         largest = std::max(largest, zero(row, g));
         format_.zeros |= zero(row, g) != middle();
@@ -116,6 +137,7 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
     return has_format_ ? std::optional(format_) : std::nullopt;
   }
   uint8_t code(int64_t row, int64_t col) const override {
+    if (layout_.packing == Packing::kBytes) return load_at<uint8_t>(data_, row * k_ + col) ^ 0x80u;
     return static_cast<uint8_t>(layout_.packing == Packing::kPairsOfRows ? pair(row, col)
                                                                          : field(row, col));
   }
@@ -123,9 +145,6 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
 
  private:
   int32_t middle() const { return 1 << (layout_.bits - 1); }
-  bool by_rows() const {
-    return layout_.packing == Packing::kRows || layout_.packing == Packing::kPairsOfRows;
-  }
   // Signed numbers of four bits become unsigned ones.
   int32_t pair(int64_t row, int64_t col) const {
     const auto byte = load_at<uint8_t>(data_, row / 2 * k_ + col);
@@ -144,9 +163,10 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
   }
   static int64_t place_of_output(int64_t row) { return row % 8 / 2 + row % 2 * 4; }
   float scale(int64_t row, int64_t g) const {
-    return scales_[by_rows() ? row * groups_ + g : g * n_ + row];
+    return scales_[by_rows_ ? row * groups_ + g : g * n_ + row];
   }
   int32_t zero(int64_t row, int64_t g) const {
+    if (offsets_.data) return zero_of_offset(scale(row, g), offsets_[g * n_ + row], layout_.bits);
     if (!zeros_) return middle();
     const int64_t per = kWordBits / layout_.bits;
     const int64_t word =
@@ -157,6 +177,8 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
 
   const PackedLayout layout_;
   const int64_t n_, k_, group_, groups_;
+  const bool by_rows_;  // scales
+  const Numbers offsets_;
   const std::byte* data_;
   const Numbers scales_;
   const std::byte* zeros_;
@@ -175,7 +197,7 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
         data_(parts.data->data.data()),
         scales_(numbers_of(parts.scales)),
         zeros_(parts.zeros ? parts.zeros->data.data() : nullptr),
-        inputs_(numbers_of(parts.inputs)),
+        inputs_(factors_of(parts.inputs)),
         is_f8_(parts.data->type == DType::kF8E4M3) {
     bool zeros = false;
     for (int64_t i = 0; zeros_ && i < count_of(*parts.zeros); ++i)
@@ -300,16 +322,29 @@ class TableNibbles final : public EncodingOf<TableNibbles> {
 StatusOr<std::pair<int64_t, int64_t>> packed_size(const PackedTensors& parts,
                                                   const PackedLayout& layout) {
   const StoredTensor& data = *parts.data;
-  const bool bytes = layout.packing == Packing::kPairsOfRows;
+  const bool bytes = layout.packing >= Packing::kPairsOfRows;
   if (data.shape.size() != 2 || data.type != (bytes ? DType::kU8 : DType::kI32))
     return wrong(data, bytes ? "a U8 matrix" : "an I32 matrix");
-  const int64_t per = bytes ? 2 : kWordBits / layout.bits, a = data.shape[0], b = data.shape[1];
+  const int64_t per = (bytes ? 8 : kWordBits) / layout.bits, a = data.shape[0], b = data.shape[1];
   constexpr int64_t kMost = int64_t{1} << 31;
   if (a < 1 || b < 1 || a > kMost / per || b > kMost / per) return wrong(data, "of a usable size");
   if (layout.packing == Packing::kInputs) return std::pair(b, a * per);
   if (layout.packing == Packing::kOutputs) return std::pair(b * per, a);
   if (layout.packing == Packing::kRows) return std::pair(a, b * per);
   return std::pair(a * per, b);
+}
+
+Status check_offsets(const PackedTensors& parts, const PackedLayout& layout, int64_t count) {
+  RETURN_IF_ERROR(
+      expect(parts.offsets, kFloats, count, fmt::format("{} floats, as many as scales", count)));
+  const Numbers scales = numbers_of(parts.scales), offsets = numbers_of(parts.offsets);
+  for (int64_t i = 0; i < count; ++i)
+    if (zero_of_offset(scales[i], offsets[i], layout.bits) < 0)
+      return invalid_argument(
+          "tensor '{}': element {} is {}, which is no multiple of the scale {} from {} to {} times",
+          parts.offsets->name, i, offsets[i], scales[i], -(1 << (layout.bits - 1)),
+          1 << (layout.bits - 1));
+  return ok();
 }
 
 }  // namespace
@@ -340,6 +375,7 @@ StatusOr<StoredTensor> packed_integers(std::string name, const PackedTensors& pa
     }
   }
   if (parts.inputs) RETURN_IF_ERROR(expect(parts.inputs, kFloats, k, fmt::format("{} floats", k)));
+  if (parts.offsets) RETURN_IF_ERROR(check_offsets(parts, layout, n * groups));
   return encoded(std::move(name), *parts.data,
                  layout.bits == 4   ? "INT4"
                  : layout.bits == 8 ? "INT8"

@@ -19,16 +19,21 @@ enum class Packing : uint8_t {
   kOutputs,      // [k, n / per word]: neighbours along n, as 0 2 4 6 1 3 5 7 (AWQ, four bits)
   kRows,         // [n, k / per word]: neighbours along k (compressed-tensors)
   kPairsOfRows,  // bytes [n / 2, k], signed: rows 2 i in the low halves (Model Optimizer)
+  kBytes,        // [n, k], signed; eight bits
 };
 
 // The tensors of one matrix; null where the layout or the checkpoint has none.
 struct PackedTensors {
   const StoredTensor* data = nullptr;
-  const StoredTensor* scales = nullptr;  // floats [groups, n]; of the last two packings [n, groups]
+  // Floats [groups, n]; of the last three packings [n, groups], but with `offsets`.
+  const StoredTensor* scales = nullptr;
   // Packed along n, of kOutputs in its order: [groups, n]; of kRows [n, groups].
   const StoredTensor* zeros = nullptr;
   const StoredTensor* index = nullptr;   // i32 [k]: the group of each column
   const StoredTensor* inputs = nullptr;  // floats [k]: factor of each column
+  // Floats [groups, n], in the place of `zeros`: what signed integers times the scale are moved by,
+  // multiples of the scale.
+  const StoredTensor* offsets = nullptr;
 };
 struct PackedLayout {
   Packing packing = Packing::kInputs;

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cstring>
 #include <random>
 
 #include "io/ggml_blocks.h"
@@ -60,6 +61,59 @@ TEST_F(QuantizedTensorsTest, PackedIntegersThatDoNotFitAreNamed) {
   StoredTensor empty = *data;
   empty.shape = {0, 16};
   EXPECT_THAT(error_of(packed_integers("w", {&empty, scales}, layout)), HasSubstr("usable size"));
+}
+
+// Bytes of the floats.
+std::vector<uint8_t> bytes_of(std::vector<float> numbers) {
+  std::vector<uint8_t> bytes(numbers.size() * sizeof(float));
+  std::memcpy(bytes.data(), numbers.data(), bytes.size());
+  return bytes;
+}
+
+// What numbers are moved by is a zero point where it is a multiple of the scale.
+TEST_F(QuantizedTensorsTest, OffsetsAreZeroPoints) {
+  const auto* data = tensor("q", DType::kU8, {2, 32}, {0x80, 0, 0x7f});
+  const auto* scales = tensor("s", DType::kF32, {2, 2}, bytes_of({0.5f, 2, 4, 0.25f}));
+  const PackedLayout layout{Packing::kBytes, 8, 16};
+  const auto made = [&](std::vector<float> offsets) {
+    const auto* moved = tensor("z", DType::kF32, {2, 2}, bytes_of(std::move(offsets)));
+    return packed_integers("w", {data, scales, nullptr, nullptr, nullptr, moved}, layout);
+  };
+  const auto moved = made({-1.5f, 0, 0, 2});  // group 0 of both rows, then group 1
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_EQ(moved->shape, (std::vector<int64_t>{2, 32}));
+  EXPECT_TRUE(moved->encoding->format()->zeros);
+  EXPECT_EQ(moved->encoding->group(0, 0).zero, 128 + 3);
+  EXPECT_EQ(moved->encoding->group(1, 1).zero, 128 - 8);
+  EXPECT_EQ(moved->encoding->code(0, 0), 0);
+  std::vector<float> numbers(3);
+  moved->encoding->read(0, 0, 0, 1, numbers);
+  EXPECT_THAT(numbers, testing::ElementsAre(-65.5f, -1.5f, 62));
+  EXPECT_FALSE(made({0, 0, 0, 0})->encoding->format()->zeros);
+  EXPECT_THAT(
+      error_of(made({0, 0, 1, 0})),
+      HasSubstr("'z': element 2 is 1, which is no multiple of the scale 4 from -128 to 128"));
+  EXPECT_THAT(error_of(made({0, 400, 0, 0})), HasSubstr("element 1 is 400"));
+  EXPECT_THAT(error_of(made({NAN, 0, 0, 0})), HasSubstr("element 0 is nan"));
+  EXPECT_THAT(
+      error_of(packed_integers(
+          "w", {data, scales, nullptr, nullptr, nullptr, tensor("z", DType::kF32, {3})}, layout)),
+      HasSubstr("'z': f32 [3] is not 4 floats, as many as scales"));
+}
+
+TEST_F(QuantizedTensorsTest, FactorsOfOneAreNone) {
+  const auto* data = tensor("q", DType::kU8, {2, 16});
+  const auto* scales = tensor("s", DType::kF32, {4, 1});
+  const auto format = [&](float last) {
+    std::vector<float> factors(16, 1);
+    factors[15] = last;
+    const auto* inputs = tensor("f", DType::kF32, {16}, bytes_of(factors));
+    return packed_integers("w", {data, scales, nullptr, nullptr, inputs},
+                           {Packing::kPairsOfRows, 4, 16})
+        ->encoding->format();
+  };
+  EXPECT_TRUE(format(1).has_value());
+  EXPECT_FALSE(format(2).has_value());
 }
 
 TEST_F(QuantizedTensorsTest, OrderedColumnsHaveNoFormat) {

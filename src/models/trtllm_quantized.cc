@@ -2,9 +2,9 @@
 // module's weight. Source: tensorrt_llm/quantization/{mode,layers}.py of NVIDIA/TensorRT-LLM.
 //
 // The integers of W8A16 and W4A16 lie in an order of one GPU's kernels there, which cannot be
-// undone elsewhere. `"weight_layout": "row_major"` in `quantization`, a field of ours, says that
-// they lie as the numbers would: [out, in], of four bits rows 2 i in the low halves of bytes [out /
-// 2, in].
+// undone elsewhere; so do those of GPTQ. `"weight_layout": "row_major"` in `quantization`, a field
+// of ours, says that they lie as the numbers would: [out, in], of four bits rows 2 i in the low
+// halves of bytes [out / 2, in].
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -25,14 +25,18 @@ constexpr std::string_view kNoQuant = "NO_QUANT";
 struct Algorithm {
   std::string_view name;
   std::string_view scales;
-  DType type;  // of the weight's numbers; kU8: pairs of rows
+  DType type;  // of the weight's numbers; kU8: signed integers in groups, of four bits in pairs
   bool needs_row_major = false;
   bool byte_inputs = false;
+  int32_t bits = 4;      // of kU8
+  bool offsets = false;  // `zero`, and scales likewise: [groups, out]
 };
 constexpr Algorithm kAlgorithms[] = {
     {"W8A16", ".per_channel_scale", DType::kI8, true},
     {"W4A16", ".per_channel_scale", DType::kU8, true},
     {"W4A16_AWQ", ".weights_scaling_factor", DType::kU8},
+    {"W4A16_GPTQ", ".weights_scaling_factor", DType::kU8, true, false, 4, true},
+    {"W8A16_GPTQ", ".weights_scaling_factor", DType::kU8, true, false, 8, true},
     {"W8A8_SQ_PER_CHANNEL", ".weights_scaling_factor", DType::kI8, false, true},
     {"W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN", ".per_channel_scale", DType::kI8, false, true},
     {"W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN", ".per_channel_scale", DType::kI8, false, true},
@@ -40,12 +44,13 @@ constexpr Algorithm kAlgorithms[] = {
     {"FP8_PER_CHANNEL_PER_TOKEN", ".per_channel_scale", DType::kF8E4M3}};
 
 // What belongs to a module's weight.
-constexpr std::string_view kParts[] = {".per_channel_scale", ".weights_scaling_factor",
+constexpr std::string_view kParts[] = {".per_channel_scale", ".weights_scaling_factor", ".zero",
                                        ".prequant_scaling_factor", ".smoother"};
 // What scales activations and caches, both of which have scales of each token here.
 constexpr std::string_view kLeftOut[] = {".activation_scaling_factor",
                                          ".act_scale",
                                          ".scale_to_int",
+                                         ".quantization_scaling_factor",
                                          ".kv_cache_scaling_factor",
                                          ".kv_cache_rcp_scaling_factor",
                                          ".k_cache_scaling_factor",
@@ -77,8 +82,8 @@ class RankJoiner {
     if (is_quantization_part(name)) {  // gone with its weight, or of a weight that is not rounded
       stem_ = name.substr(0, name.rfind('.'));
       const StoredTensor* weight = find(".weight");
-      const bool is_used =
-          weight && is_coded(*weight) && (&tensor == scales() || &tensor == inputs());
+      const bool is_used = weight && is_coded(*weight) &&
+                           (&tensor == scales() || &tensor == inputs() || &tensor == offsets());
       if (!is_used) joined_.push_back({{tensor.name}, std::nullopt});
       return ok();
     }
@@ -91,7 +96,7 @@ class RankJoiner {
       return invalid_argument("tensor '{}' stands for a matrix {}, config.json asks for [{}]",
                               tensor.name, whole.shape_text(), fmt::join(wanted, ", "));
     io::Checkpoint::Joined& out = joined_.emplace_back();
-    for (const StoredTensor* part : {&tensor, scales(), inputs()})
+    for (const StoredTensor* part : {&tensor, scales(), inputs(), offsets()})
       if (part) out.parts.push_back(part->name);
     out.whole = std::move(whole);
     return ok();
@@ -107,6 +112,7 @@ class RankJoiner {
     return entry ? entry->tensor : nullptr;
   }
   const StoredTensor* scales() const { return find(algorithm_.scales); }
+  const StoredTensor* offsets() const { return algorithm_.offsets ? find(".zero") : nullptr; }
   // What an input's columns are multiplied with, or divided by (SmoothQuant's plugins).
   const StoredTensor* inputs() const {
     const StoredTensor* factors = find(".prequant_scaling_factor");
@@ -131,16 +137,19 @@ class RankJoiner {
                               tensor.dtype, stem_, algorithm_.scales);
     StoredTensor data = tensor;  // fp8 may be stored as bytes, pairs as signed ones
     data.type = algorithm_.type;
-    if (algorithm_.type == DType::kU8) return pairs(data);
+    if (algorithm_.type == DType::kU8) return in_groups(data);
     return io::scaled_bytes(
         tensor.name, {&data, scales(), nullptr, inputs()},
         {.byte_inputs = algorithm_.byte_inputs, .divides = find(".smoother") != nullptr});
   }
 
-  StatusOr<StoredTensor> pairs(const StoredTensor& data) const {
+  StatusOr<StoredTensor> in_groups(const StoredTensor& data) const {
     const StoredTensor& scale = *scales();
+    if (algorithm_.offsets && !offsets())
+      return invalid_argument("tensor '{}': '{}.zero' is missing", data.name, stem_);
     const int64_t k = data.shape.size() == 2 ? data.shape[1] : 0;
-    const int64_t groups = scale.shape.size() == 2 ? scale.shape[1] : 1;
+    const size_t place = algorithm_.offsets ? 0 : 1;
+    const int64_t groups = scale.shape.size() == 2 ? scale.shape[place] : 1;
     if (k < 1 || groups < 1 || k % groups != 0)
       return invalid_argument("tensor '{}': {} {} is not a matrix of bytes for scales {}",
                               data.name, data.dtype, data.shape_text(), scale.shape_text());
@@ -148,8 +157,10 @@ class RankJoiner {
     if (group_ > 0 && groups > 1 && group != group_)
       return invalid_argument("tensor '{}': groups of {} columns, group_size is {}", data.name,
                               group, group_);
-    return io::packed_integers(data.name, {&data, &scale, nullptr, nullptr, inputs()},
-                               {io::Packing::kPairsOfRows, 4, groups == 1 ? 0 : group});
+    const io::Packing packing =
+        algorithm_.bits == 4 ? io::Packing::kPairsOfRows : io::Packing::kBytes;
+    return io::packed_integers(data.name, {&data, &scale, nullptr, nullptr, inputs(), offsets()},
+                               {packing, algorithm_.bits, groups == 1 ? 0 : group});
   }
 
   const Algorithm& algorithm_;

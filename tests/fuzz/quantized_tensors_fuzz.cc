@@ -13,6 +13,12 @@ using namespace nereid::io;
 
 nereid::StatusOr<StoredTensor> make(uint8_t what, uint8_t layout, const StoredTensor* const* t) {
   const int64_t group = layout >> 4 == 0 ? 0 : int64_t{1} << (layout >> 4);
+  if (what % 4 == 0 && (what & 8) != 0) {  // with offsets
+    const bool is_four = (what & 4) != 0;
+    return packed_integers(
+        "w", {t[0], t[1], nullptr, nullptr, t[3], t[2]},
+        {is_four ? Packing::kPairsOfRows : Packing::kBytes, is_four ? 4 : 8, group});
+  }
   switch (what % 4) {
     case 0:
       return packed_integers("w", {t[0], t[1], t[2], t[3], t[4]},

@@ -13,6 +13,7 @@ from common import Checker
 from gguf_files import gguf_blocks
 from published import fp8_experts, gpt_oss, published_layouts
 from trtllm import trtllm_float, trtllm_layouts, trtllm_written
+from trtllm_written import trtllm_quantised
 
 
 def main():
@@ -24,6 +25,7 @@ def main():
     base, tensors = trtllm_float(checker, model)
     trtllm_layouts(checker, base, tensors)
     trtllm_written(checker, base, tensors)
+    trtllm_quantised(checker)
     gpt_oss(checker, model)
     fp8_experts(checker, model)
     gguf_blocks(checker, model)

@@ -1,6 +1,7 @@
 #include "cli/tools/calibrate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/file.h"
@@ -44,8 +45,10 @@ StatusOr<std::vector<std::vector<int32_t>>> read_sequences(const std::filesystem
 
 StatusOr<std::unique_ptr<Calibration>> Calibration::open(const std::filesystem::path& model_dir,
                                                          const CalibrationText& text,
-                                                         const kernels::OpenedDevice& device) {
+                                                         const kernels::OpenedDevice& device,
+                                                         const std::filesystem::path& cache_dir) {
   convert::BuildOptions build;
+  build.cache_dir = cache_dir;
   build.compile.disabled_passes = kDisabledPasses;
   build.compile.weights = kernels::WeightFormat{};
   ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(model_dir, device.registry,
@@ -139,6 +142,35 @@ Status Calibration::collect(const Wanted& wanted) {
     }));
   }
   return ok();
+}
+
+StatusOr<convert::Magnitudes> Calibration::magnitudes() {
+  convert::Magnitudes out;
+  const auto see = [](std::map<std::string, float>& of, const std::string& weight, const View& x) {
+    float& most = of[weight];
+    for (int64_t row = 0; row < x.rows; ++row)
+      for (int64_t col = 0; col < x.cols; ++col)
+        most = std::max(most, std::fabs(x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col])
+                                                                : x.row<float>(row)[col]));
+  };
+  const auto is_cached = [](std::string_view weight) {
+    return weight.ends_with(".attn.q") || weight.ends_with(".attn.k") ||
+           weight.ends_with(".attn.v") || weight.ends_with(".attn.qkv");
+  };
+  for (const std::vector<int32_t>& tokens : sequences_) {
+    std::string weight;  // whose product comes before the one that is shown
+    View made;
+    runner_->set_observer([&](const std::string& name, kernels::Linear& call) {
+      if (is_cached(weight)) see(out.outputs, weight, made);
+      see(out.inputs, name, call.x);
+      weight = name, made = call.out;
+      return true;
+    });
+    const Status ran = run(tokens);
+    runner_->set_observer({});
+    RETURN_IF_ERROR(ran);
+  }
+  return out;
 }
 
 std::string Calibration::key() const {

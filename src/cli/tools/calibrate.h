@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "convert/quantize_checkpoint.h"
+#include "convert/rank_format.h"
 #include "exec/runner.h"
 #include "kernels/open.h"
 
@@ -26,15 +27,19 @@ struct CalibrationText {
 // use and cached; its products are those of the graph as the family built it.
 class Calibration {
  public:
-  // The device outlives it. InvalidArgument: the text has no tokens; errors of the model.
+  // The device outlives it. `cache_dir`: where the engine is kept; empty: where all are.
+  // InvalidArgument: the text has no tokens; errors of the model.
   static StatusOr<std::unique_ptr<Calibration>> open(const std::filesystem::path& model_dir,
                                                      const CalibrationText& text,
-                                                     const kernels::OpenedDevice& device);
+                                                     const kernels::OpenedDevice& device,
+                                                     const std::filesystem::path& cache_dir = {});
 
   using Wanted = std::map<std::string, quant::InputStatistics*>;
   // See convert::CollectInputs: computes each sequence, as far as the last of the products wanted;
   // for statistics that keep drift twice, the second time with rounded matrices.
   Status collect(const Wanted& wanted);
+  // Of the inputs of all products, and of queries, keys and values, as products make them.
+  StatusOr<convert::Magnitudes> magnitudes();
   // See convert::UseRounded. Keeps the matrix, bf16.
   Status use_rounded(const std::string& weight, std::span<const BF16> matrix, int64_t k);
 

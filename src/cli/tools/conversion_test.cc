@@ -438,7 +438,7 @@ TEST_F(ConversionTest, WhatIsWrongIsNamed) {
   EXPECT_EQ(convert("--model_dir $M --use_weight_only --weight_only_precision int4_gptq "
                     "--output_dir $D/x"),
             1);
-  EXPECT_THAT(error_, HasSubstr("'int4_gptq' is not supported yet; allowed: int8, int4"));
+  EXPECT_THAT(error_, HasSubstr("'int4_gptq' takes over int4 in groups of 128 weights"));
   EXPECT_EQ(convert("--model_dir $M --weight_only_precision int4 --output_dir $D/x"), 1);
   EXPECT_THAT(error_, HasSubstr("--weight_only_precision: int4 needs --use_weight_only"));
   EXPECT_EQ(convert("--model_dir $M --dtype float8 --output_dir $D/x"), 2);

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "cli/flags/arg_table.h"
 #include "cli/tools/draft_heads.h"
+#include "cli/tools/round_model.h"
 #include "cli/tools/tools.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
@@ -56,28 +57,34 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--use_weight_only", kFlag, kActed, "", "", "products' weights are integers, scaled by rows"},
     {"--weight_only_precision", kMaybe, kActed,
      "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
-     "int8 or int4, with --use_weight_only, rounded to the nearest; quantize makes better int4"},
+     "with --use_weight_only: int8 or int4, rounded to the nearest; int4_awq, int4_gptq, int8_gptq "
+     "take over the groups that the model has"},
     {"--use_weight_only_with_precision", kChoice, kActed, "int8 int4 w4a8_awq w4a16_awq", "",
      "both flags in one, as Gemma's converter has it"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
-    {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kOnly, "", "", "SmoothQuant alpha"},
-    {"--use_smooth_quant", kFlag, kOnly, "", "", "SmoothQuant"},
-    {"--per_channel", kFlag, kOnly, "", "", "SmoothQuant scales"},
-    {"--per_token", kFlag, kOnly, "", "", "SmoothQuant scales"},
-    {"--per_group", kFlag, kOnly, "", "", "group-wise quantisation"},
-    {"--group_size", kInteger, kOnly, "", "128", "its group"},
+    {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kActed, "", "",
+     "SmoothQuant of this strength, 0 to 1, on --calib_dataset; needs --per_token"},
+    {"--use_smooth_quant", kFlag, kActed, "", "",
+     "SmoothQuant with static factors of activations, on --calib_dataset"},
+    {"--per_channel", kFlag, kActed, "", "", "SmoothQuant: a scale for each row of a matrix"},
+    {"--per_token", kFlag, kActed, "", "", "SmoothQuant: activations have scales of each token"},
+    {"--per_group", kFlag, kActed, "", "", "what int4_awq, int4_gptq and int8_gptq are"},
+    {"--group_size", kInteger, kActed, "", "128", "columns of a group that the model must have"},
     {"--int8_kv_cache --calibrate_kv_cache -kv", kFlag, kActed, "", "",
      "keys and values are cached as int8, with a scale for each token (kv_cache_quant_algo)"},
     {"--fp8_kv_cache", kFlag, kActed, "", "", "likewise as f8e4m3"},
-    {"--use_fp8 --enable_fp8", kFlag, kOnly, "", "", "FP8"},
+    {"--use_fp8 --enable_fp8", kFlag, kActed, "", "",
+     "products' weights are f8e4m3, a scale for each matrix; static factors of activations, on "
+     "--calib_dataset"},
     {"--use_nvfp4", kFlag, kOnly, "", "", "NVFP4"},
     {"--use_fp8_rowwise", kFlag, kActed, "", "", "products' weights are f8e4m3, scaled by rows"},
     {"--use_meta_fp8_rowwise_recipe", kFlag, kOnly, "", "", "FP8, row-wise"},
     {"--use_qserve", kFlag, kOnly, "", "", "QServe"},
     {"--use_int8_weight_only_embedding", kFlag, kOnly, "", "", "int8 embedding"},
-    {"--calib_dataset", kText, kIgnored, "", "", "calibration is not needed"},
-    {"--calib_size", kInteger, kIgnored, "", "512", "calibration is not needed"},
-    {"--calib_max_seq_length", kInteger, kIgnored, "", "512", "calibration is not needed"},
+    {"--calib_dataset", kText, kActed, "", "",
+     "a text file, UTF-8, for SmoothQuant, FP8 and the factors of a cache"},
+    {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
+    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
     {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration is not needed"},
     // Heads that guess tokens, which go with the checkpoint.
     {"--medusa_model_dir", kText, kActed, "", "", "Medusa heads"},
@@ -124,37 +131,132 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--moe_renorm_mode", kInteger, kOnly, "", "1", "experts' weights add up to one"},
 };
 
-// int8 or int4, or empty: products' weights are not rounded.
+constexpr std::pair<std::string_view, const char*> kWeightWords[] = {{"", "int8"},
+                                                                     {"int8", "int8"},
+                                                                     {"int4", "int4"},
+                                                                     {"int4_awq", "int4_awq"},
+                                                                     {"w4a16_awq", "int4_awq"},
+                                                                     {"int4_gptq", "int4_gptq"},
+                                                                     {"int8_gptq", "int8_gptq"}};
+
+// The word of what --use_weight_only and its precision ask for, or none.
 StatusOr<std::string> weight_only(const Args& args) {
   const bool together = args.given("--use_weight_only_with_precision");
   const char* const flag =
       together ? "--use_weight_only_with_precision" : "--weight_only_precision";
   const std::string& precision = args.text(flag);
-  if (!precision.empty() && precision != "int8" && precision != "int4")
+  const auto* const found =
+      std::ranges::find(kWeightWords, precision, [](const auto& row) { return row.first; });
+  if (found == std::end(kWeightWords))
     return unsupported(
-        "{}: '{}' is not supported yet; allowed: int8, int4 (GPTQ and AWQ directories are read as "
-        "they are)",
+        "{}: '{}' is not supported; allowed: int8, int4, int4_awq, w4a16_awq, int4_gptq, int8_gptq",
         flag, precision);
-  if (together) {
-    if (args.given("--weight_only_precision"))
-      return invalid_argument("{}: cannot be combined with --weight_only_precision", flag);
-    return precision;
-  }
-  if (args.is_on("--use_weight_only")) return precision.empty() ? "int8" : precision;
+  if (together && args.given("--weight_only_precision"))
+    return invalid_argument("{}: cannot be combined with --weight_only_precision", flag);
+  if (together || args.is_on("--use_weight_only")) return std::string(found->second);
   if (args.given(flag)) return invalid_argument("{}: {} needs --use_weight_only", flag, precision);
   return std::string();
 }
 
+// Likewise of SmoothQuant's flags.
+StatusOr<std::string> smooth_quant(const Args& args) {
+  if (args.is_on("--use_smooth_quant")) return std::string("int8_sq");
+  if (!args.given("--smoothquant")) {
+    for (const char* flag : {"--per_channel", "--per_token"})
+      if (args.is_on(flag)) return invalid_argument("{}: needs --smoothquant", flag);
+    return std::string();
+  }
+  if (!args.is_on("--per_token"))
+    return unsupported(
+        "--smoothquant: static factors of its plugins are not supported; allowed: with "
+        "--per_token, or --use_smooth_quant (W8A8_SQ_PER_CHANNEL)");
+  return std::string(args.is_on("--per_channel") ? "sq_per_channel_per_token"
+                                                 : "sq_per_tensor_per_token");
+}
+
+// ConvertOptions::weights.
+StatusOr<std::string> read_weights(const Args& args) {
+  ASSIGN_OR_RETURN(const std::string only, weight_only(args));
+  ASSIGN_OR_RETURN(const std::string smooth, smooth_quant(args));
+  const bool has_groups = only.ends_with("_awq") || only.ends_with("_gptq");
+  if (args.is_on("--per_group") && !has_groups)
+    return invalid_argument(
+        "--per_group: allowed with --weight_only_precision int4_awq, int4_gptq, int8_gptq");
+  std::string chosen, by;
+  for (const auto& [flag, word] :
+       {std::pair<std::string, std::string>("--use_weight_only", only),
+        {"--smoothquant", smooth},
+        {"--use_fp8", args.is_on("--use_fp8") ? "fp8" : ""},
+        {"--use_fp8_rowwise", args.is_on("--use_fp8_rowwise") ? "fp8_rowwise" : ""}}) {
+    if (word.empty()) continue;
+    if (!chosen.empty()) return invalid_argument("{}: cannot be combined with {}", flag, by);
+    chosen = word, by = flag;
+  }
+  return chosen;
+}
+
 Status check(const Args& args) {
-  ASSIGN_OR_RETURN(const std::string weights, weight_only(args));
-  if (!weights.empty() && args.is_on("--use_fp8_rowwise"))
-    return invalid_argument("--use_fp8_rowwise: cannot be combined with {} weights", weights);
+  RETURN_IF_ERROR(read_weights(args).status());
   if (args.is_on("--int8_kv_cache") && args.is_on("--fp8_kv_cache"))
     return invalid_argument("--fp8_kv_cache: cannot be combined with --int8_kv_cache");
+  if (const int64_t group = args.integer("--group_size"); group < 1 || group > (1 << 20))
+    return invalid_argument("--group_size: {} is not from 1 to {}", group, 1 << 20);
   if (args.text("--ckpt_type") != "hf")
     return unsupported("--ckpt_type: '{}' is not supported yet; allowed: hf",
                        args.text("--ckpt_type"));
   return ok();
+}
+
+// How a float model is rounded for what only takes codes over; nothing where it is not.
+std::optional<convert::QuantizeOptions> rounding_of(const convert::ConvertOptions& options) {
+  convert::QuantizeOptions out;
+  out.model_dir = options.model_dir;
+  out.cache = options.cache.value_or(DType::kBF16);
+  if (options.weights == "fp8") {
+    out.format = kernels::kFp8PerRow;
+  } else if (options.weights == "int8_sq" || options.weights.starts_with("sq_")) {
+    out.format = kernels::kInt8Both;
+    out.smoothing = options.smoothing;
+  } else {
+    return {};
+  }
+  out.one_scale = options.weights == "fp8" || options.weights == "sq_per_tensor_per_token";
+  return out;
+}
+
+// Rounds a float model where the flags ask for what has to be calibrated, and converts.
+StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
+                                                  convert::ConvertOptions& options) {
+  const std::optional<convert::QuantizeOptions> rounding = rounding_of(options);
+  const bool has_cache = options.cache.value_or(DType::kBF16) != DType::kBF16;
+  std::error_code error;
+  const bool has_text = std::filesystem::is_regular_file(args.text("--calib_dataset"), error);
+  bool is_float = false;
+  if (rounding) {
+    ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
+    is_float = model.layout == models::Layout::kHuggingFace && model.quantization.empty();
+  }
+  std::optional<CalibrationText> text;
+  if ((is_float && rounding->smoothing) || has_static_inputs(options) || (has_cache && has_text)) {
+    ASSIGN_OR_RETURN(text, read_calibration_text(args, fmt::format("'{}'", options.weights)));
+  }
+  if (has_cache && !text && options.cache == DType::kI8)
+    log_warn(
+        "--int8_kv_cache: no kv_cache_scaling_factor is written without --calib_dataset FILE; "
+        "nereid needs none");
+  kernels::OpenedDevice device;
+  if (text || is_float) {
+    ASSIGN_OR_RETURN(device, open_processors(0));
+  }
+  if (is_float) {
+    ASSIGN_OR_RETURN(RoundedRanks done, round_for_ranks(*rounding, options, text, device));
+    return done.converted;
+  }
+  if (text) {
+    ASSIGN_OR_RETURN(const auto calibration, Calibration::open(options.model_dir, *text, device));
+    ASSIGN_OR_RETURN(options.magnitudes, calibration->magnitudes());
+  }
+  return convert::convert_checkpoint(options);
 }
 
 constexpr HeadsFlag kHeadsFlags[] = {
@@ -273,13 +375,15 @@ Status convert(const Args& args) {
   options.dtype = args.text("--dtype");
   options.config_only = args.is_on("--save_config_only");
   options.ranks = ranks_of(args);
-  ASSIGN_OR_RETURN(options.weights, weight_only(args));
-  if (args.is_on("--use_fp8_rowwise")) options.weights = "fp8_rowwise";
+  ASSIGN_OR_RETURN(options.weights, read_weights(args));
+  if (args.given("--smoothquant")) options.smoothing = args.number("--smoothquant");
+  if (args.given("--group_size"))
+    options.group = static_cast<int32_t>(args.integer("--group_size"));
   if (args.is_on("--int8_kv_cache")) options.cache = DType::kI8;
   if (args.is_on("--fp8_kv_cache")) options.cache = DType::kF8E4M3;
   ProgressLine line;
   options.progress = [&](const convert::Progress& progress) { line.show(progress); };
-  ASSIGN_OR_RETURN(const convert::ConvertReport report, convert::convert_checkpoint(options));
+  ASSIGN_OR_RETURN(const convert::ConvertReport report, write_checkpoint(args, options));
   RETURN_IF_ERROR(heads.write(output));
   fmt::print("{}: {} tensors, {} MiB as {}, {} ranks\n", output.string(), report.num_tensors,
              report.bytes >> 20, report.dtype, options.ranks.num_files());

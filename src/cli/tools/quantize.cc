@@ -1,5 +1,5 @@
-// quantize: a Hugging Face directory becomes one with rounded weights. Flags: those of quantize.py,
-// and a few more.
+// quantize: a Hugging Face directory becomes one with rounded weights, or a checkpoint in the
+// TensorRT-LLM layout. Flags: those of quantize.py, and a few more.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -7,13 +7,11 @@
 #include <cstdio>
 
 #include "absl/strings/str_split.h"
-#include "base/clock.h"
-#include "base/log.h"
 #include "cli/flags/arg_table.h"
-#include "cli/tools/calibrate.h"
 #include "cli/tools/draft_heads.h"
+#include "cli/tools/round_model.h"
 #include "cli/tools/tools.h"
-#include "convert/quantize_checkpoint.h"
+#include "models/trtllm.h"
 
 namespace nereid::cli {
 namespace {
@@ -32,7 +30,8 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "int8_wo with activations of 8 bits; int8_sq: w8a8 smoothed (SmoothQuant); the others are "
      "refused, full_prec too, so a format has to be named"},
     {"--export_format", kChoice, kActed, "hf tensorrt_llm", "hf",
-     "hf: a Hugging Face directory in the layout of compressed-tensors"},
+     "hf: a Hugging Face directory in the layout of compressed-tensors; tensorrt_llm: config.json "
+     "and rankN.safetensors, all matrices of one type"},
     {"--awq_block_size --group_size", kInteger, kActed, "", "128",
      "columns of a group of integers"},
     {"--zero_point", kFlag, kActed, "", "", "groups of four-bit integers have zero points"},
@@ -67,10 +66,10 @@ constexpr ArgFlag kQuantizeFlags[] = {
     {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
     {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
-    {"--dtype", kChoice, kOnly, "auto float16 bfloat16 float32", "auto",
-     "type of what is not rounded: as it is"},
-    {"--tp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
-    {"--pp_size", kInteger, kOnly, "", "1", "ranks; convert has them"},
+    {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
+     "with tensorrt_llm: type of what is not rounded"},
+    {"--tp_size", kInteger, kActed, "", "1", "with tensorrt_llm: tensor parallel ranks"},
+    {"--pp_size", kInteger, kActed, "", "1", "with tensorrt_llm: pipeline parallel ranks"},
     {"--cp_size", kInteger, kOnly, "", "1", "ranks"},
     {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo checkpoint"},
     {"--autoq_format", kText, kOnly, "", "", "a format for each layer by itself"},
@@ -92,15 +91,18 @@ constexpr ArgFlag kQuantizeFlags[] = {
 struct NamedFormat {
   std::string_view name;
   kernels::WeightFormat format;
+  std::string_view weights;  // convert::ConvertOptions::weights
   bool search_scales = false, error_feedback = false, smoothing = false;
 };
-constexpr NamedFormat kFormats[] = {{"fp8", kernels::kFp8PerRow},
-                                    {"int8_wo", kernels::kInt8PerRow},
-                                    {"w8a8", kernels::kInt8Both},
-                                    {"int8_sq", kernels::kInt8Both, false, false, true},
-                                    {"int4_wo", kernels::kInt4Groups},
-                                    {"int4_awq", kernels::kInt4Groups, true, true},
-                                    {"int4_gptq", kernels::kInt4Groups, false, true}};
+constexpr NamedFormat kFormats[] = {{"fp8", kernels::kFp8PerRow, "fp8"},
+                                    {"int8_wo", kernels::kInt8PerRow, "int8"},
+                                    {"w8a8", kernels::kInt8Both, "sq_per_channel_per_token"},
+                                    {"int8_sq", kernels::kInt8Both, "int8_sq", false, false, true},
+                                    {"int4_wo", kernels::kInt4Groups, "int4"},
+                                    {"int4_awq", kernels::kInt4Groups, "int4_awq", true, true},
+                                    {"int4_gptq", kernels::kInt4Groups, "int4_gptq", false, true}};
+
+bool is_for_ranks(const Args& args) { return args.text("--export_format") == "tensorrt_llm"; }
 
 Status set_format(const Args& args, convert::QuantizeOptions& options) {
   const std::string& name = args.text("--qformat");
@@ -141,9 +143,6 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   options.model_dir = args.text("--model_dir");
   options.output_dir = args.text("--output_dir");
   RETURN_IF_ERROR(set_format(args, options));
-  if (args.text("--export_format") != "hf")
-    return unsupported("--export_format: '{}' is not supported; allowed: hf",
-                       args.text("--export_format"));
   if (args.given("--kv_cache_dtype"))
     options.cache = args.text("--kv_cache_dtype") == "int8" ? DType::kI8 : DType::kF8E4M3;
   options.damping = args.number("--damping");
@@ -168,25 +167,67 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   return options;
 }
 
-StatusOr<CalibrationText> read_text(const Args& args) {
-  CalibrationText text;
-  if (!args.given("--calib_dataset"))
+// What the layout of ranks cannot say is refused; `quantize` becomes what it can.
+StatusOr<convert::ConvertOptions> for_ranks(const Args& args, convert::QuantizeOptions& quantize) {
+  const std::string& name = args.text("--qformat");
+  convert::ConvertOptions out;
+  out.output_dir = quantize.output_dir;
+  out.dtype = args.text("--dtype");
+  const auto ranks = [&](std::string_view flag) {
+    return static_cast<int32_t>(std::clamp<int64_t>(args.integer(flag), -1, models::kMaxRanks + 1));
+  };
+  out.ranks = {.tp = ranks("--tp_size"), .pp = ranks("--pp_size"), .moe_tp = -1, .moe_ep = -1};
+  RETURN_IF_ERROR(models::check_ranks(out.ranks).status());
+  out.weights = std::ranges::find(kFormats, name, &NamedFormat::name)->weights;
+  out.cache = quantize.cache;
+  out.smoothing = quantize.smoothing.value_or(out.smoothing);
+  if (!quantize.int8_modules.empty())
     return invalid_argument(
-        "--calib_dataset: is missing; --qformat {} calibrates on a text, so give a file of it",
-        args.text("--qformat"));
-  text.file = args.text("--calib_dataset");
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(text.file, error))
-    return invalid_argument("--calib_dataset: '{}' is not a file; give a text file",
-                            text.file.string());
-  text.num_sequences = args.integer("--calib_size");
-  if (text.num_sequences < 1)
-    return invalid_argument("--calib_size: {} is not positive", text.num_sequences);
-  const int64_t tokens = args.integer("--calib_max_seq_length");
-  if (tokens < 1 || tokens > (1 << 20))
-    return invalid_argument("--calib_max_seq_length: {} is not from 1 to {}", tokens, 1 << 20);
-  text.sequence_tokens = static_cast<int32_t>(tokens);
-  return text;
+        "--int8_modules: a TensorRT-LLM checkpoint has one type for all; allowed with "
+        "--export_format tensorrt_llm: none");
+  quantize.more_bits = false;
+  if (quantize.quantize_head && name != "int8_wo" && name != "w8a8")
+    return invalid_argument(
+        "--quantize_lm_head: allowed with --export_format tensorrt_llm: int8_wo, w8a8");
+  if (name ==
+      "int4_wo") {  // W4A16 has scales of whole rows; groups are in AWQ's and GPTQ's layouts
+    const bool has_groups = args.given("--awq_block_size") || quantize.format.zeros;
+    if (!has_groups) quantize.format.group = 0;
+    if (has_groups) out.weights = quantize.format.zeros ? "int4_gptq" : "int4_awq";
+  }
+  if (name == "int4_awq" && quantize.format.zeros)
+    return invalid_argument("--zero_point: W4A16_AWQ has none; allowed with int4_gptq and int4_wo");
+  quantize.one_scale = name == "fp8";
+  if (quantize.one_scale && quantize.error_feedback)
+    return invalid_argument(
+        "--error_feedback: quant_algo FP8 has one scale for a matrix, which it does not know; "
+        "leave it out, or --export_format tensorrt_llm");
+  return out;
+}
+
+Status check_for_one_directory(const Args& args) {
+  for (const auto& [flag, only] :
+       {std::pair("--dtype", "auto"), std::pair("--tp_size", "1"), std::pair("--pp_size", "1")})
+    if (args.text(flag) != only)
+      return unsupported(
+          "{}: '{}' is for --export_format tensorrt_llm; allowed with hf, whose directory is for "
+          "any number of ranks: {}",
+          flag, args.text(flag), only);
+  return ok();
+}
+
+// Of those that calibrate, and of checkpoints with static factors.
+StatusOr<std::optional<CalibrationText>> text_of(const Args& args,
+                                                 const convert::QuantizeOptions& options,
+                                                 const convert::ConvertOptions* ranks) {
+  const std::string reader = fmt::format("--qformat {}", args.text("--qformat"));
+  const bool is_needed = options.takes_factors() || options.error_feedback ||
+                         (ranks && (has_static_inputs(*ranks) || options.cache == DType::kI8));
+  const bool is_used = is_needed || (ranks && options.cache != DType::kBF16);
+  if (!is_needed && !(is_used && args.given("--calib_dataset")))
+    return std::optional<CalibrationText>();
+  ASSIGN_OR_RETURN(CalibrationText text, read_calibration_text(args, reader));
+  return std::optional(std::move(text));
 }
 
 int64_t peak_mib() {
@@ -197,43 +238,32 @@ int64_t peak_mib() {
 
 Status quantize(const Args& args) {
   ASSIGN_OR_RETURN(convert::QuantizeOptions options, read_options(args));
-  ASSIGN_OR_RETURN(const DraftHeads heads, read_draft_heads(args, std::array{kMedusaFlag}));
-  const int64_t threads = args.integer("--threads");
-  if (threads < 0 || threads > 1024)
-    return invalid_argument("--threads: {} is not from 0 to 1024", threads);
-  ASSIGN_OR_RETURN(const kernels::OpenedDevice device,
-                   kernels::open_device("cpu", {.num_threads = static_cast<int>(threads)}));
-  ThreadPool pool(std::max(device.device->info().num_units, 1));
-  std::unique_ptr<Calibration> calibration;
-  if (options.takes_factors() || options.error_feedback) {
-    ASSIGN_OR_RETURN(const CalibrationText text, read_text(args));
-    ASSIGN_OR_RETURN(calibration, Calibration::open(options.model_dir, text, device));
-    log_info("calibration on {} tokens of {}", calibration->num_tokens(), text.file.string());
-    options.calibration = calibration->key();
-    options.collect = [&](const auto& wanted) { return calibration->collect(wanted); };
-    options.use_rounded = [&](const std::string& weight, std::span<const BF16> matrix, int64_t k) {
-      return calibration->use_rounded(weight, matrix, k);
-    };
+  std::optional<convert::ConvertOptions> ranks;
+  if (is_for_ranks(args)) {
+    ASSIGN_OR_RETURN(ranks, for_ranks(args, options));
+  } else {
+    RETURN_IF_ERROR(check_for_one_directory(args));
   }
-  const Time start = now();
-  options.progress = [&](const convert::QuantizeProgress& p) {
-    log_info("layer {} of {}: {} matrices so far, {:.1f} s", p.layers_done, p.num_layers,
-             p.matrices_done, seconds(now() - start));
-  };
-  ASSIGN_OR_RETURN(const convert::QuantizeReport report,
-                   convert::quantize_checkpoint(options, pool));
-  if (report.num_unseen > 0)
-    log_warn(
-        "{} matrices of experts that saw too little of the text are rounded to the nearest; more "
-        "text calibrates more of them",
-        report.num_unseen);
+  ASSIGN_OR_RETURN(const DraftHeads heads, read_draft_heads(args, std::array{kMedusaFlag}));
+  ASSIGN_OR_RETURN(const std::optional<CalibrationText> text,
+                   text_of(args, options, ranks ? &*ranks : nullptr));
+  ASSIGN_OR_RETURN(const kernels::OpenedDevice device, open_processors(args.integer("--threads")));
+  convert::QuantizeReport report;
+  std::string where = options.output_dir.string();
+  if (ranks) {
+    ASSIGN_OR_RETURN(const RoundedRanks done, round_for_ranks(options, *ranks, text, device));
+    report = done.rounded;
+    report.bytes_after = done.converted.bytes;
+    where += fmt::format(" ({} ranks)", ranks->ranks.num_files());
+  } else {
+    ASSIGN_OR_RETURN(report, round_model(options, text, device));
+  }
   RETURN_IF_ERROR(heads.write(options.output_dir));
   const std::string others =
       report.num_int8 > 0 ? fmt::format(" ({} of them int8)", report.num_int8) : "";
   fmt::print("{}: {} matrices as {}{}, {} left as they are; {} KiB of {} KiB; peak memory {} MiB\n",
-             options.output_dir.string(), report.num_matrices, kernels::text_of(options.format),
-             others, report.num_left, report.bytes_after >> 10, report.bytes_before >> 10,
-             peak_mib());
+             where, report.num_matrices, kernels::text_of(options.format), others, report.num_left,
+             report.bytes_after >> 10, report.bytes_before >> 10, peak_mib());
   return ok();
 }
 

@@ -84,12 +84,15 @@ class QuantizeTest : public testing::Test {
     return {reinterpret_cast<const char*>(file->blob().data()), file->blob().size()};
   }
   int run(std::vector<std::string> words) {
-    words.insert(words.begin(), "quantize");
+    return run(quantize_main, "quantize", std::move(words));
+  }
+  int run(int (*tool)(int, char**), const char* name, std::vector<std::string> words) {
+    words.insert(words.begin(), name);
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     testing::internal::CaptureStderr();
     testing::internal::CaptureStdout();
-    const int code = quantize_main(static_cast<int>(argv.size()), argv.data());
+    const int code = tool(static_cast<int>(argv.size()), argv.data());
     printed_ = testing::internal::GetCapturedStdout() + testing::internal::GetCapturedStderr();
     return code;
   }

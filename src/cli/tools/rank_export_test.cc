@@ -1,0 +1,251 @@
+// Checkpoints in the TensorRT-LLM layout whose codes are those of a quantised folder. Their numbers
+// are read by an independent program in tests/quantized.
+#include <cstring>
+
+#include "base/json.h"
+#include "cli/tools/calibrate.h"
+#include "cli/tools/quantize_fixture.h"
+#include "convert/trtllm_checkpoint.h"
+#include "convert/weight_source.h"
+#include "io/safetensors.h"
+#include "models/family.h"
+
+namespace nereid::cli {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+const std::string kModels = source_dir() + "/tests/models/";
+const std::string kServed = source_dir() + "/models/quickstart";
+const std::string kText = source_dir() + "/tests/quality/calibration.txt";
+
+class RankExportTest : public QuantizeTest {
+ protected:
+  using Words = std::vector<std::string>;
+  void make(const std::string& model, const std::string& to, Words more) {
+    more.insert(more.begin(), {"--model_dir", model, "--output_dir", dir_ / to});
+    ASSERT_EQ(run(more), 0) << printed_;
+  }
+  int convert(Words words) { return run(convert_checkpoint_main, "convert", std::move(words)); }
+  json::object quantization(const std::string& of) {
+    return read_json_file(dir_ / of / "config.json")->at("quantization").as_object();
+  }
+  std::vector<float> numbers(const std::string& file, const std::string& name) {
+    const auto tensors = io::TensorFile::open(dir_ / file);
+    for (const io::StoredTensor& tensor : tensors->tensors())
+      if (tensor.name == name) {
+        std::vector<float> out(tensor.data.size() / size_of(*tensor.type));
+        for (size_t i = 0; i < out.size(); ++i) {
+          BF16 half;
+          std::memcpy(&half, tensor.data.data() + i * sizeof half, sizeof half);
+          if (tensor.type == DType::kF32)
+            std::memcpy(&out[i], tensor.data.data() + i * sizeof(float), sizeof(float));
+          else
+            out[i] = to_float(half);
+        }
+        return out;
+      }
+    ADD_FAILURE() << file << " has no " << name;
+    return {};
+  }
+};
+
+// An engine takes over the same bytes from both kinds of folders.
+TEST_F(RankExportTest, CodesAreThoseOfTheFolder) {
+  const std::tuple<const char*, const char*, Words> kCases[] = {
+      {"int8_wo", "W8A16", {}},
+      {"int8_wo", "W8A16", {"--exclude_modules", "*.o_proj"}},
+      {"w8a8", "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN", {"--quantize_lm_head"}},
+      {"int4_wo", "W4A16_AWQ", {"--awq_block_size", "32", "--int8_modules", "none"}},
+      {"int4_wo", "W4A16_AWQ", {"--awq_block_size", "128", "--int8_modules", "none"}},
+      {"int4_wo",
+       "W4A16_GPTQ",
+       {"--awq_block_size", "16", "--int8_modules", "none", "--zero_point"}}};
+  for (const auto& [format, algorithm, more] : kCases) {
+    Words words = {"--qformat", format};
+    words.insert(words.end(), more.begin(), more.end());
+    make(kModels + "llama", "folder", words);
+    words.insert(words.end(), {"--export_format", "tensorrt_llm", "--dtype", "bfloat16"});
+    make(kModels + "llama", "ranks", words);
+    EXPECT_EQ(quantization("ranks").at("quant_algo"), algorithm);
+    EXPECT_TRUE(weights(dir_ / "ranks") == weights(dir_ / "folder")) << format << algorithm;
+    EXPECT_FALSE(std::filesystem::exists(dir_ / "ranks.hf"));
+    std::filesystem::remove_all(dir_ / "folder");
+  }
+}
+
+TEST_F(RankExportTest, ConfigSaysWhatTheLayoutHas) {
+  make(kModels + "llama", "x",
+       {"--qformat", "int4_wo", "--awq_block_size", "32", "--exclude_modules", "*.1.mlp.down_proj",
+        "--export_format", "tensorrt_llm"});
+  json::object config = quantization("x");
+  EXPECT_EQ(config.at("group_size"), 32);
+  EXPECT_EQ(config.at("has_zero_point"), false);
+  EXPECT_EQ(config.at("pre_quant_scale"), true);
+  EXPECT_EQ(config.at("kv_cache_quant_algo"), nullptr);
+  EXPECT_EQ(
+      json::serialize(config.at("exclude_modules")),
+      R"(["lm_head","router","transformer.vocab_embedding","transformer.layers.1.mlp.proj"])");
+  EXPECT_FALSE(config.contains("weight_layout"));
+  make(kModels + "llama", "x",
+       {"--qformat", "int4_wo", "--zero_point", "--awq_block_size", "32", "--export_format",
+        "tensorrt_llm"});
+  config = quantization("x");
+  EXPECT_EQ(config.at("has_zero_point"), true);
+  EXPECT_EQ(config.at("pre_quant_scale"), false);
+  EXPECT_EQ(config.at("weight_layout"), "row_major");
+  make(kModels + "llama", "x", {"--qformat", "int4_wo", "--export_format", "tensorrt_llm"});
+  EXPECT_EQ(quantization("x").at("quant_algo"), "W4A16");
+}
+
+// Products of groups add their biases themselves, so that of several ranks one may have them.
+TEST_F(RankExportTest, RanksAreMergedToTheSameNumbers) {
+  make(kModels + "gpt2", "folder",
+       {"--qformat", "int4_wo", "--awq_block_size", "16", "--int8_modules", "none"});
+  const auto written = [&](const std::string& from, const std::string& to, Words more) {
+    more.insert(more.begin(), {"--model_dir", dir_ / from, "--output_dir", dir_ / to});
+    EXPECT_EQ(convert(more), 0) << printed_;
+  };
+  const Words awq = {"--use_weight_only", "--weight_only_precision", "int4_awq"};
+  written("folder", "one", awq);
+  written("folder", "three", {awq[0], awq[1], awq[2], "--tp_size", "3", "--pp_size", "2"});
+  const std::string bias = "transformer.layers.0.attention.dense.bias";
+  EXPECT_THAT(numbers("three/rank1.safetensors", bias), testing::Each(0));
+  EXPECT_EQ(numbers("three/rank0.safetensors", bias), numbers("one/rank0.safetensors", bias));
+  for (const char* from : {"one", "three", "folder"})
+    written(from, std::string(from) + "-floats", {"--dtype", "float32"});
+  const auto file = [&](const char* of) {
+    return read_file(dir_ / of / "rank0.safetensors").value();
+  };
+  EXPECT_TRUE(file("three-floats") == file("folder-floats"));
+  EXPECT_TRUE(file("one-floats") == file("folder-floats"));
+}
+
+TEST_F(RankExportTest, StaticFactorsComeFromTheText) {
+  const Words text = {"--calib_dataset", kText, "--calib_size", "1", "--calib_max_seq_length", "1"};
+  Words words = {"--qformat", "fp8", "--kv_cache_dtype", "int8", "--export_format", "tensorrt_llm"};
+  words.insert(words.end(), text.begin(), text.end());
+  make(kServed, "x", words);
+  // What the rounded model does on the one token.
+  const std::filesystem::path ranks = dir_ / "x";
+  auto calibration = Calibration::open(ranks, {kText, 1, 1}, device_, dir_ / "cache");
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  quant::InputStatistics q(256, true), down(768, false);
+  ASSERT_TRUE(
+      (*calibration)->collect({{"layers.1.attn.q", &q}, {"layers.1.mlp.down", &down}}).ok());
+  const auto factor = [&](const std::string& module) {
+    return numbers("x/rank0.safetensors", "transformer.layers.1." + module).at(0);
+  };
+  EXPECT_FLOAT_EQ(factor("attention.qkv.activation_scaling_factor"),
+                  std::ranges::max(q.largest_magnitudes()) / 448);
+  EXPECT_FLOAT_EQ(factor("mlp.proj.activation_scaling_factor"),
+                  std::ranges::max(down.largest_magnitudes()) / 448);
+  // Of one row x^T x is all products of its numbers, and the square of a result w x is w (x^T x) w.
+  const auto model = models::read_model(ranks);
+  const auto checkpoint = models::open_checkpoint(*model, ranks);
+  const std::vector<double> products = q.mean_products();
+  double most = 0;
+  for (const char* name : {"layers.1.attn.q", "layers.1.attn.k", "layers.1.attn.v"}) {
+    const auto& weight = *std::ranges::find(model->graph.weights, name, &graph::Weight::name);
+    std::vector<float> row(256);
+    for (int64_t n = 0; n < weight.n; ++n) {
+      ASSERT_TRUE(convert::read_values(weight, *checkpoint, n * 256, row).ok());
+      double square = 0;
+      for (size_t i = 0; i < products.size(); ++i)
+        square += products[i] * row[i / 256] * row[i % 256];
+      most = std::max(most, square);
+    }
+  }
+  EXPECT_NEAR(factor("attention.kv_cache_scaling_factor"), std::sqrt(most) / 127,
+              std::sqrt(most) / 127 * 0.02);
+}
+
+TEST_F(RankExportTest, AnFp8CacheNeedsNoText) {
+  ASSERT_EQ(convert({"--model_dir", kModels + "llama", "--output_dir", out_, "--fp8_kv_cache"}), 0);
+  EXPECT_EQ(quantization("out").at("kv_cache_quant_algo"), "FP8");
+  EXPECT_THAT(
+      numbers("out/rank0.safetensors", "transformer.layers.0.attention.kv_cache_scaling_factor"),
+      ElementsAre(1));
+  ASSERT_EQ(convert({"--model_dir", kModels + "llama", "--output_dir", out_, "--int8_kv_cache"}),
+            0);
+  EXPECT_THAT(printed_, HasSubstr("no kv_cache_scaling_factor is written without"));
+}
+
+TEST_F(RankExportTest, SmoothQuantOfTheConverter) {
+  const Words to = {"--model_dir", kServed, "--output_dir", out_, "--smoothquant", "0.5"};
+  const Words text = {"--calib_dataset",        kText, "--calib_size", "1",
+                      "--calib_max_seq_length", "32"};
+  const auto with = [&](Words more, bool calibrates) {
+    more.insert(more.begin(), to.begin(), to.end());
+    if (calibrates) more.insert(more.end(), text.begin(), text.end());
+    return convert(more);
+  };
+  ASSERT_EQ(with({"--per_token"}, true), 0) << printed_;
+  EXPECT_EQ(quantization("out").at("quant_algo"), "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN");
+  EXPECT_EQ(quantization("out").at("smoothquant_val"), 0.5);
+  EXPECT_EQ(
+      numbers("out/rank0.safetensors", "transformer.layers.0.mlp.fc.per_channel_scale").size(), 1u);
+  EXPECT_THAT(numbers("out/rank0.safetensors", "transformer.layers.0.post_layernorm.scale_to_int"),
+              ElementsAre(1));
+  ASSERT_EQ(with({"--per_token", "--per_channel"}, true), 0) << printed_;
+  EXPECT_EQ(quantization("out").at("quant_algo"), "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN");
+  EXPECT_TRUE(open(out_));
+  EXPECT_EQ(with({"--per_token"}, false), 1);
+  EXPECT_THAT(printed_, HasSubstr("--calib_dataset: is missing"));
+  EXPECT_EQ(with({"--per_channel"}, true), 1);
+  EXPECT_THAT(printed_, HasSubstr("allowed: with --per_token, or --use_smooth_quant"));
+}
+
+TEST_F(RankExportTest, WhatTheLayoutCannotSayIsNamed) {
+  const auto refuses = [&](Words words, const std::string& text) {
+    words.insert(words.begin(), {"--model_dir", kServed, "--output_dir", out_, "--export_format",
+                                 "tensorrt_llm", "--qformat"});
+    EXPECT_EQ(run(words), 1) << printed_;
+    EXPECT_THAT(printed_, HasSubstr(text));
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  };
+  refuses({"w4a8_awq"}, "allowed: fp8, int8_wo, int4_wo, int4_awq, int4_gptq, w8a8, int8_sq");
+  refuses({"fp8"}, "--calib_dataset: is missing; --qformat fp8");
+  refuses({"int4_awq", "--zero_point"}, "--zero_point: W4A16_AWQ has none");
+  refuses({"int4_wo", "--int8_modules", "*.v_proj"}, "has one type for all; allowed with");
+  refuses({"int4_wo", "--quantize_lm_head"}, "--quantize_lm_head: allowed with");
+  refuses({"int8_wo", "--kv_cache_dtype", "int8"}, "--calib_dataset: is missing");
+  refuses({"fp8", "--error_feedback", "--calib_dataset", kText}, "one scale for a matrix");
+  refuses({"int8_wo", "--tp_size", "0"}, "tp_size: 0 is not allowed");
+  refuses({"int8_wo", "--exclude_modules", "*.q_proj"}, "cannot say what tensor");
+  EXPECT_EQ(
+      run({"--model_dir", kServed, "--output_dir", out_, "--qformat", "fp8", "--tp_size", "2"}), 1);
+  EXPECT_THAT(printed_, HasSubstr("--tp_size: '2' is for --export_format tensorrt_llm"));
+}
+
+TEST_F(RankExportTest, TheConverterTakesOverWhatIsThere) {
+  make(kModels + "llama", "awq",
+       {"--qformat", "int4_wo", "--awq_block_size", "32", "--int8_modules", "none"});
+  make(kModels + "llama", "rows", {"--qformat", "fp8"});
+  const auto refuses = [&](const std::string& from, Words words, const std::string& text) {
+    words.insert(words.begin(), {"--model_dir", from, "--output_dir", out_});
+    EXPECT_EQ(convert(words), 1) << printed_;
+    EXPECT_THAT(printed_, HasSubstr(text));
+    EXPECT_FALSE(std::filesystem::exists(out_));
+  };
+  const Words awq = {"--use_weight_only", "--weight_only_precision", "int4_awq"};
+  refuses(
+      kModels + "llama", awq,
+      "'int4_awq' takes over int4 in groups of 128 weights (quant_algo W4A16_AWQ), of which the "
+      "model has none; `nereid quantize --qformat int4_awq --export_format tensorrt_llm`");
+  refuses(dir_ / "awq", {awq[0], awq[1], awq[2], "--group_size", "64"},
+          "group_size: 64, but the model has int4 in groups of 32");
+  refuses(dir_ / "rows", awq, "cannot say what tensor 'model.layers.0.self_attn.q_proj.weight' is");
+  refuses(dir_ / "rows", {"--use_fp8", "--calib_dataset", kText}, "tokenizer");
+  refuses(dir_ / "awq", {"--per_group"}, "--per_group: allowed with --weight_only_precision");
+  refuses(dir_ / "awq", {awq[0], awq[1], "w4a8_awq"}, "'w4a8_awq' is not supported; allowed: int8");
+  refuses(dir_ / "awq", {"--per_token"}, "--per_token: needs --smoothquant");
+  refuses(dir_ / "awq", {"--use_fp8", "--use_fp8_rowwise"}, "cannot be combined with --use_fp8");
+  ASSERT_EQ(convert({"--model_dir", dir_ / "rows", "--output_dir", out_, "--use_fp8_rowwise"}), 0)
+      << printed_;
+  EXPECT_TRUE(weights(out_) == weights(dir_ / "rows"));
+}
+
+}  // namespace
+}  // namespace nereid::cli
