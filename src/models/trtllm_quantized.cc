@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
@@ -30,6 +31,7 @@ struct Algorithm {
   bool byte_inputs = false;
   int32_t bits = 4;      // of kU8
   bool offsets = false;  // `zero`, and scales likewise: [groups, out]
+  bool fixed = false;    // scales are multiplied with those of a module's input and result
 };
 constexpr Algorithm kAlgorithms[] = {
     {"W8A16", ".per_channel_scale", DType::kI8, true},
@@ -40,6 +42,9 @@ constexpr Algorithm kAlgorithms[] = {
     {"W8A8_SQ_PER_CHANNEL", ".weights_scaling_factor", DType::kI8, false, true},
     {"W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN", ".per_channel_scale", DType::kI8, false, true},
     {"W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN", ".per_channel_scale", DType::kI8, false, true},
+    {"W8A8_SQ_PER_CHANNEL_PER_TENSOR_PLUGIN", ".per_channel_scale", DType::kI8, false, true, 8,
+     false, true},
+    {"W8A8_SQ_PER_TENSOR_PLUGIN", ".per_channel_scale", DType::kI8, false, true, 8, false, true},
     {"FP8", ".weights_scaling_factor", DType::kF8E4M3},
     {"FP8_PER_CHANNEL_PER_TOKEN", ".per_channel_scale", DType::kF8E4M3}};
 
@@ -56,9 +61,14 @@ constexpr std::string_view kLeftOut[] = {".activation_scaling_factor",
                                          ".k_cache_scaling_factor",
                                          ".v_cache_scaling_factor"};
 
-// Modules whose weights the converters round.
+// Modules whose weights the converters round, and where SmoothQuant's plugins have the factor that
+// rounds their inputs.
 constexpr std::string_view kWeightOnly[] = {"attention.qkv", "attention.dense", "mlp.fc",
                                             "mlp.gate", "mlp.proj"};
+constexpr std::string_view kInputFactors[] = {
+    "input_layernorm.scale_to_int", "attention.quantization_scaling_factor",
+    "post_layernorm.scale_to_int", "post_layernorm.scale_to_int",
+    "mlp.quantization_scaling_factor"};
 
 // "a.weight@rank1" is "a.weight" and "@rank1".
 std::pair<std::string_view, std::string_view> split_rank(std::string_view name) {
@@ -118,6 +128,28 @@ class RankJoiner {
     const StoredTensor* factors = find(".prequant_scaling_factor");
     return factors ? factors : find(".smoother");
   }
+  // What the scales of a module are multiplied with. A plugin's is that of the weights times that
+  // of the input over that of the result, all of them fixed.
+  StatusOr<float> factor() const {
+    if (!algorithm_.fixed) return 1.0f;
+    const auto* const module = std::ranges::find_if(
+        kWeightOnly, [&](std::string_view name) { return stem_.ends_with(name); });
+    if (module == std::end(kWeightOnly)) return refuse(*find(".weight"));
+    const std::string layer = stem_.substr(0, stem_.size() - module->size());
+    const std::string_view input = kInputFactors[module - std::begin(kWeightOnly)];
+    float product = 1;
+    for (const std::string& name : {fmt::format("{}{}{}", layer, input, rank_),
+                                    fmt::format("{}.act_scale{}", stem_, rank_)}) {
+      const auto* entry = checkpoint_.find(name);
+      if (!entry || entry->tensor->type != DType::kF32 ||
+          entry->tensor->data.size() != sizeof(float))
+        return invalid_argument("tensor '{}.weight': '{}', one F32, is missing", stem_, name);
+      float value = 0;
+      std::memcpy(&value, entry->tensor->data.data(), sizeof value);
+      product *= value;
+    }
+    return product;
+  }
   Status refuse(const StoredTensor& t) const {
     return invalid_argument("tensor '{}': has dtype {}, which quant_algo '{}' does not give it",
                             t.name, t.dtype, algorithm_.name);
@@ -138,9 +170,11 @@ class RankJoiner {
     StoredTensor data = tensor;  // fp8 may be stored as bytes, pairs as signed ones
     data.type = algorithm_.type;
     if (algorithm_.type == DType::kU8) return in_groups(data);
-    return io::scaled_bytes(
-        tensor.name, {&data, scales(), nullptr, inputs()},
-        {.byte_inputs = algorithm_.byte_inputs, .divides = find(".smoother") != nullptr});
+    ASSIGN_OR_RETURN(const float all, factor());
+    return io::scaled_bytes(tensor.name, {&data, scales(), nullptr, inputs()},
+                            {.factor = all,
+                             .byte_inputs = algorithm_.byte_inputs,
+                             .divides = find(".smoother") != nullptr});
   }
 
   StatusOr<StoredTensor> in_groups(const StoredTensor& data) const {

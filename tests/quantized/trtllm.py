@@ -59,6 +59,29 @@ def trtllm_per_tensor(w):
     return {"weight": integer, "per_channel_scale": np.array([[scale]], "f4")}, integer.astype("f4") * scale
 
 
+# What rounds the inputs of a layer's modules, and what makes floats of their results.
+INPUT_FACTORS = {"input_layernorm.scale_to_int": 16, "attention.quantization_scaling_factor": 8,
+                 "post_layernorm.scale_to_int": 32, "mlp.quantization_scaling_factor": 64}
+READERS = {"qkv": "input_layernorm.scale_to_int", "dense": "attention.quantization_scaling_factor",
+           "fc": "post_layernorm.scale_to_int", "gate": "post_layernorm.scale_to_int",
+           "proj": "mlp.quantization_scaling_factor"}
+RESULT_FACTOR = 1 / 32
+
+
+def trtllm_fixed(per_channel):
+    def write(w, module):
+        full = per_channel or module == "qkv"
+        scale = (np.abs(w).max(1) if full else np.abs(w).max(keepdims=True)[0]).reshape(1, -1) / np.float32(127)
+        integer = np.round(w / scale.T).astype("i1")
+        stored = scale / np.float32(INPUT_FACTORS[READERS[module]] * RESULT_FACTOR)
+        parts = {"weight": integer, "per_channel_scale": stored, "act_scale": np.array([[RESULT_FACTOR]], "f4")}
+        if module in ("dense", "proj"):
+            parts["smoother"] = np.full((1, w.shape[1]), 2, "f4")
+            return parts, integer.astype("f4") * scale.T / np.float32(2)
+        return parts, integer.astype("f4") * scale.T
+    return write
+
+
 def as_bf16(x):
     bits = np.ascontiguousarray(x, "f4").view("u4")
     return (bits + 0x7fff + (bits >> 16 & 1) & 0xffff0000).view("f4")
@@ -86,6 +109,8 @@ TRTLLM_LAYOUTS = {
     "W8A8_SQ_PER_CHANNEL": ({"kv_cache_quant_algo": "INT8"}, trtllm_smooth),
     "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN": ({}, trtllm_per_token),
     "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN": ({}, trtllm_per_tensor),
+    "W8A8_SQ_PER_TENSOR_PLUGIN": ({}, trtllm_fixed(False)),
+    "W8A8_SQ_PER_CHANNEL_PER_TENSOR_PLUGIN": ({}, trtllm_fixed(True)),
     "W8A16": (ROW_MAJOR, weight_only(8)),
     "W4A16": (ROW_MAJOR, weight_only(4)),
 }
@@ -116,8 +141,12 @@ def trtllm_layouts(checker, base, tensors):
             if not key.endswith(MODULES):
                 stored[key] = plain[key] = value
                 continue
-            parts, number = write(value)
+            module = key.split(".")[-2]
+            parts, number = write(value, module) if "PER_TENSOR_PLUGIN" in name else write(value)
             stem = key.removesuffix("weight")
+            layer = ".".join(key.split(".")[:3])
+            if "PER_TENSOR_PLUGIN" in name:
+                stored.update({f"{layer}.{factor}": np.array([x], "f4") for factor, x in INPUT_FACTORS.items()})
             stored.update({stem + part: tensor for part, tensor in parts.items()})
             plain[key] = np.ascontiguousarray(number, "f4")
             if "kv_cache_quant_algo" in fields and "qkv" in key:
@@ -126,7 +155,8 @@ def trtllm_layouts(checker, base, tensors):
         rewrite(base, quantised, {"quant_algo": name.removesuffix("-bytes"), **fields}, stored)
         cache = {key: value for key, value in fields.items() if key == "kv_cache_quant_algo"}
         rewrite(base, floats, {"quant_algo": None, **cache}, plain)
-        checker.compare("TensorRT-LLM " + name, quantised, floats, not name.startswith(("FP8", "W8A8_SQ_PER_TENSOR")))
+        rounds_inputs = name.startswith(("FP8", "W8A8_SQ_PER_TENSOR", "W8A8_SQ_PER_CHANNEL_PER_TENSOR"))
+        checker.compare("TensorRT-LLM " + name, quantised, floats, not rounds_inputs)
 
 
 # What the converter's flags write, against the same made here.

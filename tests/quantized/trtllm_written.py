@@ -102,7 +102,8 @@ TAKEN = [
     ("awq", WEIGHT_ONLY + ["int4_gptq", "--group_size", "128"], "W4A16_GPTQ", (1,)),
     ("packed-4", WEIGHT_ONLY + ["int4_awq"], "W4A16_AWQ", (1, 2)),
     ("int8", WEIGHT_ONLY + ["int8"], "W8A16", (1,)),
-    ("int8-both", ["--smoothquant", "0.5", "--per_token", "--per_channel"], "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN", (1, 2)),
+    ("int8-both", ["--smoothquant", "0.5", "--per_token", "--per_channel"], "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN",
+     (1, 2)),
     ("int8-both", ["--use_smooth_quant", "--int8_kv_cache", *TEXT], "W8A8_SQ_PER_CHANNEL", (1,)),
     ("fp8-rows", ["--use_fp8_rowwise", "--fp8_kv_cache"], "FP8_PER_CHANNEL_PER_TOKEN", (1,)),
 ]
@@ -157,8 +158,8 @@ def trtllm_made(checker):
         for export in ("hf", "tensorrt_llm"):
             folders[export] = checker.scratch / f"made-{name}-{export}"
             of_ranks = ["--dtype", "float32"] if export == "tensorrt_llm" else []
-            checker.run("quantize", "--model_dir", checker.scratch / "float", "--output_dir", folders[export], "--qformat",
-                        name, "--export_format", export, *of_ranks, *flags)
+            checker.run("quantize", "--model_dir", checker.scratch / "float", "--output_dir", folders[export],
+                        "--qformat", name, "--export_format", export, *of_ranks, *flags)
         ours = folders["tensorrt_llm"]
         assert config_of(ours)["quant_algo"] == algorithm
         check_factors(ours, config_of(ours))
