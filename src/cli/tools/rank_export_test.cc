@@ -197,6 +197,35 @@ TEST_F(RankExportTest, SmoothQuantOfTheConverter) {
   EXPECT_THAT(printed_, HasSubstr("allowed: with --per_token, or --use_smooth_quant"));
 }
 
+TEST_F(RankExportTest, TheConverterFindsStaticFactors) {
+  const auto with = [&](Words more) {
+    more.insert(more.begin(), {"--model_dir", kServed, "--output_dir", out_, "--calib_dataset",
+                               kText, "--calib_size", "1", "--calib_max_seq_length", "32"});
+    ASSERT_EQ(convert(more), 0) << printed_;
+  };
+  const auto factor = [&](const std::string& name) {
+    return numbers("out/rank0.safetensors", "transformer.layers.0." + name).at(0);
+  };
+  with({"--use_fp8", "--fp8_kv_cache"});
+  EXPECT_EQ(quantization("out").at("quant_algo"), "FP8");
+  const float fp8 = factor("mlp.fc.activation_scaling_factor");
+  const float cache = factor("attention.kv_cache_scaling_factor");
+  EXPECT_GT(fp8, 0);
+  EXPECT_NE(cache, 1);
+  with({"--use_smooth_quant", "--int8_kv_cache"});
+  EXPECT_EQ(quantization("out").at("quant_algo"), "W8A8_SQ_PER_CHANNEL");
+  EXPECT_GT(factor("mlp.fc.activation_scaling_factor"), 0);
+  // Nearly the same keys and values, in steps of 1 / 127 of the largest and not of 1 / 448.
+  EXPECT_NEAR(factor("attention.kv_cache_scaling_factor") / cache, 448.0 / 127, 0.4);
+  // Where scales are those of a plugin's input and result, too, these have to be there.
+  json::object config = read_json_file(out_ / "config.json")->as_object();
+  config.at("quantization").as_object()["quant_algo"] = "W8A8_SQ_PER_TENSOR_PLUGIN";
+  with({"--smoothquant", "0.5", "--per_token"});
+  ASSERT_TRUE(write_file_atomic(out_ / "config.json", json::serialize(config)).ok());
+  EXPECT_EQ(convert({"--model_dir", out_, "--output_dir", dir_ / "x"}), 1);
+  EXPECT_THAT(printed_, HasSubstr("attention.qkv.act_scale', one F32, is missing"));
+}
+
 TEST_F(RankExportTest, WhatTheLayoutCannotSayIsNamed) {
   const auto refuses = [&](Words words, const std::string& text) {
     words.insert(words.begin(), {"--model_dir", kServed, "--output_dir", out_, "--export_format",
