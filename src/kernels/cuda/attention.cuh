@@ -240,4 +240,15 @@ inline __device__ float weight_of(float score, float largest) {
   return score == -INFINITY ? 0.0f : power_of_2(score - largest);
 }
 
+#if defined(NEREID_HOPPER)
+// Copies of whole pieces of 16 bytes.
+inline __device__ void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+#endif
+
 }  // namespace nereid::kernels::cuda

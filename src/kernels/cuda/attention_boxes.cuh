@@ -37,15 +37,6 @@ inline __device__ int place_in_lines(int line, int byte) {
   return (line * kLine + byte) ^ line % 8 * 16;
 }
 
-// Copies of whole pieces of 16 bytes.
-inline __device__ void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-
 inline __device__ Slots slots_of(const KeyRange& range, int position, int bits) {
   Slots s;
   s.sink = (range.sink + (1 << bits) - 1) >> bits;

@@ -1,7 +1,10 @@
 // How attention_hopper.cu brings keys and values to shared memory: tiles of 128 keys, in the layout
-// that the tensor cores read. The copy engine fetches whole blocks of a bf16 cache; lines of other
-// ranges are fetched by a group of four warps, and those of 8-bit types become bf16 on their way.
+// that the tensor cores read. The copy engine fetches whole blocks of bf16 and of f8e4m3 keys;
+// lines of other ranges are fetched by a group of four warps. Values in 8 bits, and int8 keys,
+// become bf16 on their way, times their scales.
 #pragma once
+
+#include <type_traits>
 
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/tensor_map.h"
@@ -19,15 +22,24 @@ constexpr int kRawStages = 2;             // of 8-bit types
 constexpr int kFetchMeets = kGroups + 1;  // number of the first fetching group's barrier
 static_assert(kGroups * kGroupVectors == kHopperVectors);
 
-template <int kDim>
+// Keys of these caches are multiplied as they are, in 8 bits.
+template <class Cache>
+constexpr bool kNarrowKeys = std::is_same_v<Cache, Fp8Cache>;
+// Bytes of a column's number.
+template <class Cache>
+constexpr int kKeyBytes = kNarrowKeys<Cache> ? 1 : 2;
+
+template <class Cache, int kDim>
 struct TileMemory {
-  static constexpr int kQueries = kDim / kHalf * kGroupVectors * kLineBytes;  // of a group
-  static constexpr int kKeyHalf = kKeys * kLineBytes;
-  static constexpr int kMatrix = kDim / kHalf * kKeyHalf;  // keys or values of a tile
-  static constexpr int kRaw = kKeys * kDim;                // the same in 8 bits
-  static constexpr int kTiles = kGroups * kQueries + 2 * kStages * kMatrix;
-  template <class Cache>
-  static constexpr int kBytes = kTiles + (Cache::kHasScales ? 2 * kRawStages * kRaw : 0);
+  static constexpr int kQueryParts = kNarrowKeys<Cache> ? 2 : kDim / kHalf;
+  static constexpr int kQueries = kQueryParts * kGroupVectors * kLineBytes;  // of a group
+  static constexpr int kHalfTile = kKeys * kLineBytes;
+  static constexpr int kValueTile = kDim / kHalf * kHalfTile;
+  static constexpr int kKeyTile = kNarrowKeys<Cache> ? kHalfTile : kValueTile;
+  static constexpr int kRaw = kKeys * kDim;  // keys or values of a tile in 8 bits
+  static constexpr int kTiles = kGroups * kQueries + kStages * (kKeyTile + kValueTile);
+  static constexpr int kRawParts = !Cache::kHasScales ? 0 : kNarrowKeys<Cache> ? 1 : 2;
+  static constexpr int kBytes = kTiles + kRawParts * kRawStages * kRaw;
 };
 
 // What the copy engine needs to fetch whole blocks; tile_blocks = 0: it cannot.
@@ -41,13 +53,15 @@ struct BlockMaps {
 // Keys or values of kStages tiles, with the barriers that say which are there and which are free.
 struct TileRing {
   uint8_t* tiles;
+  int tile_bytes;
   uint64_t* full;
   uint64_t* empty;
-  float (*scales)[kKeys];  // of 8-bit types, by stage
+  float (*scales)[kKeys];  // of keys in 8 bits, by stage
   uint64_t* landed;        // the last tile's values, of which lines are then cleared
   int stage = 0;
   uint32_t parity = 0;
 
+  __device__ uint8_t* tile() const { return tiles + stage * tile_bytes; }
   __device__ void step() {
     if (++stage == kStages) stage = 0, parity ^= 1;
   }
@@ -60,19 +74,23 @@ inline __device__ int place_in_matrix(int lines, int line, int column) {
   return (column / kHalf * lines + line) * kLineBytes + (piece ^ line % 8) * 16 + column % 8 * 2;
 }
 
-// Fetches the lines [first, first + kKeys) of the range, zeros past its end; the work of
-// kGroupThreads threads.
-template <int kDim>
+// Fetches the lines [first, first + kKeys) of the range, zeros past its end, and the scales of keys
+// in 8 bits; the work of kGroupThreads threads.
+template <class Cache, int kDim>
 __device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                            int first, const void* cache, uint8_t* matrix) {
-  constexpr int kPieces = kDim / 8;
+                            int first, const void* cache, const TileRing& ring) {
+  constexpr bool kNarrow = kNarrowKeys<Cache>;
+  constexpr int kPieces = kDim * kKeyBytes<Cache> / 16;
+  uint8_t* const matrix = ring.tile();
 #pragma unroll 4
   for (int i = threadIdx.x % kGroupThreads; i < kKeys * kPieces; i += kGroupThreads) {
     const int line = i / kPieces, piece = i % kPieces, key = first + line;
     const bool valid = key < range.count;
     const Place place = place_of(p, tile, range.position(valid ? key : range.count - 1));
-    copy_16(shared_address(matrix + place_in_matrix(kKeys, line, 8 * piece)),
-            static_cast<const __nv_bfloat16*>(cache) + place.first + 8 * piece, valid);
+    const auto* const from = static_cast<const uint8_t*>(cache) + place.first * kKeyBytes<Cache>;
+    copy_16(shared_address(matrix + place_in_matrix(kKeys, line, 8 * piece)), from + 16 * piece,
+            valid);
+    if (kNarrow && piece == 0) ring.scales[ring.stage][line] = p.k_scales[place.scale];
   }
 }
 
@@ -96,48 +114,84 @@ __device__ void clear_lines(int first, uint8_t* matrix) {
   __syncwarp();
 }
 
-// One tile of keys or values in bf16, fetched by the copy engine or by all four warps. Of values,
-// whose weights are 0 past the end of the range, the lines there are zeros: memory may hold NaN.
-template <int kDim, bool kValues>
+// The lane's block of the tile at key `first`, which lies in blocks; 0 past its end.
+inline __device__ int block_of(const AttentionParams& p, const QueryTile& tile,
+                               const KeyRange& range, int first) {
+  const int key = first + static_cast<int>(threadIdx.x) % kWarp * p.block_tokens;
+  if (key >= min(first + kKeys, range.count)) return 0;
+  const int in_table = range.position(key) / p.block_tokens;
+  return p.block_table[static_cast<int64_t>(tile.row) * p.max_blocks + in_table];
+}
+
+// One tile of keys, or of values in bf16, by the copy engine, a warp's work; `block`: its lane's.
+// Of values, whose weights are 0 past the end of the range, the lines there are zeros: memory may
+// hold NaN.
+template <class Cache, int kDim, bool kValues>
+__device__ void fetch_blocks(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
+                             int num_keys, int block, const TileRing& ring) {
+  using Memory = TileMemory<Cache, kDim>;
+  constexpr int kHalves = kNarrowKeys<Cache> ? 1 : kDim / kHalf;
+  constexpr int kScale = kNarrowKeys<Cache> ? sizeof(float) : 0;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  uint64_t* const full = ring.full + ring.stage;
+  const int lines = (num_keys + p.block_tokens - 1) / p.block_tokens * p.block_tokens;
+  const bool clears = kValues && num_keys < kKeys;  // in the range's last tile alone
+  uint64_t* const arrived = clears ? ring.landed : full;
+  if (lane == 0)
+    barrier_expect(arrived, static_cast<uint32_t>(lines * (kHalves * kLineBytes + kScale)));
+  __syncwarp();
+  const int line = lane * p.block_tokens;
+  if (line < num_keys) {
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h)
+      copy_box(ring.tile() + h * Memory::kHalfTile + line * kLineBytes,
+               kValues ? &maps.values : &maps.keys, h * kHalf, 0, tile.kv_head, block, arrived);
+    if constexpr (kScale > 0)
+      copy_bytes(ring.scales[ring.stage] + line,
+                 p.k_scales + block * p.scale_stride + tile.kv_head * p.block_tokens,
+                 static_cast<uint32_t>(p.block_tokens * kScale), arrived);
+  }
+  __syncwarp();
+  if (clears) {
+    barrier_wait(ring.landed, 0);
+    clear_lines<kDim>(num_keys, ring.tile());
+    if (lane == 0) barrier_arrive(full);
+  }
+}
+
+// All tiles of keys or values, each by the copy engine as soon as a stage is free; a warp's work.
+template <class Cache, int kDim, bool kValues>
+__device__ void fetch_all_blocks(const AttentionParams& p, const BlockMaps& maps,
+                                 const QueryTile& tile, const KeyRange& range, TileRing ring) {
+  int block = block_of(p, tile, range, 0);
+  for (int first = 0; first < range.count; first += kKeys) {
+    const int next = block_of(p, tile, range, first + kKeys);  // there when a stage is free
+    barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
+    fetch_blocks<Cache, kDim, kValues>(p, maps, tile, min(kKeys, range.count - first), block, ring);
+    ring.step();
+    block = next;
+  }
+}
+
+// One tile of keys, or of values in bf16, by four warps, or by the copy engine where it can.
+template <class Cache, int kDim, bool kValues>
 __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
                            const KeyRange& range, int first, TileRing& ring) {
-  using Memory = TileMemory<kDim>;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp % 4, lane = threadIdx.x % kWarp;
-  uint8_t* const matrix = ring.tiles + ring.stage * Memory::kMatrix;
-  uint64_t* const full = ring.full + ring.stage;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
   const int num_keys = min(kKeys, range.count - first);
   if (warp == 0) barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
   if (lies_in_blocks(p, maps, tile, range, first, num_keys)) {
-    if (warp == 0) {
-      const int blocks = (num_keys + p.block_tokens - 1) / p.block_tokens;
-      const bool clears = kValues && num_keys < kKeys;  // in the range's last tile alone
-      uint64_t* const arrived = clears ? ring.landed : full;
-      if (lane == 0)
-        barrier_expect(arrived, static_cast<uint32_t>(blocks * p.block_tokens * kDim * 2));
-      __syncwarp();
-      if (lane < blocks) {
-        const int in_table = range.position(first) / p.block_tokens + lane;
-        const int block = p.block_table[static_cast<int64_t>(tile.row) * p.max_blocks + in_table];
-#pragma unroll
-        for (int h = 0; h < kDim / kHalf; ++h)
-          copy_box(matrix + h * Memory::kKeyHalf + lane * p.block_tokens * kLineBytes,
-                   kValues ? &maps.values : &maps.keys, h * kHalf, 0, tile.kv_head, block, arrived);
-      }
-      __syncwarp();
-      if (clears) {
-        barrier_wait(ring.landed, 0);
-        clear_lines<kDim>(num_keys, matrix);
-        if (lane == 0) barrier_arrive(full);
-      }
-    }
+    if (warp == 0)
+      fetch_blocks<Cache, kDim, kValues>(p, maps, tile, num_keys, block_of(p, tile, range, first),
+                                         ring);
   } else {
     meet(kFetchMeets, kGroupThreads);  // the stage is free
-    fetch_lines<kDim>(p, tile, range, first, kValues ? p.v_cache : p.k_cache, matrix);
+    fetch_lines<Cache, kDim>(p, tile, range, first, kValues ? p.v_cache : p.k_cache, ring);
     end_copies();
     wait_for_copies<0>();
     writes_are_ready();
     meet(kFetchMeets, kGroupThreads);
-    if (threadIdx.x % kGroupThreads == 0) barrier_arrive(full);
+    if (threadIdx.x % kGroupThreads == 0) barrier_arrive(ring.full + ring.stage);
   }
   ring.step();
 }
@@ -152,9 +206,9 @@ struct RawTiles {
   const KeyRange& range;
   const void* cache;
   const float* scales;
-  uint8_t* lines;                // of kRawStages tiles
-  int meets;                     // number of the group's barrier
-  float scale[kRawStages] = {};  // of line threadIdx.x % kGroupThreads
+  uint8_t* lines;                   // of kRawStages tiles
+  int meets;                        // number of the group's barrier
+  uint32_t scale[kRawStages] = {};  // of line threadIdx.x % kGroupThreads, twice in bf16
 
   // All tiles, the next one under way while one is made bf16.
   __device__ void run(TileRing ring) {
@@ -175,7 +229,8 @@ struct RawTiles {
     if (first < range.count) {
       const int mine = first + static_cast<int>(threadIdx.x) % kGroupThreads;
       const Place place = place_of(p, tile, range.position(min(mine, range.count - 1)));
-      scale[kStage] = mine < range.count ? scales[place.scale] : 0.0f;
+      const float own = mine < range.count ? scales[place.scale] : 0.0f;
+      scale[kStage] = pack(own, own);
       const auto* const cells = static_cast<const uint8_t*>(cache);
       for_own_pieces([&](int in_warp, int line, int piece) {
         const int64_t at = __shfl_sync(kAllLanes, static_cast<long long>(place.first), in_warp);
@@ -189,19 +244,20 @@ struct RawTiles {
   template <int kStage>
   __device__ void widen(TileRing& ring) {
     using Cell = typename Cache::Cell;
-    uint8_t* const matrix = ring.tiles + ring.stage * TileMemory<kDim>::kMatrix;
+    uint8_t* const matrix = ring.tile();
     wait_for_copies<1>();
     barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
-    for_own_pieces([&](int, int line, int piece) {
+    for_own_pieces([&](int in_warp, int line, int piece) {
+      const uint32_t factor = __shfl_sync(kAllLanes, scale[kStage], in_warp);
       const uint4 cells = *reinterpret_cast<const uint4*>(raw<kStage>(line, piece));
       const auto* const half = reinterpret_cast<const Cell*>(&cells);
-      const uint4 wide[2] = {Cache::widen8(half), Cache::widen8(half + 8)};
+      const uint4 wide[2] = {scaled(Cache::widen8(half), factor),
+                             scaled(Cache::widen8(half + 8), factor)};
       // The other half first for half of the pieces: no two threads then store to the same bank.
       const bool turned = piece >= kPieces / 2;
       store(matrix, line, 2 * piece + turned, turned ? wide[1] : wide[0]);
       store(matrix, line, 2 * piece + !turned, turned ? wide[0] : wide[1]);
     });
-    ring.scales[ring.stage][threadIdx.x % kGroupThreads] = scale[kStage];
     writes_are_ready();
     meet(meets, kGroupThreads);
     if (threadIdx.x % kGroupThreads == 0) barrier_arrive(ring.full + ring.stage);
@@ -210,7 +266,16 @@ struct RawTiles {
 
   template <int kStage>
   __device__ uint8_t* raw(int line, int piece) {
-    return lines + kStage * TileMemory<kDim>::kRaw + line * kDim + 16 * piece;
+    return lines + kStage * TileMemory<Cache, kDim>::kRaw + line * kDim + 16 * piece;
+  }
+  __device__ static uint4 scaled(const uint4& x, uint32_t factor) {
+    return {multiply_pairs(x.x, factor), multiply_pairs(x.y, factor), multiply_pairs(x.z, factor),
+            multiply_pairs(x.w, factor)};
+  }
+  __device__ static uint32_t multiply_pairs(uint32_t x, uint32_t y) {
+    const __nv_bfloat162 product = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&x),
+                                           *reinterpret_cast<const __nv_bfloat162*>(&y));
+    return *reinterpret_cast<const uint32_t*>(&product);
   }
   __device__ static void store(uint8_t* matrix, int line, int piece, const uint4& wide) {
     *reinterpret_cast<uint4*>(matrix + place_in_matrix(kKeys, line, 8 * piece)) = wide;
@@ -230,27 +295,43 @@ struct RawTiles {
   }
 };
 
-// The work of a group of fetching warps on all tiles.
+// The work of the fetching warps on keys, or on values in bf16 too: as the copy engine can, two of
+// them, or all four.
 template <class Cache, int kDim>
+__device__ void fetch_all_tiles(const AttentionParams& p, const BlockMaps& maps,
+                                const QueryTile& tile, const KeyRange& range, TileRing keys,
+                                TileRing values) {
+  constexpr bool kHasValues = !kNarrowKeys<Cache>;
+  if (!p.in_trees && lies_in_blocks(p, maps, tile, range, 0, range.count)) {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
+    if (warp == 0) fetch_all_blocks<Cache, kDim, false>(p, maps, tile, range, keys);
+    if constexpr (kHasValues)
+      if (warp == 1) fetch_all_blocks<Cache, kDim, true>(p, maps, tile, range, values);
+    return;
+  }
+  for (int first = 0; first < range.count; first += kKeys) {
+    fetch_tile<Cache, kDim, false>(p, maps, tile, range, first, keys);
+    if constexpr (kHasValues) fetch_tile<Cache, kDim, true>(p, maps, tile, range, first, values);
+  }
+}
+
+// The work of the first or second group of fetching warps on all tiles.
+template <class Cache, int kDim, int kGroup>
 __device__ void fetch_all(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
-                          const KeyRange& range, int group, uint8_t* raw, TileRing keys,
-                          TileRing values) {
-  if constexpr (Cache::kHasScales) {
-    const bool has_keys = group == 0;
-    constexpr int kRaw = kRawStages * TileMemory<kDim>::kRaw;
+                          const KeyRange& range, uint8_t* raw, TileRing keys, TileRing values) {
+  if constexpr (kGroup == 0 && (kNarrowKeys<Cache> || !Cache::kHasScales)) {
+    fetch_all_tiles<Cache, kDim>(p, maps, tile, range, keys, values);
+  } else {
+    constexpr int kRaw = kRawStages * TileMemory<Cache, kDim>::kRaw;
+    constexpr bool kHasKeys = kGroup == 0;
     RawTiles<Cache, kDim> tiles = {p,
                                    tile,
                                    range,
-                                   has_keys ? p.k_cache : p.v_cache,
-                                   has_keys ? p.k_scales : p.v_scales,
-                                   raw + group * kRaw,
-                                   kFetchMeets + group};
-    tiles.run(has_keys ? keys : values);
-  } else {
-    for (int first = 0; first < range.count; first += kKeys) {
-      fetch_tile<kDim, false>(p, maps, tile, range, first, keys);
-      fetch_tile<kDim, true>(p, maps, tile, range, first, values);
-    }
+                                   kHasKeys ? p.k_cache : p.v_cache,
+                                   kHasKeys ? p.k_scales : p.v_scales,
+                                   raw + (kNarrowKeys<Cache> ? 0 : kGroup * kRaw),
+                                   kFetchMeets + kGroup};
+    tiles.run(kHasKeys ? keys : values);
   }
 }
 

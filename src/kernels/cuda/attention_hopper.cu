@@ -1,12 +1,14 @@
 // Attention of rows with many tokens on Hopper (after Shah et al. 2024, "FlashAttention-3"). Some
 // warps of a block fetch keys and values; two groups of four warps have 64 query vectors each and
 // multiply with operands in shared memory (wgmma): while the weighted values of one tile of keys
-// are added up, the scores of the next become weights.
+// are added up, the scores of the next are made and judged. Keys of an fp8 cache are multiplied as
+// they are, by queries in two columns of f8e4m3.
 #include <utility>
 
 #include "kernels/cuda/attention_fetch.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
+#include "kernels/cuda/attention_queries.cuh"
 #include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
@@ -17,31 +19,23 @@ template <class Cache>
 constexpr int kFetchGroups = Cache::kHasScales ? 2 : 1;
 template <class Cache>
 constexpr int kThreads = (kGroups + kFetchGroups<Cache>)*kGroupThreads;
+// Of a thread: those that multiply, and those that fetch keys and values; all together no more than
+// the block begins with.
 template <class Cache>
-constexpr int kGroupRegisters = Cache::kHasScales ? 200 : 232;
+constexpr int kGroupRegisters = !Cache::kHasScales   ? 232
+                                : kNarrowKeys<Cache> ? 208
+                                                     : 200;
 template <class Cache>
-constexpr int kFetchRegisters = Cache::kHasScales ? 56 : 40;
+constexpr int kKeyRegisters = !Cache::kHasScales   ? 40
+                              : kNarrowKeys<Cache> ? 32
+                                                   : 56;
+template <class Cache>
+constexpr int kValueRegisters = kNarrowKeys<Cache> ? 64 : 56;
 
 #if defined(NEREID_HOPPER)
 
 constexpr int kSlices = kKeys / 16;          // of 16 keys
 constexpr int kTurnMeets = kFetchMeets + 2;  // of the first group's turns
-
-// A group's queries, which the kernel in front left where the results go, to a swizzled matrix.
-template <int kDim>
-__device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, int first_vector,
-                              uint8_t* queries) {
-  constexpr int kPieces = kDim / 8;
-#pragma unroll 4
-  for (int i = threadIdx.x % kGroupThreads; i < kGroupVectors * kPieces; i += kGroupThreads) {
-    const int line = i / kPieces, m = first_vector + line, piece = i % kPieces;
-    const bool valid = m < tile.vectors();
-    const __nv_bfloat16* const from = result_of(p, tile, valid ? m : 0) + 8 * piece;
-    copy_16(shared_address(queries + place_in_matrix(kGroupVectors, line, 8 * piece)), from, valid);
-  }
-  end_copies();
-  wait_for_copies<0>();
-}
 
 // Keeps the compiler from moving registers of products that may still run.
 template <int kRows>
@@ -54,41 +48,53 @@ __device__ void hold(float (&x)[kRows][4]) {
 // The state of a group's thread: rows lane / 4 and lane / 4 + 8 of its warp.
 template <class Cache, int kDim, bool kPlain>
 struct Group {
-  using Memory = TileMemory<kDim>;
+  using Memory = TileMemory<Cache, kDim>;
+  static constexpr bool kFoldsUnit = kNarrowKeys<Cache> && kPlain;
   static constexpr int kNumScores = kKeys / 8;
-  static constexpr int kChains = 4;  // of dependent additions, side by side
+  static constexpr int kChains = 4;  // of dependent comparisons, side by side
+  static constexpr float kSlack = 8;
 
   const AttentionParams& p;
   const KeyRange& range;
   uint8_t* queries;
   int index;  // of the group
   QueryLimits limits[2];
-  int first_position;  // of the group's first vector
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {}, correction[2];
+  int first_position;                         // of the group's first vector
+  float unit[2];                              // of scores with keys in 8 bits
+  float largest[2] = {-INFINITY, -INFINITY};  // references
+  float sum[2] = {}, base[2], correction[2];
   float value[kDim / 8][4] = {};
   uint32_t weights[kSlices][4];
 
   // Enqueues the products of queries and a tile of keys.
   __device__ void score(const uint8_t* keys, float (&scores)[kNumScores][4]) {
+    constexpr int kSteps = kNarrowKeys<Cache> ? kDim / 32 : kHalf / 16;
     products_begin();
 #pragma unroll
-    for (int h = 0; h < kDim / kHalf; ++h) {
+    for (int h = 0; h < Memory::kQueryParts; ++h) {
       const uint64_t a = swizzled_matrix(queries + h * kGroupVectors * kLineBytes);
-      const uint64_t b = swizzled_matrix(keys + h * Memory::kKeyHalf);
+      const uint64_t b = swizzled_matrix(keys + (kNarrowKeys<Cache> ? 0 : h * Memory::kHalfTile));
 #pragma unroll
-      for (int k = 0; k < kHalf / 16; ++k) {
+      for (int k = 0; k < kSteps; ++k) {
         if (h + k == 0)
-          multiply_64<false>(scores, a, b);
+          multiply<false>(scores, a, b);
         else
-          multiply_64<true>(scores, a + 2 * k, b + 2 * k);
+          multiply<true>(scores, a + 2 * k, b + 2 * k);
       }
     }
     products_end();
   }
+  template <bool kAdd>
+  __device__ static void multiply(float (&scores)[kNumScores][4], uint64_t a, uint64_t b) {
+    if constexpr (kNarrowKeys<Cache>)
+      multiply_64_f8<kAdd>(scores, a, b);
+    else
+      multiply_64<kAdd>(scores, a, b);
+  }
 
   // Enqueues the weighted sum of a tile of values.
   __device__ void add_values(const uint8_t* values) {
-    const uint64_t b = swizzled_columns(values, Memory::kKeyHalf);
+    const uint64_t b = swizzled_columns(values, Memory::kHalfTile);
     products_begin();
 #pragma unroll
     for (int s = 0; s < kSlices; ++s)
@@ -96,19 +102,21 @@ struct Group {
     products_end();
   }
 
-  // Scores of the tile that starts at key `first` become weights relative to the new largest score;
-  // `correction` brings what was added before to it.
-  __device__ void weigh(int first, const float* key_scales, float (&scores)[kNumScores][4]) {
-    if constexpr (Cache::kHasScales) multiply_scales(key_scales, scores);
+  // Scores of the tile that starts at key `first` become those that count. Where one exceeds its
+  // vector's reference by more than kSlack, the largest is the new reference: weights are at most
+  // 2^kSlack, and as exact as below 1. `correction` brings what was added before to it.
+  __device__ void judge_scores(int first, const float* key_scales, float (&scores)[kNumScores][4]) {
+    if constexpr (kNarrowKeys<Cache>) multiply_scales(key_scales, scores);
+    if constexpr (kNarrowKeys<Cache> && !kFoldsUnit) multiply_units(scores);
     if constexpr (!kPlain)
       judge<kSlices>(
           p, false, limits, range.count - first, [&](int i) { return range.position(first + i); },
           scores);
     else if (first + kKeys > first_position + 1)
       hide_later(first, scores);
-    float tops[kChains][2], base[2], sums[kChains][2] = {};
+    float tops[kChains][2];
 #pragma unroll
-    for (int i = 0; i < kChains; ++i) tops[i][0] = largest[0], tops[i][1] = largest[1];
+    for (int i = 0; i < kChains; ++i) tops[i][0] = tops[i][1] = -INFINITY;
 #pragma unroll
     for (int s = 0; s < kNumScores; ++s)
 #pragma unroll
@@ -121,20 +129,12 @@ struct Group {
       float top = fmaxf(fmaxf(tops[0][h], tops[1][h]), fmaxf(tops[2][h], tops[3][h]));
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+      if constexpr (kFoldsUnit) top *= unit[h];
+      if (!(top > largest[h] + kSlack)) top = largest[h];
       base[h] = top == -INFINITY ? 0.0f : top;  // nothing is visible: all weights are 0
       correction[h] = power_of_2(largest[h] - base[h]);
       largest[h] = top;
     }
-#pragma unroll
-    for (int s = 0; s < kNumScores; ++s)
-#pragma unroll
-      for (int r = 0; r < 4; ++r) {
-        scores[s][r] = power_of_2(scores[s][r] - base[r / 2]);
-        sums[(2 * s + r % 2) % kChains][r / 2] += scores[s][r];
-      }
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-      sum[h] = sum[h] * correction[h] + ((sums[0][h] + sums[1][h]) + (sums[2][h] + sums[3][h]));
   }
   __device__ void multiply_scales(const float* by_key, float (&scores)[kNumScores][4]) {
     const int first = 2 * (static_cast<int>(threadIdx.x) % 4);
@@ -142,6 +142,12 @@ struct Group {
     for (int s = 0; s < kNumScores; ++s)
 #pragma unroll
       for (int r = 0; r < 4; ++r) scores[s][r] *= by_key[8 * s + first + r % 2];
+  }
+  __device__ void multiply_units(float (&scores)[kNumScores][4]) {
+#pragma unroll
+    for (int s = 0; s < kNumScores; ++s)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) scores[s][r] *= unit[r / 2];
   }
   // Without a window key i is at position i, and those that exist end at the last token's.
   __device__ void hide_later(int first, float (&scores)[kNumScores][4]) {
@@ -156,17 +162,25 @@ struct Group {
           if (8 * s + r > last) scores[s][2 * h + r] = -INFINITY;
     }
   }
-  // Weights as the product with values reads them.
-  __device__ void pack_weights(const float (&scores)[kNumScores][4]) {
+  // Scores become weights, as the product with values reads them.
+  __device__ void weigh(float (&scores)[kNumScores][4]) {
+    float sums[2][2] = {};
 #pragma unroll
-    for (int s = 0; s < kSlices; ++s)
+    for (int s = 0; s < kNumScores; ++s) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r)
-        weights[s][r] =
-            pack(scores[2 * s + r / 2][2 * (r % 2)], scores[2 * s + r / 2][2 * (r % 2) + 1]);
+      for (int r = 0; r < 4; ++r) {
+        scores[s][r] = power_of_2(kFoldsUnit ? fmaf(scores[s][r], unit[r / 2], -base[r / 2])
+                                             : scores[s][r] - base[r / 2]);
+        sums[r / 2][r % 2] += scores[s][r];
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        weights[s / 2][s % 2 * 2 + h] = pack(scores[s][2 * h], scores[s][2 * h + 1]);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) sum[h] = sum[h] * correction[h] + (sums[h][0] + sums[h][1]);
   }
   __device__ void correct() {
-    if (!__any_sync(kAllLanes, correction[0] != 1.0f || correction[1] != 1.0f)) return;
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
@@ -174,33 +188,27 @@ struct Group {
   }
 
   __device__ void release(const TileRing& ring) {
-    if constexpr (Cache::kHasScales) __syncwarp();  // all lanes have read the scales
+    if constexpr (kNarrowKeys<Cache>) __syncwarp();  // all lanes have read the scales
     if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + ring.stage);
   }
 
-  // The scores of the tile at key `first`, which are under way, become weights. kPending: products
-  // enqueued behind them.
+  // The scores of the tile at key `first`, which are under way, are there and judged. kPending:
+  // products enqueued behind them.
   template <int kPending>
   __device__ void finish_scores(int first, TileRing& keys, float (&scores)[kNumScores][4]) {
     wait_for_products<kPending>();
     hold(scores);
-    if constexpr (!Cache::kHasScales) release(keys);
-    weigh(first, keys.scales[keys.stage], scores);
-    if constexpr (Cache::kHasScales) release(keys);
+    if constexpr (!kNarrowKeys<Cache>) release(keys);
+    judge_scores(first, keys.scales[keys.stage], scores);
+    if constexpr (kNarrowKeys<Cache>) release(keys);
     keys.step();
   }
-  __device__ void prepare_weights(const TileRing& values, float (&scores)[kNumScores][4]) {
-    barrier_wait(values.full + values.stage, values.parity);
-    if constexpr (Cache::kHasScales) multiply_scales(values.scales[values.stage], scores);
-    pack_weights(scores);
-  }
-  __device__ void finish_values(TileRing& values, float (&scores)[kNumScores][4]) {
-    // Never true: sums of weights. It keeps the compiler from waiting before the weights are made,
-    // since a store stays in front of the wait.
-    if (sum[0] + sum[1] < 0.0f) *queries = 0;
+  __device__ void finish_values(TileRing& values) {
+    // Never true. It keeps the compiler from waiting before the scores are judged, since a store
+    // stays in front of the wait.
+    if (base[0] == INFINITY) *queries = 0;
     wait_for_products<0>();
     hold(value);
-    hold(scores);
     release(values);
     values.step();
   }
@@ -210,29 +218,30 @@ struct Group {
   __device__ void take_turn() { meet(kTurnMeets + index, kGroups * kGroupThreads); }
   __device__ void pass_turn() { arrive(kTurnMeets + 1 - index, kGroups * kGroupThreads); }
 
-  // All tiles. The scores of a tile are made, and become weights, while the values of the one
-  // before are added up.
+  // All tiles. While the values of one are added up, the scores of the next are made and judged.
   __device__ void run(TileRing keys, TileRing values) {
     float scores[kNumScores][4];
     barrier_wait(keys.full + keys.stage, keys.parity);
     take_turn();
-    score(keys.tiles + keys.stage * Memory::kMatrix, scores);
+    score(keys.tile(), scores);
     pass_turn();
     finish_scores<0>(0, keys, scores);
-    prepare_weights(values, scores);
+    weigh(scores);
     for (int first = kKeys; first < range.count; first += kKeys) {
       barrier_wait(keys.full + keys.stage, keys.parity);
+      barrier_wait(values.full + values.stage, values.parity);
       take_turn();
-      score(keys.tiles + keys.stage * Memory::kMatrix, scores);
-      add_values(values.tiles + values.stage * Memory::kMatrix);
+      score(keys.tile(), scores);
+      add_values(values.tile());
       pass_turn();
       finish_scores<1>(first, keys, scores);
-      finish_values(values, scores);
-      correct();
-      prepare_weights(values, scores);
+      finish_values(values);
+      if (__any_sync(kAllLanes, correction[0] != 1.0f || correction[1] != 1.0f)) correct();
+      weigh(scores);
     }
-    add_values(values.tiles + values.stage * Memory::kMatrix);
-    finish_values(values, scores);
+    barrier_wait(values.full + values.stage, values.parity);
+    add_values(values.tile());
+    finish_values(values);
   }
 };
 
@@ -242,10 +251,11 @@ template <class Cache, int kDim, bool kPlain>
 __global__ void __launch_bounds__(kThreads<Cache>, 1)
     hopper_kernel(AttentionParams p, const __grid_constant__ BlockMaps maps) {
 #if defined(NEREID_HOPPER)
-  using Memory = TileMemory<kDim>;
+  using Memory = TileMemory<Cache, kDim>;
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ uint64_t barriers[4][kStages], landed;
-  __shared__ float scales[2][kStages][kKeys];
+  __shared__ __align__(16) float scales[kStages][kKeys];
+  __shared__ float units[kGroups * kGroupVectors];
   if (!p.has_neighbour) let_next_begin();
   QueryTile tile;  // found before the wait, since it depends on the step's data alone
   if (!find_many(p, tile)) return wait_for_previous();
@@ -264,8 +274,12 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
     range.begin -= before, range.count += before;
   }
   uint8_t* const tiles = memory + kGroups * Memory::kQueries;
-  TileRing keys = {tiles, barriers[0], barriers[2], scales[0], &landed};
-  TileRing values = {tiles + kStages * Memory::kMatrix, barriers[1], barriers[3], scales[1],
+  TileRing keys = {tiles, Memory::kKeyTile, barriers[0], barriers[2], scales, &landed};
+  TileRing values = {tiles + kStages * Memory::kKeyTile,
+                     Memory::kValueTile,
+                     barriers[1],
+                     barriers[3],
+                     nullptr,
                      &landed};
   __syncthreads();
   wait_for_previous();
@@ -273,15 +287,23 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
 
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   if (group >= kGroups) {
-    give_registers<kFetchRegisters<Cache>>();
-    fetch_all<Cache, kDim>(p, maps, tile, range, group - kGroups, memory + Memory::kTiles, keys,
-                           values);
+    uint8_t* const raw = memory + Memory::kTiles;
+    if (group == kGroups) {
+      give_registers<kKeyRegisters<Cache>>();
+      fetch_all<Cache, kDim, 0>(p, maps, tile, range, raw, keys, values);
+    } else if constexpr (Cache::kHasScales) {
+      give_registers<kValueRegisters<Cache>>();
+      fetch_all<Cache, kDim, 1>(p, maps, tile, range, raw, keys, values);
+    }
     return;
   }
   take_registers<kGroupRegisters<Cache>>();
   const int first_vector = group * kGroupVectors;
   uint8_t* const queries = memory + group * Memory::kQueries;
-  load_swizzled<kDim>(p, tile, first_vector, queries);
+  if constexpr (kNarrowKeys<Cache>)
+    load_swizzled_f8<kDim>(p, tile, first_vector, queries, units + first_vector);
+  else
+    load_swizzled<kDim>(p, tile, first_vector, queries);
   writes_are_ready();
   meet(group + 1, kGroupThreads);
   const int first_row = first_vector + static_cast<int>(threadIdx.x) / kWarp % 4 * 16 +
@@ -293,6 +315,7 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
     const bool exists = m < tile.vectors();
     work.limits[h] = {exists ? p.positions[tile.token(m)] : -1,
                       exists ? slope_of(p, tile.head(m)) : 0};
+    if constexpr (kNarrowKeys<Cache>) work.unit[h] = units[m];
   }
   work.first_position = first_vector < tile.vectors() ? p.positions[tile.token(first_vector)] : -1;
   if (group == 1) work.pass_turn();  // the first one begins
@@ -306,24 +329,36 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
 #endif
 }
 
-// The blocks of a bf16 cache as an array [block, head, position, column].
+// The blocks of a cache as an array [block, head, position, column]; boxes are a block's lines of
+// 128 bytes.
+template <class Cache>
 cudaError_t describe_blocks(const AttentionParams& p, const void* cache, CUtensorMap& map) {
-  constexpr cuuint64_t kAnyBlock = 0x7fffffff;
+  constexpr cuuint64_t kAnyBlock = 0x7fffffff, kBytes = kKeyBytes<Cache>;
   const auto dim = static_cast<cuuint64_t>(p.head_dim),
              lines = static_cast<cuuint64_t>(p.block_tokens);
-  return describe<4>(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, cache,
-                     {dim, lines, static_cast<cuuint64_t>(p.num_kv_heads), kAnyBlock},
-                     {2 * dim, 2 * dim * lines, 2 * static_cast<cuuint64_t>(p.block_stride)},
-                     {kHalf, static_cast<cuuint32_t>(lines), 1, 1}, map);
+  return describe<4>(
+      kNarrowKeys<Cache> ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, cache,
+      {dim, lines, static_cast<cuuint64_t>(p.num_kv_heads), kAnyBlock},
+      {kBytes * dim, kBytes * dim * lines, kBytes * static_cast<cuuint64_t>(p.block_stride)},
+      {kLineBytes / kBytes, static_cast<cuuint32_t>(lines), 1, 1}, map);
+}
+
+// Whether tiles of keys consist of whole blocks that the copy engine can fetch.
+template <class Cache>
+bool has_boxes(const AttentionParams& p) {
+  if (p.block_tokens % 8 != 0 || kKeys % p.block_tokens != 0 || encode_tiled() == nullptr)
+    return false;
+  if (!Cache::kHasScales) return true;
+  return kNarrowKeys<Cache> && p.scale_stride % 4 == 0 &&
+         reinterpret_cast<uintptr_t>(p.k_scales) % 16 == 0;
 }
 
 template <class Cache, int kDim>
 cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
   BlockMaps maps = {};
-  if (!Cache::kHasScales && p.block_tokens % 8 == 0 && kKeys % p.block_tokens == 0 &&
-      encode_tiled() != nullptr) {
+  if (has_boxes<Cache>(p)) {
     for (auto [cache, map] : {std::pair(p.k_cache, &maps.keys), std::pair(p.v_cache, &maps.values)})
-      if (const cudaError_t error = describe_blocks(p, cache, *map); error != cudaSuccess)
+      if (const cudaError_t error = describe_blocks<Cache>(p, cache, *map); error != cudaSuccess)
         return error;
     maps.tile_blocks = kKeys / p.block_tokens;
   }
@@ -331,7 +366,7 @@ cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
                           ? hopper_kernel<Cache, kDim, true>
                           : hopper_kernel<Cache, kDim, false>;
   return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads<Cache>,
-                           TileMemory<kDim>::template kBytes<Cache>, stream, p, maps);
+                           TileMemory<Cache, kDim>::kBytes, stream, p, maps);
 }
 
 }  // namespace

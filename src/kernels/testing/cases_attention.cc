@@ -404,7 +404,8 @@ const AttentionShape kShapes[] = {
      .rotated = 24,
      .cap = 1.5f},
     {.sequences = {{150, 3}, {0, 70}}, .heads = 6, .kv_heads = 2, .d = 32, .alibi = 8},
-    {.sequences = {{150, 3}, {0, 70}},
+    // Over three tiles of keys, of which the last have the largest scores.
+    {.sequences = {{150, 3}, {0, 300}},
      .heads = 4,
      .kv_heads = 4,
      .d = 64,
