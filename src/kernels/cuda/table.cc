@@ -8,7 +8,6 @@
 
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
-#include "kernels/cuda/bands.h"
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/f8_weights.h"
 #include "kernels/cuda/launch.h"
@@ -71,15 +70,7 @@ Status run_library_product(const Linear& args, Stream& stream) {
   return absl::IsUnimplemented(status) ? run_plain_product(args, stream) : status;
 }
 
-// By the kernel for hundreds of rows whatever their number: for tests.
-Status run_bands_product(const Linear& args, Stream& stream) {
-  RETURN_IF_ERROR(validate(args));
-  return enqueue(args, stream,
-                 takes_bands(args, stream.device().info().sm) ? launch_bands : launch_plain);
-}
-
-// Few rows by our own kernel, which reads the weight at the memory's speed; more by the library or
-// in bands, whichever takes less time.
+// Few rows by our own kernel, which reads the weight at the memory's speed, others by the library.
 Status run_hopper_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   const int sm = stream.device().info().sm;
@@ -91,9 +82,6 @@ Status run_hopper_product(const Linear& args, Stream& stream) {
   if (takes_gemv(args) && !(has_many_f8_rows && is_skinny))
     return enqueue(args, stream, launch_gemv);
   if (is_skinny) return enqueue(args, stream, launch_skinny);
-  if (has_cublaslt() ? prefers_bands(args, scratch_of(static_cast<CudaStream&>(stream)))
-                     : takes_bands(args, sm))
-    return enqueue(args, stream, launch_bands);
   return has_cublaslt() ? run_library_product(args, stream) : run_plain_product(args, stream);
 }
 
@@ -218,8 +206,7 @@ Table<Linear> table<Linear>() {
       {"integer", kCuda, can_integer_product, rank<Linear, 1>, run_integer_product},
       {"grouped", kCuda, can_grouped_product, rank<Linear, 1>, run_grouped_product},
       {"plain", kCuda, can_product, rank<Linear, 3>, run_plain_product},
-      {"invariant", kCuda, can_product, rank<Linear, 4>, run_invariant_product},
-      {"bands", kCuda, can_hopper_product, rank<Linear, 5>, run_bands_product}};
+      {"invariant", kCuda, can_product, rank<Linear, 4>, run_invariant_product}};
   // No row without the library: the rows that there are decide which engine file fits.
   if (has_cublaslt())
     rows.push_back({"cublaslt", kCuda, can_library_product, rank<Linear, 2>, run_library_product});
