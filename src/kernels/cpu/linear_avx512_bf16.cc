@@ -22,13 +22,20 @@ template <int kVecs>
   return pairs_of(low, high);
 }
 
+template <class Numbers, int kVecs>
+[[gnu::always_inline]] inline I pairs_at(const KeptGroup<Numbers, kVecs>& w, int v, int64_t i) {
+  const I pairs = pairs_at(static_cast<const Numbers&>(w), v, i);
+  w.keep(v, i, pairs);
+  return pairs;
+}
+
 struct PairDot {
   using X = uint16_t;
   static constexpr int kMaxRows = 12;
   static constexpr int kWideRows = 4;
 
   template <int kRows, int kVecs, class Group>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group& w,
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group w,
                                                 int64_t begin, int64_t end,
                                                 F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16

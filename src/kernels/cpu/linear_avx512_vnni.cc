@@ -29,11 +29,6 @@ struct QuadGroup : IntegerGroup<8, kVecs> {
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; v += kVecsPerPanel) prefetch_panel<kVecs>(this->at(v, i));
   }
-  static void unpack(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
-    const QuadGroup one(w, panel);
-    for (int64_t i = 0; i < w.columns; i += kQuad)
-      store_words(out + 8 * i, quads_of(load_words(one.at(0, i))));
-  }
 };
 
 // Vector v of the quads at i.
@@ -44,6 +39,14 @@ template <int kVecs>
 template <class Panels, int kVecs>
 [[gnu::always_inline]] inline I quads_at(const PanelGroup<Panels, kVecs>& w, int v, int64_t i) {
   return load_words(w.at(v, i / 2));
+}
+
+template <int kVecs>
+[[gnu::always_inline]] inline I quads_at(const KeptGroup<QuadGroup<kVecs>, kVecs>& w, int v,
+                                         int64_t i) {
+  const I quads = quads_at(static_cast<const QuadGroup<kVecs>&>(w), v, i);
+  w.keep(v, i / 2, quads);
+  return quads;
 }
 
 // In place: GCC 12 copies every sum in front of the intrinsic.
@@ -58,7 +61,7 @@ struct QuadDot {
 
   // All columns: `end` is where the row's sum is.
   template <int kRows, int kVecs, class Group>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group& w,
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group w,
                                                 int64_t begin, int64_t end,
                                                 F (&acc)[kRows][kVecs]) {
     end = (end + kQuad - 1) / kQuad * kQuad;

@@ -105,16 +105,6 @@ struct LinearRaw {
 // much when they are not asked.
 extern const int64_t kFewRowsAhead;
 
-// The product's columns from a panel on.
-inline LinearRaw from_panel(LinearRaw a, int64_t panel) {
-  const int64_t col = panel * 16;
-  a.n -= col;
-  a.out = static_cast<char*>(a.out) + col * (a.out_bf16 ? 2 : 4);
-  if (a.bias) a.bias += col;
-  if (a.scales) a.scales += col;
-  return a;
-}
-
 // Weights of integers or f8e4m3 numbers in panels of 16 rows, see WeightLayout in op.h.
 struct IntegerPanelsRaw {
   const uint8_t* data;

@@ -112,7 +112,7 @@ struct F32Dot {
 
   // Sums over the columns [begin, end), begin even.
   template <int kRows, int kVecs, class Group>
-  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group& w,
+  [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group w,
                                                 int64_t begin, int64_t end,
                                                 F (&acc)[kRows][kVecs]) {
 #pragma GCC unroll 16

@@ -1,8 +1,9 @@
 // Linear with weights of fewer bits than bf16, whose numbers (integers, f8e4m3) bf16 and f32 have
-// exactly. Few rows read them in registers, more a panel that was unpacked for them: the numbers,
-// and so the bits of a sum, are the same. The sum over a group is scaled and added to the
-// element's, less the group's zero point (or minimum) times the sum of x over it. f8e4m3 numbers
-// with one scale for a row are summed up to its end.
+// exactly. A first tile of rows makes them in registers while it multiplies and, where there are
+// more rows, keeps them for the tiles behind it: the numbers, and so the bits of a sum, are the
+// same. The sum over a group is scaled and added to the element's, less the group's zero point (or
+// minimum) times the sum of x over it. f8e4m3 numbers with one scale for a row are summed up to its
+// end.
 #pragma once
 
 #include "kernels/cpu/simd_linear.h"
@@ -63,26 +64,25 @@ struct Float8Rows : Float8Group<kVecs> {
   static constexpr bool kWholeRows = true;
 };
 
-// A panel as one of bf16.
-template <class Numbers>
-void unpack_pairs(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
-  const Numbers numbers(w, panel);
-  for (int64_t i = 0; i < w.columns; i += 2)
-    for (int v = 0; v < kVecsPerPanel; ++v) {
-      F low, high;
-      numbers.split(v, i, low, high);
-      store_words(out + i * 16 + v * (2 * kLanes), pairs_of(low, high));
-    }
-}
+// Numbers that are kept, when they are read, for the tiles of rows behind: as panels of bf16, or as
+// what the product takes.
+template <class Numbers, int kVecs>
+struct KeptGroup : Numbers {
+  uint16_t* memory;
+  int64_t stride;
 
-// A panel as one of bf16, or as the numbers have it.
-template <class Numbers>
-void unpack_numbers(const IntegerPanelsRaw& w, int64_t panel, uint16_t* out) {
-  if constexpr (requires { Numbers::unpack(w, panel, out); })
-    return Numbers::unpack(w, panel, out);
-  else
-    unpack_pairs<Numbers>(w, panel, out);
-}
+  KeptGroup(const Numbers& numbers, uint16_t* to, int64_t panel_stride)
+      : Numbers(numbers), memory(to), stride(panel_stride) {}
+  // Vector v of the pairs at i.
+  [[gnu::always_inline]] void keep(int v, int64_t i, I pairs) const {
+    store_words(memory + v / kVecsPerPanel * stride + v % kVecsPerPanel * (2 * kLanes) + 16 * i,
+                pairs);
+  }
+  [[gnu::always_inline]] void split(int v, int64_t i, F& low, F& high) const {
+    Numbers::split(v, i, low, high);
+    keep(v, i, pairs_of(low, high));
+  }
+};
 
 // kRows rows from `row` by the panels from `panel`, whose integers `numbers` has.
 template <class Dot, int kRows, int kVecs, class Numbers>
@@ -114,13 +114,14 @@ void integer_tile(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& 
   store_tile(a, row, panel, total);
 }
 
-// A register tile, for `rows` <= kRows rows.
-template <class Dot, int kRows, int kVecs, class Numbers>
+// A register tile, for kLeast to kRows rows; kWhole: scales come after the sum over a row.
+template <class Dot, int kLeast, int kRows, int kVecs, bool kWhole, class Numbers>
 inline void narrow_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& numbers,
                         int64_t rows, int64_t row, int64_t panel) {
-  if constexpr (kRows > 1)
-    if (rows < kRows) return narrow_rows<Dot, kRows - 1, kVecs>(a, w, numbers, rows, row, panel);
-  if constexpr (WholeRows<Numbers>)
+  if constexpr (kRows > kLeast)
+    if (rows < kRows)
+      return narrow_rows<Dot, kLeast, kRows - 1, kVecs, kWhole>(a, w, numbers, rows, row, panel);
+  if constexpr (kWhole)
     linear_tile<Dot, kRows, kVecs>(a, numbers, row, panel);
   else
     integer_tile<Dot, kRows, kVecs>(a, w, numbers, row, panel);
@@ -133,33 +134,28 @@ inline int64_t few_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t r
                         int64_t row_end, int64_t begin, int64_t end) {
   constexpr int64_t kPanels = kVecs / kVecsPerPanel;
   for (; begin + kPanels <= end; begin += kPanels)
-    narrow_rows<Dot, kMaxRows, kVecs>(a, w, Numbers(w, begin), row_end - row_begin, row_begin,
-                                      begin);
+    narrow_rows<Dot, 1, kMaxRows, kVecs, WholeRows<Numbers>>(a, w, Numbers(w, begin),
+                                                             row_end - row_begin, row_begin, begin);
   return begin;
 }
 
-// Likewise with the panels unpacked; `Numbers`: of one panel.
+// Likewise of more than Dot::kMaxRows rows, with memory for the panels of a group.
 template <class Dot, int kVecs, class Numbers>
 inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                          int64_t row_end, int64_t begin, int64_t end, uint16_t* memory) {
   constexpr int64_t kPanels = kVecs / kVecsPerPanel;
-  const int64_t rows = row_end - row_begin, tiles = (rows + Dot::kMaxRows - 1) / Dot::kMaxRows;
+  constexpr int kMost = Dot::kMaxRows, kLeast = (kMost + 1) / 2;
+  constexpr bool kWhole = WholeRows<Numbers>;
+  const int64_t rows = row_end - row_begin, tiles = (rows + kMost - 1) / kMost;
   for (; begin + kPanels <= end; begin += kPanels) {
-    for (int64_t i = 0; i < kPanels; ++i)
-      unpack_numbers<Numbers>(w, begin + i, memory + i * a.panel_stride);
-    if constexpr (WholeRows<Numbers>) {
-      linear_groups<Dot, Dot::kMaxRows, kVecs>(from_panel(a, begin),
-                                               WeightPanels{memory, a.panel_stride}, row_begin,
-                                               row_end, 0, kPanels);
-    } else {
-      const uint8_t* const next = w.data + (begin + kPanels) * w.panel_bytes;
-      const PanelGroup<UnpackedPanels, kVecs> unpacked(
-          {{memory, a.panel_stride}, next, w.panel_bytes, w.bits}, 0);
-      for (int64_t t = 0; t < tiles; ++t) {
-        const int64_t first = rows * t / tiles, last = rows * (t + 1) / tiles;
-        narrow_rows<Dot, Dot::kMaxRows, kVecs>(a, w, unpacked, last - first, row_begin + first,
-                                               begin);
-      }
+    const KeptGroup<Numbers, kVecs> first(Numbers(w, begin), memory, a.panel_stride);
+    narrow_rows<Dot, kLeast, kMost, kVecs, kWhole>(a, w, first, rows / tiles, row_begin, begin);
+    const uint8_t* const next = w.data + (begin + kPanels) * w.panel_bytes;
+    const PanelGroup<UnpackedPanels, kVecs> kept(
+        {{memory, a.panel_stride}, next, w.panel_bytes, w.bits}, 0);
+    for (int64_t t = 1; t < tiles; ++t) {
+      const int64_t row = rows * t / tiles, count = rows * (t + 1) / tiles - row;
+      narrow_rows<Dot, kLeast, kMost, kVecs, kWhole>(a, w, kept, count, row_begin + row, begin);
     }
   }
   return begin;
@@ -178,10 +174,9 @@ inline void narrow_block(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t 
     if constexpr (kVecsPerPanel == 1)
       few_rows<Dot, kMaxRows, 1, Numbers<1>>(a, w, row_begin, row_end, panel, panel_end);
   } else {
-    using OnePanel = Numbers<kVecsPerPanel>;
-    panel = more_rows<Dot, 2, OnePanel>(a, w, row_begin, row_end, panel, panel_end, memory);
+    panel = more_rows<Dot, 2, Numbers<2>>(a, w, row_begin, row_end, panel, panel_end, memory);
     if constexpr (kVecsPerPanel == 1)
-      more_rows<Dot, 1, OnePanel>(a, w, row_begin, row_end, panel, panel_end, memory);
+      more_rows<Dot, 1, Numbers<1>>(a, w, row_begin, row_end, panel, panel_end, memory);
   }
 }
 
