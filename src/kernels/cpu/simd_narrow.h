@@ -150,9 +150,16 @@ inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t 
   for (; begin + kPanels <= end; begin += kPanels) {
     const KeptGroup<Numbers, kVecs> first(Numbers(w, begin), memory, a.panel_stride);
     narrow_rows<Dot, kLeast, kMost, kVecs, kWhole>(a, w, first, rows / tiles, row_begin, begin);
-    const uint8_t* const next = w.data + (begin + kPanels) * w.panel_bytes;
-    const PanelGroup<UnpackedPanels, kVecs> kept(
-        {{memory, a.panel_stride}, next, w.panel_bytes, w.bits}, 0);
+    const auto kept = [&] {
+      const WeightPanels panels = {memory, a.panel_stride};
+      // Sums over whole rows do not ask for the panels in front: f32 products took 7 % more time.
+      if constexpr (kWhole) {
+        return PanelGroup<WeightPanels, kVecs>(panels, 0);
+      } else {
+        const uint8_t* const next = w.data + (begin + kPanels) * w.panel_bytes;
+        return PanelGroup<UnpackedPanels, kVecs>({panels, next, w.panel_bytes, w.bits}, 0);
+      }
+    }();
     for (int64_t t = 1; t < tiles; ++t) {
       const int64_t row = rows * t / tiles, count = rows * (t + 1) / tiles - row;
       narrow_rows<Dot, kLeast, kMost, kVecs, kWhole>(a, w, kept, count, row_begin + row, begin);
