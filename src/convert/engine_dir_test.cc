@@ -164,8 +164,9 @@ TEST_F(EngineDirTest, WhatCannotRunIsRefusedByName) {
   EXPECT_THAT(refusal("mapping/tp_size", 0), HasSubstr("'tp_size': 0 is not an integer in [1"));
   EXPECT_THAT(refusal("mapping/moe_ep_size", 3), HasSubstr("moe_ep_size: 3 does not divide"));
   EXPECT_THAT(refusal("mapping/world_size", "x"), HasSubstr("'world_size': \"x\" is not"));
-  EXPECT_THAT(refusal("quantization/quant_algo", "W4A8_AWQ"),
-              HasSubstr("'quant_algo': 'W4A8_AWQ' is not one of null, NO_QUANT, W8A16, W4A16, "));
+  EXPECT_THAT(
+      refusal("quantization/quant_algo", "W4A8_QSERVE"),
+      HasSubstr("'quant_algo': 'W4A8_QSERVE' is not one of null, NO_QUANT, W8A16, W4A16, "));
   EXPECT_THAT(refusal("quantization/kv_cache_quant_algo", "NVFP4"),
               HasSubstr("'NVFP4' is not one of null, NO_QUANT, INT8, FP8"));
   EXPECT_THAT(refusal("quantization/weight_layout", "tiles"),

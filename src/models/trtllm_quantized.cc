@@ -5,14 +5,19 @@
 // undone elsewhere; so do those of GPTQ. `"weight_layout": "row_major"` in `quantization`, a field
 // of ours, says that they lie as the numbers would: [out, in], of four bits rows 2 i in the low
 // halves of bytes [out / 2, in].
+//
+// W4A8_AWQ is W4A16_AWQ for the weights: its loader divides the scales by weights_scaling_factor_2,
+// so that they fit in eight bits, and multiplies results with it.
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
 
+#include "base/log.h"
 #include "io/quantized_tensors.h"
 #include "models/trtllm.h"
 
@@ -32,11 +37,17 @@ struct Algorithm {
   int32_t bits = 4;      // of kU8
   bool offsets = false;  // `zero`, and scales likewise: [groups, out]
   bool fixed = false;    // scales are multiplied with those of a module's input and result
+  bool e2m1 = false;     // of kU8: four-bit floats, [out, in / 2], and a factor for all scales
+  std::string_view activations = "";  // what TensorRT-LLM rounds them to, and we do not
 };
 constexpr Algorithm kAlgorithms[] = {
     {"W8A16", ".per_channel_scale", DType::kI8, true},
     {"W4A16", ".per_channel_scale", DType::kU8, true},
     {"W4A16_AWQ", ".weights_scaling_factor", DType::kU8},
+    {.name = "W4A8_AWQ",
+     .scales = ".weights_scaling_factor",
+     .type = DType::kU8,
+     .activations = "f8e4m3"},
     {"W4A16_GPTQ", ".weights_scaling_factor", DType::kU8, true, false, 4, true},
     {"W8A16_GPTQ", ".weights_scaling_factor", DType::kU8, true, false, 8, true},
     {"W8A8_SQ_PER_CHANNEL", ".weights_scaling_factor", DType::kI8, false, true},
@@ -46,13 +57,30 @@ constexpr Algorithm kAlgorithms[] = {
      false, true},
     {"W8A8_SQ_PER_TENSOR_PLUGIN", ".per_channel_scale", DType::kI8, false, true, 8, false, true},
     {"FP8", ".weights_scaling_factor", DType::kF8E4M3},
-    {"FP8_PER_CHANNEL_PER_TOKEN", ".per_channel_scale", DType::kF8E4M3}};
+    {"FP8_PER_CHANNEL_PER_TOKEN", ".per_channel_scale", DType::kF8E4M3},
+    {.name = "NVFP4",
+     .scales = ".weights_scaling_factor",
+     .type = DType::kU8,
+     .e2m1 = true,
+     .activations = "nvfp4"}};
+
+// The names that its loader gives to those of NVFP4.
+constexpr std::string_view kBlockScales = ".weights_block_scaling_factor";
+constexpr std::string_view kFactorOfAll = ".weights_global_scaling_factor";
 
 // What belongs to a module's weight.
-constexpr std::string_view kParts[] = {".per_channel_scale", ".weights_scaling_factor", ".zero",
-                                       ".prequant_scaling_factor", ".smoother"};
+constexpr std::string_view kParts[] = {".per_channel_scale",
+                                       ".weights_scaling_factor",
+                                       ".weights_scaling_factor_2",
+                                       kBlockScales,
+                                       kFactorOfAll,
+                                       ".zero",
+                                       ".smoother",
+                                       ".prequant_scaling_factor"};
 // What scales activations and caches, both of which have scales of each token here.
 constexpr std::string_view kLeftOut[] = {".activation_scaling_factor",
+                                         ".activation_global_scaling_factor",
+                                         ".alpha",
                                          ".act_scale",
                                          ".scale_to_int",
                                          ".quantization_scaling_factor",
@@ -92,9 +120,9 @@ class RankJoiner {
     if (is_quantization_part(name)) {  // gone with its weight, or of a weight that is not rounded
       stem_ = name.substr(0, name.rfind('.'));
       const StoredTensor* weight = find(".weight");
-      const bool is_used = weight && is_coded(*weight) &&
-                           (&tensor == scales() || &tensor == inputs() || &tensor == offsets());
-      if (!is_used) joined_.push_back({{tensor.name}, std::nullopt});
+      const auto used = parts();
+      if (!weight || !is_coded(*weight) || std::ranges::find(used, &tensor) == used.end())
+        joined_.push_back({{tensor.name}, std::nullopt});
       return ok();
     }
     if (!is_coded(tensor)) return ok();
@@ -106,7 +134,8 @@ class RankJoiner {
       return invalid_argument("tensor '{}' stands for a matrix {}, config.json asks for [{}]",
                               tensor.name, whole.shape_text(), fmt::join(wanted, ", "));
     io::Checkpoint::Joined& out = joined_.emplace_back();
-    for (const StoredTensor* part : {&tensor, scales(), inputs(), offsets()})
+    out.parts = {tensor.name};
+    for (const StoredTensor* part : parts())
       if (part) out.parts.push_back(part->name);
     out.whole = std::move(whole);
     return ok();
@@ -121,12 +150,24 @@ class RankJoiner {
     const auto* entry = checkpoint_.find(fmt::format("{}{}{}", stem_, part, rank_));
     return entry ? entry->tensor : nullptr;
   }
-  const StoredTensor* scales() const { return find(algorithm_.scales); }
+  const StoredTensor* scales() const {
+    const StoredTensor* blocks = algorithm_.e2m1 ? find(kBlockScales) : nullptr;
+    return blocks ? blocks : find(algorithm_.scales);
+  }
+  const StoredTensor* factor_of_all() const {
+    if (!algorithm_.e2m1) return nullptr;
+    const StoredTensor* renamed = find(kFactorOfAll);
+    return renamed ? renamed : find(".weights_scaling_factor_2");
+  }
   const StoredTensor* offsets() const { return algorithm_.offsets ? find(".zero") : nullptr; }
   // What an input's columns are multiplied with, or divided by (SmoothQuant's plugins).
   const StoredTensor* inputs() const {
     const StoredTensor* factors = find(".prequant_scaling_factor");
     return factors ? factors : find(".smoother");
+  }
+  // What a weight of codes is made of beside it.
+  std::array<const StoredTensor*, 4> parts() const {
+    return {scales(), factor_of_all(), inputs(), offsets()};
   }
   // What the scales of a module are multiplied with. A plugin's is that of the weights times that
   // of the input over that of the result, all of them fixed.
@@ -169,12 +210,28 @@ class RankJoiner {
                               tensor.dtype, stem_, algorithm_.scales);
     StoredTensor data = tensor;  // fp8 may be stored as bytes, pairs as signed ones
     data.type = algorithm_.type;
+    if (algorithm_.e2m1) return four_bit_floats(data);
     if (algorithm_.type == DType::kU8) return in_groups(data);
     ASSIGN_OR_RETURN(const float all, factor());
     return io::scaled_bytes(tensor.name, {&data, scales(), nullptr, inputs()},
                             {.factor = all,
                              .byte_inputs = algorithm_.byte_inputs,
                              .divides = find(".smoother") != nullptr});
+  }
+
+  StatusOr<StoredTensor> four_bit_floats(const StoredTensor& data) const {
+    StoredTensor scale = *scales();
+    if (scale.type == DType::kI8 || scale.type == DType::kU8) scale.type = DType::kF8E4M3;
+    if (data.shape.size() != 2 || scale.type != DType::kF8E4M3)
+      return invalid_argument("tensor '{}': {} {} is not a matrix of bytes for F8_E4M3 scales",
+                              data.name, data.dtype, data.shape_text());
+    if (!factor_of_all())
+      return invalid_argument("tensor '{}': '{}.weights_scaling_factor_2' is missing", data.name,
+                              stem_);
+    if (inputs())
+      return unsupported("tensor '{}': quant_algo '{}' has no factors of columns", inputs()->name,
+                         algorithm_.name);
+    return io::e2m1_blocks(data.name, {&data, &scale, factor_of_all()});
   }
 
   StatusOr<StoredTensor> in_groups(const StoredTensor& data) const {
@@ -252,8 +309,11 @@ Status join_rank_tensors(const Quantization& quantization, const TensorShapes& s
                          io::Checkpoint& checkpoint) {
   static constexpr Algorithm kOnlyFloats = {kNoQuant, "", DType::kF32};
   const auto* found = std::ranges::find(kAlgorithms, quantization.method, &Algorithm::name);
-  RankJoiner joiner(found == std::end(kAlgorithms) ? kOnlyFloats : *found, quantization.row_major,
-                    quantization.group, shapes, checkpoint);
+  const Algorithm& algorithm = found == std::end(kAlgorithms) ? kOnlyFloats : *found;
+  if (!algorithm.activations.empty())
+    log_info("quant_algo {}: activations stay bf16, TensorRT-LLM rounds them to {}", algorithm.name,
+             algorithm.activations);
+  RankJoiner joiner(algorithm, quantization.row_major, quantization.group, shapes, checkpoint);
   for (const io::Checkpoint::Entry& entry : checkpoint.entries())
     RETURN_IF_ERROR(joiner.join(*entry.tensor));
   return checkpoint.join(std::move(joiner).joined());

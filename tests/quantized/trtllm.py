@@ -6,11 +6,18 @@ import numpy as np
 
 from common import (E4M3, Bytes, float_model, integers, random, read_safetensors, to_e4m3, value_of, write_model,
                     write_safetensors)
+from published import nvfp4
 
 
 def pairs_of_rows(signed):
     low = signed.astype("i4") & 15
     return (low[0::2] | low[1::2] << 4).astype("u1").view("i1")
+
+
+def signed_rows(packed):
+    """The other way."""
+    halves = np.stack([packed.view("u1") & 15, packed.view("u1") >> 4], 1).astype("i4")
+    return ((halves ^ 8) - 8).reshape(-1, packed.shape[1]).astype("f4")
 
 
 def trtllm_fp8(as_bytes):
@@ -35,6 +42,37 @@ def trtllm_awq(group):
         u, scale, zero = integers(w / factor, 4, group, True)
         return {"weight": pairs_of_rows(u - 8), "weights_scaling_factor": scale.astype("f2"),
                 "prequant_scaling_factor": factor}, value_of(u, scale, zero, group) * factor
+    return write
+
+
+def trtllm_awq_fp8(group):
+    """Activations of f8e4m3 as well: the loader divides what it multiplies results with out of both factors."""
+    awq, whole, activations = trtllm_awq(group), np.array([0.25], "f4"), np.array([0.5], "f4")
+
+    def write(w):
+        parts, number = awq(w)
+        kept = {"weights_scaling_factor_2": whole, "activation_scaling_factor": activations}
+        k, scale = w.shape[1], parts["weights_scaling_factor"].astype("f4")
+        loaded = signed_rows(parts["weight"]) * np.repeat(scale / whole, group, 1) * (activations * whole)
+        assert (loaded * (parts["prequant_scaling_factor"] / activations) == number).all() and number.shape[1] == k
+        return {**parts, **kept}, number
+    return write
+
+
+NVFP4_NAMES = ("weights_scaling_factor", "weights_scaling_factor_2", "activation_scaling_factor")
+NVFP4_LOADED = ("weights_block_scaling_factor", "weights_global_scaling_factor", "activation_global_scaling_factor")
+
+
+def trtllm_nvfp4(names, as_bytes):
+    optimizer = nvfp4(True)
+
+    def write(w):
+        stored, number = optimizer(w)
+        codes = stored["weight_scale"].codes
+        return {"weight": stored["weight"].view("i1") if as_bytes else stored["weight"],
+                names[0]: codes if as_bytes else Bytes("F8_E4M3", codes),
+                names[1]: np.array([stored["weight_scale_2"]], "f4").reshape(1),
+                names[2]: np.array([0.02], "f4"), **({"alpha": np.array([1], "f4")} if as_bytes else {})}, number
     return write
 
 
@@ -106,6 +144,9 @@ TRTLLM_LAYOUTS = {
     "FP8-bytes": ({}, trtllm_fp8(True)),
     "FP8_PER_CHANNEL_PER_TOKEN": ({}, trtllm_fp8_rows),
     "W4A16_AWQ": ({"group_size": 64, "pre_quant_scale": True, "has_zero_point": False}, trtllm_awq(64)),
+    "W4A8_AWQ": ({"group_size": 64, "pre_quant_scale": True, "has_zero_point": False}, trtllm_awq_fp8(64)),
+    "NVFP4": ({"group_size": 16}, trtllm_nvfp4(NVFP4_NAMES, False)),
+    "NVFP4-bytes": ({}, trtllm_nvfp4(NVFP4_LOADED, True)),
     "W8A8_SQ_PER_CHANNEL": ({"kv_cache_quant_algo": "INT8"}, trtllm_smooth),
     "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN": ({}, trtllm_per_token),
     "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN": ({}, trtllm_per_tensor),

@@ -226,6 +226,26 @@ TEST_F(RankExportTest, TheConverterFindsStaticFactors) {
   EXPECT_THAT(printed_, HasSubstr("attention.qkv.act_scale', one F32, is missing"));
 }
 
+// Layouts that are read alone; the numbers of both: tests/quantized.
+TEST_F(RankExportTest, FourBitsWithRoundedActivationsAreRead) {
+  make(kModels + "llama", "ranks",
+       {"--qformat", "int4_wo", "--awq_block_size", "32", "--export_format", "tensorrt_llm"});
+  const auto wanted = weights(dir_ / "ranks");
+  const auto say = [&](const char* algorithm) {
+    json::object config = read_json_file(dir_ / "ranks/config.json")->as_object();
+    config.at("quantization").as_object()["quant_algo"] = algorithm;
+    ASSERT_TRUE(write_file_atomic(dir_ / "ranks/config.json", json::serialize(config)).ok());
+  };
+  const Words words = {"--model_dir", dir_ / "ranks", "--output_dir", out_};
+  say("W4A8_AWQ");
+  EXPECT_EQ(convert(words), 0);
+  EXPECT_THAT(printed_, HasSubstr("quant_algo W4A8_AWQ: activations stay bf16"));
+  EXPECT_TRUE(weights(dir_ / "ranks") == wanted);
+  say("NVFP4");
+  EXPECT_EQ(convert(words), 1);
+  EXPECT_THAT(printed_, HasSubstr("is not a matrix of bytes for F8_E4M3 scales"));
+}
+
 TEST_F(RankExportTest, WhatTheLayoutCannotSayIsNamed) {
   const auto refuses = [&](Words words, const std::string& text) {
     words.insert(words.begin(), {"--model_dir", kServed, "--output_dir", out_, "--export_format",
