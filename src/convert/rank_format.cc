@@ -20,11 +20,13 @@ struct RankAlgorithm {
   bool offsets = false;           // zero points; scales are [groups, out]
   bool one_scale = false;         // for a matrix
   std::string_view maker = "";    // what of `nereid quantize` makes such codes
+  bool static_inputs = false;
 
   bool has_groups() const { return format.group > 0; }
-  bool has_static_inputs() const { return word == "fp8" || word == "int8_sq"; }
   bool has_pairs() const { return format.bits == 4; }  // of rows, in bytes
   bool is_plugin() const { return factors == kSmoother; }
+  // Scales are those of a product of two static factors, too.
+  bool has_static_results() const { return is_plugin() && static_inputs; }
   // Whether what is stored so can be said.
   bool holds(const kernels::WeightFormat& f) const {
     return f.scheme == format.scheme && f.bits == format.bits && f.inputs == format.inputs &&
@@ -49,6 +51,7 @@ constexpr std::string_view kFactors = ".prequant_scaling_factor";
 constexpr std::string_view kSmoother = RankAlgorithm::kSmoother;
 constexpr std::string_view kCacheFactor = ".kv_cache_scaling_factor";
 constexpr std::string_view kInputFactor = ".activation_scaling_factor";
+constexpr std::string_view kResultFactor = ".act_scale";
 constexpr float kLargestByte = 127;
 
 constexpr RankAlgorithm kAlgorithms[] = {
@@ -61,13 +64,24 @@ constexpr RankAlgorithm kAlgorithms[] = {
      true, false, "int4_gptq"},
     {"int8_gptq", "W8A16_GPTQ", kInt8Groups, RankType::kFloat, kWeightScales, "", true, true},
     {"fp8", "FP8", kernels::kFp8PerRow, RankType::kFloat, kWeightScales, "", false, false, true,
-     "fp8"},
+     "fp8", true},
     {"int8_sq", "W8A8_SQ_PER_CHANNEL", kernels::kInt8Both, RankType::kFloat, kWeightScales,
-     kFactors, false, false, false, "int8_sq"},
+     kFactors, false, false, false, "int8_sq", true},
     {"sq_per_channel_per_token", "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN", kernels::kInt8Both,
      RankType::kFloat, kRowScales, kSmoother, false, false, false, "w8a8"},
     {"sq_per_tensor_per_token", "W8A8_SQ_PER_TENSOR_PER_TOKEN_PLUGIN", kernels::kInt8Both,
-     RankType::kFloat, kRowScales, kSmoother, false, false, true}};
+     RankType::kFloat, kRowScales, kSmoother, false, false, true},
+    {.word = "sq_per_channel_per_tensor",
+     .quant_algo = "W8A8_SQ_PER_CHANNEL_PER_TENSOR_PLUGIN",
+     .format = kernels::kInt8Both,
+     .factors = kSmoother,
+     .static_inputs = true},
+    {.word = "sq_per_tensor",
+     .quant_algo = "W8A8_SQ_PER_TENSOR_PLUGIN",
+     .format = kernels::kInt8Both,
+     .factors = kSmoother,
+     .one_scale = true,
+     .static_inputs = true}};
 
 std::string rank_words() {
   std::vector<std::string_view> all;
@@ -111,6 +125,11 @@ const io::Encoding& encoding_of(const graph::WeightPart& part, const io::Checkpo
 
 }  // namespace
 
+bool has_static_inputs(std::string_view weights) {
+  const auto* found = std::ranges::find(kAlgorithms, weights, &RankAlgorithm::word);
+  return found != std::end(kAlgorithms) && found->static_inputs;
+}
+
 StatusOr<RankFormat> RankFormat::create(const RankFormatOptions& options, const graph::Graph& graph,
                                         const io::Checkpoint& checkpoint,
                                         std::span<const std::vector<models::RankTensor>> ranks) {
@@ -150,12 +169,15 @@ Status RankFormat::check(const models::RankTensor& tensor) {
   const std::string module = rank_module(tensor);
   if (use == Use::kTaken) {
     RETURN_IF_ERROR(find_group(tensor));
-    if (algorithm_->has_static_inputs() &&
-        (!options_.magnitudes || largest(tensor, options_.magnitudes->inputs) == 0))
+    const auto is_unseen = [&](auto magnitudes) {
+      return !options_.magnitudes || largest(tensor, options_.magnitudes->*magnitudes) == 0;
+    };
+    if ((algorithm_->static_inputs && is_unseen(&Magnitudes::inputs)) ||
+        (algorithm_->has_static_results() && is_unseen(&Magnitudes::outputs)))
       return invalid_argument(
-          "weights: '{}' has a static factor for the inputs of '{}', which a text has to show: "
-          "`nereid quantize --qformat {} --export_format tensorrt_llm --calib_dataset FILE`",
-          algorithm_->word, module, algorithm_->maker);
+          "weights: '{}' has static factors of '{}', which a text (--calib_dataset FILE) has to "
+          "show",
+          algorithm_->word, module);
     return infos(tensor).status();
   }
   if (use == Use::kRounded) return infos(tensor).status();
@@ -191,8 +213,9 @@ Status RankFormat::find_group(const models::RankTensor& tensor) {
 }
 
 RankFormat::Use RankFormat::use_of(const models::RankTensor& tensor) const {
-  if (!algorithm_ || (!is_product(tensor) && !is_head(tensor)) || tensor.blocks.empty())
-    return Use::kFloats;
+  const bool has_place =
+      algorithm_ && (is_product(tensor) || (is_head(tensor) && !algorithm_->has_static_results()));
+  if (!has_place || tensor.blocks.empty()) return Use::kFloats;
   const auto is_taken = [&](const models::RankBlock& block) {
     const graph::Weight& weight = graph_.weights[block.weight];
     return weight.stored && !block.turned && algorithm_->holds(*weight.stored);
@@ -248,7 +271,9 @@ StatusOr<std::vector<io::TensorInfo>> RankFormat::infos(const models::RankTensor
     if (a.is_plugin() && reads_columns)
       out.push_back({module + std::string(kSmoother), DType::kF32, {1, k}});
     if (a.factors == kFactors) out.push_back({module + std::string(kFactors), DType::kF32, {k}});
-    if (a.has_static_inputs())
+    if (a.has_static_results())
+      out.push_back({module + std::string(kResultFactor), DType::kF32, {1, 1}});
+    else if (a.static_inputs)
       out.push_back({module + std::string(kInputFactor), DType::kF32, {1}});
     if (const std::string factor = plugin_factor(tensor); a.is_plugin() && !factor.empty())
       out.push_back({factor, DType::kF32, {1}});
@@ -352,6 +377,14 @@ float RankFormat::largest(const models::RankTensor& tensor,
   return most;
 }
 
+float RankFormat::input_steps(const models::RankTensor& tensor) const {
+  return kLargestByte / largest(tensor, options_.magnitudes->inputs);
+}
+
+float RankFormat::result_step(const models::RankTensor& tensor) const {
+  return largest(tensor, options_.magnitudes->outputs) / kLargestByte;
+}
+
 StatusOr<std::vector<float>> RankFormat::numbers(const models::RankTensor& tensor,
                                                  const io::TensorInfo& part,
                                                  std::span<const float> rounded) const {
@@ -367,6 +400,9 @@ StatusOr<std::vector<float>> RankFormat::numbers(const models::RankTensor& tenso
   }
   if (name.ends_with(kInputFactor))
     return per_step(algorithm_->format.inputs, largest(tensor, options_.magnitudes->inputs));
+  const bool has_results = algorithm_->has_static_results();
+  if (has_results && name.ends_with(kResultFactor)) return std::vector<float>{result_step(tensor)};
+  if (has_results && name == plugin_factor(tensor)) return std::vector<float>{input_steps(tensor)};
   const bool is_scales = name.ends_with(algorithm_->scales);
   if (!is_scales && !name.ends_with(".zero"))
     return std::vector<float>(static_cast<size_t>(count), 1);
@@ -380,6 +416,8 @@ StatusOr<std::vector<float>> RankFormat::numbers(const models::RankTensor& tenso
           algorithm_->quant_algo, rank_module(tensor));
     values.resize(1);
   }
+  if (has_results)  // what reads them multiplies them with both again
+    for (float& value : values) value /= input_steps(tensor) * result_step(tensor);
   if (!algorithm_->offsets) return values;
   const auto groups = static_cast<size_t>(groups_of(tensor)), rows = values.size() / groups;
   std::vector<float> turned(values.size());

@@ -28,6 +28,10 @@ struct Magnitudes {
   std::map<std::string, float> outputs;  // of what its product makes
 };
 
+// Whether what `weights` of RankFormatOptions names has factors of static inputs, which need
+// magnitudes.
+bool has_static_inputs(std::string_view weights);
+
 struct RankFormatOptions {
   std::string weights;  // see ConvertOptions
   DType dtype = DType::kBF16;
@@ -84,6 +88,9 @@ class RankFormat {
   bool rounds() const;
   int64_t group_size() const { return group_ > 0 ? group_ : widest_; }
   float largest(const models::RankTensor& tensor, const std::map<std::string, float>& of) const;
+  // Of SmoothQuant's plugins: integers for an input of 1, and the number that is 1 in a result.
+  float input_steps(const models::RankTensor& tensor) const;
+  float result_step(const models::RankTensor& tensor) const;
   bool has_cache_factor(const models::RankTensor& tensor) const;
 
   const RankFormatOptions options_;

@@ -29,12 +29,12 @@ struct ConvertOptions {
   // over. Floats are rounded to int8 | int4 | fp8_rowwise (quant_algo W8A16, W4A16,
   // FP8_PER_CHANNEL_PER_TOKEN) with a scale for each row of a rank; products that are floats stay
   // so with int4_awq | int4_gptq | int8_gptq (W4A16_AWQ, W4A16_GPTQ, W8A16_GPTQ) | fp8 (FP8) |
-  // int8_sq (W8A8_SQ_PER_CHANNEL) | sq_per_channel_per_token | sq_per_tensor_per_token
-  // (W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, ...).
+  // int8_sq (W8A8_SQ_PER_CHANNEL) | sq_per_channel_per_token | sq_per_tensor_per_token |
+  // sq_per_channel_per_tensor | sq_per_tensor (W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, ...).
   std::string weights;
   bool rounds = true;      // off: nothing is rounded, whatever `weights` may
   int32_t group = 0;       // columns of a group that the source has to have; 0: any
-  Magnitudes magnitudes;   // fp8 and int8_sq have static factors, and so may a cache of 8 bits
+  Magnitudes magnitudes;   // see has_static_inputs(); a cache of 8 bits has factors likewise
   double smoothing = 0.5;  // that the source was made with, for config.json
   // What config.json asks for of cached keys and values: bf16, i8 or f8e4m3; absent: what the
   // source does.

@@ -5,6 +5,7 @@ import json
 import numpy as np
 
 from common import E4M3, read_safetensors, to_e4m3
+from trtllm import READERS
 
 HF_PARTS = {"attention.qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
             "attention.dense": ("self_attn.o_proj",), "mlp.fc": ("mlp.gate_proj",), "mlp.gate": ("mlp.up_proj",),
@@ -50,6 +51,10 @@ def stands_for(algorithm, tensors, stem):
         assert get("weights_scaling_factor").shape == (n,) and get("activation_scaling_factor").shape == (1,)
         return numbers * get("weights_scaling_factor")[:, None] * get("prequant_scaling_factor")
     scale = get("per_channel_scale")
+    if algorithm.endswith("TENSOR_PLUGIN"):  # results are floats once they are multiplied with this
+        assert get("act_scale").shape == (1, 1)
+        layer, module = stem.rsplit(".", 2)[0], stem.rsplit(".", 1)[1]
+        scale = scale * (tensors[f"{layer}.{READERS[module]}"] * get("act_scale")[0])
     if algorithm.endswith("PLUGIN"):
         full = (1, n) if "PER_CHANNEL" in algorithm or stem.endswith("qkv") else (1, 1)
         assert scale.shape == full, f"{stem}: {scale.shape} is not {full}"
@@ -83,12 +88,13 @@ def by_module(floats, ranks):
     return out
 
 
-def different(ours, wanted):
+def different(ours, wanted, share=0):
+    """Numbers that are further from those wanted than a share of them."""
     assert ours.keys() == wanted.keys()
     count = 0
     for name, matrix in wanted.items():
         assert ours[name].shape == matrix.shape, f"{name}: {ours[name].shape} is not {matrix.shape}"
-        count += int((ours[name] != matrix).sum())
+        count += int((np.abs(ours[name] - matrix) > share * np.abs(matrix)).sum())
     return count
 
 
@@ -192,7 +198,27 @@ def trtllm_made_fp8(checker):
     print(f"quantize fp8 as FP8 by 2: {count} numbers differ")
 
 
+LAST_PLACES = 2.0**-22  # of scales, which are divided and multiplied, and of their products
+
+
+def trtllm_static_plugins(checker):
+    """Scales that are divided by two factors, against those of the plugins that lack them."""
+    for rows, algorithm in ((["--per_channel"], "W8A8_SQ_PER_CHANNEL_PER_TENSOR_PLUGIN"),
+                            ([], "W8A8_SQ_PER_TENSOR_PLUGIN")):
+        matrices = []
+        for flags in (["--per_token", *rows], rows):
+            out = checker.scratch / f"static-{len(rows)}-{len(flags)}"
+            checker.run("convert", "--model_dir", checker.scratch / "float", "--output_dir", out, "--dtype", "float32",
+                        "--tp_size", 2, "--smoothquant", 0.5, *TEXT, *flags)
+            matrices.append(merged(config_of(out)["quant_algo"], out, 2))
+        assert config_of(out)["quant_algo"] == algorithm
+        count = different(matrices[1], matrices[0], LAST_PLACES)
+        checker.failures += count > 0
+        print(f"--smoothquant as {algorithm} by 2: {count} numbers differ")
+
+
 def trtllm_quantised(checker):
     trtllm_taken(checker)
+    trtllm_static_plugins(checker)
     trtllm_made(checker)
     trtllm_made_fp8(checker)

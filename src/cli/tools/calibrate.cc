@@ -54,10 +54,11 @@ StatusOr<std::unique_ptr<Calibration>> Calibration::open(const std::filesystem::
   ASSIGN_OR_RETURN(const auto engine, convert::ensure_engine(model_dir, device.registry,
                                                              device.device->info(), build));
   ASSIGN_OR_RETURN(io::EngineFile file, convert::take_engine(engine));
-  std::unique_ptr<Calibration> out(new Calibration(*device.device));
+  std::unique_ptr<Calibration> out(new Calibration(*device.device, device.registry));
   ASSIGN_OR_RETURN(out->sequences_,
                    read_sequences(model_dir, text, file.plan().model.max_positions));
   ASSIGN_OR_RETURN(out->products_, quant::ColumnProducts::create(device.registry, *device.device));
+  ASSIGN_OR_RETURN(out->stream_, device.device->create_stream());
   exec::RunnerLimits limits;
   limits.max_rows = 1;
   limits.block_tokens = kBlockTokens;
@@ -144,6 +145,14 @@ Status Calibration::collect(const Wanted& wanted) {
   return ok();
 }
 
+Status Calibration::multiply(const kernels::Linear& call) {
+  ASSIGN_OR_RETURN(const kernels::Kernel<kernels::Linear>* const kernel,
+                   kernels::select(registry_.table<kernels::Linear>(), call, device_.info()));
+  ASSIGN_OR_RETURN(const auto event,
+                   stream_->submit([&](Stream& stream) { return kernel->run(call, stream); }));
+  return event->wait();
+}
+
 StatusOr<convert::Magnitudes> Calibration::magnitudes() {
   convert::Magnitudes out;
   const auto see = [](std::map<std::string, float>& of, const std::string& weight, const View& x) {
@@ -153,21 +162,19 @@ StatusOr<convert::Magnitudes> Calibration::magnitudes() {
         most = std::max(most, std::fabs(x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col])
                                                                 : x.row<float>(row)[col]));
   };
-  const auto is_cached = [](std::string_view weight) {
-    return weight.ends_with(".attn.q") || weight.ends_with(".attn.k") ||
-           weight.ends_with(".attn.v") || weight.ends_with(".attn.qkv");
-  };
   for (const std::vector<int32_t>& tokens : sequences_) {
-    std::string weight;  // whose product comes before the one that is shown
-    View made;
-    runner_->set_observer([&](const std::string& name, kernels::Linear& call) {
-      if (is_cached(weight)) see(out.outputs, weight, made);
-      see(out.inputs, name, call.x);
-      weight = name, made = call.out;
-      return true;
+    Status made;
+    runner_->set_observer([&](const std::string& weight, kernels::Linear& call) {
+      see(out.inputs, weight, call.x);
+      if (call.out.data) {
+        made = multiply(call);
+        if (made.ok()) see(out.outputs, weight, call.out);
+      }
+      return made.ok();
     });
     const Status ran = run(tokens);
     runner_->set_observer({});
+    RETURN_IF_ERROR(made);
     RETURN_IF_ERROR(ran);
   }
   return out;

@@ -38,7 +38,7 @@ class Calibration {
   // See convert::CollectInputs: computes each sequence, as far as the last of the products wanted;
   // for statistics that keep drift twice, the second time with rounded matrices.
   Status collect(const Wanted& wanted);
-  // Of the inputs of all products, and of queries, keys and values, as products make them.
+  // Of the inputs of all products, and of the results of those that are no experts'.
   StatusOr<convert::Magnitudes> magnitudes();
   // See convert::UseRounded. Keeps the matrix, bf16.
   Status use_rounded(const std::string& weight, std::span<const BF16> matrix, int64_t k);
@@ -48,16 +48,21 @@ class Calibration {
   std::string key() const;
 
  private:
-  explicit Calibration(Device& device) : device_(device) {}
+  Calibration(Device& device, const kernels::Registry& registry)
+      : device_(device), registry_(registry) {}
   using See = std::function<Status(quant::InputStatistics& statistics, const View& x)>;
   Status watch(std::span<const int32_t> tokens, const Wanted& wanted, bool rounded, const See& see);
   Status put_in_place(const std::string& name, kernels::Linear& call) const;
   Status run(std::span<const int32_t> tokens);
+  // What a product makes, in its place; the step makes the same again.
+  Status multiply(const kernels::Linear& call);
 
   Device& device_;
+  const kernels::Registry& registry_;
   std::vector<std::vector<int32_t>> sequences_;
   std::map<std::string, Buffer> rounded_;  // matrices in kPanel16, by weight
   std::unique_ptr<quant::ColumnProducts> products_;
+  std::unique_ptr<Stream> stream_;
   std::unique_ptr<exec::Runner> runner_;  // last: its steps use the products
 };
 

@@ -63,7 +63,8 @@ constexpr ArgFlag kConvertFlags[] = {
      "both flags in one, as Gemma's converter has it"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
     {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kActed, "", "",
-     "SmoothQuant of this strength, 0 to 1, on --calib_dataset; needs --per_token"},
+     "SmoothQuant of this strength, 0 to 1, on --calib_dataset; with static factors of "
+     "activations unless --per_token is there"},
     {"--use_smooth_quant", kFlag, kActed, "", "",
      "SmoothQuant with static factors of activations, on --calib_dataset"},
     {"--per_channel", kFlag, kActed, "", "", "SmoothQuant: a scale for each row of a matrix"},
@@ -166,12 +167,10 @@ StatusOr<std::string> smooth_quant(const Args& args) {
       if (args.is_on(flag)) return invalid_argument("{}: needs --smoothquant", flag);
     return std::string();
   }
-  if (!args.is_on("--per_token"))
-    return unsupported(
-        "--smoothquant: static factors of its plugins are not supported; allowed: with "
-        "--per_token, or --use_smooth_quant (W8A8_SQ_PER_CHANNEL)");
-  return std::string(args.is_on("--per_channel") ? "sq_per_channel_per_token"
-                                                 : "sq_per_tensor_per_token");
+  const bool by_rows = args.is_on("--per_channel");
+  if (args.is_on("--per_token"))
+    return std::string(by_rows ? "sq_per_channel_per_token" : "sq_per_tensor_per_token");
+  return std::string(by_rows ? "sq_per_channel_per_tensor" : "sq_per_tensor");
 }
 
 // ConvertOptions::weights.
@@ -220,7 +219,7 @@ std::optional<convert::QuantizeOptions> rounding_of(const convert::ConvertOption
   } else {
     return {};
   }
-  out.one_scale = options.weights == "fp8" || options.weights == "sq_per_tensor_per_token";
+  out.one_scale = options.weights == "fp8" || options.weights.starts_with("sq_per_tensor");
   return out;
 }
 
@@ -237,7 +236,8 @@ StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
     is_float = model.layout == models::Layout::kHuggingFace && model.quantization.empty();
   }
   std::optional<CalibrationText> text;
-  if ((is_float && rounding->smoothing) || has_static_inputs(options) || (has_cache && has_text)) {
+  if ((is_float && rounding->smoothing) || convert::has_static_inputs(options.weights) ||
+      (has_cache && has_text)) {
     ASSIGN_OR_RETURN(text, read_calibration_text(args, fmt::format("'{}'", options.weights)));
   }
   if (has_cache && !text && options.cache == DType::kI8)

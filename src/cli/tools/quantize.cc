@@ -221,8 +221,9 @@ StatusOr<std::optional<CalibrationText>> text_of(const Args& args,
                                                  const convert::QuantizeOptions& options,
                                                  const convert::ConvertOptions* ranks) {
   const std::string reader = fmt::format("--qformat {}", args.text("--qformat"));
-  const bool is_needed = options.takes_factors() || options.error_feedback ||
-                         (ranks && (has_static_inputs(*ranks) || options.cache == DType::kI8));
+  const bool is_needed =
+      options.takes_factors() || options.error_feedback ||
+      (ranks && (convert::has_static_inputs(ranks->weights) || options.cache == DType::kI8));
   const bool is_used = is_needed || (ranks && options.cache != DType::kBF16);
   if (!is_needed && !(is_used && args.given("--calib_dataset")))
     return std::optional<CalibrationText>();

@@ -49,6 +49,30 @@ class RankExportTest : public QuantizeTest {
     ADD_FAILURE() << file << " has no " << name;
     return {};
   }
+  // What matrices of layer 1 make of one row that was seen: x^T x is all products of its numbers,
+  // and the square of a result w x is w (x^T x) w.
+  static double largest_result(const std::filesystem::path& ranks,
+                               const quant::InputStatistics& seen,
+                               const std::vector<std::string>& names) {
+    const auto model = models::read_model(ranks);
+    const auto checkpoint = models::open_checkpoint(*model, ranks);
+    const std::vector<double> products = seen.mean_products();
+    const auto k = static_cast<size_t>(seen.k());
+    std::vector<float> row(k);
+    double most = 0;
+    for (const std::string& name : names) {
+      const auto& weight =
+          *std::ranges::find(model->graph.weights, "layers.1." + name, &graph::Weight::name);
+      for (int64_t n = 0; n < weight.n; ++n) {
+        EXPECT_TRUE(convert::read_values(weight, *checkpoint, n * weight.k, row).ok());
+        double square = 0;
+        for (size_t i = 0; i < products.size(); ++i)
+          square += products[i] * row[i / k] * row[i % k];
+        most = std::max(most, square);
+      }
+    }
+    return std::sqrt(most);
+  }
 };
 
 // An engine takes over the same bytes from both kinds of folders.
@@ -141,24 +165,59 @@ TEST_F(RankExportTest, StaticFactorsComeFromTheText) {
                   std::ranges::max(q.largest_magnitudes()) / 448);
   EXPECT_FLOAT_EQ(factor("mlp.proj.activation_scaling_factor"),
                   std::ranges::max(down.largest_magnitudes()) / 448);
-  // Of one row x^T x is all products of its numbers, and the square of a result w x is w (x^T x) w.
-  const auto model = models::read_model(ranks);
-  const auto checkpoint = models::open_checkpoint(*model, ranks);
-  const std::vector<double> products = q.mean_products();
-  double most = 0;
-  for (const char* name : {"layers.1.attn.q", "layers.1.attn.k", "layers.1.attn.v"}) {
-    const auto& weight = *std::ranges::find(model->graph.weights, name, &graph::Weight::name);
-    std::vector<float> row(256);
-    for (int64_t n = 0; n < weight.n; ++n) {
-      ASSERT_TRUE(convert::read_values(weight, *checkpoint, n * 256, row).ok());
-      double square = 0;
-      for (size_t i = 0; i < products.size(); ++i)
-        square += products[i] * row[i / 256] * row[i % 256];
-      most = std::max(most, square);
+  const double most = largest_result(ranks, q, {"attn.q", "attn.k", "attn.v"});
+  EXPECT_NEAR(factor("attention.kv_cache_scaling_factor"), most / 127, most / 127 * 0.02);
+}
+
+// Those of SmoothQuant's plugins, by which their scales are divided.
+TEST_F(RankExportTest, StaticFactorsOfPlugins) {
+  const Words words = {
+      "--model_dir",  kServed, "--smoothquant",          "0.5", "--calib_dataset", kText,
+      "--calib_size", "1",     "--calib_max_seq_length", "1"};
+  const auto written = [&](const std::string& to, Words more) {
+    more.insert(more.begin(), {"--output_dir", dir_ / to});
+    more.insert(more.begin(), words.begin(), words.end());
+    ASSERT_EQ(convert(more), 0) << printed_;
+  };
+  const auto factors = [&](const std::string& of, const std::string& module) {
+    return numbers(of + "/rank0.safetensors", "transformer.layers.1." + module);
+  };
+  const auto factor = [&](const std::string& name) { return factors("x", name).at(0); };
+  for (const bool by_rows : {false, true}) {
+    const Words rows = by_rows ? Words{"--per_channel"} : Words{};
+    written("x", rows);
+    Words per_token = rows;
+    per_token.emplace_back("--per_token");
+    written("same", per_token);
+    EXPECT_EQ(quantization("x").at("quant_algo"),
+              by_rows ? "W8A8_SQ_PER_CHANNEL_PER_TENSOR_PLUGIN" : "W8A8_SQ_PER_TENSOR_PLUGIN");
+    // What multiplies the integers is the same once more.
+    for (const auto& [module, input] :
+         {std::pair("attention.qkv.", "input_layernorm.scale_to_int"),
+          std::pair("attention.dense.", "attention.quantization_scaling_factor"),
+          std::pair("mlp.fc.", "post_layernorm.scale_to_int"),
+          std::pair("mlp.gate.", "post_layernorm.scale_to_int"),
+          std::pair("mlp.proj.", "mlp.quantization_scaling_factor")}) {
+      const std::string stem = module;
+      std::vector<float> scales = factors("x", stem + "per_channel_scale");
+      for (float& scale : scales) scale *= factor(input) * factor(stem + "act_scale");
+      EXPECT_THAT(scales, testing::Pointwise(testing::FloatEq(),
+                                             factors("same", stem + "per_channel_scale")))
+          << module;
     }
   }
-  EXPECT_NEAR(factor("attention.kv_cache_scaling_factor"), std::sqrt(most) / 127,
-              std::sqrt(most) / 127 * 0.02);
+  auto calibration = Calibration::open(dir_ / "x", {kText, 1, 1}, device_, dir_ / "cache");
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  quant::InputStatistics q(256, true), o(256, true);
+  ASSERT_TRUE((*calibration)->collect({{"layers.1.attn.q", &q}, {"layers.1.attn.out", &o}}).ok());
+  const auto near = [&](const std::string& name, double value) {
+    EXPECT_NEAR(factor(name) / value, 1, 0.02) << name;
+  };
+  near("input_layernorm.scale_to_int", 127 / std::ranges::max(q.largest_magnitudes()));
+  near("attention.quantization_scaling_factor", 127 / std::ranges::max(o.largest_magnitudes()));
+  near("attention.qkv.act_scale",
+       largest_result(dir_ / "x", q, {"attn.q", "attn.k", "attn.v"}) / 127);
+  near("attention.dense.act_scale", largest_result(dir_ / "x", o, {"attn.out"}) / 127);
 }
 
 TEST_F(RankExportTest, AnFp8CacheNeedsNoText) {
@@ -193,8 +252,8 @@ TEST_F(RankExportTest, SmoothQuantOfTheConverter) {
   EXPECT_TRUE(open(out_));
   EXPECT_EQ(with({"--per_token"}, false), 1);
   EXPECT_THAT(printed_, HasSubstr("--calib_dataset: is missing"));
-  EXPECT_EQ(with({"--per_channel"}, true), 1);
-  EXPECT_THAT(printed_, HasSubstr("allowed: with --per_token, or --use_smooth_quant"));
+  EXPECT_EQ(with({"--per_channel"}, false), 1);
+  EXPECT_THAT(printed_, HasSubstr("--calib_dataset: is missing"));
 }
 
 TEST_F(RankExportTest, TheConverterFindsStaticFactors) {

@@ -62,10 +62,6 @@ StatusOr<convert::QuantizeReport> round_model(convert::QuantizeOptions options,
   return report;
 }
 
-bool has_static_inputs(const convert::ConvertOptions& options) {
-  return options.weights == "fp8" || options.weights == "int8_sq";
-}
-
 StatusOr<RoundedRanks> round_for_ranks(convert::QuantizeOptions quantize,
                                        convert::ConvertOptions convert,
                                        const std::optional<CalibrationText>& text,
@@ -80,7 +76,7 @@ StatusOr<RoundedRanks> round_for_ranks(convert::QuantizeOptions quantize,
   convert.model_dir = quantize.output_dir;
   convert.rounds = false;
   const bool has_cache = convert.cache.value_or(DType::kBF16) != DType::kBF16;
-  if (text && (has_static_inputs(convert) || has_cache)) {
+  if (text && (convert::has_static_inputs(convert.weights) || has_cache)) {
     const std::filesystem::path engines = quantize.output_dir / "engines";
     ASSIGN_OR_RETURN(const auto calibration,
                      Calibration::open(quantize.output_dir, *text, device, engines));

@@ -24,9 +24,6 @@ StatusOr<convert::QuantizeReport> round_model(convert::QuantizeOptions options,
                                               const std::optional<CalibrationText>& text,
                                               const kernels::OpenedDevice& device);
 
-// Whether a checkpoint has factors that a text shows: of static inputs, or of a cache.
-bool has_static_inputs(const convert::ConvertOptions& options);
-
 struct RoundedRanks {
   convert::QuantizeReport rounded;
   convert::ConvertReport converted;
