@@ -23,6 +23,9 @@ struct RankAlgorithm {
   bool static_inputs = false;
 
   bool has_groups() const { return format.group > 0; }
+  // Four bits, whose scales have a factor for all that makes them f8e4m3 numbers' scales.
+  bool has_float8_inputs() const { return has_pairs() && static_inputs; }
+  DType input_type() const { return has_float8_inputs() ? DType::kF8E4M3 : format.inputs; }
   bool has_pairs() const { return format.bits == 4; }  // of rows, in bytes
   bool is_plugin() const { return factors == kSmoother; }
   // Scales are those of a product of two static factors, too.
@@ -46,6 +49,7 @@ constexpr kernels::WeightFormat kInt4Rows = {.scheme = kernels::Scheme::kInteger
 constexpr kernels::WeightFormat kInt8Groups = {
     .scheme = kernels::Scheme::kInteger, .bits = 8, .group = 128};
 constexpr std::string_view kWeightScales = ".weights_scaling_factor";
+constexpr std::string_view kFactorOfScales = ".weights_scaling_factor_2";
 constexpr std::string_view kRowScales = ".per_channel_scale";
 constexpr std::string_view kFactors = ".prequant_scaling_factor";
 constexpr std::string_view kSmoother = RankAlgorithm::kSmoother;
@@ -53,6 +57,7 @@ constexpr std::string_view kCacheFactor = ".kv_cache_scaling_factor";
 constexpr std::string_view kInputFactor = ".activation_scaling_factor";
 constexpr std::string_view kResultFactor = ".act_scale";
 constexpr float kLargestByte = 127;
+constexpr float kLargestPairHalf = 8;  // -8
 
 constexpr RankAlgorithm kAlgorithms[] = {
     {"int8", "W8A16", kernels::kInt8PerRow, RankType::kInt8, kRowScales, "", true},
@@ -60,6 +65,12 @@ constexpr RankAlgorithm kAlgorithms[] = {
     {"fp8_rowwise", "FP8_PER_CHANNEL_PER_TOKEN", kernels::kFp8PerRow, RankType::kFp8Rows},
     {"int4_awq", "W4A16_AWQ", kernels::kInt4Groups, RankType::kFloat, kWeightScales, kFactors,
      false, false, false, "int4_awq"},
+    {.word = "w4a8_awq",
+     .quant_algo = "W4A8_AWQ",
+     .format = kernels::kInt4Groups,
+     .scales = kWeightScales,
+     .factors = kFactors,
+     .static_inputs = true},
     {"int4_gptq", "W4A16_GPTQ", kernels::kInt4Groups, RankType::kFloat, kWeightScales, "", true,
      true, false, "int4_gptq"},
     {"int8_gptq", "W8A16_GPTQ", kInt8Groups, RankType::kFloat, kWeightScales, "", true, true},
@@ -265,6 +276,8 @@ StatusOr<std::vector<io::TensorInfo>> RankFormat::infos(const models::RankTensor
     const std::vector<int64_t> shape = shape_of_scales(tensor);
     const bool in_type = use_of(tensor) == Use::kRounded && !is_float8;
     out.push_back({module + std::string(a.scales), in_type ? options_.dtype : DType::kF32, shape});
+    if (a.has_float8_inputs())
+      out.push_back({module + std::string(kFactorOfScales), DType::kF32, {1}});
     if (a.offsets) out.push_back({module + ".zero", DType::kF32, shape});
     const bool reads_columns =
         tensor.name.ends_with("attention.dense.weight") || tensor.name.ends_with("mlp.proj.weight");
@@ -399,7 +412,13 @@ StatusOr<std::vector<float>> RankFormat::numbers(const models::RankTensor& tenso
     return most > 0 ? per_step(options_.cache, most) : std::vector<float>{1};
   }
   if (name.ends_with(kInputFactor))
-    return per_step(algorithm_->format.inputs, largest(tensor, options_.magnitudes->inputs));
+    return per_step(algorithm_->input_type(), largest(tensor, options_.magnitudes->inputs));
+  if (name.ends_with(kFactorOfScales)) {
+    ASSIGN_OR_RETURN(const std::vector<float> scales, stored(tensor, false));
+    float most = 0;
+    for (const float scale : scales) most = std::max(most, std::fabs(scale) * kLargestPairHalf);
+    return most > 0 ? per_step(DType::kF8E4M3, most) : std::vector<float>{1};
+  }
   const bool has_results = algorithm_->has_static_results();
   if (has_results && name.ends_with(kResultFactor)) return std::vector<float>{result_step(tensor)};
   if (has_results && name == plugin_factor(tensor)) return std::vector<float>{input_steps(tensor)};

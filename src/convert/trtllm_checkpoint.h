@@ -28,9 +28,10 @@ struct ConvertOptions {
   // "": as `dtype`; or what products become. Where the source stores such codes these are taken
   // over. Floats are rounded to int8 | int4 | fp8_rowwise (quant_algo W8A16, W4A16,
   // FP8_PER_CHANNEL_PER_TOKEN) with a scale for each row of a rank; products that are floats stay
-  // so with int4_awq | int4_gptq | int8_gptq (W4A16_AWQ, W4A16_GPTQ, W8A16_GPTQ) | fp8 (FP8) |
-  // int8_sq (W8A8_SQ_PER_CHANNEL) | sq_per_channel_per_token | sq_per_tensor_per_token |
-  // sq_per_channel_per_tensor | sq_per_tensor (W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, ...).
+  // so with int4_awq | w4a8_awq | int4_gptq | int8_gptq (W4A16_AWQ, W4A8_AWQ, W4A16_GPTQ,
+  // W8A16_GPTQ) | fp8 (FP8) | int8_sq (W8A8_SQ_PER_CHANNEL) | sq_per_channel_per_token |
+  // sq_per_tensor_per_token | sq_per_channel_per_tensor | sq_per_tensor
+  // (W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, ...).
   std::string weights;
   bool rounds = true;      // off: nothing is rounded, whatever `weights` may
   int32_t group = 0;       // columns of a group that the source has to have; 0: any

@@ -29,14 +29,18 @@ def stands_for(algorithm, tensors, stem):
     weight = get("weight")
     if weight.dtype == np.float32:
         return weight
-    if algorithm in ("W4A16", "W4A16_AWQ", "W4A16_GPTQ"):
+    if algorithm in ("W4A16", "W4A16_AWQ", "W4A8_AWQ", "W4A16_GPTQ"):
         numbers = signed_nibbles(weight)
     elif algorithm.startswith("FP8"):
         numbers = E4M3[weight.view("u1")]
     else:
         numbers = weight.astype("f4")
     n, k = numbers.shape
-    if algorithm == "W4A16_AWQ":
+    if algorithm == "W4A8_AWQ":  # f8e4m3 numbers of weights, once the factor for all is out of their scales
+        assert get("activation_scaling_factor").shape == get("weights_scaling_factor_2").shape == (1,)
+        scales = per_column(get("weights_scaling_factor") / get("weights_scaling_factor_2"), k)
+        assert np.abs(numbers * scales).max() < 449
+    if algorithm in ("W4A16_AWQ", "W4A8_AWQ"):
         assert get("prequant_scaling_factor").shape == (k,)
         return numbers * per_column(get("weights_scaling_factor"), k) * get("prequant_scaling_factor")
     if algorithm.endswith("_GPTQ"):
@@ -107,6 +111,7 @@ TAKEN = [
     ("gptq-8-bits", WEIGHT_ONLY + ["int8_gptq"], "W8A16_GPTQ", (1,)),
     ("awq", WEIGHT_ONLY + ["int4_gptq", "--group_size", "128"], "W4A16_GPTQ", (1,)),
     ("packed-4", WEIGHT_ONLY + ["int4_awq"], "W4A16_AWQ", (1, 2)),
+    ("packed-4", WEIGHT_ONLY + ["w4a8_awq", *TEXT], "W4A8_AWQ", (2,)),
     ("int8", WEIGHT_ONLY + ["int8"], "W8A16", (1,)),
     ("int8-both", ["--smoothquant", "0.5", "--per_token", "--per_channel"], "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN",
      (1, 2)),

@@ -57,8 +57,8 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--use_weight_only", kFlag, kActed, "", "", "products' weights are integers, scaled by rows"},
     {"--weight_only_precision", kMaybe, kActed,
      "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
-     "with --use_weight_only: int8 or int4, rounded to the nearest; int4_awq, int4_gptq, int8_gptq "
-     "take over the groups that the model has"},
+     "with --use_weight_only: int8 or int4, rounded to the nearest; int4_awq, w4a8_awq, int4_gptq, "
+     "int8_gptq take over the groups that the model has"},
     {"--use_weight_only_with_precision", kChoice, kActed, "int8 int4 w4a8_awq w4a16_awq", "",
      "both flags in one, as Gemma's converter has it"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
@@ -69,7 +69,7 @@ constexpr ArgFlag kConvertFlags[] = {
      "SmoothQuant with static factors of activations, on --calib_dataset"},
     {"--per_channel", kFlag, kActed, "", "", "SmoothQuant: a scale for each row of a matrix"},
     {"--per_token", kFlag, kActed, "", "", "SmoothQuant: activations have scales of each token"},
-    {"--per_group", kFlag, kActed, "", "", "what int4_awq, int4_gptq and int8_gptq are"},
+    {"--per_group", kFlag, kActed, "", "", "what int4_awq, w4a8_awq, int4_gptq and int8_gptq are"},
     {"--group_size", kInteger, kActed, "", "128", "columns of a group that the model must have"},
     {"--int8_kv_cache --calibrate_kv_cache -kv", kFlag, kActed, "", "",
      "keys and values are cached as int8, with a scale for each token (kv_cache_quant_algo)"},
@@ -137,6 +137,7 @@ constexpr std::pair<std::string_view, const char*> kWeightWords[] = {{"", "int8"
                                                                      {"int4", "int4"},
                                                                      {"int4_awq", "int4_awq"},
                                                                      {"w4a16_awq", "int4_awq"},
+                                                                     {"w4a8_awq", "w4a8_awq"},
                                                                      {"int4_gptq", "int4_gptq"},
                                                                      {"int8_gptq", "int8_gptq"}};
 
@@ -150,7 +151,8 @@ StatusOr<std::string> weight_only(const Args& args) {
       std::ranges::find(kWeightWords, precision, [](const auto& row) { return row.first; });
   if (found == std::end(kWeightWords))
     return unsupported(
-        "{}: '{}' is not supported; allowed: int8, int4, int4_awq, w4a16_awq, int4_gptq, int8_gptq",
+        "{}: '{}' is not supported; allowed: int8, int4, int4_awq, w4a16_awq, w4a8_awq, int4_gptq, "
+        "int8_gptq",
         flag, precision);
   if (together && args.given("--weight_only_precision"))
     return invalid_argument("{}: cannot be combined with --weight_only_precision", flag);
@@ -180,7 +182,8 @@ StatusOr<std::string> read_weights(const Args& args) {
   const bool has_groups = only.ends_with("_awq") || only.ends_with("_gptq");
   if (args.is_on("--per_group") && !has_groups)
     return invalid_argument(
-        "--per_group: allowed with --weight_only_precision int4_awq, int4_gptq, int8_gptq");
+        "--per_group: allowed with --weight_only_precision int4_awq, w4a8_awq, int4_gptq, "
+        "int8_gptq");
   std::string chosen, by;
   for (const auto& [flag, word] :
        {std::pair<std::string, std::string>("--use_weight_only", only),

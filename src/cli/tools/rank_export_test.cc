@@ -285,7 +285,30 @@ TEST_F(RankExportTest, TheConverterFindsStaticFactors) {
   EXPECT_THAT(printed_, HasSubstr("attention.qkv.act_scale', one F32, is missing"));
 }
 
-// Layouts that are read alone; the numbers of both: tests/quantized.
+TEST_F(RankExportTest, FourBitsWithStaticFactors) {
+  make(kServed, "folder", {"--qformat", "int4_wo", "--int8_modules", "none"});
+  ASSERT_EQ(convert({"--model_dir", dir_ / "folder", "--output_dir", out_, "--use_weight_only",
+                     "--weight_only_precision", "w4a8_awq", "--calib_dataset", kText,
+                     "--calib_size", "1", "--calib_max_seq_length", "1"}),
+            0)
+      << printed_;
+  EXPECT_EQ(quantization("out").at("quant_algo"), "W4A8_AWQ");
+  EXPECT_TRUE(weights(out_) == weights(dir_ / "folder"));
+  auto calibration = Calibration::open(out_, {kText, 1, 1}, device_, dir_ / "cache");
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  quant::InputStatistics q(256, false);
+  ASSERT_TRUE((*calibration)->collect({{"layers.1.attn.q", &q}}).ok());
+  const auto of_qkv = [&](const std::string& part) {
+    return numbers("out/rank0.safetensors", "transformer.layers.1.attention.qkv." + part);
+  };
+  EXPECT_THAT(of_qkv("activation_scaling_factor"),
+              ElementsAre(testing::FloatEq(std::ranges::max(q.largest_magnitudes()) / 448)));
+  EXPECT_THAT(of_qkv("weights_scaling_factor_2"),
+              ElementsAre(testing::FloatEq(std::ranges::max(of_qkv("weights_scaling_factor")) *
+                                           (8.0f / 448))));
+}
+
+// What is under the names of such layouts; the numbers of both: tests/quantized.
 TEST_F(RankExportTest, FourBitsWithRoundedActivationsAreRead) {
   make(kModels + "llama", "ranks",
        {"--qformat", "int4_wo", "--awq_block_size", "32", "--export_format", "tensorrt_llm"});
@@ -347,7 +370,7 @@ TEST_F(RankExportTest, TheConverterTakesOverWhatIsThere) {
   refuses(dir_ / "rows", awq, "cannot say what tensor 'model.layers.0.self_attn.q_proj.weight' is");
   refuses(dir_ / "rows", {"--use_fp8", "--calib_dataset", kText}, "tokenizer");
   refuses(dir_ / "awq", {"--per_group"}, "--per_group: allowed with --weight_only_precision");
-  refuses(dir_ / "awq", {awq[0], awq[1], "w4a8_awq"}, "'w4a8_awq' is not supported; allowed: int8");
+  refuses(dir_ / "awq", {awq[0], awq[1], "w4a8_awq"}, "--calib_dataset: is missing");
   refuses(dir_ / "awq", {"--per_token"}, "--per_token: needs --smoothquant");
   refuses(dir_ / "awq", {"--use_fp8", "--use_fp8_rowwise"}, "cannot be combined with --use_fp8");
   ASSERT_EQ(convert({"--model_dir", dir_ / "rows", "--output_dir", out_, "--use_fp8_rowwise"}), 0)
