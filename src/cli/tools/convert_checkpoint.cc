@@ -86,7 +86,7 @@ constexpr ArgFlag kConvertFlags[] = {
      "a text file, UTF-8, for SmoothQuant, FP8 and the factors of a cache"},
     {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
     {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
-    {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration is not needed"},
+    {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration reads one text file"},
     // Heads that guess tokens, which go with the checkpoint.
     {"--medusa_model_dir", kText, kActed, "", "", "Medusa heads"},
     {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
@@ -203,6 +203,11 @@ Status check(const Args& args) {
     return invalid_argument("--fp8_kv_cache: cannot be combined with --int8_kv_cache");
   if (const int64_t group = args.integer("--group_size"); group < 1 || group > (1 << 20))
     return invalid_argument("--group_size: {} is not from 1 to {}", group, 1 << 20);
+  if (args.given("--smoothquant")) {
+    const double alpha = args.number("--smoothquant");
+    if (!(alpha >= 0 && alpha <= 1))
+      return invalid_argument("--smoothquant: {} is not from 0 to 1", alpha);
+  }
   if (args.text("--ckpt_type") != "hf")
     return unsupported("--ckpt_type: '{}' is not supported yet; allowed: hf",
                        args.text("--ckpt_type"));
@@ -230,19 +235,25 @@ std::optional<convert::QuantizeOptions> rounding_of(const convert::ConvertOption
 StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
                                                   convert::ConvertOptions& options) {
   const std::optional<convert::QuantizeOptions> rounding = rounding_of(options);
+  const bool is_static = convert::has_static_inputs(options.weights);
   const bool has_cache = options.cache.value_or(DType::kBF16) != DType::kBF16;
   std::error_code error;
   const bool has_text = std::filesystem::is_regular_file(args.text("--calib_dataset"), error);
   bool is_float = false;
-  if (rounding) {
+  if (rounding || is_static) {
     ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
     is_float = model.layout == models::Layout::kHuggingFace && model.quantization.empty();
   }
+  // Refused, as it has no codes that could be taken over: before a text is read for it.
+  if (is_float && !rounding) return convert::convert_checkpoint(options);
   std::optional<CalibrationText> text;
-  if ((is_float && rounding->smoothing) || convert::has_static_inputs(options.weights) ||
-      (has_cache && has_text)) {
+  if ((is_float && rounding->smoothing) || is_static || (has_cache && has_text)) {
     ASSIGN_OR_RETURN(text, read_calibration_text(args, fmt::format("'{}'", options.weights)));
   }
+  if (args.given("--calib_dataset") && !text)
+    log_warn(
+        "--calib_dataset: without effect; a text file is read for SmoothQuant, FP8 and the factors "
+        "of a cache");
   if (has_cache && !text && options.cache == DType::kI8)
     log_warn(
         "--int8_kv_cache: no kv_cache_scaling_factor is written without --calib_dataset FILE; "

@@ -189,8 +189,8 @@ StatusOr<convert::ConvertOptions> for_ranks(const Args& args, convert::QuantizeO
   if (quantize.quantize_head && name != "int8_wo" && name != "w8a8")
     return invalid_argument(
         "--quantize_lm_head: allowed with --export_format tensorrt_llm: int8_wo, w8a8");
-  if (name ==
-      "int4_wo") {  // W4A16 has scales of whole rows; groups are in AWQ's and GPTQ's layouts
+  if (name == "int4_wo") {
+    // W4A16 has scales of whole rows; groups are in the layouts of AWQ and GPTQ.
     const bool has_groups = args.given("--awq_block_size") || quantize.format.zeros;
     if (!has_groups) quantize.format.group = 0;
     if (has_groups) out.weights = quantize.format.zeros ? "int4_gptq" : "int4_awq";
@@ -216,7 +216,8 @@ Status check_for_one_directory(const Args& args) {
   return ok();
 }
 
-// Of those that calibrate, and of checkpoints with static factors.
+// The text of --calib_dataset where a format calibrates or a checkpoint has static factors; none
+// where neither does.
 StatusOr<std::optional<CalibrationText>> text_of(const Args& args,
                                                  const convert::QuantizeOptions& options,
                                                  const convert::ConvertOptions* ranks) {
