@@ -22,7 +22,7 @@
 
 namespace nereid::kernels {
 
-// All ops of a plan, in the form F.
+// All ops of a plan, in the form F. Ids of FusedLinear are those of the plan it is made of.
 template <class F>
 using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
@@ -33,7 +33,9 @@ template <class... Ops>
 constexpr bool lists_all_members(std::variant<Ops...>*) {
   return (lists_all_members<Ops>() && ...);
 }
-static_assert(lists_all_members(static_cast<OpIn<Ids>*>(nullptr)), "a field is not declared");
+static_assert(lists_all_members(static_cast<OpIn<Ids>*>(nullptr)) &&
+                  lists_all_members<FusedLinearOf<Ids>>(),
+              "a field is not declared");
 
 // Nodes of a graph and calls of a plan.
 namespace ids {
@@ -41,6 +43,7 @@ using Embed = EmbedOf<Ids>;
 using AddPositions = AddPositionsOf<Ids>;
 using Norm = NormOf<Ids>;
 using Linear = LinearOf<Ids>;
+using FusedLinear = FusedLinearOf<Ids>;
 using Rope = RopeOf<Ids>;
 using Attention = AttentionOf<Ids>;
 using Glu = GluOf<Ids>;
@@ -61,6 +64,7 @@ using Embed = EmbedOf<Views>;
 using AddPositions = AddPositionsOf<Views>;
 using Norm = NormOf<Views>;
 using Linear = LinearOf<Views>;
+using FusedLinear = FusedLinearOf<Views>;
 using Rope = RopeOf<Views>;
 using Attention = AttentionOf<Views>;
 using Glu = GluOf<Views>;

@@ -55,6 +55,93 @@ struct LinearOf {
   friend void reference(const LinearOf<Views>& a);
 };
 
+// Entries in a row of sums of squares: as many as a launch may have blocks, each of which writes
+// its own.
+inline constexpr int64_t kFusedSquares = 512;
+
+// A product of few rows that does what the ops beside it would: it rounds x, ends the norm in front
+// of it, makes gated units, adds to the residual stream, begins the norm behind it. No plan has it:
+// it is made of a plan's calls when they are bound to a device.
+//   x' = x, or with `rounds` x as Quantize makes it f8e4m3, a scale for each row
+//   f  = 1, or with x_squares 1 / sqrt(the sum of its row / k + eps)
+//   y  = f * (x' . weight^T) + bias, as Linear's
+// gated:     out = act(gate) * (up + up_offset) with y = [gate | up] and the limit as in Glu
+// residual:  sum = residual + y; out = sum * (norm + norm_offset); the entries of squares' row add
+//            up to the sum of the squares of sum's row, those that are not needed are 0
+// otherwise: out = y
+// So an RMS norm lies between two of them: the one in front multiplies by its weight, the one
+// behind by what its row is divided by. That differs from Norm by rounding alone.
+template <class F>
+struct FusedLinearOf {
+  static constexpr std::string_view kName = "fused_linear";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;          // bf16 [n, k]
+  typename F::Value x_squares;  // f32 [n, kFusedSquares], optional
+  float eps = 0;
+  bool rounds = false;        // for weights of fp8 with a scale for each row
+  typename F::Weight weight;  // [n_out, k]
+  typename F::Weight bias;    // [n_out], optional
+  bool gated = false;
+  Activation activation = Activation::kSilu;
+  float limit = 0;  // 0 = none
+  float up_offset = 0;
+  typename F::Value residual;  // f32 [n, n_out], optional; not of gated units
+  typename F::Weight norm;     // [n_out], given with residual
+  float norm_offset = 0;
+  typename F::Value out;  // bf16 or f32 [n, n_out]; gated bf16 [n, n_out / 2]; bf16 with residual
+  typename F::Value sum;  // f32 in place of residual, given with it
+  typename F::Value squares;  // f32 [n, kFusedSquares], likewise
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("x", &FusedLinearOf::x, {DType::kBF16}),
+        in("x_squares", &FusedLinearOf::x_squares, {DType::kF32}).maybe(),
+        attribute("eps", &FusedLinearOf::eps), attribute("rounds", &FusedLinearOf::rounds),
+        matrix("weight", &FusedLinearOf::weight), vector("bias", &FusedLinearOf::bias).maybe(),
+        attribute("gated", &FusedLinearOf::gated),
+        attribute("activation", &FusedLinearOf::activation),
+        attribute("limit", &FusedLinearOf::limit),
+        attribute("up_offset", &FusedLinearOf::up_offset),
+        in("residual", &FusedLinearOf::residual, {DType::kF32}).maybe(),
+        vector("norm", &FusedLinearOf::norm).maybe(),
+        attribute("norm_offset", &FusedLinearOf::norm_offset),
+        kernels::out("out", &FusedLinearOf::out, {DType::kF32, DType::kBF16}),
+        kernels::out("sum", &FusedLinearOf::sum, {DType::kF32}).maybe().in_place_of("residual"),
+        kernels::out("squares", &FusedLinearOf::squares, {DType::kF32}).maybe());
+  }
+  static std::string_view check(const FusedLinearOf<Views>& a) {
+    if (a.x.cols != a.weight.k) return "x is not as wide as the weight's rows";
+    if (is_given(a.x_squares) && a.x_squares.cols != kFusedSquares)
+      return "x_squares is not a row of sums of squares";
+    if (a.rounds && (a.weight.format.scheme != Scheme::kFloat8 || a.weight.format.group != 0))
+      return "x is rounded for a weight of fp8 with a scale for each row";
+    if (is_given(a.bias) && a.bias.k != a.weight.n) return "bias is not as wide as y";
+    if (!std::isfinite(a.eps) || a.eps < 0) return "eps is not a small number";
+    if (!std::isfinite(a.limit) || a.limit < 0) return "the limit is negative or no number";
+    if (!std::isfinite(a.up_offset)) return "up_offset is not a number";
+    if (!std::isfinite(a.norm_offset)) return "norm_offset is not a number";
+    return check_ends(a);
+  }
+  friend void reference(const FusedLinearOf<Views>& a);
+
+ private:
+  static std::string_view check_ends(const FusedLinearOf<Views>& a) {
+    const bool adds = is_given(a.residual);
+    if (adds != is_given(a.norm) || adds != is_given(a.sum) || adds != is_given(a.squares))
+      return "'residual', 'norm', 'sum' and 'squares' come together";
+    if (adds && a.gated) return "gated units are not added to a residual stream";
+    if (a.out.cols * (a.gated ? 2 : 1) != a.weight.n)
+      return "out has not one column for each row of the weight, or for two of gated units";
+    if ((adds || a.gated) && a.out.dtype != DType::kBF16)
+      return "out is bf16 where it is not y itself";
+    if (!adds) return {};
+    if (a.residual.cols != a.weight.n || a.sum.cols != a.weight.n || a.norm.k != a.weight.n)
+      return "residual, sum or norm is not as wide as y";
+    return a.squares.cols == kFusedSquares ? std::string_view()
+                                           : "squares is not a row of sums of squares";
+  }
+};
+
 // Products by head: x has a piece of kept + k columns for each head, out one of kept + n_out. The
 // first `kept` columns of a piece are x's; the others are the rest of x's piece, rounded to bf16,
 // by the head's weight. Rounding of the products as linear's.

@@ -13,9 +13,9 @@ template <class Variant>
 struct OpsOf;
 template <class... Ops>
 struct OpsOf<std::variant<Ops...>> {
-  using type = std::tuple<Ops..., Sample>;
+  using type = std::tuple<Ops..., FusedLinear, Sample>;
 };
-// Every op of a plan, and sampling.
+// Every op of a plan, what is made of some when a plan is bound, and sampling.
 using AllOps = OpsOf<OpIn<Views>>::type;
 
 template <class Tuple>

@@ -486,5 +486,9 @@ template <>
 Table<ExpertLinear> table<ExpertLinear>() {
   return products<ExpertLinear>();
 }
+template <>
+Table<FusedLinear> table<FusedLinear>() {
+  return {};  // there is no cost of ending a kernel that it would save
+}
 
 }  // namespace nereid::kernels::cpu

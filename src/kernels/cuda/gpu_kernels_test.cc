@@ -16,9 +16,11 @@
 namespace nereid::kernels {
 namespace {
 
-// Deterministic engines take a kernel of this name where there is one, else any of the op.
+// Deterministic engines take a kernel of this name where there is one, else any of the op; they
+// have no fused_linear.
 bool must_be_invariant(const testing::KernelId& id) {
-  const bool has_invariant = id.op == "linear" || id.op == "expert_linear" || id.op == "attention";
+  const bool has_invariant = id.op == "linear" || id.op == "expert_linear" ||
+                             id.op == "fused_linear" || id.op == "attention";
   return id.name == "invariant" || !has_invariant;
 }
 
@@ -27,7 +29,8 @@ bool check_kernel(OpenedDevice& opened, const testing::KernelId& id, bool once) 
   const Time start = now();
   // Attention of prompts gives the tensor cores queries and weights rounded to bf16; products leave
   // out the rounding of what integers stand for.
-  const bool rounds = id.op == "attention" || id.op == "linear" || id.op == "expert_linear";
+  const bool rounds = id.op == "attention" || id.op == "linear" || id.op == "expert_linear" ||
+                      id.op == "fused_linear";
   const testing::CheckOptions options = {rounds ? 0x1p-9 : 0};
   const StatusOr<testing::Coverage> covered = testing::check_against_ref(opened, id, options);
   const double elapsed = seconds(now() - start);

@@ -213,6 +213,11 @@ Table<Linear> table<Linear>() {
   return rows;
 }
 
+template <>
+Table<FusedLinear> table<FusedLinear>() {
+  return {};
+}
+
 Status run_plain_experts(const ExpertLinear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   return enqueue(args, stream, launch_plain_experts);

@@ -133,6 +133,60 @@ void reference(const Linear& a) {
 
 namespace {
 
+// act(gate) * (up + up_offset) within the op's limit.
+template <class Op>
+float gated_unit(const Op& a, double gate, double up) {
+  if (a.limit > 0) {
+    gate = std::min(gate, double{a.limit});
+    up = std::clamp(up, -double{a.limit}, double{a.limit});
+  }
+  return static_cast<float>(activate(a.activation, gate) * (up + a.up_offset));
+}
+
+}  // namespace
+
+void reference(const FusedLinear& a) {
+  const int64_t k = a.weight.k, width = a.weight.n;
+  std::vector<float> x(static_cast<size_t>(k)), y(static_cast<size_t>(width));
+  std::vector<F8E4M3> rounded(x.size());
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const std::span<const BF16> given(a.x.row<BF16>(i), x.size());
+    double factor = a.rounds ? quantize_row(given, rounded.data()) : 1;
+    for (size_t c = 0; c < x.size(); ++c)
+      x[c] = a.rounds ? to_float(rounded[c]) : to_float(given[c]);
+    if (is_given(a.x_squares)) {
+      double squares = 0;
+      for (int64_t c = 0; c < kFusedSquares; ++c) squares += a.x_squares.row<float>(i)[c];
+      factor /= std::sqrt(squares / static_cast<double>(k) + a.eps);
+    }
+    for (int64_t n = 0; n < width; ++n) {
+      double sum = 0;
+      for (int64_t c = 0; c < k; ++c)
+        sum += double{x[static_cast<size_t>(c)]} * factor_at(a.weight, n, c);
+      sum *= factor * row_scale(a.weight, n);
+      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[n]);
+      y[static_cast<size_t>(n)] = static_cast<float>(sum);
+    }
+    double squares = 0;
+    for (int64_t c = 0; c < a.out.cols; ++c) {
+      float value = y[static_cast<size_t>(c)];
+      if (a.gated) value = gated_unit(a, value, y[static_cast<size_t>(a.out.cols + c)]);
+      if (is_given(a.residual)) {
+        value += a.residual.row<float>(i)[c];
+        a.sum.row<float>(i)[c] = value;
+        squares += double{value} * value;
+        value *= to_float(a.norm.as_bf16()[c]) + a.norm_offset;
+      }
+      store(a.out, i, c, value);
+    }
+    if (!is_given(a.squares)) continue;
+    std::fill_n(a.squares.row<float>(i), kFusedSquares, 0.0f);
+    *a.squares.row<float>(i) = static_cast<float>(squares);
+  }
+}
+
+namespace {
+
 // What a x is for the j-th row of a module's a; without x the row's token is `token`.
 double low_of(const LowRank& a, const AdapterMatrix& matrix, int64_t j, int64_t row,
               int64_t first_col, int64_t token) {
@@ -250,15 +304,8 @@ void reference(const Glu& a) {
   const int64_t width = a.out.cols;
   std::vector<float> results(static_cast<size_t>(width));
   for (int64_t i = 0; i < a.out.rows; ++i) {
-    for (int64_t c = 0; c < width; ++c) {
-      double gate = load(a.x, i, c), up = load(a.x, i, width + c);
-      if (a.limit > 0) {
-        gate = std::min(gate, double{a.limit});
-        up = std::clamp(up, -double{a.limit}, double{a.limit});
-      }
-      results[static_cast<size_t>(c)] =
-          static_cast<float>(activate(a.activation, gate) * (up + a.up_offset));
-    }
+    for (int64_t c = 0; c < width; ++c)
+      results[static_cast<size_t>(c)] = gated_unit(a, load(a.x, i, c), load(a.x, i, width + c));
     store_row(a.out, a.scales, i, results);
   }
 }

@@ -10,7 +10,8 @@ namespace nereid::kernels::ref {
 // Rotates the first `cols` columns of a head, see Rope in ops.h.
 void rotate(float* head, const float* angles, int64_t cols, bool interleaved);
 
-// Adds one CPU row named "ref" per op: can = always, ranked behind every other kernel.
+// Adds one CPU row named "ref" for each op but FusedLinear: can = always, ranked behind every other
+// kernel. Steps on a CPU gain nothing from FusedLinear, and would be other bits.
 void add_kernels(Registry& registry);
 
 }  // namespace nereid::kernels::ref

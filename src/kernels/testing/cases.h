@@ -53,6 +53,8 @@ const std::vector<Case<Norm>>& cases<Norm>();
 template <>
 const std::vector<Case<Linear>>& cases<Linear>();
 template <>
+const std::vector<Case<FusedLinear>>& cases<FusedLinear>();
+template <>
 const std::vector<Case<Rope>>& cases<Rope>();
 template <>
 const std::vector<Case<Attention>>& cases<Attention>();
