@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/clock.h"
+#include "exec/fused_calls.h"
 #include "exec/memory.h"
 #include "kernels/api/pack.h"
 #include "kernels/api/validate.h"
@@ -108,27 +109,63 @@ class BoundPlan::Binder {
         memory_(memory),
         out_(out) {}
 
-  template <class Op>
-  Status add(const Op& ids, const std::string& kernel_name) {
-    auto op = kernels::look_up(ids, *this);
-    using K = decltype(op);
-    const io::Extent extent = extent_of(ids);
-    ASSIGN_OR_RETURN(const kernels::Kernel<K>* const kernel, choose(op, extent, kernel_name));
-    const ProfileEntry entry{std::string(K::kName), std::string(kernel->name), shape_of(op)};
-    auto& entries = out_.profile_entries_;
-    auto it = std::find(entries.begin(), entries.end(), entry);
-    if (it == entries.end()) it = entries.insert(it, entry);
-    Bound<K> bound{.run = kernel->run, .op = op, .extent = extent};
-    bound.profile_entry = static_cast<int32_t>(it - entries.begin());
-    if constexpr (requires { ids.cache; })
-      bound.cache_group = memory_.kv_cache->group_of(ids.cache);
-    out_.calls_.push_back(bound);
-    std::string& product = out_.products_.emplace_back();
-    if constexpr (kIsObserved<K>) product = plan_.weights[static_cast<size_t>(ids.weight)].name;
+  // The plan's calls as they are.
+  Status bind_plan() {
+    for (size_t i = 0; i < plan_.calls.size(); ++i) {
+      RETURN_IF_ERROR(add_call(i, out_.calls_));
+      std::string& product = out_.products_.emplace_back();
+      std::visit(
+          [&]<class Op>(const Op& ids) {
+            if constexpr (kIsObserved<kernels::in_form<Op, kernels::Views>>)
+              product = plan_.weights[static_cast<size_t>(ids.weight)].name;
+          },
+          plan_.calls[i].op);
+    }
+    return ok();
+  }
+
+  // Those of steps of few tokens, with as many products that do what lies beside them as their
+  // kernels can.
+  Status bind_few() {
+    const FusedPlaces places(plan_);
+    std::vector<FusedValue> last;
+    for (int32_t rows = 1; rows <= std::min(kMaxFusedRows, limits_.max_tokens); ++rows) {
+      const auto can = [&](const kernels::ids::FusedLinear& ids, const std::string& kernel,
+                           const std::vector<FusedValue>& values) {
+        fused_ = &values;
+        auto op = kernels::look_up(ids, *this);
+        fused_ = nullptr;
+        kernels::set_rows(op, rows, rows);
+        const auto* const found = find_fused(kernel);
+        return found && found->can(op, device_);
+      };
+      const FusedCalls calls = places.choose(can);
+      if (rows > 1 && calls.values == last) {  // these say which places are used
+        out_.few_.push_back(out_.few_.back());
+        continue;
+      }
+      last = calls.values;
+      std::shared_ptr<Calls> bound;
+      if (!calls.calls.empty()) bound = std::make_shared<Calls>();
+      fused_ = &calls.values;
+      for (const FusedCalls::Call& call : calls.calls) {
+        if (!call.linear) {
+          RETURN_IF_ERROR(add_call(call.index, *bound));
+          continue;
+        }
+        add(kernels::look_up(*call.linear, *this), *find_fused(plan_.calls[call.index].kernel),
+            extent_of(*call.linear), call.index, *bound);
+      }
+      fused_ = nullptr;
+      out_.few_.push_back(std::move(bound));
+    }
     return ok();
   }
 
   View value(io::ValueId id) const {
+    if (const FusedValue* const v = fused_ ? &(*fused_)[static_cast<size_t>(id)] : nullptr;
+        v && v->offset != io::kNone)
+      return {memory_.fused + v->offset, v->dtype, 0, v->cols, v->cols};
     const io::Value& v = plan_.values[static_cast<size_t>(id)];
     const auto extent = static_cast<int>(v.extent);
     std::byte* const data = memory_.arenas[extent] + v.offset * max_rows(v.extent) +
@@ -152,6 +189,42 @@ class BoundPlan::Binder {
   int64_t max_rows(io::Extent extent) const {
     return extent == io::Extent::kTokens ? limits_.max_tokens : limits_.num_logits_rows();
   }
+  Status add_call(size_t index, Calls& calls) {
+    const io::Call& call = plan_.calls[index];
+    const auto add_op = [&](const auto& ids) -> Status {
+      auto op = kernels::look_up(ids, *this);
+      const io::Extent extent = extent_of(ids);
+      ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, call.kernel));
+      auto& bound = add(op, *kernel, extent, index, calls);
+      if constexpr (requires { ids.cache; })
+        bound.cache_group = memory_.kv_cache->group_of(ids.cache);
+      return ok();
+    };
+    const Status status = std::visit(add_op, call.op);
+    return status.ok() ? status : annotate(status, fmt::format("call {}", index));
+  }
+
+  template <class K>
+  Bound<K>& add(const K& op, const kernels::Kernel<K>& kernel, io::Extent extent, size_t index,
+                Calls& calls) {
+    const ProfileEntry entry{std::string(K::kName), std::string(kernel.name), shape_of(op)};
+    auto& entries = out_.profile_entries_;
+    auto it = std::find(entries.begin(), entries.end(), entry);
+    if (it == entries.end()) it = entries.insert(it, entry);
+    Bound<K> bound{.run = kernel.run, .op = op, .extent = extent};
+    bound.profile_entry = static_cast<int32_t>(it - entries.begin());
+    bound.index = index;
+    return std::get<Bound<K>>(calls.emplace_back(bound));
+  }
+
+  // The kernel that does more than a Linear's of that name.
+  const kernels::Kernel<kernels::FusedLinear>* find_fused(const std::string& name) const {
+    const auto& table = registry_.table<kernels::FusedLinear>();
+    const auto found = std::ranges::find_if(
+        table, [&](const auto& row) { return row.device == device_.kind && row.name == name; });
+    return found == table.end() ? nullptr : &*found;
+  }
+
   const io::RopeTable& rope(int32_t id) const { return plan_.model.ropes[static_cast<size_t>(id)]; }
 
   // The extent of the op's first output.
@@ -214,6 +287,7 @@ class BoundPlan::Binder {
   const kernels::Registry& registry_;
   const DeviceMemory& memory_;
   BoundPlan& out_;
+  const std::vector<FusedValue>* fused_ = nullptr;  // where values lie that are bound now
 };
 
 StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& limits,
@@ -221,12 +295,8 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
                                     const DeviceMemory& memory) {
   BoundPlan out;
   Binder binder(plan, limits, device, registry, memory, out);
-  out.calls_.reserve(plan.calls.size());
-  for (size_t i = 0; i < plan.calls.size(); ++i)
-    if (Status status = std::visit(
-            [&](const auto& op) { return binder.add(op, plan.calls[i].kernel); }, plan.calls[i].op);
-        !status.ok())
-      return annotate(status, fmt::format("call {}", i));
+  RETURN_IF_ERROR(binder.bind_plan());
+  if (memory.fused) RETURN_IF_ERROR(binder.bind_few());
   out.slot_tokens_ = memory.slot_tokens;
   out.adapters_ = memory.adapters;
   out.logits_ = binder.value(plan.logits);
@@ -237,8 +307,10 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
 Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
                       const ProductObserver& observer) const {
   const kernels::StepView arrays = view_of(step, slot_tokens_);
+  const auto few = static_cast<size_t>(std::max(step.num_tokens, step.num_logits)) - 1;
+  const bool is_few = !observer && few < few_.size() && few_[few];
+  const Calls& calls = is_few ? *few_[few] : calls_;
   bool goes_on = true;
-  size_t call = 0;
   const auto run_call = [&](const auto& bound) -> Status {
     const int64_t rows = bound.extent == io::Extent::kTokens ? step.num_tokens : step.num_logits;
     if (rows == 0) return ok();
@@ -255,7 +327,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     if constexpr (kIsObserved<decltype(op)>)
       if (observer) {
         RETURN_IF_ERROR(stream.synchronize());
-        goes_on = show(observer, products_[call], op);
+        goes_on = show(observer, products_[bound.index], op);
         if (!goes_on) return ok();
       }
     const Time start = profile ? now() : Time();
@@ -266,9 +338,11 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     }
     return ok();
   };
-  for (; call < calls_.size() && goes_on; ++call)
-    if (Status status = std::visit(run_call, calls_[call]); !status.ok())
-      return annotate(status, fmt::format("call {}", call));
+  for (size_t i = 0; i < calls.size() && goes_on; ++i)
+    if (Status status = std::visit(run_call, calls[i]); !status.ok()) {
+      const size_t index = std::visit([](const auto& bound) { return bound.index; }, calls[i]);
+      return annotate(status, fmt::format("call {}", index));
+    }
   return ok();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <variant>
 #include <vector>
@@ -27,6 +28,7 @@ struct DeviceMemory {
   const float* rope_table = nullptr;
   const int32_t* slot_tokens = nullptr;
   const AdapterPool* adapters = nullptr;
+  std::byte* fused = nullptr;  // null: no call is a FusedLinear
 };
 
 class BoundPlan {
@@ -39,7 +41,8 @@ class BoundPlan {
 
   // Issues every call for a step whose arrays are in device memory. With a profile, waits for each
   // call and adds its time; with an observer, waits before each call that it sees. Errors name the
-  // call.
+  // call. A step of few tokens runs the calls that take the place of the plan's (fused_calls.h),
+  // unless an observer wants to see those.
   Status run(const StepData& step, Stream& stream, Profile* profile,
              const ProductObserver& observer = {}) const;
 
@@ -59,18 +62,22 @@ class BoundPlan {
     io::Extent extent = io::Extent::kTokens;
     int32_t cache_group = 0;  // of an op that has a cache
     int32_t profile_entry = 0;
+    size_t index = 0;  // in the plan
   };
   template <class Variant>
   struct AnyOf;
   template <class... Ops>
   struct AnyOf<std::variant<Ops...>> {
-    using type = std::variant<Bound<Ops>...>;
+    using type = std::variant<Bound<Ops>..., Bound<kernels::FusedLinear>>;
   };
-  using AnyBound = AnyOf<kernels::OpIn<kernels::Views>>::type;
+  using Calls = std::vector<AnyOf<kernels::OpIn<kernels::Views>>::type>;
   class Binder;
 
-  std::vector<AnyBound> calls_;
+  Calls calls_;
   std::vector<std::string> products_;  // of each call the weight, where observers see it
+  // Calls in the place of calls_ in steps of few rows: by the larger number of tokens and logits,
+  // less 1. Null: calls_.
+  std::vector<std::shared_ptr<const Calls>> few_;
   const int32_t* slot_tokens_ = nullptr;
   const AdapterPool* adapters_ = nullptr;
   std::vector<ProfileEntry> profile_entries_;

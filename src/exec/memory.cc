@@ -7,6 +7,7 @@
 
 #include "base/round_up.h"
 #include "exec/adapter_pool.h"
+#include "exec/fused_calls.h"
 #include "exec/kv_cache.h"
 #include "exec/step_data.h"
 #include "kernels/api/sample.h"
@@ -130,6 +131,10 @@ size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent 
   return static_cast<size_t>(plan.arena_bytes_per_row[static_cast<int>(extent)]) * rows;
 }
 
+size_t fused_bytes(const io::Plan& plan, const DeviceInfo& device) {
+  return device.kind == DeviceKind::kCpu ? 0 : FusedPlaces(plan).bytes();
+}
+
 size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits) {
   return static_cast<size_t>(limits.max_sequence_length) * 2 * rope.inverse_frequencies.size();
 }
@@ -180,6 +185,8 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
   add_cache("KV cache", limits.num_blocks);
   table.push_back({"activations", arena_bytes(plan, limits, io::Extent::kTokens) +
                                       arena_bytes(plan, limits, io::Extent::kSampled)});
+  if (const size_t fused = fused_bytes(plan, device); fused > 0)
+    table.push_back({"activations of few tokens", fused});
   table.push_back({"step data", step_data});
   table.push_back({"sampling", sampling_bytes(limits).total(limits.depth)});
   table.push_back({"rope table", rope_table_bytes(plan, limits)});

@@ -57,6 +57,7 @@ class EngineRunner : public Runner {
     memory.rope_table = static_cast<const float*>(rope_table_.data());
     memory.slot_tokens = slot_tokens();
     memory.adapters = &adapters_;
+    memory.fused = fused_.bytes();
     ASSIGN_OR_RETURN(bound_, BoundPlan::bind(plan(), limits_, device.info(), registry, memory));
     if (std::ranges::any_of(limits_.num_host_blocks.of, [](int32_t n) { return n > 0; })) {
       ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
@@ -183,6 +184,9 @@ class EngineRunner : public Runner {
     for (const io::Extent extent : {io::Extent::kTokens, io::Extent::kSampled}) {
       ASSIGN_OR_RETURN(arenas_[static_cast<int>(extent)],
                        device.allocate(arena_bytes(plan(), limits_, extent)));
+    }
+    if (const size_t bytes = fused_bytes(plan(), device.info()); bytes > 0) {
+      ASSIGN_OR_RETURN(fused_, device.allocate(bytes));
     }
     ASSIGN_OR_RETURN(cache_, KvCache::create(plan(), limits_, device));
     ASSIGN_OR_RETURN(adapters_, AdapterPool::create(plan().modules, limits_, device));
@@ -372,7 +376,7 @@ class EngineRunner : public Runner {
   Buffer weights_, rope_host_, rope_table_, slot_tokens_, step_data_;
   KvCache cache_;
   AdapterPool adapters_;
-  Buffer arenas_[io::kNumExtents];
+  Buffer arenas_[io::kNumExtents], fused_;
   std::vector<Staging> staging_;  // [depth]
   std::unique_ptr<SlotSampler> sampler_;
   BoundPlan bound_;

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "exec/runner_fixture.h"
+#include "tensor/cpu_device.h"
 
 namespace nereid::exec {
 namespace {
