@@ -1,7 +1,10 @@
 // Ops without a reduction: activations, soft cap, addition, rotary embedding.
+#include <type_traits>
+
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/pairs.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -37,16 +40,19 @@ __device__ void for_columns(int64_t width, F f) {
     f(c);
 }
 
-template <Activation kActivation, int kWidth, class X>
-__device__ Vector<kWidth> gated(const X* gates, const X* ups, float limit, float up_offset) {
-  Vector<kWidth> gate(gates), up(ups), result;
+// Of a gate and what it lets through: kWidth neighbours that can be indexed.
+template <Activation kActivation, int kWidth, class Numbers>
+__device__ Vector<kWidth> gated(const Numbers& gates, const Numbers& ups, float limit,
+                                float up_offset) {
+  Vector<kWidth> result;
 #pragma unroll
   for (int i = 0; i < kWidth; ++i) {
+    float gate = gates[i], up = ups[i];
     if (limit > 0.0f) {
-      gate[i] = fminf(gate[i], limit);
-      up[i] = fminf(fmaxf(up[i], -limit), limit);
+      gate = fminf(gate, limit);
+      up = fminf(fmaxf(up, -limit), limit);
     }
-    result[i] = activate<kActivation>(gate[i]) * (up[i] + up_offset);
+    result[i] = activate<kActivation>(gate) * (up + up_offset);
   }
   return result;
 }
@@ -58,10 +64,17 @@ __global__ void glu_kernel(const X* x, int64_t x_stride, int64_t width, float li
   wait_for_previous();
   const X* row = x + blockIdx.x * x_stride;
   for_columns<kWidth>(width, [&](int64_t c) {
-    gated<kActivation, kWidth>(row + c, row + width + c, limit, up_offset)
+    const Vector<kWidth> gates(row + c), ups(row + width + c);
+    gated<kActivation, kWidth>(gates, ups, limit, up_offset)
         .store(out + blockIdx.x * out_stride + c);
   });
 }
+
+// Neighbours as they are read, 16 bytes of them where kWidth is not 1.
+template <class X, int kWidth>
+using Taken = std::conditional_t<sizeof(X) == 2, Pairs<kWidth>, Vector<kWidth>>;
+template <class X>
+constexpr int kTaken = 16 / sizeof(X);
 
 // A block for each row, all of it in registers as bf16: as few as do, so that two blocks run at
 // once.
@@ -73,35 +86,35 @@ template <Activation kActivation, int kWidth, int kKept, class X>
 __global__ void __launch_bounds__(kF8Threads, kKept <= kFewKept ? 2 : 1)
     glu_f8_kernel(const X* x, int64_t x_stride, int64_t width, float limit, float up_offset,
                   uint8_t* out, int64_t out_stride, float* scales, int64_t scales_stride) {
+  constexpr int kPieces = kKept / kWidth;
   __shared__ uint32_t partial[kF8Threads / kWarp];
   let_next_begin();
   wait_for_previous();
   const X* row = x + blockIdx.x * x_stride;
-  constexpr int kWords = (kWidth + 1) / 2;  // of a vector
-  uint32_t results[kKept / kWidth][kWords];
+  const auto for_each = [&](auto f) {
+#pragma unroll
+    for (int i = 0; i < kPieces; ++i)
+      if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width) f(i, c);
+  };
+  Taken<X, kWidth> gates[kPieces], ups[kPieces];
+  Pairs<kWidth> results[kPieces];
   uint32_t largest = 0;
-#pragma unroll
-  for (int i = 0; i < kKept / kWidth; ++i)
-    if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width) {
-      Vector<kWidth> result =
-          gated<kActivation, kWidth>(row + c, row + width + c, limit, up_offset);
-      largest = result.round(largest);
-#pragma unroll
-      for (int w = 0; w < kWords; ++w)
-        results[i][w] = pack(result[2 * w], kWidth > 1 ? result[2 * w + 1] : 0.0f);
-    }
-  const F8Row f8(block_max(largest, partial), kSmallestScaled);
-#pragma unroll
-  for (int i = 0; i < kKept / kWidth; ++i)
-    if (const int64_t c = kWidth * (threadIdx.x + i * int64_t{blockDim.x}); c < width) {
-      Vector<kWidth> result;
-#pragma unroll
-      for (int j = 0; j < kWidth; ++j) {
-        const float2 pair = unpack(results[i][j / 2]);
-        result[j] = j % 2 == 0 ? pair.x : pair.y;
-      }
-      f8.store(out + blockIdx.x * out_stride + c, result);
-    }
+  const auto take = [&](int i, int64_t c) {
+    gates[i] = Taken<X, kWidth>(row + c);
+    ups[i] = Taken<X, kWidth>(row + width + c);
+  };
+  const auto make = [&](int i, int64_t) {
+    results[i] = Pairs<kWidth>(gated<kActivation, kWidth>(gates[i], ups[i], limit, up_offset));
+    largest = largest_pair(results[i], largest);
+  };
+  if constexpr (sizeof(X) == 2 && kWidth > 1) {  // all loads are under way before the first is used
+    for_each(take);
+    for_each(make);
+  } else {  // too many numbers for that
+    for_each([&](int i, int64_t c) { take(i, c), make(i, c); });
+  }
+  const F8Row f8(block_largest(largest, partial), kSmallestScaled);
+  for_each([&](int i, int64_t c) { store_f8(out + blockIdx.x * out_stride + c, results[i], f8); });
   if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
@@ -124,8 +137,9 @@ __global__ void __launch_bounds__(kF8Threads)
   Vector<4> result;
   uint32_t largest = 0;
   if (c < width) {
-    const X* const gates = x + row * x_stride + c;
-    result = gated<kActivation, 4>(gates, gates + width, limit, up_offset);
+    const X* const from = x + row * x_stride + c;
+    const Vector<4> gates(from), ups(from + width);
+    result = gated<kActivation, 4>(gates, ups, limit, up_offset);
     largest = result.round(largest);
   }
   largest = block_max(largest, partial);
@@ -139,8 +153,8 @@ __global__ void __launch_bounds__(kF8Threads)
 #endif
 }
 
-// A block for each row, whose threads keep their first vectors.
-constexpr int kQuantizeKept = 4;
+// A block for each row, whose threads keep their first pieces.
+constexpr int kQuantizeKept = 2;
 
 template <int kWidth>
 __global__ void __launch_bounds__(kF8Threads)
@@ -151,22 +165,23 @@ __global__ void __launch_bounds__(kF8Threads)
   wait_for_previous();
   const __nv_bfloat16* row = x + blockIdx.x * x_stride;
   const int64_t first = kWidth * threadIdx.x, stride = kWidth * int64_t{blockDim.x};
-  Vector<kWidth> kept[kQuantizeKept];
+  Pairs<kWidth> kept[kQuantizeKept];
 #pragma unroll
   for (int i = 0; i < kQuantizeKept; ++i)
-    if (first + i * stride < width) kept[i] = Vector<kWidth>(row + first + i * stride);
+    if (first + i * stride < width) kept[i] = Pairs<kWidth>(row + first + i * stride);
   const auto for_each = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < kQuantizeKept; ++i)
       if (first + i * stride < width) f(first + i * stride, kept[i]);
     for (int64_t c = first + kQuantizeKept * stride; c < width; c += stride)
-      f(c, Vector<kWidth>(row + c));
+      f(c, Pairs<kWidth>(row + c));
   };
   uint32_t largest = 0;
-  for_each([&](int64_t, Vector<kWidth> x) { largest = x.round(largest); });
-  const F8Row f8(block_max(largest, partial), kSmallestScaled);
-  for_each(
-      [&](int64_t c, const Vector<kWidth>& x) { f8.store(out + blockIdx.x * out_stride + c, x); });
+  for_each([&](int64_t, const Pairs<kWidth>& x) { largest = largest_pair(x, largest); });
+  const F8Row f8(block_largest(largest, partial), kSmallestScaled);
+  for_each([&](int64_t c, const Pairs<kWidth>& x) {
+    store_f8(out + blockIdx.x * out_stride + c, x, f8);
+  });
   if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
@@ -234,11 +249,22 @@ bool is_vector(const Op& a) {
   return fits_vectors(a.x, a.out.cols) && fits_vectors(a.out, a.out.cols);
 }
 
-// Threads of a block that has a row, four columns for each where vectors are read.
-unsigned threads_for(int64_t width, bool vectors) {
-  const int64_t threads = (width / (vectors ? 4 : 1) + kWarp - 1) / kWarp * kWarp;
-  return static_cast<unsigned>(threads < kF8Threads ? (threads > kWarp ? threads : kWarp)
-                                                    : kF8Threads);
+// The same for pieces of 16 bytes of X and as many columns of `out`.
+template <class X, class Op>
+bool is_in_pieces(const Op& a) {
+  constexpr int64_t kColumns = kTaken<X>;
+  const auto fits = [](const View& v) {
+    return v.stride % kColumns == 0 && reinterpret_cast<uintptr_t>(v.data) %
+                                               static_cast<uint64_t>(kColumns * size_of(v.dtype)) ==
+                                           0;
+  };
+  return a.out.cols % kColumns == 0 && fits(a.x) && fits(a.out);
+}
+
+// Threads of a block that has a row, so many columns for each as far as they go.
+unsigned threads_for(int64_t width, int64_t columns) {
+  const int64_t warps = (width + columns * kWarp - 1) / (columns * kWarp);
+  return static_cast<unsigned>(warps * kWarp < kF8Threads ? warps * kWarp : kF8Threads);
 }
 
 constexpr int64_t kMaxClusterRows = 16;  // with more rows there are blocks enough
@@ -258,15 +284,15 @@ cudaError_t enqueue_glu(const Glu& a, cudaStream_t stream) {
       a.out.cols <= int64_t{4} * kF8Threads * kCluster && compute_capability() == 90)
     return launch_overlapped_clusters(
         glu_f8_cluster_kernel<kActivation, X>, a.out.rows, kCluster * rows, kCluster,
-        threads_for((a.out.cols + kCluster - 1) / kCluster, true), 0, stream, x, a.x.stride,
+        threads_for((a.out.cols + kCluster - 1) / kCluster, 4), 0, stream, x, a.x.stride,
         a.out.cols, a.limit, a.up_offset, out, a.out.stride, scales, a.scales.stride);
-  const auto kernel = !is_vector(a) ? glu_f8_kernel<kActivation, 1, kMostKept, X>
-                      : a.out.cols <= kF8Threads * kFewKept
-                          ? glu_f8_kernel<kActivation, 4, kFewKept, X>
-                          : glu_f8_kernel<kActivation, 4, kMostKept, X>;
-  return launch_overlapped(kernel, a.out.rows, rows, threads_for(a.out.cols, is_vector(a)), 0,
-                           stream, x, a.x.stride, a.out.cols, a.limit, a.up_offset, out,
-                           a.out.stride, scales, a.scales.stride);
+  const bool pieces = is_in_pieces<X>(a), few = a.out.cols <= kF8Threads * kFewKept;
+  const auto kernel = !pieces ? glu_f8_kernel<kActivation, 1, kMostKept, X>
+                      : few   ? glu_f8_kernel<kActivation, kTaken<X>, kFewKept, X>
+                              : glu_f8_kernel<kActivation, kTaken<X>, kMostKept, X>;
+  const unsigned threads = threads_for(a.out.cols, !pieces ? 1 : few ? kFewKept : kMostKept);
+  return launch_overlapped(kernel, a.out.rows, rows, threads, 0, stream, x, a.x.stride, a.out.cols,
+                           a.limit, a.up_offset, out, a.out.stride, scales, a.scales.stride);
 }
 template <Activation kActivation>
 cudaError_t enqueue(const Glu& a, cudaStream_t stream) {
@@ -311,12 +337,11 @@ cudaError_t launch(const Activate& a, const Scratch&, cudaStream_t stream) {
 }
 
 cudaError_t launch(const Quantize& a, const Scratch&, cudaStream_t stream) {
-  // Many rows: small blocks, so that some read while others write.
-  constexpr int64_t kManyRows = 512;
-  const int64_t share = a.out.rows < kManyRows ? 1 : kQuantizeKept;
-  return launch_overlapped(is_vector(a) ? quantize_kernel<4> : quantize_kernel<1>, a.out.rows,
+  constexpr int kWidth = kTaken<__nv_bfloat16>;
+  const bool pieces = is_in_pieces<__nv_bfloat16>(a);
+  return launch_overlapped(pieces ? quantize_kernel<kWidth> : quantize_kernel<1>, a.out.rows,
                            static_cast<unsigned>(a.out.rows),
-                           threads_for((a.out.cols + share - 1) / share, is_vector(a)), 0, stream,
+                           threads_for(a.out.cols, pieces ? kWidth * kQuantizeKept : 1), 0, stream,
                            static_cast<const __nv_bfloat16*>(a.x.data), a.x.stride, a.out.cols,
                            static_cast<uint8_t*>(a.out.data), a.out.stride,
                            static_cast<float*>(a.scales.data), a.scales.stride);

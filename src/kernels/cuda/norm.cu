@@ -2,6 +2,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/pairs.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -138,6 +139,89 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
   }
 }
 
+// The larger magnitude; NaN where one is.
+__device__ float larger(float a, float b) {
+  float result;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(fabsf(a)), "f"(fabsf(b)));
+  return result;
+}
+
+struct RowSums {
+  float squares;
+  uint32_t largest;  // the bits of a magnitude
+};
+
+// Of a block's threads, at one barrier.
+__device__ RowSums block_sums(float squares, float largest, RowSums* partial) {
+  const RowSums mine = {warp_sum(squares), __reduce_max_sync(kAllLanes, magnitude(largest))};
+  if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = mine;
+  __syncthreads();
+  RowSums all = {};
+  for (unsigned w = 0; w < blockDim.x / kWarp; ++w) {
+    all.squares += partial[w].squares;
+    all.largest = max(all.largest, partial[w].largest);
+  }
+  return all;
+}
+
+// What most norms of a step are, in one pass: RMS norms without a bias of f32 rows and what a
+// product left in bf16, all of a row in registers. The factor that a row's numbers have in common
+// is not needed to know which of them is the largest.
+template <class Out, int kKeptNumbers>
+__global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 : 2)
+    residual_norm_kernel(NormParams p, int width, float per_width) {
+  constexpr int kKept = kKeptNumbers / 4;
+  constexpr bool kIsF8 = sizeof(Out) == 1;
+  __shared__ RowSums partial[kMaxThreads / kWarp];
+  const int64_t row = blockIdx.x;
+  let_next_begin();
+  const auto for_each = [&](auto f) {
+#pragma unroll
+    for (int i = 0; i < kKept; ++i)
+      if (const int c = 4 * (threadIdx.x + i * blockDim.x); c < width) f(i, c);
+  };
+  Pairs<4> weights[kKept], adds[kKept];
+  Vector<4> kept[kKept];
+  // Weights do not depend on the kernel in front.
+  for_each([&](int i, int c) { weights[i] = Pairs<4>(p.weight + c); });
+  wait_for_previous();
+  const float* const x = static_cast<const float*>(p.x) + row * p.x_stride;
+  const auto* const add = static_cast<const __nv_bfloat16*>(p.add) + row * p.add_stride;
+  float* const total = p.sum + row * p.sum_stride;
+  for_each([&](int i, int c) { kept[i] = Vector<4>(x + c); });
+  for_each([&](int i, int c) { adds[i] = Pairs<4>(add + c); });
+  float squares = 0, largest = 0;
+  for_each([&](int i, int c) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) kept[i][j] += adds[i][j];
+    kept[i].store(total + c);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) {
+      squares = __fmaf_rn(kept[i][j], kept[i][j], squares);
+      kept[i][j] *= weights[i][j] + p.weight_offset;
+      if constexpr (kIsF8) largest = larger(kept[i][j], largest);
+    }
+  });
+  const RowSums sums = block_sums(squares, largest, partial);
+  const float scale = rsqrtf(__fmaf_rn(sums.squares, per_width, p.eps));
+  const auto result = [&](int i) {
+#pragma unroll
+    for (int j = 0; j < 4; ++j) kept[i][j] = __fmul_rn(kept[i][j], scale);
+    return Pairs<4>(kept[i]);
+  };
+  if constexpr (kIsF8) {
+    // Rounding keeps the order of numbers, so this is the largest of the results.
+    const float most = __fmul_rn(__uint_as_float(sums.largest), scale);
+    const F8Row f8(magnitude(__bfloat162float(__float2bfloat16_rn(most))), kSmallestScaled);
+    uint8_t* const out = static_cast<uint8_t*>(p.out) + row * p.out_stride;
+    for_each([&](int i, int c) { store_f8(out + c, result(i), f8); });
+    if (threadIdx.x == 0) p.scales[row * p.scales_stride] = f8.scale;
+  } else {
+    Out* const out = static_cast<Out*>(p.out) + row * p.out_stride;
+    for_each([&](int i, int c) { result(i).store(out + c); });
+  }
+}
+
 bool is_vector(const Norm& a) {
   const int64_t width = Norm::piece_of(a);
   const auto fits = [](const WeightView& w) {
@@ -145,6 +229,25 @@ bool is_vector(const Norm& a) {
   };
   return fits_vectors(a.x, width) && fits_vectors(a.out, width) && fits(a.weight) && fits(a.bias) &&
          (!is_given(a.add) || (fits_vectors(a.add, width) && fits_vectors(a.sum, width)));
+}
+
+// Of the operands alone, not of the number of rows: a row has the same bits in any batch.
+bool is_residual(const Norm& a) {
+  return a.x.dtype == DType::kF32 && is_given(a.add) && a.add.dtype == DType::kBF16 &&
+         !a.centered && !is_given(a.bias) && Norm::piece_of(a) == a.x.cols &&
+         a.x.cols <= int64_t{kMaxThreads} * kMostNumbers;
+}
+
+template <class Out>
+cudaError_t enqueue_residual(const NormParams& p, int64_t rows, cudaStream_t stream) {
+  const bool few = p.width <= kMaxThreads * kFewNumbers;
+  const int64_t kept = few ? kFewNumbers : kMostNumbers;
+  const int64_t warps = (p.width + kept * kWarp - 1) / (kept * kWarp);
+  const auto kernel =
+      few ? residual_norm_kernel<Out, kFewNumbers> : residual_norm_kernel<Out, kMostNumbers>;
+  return launch_overlapped(kernel, rows, static_cast<unsigned>(rows),
+                           static_cast<unsigned>(warps * kWarp), 0, stream, p,
+                           static_cast<int>(p.width), 1.0f / static_cast<float>(p.width));
 }
 
 template <class X, class Out>
@@ -172,6 +275,8 @@ cudaError_t enqueue(const Norm& a, cudaStream_t stream) {
   const int64_t lanes = (width + (vectors ? 4 : 1) - 1) / (vectors ? 4 : 1);
   const int64_t threads = lanes < kMaxThreads ? (lanes + kWarp - 1) / kWarp * kWarp : kMaxThreads;
   const dim3 grid(static_cast<unsigned>(a.out.rows), static_cast<unsigned>(a.x.cols / width));
+  if constexpr (sizeof(X) == 4 && sizeof(Out) <= 2)
+    if (vectors && is_residual(a)) return enqueue_residual<Out>(p, a.out.rows, stream);
   const auto kernel = !vectors                             ? norm_kernel<X, Out, 1, kMostNumbers>
                       : width <= kMaxThreads * kFewNumbers ? norm_kernel<X, Out, 4, kFewNumbers>
                                                            : norm_kernel<X, Out, 4, kMostNumbers>;

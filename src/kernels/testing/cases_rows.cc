@@ -74,16 +74,17 @@ struct NormShape {
   DType x = DType::kF32, out = DType::kBF16;
   bool in_place = false;
   DType add = DType::kF32;
+  bool aligned = false;  // rows begin where vectors can be read
 };
 
 Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
   Case<Norm> c;
   c.name = fmt::format(
       "tokens={} hidden={} add={} centered={} bias={} offset={} pieces={}/{} x={} "
-      "out={} in_place={}",
+      "out={} in_place={} aligned={}",
       s.tokens, s.width, n.has_add ? name_of(n.add) : "none", n.centered, n.has_bias,
-      n.weight_offset, n.pieces, n.own_pieces, name_of(n.x), name_of(n.out), n.in_place);
-  const int64_t hidden = s.width * n.pieces, stride = hidden + 1;
+      n.weight_offset, n.pieces, n.own_pieces, name_of(n.x), name_of(n.out), n.in_place, n.aligned);
+  const int64_t hidden = s.width * n.pieces, stride = hidden + (n.aligned ? 8 : 1);
   const Offset x = n.x == DType::kF32 ? c.before.add(noise(1, s.tokens * stride, 3))
                                       : c.before.add(noise_bf16(1, s.tokens * stride, 3));
   const Offset add = n.add == DType::kF32 ? c.before.add(noise(2, s.tokens * stride))
@@ -303,6 +304,16 @@ const std::vector<Case<Norm>>& cases<Norm>() {
     for (const DType out : {DType::kBF16, DType::kF8E4M3})
       list.push_back(norm_case(s, {.has_add = true, .out = out, .add = DType::kBF16}));
     list.push_back(norm_case(s, {.centered = true, .has_bias = true, .out = DType::kF8E4M3}));
+    for (const DType out : {DType::kBF16, DType::kF8E4M3}) {
+      list.push_back(norm_case(
+          s,
+          {.has_add = true, .weight_offset = 1, .out = out, .add = DType::kBF16, .aligned = true}));
+      list.push_back(norm_case(s, {.has_add = true, .out = out, .aligned = true}));
+    }
+    if (s.width == 2048)
+      for (const DType out : {DType::kBF16, DType::kF8E4M3})
+        list.push_back(norm_case(
+            {3, 4352}, {.has_add = true, .out = out, .add = DType::kBF16, .aligned = true}));
     if (s.width > 256) return;
     list.push_back(norm_case(s, {.pieces = 3, .out = DType::kF32, .in_place = true}));
     list.push_back(
@@ -337,6 +348,9 @@ const std::vector<Case<Glu>>& cases<Glu>() {
     list.push_back(glu_case(s, Activation::kGelu, 0, 0, DType::kF8E4M3));
     list.push_back(glu_case(s, Activation::kSilu, 2, 1, DType::kBF16, DType::kBF16));
     list.push_back(glu_case(s, Activation::kGelu, 0, 0, DType::kF8E4M3, DType::kBF16));
+    if (s.width < 2048) return;
+    for (const DType x : {DType::kF32, DType::kBF16})  // wide and more than a few rows
+      list.push_back(glu_case({17, 16640}, Activation::kSilu, 0, 0, DType::kF8E4M3, x));
   });
 }
 
@@ -370,6 +384,7 @@ const std::vector<Case<Quantize>>& cases<Quantize>() {
       list.push_back(quantize_case(s, 1, type));
       list.push_back(quantize_case(s, 0x1p-101f, type));
     }
+    if (s.width == 2048) list.push_back(quantize_case({5, 16640}, 1, DType::kF8E4M3));
   });
 }
 
