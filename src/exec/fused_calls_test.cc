@@ -151,7 +151,6 @@ void expect_fused(const Model& model) {
     worst = std::max(worst, std::abs(double{got[i]} - expected[i]) / deviation_of(expected));
   EXPECT_LE(worst, model.tolerance);
   EXPECT_EQ(got == expected, model.num_fused == 0);
-  std::printf("%s: %.4f of the spread, allowed %.4f\n", model.name.c_str(), worst, model.tolerance);
   auto before = ops_of(plain, 1), after = ops_of(fused, 1);
   EXPECT_EQ(before["norm"] - after["norm"], model.num_norms);
   EXPECT_EQ(before["glu"] - after["glu"], model.num_units);
@@ -200,6 +199,27 @@ TEST(FusedCalls, LeaveWhatDoesNotFit) {
   convert::CompileOptions adapters;
   adapters.adapters = true;
   expect_fused({"llama", adapters, 0, 0, 0, 0});  // what adapters add comes in between
+}
+
+TEST(FusedCalls, OfEveryArchitectureMakeTheSame) {
+  int num_fused = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(source_dir()) / "tests/models")) {
+    const std::string name = entry.path().filename();
+    SCOPED_TRACE(name);
+    const auto engine = engine_of(name);
+    Harness plain = harness_of(engine, open_other()), fused = harness_of(engine, open_other("ref"));
+    const bool is_fused = ops_of(fused, 1).contains("fused_linear");
+    num_fused += is_fused;
+    const auto expected = logits_after(plain, 1), got = logits_after(fused, 1);
+    if (!is_fused) {
+      EXPECT_EQ(got, expected);
+      continue;
+    }
+    // kNarrow allows for 4.5 standard deviations.
+    EXPECT_LE(distance(got, expected), kNarrow / 4.5 * deviation_of(expected));
+  }
+  EXPECT_GT(num_fused, 30);
 }
 
 TEST(FusedCalls, AreThoseOfThePlansKernelsAndOfNoOthers) {

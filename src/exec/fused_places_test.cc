@@ -149,6 +149,11 @@ TEST(FusedPlaces, AreGivenUpWhereAKernelCannot) {
               ElementsAre(3u))
       << "one of both";
   EXPECT_THAT(without([](const auto&) { return false; }), IsEmpty());
+  const auto no_squares = [](const kernels::ids::FusedLinear& linear, const std::string&,
+                             const std::vector<FusedValue>&) {
+    return !is_given(linear.x_squares);
+  };
+  EXPECT_THAT(left_out([](io::Plan& p) { p.hidden = {kUnits}; }, no_squares), IsEmpty());
   EXPECT_THAT(left_out([](io::Plan& p) { p.calls[4].kernel = ""; }), IsEmpty())
       << "it is chosen when the plan is bound";
 }

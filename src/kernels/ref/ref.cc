@@ -145,44 +145,60 @@ float gated_unit(const Op& a, double gate, double up) {
 
 }  // namespace
 
-void reference(const FusedLinear& a) {
-  const int64_t k = a.weight.k, width = a.weight.n;
-  std::vector<float> x(static_cast<size_t>(k)), y(static_cast<size_t>(width));
+namespace {
+
+// Row i of x as it is multiplied; what the sums of its products are multiplied with.
+double factors_of(const FusedLinear& a, int64_t i, std::span<float> x) {
+  const std::span<const BF16> row(a.x.row<BF16>(i), x.size());
   std::vector<F8E4M3> rounded(x.size());
-  for (int64_t i = 0; i < a.out.rows; ++i) {
-    const std::span<const BF16> given(a.x.row<BF16>(i), x.size());
-    double factor = a.rounds ? quantize_row(given, rounded.data()) : 1;
-    for (size_t c = 0; c < x.size(); ++c)
-      x[c] = a.rounds ? to_float(rounded[c]) : to_float(given[c]);
-    if (is_given(a.x_squares)) {
-      double squares = 0;
-      for (int64_t c = 0; c < kFusedSquares; ++c) squares += a.x_squares.row<float>(i)[c];
-      factor /= std::sqrt(squares / static_cast<double>(k) + a.eps);
+  double factor = a.rounds ? quantize_row(row, rounded.data()) : 1;
+  for (size_t c = 0; c < x.size(); ++c) x[c] = a.rounds ? to_float(rounded[c]) : to_float(row[c]);
+  if (!is_given(a.x_squares)) return factor;
+  double squares = 0;
+  for (int64_t c = 0; c < kFusedSquares; ++c) squares += a.x_squares.row<float>(i)[c];
+  return factor / std::sqrt(squares / static_cast<double>(a.weight.k) + a.eps);
+}
+
+void end_row(const FusedLinear& a, int64_t i, std::span<const float> y) {
+  double squares = 0;
+  for (int64_t c = 0; c < a.out.cols; ++c) {
+    float value = y[static_cast<size_t>(c)];
+    if (a.gated) value = gated_unit(a, value, y[static_cast<size_t>(a.out.cols + c)]);
+    if (is_given(a.residual)) {
+      value += a.residual.row<float>(i)[c];
+      a.sum.row<float>(i)[c] = value;
+      squares += double{value} * value;
+      value *= to_float(a.norm.as_bf16()[c]) + a.norm_offset;
     }
-    for (int64_t n = 0; n < width; ++n) {
-      double sum = 0;
-      for (int64_t c = 0; c < k; ++c)
-        sum += double{x[static_cast<size_t>(c)]} * factor_at(a.weight, n, c);
-      sum *= factor * row_scale(a.weight, n);
-      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[n]);
-      y[static_cast<size_t>(n)] = static_cast<float>(sum);
-    }
-    double squares = 0;
-    for (int64_t c = 0; c < a.out.cols; ++c) {
-      float value = y[static_cast<size_t>(c)];
-      if (a.gated) value = gated_unit(a, value, y[static_cast<size_t>(a.out.cols + c)]);
-      if (is_given(a.residual)) {
-        value += a.residual.row<float>(i)[c];
-        a.sum.row<float>(i)[c] = value;
-        squares += double{value} * value;
-        value *= to_float(a.norm.as_bf16()[c]) + a.norm_offset;
-      }
-      store(a.out, i, c, value);
-    }
-    if (!is_given(a.squares)) continue;
-    std::fill_n(a.squares.row<float>(i), kFusedSquares, 0.0f);
-    *a.squares.row<float>(i) = static_cast<float>(squares);
+    store(a.out, i, c, value);
   }
+  if (!is_given(a.squares)) return;
+  std::fill_n(a.squares.row<float>(i), kFusedSquares, 0.0f);
+  *a.squares.row<float>(i) = static_cast<float>(squares);
+}
+
+}  // namespace
+
+void reference(const FusedLinear& a) {
+  const auto rows = static_cast<size_t>(a.out.rows), k = static_cast<size_t>(a.weight.k),
+             width = static_cast<size_t>(a.weight.n);
+  std::vector<float> x(rows * k), y(rows * width), weight(k);
+  std::vector<double> factors;
+  for (size_t i = 0; i < rows; ++i)
+    factors.push_back(factors_of(a, static_cast<int64_t>(i), std::span(x).subspan(i * k, k)));
+  for (size_t n = 0; n < width; ++n) {
+    const auto row = static_cast<int64_t>(n);
+    for (size_t c = 0; c < k; ++c) weight[c] = factor_at(a.weight, row, static_cast<int64_t>(c));
+    for (size_t i = 0; i < rows; ++i) {
+      double sum = 0;
+      for (size_t c = 0; c < k; ++c) sum += double{x[i * k + c]} * weight[c];
+      sum *= factors[i] * row_scale(a.weight, row);
+      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[n]);
+      y[i * width + n] = static_cast<float>(sum);
+    }
+  }
+  for (size_t i = 0; i < rows; ++i)
+    end_row(a, static_cast<int64_t>(i), std::span(y).subspan(i * width, width));
 }
 
 namespace {

@@ -254,10 +254,10 @@ std::vector<Case<FusedLinear>> fused_cases() {
   for (const WeightFormat& format :
        {WeightFormat{}, kFp8PerRow, kInt8PerRow, kInt4Groups, int4_zeros, int8_groups, int4_wide}) {
     const bool rounds = format == kFp8PerRow;
-    for (const int64_t tokens : {1, 2, 3, 4, 8}) add({tokens, 70, 512, format}, rounds);
+    for (const int64_t tokens : {1, 2, 3, 4, 8}) add({tokens, 40, 512, format}, rounds);
     add({1, 1, 256, format}, rounds);
     add({2, 37, 336, format}, rounds);
-    add({1, 300, 1024, format}, rounds);
+    add({1, 120, 1024, format}, rounds);
   }
   for (const int64_t tokens : {1, 4}) {
     add({tokens, 17, 33}, false);
@@ -271,9 +271,9 @@ std::vector<Case<FusedLinear>> fused_cases() {
     add({tokens, 6, 14336}, false);
     add({tokens, 6, 14336, kFp8PerRow}, true);
     add({tokens, 6, 14336, kInt4Groups}, false);
-    add({tokens, 1500, 128}, false);
-    add({tokens, 1500, 128, kFp8PerRow}, true);
-    add({tokens, 1500, 128, kInt4Groups}, false);
+    add({tokens, 700, 128}, false);
+    add({tokens, 700, 128, kFp8PerRow}, true);
+    add({tokens, 700, 128, kInt4Groups}, false);
   }
   for (const Activation activation :
        {Activation::kGelu, Activation::kRelu, Activation::kRelu2, Activation::kNone})
