@@ -91,7 +91,7 @@ class FusedPlaces::Finder {
   bool lies_between(io::ValueId in, io::ValueId out, io::ValueId scales, Place& place) {
     const size_t front = place.call - 1;
     const auto* const linear = std::get_if<Linear>(&plan_.calls[front].op);
-    if (!linear || linear->out != in || flow_.reads_of(front, in).size() != 1) return false;
+    if (!linear || flow_.reads_of(front, in).size() != 1) return false;
     if (flow_.writer_of(place.call, in) != static_cast<int32_t>(front)) return false;
     place.front = static_cast<int32_t>(front);
     place.value = out;

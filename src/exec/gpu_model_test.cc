@@ -46,8 +46,24 @@ StatusOr<std::vector<GoldenCase>> read_cases(const std::filesystem::path& path) 
   return cases;
 }
 
-// All cases decoded together after a prefill in chunks. Wrong is an id that comes before a case's
-// first other one and is not the golden one; 1 if less than `share` of them are right, else 0.
+// Ids that are the golden ones, before the case's first other one, of those that are compared.
+struct Agreement {
+  int num_right = 0, num_compared = 0;
+
+  void add(const GoldenCase& c, const Ids& got) {
+    int32_t step = 0;
+    while (step < c.num_clear && got[static_cast<size_t>(step)] == c.greedy[step]) ++step;
+    num_right += step;
+    num_compared += c.num_clear;
+    if (step < c.num_clear)
+      std::printf("a prompt of %zu ids, step %d: token %d, golden %d\n", c.prompt.size(), step,
+                  got[static_cast<size_t>(step)], c.greedy[step]);
+  }
+  bool is_good(double share) const { return num_right >= share * num_compared; }
+};
+
+// All cases decoded together after a prefill in chunks; 1 if less than `share` of the ids are
+// right, else 0.
 int check_ids(Harness& harness, const std::vector<GoldenCase>& cases, double share) {
   std::vector<Sequence> sequences;
   std::vector<Ids> got(cases.size());
@@ -67,19 +83,11 @@ int check_ids(Harness& harness, const std::vector<GoldenCase>& cases, double sha
     for (size_t i = 0; i < cases.size(); ++i) got[i].push_back(ids[i]);
   }
   const double elapsed = seconds(now() - start);
-  int num_right = 0, num_compared = 0;
-  for (size_t i = 0; i < cases.size(); ++i) {
-    num_compared += cases[i].num_clear;
-    int32_t step = 0;
-    while (step < cases[i].num_clear && got[i][step] == cases[i].greedy[step]) ++step;
-    num_right += step;
-    if (step < cases[i].num_clear)
-      std::printf("case %zu, step %d: token %d, golden %d\n", i, step, got[i][step],
-                  cases[i].greedy[step]);
-  }
-  const bool good = num_right >= share * num_compared;
+  Agreement agreement;
+  for (size_t i = 0; i < cases.size(); ++i) agreement.add(cases[i], got[i]);
+  const bool good = agreement.is_good(share);
   std::printf("%s  greedy ids: %zu cases, %d of %d ids agree; %.2f ms per step of %zu rows\n",
-              good ? "PASS" : "FAIL", cases.size(), num_right, num_compared,
+              good ? "PASS" : "FAIL", cases.size(), agreement.num_right, agreement.num_compared,
               elapsed * 1e3 / (kSteps - 1), cases.size());
   return good ? 0 : 1;
 }
@@ -130,20 +138,27 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
          std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Recorded steps against the same steps issued call by call: the same bits of every logit.
-int check_recording(Harness& harness, const std::vector<GoldenCase>& cases) {
+// Each case alone: recorded steps against the same steps issued call by call, the same bits of
+// every logit; and the ids, as above.
+int check_recording(Harness& harness, const std::vector<GoldenCase>& cases, double share) {
   int num_wrong = 0;
+  Agreement agreement;
   for (const GoldenCase& c : cases) {
     std::vector<float> logits[2];
     for (const bool recorded : {false, true}) {
       harness.runner().set_recording(recorded);
-      harness.generate(Sequence(0, harness.runner().limits()), c.prompt, kSteps, kChunk,
-                       &logits[recorded]);
+      const Ids ids = harness.generate(Sequence(0, harness.runner().limits()), c.prompt, kSteps,
+                                       kChunk, &logits[recorded]);
+      if (recorded) agreement.add(c, ids);
     }
     num_wrong += !same_bits(logits[0], logits[1]);
   }
-  std::printf("%s  recorded steps: %zu cases of %d steps, %d differ\n",
-              num_wrong == 0 ? "PASS" : "FAIL", cases.size(), kSteps, num_wrong);
+  num_wrong += !agreement.is_good(share);
+  std::printf(
+      "%s  recorded steps of one row: %zu cases of %d steps, %d differ or are wrong; %d of %d ids "
+      "agree\n",
+      num_wrong == 0 ? "PASS" : "FAIL", cases.size(), kSteps, num_wrong, agreement.num_right,
+      agreement.num_compared);
   return num_wrong;
 }
 
@@ -282,7 +297,7 @@ StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::pat
     ASSIGN_OR_RETURN(const int wrong_trees, check_trees(engine, device, variant.deterministic));
     num_wrong += wrong_trees;
   }
-  return num_wrong + check_recording(harness, cases);
+  return num_wrong + check_recording(harness, cases, variant.share);
 }
 
 }  // namespace
