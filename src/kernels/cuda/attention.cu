@@ -8,9 +8,11 @@
 // in the order of their positions, from the cells of the tokens that it comes after. A query's
 // result does not depend on the rows or chunks beside it, but for the form of the kernel.
 #include <algorithm>
+#include <cstddef>
 
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
+#include "kernels/cuda/attention_wide.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
 
@@ -232,6 +234,22 @@ bool is_for_hopper(const AttentionParams& p, int sm) {
          p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
 }
 
+// Where keys and values of an 8-bit cache become bf16 for attention_hopper.cu: what lies behind the
+// workspace, and that too if there are no rows of few tokens, whose kernels use it.
+void place_wide_blocks(const Attention& a, const Scratch& scratch, AttentionParams& p) {
+  if (a.cache.type == DType::kBF16 || p.window > 0 || p.after || a.qkv.rows < kWideTokens ||
+      !is_for_hopper(p, scratch.sm) || !takes_vectors(p))
+    return;
+  const bool is_alone =
+      !p.has_neighbour &&
+      static_cast<std::byte*>(scratch.workspace) + scratch.workspace_bytes == scratch.unpacked;
+  const int64_t bytes =
+      kUnpackedBytes + (is_alone ? static_cast<int64_t>(scratch.workspace_bytes) : 0);
+  const int64_t numbers = int64_t{kWideLines} * p.num_kv_heads * p.head_dim;  // of a block's keys
+  p.wide = static_cast<__nv_bfloat16*>(is_alone ? scratch.workspace : scratch.unpacked);
+  p.wide_blocks = static_cast<int>(bytes / (2 * numbers * int64_t{sizeof(__nv_bfloat16)}));
+}
+
 // Keys and values of rows with many tokens or trees.
 template <class Cache>
 cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
@@ -259,8 +277,10 @@ template <class Cache>
 cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int tile_tokens,
                                int sm, cudaStream_t stream) {
   p.stores_queries = is_for_hopper(p, sm);
-  if (const cudaError_t error = launch_store<Cache>(p, num_tokens, stream); error != cudaSuccess)
-    return error;
+  const cudaError_t stored = p.stores_queries && takes_vectors(p)
+                                 ? launch_store_vectors(p, cache, num_tokens, stream)
+                                 : launch_store<Cache>(p, num_tokens, stream);
+  if (stored != cudaSuccess) return stored;
   if (p.latent > 0) return launch_latent(p, cache, num_tokens, stream);
   const cudaError_t error = launch_tiles<Cache>(p, cache, num_tokens, tile_tokens, stream);
   if (error != cudaSuccess || !p.after) return error;
@@ -368,10 +388,12 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
   if (tokens > p.num_rows || p.latent > 0 || p.after) {
-    p.has_neighbour = !p.after && is_for_hopper(p, scratch.sm);
+    const bool has_few = p.num_rows > 1 || tokens <= p.few_tokens;
+    p.has_neighbour = has_few && !p.after && is_for_hopper(p, scratch.sm);
+    place_wide_blocks(a, scratch, p);
     if (const cudaError_t error =
             launch_many_tokens(p, a.cache.type, tokens, kHopperVectors, scratch.sm, stream);
-        error != cudaSuccess || p.latent > 0)
+        error != cudaSuccess || p.latent > 0 || !has_few)
       return error;
     p.is_neighbour = p.has_neighbour;
   }

@@ -54,6 +54,9 @@ struct AttentionParams {
   float* part_values;  // [row, head block, chunk, part_vectors, head_dim]
   float2* part_sums;   // [..., part_vectors]: largest score, sum of the weights
   int32_t* counters;   // [row, head block], zero
+  // Keys and values of rows with many tokens as bf16, see attention_wide.cuh, or null.
+  __nv_bfloat16* wide;
+  int wide_blocks;  // for which there is room
 };
 
 // Of kernels for few tokens: waits for what makes qkv. A neighbour of the kernel for many tokens is

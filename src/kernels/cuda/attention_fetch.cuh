@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_wide.cuh"
 #include "kernels/cuda/tensor_map.h"
 
 namespace nereid::kernels::cuda {
@@ -45,8 +45,10 @@ struct TileMemory {
 // What the copy engine needs to fetch whole blocks; tile_blocks = 0: it cannot.
 struct BlockMaps {
   CUtensorMap keys, values;
-  int tile_blocks;  // that make a tile of keys
+  int tile_blocks;                     // that make a tile of keys
+  CUtensorMap wide_keys, wide_values;  // of AttentionParams::wide, if there is any
 };
+static_assert(kWideLines == kKeys);
 
 #if defined(NEREID_HOPPER)
 
@@ -127,25 +129,25 @@ inline __device__ int block_of(const AttentionParams& p, const QueryTile& tile,
 // Of values, whose weights are 0 past the end of the range, the lines there are zeros: memory may
 // hold NaN.
 template <class Cache, int kDim, bool kValues>
-__device__ void fetch_blocks(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
-                             int num_keys, int block, const TileRing& ring) {
+__device__ void fetch_blocks(const AttentionParams& p, const CUtensorMap& map, int block_lines,
+                             const QueryTile& tile, int num_keys, int block, const TileRing& ring) {
   using Memory = TileMemory<Cache, kDim>;
   constexpr int kHalves = kNarrowKeys<Cache> ? 1 : kDim / kHalf;
   constexpr int kScale = kNarrowKeys<Cache> ? sizeof(float) : 0;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   uint64_t* const full = ring.full + ring.stage;
-  const int lines = (num_keys + p.block_tokens - 1) / p.block_tokens * p.block_tokens;
+  const int lines = (num_keys + block_lines - 1) / block_lines * block_lines;
   const bool clears = kValues && num_keys < kKeys;  // in the range's last tile alone
   uint64_t* const arrived = clears ? ring.landed : full;
   if (lane == 0)
     barrier_expect(arrived, static_cast<uint32_t>(lines * (kHalves * kLineBytes + kScale)));
   __syncwarp();
-  const int line = lane * p.block_tokens;
+  const int line = lane * block_lines;
   if (line < num_keys) {
 #pragma unroll
     for (int h = 0; h < kHalves; ++h)
-      copy_box(ring.tile() + h * Memory::kHalfTile + line * kLineBytes,
-               kValues ? &maps.values : &maps.keys, h * kHalf, 0, tile.kv_head, block, arrived);
+      copy_box(ring.tile() + h * Memory::kHalfTile + line * kLineBytes, &map, h * kHalf, 0,
+               tile.kv_head, block, arrived);
     if constexpr (kScale > 0)
       copy_bytes(ring.scales[ring.stage] + line,
                  p.k_scales + block * p.scale_stride + tile.kv_head * p.block_tokens,
@@ -160,14 +162,17 @@ __device__ void fetch_blocks(const AttentionParams& p, const BlockMaps& maps, co
 }
 
 // All tiles of keys or values, each by the copy engine as soon as a stage is free; a warp's work.
-template <class Cache, int kDim, bool kValues>
-__device__ void fetch_all_blocks(const AttentionParams& p, const BlockMaps& maps,
-                                 const QueryTile& tile, const KeyRange& range, TileRing ring) {
-  int block = block_of(p, tile, range, 0);
+// lane_block(first): the lane's block of the tile at a key.
+template <class Cache, int kDim, bool kValues, class LaneBlock>
+__device__ void fetch_all_blocks(const AttentionParams& p, const CUtensorMap& map, int block_lines,
+                                 const QueryTile& tile, const KeyRange& range, TileRing ring,
+                                 LaneBlock lane_block) {
+  int block = lane_block(0);
   for (int first = 0; first < range.count; first += kKeys) {
-    const int next = block_of(p, tile, range, first + kKeys);  // there when a stage is free
+    const int next = lane_block(first + kKeys);  // there when a stage is free
     barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
-    fetch_blocks<Cache, kDim, kValues>(p, maps, tile, min(kKeys, range.count - first), block, ring);
+    fetch_blocks<Cache, kDim, kValues>(p, map, block_lines, tile, min(kKeys, range.count - first),
+                                       block, ring);
     ring.step();
     block = next;
   }
@@ -182,8 +187,8 @@ __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, cons
   if (warp == 0) barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
   if (lies_in_blocks(p, maps, tile, range, first, num_keys)) {
     if (warp == 0)
-      fetch_blocks<Cache, kDim, kValues>(p, maps, tile, num_keys, block_of(p, tile, range, first),
-                                         ring);
+      fetch_blocks<Cache, kDim, kValues>(p, kValues ? maps.values : maps.keys, p.block_tokens, tile,
+                                         num_keys, block_of(p, tile, range, first), ring);
   } else {
     meet(kFetchMeets, kGroupThreads);  // the stage is free
     fetch_lines<Cache, kDim>(p, tile, range, first, kValues ? p.v_cache : p.k_cache, ring);
@@ -304,15 +309,34 @@ __device__ void fetch_all_tiles(const AttentionParams& p, const BlockMaps& maps,
   constexpr bool kHasValues = !kNarrowKeys<Cache>;
   if (!p.in_trees && lies_in_blocks(p, maps, tile, range, 0, range.count)) {
     const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
-    if (warp == 0) fetch_all_blocks<Cache, kDim, false>(p, maps, tile, range, keys);
+    const auto lane_block = [&](int first) { return block_of(p, tile, range, first); };
+    if (warp == 0)
+      fetch_all_blocks<Cache, kDim, false>(p, maps.keys, p.block_tokens, tile, range, keys,
+                                           lane_block);
     if constexpr (kHasValues)
-      if (warp == 1) fetch_all_blocks<Cache, kDim, true>(p, maps, tile, range, values);
+      if (warp == 1)
+        fetch_all_blocks<Cache, kDim, true>(p, maps.values, p.block_tokens, tile, range, values,
+                                            lane_block);
     return;
   }
   for (int first = 0; first < range.count; first += kKeys) {
     fetch_tile<Cache, kDim, false>(p, maps, tile, range, first, keys);
     if constexpr (kHasValues) fetch_tile<Cache, kDim, true>(p, maps, tile, range, first, values);
   }
+}
+
+// The same for a row that has blocks of `wide` from the first one on; two warps' work.
+template <int kDim>
+__device__ void fetch_wide(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
+                           const KeyRange& range, int first_block, TileRing keys, TileRing values) {
+  const auto lane_block = [&](int first) { return first_block + first / kKeys; };
+  const int warp = static_cast<int>(threadIdx.x) / kWarp % 4;
+  if (warp == 0)
+    fetch_all_blocks<Bf16Cache, kDim, false>(p, maps.wide_keys, kWideLines, tile, range, keys,
+                                             lane_block);
+  if (warp == 1)
+    fetch_all_blocks<Bf16Cache, kDim, true>(p, maps.wide_values, kWideLines, tile, range, values,
+                                            lane_block);
 }
 
 // The work of the first or second group of fetching warps on all tiles.

@@ -1,8 +1,9 @@
 // Attention of rows with many tokens on Hopper (after Shah et al. 2024, "FlashAttention-3"). Some
 // warps of a block fetch keys and values; two groups of four warps have 64 query vectors each and
 // multiply with operands in shared memory (wgmma): while the weighted values of one tile of keys
-// are added up, the scores of the next are made and judged. Keys of an fp8 cache are multiplied as
-// they are, by queries in two columns of f8e4m3.
+// are added up, the scores of the next are made and judged. Keys of an fp8 cache that are not in
+// blocks of attention_wide.cuh are multiplied as they are, by queries in two columns of f8e4m3.
+#include <algorithm>
 #include <utility>
 
 #include "kernels/cuda/attention_fetch.cuh"
@@ -31,6 +32,8 @@ constexpr int kKeyRegisters = !Cache::kHasScales   ? 40
                                                    : 56;
 template <class Cache>
 constexpr int kValueRegisters = kNarrowKeys<Cache> ? 64 : 56;
+// The same where an 8-bit cache has become bf16.
+constexpr int kWideRegisters = 216, kWideFetchRegisters = 40;
 
 #if defined(NEREID_HOPPER)
 
@@ -247,59 +250,44 @@ struct Group {
 
 #endif  // NEREID_HOPPER
 
-template <class Cache, int kDim, bool kPlain>
-__global__ void __launch_bounds__(kThreads<Cache>, 1)
-    hopper_kernel(AttentionParams p, const __grid_constant__ BlockMaps maps) {
 #if defined(NEREID_HOPPER)
-  using Memory = TileMemory<Cache, kDim>;
-  extern __shared__ __align__(1024) uint8_t memory[];
-  __shared__ uint64_t barriers[4][kStages], landed;
-  __shared__ __align__(16) float scales[kStages][kKeys];
-  __shared__ float units[kGroups * kGroupVectors];
-  if (!p.has_neighbour) let_next_begin();
-  QueryTile tile;  // found before the wait, since it depends on the step's data alone
-  if (!find_many(p, tile)) return wait_for_previous();
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < 4 * kStages; ++i)
-      barrier_init(barriers[0] + i, i < 2 * kStages ? 1 : kGroups * kGroupThreads / kWarp);
-    barrier_init(&landed, 1);
-    barriers_are_ready();
-  }
-  const int last_position = p.positions[tile.first_token + tile.tokens - 1];
-  KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
-  // From the start of a block, so that tiles are whole blocks. A tile of one token begins where its
-  // window does: its sums must not depend on the blocks.
-  if (range.sink == 0 && p.tile_tokens > 1) {
-    const int before = range.begin % p.block_tokens;
-    range.begin -= before, range.count += before;
-  }
-  uint8_t* const tiles = memory + kGroups * Memory::kQueries;
-  TileRing keys = {tiles, Memory::kKeyTile, barriers[0], barriers[2], scales, &landed};
-  TileRing values = {tiles + kStages * Memory::kKeyTile,
-                     Memory::kValueTile,
-                     barriers[1],
-                     barriers[3],
-                     nullptr,
-                     &landed};
-  __syncthreads();
-  wait_for_previous();
-  if (p.has_neighbour) let_next_begin();
 
+// What a block has in shared memory beside the tiles.
+struct BlockState {
+  uint64_t barriers[4][kStages], landed;
+  __align__(16) float scales[kStages][kKeys];
+  float units[kGroups * kGroupVectors];
+};
+
+// The rings of keys and values.
+template <class Cache, int kDim>
+struct Rings {
+  using Memory = TileMemory<Cache, kDim>;
+  TileRing keys, values;
+
+  __device__ Rings(uint8_t* memory, BlockState& state)
+      : keys{memory + kGroups * Memory::kQueries,
+             Memory::kKeyTile,
+             state.barriers[0],
+             state.barriers[2],
+             state.scales,
+             &state.landed},
+        values{keys.tiles + kStages * Memory::kKeyTile,
+               Memory::kValueTile,
+               state.barriers[1],
+               state.barriers[3],
+               nullptr,
+               &state.landed} {}
+};
+
+// A group's work on its 64 vectors.
+template <class Cache, int kDim, bool kPlain>
+__device__ void attend(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                       uint8_t* memory, BlockState& state) {
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  if (group >= kGroups) {
-    uint8_t* const raw = memory + Memory::kTiles;
-    if (group == kGroups) {
-      give_registers<kKeyRegisters<Cache>>();
-      fetch_all<Cache, kDim, 0>(p, maps, tile, range, raw, keys, values);
-    } else if constexpr (Cache::kHasScales) {
-      give_registers<kValueRegisters<Cache>>();
-      fetch_all<Cache, kDim, 1>(p, maps, tile, range, raw, keys, values);
-    }
-    return;
-  }
-  take_registers<kGroupRegisters<Cache>>();
   const int first_vector = group * kGroupVectors;
-  uint8_t* const queries = memory + group * Memory::kQueries;
+  uint8_t* const queries = memory + group * TileMemory<Cache, kDim>::kQueries;
+  float* const units = state.units;
   if constexpr (kNarrowKeys<Cache>)
     load_swizzled_f8<kDim>(p, tile, first_vector, queries, units + first_vector);
   else
@@ -319,28 +307,112 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
   }
   work.first_position = first_vector < tile.vectors() ? p.positions[tile.token(first_vector)] : -1;
   if (group == 1) work.pass_turn();  // the first one begins
-  work.run(keys, values);
+  const Rings<Cache, kDim> rings(memory, state);
+  work.run(rings.keys, rings.values);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     const int m = first_row + 8 * h;
     const float total = row_sum(work.sum[h]);
     if (m < tile.vectors()) write_vector<kDim>(p, tile, m, h, work.largest[h], total, work.value);
   }
+}
+
+// A block's work on keys as they lie in the cache.
+template <class Cache, int kDim, bool kPlain>
+__device__ void work_on_cache(const AttentionParams& p, const BlockMaps& maps,
+                              const QueryTile& tile, const KeyRange& range, uint8_t* memory,
+                              BlockState& state) {
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  if (group < kGroups) {
+    take_registers<kGroupRegisters<Cache>>();
+    return attend<Cache, kDim, kPlain>(p, tile, range, memory, state);
+  }
+  const Rings<Cache, kDim> rings(memory, state);
+  uint8_t* const raw = memory + TileMemory<Cache, kDim>::kTiles;
+  if (group == kGroups) {
+    give_registers<kKeyRegisters<Cache>>();
+    fetch_all<Cache, kDim, 0>(p, maps, tile, range, raw, rings.keys, rings.values);
+  } else if constexpr (Cache::kHasScales) {
+    give_registers<kValueRegisters<Cache>>();
+    fetch_all<Cache, kDim, 1>(p, maps, tile, range, raw, rings.keys, rings.values);
+  }
+}
+
+// The same on what lies in bf16 in the row's blocks of `wide`.
+template <int kDim, bool kPlain>
+__device__ void work_on_wide(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
+                             const KeyRange& range, int first_block, uint8_t* memory,
+                             BlockState& state) {
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  if (group < kGroups) {
+    take_registers<kWideRegisters>();
+    return attend<Bf16Cache, kDim, kPlain>(p, tile, range, memory, state);
+  }
+  give_registers<kWideFetchRegisters>();
+  const Rings<Bf16Cache, kDim> rings(memory, state);
+  if (group == kGroups)
+    fetch_wide<kDim>(p, maps, tile, range, first_block, rings.keys, rings.values);
+}
+
+#endif  // NEREID_HOPPER
+
+template <class Cache, int kDim, bool kPlain>
+__global__ void __launch_bounds__(kThreads<Cache>, 1)
+    hopper_kernel(AttentionParams p, const __grid_constant__ BlockMaps maps) {
+#if defined(NEREID_HOPPER)
+  extern __shared__ __align__(1024) uint8_t memory[];
+  __shared__ BlockState state;
+  if (!p.has_neighbour) let_next_begin();
+  QueryTile tile;  // found before the wait, since it depends on the step's data alone
+  if (!find_many(p, tile)) return wait_for_previous();
+  int wide_block = -1;
+  if constexpr (Cache::kHasScales) wide_block = find_wide_blocks(p, tile.row);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < 4 * kStages; ++i)
+      barrier_init(state.barriers[0] + i, i < 2 * kStages ? 1 : kGroups * kGroupThreads / kWarp);
+    barrier_init(&state.landed, 1);
+    barriers_are_ready();
+  }
+  const int last_position = p.positions[tile.first_token + tile.tokens - 1];
+  KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
+  // From the start of a block, so that tiles are whole blocks. A tile of one token begins where its
+  // window does: its sums must not depend on the blocks.
+  if (range.sink == 0 && p.tile_tokens > 1) {
+    const int before = range.begin % p.block_tokens;
+    range.begin -= before, range.count += before;
+  }
+  __syncthreads();
+  wait_for_previous();
+  if (p.has_neighbour) let_next_begin();
+  if constexpr (Cache::kHasScales)
+    if (wide_block >= 0)
+      return work_on_wide<kDim, kPlain>(p, maps, tile, range, wide_block, memory, state);
+  work_on_cache<Cache, kDim, kPlain>(p, maps, tile, range, memory, state);
 #endif
 }
 
 // The blocks of a cache as an array [block, head, position, column]; boxes are a block's lines of
 // 128 bytes.
 template <class Cache>
-cudaError_t describe_blocks(const AttentionParams& p, const void* cache, CUtensorMap& map) {
+cudaError_t describe_blocks(const AttentionParams& p, const void* cache, int block_lines,
+                            int64_t block_stride, CUtensorMap& map) {
   constexpr cuuint64_t kAnyBlock = 0x7fffffff, kBytes = kKeyBytes<Cache>;
   const auto dim = static_cast<cuuint64_t>(p.head_dim),
-             lines = static_cast<cuuint64_t>(p.block_tokens);
+             lines = static_cast<cuuint64_t>(block_lines);
   return describe<4>(
       kNarrowKeys<Cache> ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, cache,
       {dim, lines, static_cast<cuuint64_t>(p.num_kv_heads), kAnyBlock},
-      {kBytes * dim, kBytes * dim * lines, kBytes * static_cast<cuuint64_t>(p.block_stride)},
+      {kBytes * dim, kBytes * dim * lines, kBytes * static_cast<cuuint64_t>(block_stride)},
       {kLineBytes / kBytes, static_cast<cuuint32_t>(lines), 1, 1}, map);
+}
+
+cudaError_t describe_wide(const AttentionParams& p, BlockMaps& maps) {
+  const int64_t stride = int64_t{p.num_kv_heads} * kWideLines * p.head_dim;
+  const cudaError_t error =
+      describe_blocks<Bf16Cache>(p, p.wide, kWideLines, stride, maps.wide_keys);
+  if (error != cudaSuccess) return error;
+  return describe_blocks<Bf16Cache>(p, p.wide + p.wide_blocks * stride, kWideLines, stride,
+                                    maps.wide_values);
 }
 
 // Whether tiles of keys consist of whole blocks that the copy engine can fetch.
@@ -354,19 +426,27 @@ bool has_boxes(const AttentionParams& p) {
 }
 
 template <class Cache, int kDim>
+constexpr int shared_bytes = std::max(TileMemory<Cache, kDim>::kBytes,
+                                      TileMemory<Bf16Cache, kDim>::kBytes);
+
+template <class Cache, int kDim>
 cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
   BlockMaps maps = {};
   if (has_boxes<Cache>(p)) {
     for (auto [cache, map] : {std::pair(p.k_cache, &maps.keys), std::pair(p.v_cache, &maps.values)})
-      if (const cudaError_t error = describe_blocks<Cache>(p, cache, *map); error != cudaSuccess)
+      if (const cudaError_t error =
+              describe_blocks<Cache>(p, cache, p.block_tokens, p.block_stride, *map);
+          error != cudaSuccess)
         return error;
     maps.tile_blocks = kKeys / p.block_tokens;
   }
+  if (p.wide)
+    if (const cudaError_t error = describe_wide(p, maps); error != cudaSuccess) return error;
   const auto kernel = p.window == 0 && p.cap == 0 && p.alibi == 0
                           ? hopper_kernel<Cache, kDim, true>
                           : hopper_kernel<Cache, kDim, false>;
   return launch_overlapped(kernel, kMaxGemvRows + 1, grid, kThreads<Cache>,
-                           TileMemory<Cache, kDim>::kBytes, stream, p, maps);
+                           shared_bytes<Cache, kDim>, stream, p, maps);
 }
 
 }  // namespace

@@ -19,6 +19,12 @@ cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaS
 cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
                                cudaStream_t stream);
 
+// In front of it, where takes_vectors(): what the kernel of attention.cu stores, 16 bytes at a
+// time, and AttentionParams::wide.
+bool takes_vectors(const AttentionParams& p);
+cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
+                                 cudaStream_t stream);
+
 // Latent heads: all rows, their keys in the cache.
 cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens,
                           cudaStream_t stream);

@@ -374,8 +374,8 @@ const AttentionShape kShapes[] = {
      .d = 16,
      .block = 8,
      .alibi = 8},
-    // Rows of one and of few tokens beside a prompt of several blocks.
-    {.sequences = {{40, 200}, {900, 1}, {64, 3}, {500, 1}, {70, 2}},
+    // Rows of one and of few tokens beside prompts of several blocks.
+    {.sequences = {{40, 200}, {900, 1}, {64, 3}, {500, 1}, {300, 130}},
      .heads = 8,
      .kv_heads = 2,
      .d = 128,
