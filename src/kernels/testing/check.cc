@@ -51,7 +51,7 @@ StatusOr<Image> run_case(OpenedDevice& opened, const Kernel<Op>& kernel, const C
 template <class Op>
 bool can_run(const OpenedDevice& opened, const Kernel<Op>& kernel, const Case<Op>& c,
              const Split& split) {
-  std::byte base[1];  // the problem does not depend on the address
+  alignas(256) std::byte base[1];  // as an image is; the problem depends on no more of it
   for (const auto& [begin, count] : split)
     if (!kernel.can(c.args(base, begin, count), opened.device->info())) return false;
   return true;
