@@ -79,6 +79,7 @@ Status measure(const Options& o) {
   convert::BuildOptions build;
   build.cache_dir = o.cache_dir;
   build.random_weights = o.random_weights;
+  build.measure_on = opened.device.get();
   build.compile.forced = o.kernels;
   build.compile.adapters = o.adapters > 0;
   RETURN_IF_ERROR(convert::read_weight_formats(o.weights, o.head_weights, build.compile));

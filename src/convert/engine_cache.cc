@@ -68,20 +68,27 @@ Status check_weights(const Compiled& compiled, const io::Checkpoint* checkpoint)
 }
 
 // In the cache, unless another builder finishes it meanwhile; sets whether this one did.
-Status build_in(const std::filesystem::path& dir, const Compiled& compiled,
-                const io::Checkpoint* weights, bool rebuild, BuildReport& out) {
+Status build_in(const std::filesystem::path& dir, const kernels::Registry& registry,
+                Compiled& compiled, const io::Checkpoint* weights, const BuildOptions& options,
+                BuildReport& out) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return unavailable("{}: {}", dir.string(), error.message());
   const BuildLock lock(dir, out.key);
   if (lock.held()) remove_unfinished(dir, out.key);
-  if (!rebuild && check_cached(out.path, out.key).ok()) return ok();
+  if (!options.rebuild && check_cached(out.path, out.key).ok()) return ok();
   out.built = true;
+  if (options.measure_on)
+    RETURN_IF_ERROR(measure_products(compiled.plan, registry, *options.measure_on));
   return write_engine(out.path, out.key, compiled, weights);
 }
 
 // For this process alone.
-Status build_in_memory(const Compiled& compiled, const io::Checkpoint* weights, BuildReport& out) {
+Status build_in_memory(const kernels::Registry& registry, Compiled& compiled,
+                       const io::Checkpoint* weights, const BuildOptions& options,
+                       BuildReport& out) {
+  if (options.measure_on)
+    RETURN_IF_ERROR(measure_products(compiled.plan, registry, *options.measure_on));
   RETURN_IF_ERROR(check_weights(compiled, weights));
   ASSIGN_OR_RETURN(io::EngineWriter writer,
                    io::EngineWriter::create_in_memory(compiled.plan, out.key));
@@ -93,7 +100,7 @@ Status build_in_memory(const Compiled& compiled, const io::Checkpoint* weights, 
 
 // The engine of a compiled model from the cache, or built into it.
 StatusOr<std::filesystem::path> cached_engine(const std::filesystem::path& model_dir,
-                                              const Compiled& compiled,
+                                              const kernels::Registry& registry, Compiled compiled,
                                               const io::Checkpoint* weights,
                                               const DeviceInfo& device, const BuildOptions& options,
                                               BuildReport& out) {
@@ -107,13 +114,13 @@ StatusOr<std::filesystem::path> cached_engine(const std::filesystem::path& model
   if (options.rebuild || !is_cached(out.path, out.key)) {
     log_info("building the engine of {} for {}: {} MiB of weights, {} calls", model_dir.string(),
              device.id(), compiled.plan.blob_bytes >> 20, compiled.plan.calls.size());
-    const Status written = build_in(dir, compiled, weights, options.rebuild, out);
+    const Status written = build_in(dir, registry, compiled, weights, options, out);
     if (absl::IsUnavailable(written)) {
       log_warn(
           "{}: the engine is built in memory, for this process alone (set NEREID_CACHE_DIR to a "
           "directory that can be written)",
           message(written));
-      RETURN_IF_ERROR(build_in_memory(compiled, weights, out));
+      RETURN_IF_ERROR(build_in_memory(registry, compiled, weights, options, out));
     } else {
       RETURN_IF_ERROR(written);
     }
@@ -131,11 +138,12 @@ StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
                                            const DeviceInfo& device, const BuildOptions& options,
                                            BuildReport& report) {
   const auto filled = [&]() -> StatusOr<std::filesystem::path> {
-    ASSIGN_OR_RETURN(const Compiled compiled,
+    ASSIGN_OR_RETURN(Compiled compiled,
                      match_weights(file.plan(), file.checkpoint(), registry, device));
     ASSIGN_OR_RETURN(const io::Checkpoint checkpoint,
                      models::open_checkpoint(compiled.model, file.checkpoint()));
-    return cached_engine(file.checkpoint(), compiled, &checkpoint, device, options, report);
+    return cached_engine(file.checkpoint(), registry, std::move(compiled), &checkpoint, device,
+                         options, report);
   }();
   if (!filled.ok())
     return annotate(filled.status(),
@@ -239,23 +247,23 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
   out = {};
   if (const std::filesystem::path given = given_engine(model_dir); !given.empty())
     return use_given(given, registry, device, options, out);
-  ASSIGN_OR_RETURN(const Compiled compiled,
-                   compile_model(model_dir, registry, device, options.compile));
+  ASSIGN_OR_RETURN(Compiled compiled, compile_model(model_dir, registry, device, options.compile));
   std::optional<io::Checkpoint> checkpoint;
   if (!options.random_weights) {
     ASSIGN_OR_RETURN(checkpoint, models::open_checkpoint(compiled.model, model_dir));
   }
   const io::Checkpoint* weights = checkpoint ? &*checkpoint : nullptr;
-  return cached_engine(model_dir, compiled, weights, device, options, out);
+  return cached_engine(model_dir, registry, std::move(compiled), weights, device, options, out);
 }
 
 StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
-                                              const Compiled& compiled,
+                                              const kernels::Registry& registry, Compiled compiled,
                                               const io::Checkpoint* checkpoint,
                                               const DeviceInfo& device,
                                               const BuildOptions& options) {
   BuildReport unused;
-  return cached_engine(model_dir, compiled, checkpoint, device, options, unused);
+  return cached_engine(model_dir, registry, std::move(compiled), checkpoint, device, options,
+                       unused);
 }
 
 }  // namespace nereid::convert

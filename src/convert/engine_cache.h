@@ -4,8 +4,9 @@
 // The key of a cached engine is a hash of all that decides its bytes: nereid's version, what the
 // compiler makes of the model directory for the device (the whole plan, which tensors become which
 // weight, how weights are packed), and the checkpoint. So a change of a pass, of a packing, of a
-// kernel's cost or of a choice that is measured gives another key, and so does an option, as far as
-// it changes the plan. Of the checkpoint it covers file names, sizes and headers, and
+// kernel's cost or of a kernel that is measured gives another key, and so does an option, as far as
+// it changes the plan; not what measure_products() finds. Of the checkpoint it covers file names,
+// sizes and headers, and
 //   - all weights, when they are at most kHashAllBytes together;
 //   - else each file's modification time and kSamples evenly spread pieces of kSampleBytes.
 #pragma once
@@ -31,8 +32,9 @@ inline constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
 struct BuildOptions {
   std::filesystem::path cache_dir;  // empty: base's cache_dir()
   CompileOptions compile;
-  bool random_weights = false;  // repeatable noise; the directory needs config.json only
-  bool rebuild = false;         // even when a good engine is cached
+  bool random_weights = false;   // repeatable noise; the directory needs config.json only
+  bool rebuild = false;          // even when a good engine is cached
+  Device* measure_on = nullptr;  // of a new engine: measure_products(); null: it is left out
 };
 
 struct BuildReport {
@@ -63,7 +65,7 @@ StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model
 
 // The same for a model that has been compiled; `checkpoint`: null where weights are random.
 StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
-                                              const Compiled& compiled,
+                                              const kernels::Registry& registry, Compiled compiled,
                                               const io::Checkpoint* checkpoint,
                                               const DeviceInfo& device,
                                               const BuildOptions& options);

@@ -71,8 +71,10 @@ Status build_engine_files(const EngineDirOptions& options, const models::Model& 
   const io::Checkpoint* const weights = checkpoint ? &*checkpoint : nullptr;
   ASSIGN_OR_RETURN(Compiled compiled,
                    compile_model(options.checkpoint_dir, registry, device, build));
-  if (options.measure_on)
-    RETURN_IF_ERROR(measure_kernels(compiled.plan, registry, *options.measure_on));
+  if (Device* const d = options.measure_on)
+    RETURN_IF_ERROR(d->info().kind == DeviceKind::kCpu
+                        ? measure_kernels(compiled.plan, registry, *d)
+                        : measure_products(compiled.plan, registry, *d));
   report.key = engine_key(compiled, weights);
   std::error_code error;
   if (text::Tokenizer::has_files(options.output_dir) && !reads_checkpoint(options))

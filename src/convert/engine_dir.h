@@ -22,7 +22,8 @@ struct EngineDirOptions {
   CompileOptions compile;
   bool config_only = false;      // no rankN.engine
   int32_t workers = 1;           // ranks written at a time
-  Device* measure_on = nullptr;  // a CPU: measure_kernels(); null: the cost model chooses alone
+  Device* measure_on = nullptr;  // measure_kernels() of a CPU, measure_products() of a GPU; null:
+                                 // the cost model, and the library of products, choose alone
   bool random_weights = false;   // the directory needs config.json only
   // The engine has no weights; they are taken from checkpoint_dir when it is loaded, or by
   // refit_engine_dir(); needed for a pruned checkpoint.

@@ -6,6 +6,7 @@
 
 #include "convert/engine_cache.h"
 #include "convert/graph_svg.h"
+#include "convert/measure_kernels.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
 #include "models/trtllm.h"
@@ -121,6 +122,19 @@ std::string kernels_text(const io::Plan& plan) {
   return text;
 }
 
+// What products take that is not the first choice of the device's library.
+std::string choices_text(const kernels::ProductChoices& choices) {
+  if (choices.library.empty()) return "";
+  std::string text = fmt::format(
+      "\nproducts measured with {} on {}: {} of {} choices are its first\n", choices.library,
+      choices.device, choices.products.size() - num_chosen(choices), choices.products.size());
+  for (const kernels::ProductChoice& c : choices.products)
+    if (!c.algorithm.empty())
+      text += fmt::format("[{}, {}] {} to {}, up to {} rows: {}\n", c.n, c.k, nereid::name_of(c.x),
+                          nereid::name_of(c.out), c.rows, fmt::join(c.algorithm, " "));
+  return text;
+}
+
 std::string memory_text(const io::Plan& plan, const InspectOptions& options) {
   const io::ModelFacts& m = plan.model;
   const uint64_t kv_row = uint64_t{m.latent > 0 ? 1u : 2u} * m.num_layers * m.num_kv_heads *
@@ -157,8 +171,9 @@ std::string about(const io::Plan& plan) {
 }
 
 std::string tail(const io::Plan& plan, const InspectOptions& options) {
-  return fmt::format("\nplan (value@arena offset per row)\n{}\nkernels\n{}\nmemory\n{}",
-                     plan_text(plan), kernels_text(plan), memory_text(plan, options));
+  return fmt::format("\nplan (value@arena offset per row)\n{}\nkernels\n{}{}\nmemory\n{}",
+                     plan_text(plan), kernels_text(plan), choices_text(plan.choices),
+                     memory_text(plan, options));
 }
 
 Status check_sizes(const InspectOptions& o) {

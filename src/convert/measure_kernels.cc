@@ -211,6 +211,35 @@ Status measure_kernels(io::Plan& plan, const kernels::Registry& registry, Device
   return ok();
 }
 
+Status measure_products(io::Plan& plan, const kernels::Registry& registry, Device& device) {
+  if (!registry.tuner.measure || !plan.choices.library.empty()) return ok();
+  std::vector<kernels::ProductTuner::Product> wanted;
+  for (const Product& product : products_of(plan)) {
+    const io::Call& call = plan.calls[product.calls[0]];
+    const io::ValueId out = std::get<kernels::ids::Linear>(call.op).out;
+    if (plan.values[static_cast<size_t>(out)].extent == io::Extent::kTokens)
+      wanted.push_back({product.problem, call.kernel});
+  }
+  const Time start = now();
+  StatusOr<kernels::ProductChoices> choices = registry.tuner.measure(wanted, device);
+  if (absl::IsResourceExhausted(choices.status())) {
+    log_warn("products are not measured: {}", message(choices.status()));
+    return ok();
+  }
+  RETURN_IF_ERROR(choices.status());
+  plan.choices = *std::move(choices);
+  if (plan.choices.library.empty()) return ok();
+  log_info("products of {} kinds measured in {:.2f} s: {} of {} choices are not the first of {}",
+           wanted.size(), seconds(now() - start), num_chosen(plan.choices),
+           plan.choices.products.size(), plan.choices.library);
+  return ok();
+}
+
+size_t num_chosen(const kernels::ProductChoices& choices) {
+  return static_cast<size_t>(std::ranges::count_if(
+      choices.products, [](const auto& choice) { return !choice.algorithm.empty(); }));
+}
+
 std::string_view measured_on(const io::Plan& plan) {
   const std::string_view target = plan.target;
   const size_t at = target.find(kMeasuredOn);

@@ -1,5 +1,5 @@
 // Kernels of products chosen by measurement, where the cost model that ranks them (choose_kernels)
-// can be wrong about a processor.
+// can be wrong about a processor, and the algorithms of a GPU's library of products.
 #pragma once
 
 #include <functional>
@@ -27,6 +27,15 @@ namespace nereid::convert {
 inline constexpr double kWorthwhile = 0.9;
 Status measure_kernels(io::Plan& plan, const kernels::Registry& registry, Device& device,
                        const std::function<Time()>& clock = now);
+
+// Measures what registry.tuner chooses among for the plan's products of all of a step's tokens, not
+// for the head, and keeps it in plan.choices, unless they have some. Where there is no tuner, or
+// the device lacks the memory (which the log says), the plan stays as it is. Otherwise the device's
+// first error.
+Status measure_products(io::Plan& plan, const kernels::Registry& registry, Device& device);
+
+// How many of them are not what the library would choose by itself.
+size_t num_chosen(const kernels::ProductChoices& choices);
 
 // The processor that a plan's kernels were measured on; empty when they were not.
 std::string_view measured_on(const io::Plan& plan);

@@ -159,5 +159,93 @@ TEST_F(MeasureKernelsTest, AnEngineKeepsItsKernels) {
   EXPECT_EQ(measured_on(own->plan()), "");
 }
 
+// A library of products that knows one algorithm, worth taking for up to 256 rows.
+int g_num_measured = 0;
+Status g_measure_status;
+std::vector<std::string> g_measured;  // "kernel [n, k]"
+StatusOr<kernels::ProductChoices> measure_fake(
+    std::span<const kernels::ProductTuner::Product> products, Device& device) {
+  ++g_num_measured;
+  RETURN_IF_ERROR(g_measure_status);
+  kernels::ProductChoices choices{"fake 7", device.info().name, {}};
+  for (const auto& [problem, kernel] : products) {
+    const kernels::WeightView& w = problem.weight;
+    g_measured.push_back(fmt::format("{} [{}, {}]", kernel, w.n, w.k));
+    for (const int64_t rows : {256, 512})
+      choices.products.push_back({w.n, w.k, problem.x.dtype, problem.out.dtype, rows,
+                                  rows == 256 ? std::vector{66, 20} : std::vector<int32_t>()});
+  }
+  return choices;
+}
+
+class MeasureProductsTest : public MeasureKernelsTest {
+ protected:
+  void SetUp() override {
+    MeasureKernelsTest::SetUp();
+    g_num_measured = 0, g_measure_status = ok(), g_measured = {};
+    registry_.tuner.measure = measure_fake;
+    options_ = {.cache_dir = dir_ / "cache", .measure_on = device_.get()};
+  }
+  StatusOr<io::Plan> try_build() {
+    ASSIGN_OR_RETURN(const auto path,
+                     ensure_engine(kModel, registry_, device_->info(), options_, &report_));
+    ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path));
+    return file.plan();
+  }
+  io::Plan built() {
+    const StatusOr<io::Plan> plan = try_build();
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return plan.value_or(io::Plan());
+  }
+
+  BuildOptions options_;
+  BuildReport report_;
+};
+
+TEST_F(MeasureProductsTest, AnEngineKeepsWhatWasMeasuredWhenItWasBuilt) {
+  options_.measure_on = nullptr;
+  EXPECT_EQ(built().choices.library, "");
+  const std::string key = report_.key;
+  options_.measure_on = device_.get(), options_.rebuild = true;
+  const kernels::ProductChoices choices = built().choices;
+  EXPECT_EQ(report_.key, key) << "the engine is found whatever was measured";
+  EXPECT_EQ(choices.library, "fake 7");
+  EXPECT_EQ(choices.device, device_->info().name);
+  ASSERT_EQ(choices.products.size(), 2 * g_measured.size());
+  EXPECT_EQ(choices.products[0].algorithm, (std::vector<int32_t>{66, 20}));
+  EXPECT_EQ(num_chosen(choices), g_measured.size());
+  options_.rebuild = false;
+  EXPECT_EQ(built().choices.products.size(), choices.products.size()) << "from the cache";
+  EXPECT_EQ(g_num_measured, 1);
+  const std::string text = *inspect(report_.path, registry_, device_->info(), {});
+  EXPECT_THAT(text, HasSubstr("products measured with fake 7 on " + device_->info().name));
+  EXPECT_THAT(text, HasSubstr(" bf16 to f32, up to 256 rows: 66 20\n"));
+}
+
+TEST_F(MeasureProductsTest, EachProductOfAllTokensIsMeasuredOnce) {
+  const io::Plan plan = built();
+  std::set<std::string> expected;
+  for (const io::Call& call : plan.calls) {
+    const auto* const linear = std::get_if<kernels::ids::Linear>(&call.op);
+    if (!linear || linear->out == plan.logits) continue;
+    const io::Weight& w = plan.weights[static_cast<size_t>(linear->weight)];
+    expected.insert(fmt::format("{} [{}, {}]", call.kernel, w.n, w.k));
+  }
+  EXPECT_THAT(g_measured, testing::UnorderedElementsAreArray(expected));
+}
+
+TEST_F(MeasureProductsTest, ADeviceWithoutMemoryForItGetsAnEngineAllTheSame) {
+  g_measure_status = resource_exhausted("0 bytes are free");
+  EXPECT_EQ(built().choices.library, "");
+  options_.rebuild = true;
+  g_measure_status = internal_error("the device is lost");
+  EXPECT_EQ(try_build().status(), g_measure_status);
+}
+
+TEST_F(MeasureProductsTest, AnEngineInMemoryIsMeasuredToo) {
+  ASSERT_TRUE(write_file_atomic(dir_ / "cache", "a file").ok());
+  EXPECT_EQ(built().choices.library, "fake 7");
+}
+
 }  // namespace
 }  // namespace nereid::convert

@@ -281,6 +281,8 @@ StatusOr<int> run(const std::filesystem::path& model, const std::filesystem::pat
   options.compile.forced = variant.forced;
   options.compile.weights = variant.weights;
   options.compile.head = variant.head;
+  options.rebuild = true;  // so that its products are measured on this device
+  options.measure_on = opened.device.get();
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model, opened.registry, opened.device->info(), options));
   const RunnerLimits limits =

@@ -64,6 +64,7 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(onboard_stream_, device.create_copy_stream());
     }
     ASSIGN_OR_RETURN(stream_, device.create_stream());
+    if (registry.tuner.use) registry.tuner.use(plan().choices, *stream_);
     ASSIGN_OR_RETURN(auto event, stream_->submit([this](Stream& stream) {
       return stream.fill(slot_tokens_.data(), 0, slot_tokens_.size());
     }));

@@ -141,6 +141,23 @@ TEST_F(RunnerTest, AnOpenFileIsNotVerifiedAgain) {
   EXPECT_TRUE(runner.ok()) << runner.status();
 }
 
+kernels::ProductChoices g_used;
+
+// What an engine was measured with is the device's to judge: on one that has no use for it, it
+// changes nothing.
+TEST_F(RunnerTest, TheDeviceGetsWhatWasMeasuredOfProducts) {
+  kernels::Registry registry = harness_.registry();
+  registry.tuner.use = [](const kernels::ProductChoices& choices, Stream&) { g_used = choices; };
+  const auto runner = make_runner(engine_, harness_.device(), registry, kLimits);
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  const kernels::ProductChoices given = small_plan().choices;
+  EXPECT_EQ(g_used.library, given.library);
+  EXPECT_EQ(g_used.device, given.device);
+  ASSERT_EQ(g_used.products.size(), 1u);
+  EXPECT_EQ(g_used.products[0].rows, given.products[0].rows);
+  EXPECT_EQ(g_used.products[0].algorithm, given.products[0].algorithm);
+}
+
 // Somebody copies a new file over an engine in use: its pages go, and with them the weights.
 TEST_F(RunnerTest, AnEngineThatShrinksIsAnErrorOfTheStep) {
   const auto path = test_directory() / "shrinking.engine";

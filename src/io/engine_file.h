@@ -17,7 +17,7 @@
 
 namespace nereid::io {
 
-inline constexpr uint32_t kEngineFormatVersion = 11;
+inline constexpr uint32_t kEngineFormatVersion = 12;
 
 // How much of the weights is read when a file is opened. The prefix and the header (which holds the
 // plan and each weight's checksum) are always verified, as is the file's size.

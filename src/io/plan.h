@@ -13,6 +13,7 @@
 #include "base/status.h"
 #include "kernels/api/ops.h"
 #include "kernels/api/pack.h"
+#include "kernels/api/product_choices.h"
 #include "tensor/dtype.h"
 
 namespace nereid::io {
@@ -125,6 +126,7 @@ struct Plan {
   std::string device;                             // "cpu" or "cuda"
   std::string target;                             // instruction set or SM it was chosen for, then
                                                   // the CPU where kernels were measured on one
+  kernels::ProductChoices choices;                // of a GPU's library of products
 };
 
 // "embed", "norm", ...: kName of the op.

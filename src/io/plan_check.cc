@@ -16,6 +16,9 @@ constexpr size_t kMaxTableRows = 1'000'000;
 constexpr int64_t kAlignment = 64;
 constexpr size_t kMaxRopes = 16;
 constexpr size_t kMaxHiddenStates = 16;
+constexpr size_t kMaxProductChoices = 10'000;
+constexpr size_t kMaxAlgorithmNumbers = 16;
+constexpr size_t kMaxNameBytes = 256;
 
 // One requirement of a table row or call; the first that fails is the message.
 #define NEREID_REQUIRE(condition, ...) \
@@ -241,6 +244,23 @@ Status check_hidden(const Plan& plan) {
   return ok();
 }
 
+Status check_choices(const kernels::ProductChoices& choices) {
+  NEREID_REQUIRE(choices.library.size() <= kMaxNameBytes && choices.device.size() <= kMaxNameBytes,
+                 "choices: a name of {} bytes, at most {} are allowed",
+                 std::max(choices.library.size(), choices.device.size()), kMaxNameBytes);
+  NEREID_REQUIRE(choices.products.size() <= kMaxProductChoices,
+                 "choices: {} of them, at most {} are allowed", choices.products.size(),
+                 kMaxProductChoices);
+  for (const kernels::ProductChoice& c : choices.products) {
+    for (const int64_t dim : {c.n, c.k, c.rows})
+      NEREID_REQUIRE(dim >= 1 && dim < kMaxDim, "choices: {} rows by [{}, {}]", c.rows, c.n, c.k);
+    NEREID_REQUIRE(c.algorithm.size() <= kMaxAlgorithmNumbers,
+                   "choices: an algorithm of {} numbers, at most {} are allowed",
+                   c.algorithm.size(), kMaxAlgorithmNumbers);
+  }
+  return ok();
+}
+
 }  // namespace
 
 Status check_plan(const Plan& plan) {
@@ -269,6 +289,7 @@ Status check_plan(const Plan& plan) {
   NEREID_REQUIRE(logits.dtype == DType::kF32 && logits.extent == Extent::kSampled &&
                      logits.cols == plan.model.vocab_size,
                  "logits: value '{}' is not f32 [sampled, {}]", logits.name, plan.model.vocab_size);
+  RETURN_IF_ERROR(check_choices(plan.choices));
   return check_hidden(plan);
 }
 

@@ -102,6 +102,15 @@ void fields(V& v, AdapterModule& x) {
   v("of_tokens", x.of_tokens);
 }
 template <class V>
+void fields(V& v, kernels::ProductChoice& x) {
+  v("n", x.n), v("k", x.k), v("x", x.x), v("out", x.out), v("rows", x.rows);
+  v("algorithm", x.algorithm);
+}
+template <class V>
+void fields(V& v, kernels::ProductChoices& x) {
+  v("library", x.library), v("device", x.device), v("products", x.products);
+}
+template <class V>
 void fields(V& v, Plan& x) {
   v("model", x.model), v("values", x.values), v("weights", x.weights), v("calls", x.calls);
   v("modules", x.modules);
@@ -109,6 +118,7 @@ void fields(V& v, Plan& x) {
   v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(Extent::kTokens)]);
   v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(Extent::kSampled)]);
   v("blob_bytes", x.blob_bytes), v("device", x.device), v("target", x.target);
+  v("choices", x.choices);
 }
 
 class Writer {

@@ -21,6 +21,9 @@ TEST(Plan, JsonRoundTripKeepsEverything) {
   EXPECT_EQ(again->weights[0].planes[0].checksum, 0xfedcba9876543210);
   EXPECT_EQ(again->model.ropes[0].inverse_frequencies, plan.model.ropes[0].inverse_frequencies);
   EXPECT_EQ(std::get<kernels::ids::Attention>(again->calls[3].op).scale, .25f);
+  ASSERT_EQ(again->choices.products.size(), 1u);
+  EXPECT_EQ(again->choices.device, "a GPU");
+  EXPECT_EQ(again->choices.products[0].algorithm, (std::vector<int32_t>{6, 0, -1}));
 }
 
 TEST(Plan, EveryMissingFieldIsNamed) {
@@ -72,6 +75,16 @@ TEST(Plan, CheckRefusesUnsafePlans) {
       error([](Plan& p) { std::get<kernels::ids::Attention>(p.calls[3].op).heads.num = 1; }),
       HasSubstr("out is not as wide as its heads"));
   EXPECT_THAT(error([](Plan& p) { p.calls[1].kernel = ""; }), HasSubstr("no kernel"));
+  EXPECT_THAT(error([](Plan& p) { p.choices.products[0].rows = 0; }),
+              HasSubstr("choices: 0 rows by [64, 32]"));
+  EXPECT_THAT(error([](Plan& p) { p.choices.products[0].n = int64_t{1} << 40; }),
+              HasSubstr("choices: 256 rows by [1099511627776, 32]"));
+  EXPECT_THAT(error([](Plan& p) { p.choices.products[0].algorithm.resize(17); }),
+              HasSubstr("choices: an algorithm of 17 numbers, at most 16 are allowed"));
+  EXPECT_THAT(error([](Plan& p) { p.choices.products.resize(10'001, p.choices.products[0]); }),
+              HasSubstr("choices: 10001 of them, at most 10000 are allowed"));
+  EXPECT_THAT(error([](Plan& p) { p.choices.device.resize(257); }),
+              HasSubstr("choices: a name of 257 bytes, at most 256 are allowed"));
   EXPECT_THAT(error([](Plan& p) {
                 p.logits = 4;
                 p.model.vocab_size = 32;

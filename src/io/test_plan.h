@@ -39,6 +39,7 @@ inline Plan test_plan() {
   plan.logits = 6, plan.hidden = {5};
   plan.arena_bytes_per_row[0] = 448, plan.arena_bytes_per_row[1] = 320;
   plan.device = "cpu", plan.target = "generic";
+  plan.choices = {"library 1", "a GPU", {{64, 32, DType::kBF16, DType::kF32, 256, {6, 0, -1}}}};
   place_weights(plan);
   return plan;
 }

@@ -99,6 +99,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
   build.random_weights = config.random_weights;
+  build.measure_on = &device;
   ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model_dir, config));
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));

@@ -50,6 +50,7 @@ class Opener {
     RETURN_IF_ERROR(
         convert::read_weight_formats(config_.weights, config_.head_weights, build_.compile));
     build_.random_weights = config_.random_weights;
+    build_.measure_on = model_.device.device.get();
     return ok();
   }
 
@@ -216,10 +217,11 @@ class Opener {
 
   StatusOr<io::EngineFile> head_engine(models::Model head, const io::Checkpoint* weights) const {
     ASSIGN_OR_RETURN(
-        const convert::Compiled compiled,
+        convert::Compiled compiled,
         convert::compile_model(std::move(head), model_.device.registry, device(), build_.compile));
+    const std::string dir = compiled.model.graph.model.source_dir;
     ASSIGN_OR_RETURN(const auto engine,
-                     convert::ensure_engine(compiled.model.graph.model.source_dir, compiled,
+                     convert::ensure_engine(dir, model_.device.registry, std::move(compiled),
                                             weights, device(), build_));
     return convert::take_engine(engine);
   }

@@ -310,8 +310,7 @@ Status build(const Args& args) {
   RETURN_IF_ERROR(set_hidden_layers(args, model, options));
   ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
                    kernels::open_device(args.text("--device"), {.isa = args.text("--isa")}));
-  if (!args.is_on("--fast_build") && opened.device->info().kind == DeviceKind::kCpu)
-    options.measure_on = opened.device.get();
+  if (!args.is_on("--fast_build")) options.measure_on = opened.device.get();
   convert::BuildReport report;
   RETURN_IF_ERROR(
       convert::build_engine_dir(options, opened.registry, opened.device->info(), &report));

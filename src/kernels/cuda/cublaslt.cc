@@ -29,6 +29,8 @@ struct Api {
   decltype(&cublasLtGetStatusString) status_string;
   decltype(&cublasLtMatmul) matmul;
   decltype(&cublasLtMatmulAlgoGetHeuristic) get_heuristic;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) get_config;
+  decltype(&cublasLtGetVersion) version;
   decltype(&cublasLtMatmulDescCreate) desc_create;
   decltype(&cublasLtMatmulDescDestroy) desc_destroy;
   decltype(&cublasLtMatmulDescSetAttribute) desc_set;
@@ -51,6 +53,8 @@ bool fill(void* library, Api& api) {
          find(library, "cublasLtGetStatusString", api.status_string) &&
          find(library, "cublasLtMatmul", api.matmul) &&
          find(library, "cublasLtMatmulAlgoGetHeuristic", api.get_heuristic) &&
+         find(library, "cublasLtMatmulAlgoConfigGetAttribute", api.get_config) &&
+         find(library, "cublasLtGetVersion", api.version) &&
          find(library, "cublasLtMatmulDescCreate", api.desc_create) &&
          find(library, "cublasLtMatmulDescDestroy", api.desc_destroy) &&
          find(library, "cublasLtMatmulDescSetAttribute", api.desc_set) &&
@@ -159,6 +163,29 @@ int64_t bucket_of(int64_t tokens) {
   return round_up(tokens, unit);
 }
 
+using Algorithm = cublasLtMatmulAlgo_t;
+
+template <class T>
+int32_t number_of(const Algorithm& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute) {
+  T number = 0;
+  size_t written = 0;
+  (void)api()->get_config(&algorithm, attribute, &number, sizeof number, &written);
+  return static_cast<int32_t>(number);
+}
+
+// What tells an algorithm from the others that the heuristic lists.
+std::vector<int32_t> numbers_of(const Algorithm& a) {
+  return {number_of<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID),
+          number_of<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
+          number_of<uint32_t>(a, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+          number_of<uint32_t>(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+          number_of<uint32_t>(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME),
+          number_of<uint32_t>(a, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING),
+          number_of<uint32_t>(a, CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION),
+          number_of<uint16_t>(a, CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID),
+          number_of<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID)};
+}
+
 // One stream's handle and its choices.
 class Chooser {
  public:
@@ -174,8 +201,16 @@ class Chooser {
     return handle_;
   }
 
-  // The best algorithm for this product with `tokens` rows.
-  StatusOr<cublasLtMatmulAlgo_t> choose(const Linear& a, int64_t tokens) {
+  void set(const ProductChoices& choices) {
+    measured_.clear();
+    choices_.clear();
+    for (const ProductChoice& c : choices.products)
+      measured_[{c.n, c.k, static_cast<int64_t>(c.x), static_cast<int64_t>(c.out)}][c.rows] =
+          c.algorithm;
+  }
+
+  // The algorithm for this product with `tokens` rows.
+  StatusOr<Algorithm> choose(const Linear& a, int64_t tokens) {
     const Key key = {tokens,
                      a.weight.n,
                      a.weight.k,
@@ -187,16 +222,18 @@ class Chooser {
                      alignment_of(a.weight.data),
                      alignment_of(a.out.data)};
     if (const auto found = choices_.find(key); found != choices_.end()) return found->second;
-    ASSIGN_OR_RETURN(const cublasLtMatmulAlgo_t algorithm, ask(a, tokens));
+    ASSIGN_OR_RETURN(const std::vector<Algorithm> listed, list(a, tokens));
+    Algorithm algorithm = listed[0];
+    if (const std::vector<int32_t>* const wanted = measured(a, tokens))
+      for (const Algorithm& one : listed)
+        if (numbers_of(one) == *wanted) algorithm = one;
     if (choices_.size() >= kMaxChoices) choices_.clear();
     choices_.emplace(key, algorithm);
     return algorithm;
   }
 
- private:
-  using Key = std::array<int64_t, 10>;
-
-  StatusOr<cublasLtMatmulAlgo_t> ask(const Linear& a, int64_t tokens) {
+  // What the heuristic lists, its best first; not empty.
+  StatusOr<std::vector<Algorithm>> list(const Linear& a, int64_t tokens) {
     Descriptors d;
     RETURN_IF_ERROR(d.make(a, tokens));
     cublasLtMatmulPreference_t preference = nullptr;
@@ -223,19 +260,53 @@ class Chooser {
                              kHeuristics, results.data(), &count);
     if (asked != CUBLAS_STATUS_NOT_SUPPORTED)
       RETURN_IF_ERROR(lt_status(asked, "cublasLtMatmulAlgoGetHeuristic", a));
+    std::vector<Algorithm> listed;
     for (int i = 0; i < count; ++i)
-      if (results[i].state == CUBLAS_STATUS_SUCCESS) return results[i].algo;
+      if (results[i].state == CUBLAS_STATUS_SUCCESS) listed.push_back(results[i].algo);
+    if (!listed.empty()) return listed;
     return unsupported("cublasLt has no algorithm for [{}, {}] x [{}, {}]", tokens, a.weight.k,
                        a.weight.n, a.weight.k);
   }
 
+ private:
+  using Key = std::array<int64_t, 10>;
+  using Product = std::array<int64_t, 4>;  // n, k, types of x and out
+
+  // Null where the library's first choice is to be taken.
+  const std::vector<int32_t>* measured(const Linear& a, int64_t tokens) const {
+    const auto found = measured_.find({a.weight.n, a.weight.k, static_cast<int64_t>(a.x.dtype),
+                                       static_cast<int64_t>(a.out.dtype)});
+    if (found == measured_.end()) return nullptr;
+    auto at = found->second.lower_bound(tokens);
+    if (at == found->second.end()) --at;
+    return at->second.empty() ? nullptr : &at->second;
+  }
+
   cublasLtHandle_t handle_ = nullptr;
-  std::map<Key, cublasLtMatmulAlgo_t> choices_;
+  std::map<Key, Algorithm> choices_;
+  std::map<Product, std::map<int64_t, std::vector<int32_t>>> measured_;  // by rows
 };
 
 }  // namespace
 
 bool has_cublaslt() { return api() != nullptr; }
+
+std::string cublaslt_name() {
+  return has_cublaslt() ? fmt::format("cublasLt {}", api()->version()) : "";
+}
+
+StatusOr<std::vector<std::vector<int32_t>>> list_algorithms(const Linear& a, CudaStream& stream) {
+  auto& chooser = stream.local<Chooser>();
+  RETURN_IF_ERROR(chooser.handle(a).status());
+  ASSIGN_OR_RETURN(const std::vector<Algorithm> listed, chooser.list(a, bucket_of(a.x.rows)));
+  std::vector<std::vector<int32_t>> numbers;
+  for (const Algorithm& one : listed) numbers.push_back(numbers_of(one));
+  return numbers;
+}
+
+void set_choices(const ProductChoices& choices, CudaStream& stream) {
+  stream.local<Chooser>().set(choices);
+}
 
 Status run_cublaslt(const Linear& a, CudaStream& stream) {
   if (is_given(a.scales) && a.scales.stride != 1)
@@ -248,13 +319,13 @@ Status run_cublaslt(const Linear& a, CudaStream& stream) {
     RETURN_IF_CUDA_ERROR(stream.device().info().index, launch_bias(a, stream.handle()));
   Descriptors d;
   RETURN_IF_ERROR(d.make(a, a.x.rows));
-  const auto product = [&](const cublasLtMatmulAlgo_t& algorithm) {
+  const auto product = [&](const Algorithm& algorithm) {
     return api()->matmul(handle, d.operation, &one, a.weight.data, d.weight, a.x.data, d.x, &beta,
                          a.out.data, d.out, a.out.data, d.out, &algorithm, stream.workspace(),
                          kCudaWorkspaceBytes, stream.handle());
   };
   const int64_t bucket = bucket_of(a.x.rows);
-  ASSIGN_OR_RETURN(cublasLtMatmulAlgo_t algorithm, chooser.choose(a, bucket));
+  ASSIGN_OR_RETURN(Algorithm algorithm, chooser.choose(a, bucket));
   cublasStatus_t status = product(algorithm);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
     // The bucket's algorithm does not take this very count.

@@ -1,7 +1,8 @@
 // Runs every kernel of a GPU on the cases of its op and compares with ref. A program of its own: it
 // needs a GPU, opens libnereid_cuda.so the way the server does, and is what compute-sanitizer runs.
 // usage: gpu_kernels_test [DEVICE] [--once] [--only TEXT]
-//   --once: without the runs in other batches   --only: kernels whose op:name contains the text
+//   --once: without the runs in other batches and what measures
+//   --only: kernels whose op:name contains the text, or "choices"
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "kernels/cuda/gpu_choices_check.h"
 #include "kernels/open.h"
 #include "kernels/testing/check.h"
 
@@ -74,8 +76,10 @@ int run(const std::string& device, bool once, std::string_view only) {
     num_failed += !check_kernel(*opened, id, once);
     std::fflush(stdout);
   }
+  if (!once && std::string_view("choices").find(only) != std::string_view::npos)
+    num_failed += !check_choices(*opened);
   std::printf("%zu kernels, %d failed\n", kernels.size(), num_failed);
-  return num_failed == 0 && !kernels.empty() ? 0 : 1;
+  return num_failed == 0 && (!kernels.empty() || only == "choices") ? 0 : 1;
 }
 
 }  // namespace

@@ -268,8 +268,14 @@ Table<Attention> table<Attention>() {
 
 }  // namespace
 
+bool is_for_library(std::string_view kernel, const Linear& a, int sm) {
+  if (kernel == "cublaslt") return true;
+  return kernel == "hopper" && !takes_narrow_gemv(a, sm) && !takes_gemv(a) && !takes_skinny(a, sm);
+}
+
 void add_kernels(Registry& registry) {
   registry.add_all([]<class Op>() { return table<Op>(); });
+  if (has_cublaslt()) registry.tuner = {measure_products, use_choices};
 }
 
 }  // namespace nereid::kernels::cuda

@@ -1,10 +1,21 @@
 // The CUDA rows of every op's table.
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "kernels/api/registry.h"
 
 namespace nereid::kernels::cuda {
 
 void add_kernels(Registry& registry);
+
+// Whether the kernel of that name leaves the product to the library.
+bool is_for_library(std::string_view kernel, const Linear& args, int sm);
+
+// See ProductTuner (cublaslt_measure.cc).
+StatusOr<ProductChoices> measure_products(std::span<const ProductTuner::Product> products,
+                                          Device& device);
+void use_choices(const ProductChoices& choices, Stream& stream);
 
 }  // namespace nereid::kernels::cuda
