@@ -1,12 +1,13 @@
 // Paged attention of mixed steps: rows of few tokens go to attention_few.cu (on Hopper those of one
-// token and an f8e4m3 cache to attention_single.cu), the others (prompts and their chunks) to the
-// kernel here, whose keys and values are stored by a kernel of their own first. A block takes up to
-// 128 query vectors that share a KV head (several tokens and the heads of the group), each warp 32
-// of them, and walks their keys in tiles of 64; heads of 64 and 128 columns go to
-// attention_hopper.cu on that processor, latent heads to attention_latent.cu. Queries and weights
-// are rounded to bf16. Rows with trees go there too, in tiles of one token, whose keys are fetched
-// in the order of their positions, from the cells of the tokens that it comes after. A query's
-// result does not depend on the rows or chunks beside it, but for the form of the kernel.
+// token and an f8e4m3 cache to attention_single.cu, those of steps of few such rows to
+// attention_cluster.cu), the others (prompts and their chunks) to the kernel here, whose keys and
+// values are stored by a kernel of their own first. A block takes up to 128 query vectors that
+// share a KV head (several tokens and the heads of the group), each warp 32 of them, and walks
+// their keys in tiles of 64; heads of 64 and 128 columns go to attention_hopper.cu on that
+// processor, latent heads to attention_latent.cu. Queries and weights are rounded to bf16. Rows
+// with trees go there too, in tiles of one token, whose keys are fetched in the order of their
+// positions, from the cells of the tokens that it comes after. A query's result does not depend on
+// the rows or chunks beside it, but for the form of the kernel.
 #include <algorithm>
 #include <cstddef>
 
@@ -342,13 +343,18 @@ AttentionParams params_of(const Attention& a) {
   return p;
 }
 
+// The most keys of a row of few tokens.
+int64_t most_keys(const Attention& a, const AttentionParams& p) {
+  const int64_t most = int64_t{a.step.max_blocks} * a.cache.block_tokens;
+  if (a.cache.window == 0) return most;
+  return std::min<int64_t>(most, int64_t{a.cache.window} + a.cache.sink + p.few_tokens);
+}
+
 // Divides the keys of rows with few tokens among blocks, as finely as the workspace allows; the
 // number of pieces. `one_token`: every row has one; `blocks`: that a multiprocessor runs at once.
 int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& scratch,
                 AttentionParams& p) {
-  int64_t most = int64_t{a.step.max_blocks} * a.cache.block_tokens;
-  if (a.cache.window > 0)
-    most = std::min<int64_t>(most, int64_t{a.cache.window} + a.cache.sink + p.few_tokens);
+  const int64_t most = most_keys(a, p);
   const int64_t groups = int64_t{p.num_rows} * p.num_kv_heads * p.head_blocks;
   p.part_vectors = one_token ? p.heads_per_block : kFewVectors;
   const int64_t part_bytes =
@@ -399,6 +405,11 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
   }
   p.is_single = tokens == p.num_rows && !p.after;
   p.takes_single = takes_single_tokens(p, a.cache.type, scratch.sm);
+  if (p.is_single)
+    if (const int cluster = cluster_size(p, a.cache.type, most_keys(a, p), p.takes_single,
+                                         scratch.sm, scratch.num_units);
+        cluster > 0)
+      return launch_clusters(p, a.cache.type, cluster, stream);
   if (p.takes_single) {
     AttentionParams single = p;
     const int chunks = divide_keys(a, true, kSingleBlocks, scratch, single);

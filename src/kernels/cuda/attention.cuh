@@ -142,18 +142,16 @@ __device__ void store_line(const AttentionParams& p, Pair pair, const Place& pla
   }
 }
 
-// Writes the key of a token and KV head to the cache, or the value, which does not lie in the key;
-// a warp's work.
+// Writes the key of a token and KV head, or the value, which does not lie in the key, to a place in
+// `cells` and `scales`, which may be shared memory; a warp's work.
 template <class Cache>
-__device__ void store_token(const AttentionParams& p, int64_t token, int row, int kv_head,
-                            bool is_value) {
-  const int position = p.positions[token];
-  const Place place = place_of(p, row, cell_of(p, token, position), kv_head);
+__device__ void store_token_at(const AttentionParams& p, int64_t token, int kv_head, int position,
+                               bool is_value, const Place& place, void* cells, float* scales) {
   const float* head =
       p.qkv + token * p.qkv_stride + static_cast<int64_t>(p.num_heads + kv_head) * p.head_dim;
   if (!is_value)
     return store_line<Cache>(
-        p, [&](int c) { return load_pair(p, head, c, position); }, place, p.k_cache, p.k_scales);
+        p, [&](int c) { return load_pair(p, head, c, position); }, place, cells, scales);
   head += static_cast<int64_t>(p.num_kv_heads) * p.head_dim;
   store_line<Cache>(
       p,
@@ -161,7 +159,17 @@ __device__ void store_token(const AttentionParams& p, int64_t token, int row, in
         const int2 at = columns(p, i);
         return make_float2(head[at.x], head[at.y]);
       },
-      place, p.v_cache, p.v_scales);
+      place, cells, scales);
+}
+
+// The same to the cache.
+template <class Cache>
+__device__ void store_token(const AttentionParams& p, int64_t token, int row, int kv_head,
+                            bool is_value) {
+  const int position = p.positions[token];
+  const Place place = place_of(p, row, cell_of(p, token, position), kv_head);
+  store_token_at<Cache>(p, token, kv_head, position, is_value, place,
+                        is_value ? p.v_cache : p.k_cache, is_value ? p.v_scales : p.k_scales);
 }
 
 // Which query vectors a block has: vector m is token first_token + m / heads, head first_head +

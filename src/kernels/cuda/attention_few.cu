@@ -4,28 +4,12 @@
 // are merged in order. Queries and weights go to the tensor cores as sums of two bf16, which loses
 // next to nothing and costs no time: this is bound by reading keys and values.
 #include "kernels/cuda/attention_launch.h"
-#include "kernels/cuda/attention_parts.cuh"
-#include "kernels/cuda/attention_products.cuh"
+#include "kernels/cuda/attention_steps.cuh"
 #include "kernels/cuda/overlap.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kKeys = 16;  // of a warp at a time
-
-// Cells of other types than bf16 and f8e4m3 become bf16 in shared memory.
-template <class Cache>
-constexpr bool kIsWidened = Cache::kHasScales && !kIsFp8<Cache>;
-// One warp's shared memory: the lines of its keys and of their values; those that are widened are
-// as they were fetched, and one more place has the ones in use as bf16.
-template <class Cache, int kDim>
-struct WarpMemory {
-  static constexpr int kLine = kIsFp8<Cache>       ? kDim + 16
-                               : kIsWidened<Cache> ? kDim
-                                                   : Lines<kDim>::kPitch;
-  static constexpr int kBytes =
-      2 * kKeys * kLine + (kIsWidened<Cache> ? Lines<kDim>::bytes(kKeys) : 0);
-};
 template <class Cache, int kDim>
 constexpr int shared_bytes() {
   const int queries = 2 * Lines<kDim>::bytes(kFewVectors);
@@ -42,54 +26,6 @@ __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
   find_heads(p, tile);
   return tile.tokens > (p.takes_single ? 1 : 0) && tile.tokens <= p.few_tokens &&
          !has_tree(p, tile.row);
-}
-
-// Where this lane's key of 16 is, and the scales of its lines; 0 for a key that does not exist.
-struct Found {
-  Place place = {};
-  float key_scale = 0, value_scale = 0;
-};
-template <class Cache>
-__device__ Found find(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                      int first, int end) {
-  const int key = first + static_cast<int>(threadIdx.x) % kKeys;
-  Found found;
-  found.place = place_of(p, tile.row, range.position(min(key, end - 1)), tile.kv_head);
-  if (Cache::kHasScales && key < end) {
-    found.key_scale = p.k_scales[found.place.scale] * kBy<Cache>;
-    found.value_scale = p.v_scales[found.place.scale] * kBy<Cache>;
-  }
-  return found;
-}
-
-// Fetches the lines of 16 keys or values, of which `count` exist; lane i % 16 knows the place of
-// the i-th.
-template <class Cache, int kDim>
-__device__ void fetch(const AttentionParams& p, const void* cache, const Place& place, int count,
-                      uint8_t* lines) {
-  constexpr int kPieces = kDim * static_cast<int>(sizeof(typename Cache::Cell)) / 16;
-  constexpr int kParts = kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : 16;  // threads of a line
-  const int lane = threadIdx.x % kWarp;
-#pragma unroll
-  for (int i = 0; i < kKeys; i += kWarp / kParts) {
-    const int line = i + lane / kParts;
-    const int64_t at = __shfl_sync(kAllLanes, static_cast<long long>(place.first), line);
-    fetch_line<Cache, kDim, true>(p, cache, at, line < count, lane % kParts, kParts,
-                                  lines + line * WarpMemory<Cache, kDim>::kLine);
-  }
-}
-
-// The lines as bf16.
-template <class Cache, int kDim>
-__device__ const uint8_t* widen(const uint8_t* lines, uint8_t* wide) {
-  if constexpr (kIsWidened<Cache>) {
-    for (int i = threadIdx.x % kWarp; i < kKeys * kDim / 8; i += kWarp)
-      widen_8<Cache>(lines + i / (kDim / 8) * kDim, wide + i / (kDim / 8) * Lines<kDim>::kPitch,
-                     i % (kDim / 8));
-    __syncwarp();
-    return wide;
-  }
-  return lines;
 }
 
 // score() of attention_products.cuh, exact, with keys of f8e4m3 and queries in the order of
@@ -166,13 +102,6 @@ __device__ void add_values_f8(const float (&weights)[2][4], const uint8_t* value
   }
 }
 
-// The column of the head that register r of value[j] is.
-template <class Cache>
-__device__ int column_of(int j, int r) {
-  const int n = 2 * (static_cast<int>(threadIdx.x) % 4) + r % 2;
-  return kIsFp8<Cache> ? j / 2 * 16 + 2 * n + j % 2 : 8 * j + n;
-}
-
 // Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; lane i has that of key
 // i.
 template <class Cache>
@@ -189,7 +118,7 @@ __device__ void multiply_scales(float mine, float (&x)[2][4]) {
     }
 }
 
-constexpr int kStride = kAttentionWarps * kKeys;  // from a tile of a warp to its next
+constexpr int kStride = kAttentionWarps * kStepKeys;  // from a tile of a warp to its next
 
 // One warp's walk over its keys: first, first + stride, ... of the range. The next keys are fetched
 // as soon as the scores are there, the next values when the values have been added.
@@ -198,8 +127,8 @@ __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, con
                             const uint8_t* queries, const QueryLimits (&limits)[2], Found found,
                             int first, int end, uint8_t* memory, WarpState<1, kDim>& state) {
   uint8_t* const keys = memory;
-  uint8_t* const values = keys + kKeys * WarpMemory<Cache, kDim>::kLine;
-  uint8_t* const wide = values + kKeys * WarpMemory<Cache, kDim>::kLine;
+  uint8_t* const values = keys + kStepKeys * WarpMemory<Cache, kDim>::kLine;
+  uint8_t* const wide = values + kStepKeys * WarpMemory<Cache, kDim>::kLine;
   for (; first < end; first += kStride) {
     const int count = end - first, next = first + kStride;
     float scores[1][2][4];
@@ -277,7 +206,8 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
   // The row's keys in equal parts of at most chunk_keys.
   const int num_parts = (range.count + p.chunk_keys - 1) / p.chunk_keys;
   if (static_cast<int>(blockIdx.x) >= num_parts) return wait_for_previous();
-  const int part_keys = ((range.count + num_parts - 1) / num_parts + kKeys - 1) / kKeys * kKeys;
+  const int part_keys =
+      ((range.count + num_parts - 1) / num_parts + kStepKeys - 1) / kStepKeys * kStepKeys;
   const int first = static_cast<int>(blockIdx.x) * part_keys;
   const int end = min(range.count, first + part_keys);
   const int old_keys = range.count - tile.tokens;
@@ -286,7 +216,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
   uint8_t* const queries = memory;
   uint8_t* const tiles = memory + 2 * Lines<kDim>::bytes(kFewVectors);
   uint8_t* const mine = tiles + warp * WarpMemory<Cache, kDim>::kBytes;
-  const int key = first + warp * kKeys;
+  const int key = first + warp * kStepKeys;
   Found found;
   const auto fetch_first = [&] {
     if (key < end) {
@@ -296,10 +226,10 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
     end_copies();
     if (key < end)
       fetch<Cache, kDim>(p, p.v_cache, found.place, end - key,
-                         mine + kKeys * WarpMemory<Cache, kDim>::kLine);
+                         mine + kStepKeys * WarpMemory<Cache, kDim>::kLine);
     end_copies();
   };
-  const bool is_old = min(key + kKeys, end) <= old_keys;
+  const bool is_old = min(key + kStepKeys, end) <= old_keys;
   if (is_old) fetch_first();
   QueryLimits limits[2];
 #pragma unroll

@@ -15,6 +15,13 @@ cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chu
 // Rows of one token, likewise, and whether there is a kernel for them.
 bool takes_single_tokens(const AttentionParams& p, DType cache, int sm);
 cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaStream_t stream);
+// Rows of one token, likewise, of a step with few rows: by clusters of so many blocks, 0 where
+// another kernel is quicker; `keys`: the most of a row, `takes_single`: launch_single_tokens()
+// would take them.
+int cluster_size(const AttentionParams& p, DType cache, int64_t keys, bool takes_single, int sm,
+                 int num_units);
+cudaError_t launch_clusters(const AttentionParams& p, DType cache, int cluster,
+                            cudaStream_t stream);
 // On Hopper: the other rows, of heads of 64 or 128 columns, their keys and values in the cache.
 cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
                                cudaStream_t stream);
