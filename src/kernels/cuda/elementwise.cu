@@ -1,6 +1,7 @@
 // Ops without a reduction: activations, soft cap, addition, rotary embedding.
 #include <type_traits>
 
+#include "kernels/cuda/activate.cuh"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -10,27 +11,6 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-
-// 1 / (1 + exp(-x)) by the quick instructions, whose errors are far below what bf16 keeps: with
-// expf() and a division that rounds correctly, arithmetic would take longer than reading and
-// writing.
-__device__ float sigmoid(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + power_of_2(-kLog2E * x)));
-  return result;
-}
-
-template <Activation kActivation>
-__device__ float activate(float x) {
-  if constexpr (kActivation == Activation::kSilu) return x * sigmoid(x);
-  if constexpr (kActivation == Activation::kGeluTanh)
-    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-  if constexpr (kActivation == Activation::kRelu) return fmaxf(x, 0.0f);
-  if constexpr (kActivation == Activation::kRelu2) return fmaxf(x, 0.0f) * fmaxf(x, 0.0f);
-  if constexpr (kActivation == Activation::kNone) return x;
-  if constexpr (kActivation == Activation::kGeluSigmoid) return x * sigmoid(1.702f * x);
-  return 0.5f * x * erfcf(-x * 0.7071067811865476f);
-}
 
 // Calls f(c) for the first of every kWidth columns that are this thread's.
 template <int kWidth, class F>
@@ -46,14 +26,9 @@ __device__ Vector<kWidth> gated(const Numbers& gates, const Numbers& ups, float 
                                 float up_offset) {
   Vector<kWidth> result;
 #pragma unroll
-  for (int i = 0; i < kWidth; ++i) {
-    float gate = gates[i], up = ups[i];
-    if (limit > 0.0f) {
-      gate = fminf(gate, limit);
-      up = fminf(fmaxf(up, -limit), limit);
-    }
-    result[i] = activate<kActivation>(gate) * (up + up_offset);
-  }
+  for (int i = 0; i < kWidth; ++i)
+    result[i] = gated_unit([](float x) { return activate<kActivation>(x); }, gates[i], ups[i],
+                           limit, up_offset);
   return result;
 }
 

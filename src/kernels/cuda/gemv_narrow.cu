@@ -18,190 +18,28 @@
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/cuda/launch.h"
+#include "kernels/cuda/gemv.h"
+#include "kernels/cuda/narrow_x.cuh"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/product_end.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kProductWarps = 4;              // of a wgmma
-constexpr int kOutputs = 16;                  // of a tile
-constexpr int kStepBytes = 64;                // of a weight row, by a warp
-constexpr int kStride = kWarps * kStepBytes;  // by a block
-constexpr int kBlocksPerUnit = 2;
-constexpr size_t kMaxShared = 48 * 1024;  // for x, so that two blocks fit
+using namespace narrow;
 
 struct Params {
-  const void* x;
+  XParams x;
+  EndParams end;
   const uint8_t* weight;
-  const __nv_bfloat16* bias;  // or null
-  const float* scales;        // of outputs (f8e4m3) or of groups
-  const float* x_scales;      // f8e4m3
-  const uint8_t* zeros;       // of groups, or null
-  void* out;
-  int64_t x_stride, x_scales_stride, out_stride, n, row_bytes, groups;
-  int rows, tiles, steps;
+  const float* scales;   // of groups, or null
+  const uint8_t* zeros;  // of groups, or null
+  int groups;
   int group_bits;  // a column's group is column >> group_bits
   int zero;        // where there are no zeros; 0 for f8e4m3
-  bool out_bf16;
 };
-
-// What a warp's 64 bytes of a weight row are.
-enum class Form { kF8, kInt8, kInt4 };
-template <Form kForm>
-constexpr int kMaxRows = kForm == Form::kF8 ? 4 : 2;  // more integers of x cost more than they save
-template <Form kForm>
-constexpr int kColumns = kForm == Form::kInt4 ? 2 * kStepBytes : kStepBytes;  // of a step
-template <Form kForm>
-constexpr int kProducts = kColumns<kForm> / 32;  // of a step
-template <Form kForm>
-constexpr int kAhead = kForm == Form::kF8 ? 8 : 6;  // steps that are on their way
-// Columns of x that one warp has: each row, of integers its upper and its lower bits.
-template <Form kForm, int kRows>
-constexpr int kMine = kForm == Form::kF8 ? kRows : 2 * kRows;
-template <Form kForm, int kRows>
-constexpr int kAll = std::max(8, kProductWarps* kMine<kForm, kRows>);  // of a product
-
-// Shared memory of x: for each step of four warps and each product two matrices of 16 bytes of k,
-// in groups of eight columns.
-template <Form kForm, int kRows>
-constexpr int kMatrixBytes = 16 * kAll<kForm, kRows>;
-template <Form kForm, int kRows>
-constexpr int kProductBytes = 2 * kMatrixBytes<kForm, kRows>;
-template <Form kForm, int kRows>
-constexpr int kGroupStepBytes = kProducts<kForm>* kProductBytes<kForm, kRows>;
-struct UnitScale {
-  float scale, sum;  // of the step's integers, and of what they stand for
-};
-template <Form kForm, int kRows>
-size_t shared_bytes(int steps) {
-  const size_t matrices =
-      static_cast<size_t>(steps) * (kWarps / kProductWarps) * kGroupStepBytes<kForm, kRows>;
-  const size_t units = kForm == Form::kF8 ? 0 : static_cast<size_t>(steps) * kWarps * kRows;
-  return matrices + units * sizeof(UnitScale);
-}
 
 #if defined(NEREID_HOPPER)
-
-__device__ uint32_t word_of(const uint4& v, int i) {
-  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-// Where column `column` of warp `warp` (of four) has its 16 bytes of k in a matrix.
-template <Form kForm, int kRows>
-__device__ int column_at(int warp, int column) {
-  const int q = warp * kMine<kForm, kRows> + column;
-  return q / 8 * 128 + q % 8 * 16;
-}
-
-// x of f8e4m3. A thread of the product has 16 bytes of k, the four words 4 c + i, of which it uses
-// two in each product: word i is in matrix i.
-template <int kRows>
-__device__ void stage_f8(const Params& p, uint8_t* to) {
-  constexpr Form kForm = Form::kF8;
-  const int pieces = p.steps * (kStride / 16);
-#pragma unroll
-  for (int row = 0; row < kRows; ++row) {
-    const auto* const x = static_cast<const uint8_t*>(p.x) + row * p.x_stride;
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < pieces; i += kThreads) {
-      uint4 v = {};
-      if (row < p.rows && int64_t{i} * 16 < p.row_bytes)
-        v = *reinterpret_cast<const uint4*>(x + int64_t{i} * 16);
-      const int unit = i / 4;
-      uint8_t* const at = to + unit / kProductWarps * kGroupStepBytes<kForm, kRows> +
-                          column_at<kForm, kRows>(unit % kProductWarps, row) + i % 4 * 4;
-#pragma unroll
-      for (int w = 0; w < 4; ++w)
-        *reinterpret_cast<uint32_t*>(at + w * kMatrixBytes<kForm, kRows>) = word_of(v, w);
-    }
-  }
-}
-
-// A load whose result is not waited for.
-__device__ void touch(const void* p) {
-  asm volatile("{\n.reg .b32 unused;\nld.global.b32 unused, [%0];\n}\n" ::"l"(p) : "memory");
-}
-
-// x of bf16 as integers: a warp takes a step's columns of a row, each lane neighbours.
-template <Form kForm, int kRows>
-__device__ void stage_integers(const Params& p, uint8_t* to, UnitScale* scales) {
-  constexpr int kLane = kColumns<kForm> / kWarp;  // columns of a lane: 4 or 2
-  constexpr int kTogether = kRows == 1 ? 7 : 4;   // steps whose loads are under way at once
-  constexpr int kLine = 128;                      // bytes of the cache
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int units = p.steps * kRows;  // of this warp
-  // All of x to the first-level cache at once.
-  const int64_t x_bytes = p.row_bytes * (kColumns<kForm> / kStepBytes) * 2;
-  for (int row = 0; row < p.rows; ++row)
-    for (int64_t at = threadIdx.x * int64_t{kLine}; at < x_bytes; at += kThreads * kLine)
-      touch(static_cast<const char*>(p.x) + row * p.x_stride * 2 + at);
-  for (int first = 0; first < units; first += kTogether) {
-    uint32_t pairs[kTogether][kLane / 2];
-#pragma unroll
-    for (int t = 0; t < kTogether; ++t) {
-      const int unit = (first + t) / kRows * kWarps + warp, row = (first + t) % kRows;
-      const int64_t column = int64_t{unit} * kColumns<kForm> + lane * kLane;
-      const bool exists = first + t < units && row < p.rows &&
-                          column < p.row_bytes * (kColumns<kForm> / kStepBytes);
-      const auto* const from = reinterpret_cast<const uint32_t*>(
-          static_cast<const __nv_bfloat16*>(p.x) + row * p.x_stride + column);
-#pragma unroll
-      for (int i = 0; i < kLane / 2; ++i) pairs[t][i] = exists ? from[i] : 0u;
-    }
-#pragma unroll
-    for (int t = 0; t < kTogether; ++t) {
-      if (first + t >= units) break;
-      const int unit = (first + t) / kRows * kWarps + warp, row = (first + t) % kRows;
-      uint32_t most = 0;  // magnitudes of bf16
-#pragma unroll
-      for (int i = 0; i < kLane / 2; ++i) most = __vmaxu2(most, pairs[t][i] & 0x7fff7fffu);
-      const uint32_t largest = __reduce_max_sync(kAllLanes, max(most << 16, most & 0xffff0000u));
-      // The largest number becomes 2^14 to 2^15; exponents of nearly nothing are cut off.
-      const uint32_t exponent = min(max(largest >> 23, 30u), 254u);
-      const float factor = __uint_as_float((127 + 14 + 127 - exponent) << 23);
-      // A float of 1.5 * 2^23 more than a number has it, rounded, in its lower bits.
-      uint32_t integers[kLane], sum = 0;
-#pragma unroll
-      for (int i = 0; i < kLane; ++i) {
-        constexpr float kMost = 32639;  // its upper bits are 127 still
-        const float2 two = unpack(pairs[t][i / 2]);
-        const float v = (i % 2 == 0 ? two.x : two.y) * factor;
-        integers[i] = __float_as_uint(fminf(fmaxf(v, -kMost), kMost) + 0x1.8p23f);
-        sum += integers[i] - __float_as_uint(0x1.8p23f);
-      }
-      sum = __reduce_add_sync(kAllLanes, sum);
-      if (lane == 0) {
-        const float scale = largest < 0x7f800000u ? __uint_as_float((exponent - 14) << 23) : NAN;
-        scales[unit * kRows + row] = {kForm == Form::kInt4 ? scale / 16 : scale,
-                                      scale * static_cast<float>(static_cast<int>(sum))};
-      }
-      const int group = unit / kProductWarps, w = unit % kProductWarps;
-      uint8_t* const at = to + group * kGroupStepBytes<kForm, kRows>;
-      const auto put = [&](int matrix, int byte, int a, int b) {  // of columns a and b
-        uint8_t* const place = at + matrix * kMatrixBytes<kForm, kRows> + byte;
-        const uint32_t x = integers[a], y = integers[b];
-        constexpr uint32_t kHalf = 128;  // the lower bits are an integer from -128 on
-        *reinterpret_cast<uint16_t*>(place + column_at<kForm, kRows>(w, 2 * row)) =
-            static_cast<uint16_t>(__byte_perm(x + kHalf, y + kHalf, 0x51));
-        *reinterpret_cast<uint16_t*>(place + column_at<kForm, kRows>(w, 2 * row + 1)) =
-            static_cast<uint16_t>(__byte_perm(x, y, 0x40));
-      };
-      if constexpr (kForm == Form::kInt4) {
-        // Word l / 2 of the step's; a product takes a word of each thread, its even columns as one
-        // matrix, its odd ones as the other.
-        const int word = lane / 2, byte = word / 4 * 4 + lane % 2 * 2;
-        put(word % 4 * 2, byte, 0, 2);
-        put(word % 4 * 2 + 1, byte, 1, 3);
-      } else {
-        const int word = lane / 2;
-        put(word % 4, word / 4 * 4 + lane % 2 * 2, 0, 1);
-      }
-    }
-  }
-}
 
 // Matrices in shared memory without a swizzle: eight columns by 16 bytes of k together.
 __device__ uint64_t plain_matrix(const void* p, int matrix_bytes) {
@@ -279,14 +117,17 @@ __device__ void run(const Params& p) {
   constexpr bool kF8 = kForm == Form::kF8;
   constexpr int kSteps = kAhead<kForm>;
   extern __shared__ __align__(128) uint8_t matrices[];
-  __shared__ float totals[2][kWarps][kOutputs][kRows];
-  auto* const units = reinterpret_cast<UnitScale*>(matrices + p.steps * (kWarps / kProductWarps) *
+  using End = ProductEnd<kRows, kOutputs, kThreads, false>;
+  __shared__ typename End::Shared of_end;
+  End end(p.end, of_end);
+  const int steps = p.x.steps;  // of a tile
+  auto* const units = reinterpret_cast<UnitScale*>(matrices + steps * (kWarps / kProductWarps) *
                                                                   kGroupStepBytes<kForm, kRows>);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int first_byte = warp * kStepBytes + lane % 4 * 16;  // this thread's
-  const auto row_bytes = static_cast<int>(p.row_bytes);
-  const int total = (p.tiles - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
-                    static_cast<int>(gridDim.x) * p.steps;
+  const auto row_bytes = static_cast<int>(p.x.row_bytes);
+  const int total = (p.end.tiles - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
+                    static_cast<int>(gridDim.x) * steps;
 
   uint4 weights[kSteps][2];
   float scales[kSteps][2];
@@ -294,12 +135,12 @@ __device__ void run(const Params& p) {
   // The next step to fetch: its tile, and its number.
   int tile = static_cast<int>(blockIdx.x), next = 0;
   const uint8_t* rows[2];
-  int64_t first_groups[2];
+  int first_groups[2];
   const auto find_rows = [&] {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const int64_t row = min(int64_t{tile} * kOutputs + 8 * h + lane / 4, p.n - 1);
-      rows[h] = p.weight + row * p.row_bytes;
+      const int row = min(end.weight_row(tile, 8 * h + lane / 4), p.end.n - 1);
+      rows[h] = p.weight + row * p.x.row_bytes;
       first_groups[h] = row * p.groups;
     }
   };
@@ -312,24 +153,28 @@ __device__ void run(const Params& p) {
       if constexpr (!kF8) {
         const int unit = next * kWarps + warp;
         const bool exists = unit * kStepBytes < row_bytes;
-        const int64_t at = first_groups[h] + (unit * kColumns<kForm> >> p.group_bits);
+        const int at = first_groups[h] + (unit * kColumns<kForm> >> p.group_bits);
         scales[a][h] = exists ? __ldg(p.scales + at) : 0.0f;
         zeros[a][h] = p.zeros && exists ? __ldg(p.zeros + at) : p.zero;
       }
     }
-    if (++next < p.steps) return;
+    if (++next < steps) return;
     next = 0, tile += static_cast<int>(gridDim.x);
     find_rows();
   };
 #pragma unroll
   for (int a = 0; a < kSteps; ++a)
     if (a < total) fetch(a);
+  end.begin();
   let_next_begin();
   wait_for_previous();
-  if constexpr (kF8)
-    stage_f8<kRows>(p, matrices);
-  else
-    stage_integers<kForm, kRows>(p, matrices, units);
+  const auto begin_behind = [&] { end.begin_behind(); };
+  if constexpr (kF8) {
+    begin_behind();
+    stage_f8<kRows>(p.x, matrices);
+  } else {
+    stage_integers<kForm, kRows>(p.x, matrices, units, begin_behind);
+  }
   writes_are_ready();
   __syncthreads();
 
@@ -341,34 +186,23 @@ __device__ void run(const Params& p) {
   const int row = kF8 ? column : column / 2;
   const bool has_row = column >= 0 && row < kRows;
   float results[2][2] = {};  // of outputs, and of two rows of f8e4m3
-  int in_tile = 0, buffer = 0;
-  int done = static_cast<int>(blockIdx.x);  // the tile whose products are made
-  const auto finish_tile = [&] {
+  int in_tile = 0, buffers = 0;
+  int pending = 0, ended = 0;  // tiles of this block whose products are made, and those that ended
+  const auto put_tile = [&] {
 #pragma unroll
     for (int h = 0; h < 2; ++h)
 #pragma unroll
       for (int c = 0; c < (kF8 ? 2 : 1); ++c) {
         if (kF8 ? column + c >= 0 && column + c < kRows : has_row)
-          totals[buffer][warp][8 * h + lane / 4][row + c] = results[h][c];
+          end.put(buffers + pending, warp, row + c, 8 * h + lane / 4, results[h][c]);
         results[h][c] = 0;
       }
+    in_tile = 0, ++pending;
+  };
+  const auto end_tiles = [&] {
     __syncthreads();
-    const int m = static_cast<int>(threadIdx.x) / kOutputs;
-    const int output = static_cast<int>(threadIdx.x) % kOutputs;
-    const int64_t n = int64_t{done} * kOutputs + output;
-    if (m < p.rows && n < p.n) {
-      float sum = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += totals[buffer][w][output][m];
-      if (kF8) sum *= p.scales[n] * p.x_scales[m * p.x_scales_stride];
-      if (p.bias) sum += load(p.bias + n);
-      const int64_t at = m * p.out_stride + n;
-      if (p.out_bf16)
-        store(static_cast<__nv_bfloat16*>(p.out) + at, sum);
-      else
-        store(static_cast<float*>(p.out) + at, sum);
-    }
-    in_tile = 0, buffer ^= 1, done += static_cast<int>(gridDim.x);
+    end.end(ended, pending, buffers);
+    ended += pending, pending = 0, buffers ^= kTilesTogether;
   };
   const auto multiply = [&](int a) {
     const uint8_t* const x =
@@ -397,35 +231,37 @@ __device__ void run(const Params& p) {
       if (first + a >= total) break;
       multiply(a);
       if (first + a + kSteps < total) fetch(a);
-      if (++in_tile == p.steps) finish_tile();
+      if (++in_tile == steps) put_tile();
     }
+    if (pending > 0) end_tiles();
   }
+  end.end_all();
 }
 
 #endif
 
 template <Form kForm, int kRows>
-__global__ void __launch_bounds__(kThreads, kBlocksPerUnit) gemv_narrow_kernel(Params p) {
+__global__ void __launch_bounds__(kThreads, kGemvBlocksPerUnit) gemv_narrow_kernel(Params p) {
 #if defined(NEREID_HOPPER)
   run<kForm, kRows>(p);
 #endif
 }
 
-Form form_of(const Linear& a) {
-  return a.weight.format.scheme == Scheme::kFloat8 ? Form::kF8
-         : a.weight.format.bits == 8               ? Form::kInt8
-                                                   : Form::kInt4;
+Form form_of(const WeightFormat& format) {
+  return format.scheme == Scheme::kFloat8 ? Form::kF8
+         : format.bits == 8               ? Form::kInt8
+                                          : Form::kInt4;
 }
 
 // Calls f with a constant of the form, and of the rows.
 template <class F>
-auto with_form(const Linear& a, F f) {
+auto with_form(const WeightFormat& format, int64_t rows, F f) {
   const auto with_rows = [&]<Form kForm>() {
-    if (a.x.rows == 1) return f.template operator()<kForm, 1>();
-    if (a.x.rows == 2) return f.template operator()<kForm, 2>();
+    if (rows == 1) return f.template operator()<kForm, 1>();
+    if (rows == 2) return f.template operator()<kForm, 2>();
     return f.template operator()<kForm, kMaxRows<kForm>>();
   };
-  switch (form_of(a)) {
+  switch (form_of(format)) {
     case Form::kF8:
       return with_rows.template operator()<Form::kF8>();
     case Form::kInt8:
@@ -435,17 +271,16 @@ auto with_form(const Linear& a, F f) {
   }
 }
 
-int steps_of(const Linear& a) {
-  return static_cast<int>((a.weight.format.row_bytes(a.weight.k) + kStride - 1) / kStride);
+int steps_of(const WeightView& w) {
+  const int ahead = form_of(w.format) == Form::kF8 ? kAhead<Form::kF8> : kAhead<Form::kInt4>;
+  return cuda::steps_of(w.format.row_bytes(w.k), kStride, ahead);
 }
 
-bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 // Whether a step of a warp lies in one group.
-bool has_wide_groups(const Linear& a) {
-  const int64_t group = a.weight.format.group_size(a.weight.k);
-  const int64_t step = a.weight.format.bits == 4 ? kColumns<Form::kInt4> : kColumns<Form::kInt8>;
-  return a.weight.format.num_groups(a.weight.k) == 1 ||
+bool has_wide_groups(const WeightView& w) {
+  const int64_t group = w.format.group_size(w.k);
+  const int64_t step = w.format.bits == 4 ? kColumns<Form::kInt4> : kColumns<Form::kInt8>;
+  return w.format.num_groups(w.k) == 1 ||
          (std::has_single_bit(static_cast<uint64_t>(group)) && group >= step);
 }
 
@@ -454,42 +289,45 @@ bool has_wide_groups(const Linear& a) {
 bool takes_narrow_gemv(const Linear& a, int sm) {
   const WeightFormat& format = a.weight.format;
   if (sm != 90 || format.is_float()) return false;
-  const bool f8 = form_of(a) == Form::kF8;
+  const bool f8 = form_of(format) == Form::kF8;
   if (a.x.rows > (f8 ? kMaxRows<Form::kF8> : kMaxRows<Form::kInt4>)) return false;
-  if (f8 != (a.x.dtype == DType::kF8E4M3) || format.minima || (!f8 && !has_wide_groups(a)))
+  if (f8 != (a.x.dtype == DType::kF8E4M3) || format.minima || (!f8 && !has_wide_groups(a.weight)))
     return false;
   if (format.row_bytes(a.weight.k) % 16 != 0 || a.x.stride % (f8 ? 16 : 8) != 0 ||
       !is_aligned(a.x.data) || !is_aligned(a.weight.data))
     return false;
-  return with_form(a, [&]<Form kForm, int kRows>() {
-    return shared_bytes<kForm, kRows>(steps_of(a)) <= kMaxShared;
+  return with_form(format, a.x.rows, [&]<Form kForm, int kRows>() {
+    return shared_bytes<kForm, kRows>(steps_of(a.weight)) <= kMaxShared;
   });
 }
 
 cudaError_t launch_narrow_gemv(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
-  const WeightFormat& format = a.weight.format;
+  const WeightView& w = a.weight;
   Params p = {};
-  p.x = a.x.data;
-  p.weight = a.weight.as_bytes();
-  p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
-  p.scales = a.weight.scales;
-  p.x_scales = static_cast<const float*>(a.scales.data);
-  p.zeros = a.weight.zeros;
-  p.out = a.out.data;
-  p.x_stride = a.x.stride, p.x_scales_stride = a.scales.stride, p.out_stride = a.out.stride;
-  p.n = a.weight.n, p.row_bytes = format.row_bytes(a.weight.k);
-  p.groups = format.num_groups(a.weight.k);
-  p.rows = static_cast<int>(a.x.rows);
-  p.tiles = static_cast<int>((p.n + kOutputs - 1) / kOutputs);
-  p.steps = steps_of(a);
+  p.end = end_of(a);
+  p.x = {a.x.data, a.x.stride, w.format.row_bytes(w.k), p.end.rows, steps_of(w)};
+  p.weight = w.as_bytes();
+  p.scales = w.scales;
+  p.zeros = w.zeros;
+  p.groups = static_cast<int>(w.format.num_groups(w.k));
+  p.end.tiles = tiles_of(p.end, kOutputs);
   p.group_bits =
-      p.groups == 1 ? 31 : std::countr_zero(static_cast<uint64_t>(format.group_size(a.weight.k)));
-  p.zero = form_of(a) == Form::kF8 ? 0 : format.default_zero();
-  p.out_bf16 = a.out.dtype == DType::kBF16;
-  const auto blocks = static_cast<unsigned>(std::min(p.tiles, kBlocksPerUnit * scratch.num_units));
-  return with_form(a, [&]<Form kForm, int kRows>() {
-    return launch_overlapped(gemv_narrow_kernel<kForm, kRows>, a.x.rows, blocks, kThreads,
-                             shared_bytes<kForm, kRows>(p.steps), stream, p);
+      p.groups == 1 ? 31 : std::countr_zero(static_cast<uint64_t>(w.format.group_size(w.k)));
+  p.zero = form_of(w.format) == Form::kF8 ? 0 : w.format.default_zero();
+  const auto blocks =
+      static_cast<unsigned>(std::min(p.end.tiles, kGemvBlocksPerUnit * scratch.num_units));
+  return with_form(w.format, a.x.rows, [&]<Form kForm, int kRows>() {
+    const auto kernel = gemv_narrow_kernel<kForm, kRows>;
+    const size_t shared = shared_bytes<kForm, kRows>(p.x.steps);
+    constexpr size_t kUsualShared =
+        48 * 1024;  // what is asked for beside the kernel's own included
+    if (shared + sizeof(typename ProductEnd<kRows, kOutputs, kThreads, false>::Shared) >
+        kUsualShared)
+      if (const cudaError_t error = cudaFuncSetAttribute(
+              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+          error != cudaSuccess)
+        return error;
+    return launch_overlapped(kernel, a.x.rows, blocks, kThreads, shared, stream, p);
   });
 }
 

@@ -48,13 +48,21 @@ inline bool is_in_pieces(const Linear& a) {
          a.x.stride % piece == 0;
 }
 
+// Whether sums of squares, where given, are whole pieces of 16 bytes.
+inline bool fits_squares(const View& v) {
+  return v.stride % 4 == 0 && reinterpret_cast<uintptr_t>(v.data) % 16 == 0;
+}
+
 // Bytes of Scratch::unpacked.
 inline constexpr int64_t kUnpackedBytes = int64_t{32} << 20;
 
 // A product of up to eight rows (gemv.cu), and whether it can be one.
 inline constexpr int64_t kMaxGemvRows = 8;
+inline constexpr int kGemvBlocksPerUnit = 2;
 bool takes_gemv(const Linear& args);
+bool takes_gemv(const FusedLinear& args);
 cudaError_t launch_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
+cudaError_t launch_gemv(const FusedLinear& args, const Scratch& scratch, cudaStream_t stream);
 // Of up to four rows of f8e4m3 or two with integers, on Hopper (gemv_narrow.cu).
 bool takes_narrow_gemv(const Linear& args, int sm);
 cudaError_t launch_narrow_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);

@@ -66,6 +66,11 @@ inline __device__ void copy_8(uint32_t to, const void* from, bool valid) {
                "r"(valid ? 8 : 0)
                : "memory");
 }
+// 4 bytes, or the first `bytes` of them and zeros.
+inline __device__ void copy_4(uint32_t to, const void* from, int bytes = 4) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
+               : "memory");
+}
 inline __device__ void end_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int kPending>
 inline __device__ void wait_for_copies() {

@@ -1,0 +1,15 @@
+// What the files of the products of up to eight rows share.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cuda/launch.h"
+
+namespace nereid::kernels::cuda {
+
+inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+// With x and weight of f8e4m3 (gemv_f8.cu).
+cudaError_t launch_f8_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
+
+}  // namespace nereid::kernels::cuda

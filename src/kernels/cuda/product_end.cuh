@@ -1,0 +1,272 @@
+// How products of few rows end: scales, the bias, and what FusedLinear does beside them (ops.h). A
+// block ends its tiles in turn by groups of its warps, each thread one output of one row; what that
+// needs is asked for while products are made, and kept in shared memory, as registers are full of
+// weights. A lone warp takes some 5 cycles for an instruction: what can be known before the wait
+// for the kernel in front is made there.
+#pragma once
+
+#include <algorithm>
+
+#include "kernels/api/ops.h"
+#include "kernels/cuda/activate.cuh"
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/ptx.cuh"
+
+namespace nereid::kernels::cuda {
+
+struct EndParams {
+  const __nv_bfloat16* bias;  // or null
+  const float* scales;        // of outputs, or null
+  const float* x_scales;      // of rows, or null
+  void* out;
+  int rows, n, tiles;       // n: rows of the weight
+  int columns, out_stride;  // of out
+  int x_scales_stride;
+  bool out_bf16;
+  // FusedLinear's.
+  bool gated;
+  Activation activation;
+  float limit, up_offset, norm_offset, eps;
+  float width_factor;      // 1 / k
+  const float* x_squares;  // or null
+  float* residual;         // or null; becomes the sum
+  const __nv_bfloat16* norm;
+  float* squares;
+  int x_squares_stride, residual_stride, squares_stride;
+};
+
+inline EndParams end_of(const Linear& a) {
+  EndParams p = {};
+  p.bias = static_cast<const __nv_bfloat16*>(a.bias.data);
+  if (a.weight.format.scheme == Scheme::kFloat8) p.scales = a.weight.scales;
+  p.x_scales = static_cast<const float*>(a.scales.data);
+  p.out = a.out.data;
+  p.rows = static_cast<int>(a.x.rows), p.n = static_cast<int>(a.weight.n);
+  p.columns = static_cast<int>(a.out.cols), p.out_stride = static_cast<int>(a.out.stride);
+  p.x_scales_stride = static_cast<int>(a.scales.stride);
+  p.out_bf16 = a.out.dtype == DType::kBF16;
+  return p;
+}
+inline EndParams end_of(const FusedLinear& a) {
+  EndParams p = end_of(Linear{a.x, {}, a.weight, a.bias, a.out});
+  p.gated = a.gated;
+  p.activation = a.activation;
+  p.limit = a.limit, p.up_offset = a.up_offset, p.norm_offset = a.norm_offset, p.eps = a.eps;
+  p.width_factor = 1.0f / static_cast<float>(a.weight.k);
+  p.x_squares = static_cast<const float*>(a.x_squares.data);
+  p.residual = static_cast<float*>(a.sum.data);
+  p.norm = static_cast<const __nv_bfloat16*>(a.norm.data);
+  p.squares = static_cast<float*>(a.squares.data);
+  p.x_squares_stride = static_cast<int>(a.x_squares.stride);
+  p.residual_stride = static_cast<int>(a.sum.stride);
+  p.squares_stride = static_cast<int>(a.squares.stride);
+  return p;
+}
+
+constexpr int kGates = 8;          // of a tile of 16 outputs; the other half are their ups
+constexpr int kTilesTogether = 2;  // tiles that may end in one turn of the pipeline, at most
+
+// Steps of a tile so that no more do.
+__host__ __device__ constexpr int steps_of(int64_t columns, int64_t stride, int ahead) {
+  return std::max(static_cast<int>((columns + stride - 1) / stride),
+                  (ahead + kTilesTogether - 1) / kTilesTogether);
+}
+
+inline int tiles_of(const EndParams& p, int outputs) {
+  const int columns = p.gated ? kGates : outputs;  // of a tile
+  return (p.columns + columns - 1) / columns;
+}
+
+// bf16 number i of p, by way of the word that it lies in.
+inline __device__ void copy_number(uint32_t* to, const __nv_bfloat16* p, int i) {
+  const auto at = reinterpret_cast<uintptr_t>(p + i);
+  const int half = static_cast<int>(at & 2);
+  copy_4(shared_address(to), reinterpret_cast<const void*>(at - half), 2 + half);
+}
+inline __device__ float number_in(uint32_t word, const __nv_bfloat16* p, int i) {
+  const uint32_t half = (static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p)) >> 1 ^ i) & 1;
+  return __uint_as_float(half ? word & 0xffff0000u : word << 16);
+}
+
+template <int kRows, int kOutputs, int kThreads, bool kFused>
+class ProductEnd {
+ public:
+  static constexpr int kWarps = kThreads / kWarp;
+  static constexpr int kGroup = (kRows * kOutputs + kWarp - 1) / kWarp * kWarp;  // threads of one
+  static constexpr int kGroups = kThreads / kGroup;
+  static_assert(kThreads % kGroup == 0 && kRows <= kWarps);
+
+  struct Shared {
+    // Sums of an output by each warp; between threads a distance without conflicts of banks.
+    static constexpr int kDistance = kOutputs == kWarp ? kWarps : kWarps + 4;
+    __align__(16) float sums[2 * kTilesTogether][kGroup * kDistance];
+    // Each thread's own.
+    float scale[kThreads], x_scale[kThreads], residual[kThreads];
+    uint32_t bias[kThreads], norm[kThreads];
+    // Of all.
+    float factor[kRows];
+    float squares[kGroups][kRows];
+  };
+
+  __device__ ProductEnd(const EndParams& p, Shared& shared) : p_(p), s_(shared) {}
+
+  // This thread's place among those that end a tile.
+  __device__ static int group() { return static_cast<int>(threadIdx.x) / kGroup; }
+  __device__ static int row() { return static_cast<int>(threadIdx.x) % kGroup / kOutputs; }
+  __device__ static int output() { return static_cast<int>(threadIdx.x) % kOutputs; }
+
+  // The row of the weight that is output i of a tile.
+  __device__ int weight_row(int tile, int i) const {
+    if constexpr (kFused)
+      if (p_.gated) return tile * kGates + i % kGates + (i < kGates ? 0 : p_.columns);
+    return tile * kOutputs + i;
+  }
+
+  // Asks for what this thread's first tile needs of weights, then for what kernels in front have
+  // written for it.
+  __device__ void begin() {
+    fetch(first() + group() * stride());
+    // What end() alone reads of the arguments comes to the cache.
+    asm volatile("" ::"l"(p_.out), "r"(p_.out_stride));
+    if constexpr (kFused)
+      asm volatile("" ::"f"(p_.limit), "l"(p_.squares), "r"(p_.squares_stride), "l"(p_.norm));
+  }
+  __device__ void begin_behind() {
+    fetch_behind(first() + group() * stride());
+    if constexpr (kFused)
+      if (p_.x_squares) make_factor();
+  }
+
+  // Puts the sum of a warp where the tile's end finds it; `buffer` below 2 * kTilesTogether.
+  __device__ void put(int buffer, int warp, int row, int output, float sum) {
+    s_.sums[buffer][(row * kOutputs + output) * Shared::kDistance + warp] = sum;
+  }
+
+  // Ends tiles [begun, begun + count) of the block, whose sums are in buffers `buffer` and behind.
+  __device__ void end(int begun, int count, int buffer) {
+    constexpr int kInWarp = kWarp / std::min(kWarp, kOutputs);  // rows of a warp
+    if (row() / kInWarp * kInWarp >= p_.rows) return;
+    for (int i = (group() - begun) & (kGroups - 1); i < count; i += kGroups) {
+      wait_for_copies<0>();
+      const int tile = first() + (begun + i) * stride();
+      end_tile(tile, s_.sums[buffer + i] + threadIdx.x % kGroup * Shared::kDistance);
+      const int next = tile + kGroups * stride();
+      if (next >= p_.tiles) break;
+      fetch(next);
+      fetch_behind(next);
+    }
+  }
+  // Behind the last tile: the squares of this block's part of the rows, and zeros for blocks that
+  // there are not.
+  __device__ void end_all() {
+    if constexpr (kFused) {
+      static_assert(kOutputs == kWarp / 2);
+      if (!p_.residual) return;
+      const auto has_tile = [&](int g) { return first() + g * stride() < p_.tiles; };
+      float sum = squares_;
+      if (has_tile(group())) {
+#pragma unroll
+        for (int step = kOutputs / 2; step > 0; step /= 2)
+          sum += __shfl_xor_sync(kAllLanes, sum, step);
+      }
+      if (has_tile(1)) {
+        if (output() == 0 && row() < kRows) s_.squares[group()][row()] = sum;
+        __syncthreads();
+      }
+      if (group() > 0 || output() != 0 || row() >= p_.rows) return;
+      for (int g = 1; g < kGroups && has_tile(g); ++g) sum += s_.squares[g][row()];
+      float* const to = p_.squares + row() * p_.squares_stride;
+      to[blockIdx.x] = sum;
+      for (auto i = blockIdx.x + gridDim.x; i < kFusedSquares; i += gridDim.x) to[i] = 0;
+    }
+  }
+
+ private:
+  __device__ static int first() { return static_cast<int>(blockIdx.x); }
+  __device__ static int stride() { return static_cast<int>(gridDim.x); }
+  // The column of out that this thread ends in a tile, or of its gate.
+  __device__ int column(int tile) const {
+    if constexpr (kFused)
+      if (p_.gated) return tile * kGates + output() % kGates;
+    return tile * kOutputs + output();
+  }
+
+  __device__ void fetch(int tile) {
+    if (row() >= p_.rows || column(tile) >= p_.columns) return;
+    const auto t = threadIdx.x;
+    const int n = weight_row(tile, output());
+    if (p_.scales) copy_4(shared_address(&s_.scale[t]), p_.scales + n);
+    if (p_.bias) copy_number(&s_.bias[t], p_.bias, n);
+    if constexpr (kFused)
+      if (p_.residual) copy_number(&s_.norm[t], p_.norm, n);
+    end_copies();
+  }
+  __device__ void fetch_behind(int tile) {
+    if (tile >= p_.tiles || row() >= p_.rows || column(tile) >= p_.columns) return;
+    const auto t = threadIdx.x;
+    if constexpr (kFused) {
+      if (!p_.residual) return;
+      copy_4(shared_address(&s_.residual[t]),
+             p_.residual + row() * p_.residual_stride + column(tile));
+    } else {
+      if (!p_.x_scales) return;
+      copy_4(shared_address(&s_.x_scale[t]), p_.x_scales + row() * p_.x_scales_stride);
+    }
+    end_copies();
+  }
+
+  // What a row's sums are multiplied by, a warp for each row.
+  __device__ void make_factor() {
+    const int mine = static_cast<int>(threadIdx.x) / kWarp;
+    if (mine >= p_.rows) return;
+    const auto lane = threadIdx.x % kWarp;
+    const auto* const from =
+        reinterpret_cast<const float4*>(p_.x_squares + mine * p_.x_squares_stride);
+    float4 four[kFusedSquares / 4 / kWarp];
+#pragma unroll
+    for (int i = 0; i < kFusedSquares / 4 / kWarp; ++i) four[i] = from[i * kWarp + lane];
+    float sum = 0;
+#pragma unroll
+    for (const float4& v : four) sum += (v.x + v.y) + (v.z + v.w);
+    sum = warp_sum(sum);
+    if (lane == 0) s_.factor[mine] = rsqrtf(fmaf(sum, p_.width_factor, p_.eps));
+  }
+
+  __device__ void end_tile(int tile, const float* sums) {
+    const auto t = threadIdx.x;
+    const float4 a = reinterpret_cast<const float4*>(sums)[0];
+    const float4 b = reinterpret_cast<const float4*>(sums)[1];
+    const int c = column(tile);
+    bool exists = row() < p_.rows && c < p_.columns;
+    float y = ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
+    if (p_.scales) y *= s_.scale[t] * s_.x_scale[t];
+    if constexpr (kFused)
+      if (p_.x_squares) y *= s_.factor[row() % kRows];
+    if (p_.bias) y += number_in(s_.bias[t], p_.bias, weight_row(tile, output()));
+    if constexpr (kFused) {
+      if (p_.gated) {
+        const float up = __shfl_down_sync(kAllLanes, y, kGates);
+        const auto act = [&](float x) { return activate(p_.activation, x); };
+        y = gated_unit(act, y, up, p_.limit, p_.up_offset);
+        exists = exists && output() < kGates;
+      } else if (exists && p_.residual) {
+        y += s_.residual[t];
+        p_.residual[row() * p_.residual_stride + c] = y;
+        squares_ += y * y;
+        y *= number_in(s_.norm[t], p_.norm, c) + p_.norm_offset;
+      }
+    }
+    if (!exists) return;
+    const int at = row() * p_.out_stride + c;
+    if (p_.out_bf16)
+      store(static_cast<__nv_bfloat16*>(p_.out) + at, y);
+    else
+      store(static_cast<float*>(p_.out) + at, y);
+  }
+
+  const EndParams& p_;
+  Shared& s_;
+  float squares_ = 0;
+};
+
+}  // namespace nereid::kernels::cuda
