@@ -336,6 +336,8 @@ TEST_F(ServerTest, StreamsNeedNoEventLoop) {
     EXPECT_THAT(read_to(live, "\r\n\r\n"), StartsWith("HTTP/1.1 200"));
     close(fd);
     close(live);
+    // Four tokens and the end. The last is counted after it was sent, so perhaps only now.
+    ASSERT_TRUE(eventually([&] { return fake_.num_sent == 5; }));
   }
   (*server)->stop(std::chrono::milliseconds(60000));
 }
