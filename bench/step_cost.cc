@@ -73,6 +73,30 @@ Status load_adapters(std::span<const io::AdapterModule> modules, exec::Runner& r
   return runner.wait(ticket).status();
 }
 
+// For all batches of the options.
+StatusOr<exec::RunnerLimits> limits_of(const Options& o, const std::filesystem::path& engine) {
+  exec::RunnerLimits limits;
+  const int32_t longest = *std::max_element(o.prompts.begin(), o.prompts.end());
+  limits.max_rows = *std::max_element(o.batches.begin(), o.batches.end()) + (longest > 0 ? 1 : 0);
+  limits.max_tokens = std::max(o.max_tokens, limits.max_rows);
+  limits.max_sequence_length = std::max(o.context + o.tokens, longest);
+  limits.block_tokens = o.block_tokens;
+  if (o.adapters > 0) {  // each has a page
+    ASSIGN_OR_RETURN(const auto file, io::EngineFile::open(engine));
+    const auto& modules = file.plan().modules;
+    limits.num_adapters = limits.num_adapter_pages = o.adapters;
+    limits.max_adapter_rank = o.adapter_rank;
+    limits.adapter_page_numbers =
+        exec::adapter_numbers(modules, all_matrices(modules, o.adapter_rank));
+  }
+  limits.kv_type = o.kv_type == "fp8"    ? DType::kF8E4M3
+                   : o.kv_type == "int8" ? DType::kI8
+                                         : DType::kBF16;
+  for (int32_t& blocks : limits.num_blocks.of)
+    blocks = limits.max_rows * ((limits.max_sequence_length - 1) / limits.block_tokens + 1);
+  return limits;
+}
+
 Status measure(const Options& o) {
   ASSIGN_OR_RETURN(kernels::OpenedDevice opened, kernels::open_device(o.device));
   ASSIGN_OR_RETURN(const kernels::Roofline roofline, kernels::measure_roofline(*opened.device));
@@ -85,25 +109,7 @@ Status measure(const Options& o) {
   RETURN_IF_ERROR(convert::read_weight_formats(o.weights, o.head_weights, build.compile));
   ASSIGN_OR_RETURN(const auto path,
                    convert::ensure_engine(o.model, opened.registry, opened.device->info(), build));
-  exec::RunnerLimits limits;
-  const int32_t longest = *std::max_element(o.prompts.begin(), o.prompts.end());
-  limits.max_rows = *std::max_element(o.batches.begin(), o.batches.end()) + (longest > 0 ? 1 : 0);
-  limits.max_tokens = std::max(o.max_tokens, limits.max_rows);
-  limits.max_sequence_length = std::max(o.context + o.tokens, longest);
-  limits.block_tokens = o.block_tokens;
-  if (o.adapters > 0) {  // each has a page
-    ASSIGN_OR_RETURN(const auto file, io::EngineFile::open(path));
-    const auto& modules = file.plan().modules;
-    limits.num_adapters = limits.num_adapter_pages = o.adapters;
-    limits.max_adapter_rank = o.adapter_rank;
-    limits.adapter_page_numbers =
-        exec::adapter_numbers(modules, all_matrices(modules, o.adapter_rank));
-  }
-  limits.kv_type = o.kv_type == "fp8"    ? DType::kF8E4M3
-                   : o.kv_type == "int8" ? DType::kI8
-                                         : DType::kBF16;
-  for (int32_t& blocks : limits.num_blocks.of)
-    blocks = limits.max_rows * ((limits.max_sequence_length - 1) / limits.block_tokens + 1);
+  ASSIGN_OR_RETURN(const exec::RunnerLimits limits, limits_of(o, path));
   ASSIGN_OR_RETURN(const auto runner,
                    exec::make_runner(path, *opened.device, opened.registry, limits));
   if (o.adapters > 0) {

@@ -12,6 +12,7 @@
 #include "io/engine_file.h"
 #include "kernels/api/pack.h"
 #include "kernels/open.h"
+#include "tensor/wrapped_device.h"
 
 namespace nereid::exec {
 namespace {
@@ -22,25 +23,15 @@ const RunnerLimits kEmbeddingLimits = roomy_limits(4, 32, 64, 4);
 const Ids kText = {1, 5, 9, 2, 30, 31, 0, 7, 7, 8, 11};
 
 // Gives no memory while it is told so.
-class StingyDevice : public Device {
+class StingyDevice : public WrappedDevice {
  public:
-  explicit StingyDevice(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
-  const DeviceInfo& info() const override { return inner_->info(); }
+  using WrappedDevice::WrappedDevice;
   StatusOr<Buffer> allocate(size_t bytes) override {
     if (is_stingy) return resource_exhausted("{} bytes wanted", bytes);
-    return inner_->allocate(bytes);
+    return inner().allocate(bytes);
   }
-  StatusOr<Buffer> allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
-  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
-    return inner_->upload(host, bytes);
-  }
-  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_->create_stream(); }
-  size_t free_bytes() const override { return inner_->free_bytes(); }
 
   std::atomic<bool> is_stingy = false;
-
- private:
-  const std::unique_ptr<Device> inner_;
 };
 
 class EmbeddingsTest : public ::testing::Test {

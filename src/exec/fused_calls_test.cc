@@ -16,6 +16,7 @@
 #include "kernels/api/validate.h"
 #include "kernels/open.h"
 #include "kernels/ref/ref.h"
+#include "tensor/wrapped_device.h"
 
 namespace nereid::exec {
 namespace {
@@ -26,28 +27,21 @@ const RunnerLimits kFusedLimits = roomy_limits(4, 64, 128, 16);
 const Ids kFusedText = {1, 5, 9, 2, 30, 31, 0, 7, 7, 8, 11};
 
 // A CPU that passes for another device.
-class OtherDevice : public Device {
+class OtherDevice : public WrappedDevice {
  public:
-  explicit OtherDevice(std::unique_ptr<Device> inner)
-      : inner_(std::move(inner)), info_(inner_->info()) {
+  explicit OtherDevice(std::unique_ptr<Device> device)
+      : WrappedDevice(std::move(device)), info_(inner().info()) {
     info_.kind = DeviceKind::kCuda;
   }
   const DeviceInfo& info() const override { return info_; }
   StatusOr<Buffer> allocate(size_t bytes) override {
     num_bytes += bytes;
-    return inner_->allocate(bytes);
+    return inner().allocate(bytes);
   }
-  StatusOr<Buffer> allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
-  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
-    return inner_->upload(host, bytes);
-  }
-  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_->create_stream(); }
-  size_t free_bytes() const override { return inner_->free_bytes(); }
 
   size_t num_bytes = 0;
 
  private:
-  const std::unique_ptr<Device> inner_;
   DeviceInfo info_;
 };
 

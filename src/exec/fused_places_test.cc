@@ -202,8 +202,9 @@ TEST(FusedPlaces, ValuesOverlapOnlyFarFromEachOther) {
   EXPECT_LT(places.bytes(), lives.size() * 16 * 1024);
   for (const auto& [id, a] : lives)
     for (const auto& [other, b] : lives)
-      if (id != other && a.begin < b.end && b.begin < a.end)
+      if (id != other && a.begin < b.end && b.begin < a.end) {
         EXPECT_TRUE(a.reader + 2 < b.maker || b.reader + 2 < a.maker) << id << " and " << other;
+      }
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "exec/test_harness.h"
 #include "kernels/open.h"
 #include "tensor/cpu_device.h"
+#include "tensor/wrapped_device.h"
 
 namespace nereid::exec {
 namespace {
@@ -47,21 +48,15 @@ class WatchedStream : public Stream {
 };
 
 // A CPU device whose streams are watched.
-class WatchedDevice : public Device {
+class WatchedDevice : public WrappedDevice {
  public:
-  const DeviceInfo& info() const override { return inner_->info(); }
-  StatusOr<Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
-  StatusOr<Buffer> allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
-  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
-    return inner_->upload(host, bytes);
-  }
+  WatchedDevice() : WrappedDevice(make_cpu_device({.num_threads = 1}).value()) {}
   StatusOr<std::unique_ptr<Stream>> create_stream() override {
     return watch(stream, num_step_copies);
   }
   StatusOr<std::unique_ptr<Stream>> create_copy_stream() override {
     return copy_stream ? watch(onboard_stream, num_onboards) : watch(copy_stream, num_copies);
   }
-  size_t free_bytes() const override { return inner_->free_bytes(); }
 
   // On the stream for copies that steps wait for, on that of steps, on that for onboards.
   std::atomic<int> num_copies = 0, num_step_copies = 0, num_onboards = 0;
@@ -70,13 +65,11 @@ class WatchedDevice : public Device {
 
  private:
   StatusOr<std::unique_ptr<Stream>> watch(WatchedStream*& made, std::atomic<int>& count) {
-    ASSIGN_OR_RETURN(auto inner, inner_->create_stream());
-    auto watched = std::make_unique<WatchedStream>(std::move(inner), count);
+    ASSIGN_OR_RETURN(auto plain, inner().create_stream());
+    auto watched = std::make_unique<WatchedStream>(std::move(plain), count);
     made = watched.get();
     return std::unique_ptr<Stream>(std::move(watched));
   }
-
-  const std::unique_ptr<Device> inner_ = make_cpu_device({.num_threads = 1}).value();
 };
 
 class RunnerCopiesTest : public ::testing::Test {

@@ -10,6 +10,7 @@
 #include "exec/memory.h"
 #include "exec/runner_fixture.h"
 #include "tensor/cpu_device.h"
+#include "tensor/wrapped_device.h"
 
 namespace nereid::exec {
 namespace {
@@ -387,26 +388,19 @@ TEST_F(RunnerTest, MeasuresSteps) {
 }
 
 // A device whose memory starts full of NaN: nothing may depend on what was there before.
-class PoisonedDevice : public Device {
+class PoisonedDevice : public WrappedDevice {
  public:
-  explicit PoisonedDevice(Device& inner) : inner_(inner) {}
-  const DeviceInfo& info() const override { return inner_.info(); }
-  StatusOr<Buffer> allocate(size_t bytes) override { return poisoned(inner_.allocate(bytes)); }
+  using WrappedDevice::WrappedDevice;
+  StatusOr<Buffer> allocate(size_t bytes) override { return poisoned(inner().allocate(bytes)); }
   StatusOr<Buffer> allocate_host(size_t bytes) override {
-    return poisoned(inner_.allocate_host(bytes));
+    return poisoned(inner().allocate_host(bytes));
   }
-  StatusOr<Buffer> upload(const void* host, size_t bytes) override {
-    return inner_.upload(host, bytes);
-  }
-  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_.create_stream(); }
-  size_t free_bytes() const override { return inner_.free_bytes(); }
 
  private:
   static StatusOr<Buffer> poisoned(StatusOr<Buffer> buffer) {
     if (buffer.ok()) std::memset(buffer->data(), 0xff, buffer->size());
     return buffer;
   }
-  Device& inner_;
 };
 
 TEST_F(RunnerTest, ResultsDoNotDependOnOldMemory) {

@@ -37,66 +37,75 @@ TEST(Plan, EveryMissingFieldIsNamed) {
   }
 }
 
+std::string plan_error(const std::function<void(Plan&)>& damage) {
+  Plan plan = test_plan();
+  damage(plan);
+  return std::string(message(check_plan(plan)));
+}
+
 TEST(Plan, CheckRefusesUnsafePlans) {
   ASSERT_TRUE(check_plan(test_plan()).ok()) << check_plan(test_plan());
-  const auto error = [](const std::function<void(Plan&)>& damage) {
-    Plan plan = test_plan();
-    damage(plan);
-    return std::string(message(check_plan(plan)));
-  };
-  EXPECT_THAT(error([](Plan& p) { p.model.vocab_size = 33; }),
+  EXPECT_THAT(plan_error([](Plan& p) { p.model.vocab_size = 33; }),
               HasSubstr("is not f32 [sampled, 33]"));
-  EXPECT_THAT(error([](Plan& p) { p.model.num_layers = -1; }), HasSubstr("num_layers"));
-  EXPECT_THAT(error([](Plan& p) { p.model.ropes[0].inverse_frequencies.push_back(1); }),
+  EXPECT_THAT(plan_error([](Plan& p) { p.model.num_layers = -1; }), HasSubstr("num_layers"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.model.ropes[0].inverse_frequencies.push_back(1); }),
               HasSubstr("the angles are wider than a head"));
-  EXPECT_THAT(error([](Plan& p) { p.model.end_ids = {32}; }), HasSubstr("id 32"));
-  EXPECT_THAT(error([](Plan& p) { p.values[2].offset = 256; }), HasSubstr("value 'qkv'"));
-  EXPECT_THAT(error([](Plan& p) { p.values[2].offset = -64; }), HasSubstr("value 'qkv'"));
-  EXPECT_THAT(error([](Plan& p) { p.values[1].column = 1; }), HasSubstr("do not fit in a stride"));
-  EXPECT_THAT(error([](Plan& p) { p.values[1].dtype = DType::kI8; }), HasSubstr("i8"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].offset = 0; }), HasSubstr("overlap"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[1].planes[0].shape.bytes += 1; }),
+  EXPECT_THAT(plan_error([](Plan& p) { p.model.end_ids = {32}; }), HasSubstr("id 32"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.values[2].offset = 256; }), HasSubstr("value 'qkv'"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.values[2].offset = -64; }), HasSubstr("value 'qkv'"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.values[1].column = 1; }),
+              HasSubstr("do not fit in a stride"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.values[1].dtype = DType::kI8; }), HasSubstr("i8"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.weights[1].planes[0].offset = 0; }), HasSubstr("overlap"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.weights[1].planes[0].shape.bytes += 1; }),
               HasSubstr("weight 'norm'"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 0; }), HasSubstr("0 experts"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 1 << 20; }), HasSubstr("1048576 experts"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 2; }), HasSubstr("weight 'qkv': plane 0"));
-  EXPECT_THAT(error([](Plan& p) { p.weights[2].experts = 2, place_weights(p); }),
+  EXPECT_THAT(plan_error([](Plan& p) { p.weights[2].experts = 0; }), HasSubstr("0 experts"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.weights[2].experts = 1 << 20; }),
+              HasSubstr("1048576 experts"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.weights[2].experts = 2; }),
+              HasSubstr("weight 'qkv': plane 0"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.weights[2].experts = 2, place_weights(p); }),
               HasSubstr("call 2 (linear): 'weight' bf16 [2, 64, 32] has 2 experts"));
-  EXPECT_THAT(error([](Plan& p) { p.blob_bytes -= 1; }), HasSubstr("does not fit in the blob"));
-  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Embed>(p.calls[0].op).table = 3; }),
+  EXPECT_THAT(plan_error([](Plan& p) { p.blob_bytes -= 1; }),
+              HasSubstr("does not fit in the blob"));
+  EXPECT_THAT(plan_error([](Plan& p) { std::get<kernels::ids::Embed>(p.calls[0].op).table = 3; }),
               HasSubstr("call 0 (embed): 'table': no weight 3"));
-  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Linear>(p.calls[2].op).x = 0; }),
+  EXPECT_THAT(plan_error([](Plan& p) { std::get<kernels::ids::Linear>(p.calls[2].op).x = 0; }),
               HasSubstr("call 2 (linear): 'x' is f32 [32], wanted bf16"));
-  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Linear>(p.calls[6].op).x = 1; }),
+  EXPECT_THAT(plan_error([](Plan& p) { std::get<kernels::ids::Linear>(p.calls[6].op).x = 1; }),
               HasSubstr("wrong kind of rows"));
-  EXPECT_THAT(error([](Plan& p) { std::get<kernels::ids::Attention>(p.calls[3].op).cache = 1; }),
-              HasSubstr("no layer 1"));
   EXPECT_THAT(
-      error([](Plan& p) { std::get<kernels::ids::Attention>(p.calls[3].op).heads.num = 1; }),
+      plan_error([](Plan& p) { std::get<kernels::ids::Attention>(p.calls[3].op).cache = 1; }),
+      HasSubstr("no layer 1"));
+  EXPECT_THAT(
+      plan_error([](Plan& p) { std::get<kernels::ids::Attention>(p.calls[3].op).heads.num = 1; }),
       HasSubstr("out is not as wide as its heads"));
-  EXPECT_THAT(error([](Plan& p) { p.calls[1].kernel = ""; }), HasSubstr("no kernel"));
-  EXPECT_THAT(error([](Plan& p) { p.choices.products[0].rows = 0; }),
-              HasSubstr("choices: 0 rows by [64, 32]"));
-  EXPECT_THAT(error([](Plan& p) { p.choices.products[0].n = int64_t{1} << 40; }),
-              HasSubstr("choices: 256 rows by [1099511627776, 32]"));
-  EXPECT_THAT(error([](Plan& p) { p.choices.products[0].algorithm.resize(17); }),
-              HasSubstr("choices: an algorithm of 17 numbers, at most 16 are allowed"));
-  EXPECT_THAT(error([](Plan& p) { p.choices.products.resize(10'001, p.choices.products[0]); }),
-              HasSubstr("choices: 10001 of them, at most 10000 are allowed"));
-  EXPECT_THAT(error([](Plan& p) { p.choices.device.resize(257); }),
-              HasSubstr("choices: a name of 257 bytes, at most 256 are allowed"));
-  EXPECT_THAT(error([](Plan& p) {
+  EXPECT_THAT(plan_error([](Plan& p) { p.calls[1].kernel = ""; }), HasSubstr("no kernel"));
+  EXPECT_THAT(plan_error([](Plan& p) {
                 p.logits = 4;
                 p.model.vocab_size = 32;
                 p.logits = 1;
               }),
               HasSubstr("logits"));
-  EXPECT_THAT(error([](Plan& p) { p.hidden = {7}; }), HasSubstr("hidden: no value 7"));
-  EXPECT_THAT(error([](Plan& p) {
+  EXPECT_THAT(plan_error([](Plan& p) { p.hidden = {7}; }), HasSubstr("hidden: no value 7"));
+  EXPECT_THAT(plan_error([](Plan& p) {
                 p.hidden = {5, 1};
               }),
               HasSubstr("hidden: value 'h' is not bf16 [sampled, 32]"));
-  EXPECT_THAT(error([](Plan& p) { p.hidden = {4}; }), HasSubstr("hidden: value 'last'"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.hidden = {4}; }), HasSubstr("hidden: value 'last'"));
+}
+
+TEST(Plan, CheckRefusesUnsafeChoices) {
+  EXPECT_THAT(plan_error([](Plan& p) { p.choices.products[0].rows = 0; }),
+              HasSubstr("choices: 0 rows by [64, 32]"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.choices.products[0].n = int64_t{1} << 40; }),
+              HasSubstr("choices: 256 rows by [1099511627776, 32]"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.choices.products[0].algorithm.resize(17); }),
+              HasSubstr("choices: an algorithm of 17 numbers, at most 16 are allowed"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.choices.products.resize(10'001, p.choices.products[0]); }),
+              HasSubstr("choices: 10001 of them, at most 10000 are allowed"));
+  EXPECT_THAT(plan_error([](Plan& p) { p.choices.device.resize(257); }),
+              HasSubstr("choices: a name of 257 bytes, at most 256 are allowed"));
 }
 
 TEST(Plan, MayHaveNoHiddenStates) {

@@ -14,6 +14,7 @@
 #include "convert/engine_cache.h"
 #include "exec/step_message.h"
 #include "runtime/engine_fixture.h"
+#include "tensor/wrapped_device.h"
 
 namespace {
 
@@ -62,24 +63,18 @@ struct StepMemory {
 };
 
 // Counts what is asked of a device.
-class CountingDevice : public Device {
+class CountingDevice : public WrappedDevice {
  public:
-  explicit CountingDevice(std::unique_ptr<Device> inner) : inner_(std::move(inner)) {}
-  const DeviceInfo& info() const override { return inner_->info(); }
-  StatusOr<Buffer> allocate(size_t bytes) override { return ++count, inner_->allocate(bytes); }
+  using WrappedDevice::WrappedDevice;
+  StatusOr<Buffer> allocate(size_t bytes) override { return ++count, inner().allocate(bytes); }
   StatusOr<Buffer> allocate_host(size_t bytes) override {
-    return ++count, inner_->allocate_host(bytes);
+    return ++count, inner().allocate_host(bytes);
   }
   StatusOr<Buffer> upload(const void* host, size_t bytes) override {
-    return ++count, inner_->upload(host, bytes);
+    return ++count, inner().upload(host, bytes);
   }
-  StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_->create_stream(); }
-  size_t free_bytes() const override { return inner_->free_bytes(); }
 
   std::atomic<int64_t> count = 0;
-
- private:
-  const std::unique_ptr<Device> inner_;
 };
 
 // Notes both counts at each launch, which the engine's thread makes.
