@@ -131,7 +131,7 @@ class FusedPlaces::Finder {
 
 FusedPlaces::FusedPlaces(const io::Plan& plan)
     : plan_(plan), front_(plan.calls.size(), kNone), end_(plan.calls.size(), kNone) {
-  Finder(*this).find();
+  if (plan.calls.size() <= kMaxCallsToFuse) Finder(*this).find();
 }
 
 // Values whose lives are far enough apart share memory where they are of one size.

@@ -14,6 +14,9 @@
 namespace nereid::exec {
 
 inline constexpr int32_t kMaxFusedRows = 8;
+// Several times what any model has. Time and memory to find the places grow with the square of a
+// plan's calls, and engine files may have a million.
+inline constexpr size_t kMaxCallsToFuse = 4096;
 
 // Where a value lies that products hand to each other, in memory beside the arenas.
 struct FusedValue {
@@ -37,7 +40,7 @@ struct FusedCalls {
 // What may be left out between the products of a plan: an RMS norm that adds to the residual
 // stream, gated units, the rounding of rows to f8e4m3. What is left out has no reader but the
 // product behind it, and reads nothing but the product's result in front of it (rounding: any
-// call's).
+// call's). A plan of more than kMaxCallsToFuse calls has no such place.
 class FusedPlaces {
  public:
   explicit FusedPlaces(const io::Plan& plan);  // which outlives it

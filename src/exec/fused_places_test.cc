@@ -106,6 +106,17 @@ TEST(FusedPlaces, AreNormsAndUnitsBetweenProducts) {
   EXPECT_EQ(chosen.values[kX].offset, io::kNone);
 }
 
+TEST(FusedPlaces, AreNotLookedForInHugePlans) {
+  io::Plan plan = layer_plan();
+  const io::Call idle{Add{.x = kSpare, .y = kSpare, .out = kSpare}, "ref"};
+  plan.calls.resize(kMaxCallsToFuse, idle);
+  EXPECT_GT(FusedPlaces(plan).bytes(), 0u);
+  plan.calls.push_back(idle);
+  const FusedPlaces places(plan);
+  EXPECT_EQ(places.bytes(), 0u);
+  EXPECT_THAT(places.choose([](auto&&...) { return true; }).calls, IsEmpty());
+}
+
 // What another call, or a result of the plan, reads is made.
 TEST(FusedPlaces, HaveNoOtherReaders) {
   const auto reads = [](io::ValueId id, size_t at) {

@@ -34,7 +34,7 @@ int32_t window_of(int32_t window, const RunnerLimits& limits);
 // Bytes of the arena of values that have so many rows (tokens, or rows of logits).
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
 // Bytes of what a plan's products hand to each other in steps of few tokens (fused_calls.h); 0 on a
-// CPU, where nothing ends between them that would take time.
+// CPU, which always runs the plan's own calls.
 size_t fused_bytes(const io::Plan& plan, const DeviceInfo& device);
 // Floats of one rope table, and bytes of all, end to end.
 size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits);

@@ -22,14 +22,14 @@ namespace {
 // the same number of tiles of 128 rows.
 constexpr auto kRows = std::to_array<int64_t>({16, 32, 64, 128, 192, 256, 384, 512, 640, 768, 896,
                                                1024, 1280, 1536, 2048, 3072, 4096, 6144, 8192});
-// What a product must save to be worth another algorithm.
+// An algorithm is taken that needs at most this part of the time of the library's first.
 constexpr double kWorthwhile = 0.98;
 // What takes longer than this times the fastest in the first round is not timed again.
-constexpr double kHopeless = 1.15;
+constexpr double kFarBehind = 1.15;
 constexpr int kRounds = 5;
-// The fastest then meets the library's first as often, and must win all times but one: of eight
-// that are equally fast one always seems to be the fastest.
-constexpr int kDuels = 9;
+// The fastest is then compared with the library's first as often, and must be faster all times but
+// one: by noise, one of eight equally fast algorithms always measures as the fastest.
+constexpr int kComparisons = 9;
 constexpr double kBurstSeconds = 1e-3;
 constexpr double kMostCalls = 32;
 // Weights of a product that are read in turn: several times what a second-level cache holds.
@@ -70,24 +70,24 @@ class Bench {
   StatusOr<std::vector<int32_t>> fastest(int64_t rows) {
     set_rows(problem_, rows, rows);
     ASSIGN_OR_RETURN(const auto algorithms, list_algorithms(problem_, stream()));
-    std::vector<Contender> contenders;
+    std::vector<Candidate> candidates;
     for (const auto& algorithm : algorithms) {
-      StatusOr<Contender> contender = prepare(algorithm);
+      StatusOr<Candidate> candidate = prepare(algorithm);
       RETURN_IF_ERROR(device_.failure());
-      if (contender.ok()) contenders.push_back(*std::move(contender));
+      if (candidate.ok()) candidates.push_back(*std::move(candidate));
     }
     // One that is listed and cannot run is left out.
-    if (contenders.size() < 2 || contenders[0].algorithm != algorithms[0]) return kFirst;
+    if (candidates.size() < 2 || candidates[0].algorithm != algorithms[0]) return kFirst;
     for (int round = 0; round < kRounds; ++round) {
-      for (Contender& c : contenders) {
+      for (Candidate& c : candidates) {
         ASSIGN_OR_RETURN(c.seconds.emplace_back(), time(c));
       }
-      if (round == 0) leave_out_slow(contenders);
+      if (round == 0) leave_out_slow(candidates);
     }
-    const auto best = std::ranges::min_element(contenders, {}, &Contender::median);
-    if (best->median() > kWorthwhile * contenders[0].median()) return kFirst;
-    ASSIGN_OR_RETURN(const bool wins, beats(*best, contenders[0]));
-    return wins ? best->algorithm : kFirst;
+    const auto best = std::ranges::min_element(candidates, {}, &Candidate::median);
+    if (best->median() > kWorthwhile * candidates[0].median()) return kFirst;
+    ASSIGN_OR_RETURN(const bool is_faster, is_worthwhile(*best, candidates[0]));
+    return is_faster ? best->algorithm : kFirst;
   }
 
   // Whether the product's kernel leaves so many rows to the library.
@@ -97,7 +97,7 @@ class Bench {
   }
 
  private:
-  struct Contender {
+  struct Candidate {
     std::vector<int32_t> algorithm;
     int num_calls = 1;
     std::unique_ptr<Recording> calls = {};
@@ -167,29 +167,29 @@ class Bench {
   }
 
   // Those far behind, but not the library's first.
-  static void leave_out_slow(std::vector<Contender>& contenders) {
-    const double least = std::ranges::min_element(contenders, {}, &Contender::median)->median();
-    const std::vector<int32_t> first = contenders[0].algorithm;
-    std::erase_if(contenders, [&](const Contender& c) {
-      return c.median() > kHopeless * least && c.algorithm != first;
+  static void leave_out_slow(std::vector<Candidate>& candidates) {
+    const double least = std::ranges::min_element(candidates, {}, &Candidate::median)->median();
+    const std::vector<int32_t> first = candidates[0].algorithm;
+    std::erase_if(candidates, [&](const Candidate& c) {
+      return c.median() > kFarBehind * least && c.algorithm != first;
     });
   }
 
   // Runs it once and records it.
-  StatusOr<Contender> prepare(const std::vector<int32_t>& algorithm) {
+  StatusOr<Candidate> prepare(const std::vector<int32_t>& algorithm) {
     const Linear& a = problem_;
     set_choices({{}, {}, {{a.weight.n, a.weight.k, a.x.dtype, a.out.dtype, a.x.rows, algorithm}}},
                 stream());
-    Contender contender{algorithm};
-    const auto run = [&](Stream& s) { return run_calls(contender.num_calls, s); };
+    Candidate candidate{algorithm};
+    const auto run = [&](Stream& s) { return run_calls(candidate.num_calls, s); };
     RETURN_IF_ERROR(submit(run));
     ASSIGN_OR_RETURN(const double once, timed(run));
-    contender.num_calls = static_cast<int>(std::clamp(kBurstSeconds / once, 1.0, kMostCalls));
+    candidate.num_calls = static_cast<int>(std::clamp(kBurstSeconds / once, 1.0, kMostCalls));
     RETURN_IF_ERROR(submit([&](Stream& s) -> Status {
-      ASSIGN_OR_RETURN(contender.calls, s.record(run));
+      ASSIGN_OR_RETURN(candidate.calls, s.record(run));
       return ok();
     }));
-    return contender;
+    return candidate;
   }
 
   Status run_calls(int num_calls, Stream& s) {
@@ -215,23 +215,23 @@ class Bench {
     RETURN_IF_CUDA_ERROR(index, cudaEventElapsedTime(&milliseconds, timer.ends[0], timer.ends[1]));
     return milliseconds * 1e-3;
   }
-  StatusOr<double> time(const Contender& c) {
+  StatusOr<double> time(const Candidate& c) {
     ASSIGN_OR_RETURN(const double all, timed([&](Stream& s) { return s.replay(*c.calls); }));
     return all / c.num_calls;
   }
 
-  // By turns.
-  StatusOr<bool> beats(const Contender& best, const Contender& first) {
+  // Timed by turns with the library's first.
+  StatusOr<bool> is_worthwhile(const Candidate& best, const Candidate& first) {
     std::vector<double> ratios;
-    for (int duel = 0; duel < kDuels; ++duel) {
-      const bool swapped = duel % 2 == 1;
+    for (int i = 0; i < kComparisons; ++i) {
+      const bool swapped = i % 2 == 1;
       ASSIGN_OR_RETURN(double a, time(swapped ? best : first));
       ASSIGN_OR_RETURN(double b, time(swapped ? first : best));
       if (swapped) std::swap(a, b);
       ratios.push_back(b / a);
     }
     std::ranges::sort(ratios);
-    return ratios[kDuels / 2] <= kWorthwhile && ratios[kDuels - 2] < 1;
+    return ratios[kComparisons / 2] <= kWorthwhile && ratios[kComparisons - 2] < 1;
   }
 
   Linear problem_;

@@ -1,4 +1,4 @@
-// Ops without a reduction: activations, soft cap, addition, rotary embedding.
+// Activations, gated units, rounding to f8e4m3, soft cap, addition, rotary embedding.
 #include <type_traits>
 
 #include "kernels/cuda/activate.cuh"
