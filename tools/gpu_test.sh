@@ -102,15 +102,17 @@ generate_golden() {
 # In use on the GPU; nothing where it cannot be asked.
 gpu_megabytes() { nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits -i "${device#cuda:}" 2>/dev/null; }
 
-# One server with two models on the GPU, each within its budget: four requests to each at once give the golden ids.
-# usage: serve_two_models [PREFIX...], such as a sanitizer and its flags
-serve_two_models() {
-  local budget=$((1 << 30)) port=18000 repository=$work/repository log=$work/server.log
-  local prompt wanted clear server process name i used ready=no code=0 start=$(date +%s%N) clients=()
+# One server with models on the GPU, each within its budget: four requests to each at once give the golden ids.
+# usage: serve_models NAMES TOKENS [PREFIX...], such as a sanitizer and its flags
+serve_models() {
+  local names=$1 tokens=$2 budget=$((1 << 30)) port=18000 repository=$work/repository log=$work/server.log
+  local prompt wanted server process name i used count ready=no code=0 start=$(date +%s%N) clients=()
+  shift 2
+  count=$(wc -w <<<"$names")
   prompt=$(golden_list prompt_ids)
-  clear=$(golden_clear)
-  wanted=$(golden_list greedy_ids | cut -d ' ' -f "1-$clear")
-  for name in one two; do
+  wanted=$(golden_list greedy_ids | cut -d ' ' -f "1-$tokens")
+  rm -rf "$repository"
+  for name in $names; do
     mkdir -p "$repository/$name/1"
     cat >"$repository/$name/config.pbtxt" <<EOF
 backend: "tensorrtllm"
@@ -126,7 +128,7 @@ parameters { key: "memory_bytes" value { string_value: "$budget" } }
 parameters { key: "exclude_input_in_output" value { string_value: "true" } }
 EOF
   done
-  rm -f "$work"/one.* "$work"/two.*  # answers of an earlier run
+  rm -f "$work"/answer.*  # of an earlier run
   used=$(gpu_megabytes)
   "$@" "$bundle/bin/nereid" tritonserver --model-repository "$repository" --http-port $port --grpc-port 0 --metrics-port 0 >"$log" 2>&1 &
   server=$!
@@ -137,9 +139,9 @@ EOF
   done
   echo "ready: $ready after $((($(date +%s%N) - start) / 1000000)) ms"
   for i in 1 2 3 4; do
-    for name in one two; do
-      curl -s -m 100 "http://127.0.0.1:$port/v2/models/$name/generate" -o "$work/$name.$i" \
-        -d "{\"input_ids\": [${prompt// /,}], \"input_lengths\": $(wc -w <<<"$prompt"), \"request_output_len\": $clear}" &
+    for name in $names; do
+      curl -s -m 100 "http://127.0.0.1:$port/v2/models/$name/generate" -o "$work/answer.$name.$i" \
+        -d "{\"input_ids\": [${prompt// /,}], \"input_lengths\": $(wc -w <<<"$prompt"), \"request_output_len\": $tokens}" &
       clients+=($!)
     done
   done
@@ -150,18 +152,18 @@ EOF
   done
   wait $server || code=$?
   for i in 1 2 3 4; do
-    for name in one two; do
-      grep -q "\"output_ids\":\[${wanted// /,}\]" "$work/$name.$i" && continue
-      echo "model $name, request $i: $(cat "$work/$name.$i")"
+    for name in $names; do
+      grep -q "\"output_ids\":\[${wanted// /,}\]" "$work/answer.$name.$i" && continue
+      echo "model $name, request $i: $(cat "$work/answer.$name.$i")"
       code=1
     done
   done
   if [ -n "$used" ]; then
-    echo "8 requests to two models; $used MB of the GPU in use for two budgets of $((budget >> 20)) MB and the driver's context"
+    echo "4 requests to each of $count models; $used MB of the GPU in use for budgets of $((budget >> 20)) MB and the driver's context"
     # The context and the library's code are no part of a budget.
-    [ "$used" -le $((2 * (budget >> 20) + 1024)) ] || code=1
+    [ "$used" -le $((count * (budget >> 20) + 1024)) ] || code=1
   else
-    echo "8 requests to two models; the budgets are not checked, as nvidia-smi does not tell what is in use"
+    echo "4 requests to each of $count models; the budgets are not checked, as nvidia-smi does not tell what is in use"
   fi
   [ $code -eq 0 ] || tail -n 20 "$log"
   return $code
@@ -194,11 +196,16 @@ if [ -x "$bundle/bin/nereid" ]; then
   step "nereid bench" 240 "$bundle/bin/nereid" bench "$model" --device "$device" --cache-dir "$work/cache" \
     --batch 1,16 --repeats 2
   if command -v curl >/dev/null; then
-    step "two models on one GPU, served" 120 serve_two_models
+    step "two models on one GPU, served" 120 serve_models "one two" "$(golden_clear)"
     if [ -n "$sanitizer" ]; then
-      for tool in memcheck synccheck racecheck; do
-        step "the same under $tool" 240 serve_two_models "$sanitizer" --tool $tool --error-exitcode 9 --print-limit 5
-      done
+      # With two models synccheck takes the barriers of clusters that run at the same time for each other's
+      # (tools/sanitizer_forms.cu), and racecheck needs seconds for a step.
+      step "the same under memcheck" 240 serve_models "one two" "$(golden_clear)" \
+        "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 5
+      step "one model under synccheck" 240 serve_models one "$(golden_clear)" \
+        "$sanitizer" --tool synccheck --error-exitcode 9 --print-limit 5
+      step "one model under racecheck" 240 serve_models one 4 \
+        "$sanitizer" --tool racecheck --error-exitcode 9 --print-limit 5
     fi
   else
     skip "two models on one GPU, served" "no curl"

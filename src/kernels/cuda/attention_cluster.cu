@@ -90,9 +90,10 @@ __device__ void send(const void* to, float2 value, uint64_t* barrier, unsigned r
       : "memory");
 }
 
-// Gets the barrier ready for what all blocks that have keys will send.
+// Gets the barrier ready for what all blocks that have keys will send. A block without a share gets
+// nothing and waits for nothing.
 __device__ void begin_exchange(const QueryTile& tile, const Part& part, const Received& received) {
-  if (threadIdx.x == 0) {
+  if (threadIdx.x == 0 && part.own_pairs > 0) {
     barrier_init(received.barrier, 1);
     barrier_expect(received.barrier, static_cast<uint32_t>(part.blocks * sizeof(float2)) *
                                          static_cast<uint32_t>(part.own_pairs + tile.heads));

@@ -30,10 +30,11 @@ bool must_be_invariant(const testing::KernelId& id) {
 bool check_kernel(OpenedDevice& opened, const testing::KernelId& id, bool once) {
   const Time start = now();
   // Attention of prompts gives the tensor cores queries and weights rounded to bf16; products leave
-  // out the rounding of what integers stand for.
-  const bool rounds = id.op == "attention" || id.op == "linear" || id.op == "expert_linear" ||
-                      id.op == "fused_linear";
-  const testing::CheckOptions options = {rounds ? 0x1p-9 : 0};
+  // out the rounding of what integers stand for. The bound for attention takes all errors of a
+  // score to be of one sign, so that a quarter of it does: with all of it a block of keys that is
+  // left out passes nearly everywhere.
+  const bool rounds = id.op == "linear" || id.op == "expert_linear" || id.op == "fused_linear";
+  const testing::CheckOptions options = {rounds ? 0x1p-9 : id.op == "attention" ? 0x1p-11 : 0};
   const StatusOr<testing::Coverage> covered = testing::check_against_ref(opened, id, options);
   const double elapsed = seconds(now() - start);
   const std::string name = id.op + ":" + id.name;

@@ -1,9 +1,10 @@
 // Ways of handing numbers from warps to warps through shared memory, each right by PTX's memory
-// model, for compute-sanitizer's racecheck: what it reports of them, it reports of kernels that
-// hand over their data in that way, too (docs/performance.md).
+// model, for compute-sanitizer: what it reports of them, it reports of kernels that hand over their
+// data in that way, too (docs/performance.md).
 //
-//   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o forms tools/racecheck_forms.cu
+//   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o forms tools/sanitizer_forms.cu
 //   compute-sanitizer --tool racecheck ./forms FORM     # 0 to 3, see Form
+//   compute-sanitizer --tool synccheck ./forms FORM     # 4 and 5
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -13,8 +14,10 @@ namespace {
 // The writers meet at a named barrier, then one of them arrives at the mbarrier whose phase the
 // readers wait for (as in attention_hopper.cu); each writer arrives there; named barriers alone, at
 // which writers arrive and readers wait; the copy engine writes, once a lane of each warp that read
-// the lines before has arrived (as in attention_single.cu).
-enum Form { kOneArrives, kAllArrive, kNamed, kCopied };
+// the lines before has arrived (as in attention_single.cu); blocks of a cluster send each other
+// numbers that the receiver's mbarrier counts (as in attention_cluster.cu), by kernels of one
+// stream and of two at the same time.
+enum Form { kOneArrives, kAllArrive, kNamed, kCopied, kExchanged, kExchangedAtOnce };
 
 constexpr int kTiles = 32, kStages = 2, kLines = 128, kWriters = 128, kReaders = 256;
 constexpr int kBlocks = 132;
@@ -136,6 +139,60 @@ __global__ void __launch_bounds__(kWriters + kReaders) copy_over(const float* nu
   }
 }
 
+constexpr int kCluster = 8, kClusters = 8, kLaunches = 200;
+
+__global__ void __launch_bounds__(kReaders) exchange(int* wrong) {
+  __shared__ uint64_t barrier;
+  __shared__ float2 received[kCluster];
+  const unsigned rank = blockIdx.x;
+  if (threadIdx.x == 0) {
+    init(&barrier, 1);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(address(&barrier)),
+                 "r"(static_cast<uint32_t>(sizeof(received)))
+                 : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncwarp();
+  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  if (threadIdx.x < kCluster)
+    asm volatile(
+        "{\n"
+        ".reg .b32 there, barrier;\n"
+        "mapa.shared::cluster.u32 there, %0, %2;\n"
+        "mapa.shared::cluster.u32 barrier, %1, %2;\n"
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {%3, %4}, "
+        "[barrier];\n"
+        "}\n" ::"r"(address(received + rank)),
+        "r"(address(&barrier)), "r"(threadIdx.x), "f"(static_cast<float>(rank)),
+        "f"(static_cast<float>(threadIdx.x))
+        : "memory");
+  wait(&barrier, 0);
+  if (threadIdx.x < kCluster) {
+    const float2 got = received[threadIdx.x];
+    if (got.x != static_cast<float>(threadIdx.x) || got.y != static_cast<float>(rank))
+      atomicAdd(wrong, 1);
+  }
+}
+
+void launch_exchanges(int num_streams, int* wrong) {
+  cudaStream_t streams[2];
+  for (cudaStream_t& stream : streams) cudaStreamCreate(&stream);
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {kCluster, 1, 1};
+  cudaLaunchConfig_t config = {};
+  config.gridDim = {kCluster, kClusters, 1};
+  config.blockDim = kReaders;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  for (int i = 0; i < kLaunches; ++i) {
+    config.stream = streams[i % num_streams];
+    cudaLaunchKernelEx(&config, exchange, wrong);
+  }
+  cudaDeviceSynchronize();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -143,7 +200,9 @@ int main(int argc, char** argv) {
   int *wrong = nullptr, count = -1;
   cudaMalloc(&wrong, sizeof(int));
   cudaMemset(wrong, 0, sizeof(int));
-  if (form == kCopied) {
+  if (form >= kExchanged) {
+    launch_exchanges(form == kExchanged ? 1 : 2, wrong);
+  } else if (form == kCopied) {
     float* numbers = nullptr;
     cudaMallocManaged(&numbers, kTiles * kLines * sizeof(float));
     for (int i = 0; i < kTiles * kLines; ++i) numbers[i] = static_cast<float>(i);
