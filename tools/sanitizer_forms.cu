@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kWriters + kReaders) copy_over(const float* nu
   }
 }
 
-constexpr int kCluster = 8, kClusters = 8, kLaunches = 200;
+constexpr int kCluster = 8, kClusters = 64, kLaunches = 200;
 
 __global__ void __launch_bounds__(kReaders) exchange(int* wrong) {
   __shared__ uint64_t barrier;

@@ -14,11 +14,12 @@ namespace {
 
 constexpr size_t kMinBytes = size_t{256} << 20;
 constexpr size_t kMaxBytes = size_t{1} << 30;
+constexpr size_t kMaxGpuBytes = size_t{4} << 30;  // copies of less are slower on the largest GPUs
 constexpr int kRounds = 7;
 
-// Twice the last-level cache, so that what is read comes from memory.
+// On a CPU twice the last-level cache, so that what is read comes from memory.
 size_t probe_bytes(const DeviceInfo& info) {
-  if (info.kind != DeviceKind::kCpu) return kMaxBytes;
+  if (info.kind != DeviceKind::kCpu) return std::min(kMaxGpuBytes, info.memory_bytes / 16);
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return std::clamp(cache > 0 ? 2 * static_cast<size_t>(cache) : kMinBytes, kMinBytes, kMaxBytes);
 }
