@@ -30,7 +30,9 @@ constexpr int kChunkKeys = 64;                    // least of a block, with few 
 constexpr int kMaxChunks = 256;                   // of a row
 constexpr int kFewBlocks = 4, kSingleBlocks = 4;  // that run at once
 constexpr int kStoreThreads = 256;
-constexpr int kManyStored = 512;  // tokens whose blocks fill a device
+constexpr int kManyStored = 512;        // tokens whose blocks fill a device
+constexpr int kFewRows = 32;            // for AttentionParams::heads_first
+constexpr unsigned kMostTiles = 65535;  // blocks of a grid's y axis
 
 // Rotates a query head, scales it so that powers of 2 give the softmax, and leaves it as bf16 where
 // its result will go; a warp's work.
@@ -266,9 +268,14 @@ cudaError_t launch_tiles(AttentionParams p, DType cache, int num_tokens, int til
   const int group = p.num_heads / p.num_kv_heads;
   p.tile_vectors = p.stores_queries ? kHopperVectors : vectors_of(p.head_dim);
   p.tile_tokens = std::min(tile_tokens, p.tile_vectors / std::min(group, p.tile_vectors));
-  const dim3 grid(
-      static_cast<unsigned>(num_tokens / p.tile_tokens + p.num_rows),
-      static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors)));
+  const auto tiles = static_cast<unsigned>(num_tokens / p.tile_tokens + p.num_rows);
+  const auto heads =
+      static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors));
+  // Multiprocessors end at about the same time if the longest blocks of all heads come first. Not
+  // with many rows: those of few tokens have blocks that find nothing to do, which may all come
+  // last then.
+  p.heads_first = p.stores_queries && p.num_rows <= kFewRows && tiles <= kMostTiles;
+  const dim3 grid(p.heads_first ? heads : tiles, p.heads_first ? tiles : heads);
   if (p.stores_queries) return launch_many_hopper(p, cache, grid, stream);
   return enqueue_dim<Cache>(p, grid, stream);
 }

@@ -49,6 +49,7 @@ struct AttentionParams {
   // The kernel of attention_hopper.cu and the one behind it run side by side, see
   // launch_attention().
   bool has_neighbour, is_neighbour;
+  bool heads_first;  // the blocks of all KV heads of a tile's tokens follow each other
   // Few tokens: keys of a block, and where blocks of one row and head leave their parts.
   int chunk_keys, part_vectors;
   float* part_values;  // [row, head block, chunk, part_vectors, head_dim]
@@ -196,7 +197,9 @@ inline __device__ __nv_bfloat16* result_of(const AttentionParams& p, const Query
 // row_begin[r] / tile_tokens + r: no table is needed, and at most one block per row finds nothing
 // to do. False for such a block. The last tokens, which see the most keys, come first.
 inline __device__ bool find_many(const AttentionParams& p, QueryTile& tile) {
-  const int block = static_cast<int>(gridDim.x - 1 - blockIdx.x);
+  const auto head_block = static_cast<int>(p.heads_first ? blockIdx.x : blockIdx.y);
+  const auto block =
+      static_cast<int>(p.heads_first ? gridDim.y - 1 - blockIdx.y : gridDim.x - 1 - blockIdx.x);
   int low = 0, high = p.num_rows - 1;
   while (low < high) {  // by the 32 lanes of a warp, each of which looks at a row
     const int step = (high - low + kWarp - 1) / kWarp;
@@ -214,8 +217,8 @@ inline __device__ bool find_many(const AttentionParams& p, QueryTile& tile) {
   tile.tokens = min(p.tile_tokens, end - tile.first_token);
   const int group = p.num_heads / p.num_kv_heads;
   const int heads = min(group, p.tile_vectors), head_blocks = (group + heads - 1) / heads;
-  const int part = static_cast<int>(blockIdx.y) % head_blocks;
-  tile.kv_head = static_cast<int>(blockIdx.y) / head_blocks;
+  const int part = head_block % head_blocks;
+  tile.kv_head = head_block / head_blocks;
   tile.first_head = tile.kv_head * group + part * heads;
   tile.heads = min(heads, group - part * heads);
   return tile.tokens > 0;

@@ -290,14 +290,18 @@ __device__ void add_values(const float (&weights)[kTiles][2 * kSlices][4], const
   }
 }
 
+// What weighted sums of a head's values, relative to 2^largest, are multiplied by.
+inline __device__ float share_of(const AttentionParams& p, int head, float largest, float sum) {
+  const float sink = p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
+  const float top = fmaxf(sink, largest), factor = weight_of(largest, top);
+  return factor / (sum * factor + weight_of(sink, top));
+}
+
 // Writes a vector of the output: rows h of value's registers, relative to 2^largest.
 template <int kDim>
 __device__ void write_vector(const AttentionParams& p, const QueryTile& tile, int m, int h,
                              float largest, float sum, const float (&value)[kDim / 8][4]) {
-  const int head = tile.head(m);
-  const float sink = p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
-  const float top = fmaxf(sink, largest), factor = weight_of(largest, top);
-  const float share = factor / (sum * factor + weight_of(sink, top));
+  const float share = share_of(p, tile.head(m), largest, sum);
   __nv_bfloat16* const out = result_of(p, tile, m) + 2 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
   for (int i = 0; i < kDim / 8; ++i)

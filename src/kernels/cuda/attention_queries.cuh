@@ -12,13 +12,22 @@ namespace nereid::kernels::cuda {
 template <int kDim>
 __device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, int first_vector,
                               uint8_t* queries) {
-  constexpr int kPieces = kDim / 8;
-#pragma unroll 4
-  for (int i = threadIdx.x % kGroupThreads; i < kGroupVectors * kPieces; i += kGroupThreads) {
-    const int line = i / kPieces, m = first_vector + line, piece = i % kPieces;
-    const bool valid = m < tile.vectors();
-    const __nv_bfloat16* const from = result_of(p, tile, valid ? m : 0) + 8 * piece;
-    copy_16(shared_address(queries + place_in_matrix(kGroupVectors, line, 8 * piece)), from, valid);
+  constexpr int kPieces = kDim / 8, kStep = kGroupThreads / kPieces;  // lines at a time
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  const int piece = thread % kPieces, first = first_vector + thread / kPieces;
+  const int vectors = tile.vectors(), heads = tile.heads;
+  const int tokens_on = kStep / heads, heads_on = kStep % heads;  // from one line to the next
+  int token = first / heads, head = first % heads;
+  const __nv_bfloat16* const from =
+      p.out + tile.first_token * p.out_stride + tile.first_head * p.head_dim + 8 * piece;
+#pragma unroll
+  for (int i = 0; i < kGroupVectors / kStep; ++i) {
+    const bool valid = first + i * kStep < vectors;
+    copy_16(shared_address(queries +
+                           place_in_matrix(kGroupVectors, thread / kPieces + i * kStep, 8 * piece)),
+            valid ? from + token * p.out_stride + head * p.head_dim : from, valid);
+    token += tokens_on, head += heads_on;
+    if (head >= heads) ++token, head -= heads;
   }
   end_copies();
   wait_for_copies<0>();
