@@ -99,6 +99,9 @@ __global__ void __launch_bounds__(kThreads, kGemvBlocksPerUnit) gemv_kernel(Para
 #pragma unroll
   for (int s = 0; s < kSteps; ++s) load_inputs(s);
   end.begin_behind();
+  if constexpr (kFused)
+    end.make_factors([](int) { return 1.0f; },
+                     [&](int row) { return p.end.x_squares + row * p.end.x_squares_stride; });
 
   float results[kTiles][kSets][2][4] = {};
   const auto put_tile = [&](int t, int buffer) {

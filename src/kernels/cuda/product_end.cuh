@@ -24,7 +24,7 @@ struct EndParams {
   int x_scales_stride;
   bool out_bf16;
   // FusedLinear's.
-  bool gated;
+  bool gated, has_factor;  // the latter: rows have one, see make_factors()
   Activation activation;
   float limit, up_offset, norm_offset, eps;
   float width_factor;      // 1 / k
@@ -50,6 +50,7 @@ inline EndParams end_of(const Linear& a) {
 inline EndParams end_of(const FusedLinear& a) {
   EndParams p = end_of(Linear{a.x, {}, a.weight, a.bias, a.out});
   p.gated = a.gated;
+  p.has_factor = a.rounds || is_given(a.x_squares);
   p.activation = a.activation;
   p.limit = a.limit, p.up_offset = a.up_offset, p.norm_offset = a.norm_offset, p.eps = a.eps;
   p.width_factor = 1.0f / static_cast<float>(a.weight.k);
@@ -131,10 +132,16 @@ class ProductEnd {
     if constexpr (kFused)
       asm volatile("" ::"f"(p_.limit), "l"(p_.squares), "r"(p_.squares_stride), "l"(p_.norm));
   }
-  __device__ void begin_behind() {
-    fetch_behind(first() + group() * stride());
-    if constexpr (kFused)
-      if (p_.x_squares) make_factor();
+  __device__ void begin_behind() { fetch_behind(first() + group() * stride()); }
+  // What rows' sums are multiplied by: their x's scale, and what their norm divides by. A warp for
+  // each row; the block meets before a tile ends.
+  template <class Scale, class Squares>
+  __device__ void make_factors(Scale scale_of, Squares squares_of) {
+    const int mine = static_cast<int>(threadIdx.x) / kWarp;
+    if (mine >= p_.rows || !p_.has_factor) return;
+    float factor = scale_of(mine);
+    if (p_.x_squares) factor *= norm_factor(squares_of(mine));
+    if (threadIdx.x % kWarp == 0) s_.factor[mine] = factor;
   }
 
   // Puts the sum of a warp where the tile's end finds it; `buffer` below 2 * kTilesTogether.
@@ -215,21 +222,17 @@ class ProductEnd {
     end_copies();
   }
 
-  // What a row's sums are multiplied by, a warp for each row.
-  __device__ void make_factor() {
-    const int mine = static_cast<int>(threadIdx.x) / kWarp;
-    if (mine >= p_.rows) return;
+  // 1 / the root of a row's mean square, made by a warp.
+  __device__ float norm_factor(const float* squares) const {
     const auto lane = threadIdx.x % kWarp;
-    const auto* const from =
-        reinterpret_cast<const float4*>(p_.x_squares + mine * p_.x_squares_stride);
+    const auto* const from = reinterpret_cast<const float4*>(squares);
     float4 four[kFusedSquares / 4 / kWarp];
 #pragma unroll
     for (int i = 0; i < kFusedSquares / 4 / kWarp; ++i) four[i] = from[i * kWarp + lane];
     float sum = 0;
 #pragma unroll
     for (const float4& v : four) sum += (v.x + v.y) + (v.z + v.w);
-    sum = warp_sum(sum);
-    if (lane == 0) s_.factor[mine] = rsqrtf(fmaf(sum, p_.width_factor, p_.eps));
+    return rsqrtf(fmaf(warp_sum(sum), p_.width_factor, p_.eps));
   }
 
   __device__ void end_tile(int tile, const float* sums) {
@@ -239,9 +242,12 @@ class ProductEnd {
     const int c = column(tile);
     bool exists = row() < p_.rows && c < p_.columns;
     float y = ((a.x + a.y) + (a.z + a.w)) + ((b.x + b.y) + (b.z + b.w));
-    if (p_.scales) y *= s_.scale[t] * s_.x_scale[t];
-    if constexpr (kFused)
-      if (p_.x_squares) y *= s_.factor[row() % kRows];
+    if constexpr (kFused) {
+      if (p_.scales) y *= s_.scale[t];
+      if (p_.has_factor) y *= s_.factor[row() % kRows];
+    } else {
+      if (p_.scales) y *= s_.scale[t] * s_.x_scale[t];
+    }
     if (p_.bias) y += number_in(s_.bias[t], p_.bias, weight_row(tile, output()));
     if constexpr (kFused) {
       if (p_.gated) {

@@ -214,18 +214,20 @@ Table<Linear> table<Linear>() {
   return rows;
 }
 
-// The name is that of Linear's row whose calls it takes the place of. Weights of bf16 alone: such
-// forms for int4 gained nothing in a step, for fp8 1 to 3 % (docs/performance.md).
+// The name is that of Linear's row whose calls it takes the place of. Weights of bf16 and f8e4m3:
+// such a form for int4 gained nothing in a step (docs/performance.md).
 bool can_fuse_hopper(const FusedLinear& a, const DeviceInfo& d) {
   return d.sm == 90 && kGemvBlocksPerUnit * d.num_units <= kFusedSquares &&
-         can_product(Linear{a.x, {}, a.weight, a.bias, a.out}, d) && takes_gemv(a);
+         can_product(Linear{a.x, {}, a.weight, a.bias, a.out}, d) &&
+         (takes_gemv(a) || takes_rounding_gemv(a));
 }
 Status run_fused(const FusedLinear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   // What `can` does not look at.
   if (!is_aligned(args.x.data) || !is_aligned(args.weight.data) || !fits_squares(args.x_squares))
     return internal_error("fused_linear: x, weight or x_squares is not aligned to 16 bytes");
-  return enqueue<FusedLinear>(args, stream, launch_gemv);
+  return args.rounds ? enqueue<FusedLinear>(args, stream, launch_rounding_gemv)
+                     : enqueue<FusedLinear>(args, stream, launch_gemv);
 }
 
 template <>
