@@ -55,10 +55,10 @@ template <class In>
 inline constexpr int kXBoxes = kIsInteger<In> ? kDepth<In> / 64 : 1;
 template <class In>
 inline constexpr int kXDepth = kDepth<In> / kXBoxes<In>;
-template <int kRows, class In, int kTileGroups = kGroups<kRows>>
-inline constexpr int kStageBytes = kTileGroups* kPartBytes + kXBoxes<In>* kRows* kDepthBytes;
-template <int kRows, class In, int kTileGroups = kGroups<kRows>, int kBytes = kSharedBytes>
-inline constexpr int kStages = kBytes / kStageBytes<kRows, In, kTileGroups>;
+template <int kRows, class In>
+inline constexpr int kStageBytes = kGroups<kRows>* kPartBytes + kXBoxes<In>* kRows* kDepthBytes;
+template <int kRows, class In>
+inline constexpr int kStages = kSharedBytes / kStageBytes<kRows, In>;
 
 // Of a weight of integers.
 struct BoxIntegers {
@@ -77,7 +77,7 @@ inline __device__ int part_output(int r) {
 inline __device__ int x_row(int i, int r) { return 8 * i + threadIdx.x % 4 * 2 + r % 2; }
 
 // The stages of boxes in shared memory: the weight's, then x's.
-template <int kRows, class In, int kTileGroups = kGroups<kRows>, int kBytes = kSharedBytes>
+template <int kRows, class In>
 struct Ring {
   uint8_t* boxes;
   uint64_t* full;
@@ -85,12 +85,10 @@ struct Ring {
   int stage = 0;
   uint32_t parity = 0;
 
-  __device__ uint8_t* weight(int s) const {
-    return boxes + s * kStageBytes<kRows, In, kTileGroups>;
-  }
-  __device__ uint8_t* x(int s) const { return weight(s) + kTileGroups * kPartBytes; }
+  __device__ uint8_t* weight(int s) const { return boxes + s * kStageBytes<kRows, In>; }
+  __device__ uint8_t* x(int s) const { return weight(s) + kGroups<kRows> * kPartBytes; }
   __device__ void step() {
-    if (++stage == kStages<kRows, In, kTileGroups, kBytes>) stage = 0, parity ^= 1;
+    if (++stage == kStages<kRows, In>) stage = 0, parity ^= 1;
   }
 };
 
@@ -105,9 +103,9 @@ __device__ void are_defined_here(float (&sums)[kSums]) {
 // Adds the products of boxes [begin, end) of 64 outputs with the rows of x, in the layout of
 // part_output() and x_row(). `first`: the part's first row of the weight; `last`: the last row that
 // there is.
-template <int kRows, class In, int kTileGroups, int kBytes>
-__device__ void add_boxes(const BoxIntegers&, Ring<kRows, In, kTileGroups, kBytes>& ring, int group,
-                          int64_t, int64_t, int begin, int end, float (&sums)[kRows / 2]) {
+template <int kRows, class In>
+__device__ void add_boxes(const BoxIntegers&, Ring<kRows, In>& ring, int group, int64_t, int64_t,
+                          int begin, int end, float (&sums)[kRows / 2]) {
   int before = -1;  // stage whose products may still run
   for (int box = begin; box < end; ++box) {
     barrier_wait(ring.full + ring.stage, ring.parity);

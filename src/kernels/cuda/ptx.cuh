@@ -204,6 +204,40 @@ inline __device__ void cluster_meets() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// The same in two steps, for barriers alone that are made known by barriers_are_ready().
+inline __device__ void cluster_arrives() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
+inline __device__ void cluster_waits() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+// Four numbers to another block's shared memory; the barrier at that place there counts their
+// bytes.
+inline __device__ void send_in_cluster(const float4* at, unsigned rank, const float* four,
+                                       uint64_t* barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there, arrived;\n"
+      "mapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 arrived, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [there], {%3, %4, %5, %6}, "
+      "[arrived];\n"
+      "}\n" ::"r"(shared_address(at)),
+      "r"(shared_address(barrier)), "r"(rank), "f"(four[0]), "f"(four[1]), "f"(four[2]),
+      "f"(four[3])
+      : "memory");
+}
+inline __device__ void barrier_wait_in_cluster(uint64_t* barrier, uint32_t parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}\n" ::"r"(shared_address(barrier)),
+      "r"(parity)
+      : "memory");
+}
 
 // --- Registers of each thread of four warps, from now on.
 template <int kRegisters>

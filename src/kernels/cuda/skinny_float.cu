@@ -1,14 +1,15 @@
 // out [rows, n] = x [rows, k] . weight [n, k]^T for few rows of bf16 or f8e4m3: the time is that of
 // reading the weight once. A block has a tile of outputs, and where there are fewer tiles than
-// multiprocessors a part of k too: the blocks of a cluster have the parts of one tile and add their
-// sums in the order of k, each for some of the rows, from each other's shared memory. Tiles are as
-// wide as makes all blocks run at once with equal work (up to 256 outputs: every tile reads x, so
-// narrow ones would read more of x than of the weight). One warp fetches boxes ahead with the copy
-// engine, the others multiply.
+// multiprocessors a part of k too: the blocks of a cluster have the parts of one tile, and each
+// adds the sums of all for some of the rows, in the order of k. Tiles are as wide as makes all
+// blocks run at once with equal work (up to 256 outputs: every tile reads x, so narrow ones would
+// read more of x than of the weight). Two threads fetch boxes ahead with the copy engine, the other
+// warps multiply.
 //
-// Weights do not depend on the kernel in front: the first boxes are fetched while it still runs.
+// Weights do not depend on the kernel in front: as many of them as fit are fetched while it still
+// runs, so they have a ring of boxes for themselves. Only few boxes are on their way at a time:
+// what the kernel in front reads, and x, would wait behind more of them.
 #include <algorithm>
-#include <array>
 #include <atomic>
 
 #include "kernels/cuda/boxes.cuh"
@@ -20,23 +21,23 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kMaxSplit = 4;  // parts of k
-constexpr int kVector = 4;    // outputs that are stored at once
-constexpr int kTileUnit = 8;  // a tile is a multiple of it: rows of the swizzle
+constexpr int kMaxTileGroups = 4;  // groups of warps that multiply, each for 64 outputs
+constexpr int kMaxTile = kMaxTileGroups * kPart;
+constexpr int kTileUnit = 8;    // a tile is a multiple of it: rows of the swizzle
+constexpr int kMaxStages = 24;  // of weights, and of x: lanes make their barriers
 
-// kTileGroups: groups of warps that multiply, each for 64 outputs; the last may have fewer.
-template <int kTileGroups>
-constexpr int kThreads = kTileGroups* kGroupThreads + kWarp;
-template <int kTileGroups>
-constexpr int kMaxTile = kTileGroups* kPart;
-// Floats from a row of sums to the next: rows of a warp lie in different banks.
-template <int kTileGroups>
-constexpr int kPitch = kMaxTile<kTileGroups> + kVector;
-// What the kernel in front has beside it matters more than another stage, but three are too few.
+constexpr int kFetchThreads = 2 * kWarp;  // for weights and for x
+constexpr int kMaxThreads = kMaxTileGroups * kGroupThreads + kFetchThreads;
+
+// Sums of a thread.
 template <int kRows>
-constexpr int kRingBytes = (kRows <= 64 ? 160 : 192) * 1024;
-template <int kRows, class In, int kTileGroups>
-constexpr int kNumStages = kStages<kRows, In, kTileGroups, kRingBytes<kRows>>;
+constexpr int kSums = kRows / 2;
+
+struct Form {
+  int split, tile;                      // parts of k, outputs
+  int weight_stages, x_stages, on_way;  // boxes of the rings, of weights that are asked for at once
+  int groups() const { return (tile + kPart - 1) / kPart; }
+};
 
 struct Params {
   void* out;
@@ -44,26 +45,56 @@ struct Params {
   const float* scales;        // of outputs and of rows of x, for f8e4m3
   const float* x_scales;
   int64_t out_stride, x_scales_stride;
-  int n, rows, boxes_k, split;
-  int tile;      // outputs
-  bool vectors;  // outputs can be stored kVector at a time
+  int n, rows, boxes_k;
+  Form form;
+  bool vectors;  // outputs can be stored four at a time
 };
 
 #if defined(NEREID_HOPPER)
 
-template <int kRows, class In, int kTileGroups>
-using TileRing = Ring<kRows, In, kTileGroups, kRingBytes<kRows>>;
+// A place in a ring of boxes.
+struct Place {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void step(int stages) {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+// In shared memory.
+struct Barriers {
+  uint64_t weights[kMaxStages], x[kMaxStages];                  // boxes are there
+  uint64_t free_of_weights[kMaxStages], free_of_x[kMaxStages];  // they are multiplied
+  uint64_t sums;                                                // those of other parts are there
+};
+
+// By a warp; `warps` multiply.
+__device__ void init(const Params& p, Barriers& barriers, int warps) {
+  const int lane = threadIdx.x % kWarp;
+  if (lane < p.form.weight_stages) {
+    barrier_init(barriers.weights + lane, 1);
+    barrier_init(barriers.free_of_weights + lane, warps);
+  }
+  if (lane < p.form.x_stages) {
+    barrier_init(barriers.x + lane, 1);
+    barrier_init(barriers.free_of_x + lane, warps);
+  }
+  if (lane == 0) barrier_init(&barriers.sums, 1);
+  barriers_are_ready();
+}
 
 // The boxes of a block, in the order of its work: neighbouring tiles begin at other columns, so
 // that the blocks do not ask for the same columns of all rows at a time.
+template <int kSplit>
 struct Boxes {
-  int tile, begin, count, first;
+  int part, tile, begin, count, first;
 
   __device__ Boxes(const Params& p) {
-    const int rank = static_cast<int>(blockIdx.x) % p.split;
-    tile = static_cast<int>(blockIdx.x) / p.split;
-    begin = p.boxes_k * rank / p.split;
-    count = p.boxes_k * (rank + 1) / p.split - begin;
+    part = static_cast<int>(blockIdx.x) % kSplit;
+    tile = static_cast<int>(blockIdx.x) / kSplit;
+    begin = p.boxes_k * part / kSplit;
+    count = p.boxes_k * (part + 1) / kSplit - begin;
     first = 2 * tile % count;  // copies bring two boxes' columns to the second-level cache
   }
   __device__ int operator[](int i) const {
@@ -72,239 +103,363 @@ struct Boxes {
   }
 };
 
-template <int kRows, class In, int kTileGroups>
-__device__ void produce(const Params& p, const CUtensorMap* weights, const CUtensorMap* x,
-                        TileRing<kRows, In, kTileGroups> ring, const Boxes& boxes) {
-  const auto copy_weight = [&](int i) {
-    barrier_expect(ring.full + ring.stage, (p.tile + kRows) * kDepthBytes);
-    const int column = boxes[i] * kDepth<In>, row = boxes.tile * p.tile;
+// What fetches: a thread for weights, one for x.
+template <int kRows, class In, int kSplit>
+struct Fetcher {
+  const Params& p;
+  const CUtensorMap *weights, *x;
+  uint8_t *weight_boxes, *x_boxes;
+  Barriers& barriers;
+  const Boxes<kSplit>& boxes;
+
+  __device__ void copy_weight(int i, int stage) const {
+    const int bytes = p.form.tile * kDepthBytes;
+    uint64_t* const there = barriers.weights + stage;
+    barrier_expect(there, bytes);
+    uint8_t* const to = weight_boxes + stage * bytes;
+    const int column = boxes[i] * kDepth<In>, row = boxes.tile * p.form.tile;
     // With 64 rows and more steps took 0.4 % longer so (8B, H200), with 16 they take 2.5 % less.
     if constexpr (kRows <= 16)
-      copy_box(ring.weight(ring.stage), weights, column, row, ring.full + ring.stage, read_once());
+      copy_box(to, weights, column, row, there, read_once());
     else
-      copy_box(ring.weight(ring.stage), weights, column, row, ring.full + ring.stage);
-  };
-  const int ahead = min(boxes.count, kNumStages<kRows, In, kTileGroups>);
-  for (int i = 0; i < ahead; ++i, ring.step()) copy_weight(i);
-  asm volatile("prefetch.tensormap [%0];" ::"l"(x) : "memory");  // before it is needed
-  wait_for_previous();
-  ring.stage = 0, ring.parity = 0;
-  for (int i = 0; i < boxes.count; ++i, ring.step()) {
-    if (i >= ahead) {
-      barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
-      copy_weight(i);
-    }
-    copy_box(ring.x(ring.stage), x, boxes[i] * kDepth<In>, 0, ring.full + ring.stage);
+      copy_box(to, weights, column, row, there);
   }
-}
-
-// What a block adds and multiplies its sums with, in shared memory.
-template <int kRows, int kTileGroups>
-struct Factors {
-  float scales[kMaxTile<kTileGroups>], bias[kMaxTile<kTileGroups>], x_scales[kRows];
+  __device__ void copy_x(int i, int stage) const {
+    uint64_t* const there = barriers.x + stage;
+    barrier_expect(there, kRows * kDepthBytes);
+    copy_box(x_boxes + stage * kRows * kDepthBytes, x, boxes[i] * kDepth<In>, 0, there);
+  }
+  __device__ void fetch_weights() const {
+    Place place, free, arrived;
+#pragma unroll 1
+    for (int i = 0; i < boxes.count; ++i) {
+      if (i >= p.form.on_way) {
+        barrier_wait(barriers.weights + arrived.stage, arrived.parity);
+        arrived.step(p.form.weight_stages);
+      }
+      if (i >= p.form.weight_stages) {
+        barrier_wait(barriers.free_of_weights + free.stage, free.parity);
+        free.step(p.form.weight_stages);
+      }
+      copy_weight(i, place.stage);
+      place.step(p.form.weight_stages);
+    }
+  }
+  __device__ void fetch_x() const {
+    Place place, free;
+#pragma unroll 1
+    for (int i = 0; i < boxes.count; ++i) {
+      if (i >= p.form.x_stages) {
+        barrier_wait(barriers.free_of_x + free.stage, free.parity);
+        free.step(p.form.x_stages);
+      }
+      copy_x(i, place.stage);
+      place.step(p.form.x_stages);
+    }
+  }
 };
 
-// A thread's sums of its tile to shared memory, [row of x, output].
-template <int kRows, int kTileGroups>
-__device__ void put_sums(float* tile, int group, const float (&sums)[kRows / 2]) {
+// Adds the products of a block's boxes of 64 outputs with the rows of x, in the layout of
+// part_output() and x_row().
+template <int kRows, class In, int kSplit>
+__device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
+                             const uint8_t* weight_boxes, const uint8_t* x_boxes,
+                             Barriers& barriers, float (&sums)[kSums<kRows>]) {
+  const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
+  Place weight, x;
+  for (int i = 0; i < boxes.count; ++i) {
+    barrier_wait(barriers.weights + weight.stage, weight.parity);
+    barrier_wait(barriers.x + x.stage, x.parity);
+    const uint64_t a = swizzled_matrix(weight_boxes + weight.stage * p.form.tile * kDepthBytes +
+                                       group * kPartBytes);
+    const uint64_t b = swizzled_matrix(x_boxes + x.stage * kRows * kDepthBytes);
+    products_begin();
 #pragma unroll
-  for (int i = 0; i < kRows / 8; ++i)
-#pragma unroll
-    for (int r = 0; r < 4; ++r)
-      tile[x_row(i, r) * kPitch<kTileGroups> + group * kPart + part_output(r)] = sums[4 * i + r];
-}
-
-// Four numbers of another block's shared memory.
-__device__ float4 load_in_cluster(const float4* at, int rank) {
-  float4 v;
-  asm volatile(
-      "{\n"
-      ".reg .b32 there;\n"
-      "mapa.shared::cluster.u32 there, %4, %5;\n"
-      "ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [there];\n"
-      "}\n"
-      : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
-      : "r"(shared_address(at)), "r"(rank)
-      : "memory");
-  return v;
-}
-// cluster_meets() behind such loads alone: what a block stored in global memory need not be there.
-__device__ void cluster_has_read() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
-
-// The sums of all parts of k, in their order.
-__device__ float4 add_parts(const float* mine, int split) {
-  const auto* at = reinterpret_cast<const float4*>(mine);
-  if (split == 1) return *at;
-  float4 parts[kMaxSplit];
-#pragma unroll
-  for (int s = 0; s < kMaxSplit; ++s)
-    if (s < split) parts[s] = load_in_cluster(at, s);
-  float4 sum = parts[0];
-#pragma unroll
-  for (int s = 1; s < kMaxSplit; ++s)
-    if (s < split) {
-      sum.x += parts[s].x, sum.y += parts[s].y;
-      sum.z += parts[s].z, sum.w += parts[s].w;
+    for (int k = 0; k < kProducts; ++k) {
+      if constexpr (kIsF8<In>)
+        multiply_64_f8(sums, a + 2 * k, b + 2 * k);
+      else
+        multiply_64(sums, a + 2 * k, b + 2 * k);
     }
-  return sum;
+    products_end();
+    wait_for_products<1>();
+    // The products of the box before are done; nobody waits for the last ones.
+    const int weight_before = (weight.stage == 0 ? p.form.weight_stages : weight.stage) - 1;
+    const int x_before = (x.stage == 0 ? p.form.x_stages : x.stage) - 1;
+    if (i > 0 && threadIdx.x % kWarp == 0) {
+      barrier_arrive(barriers.free_of_weights + weight_before);
+      barrier_arrive(barriers.free_of_x + x_before);
+    }
+    weight.step(p.form.weight_stages);
+    x.step(p.form.x_stages);
+  }
+  wait_for_products<0>();
 }
 
-template <class Out>
-__device__ void store_vector(const Params& p, Out* to, int n, const float (&v)[kVector]) {
-  if (!p.vectors) {
-    for (int i = 0; i < min(kVector, p.n - n); ++i) store(to + i, v[i]);
-  } else if constexpr (sizeof(Out) == sizeof(float)) {
-    *reinterpret_cast<float4*>(to) = {v[0], v[1], v[2], v[3]};
-  } else {
-    const __nv_bfloat162 pairs[] = {__floats2bfloat162_rn(v[0], v[1]),
-                                    __floats2bfloat162_rn(v[2], v[3])};
-    *reinterpret_cast<uint2*>(to) = *reinterpret_cast<const uint2*>(pairs);
+// A thread's sums of all parts of k, added in their order: every block has them for its share of
+// the rows, as a part of the registers. `from`: where the sums of others come to.
+template <int kRows, int kSplit>
+__device__ void add_parts(const Boxes<kSplit>& boxes, float4* from, Barriers& barriers,
+                          const float (&sums)[kSums<kRows>], float (&all)[kSums<kRows> / kSplit]) {
+  constexpr int kMine = kSums<kRows> / kSplit, kVectors = kMine / 4;
+  const int threads = static_cast<int>(blockDim.x) - kFetchThreads;
+  // A block has no place for its own sums.
+  const auto at = [&](int to, int q, int v) {
+    return from + ((q - (q > to)) * kVectors + v) * threads + threadIdx.x;
+  };
+  float mine[kMine];
+#pragma unroll
+  for (int q = 0; q < kSplit; ++q) {
+    if (q == boxes.part) {
+#pragma unroll
+      for (int i = 0; i < kMine; ++i) mine[i] = sums[q * kMine + i];
+    } else {
+#pragma unroll
+      for (int v = 0; v < kVectors; ++v)
+        send_in_cluster(at(q, boxes.part, v), q, sums + q * kMine + 4 * v, &barriers.sums);
+    }
+  }
+  barrier_wait_in_cluster(&barriers.sums, 0);
+#pragma unroll
+  for (int v = 0; v < kVectors; ++v) {
+    float4 parts[kSplit];
+#pragma unroll
+    for (int q = 0; q < kSplit; ++q)
+      if (q != boxes.part) parts[q] = *at(boxes.part, q, v);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float sum = 0;
+#pragma unroll
+      for (int q = 0; q < kSplit; ++q) {
+        const float other = reinterpret_cast<const float*>(&parts[q])[i];
+        const float part = q == boxes.part ? mine[4 * v + i] : other;
+        sum = q == 0 ? part : sum + part;
+      }
+      all[4 * v + i] = sum;
+    }
   }
 }
 
-// Adds and stores this block's share of the tile's rows.
-template <int kRows, class In, class Out, int kTileGroups>
-__device__ void finish(const Params& p, const Boxes& boxes, const float* tile,
-                       const Factors<kRows, kTileGroups>& factors) {
-  const int rank = static_cast<int>(blockIdx.x) % p.split, vectors = p.tile / kVector;
-  const int first = p.rows * rank / p.split, last = p.rows * (rank + 1) / p.split;
-  for (int i = static_cast<int>(threadIdx.x); i < (last - first) * vectors;
-       i += kTileGroups * kGroupThreads) {
-    const int row = first + i / vectors, column = i % vectors * kVector;
-    const int n = boxes.tile * p.tile + column;
-    if (n >= p.n) continue;
-    const float4 sum = add_parts(tile + row * kPitch<kTileGroups> + column, p.split);
-    float v[] = {sum.x, sum.y, sum.z, sum.w};
+// Where 8x8 numbers of 16 bits lie in a warp, the transposed ones; two of a row in a register.
+__device__ uint32_t transpose(uint32_t pair) {
+  uint32_t result;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+}
+
+// Stores results of a warp: 16 outputs from n on (`last`: where they end) of eight rows, in the
+// layout of the tensor cores.
+__device__ void store_results(const Params& p, __nv_bfloat16* out, int row, int n, int last,
+                              const float (&v)[4]) {
+  const int lane = threadIdx.x % kWarp, column = lane % 4;
+  // Outputs 2 * column and 8 more of row lane / 4, then four neighbours.
+  uint32_t low = transpose(pack(v[0], v[1])), high = transpose(pack(v[2], v[3]));
+  const uint32_t far = __shfl_xor_sync(kAllLanes, column < 2 ? high : low, 2);
+  low = column < 2 ? low : far, high = column < 2 ? far : high;
+  const uint32_t near = __shfl_xor_sync(kAllLanes, column % 2 == 0 ? high : low, 1);
+  low = column % 2 == 0 ? low : near, high = column % 2 == 0 ? near : high;
+  row += lane / 4, n += column / 2 * 8 + column % 2 * 4;
+  if (row >= p.rows || n >= last) return;
+  __nv_bfloat16* const to = out + row * p.out_stride + n;
+  if (p.vectors) {
+    *reinterpret_cast<uint2*>(to) = make_uint2(low, high);
+  } else {
+    const float2 pairs[] = {unpack(low), unpack(high)};
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) {
-      if (kIsF8<In>) v[j] *= factors.scales[column + j] * factors.x_scales[row];
-      v[j] += factors.bias[column + j];
+    for (int i = 0; i < 4; ++i)
+      if (n + i < last) store(to + i, i % 2 == 0 ? pairs[i / 2].x : pairs[i / 2].y);
+  }
+}
+__device__ void store_results(const Params& p, float* out, int row, int n, int last,
+                              const float (&v)[4]) {
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int r = 0; r < 4; ++r) {
+    const int to_row = row + lane % 4 * 2 + r % 2, to = n + lane / 4 + 8 * (r / 2);
+    if (to_row < p.rows && to < last) out[to_row * p.out_stride + to] = v[r];
+  }
+}
+
+// What a block multiplies its sums with and adds to them, in shared memory.
+template <int kRows>
+struct Factors {
+  float scales[kMaxTile], bias[kMaxTile], x_scales[kRows];
+};
+
+// Stores the results of a block's share of the rows.
+template <int kRows, class In, class Out, int kSplit>
+__device__ void finish(const Params& p, const Boxes<kSplit>& boxes, const Factors<kRows>& factors,
+                       const float (&sums)[kSums<kRows> / kSplit]) {
+  constexpr int kEights = kSums<kRows> / kSplit / 4;  // of rows
+  const int thread = static_cast<int>(threadIdx.x), begin = boxes.tile * p.form.tile;
+  const int warp_column = thread / kWarp * 16, column = warp_column + thread % kWarp / 4;
+#pragma unroll
+  for (int i = 0; i < kEights; ++i) {
+    const int row = (boxes.part * kEights + i) * 8;
+    float v[4];
+    asm volatile("" ::: "memory");  // factors of the next ones are not loaded yet: registers
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      const int c = column + 8 * (r / 2);
+      v[r] = sums[4 * i + r];
+      if (kIsF8<In>) v[r] *= factors.scales[c] * factors.x_scales[row + thread % 4 * 2 + r % 2];
+      v[r] += factors.bias[c];
     }
-    store_vector(p, static_cast<Out*>(p.out) + row * p.out_stride + n, n, v);
+    store_results(p, static_cast<Out*>(p.out), row, begin + warp_column,
+                  min(p.n, begin + p.form.tile), v);
   }
 }
 
 #endif  // NEREID_HOPPER
 
 // In: of x and weight.
-template <int kRows, class In, class Out, int kTileGroups>
-__global__ void __launch_bounds__(kThreads<kTileGroups>)
+template <int kRows, class In, class Out, int kSplit>
+__global__ void __launch_bounds__(kMaxThreads)
     skinny_kernel(const __grid_constant__ CUtensorMap weights,
                   const __grid_constant__ CUtensorMap x, Params p) {
 #if defined(NEREID_HOPPER)
-  constexpr int kNumRing = kNumStages<kRows, In, kTileGroups>;
   extern __shared__ __align__(1024) uint8_t memory[];
-  __shared__ uint64_t full[kNumRing], empty[kNumRing];
-  __shared__ Factors<kRows, kTileGroups> factors;
-  TileRing<kRows, In, kTileGroups> ring = {memory, full, empty};
-  const int thread = static_cast<int>(threadIdx.x), group = thread / kGroupThreads;
-  if (thread == 0) {
-    for (int i = 0; i < kNumRing; ++i) {
-      barrier_init(full + i, 1);
-      barrier_init(empty + i, kTileGroups * kGroupThreads / kWarp);
-    }
-    barriers_are_ready();
-  }
-  __syncthreads();
+  __shared__ Barriers barriers;
+  __shared__ Factors<kRows> factors;
+  constexpr int kMine = kSums<kRows> / kSplit;
+  uint8_t* const x_boxes = memory + p.form.weight_stages * p.form.tile * kDepthBytes;
+  float4* const others = reinterpret_cast<float4*>(x_boxes + p.form.x_stages * kRows * kDepthBytes);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int threads = static_cast<int>(blockDim.x) - kFetchThreads;  // that multiply
   let_next_begin();
-  const Boxes boxes(p);
-  float* const tile = reinterpret_cast<float*>(memory);
-  if (group < kTileGroups) {
-    for (int i = thread; i < p.tile; i += kTileGroups * kGroupThreads) {
-      const int n = boxes.tile * p.tile + i;
+  const Boxes<kSplit> boxes(p);
+  const Fetcher<kRows, In, kSplit> fetcher = {p, &weights, &x, memory, x_boxes, barriers, boxes};
+  if (thread >= threads + kWarp) init(p, barriers, threads / kWarp);
+  __syncthreads();
+  if (kSplit > 1) cluster_arrives();
+  if (thread < threads) {
+    for (int i = thread; i < p.form.tile; i += threads) {
+      const int n = boxes.tile * p.form.tile + i;
       factors.scales[i] = kIsF8<In> && n < p.n ? p.scales[n] : 0.0f;
       factors.bias[i] = p.bias && n < p.n ? load(p.bias + n) : 0.0f;
     }
     wait_for_previous();
     if (kIsF8<In> && thread < p.rows)
       factors.x_scales[thread] = p.x_scales[thread * p.x_scales_stride];
-    float sums[kRows / 2] = {};
+    if (kSplit > 1) cluster_waits();  // others' barriers are there
+    float sums[kSums<kRows>] = {};
     are_defined_here(sums);
-    add_boxes(BoxIntegers{}, ring, group, 0, 0, 0, boxes.count, sums);
-    meet(1, kTileGroups * kGroupThreads);  // all boxes are multiplied: the sums take their place
-    put_sums<kRows, kTileGroups>(tile, group, sums);
-    meet(1, kTileGroups * kGroupThreads);
-    if (p.split > 1) cluster_meets();
-    finish<kRows, In, Out>(p, boxes, tile, factors);
+    multiply_all<kRows, In>(p, boxes, memory, x_boxes, barriers, sums);
+    meet(1, threads);  // the factors are there
+    if constexpr (kSplit == 1) {
+      finish<kRows, In, Out>(p, boxes, factors, sums);
+    } else {
+      float all[kMine];
+      add_parts<kRows>(boxes, others, barriers, sums, all);
+      finish<kRows, In, Out>(p, boxes, factors, all);
+    }
+  } else if (thread < threads + kWarp) {
+    if (thread == threads) {
+      if (kSplit > 1)
+        barrier_expect(&barriers.sums, (kSplit - 1) * kMine * threads * int{sizeof(float)});
+      fetcher.fetch_weights();
+    }
     __syncwarp();
-    if (p.split > 1) cluster_has_read();  // no block ends while others read its sums
+    if (kSplit > 1) cluster_waits();
   } else {
-    if (thread == kTileGroups * kGroupThreads)
-      produce<kRows, In, kTileGroups>(p, &weights, &x, ring, boxes);
+    if (thread == threads + kWarp)
+      asm volatile("prefetch.tensormap [%0];" ::"l"(&x) : "memory");  // before it is needed
     __syncwarp();
-    if (p.split > 1) {
-      cluster_meets();
-      cluster_has_read();
+    if (kSplit > 1) cluster_waits();  // others' barriers are there
+    if (thread == threads + kWarp) {
+      wait_for_previous();
+      fetcher.fetch_x();
     }
   }
 #endif
 }
 
-template <int kRows, class In, int kTileGroups>
-constexpr int kBytes =
-    std::max(kNumStages<kRows, In, kTileGroups>* kStageBytes<kRows, In, kTileGroups>,
-             kRows* kPitch<kTileGroups>* int{sizeof(float)});
+// Of shared memory: small kernels run beside a block.
+template <int kRows>
+constexpr int kRingBytes = (kRows <= 64 ? 184 : 204) * 1024;
+constexpr int kOnWay = 4, kOnWayBytes = 48 * 1024;  // boxes of weights, or more small ones
+constexpr int kFewest = 2;  // boxes of a ring: one is free when the next one is multiplied
+template <int kRows>
+constexpr int kFewX = kRows <= 64 ? 4 : 3;
+
+// Sums of other parts, and what tensor cores read of a box that has fewer rows than they take, have
+// their place behind the boxes.
+template <int kRows>
+int sums_bytes(const Form& f) {
+  return (f.split - 1) * kSums<kRows> / f.split * f.groups() * kGroupThreads * int{sizeof(float)};
+}
+template <int kRows>
+int shared_bytes(const Form& f) {
+  const int behind = f.x_stages * kRows * kDepthBytes + sums_bytes<kRows>(f);
+  const int unused = (f.groups() * kPart - f.tile) * kDepthBytes;
+  return f.weight_stages * f.tile * kDepthBytes + std::max(behind, unused);
+}
+
+// As many boxes of weights as fit beside a few of x.
+template <int kRows>
+void choose_stages(int64_t boxes_k, Form& f) {
+  constexpr int kBoxX = kRows * kDepthBytes;
+  const int boxes = static_cast<int>(std::clamp<int64_t>(boxes_k / f.split, kFewest, kMaxStages));
+  const int box = f.tile * kDepthBytes;
+  const int bytes = kRingBytes<kRows> - sums_bytes<kRows>(f);
+  const int bytes_x = std::min(kFewX<kRows>, boxes) * kBoxX;
+  f.weight_stages = std::clamp((bytes - bytes_x) / box, kFewest, boxes);
+  f.x_stages = std::clamp((bytes - f.weight_stages * box) / kBoxX, kFewest, boxes);
+  f.on_way = std::min(std::max(kOnWay, kOnWayBytes / box), f.weight_stages);
+}
 
 // Clusters of so many blocks that can run at once.
-template <int kRows, class In, class Out>
-int count_clusters(int split, int units) {
-  if (split == 1) return units;
-  static std::array<std::atomic<int>, kMaxSplit + 1> known = {};  // one more, 0: not yet
-  if (known[split] == 0) {
-    const auto kernel = skinny_kernel<kRows, In, Out, 4>;
-    constexpr int kShared = kBytes<kRows, In, 4>;
+template <int kRows, class In, class Out, int kSplit>
+int count_clusters(int units) {
+  if (kSplit == 1) return units;
+  static std::atomic<int> known = 0;  // one more, 0: not yet
+  if (known == 0) {
+    const auto kernel = skinny_kernel<kRows, In, Out, kSplit>;
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {static_cast<unsigned>(split), 1, 1};
+    attribute.val.clusterDim = {kSplit, 1, 1};
     cudaLaunchConfig_t config = {};
-    config.gridDim = static_cast<unsigned>(split);
-    config.blockDim = kThreads<4>;
-    config.dynamicSmemBytes = kShared;
+    config.gridDim = kSplit;
+    config.blockDim = kMaxThreads;
+    config.dynamicSmemBytes = kRingBytes<kRows>;
     config.attrs = &attribute;
     config.numAttrs = 1;
     int clusters = 0;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared) !=
-            cudaSuccess ||
+    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             kRingBytes<kRows>) != cudaSuccess ||
         cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
       cudaGetLastError();
       clusters = 0;
     }
-    known[split] = clusters + 1;
+    known = clusters + 1;
   }
-  return std::min(known[split] - 1, units / split);
+  return std::min(known - 1, units / kSplit);
 }
 
-struct Form {
-  int split, tile;
-};
-
-// The parts of k and the outputs of a tile for which a block reads least, itself and with all
-// others beside it; what blocks of a cluster wait for each other is worth kMeetBytes for each.
-template <int kRows, class In, class Out>
-Form choose_form(int64_t n, int64_t boxes_k, int units) {
-  constexpr double kMeetBytes = 100e3;
-  Form best = {};
-  double best_cost = 0;
-  for (int split = 1; split <= std::min<int64_t>(kMaxSplit, boxes_k); ++split) {
-    const int64_t clusters = count_clusters<kRows, In, Out>(split, units);
-    if (clusters == 0) continue;
-    const int64_t turns = (n + clusters * kMaxTile<4> - 1) / (clusters * kMaxTile<4>);
-    const int64_t outputs = (n + clusters * turns - 1) / (clusters * turns);
-    const int64_t tile = (outputs + kTileUnit - 1) / kTileUnit * kTileUnit;
-    const int64_t blocks = (n + tile - 1) / tile * split;
-    const double block_bytes = static_cast<double>((tile + kRows) * kDepthBytes * boxes_k) / split;
-    const double cost = block_bytes * static_cast<double>(blocks) / units +
-                        block_bytes * static_cast<double>(turns) + kMeetBytes * split;
-    if (best.tile == 0 || cost < best_cost)
-      best = {split, static_cast<int>(tile)}, best_cost = cost;
-  }
-  return best;
+// The form with kSplit parts of k; the best so far is the one that leaves least to read when x is
+// there. x comes from the second-level cache, sums from other blocks, so their bytes take another
+// time than those of weights.
+template <int kRows, class In, class Out, int kSplit>
+void try_split(int64_t n, int64_t boxes_k, int units, Form& best, double& best_cost) {
+  constexpr double kTimeOfX = 0.8, kTimeOfSums = 3.5;  // chosen by measurement: 8B, H200
+  const int64_t clusters = kSplit > boxes_k ? 0 : count_clusters<kRows, In, Out, kSplit>(units);
+  if (clusters == 0) return;
+  const int64_t turns = (n + clusters * kMaxTile - 1) / (clusters * kMaxTile);
+  const int64_t outputs = (n + clusters * turns - 1) / (clusters * turns);
+  const int64_t tile = (outputs + kTileUnit - 1) / kTileUnit * kTileUnit;
+  Form form = {kSplit, static_cast<int>(tile)};
+  choose_stages<kRows>(boxes_k, form);
+  const auto turn = static_cast<double>(turns);
+  const double box_bytes = static_cast<double>(tile) * kDepthBytes;
+  const double boxes = static_cast<double>(boxes_k) / kSplit;
+  const double sums = static_cast<double>(tile * kRows) * sizeof(float) * (kSplit - 1) / kSplit;
+  const double cost =
+      turn * (boxes * (box_bytes + kTimeOfX * kRows * kDepthBytes) + kTimeOfSums * sums) -
+      std::min<double>(form.weight_stages, boxes) * box_bytes;
+  if (best.tile == 0 || cost < best_cost) best = form, best_cost = cost;
 }
 
-template <int kRows, class In, class Out, int kTileGroups>
+template <int kRows, class In, class Out, int kSplit>
 cudaError_t enqueue(const Linear& a, const Form& form, cudaStream_t stream) {
   CUtensorMap weights, x;
   constexpr int64_t kSize = kBits<In> / 8;
@@ -327,22 +482,30 @@ cudaError_t enqueue(const Linear& a, const Form& form, cudaStream_t stream) {
   p.n = static_cast<int>(a.weight.n);
   p.rows = static_cast<int>(a.x.rows);
   p.boxes_k = static_cast<int>((a.weight.k + kDepth<In> - 1) / kDepth<In>);
-  p.split = form.split;
-  p.tile = form.tile;
+  p.form = form;
   p.vectors = fits_vectors(a.out, p.n);
-  const int blocks = (p.n + p.tile - 1) / p.tile * p.split;
-  return launch_overlapped_clusters(skinny_kernel<kRows, In, Out, kTileGroups>, a.x.rows,
-                                    static_cast<unsigned>(blocks), static_cast<unsigned>(p.split),
-                                    kThreads<kTileGroups>, kBytes<kRows, In, kTileGroups>, stream,
-                                    weights, x, p);
+  const int blocks = (p.n + form.tile - 1) / form.tile * kSplit;
+  return launch_overlapped_clusters(
+      skinny_kernel<kRows, In, Out, kSplit>, a.x.rows, static_cast<unsigned>(blocks), kSplit,
+      static_cast<unsigned>(form.groups() * kGroupThreads + kFetchThreads),
+      shared_bytes<kRows>(form), stream, weights, x, p);
 }
 
 template <int kRows, class In, class Out>
 cudaError_t enqueue_form(const Linear& a, const Scratch& scratch, cudaStream_t stream) {
   const int64_t boxes_k = (a.weight.k + kDepth<In> - 1) / kDepth<In>;
-  const Form form = choose_form<kRows, In, Out>(a.weight.n, boxes_k, scratch.num_units);
-  return form.tile <= kMaxTile<2> ? enqueue<kRows, In, Out, 2>(a, form, stream)
-                                  : enqueue<kRows, In, Out, 4>(a, form, stream);
+  Form form = {};
+  double cost = 0;
+  const auto try_this = [&]<int kSplit>() {
+    try_split<kRows, In, Out, kSplit>(a.weight.n, boxes_k, scratch.num_units, form, cost);
+  };
+  try_this.template operator()<1>();
+  try_this.template operator()<2>();
+  if constexpr (kRows > 16) try_this.template operator()<4>();
+  if (form.split == 1) return enqueue<kRows, In, Out, 1>(a, form, stream);
+  if (form.split == 2) return enqueue<kRows, In, Out, 2>(a, form, stream);
+  if constexpr (kRows > 16) return enqueue<kRows, In, Out, 4>(a, form, stream);
+  return cudaErrorInvalidValue;
 }
 
 template <class In, class Out>
