@@ -198,12 +198,13 @@ if [ -x "$bundle/bin/nereid" ]; then
   if command -v curl >/dev/null; then
     step "two models on one GPU, served" 120 serve_models "one two" "$(golden_clear)"
     if [ -n "$sanitizer" ]; then
-      # With two models synccheck takes the barriers of clusters that run at the same time for each other's
-      # (tools/sanitizer_forms.cu), and racecheck needs seconds for a step.
       step "the same under memcheck" 240 serve_models "one two" "$(golden_clear)" \
         "$sanitizer" --tool memcheck --error-exitcode 9 --print-limit 5
-      step "one model under synccheck" 240 serve_models one "$(golden_clear)" \
-        "$sanitizer" --tool synccheck --error-exitcode 9 --print-limit 5
+      # In clusters of 16 blocks synccheck misses waits that are there (tools/sanitizer_forms.cu).
+      step "the same under synccheck" 240 serve_models "one two" "$(golden_clear)" \
+        "$sanitizer" --tool synccheck --error-exitcode 9 --print-limit 5 \
+        --kernel-name-exclude kernel_substring=cluster_kernel
+      # racecheck needs seconds for a step.
       step "one model under racecheck" 240 serve_models one 4 \
         "$sanitizer" --tool racecheck --error-exitcode 9 --print-limit 5
     fi

@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kWriters + kReaders) copy_over(const float* nu
   }
 }
 
-constexpr int kCluster = 8, kClusters = 64, kLaunches = 200;
+constexpr int kCluster = 16, kClusters = 64, kLaunches = 200;
 
 __global__ void __launch_bounds__(kReaders) exchange(int* wrong) {
   __shared__ uint64_t barrier;
@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kReaders) exchange(int* wrong) {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
   __syncwarp();
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
   if (threadIdx.x < kCluster)
     asm volatile(
@@ -176,6 +176,7 @@ __global__ void __launch_bounds__(kReaders) exchange(int* wrong) {
 }
 
 void launch_exchanges(int num_streams, int* wrong) {
+  cudaFuncSetAttribute(exchange, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
   cudaStream_t streams[2];
   for (cudaStream_t& stream : streams) cudaStreamCreate(&stream);
   cudaLaunchAttribute attribute = {};

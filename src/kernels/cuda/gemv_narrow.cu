@@ -319,14 +319,6 @@ cudaError_t launch_narrow_gemv(const Linear& a, const Scratch& scratch, cudaStre
   return with_form(w.format, a.x.rows, [&]<Form kForm, int kRows>() {
     const auto kernel = gemv_narrow_kernel<kForm, kRows>;
     const size_t shared = shared_bytes<kForm, kRows>(p.x.steps);
-    constexpr size_t kUsualShared =
-        48 * 1024;  // what is asked for beside the kernel's own included
-    if (shared + sizeof(typename ProductEnd<kRows, kOutputs, kThreads, false>::Shared) >
-        kUsualShared)
-      if (const cudaError_t error = cudaFuncSetAttribute(
-              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-          error != cudaSuccess)
-        return error;
     return launch_overlapped(kernel, a.x.rows, blocks, kThreads, shared, stream, p);
   });
 }

@@ -418,13 +418,6 @@ cudaError_t launch_rounding_gemv(const FusedLinear& a, const Scratch& scratch,
   return with_rows(a.x.rows, [&]<int kRows>() {
     const auto kernel = gemv_rounding_kernel<kRows>;
     const size_t shared = shared_bytes<kRows>(p.stages);
-    constexpr size_t kUsualShared =
-        48 * 1024;  // what is asked for beside the kernel's own included
-    if (shared + sizeof(Shared<kRows>) > kUsualShared)
-      if (const cudaError_t error = cudaFuncSetAttribute(
-              kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
-          error != cudaSuccess)
-        return error;
     return launch_overlapped(kernel, a.x.rows, blocks, kThreads, shared, stream, p);
   });
 }

@@ -21,6 +21,25 @@ inline int compute_capability() {
   return 10 * major + minor;
 }
 
+// More than 48 KiB of a block's shared memory must be asked for, static memory included. Always for
+// all that a block can have: less could come between another thread's asking and its launch.
+inline cudaError_t ask_for_shared(const void* kernel, size_t dynamic_bytes) {
+  constexpr size_t kUsualShared = 48 * 1024;
+  cudaFuncAttributes has;
+  if (const cudaError_t error = cudaFuncGetAttributes(&has, kernel); error != cudaSuccess)
+    return error;
+  if (has.sharedSizeBytes + dynamic_bytes <= kUsualShared) return cudaSuccess;
+  int device = 0, most = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  if (const cudaError_t error =
+          cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+      error != cudaSuccess)
+    return error;
+  most -= static_cast<int>(has.sharedSizeBytes);
+  if (has.maxDynamicSharedSizeBytes >= most) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+}
+
 // All kernels of a step ask for the same division of a multiprocessor's memory: one that wanted
 // another could not begin before the multiprocessor is empty. With up to kMaxGemvRows rows products
 // read weights through the first-level cache, which needs room for them, with more into shared
@@ -30,11 +49,10 @@ template <class... Params, class... Args>
 cudaError_t launch_overlapped_clusters(void (*kernel)(Params...), int64_t rows, dim3 grid,
                                        unsigned cluster, dim3 block, size_t shared,
                                        cudaStream_t stream, Args... args) {
-  constexpr int kHalfShared = 44;             // percent of 228 KiB
-  constexpr size_t kUsualShared = 48 * 1024;  // more must be asked for
-  if (shared > kUsualShared)
-    if (const cudaError_t error = cudaFuncSetAttribute(
-            kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+  constexpr int kHalfShared = 44;            // percent of 228 KiB
+  constexpr size_t kMostStatic = 32 * 1024;  // of any kernel
+  if (shared > 48 * 1024 - kMostStatic)
+    if (const cudaError_t error = ask_for_shared(reinterpret_cast<const void*>(kernel), shared);
         error != cudaSuccess)
       return error;
   cudaLaunchAttribute attributes[3] = {};

@@ -425,8 +425,7 @@ int count_clusters(int units) {
     config.attrs = &attribute;
     config.numAttrs = 1;
     int clusters = 0;
-    if (cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             kRingBytes<kRows>) != cudaSuccess ||
+    if (ask_for_shared(reinterpret_cast<const void*>(kernel), kRingBytes<kRows>) != cudaSuccess ||
         cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) {
       cudaGetLastError();
       clusters = 0;
@@ -442,7 +441,9 @@ int count_clusters(int units) {
 template <int kRows, class In, class Out, int kSplit>
 void try_split(int64_t n, int64_t boxes_k, int units, Form& best, double& best_cost) {
   constexpr double kTimeOfX = 0.8, kTimeOfSums = 3.5;  // chosen by measurement: 8B, H200
-  const int64_t clusters = kSplit > boxes_k ? 0 : count_clusters<kRows, In, Out, kSplit>(units);
+  constexpr int kShortPart = 3;  // boxes; parts of no more take less time than an exchange of sums
+  const bool is_short = kSplit > 1 && boxes_k <= kShortPart * kSplit;
+  const int64_t clusters = is_short ? 0 : count_clusters<kRows, In, Out, kSplit>(units);
   if (clusters == 0) return;
   const int64_t turns = (n + clusters * kMaxTile - 1) / (clusters * kMaxTile);
   const int64_t outputs = (n + clusters * turns - 1) / (clusters * turns);

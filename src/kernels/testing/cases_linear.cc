@@ -206,10 +206,11 @@ std::vector<Case<Linear>> make_cases() {
     all.push_back(make_case({1, 300, 1536}, layout, false, DType::kBF16));
   }
   all.push_back(make_case({600, 80, 64}, WeightLayout::kPanel16, false, DType::kF32));
-  // For kernels that divide the weight among a device's units: whole tiles, and parts of tiles.
+  // For kernels that divide the weight among a device's units: whole tiles, parts of tiles, and one
+  // for which a GPU's block needs what it may have without asking, and its own beside it.
   for (const LinearShape& s :
        {LinearShape{8, 700, 1000}, LinearShape{12, 8960, 136}, LinearShape{40, 700, 1000},
-        LinearShape{20, 17000, 72}, LinearShape{40, 300, 4096}})
+        LinearShape{20, 17000, 72}, LinearShape{40, 300, 4096}, LinearShape{33, 4096, 256}})
     all.push_back(make_case(s, WeightLayout::kRowMajor, s.tokens < 20, DType::kF32));
   add_integer_cases(all);
   add_fp8_cases(all);
