@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "kernels/cuda/gpu_choices_check.h"
+#include "kernels/cuda/gpu_choices_fixture.h"
 #include "kernels/open.h"
 #include "kernels/testing/check.h"
 

@@ -1,4 +1,4 @@
-#include "kernels/cuda/gpu_choices_check.h"
+#include "kernels/cuda/gpu_choices_fixture.h"
 
 #include <algorithm>
 #include <cmath>
