@@ -66,15 +66,6 @@ struct Received {
   uint64_t* barrier;
 };
 
-// Threads of all blocks arrive at the cluster's barrier, and later wait for each other there: a
-// block sends nothing to another before its barrier is ready.
-__device__ void cluster_arrives() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-}
-__device__ void cluster_waits() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 // Sends 8 bytes to the same place in the shared memory of a block of the cluster, whose barrier
 // counts them.
 __device__ void send(const void* to, float2 value, uint64_t* barrier, unsigned rank) {
@@ -90,8 +81,8 @@ __device__ void send(const void* to, float2 value, uint64_t* barrier, unsigned r
       : "memory");
 }
 
-// Gets the barrier ready for what all blocks that have keys will send. A block without a share gets
-// nothing and waits for nothing.
+// Gets the barrier ready for what all blocks that have keys will send, which wait for all others to
+// come here before they send (cluster_waits()). A block without a share gets nothing.
 __device__ void begin_exchange(const QueryTile& tile, const Part& part, const Received& received) {
   if (threadIdx.x == 0 && part.own_pairs > 0) {
     barrier_init(received.barrier, 1);

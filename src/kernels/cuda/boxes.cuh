@@ -100,6 +100,22 @@ __device__ void are_defined_here(float (&sums)[kSums]) {
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
+// Begins to add the products of a box of 64 outputs with the rows of x, and waits until those of
+// the box before are added.
+template <class In, int kSums>
+__device__ void multiply_box(float (&sums)[kSums], uint64_t a, uint64_t b) {
+  products_begin();
+#pragma unroll
+  for (int k = 0; k < kProducts; ++k) {
+    if constexpr (kIsF8<In>)
+      multiply_64_f8(sums, a + 2 * k, b + 2 * k);
+    else
+      multiply_64(sums, a + 2 * k, b + 2 * k);
+  }
+  products_end();
+  wait_for_products<1>();
+}
+
 // Adds the products of boxes [begin, end) of 64 outputs with the rows of x, in the layout of
 // part_output() and x_row(). `first`: the part's first row of the weight; `last`: the last row that
 // there is.
@@ -111,16 +127,7 @@ __device__ void add_boxes(const BoxIntegers&, Ring<kRows, In>& ring, int group, 
     barrier_wait(ring.full + ring.stage, ring.parity);
     const uint64_t a = swizzled_matrix(ring.weight(ring.stage) + group * kPartBytes);
     const uint64_t b = swizzled_matrix(ring.x(ring.stage));
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < kProducts; ++k) {
-      if constexpr (kIsF8<In>)
-        multiply_64_f8(sums, a + 2 * k, b + 2 * k);
-      else
-        multiply_64(sums, a + 2 * k, b + 2 * k);
-    }
-    products_end();
-    wait_for_products<1>();
+    multiply_box<In>(sums, a, b);
     if (before >= 0 && threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
     before = ring.stage;
     ring.step();

@@ -173,16 +173,7 @@ __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
     const uint64_t a = swizzled_matrix(weight_boxes + weight.stage * p.form.tile * kDepthBytes +
                                        group * kPartBytes);
     const uint64_t b = swizzled_matrix(x_boxes + x.stage * kRows * kDepthBytes);
-    products_begin();
-#pragma unroll
-    for (int k = 0; k < kProducts; ++k) {
-      if constexpr (kIsF8<In>)
-        multiply_64_f8(sums, a + 2 * k, b + 2 * k);
-      else
-        multiply_64(sums, a + 2 * k, b + 2 * k);
-    }
-    products_end();
-    wait_for_products<1>();
+    multiply_box<In>(sums, a, b);
     // The products of the box before are done; nobody waits for the last ones.
     const int weight_before = (weight.stage == 0 ? p.form.weight_stages : weight.stage) - 1;
     const int x_before = (x.stage == 0 ? p.form.x_stages : x.stage) - 1;
