@@ -1,7 +1,5 @@
 // Mixtures of experts that `nereid quantize` rounds: what each expert is calibrated on, and what
 // becomes of those that lie in one tensor.
-#include "base/json.h"
-#include "cli/tools/calibrate.h"
 #include "cli/tools/quantize_fixture.h"
 #include "io/safetensors.h"
 
@@ -15,28 +13,6 @@ constexpr kernels::WeightFormat kInt4Groups16 = {
 
 class QuantizeExpertsTest : public QuantizeTest {
  protected:
-  // A tiny model with a tokenizer of its own: each letter from "a" on is a token, from 3 on.
-  std::filesystem::path with_tokenizer(const std::string& family) {
-    const std::filesystem::path model = dir_ / family;
-    std::filesystem::copy(source_dir() + "/tests/models/" + family, model);
-    json::object vocab;
-    for (int i = 0; i < 26; ++i) vocab[std::string(1, static_cast<char>('a' + i))] = 3 + i;
-    const json::object tokenizer = {
-        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
-    EXPECT_TRUE(write_file_atomic(model / "tokenizer.json", json::serialize(tokenizer)).ok());
-    std::string text;
-    for (uint64_t i = 0; i < 4000; ++i) {
-      const auto drawn = philox(5, i);
-      text += static_cast<char>('a' + (drawn[0] % 3 ? drawn[1] % 4 : drawn[1] % 26));
-    }
-    EXPECT_TRUE(write_file_atomic(dir_ / "text", text).ok());
-    return model;
-  }
-  std::unique_ptr<Calibration> calibrate(const std::filesystem::path& model) {
-    auto calibration = Calibration::open(model, {dir_ / "text", 40, 100}, device_);
-    EXPECT_TRUE(calibration.ok()) << calibration.status();
-    return calibration.ok() ? *std::move(calibration) : nullptr;
-  }
   std::string bytes_of(const std::string& tensor) const {
     const auto file = io::TensorFile::open(out_ / "model.safetensors");
     const auto it = std::ranges::find(file->tensors(), tensor, &io::StoredTensor::name);

@@ -7,9 +7,11 @@
 #include <cmath>
 
 #include "base/file.h"
+#include "base/json.h"
 #include "base/rng.h"
 #include "base/testing/source_dir.h"
 #include "cli/commands/perplexity.h"
+#include "cli/tools/calibrate.h"
 #include "cli/tools/tools.h"
 #include "convert/engine_cache.h"
 #include "convert/quantize_checkpoint.h"
@@ -53,6 +55,28 @@ class QuantizeTest : public testing::Test {
     const View x = View::matrix(numbers.data(), DType::kBF16, rows, k);
     return statistics.keeps_drift() ? statistics.add_drift(x, x, products)
                                     : statistics.add(x, products);
+  }
+  // A tiny model with a tokenizer of its own: each letter from "a" on is a token, from 3 on.
+  std::filesystem::path with_tokenizer(const std::string& family) {
+    const std::filesystem::path model = dir_ / family;
+    std::filesystem::copy(source_dir() + "/tests/models/" + family, model);
+    json::object vocab;
+    for (int i = 0; i < 26; ++i) vocab[std::string(1, static_cast<char>('a' + i))] = 3 + i;
+    const json::object tokenizer = {
+        {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", json::array()}}}};
+    EXPECT_TRUE(write_file_atomic(model / "tokenizer.json", json::serialize(tokenizer)).ok());
+    std::string text;
+    for (uint64_t i = 0; i < 4000; ++i) {
+      const auto drawn = philox(5, i);
+      text += static_cast<char>('a' + (drawn[0] % 3 ? drawn[1] % 4 : drawn[1] % 26));
+    }
+    EXPECT_TRUE(write_file_atomic(dir_ / "text", text).ok());
+    return model;
+  }
+  std::unique_ptr<Calibration> calibrate(const std::filesystem::path& model) {
+    auto calibration = Calibration::open(model, {dir_ / "text", 40, 100}, device_);
+    EXPECT_TRUE(calibration.ok()) << calibration.status();
+    return calibration.ok() ? *std::move(calibration) : nullptr;
   }
   std::unique_ptr<Executor> open(const std::filesystem::path& dir) {
     ExecutorConfig config;

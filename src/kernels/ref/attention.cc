@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 #include "kernels/api/keys.h"
@@ -77,19 +78,23 @@ void store_line(const std::vector<float>& x, const Line& line, void* cache, floa
   }
 }
 
-// A line's elements as they are stored, in units of scale_of().
-std::vector<double> load_line(const Line& line, const void* cache) {
-  std::vector<double> x(static_cast<size_t>(line.d));
+// Reads a line's elements as they are stored, in units of scale_of().
+template <class T>
+void load_line(const Line& line, const void* cache, double* x) {
+  const auto* const elements = static_cast<const T*>(cache);
   for (int64_t c = 0; c < line.d; ++c) {
-    const int64_t at = line[c];
-    if (line.kv == DType::kBF16)
-      x[c] = to_float(static_cast<const BF16*>(cache)[at]);
-    else if (line.kv == DType::kI8)
-      x[c] = static_cast<const int8_t*>(cache)[at];
+    const T element = elements[line[c]];
+    if constexpr (std::is_same_v<T, int8_t>)
+      x[c] = element;
     else
-      x[c] = to_float(static_cast<const F8E4M3*>(cache)[at]);
+      x[c] = to_float(element);
   }
-  return x;
+}
+
+void load_line(const Line& line, const void* cache, double* x) {
+  if (line.kv == DType::kBF16) return load_line<BF16>(line, cache, x);
+  if (line.kv == DType::kI8) return load_line<int8_t>(line, cache, x);
+  load_line<F8E4M3>(line, cache, x);
 }
 
 double scale_of(const Line& line, const float* scales) {
@@ -100,23 +105,6 @@ double scale_of(const Line& line, const float* scales) {
 Line key_line(const CacheView& c, Place place, int64_t d) { return {c.type, c.layout, place, d}; }
 Line value_line(const CacheView& c, Place place, int64_t d) {
   return {c.type, KeyLayout::kLines, place, d};
-}
-
-// Of a position's value: its column c, in units of the scale.
-struct Value {
-  std::vector<double> line;
-  double scale;
-  int64_t first;  // column of the line
-  double operator[](int64_t c) const { return line[static_cast<size_t>(first + c)]; }
-};
-Value value_at(const Attention& a, Place place) {
-  const int64_t d = a.heads.dim;
-  if (a.heads.latent > 0) {
-    const Line key = key_line(a.cache, place, d);
-    return {load_line(key, a.cache.keys), scale_of(key, a.cache.key_scales), d - a.heads.latent};
-  }
-  const Line line = value_line(a.cache, place, d);
-  return {load_line(line, a.cache.values), scale_of(line, a.cache.value_scales), 0};
 }
 
 void store_kv(const Attention& a) {
@@ -144,47 +132,76 @@ double score_of(const Attention& a, double dot, int64_t head, int64_t distance) 
   return score;
 }
 
-void attend(const Attention& a, int64_t i, int64_t head) {
+// What token i sees of a head of keys and values: of each position the key and the value [dim
+// each], in units of their scales. Of a latent cache the value is the key's last `latent` elements.
+struct Seen {
+  std::vector<int32_t> positions;
+  std::vector<double> keys, values, key_scales, value_scales;
+};
+
+Seen seen_by(const Attention& a, int64_t i, int64_t kv_head) {
   const CacheView& cache = a.cache;
   const int64_t d = a.heads.dim;
-  const int32_t position = a.step.positions[i];
-  const int64_t kv_head = head / (a.heads.num / a.heads.num_kv);
-  const std::vector<float> q = head_vector(a, i, head, is_given(a.angles));
+  const int32_t last = a.step.positions[i];
+  Seen seen;
+  for (int32_t at = 0; at <= last; ++at)
+    if (cache.window <= 0 || at > last - cache.window || at < cache.sink)
+      seen.positions.push_back(at);
+  seen.keys.resize(seen.positions.size() * static_cast<size_t>(d));
+  if (a.heads.latent == 0) seen.values.resize(seen.keys.size());
+  for (size_t j = 0; j < seen.positions.size(); ++j) {
+    const Place place = place_of(a, i, seen.positions[j], kv_head);
+    const Line key = key_line(cache, place, d), value = value_line(cache, place, d);
+    load_line(key, cache.keys, &seen.keys[j * static_cast<size_t>(d)]);
+    seen.key_scales.push_back(scale_of(key, cache.key_scales));
+    if (a.heads.latent > 0) continue;
+    load_line(value, cache.values, &seen.values[j * static_cast<size_t>(d)]);
+    seen.value_scales.push_back(scale_of(value, cache.value_scales));
+  }
+  return seen;
+}
 
-  std::vector<Place> lines;
-  std::vector<double> weights;
+void attend(const Attention& a, int64_t i, int64_t head, const Seen& seen) {
+  const int64_t d = a.heads.dim;
+  const int32_t last = a.step.positions[i];
+  const std::vector<float> q = head_vector(a, i, head, is_given(a.angles));
   const double sink = is_given(a.sinks) ? double{to_float(a.sinks.as_bf16()[head])} : -INFINITY;
   double largest = sink;
-  for (int32_t at = 0; at <= position; ++at) {
-    if (cache.window > 0 && at <= position - cache.window && at >= cache.sink) continue;
-    lines.push_back(place_of(a, i, at, kv_head));
-    const Line line = key_line(cache, lines.back(), d);
-    const std::vector<double> k = load_line(line, cache.keys);
+  std::vector<double> weights;
+  for (size_t j = 0; j < seen.positions.size(); ++j) {
+    const double* const k = &seen.keys[j * static_cast<size_t>(d)];
     double dot = 0;
     for (int64_t c = 0; c < d; ++c) dot += double{q[c]} * k[c];
-    weights.push_back(score_of(a, dot * scale_of(line, cache.key_scales), head, position - at));
+    weights.push_back(score_of(a, dot * seen.key_scales[j], head, last - seen.positions[j]));
     largest = std::max(largest, weights.back());
   }
   double sum = std::exp(sink - largest);
   for (double& w : weights) sum += w = std::exp(w - largest);
 
+  const bool is_latent = a.heads.latent > 0;
   const int64_t width = a.heads.value_dim();
-  std::vector<double> values(static_cast<size_t>(width));
-  for (size_t j = 0; j < lines.size(); ++j) {
-    const Value v = value_at(a, lines[j]);
-    const double scaled = weights[j] * v.scale;
-    for (int64_t c = 0; c < width; ++c) values[c] += scaled * v[c];
+  std::vector<double> out(static_cast<size_t>(width));
+  for (size_t j = 0; j < weights.size(); ++j) {
+    const double* const of = is_latent ? seen.keys.data() + (j + 1) * static_cast<size_t>(d) - width
+                                       : seen.values.data() + j * static_cast<size_t>(d);
+    const double scaled = weights[j] * (is_latent ? seen.key_scales : seen.value_scales)[j];
+    for (int64_t c = 0; c < width; ++c) out[c] += scaled * of[c];
   }
   for (int64_t c = 0; c < width; ++c)
-    a.out.row<BF16>(i)[head * width + c] = to_bf16(static_cast<float>(values[c] / sum));
+    a.out.row<BF16>(i)[head * width + c] = to_bf16(static_cast<float>(out[c] / sum));
 }
 
 }  // namespace
 
 void reference(const Attention& a) {
   store_kv(a);
+  const int64_t group = a.heads.num / a.heads.num_kv;
   for (int64_t i = 0; i < a.qkv.rows; ++i)
-    for (int64_t head = 0; head < a.heads.num; ++head) attend(a, i, head);
+    for (int64_t kv_head = 0; kv_head < a.heads.num_kv; ++kv_head) {
+      const Seen seen = seen_by(a, i, kv_head);
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head)
+        attend(a, i, head, seen);
+    }
 }
 
 }  // namespace nereid::kernels

@@ -114,21 +114,57 @@ void reference(const Norm& a) {
   }
 }
 
-void reference(const Linear& a) {
-  std::vector<float> weight(static_cast<size_t>(a.weight.k));
-  for (int64_t n = 0; n < a.weight.n; ++n) {
-    for (int64_t k = 0; k < a.weight.k; ++k)
-      weight[static_cast<size_t>(k)] = factor_at(a.weight, n, k);
-    for (int64_t i = 0; i < a.x.rows; ++i) {
-      double sum = 0;
-      for (int64_t k = 0; k < a.weight.k; ++k)
-        sum += double{load(a.x, i, k)} * weight[static_cast<size_t>(k)];
-      sum *= row_scale(a.weight, n);
-      if (is_given(a.scales)) sum *= *a.scales.row<float>(i);
-      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[n]);
-      store(a.out, i, n, static_cast<float>(sum));
+namespace {
+
+// Rows of x that are multiplied with the rows of a weight [n, k]. The sums of a block of rows are
+// made side by side, each in the order of k.
+class Factors {
+ public:
+  Factors(size_t rows, size_t k) : rows_(rows), k_(k), x_((rows + kSide - 1) / kSide * kSide * k) {}
+
+  void set(size_t row, size_t c, float value) { x_[at(row, c)] = value; }
+  void set_row(size_t row, const View& x, int64_t row_of_x, int64_t first_col) {
+    for (size_t c = 0; c < k_; ++c)
+      set(row, c, load(x, row_of_x, first_col + static_cast<int64_t>(c)));
+  }
+
+  // Calls use(row, sum) for the products with row n of the weight.
+  template <class Use>
+  void multiply(const WeightView& weight, int64_t n, Use use) const {
+    std::vector<double> factors(k_);
+    for (size_t c = 0; c < k_; ++c) factors[c] = factor_at(weight, n, static_cast<int64_t>(c));
+    for (size_t first = 0; first < rows_; first += kSide) {
+      const double* x = x_.data() + at(first, 0);
+      double sums[kSide] = {};
+      for (const double factor : factors) {
+        for (size_t j = 0; j < kSide; ++j) sums[j] += x[j] * factor;
+        x += kSide;
+      }
+      for (size_t j = 0; j < kSide && first + j < rows_; ++j) use(first + j, sums[j]);
     }
   }
+
+ private:
+  static constexpr size_t kSide = 8;
+  size_t at(size_t row, size_t c) const { return (row / kSide * k_ + c) * kSide + row % kSide; }
+
+  size_t rows_, k_;
+  std::vector<double> x_;  // [rows / 8][k][8]
+};
+
+}  // namespace
+
+void reference(const Linear& a) {
+  Factors x(static_cast<size_t>(a.x.rows), static_cast<size_t>(a.weight.k));
+  for (int64_t i = 0; i < a.x.rows; ++i) x.set_row(static_cast<size_t>(i), a.x, i, 0);
+  for (int64_t n = 0; n < a.weight.n; ++n)
+    x.multiply(a.weight, n, [&](size_t i, double sum) {
+      const auto row = static_cast<int64_t>(i);
+      sum *= row_scale(a.weight, n);
+      if (is_given(a.scales)) sum *= *a.scales.row<float>(row);
+      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[n]);
+      store(a.out, row, n, static_cast<float>(sum));
+    });
 }
 
 namespace {
@@ -147,12 +183,13 @@ float gated_unit(const Op& a, double gate, double up) {
 
 namespace {
 
-// Row i of x as it is multiplied; what the sums of its products are multiplied with.
-double factors_of(const FusedLinear& a, int64_t i, std::span<float> x) {
-  const std::span<const BF16> row(a.x.row<BF16>(i), x.size());
-  std::vector<F8E4M3> rounded(x.size());
-  double factor = a.rounds ? quantize_row(row, rounded.data()) : 1;
-  for (size_t c = 0; c < x.size(); ++c) x[c] = a.rounds ? to_float(rounded[c]) : to_float(row[c]);
+// Reads row i of x as it is multiplied. Returns what the sums of its products are multiplied with.
+double read_row(const FusedLinear& a, int64_t i, Factors& x) {
+  const auto k = static_cast<size_t>(a.weight.k), at = static_cast<size_t>(i);
+  const std::span<const BF16> row(a.x.row<BF16>(i), k);
+  std::vector<F8E4M3> rounded(k);
+  const double factor = a.rounds ? quantize_row(row, rounded.data()) : 1;
+  for (size_t c = 0; c < k; ++c) x.set(at, c, a.rounds ? to_float(rounded[c]) : to_float(row[c]));
   if (!is_given(a.x_squares)) return factor;
   double squares = 0;
   for (int64_t c = 0; c < kFusedSquares; ++c) squares += a.x_squares.row<float>(i)[c];
@@ -180,23 +217,17 @@ void end_row(const FusedLinear& a, int64_t i, std::span<const float> y) {
 }  // namespace
 
 void reference(const FusedLinear& a) {
-  const auto rows = static_cast<size_t>(a.out.rows), k = static_cast<size_t>(a.weight.k),
-             width = static_cast<size_t>(a.weight.n);
-  std::vector<float> x(rows * k), y(rows * width), weight(k);
+  const auto rows = static_cast<size_t>(a.out.rows), width = static_cast<size_t>(a.weight.n);
+  Factors x(rows, static_cast<size_t>(a.weight.k));
   std::vector<double> factors;
-  for (size_t i = 0; i < rows; ++i)
-    factors.push_back(factors_of(a, static_cast<int64_t>(i), std::span(x).subspan(i * k, k)));
-  for (size_t n = 0; n < width; ++n) {
-    const auto row = static_cast<int64_t>(n);
-    for (size_t c = 0; c < k; ++c) weight[c] = factor_at(a.weight, row, static_cast<int64_t>(c));
-    for (size_t i = 0; i < rows; ++i) {
-      double sum = 0;
-      for (size_t c = 0; c < k; ++c) sum += double{x[i * k + c]} * weight[c];
-      sum *= factors[i] * row_scale(a.weight, row);
+  for (int64_t i = 0; i < a.out.rows; ++i) factors.push_back(read_row(a, i, x));
+  std::vector<float> y(rows * width);
+  for (int64_t n = 0; n < a.weight.n; ++n)
+    x.multiply(a.weight, n, [&](size_t i, double sum) {
+      sum *= factors[i] * row_scale(a.weight, n);
       if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[n]);
-      y[i * width + n] = static_cast<float>(sum);
-    }
-  }
+      y[i * width + static_cast<size_t>(n)] = static_cast<float>(sum);
+    });
   for (size_t i = 0; i < rows; ++i)
     end_row(a, static_cast<int64_t>(i), std::span(y).subspan(i * width, width));
 }
@@ -250,24 +281,48 @@ void reference(const LowRank& a) {
     }
 }
 
-void reference(const ExpertLinear& a) {
-  const int64_t n = a.weight.n, k = a.weight.k;
+namespace {
+
+struct Piece {
+  int64_t row, piece;
+};
+
+// The pieces that each expert computes; behind the last one, those of no known expert.
+std::vector<std::vector<Piece>> pieces_by_expert(const ExpertLinear& a) {
+  std::vector<std::vector<Piece>> out(static_cast<size_t>(a.weight.experts) + 1);
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t piece = 0; piece < a.experts.cols; ++piece) {
       const int64_t expert = a.experts.row<int32_t>(i)[piece];
       const bool known = expert >= 0 && expert < a.weight.experts;
-      const WeightView weight = expert_of(a.weight, known ? expert : 0);
-      for (int64_t row = 0; row < n; ++row) {
-        double sum = 0;
-        for (int64_t j = 0; known && j < k; ++j)
-          sum +=
-              double{load(a.x, i, (a.x.cols == k ? 0 : piece * k) + j)} * factor_at(weight, row, j);
-        sum *= row_scale(weight, row);
-        if (is_given(a.scales)) sum *= *a.scales.row<float>(i);
-        if (known && is_given(a.bias)) sum += to_float(a.bias.as_bf16()[expert * n + row]);
-        store(a.out, i, piece * n + row, static_cast<float>(sum));
-      }
+      out[static_cast<size_t>(known ? expert : a.weight.experts)].push_back({i, piece});
     }
+  return out;
+}
+
+void multiply_expert(const ExpertLinear& a, int64_t expert, std::span<const Piece> pieces) {
+  const WeightView matrix = expert_of(a.weight, expert);
+  Factors x(pieces.size(), static_cast<size_t>(matrix.k));
+  for (size_t p = 0; p < pieces.size(); ++p)
+    x.set_row(p, a.x, pieces[p].row, a.x.cols == matrix.k ? 0 : pieces[p].piece * matrix.k);
+  for (int64_t n = 0; n < matrix.n; ++n)
+    x.multiply(matrix, n, [&](size_t p, double sum) {
+      const auto [row, piece] = pieces[p];
+      sum *= row_scale(matrix, n);
+      if (is_given(a.scales)) sum *= *a.scales.row<float>(row);
+      if (is_given(a.bias)) sum += to_float(a.bias.as_bf16()[expert * matrix.n + n]);
+      store(a.out, row, piece * matrix.n + n, static_cast<float>(sum));
+    });
+}
+
+}  // namespace
+
+void reference(const ExpertLinear& a) {
+  const auto pieces = pieces_by_expert(a);
+  for (int64_t expert = 0; expert < a.weight.experts; ++expert)
+    if (!pieces[static_cast<size_t>(expert)].empty())
+      multiply_expert(a, expert, pieces[static_cast<size_t>(expert)]);
+  for (const auto& [row, piece] : pieces.back())
+    for (int64_t n = 0; n < a.weight.n; ++n) store(a.out, row, piece * a.weight.n + n, 0);
 }
 
 void reference(const HeadLinear& a) {
