@@ -124,7 +124,10 @@ class HttpTest : public ::testing::Test {
       x->send({200, "text/plain", {}, x->request().body});
     });
     router.add("POST", "/order", [this](const ExchangePtr& x) {
-      body_sizes_.push_back(x->request().body.size());
+      {
+        std::lock_guard lock(mutex_);
+        body_sizes_.push_back(x->request().body.size());
+      }
       x->send({200, "text/plain", {}, "done"});
     });
     router.add("GET", "/note", [](const ExchangePtr& x) {
@@ -182,9 +185,19 @@ class HttpTest : public ::testing::Test {
     changed_.wait_for(lock, std::chrono::seconds(60), [&] { return held_ != nullptr; });
     return std::exchange(held_, nullptr);
   }
+  bool is_disconnected() {
+    std::lock_guard lock(mutex_);
+    return disconnected_;
+  }
   bool wait_disconnected() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return disconnected_; });
+  }
+
+  // Of the requests to /order since the last call.
+  std::vector<size_t> take_body_sizes() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(body_sizes_, {});
   }
 
   // The port takes no more connections.

@@ -34,7 +34,7 @@ TEST_F(HttpTest, DisconnectInMidStreamReachesTheHandler) {
     x->write("first");
   });
   c.read("first");
-  EXPECT_FALSE(disconnected_);
+  EXPECT_FALSE(is_disconnected());
   c.close();
   EXPECT_TRUE(wait_disconnected());
 }
