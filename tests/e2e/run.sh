@@ -65,7 +65,9 @@ export NEREID_METRICS_URL=http://127.0.0.1:$(sed -n 's/^metrics=//p' "$work/port
 
 step() {
   echo "== e2e: $*"
+  local begin=$SECONDS
   "$@"
+  echo "== e2e: done in $((SECONDS - begin))s"
 }
 step "$here/routes.sh"
 step "$python" "$here/kserve_client.py"

@@ -18,7 +18,9 @@ python=$venv/bin/python
 
 step() {
   echo "== stock: $*"
+  local begin=$SECONDS
   "$@"
+  echo "== stock: done in $((SECONDS - begin))s"
 }
 if [ "${2:-}" = mutations ]; then
   step "$python" "$here/mutate.py" "$build" --count "$3"
