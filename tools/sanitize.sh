@@ -28,7 +28,8 @@ cmake --preset "$preset"
 cmake --build "build/$preset" --target "${targets[@]}"
 [ "${2:-}" != build ] || exit 0
 flock -u 9
-echo "sanitize: exactness_test is left to 'make test' (sched_test too, with thread); see the top of tools/sanitize.sh"
+echo "sanitize: exactness_test and QuantizeTest.CalibrationMakesFourBitsBetter are left to 'make test' (sched_test too, with" \
+  "thread); see the top of tools/sanitize.sh"
 tools/unit.sh "build/$preset" "${filter[@]}"
 if [ "$preset" = asan ]; then
   NEREID_E2E_SLOW=1 tests/e2e/run.sh build/asan

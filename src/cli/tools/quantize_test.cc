@@ -103,11 +103,17 @@ TEST_F(QuantizeTest, LayersAreCalibratedByThemselvesOrTogether) {
   convert::QuantizeOptions options{.model_dir = model, .format = kInt8Groups};
   options.format.bits = 4;
   options.error_feedback = true;
-  options.collect = [&](const auto& wanted) { return calibration->collect(wanted); };
+  int collected = 0;  // times
+  options.collect = [&](const auto& wanted) {
+    ++collected;
+    return calibration->collect(wanted);
+  };
   std::vector<std::string> written;
+  std::vector<int> times;
   const auto write = [&] {
     ASSERT_TRUE(quantize(options).ok());
     written.push_back(read_file(out_ / "model.safetensors").value());
+    times.push_back(std::exchange(collected, 0));
   };
   options.statistics_bytes = 1;  // each layer by itself
   write();
@@ -119,6 +125,7 @@ TEST_F(QuantizeTest, LayersAreCalibratedByThemselvesOrTogether) {
   };
   write();
   ASSERT_EQ(written.size(), 3);
+  EXPECT_GT(times[0], times[1]);
   EXPECT_EQ(written[0], written[1]);
   EXPECT_NE(written[1], written[2]);
 }

@@ -118,9 +118,10 @@ namespace {
 
 // Rows of x that are multiplied with the rows of a weight [n, k]. The sums of a block of rows are
 // made side by side, each in the order of k.
-class Factors {
+class InputRows {
  public:
-  Factors(size_t rows, size_t k) : rows_(rows), k_(k), x_((rows + kSide - 1) / kSide * kSide * k) {}
+  InputRows(size_t rows, size_t k)
+      : rows_(rows), k_(k), x_((rows + kSide - 1) / kSide * kSide * k) {}
 
   void set(size_t row, size_t c, float value) { x_[at(row, c)] = value; }
   void set_row(size_t row, const View& x, int64_t row_of_x, int64_t first_col) {
@@ -155,7 +156,7 @@ class Factors {
 }  // namespace
 
 void reference(const Linear& a) {
-  Factors x(static_cast<size_t>(a.x.rows), static_cast<size_t>(a.weight.k));
+  InputRows x(static_cast<size_t>(a.x.rows), static_cast<size_t>(a.weight.k));
   for (int64_t i = 0; i < a.x.rows; ++i) x.set_row(static_cast<size_t>(i), a.x, i, 0);
   for (int64_t n = 0; n < a.weight.n; ++n)
     x.multiply(a.weight, n, [&](size_t i, double sum) {
@@ -184,7 +185,7 @@ float gated_unit(const Op& a, double gate, double up) {
 namespace {
 
 // Reads row i of x as it is multiplied. Returns what the sums of its products are multiplied with.
-double read_row(const FusedLinear& a, int64_t i, Factors& x) {
+double read_row(const FusedLinear& a, int64_t i, InputRows& x) {
   const auto k = static_cast<size_t>(a.weight.k), at = static_cast<size_t>(i);
   const std::span<const BF16> row(a.x.row<BF16>(i), k);
   std::vector<F8E4M3> rounded(k);
@@ -218,7 +219,7 @@ void end_row(const FusedLinear& a, int64_t i, std::span<const float> y) {
 
 void reference(const FusedLinear& a) {
   const auto rows = static_cast<size_t>(a.out.rows), width = static_cast<size_t>(a.weight.n);
-  Factors x(rows, static_cast<size_t>(a.weight.k));
+  InputRows x(rows, static_cast<size_t>(a.weight.k));
   std::vector<double> factors;
   for (int64_t i = 0; i < a.out.rows; ++i) factors.push_back(read_row(a, i, x));
   std::vector<float> y(rows * width);
@@ -287,7 +288,7 @@ struct Piece {
   int64_t row, piece;
 };
 
-// The pieces that each expert computes; behind the last one, those of no known expert.
+// The pieces of each expert [experts + 1]; the last entry has those of no known expert.
 std::vector<std::vector<Piece>> pieces_by_expert(const ExpertLinear& a) {
   std::vector<std::vector<Piece>> out(static_cast<size_t>(a.weight.experts) + 1);
   for (int64_t i = 0; i < a.out.rows; ++i)
@@ -301,7 +302,7 @@ std::vector<std::vector<Piece>> pieces_by_expert(const ExpertLinear& a) {
 
 void multiply_expert(const ExpertLinear& a, int64_t expert, std::span<const Piece> pieces) {
   const WeightView matrix = expert_of(a.weight, expert);
-  Factors x(pieces.size(), static_cast<size_t>(matrix.k));
+  InputRows x(pieces.size(), static_cast<size_t>(matrix.k));
   for (size_t p = 0; p < pieces.size(); ++p)
     x.set_row(p, a.x, pieces[p].row, a.x.cols == matrix.k ? 0 : pieces[p].piece * matrix.k);
   for (int64_t n = 0; n < matrix.n; ++n)
