@@ -2,6 +2,7 @@
 // computed from sizes, norms and rounding, and the ways to cut a case that must not change a bit.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <span>
 #include <string>
@@ -20,6 +21,11 @@ inline constexpr double kEpsF32 = 0x1p-24;
 // cores of Hopper cut each product to 2^-13 of the largest that they add in one go (DeepSeek-AI
 // 2024, "DeepSeek-V3 Technical Report", section 3.3.2), which is a few times the mean.
 inline constexpr double kEpsFp8Sum = 0x1p-11;
+// What a sum of k products in f32 may be wrong by, whatever the order: a few deviations of as many
+// roundings, as a share of the sum of magnitudes.
+inline double sum_error(int64_t k, bool is_f8e4m3 = false) {
+  return kEpsF32 * (4 * std::sqrt(static_cast<double>(k)) + 8) + (is_f8e4m3 ? kEpsFp8Sum : 0.0);
+}
 // A whole unit: the kernel's sum may lie on the other side of a rounding boundary.
 inline constexpr double kStepBF16 = 0x1p-7;
 

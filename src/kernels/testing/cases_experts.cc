@@ -90,8 +90,7 @@ struct ExpertShape {
 void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vector<BF16>& x_values,
                    const std::vector<BF16>& weights, const Image& after, Region& out) {
   const bool fp8_rows = a.x.dtype == DType::kF8E4M3;
-  const double factor =
-      kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8) + (fp8_rows ? kEpsFp8Sum : 0.0);
+  const double factor = sum_error(s.k, fp8_rows);
   for (int64_t i = 0; i < s.tokens; ++i)
     for (int64_t c = 0; c < s.picked * s.n; ++c) {
       const int32_t expert = a.experts.row<int32_t>(i)[c / s.n];
@@ -213,7 +212,7 @@ struct HeadShape {
 void set_tolerance(const HeadLinear& a, const std::vector<BF16>& weights, const Image& after,
                    Region& out) {
   const int64_t n = a.weight.n, k = a.weight.k, piece = a.kept + n;
-  const double factor = kEpsF32 * (4 * std::sqrt(static_cast<double>(k)) + 8);
+  const double factor = sum_error(k);
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t c = 0; c < a.out.cols; ++c) {
       const int64_t head = c / piece, row = c % piece - a.kept;

@@ -29,8 +29,7 @@ void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, bool 
                    const Image& after, Region& out) {
   std::vector<float> w(o.weight.size());
   for (size_t i = 0; i < w.size(); ++i) w[i] = std::fabs(to_float(o.weight[i]));
-  const double factor =
-      kEpsF32 * (4 * std::sqrt(static_cast<double>(s.k)) + 8) + (fp8_rows ? kEpsFp8Sum : 0.0);
+  const double factor = sum_error(s.k, fp8_rows);
   for (int64_t m = 0; m < s.tokens; ++m) {
     for (int64_t n = 0; n < s.n; ++n) {
       float norm = 0.01f;
