@@ -66,19 +66,8 @@ struct Received {
   uint64_t* barrier;
 };
 
-// Sends 8 bytes to the same place in the shared memory of a block of the cluster, whose barrier
-// counts them.
-__device__ void send(const void* to, float2 value, uint64_t* barrier, unsigned rank) {
-  asm volatile(
-      "{\n"
-      ".reg .b32 there, barrier;\n"
-      "mapa.shared::cluster.u32 there, %0, %2;\n"
-      "mapa.shared::cluster.u32 barrier, %1, %2;\n"
-      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [there], {%3, %4}, "
-      "[barrier];\n"
-      "}\n" ::"r"(shared_address(to)),
-      "r"(shared_address(barrier)), "r"(rank), "f"(value.x), "f"(value.y)
-      : "memory");
+__device__ uint64_t bytes_of(float2 two) {
+  return uint64_t{__float_as_uint(two.y)} << 32 | __float_as_uint(two.x);
 }
 
 // Gets the barrier ready for what all blocks that have keys will send, which wait for all others to
@@ -219,9 +208,10 @@ __device__ void send_state(const QueryTile& tile, const Part& part, const States
           (m * Memory<Cache, kDim>::kPitch + 2 * c) * sizeof(float));
       sum.x += value.x * weights[w], sum.y += value.y * weights[w];
     }
-    send(received.values + (rank << bits) + (i & ((1 << bits) - 1)), sum, received.barrier,
-         i >> bits);
-    if (c < shares) send(&received.ends[rank][m], {top, total}, received.barrier, c);
+    send_in_cluster(received.values + (rank << bits) + (i & ((1 << bits) - 1)), i >> bits,
+                    bytes_of(sum), received.barrier);
+    if (c < shares)
+      send_in_cluster(&received.ends[rank][m], c, bytes_of({top, total}), received.barrier);
   }
 }
 

@@ -211,8 +211,20 @@ inline __device__ void cluster_arrives() {
 inline __device__ void cluster_waits() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Four numbers to another block's shared memory; the barrier at that place there counts their
-// bytes.
+// Eight bytes, or four numbers, to the same place in another block's shared memory, where the same
+// barrier counts their bytes.
+inline __device__ void send_in_cluster(const void* at, unsigned rank, uint64_t bytes,
+                                       uint64_t* barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there, arrived;\n"
+      "mapa.shared::cluster.u32 there, %0, %2;\n"
+      "mapa.shared::cluster.u32 arrived, %1, %2;\n"
+      "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b64 [there], %3, [arrived];\n"
+      "}\n" ::"r"(shared_address(at)),
+      "r"(shared_address(barrier)), "r"(rank), "l"(bytes)
+      : "memory");
+}
 inline __device__ void send_in_cluster(const float4* at, unsigned rank, const float* four,
                                        uint64_t* barrier) {
   asm volatile(

@@ -1,91 +1,79 @@
-// Token selection, one block per row.
+// Token selection. On Hopper a row is drawn by a cluster of blocks where there are few rows.
 #include "base/rng.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/sample_drafts.cuh"
 #include "kernels/cuda/sample_search.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-__device__ int draw(const Row& row, const SampleParams& p, int position, int since, Scratch& s) {
-  const Kept kept = keep(row, p, s);
-  const double u = double{uniform(p.seed, static_cast<uint64_t>(position))};
-  const double share = double{top_p_after(p, since)};
-  uint64_t target = static_cast<uint64_t>(ceil(u * share * static_cast<double>(kept.total)));
-  target = target < 1 ? 1 : target > kept.total ? kept.total : target;
+constexpr uint32_t kSeen = 1u << 31;  // of an id in the history, beside the count in the lower bits
 
-  uint32_t key = kept.floor;
-  uint64_t above = kept.above;
-  if (!kept.limited || above >= target) {
-    key = search<true>(row, target, s);
-    above = sum_from<true>(row, key + 1, s);
-  }
-  const uint64_t weight = row.weight(float_of(key));
-  const uint64_t rank = (target - above + weight - 1) / weight;
-  return nth_with_key(row, key, rank, s);
+// How rows are divided among blocks.
+struct Division {
+  int team;    // blocks for a row
+  int part;    // ids of a block
+  bool holds;  // a block has shared memory for its part of the logits
+};
+
+__device__ int draw(const Row& row, const SampleParams& p, int position, int since, Team& team) {
+  const double share =
+      double{uniform(p.seed, static_cast<uint64_t>(position))} * double{top_p_after(p, since)};
+  const uint64_t last = last_kept(row, p, team);
+  if (p.top_k <= 0 || p.top_k > kFew) return id_of(search<true>(row, last, share, 0, team).element);
+  const int count = gather(row, last, kUnsound, team);
+  const uint64_t total = weigh_few<true>(row, count, team);
+  return id_of(place_of_few(count, 0, share_of(total, share), team).element);
 }
 
-// s.top[0 .. s.num_top) = the `count` <= vocab likeliest ids, in order; none at -inf.
-__device__ void find_top(const Row& row, int count, Scratch& s) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const uint32_t floor = search<false>(row, static_cast<uint64_t>(count), s);
-  if (threadIdx.x == 0) s.num_top = 0;
-  __syncthreads();
-  for (int i = threadIdx.x; i < row.vocab; i += kThreads)
-    if (const uint32_t key = key_of(row.logits[i]); key > floor)
-      s.top[atomicAdd(&s.num_top, 1)] = packed(key, i);
-  __syncthreads();
-  int filled = s.num_top;  // in any order, fewer than count
-  const bool has_ties = floor > key_of(-INFINITY);
-  for (int base = 0; has_ties && filled < count && base < row.vocab; base += kThreads) {
-    const int id = base + static_cast<int>(threadIdx.x);
-    const bool equal = id < row.vocab && key_of(row.logits[id]) == floor;
-    const unsigned in_warp = __ballot_sync(kAllLanes, equal);
-    if (lane == 0) s.warp_count[warp] = __popc(in_warp);
-    const int found = __syncthreads_count(equal);
-    int place = filled + __popc(in_warp & ((1u << lane) - 1));
-    for (int w = 0; w < warp; ++w) place += s.warp_count[w];
-    if (equal && place < count) s.top[place] = packed(floor, id);
-    filled += found;
-    __syncthreads();
-  }
-  filled = filled < count ? filled : count;
-  uint64_t mine = 0;
-  int rank = 0;
-  if (static_cast<int>(threadIdx.x) < filled) {
-    mine = s.top[threadIdx.x];
-    for (int t = 0; t < filled; ++t) rank += s.top[t] > mine;
+// team.s->weights[0 .. returned) = the `count` <= vocab largest elements, in order; none at -inf.
+__device__ int find_top(const Row& row, int count, Team& team) {
+  Scratch& s = *team.s;
+  const uint64_t low = max(nth_element(row, count, team), (uint64_t{key_of(-INFINITY)} + 1) << 32);
+  const int found = gather(row, low, kUnsound, team);
+  if (static_cast<int>(threadIdx.x) < found) {
+    const uint64_t mine = s.few[threadIdx.x];
+    int rank = 0;
+    for (int i = 0; i < found; ++i) rank += s.few[i] > mine;
+    s.weights[rank] = mine;
   }
   __syncthreads();
-  if (static_cast<int>(threadIdx.x) < filled) s.top[rank] = mine;
-  if (threadIdx.x == 0) s.num_top = filled;
-  __syncthreads();
+  return found;
 }
 
-// Log-probabilities from `row`, of whose ids `token` was drawn.
-__device__ void report(const Row& row, const SampleParams& p, int token, int64_t top_stride,
-                       SampleResult* result, TopToken* top, Scratch& s) {
+// Log-probabilities from `row`, of whose ids `token` was drawn; how far the team is then. Not a
+// part of the kernel that every row runs through, so that the instructions of that stay in a cache.
+__device__ __noinline__ Team report(Row row, const SampleParams& p, int token, int64_t top_stride,
+                                    SampleResult* result, TopToken* top, Team team) {
+  if (p.log_probs == LogProbs::kRaw) {
+    row.largest = logit_of(best_of(row, nullptr, team));
+    row.set_temperature(1);
+  }
   constexpr double kLog2 = 0.693147180559945309;
-  const double log_total = log(static_cast<double>(sum_from<true>(row, 0, s)));
+  const double log_total = log(static_cast<double>(weight_from(row, 0, team)));
   const double log_sum = log_total - kWeightBits * kLog2;
   const auto log_prob = [&](float logit) {
     return static_cast<float>((double{logit} - row.largest) / row.temperature - log_sum);
   };
   double log_kept = 0;
   if (p.log_probs == LogProbs::kProcessed && p.top_k > 0)
-    log_kept = log(static_cast<double>(keep(row, p, s).total)) - log_total;
-  if (threadIdx.x == 0) {
-    result->log_prob = log_prob(row.logits[token]);
+    log_kept =
+        log(static_cast<double>(weight_from(row, last_kept(row, p, team), team))) - log_total;
+  // The block that has the token's logit.
+  if (const int i = token - row.first; i >= 0 && i < row.count && threadIdx.x == 0) {
+    result->log_prob = log_prob(row.logits[i]);
     result->log_kept = static_cast<float>(log_kept);
   }
   int64_t count = p.num_top < top_stride ? p.num_top : top_stride;
   count = count < row.vocab ? count : row.vocab;
-  if (count <= 0) return;
-  find_top(row, static_cast<int>(count), s);
-  if (static_cast<int>(threadIdx.x) < s.num_top) {
-    const uint64_t entry = s.top[threadIdx.x];
-    top[threadIdx.x] = {id_of(entry), log_prob(logit_of(entry))};
+  if (count <= 0) return team;
+  const int found = find_top(row, static_cast<int>(count), team);
+  if (team.rank() == 0 && static_cast<int>(threadIdx.x) < found) {
+    const uint64_t element = team.s->weights[threadIdx.x];
+    top[threadIdx.x] = {id_of(element), log_prob(logit_of(element))};
   }
+  return team;
 }
 
 __device__ float edited(float old, float value) {
@@ -93,30 +81,32 @@ __device__ float edited(float old, float value) {
   return old == -INFINITY ? old : value <= kMost ? value : kMost;
 }
 
-// One row whose logits are being edited.
+// A block's part of a row, whose logits are being edited. Each block goes through all lists and
+// touches what is its own.
 struct Edit {
   const SampleParams& p;
   SampleLists lists;
   const uint32_t* mask;    // or null
   const int32_t* history;  // [position] or null
   int position;
-  float* logits;
-  int vocab;
+  Row row;
 
-  __device__ bool knows(int id) const { return id >= 0 && id < vocab; }
+  __device__ bool owns(int id) const { return id >= row.first && id - row.first < row.count; }
+  __device__ float& logit(int id) const { return row.logits[id - row.first]; }
   __device__ void ban(int id) const {
-    if (knows(id)) logits[id] = -INFINITY;
+    if (owns(id)) logit(id) = -INFINITY;
   }
 };
 
 __device__ void add_biases(const Edit& e) {
+  const int end = e.row.first + e.row.count;
   if (e.p.has_dense_bias)
-    for (int id = threadIdx.x; id < e.vocab; id += kThreads)
-      e.logits[id] = edited(e.logits[id], __fadd_rn(e.logits[id], e.lists.dense_bias[id]));
+    for (int id = e.row.first + static_cast<int>(threadIdx.x); id < end; id += kThreads)
+      e.logit(id) = edited(e.logit(id), __fadd_rn(e.logit(id), e.lists.dense_bias[id]));
   __syncthreads();
   for (int i = threadIdx.x; i < e.p.num_biases; i += kThreads)
-    if (const int id = e.lists.bias_ids[i]; e.knows(id))
-      e.logits[id] = edited(e.logits[id], __fadd_rn(e.logits[id], e.lists.biases[i]));
+    if (const int id = e.lists.bias_ids[i]; e.owns(id))
+      e.logit(id) = edited(e.logit(id), __fadd_rn(e.logit(id), e.lists.biases[i]));
   __syncthreads();
 }
 
@@ -129,8 +119,9 @@ __device__ float penalised(const SampleParams& p, float l, uint32_t count) {
 
 // Counts the tokens of the history for a range of ids at a time; integer sums know no order.
 __device__ void penalise(const Edit& e, Scratch& s) {
-  for (int first = 0; first < e.vocab; first += kCountedIds) {
-    const int num_ids = e.vocab - first < kCountedIds ? e.vocab - first : kCountedIds;
+  const int end = e.row.first + e.row.count;
+  for (int first = e.row.first; first < end; first += kCountedIds) {
+    const int num_ids = end - first < kCountedIds ? end - first : kCountedIds;
     for (int i = threadIdx.x; i < num_ids; i += kThreads) s.counts[i] = 0;
     __syncthreads();
     for (int i = threadIdx.x; i < e.position; i += kThreads) {
@@ -142,7 +133,7 @@ __device__ void penalise(const Edit& e, Scratch& s) {
     __syncthreads();
     for (int i = threadIdx.x; i < num_ids; i += kThreads)
       if (const uint32_t count = s.counts[i])
-        e.logits[first + i] = penalised(e.p, e.logits[first + i], count & ~kSeen);
+        e.logit(first + i) = penalised(e.p, e.logit(first + i), count & ~kSeen);
     __syncthreads();
   }
 }
@@ -155,8 +146,8 @@ __device__ bool equal(const int32_t* a, const int32_t* b, int count) {
 
 __device__ void ban_ids(const Edit& e) {
   if (e.mask)
-    for (int id = threadIdx.x; id < e.vocab; id += kThreads)
-      if ((e.mask[id / 32] >> (id % 32) & 1) == 0) e.ban(id);
+    for (int i = threadIdx.x; i < e.row.count; i += kThreads)
+      if (const int id = e.row.first + i; (e.mask[id / 32] >> (id % 32) & 1) == 0) e.ban(id);
   if (e.position < e.p.min_length)
     for (int i = threadIdx.x; i < e.p.num_end_ids; i += kThreads) e.ban(e.lists.end_ids[i]);
   const int length = e.history ? e.position : 0;
@@ -175,17 +166,16 @@ __device__ void ban_ids(const Edit& e) {
   __syncthreads();
 }
 
-__device__ void edit(const Sample& a, const SampleParams& p, const SampleRow& row,
-                     const int32_t* history, float* logits, Scratch& s) {
+__device__ __noinline__ void edit(const Sample& a, const SampleParams& p, const SampleRow& wish,
+                                  const int32_t* history, const Row row, Scratch& s) {
   const uint64_t lists = reinterpret_cast<uint64_t>(a.lists_base) + p.lists;
   const Edit e = {p,
                   SampleLists(p, reinterpret_cast<const int32_t*>(lists),
                               reinterpret_cast<const float*>(lists)),
-                  row.mask >= 0 ? a.masks + row.mask * a.mask_stride : nullptr,
+                  wish.mask >= 0 ? a.masks + wish.mask * a.mask_stride : nullptr,
                   history,
-                  row.position,
-                  logits,
-                  static_cast<int>(a.problem.vocab)};
+                  wish.position,
+                  row};
   add_biases(e);
   if (history && has_penalties(p)) penalise(e, s);
   ban_ids(e);
@@ -193,24 +183,28 @@ __device__ void edit(const Sample& a, const SampleParams& p, const SampleRow& ro
 
 // The token of a row that is edited, -1 when there is none.
 __device__ int choose(const Row& row, uint64_t best, const SampleParams& p, const int32_t* history,
-                      int position, Scratch& s) {
+                      int position, Team& team) {
   if (row.largest == -INFINITY) return -1;
   if (!p.draws || is_greedy(p)) return id_of(best);
-  return draw(row, p, position, since_reset(p, history, position, s), s);
+  return draw(row, p, position, since_reset(p, history, position, team), team);
 }
 
-// The same in every thread.
-__device__ bool is_sound(const float* logits, int vocab) {
-  bool unsound = false;
-  for (int id = threadIdx.x; id < vocab; id += kThreads)
-    unsound |= !(logits[id] < INFINITY);  // true for NaN too
-  return !__syncthreads_or(unsound);
+// The block's part of a row of logits.
+__device__ Row part_of(const View& logits, int64_t index, const Division& division,
+                       const Team& team) {
+  Row row;
+  row.vocab = static_cast<int>(logits.cols);
+  row.first = min(team.rank() * division.part, row.vocab);
+  row.count = min(division.part, row.vocab - row.first);
+  row.logits = static_cast<float*>(logits.data) + index * logits.stride + row.first;
+  return row;
 }
 
 // The draft of those that come after row i that is its token, or what is drawn in its place; -1:
 // step 5 says.
-__device__ int weigh(const Sample& a, int64_t i, const Row& row, int32_t* history, Scratch& s) {
-  const SampleRow wish = a.rows[i];
+__device__ int weigh(const Sample& a, int64_t i, const Row& row, const Division& division,
+                     const int32_t* history, Team& team) {
+  const SampleRow& wish = a.rows[i];
   const SampleParams& params = a.params[wish.slot];
   const bool typical = params.draft_test == DraftTest::kTypical;
   SampleRow draft;
@@ -219,97 +213,137 @@ __device__ int weigh(const Sample& a, int64_t i, const Row& row, int32_t* histor
         return typical || after.draft_logits >= 0;
       }))
     return -1;
-  const int since = since_reset(params, history, wish.position, s);
-  const Probabilities p(row, params, since, s);
-  if (typical) return typical_draft(a, i, p, params.draft_threshold, s);
-  float* const logits =
-      static_cast<float*>(a.draft_logits.data) + draft.draft_logits * a.draft_logits.stride;
+  const int since = since_reset(params, history, wish.position, team);
+  const Probabilities p(row, params, since, team);
+  if (typical) return typical_draft(a, i, p, params.draft_threshold, *team.s);
   Probabilities q;
-  if (is_sound(logits, row.vocab)) {
-    if (edits_logits(params, wish)) edit(a, params, wish, history, logits, s);
-    const float largest = logit_of(best_of(logits, row.vocab, s));
-    if (largest > -INFINITY)
-      q = Probabilities({logits, row.vocab, largest, row.temperature}, params, since, s);
+  Row own = part_of(a.draft_logits, draft.draft_logits, division, team);
+  uint64_t best = best_of(own, nullptr, team);
+  if (best != kUnsound) {
+    if (edits_logits(params, wish)) {
+      edit(a, params, wish, history, own, *team.s);
+      best = best_of(own, nullptr, team);
+    }
+    own.largest = logit_of(best);
+    own.set_temperature(row.temperature);
+    if (own.largest > -INFINITY) q = Probabilities(own, params, since, team);
   }
-  return by_ratio(p, q, draft.draft, row.vocab, params, wish.position, s);
+  return by_ratio(p, q, draft.draft, row.vocab, params, wish.position, *team.s);
 }
 
-// What is drawn for row i, the same in every thread.
-template <bool kWeighs>
-__device__ void draw_row(const Sample& a, int64_t i, Scratch& s) {
-  const SampleRow wish = a.rows[i];
+// The token of row i, by one thread.
+__device__ void keep_token(const Sample& a, int64_t i, int token) {
+  const SampleRow& wish = a.rows[i];
   const SampleParams& p = a.params[wish.slot];
-  const int vocab = static_cast<int>(a.problem.vocab);
-  float* const logits = static_cast<float*>(a.logits.data) + wish.logits_row * a.logits.stride;
-  int32_t* const history = p.keeps_history ? a.history + wish.slot * a.history_stride : nullptr;
-  SampleResult* const result = a.results + i;
+  a.results[i].token = token;
+  if (!p.draws) return;
+  if (p.keeps_history && wish.position < a.history_stride)
+    a.history[wish.slot * a.history_stride + wish.position] = token;
+  if (a.slot_tokens) a.slot_tokens[wish.slot] = token;
+}
 
+// What rows of a launch may want.
+enum class Mode { kLargest, kDrawn, kWeighed };
+
+// What is drawn for row i, the same in every thread.
+template <Mode kMode>
+__device__ int draw_row(const Sample& a, int64_t i, const Division& division, Team& team) {
+  extern __shared__ float held[];
+  const SampleRow& wish = a.rows[i];
+  Row row = part_of(a.logits, wish.logits_row, division, team);
+  if constexpr (kMode == Mode::kLargest) {
+    const uint64_t best = best_of(row, nullptr, team);
+    return best == kUnsound || logit_of(best) == -INFINITY ? -1 : id_of(best);
+  }
+  const SampleParams& p = a.params[wish.slot];
+  const int32_t* const history =
+      p.keeps_history ? a.history + wish.slot * a.history_stride : nullptr;
+  bool edits = edits_logits(p, wish);
+  uint64_t best = 0;
+  float* to = division.holds ? held : nullptr;
+  while (true) {
+    best = best_of(row, to, team);
+    if (best == kUnsound) return -1;
+    if (to) row.logits = to;
+    if (!edits) break;
+    edits = false;
+    to = nullptr;
+    edit(a, p, wish, history, row, *team.s);
+  }
+  row.largest = logit_of(best);
+  row.set_temperature(temperature_of(p));
   int token = -1;
-  if (is_sound(logits, vocab)) {
-    const bool edits = edits_logits(p, wish);
-    if (edits) edit(a, p, wish, history, logits, s);
-    const uint64_t best = best_of(logits, vocab, s);
-    Row row = {logits, vocab, logit_of(best), temperature_of(p)};
-    if constexpr (kWeighs)
-      if (weighs_drafts(p) && row.largest > -INFINITY) token = weigh(a, i, row, history, s);
-    if (token < 0) token = choose(row, best, p, history, wish.position, s);
-    if (token >= 0 && p.log_probs != LogProbs::kNone) {
-      if (p.log_probs == LogProbs::kRaw) {
-        if (edits)
-          row.logits =
-              static_cast<const float*>(a.raw_logits.data) + wish.logits_row * a.raw_logits.stride;
-        row.largest = logit_of(best_of(row.logits, vocab, s));
-        row.temperature = 1;
-      }
-      report(row, p, token, a.top_stride, result, a.top + i * a.top_stride, s);
-    }
-  }
-  if (threadIdx.x == 0) {
-    result->token = token;
-    if (p.draws && history && wish.position < a.history_stride) history[wish.position] = token;
-    if (p.draws && a.slot_tokens) a.slot_tokens[wish.slot] = token;
-  }
+  if constexpr (kMode == Mode::kWeighed)
+    if (weighs_drafts(p) && row.largest > -INFINITY)
+      token = weigh(a, i, row, division, history, team);
+  if (token < 0) token = choose(row, best, p, history, wish.position, team);
+  if (token < 0 || p.log_probs == LogProbs::kNone) return token;
+  if (p.log_probs == LogProbs::kRaw && edits_logits(p, wish))
+    row = part_of(a.raw_logits, wish.logits_row, division, team);
+  team = report(row, p, token, a.top_stride, a.results + i, a.top + i * a.top_stride, team);
+  return token;
 }
 
 // The likeliest token of row i, which is not drawn.
-__device__ void peek(const Sample& a, int64_t i, Scratch& s) {
-  const int vocab = static_cast<int>(a.problem.vocab);
-  const float* const logits =
-      static_cast<const float*>(a.logits.data) + a.rows[i].logits_row * a.logits.stride;
-  if (!is_sound(logits, vocab)) return;
-  const uint64_t best = best_of(logits, vocab, s);
-  if (threadIdx.x == 0) a.results[i].likeliest = id_of(best);
+__device__ void peek(const Sample& a, int64_t i, const Division& division, Team& team) {
+  const Row row = part_of(a.logits, a.rows[i].logits_row, division, team);
+  const uint64_t best = best_of(row, nullptr, team);
+  if (best != kUnsound && team.is_first_thread()) a.results[i].likeliest = id_of(best);
 }
 
-// Rows that come after others are the block's of the first of them, one after the other.
-template <bool kWeighs>
-__global__ void __launch_bounds__(kThreads) sample_kernel(const Sample a) {
-  __shared__ Scratch s;
-  int64_t i = blockIdx.x;
+// Rows that come after others are the team's of the first of them, one after the other.
+template <Mode kMode>
+__global__ void __launch_bounds__(kThreads, 2)
+    sample_kernel(const __grid_constant__ Sample a, const __grid_constant__ Division division) {
+  __shared__ Scratch scratch;
+  wait_for_previous();
+  int64_t i = blockIdx.x / static_cast<unsigned>(division.team);
   if (a.rows[i].after > 0) return;
-  do {
-    const SampleRow row = a.rows[i];
+  Team team(division.team, scratch);
+  while (true) {
+    const SampleRow& row = a.rows[i];
     const bool draws = row.after == 0 || a.results[i - row.after].token == row.draft;
-    for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads)
-      a.top[i * a.top_stride + t] = {-1, 0};
-    if (threadIdx.x == 0) a.results[i] = {draws ? -1 : kNotDrawn, 0, 0, -1};
-    if (draws)
-      draw_row<kWeighs>(a, i, s);
-    else if (row.peeks)
-      peek(a, i, s);
-    __syncthreads();  // the next row reads what was drawn
-  } while (++i < a.problem.rows && a.rows[i].after > 0);
+    if (team.rank() == 0)
+      for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads)
+        a.top[i * a.top_stride + t] = {-1, 0};
+    if (team.is_first_thread()) a.results[i] = {draws ? -1 : kNotDrawn, 0, 0, -1};
+    if (draws) {
+      const int token = draw_row<kMode>(a, i, division, team);
+      if (team.is_first_thread()) keep_token(a, i, token);
+    } else if (row.peeks) {
+      peek(a, i, division, team);
+    }
+    if (++i == a.problem.rows || a.rows[i].after == 0) return;
+    team.meet();  // the next row reads what was drawn
+  }
 }
 
-cudaError_t launch(const Sample& a, const cuda::Scratch&, cudaStream_t stream) {
-  const auto kernel = a.problem.weighs_drafts ? sample_kernel<true> : sample_kernel<false>;
-  kernel<<<static_cast<unsigned>(a.problem.rows), kThreads, 0, stream>>>(a);
-  return cudaGetLastError();
+// Teams of as many blocks as are at work at once. Largest teams are made for twice as many rows:
+// their blocks can hold their part of the logits in shared memory, two on a multiprocessor. The
+// number of blocks changes no bit, but for the sums of drafts in f64.
+cudaError_t launch(const Sample& a, const cuda::Scratch& device, cudaStream_t stream) {
+  constexpr int64_t kMostHeld = 80 * 1024 / sizeof(float);
+  const bool has_teams = device.sm == 90 && !a.problem.weighs_drafts;
+  const int64_t rows = a.problem.rows, blocks = 2 * device.num_units;
+  Division division = {1, 0, false};
+  while (has_teams && division.team < kMaxTeam &&
+         2 * division.team * rows <= (2 * division.team == kMaxTeam ? 2 * blocks : blocks))
+    division.team *= 2;
+  division.part = static_cast<int>((a.problem.vocab + division.team - 1) / division.team);
+  division.holds = has_teams && !a.problem.all_greedy && division.part <= kMostHeld;
+  const auto team = static_cast<unsigned>(division.team);
+  const size_t held = division.holds ? static_cast<size_t>(division.part) * sizeof(float) : 0;
+  const auto kernel = a.problem.weighs_drafts ? sample_kernel<Mode::kWeighed>
+                      : a.problem.all_greedy  ? sample_kernel<Mode::kLargest>
+                                              : sample_kernel<Mode::kDrawn>;
+  return launch_overlapped_clusters(kernel, rows, dim3(static_cast<unsigned>(rows) * team), team,
+                                    kThreads, held, stream, a, division);
 }
 
 bool takes(const Sample& a) {
   constexpr int64_t kMaxVocab = int64_t{1} << 22;  // sums of 2^40 fixed-point weights in 63 bits
-  return a.problem.vocab <= kMaxVocab;
+  constexpr int64_t kMaxRows = (int64_t{1} << 31) / kMaxTeam - 1;  // blocks of a grid's x axis
+  return a.problem.vocab <= kMaxVocab && a.problem.rows <= kMaxRows;
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Drafts tested by what the model thinks of them: step 6 of Sample.
+// Drafts tested by what the model thinks of them: step 6 of Sample. Sums of f64 have the order of a
+// block, so each row is drawn by a team of one block, whose part is the whole row.
 #pragma once
 
 #include "base/rng.h"
@@ -31,55 +32,34 @@ class Probabilities {
   Probabilities() = default;
 
   // The same in every thread.
-  __device__ Probabilities(const Row& row, const SampleParams& p, int since, Scratch& s)
+  __device__ Probabilities(const Row& row, const SampleParams& p, int since, Team& team)
       : row_(row) {
-    const Kept kept = keep(row, p, s);
     const double share = double{top_p_after(p, since)};
-    cut_ = kept.floor;
-    last_ = row.vocab;
+    last_ = last_kept(row, p, team);
     if (share < 1) {
-      find_cut(kept, share * static_cast<double>(kept.total), s);
-    } else if (kept.limited) {
-      const uint64_t ties = static_cast<uint64_t>(p.top_k) - sum_from<false>(row, cut_ + 1, s);
-      if (const int id = nth_with_key(row, cut_, ties + 1, s); id >= 0) last_ = id;
+      const Place place = search<true>(row, last_, share, 0, team);
+      last_ = place.element;
+      part_ = (share * static_cast<double>(place.total) - static_cast<double>(place.before)) /
+              static_cast<double>(row.weight(logit_of(last_)));
     }
     double sum = 0;
     for (int id = threadIdx.x; id < row.vocab; id += kThreads) sum += weight(id);
-    end_ = block_sum(sum, s);
+    end_ = block_sum(sum, *team.s);
   }
 
   __device__ double at(int id) const { return end_ > 0 ? weight(id) / end_ : 0; }
 
  private:
-  // Weights of all kept, in fixed point, end at `end`.
-  __device__ void find_cut(const Kept& kept, double end, Scratch& s) {
-    const auto target = static_cast<uint64_t>(ceil(end));
-    uint64_t above = kept.above;
-    if (!kept.limited || above >= target) {
-      cut_ = search<true>(row_, target < 1 ? 1 : target, s);
-      above = sum_from<true>(row_, cut_ + 1, s);
-    }
-    const double each = static_cast<double>(row_.weight(float_of(cut_)));
-    const double num = (end - static_cast<double>(above)) / each;  // of those equal to the cut
-    const double whole = num > 0 ? floor(num) : 0;
-    part_ = num > whole ? num - whole : 0;
-    if (const int id = nth_with_key(row_, cut_, static_cast<uint64_t>(whole) + 1, s); id >= 0)
-      last_ = id;
-  }
-
   __device__ double weight(int id) const {
-    const float logit = row_.logits[id];
-    const uint32_t key = key_of(logit);
-    if (key < cut_ || (key == cut_ && id > last_)) return 0;
-    const double x = exp((double{logit} - row_.largest) / row_.temperature);
-    return key == cut_ && id == last_ ? part_ * x : x;
+    const uint64_t element = row_.element(id);
+    if (element < last_) return 0;
+    const double x = exp((double{row_.logits[id]} - row_.largest) / row_.temperature);
+    return element == last_ ? part_ * x : x;
   }
 
   Row row_ = {};
-  uint32_t cut_ =
-      0;  // keys from it on count; of equal ones ids before last_, and part_ of that one
-  int last_ = 0;
-  double part_ = 0, end_ = 0;
+  uint64_t last_ = 0;  // elements above it count, and part_ of it
+  double part_ = 1, end_ = 0;
 };
 
 // The drafts that come after row i, one after the other: calls f(row) until it is true for one.
@@ -137,12 +117,12 @@ __device__ int draw_excess(const Probabilities& p, const Probabilities& q, int v
       if (lane >= step) prefix += other;
     }
     for (int w = 0; w < warp; ++w) prefix += s.sums[w];
-    if (threadIdx.x == 0) s.found = vocab, s.num_top = -1;
+    if (threadIdx.x == 0) s.found = vocab, s.last = -1;
     __syncthreads();
-    if (mine > 0) atomicMax(&s.num_top, id);  // should rounding leave nothing
+    if (mine > 0) atomicMax(&s.last, id);  // should rounding leave nothing
     if (mine > 0 && before + prefix >= target) atomicMin(&s.found, id);
     __syncthreads();
-    return s.found < vocab ? s.found : s.num_top;
+    return s.found < vocab ? s.found : s.last;
   }
   return -1;
 }

@@ -1,22 +1,18 @@
-// What kernels find in a row of logits without a sort: the place of a sum of weights in descending
-// order, by descending through the bits of an order-preserving integer form of the logits and
-// comparing exact fixed-point sums of the weights above each candidate; equal logits are told apart
-// by id. Integer sums do not depend on the order of addition.
+// What kernels find in a row of logits without a sort. An id and its logit are an element, a number
+// that is larger for larger logits and, of equal ones, for lower ids: so elements from the largest
+// down are the order in which ids are drawn. The place of a sum of weights in that order is found
+// by exact fixed-point sums of the weights above a few pivots, again and again between two of them;
+// integer sums do not depend on the order of addition.
 #pragma once
 
-#include "kernels/api/sample.h"
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/sample_team.cuh"
 
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kWarps = kThreads / kWarp;
-constexpr int kPivots = 3;       // two bits of the key are decided in a pass
+constexpr int kPivots = kMaxNumbers - 1;
 constexpr int kWeightBits = 40;  // fixed-point; 2^23 weights of 1 fit in 63 bits
 constexpr float kWeightOne = 0x1p40f;
-constexpr int kCountedIds = 8192;     // ids whose tokens are counted in one pass of the history
-constexpr uint32_t kSeen = 1u << 31;  // beside the count in the lower bits
 
 // Larger floats have larger keys; -0 equals +0.
 __device__ uint32_t key_of(float x) {
@@ -28,177 +24,219 @@ __device__ float float_of(uint32_t key) {
   return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
+__device__ uint64_t element_of(float logit, int id) {
+  return uint64_t{key_of(logit)} << 32 | ~static_cast<uint32_t>(id);
+}
+// The least of all elements with logits from `logit` on.
+__device__ uint64_t least_element(float logit) { return uint64_t{key_of(logit)} << 32; }
+__device__ int id_of(uint64_t element) { return static_cast<int>(~static_cast<uint32_t>(element)); }
+__device__ float logit_of(uint64_t element) {
+  return float_of(static_cast<uint32_t>(element >> 32));
+}
+// Above all elements: one of the logits is a NaN or +inf.
+constexpr uint64_t kUnsound = ~uint64_t{0};
+
+// A block's part of a row: the logits of `count` ids from `first` on.
 struct Row {
-  const float* logits;
-  int vocab;
-  float largest;
-  float temperature;
+  float* logits = nullptr;
+  int first = 0, count = 0;
+  int vocab = 0;  // of all parts
+  float largest = 0;
+  float temperature = 1, inverse = 1;
+
+  __device__ void set_temperature(float t) {
+    constexpr float kMost = 3.402823466e38f;
+    temperature = t;
+    inverse = fminf(1 / t, kMost);  // 0 times infinity is not a number
+  }
   __device__ uint64_t weight(float logit) const {
-    return __float2ull_rn(expf((logit - largest) / temperature) * kWeightOne);
+    return __float2ull_rn(expf((logit - largest) * inverse) * kWeightOne);
+  }
+  __device__ uint64_t element(int i) const { return element_of(logits[i], first + i); }
+
+  // Calls f(logit, element) for this thread's share of the block's part. Loads are under way
+  // together.
+  template <class F>
+  __device__ void for_each(F f) const {
+    constexpr int kBatch = 4;
+#pragma unroll 1  // as of other loops here: all instructions of a row are to stay in a cache
+    for (int begin = threadIdx.x; begin < count; begin += kBatch * kThreads) {
+      float x[kBatch];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b) x[b] = logits[min(begin + b * kThreads, count - 1)];
+#pragma unroll
+      for (int b = 0; b < kBatch; ++b)
+        if (const int i = begin + b * kThreads; i < count) f(x[b], element_of(x[b], first + i));
+    }
   }
 };
 
-struct Scratch {
-  uint64_t partial[kPivots][kWarps];
-  double sums[kWarps];
-  uint64_t top[kMaxTopTokens];  // key, ~id
-  uint32_t counts[kCountedIds];
-  int warp_count[kWarps];
-  int found, num_top;
-};
-
-__device__ uint64_t warp_sum(uint64_t x) {
-  for (int step = kWarp / 2; step > 0; step /= 2)
-    x += __shfl_xor_sync(kAllLanes, static_cast<unsigned long long>(x), step);
-  return x;
-}
-
-__device__ uint64_t warp_max(uint64_t x) {
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const uint64_t other = __shfl_xor_sync(kAllLanes, static_cast<unsigned long long>(x), step);
-    x = other > x ? other : x;
-  }
-  return x;
-}
-
-// The largest `x` of the block, in every thread.
-__device__ uint64_t block_max(uint64_t x, Scratch& s) {
-  x = warp_max(x);
-  __syncthreads();
-  if (threadIdx.x % kWarp == 0) s.partial[0][threadIdx.x / kWarp] = x;
-  __syncthreads();
-  for (int w = 0; w < kWarps; ++w) x = s.partial[0][w] > x ? s.partial[0][w] : x;
-  return x;
-}
-
-__device__ uint64_t packed(uint32_t key, int id) {
-  return uint64_t{key} << 32 | ~static_cast<uint32_t>(id);
-}
-__device__ int id_of(uint64_t pack) { return static_cast<int>(~static_cast<uint32_t>(pack)); }
-__device__ float logit_of(uint64_t pack) { return float_of(static_cast<uint32_t>(pack >> 32)); }
-
-// The largest logit and the lowest id that has it. The same value in every thread.
-__device__ uint64_t best_of(const float* logits, int vocab, Scratch& s) {
+// The largest element of the row, or kUnsound. With `held`, the block's logits are left there.
+__device__ uint64_t best_of(const Row& row, float* held, Team& team) {
   uint64_t best = 0;
-  for (int i = threadIdx.x; i < vocab; i += kThreads) {
-    const uint64_t candidate = packed(key_of(logits[i]), i);
-    best = candidate > best ? candidate : best;
-  }
-  return block_max(best, s);
+  row.for_each([&](float logit, uint64_t element) {
+    if (held) held[id_of(element) - row.first] = logit;
+    best = max(best, logit < INFINITY ? element : kUnsound);
+  });
+  return team.largest(best);
 }
 
-// For each pivot, the number (or the summed weight) of logits whose key reaches it. The same
-// values in every thread.
-template <bool kByWeight>
-__device__ void sums_from(const Row& row, const uint32_t (&pivots)[kPivots], Scratch& s,
-                          uint64_t (&sums)[kPivots]) {
-#pragma unroll
-  for (int p = 0; p < kPivots; ++p) sums[p] = 0;
-  for (int i = threadIdx.x; i < row.vocab; i += kThreads) {
-    const float logit = row.logits[i];
-    const uint32_t key = key_of(logit);
-    if (key < pivots[0]) continue;
-    const uint64_t value = kByWeight ? row.weight(logit) : 1;
-#pragma unroll
-    for (int p = 0; p < kPivots; ++p)
-      if (key >= pivots[p]) sums[p] += value;
-  }
+// The summed weight of elements from `least` on.
+__device__ uint64_t weight_from(const Row& row, uint64_t least, Team& team) {
+  uint64_t sum = 0;
+  row.for_each([&](float logit, uint64_t element) {
+    if (element >= least) sum += row.weight(logit);
+  });
+  return team.sum(sum);
+}
+
+// team.s->few[0 .. returned) = the elements in [low, high), of which there are at most kFew.
+__device__ int gather(const Row& row, uint64_t low, uint64_t high, Team& team) {
+  Scratch& s = *team.s;
+  if (threadIdx.x == 0) s.num_own = 0;
   __syncthreads();
-#pragma unroll
-  for (int p = 0; p < kPivots; ++p) {
-    const uint64_t sum = warp_sum(sums[p]);
-    if (threadIdx.x % kWarp == 0) s.partial[p][threadIdx.x / kWarp] = sum;
-  }
-  __syncthreads();
-#pragma unroll
-  for (int p = 0; p < kPivots; ++p) {
-    sums[p] = 0;
-    for (int w = 0; w < kWarps; ++w) sums[p] += s.partial[p][w];
-  }
+  row.for_each([&](float /*logit*/, uint64_t element) {
+    if (element >= low && element < high) s.own[atomicAdd(&s.num_own, 1)] = element;
+  });
+  return team.gather();
 }
 
-template <bool kByWeight>
-__device__ uint64_t sum_from(const Row& row, uint32_t pivot, Scratch& s) {
-  const uint32_t pivots[kPivots] = {pivot, pivot, pivot};
-  uint64_t sums[kPivots];
-  sums_from<kByWeight>(row, pivots, s, sums);
-  return sums[0];
-}
+// The elements in [low, high), which are being divided; `above`: the sum of those from `high` on.
+struct Range {
+  uint64_t low, high, above;
 
-// The largest key whose sum reaches `target` >= 1: the key of the element at which the prefix sums
-// in descending order get there.
-template <bool kByWeight>
-__device__ uint32_t search(const Row& row, uint64_t target, Scratch& s) {
-  uint32_t key = 0;
-  for (int shift = 30; shift >= 0; shift -= 2) {
-    const uint32_t pivots[kPivots] = {key | 1u << shift, key | 2u << shift, key | 3u << shift};
-    uint64_t sums[kPivots];
-    sums_from<kByWeight>(row, pivots, s, sums);
-#pragma unroll
-    for (int p = 0; p < kPivots; ++p)
-      if (sums[p] >= target) key = pivots[p];
+  // Where to divide it, ascending: first at its low end, and then more and more finely up to the
+  // largest logit; next by logits, and by elements where that has not led to an end, as between
+  // logits of which all but a few are the same. Lane l has pivot l, and as those from kPivots on
+  // the high end.
+  __device__ uint64_t choose(int pass, float largest, float unit) const {
+    constexpr int kPassesByLogit = 6;
+    const int j = threadIdx.x % kWarp;
+    if (j >= kPivots) return high;
+    const float least = logit_of(low), most = logit_of(high - 1);
+    const float step = (most - least) / (kPivots + 1);
+    uint64_t pivot = low + (high - low) / (kPivots + 1) * (j + 1);
+    if (pass == 0)
+      pivot = j == 0 ? low : least_element(largest - unit * static_cast<float>(64 >> j));
+    else if (pass < kPassesByLogit && step > 0 && step < INFINITY)
+      pivot = least_element(least + step * static_cast<float>(j + 1));
+    return min(max(pivot, low), high);
   }
-  return key;
-}
 
-// Id of the n-th (from 1) element with this key, in order of ids; it exists.
-__device__ int nth_with_key(const Row& row, uint32_t key, uint64_t n, Scratch& s) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  for (int base = 0; base < row.vocab; base += kThreads) {
-    const int id = base + static_cast<int>(threadIdx.x);
-    const bool equal = id < row.vocab && key_of(row.logits[id]) == key;
-    const unsigned in_warp = __ballot_sync(kAllLanes, equal);
-    if (lane == 0) s.warp_count[warp] = __popc(in_warp);
-    const uint64_t count = static_cast<uint64_t>(__syncthreads_count(equal));
-    if (count < n) {
-      n -= count;
-      continue;
-    }
-    uint64_t rank = __popc(in_warp & ((1u << lane) - 1)) + 1;
-    for (int w = 0; w < warp; ++w) rank += s.warp_count[w];
-    if (equal && rank == n) s.found = id;
-    __syncthreads();
-    return s.found;
+  // To the part in which the sum reaches `target`. Lane l has pivot l and the sum of the elements
+  // from it to `high`.
+  __device__ void narrow(uint64_t target, uint64_t pivot, uint64_t sum) {
+    const bool is_pivot = threadIdx.x % kWarp < kPivots;
+    const unsigned reached = __ballot_sync(kAllLanes, is_pivot && above + sum >= target);
+    const int num_reached = __popc(reached);  // the lower ones
+    if (num_reached < kPivots) above += from_lane(sum, num_reached);
+    if (num_reached > 0) low = from_lane(pivot, num_reached - 1);
+    high = from_lane(pivot, num_reached);
   }
-  return -1;
-}
-
-// What min_p and top_k leave: elements above `floor` in full, of those equal to it all, or only the
-// first ones when limited.
-struct Kept {
-  uint32_t floor = 0;
-  bool limited = false;
-  uint64_t above = 0;  // weight above floor, when limited
-  uint64_t total = 0;
 };
 
-__device__ Kept keep(const Row& row, const SampleParams& p, Scratch& s) {
-  Kept kept;
-  kept.floor = key_of(__fadd_rn(row.largest, p.min_p_gap));
-  if (p.top_k > 0 && p.top_k < row.vocab) {
-    const uint64_t count = static_cast<uint64_t>(p.top_k);
-    const uint32_t key = search<false>(row, count, s);
-    if (key >= kept.floor) {
-      const uint64_t ties = count - sum_from<false>(row, key + 1, s);
-      kept.floor = key, kept.limited = true;
-      kept.above = sum_from<true>(row, key + 1, s);
-      kept.total = kept.above + ties * row.weight(float_of(key));
-      return kept;
-    }
+// An element, the sum of those above it, and that of all.
+struct Place {
+  uint64_t element, before, total;
+};
+
+// team.s->weights = what the elements team.s->few[0 .. count) weigh, or 1 each; returns the sum.
+template <bool kByWeight>
+__device__ uint64_t weigh_few(const Row& row, int count, Team& team) {
+  Scratch& s = *team.s;
+  if (static_cast<int>(threadIdx.x) < count)
+    s.weights[threadIdx.x] = kByWeight ? row.weight(logit_of(s.few[threadIdx.x])) : 1;
+  __syncthreads();
+  uint64_t sum = 0;
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) sum += s.weights[i];
+  return sum;
+}
+
+// Of team.s->few[0 .. count), which have been weighed and come behind a sum of `above`: where the
+// sum reaches `target`. The total is left to the caller.
+__device__ Place place_of_few(int count, uint64_t above, uint64_t target, Team& team) {
+  constexpr int kShare = kThreads / kFew;  // threads for an element
+  Scratch& s = *team.s;
+  const int mine = threadIdx.x / kShare;
+  const uint64_t element = mine < count ? s.few[mine] : 0;
+  uint64_t before = 0;
+#pragma unroll 2
+  for (int i = threadIdx.x % kShare; i < count; i += kShare)
+    if (s.few[i] > element) before += s.weights[i];
+#pragma unroll
+  for (int step = 1; step < kShare; step *= 2)
+    before += __shfl_xor_sync(kAllLanes, static_cast<unsigned long long>(before), step);
+  before += above;
+  if (mine < count && before < target && target <= before + s.weights[mine])
+    s.element = element, s.before = before;
+  __syncthreads();
+  return {s.element, s.before, 0};
+}
+
+// A whole number from 1 to `total`.
+__device__ uint64_t share_of(uint64_t total, double share) {
+  const auto target = static_cast<uint64_t>(ceil(share * static_cast<double>(total)));
+  return min(max(target, uint64_t{1}), total);
+}
+
+// The element at which the sum over elements from `least` on in descending order, of their weights,
+// reaches a share of the sum of all; or of their number, where it reaches `count`.
+template <bool kByWeight>
+__device__ Place search(const Row& row, uint64_t least, double share, int count, Team& team) {
+  const float unit = kByWeight ? row.temperature : 1;
+  const float weightless = row.largest - 29 * unit;  // exp(-29) is less than half of 2^-kWeightBits
+  if (kByWeight) least = max(least, least_element(weightless));
+  Range range = {least, (uint64_t{key_of(row.largest)} + 1) << 32, 0};
+  uint64_t target = static_cast<uint64_t>(count), total = 0;
+#pragma unroll 1
+  for (int pass = 0;; ++pass) {
+    const uint64_t pivot = range.choose(pass, row.largest, unit);
+    uint64_t pivots[kPivots], sums[kMaxNumbers] = {};
+#pragma unroll
+    for (int j = 0; j < kPivots; ++j) pivots[j] = from_lane(pivot, j);
+    row.for_each([&](float logit, uint64_t element) {
+      if (element < range.low || element >= range.high) return;
+      const uint64_t value = kByWeight ? row.weight(logit) : 1;
+#pragma unroll
+      for (int j = 0; j < kPivots; ++j)
+        if (element >= pivots[j]) sums[j] += value;
+      ++sums[kPivots];
+    });
+    const uint64_t sum = team.add(sums);
+    if (pass == 0) total = from_lane(sum, 0);
+    if (pass == 0 && kByWeight) target = share_of(total, share);
+    range.narrow(target, pivot, sum);
+    if (from_lane(sum, kPivots) <= kFew) break;
   }
-  kept.total = sum_from<true>(row, kept.floor, s);
-  return kept;
+  const int num_few = gather(row, range.low, range.high, team);
+  weigh_few<kByWeight>(row, num_few, team);
+  Place place = place_of_few(num_few, range.above, target, team);
+  place.total = total;
+  return place;
+}
+
+// The count-th element, from 1.
+__device__ uint64_t nth_element(const Row& row, int count, Team& team) {
+  return search<false>(row, 0, 0, count, team).element;
+}
+
+// What min_p and top_k leave: the elements from the one that is returned on.
+__device__ uint64_t last_kept(const Row& row, const SampleParams& p, Team& team) {
+  const uint64_t last = least_element(__fadd_rn(row.largest, p.min_p_gap));
+  if (p.top_k <= 0 || p.top_k >= row.vocab) return last;
+  return max(last, nth_element(row, p.top_k, team));
 }
 
 // Tokens generated since the last one that resets top_p.
 __device__ int since_reset(const SampleParams& p, const int32_t* history, int position,
-                           Scratch& s) {
+                           Team& team) {
   const int generated = position - p.num_prompt;
   if (p.top_p_decay == 1 || p.top_p_reset_id < 0 || !history || generated <= 0) return generated;
   uint64_t last = 0;  // index of the last reset in the generated tokens, from 1
   for (int i = threadIdx.x; i < generated; i += kThreads)
     if (history[p.num_prompt + i] == p.top_p_reset_id) last = static_cast<uint64_t>(i) + 1;
-  return generated - static_cast<int>(block_max(last, s));
+  return generated - static_cast<int>(team.largest(last));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Cases of sample: every mode, parameter and list, alone and mixed in one batch, ties, broken rows
-// and hostile values, vocabularies from 1 to 128k.
+// and hostile values, vocabularies from 1 to 128k, batches of 2 to 300 rows.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace nereid::kernels::testing {
 namespace {
 
-enum class Kind { kNoise, kFlat, kTied, kPeaked };
+enum class Kind { kNoise, kFlat, kTied, kPeaked, kEqual };
 
 // What the rows of a case walk through, beside top_k, top_p and temperature.
 enum Feature : uint32_t {
@@ -43,6 +43,7 @@ std::vector<float> make_logits(Kind kind, uint64_t seed, int64_t count) {
   for (float& v : x) {
     if (kind == Kind::kTied) v = std::round(v / 4);
     if (kind == Kind::kPeaked) v = v > 13.5f ? 60 : v;
+    if (kind == Kind::kEqual) v = v > 12 ? v : 1.5f;
   }
   return x;
 }
@@ -363,10 +364,13 @@ const std::vector<Case<Sample>>& cases<Sample>() {
     for (const uint32_t features : {kPenalties, kBiases, kBans})
       list.push_back(make_case(Kind::kNoise, 60, 12, features | kHostile | kLogProbs));
     list.push_back(make_case(Kind::kTied, 120, 300, kAllFeatures | kHostile));
+    list.push_back(make_case(Kind::kNoise, 300, 500, kAllFeatures));
     list.push_back(make_case(Kind::kNoise, 12, 40000, kAllFeatures));
     list.push_back(make_case(Kind::kFlat, 10, 32000, 0));
     list.push_back(make_case(Kind::kFlat, 20, 5000, kMinP | kDecay | kLogProbs));
-    list.push_back(make_case(Kind::kPeaked, 10, 32000, 0));
+    for (const Kind kind : {Kind::kPeaked, Kind::kEqual})
+      list.push_back(make_case(kind, 10, 32000, 0));
+    list.push_back(make_case(Kind::kEqual, 12, 3000, kAllFeatures));
     for (const uint32_t features :
          {uint32_t{kGreedy}, uint32_t{kAllFeatures}, kAllFeatures | kHostile, uint32_t{kBroken}})
       for (const uint32_t trees : {0u, uint32_t{kTrees}})
