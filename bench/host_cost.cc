@@ -192,7 +192,8 @@ class Host {
   Status draw(const sched::StepPlan& plan) {
     int64_t rows = 0;
     for (const sched::Row& row : plan.rows) rows += row.num_logits();
-    ASSIGN_OR_RETURN(const auto event, stream_->submit([&](Stream& stream) {
+    ASSIGN_OR_RETURN(const auto event, stream_->submit([&](Stream& stream) -> Status {
+      RETURN_IF_ERROR(slot_sampler_->send(0, stream));
       return slot_sampler_->run(0, View::matrix(logits_.data(), DType::kF32, rows, options_.vocab),
                                 slot_tokens_.data(), stream);
     }));

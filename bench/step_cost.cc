@@ -1,5 +1,5 @@
-// Time of bare steps of a model on a device, without scheduler and sampler: beside what memory
-// allows, and call by call.
+// Time of bare steps of a model on a device, without scheduler: beside what memory allows, and call
+// by call.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -30,7 +30,7 @@ struct Options {
   int32_t block_tokens = 32;
   int32_t adapters = 0, adapter_rank = 16;
   std::vector<std::string> kernels;
-  std::string kv_type = "bf16", weights = "auto", head_weights = "auto";
+  std::string kv_type = "bf16", weights = "auto", head_weights = "auto", sampling = "greedy";
   bool random_weights = false, profile = false;
 };
 
@@ -71,6 +71,15 @@ Status load_adapters(std::span<const io::AdapterModule> modules, exec::Runner& r
   exec::encode(step, message);
   ASSIGN_OR_RETURN(exec::Ticket ticket, runner.launch(message));
   return runner.wait(ticket).status();
+}
+
+// How rows draw their tokens.
+std::optional<kernels::SampleParams> sampling_of(std::string_view name) {
+  if (name == "none") return std::nullopt;
+  kernels::SampleParams params;  // greedy
+  if (name == "top_p") params.top_p = 0.95f;
+  if (name == "top_k") params.top_k = 50;
+  return params;
 }
 
 // For all batches of the options.
@@ -127,7 +136,9 @@ Status measure(const Options& o) {
     for (const int32_t prompt : o.prompts) {
       ASSIGN_OR_RETURN(
           const exec::StepCost cost,
-          exec::measure_steps(*runner, {batch, o.context, o.tokens, prompt, o.adapters}, o.steps));
+          exec::measure_steps(
+              *runner, {batch, o.context, o.tokens, prompt, o.adapters, sampling_of(o.sampling)},
+              o.steps));
       const double least = static_cast<double>(cost.bytes()) / roofline.read_bytes_per_s;
       fmt::print("batch {:>4}, {} tokens after {}", batch, o.tokens, o.context);
       if (prompt > 0) fmt::print(", beside a prompt of {}", prompt);
@@ -165,6 +176,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--weights", o.weights, "auto | int8 | int4 | w8a8 | fp8")->capture_default_str();
   app.add_option("--head-weights", o.head_weights, "likewise, of the head")->capture_default_str();
+  app.add_option("--sampling", o.sampling, "how a token of each row is drawn")
+      ->check(CLI::IsMember({"none", "greedy", "top_p", "top_k"}))
+      ->capture_default_str();
   app.add_option("--kernel", o.kernels, "force a kernel, op:name; may be repeated");
   app.add_option("--adapters", o.adapters, "LoRA adapters that the rows have in turn; 0 = none")
       ->check(CLI::NonNegativeNumber)

@@ -11,7 +11,9 @@
 namespace nereid::exec {
 namespace {
 
-std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& shape) {
+// `is_first`: with what the rows' slots are loaded with to sample.
+std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& shape,
+                                       bool is_first) {
   const RunnerLimits& limits = runner.limits();
   const auto per_row = static_cast<int32_t>(num_blocks_for(
       std::max<int64_t>(int64_t{shape.context} + shape.tokens_per_row, shape.prompt_tokens),
@@ -31,21 +33,25 @@ std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& sh
       tables[g] = blocks[g];
     }
     const int32_t adapter = shape.num_adapters > 0 ? r % shape.num_adapters : -1;
-    step.add(
-        {.slot = r, .start = is_prompt ? 0 : shape.context, .num_logits = 1, .adapter = adapter},
-        std::span(tokens).first(
-            static_cast<size_t>(is_prompt ? shape.prompt_tokens : shape.tokens_per_row)),
-        tables, num_groups, limits.block_tokens);
+    if (is_first && shape.sampling) step.loads.push_back({.params = *shape.sampling, .slot = r});
+    step.add({.slot = r,
+              .start = is_prompt ? 0 : shape.context,
+              .num_logits = 1,
+              .samples = shape.sampling ? 1 : 0,
+              .adapter = adapter},
+             std::span(tokens).first(
+                 static_cast<size_t>(is_prompt ? shape.prompt_tokens : shape.tokens_per_row)),
+             tables, num_groups, limits.block_tokens);
   }
   std::vector<std::byte> message;
   encode(step, message);
   return message;
 }
 
-StatusOr<double> median_step_seconds(Runner& runner, std::span<const std::byte> message,
-                                     int32_t num_steps) {
+StatusOr<double> median_step_seconds(Runner& runner, std::span<const std::byte> first,
+                                     std::span<const std::byte> message, int32_t num_steps) {
   std::vector<double> times;
-  ASSIGN_OR_RETURN(Ticket flying, runner.launch(message));
+  ASSIGN_OR_RETURN(Ticket flying, runner.launch(first));
   Time last = now();
   for (int32_t i = 0; i < num_steps; ++i) {
     auto next = runner.launch(message);
@@ -94,11 +100,12 @@ StatusOr<StepCost> measure_steps(Runner& runner, const StepShape& shape, int32_t
     return invalid_argument("context {} and {} new tokens, or a prompt of {}, exceed {} positions",
                             shape.context, shape.tokens_per_row, shape.prompt_tokens,
                             runner.limits().max_sequence_length);
-  const std::vector<std::byte> message = made_up_message(runner, shape);
+  const std::vector<std::byte> first = made_up_message(runner, shape, true);
+  const std::vector<std::byte> message = made_up_message(runner, shape, false);
   StepCost cost;
-  ASSIGN_OR_RETURN(cost.seconds, median_step_seconds(runner, message, num_steps));
+  ASSIGN_OR_RETURN(cost.seconds, median_step_seconds(runner, first, message, num_steps));
   runner.set_profiling(true);
-  const auto profiled = median_step_seconds(runner, message, num_steps);
+  const auto profiled = median_step_seconds(runner, first, message, num_steps);
   cost.ops = runner.profile();
   runner.set_profiling(false);
   RETURN_IF_ERROR(profiled.status());

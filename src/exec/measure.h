@@ -1,7 +1,8 @@
-// Speed of bare steps, without scheduler and sampler: what kernels and step overhead allow.
+// Speed of bare steps, without scheduler: what kernels and step overhead allow.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct StepShape {
   int32_t tokens_per_row = 1;  // 1 = decoding, more = prefill
   int32_t prompt_tokens = 0;   // of one more row, the start of a prompt; 0: there is none
   int32_t num_adapters = 0;  // that have been loaded; row i has the (i % num_adapters)-th; 0: none
+  std::optional<kernels::SampleParams> sampling = {};  // each row draws a token like this
 };
 
 struct StepCost {

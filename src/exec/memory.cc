@@ -147,7 +147,7 @@ size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits) {
 
 size_t SamplingBytes::total(int32_t depth) const {
   const auto steps = static_cast<size_t>(depth);
-  return rows + params + results + top + history + steps * (staging + results + top);
+  return rows + params + results + history + steps * (staging + results + top);
 }
 
 SamplingBytes sampling_bytes(const RunnerLimits& limits) {

@@ -42,9 +42,9 @@ size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
 inline constexpr size_t kUploadAlignment = 16;  // of each piece of a sampler's staging
 
-// What sampling keeps for all slots, in bytes. On the device: `rows`, `params`, `results`, `top`
-// (lists of likeliest tokens) and `history` (tokens so far). In host memory, for each step in
-// flight: `staging` (what every step may upload), `results` and `top` again.
+// What sampling keeps for all slots, in bytes. On the device: `rows`, `params`, `results` and
+// `history` (tokens so far). In host memory, for each step in flight: `staging` (what every step
+// may upload), `results` again and `top` (lists of likeliest tokens).
 struct SamplingBytes {
   size_t rows = 0, params = 0, results = 0, top = 0, history = 0, staging = 0;
   size_t total(int32_t depth) const;

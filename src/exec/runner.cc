@@ -327,7 +327,10 @@ class EngineRunner : public Runner {
     if (!staging.waits_for_masks) return invalid_argument("the step waits for no masks");
     ASSIGN_OR_RETURN(const MaskView view, decode_masks(masks));
     RETURN_IF_ERROR(sampler_->set_masks(view, index));
-    const auto work = [this, index](Stream& stream) { return sample(index, stream); };
+    const auto work = [this, index](Stream& stream) -> Status {
+      RETURN_IF_ERROR(sampler_->send(index, stream));
+      return sample(index, stream);
+    };
     ASSIGN_OR_RETURN(auto whole, stream_->submit(work, std::move(staging.used)));
     staging.forward = std::exchange(event, std::move(whole));
     return ok();
@@ -335,6 +338,7 @@ class EngineRunner : public Runner {
 
   // On the stream.
   Status run_step(int32_t index, Stream& stream) {
+    RETURN_IF_ERROR(sampler_->send(index, stream));
     RETURN_IF_ERROR(compute(index, stream));
     return sample(index, stream);
   }

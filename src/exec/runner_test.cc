@@ -380,6 +380,11 @@ TEST_F(RunnerTest, MeasuresSteps) {
     if (op.op == "attention") {
       EXPECT_EQ(op.bytes, (3u * 21 + 7) * 2 * 16 * sizeof(BF16));
     }
+  const auto drawn = measure_steps(harness_.runner(),
+                                   {.batch = 4, .context = 20, .sampling = {{.top_p = 0.9f}}}, 5);
+  EXPECT_TRUE(drawn.ok()) << drawn.status();
+  EXPECT_FALSE(
+      measure_steps(harness_.runner(), {.context = 20, .sampling = {{.repetition = -1}}}, 5).ok());
   EXPECT_FALSE(measure_steps(harness_.runner(), {4, 62, 3}, 5).ok());
   EXPECT_FALSE(measure_steps(harness_.runner(), {3, 20, 1, 65}, 5).ok());
   EXPECT_FALSE(measure_steps(harness_.runner(), {5, 20, 3}, 5).ok());

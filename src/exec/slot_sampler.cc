@@ -60,7 +60,6 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
   ASSIGN_OR_RETURN(sampler->rows_, device.allocate(bytes.rows));
   ASSIGN_OR_RETURN(sampler->params_, device.allocate(bytes.params));
   ASSIGN_OR_RETURN(sampler->results_, device.allocate(bytes.results));
-  ASSIGN_OR_RETURN(sampler->top_, device.allocate(bytes.top));
   ASSIGN_OR_RETURN(sampler->history_, device.allocate(bytes.history));
   sampler->staging_bytes_ = bytes.staging;
   sampler->areas_.resize(static_cast<size_t>(limits.depth));
@@ -80,7 +79,7 @@ Status SlotSampler::stage(const StepView& step, int32_t index, const Status& emb
   area.rows.clear(), area.uploads.clear(), area.retired.clear();
   area.outcomes.assign(step.rows.size(), {});
   area.all_greedy = true, area.wants_top = false, area.wants_raw = false;
-  area.weighs_drafts = false, area.num_draft_logits = 0;
+  area.has_drafts = area.weighs_drafts = false, area.num_draft_logits = 0;
   area.num_logits = area.num_read = area.num_hidden = 0;
   area.num_staged = area.num_extra = 0;
   area.num_masks = 0;
@@ -274,6 +273,7 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   }
   const int64_t first_logits = area.num_draft_logits;
   if (!draft_logits.empty()) RETURN_IF_ERROR(add_draft_logits(area, draft_logits));
+  area.has_drafts |= row.num_drafts > 0;
   area.weighs_drafts |= row.num_drafts > 0 && kernels::weighs_drafts(params);
   if (params.keeps_history && params.draws)
     slot.num_history = static_cast<int32_t>(row.last_drawn()) + 1;
@@ -379,14 +379,19 @@ void SlotSampler::upload(Area& area, void* to, const void* from, size_t bytes) {
   area.num_staged = round_up(area.num_staged + bytes, kUploadAlignment);
 }
 
+Status SlotSampler::send(int32_t index, Stream& stream) const {
+  const Area& area = areas_[static_cast<size_t>(index)];
+  for (const Upload& u : area.uploads)
+    RETURN_IF_ERROR(stream.copy(u.to, area.staging.bytes() + u.offset, u.bytes));
+  return ok();
+}
+
 Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens, Stream& stream,
                         std::span<const View> hidden) const {
   const Area& area = areas_[static_cast<size_t>(index)];
   NEREID_CHECK(logits.rows == area.num_logits && logits.cols == vocab() &&
                logits.stride == vocab());
   RETURN_IF_ERROR(copy_rows(area, logits, hidden, stream));
-  for (const Upload& u : area.uploads)
-    RETURN_IF_ERROR(stream.copy(u.to, area.staging.bytes() + u.offset, u.bytes));
   const size_t num_rows = area.rows.size();
   if (num_rows == 0) return ok();
   Sample args;
@@ -407,19 +412,18 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   args.mask_stride = static_cast<int64_t>(mask_words());
   args.history = static_cast<int32_t*>(history_.data());
   args.history_stride = limits_.max_sequence_length;
-  args.results = static_cast<SampleResult*>(results_.data());
-  args.top = static_cast<TopToken*>(top_.data());
+  // Straight to the host, unless rows read what was drawn for others.
+  const Buffer& results = area.has_drafts ? results_ : area.results;
+  args.results = static_cast<SampleResult*>(results.data());
+  args.top = static_cast<TopToken*>(area.top.data());
   args.top_stride = area.wants_top ? kernels::kMaxTopTokens : 0;
   args.slot_tokens = slot_tokens;
   const Kernel* const kernel = area.weighs_drafts ? weighing_
                                : area.all_greedy  ? greedy_
                                                   : general_;
   RETURN_IF_ERROR(kernel->run(args, stream));
-  RETURN_IF_ERROR(
-      stream.copy(area.results.data(), results_.data(), num_rows * sizeof(SampleResult)));
-  if (!area.wants_top) return ok();
-  return stream.copy(area.top.data(), top_.data(),
-                     num_rows * kernels::kMaxTopTokens * sizeof(TopToken));
+  if (!area.has_drafts) return ok();
+  return stream.copy(area.results.data(), results_.data(), num_rows * sizeof(SampleResult));
 }
 
 Status SlotSampler::copy_rows(const Area& area, const View& logits, std::span<const View> hidden,

@@ -19,7 +19,7 @@ namespace nereid::exec {
 
 // Keeps, by slot, what the messages of steps say of sampling: parameters, lists and, where they are
 // needed, tokens, to which the device appends what it draws. Called on the engine thread, but for
-// run().
+// send() and run().
 class SlotSampler {
  public:
   // `device` and `registry` must outlive it. InvalidArgument: `forced` names a kernel that cannot.
@@ -37,6 +37,10 @@ class SlotSampler {
   // The masks of the step staged there, before it is run; memory was taken for them. Only where it
   // has rows with a mask. InvalidArgument: the message is invalid, and nothing has changed.
   Status set_masks(const MaskView& masks, int32_t area);
+
+  // On the stream, once for each staged step before run(), behind run() of the steps before it:
+  // what the step needs goes to the device, so that it is there when the logits are.
+  Status send(int32_t area, Stream& stream) const;
 
   // On the stream, once for each staged step. `logits`: f32 [m, vocab], those of its rows in order;
   // drawn tokens are written to slot_tokens [max_rows] too. `hidden`: of each hidden state that a
@@ -79,10 +83,12 @@ class SlotSampler {
     RowsCopy logits, hidden;
   };
   struct Area {
-    Buffer staging;       // host: rows and uploads of the step
-    Buffer results, top;  // host: SampleResult [max_logits], TopToken [max_logits, kMaxTopTokens]
-    Buffer logits;        // host: what is read back, grows up to [max_logits, vocab]
-    Buffer hidden;        // host: likewise, bf16 [max_logits, hidden_size]
+    Buffer staging;  // host: rows and uploads of the step
+    // Host, and written by the device: SampleResult [max_logits], TopToken [max_logits,
+    // kMaxTopTokens].
+    Buffer results, top;
+    Buffer logits;  // host: what is read back, grows up to [max_logits, vocab]
+    Buffer hidden;  // host: likewise, bf16 [max_logits, hidden_size]
     std::vector<kernels::SampleRow> rows;
     std::vector<Upload> uploads;
     std::vector<Outcome> outcomes;  // by row of the message
@@ -98,7 +104,8 @@ class SlotSampler {
     int64_t num_masks = 0;           // that have come
     int64_t num_draft_logits = 0;    // rows
     bool waits_for_masks = false;
-    bool all_greedy = true, wants_top = false, wants_raw = false, weighs_drafts = false;
+    bool all_greedy = true, wants_top = false, wants_raw = false;
+    bool has_drafts = false, weighs_drafts = false;
   };
 
   SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width)
@@ -138,7 +145,8 @@ class SlotSampler {
   std::vector<Slot> slots_;
   int64_t num_steps_ = 0;  // that were checked
   // On the device, used by one step at a time in the stream's order.
-  Buffer rows_, params_, results_, top_;
+  Buffer rows_, params_;
+  Buffer results_;            // SampleResult [max_logits], of steps in which a row looks at others'
   Buffer history_;            // int32 [max_rows, max_sequence_length]
   Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
   Buffer draft_logits_;       // the same

@@ -213,7 +213,8 @@ TEST_F(SlotSamplerTest, DrawsWhatTheMaskAllows) {
               "OK");
     std::vector<float> logits(3 * kMessageVocab);
     Ids slot_tokens(kMessageLimits.max_rows);
-    auto event = stream->submit([&](Stream& s) {
+    auto event = stream->submit([&](Stream& s) -> Status {
+      RETURN_IF_ERROR(sampler_->send(0, s));
       return sampler_->run(0, View::matrix(logits.data(), DType::kF32, 3, kMessageVocab),
                            slot_tokens.data(), s);
     });
@@ -254,7 +255,8 @@ TEST_F(SlotSamplerTest, ForeignMessagesDoNoHarm) {
     }
     ++num_run;
     for (float& x : logits) x = static_cast<float>(random() % 64);
-    auto event = stream->submit([&](Stream& s) {
+    auto event = stream->submit([&](Stream& s) -> Status {
+      RETURN_IF_ERROR(sampler_->send(0, s));
       return sampler_->run(
           0, View::matrix(logits.data(), DType::kF32, data->num_logits, kMessageVocab),
           slot_tokens.data(), s);

@@ -158,6 +158,7 @@ class FakeRunner : public exec::Runner {
 
   Status sample(int32_t turn, Stream& stream) {
     Staging& s = staging_[turn];
+    RETURN_IF_ERROR(sampler_->send(turn, stream));
     return sampler_->run(
         turn, View::matrix(s.logits.data(), DType::kF32, s.num_logits, vocab_size_),
         slot_tokens_.data(), stream,

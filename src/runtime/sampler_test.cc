@@ -113,11 +113,13 @@ class SamplerTest : public ::testing::Test {
     std::vector<std::byte> message;
     exec::encode(content, message);
     EXPECT_TRUE(device_sampler_->stage(exec::decode(message).value(), step.area).ok());
-    step.event = *stream_->submit([area = step.area, data = step.logits->data(),
-                                   count = static_cast<int64_t>(logits.size()), this](Stream& s) {
-      return device_sampler_->run(area, View::matrix(data, DType::kF32, count, kSampledVocab),
-                                  slot_tokens_.data(), s);
-    });
+    step.event =
+        *stream_->submit([area = step.area, data = step.logits->data(),
+                          count = static_cast<int64_t>(logits.size()), this](Stream& s) -> Status {
+          RETURN_IF_ERROR(device_sampler_->send(area, s));
+          return device_sampler_->run(area, View::matrix(data, DType::kF32, count, kSampledVocab),
+                                      slot_tokens_.data(), s);
+        });
     return step;
   }
 

@@ -141,7 +141,7 @@ class Device {
   virtual StatusOr<Buffer> allocate(
       size_t bytes) = 0;  // 256-byte aligned; ResourceExhausted with the numbers
   virtual StatusOr<Buffer> allocate_host(
-      size_t bytes) = 0;  // host memory the device reads at full speed
+      size_t bytes) = 0;  // host memory that kernels may use too, and copies take at full speed
   // Makes read-only host bytes usable by kernels: CPU returns them as they are (no copy, `owner`
   // unset), CUDA uploads.
   virtual StatusOr<Buffer> upload(const void* host, size_t bytes) = 0;
