@@ -231,11 +231,13 @@ __device__ int weigh(const Sample& a, int64_t i, const Row& row, const Division&
   return by_ratio(p, q, draft.draft, row.vocab, params, wish.position, *team.s);
 }
 
-// The token of row i, by one thread.
+// The token of row i, by one thread. What report() writes is left to it.
 __device__ void keep_token(const Sample& a, int64_t i, int token) {
   const SampleRow& wish = a.rows[i];
   const SampleParams& p = a.params[wish.slot];
-  a.results[i].token = token;
+  SampleResult& result = a.results[i];
+  result.token = token, result.likeliest = -1;
+  if (token < 0 || p.log_probs == LogProbs::kNone) result.log_prob = result.log_kept = 0;
   if (!p.draws) return;
   if (p.keeps_history && wish.position < a.history_stride)
     a.history[wish.slot * a.history_stride + wish.position] = token;
@@ -306,12 +308,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (team.rank() == 0)
       for (int64_t t = threadIdx.x; t < a.top_stride; t += kThreads)
         a.top[i * a.top_stride + t] = {-1, 0};
-    if (team.is_first_thread()) a.results[i] = {draws ? -1 : kNotDrawn, 0, 0, -1};
     if (draws) {
       const int token = draw_row<kMode>(a, i, division, team);
       if (team.is_first_thread()) keep_token(a, i, token);
-    } else if (row.peeks) {
-      peek(a, i, division, team);
+    } else {
+      if (team.is_first_thread()) a.results[i] = {kNotDrawn, 0, 0, -1};
+      if (row.peeks) peek(a, i, division, team);
     }
     if (++i == a.problem.rows || a.rows[i].after == 0) return;
     team.meet();  // the next row reads what was drawn
