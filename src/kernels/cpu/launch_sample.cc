@@ -61,6 +61,7 @@ class Drawer {
   std::vector<float> piece_largest_, sorted_pieces_;
   std::vector<int32_t> ids_;
   std::vector<double> p_, q_;  // of each id, where drafts are weighed
+  WeightBins bins_;
   LogitsEditor editor_;
 };
 
@@ -157,35 +158,38 @@ int32_t Drawer::draw_from_all(double fraction, float floor) {
   return draw_from_tail(target, logits_[ids_.back()], floor);
 }
 
-// The token at `target` when the logits above `below` do not reach it: bisects for a short range
-// [from, below) of logits that holds it, then sorts only that.
+// The token at `target` when the logits above `below` do not reach it: divides those below again
+// and again for a few that hold it, then sorts only these.
 int32_t Drawer::draw_from_tail(double target, float below, float floor) {
-  constexpr int64_t kShort = 512;
-  constexpr int kSteps = 40;
+  constexpr int64_t kFew = 4096;
   constexpr double kNegligible = 87;  // exp of minus this is below what sum_weights counts
-  int64_t above = 0, upto_from = 0;
-  double mass_above = mass(below, &above);
-  float from = static_cast<float>(
-      std::max(largest_ - kNegligible * temperature_, -double{std::numeric_limits<float>::max()}));
-  from = std::max(from, floor);
+  int64_t num = 0;
+  double mass_above = mass(below, &num);
   if (mass_above >= target) {  // ties at `below` reach it
     collect(below, std::nextafter(below, kTop));
-    int64_t num = 0;
     mass_above = mass(std::nextafter(below, kTop), &num);
-  } else if (from >= below || mass(from, &upto_from) < target) {
-    collect(floor, below);
   } else {
-    for (int step = 0; step < kSteps && upto_from - above > kShort; ++step) {
-      const auto middle = static_cast<float>((double{from} + below) / 2);
-      if (middle <= from || middle >= below) break;
-      int64_t num = 0;
-      const double sum = mass(middle, &num);
-      if (sum >= target)
-        from = middle, upto_from = num;
-      else
-        below = middle, above = num, mass_above = sum;
+    float from = static_cast<float>(std::max(largest_ - kNegligible * temperature_,
+                                             -double{std::numeric_limits<float>::max()}));
+    from = std::max(from, floor);
+    float to = std::nextafter(below, kMinusInfinity);
+    for (num = vocab_; num > kFew && from < to;) {
+      raw_->bin_weights(logits_, vocab_, largest_, temperature_, from, to, bins_);
+      int bin = WeightBins::kCount - 1, last = -1;  // with some, from the largest down
+      for (; bin >= 0; --bin) {
+        if (bins_.counts[bin] == 0) continue;
+        last = bin;
+        if (mass_above + bins_.sums[bin] >= target) break;
+        mass_above += bins_.sums[bin];
+      }
+      if (last < 0) break;                          // nothing is left
+      if (bin < 0) mass_above -= bins_.sums[last];  // by rounding: the token is of the lowest
+      const bool is_same = bins_.least[last] == from && bins_.most[last] == to;
+      from = bins_.least[last], to = bins_.most[last], num = bins_.counts[last];
+      if (is_same) break;
     }
-    collect(from, below);
+    collect(from, std::nextafter(to, kTop));
+    if (ids_.empty()) collect(floor, below);
   }
   sort_ids();
   for (int32_t id : ids_)

@@ -175,6 +175,15 @@ struct LogitsScan {
   bool sound;  // no NaN, no +inf
 };
 
+// What logits between two of them weigh, by how large they are: those of a bin are larger than
+// those of the bin before.
+struct WeightBins {
+  static constexpr int kCount = 64;
+  double sums[kCount];
+  int64_t counts[kCount];
+  float least[kCount], most[kCount];  // logits; of bins with some
+};
+
 struct Raw {
   void (*norm)(const NormRaw&, int64_t begin, int64_t end);
   void (*rope)(const RopeRaw&, int64_t begin, int64_t end);
@@ -222,6 +231,9 @@ struct Raw {
   // Sum of exp((x - largest) / temperature) over x >= threshold; their number in *num.
   double (*sum_weights)(const float* x, int64_t count, float largest, float temperature,
                         float threshold, int64_t* num);
+  // The same of x in [from, to], in bins of equal width.
+  void (*bin_weights)(const float* x, int64_t count, float largest, float temperature, float from,
+                      float to, WeightBins& bins);
 
   double (*peak_flops)(
       int64_t iterations);  // runs that many rounds; floating-point operations done

@@ -25,6 +25,7 @@ extern const Raw NEREID_SIMD_TABLE = {
     .attention_tile = NEREID_SIMD::attention_tile,
     .scan_logits = NEREID_SIMD::scan_logits,
     .sum_weights = NEREID_SIMD::sum_weights,
+    .bin_weights = NEREID_SIMD::bin_weights,
     .peak_flops = NEREID_SIMD::peak_flops,
     .read_bytes = NEREID_SIMD::read_bytes,
 };

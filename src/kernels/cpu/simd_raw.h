@@ -32,6 +32,8 @@ void attention_tile(const AttentionRaw& a, int64_t begin, int64_t count, int64_t
 LogitsScan scan_logits(const float* x, int64_t count, float* piece_largest);
 double sum_weights(const float* x, int64_t count, float largest, float temperature, float threshold,
                    int64_t* num);
+void bin_weights(const float* x, int64_t count, float largest, float temperature, float from,
+                 float to, WeightBins& bins);
 double peak_flops(int64_t iterations);
 float read_bytes(const void* data, int64_t bytes);
 

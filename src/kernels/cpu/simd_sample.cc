@@ -57,4 +57,33 @@ double sum_weights(const float* x, int64_t count, float largest, float temperatu
   return total;
 }
 
+// The bin grows with the logit, also where both are rounded.
+void bin_weights(const float* x, int64_t count, float largest, float temperature, float from,
+                 float to, WeightBins& bins) {
+  bins = {};
+  const F top = set1(largest), divisor = set1(temperature);
+  const float width = to - from;
+  const float scale = width > 0 && width < kInfinity ? WeightBins::kCount / width : 0;
+  float weights[kLogitsPiece];
+  for (int64_t first = 0; first < count; first += kLogitsPiece) {
+    const int64_t size = min_of(count - first, kLogitsPiece);
+    for (int64_t i = 0; i < size; i += kLanes) {
+      const F value =
+          i + kLanes <= size ? load(x + first + i) : load_part(x + first + i, size - i, -kInfinity);
+      store(weights + i, exp(div(sub(value, top), divisor)));
+    }
+    for (int64_t i = 0; i < size; ++i) {
+      const float value = x[first + i];
+      if (!(value >= from && value <= to)) continue;
+      const auto bin = min_of(static_cast<int64_t>((value - from) * scale), WeightBins::kCount - 1);
+      float& least = bins.least[bin];
+      float& most = bins.most[bin];
+      const bool is_first = bins.counts[bin]++ == 0;
+      bins.sums[bin] += double{weights[i]};
+      least = is_first || value < least ? value : least;
+      most = is_first || value > most ? value : most;
+    }
+  }
+}
+
 }  // namespace nereid::kernels::cpu::NEREID_SIMD
