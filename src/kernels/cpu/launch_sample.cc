@@ -161,7 +161,7 @@ int32_t Drawer::draw_from_all(double fraction, float floor) {
 // The token at `target` when the logits above `below` do not reach it: divides those below again
 // and again for a few that hold it, then sorts only these.
 int32_t Drawer::draw_from_tail(double target, float below, float floor) {
-  constexpr int64_t kFew = 4096;
+  constexpr int64_t kFew = 2048;
   constexpr double kNegligible = 87;  // exp of minus this is below what sum_weights counts
   int64_t num = 0;
   double mass_above = mass(below, &num);
