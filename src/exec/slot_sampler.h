@@ -146,8 +146,8 @@ class SlotSampler {
   int64_t num_steps_ = 0;  // that were checked
   // On the device, used by one step at a time in the stream's order.
   Buffer rows_, params_;
-  Buffer results_;            // SampleResult [max_logits], of steps in which a row looks at others'
-  Buffer history_;            // int32 [max_rows, max_sequence_length]
+  Buffer results_;  // SampleResult [max_logits], of steps with drafts, whose rows read each other's
+  Buffer history_;  // int32 [max_rows, max_sequence_length]
   Buffer raw_logits_;         // f32 [max_logits, vocab], allocated when first needed
   Buffer draft_logits_;       // the same
   Buffer masks_;              // uint32 [max_logits, mask_words()], the same

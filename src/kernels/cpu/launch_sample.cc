@@ -158,8 +158,8 @@ int32_t Drawer::draw_from_all(double fraction, float floor) {
   return draw_from_tail(target, logits_[ids_.back()], floor);
 }
 
-// The token at `target` when the logits above `below` do not reach it: divides those below again
-// and again for a few that hold it, then sorts only these.
+// The token at `target` when the logits above `below` do not reach it: narrows the range of logits
+// that holds it until few are left, then sorts only these.
 int32_t Drawer::draw_from_tail(double target, float below, float floor) {
   constexpr int64_t kFew = 2048;
   constexpr double kNegligible = 87;  // exp of minus this is below what sum_weights counts
@@ -175,7 +175,7 @@ int32_t Drawer::draw_from_tail(double target, float below, float floor) {
     float to = std::nextafter(below, kMinusInfinity);
     for (num = vocab_; num > kFew && from < to;) {
       raw_->bin_weights(logits_, vocab_, largest_, temperature_, from, to, bins_);
-      int bin = WeightBins::kCount - 1, last = -1;  // with some, from the largest down
+      int bin = WeightBins::kCount - 1, last = -1;  // of those with logits, from the largest down
       for (; bin >= 0; --bin) {
         if (bins_.counts[bin] == 0) continue;
         last = bin;
@@ -183,7 +183,7 @@ int32_t Drawer::draw_from_tail(double target, float below, float floor) {
         mass_above += bins_.sums[bin];
       }
       if (last < 0) break;                          // nothing is left
-      if (bin < 0) mass_above -= bins_.sums[last];  // by rounding: the token is of the lowest
+      if (bin < 0) mass_above -= bins_.sums[last];  // by rounding: it lies in the lowest bin
       const bool is_same = bins_.least[last] == from && bins_.most[last] == to;
       from = bins_.least[last], to = bins_.most[last], num = bins_.counts[last];
       if (is_same) break;

@@ -175,8 +175,7 @@ struct LogitsScan {
   bool sound;  // no NaN, no +inf
 };
 
-// What logits between two of them weigh, by how large they are: those of a bin are larger than
-// those of the bin before.
+// Sums of weights of logits, by their size: those of a bin are larger than those of the bin before.
 struct WeightBins {
   static constexpr int kCount = 64;
   double sums[kCount];

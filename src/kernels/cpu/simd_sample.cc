@@ -57,13 +57,13 @@ double sum_weights(const float* x, int64_t count, float largest, float temperatu
   return total;
 }
 
-// The bin grows with the logit, also where both are rounded.
+// A larger logit has no lower bin, also where its place is rounded. In f64, where the distance of
+// any two floats is finite and not 0.
 void bin_weights(const float* x, int64_t count, float largest, float temperature, float from,
                  float to, WeightBins& bins) {
   bins = {};
   const F top = set1(largest), divisor = set1(temperature);
-  const float width = to - from;
-  const float scale = width > 0 && width < kInfinity ? WeightBins::kCount / width : 0;
+  const double scale = to > from ? WeightBins::kCount / (double{to} - from) : 0;
   float weights[kLogitsPiece];
   for (int64_t first = 0; first < count; first += kLogitsPiece) {
     const int64_t size = min_of(count - first, kLogitsPiece);
@@ -75,7 +75,8 @@ void bin_weights(const float* x, int64_t count, float largest, float temperature
     for (int64_t i = 0; i < size; ++i) {
       const float value = x[first + i];
       if (!(value >= from && value <= to)) continue;
-      const auto bin = min_of(static_cast<int64_t>((value - from) * scale), WeightBins::kCount - 1);
+      const auto bin =
+          min_of(static_cast<int64_t>((double{value} - from) * scale), WeightBins::kCount - 1);
       float& least = bins.least[bin];
       float& most = bins.most[bin];
       const bool is_first = bins.counts[bin]++ == 0;

@@ -1,8 +1,9 @@
 // What kernels find in a row of logits without a sort. An id and its logit are an element, a number
 // that is larger for larger logits and, of equal ones, for lower ids: so elements from the largest
 // down are the order in which ids are drawn. The place of a sum of weights in that order is found
-// by exact fixed-point sums of the weights above a few pivots, again and again between two of them;
-// integer sums do not depend on the order of addition.
+// by exact fixed-point sums of the weights above a few pivots: a pass over the logits finds between
+// which two of them it lies, and the next pass divides what is between. Integer sums do not depend
+// on the order of addition.
 #pragma once
 
 #include "kernels/cuda/sample_team.cuh"

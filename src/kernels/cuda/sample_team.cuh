@@ -115,7 +115,7 @@ class Team {
     uint64_t ends[kMaxTeam];  // of each block's, one behind the other
 #pragma unroll
     for (int r = 0; r < kMaxTeam; ++r) ends[r] = threadIdx.x == 0 && r >= rank_ ? num_own : 0;
-    const uint64_t end = add(ends);  // of that of the lane's number
+    const uint64_t end = add(ends);  // of the block whose rank is the lane's number
     const int first = rank_ > 0 ? static_cast<int>(from_lane(end, rank_ - 1)) : 0;
     const int count = static_cast<int>(from_lane(end, kMaxTeam - 1));
 #pragma unroll 1

@@ -12,7 +12,7 @@
 namespace nereid::kernels::testing {
 namespace {
 
-enum class Kind { kNoise, kFlat, kTied, kPeaked, kEqual };
+enum class Kind { kNoise, kFlat, kTied, kPeaked, kEqual, kTiny, kWide };
 
 // What the rows of a case walk through, beside top_k, top_p and temperature.
 enum Feature : uint32_t {
@@ -31,6 +31,7 @@ enum Feature : uint32_t {
   kTrees = 1 << 12,    // with kDrafts: some rows come after the same one
   kTypical = 1 << 13,  // with kDrafts: likely ones are taken
   kRatio = 1 << 14,    // with kDrafts: most come with logits
+  kHot = 1 << 15,      // as high a temperature as there is
   kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams | kMasks,
 };
 
@@ -44,6 +45,8 @@ std::vector<float> make_logits(Kind kind, uint64_t seed, int64_t count) {
     if (kind == Kind::kTied) v = std::round(v / 4);
     if (kind == Kind::kPeaked) v = v > 13.5f ? 60 : v;
     if (kind == Kind::kEqual) v = v > 12 ? v : 1.5f;
+    if (kind == Kind::kTiny) v *= 1e-41f;
+    if (kind == Kind::kWide) v = std::clamp(v * 1e37f, -1.6e38f, 1.6e38f);
   }
   return x;
 }
@@ -136,6 +139,7 @@ Slot make_slot(int64_t i, int64_t vocab, uint32_t features) {
   p.keeps_history = 1;
   p.num_prompt = static_cast<int32_t>(s.history.size() * static_cast<size_t>(i % 3) / 2);
   set_mode(p, i);
+  if (features & kHot) p.temperature = 3e38f;
   if (on(kPenalties, 2)) set_penalties(p, i / 2, hostile);
   if (on(kBans, 3)) {
     const auto length = static_cast<int32_t>(s.history.size());
@@ -368,9 +372,10 @@ const std::vector<Case<Sample>>& cases<Sample>() {
     list.push_back(make_case(Kind::kNoise, 12, 40000, kAllFeatures));
     list.push_back(make_case(Kind::kFlat, 10, 32000, 0));
     list.push_back(make_case(Kind::kFlat, 20, 5000, kMinP | kDecay | kLogProbs));
-    for (const Kind kind : {Kind::kPeaked, Kind::kEqual})
+    for (const Kind kind : {Kind::kPeaked, Kind::kEqual, Kind::kTiny})
       list.push_back(make_case(kind, 10, 32000, 0));
     list.push_back(make_case(Kind::kEqual, 12, 3000, kAllFeatures));
+    list.push_back(make_case(Kind::kWide, 20, 5000, kHot));
     for (const uint32_t features :
          {uint32_t{kGreedy}, uint32_t{kAllFeatures}, kAllFeatures | kHostile, uint32_t{kBroken}})
       for (const uint32_t trees : {0u, uint32_t{kTrees}})
