@@ -4,10 +4,10 @@
 // values are stored by a kernel of their own first. A block takes up to 128 query vectors that
 // share a KV head (several tokens and the heads of the group), each warp 32 of them, and walks
 // their keys in tiles of 64; heads of 64 and 128 columns go to attention_hopper.cu on that
-// processor, latent heads to attention_latent.cu. Queries and weights are rounded to bf16. Rows
-// with trees go there too, in tiles of one token, whose keys are fetched in the order of their
-// positions, from the cells of the tokens that it comes after. A query's result does not depend on
-// the rows or chunks beside it, but for the form of the kernel.
+// processor, latent heads and those of other widths to attention_plain.cu. Queries and weights are
+// rounded to bf16. Rows with trees go there too, in tiles of one token, whose keys are fetched in
+// the order of their positions, from the cells of the tokens that it comes after. A query's result
+// does not depend on the rows or chunks beside it, but for the form of the kernel.
 #include <algorithm>
 #include <cstddef>
 
@@ -32,6 +32,8 @@ constexpr int kFewBlocks = 4, kSingleBlocks = 4;  // that run at once
 constexpr int kStoreThreads = 256;
 constexpr int kManyStored = 512;        // tokens whose blocks fill a device
 constexpr int kFewRows = 32;            // for AttentionParams::heads_first
+constexpr int kMaxTileDim = 256;        // of heads that the kernels by tiles take
+constexpr int kVectorColumns = 8;       // and a divisor of it: a load of 16 bytes of a cached key
 constexpr unsigned kMostTiles = 65535;  // blocks of a grid's y axis
 
 // Rotates a query head, scales it so that powers of 2 give the softmax, and leaves it as bf16 where
@@ -289,7 +291,7 @@ cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, i
                                  ? launch_store_vectors(p, cache, num_tokens, stream)
                                  : launch_store<Cache>(p, num_tokens, stream);
   if (stored != cudaSuccess) return stored;
-  if (p.latent > 0) return launch_latent(p, cache, num_tokens, stream);
+  if (p.plain_heads) return launch_plain_heads(p, cache, num_tokens, stream);
   const cudaError_t error = launch_tiles<Cache>(p, cache, num_tokens, tile_tokens, stream);
   if (error != cudaSuccess || !p.after) return error;
   p.in_trees = true;
@@ -336,7 +338,8 @@ AttentionParams params_of(const Attention& a) {
   p.sink = a.cache.sink;
   p.heads_per_block = std::min(group, kFewVectors);
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
-  p.few_tokens = p.latent > 0 ? 0 : kFewVectors / p.heads_per_block;
+  p.plain_heads = p.latent > 0 || p.head_dim > kMaxTileDim || p.head_dim % kVectorColumns != 0;
+  p.few_tokens = p.plain_heads ? 0 : kFewVectors / p.heads_per_block;
   p.scale = a.scale;
   p.cap = a.cap;
   p.alibi = a.alibi;
@@ -400,13 +403,13 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
-  if (tokens > p.num_rows || p.latent > 0 || p.after) {
+  if (tokens > p.num_rows || p.plain_heads || p.after) {
     const bool has_few = p.num_rows > 1 || tokens <= p.few_tokens;
     p.has_neighbour = has_few && !p.after && is_for_hopper(p, scratch.sm);
     place_wide_blocks(a, scratch, p);
     if (const cudaError_t error =
             launch_many_tokens(p, a.cache.type, tokens, kHopperVectors, scratch.sm, stream);
-        error != cudaSuccess || p.latent > 0 || !has_few)
+        error != cudaSuccess || p.plain_heads || !has_few)
       return error;
     p.is_neighbour = p.has_neighbour;
   }
@@ -440,11 +443,7 @@ cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratc
 }
 
 bool takes_attention(const Attention& a) {
-  constexpr int32_t kMaxHeadDim = 256;
-  constexpr int32_t kHeadDimUnit = 8;  // one 16-byte load of a cached key
-  return a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 &&
-         a.heads.dim % kHeadDimUnit == 0 &&
-         a.heads.dim <= (a.heads.latent > 0 ? kMaxLatentDim : kMaxHeadDim);
+  return a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 && a.heads.dim <= kMaxPlainDim;
 }
 
 }  // namespace nereid::kernels::cuda

@@ -38,6 +38,7 @@ struct AttentionParams {
   int head_blocks;                // blocks for one group
   int tile_vectors, tile_tokens;  // of a block of the kernel for many tokens
   int few_tokens;     // rows with as many tokens or fewer go to the kernel for few tokens
+  bool plain_heads;   // no other kernel takes them: the one of attention_plain.cu
   bool takes_single;  // but those of one token to the kernel for these
   bool is_single;     // all rows of the step are
   float scale, cap, alibi, alibi_scale;
@@ -253,16 +254,5 @@ inline __device__ float slope_of(const AttentionParams& p, int head) {
 inline __device__ float weight_of(float score, float largest) {
   return score == -INFINITY ? 0.0f : power_of_2(score - largest);
 }
-
-#if defined(NEREID_HOPPER)
-// Copies of whole pieces of 16 bytes.
-inline __device__ void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-#endif
 
 }  // namespace nereid::kernels::cuda

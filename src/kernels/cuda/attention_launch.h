@@ -32,8 +32,8 @@ bool takes_vectors(const AttentionParams& p);
 cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
                                  cudaStream_t stream);
 
-// Latent heads: all rows, their keys in the cache.
-cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens,
-                          cudaStream_t stream);
+// Where AttentionParams::plain_heads: all rows, their keys and values in the cache.
+cudaError_t launch_plain_heads(const AttentionParams& p, DType cache, int num_tokens,
+                               cudaStream_t stream);
 
 }  // namespace nereid::kernels::cuda

@@ -128,15 +128,6 @@ __device__ uint4 load_shared(uint32_t address, bool exists) {
                  : "memory");
   return v;
 }
-// Global to shared memory by the copy engine, in pieces of 16 bytes.
-__device__ void copy_bytes(void* to, const void* from, int bytes, uint64_t* barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(shared_address(to)),
-      "l"(from), "r"(bytes), "r"(shared_address(barrier))
-      : "memory");
-}
-
 // The codes of F8Row::code(); zero times infinity is no number, and so is the row's scale then.
 __device__ uint32_t two_codes(uint32_t pair, float factor) {
   const float2 x = unpack(pair);
@@ -168,12 +159,12 @@ __device__ uint32_t largest_of(const uint32_t (&parts)[kWarps]) {
 // Asks for x's first pieces and the sums of squares, by one thread.
 template <int kRows>
 __device__ void ask_for_rows(const Params& p, uint8_t* to, Shared<kRows>& shared) {
-  constexpr int kSquaresBytes = sizeof(shared.squares[0]);
+  constexpr auto kSquaresBytes = static_cast<uint32_t>(sizeof(shared.squares[0]));
   const int kept = kept_bytes<kRows>(p.stages);
-  const int bytes = min(p.k * static_cast<int>(sizeof(__nv_bfloat16)), kept);
+  const auto bytes =
+      static_cast<uint32_t>(min(p.k * static_cast<int>(sizeof(__nv_bfloat16)), kept));
   const bool has_squares = p.end.x_squares != nullptr;
-  barrier_expect(&shared.is_there,
-                 static_cast<uint32_t>(kRows * (bytes + (has_squares ? kSquaresBytes : 0))));
+  barrier_expect(&shared.is_there, kRows * (bytes + (has_squares ? kSquaresBytes : 0)));
   for (int row = 0; row < kRows; ++row) {
     copy_bytes(to + row * kept, p.x + row * p.x_stride, bytes, &shared.is_there);
     if (has_squares)

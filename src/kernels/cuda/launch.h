@@ -116,7 +116,7 @@ inline bool fits_vectors(const View& v, int64_t part) {
 cudaError_t launch_bias(const Linear& args, cudaStream_t stream);
 
 // Limits of the kernels.
-inline constexpr int32_t kMaxLatentDim = 1024;
+inline constexpr int32_t kMaxPlainDim = 1024;  // of heads of attention_plain.cu
 inline constexpr int64_t kMaxLinearOutputs = int64_t{65535} * 64;
 
 }  // namespace nereid::kernels::cuda

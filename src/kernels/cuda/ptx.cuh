@@ -147,6 +147,15 @@ inline __device__ void writes_are_ready() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
+// Global to shared memory by the copy engine, in whole pieces of 16 bytes.
+inline __device__ void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
 // --- A box of a matrix in global memory to shared memory; (column, row) is its first element.
 inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, int row,
                                 uint64_t* barrier) {

@@ -222,6 +222,26 @@ inline const AttentionShape kAttentionShapes[] = {
      .d = 24,
      .rope = true,
      .rotated = 8,
-     .latent = 16}};
+     .latent = 16},
+    // Heads of widths that a GPU's tiles do not take: no multiple of eight columns, and too wide.
+    {.sequences = {{130, 1}, {60, 9, {1, 2, 1, 2, 4, 1, 1}}, {2, 40}},
+     .heads = 4,
+     .kv_heads = 2,
+     .d = 100,
+     .block = 16,
+     .window = 50,
+     .rope = true,
+     .sink = 5,
+     .kv = DType::kF8E4M3,
+     .sinks = true,
+     .cap = 3,
+     .alibi = 8},
+    {.sequences = {{70, 3}, {20, 1}},
+     .heads = 4,
+     .kv_heads = 2,
+     .d = 320,
+     .rope = true,
+     .rotated = 80,
+     .interleaved = true}};
 
 }  // namespace nereid::kernels::testing
