@@ -49,12 +49,12 @@ bundle: all
 
 gpu-build: setup
 	cmake --preset cuda-release
-	cmake --build build/cuda-release --target nereid_cuda gpu_kernels_test gpu_model_test
+	cmake --build build/cuda-release --target nereid_cuda gpu_kernels_test
 
 # The bundle with libnereid_cuda.so and the GPU's test programs; needs the CUDA toolkit, not a GPU.
 gpu-bundle: all gpu-build
 	tools/bundle.sh $(BUILD) build/bundle/nereid build/cuda-release
-	tools/gpu_test.sh --pack build/cuda-release build/bundle/nereid
+	tools/gpu_test.sh --pack $(BUILD) build/cuda-release build/bundle/nereid
 
 # On a machine with an NVIDIA GPU: tests the bundle (carried there, or built first).
 gpu-test:

@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
 # Tests a bundle on a machine with an NVIDIA GPU; nothing is built there and nothing but the driver has to be installed.
 # usage: gpu_test.sh [BUNDLE_DIR]                  run (default: the bundle this script lies in, else build/bundle/nereid)
-#        gpu_test.sh --pack CUDA_BUILD BUNDLE_DIR  add test programs, goldens and this script to a bundle of tools/bundle.sh
+#        gpu_test.sh --pack BUILD CUDA_BUILD BUNDLE_DIR  add test programs, what they read and this script to a bundle
 # Environment: DEVICE (cuda:0), NEREID_CUBLASLT_DIR (folder of libcublasLt.so.N; searched for otherwise).
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
 pack() {
   set -e
-  local build=$1 bundle=$2 program library name
-  mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/tools" "$bundle/tests/golden" "$bundle/models"
-  cp "$build/lib/libnereid_cuda.so" "$bundle/lib/"
-  for program in gpu_kernels_test gpu_model_test; do
-    cp "$build/bin/$program" "$bundle/bin/"
-    strip --strip-unneeded "$bundle/bin/$program"
+  local build=$1 cuda_build=$2 bundle=$3 program library name
+  mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/tools" "$bundle/tests" "$bundle/models"
+  cp "$cuda_build/lib/libnereid_cuda.so" "$bundle/lib/"
+  for program in "$cuda_build/bin/gpu_kernels_test" "$build"/bin/{exec_test,exactness_test,step_executor}; do
+    cp "$program" "$bundle/bin/"
+    strip --strip-unneeded "$bundle/bin/$(basename "$program")"
   done
-  cp "$here"/../tests/golden/{target.json,nereid-tiny_logits.safetensors} "$bundle/tests/golden/"
-  [ -d "$bundle/models/quickstart" ] || cp -r "$here/../models/quickstart" "$bundle/models/"
+  cp -r "$here"/../tests/{golden,models,heads,adapters} "$bundle/tests/"
+  cp -r "$here"/../models/quickstart* "$bundle/models/"
   cp "${BASH_SOURCE[0]}" "$bundle/tools/"
   # What the bundle does not have yet, except glibc's own libraries.
-  ldd "$bundle"/bin/gpu_*_test "$bundle/lib/libnereid_cuda.so" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
+  ldd "$bundle"/bin/*_test "$bundle/lib/libnereid_cuda.so" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
     while read -r library; do
       name=$(basename "$library")
       [[ $name =~ ^lib(c|m|dl|rt|pthread|resolv)\.so ]] || [ -e "$bundle/lib/$name" ] || cp -L "$library" "$bundle/lib/"
@@ -28,8 +28,8 @@ pack() {
 }
 
 if [ "${1:-}" = --pack ]; then
-  [ $# -eq 3 ] || { echo "usage: gpu_test.sh --pack CUDA_BUILD BUNDLE_DIR" >&2; exit 2; }
-  pack "$2" "$3"
+  [ $# -eq 4 ] || { echo "usage: gpu_test.sh --pack BUILD CUDA_BUILD BUNDLE_DIR" >&2; exit 2; }
+  pack "$2" "$3" "$4"
   exit
 fi
 
@@ -37,7 +37,7 @@ bundle=${1:-$here/..}
 [ $# -gt 0 ] || [ -x "$bundle/bin/gpu_kernels_test" ] || bundle=$here/../build/bundle/nereid
 if [ ! -x "$bundle/bin/gpu_kernels_test" ]; then
   echo "gpu_test: $bundle holds no bin/gpu_kernels_test; build with -DNEREID_CUDA=ON, then: make bundle;" \
-    "tools/gpu_test.sh --pack CUDA_BUILD BUNDLE_DIR" >&2
+    "tools/gpu_test.sh --pack BUILD CUDA_BUILD BUNDLE_DIR" >&2
   exit 2
 fi
 bundle=$(cd "$bundle" && pwd)
@@ -80,6 +80,10 @@ step() {
   rows+=("$(printf '%-34s %-16s %4d s' "$name" "$result" $((SECONDS - start)))")
 }
 skip() { rows+=("$(printf '%-34s %s' "$1" "SKIP: $2")"); }
+
+# Tests of whole models, which run on a CPU otherwise.
+on_device=(env "NEREID_TEST_DEVICE=$device" "NEREID_SOURCE_DIR=$bundle" "TMPDIR=$work" "TEST_TMPDIR=$work"
+  "LD_LIBRARY_PATH=$bundle/lib:$cublaslt")
 
 # Of the first golden prompt: its numbers of a list, with single spaces; the number of steps that are clear.
 golden_list() { echo $(grep -o "\"$1\": \[[^]]*\]" "$golden/target.json" | head -n 1 | tr -cd '0-9 '); }
@@ -186,11 +190,9 @@ if [ -n "$sanitizer" ]; then
 else
   skip "kernels under memcheck, synccheck" "no compute-sanitizer"
 fi
-if [ -x "$bundle/bin/gpu_model_test" ]; then
-  step "golden ids and logits" 300 "$bundle/bin/gpu_model_test" "$model" "$golden" "$device"
-else
-  skip "golden ids and logits" "no bin/gpu_model_test"
-fi
+step "golden ids, logits, trees" 300 "${on_device[@]}" "$bundle/bin/exec_test" --gtest_filter='*GoldenTest.*:*TreeKernels.*'
+# Processes that share a GPU wait for each other's turns: this is quicker in one than in several.
+step "every feature, exact" 900 "${on_device[@]}" "$bundle/bin/exactness_test"
 if [ -x "$bundle/bin/nereid" ]; then
   step "nereid generate, golden ids" 120 generate_golden
   step "nereid bench" 240 "$bundle/bin/nereid" bench "$model" --device "$device" --cache-dir "$work/cache" \

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -23,6 +24,14 @@ using Ids = std::vector<int32_t>;
 // Where this process's tests put engines; removed when they have run.
 inline std::filesystem::path test_directory() {
   return std::filesystem::path(::testing::TempDir()) / fmt::format("nereid-exec-test-{}", getpid());
+}
+
+// Standard deviation of a row of logits.
+inline double spread_of(const std::vector<float>& logits) {
+  double mean = 0, squares = 0;
+  for (const float x : logits) mean += x / static_cast<double>(logits.size());
+  for (const float x : logits) squares += (x - mean) * (x - mean);
+  return std::sqrt(squares / static_cast<double>(logits.size()));
 }
 
 // A row of a step with what belongs to it.

@@ -2,8 +2,10 @@
 #include "kernels/open.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <link.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
@@ -111,6 +113,19 @@ StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& opt
       return open_cuda(index);
   }
   return invalid_argument("device '{}' is not known; allowed: auto, cpu, cuda:N", name);
+}
+
+Choices invariant_kernels(const Registry& registry, DeviceKind device) {
+  constexpr std::string_view kInvariant = "invariant";
+  Choices choices;
+  const auto look_at = [&]<class Op>(const Table<Op>& table) {
+    if (std::ranges::any_of(table, [&](const Kernel<Op>& kernel) {
+          return kernel.device == device && kernel.name == kInvariant;
+        }))
+      choices.push_back(fmt::format("{}:{}", Op::kName, kInvariant));
+  };
+  std::apply([&](const auto&... tables) { (look_at(tables), ...); }, registry.tables);
+  return choices;
 }
 
 }  // namespace nereid::kernels

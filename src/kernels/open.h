@@ -28,4 +28,8 @@ struct OpenedDevice {
 // ../lib, the loader's path); errors say what is missing (library, driver, device number).
 StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& options = {});
 
+// What to force so that a row's bits do not depend on the rows or chunks beside it: the kernels
+// named "invariant", of ops whose cheapest kernel's do. None on CPUs.
+Choices invariant_kernels(const Registry& registry, DeviceKind device);
+
 }  // namespace nereid::kernels

@@ -16,6 +16,7 @@
 #include "io/checkpoint.h"
 #include "io/safetensors.h"
 #include "runtime/exactness.h"
+#include "runtime/test_config.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -67,7 +68,6 @@ void write_json(const std::filesystem::path& path, const json::object& object) {
 class DoraTest : public testing::Test {
  protected:
   DoraTest() {
-    std::filesystem::remove_all(top_);
     std::filesystem::create_directories(top_ / "adapter");
     std::filesystem::create_directories(top_ / "changed");
     std::filesystem::copy_file(kBiasedModel / "config.json", top_ / "changed/config.json");
@@ -155,8 +155,10 @@ class DoraTest : public testing::Test {
     }
   }
 
+  ~DoraTest() override { std::filesystem::remove_all(top_); }
+
   absl::StatusOr<std::unique_ptr<Executor>> open(const std::filesystem::path& model) const {
-    ExecutorConfig config;
+    ExecutorConfig config = test_config();
     config.num_threads = 1;
     config.kv_cache.max_tokens = 4096;
     config.cache_dir = top_ / "engines";
@@ -178,7 +180,7 @@ class DoraTest : public testing::Test {
     return r;
   }
 
-  const std::filesystem::path top_ = std::filesystem::path(testing::TempDir()) / "nereid_dora_test";
+  const std::filesystem::path top_ = own_directory("nereid_dora_test");
   std::mt19937 random_{7};
   LoraConfig tensors_{.task_id = 2};
   std::vector<std::vector<float>> rows_;
@@ -206,9 +208,11 @@ TEST_F(DoraTest, EqualsTheChangedModelAloneAndInABatch) {
   for (const Request& r : requests) alone.push_back(client.run(**adapted, r));
   const Outcome expected = client.run(**changed, request(std::nullopt));
   ASSERT_FALSE(expected.context_logits.empty());
-  // Weights of the changed model are rounded to bf16, 2^-9 of each.
-  EXPECT_LT(distance(expected.context_logits, alone[0].context_logits), 0.02);
-  EXPECT_LT(distance(expected.context_logits, alone[2].context_logits), 0.02);
+  // Weights of the changed model are rounded to bf16, 2^-9 of each; a GPU rounds queries and
+  // weights of values, too.
+  const double allowed = tests_run_on_cpu() ? 0.02 : 0.03;
+  EXPECT_LT(distance(expected.context_logits, alone[0].context_logits), allowed);
+  EXPECT_LT(distance(expected.context_logits, alone[2].context_logits), allowed);
   EXPECT_GT(distance(expected.context_logits, alone[1].context_logits), 0.2);
   EXPECT_LT(distance(alone[0].context_logits, alone[2].context_logits), 0.01);
   std::vector<RequestId> ids;

@@ -6,6 +6,7 @@
 
 #include "base/testing/source_dir.h"
 #include "runtime/exactness_models.h"
+#include "runtime/test_config.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -317,7 +318,7 @@ std::filesystem::path exactness_model() {
 }
 
 ExecutorConfig plain() {
-  ExecutorConfig c;
+  ExecutorConfig c = test_config();
   c.num_threads = 1;
   c.enable_overlap = false;
   c.kv_cache.enable_block_reuse = false;

@@ -13,6 +13,7 @@
 
 #include "base/testing/source_dir.h"
 #include "runtime/exactness.h"
+#include "runtime/test_config.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -21,7 +22,7 @@ const std::filesystem::path kTinyModels = std::filesystem::path(source_dir()) / 
 constexpr int32_t kTokensPerBlock = 16;
 
 ExecutorConfig alone(KvCacheType type) {
-  ExecutorConfig c;
+  ExecutorConfig c = test_config();
   c.num_threads = 1;
   c.enable_overlap = false;
   c.kv_cache.type = type;

@@ -19,15 +19,15 @@
 #include "runtime/engine_limits.h"
 #include "runtime/late_runner.h"
 #include "runtime/model_instance.h"
-#include "runtime/open_proposer.h"
 #include "runtime/remote_runner.h"
+#include "runtime/test_config.h"
 
 namespace nereid::runtime::exactness {
 
 // A folder with an adapter of the shipped model's embedding, of made-up numbers.
 inline std::filesystem::path write_embedding_adapter() {
   constexpr int64_t kRank = 2, kVocabulary = 4096, kHidden = 256;
-  const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_embedding_adapter";
+  const auto dir = own_directory("nereid_embedding_adapter");
   std::filesystem::create_directories(dir);
   const auto tensor = [](const char* name, std::vector<int64_t> shape, std::vector<BF16>& numbers) {
     for (int64_t i = 0; i < shape[0] * shape[1]; ++i)
@@ -59,24 +59,17 @@ inline void add_adapters(ExecutorConfig& c) {
 inline StatusOr<std::filesystem::path> engine_of(const std::filesystem::path& dir,
                                                  const ExecutorConfig& config,
                                                  const ModelInstance& model) {
-  convert::BuildOptions build;
-  build.cache_dir = config.cache_dir;
-  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
-  build.compile.adapters = config.enable_lora;
-  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(dir, config));
+  ASSIGN_OR_RETURN(const auto build, build_options(dir, config, model.device));
   return convert::ensure_engine(dir, model.device.registry, model.device.device->info(), build);
 }
 
-// An engine of `dir` whose products have weights of `format`, for the CPU.
+// An engine of `dir` whose products have weights of `format`.
 inline StatusOr<std::filesystem::path> engine_with(const std::filesystem::path& dir,
                                                    const ExecutorConfig& config,
                                                    const kernels::WeightFormat& format) {
-  ASSIGN_OR_RETURN(const auto opened, kernels::open_device("cpu", {.num_threads = 1}));
-  convert::BuildOptions build;
-  build.cache_dir = config.cache_dir;
+  ASSIGN_OR_RETURN(const auto opened, kernels::open_device(config.device, {.num_threads = 1}));
+  ASSIGN_OR_RETURN(auto build, build_options(dir, config, opened));
   build.compile.weights = format;
-  build.compile.adapters = config.enable_lora;
-  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(dir, config));
   return convert::ensure_engine(dir, opened.registry, opened.device->info(), build);
 }
 
@@ -100,7 +93,7 @@ inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir, Exe
                                            bool has_trees = false) {
   ASSIGN_OR_RETURN(ModelInstance model, open_local(dir, config, has_trees));
   ASSIGN_OR_RETURN(const auto engine, engine_of(dir, config, model));
-  model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config.num_threads);
+  model.runner = std::make_unique<RemoteRunner>(*model.runner, engine, config);
   return model;
 }
 

@@ -7,6 +7,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "kernels/open.h"
+
 namespace nereid::runtime {
 namespace {
 
@@ -30,19 +32,6 @@ Status check_op(const std::string& choice) {
                           known);
 }
 
-std::vector<std::string> invariant_kernels(const kernels::Registry& registry,
-                                           const DeviceInfo& device) {
-  std::vector<std::string> choices;
-  const auto look_at = [&]<class Op>(const kernels::Table<Op>& table) {
-    if (std::ranges::any_of(table, [&](const kernels::Kernel<Op>& kernel) {
-          return kernel.device == device.kind && kernel.name == kInvariantKernel;
-        }))
-      choices.push_back(fmt::format("{}:{}", Op::kName, kInvariantKernel));
-  };
-  std::apply([&](const auto&... tables) { (look_at(tables), ...); }, registry.tables);
-  return choices;
-}
-
 }  // namespace
 
 StatusOr<std::vector<std::string>> forced_kernels_of(const ExecutorConfig& config,
@@ -51,7 +40,7 @@ StatusOr<std::vector<std::string>> forced_kernels_of(const ExecutorConfig& confi
   std::vector<std::string> forced = config.forced_kernels;
   for (const std::string& choice : forced) RETURN_IF_ERROR(check_op(choice));
   if (!config.deterministic) return forced;
-  for (const std::string& invariant : invariant_kernels(registry, device)) {
+  for (const std::string& invariant : kernels::invariant_kernels(registry, device.kind)) {
     for (const std::string& choice : config.forced_kernels)
       if (op_of(choice) == op_of(invariant) && choice != invariant)
         return invalid_argument("deterministic: forced_kernels has '{}', allowed is '{}'", choice,

@@ -12,10 +12,6 @@
 
 namespace nereid::runtime {
 
-// The name of kernels whose rows' bits do not depend on the rows or chunks beside them, where the
-// cheapest kernel's do.
-inline constexpr std::string_view kInvariantKernel = "invariant";
-
 // "op:name" for each op of the choice. InvalidArgument: an op that does not exist (names of kernels
 // are checked where they are selected), or one whose choice `deterministic` forbids.
 StatusOr<std::vector<std::string>> forced_kernels_of(const ExecutorConfig& config,

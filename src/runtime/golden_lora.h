@@ -18,6 +18,7 @@
 #include "exec/step_message.h"
 #include "io/checkpoint.h"
 #include "runtime/exactness.h"
+#include "runtime/test_config.h"
 
 namespace nereid::runtime::exactness {
 
@@ -30,10 +31,10 @@ inline constexpr int kNumModules = 42;  // that the adapters change
 inline constexpr int kAdapterLayers = 4, kAdapterPages = 29;
 
 inline ExecutorConfig lora_config() {
-  ExecutorConfig config;
+  ExecutorConfig config = test_config();
   config.num_threads = 1;
   // Near ties are decided by the order of summation, so the same kernels everywhere.
-  config.isa = "avx2";
+  if (tests_run_on_cpu()) config.isa = "avx2";
   config.kv_cache.max_tokens = 8192;
   config.enable_lora = true;
   config.peft_cache.num_device_module_layers = 4 * kAdapterLayers;

@@ -16,6 +16,7 @@
 #include "io/safetensors.h"
 #include "runtime/adapter.h"
 #include "runtime/exactness.h"
+#include "runtime/test_config.h"
 
 namespace nereid::runtime::exactness {
 namespace {
@@ -34,10 +35,12 @@ class Merged {
  public:
   explicit Merged(const std::string& model)
       : model_(fs::path(source_dir()) / "tests/models" / model),
-        dir_(fs::path(testing::TempDir()) / ("nereid_merged_" + model)) {
-    fs::remove_all(dir_);
+        dir_(own_directory("nereid_merged_" + model)) {
     fs::create_directories(dir_ / "adapter");
   }
+  ~Merged() { fs::remove_all(dir_); }
+  Merged(const Merged&) = delete;
+  Merged& operator=(const Merged&) = delete;
   const fs::path& dir() const { return dir_; }
 
   static float draw(uint64_t i) {
@@ -167,7 +170,7 @@ class Merged {
 };
 
 ExecutorConfig config_for(const Merged& files, bool with_adapter) {
-  ExecutorConfig c;
+  ExecutorConfig c = test_config();
   c.num_threads = 1;
   c.enable_overlap = false;
   c.kv_cache.enable_block_reuse = false;

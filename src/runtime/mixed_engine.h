@@ -11,7 +11,7 @@
 #include "io/engine_writer.h"
 #include "kernels/open.h"
 #include "nereid/config.h"
-#include "runtime/open_proposer.h"
+#include "runtime/model_instance.h"
 
 namespace nereid::runtime {
 
@@ -20,11 +20,8 @@ namespace nereid::runtime {
 inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path& model,
                                                     const ExecutorConfig& config,
                                                     const std::vector<int32_t>& windows) {
-  ASSIGN_OR_RETURN(const auto opened, kernels::open_device("cpu", {.num_threads = 1}));
-  convert::BuildOptions build;
-  build.cache_dir = config.cache_dir;
-  build.compile.adapters = config.enable_lora;
-  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model, config));
+  ASSIGN_OR_RETURN(const auto opened, kernels::open_device(config.device, {.num_threads = 1}));
+  ASSIGN_OR_RETURN(const auto build, build_options(model, config, opened));
   ASSIGN_OR_RETURN(const auto whole,
                    convert::ensure_engine(model, opened.registry, opened.device->info(), build));
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(whole));

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "exec/runner.h"
 #include "kernels/open.h"
@@ -31,6 +32,11 @@ struct ModelInstance {
   std::unique_ptr<AdapterCache> adapters =
       std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
 };
+
+// How the configuration has a model's engine built for the device.
+StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model_dir,
+                                              const ExecutorConfig& config,
+                                              const kernels::OpenedDevice& device);
 
 // Builds the engine when there is none in the cache, opens the device, sizes the KV cache, loads.
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,

@@ -2,7 +2,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
 #include "io/engine_file.h"
 #include "io/engine_writer.h"
@@ -84,6 +83,21 @@ Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
 
 }  // namespace
 
+StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model_dir,
+                                              const ExecutorConfig& config,
+                                              const kernels::OpenedDevice& device) {
+  convert::BuildOptions build;
+  build.cache_dir = config.cache_dir;
+  ASSIGN_OR_RETURN(build.compile.forced,
+                   forced_kernels_of(config, device.registry, device.device->info()));
+  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
+  build.compile.adapters = config.enable_lora;
+  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model_dir, config));
+  build.random_weights = config.random_weights;
+  build.measure_on = device.device.get();
+  return build;
+}
+
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                    const ExecutorConfig& config) {
   ModelInstance model;
@@ -91,16 +105,8 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
       model.device,
       kernels::open_device(config.device, {.num_threads = config.num_threads, .isa = config.isa}));
   Device& device = *model.device.device;
-  ASSIGN_OR_RETURN(const auto forced,
-                   forced_kernels_of(config, model.device.registry, device.info()));
-  convert::BuildOptions build;
-  build.cache_dir = config.cache_dir;
-  build.compile.forced = forced;
-  RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
-  build.compile.adapters = config.enable_lora;
-  build.random_weights = config.random_weights;
-  build.measure_on = &device;
-  ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model_dir, config));
+  ASSIGN_OR_RETURN(const convert::BuildOptions build,
+                   build_options(model_dir, config, model.device));
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
   const io::MemoryEngineCloser closer(engine);  // what opens it again does so in here
@@ -119,7 +125,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
   if (models::scores_texts(facts.architecture) && !config.random_weights) {
     ASSIGN_OR_RETURN(model.score_head, models::read_score_head(model_dir, facts.hidden_size));
   }
-  RETURN_IF_ERROR(make_runners(std::move(file), model_dir, config, forced, model));
+  RETURN_IF_ERROR(make_runners(std::move(file), model_dir, config, build.compile.forced, model));
   if (config.enable_lora) RETURN_IF_ERROR(load_adapters(engine, std::move(modules), config, model));
   return model;
 }

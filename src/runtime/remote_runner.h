@@ -21,6 +21,7 @@
 
 #include "base/check.h"
 #include "exec/runner.h"
+#include "nereid/config.h"
 #include "runtime/step_wire.h"
 
 namespace nereid::runtime {
@@ -29,7 +30,8 @@ class RemoteRunner : public exec::Runner {
  public:
   // `local`: a runner of the same engine, which says what both have in common. With overlap four
   // steps are in flight. The program step_executor lies beside this one.
-  RemoteRunner(const exec::Runner& local, const std::filesystem::path& engine, int num_threads)
+  RemoteRunner(const exec::Runner& local, const std::filesystem::path& engine,
+               const ExecutorConfig& config)
       : limits_(deep(local.limits())),
         groups_(local.groups().begin(), local.groups().end()),
         vocab_size_(local.vocab_size()),
@@ -46,7 +48,8 @@ class RemoteRunner : public exec::Runner {
     socket_ = ends[0];
     const std::string program =
         std::filesystem::read_symlink("/proc/self/exe").parent_path() / "step_executor";
-    std::string arguments[] = {program, engine.string(), hex, std::to_string(num_threads)};
+    std::string arguments[] = {program, engine.string(), hex, config.device,
+                               std::to_string(config.num_threads)};
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);

@@ -1,6 +1,6 @@
 // Test only: a process that executes steps. It opens an engine, then gets nothing but messages of
 // steps on the socket that is its standard input, and sends back what they gave.
-// usage: step_executor ENGINE LIMITS THREADS
+// usage: step_executor ENGINE LIMITS DEVICE THREADS
 // LIMITS: the bytes of exec::RunnerLimits in hexadecimal.
 #include <poll.h>
 
@@ -97,9 +97,9 @@ Status serve(exec::Runner& runner) {
   return ok();
 }
 
-Status run(const char* engine, const char* limits, int num_threads) {
+Status run(const char* engine, const char* limits, const char* device, int num_threads) {
   ASSIGN_OR_RETURN(const kernels::OpenedDevice opened,
-                   kernels::open_device("cpu", {.num_threads = num_threads}));
+                   kernels::open_device(device, {.num_threads = num_threads}));
   ASSIGN_OR_RETURN(const auto runner,
                    exec::make_runner(engine, *opened.device, opened.registry, limits_of(limits)));
   return serve(*runner);
@@ -109,8 +109,8 @@ Status run(const char* engine, const char* limits, int num_threads) {
 }  // namespace nereid::runtime
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  const nereid::Status status = nereid::runtime::run(argv[1], argv[2], std::atoi(argv[3]));
+  if (argc != 5) return 2;
+  const nereid::Status status = nereid::runtime::run(argv[1], argv[2], argv[3], std::atoi(argv[4]));
   if (!status.ok()) std::fprintf(stderr, "step_executor: %s\n", status.ToString().c_str());
   return status.ok() ? 0 : 1;
 }

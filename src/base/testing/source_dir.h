@@ -7,7 +7,9 @@
 
 namespace nereid {
 
-std::string source_dir();  // of the checkout that the program was built from
-std::string build_dir();   // the CMake build folder: bin/, lib/, backends/ lie in it
+// Of the checkout that the program was built from, or $NEREID_SOURCE_DIR, where a copy of what the
+// tests read lies on another machine.
+std::string source_dir();
+std::string build_dir();  // the CMake build folder: bin/, lib/, backends/ lie in it
 
 }  // namespace nereid
