@@ -389,6 +389,21 @@ int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& s
   return static_cast<int>(chunks);
 }
 
+// The same for heads of attention_plain.cu, whose parts lie in the order [token, head, chunk].
+void divide_plain_heads(const Attention& a, const Scratch& scratch, AttentionParams& p) {
+  constexpr int64_t kHeads = 32;  // for each multiprocessor: with more none waits for others
+  const int64_t heads = a.qkv.rows * p.num_heads;
+  const int64_t chunks = (most_keys(a, p) + kPlainChunkKeys - 1) / kPlainChunkKeys;
+  const int64_t part_bytes = a.heads.value_dim() * int64_t{sizeof(float)} + int64_t{sizeof(float2)};
+  if (chunks == 1 || heads > kHeads * scratch.num_units || heads > scratch.num_counters ||
+      heads * chunks * part_bytes > static_cast<int64_t>(scratch.workspace_bytes))
+    return;
+  p.plain_chunks = static_cast<int>(chunks);
+  p.part_sums = static_cast<float2*>(scratch.workspace);
+  p.part_values = reinterpret_cast<float*>(p.part_sums + heads * chunks);
+  p.counters = scratch.counters;
+}
+
 bool has_aligned_cache(const Attention& a) {
   return reinterpret_cast<uintptr_t>(a.cache.keys) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(a.cache.values) % 16 == 0;
@@ -403,6 +418,7 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   const auto tokens = static_cast<int>(a.qkv.rows);
+  if (p.plain_heads) divide_plain_heads(a, scratch, p);
   if (tokens > p.num_rows || p.plain_heads || p.after) {
     const bool has_few = p.num_rows > 1 || tokens <= p.few_tokens;
     p.has_neighbour = has_few && !p.after && is_for_hopper(p, scratch.sm);
@@ -438,6 +454,7 @@ cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratc
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
   p.few_tokens = 0;
+  if (p.plain_heads) divide_plain_heads(a, scratch, p);
   return launch_many_tokens(p, a.cache.type, static_cast<int>(a.qkv.rows),
                             p.window > 0 ? 1 : kHopperVectors, scratch.sm, stream);
 }

@@ -53,6 +53,7 @@ struct AttentionParams {
   bool heads_first;  // the blocks of all KV heads of a tile's tokens follow each other
   // Few tokens: keys of a block, and where blocks of one row and head leave their parts.
   int chunk_keys, part_vectors;
+  int plain_chunks;    // attention_plain.cu: of a token's keys at most; 0: a block takes them all
   float* part_values;  // [row, head block, chunk, part_vectors, head_dim]
   float2* part_sums;   // [..., part_vectors]: largest score, sum of the weights
   int32_t* counters;   // [row, head block], zero

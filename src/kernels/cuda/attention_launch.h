@@ -32,6 +32,8 @@ bool takes_vectors(const AttentionParams& p);
 cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
                                  cudaStream_t stream);
 
+// Keys of a chunk, see AttentionParams::plain_chunks.
+constexpr int kPlainChunkKeys = 128;
 // Where AttentionParams::plain_heads: all rows, their keys and values in the cache.
 cudaError_t launch_plain_heads(const AttentionParams& p, DType cache, int num_tokens,
                                cudaStream_t stream);
