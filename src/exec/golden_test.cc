@@ -12,8 +12,8 @@
 
 #include "base/json.h"
 #include "base/testing/source_dir.h"
+#include "exec/kernels_fixture.h"
 #include "exec/test_harness.h"
-#include "exec/test_kernels.h"
 #include "graph/passes/passes.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/testing/source_dir.h"
+#include "exec/kernels_fixture.h"
 #include "exec/test_engine.h"
 #include "exec/test_harness.h"
-#include "exec/test_kernels.h"
 #include "exec/tree_fixture.h"
 #include "kernels/open.h"
 

@@ -68,6 +68,7 @@ void write_json(const std::filesystem::path& path, const json::object& object) {
 class DoraTest : public testing::Test {
  protected:
   DoraTest() {
+    std::filesystem::remove_all(top_);
     std::filesystem::create_directories(top_ / "adapter");
     std::filesystem::create_directories(top_ / "changed");
     std::filesystem::copy_file(kBiasedModel / "config.json", top_ / "changed/config.json");
@@ -155,8 +156,6 @@ class DoraTest : public testing::Test {
     }
   }
 
-  ~DoraTest() override { std::filesystem::remove_all(top_); }
-
   absl::StatusOr<std::unique_ptr<Executor>> open(const std::filesystem::path& model) const {
     ExecutorConfig config = test_config();
     config.num_threads = 1;
@@ -180,7 +179,7 @@ class DoraTest : public testing::Test {
     return r;
   }
 
-  const std::filesystem::path top_ = own_directory("nereid_dora_test");
+  const std::filesystem::path top_ = std::filesystem::path(testing::TempDir()) / "nereid_dora_test";
   std::mt19937 random_{7};
   LoraConfig tensors_{.task_id = 2};
   std::vector<std::vector<float>> rows_;

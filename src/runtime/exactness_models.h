@@ -20,14 +20,13 @@
 #include "runtime/late_runner.h"
 #include "runtime/model_instance.h"
 #include "runtime/remote_runner.h"
-#include "runtime/test_config.h"
 
 namespace nereid::runtime::exactness {
 
 // A folder with an adapter of the shipped model's embedding, of made-up numbers.
 inline std::filesystem::path write_embedding_adapter() {
   constexpr int64_t kRank = 2, kVocabulary = 4096, kHidden = 256;
-  const auto dir = own_directory("nereid_embedding_adapter");
+  const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_embedding_adapter";
   std::filesystem::create_directories(dir);
   const auto tensor = [](const char* name, std::vector<int64_t> shape, std::vector<BF16>& numbers) {
     for (int64_t i = 0; i < shape[0] * shape[1]; ++i)

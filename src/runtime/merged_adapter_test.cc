@@ -35,12 +35,10 @@ class Merged {
  public:
   explicit Merged(const std::string& model)
       : model_(fs::path(source_dir()) / "tests/models" / model),
-        dir_(own_directory("nereid_merged_" + model)) {
+        dir_(fs::path(testing::TempDir()) / ("nereid_merged_" + model)) {
+    fs::remove_all(dir_);
     fs::create_directories(dir_ / "adapter");
   }
-  ~Merged() { fs::remove_all(dir_); }
-  Merged(const Merged&) = delete;
-  Merged& operator=(const Merged&) = delete;
   const fs::path& dir() const { return dir_; }
 
   static float draw(uint64_t i) {

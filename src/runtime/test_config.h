@@ -1,12 +1,5 @@
-// Test only: configurations for the device that tests run on, folders.
+// Test only: configurations for the device that tests run on.
 #pragma once
-
-#include <fmt/format.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <string>
 
 #include "base/testing/test_device.h"
 #include "nereid/config.h"
@@ -19,11 +12,6 @@ inline ExecutorConfig test_config() {
   config.device = test_device();
   config.deterministic = true;
   return config;
-}
-
-// Where this process's tests write: shards of a test program run side by side.
-inline std::filesystem::path own_directory(const std::string& name) {
-  return std::filesystem::path(testing::TempDir()) / fmt::format("{}_{}", name, getpid());
 }
 
 }  // namespace nereid::runtime
