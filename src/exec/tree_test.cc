@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/testing/source_dir.h"
@@ -25,8 +26,8 @@ constexpr double kTreeTolerance = 0.08;
 // Each node of a tree gives what a row gives that says its path alone: the same bits, or logits
 // that differ by no more than `tolerance` of their spread.
 void expect_nodes_equal_paths(TreeRunner& runner, double tolerance = 0) {
-  for (const int32_t most : {1, 17, 60, 250}) {
-    const int32_t length = std::min(most, runner.max_length() - 20);
+  const int32_t longest = runner.max_length() - 20;
+  for (const int32_t length : std::set{1, 17, std::min(60, longest), longest}) {
     SCOPED_TRACE(length);
     const auto nodes = runner.nodes_after(length);
     ASSERT_TRUE(nodes.ok()) << nodes.status();
