@@ -459,6 +459,19 @@ cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratc
                             p.window > 0 ? 1 : kHopperVectors, scratch.sm, stream);
 }
 
+cudaError_t launch_latent_attention(const Attention& a, const Scratch& scratch,
+                                    cudaStream_t stream) {
+  if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
+  const AttentionParams p = params_of(a);
+  if (!takes_latent(p)) return launch_attention(a, scratch, stream);
+  const auto tokens = static_cast<int>(a.qkv.rows);
+  const auto store = a.cache.type == DType::kI8       ? launch_store<Int8Cache>
+                     : a.cache.type == DType::kF8E4M3 ? launch_store<Fp8Cache>
+                                                      : launch_store<Bf16Cache>;
+  if (const cudaError_t error = store(p, tokens, stream); error != cudaSuccess) return error;
+  return launch_latent(p, a.cache.type, tokens, most_keys(a, p), scratch, stream);
+}
+
 bool takes_attention(const Attention& a) {
   return a.cache.layout == KeyLayout::kLines && a.heads.num <= 65535 && a.heads.dim <= kMaxPlainDim;
 }

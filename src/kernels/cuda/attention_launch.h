@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "kernels/cuda/launch.h"
 #include "tensor/dtype.h"
 
 namespace nereid::kernels::cuda {
@@ -32,6 +33,10 @@ bool takes_vectors(const AttentionParams& p);
 cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
                                  cudaStream_t stream);
 
+// Latent heads, likewise, where takes_latent(): `most_keys` of a token.
+bool takes_latent(const AttentionParams& p);
+cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens, int64_t most_keys,
+                          const Scratch& scratch, cudaStream_t stream);
 // Keys of a chunk, see AttentionParams::plain_chunks.
 constexpr int kPlainChunkKeys = 128;
 // Where AttentionParams::plain_heads: all rows, their keys and values in the cache.

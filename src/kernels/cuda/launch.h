@@ -104,6 +104,10 @@ bool takes_attention(const Attention& args);
 cudaError_t launch_attention(const Attention& args, const Scratch& scratch, cudaStream_t stream);
 cudaError_t launch_invariant_attention(const Attention& args, const Scratch& scratch,
                                        cudaStream_t stream);
+// Latent heads by attention_latent.cu, on processors with room for its tiles.
+bool takes_latent_attention(const Attention& args, int sm);
+cudaError_t launch_latent_attention(const Attention& args, const Scratch& scratch,
+                                    cudaStream_t stream);
 
 // Whether rows can be read four neighbours at a time; `part`: columns from one part of a row to the
 // next.

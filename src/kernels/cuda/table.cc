@@ -275,12 +275,21 @@ Table<Attention> table<Attention>() {
     RETURN_IF_ERROR(validate(args));
     return enqueue(args, stream, launch_attention);
   };
+  const auto can_latent = [](const Attention& a, const DeviceInfo& d) {
+    return grid_rows(a) <= kMaxRows && takes_latent_attention(a, d.sm);
+  };
+  const auto run_latent = [](const Attention& args, Stream& stream) -> Status {
+    RETURN_IF_ERROR(validate(args));
+    return enqueue(args, stream, launch_latent_attention);
+  };
   const auto run_invariant = [](const Attention& args, Stream& stream) -> Status {
     RETURN_IF_ERROR(validate(args));
     return enqueue(args, stream, launch_invariant_attention);
   };
+  // "latent" only where it is forced: it has run on an emulated GPU alone (docs/performance.md).
   return {{"cuda", kCuda, can, rank<Attention, 1>, run},
-          {"invariant", kCuda, can, rank<Attention, 2>, run_invariant}};
+          {"invariant", kCuda, can, rank<Attention, 2>, run_invariant},
+          {"latent", kCuda, can_latent, rank<Attention, 3>, run_latent}};
 }
 
 }  // namespace
