@@ -251,6 +251,28 @@ __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int
   }
 }
 
+// What the block's query vectors give, where it has all of their keys.
+template <int kTiles>
+__device__ void write_result(const AttentionParams& p, const QueryTile& tile,
+                             const float (&values)[kTiles][kColumns / 8][4],
+                             const Memory<kTiles>& memory) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(threadIdx.x) / kWarp * kColumns;
+#pragma unroll
+  for (int t = 0; t < kTiles; ++t)
+#pragma unroll
+    for (int n = 0; n < kColumns / 8; ++n)
+#pragma unroll
+      for (int r = 0; r < 4; r += 2) {
+        const int m = 16 * t + lane / 4 + 4 * r, c = first + 8 * n + lane % 4 * 2;
+        if (m >= tile.vectors()) continue;
+        const float by = 1 / (memory.sums[0][m] + memory.sums[1][m]);
+        *reinterpret_cast<uint32_t*>(p.out + tile.token(m) * p.out_stride +
+                                     static_cast<int64_t>(tile.head(m)) * p.latent + c) =
+            pack(values[t][n][r] * by, values[t][n][r + 1] * by);
+      }
+}
+
 template <class Cache, int kTiles>
 __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   extern __shared__ uint4 latent_memory[];
@@ -307,20 +329,7 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
       merge_parts(p, tile, parts, at, kVectors);
     return;
   }
-  if (!has_values) return;
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t)
-#pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n)
-#pragma unroll
-      for (int r = 0; r < 4; r += 2) {
-        const int m = 16 * t + lane / 4 + 4 * r, c = warp * kColumns + 8 * n + lane % 4 * 2;
-        if (m >= tile.vectors()) continue;
-        const float by = 1 / (memory.sums[0][m] + memory.sums[1][m]);
-        *reinterpret_cast<uint32_t*>(p.out + tile.token(m) * p.out_stride +
-                                     static_cast<int64_t>(tile.head(m)) * p.latent + c) =
-            pack(values[t][n][r] * by, values[t][n][r + 1] * by);
-      }
+  if (has_values) write_result(p, tile, values, memory);
 }
 
 template <class Cache, int kTiles>
@@ -332,8 +341,8 @@ cudaError_t enqueue(AttentionParams p, int num_tokens, int64_t most_keys, const 
   p.tile_tokens = kVectors / heads;
   const int64_t tiles = num_tokens / p.tile_tokens + p.num_rows;
   const int64_t head_blocks = int64_t{p.num_kv_heads} * ((group + heads - 1) / heads);
-  // Keys are divided until there is a block for each multiprocessor; tiles / 2 of them work if each
-  // row has one.
+  // Keys are divided until there is a block for each multiprocessor. Where each row has one token,
+  // find_many() has nothing to do for the tiles that are more than the rows.
   const int64_t part_bytes =
       kVectors * (p.latent * int64_t{sizeof(float)} + int64_t{sizeof(float2)});
   const int64_t room =
