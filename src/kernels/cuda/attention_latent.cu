@@ -199,25 +199,30 @@ __device__ void add_values(const AttentionParams& p, int stage, Memory<kTiles>& 
   }
 }
 
-// Leaves the block's part of its query vectors; true in the block of them that ends last.
-template <int kTiles>
-__device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int parts,
-                           const float (&values)[kTiles][kColumns / 8][4], int64_t at,
-                           Memory<kTiles>& memory) {
+// Calls f(query vector, column, value, the next column's) with each pair of the thread's values.
+template <int kTiles, class F>
+__device__ void for_pairs(const float (&values)[kTiles][kColumns / 8][4], F f) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) / kWarp * kColumns;
-  const int64_t group = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
+  const int first = static_cast<int>(threadIdx.x) / kWarp * kColumns + lane % 4 * 2;
 #pragma unroll
   for (int t = 0; t < kTiles; ++t)
 #pragma unroll
     for (int n = 0; n < kColumns / 8; ++n)
 #pragma unroll
-      for (int r = 0; r < 4; r += 2) {
-        const int m = 16 * t + lane / 4 + 4 * r, c = first + 8 * n + lane % 4 * 2;
-        if (m < tile.vectors() && c < p.latent)
-          *reinterpret_cast<float2*>(p.part_values + (at + m) * p.latent + c) = {
-              values[t][n][r], values[t][n][r + 1]};
-      }
+      for (int r = 0; r < 4; r += 2)
+        f(16 * t + lane / 4 + 4 * r, first + 8 * n, values[t][n][r], values[t][n][r + 1]);
+}
+
+// Leaves the block's part of its query vectors; true in the block of them that ends last.
+template <int kTiles>
+__device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int parts,
+                           const float (&values)[kTiles][kColumns / 8][4], int64_t at,
+                           Memory<kTiles>& memory) {
+  const int64_t group = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
+  for_pairs(values, [&](int m, int c, float x, float y) {
+    if (m < tile.vectors() && c < p.latent)
+      *reinterpret_cast<float2*>(p.part_values + (at + m) * p.latent + c) = {x, y};
+  });
   const int m = static_cast<int>(threadIdx.x);
   if (m < tile.vectors())
     p.part_sums[at + m] = {memory.largest[0][m], memory.sums[0][m] + memory.sums[1][m]};
@@ -256,21 +261,13 @@ template <int kTiles>
 __device__ void write_result(const AttentionParams& p, const QueryTile& tile,
                              const float (&values)[kTiles][kColumns / 8][4],
                              const Memory<kTiles>& memory) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) / kWarp * kColumns;
-#pragma unroll
-  for (int t = 0; t < kTiles; ++t)
-#pragma unroll
-    for (int n = 0; n < kColumns / 8; ++n)
-#pragma unroll
-      for (int r = 0; r < 4; r += 2) {
-        const int m = 16 * t + lane / 4 + 4 * r, c = first + 8 * n + lane % 4 * 2;
-        if (m >= tile.vectors()) continue;
-        const float by = 1 / (memory.sums[0][m] + memory.sums[1][m]);
-        *reinterpret_cast<uint32_t*>(p.out + tile.token(m) * p.out_stride +
-                                     static_cast<int64_t>(tile.head(m)) * p.latent + c) =
-            pack(values[t][n][r] * by, values[t][n][r + 1] * by);
-      }
+  for_pairs(values, [&](int m, int c, float x, float y) {
+    if (m >= tile.vectors()) return;
+    const float by = 1 / (memory.sums[0][m] + memory.sums[1][m]);
+    *reinterpret_cast<uint32_t*>(p.out + tile.token(m) * p.out_stride +
+                                 static_cast<int64_t>(tile.head(m)) * p.latent + c) =
+        pack(x * by, y * by);
+  });
 }
 
 template <class Cache, int kTiles>
