@@ -190,7 +190,7 @@ if [ -n "$sanitizer" ]; then
 else
   skip "kernels under memcheck, synccheck" "no compute-sanitizer"
 fi
-step "golden ids, logits, trees" 300 "${on_device[@]}" "$bundle/bin/exec_test" --gtest_filter='*GoldenTest.*:*TreeKernels.*'
+step "golden ids, logits, trees" 300 "${on_device[@]}" "$bundle/bin/exec_test" --gtest_filter='*Golden*:*TreeKernels.*'
 # Processes that share a GPU wait for each other's turns: this is quicker in one than in several.
 step "every feature, exact" 900 "${on_device[@]}" "$bundle/bin/exactness_test"
 if [ -x "$bundle/bin/nereid" ]; then

@@ -140,7 +140,18 @@ class GoldenTest : public ::testing::TestWithParam<TestKernels> {
 INSTANTIATE_TEST_SUITE_P(Isa, GoldenTest, ::testing::ValuesIn(test_kernels()),
                          [](const auto& info) { return info.param.name(); });
 
-constexpr const char* kDependsOnTheBatch = "bits depend on the batch with these kernels";
+// With kernels that give the same bits however the work is cut.
+class GoldenBitsTest : public GoldenTest {};
+INSTANTIATE_TEST_SUITE_P(Isa, GoldenBitsTest, ::testing::ValuesIn(invariant_test_kernels()),
+                         [](const auto& info) { return info.param.name(); });
+
+// On devices that record steps.
+class GoldenRecordingTest : public GoldenTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GoldenRecordingTest);
+INSTANTIATE_TEST_SUITE_P(Isa, GoldenRecordingTest,
+                         ::testing::ValuesIn(tests_run_on_cpu() ? std::vector<TestKernels>()
+                                                                : test_kernels()),
+                         [](const auto& info) { return info.param.name(); });
 
 TEST_P(GoldenTest, TargetIds) {
   std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
@@ -215,8 +226,7 @@ TEST_P(GoldenTest, TinyArchitectures) {
 
 // Bit for bit: the logits of every prompt alone, in chunks, with other threads, and all prompts in
 // one step.
-TEST_P(GoldenTest, TinyArchitecturesDoNotDependOnHowWorkIsCut) {
-  if (!GetParam().is_invariant) GTEST_SKIP() << kDependsOnTheBatch;
+TEST_P(GoldenBitsTest, TinyArchitecturesDoNotDependOnHowWorkIsCut) {
   for (const std::string& name : tiny_architectures()) {
     SCOPED_TRACE(name);
     const auto cases = read_cases(kGolden / "arch" / (name + ".json"));
@@ -243,8 +253,7 @@ TEST_P(GoldenTest, TinyArchitecturesDoNotDependOnHowWorkIsCut) {
 }
 
 // Bit for bit, on the quick-start model: the same logits however the work is cut.
-TEST_P(GoldenTest, ResultsDoNotDependOnHowWorkIsCut) {
-  if (!GetParam().is_invariant) GTEST_SKIP() << kDependsOnTheBatch;
+TEST_P(GoldenBitsTest, ResultsDoNotDependOnHowWorkIsCut) {
   const auto cases = read_cases(kGolden / "target.json");
   const Ids a = cases[is_slow() ? 14 : 20].prompt, b = cases[1].prompt, c = cases[17].prompt;
   const RunnerLimits limits = roomy_limits(4, 256, 256, 16);
@@ -422,8 +431,7 @@ TEST_P(GoldenTest, RoundedExperts) {
   }
 }
 
-TEST_P(GoldenTest, PipelinedEqualsSynchronous) {
-  if (!GetParam().is_invariant) GTEST_SKIP() << kDependsOnTheBatch;
+TEST_P(GoldenBitsTest, PipelinedEqualsSynchronous) {
   const auto cases = read_cases(kGolden / "target.json");
   const RunnerLimits limits = roomy_limits(2, 64, 128, 32);
   const int32_t steps = is_slow() ? 12 : 48;
@@ -451,16 +459,16 @@ TEST_P(GoldenTest, PipelinedEqualsSynchronous) {
 }
 
 // Steps that the device recorded and replays, against the same ones issued call by call.
-TEST_P(GoldenTest, RecordedEqualsIssued) {
+TEST_P(GoldenRecordingTest, RecordedEqualsIssued) {
   const auto cases = read_cases(kGolden / "target.json");
   const RunnerLimits limits = roomy_limits(1, 64, 128, 32);
-  const int32_t steps = is_slow() ? 4 : 48;
+  constexpr int32_t kSteps = 48;
   Harness harness(build_engine(kQuickstart, GetParam()), limits, open());
   for (const int index : {0, 1, 3}) {
     std::vector<float> logits[2];
     for (const bool is_recorded : {false, true}) {
       harness.runner().set_recording(is_recorded);
-      harness.generate(Sequence(0, limits), cases[index].prompt, steps, 64, &logits[is_recorded]);
+      harness.generate(Sequence(0, limits), cases[index].prompt, kSteps, 64, &logits[is_recorded]);
     }
     EXPECT_EQ(logits[0], logits[1]) << "case " << index;
   }
@@ -468,8 +476,7 @@ TEST_P(GoldenTest, RecordedEqualsIssued) {
 
 // The plain plan and the optimised one are the same function; on a GPU passes have values rounded
 // to bf16 that the plain plan has as f32.
-TEST_P(GoldenTest, PassesDoNotChangeResults) {
-  if (!GetParam().is_invariant) GTEST_SKIP() << kDependsOnTheBatch;
+TEST_P(GoldenBitsTest, PassesDoNotChangeResults) {
   const auto cases = read_cases(kGolden / "target.json");
   const RunnerLimits limits = roomy_limits(1, 64, 256, 32);
   convert::BuildOptions plain;

@@ -41,6 +41,13 @@ inline std::vector<TestKernels> test_kernels() {
   return all;
 }
 
+// Of these, the ones with which a row's bits do not depend on what is beside it.
+inline std::vector<TestKernels> invariant_test_kernels() {
+  std::vector<TestKernels> all = test_kernels();
+  std::erase_if(all, [](const TestKernels& kernels) { return !kernels.is_invariant; });
+  return all;
+}
+
 // The engine of a model directory, in test_directory(); it ends the process where there is none.
 inline std::filesystem::path build_engine(const std::filesystem::path& model,
                                           const TestKernels& kernels,

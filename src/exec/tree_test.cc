@@ -103,16 +103,14 @@ TEST_P(TreeKernels, NodesEqualTheirPathsAndOnePathIsKept) {
   for (const auto& [type, window] :
        {std::pair{DType::kBF16, 0}, {DType::kI8, 20}, {DType::kF8E4M3, 0}}) {
     SCOPED_TRACE(fmt::format("{} window {}", name_of(type), window));
-    RunnerLimits limits = tree_limits(tests_run_on_cpu() ? 80 : 270, 16);
+    if (!kernels.is_invariant && type != DType::kBF16)
+      break;  // a rounded cache moves logits further
+    RunnerLimits limits = tree_limits(tests_run_on_cpu() ? 160 : 270, 16);
     limits.max_tokens = limits.max_sequence_length;
     limits.kv_type = type, limits.window = window, limits.sink = window / 8;
     TreeRunner runner(engine, limits, kernels.open(2));
-    if (kernels.is_invariant) {
-      expect_nodes_equal_paths(runner);
-      expect_path_is_kept(runner);
-    } else if (type == DType::kBF16) {  // a rounded cache moves logits further
-      expect_nodes_equal_paths(runner, kTreeTolerance);
-    }
+    expect_nodes_equal_paths(runner, kernels.is_invariant ? 0 : kTreeTolerance);
+    if (kernels.is_invariant) expect_path_is_kept(runner);
   }
 }
 

@@ -1,4 +1,4 @@
-// Test only: configurations for the device that tests run on.
+// Test only: a configuration for the device that tests run on.
 #pragma once
 
 #include "base/testing/test_device.h"

@@ -5,7 +5,7 @@
 // share a KV head (several tokens and the heads of the group), each warp 32 of them, and walks
 // their keys in tiles of 64; heads of 64 and 128 columns go to attention_hopper.cu on that
 // processor, latent heads and those of other widths to attention_plain.cu. Queries and weights are
-// rounded to bf16. Rows with trees go there too, in tiles of one token, whose keys are fetched in
+// rounded to bf16. Rows with trees are taken here, in tiles of one token, whose keys are fetched in
 // the order of their positions, from the cells of the tokens that it comes after. A query's result
 // does not depend on the rows or chunks beside it, but for the form of the kernel.
 #include <algorithm>
@@ -32,8 +32,8 @@ constexpr int kFewBlocks = 4, kSingleBlocks = 4;  // that run at once
 constexpr int kStoreThreads = 256;
 constexpr int kManyStored = 512;        // tokens whose blocks fill a device
 constexpr int kFewRows = 32;            // for AttentionParams::heads_first
-constexpr int kMaxTileDim = 256;        // of heads that the kernels by tiles take
-constexpr int kVectorColumns = 8;       // and a divisor of it: a load of 16 bytes of a cached key
+constexpr int kMaxTileDim = 256;        // widest head of the kernels that work by tiles,
+constexpr int kVectorColumns = 8;       // whose width is a multiple of a 16-byte load of bf16
 constexpr unsigned kMostTiles = 65535;  // blocks of a grid's y axis
 
 // Rotates a query head, scales it so that powers of 2 give the softmax, and leaves it as bf16 where
@@ -300,11 +300,9 @@ cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, i
 
 cudaError_t launch_many_tokens(const AttentionParams& p, DType cache, int num_tokens,
                                int tile_tokens, int sm, cudaStream_t stream) {
-  if (cache == DType::kI8)
-    return launch_many_tokens<Int8Cache>(p, cache, num_tokens, tile_tokens, sm, stream);
-  if (cache == DType::kF8E4M3)
-    return launch_many_tokens<Fp8Cache>(p, cache, num_tokens, tile_tokens, sm, stream);
-  return launch_many_tokens<Bf16Cache>(p, cache, num_tokens, tile_tokens, sm, stream);
+  return with_cache(cache, [&]<class Cache>() {
+    return launch_many_tokens<Cache>(p, cache, num_tokens, tile_tokens, sm, stream);
+  });
 }
 
 AttentionParams params_of(const Attention& a) {
@@ -391,7 +389,7 @@ int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& s
 
 // The same for heads of attention_plain.cu, whose parts lie in the order [token, head, chunk].
 void divide_plain_heads(const Attention& a, const Scratch& scratch, AttentionParams& p) {
-  constexpr int64_t kHeads = 32;  // for each multiprocessor: with more none waits for others
+  constexpr int64_t kHeads = 32;  // of all tokens, for each multiprocessor: more keep it busy
   const int64_t heads = a.qkv.rows * p.num_heads;
   const int64_t chunks = (most_keys(a, p) + kPlainChunkKeys - 1) / kPlainChunkKeys;
   const int64_t part_bytes = a.heads.value_dim() * int64_t{sizeof(float)} + int64_t{sizeof(float2)};
@@ -465,10 +463,9 @@ cudaError_t launch_latent_attention(const Attention& a, const Scratch& scratch,
   const AttentionParams p = params_of(a);
   if (!takes_latent(p)) return launch_attention(a, scratch, stream);
   const auto tokens = static_cast<int>(a.qkv.rows);
-  const auto store = a.cache.type == DType::kI8       ? launch_store<Int8Cache>
-                     : a.cache.type == DType::kF8E4M3 ? launch_store<Fp8Cache>
-                                                      : launch_store<Bf16Cache>;
-  if (const cudaError_t error = store(p, tokens, stream); error != cudaSuccess) return error;
+  const cudaError_t stored = with_cache(
+      a.cache.type, [&]<class Cache>() { return launch_store<Cache>(p, tokens, stream); });
+  if (stored != cudaSuccess) return stored;
   return launch_latent(p, a.cache.type, tokens, most_keys(a, p), scratch, stream);
 }
 

@@ -251,6 +251,21 @@ inline __device__ float slope_of(const AttentionParams& p, int head) {
   return static_cast<float>(slope) * kLog2E;
 }
 
+// For blocks that leave parts of one result in global memory, each by all of its threads: true in
+// the one of `blocks` that ends last, which sees what all have left. `counter`: the one that they
+// share of p.counters, zero before and after; `shared`: shared memory.
+inline __device__ bool ends_last(const AttentionParams& p, int64_t counter, int blocks,
+                                 int* shared) {
+  __threadfence();
+  __syncthreads();
+  if (threadIdx.x == 0) *shared = atomicAdd(p.counters + counter, 1);
+  __syncthreads();
+  if (*shared != blocks - 1) return false;
+  __threadfence();
+  if (threadIdx.x == 0) p.counters[counter] = 0;
+  return true;
+}
+
 // 2^(score - largest), 0 for a key that is not seen.
 inline __device__ float weight_of(float score, float largest) {
   return score == -INFINITY ? 0.0f : power_of_2(score - largest);

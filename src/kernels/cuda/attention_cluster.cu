@@ -366,9 +366,7 @@ auto with_dim(int head_dim, Do work) {
 }
 template <class Do>
 auto with_types(const AttentionParams& p, DType cache, Do work) {
-  if (cache == DType::kI8) return with_dim<Int8Cache>(p.head_dim, work);
-  if (cache == DType::kF8E4M3) return with_dim<Fp8Cache>(p.head_dim, work);
-  return with_dim<Bf16Cache>(p.head_dim, work);
+  return with_cache(cache, [&]<class Cache>() { return with_dim<Cache>(p.head_dim, work); });
 }
 
 template <class Cache, int kDim>

@@ -281,9 +281,7 @@ cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chu
   const dim3 grid(static_cast<unsigned>(num_chunks),
                   static_cast<unsigned>(p.num_kv_heads * p.head_blocks),
                   static_cast<unsigned>(p.num_rows));
-  if (cache == DType::kI8) return enqueue_dim<Int8Cache>(p, grid, stream);
-  if (cache == DType::kF8E4M3) return enqueue_dim<Fp8Cache>(p, grid, stream);
-  return enqueue_dim<Bf16Cache>(p, grid, stream);
+  return with_cache(cache, [&]<class Cache>() { return enqueue_dim<Cache>(p, grid, stream); });
 }
 
 }  // namespace nereid::kernels::cuda

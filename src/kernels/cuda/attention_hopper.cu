@@ -482,13 +482,10 @@ cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
 
 cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
                                cudaStream_t stream) {
-  const bool wide = p.head_dim > 64;
-  if (cache == DType::kI8)
-    return wide ? enqueue<Int8Cache, 128>(p, grid, stream)
-                : enqueue<Int8Cache, 64>(p, grid, stream);
-  if (cache == DType::kF8E4M3)
-    return wide ? enqueue<Fp8Cache, 128>(p, grid, stream) : enqueue<Fp8Cache, 64>(p, grid, stream);
-  return wide ? enqueue<Bf16Cache, 128>(p, grid, stream) : enqueue<Bf16Cache, 64>(p, grid, stream);
+  return with_cache(cache, [&]<class Cache>() {
+    return p.head_dim > 64 ? enqueue<Cache, 128>(p, grid, stream)
+                           : enqueue<Cache, 64>(p, grid, stream);
+  });
 }
 
 }  // namespace nereid::kernels::cuda

@@ -31,7 +31,7 @@ struct Memory {
   float largest[2][kVectors];  // of the first and the second half of a step's keys
   float sums[2][kVectors];
   float corrections[kVectors];
-  int is_last;
+  int arrived;  // of ends_last()
 };
 
 // Rotated queries, so scaled that powers of 2 give the softmax; zeros past the tile's vectors.
@@ -226,14 +226,7 @@ __device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int 
   const int m = static_cast<int>(threadIdx.x);
   if (m < tile.vectors())
     p.part_sums[at + m] = {memory.largest[0][m], memory.sums[0][m] + memory.sums[1][m]};
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) memory.is_last = atomicAdd(p.counters + group, 1) == parts - 1;
-  __syncthreads();
-  if (!memory.is_last) return false;
-  __threadfence();
-  if (threadIdx.x == 0) p.counters[group] = 0;
-  return true;
+  return ends_last(p, group, parts, &memory.arrived);
 }
 
 // The sums of all parts, in order.
@@ -338,12 +331,12 @@ cudaError_t enqueue(AttentionParams p, int num_tokens, int64_t most_keys, const 
   p.tile_tokens = kVectors / heads;
   const int64_t tiles = num_tokens / p.tile_tokens + p.num_rows;
   const int64_t head_blocks = int64_t{p.num_kv_heads} * ((group + heads - 1) / heads);
-  // Keys are divided until there is a block for each multiprocessor. Where each row has one token,
-  // find_many() has nothing to do for the tiles that are more than the rows.
   const int64_t part_bytes =
       kVectors * (p.latent * int64_t{sizeof(float)} + int64_t{sizeof(float2)});
   const int64_t room =
       static_cast<int64_t>(scratch.workspace_bytes) / (tiles * head_blocks * part_bytes);
+  // Keys are divided until there is a block for each multiprocessor. Where each row has one token,
+  // as many tiles as there are rows have work.
   const bool is_single = num_tokens == p.num_rows;
   const int64_t working = (is_single ? p.num_rows : tiles) * head_blocks;
   const int64_t wanted = std::min<int64_t>(scratch.num_units / working, room);
@@ -381,17 +374,16 @@ bool takes_latent_attention(const Attention& a, int sm) {
          a.cap == 0 && a.alibi == 0;
 }
 
-// What the other does not look at.
+// What is known when a step runs: trees of drafts, and how lines lie.
 bool takes_latent(const AttentionParams& p) {
   return p.wide_lines && !p.after && p.out_stride % 2 == 0;
 }
 
 cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens, int64_t most_keys,
                           const Scratch& scratch, cudaStream_t stream) {
-  const auto launch = cache == DType::kI8       ? enqueue<Int8Cache>
-                      : cache == DType::kF8E4M3 ? enqueue<Fp8Cache>
-                                                : enqueue<Bf16Cache>;
-  return launch(p, num_tokens, most_keys, scratch, stream);
+  return with_cache(cache, [&]<class Cache>() {
+    return enqueue<Cache>(p, num_tokens, most_keys, scratch, stream);
+  });
 }
 
 }  // namespace nereid::kernels::cuda

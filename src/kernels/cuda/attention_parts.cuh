@@ -70,14 +70,7 @@ __device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int 
     p.part_values[part * p.head_dim + i] = values[i / p.head_dim * kDim + i % p.head_dim];
   if (threadIdx.x < tile.vectors())
     p.part_sums[part + threadIdx.x] = {largest[threadIdx.x], sums[threadIdx.x]};
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) *shared = atomicAdd(p.counters + group, 1);
-  __syncthreads();
-  if (*shared != num_parts - 1) return false;
-  __threadfence();
-  if (threadIdx.x == 0) p.counters[group] = 0;
-  return true;
+  return ends_last(p, group, num_parts, shared);
 }
 
 inline __device__ float sink_of(const AttentionParams& p, int head) {

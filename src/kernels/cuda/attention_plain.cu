@@ -63,7 +63,7 @@ struct Shared {
   float key_scales[kKeys], value_scales[kKeys];
   int64_t lines[kKeys];  // first element of each key
   int distances[kKeys];  // from the token
-  bool is_last;
+  int arrived;           // of ends_last()
 };
 
 // What a block works on: a token's heads from `head`.
@@ -224,16 +224,7 @@ __device__ bool leave_parts(const AttentionParams& p, const Task& t, int chunks,
         p.part_values[at * t.width + c + v] = parts[h].values[i + v];
     });
   }
-  __threadfence();
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    int32_t* const counter = p.counters + t.token * gridDim.y + blockIdx.y;
-    shared.is_last = atomicAdd(counter, 1) == chunks - 1;
-    if (shared.is_last) *counter = 0;
-  }
-  __syncthreads();
-  if (shared.is_last) __threadfence();
-  return shared.is_last;
+  return ends_last(p, t.token * gridDim.y + blockIdx.y, chunks, &shared.arrived);
 }
 
 template <int kHeads, int kVector>
@@ -318,9 +309,7 @@ cudaError_t enqueue(const AttentionParams& p, int num_tokens, cudaStream_t strea
 
 cudaError_t launch_plain_heads(const AttentionParams& p, DType cache, int num_tokens,
                                cudaStream_t stream) {
-  if (cache == DType::kI8) return enqueue<Int8Cache>(p, num_tokens, stream);
-  if (cache == DType::kF8E4M3) return enqueue<Fp8Cache>(p, num_tokens, stream);
-  return enqueue<Bf16Cache>(p, num_tokens, stream);
+  return with_cache(cache, [&]<class Cache>() { return enqueue<Cache>(p, num_tokens, stream); });
 }
 
 }  // namespace nereid::kernels::cuda

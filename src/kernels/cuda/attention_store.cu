@@ -200,9 +200,7 @@ bool takes_vectors(const AttentionParams& p) {
 
 cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
                                  cudaStream_t stream) {
-  if (cache == DType::kI8) return enqueue<Int8Cache>(p, num_tokens, stream);
-  if (cache == DType::kF8E4M3) return enqueue<Fp8Cache>(p, num_tokens, stream);
-  return enqueue<Bf16Cache>(p, num_tokens, stream);
+  return with_cache(cache, [&]<class Cache>() { return enqueue<Cache>(p, num_tokens, stream); });
 }
 
 }  // namespace nereid::kernels::cuda

@@ -4,6 +4,7 @@
 #include <cuda_fp8.h>
 
 #include "kernels/cuda/device.cuh"
+#include "tensor/dtype.h"
 
 namespace nereid::kernels::cuda {
 
@@ -70,5 +71,13 @@ struct Fp8Cache {
             widen2(__byte_perm(word.y, 0, 0x1404)), widen2(__byte_perm(word.y, 0, 0x3424))};
   }
 };
+
+// Calls f.operator()<Cache>() with the cells of a cache.
+template <class F>
+auto with_cache(DType type, F f) {
+  if (type == DType::kI8) return f.template operator()<Int8Cache>();
+  if (type == DType::kF8E4M3) return f.template operator()<Fp8Cache>();
+  return f.template operator()<Bf16Cache>();
+}
 
 }  // namespace nereid::kernels::cuda
