@@ -40,14 +40,6 @@ constexpr int kWideRegisters = 216, kWideFetchRegisters = 40;
 constexpr int kSlices = kKeys / 16;          // of 16 keys
 constexpr int kTurnMeets = kFetchMeets + 2;  // of the first group's turns
 
-// Keeps the compiler from moving registers of products that may still run.
-template <int kRows>
-__device__ void hold(float (&x)[kRows][4]) {
-#pragma unroll
-  for (int i = 0; i < kRows; ++i)
-    asm volatile("" : "+f"(x[i][0]), "+f"(x[i][1]), "+f"(x[i][2]), "+f"(x[i][3])::"memory");
-}
-
 // The state of a group's thread: rows lane / 4 and lane / 4 + 8 of its warp.
 template <class Cache, int kDim, bool kPlain>
 struct Group {

@@ -1,8 +1,9 @@
 // Attention of latent heads on tensor cores: all heads share one key for each position, whose last
 // columns are the value. A block takes up to 64 query vectors, heads of some tokens of a row, and
 // walks their keys in steps of 32: each key is fetched once, for scores and for values. Where few
-// blocks would work, blocks divide the keys, and the last one merges what they leave. Queries and
-// weights are rounded to bf16, the keys of 8-bit caches are widened as they are stored here.
+// blocks would work, blocks divide the keys, and a second kernel merges what they leave. Queries
+// and weights are rounded to bf16, the keys of 8-bit caches are widened as they are stored here.
+#include "kernels/cuda/attention_latent.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
 #include "kernels/cuda/launch.h"
@@ -17,7 +18,8 @@ constexpr int kMostDim = 576;                   // columns of a key
 constexpr int kMostLatent = 512;                // and of a value
 constexpr int kColumns = kMostLatent / kWarps;  // of a value, for one warp
 constexpr int kStages = 2;
-constexpr int kLeastSteps = 2;  // of a block, where blocks divide the keys
+constexpr int kLeastPartKeys = 64;  // of a block, where blocks divide the keys
+constexpr int kMergeThreads = kMostLatent / 4;
 constexpr int kLine = Lines<kMostDim>::kPitch, kWeightLine = Lines<kKeys>::kPitch;
 
 // kTiles: of 16 query vectors.
@@ -31,30 +33,7 @@ struct Memory {
   float largest[2][kVectors];  // of the first and the second half of a step's keys
   float sums[2][kVectors];
   float corrections[kVectors];
-  int arrived;  // of ends_last()
 };
-
-// Rotated queries, so scaled that powers of 2 give the softmax; zeros past the tile's vectors.
-template <int kTiles>
-__device__ void load_queries(const AttentionParams& p, const QueryTile& tile,
-                             Memory<kTiles>& memory) {
-  const int half = p.head_dim / 2, vectors = tile.vectors();
-  const float factor = p.scale * kLog2E;
-  for (int i = static_cast<int>(threadIdx.x); i < Memory<kTiles>::kVectors * half; i += kThreads) {
-    const int m = i / half, c = i % half;
-    auto* const line = reinterpret_cast<__nv_bfloat16*>(memory.queries + m * kLine);
-    float2 pair = {0, 0};
-    if (m < vectors) {
-      const int64_t token = tile.token(m);
-      const float* const head =
-          p.qkv + token * p.qkv_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim;
-      pair = load_pair(p, head, c, p.positions[token]);
-    }
-    const int2 at = columns(p, c);
-    store(line + at.x, pair.x * factor);
-    store(line + at.y, pair.y * factor);
-  }
-}
 
 // Asks for the keys [first, first + kKeys) of the range, and their scales; zeros past its end.
 template <class Cache, int kTiles>
@@ -99,10 +78,6 @@ struct RowState {
   int position[2];                                             // -1: there is no such vector
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};  // this thread's share
 };
-
-__device__ bool is_seen(const AttentionParams& p, int key, int query) {
-  return key <= query && (p.window == 0 || key > query - p.window || key < p.sink);
-}
 
 // The weights of a step, and what corrects the sums before it.
 template <class Cache, int kTiles>
@@ -213,12 +188,11 @@ __device__ void for_pairs(const float (&values)[kTiles][kColumns / 8][4], F f) {
         f(16 * t + lane / 4 + 4 * r, first + 8 * n, values[t][n][r], values[t][n][r + 1]);
 }
 
-// Leaves the block's part of its query vectors; true in the block of them that ends last.
+// Leaves the block's part of its query vectors.
 template <int kTiles>
-__device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int parts,
+__device__ void leave_part(const AttentionParams& p, const QueryTile& tile,
                            const float (&values)[kTiles][kColumns / 8][4], int64_t at,
-                           Memory<kTiles>& memory) {
-  const int64_t group = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
+                           const Memory<kTiles>& memory) {
   for_pairs(values, [&](int m, int c, float x, float y) {
     if (m < tile.vectors() && c < p.latent)
       *reinterpret_cast<float2*>(p.part_values + (at + m) * p.latent + c) = {x, y};
@@ -226,27 +200,51 @@ __device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int 
   const int m = static_cast<int>(threadIdx.x);
   if (m < tile.vectors())
     p.part_sums[at + m] = {memory.largest[0][m], memory.sums[0][m] + memory.sums[1][m]};
-  return ends_last(p, group, parts, &memory.arrived);
 }
 
-// The sums of all parts, in order.
-__device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int parts, int64_t at,
-                            int64_t stride) {
-  for (int i = static_cast<int>(threadIdx.x); i < tile.vectors() * p.latent; i += kThreads) {
-    const int m = i / p.latent, c = i % p.latent;
-    float largest = -INFINITY, sum = 0, value = 0;
-    for (int j = 0; j < parts; ++j)
-      largest = fmaxf(largest, __ldcg(p.part_sums + at + j * stride + m).x);
-    for (int j = 0; j < parts; ++j) {
-      const int64_t part = at + j * stride + m;
-      const float2 sums = __ldcg(p.part_sums + part);
-      const float by = weight_of(sums.x, largest);
-      sum += by * sums.y;
-      value += by * __ldcg(p.part_values + part * p.latent + c);
+// A block for each query vector of a tile: the sums of its parts, in order. Lanes have the factors
+// of 32 parts.
+template <int kVectors>
+__global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams p, int most_parts) {
+  constexpr int kAhead = 8;  // parts whose values are on their way
+  const auto m = static_cast<int>(blockIdx.z);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, c = 4 * static_cast<int>(threadIdx.x);
+  let_next_begin();
+  QueryTile tile;  // found before the wait, since it depends on the step's data alone
+  const bool found = find_many(p, tile) && m < tile.vectors();
+  const int parts = found ? parts_of(p, keys_of(p, tile)) : 0;
+  wait_for_previous();
+  if (parts <= 1) return;
+  const int64_t at = first_part(most_parts, kVectors) + m;
+  const auto end_of = [&](int part) { return __ldcg(p.part_sums + at + part * kVectors); };
+  float largest = -INFINITY, sum = 0;
+  for (int j = lane; j < parts; j += kWarp) largest = fmaxf(largest, end_of(j).x);
+  largest = warp_max(largest);
+  for (int j = lane; j < parts; j += kWarp) sum += end_of(j).y * weight_of(end_of(j).x, largest);
+  sum = warp_sum(sum);
+  const float* const values = p.part_values + at * p.latent + (c < p.latent ? c : 0);
+  float4 total = {};
+  for (int begin = 0; begin < parts; begin += kWarp) {
+    const int own = begin + lane;
+    const float factor = own < parts ? weight_of(end_of(own).x, largest) / sum : 0;
+    for (int j = begin; j < min(begin + kWarp, parts); j += kAhead) {
+      float4 four[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i)
+        four[i] = *reinterpret_cast<const float4*>(values + int64_t{min(j + i, parts - 1)} *
+                                                                kVectors * p.latent);
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const float by = __shfl_sync(kAllLanes, factor, j - begin + i);  // 0 behind the last
+        total.x += by * four[i].x, total.y += by * four[i].y;
+        total.z += by * four[i].z, total.w += by * four[i].w;
+      }
     }
-    store(p.out + tile.token(m) * p.out_stride + static_cast<int64_t>(tile.head(m)) * p.latent + c,
-          value / sum);
   }
+  if (c >= p.latent) return;
+  auto* const out = reinterpret_cast<uint32_t*>(p.out + tile.token(m) * p.out_stride +
+                                                static_cast<int64_t>(tile.head(m)) * p.latent + c);
+  out[0] = pack(total.x, total.y), out[1] = pack(total.z, total.w);
 }
 
 // What the block's query vectors give, where it has all of their keys.
@@ -269,16 +267,16 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   auto& memory = *reinterpret_cast<Memory<kTiles>*>(latent_memory);
   constexpr int kVectors = Memory<kTiles>::kVectors;
   let_next_begin();
-  wait_for_previous();
-  QueryTile tile;
-  if (!find_many(p, tile)) return;
-  const KeyRange range =
-      keys_of(p, p.positions[tile.first_token], p.positions[tile.first_token + tile.tokens - 1]);
-  const int parts = (range.count + p.chunk_keys - 1) / p.chunk_keys;
+  QueryTile tile;  // found before the wait, since it depends on the step's data alone
+  const bool found = find_many(p, tile);
+  const KeyRange range = found ? keys_of(p, tile) : KeyRange{};
+  const int parts = parts_of(p, range);
   const auto part = static_cast<int>(blockIdx.z);
+  wait_for_previous();
   if (part >= parts) return;
   const int begin = part * p.chunk_keys, end = min(begin + p.chunk_keys, range.count);
-  load_queries(p, tile, memory);
+  load_queries<kVectors, kThreads>(
+      p, tile, [&](int m, int c) { return memory.queries + m * kLine + 2 * c; });
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = threadIdx.x / kWarp;
   const int row = 16 * (warp % kTiles) + lane / 4, half = warp / kTiles;
   RowState rows;
@@ -313,55 +311,73 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   }
   __syncthreads();
   if (parts > 1) {
-    const int64_t group = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
-    const int64_t at = group * gridDim.z * kVectors;
-    if (leave_part(p, tile, parts, values, at + part * kVectors, memory))
-      merge_parts(p, tile, parts, at, kVectors);
-    return;
+    const int64_t at = first_part(static_cast<int>(gridDim.z), kVectors) + part * kVectors;
+    leave_part(p, tile, values, at, memory);
+  } else if (has_values) {
+    write_result(p, tile, values, memory);
   }
-  if (has_values) write_result(p, tile, values, memory);
 }
 
-template <class Cache, int kTiles>
-cudaError_t enqueue(AttentionParams p, int num_tokens, int64_t most_keys, const Scratch& scratch,
-                    cudaStream_t stream) {
-  constexpr int kVectors = Memory<kTiles>::kVectors;
-  const int group = p.num_heads / p.num_kv_heads, heads = std::min(group, kVectors);
-  p.tile_vectors = kVectors;
-  p.tile_tokens = kVectors / heads;
+// Divides a step into tiles of `vectors` query vectors, and the keys of tiles, in steps of `keys`,
+// among blocks of which a multiprocessor runs `blocks` at once. The grid: tiles, heads, parts.
+dim3 divide_latent(int num_tokens, int64_t most_keys, int vectors, int keys, int blocks,
+                   const Scratch& scratch, AttentionParams& p) {
+  const int group = p.num_heads / p.num_kv_heads, heads = std::min(group, vectors);
+  p.tile_vectors = vectors;
+  p.tile_tokens = vectors / heads;
   const int64_t tiles = num_tokens / p.tile_tokens + p.num_rows;
   const int64_t head_blocks = int64_t{p.num_kv_heads} * ((group + heads - 1) / heads);
   const int64_t part_bytes =
-      kVectors * (p.latent * int64_t{sizeof(float)} + int64_t{sizeof(float2)});
+      vectors * (p.latent * int64_t{sizeof(float)} + int64_t{sizeof(float2)});
   const int64_t room =
       static_cast<int64_t>(scratch.workspace_bytes) / (tiles * head_blocks * part_bytes);
-  // Keys are divided until there is a block for each multiprocessor. Where each row has one token,
-  // as many tiles as there are rows have work.
+  // Keys are divided until multiprocessors are full. Where each row has one token, as many tiles as
+  // there are rows have work.
   const bool is_single = num_tokens == p.num_rows;
   const int64_t working = (is_single ? p.num_rows : tiles) * head_blocks;
-  const int64_t wanted = std::min<int64_t>(scratch.num_units / working, room);
+  const int64_t wanted = std::min(int64_t{blocks} * scratch.num_units / working, room);
   most_keys += p.tile_tokens;  // over a window a tile sees one more for each token
-  const int64_t steps = (most_keys + kKeys - 1) / kKeys;
+  const int64_t steps = (most_keys + keys - 1) / keys;
   const int64_t parts =
-      tiles * head_blocks > scratch.num_counters
-          ? 1
-          : std::clamp<int64_t>(steps / kLeastSteps, 1, std::max<int64_t>(wanted, 1));
-  p.chunk_keys = static_cast<int>((steps + parts - 1) / parts * kKeys);
-  const auto chunks = static_cast<unsigned>((most_keys + p.chunk_keys - 1) / p.chunk_keys);
+      std::clamp<int64_t>(most_keys / kLeastPartKeys, 1, std::max<int64_t>(wanted, 1));
+  p.chunk_keys = static_cast<int>((steps + parts - 1) / parts * keys);
+  const int64_t chunks = (most_keys + p.chunk_keys - 1) / p.chunk_keys;
   p.part_sums = static_cast<float2*>(scratch.workspace);
-  p.part_values = reinterpret_cast<float*>(p.part_sums + tiles * head_blocks * chunks * kVectors);
-  p.counters = scratch.counters;
-  const dim3 grid(static_cast<unsigned>(tiles), static_cast<unsigned>(head_blocks), chunks);
-  return launch_overlapped(latent_kernel<Cache, kTiles>, num_tokens, grid, kThreads,
-                           sizeof(Memory<kTiles>), stream, p);
+  p.part_values = reinterpret_cast<float*>(p.part_sums + tiles * head_blocks * chunks * vectors);
+  return {static_cast<unsigned>(tiles), static_cast<unsigned>(head_blocks),
+          static_cast<unsigned>(chunks)};
 }
 
-template <class Cache>
-cudaError_t enqueue(const AttentionParams& p, int num_tokens, int64_t most_keys,
+template <int kVectors>
+cudaError_t enqueue_merge(const AttentionParams& p, int num_tokens, dim3 grid,
+                          cudaStream_t stream) {
+  const auto chunks = static_cast<int>(grid.z);
+  if (chunks == 1) return cudaSuccess;
+  grid.z = kVectors;
+  return launch_overlapped(merge_kernel<kVectors>, num_tokens, grid, kMergeThreads, 0, stream, p,
+                           chunks);
+}
+
+template <int kTiles>
+cudaError_t enqueue(AttentionParams p, DType cache, int num_tokens, int64_t most_keys,
                     const Scratch& scratch, cudaStream_t stream) {
-  const bool is_few = num_tokens == p.num_rows && p.num_heads / p.num_kv_heads <= 16;
-  return is_few ? enqueue<Cache, 1>(p, num_tokens, most_keys, scratch, stream)
-                : enqueue<Cache, 4>(p, num_tokens, most_keys, scratch, stream);
+  constexpr int kVectors = Memory<kTiles>::kVectors;
+  const int blocks = kTiles == 1 && num_tokens > kMaxGemvRows ? 2 : 1;
+  const dim3 grid = divide_latent(num_tokens, most_keys, kVectors, kKeys, blocks, scratch, p);
+  const cudaError_t error = with_cache(cache, [&]<class Cache>() {
+    return launch_overlapped(latent_kernel<Cache, kTiles>, num_tokens, grid, kThreads,
+                             sizeof(Memory<kTiles>), stream, p);
+  });
+  return error == cudaSuccess ? enqueue_merge<kVectors>(p, num_tokens, grid, stream) : error;
+}
+
+cudaError_t enqueue_hopper(AttentionParams p, DType cache, int num_tokens, int64_t most_keys,
+                           const Scratch& scratch, cudaStream_t stream) {
+  const dim3 grid =
+      divide_latent(num_tokens, most_keys, kLatentHopperVectors, kLatentHopperKeys, 1, scratch, p);
+  const cudaError_t error = launch_latent_hopper(p, cache, num_tokens, grid, stream);
+  return error == cudaSuccess ? enqueue_merge<kLatentHopperVectors>(p, num_tokens, grid, stream)
+                              : error;
 }
 
 }  // namespace
@@ -381,9 +397,11 @@ bool takes_latent(const AttentionParams& p) {
 
 cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens, int64_t most_keys,
                           const Scratch& scratch, cudaStream_t stream) {
-  return with_cache(cache, [&]<class Cache>() {
-    return enqueue<Cache>(p, num_tokens, most_keys, scratch, stream);
-  });
+  if (num_tokens == p.num_rows && p.num_heads / p.num_kv_heads <= 16)
+    return enqueue<1>(p, cache, num_tokens, most_keys, scratch, stream);
+  if (takes_latent_hopper(p, scratch.sm))
+    return enqueue_hopper(p, cache, num_tokens, most_keys, scratch, stream);
+  return enqueue<4>(p, cache, num_tokens, most_keys, scratch, stream);
 }
 
 }  // namespace nereid::kernels::cuda

@@ -37,6 +37,12 @@ cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_
 bool takes_latent(const AttentionParams& p);
 cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens, int64_t most_keys,
                           const Scratch& scratch, cudaStream_t stream);
+// Of it, tiles of kLatentHopperVectors query vectors and parts of whole steps of kLatentHopperKeys
+// keys, where takes_latent_hopper().
+constexpr int kLatentHopperVectors = 64, kLatentHopperKeys = 64;
+bool takes_latent_hopper(const AttentionParams& p, int sm);
+cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_tokens, dim3 grid,
+                                 cudaStream_t stream);
 // Keys of a chunk, see AttentionParams::plain_chunks.
 constexpr int kPlainChunkKeys = 128;
 // Where AttentionParams::plain_heads: all rows, their keys and values in the cache.

@@ -1,10 +1,11 @@
 // Ops of a mixture of experts, plain: a warp routes a row, a warp makes one output of all rows that
-// picked an expert. Products by head likewise.
+// picked an expert.
 #include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/overlap.cuh"
 #include "kernels/cuda/weights.cuh"
 
 namespace nereid::kernels::cuda {
@@ -89,6 +90,8 @@ __global__ void __launch_bounds__(kWarp) route_kernel(Routing r) {
   __shared__ float scores[kMaxExperts], ranks[kMaxExperts], sums[kMaxExperts];
   __shared__ bool open[kMaxExperts], group_open[kMaxExperts];
   const float* x = r.x + blockIdx.x * r.x_stride;
+  let_next_begin();
+  wait_for_previous();
   score(r, x, scores);
   for (int e = threadIdx.x; e < r.num; e += kWarp) {
     ranks[e] = !r.by_score ? x[e] : r.bias ? scores[e] + r.bias[e] : scores[e];
@@ -191,6 +194,8 @@ __global__ void weighted_sum_kernel(const float* x, int64_t x_stride, const floa
                                     int64_t out_stride) {
   const float* row = x + blockIdx.x * x_stride;
   const float* factors = weights + blockIdx.x * weights_stride;
+  let_next_begin();
+  wait_for_previous();
   for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads) {
     float sum = 0;
     for (int j = 0; j < num; ++j) sum = fmaf(factors[j], row[j * width + c], sum);
@@ -233,55 +238,6 @@ void enqueue_out(const ExpertLinear& a, const Weight& weight, cudaStream_t strea
   }
 }
 
-// A block: 8 columns of one head, all rows; the first also copies what is kept.
-template <class X, class Out>
-__global__ void __launch_bounds__(kThreads) head_kernel(HeadLinear a) {
-  const int lane = threadIdx.x % kWarp;
-  const int64_t head = blockIdx.y, k = a.weight.k;
-  const int64_t n = int64_t{blockIdx.x} * (kThreads / kWarp) + threadIdx.x / kWarp;
-  const X* x = static_cast<const X*>(a.x.data) + head * (a.kept + k);
-  Out* out = static_cast<Out*>(a.out.data) + head * (a.kept + a.weight.n);
-  if (blockIdx.x == 0)
-    for (int64_t i = threadIdx.x; i < a.out.rows * a.kept; i += kThreads)
-      store(out + i / a.kept * a.out.stride + i % a.kept,
-            load(x + i / a.kept * a.x.stride + i % a.kept));
-  if (n >= a.weight.n) return;
-  const __nv_bfloat16* row =
-      static_cast<const __nv_bfloat16*>(a.weight.data) + (head * a.weight.n + n) * k;
-  for (int64_t first = 0; first < a.out.rows; first += kRowsOfPass) {
-    const int rows = static_cast<int>(min(int64_t{kRowsOfPass}, a.out.rows - first));
-    float sums[kRowsOfPass] = {};
-    for (int64_t c = lane; c < k; c += kWarp) {
-      const float weight = load(row + c);
-#pragma unroll
-      for (int r = 0; r < kRowsOfPass; ++r)
-        if (r < rows)
-          sums[r] += weight * __bfloat162float(__float2bfloat16_rn(
-                                  load(x + (first + r) * a.x.stride + a.kept + c)));
-    }
-#pragma unroll
-    for (int r = 0; r < kRowsOfPass; ++r) {
-      const float sum = warp_sum(sums[r]);
-      if (r < rows && lane == 0) store(out + (first + r) * a.out.stride + a.kept + n, sum);
-    }
-  }
-}
-
-template <class X, class Out>
-void enqueue_heads(const HeadLinear& a, cudaStream_t stream) {
-  constexpr int64_t kColumns = kThreads / kWarp;
-  const dim3 blocks(static_cast<unsigned>((a.weight.n + kColumns - 1) / kColumns),
-                    static_cast<unsigned>(a.weight.experts));
-  head_kernel<X, Out><<<blocks, kThreads, 0, stream>>>(a);
-}
-template <class X>
-void enqueue_heads_out(const HeadLinear& a, cudaStream_t stream) {
-  if (a.out.dtype == DType::kBF16)
-    enqueue_heads<X, __nv_bfloat16>(a, stream);
-  else
-    enqueue_heads<X, float>(a, stream);
-}
-
 cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
   const Routing r = {static_cast<const float*>(a.x.data),
                      static_cast<const float*>(a.bias.data),
@@ -301,31 +257,19 @@ cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
                      is_given(a.bias) || a.group_best > 1,
                      a.scale,
                      a.reach};
-  route_kernel<<<static_cast<unsigned>(a.experts.rows), kWarp, 0, stream>>>(r);
-  return cudaGetLastError();
-}
-
-cudaError_t launch(const HeadLinear& a, const Scratch&, cudaStream_t stream) {
-  if (a.x.dtype == DType::kBF16)
-    enqueue_heads_out<__nv_bfloat16>(a, stream);
-  else
-    enqueue_heads_out<float>(a, stream);
-  return cudaGetLastError();
+  return launch_overlapped(route_kernel, a.experts.rows, static_cast<unsigned>(a.experts.rows),
+                           kWarp, 0, stream, r);
 }
 
 cudaError_t launch(const WeightedSum& a, const Scratch&, cudaStream_t stream) {
   const int64_t wanted = (a.out.cols + 4 * kThreads - 1) / (4 * kThreads);
   const dim3 blocks(static_cast<unsigned>(a.out.rows),
                     static_cast<unsigned>(wanted < 1024 ? wanted : 1024));
-  weighted_sum_kernel<<<blocks, kThreads, 0, stream>>>(
-      static_cast<const float*>(a.x.data), a.x.stride, static_cast<const float*>(a.weights.data),
-      a.weights.stride, static_cast<int>(a.weights.cols), a.out.cols,
-      static_cast<float*>(a.out.data), a.out.stride);
-  return cudaGetLastError();
-}
-
-bool has_row_major_weight(const HeadLinear& a) {
-  return a.weight.layout == WeightLayout::kRowMajor && !a.weight.format.ordered;
+  return launch_overlapped(weighted_sum_kernel, a.out.rows, blocks, kThreads, 0, stream,
+                           static_cast<const float*>(a.x.data), a.x.stride,
+                           static_cast<const float*>(a.weights.data), a.weights.stride,
+                           static_cast<int>(a.weights.cols), a.out.cols,
+                           static_cast<float*>(a.out.data), a.out.stride);
 }
 
 }  // namespace
@@ -343,10 +287,6 @@ cudaError_t launch_plain_experts(const ExpertLinear& a, const Scratch&, cudaStre
 template <>
 Row<Route> row<Route>() {
   return {launch};
-}
-template <>
-Row<HeadLinear> row<HeadLinear>() {
-  return {launch, has_row_major_weight, "plain"};
 }
 template <>
 Row<WeightedSum> row<WeightedSum>() {

@@ -1,9 +1,10 @@
 // Products with the experts that rows picked, by Hopper's tensor cores. A piece is a row together
-// with one of the experts that it picked. One block lists the pieces of each expert; then every
-// multiprocessor takes tiles: outputs of an expert for up to kRows of its pieces. A group of warps
-// brings the weight's boxes with the copy engine and gathers the rows of x, the others multiply.
-// Tiles with the same outputs of an expert follow each other, so that the weight comes from memory
-// once. The order of a sum over k is fixed; with f8e4m3 its bits still depend on kRows.
+// with one of the experts that it picked. One block lists the pieces of each expert, or each block
+// does where there are few; then every multiprocessor takes tiles: outputs of an expert for up to
+// kRows of its pieces. A group of warps brings the weight's boxes with the copy engine and gathers
+// the rows of x, the others multiply. Tiles with the same outputs of an expert follow each other,
+// so that the weight comes from memory once. The order of a sum over k is fixed; with f8e4m3 its
+// bits still depend on kRows.
 #include <algorithm>
 
 #include "kernels/cuda/boxes.cuh"
@@ -81,6 +82,7 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, L
 }
 
 struct Params {
+  Picks picks;
   const uint8_t* x;
   void* out;
   const __nv_bfloat16* bias;  // or null
@@ -91,6 +93,7 @@ struct Params {
   int64_t x_stride, x_piece;  // bytes
   int64_t out_stride, x_scales_stride;
   int n, k, boxes_k, tiles, num_experts, picked;
+  bool lists_pieces;  // each block makes the lists, which are not in memory
 };
 
 #if defined(NEREID_HOPPER)
@@ -101,16 +104,59 @@ struct Tile {
   int first, rows;   // in the list of pieces
 };
 
+template <int kRows>
 struct Work {
   int first_piece[kLines + 1], first_chunk[kLines + 1];
+  const int32_t* pieces;
+  int32_t own_pieces[kThreads<kRows>];
+  int partial[kThreads<kRows> / kWarp];
 
-  __device__ void load(const Params& p) {
-    for (int i = static_cast<int>(threadIdx.x); i <= p.num_experts + 1;
-         i += static_cast<int>(blockDim.x))
-      first_piece[i] = p.lists.first_piece[i], first_chunk[i] = p.lists.first_chunk[i];
+  // All threads' work.
+  __device__ void list(const Params& p) {
+    if (threadIdx.x == 0) pieces = p.lists_pieces ? own_pieces : p.lists.pieces;
+    if (p.lists_pieces)
+      make(p);
+    else
+      for (int i = static_cast<int>(threadIdx.x); i <= p.num_experts + 1; i += kThreads<kRows>)
+        first_piece[i] = p.lists.first_piece[i], first_chunk[i] = p.lists.first_chunk[i];
+    __syncthreads();
+  }
+  // The lists of list_kernel(), of no more pieces than there are threads; those of a line in their
+  // own order, which is the same in all blocks.
+  __device__ void make(const Params& p) {
+    const int piece = static_cast<int>(threadIdx.x), lines = p.num_experts + 1;
+    for (int i = piece; i < lines; i += kThreads<kRows>) first_piece[i] = 0;
+    const bool exists = piece < p.picks.num_pieces;
+    const int line = exists ? p.picks.line(piece) : -1;
+    __syncthreads();
+    int before = 0;  // pieces of its line
+    for (int first = 0; first < p.picks.num_pieces; first += kWarp) {
+      if (piece / kWarp == first / kWarp) {
+        const unsigned same = __match_any_sync(kAllLanes, line);
+        if (exists) before = first_piece[line] + __popc(same & ((1u << piece % kWarp) - 1));
+        __syncwarp();
+        if (exists && same >> piece % kWarp == 1) first_piece[line] = before + 1;
+      }
+      __syncthreads();
+    }
+    // Neighbouring lines for each thread.
+    const int of_thread = (lines + kThreads<kRows> - 1) / kThreads<kRows>;
+    const int begin = piece * of_thread, end = min(begin + of_thread, lines);
+    const auto chunks_of = [](int count) { return (count + kRows - 1) / kRows; };
+    int count = 0, chunks = 0;
+    for (int i = begin; i < end; ++i) count += first_piece[i], chunks += chunks_of(first_piece[i]);
+    int at = running_sum(count, partial) - count, chunk = running_sum(chunks, partial) - chunks;
+    for (int i = begin; i < end; ++i) {
+      const int here = first_piece[i];
+      first_piece[i] = at, first_chunk[i] = chunk;
+      at += here, chunk += chunks_of(here);
+      if (i + 1 == lines) first_piece[lines] = at, first_chunk[lines] = chunk;
+    }
+    __syncthreads();
+    if (exists) own_pieces[first_piece[line] + before] = piece;
   }
   // Calls f with each tile of this block.
-  template <int kRows, class F>
+  template <class F>
   __device__ void for_each(const Params& p, F f) const {
     const int num_tiles = first_chunk[p.num_experts + 1] * p.tiles;
     for (int i = static_cast<int>(blockIdx.x); i < num_tiles; i += static_cast<int>(gridDim.x)) {
@@ -183,16 +229,16 @@ struct Gather {
 
 template <int kRows, class In>
 __device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<kRows, In>& ring,
-                        const Work& work) {
+                        const Work<kRows>& work) {
   using Rows = Gather<kRows, In>;
   Rows gather = {ring, ring};
-  work.for_each<kRows>(p, [&](const Tile& t) {
+  work.for_each(p, [&](const Tile& t) {
     if (t.expert == p.num_experts) return;
     const uint8_t* rows[Rows::kTurns];
 #pragma unroll
     for (int turn = 0; turn < Rows::kTurns; ++turn) {
       const int row = turn * kTurnRows + static_cast<int>(threadIdx.x) % kProducers / kRowPieces;
-      const int piece = row < t.rows ? p.lists.pieces[t.first + row] : 0;
+      const int piece = row < t.rows ? work.pieces[t.first + row] : 0;
       rows[turn] = row < t.rows ? p.x + piece / p.picked * p.x_stride + piece % p.picked * p.x_piece
                                 : nullptr;
     }
@@ -203,7 +249,7 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<
 }
 
 template <int kRows, class In, class Out>
-__device__ void store_tile(const Params& p, const Tile& t, int group,
+__device__ void store_tile(const Params& p, const int32_t* pieces, const Tile& t, int group,
                            const float (&sums)[kRows / 2]) {
   const bool zero = t.expert == p.num_experts;
   const int n = (t.tile * kGroups<kRows> + group) * kPart + part_output(0);
@@ -221,7 +267,7 @@ __device__ void store_tile(const Params& p, const Tile& t, int group,
     for (int c = 0; c < 2; ++c) {
       const int row = x_row(i, c);
       if (row >= t.rows) continue;
-      const int piece = p.lists.pieces[t.first + row], x = piece / p.picked;
+      const int piece = pieces[t.first + row], x = piece / p.picked;
       Out* const out =
           static_cast<Out*>(p.out) + x * p.out_stride + int64_t{piece % p.picked} * p.n;
       const float x_scale = kIsF8<In> ? p.x_scales[x * p.x_scales_stride] : 1.0f;
@@ -235,16 +281,16 @@ __device__ void store_tile(const Params& p, const Tile& t, int group,
 }
 
 template <int kRows, class In, class Out>
-__device__ void consume(const Params& p, Ring<kRows, In> ring, const Work& work) {
+__device__ void consume(const Params& p, Ring<kRows, In> ring, const Work<kRows>& work) {
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  work.for_each<kRows>(p, [&](const Tile& t) {
+  work.for_each(p, [&](const Tile& t) {
     float sums[kRows / 2] = {};
     if (t.expert < p.num_experts) {
       const int64_t first = int64_t{t.expert} * p.n;
       add_boxes(p.integers, ring, group, first + (t.tile * kGroups<kRows> + group) * kPart,
                 first + p.n - 1, 0, p.boxes_k, sums);
     }
-    store_tile<kRows, In, Out>(p, t, group, sums);
+    store_tile<kRows, In, Out>(p, work.pieces, t, group, sums);
   });
 }
 
@@ -256,7 +302,7 @@ __global__ void __launch_bounds__(kThreads<kRows>)
 #if defined(NEREID_HOPPER)
   extern __shared__ __align__(1024) uint8_t boxes[];
   __shared__ uint64_t full[kStages<kRows, In>], empty[kStages<kRows, In>];
-  __shared__ Work work;
+  __shared__ Work<kRows> work;
   const Ring<kRows, In> ring = {boxes, full, empty};
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages<kRows, In>; ++i) {
@@ -267,8 +313,7 @@ __global__ void __launch_bounds__(kThreads<kRows>)
   }
   wait_for_previous();
   let_next_begin();
-  work.load(p);
-  __syncthreads();
+  work.list(p);
   if (threadIdx.x < kGroups<kRows> * kGroupThreads)
     consume<kRows, In, Out>(p, ring, work);
   else
@@ -314,12 +359,14 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
   p.tiles = (p.n + kTile - 1) / kTile;
   p.num_experts = static_cast<int>(a.weight.experts), p.picked = picked;
 
-  const Picks picks = {static_cast<const int32_t*>(a.experts.data), a.experts.stride, p.num_experts,
-                       picked, static_cast<int>(a.out.rows) * picked};
-  if (const cudaError_t error = launch_overlapped(list_kernel, a.out.rows, 1, kListThreads, 0,
-                                                  stream, picks, kRows, p.lists);
-      error != cudaSuccess)
-    return error;
+  p.picks = {static_cast<const int32_t*>(a.experts.data), a.experts.stride, p.num_experts, picked,
+             static_cast<int>(a.out.rows) * picked};
+  p.lists_pieces = p.picks.num_pieces <= kThreads<kRows>;
+  if (!p.lists_pieces)
+    if (const cudaError_t error = launch_overlapped(list_kernel, a.out.rows, 1, kListThreads, 0,
+                                                    stream, p.picks, kRows, p.lists);
+        error != cudaSuccess)
+      return error;
   constexpr int kBytes = kStages<kRows, In> * kStageBytes<kRows, In>;
   return launch_overlapped(product_kernel<kRows, In, Out>, a.out.rows,
                            static_cast<unsigned>(scratch.num_units), kThreads<kRows>, kBytes,

@@ -304,6 +304,14 @@ inline __device__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+// Keeps the compiler from moving registers of products that may still run.
+template <int kRows>
+__device__ void hold(float (&x)[kRows][4]) {
+#pragma unroll
+  for (int i = 0; i < kRows; ++i)
+    asm volatile("" : "+f"(x[i][0]), "+f"(x[i][1]), "+f"(x[i][2]), "+f"(x[i][3])::"memory");
+}
+
 #define NEREID_D4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define NEREID_D16(d, i) \
   NEREID_D4(d, i), NEREID_D4(d, i + 4), NEREID_D4(d, i + 8), NEREID_D4(d, i + 12)
@@ -474,6 +482,15 @@ inline __device__ void multiply_64(float (&d)[16][4], uint64_t a, uint64_t b) {
       "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, "
       "%63}, %64, %65, %66, 1, 1, 0, 0;"
       : NEREID_R8(d, 0), NEREID_R8(d, 8)
+      : "l"(a), "l"(b), "n"(kAdd));
+}
+template <bool kAdd>
+inline __device__ void multiply_64(float (&d)[8][4], uint64_t a, uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "
+      "%9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, "
+      "%27, %28, %29, %30, %31}, %32, %33, %34, 1, 1, 0, 0;"
+      : NEREID_R8(d, 0)
       : "l"(a), "l"(b), "n"(kAdd));
 }
 // a: registers of four rows' pairs as for multiply(); b: swizzled_columns().

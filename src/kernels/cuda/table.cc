@@ -286,10 +286,9 @@ Table<Attention> table<Attention>() {
     RETURN_IF_ERROR(validate(args));
     return enqueue(args, stream, launch_invariant_attention);
   };
-  // "latent" only where it is forced: it has run on an emulated GPU alone (docs/performance.md).
-  return {{"cuda", kCuda, can, rank<Attention, 1>, run},
-          {"invariant", kCuda, can, rank<Attention, 2>, run_invariant},
-          {"latent", kCuda, can_latent, rank<Attention, 3>, run_latent}};
+  return {{"latent", kCuda, can_latent, rank<Attention, 1>, run_latent},
+          {"cuda", kCuda, can, rank<Attention, 2>, run},
+          {"invariant", kCuda, can, rank<Attention, 3>, run_invariant}};
 }
 
 }  // namespace

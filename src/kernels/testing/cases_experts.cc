@@ -206,6 +206,7 @@ void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout lay
 struct HeadShape {
   int64_t tokens, heads, kept, n, k;
   DType x = DType::kF32, out = DType::kF32;
+  bool odd_strides = true;
 };
 
 // Sum over k of |x w| of a cell, as for experts; what is kept is exact but for its rounding.
@@ -236,8 +237,9 @@ Case<HeadLinear> head_case(const HeadShape& s, WeightLayout layout) {
       fmt::format("tokens={} heads={} kept={} n={} k={} layout={} x={} out={}", s.tokens, s.heads,
                   s.kept, s.n, s.k, static_cast<int>(layout), name_of(s.x), name_of(s.out));
   const auto seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
-  const int64_t x_cols = s.heads * (s.kept + s.k), x_stride = x_cols + 3;
-  const int64_t out_cols = s.heads * (s.kept + s.n), out_stride = out_cols + 5;
+  const int64_t x_cols = s.heads * (s.kept + s.k), x_stride = x_cols + (s.odd_strides ? 3 : 8);
+  const int64_t out_cols = s.heads * (s.kept + s.n),
+                out_stride = out_cols + (s.odd_strides ? 5 : 2);
   Image& image = result.before;
   const Offset x = s.x == DType::kF32 ? image.add(noise(seed, s.tokens * x_stride))
                                       : image.add(noise_bf16(seed, s.tokens * x_stride));
@@ -323,7 +325,8 @@ const std::vector<Case<ExpertLinear>>& cases<ExpertLinear>() {
             ExpertShape{5, 3, 3, 40, 65, false}, ExpertShape{41, 2, 4, 80, 96},
             ExpertShape{41, 2, 4, 48, 64, false}, ExpertShape{70, 4, 9, 33, 128, false},
             ExpertShape{18, 1, 3, 112, 256}, ExpertShape{100, 2, 5, 72, 264},
-            ExpertShape{170, 2, 4, 136, 328, false}, ExpertShape{7, 3, 90, 200, 1032}})
+            ExpertShape{170, 2, 4, 136, 328, false}, ExpertShape{7, 3, 90, 200, 1032},
+            ExpertShape{6, 4, 700, 16, 32}})
         list.push_back(expert_case(
             s, layout, {.out = s.k % 2 ? DType::kBF16 : DType::kF32, .has_bias = s.n % 3 != 0}));
       list.push_back(
@@ -346,7 +349,11 @@ const std::vector<Case<HeadLinear>>& cases<HeadLinear>() {
            {HeadShape{1, 1, 0, 1, 1}, HeadShape{1, 4, 8, 16, 16}, HeadShape{9, 3, 2, 17, 33},
             HeadShape{70, 4, 8, 48, 24, kF32, kF32}, HeadShape{70, 5, 0, 24, 48, kBF16, kBF16},
             HeadShape{3, 2, 5, 33, 65, kF32, kBF16}, HeadShape{20, 2, 64, 512, 128},
-            HeadShape{5, 16, 0, 32, 512, kBF16, kBF16}, HeadShape{4, 2, 3, 20, 12, kBF16, kF32}})
+            HeadShape{5, 16, 0, 32, 512, kBF16, kBF16}, HeadShape{4, 2, 3, 20, 12, kBF16, kF32},
+            HeadShape{20, 3, 64, 72, 128, kF32, kF32, false},
+            HeadShape{65, 2, 0, 136, 520, kBF16, kBF16, false},
+            HeadShape{100, 3, 8, 130, 40, kF32, kBF16, false},
+            HeadShape{7, 2, 16, 34, 296, kBF16, kF32, false}})
         list.push_back(head_case(s, layout));
     return list;
   }();

@@ -1,0 +1,313 @@
+// Attention of latent heads by Hopper's tensor cores, for keys of 576 columns whose last 512 are
+// the value. A block has 64 query vectors. Four warps fetch keys in steps of 64; two groups of four
+// warps each make the scores of all of them and add up one half of the values' columns, so that
+// nothing goes from one group to the other, and one multiplies while the other weighs. Keys of
+// 8-bit caches are widened on their way; their scales are applied to scores and weights.
+#include "kernels/cuda/attention_latent.cuh"
+#include "kernels/cuda/attention_launch.h"
+#include "kernels/cuda/attention_products.cuh"
+#include "kernels/cuda/overlap.cuh"
+
+namespace nereid::kernels::cuda {
+namespace {
+
+constexpr int kGroupThreads = 4 * kWarp;
+constexpr int kGroups = 2;  // that multiply; a third one fetches
+constexpr int kMultipliers = kGroups * kGroupThreads;
+constexpr int kThreads = kMultipliers + kGroupThreads;
+constexpr int kVectors = kLatentHopperVectors;
+constexpr int kKeys = kLatentHopperKeys;  // of a step
+constexpr int kDim = 576, kLatent = 512;
+constexpr int kHalf = 64, kLineBytes = 2 * kHalf;  // of a swizzled matrix: rows of 64 columns
+constexpr int kHalves = kDim / kHalf;
+constexpr int kStages = 2;
+
+struct Memory {
+  uint8_t queries[kHalves * kVectors * kLineBytes];
+  uint8_t keys[kStages][kHalves * kKeys * kLineBytes];
+  float scales[kStages][kKeys];
+  uint64_t full[kStages], empty[kStages];
+};
+
+#if defined(NEREID_HOPPER)
+
+constexpr int kGroupColumns = kLatent / kGroups;
+constexpr int kParts = 2;  // of a group's columns, for one product each
+constexpr int kGroupRegisters = 216, kFetchRegisters = 56;
+constexpr int kLoadMeets = 1, kStartMeets = 2;  // numbers of barriers
+
+// Where eight columns from `column` on of a line lie in a matrix of 64 lines.
+__device__ int place_in_matrix(int line, int column) {
+  static_assert(kVectors == kKeys);
+  const int piece = column % kHalf / 8;
+  return (column / kHalf * kKeys + line) * kLineBytes + (piece ^ line % 8) * 16;
+}
+
+// The steps' stages, as one side goes through them.
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void step() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+// The keys [first, first + kKeys) below `end`, zeros behind them; two threads for each line.
+template <class Cache>
+__device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                      int first, int end, int stage, Memory& memory) {
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads, line = thread / 2;
+  const bool exists = first + line < end;
+  const Place place = place_of(p, tile, range.position(exists ? first + line : end - 1));
+  const auto* const from = static_cast<const typename Cache::Cell*>(p.k_cache) + place.first;
+  uint8_t* const keys = memory.keys[stage];
+  if constexpr (!Cache::kHasScales) {
+#pragma unroll 4
+    for (int c = 8 * (thread % 2); c < kDim; c += 16)
+      copy_16(shared_address(keys + place_in_matrix(line, c)), from + c, exists);
+    end_copies();
+    wait_for_copies<0>();
+  } else {
+    if (thread % 2 == 0) memory.scales[stage][line] = exists ? p.k_scales[place.scale] : 0;
+#pragma unroll 6
+    for (int c = 8 * (thread % 2); c < kDim; c += 16)
+      *reinterpret_cast<uint4*>(keys + place_in_matrix(line, c)) =
+          exists ? Cache::widen8(from + c) : uint4{};
+  }
+  writes_are_ready();
+}
+
+// The work of the warps that fetch.
+template <class Cache>
+__device__ void fetch_all(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                          int begin, int end, Memory& memory) {
+  Turn turn;
+  for (int first = begin; first < end; first += kKeys) {
+    barrier_wait(memory.empty + turn.stage, turn.parity ^ 1);
+    fetch<Cache>(p, tile, range, first, end, turn.stage, memory);
+    __syncwarp();
+    if (threadIdx.x % kWarp == 0) barrier_arrive(memory.full + turn.stage);
+    turn.step();
+  }
+}
+
+// The state of a group's thread: query vectors lane / 4 and lane / 4 + 8 of its warp's 16, and the
+// group's columns of their values.
+template <class Cache>
+struct Group {
+  const AttentionParams& p;
+  const KeyRange& range;
+  Memory& memory;
+  int index;           // of the group
+  int position[2];     // -1: there is no such vector
+  int first_position;  // of the tile's first token
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+  float value[kParts][kGroupColumns / kParts / 8][4] = {};
+  uint32_t weights[kKeys / 16][4];
+
+  __device__ void score(int stage, float (&scores)[kKeys / 8][4]) {
+    products_begin();
+#pragma unroll
+    for (int h = 0; h < kHalves; ++h) {
+      const uint64_t a = swizzled_matrix(memory.queries + h * kVectors * kLineBytes);
+      const uint64_t b = swizzled_matrix(memory.keys[stage] + h * kKeys * kLineBytes);
+#pragma unroll
+      for (int k = 0; k < kHalf / 16; ++k) {
+        if (h + k == 0)
+          multiply_64<false>(scores, a, b);
+        else
+          multiply_64<true>(scores, a + 2 * k, b + 2 * k);
+      }
+    }
+    products_end();
+    wait_for_products<0>();
+    hold(scores);
+  }
+
+  // Scores of the step at key `first` become weights; what was added up before is brought to the
+  // new largest score.
+  __device__ void weigh(int first, int stage, float (&scores)[kKeys / 8][4]) {
+    const int column = 2 * (static_cast<int>(threadIdx.x) % 4);
+    const float* const scales = memory.scales[stage] + column;
+    const bool seen_by_all = p.window == 0 && first + kKeys <= first_position + 1;
+    float top[2] = {largest[0], largest[1]};
+#pragma unroll
+    for (int s = 0; s < kKeys / 8; ++s)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        if constexpr (Cache::kHasScales) scores[s][r] *= scales[8 * s + r % 2];
+        if (!seen_by_all) {
+          const int key = first + 8 * s + column + r % 2;
+          if (key >= range.count || !is_seen(p, range.position(key), position[r / 2]))
+            scores[s][r] = -INFINITY;
+        }
+        top[r / 2] = fmaxf(top[r / 2], scores[s][r]);
+      }
+    float base[2], correction[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      top[h] = fmaxf(top[h], __shfl_xor_sync(kAllLanes, top[h], 1));
+      top[h] = fmaxf(top[h], __shfl_xor_sync(kAllLanes, top[h], 2));
+      base[h] = top[h] == -INFINITY ? 0.0f : top[h];  // nothing is seen yet: all weights are 0
+      correction[h] = power_of_2(largest[h] - base[h]);
+      largest[h] = top[h];
+      sum[h] *= correction[h];
+    }
+#pragma unroll
+    for (int s = 0; s < kKeys / 8; ++s) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        scores[s][r] = power_of_2(scores[s][r] - base[r / 2]);
+        sum[r / 2] += scores[s][r];
+        if constexpr (Cache::kHasScales) scores[s][r] *= scales[8 * s + r % 2];
+      }
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        weights[s / 2][s % 2 * 2 + h] = pack(scores[s][2 * h], scores[s][2 * h + 1]);
+    }
+    if (!__any_sync(kAllLanes, correction[0] != 1.0f || correction[1] != 1.0f)) return;
+#pragma unroll
+    for (auto& part : value)
+#pragma unroll
+      for (auto& four : part)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) four[r] *= correction[r / 2];
+  }
+
+  __device__ void add_values(int stage) {
+    constexpr int kMatrix = kKeys * kLineBytes, kPartHalves = kGroupColumns / kParts / kHalf;
+    const int first_half = (kDim - kLatent + index * kGroupColumns) / kHalf;
+    products_begin();
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) {
+      const uint64_t b = swizzled_columns(
+          memory.keys[stage] + (first_half + part * kPartHalves) * kMatrix, kMatrix);
+#pragma unroll
+      for (int s = 0; s < kKeys / 16; ++s)
+        multiply_64(value[part], weights[s], b + s * (16 * kLineBytes / 16));
+    }
+    products_end();
+    wait_for_products<0>();
+#pragma unroll
+    for (auto& part : value) hold(part);
+  }
+
+  __device__ void run(int begin, int end) {
+    Turn turn;
+    for (int first = begin; first < end; first += kKeys) {
+      float scores[kKeys / 8][4];
+      barrier_wait(memory.full + turn.stage, turn.parity);
+      // The second group begins when the first one has its first scores, and stays behind.
+      if (first == begin && index == 1) meet(kStartMeets, kMultipliers);
+      score(turn.stage, scores);
+      if (first == begin && index == 0) arrive(kStartMeets, kMultipliers);
+      weigh(first, turn.stage, scores);
+      add_values(turn.stage);
+      __syncwarp();  // all lanes have read the scales
+      if (threadIdx.x % kWarp == 0) barrier_arrive(memory.empty + turn.stage);
+      turn.step();
+    }
+  }
+
+  // Calls f(query vector, column, value, the next column's) with each pair of the thread's values,
+  // by `by`, one factor for each of its query vectors.
+  template <class F>
+  __device__ void for_pairs(int row, const float (&by)[2], F f) const {
+    const int first = index * kGroupColumns + 2 * (static_cast<int>(threadIdx.x) % 4);
+#pragma unroll
+    for (int part = 0; part < kParts; ++part)
+#pragma unroll
+      for (int i = 0; i < kGroupColumns / kParts / 8; ++i)
+#pragma unroll
+        for (int h = 0; h < 2; ++h)
+          f(row + 8 * h, first + part * (kGroupColumns / kParts) + 8 * i,
+            value[part][i][2 * h] * by[h], value[part][i][2 * h + 1] * by[h]);
+  }
+};
+
+// The work of a group of warps that multiply; `part` of `parts` of the keys.
+template <class Cache>
+__device__ void attend(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
+                       int part, int parts, int begin, int end, Memory& memory) {
+  load_queries<kVectors, kMultipliers>(
+      p, tile, [&](int m, int c) { return memory.queries + place_in_matrix(m, c); });
+  writes_are_ready();
+  meet(kLoadMeets, kMultipliers);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int row = static_cast<int>(threadIdx.x) % kGroupThreads / kWarp * 16 + lane / 4;
+  Group<Cache> work = {p, range, memory, static_cast<int>(threadIdx.x) / kGroupThreads};
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    work.position[h] = row + 8 * h < tile.vectors() ? p.positions[tile.token(row + 8 * h)] : -1;
+  work.first_position = p.positions[tile.first_token];
+  work.run(begin, end);
+  const float sum[2] = {row_sum(work.sum[0]), row_sum(work.sum[1])};
+  if (parts == 1) {
+    work.for_pairs(row, {1 / sum[0], 1 / sum[1]}, [&](int m, int c, float x, float y) {
+      if (m < tile.vectors())
+        *reinterpret_cast<uint32_t*>(p.out + tile.token(m) * p.out_stride +
+                                     static_cast<int64_t>(tile.head(m)) * kLatent + c) = pack(x, y);
+    });
+    return;
+  }
+  const int64_t at = first_part(static_cast<int>(gridDim.z), kVectors) + part * kVectors;
+  work.for_pairs(row, {1, 1}, [&](int m, int c, float x, float y) {
+    if (m < tile.vectors())
+      *reinterpret_cast<float2*>(p.part_values + (at + m) * kLatent + c) = {x, y};
+  });
+#pragma unroll
+  for (int h = 0; h < 2; ++h)
+    if (work.index == 0 && lane % 4 == 0 && row + 8 * h < tile.vectors())
+      p.part_sums[at + row + 8 * h] = {work.largest[h], sum[h]};
+}
+
+#endif  // NEREID_HOPPER
+
+template <class Cache>
+__global__ void __launch_bounds__(kThreads, 1) latent_hopper_kernel(AttentionParams p) {
+#if defined(NEREID_HOPPER)
+  extern __shared__ __align__(1024) uint8_t latent_memory[];
+  auto& memory = *reinterpret_cast<Memory*>(latent_memory);
+  let_next_begin();
+  QueryTile tile;  // found before the wait, since it depends on the step's data alone
+  const bool found = find_many(p, tile);
+  const KeyRange range = found ? keys_of(p, tile) : KeyRange{};
+  const int parts = parts_of(p, range);
+  const auto part = static_cast<int>(blockIdx.z);
+  if (part >= parts) return wait_for_previous();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kStages; ++i) {
+      barrier_init(memory.full + i, kGroupThreads / kWarp);
+      barrier_init(memory.empty + i, kMultipliers / kWarp);
+    }
+    barriers_are_ready();
+  }
+  __syncthreads();
+  wait_for_previous();
+  const int begin = part * p.chunk_keys, end = min(begin + p.chunk_keys, range.count);
+  if (static_cast<int>(threadIdx.x) < kMultipliers) {
+    take_registers<kGroupRegisters>();
+    attend<Cache>(p, tile, range, part, parts, begin, end, memory);
+  } else {
+    give_registers<kFetchRegisters>();
+    fetch_all<Cache>(p, tile, range, begin, end, memory);
+  }
+#endif
+}
+
+}  // namespace
+
+bool takes_latent_hopper(const AttentionParams& p, int sm) {
+  return sm == 90 && p.head_dim == kDim && p.latent == kLatent;
+}
+
+cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_tokens, dim3 grid,
+                                 cudaStream_t stream) {
+  return with_cache(cache, [&]<class Cache>() {
+    return launch_overlapped(latent_hopper_kernel<Cache>, num_tokens, grid, kThreads,
+                             sizeof(Memory), stream, p);
+  });
+}
+
+}  // namespace nereid::kernels::cuda
