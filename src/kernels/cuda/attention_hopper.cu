@@ -272,35 +272,6 @@ struct Rings {
                &state.landed} {}
 };
 
-// write_vector() for heads of kDim columns, 16 bytes at a time: of four groups of eight columns, of
-// each of which a lane has two, it gets one group from the four lanes that have the vector.
-template <int kDim>
-__device__ void write_pieces(const AttentionParams& p, const QueryTile& tile, int m, int h,
-                             float largest, float sum, const float (&value)[kDim / 8][4]) {
-  const float share = share_of(p, tile.head(m), largest, sum);
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const unsigned lanes = 0xfu << lane / 4 * 4;
-  const bool odd = lane % 2 > 0, high = lane % 4 > 1;
-  __nv_bfloat16* const out = result_of(p, tile, m) + 8 * (lane % 4);
-#pragma unroll
-  for (int i = 0; i < kDim / 8; i += 4) {
-    uint2 pairs[2];  // half a group each, of the first two groups and of the others
-#pragma unroll
-    for (int s = 0; s < 2; ++s) {
-      const float* const first = value[i + 2 * s] + 2 * h;
-      const float* const second = value[i + 2 * s + 1] + 2 * h;
-      const uint32_t even_eight = pack(first[0] * share, first[1] * share);
-      const uint32_t odd_eight = pack(second[0] * share, second[1] * share);
-      const uint32_t other = __shfl_xor_sync(lanes, odd ? even_eight : odd_eight, 1);
-      pairs[s] = odd ? uint2{other, odd_eight} : uint2{even_eight, other};
-    }
-    const uint2 sent = high ? pairs[0] : pairs[1];
-    const uint2 other = {__shfl_xor_sync(lanes, sent.x, 2), __shfl_xor_sync(lanes, sent.y, 2)};
-    *reinterpret_cast<uint4*>(out + 8 * i) = high ? uint4{other.x, other.y, pairs[1].x, pairs[1].y}
-                                                  : uint4{pairs[0].x, pairs[0].y, other.x, other.y};
-  }
-}
-
 // A group's work on its 64 vectors.
 template <class Cache, int kDim, bool kPlain>
 __device__ void attend(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
@@ -334,7 +305,9 @@ __device__ void attend(const AttentionParams& p, const QueryTile& tile, const Ke
   for (int h = 0; h < 2; ++h) {
     const int m = first_row + 8 * h;
     const float total = row_sum(work.sum[h]);
-    if (m < tile.vectors()) write_pieces<kDim>(p, tile, m, h, work.largest[h], total, work.value);
+    if (m < tile.vectors())
+      write_pieces(result_of(p, tile, m), share_of(p, tile.head(m), work.largest[h], total), h,
+                   work.value);
   }
 }
 

@@ -18,7 +18,7 @@ constexpr int kMostDim = 576;                   // columns of a key
 constexpr int kMostLatent = 512;                // and of a value
 constexpr int kColumns = kMostLatent / kWarps;  // of a value, for one warp
 constexpr int kStages = 2;
-constexpr int kLeastPartKeys = 64;  // of a block, where blocks divide the keys
+constexpr int kLeastPartKeys = 32;  // of a block, where blocks divide the keys
 constexpr int kMergeThreads = kMostLatent / 4;
 constexpr int kLine = Lines<kMostDim>::kPitch, kWeightLine = Lines<kKeys>::kPitch;
 
@@ -275,6 +275,8 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   wait_for_previous();
   if (part >= parts) return;
   const int begin = part * p.chunk_keys, end = min(begin + p.chunk_keys, range.count);
+  fetch<Cache>(p, tile, range, begin, 0, memory);
+  end_copies();
   load_queries<kVectors, kThreads>(
       p, tile, [&](int m, int c) { return memory.queries + m * kLine + 2 * c; });
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = threadIdx.x / kWarp;
@@ -287,8 +289,6 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   }
   float values[kTiles][kColumns / 8][4] = {};
   const bool has_values = warp * kColumns < p.latent;
-  fetch<Cache>(p, tile, range, begin, 0, memory);
-  end_copies();
   for (int first = begin, stage = 0; first < end; first += kKeys, stage = 1 - stage) {
     if (first + kKeys < end) fetch<Cache>(p, tile, range, first + kKeys, 1 - stage, memory);
     end_copies();
@@ -390,9 +390,11 @@ bool takes_latent_attention(const Attention& a, int sm) {
          a.cap == 0 && a.alibi == 0;
 }
 
-// What is known when a step runs: trees of drafts, and how lines lie.
+// What is known when a step runs: trees of drafts, and how lines and queries lie.
 bool takes_latent(const AttentionParams& p) {
-  return p.wide_lines && !p.after && p.out_stride % 2 == 0;
+  const auto is_aligned = [](const void* x) { return reinterpret_cast<uintptr_t>(x) % 16 == 0; };
+  return p.wide_lines && !p.after && p.out_stride % 2 == 0 && p.rotated % 16 == 0 &&
+         p.qkv_stride % 4 == 0 && is_aligned(p.qkv) && is_aligned(p.rope_table);
 }
 
 cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens, int64_t most_keys,

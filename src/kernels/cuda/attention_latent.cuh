@@ -27,42 +27,58 @@ inline __device__ int64_t first_part(int most_parts, int num_vectors) {
   return group * most_parts * num_vectors;
 }
 
-// Column c of a query, rotated.
-inline __device__ float query_column(const AttentionParams& p, const float* head, int c,
-                                     int position) {
-  if (c >= p.rotated) return head[c];
+// Eight columns of a query from `first` on, rotated by the angles of its position.
+inline __device__ void load_columns(const AttentionParams& p, const float* head,
+                                    const float* angles, int first, float (&x)[8]) {
+  const auto load = [](const float* from, float(&to)[8]) {
+    const Vector<4> low(from), high(from + 4);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) to[i] = low[i], to[4 + i] = high[i];
+  };
+  load(head + first, x);
+  if (first >= p.rotated) return;
   const int half = p.rotated / 2;
-  const float2 pair = load_pair(p, head, p.interleaved ? c / 2 : c % half, position);
-  return (p.interleaved ? c % 2 == 0 : c < half) ? pair.x : pair.y;
+  if (p.interleaved) {
+    const Vector<4> cosine(angles + first / 2), sine(angles + half + first / 2);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 turned = rotate({x[2 * i], x[2 * i + 1]}, cosine[i], sine[i]);
+      x[2 * i] = turned.x, x[2 * i + 1] = turned.y;
+    }
+    return;
+  }
+  const bool is_first = first < half;
+  float other[8], cosine[8], sine[8];
+  load(head + (is_first ? first + half : first - half), other);
+  load(angles + first % half, cosine);
+  load(angles + half + first % half, sine);
+#pragma unroll
+  for (int i = 0; i < 8; ++i)
+    x[i] = is_first ? rotate({x[i], other[i]}, cosine[i], sine[i]).x
+                    : rotate({other[i], x[i]}, cosine[i], sine[i]).y;
 }
 
-// Queries by kThreads threads, so scaled that powers of 2 give the softmax, rounded to bf16; zeros
-// past the tile's vectors. place(m, c): where eight columns from c on of query vector m go.
+// Queries by kThreads threads, a warp for each vector, so scaled that powers of 2 give the softmax,
+// rounded to bf16; zeros past the tile's vectors. place(m, c): where eight columns from c on of
+// query vector m go.
 template <int kVectors, int kThreads, class Place>
 __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, Place place) {
-  const int groups = p.head_dim / 8, vectors = tile.vectors();
   const float factor = p.scale * kLog2E;
-  const bool aligned = p.qkv_stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.qkv) % 16 == 0;
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < kVectors * groups; i += kThreads) {
-    const int m = i / groups, first = 8 * (i % groups);
-    float x[8] = {};
-    if (m < vectors) {
-      const int64_t token = tile.token(m);
-      const float* const head =
-          p.qkv + token * p.qkv_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim;
-      if (aligned && first >= p.rotated) {
-        const Vector<4> low(head + first), high(head + first + 4);
-#pragma unroll
-        for (int c = 0; c < 4; ++c) x[c] = low[c] * factor, x[4 + c] = high[c] * factor;
-      } else {
-        const int position = p.positions[token];
-#pragma unroll
-        for (int c = 0; c < 8; ++c) x[c] = query_column(p, head, first + c, position) * factor;
-      }
+#pragma unroll 2
+  for (int m = static_cast<int>(threadIdx.x) / kWarp; m < kVectors; m += kThreads / kWarp) {
+    const bool exists = m < tile.vectors();
+    const int64_t token = tile.token(exists ? m : 0);
+    const float* const head =
+        p.qkv + token * p.qkv_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim;
+    const float* const angles = p.rope_table + int64_t{p.positions[token]} * p.rotated;
+#pragma unroll 3
+    for (int c = 8 * (static_cast<int>(threadIdx.x) % kWarp); c < p.head_dim; c += 8 * kWarp) {
+      float x[8] = {};
+      if (exists) load_columns(p, head, angles, c, x);
+      *reinterpret_cast<uint4*>(place(m, c)) = {
+          pack(x[0] * factor, x[1] * factor), pack(x[2] * factor, x[3] * factor),
+          pack(x[4] * factor, x[5] * factor), pack(x[6] * factor, x[7] * factor)};
     }
-    *reinterpret_cast<uint4*>(place(m, first)) = {pack(x[0], x[1]), pack(x[2], x[3]),
-                                                  pack(x[4], x[5]), pack(x[6], x[7])};
   }
 }
 

@@ -33,6 +33,7 @@ struct Memory {
 
 constexpr int kGroupColumns = kLatent / kGroups;
 constexpr int kParts = 2;  // of a group's columns, for one product each
+constexpr int kPartColumns = kGroupColumns / kParts;
 constexpr int kGroupRegisters = 216, kFetchRegisters = 56;
 constexpr int kLoadMeets = 1, kStartMeets = 2;  // numbers of barriers
 
@@ -103,7 +104,7 @@ struct Group {
   int position[2];     // -1: there is no such vector
   int first_position;  // of the tile's first token
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
-  float value[kParts][kGroupColumns / kParts / 8][4] = {};
+  float value[kParts][kPartColumns / 8][4] = {};
   uint32_t weights[kKeys / 16][4];
 
   __device__ void score(int stage, float (&scores)[kKeys / 8][4]) {
@@ -176,7 +177,7 @@ struct Group {
   }
 
   __device__ void add_values(int stage) {
-    constexpr int kMatrix = kKeys * kLineBytes, kPartHalves = kGroupColumns / kParts / kHalf;
+    constexpr int kMatrix = kKeys * kLineBytes, kPartHalves = kPartColumns / kHalf;
     const int first_half = (kDim - kLatent + index * kGroupColumns) / kHalf;
     products_begin();
 #pragma unroll
@@ -209,21 +210,6 @@ struct Group {
       turn.step();
     }
   }
-
-  // Calls f(query vector, column, value, the next column's) with each pair of the thread's values,
-  // by `by`, one factor for each of its query vectors.
-  template <class F>
-  __device__ void for_pairs(int row, const float (&by)[2], F f) const {
-    const int first = index * kGroupColumns + 2 * (static_cast<int>(threadIdx.x) % 4);
-#pragma unroll
-    for (int part = 0; part < kParts; ++part)
-#pragma unroll
-      for (int i = 0; i < kGroupColumns / kParts / 8; ++i)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-          f(row + 8 * h, first + part * (kGroupColumns / kParts) + 8 * i,
-            value[part][i][2 * h] * by[h], value[part][i][2 * h + 1] * by[h]);
-  }
 };
 
 // The work of a group of warps that multiply; `part` of `parts` of the keys.
@@ -242,24 +228,30 @@ __device__ void attend(const AttentionParams& p, const QueryTile& tile, const Ke
     work.position[h] = row + 8 * h < tile.vectors() ? p.positions[tile.token(row + 8 * h)] : -1;
   work.first_position = p.positions[tile.first_token];
   work.run(begin, end);
-  const float sum[2] = {row_sum(work.sum[0]), row_sum(work.sum[1])};
-  if (parts == 1) {
-    work.for_pairs(row, {1 / sum[0], 1 / sum[1]}, [&](int m, int c, float x, float y) {
-      if (m < tile.vectors())
-        *reinterpret_cast<uint32_t*>(p.out + tile.token(m) * p.out_stride +
-                                     static_cast<int64_t>(tile.head(m)) * kLatent + c) = pack(x, y);
-    });
-    return;
-  }
   const int64_t at = first_part(static_cast<int>(gridDim.z), kVectors) + part * kVectors;
-  work.for_pairs(row, {1, 1}, [&](int m, int c, float x, float y) {
-    if (m < tile.vectors())
-      *reinterpret_cast<float2*>(p.part_values + (at + m) * kLatent + c) = {x, y};
-  });
 #pragma unroll
-  for (int h = 0; h < 2; ++h)
-    if (work.index == 0 && lane % 4 == 0 && row + 8 * h < tile.vectors())
-      p.part_sums[at + row + 8 * h] = {work.largest[h], sum[h]};
+  for (int h = 0; h < 2; ++h) {
+    const int m = row + 8 * h;
+    const float sum = row_sum(work.sum[h]);
+    if (m >= tile.vectors()) continue;
+    const int first = work.index * kGroupColumns;
+    if (parts == 1) {
+      __nv_bfloat16* const out = p.out + tile.token(m) * p.out_stride +
+                                 static_cast<int64_t>(tile.head(m)) * kLatent + first;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i)
+        write_pieces(out + i * kPartColumns, 1 / sum, h, work.value[i]);
+      continue;
+    }
+    float* const out = p.part_values + (at + m) * kLatent + first + 2 * (lane % 4);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i)
+#pragma unroll
+      for (int c = 0; c < kPartColumns / 8; ++c)
+        *reinterpret_cast<float2*>(out + i * kPartColumns + 8 * c) = {work.value[i][c][2 * h],
+                                                                      work.value[i][c][2 * h + 1]};
+    if (work.index == 0 && lane % 4 == 0) p.part_sums[at + m] = {work.largest[h], sum};
+  }
 }
 
 #endif  // NEREID_HOPPER
@@ -299,7 +291,8 @@ __global__ void __launch_bounds__(kThreads, 1) latent_hopper_kernel(AttentionPar
 }  // namespace
 
 bool takes_latent_hopper(const AttentionParams& p, int sm) {
-  return sm == 90 && p.head_dim == kDim && p.latent == kLatent;
+  return sm == 90 && p.head_dim == kDim && p.latent == kLatent && p.out_stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
 }
 
 cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_tokens, dim3 grid,

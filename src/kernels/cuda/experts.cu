@@ -25,24 +25,26 @@ struct Routing {
   float scale, reach;
 };
 
-__device__ bool is_before(float a, float b) { return a > b || (isnan(b) && !isnan(a)); }
+constexpr uint32_t kClosed = 0;
 
-// The open index of [begin, end) with the largest value, the first of equals; the warp closes it.
-__device__ int take_best(const float* values, bool* open, int begin, int end) {
-  int best = -1;
+// Larger for larger numbers, smallest for what is no number; never kClosed.
+__device__ uint32_t order_of(float x) {
+  if (isnan(x)) return 1;
+  const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);
+  return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+// The index of [begin, end) that comes first, the lowest of equals; the warp closes it.
+__device__ int take_best(uint32_t* order, int begin, int end) {
+  uint32_t largest = kClosed, best = ~0u;
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kWarp)
-    if (open[i] && (best < 0 || is_before(values[i], values[best]))) best = i;
-  for (int step = kWarp / 2; step > 0; step /= 2) {
-    const int other = __shfl_xor_sync(kAllLanes, best, step);
-    if (other < 0 || other == best) continue;
-    if (best < 0 || is_before(values[other], values[best]) ||
-        (!is_before(values[best], values[other]) && other < best))
-      best = other;
-  }
+    if (order[i] > largest) largest = order[i], best = i;
+  if (largest != __reduce_max_sync(kAllLanes, largest)) best = ~0u;
+  best = __reduce_min_sync(kAllLanes, best);
   __syncwarp();
-  if (threadIdx.x == 0) open[best] = false;
+  if (threadIdx.x == 0) order[best] = kClosed;
   __syncwarp();
-  return best;
+  return static_cast<int>(best);
 }
 
 __device__ void score(const Routing& r, const float* x, float* scores) {
@@ -58,55 +60,55 @@ __device__ void score(const Routing& r, const float* x, float* scores) {
 }
 
 // Leaves the experts of the best groups open.
-__device__ void close_groups(const Routing& r, const float* ranks, bool* open, float* sums,
-                             bool* group_open) {
+__device__ void close_groups(const Routing& r, const float* ranks, uint32_t* order,
+                             uint32_t* group_order) {
   const int size = r.num / r.groups;
   for (int g = 0; g < r.groups; ++g) {
     float sum = 0;
-    for (int i = 0; i < r.group_best; ++i)
-      sum += ranks[take_best(ranks, open, g * size, (g + 1) * size)];
-    if (threadIdx.x == 0) sums[g] = sum, group_open[g] = true;
+    for (int i = 0; i < r.group_best; ++i) sum += ranks[take_best(order, g * size, (g + 1) * size)];
+    if (threadIdx.x == 0) group_order[g] = order_of(sum);
   }
   __syncwarp();
-  for (int e = threadIdx.x; e < r.num; e += kWarp) open[e] = false;
+  for (int e = threadIdx.x; e < r.num; e += kWarp) order[e] = kClosed;
   for (int i = 0; i < r.groups_kept; ++i) {
-    const int g = take_best(sums, group_open, 0, r.groups);
-    for (int e = g * size + threadIdx.x; e < (g + 1) * size; e += kWarp) open[e] = true;
+    const int g = take_best(group_order, 0, r.groups);
+    for (int e = g * size + threadIdx.x; e < (g + 1) * size; e += kWarp)
+      order[e] = order_of(ranks[e]);
   }
   __syncwarp();
 }
 
 // The weight of an expert by the sparse mixer, among those that are still open; for one lane.
-__device__ float mixer_weight(const Routing& r, const float* x, const bool* open, int picked) {
+__device__ float mixer_weight(const Routing& r, const float* x, const uint32_t* order, int picked) {
   const float own = x[picked];
   double sum = exp(static_cast<double>(own) - own);
   for (int e = 0; e < r.num; ++e)
-    if (open[e] && !((own - x[e]) / fmaxf(fabsf(x[e]), own) > r.reach))
+    if (order[e] != kClosed && !((own - x[e]) / fmaxf(fabsf(x[e]), own) > r.reach))
       sum += exp(x[e] - static_cast<double>(own));
   return static_cast<float>(r.scale / sum);
 }
 
 __global__ void __launch_bounds__(kWarp) route_kernel(Routing r) {
-  __shared__ float scores[kMaxExperts], ranks[kMaxExperts], sums[kMaxExperts];
-  __shared__ bool open[kMaxExperts], group_open[kMaxExperts];
+  __shared__ float scores[kMaxExperts], ranks[kMaxExperts];
+  __shared__ uint32_t order[kMaxExperts], group_order[kMaxExperts];
   const float* x = r.x + blockIdx.x * r.x_stride;
   let_next_begin();
   wait_for_previous();
   score(r, x, scores);
   for (int e = threadIdx.x; e < r.num; e += kWarp) {
     ranks[e] = !r.by_score ? x[e] : r.bias ? scores[e] + r.bias[e] : scores[e];
-    open[e] = true;
+    order[e] = order_of(ranks[e]);
   }
   __syncwarp();
-  if (r.groups_kept < r.groups) close_groups(r, ranks, open, sums, group_open);
+  if (r.groups_kept < r.groups) close_groups(r, ranks, order, group_order);
   int32_t* experts = r.experts + blockIdx.x * r.experts_stride;
   float* weights = r.weights + blockIdx.x * r.weights_stride;
   double sum = 1e-20;
   for (int j = 0; j < r.picked; ++j) {
-    const int best = take_best(ranks, open, 0, r.num);
+    const int best = take_best(order, 0, r.num);
     if (threadIdx.x == 0) {
       experts[j] = best;
-      if (r.sparse_mixer) weights[j] = mixer_weight(r, x, open, best);
+      if (r.sparse_mixer) weights[j] = mixer_weight(r, x, order, best);
     }
     __syncwarp();
     sum += scores[best];
@@ -192,13 +194,21 @@ __global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct<Weight, 
 __global__ void weighted_sum_kernel(const float* x, int64_t x_stride, const float* weights,
                                     int64_t weights_stride, int num, int64_t width, float* out,
                                     int64_t out_stride) {
+  constexpr int kAhead = 8;  // numbers on their way
   const float* row = x + blockIdx.x * x_stride;
   const float* factors = weights + blockIdx.x * weights_stride;
   let_next_begin();
   wait_for_previous();
   for (int64_t c = blockIdx.y * kThreads + threadIdx.x; c < width; c += gridDim.y * kThreads) {
     float sum = 0;
-    for (int j = 0; j < num; ++j) sum = fmaf(factors[j], row[j * width + c], sum);
+    for (int j = 0; j < num; j += kAhead) {
+      float numbers[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) numbers[i] = j + i < num ? row[(j + i) * width + c] : 0;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i)
+        if (j + i < num) sum = fmaf(factors[j + i], numbers[i], sum);
+    }
     out[blockIdx.x * out_stride + c] = sum;
   }
 }
@@ -262,7 +272,9 @@ cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
 }
 
 cudaError_t launch(const WeightedSum& a, const Scratch&, cudaStream_t stream) {
-  const int64_t wanted = (a.out.cols + 4 * kThreads - 1) / (4 * kThreads);
+  constexpr int64_t kManyRows = 64;
+  const int64_t of_block = (a.out.rows < kManyRows ? 1 : 4) * kThreads;
+  const int64_t wanted = (a.out.cols + of_block - 1) / of_block;
   const dim3 blocks(static_cast<unsigned>(a.out.rows),
                     static_cast<unsigned>(wanted < 1024 ? wanted : 1024));
   return launch_overlapped(weighted_sum_kernel, a.out.rows, blocks, kThreads, 0, stream,

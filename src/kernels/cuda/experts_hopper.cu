@@ -57,6 +57,26 @@ __device__ int running_sum(int x, int* partial) {
   return x;
 }
 
+// Calls f(piece, line) with pieces of this thread of kListThreads.
+template <class F>
+__device__ void for_lines(const Picks& p, F f) {
+  constexpr int kAhead = 4;  // on their way
+  for (int first = static_cast<int>(threadIdx.x); first < p.num_pieces;
+       first += kAhead * kListThreads) {
+    int lines[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int piece = first + i * kListThreads;
+      lines[i] = piece < p.num_pieces ? p.line(piece) : 0;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int piece = first + i * kListThreads;
+      if (piece < p.num_pieces) f(piece, lines[i]);
+    }
+  }
+}
+
 // One block, a thread for each line.
 __global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, Lists lists) {
   __shared__ int counts[kLines], partial[kListThreads / kWarp];
@@ -65,8 +85,7 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, L
   __syncthreads();
   wait_for_previous();
   let_next_begin();
-  for (int piece = line; piece < p.num_pieces; piece += kListThreads)
-    atomicAdd(counts + p.line(piece), 1);
+  for_lines(p, [&](int, int own) { atomicAdd(counts + own, 1); });
   __syncthreads();
   const int count = counts[line], chunks = (count + rows - 1) / rows;
   const int end = running_sum(count, partial), chunk_end = running_sum(chunks, partial);
@@ -77,8 +96,7 @@ __global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, L
     lists.first_chunk[line + 1] = chunk_end;
   }
   __syncthreads();
-  for (int piece = line; piece < p.num_pieces; piece += kListThreads)
-    lists.pieces[atomicAdd(counts + p.line(piece), 1)] = piece;
+  for_lines(p, [&](int piece, int own) { lists.pieces[atomicAdd(counts + own, 1)] = piece; });
 }
 
 struct Params {
