@@ -32,11 +32,11 @@ constexpr int kKeyRegisters = !Cache::kHasScales   ? 40
                                                    : 56;
 template <class Cache>
 constexpr int kValueRegisters = kNarrowKeys<Cache> ? 64 : 56;
-// The same where an 8-bit cache has become bf16.
-constexpr int kWideRegisters = 216, kWideFetchRegisters = 40;
 
 #if defined(NEREID_HOPPER)
 
+// The same where an 8-bit cache has become bf16.
+constexpr int kWideRegisters = 216, kWideFetchRegisters = 40;
 constexpr int kSlices = kKeys / 16;          // of 16 keys
 constexpr int kTurnMeets = kFetchMeets + 2;  // of the first group's turns
 
@@ -385,28 +385,15 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
 #endif
 }
 
-// The blocks of a cache as an array [block, head, position, column]; boxes are a block's lines of
-// 128 bytes.
-template <class Cache>
-cudaError_t describe_blocks(const AttentionParams& p, const void* cache, int block_lines,
-                            int64_t block_stride, CUtensorMap& map) {
-  constexpr cuuint64_t kAnyBlock = 0x7fffffff, kBytes = kKeyBytes<Cache>;
-  const auto dim = static_cast<cuuint64_t>(p.head_dim),
-             lines = static_cast<cuuint64_t>(block_lines);
-  return describe<4>(
-      kNarrowKeys<Cache> ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, cache,
-      {dim, lines, static_cast<cuuint64_t>(p.num_kv_heads), kAnyBlock},
-      {kBytes * dim, kBytes * dim * lines, kBytes * static_cast<cuuint64_t>(block_stride)},
-      {kLineBytes / kBytes, static_cast<cuuint32_t>(lines), 1, 1}, map);
-}
-
 cudaError_t describe_wide(const AttentionParams& p, BlockMaps& maps) {
   const int64_t stride = int64_t{p.num_kv_heads} * kWideLines * p.head_dim;
-  const cudaError_t error =
-      describe_blocks<Bf16Cache>(p, p.wide, kWideLines, stride, maps.wide_keys);
+  const auto describe = [&](const __nv_bfloat16* blocks, CUtensorMap& map) {
+    return describe_blocks<2>(blocks, p.head_dim, kWideLines, p.num_kv_heads, stride, kWideLines,
+                              map);
+  };
+  const cudaError_t error = describe(p.wide, maps.wide_keys);
   if (error != cudaSuccess) return error;
-  return describe_blocks<Bf16Cache>(p, p.wide + p.wide_blocks * stride, kWideLines, stride,
-                                    maps.wide_values);
+  return describe(p.wide + p.wide_blocks * stride, maps.wide_values);
 }
 
 // Whether tiles of keys consist of whole blocks that the copy engine can fetch.
@@ -429,7 +416,8 @@ cudaError_t enqueue(const AttentionParams& p, dim3 grid, cudaStream_t stream) {
   if (has_boxes<Cache>(p)) {
     for (auto [cache, map] : {std::pair(p.k_cache, &maps.keys), std::pair(p.v_cache, &maps.values)})
       if (const cudaError_t error =
-              describe_blocks<Cache>(p, cache, p.block_tokens, p.block_stride, *map);
+              describe_blocks<kKeyBytes<Cache>>(cache, p.head_dim, p.block_tokens, p.num_kv_heads,
+                                                p.block_stride, p.block_tokens, *map);
           error != cudaSuccess)
         return error;
     maps.tile_blocks = kKeys / p.block_tokens;

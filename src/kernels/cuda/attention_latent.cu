@@ -267,15 +267,12 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   auto& memory = *reinterpret_cast<Memory<kTiles>*>(latent_memory);
   constexpr int kVectors = Memory<kTiles>::kVectors;
   let_next_begin();
-  QueryTile tile;  // found before the wait, since it depends on the step's data alone
-  const bool found = find_many(p, tile);
-  const KeyRange range = found ? keys_of(p, tile) : KeyRange{};
-  const int parts = parts_of(p, range);
-  const auto part = static_cast<int>(blockIdx.z);
+  LatentWork work;
+  const bool found = find_work(p, work);
   wait_for_previous();
-  if (part >= parts) return;
-  const int begin = part * p.chunk_keys, end = min(begin + p.chunk_keys, range.count);
-  fetch<Cache>(p, tile, range, begin, 0, memory);
+  if (!found) return;
+  const QueryTile& tile = work.tile;
+  fetch<Cache>(p, tile, work.range, work.begin, 0, memory);
   end_copies();
   load_queries<kVectors, kThreads>(
       p, tile, [&](int m, int c) { return memory.queries + m * kLine + 2 * c; });
@@ -289,12 +286,13 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   }
   float values[kTiles][kColumns / 8][4] = {};
   const bool has_values = warp * kColumns < p.latent;
-  for (int first = begin, stage = 0; first < end; first += kKeys, stage = 1 - stage) {
-    if (first + kKeys < end) fetch<Cache>(p, tile, range, first + kKeys, 1 - stage, memory);
+  for (int first = work.begin, stage = 0; first < work.end; first += kKeys, stage = 1 - stage) {
+    if (first + kKeys < work.end)
+      fetch<Cache>(p, tile, work.range, first + kKeys, 1 - stage, memory);
     end_copies();
     wait_for_copies<1>();
     __syncthreads();
-    weigh<Cache>(p, range, first, stage, rows, memory);
+    weigh<Cache>(p, work.range, first, stage, rows, memory);
     if (has_values) add_values(p, stage, memory, values);
     __syncthreads();  // the stage and the weights may be written again
   }
@@ -310,8 +308,8 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
     }
   }
   __syncthreads();
-  if (parts > 1) {
-    const int64_t at = first_part(static_cast<int>(gridDim.z), kVectors) + part * kVectors;
+  if (work.parts > 1) {
+    const int64_t at = first_part(static_cast<int>(gridDim.z), kVectors) + work.part * kVectors;
     leave_part(p, tile, values, at, memory);
   } else if (has_values) {
     write_result(p, tile, values, memory);

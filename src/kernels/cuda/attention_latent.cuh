@@ -20,6 +20,23 @@ inline __device__ int parts_of(const AttentionParams& p, const KeyRange& range) 
   return (range.count + p.chunk_keys - 1) / p.chunk_keys;
 }
 
+// What a block has of a step: a tile and `part` of `parts` of its keys, [begin, end).
+struct LatentWork {
+  QueryTile tile;
+  KeyRange range;
+  int part, parts, begin, end;
+};
+// Depends on the step's data alone. False: there is nothing for this block.
+inline __device__ bool find_work(const AttentionParams& p, LatentWork& work) {
+  if (!find_many(p, work.tile)) return false;
+  work.range = keys_of(p, work.tile);
+  work.part = static_cast<int>(blockIdx.z);
+  work.parts = parts_of(p, work.range);
+  work.begin = work.part * p.chunk_keys;
+  work.end = min(work.begin + p.chunk_keys, work.range.count);
+  return work.part < work.parts;
+}
+
 // The first query vector of a tile's first part among all that blocks leave; `most_parts`: of the
 // blocks of a tile.
 inline __device__ int64_t first_part(int most_parts, int num_vectors) {

@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
 #include "kernels/cuda/overlap.cuh"
+#include "kernels/cuda/tensor_map.h"
 
 namespace nereid::kernels::cuda {
 namespace {
@@ -29,13 +30,19 @@ struct Memory {
   uint64_t full[kStages], empty[kStages];
 };
 
+// Blocks of a bf16 cache for the copy engine, where it can fetch them.
+struct KeyBoxes {
+  CUtensorMap map;
+  bool exist;
+};
+
 #if defined(NEREID_HOPPER)
 
 constexpr int kGroupColumns = kLatent / kGroups;
 constexpr int kParts = 2;  // of a group's columns, for one product each
 constexpr int kPartColumns = kGroupColumns / kParts;
 constexpr int kGroupRegisters = 216, kFetchRegisters = 56;
-constexpr int kLoadMeets = 1, kStartMeets = 2;  // numbers of barriers
+constexpr int kLoadMeets = 1;  // number of a barrier
 
 // Where eight columns from `column` on of a line lie in a matrix of 64 lines.
 __device__ int place_in_matrix(int line, int column) {
@@ -54,13 +61,14 @@ struct Turn {
   }
 };
 
-// The keys [first, first + kKeys) below `end`, zeros behind them; two threads for each line.
+// The keys [first, first + kKeys) of the block's, zeros behind them; two threads for each line.
 template <class Cache>
-__device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                      int first, int end, int stage, Memory& memory) {
+__device__ void fetch(const AttentionParams& p, const LatentWork& work, int first, int stage,
+                      Memory& memory) {
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads, line = thread / 2;
-  const bool exists = first + line < end;
-  const Place place = place_of(p, tile, range.position(exists ? first + line : end - 1));
+  const bool exists = first + line < work.end;
+  const int key = exists ? first + line : work.end - 1;
+  const Place place = place_of(p, work.tile, work.range.position(key));
   const auto* const from = static_cast<const typename Cache::Cell*>(p.k_cache) + place.first;
   uint8_t* const keys = memory.keys[stage];
   if constexpr (!Cache::kHasScales) {
@@ -79,16 +87,40 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
   writes_are_ready();
 }
 
+// The same of kKeys keys by the copy engine: a lane for each block.
+__device__ void fetch_boxes(const AttentionParams& p, const KeyBoxes& boxes, const LatentWork& work,
+                            int first, int stage, Memory& memory) {
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  if (thread == 0) barrier_expect(memory.full + stage, sizeof(memory.keys[stage]));
+  __syncwarp();
+  const int line = thread * p.block_tokens;
+  if (line >= kKeys) return;
+  const int in_table = work.range.position(first + line) / p.block_tokens;
+  const int block = p.block_table[int64_t{work.tile.row} * p.max_blocks + in_table];
+#pragma unroll
+  for (int h = 0; h < kHalves; ++h)
+    copy_box(memory.keys[stage] + (h * kKeys + line) * kLineBytes, &boxes.map, h * kHalf, 0,
+             work.tile.kv_head, block, memory.full + stage);
+}
+
 // The work of the warps that fetch.
 template <class Cache>
-__device__ void fetch_all(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                          int begin, int end, Memory& memory) {
+__device__ void fetch_all(const AttentionParams& p, const KeyBoxes& boxes, const LatentWork& work,
+                          Memory& memory) {
+  const bool in_blocks =
+      boxes.exist && work.range.sink == 0 && work.range.begin % p.block_tokens == 0;
+  const bool is_first_lane = threadIdx.x % kWarp == 0,
+             is_first_warp = threadIdx.x % kGroupThreads < kWarp;
   Turn turn;
-  for (int first = begin; first < end; first += kKeys) {
+  for (int first = work.begin; first < work.end; first += kKeys) {
     barrier_wait(memory.empty + turn.stage, turn.parity ^ 1);
-    fetch<Cache>(p, tile, range, first, end, turn.stage, memory);
+    const bool by_boxes = in_blocks && first + kKeys <= work.end;
+    if (!by_boxes)
+      fetch<Cache>(p, work, first, turn.stage, memory);
+    else if (is_first_warp)
+      fetch_boxes(p, boxes, work, first, turn.stage, memory);
     __syncwarp();
-    if (threadIdx.x % kWarp == 0) barrier_arrive(memory.full + turn.stage);
+    if (is_first_lane && !(by_boxes && is_first_warp)) barrier_arrive(memory.full + turn.stage);
     turn.step();
   }
 }
@@ -199,10 +231,7 @@ struct Group {
     for (int first = begin; first < end; first += kKeys) {
       float scores[kKeys / 8][4];
       barrier_wait(memory.full + turn.stage, turn.parity);
-      // The second group begins when the first one has its first scores, and stays behind.
-      if (first == begin && index == 1) meet(kStartMeets, kMultipliers);
       score(turn.stage, scores);
-      if (first == begin && index == 0) arrive(kStartMeets, kMultipliers);
       weigh(first, turn.stage, scores);
       add_values(turn.stage);
       __syncwarp();  // all lanes have read the scales
@@ -212,62 +241,65 @@ struct Group {
   }
 };
 
-// The work of a group of warps that multiply; `part` of `parts` of the keys.
+// Query vector m of the tile, the group's columns: their result where the block has all keys, else
+// what it leaves.
 template <class Cache>
-__device__ void attend(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
-                       int part, int parts, int begin, int end, Memory& memory) {
+__device__ void write_columns(const AttentionParams& p, const LatentWork& work,
+                              const Group<Cache>& group, int m, int h, float sum) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, first = group.index * kGroupColumns;
+  if (work.parts == 1) {
+    __nv_bfloat16* const out = p.out + work.tile.token(m) * p.out_stride +
+                               static_cast<int64_t>(work.tile.head(m)) * kLatent + first;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i)
+      write_pieces(out + i * kPartColumns, 1 / sum, h, group.value[i]);
+    return;
+  }
+  const int64_t at = first_part(static_cast<int>(gridDim.z), kVectors) + work.part * kVectors + m;
+  float* const out = p.part_values + at * kLatent + first + 2 * (lane % 4);
+#pragma unroll
+  for (int i = 0; i < kParts; ++i)
+#pragma unroll
+    for (int c = 0; c < kPartColumns / 8; ++c)
+      *reinterpret_cast<float2*>(out + i * kPartColumns + 8 * c) = {group.value[i][c][2 * h],
+                                                                    group.value[i][c][2 * h + 1]};
+  if (group.index == 0 && lane % 4 == 0) p.part_sums[at] = {group.largest[h], sum};
+}
+
+// The work of a group of warps that multiply.
+template <class Cache>
+__device__ void attend(const AttentionParams& p, const LatentWork& work, Memory& memory) {
+  const QueryTile& tile = work.tile;
   load_queries<kVectors, kMultipliers>(
       p, tile, [&](int m, int c) { return memory.queries + place_in_matrix(m, c); });
   writes_are_ready();
   meet(kLoadMeets, kMultipliers);
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int row = static_cast<int>(threadIdx.x) % kGroupThreads / kWarp * 16 + lane / 4;
-  Group<Cache> work = {p, range, memory, static_cast<int>(threadIdx.x) / kGroupThreads};
+  const int row = static_cast<int>(threadIdx.x) % kGroupThreads / kWarp * 16 +
+                  static_cast<int>(threadIdx.x) % kWarp / 4;
+  Group<Cache> group = {p, work.range, memory, static_cast<int>(threadIdx.x) / kGroupThreads};
 #pragma unroll
   for (int h = 0; h < 2; ++h)
-    work.position[h] = row + 8 * h < tile.vectors() ? p.positions[tile.token(row + 8 * h)] : -1;
-  work.first_position = p.positions[tile.first_token];
-  work.run(begin, end);
-  const int64_t at = first_part(static_cast<int>(gridDim.z), kVectors) + part * kVectors;
+    group.position[h] = row + 8 * h < tile.vectors() ? p.positions[tile.token(row + 8 * h)] : -1;
+  group.first_position = p.positions[tile.first_token];
+  group.run(work.begin, work.end);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
-    const int m = row + 8 * h;
-    const float sum = row_sum(work.sum[h]);
-    if (m >= tile.vectors()) continue;
-    const int first = work.index * kGroupColumns;
-    if (parts == 1) {
-      __nv_bfloat16* const out = p.out + tile.token(m) * p.out_stride +
-                                 static_cast<int64_t>(tile.head(m)) * kLatent + first;
-#pragma unroll
-      for (int i = 0; i < kParts; ++i)
-        write_pieces(out + i * kPartColumns, 1 / sum, h, work.value[i]);
-      continue;
-    }
-    float* const out = p.part_values + (at + m) * kLatent + first + 2 * (lane % 4);
-#pragma unroll
-    for (int i = 0; i < kParts; ++i)
-#pragma unroll
-      for (int c = 0; c < kPartColumns / 8; ++c)
-        *reinterpret_cast<float2*>(out + i * kPartColumns + 8 * c) = {work.value[i][c][2 * h],
-                                                                      work.value[i][c][2 * h + 1]};
-    if (work.index == 0 && lane % 4 == 0) p.part_sums[at + m] = {work.largest[h], sum};
+    const float sum = row_sum(group.sum[h]);
+    if (row + 8 * h < tile.vectors()) write_columns(p, work, group, row + 8 * h, h, sum);
   }
 }
 
 #endif  // NEREID_HOPPER
 
 template <class Cache>
-__global__ void __launch_bounds__(kThreads, 1) latent_hopper_kernel(AttentionParams p) {
+__global__ void __launch_bounds__(kThreads, 1)
+    latent_hopper_kernel(AttentionParams p, const __grid_constant__ KeyBoxes boxes) {
 #if defined(NEREID_HOPPER)
   extern __shared__ __align__(1024) uint8_t latent_memory[];
   auto& memory = *reinterpret_cast<Memory*>(latent_memory);
   let_next_begin();
-  QueryTile tile;  // found before the wait, since it depends on the step's data alone
-  const bool found = find_many(p, tile);
-  const KeyRange range = found ? keys_of(p, tile) : KeyRange{};
-  const int parts = parts_of(p, range);
-  const auto part = static_cast<int>(blockIdx.z);
-  if (part >= parts) return wait_for_previous();
+  LatentWork work;
+  if (!find_work(p, work)) return wait_for_previous();
   if (threadIdx.x == 0) {
     for (int i = 0; i < kStages; ++i) {
       barrier_init(memory.full + i, kGroupThreads / kWarp);
@@ -277,13 +309,12 @@ __global__ void __launch_bounds__(kThreads, 1) latent_hopper_kernel(AttentionPar
   }
   __syncthreads();
   wait_for_previous();
-  const int begin = part * p.chunk_keys, end = min(begin + p.chunk_keys, range.count);
   if (static_cast<int>(threadIdx.x) < kMultipliers) {
     take_registers<kGroupRegisters>();
-    attend<Cache>(p, tile, range, part, parts, begin, end, memory);
+    attend<Cache>(p, work, memory);
   } else {
     give_registers<kFetchRegisters>();
-    fetch_all<Cache>(p, tile, range, begin, end, memory);
+    fetch_all<Cache>(p, boxes, work, memory);
   }
 #endif
 }
@@ -297,9 +328,18 @@ bool takes_latent_hopper(const AttentionParams& p, int sm) {
 
 cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_tokens, dim3 grid,
                                  cudaStream_t stream) {
+  KeyBoxes boxes = {};
+  boxes.exist = cache == DType::kBF16 && p.block_tokens % 8 == 0 && kKeys % p.block_tokens == 0 &&
+                encode_tiled() != nullptr;
+  if (boxes.exist)
+    if (const cudaError_t error =
+            describe_blocks<2>(p.k_cache, kDim, p.block_tokens, p.num_kv_heads, p.block_stride,
+                               p.block_tokens, boxes.map);
+        error != cudaSuccess)
+      return error;
   return with_cache(cache, [&]<class Cache>() {
     return launch_overlapped(latent_hopper_kernel<Cache>, num_tokens, grid, kThreads,
-                             sizeof(Memory), stream, p);
+                             sizeof(Memory), stream, p, boxes);
   });
 }
 

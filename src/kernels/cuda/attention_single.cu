@@ -365,18 +365,6 @@ __global__ void __launch_bounds__(kThreads, 4)
 #endif
 }
 
-// The blocks of a cache as an array [block, head, position, column].
-cudaError_t describe_blocks(const AttentionParams& p, const void* cache, int slot_tokens,
-                            CUtensorMap& map) {
-  constexpr cuuint64_t kAnyBlock = 0x7fffffff;
-  const auto dim = static_cast<cuuint64_t>(p.head_dim),
-             lines = static_cast<cuuint64_t>(p.block_tokens);
-  return describe<4>(CU_TENSOR_MAP_DATA_TYPE_UINT8, cache,
-                     {dim, lines, static_cast<cuuint64_t>(p.num_kv_heads), kAnyBlock},
-                     {dim, dim * lines, static_cast<cuuint64_t>(p.block_stride)},
-                     {kLine, static_cast<cuuint32_t>(slot_tokens), 1, 1}, map);
-}
-
 template <int kDim, int kSets>
 cudaError_t enqueue(const AttentionParams& p, const Boxes& boxes, dim3 grid, cudaStream_t stream) {
   return launch_overlapped(single_token_kernel<kDim, kSets>, p.num_rows, grid, kThreads,
@@ -404,11 +392,12 @@ cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaS
   const bool few_heads = p.heads_per_block <= kSetHeads;
   // As many as let four blocks run at once, or two beside products of few rows.
   boxes.stages = few_heads && p.num_rows > kMaxGemvRows ? 3 : 2;
-  if (const cudaError_t error = describe_blocks(p, p.k_cache, 1 << boxes.slot_bits, boxes.keys);
-      error != cudaSuccess)
-    return error;
-  if (const cudaError_t error = describe_blocks(p, p.v_cache, 1 << boxes.slot_bits, boxes.values);
-      error != cudaSuccess)
+  const auto describe = [&](const void* cache, CUtensorMap& map) {
+    return describe_blocks<1>(cache, p.head_dim, p.block_tokens, p.num_kv_heads, p.block_stride,
+                              1 << boxes.slot_bits, map);
+  };
+  if (const cudaError_t error = describe(p.k_cache, boxes.keys); error != cudaSuccess) return error;
+  if (const cudaError_t error = describe(p.v_cache, boxes.values); error != cudaSuccess)
     return error;
   if (p.head_dim <= 64)
     return few_heads ? enqueue<64, 1>(p, boxes, grid, stream)

@@ -17,8 +17,6 @@ namespace {
 constexpr int kListThreads = 1024;
 constexpr int kLines = kListThreads;  // experts, and one line for pieces without an expert
 constexpr int kProducers = 128;
-constexpr int kRowPieces = kDepthBytes / 16;        // of a row of x in a box
-constexpr int kTurnRows = kProducers / kRowPieces;  // gathered at once
 constexpr size_t kListBytes = (2 * kLines + 2) * sizeof(int32_t);
 
 template <int kRows>
@@ -36,8 +34,8 @@ struct Picks {
   int64_t stride;
   int num_experts, picked, num_pieces;
 
-  __device__ int line(int piece) const {
-    const int32_t e = experts[piece / picked * stride + piece % picked];
+  __device__ int line(int row, int pick) const {
+    const int32_t e = experts[row * stride + pick];
     return e < 0 || e >= num_experts ? num_experts : e;
   }
 };
@@ -57,24 +55,21 @@ __device__ int running_sum(int x, int* partial) {
   return x;
 }
 
-// Calls f(piece, line) with pieces of this thread of kListThreads.
+// Calls f(piece, line) with the pieces of this thread's rows, of kListThreads.
 template <class F>
 __device__ void for_lines(const Picks& p, F f) {
-  constexpr int kAhead = 4;  // on their way
-  for (int first = static_cast<int>(threadIdx.x); first < p.num_pieces;
-       first += kAhead * kListThreads) {
-    int lines[kAhead];
+  constexpr int kAhead = 8;  // on their way
+  const int rows = p.num_pieces / p.picked;
+  for (int row = static_cast<int>(threadIdx.x); row < rows; row += kListThreads)
+    for (int first = 0; first < p.picked; first += kAhead) {
+      int lines[kAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int piece = first + i * kListThreads;
-      lines[i] = piece < p.num_pieces ? p.line(piece) : 0;
-    }
+      for (int i = 0; i < kAhead; ++i)
+        if (first + i < p.picked) lines[i] = p.line(row, first + i);
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      const int piece = first + i * kListThreads;
-      if (piece < p.num_pieces) f(piece, lines[i]);
+      for (int i = 0; i < kAhead; ++i)
+        if (first + i < p.picked) f(row * p.picked + first + i, lines[i]);
     }
-  }
 }
 
 // One block, a thread for each line.
@@ -116,6 +111,9 @@ struct Params {
 
 #if defined(NEREID_HOPPER)
 
+constexpr int kRowPieces = kDepthBytes / 16;        // of a row of x in a box
+constexpr int kTurnRows = kProducers / kRowPieces;  // gathered at once
+
 // Outputs of an expert for some of its pieces.
 struct Tile {
   int expert, tile;  // tile: of kGroups * kPart outputs
@@ -145,7 +143,7 @@ struct Work {
     const int piece = static_cast<int>(threadIdx.x), lines = p.num_experts + 1;
     for (int i = piece; i < lines; i += kThreads<kRows>) first_piece[i] = 0;
     const bool exists = piece < p.picks.num_pieces;
-    const int line = exists ? p.picks.line(piece) : -1;
+    const int line = exists ? p.picks.line(piece / p.picked, piece % p.picked) : -1;
     __syncthreads();
     int before = 0;  // pieces of its line
     for (int first = 0; first < p.picks.num_pieces; first += kWarp) {

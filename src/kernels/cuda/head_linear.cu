@@ -70,6 +70,25 @@ __device__ void copy_kept(const HeadLinear& a, const X* x, Out* out, int64_t fir
   }
 }
 
+// A warp's tiles of a head's results, from a row and an output on.
+template <class Out, int kRowTiles, int kColumnTiles>
+__device__ void store_sums(const HeadLinear& a, const Access& access, Out* out, int64_t first_row,
+                           int64_t first_output, const float (&sums)[kRowTiles][kColumnTiles][4]) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+#pragma unroll
+  for (int r = 0; r < 2 * kRowTiles; ++r) {
+    const int64_t row = first_row + kEight * r + lane / 4;
+    if (row >= a.out.rows) break;
+#pragma unroll
+    for (int c = 0; c < kColumnTiles; ++c) {
+      const int64_t column = first_output + c * kEight + lane % 4 * 2;
+      const auto& four = sums[r / 2][c];
+      store_pair(out + row * a.out.stride + a.kept + column, four[r % 2 * 2], four[r % 2 * 2 + 1],
+                 a.weight.n - column, access.pairs);
+    }
+  }
+}
+
 // A block: rows and outputs of one head; the first outputs' blocks also copy what is kept.
 template <class X, class Out, class Form>
 __global__ void __launch_bounds__(kThreads) head_kernel(HeadLinear a, Access access) {
@@ -123,18 +142,7 @@ __global__ void __launch_bounds__(kThreads) head_kernel(HeadLinear a, Access acc
       fetch(step + i + Form::kAhead, weights[i]);
     }
   }
-#pragma unroll
-  for (int r = 0; r < 2 * Form::kRowTiles; ++r) {
-    const int64_t row = first_row + kEight * r + lane / 4;
-    if (row >= a.out.rows) break;
-#pragma unroll
-    for (int c = 0; c < Form::kColumnTiles; ++c) {
-      const int64_t column = first_output + c * kEight + lane % 4 * 2;
-      const auto& four = sums[r / 2][c];
-      store_pair(out + row * a.out.stride + a.kept + column, four[r % 2 * 2], four[r % 2 * 2 + 1],
-                 n - column, access.pairs);
-    }
-  }
+  store_sums(a, access, out, first_row, first_output, sums);
 }
 
 template <class X, class Out, class Form>

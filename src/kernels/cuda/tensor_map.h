@@ -4,6 +4,8 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+
 namespace nereid::kernels::cuda {
 
 using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*,
@@ -41,6 +43,23 @@ cudaError_t describe(CUtensorMapDataType type, const void* data, const cuuint64_
                      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                      CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+// Blocks of a KV cache, an array [block, head, line, column] of bf16, or of bytes where kBytes is
+// 1, in boxes of `box_lines` lines of 128 bytes; `stride`: numbers from one block to the next.
+template <int kBytes>
+cudaError_t describe_blocks(const void* cache, int columns, int lines, int heads, int64_t stride,
+                            int box_lines, CUtensorMap& map) {
+  static_assert(kBytes == 1 || kBytes == 2);
+  constexpr cuuint64_t kAnyBlock = 0x7fffffff;
+  const auto line_bytes = static_cast<cuuint64_t>(kBytes * columns);
+  return describe<4>(kBytes == 1 ? CU_TENSOR_MAP_DATA_TYPE_UINT8 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                     cache,
+                     {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(lines),
+                      static_cast<cuuint64_t>(heads), kAnyBlock},
+                     {line_bytes, line_bytes * static_cast<cuuint64_t>(lines),
+                      static_cast<cuuint64_t>(kBytes * stride)},
+                     {128 / kBytes, static_cast<cuuint32_t>(box_lines), 1, 1}, map);
 }
 
 }  // namespace nereid::kernels::cuda
