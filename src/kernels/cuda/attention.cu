@@ -4,7 +4,8 @@
 // values are stored by a kernel of their own first. A block takes up to 128 query vectors that
 // share a KV head (several tokens and the heads of the group), each warp 32 of them, and walks
 // their keys in tiles of 64; heads of 64 and 128 columns go to attention_hopper.cu on that
-// processor, latent heads and those of other widths to attention_plain.cu. Queries and weights are
+// processor, latent heads to attention_latent.cu or, where it does not take them, with those of
+// other widths to attention_plain.cu. Queries and weights are
 // rounded to bf16. Rows with trees are taken here, in tiles of one token, whose keys are fetched in
 // the order of their positions, from the cells of the tokens that it comes after. A query's result
 // does not depend on the rows or chunks beside it, but for the form of the kernel.
@@ -236,7 +237,7 @@ cudaError_t enqueue_dim(const AttentionParams& p, dim3 grid, cudaStream_t stream
 
 bool is_for_hopper(const AttentionParams& p, int sm) {
   return sm == 90 && p.latent == 0 && (p.head_dim == 64 || p.head_dim == 128) && p.wide_lines &&
-         p.out_stride % 8 == 0 && reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
+         p.out_stride % 8 == 0 && is_aligned(p.out);
 }
 
 // Where keys and values of an 8-bit cache become bf16 for attention_hopper.cu: what lies behind the
@@ -403,8 +404,7 @@ void divide_plain_heads(const Attention& a, const Scratch& scratch, AttentionPar
 }
 
 bool has_aligned_cache(const Attention& a) {
-  return reinterpret_cast<uintptr_t>(a.cache.keys) % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(a.cache.values) % 16 == 0;
+  return is_aligned(a.cache.keys) && is_aligned(a.cache.values);
 }
 
 }  // namespace

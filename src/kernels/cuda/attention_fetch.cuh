@@ -15,8 +15,6 @@ constexpr int kGroups = 2;
 constexpr int kGroupVectors = 64;
 constexpr int kGroupThreads = 4 * kWarp;
 constexpr int kKeys = 128;  // of a tile
-constexpr int kHalf = 64;   // columns of a swizzled matrix: rows of 128 bytes
-constexpr int kLineBytes = 2 * kHalf;
 constexpr int kStages = 2;
 constexpr int kRawStages = 2;             // of 8-bit types
 constexpr int kFetchMeets = kGroups + 1;  // number of the first fetching group's barrier
@@ -68,13 +66,6 @@ struct TileRing {
     if (++stage == kStages) stage = 0, parity ^= 1;
   }
 };
-
-// Where element `column` of a line lies in a matrix of `lines` lines: halves of 64 columns, each
-// line's pieces of 16 bytes permuted by its number (the 128-byte swizzle).
-inline __device__ int place_in_matrix(int lines, int line, int column) {
-  const int piece = column % kHalf / 8;
-  return (column / kHalf * lines + line) * kLineBytes + (piece ^ line % 8) * 16 + column % 8 * 2;
-}
 
 // Fetches the lines [first, first + kKeys) of the range, zeros past its end, and the scales of keys
 // in 8 bits; the work of kGroupThreads threads.

@@ -402,8 +402,7 @@ bool has_boxes(const AttentionParams& p) {
   if (p.block_tokens % 8 != 0 || kKeys % p.block_tokens != 0 || encode_tiled() == nullptr)
     return false;
   if (!Cache::kHasScales) return true;
-  return kNarrowKeys<Cache> && p.scale_stride % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(p.k_scales) % 16 == 0;
+  return kNarrowKeys<Cache> && p.scale_stride % 4 == 0 && is_aligned(p.k_scales);
 }
 
 template <class Cache, int kDim>

@@ -390,7 +390,6 @@ bool takes_latent_attention(const Attention& a, int sm) {
 
 // What is known when a step runs: trees of drafts, and how lines and queries lie.
 bool takes_latent(const AttentionParams& p) {
-  const auto is_aligned = [](const void* x) { return reinterpret_cast<uintptr_t>(x) % 16 == 0; };
   return p.wide_lines && !p.after && p.out_stride % 2 == 0 && p.rotated % 16 == 0 &&
          p.qkv_stride % 4 == 0 && is_aligned(p.qkv) && is_aligned(p.rope_table);
 }

@@ -1,8 +1,9 @@
 // Attention of latent heads by Hopper's tensor cores, for keys of 576 columns whose last 512 are
 // the value. A block has 64 query vectors. Four warps fetch keys in steps of 64; two groups of four
 // warps each make the scores of all of them and add up one half of the values' columns, so that
-// nothing goes from one group to the other, and one multiplies while the other weighs. Keys of
-// 8-bit caches are widened on their way; their scales are applied to scores and weights.
+// nothing goes from one group to the other, and one may multiply while the other makes weights of
+// scores. Whole blocks of a bf16 cache are fetched by the copy engine. Keys of 8-bit caches become
+// bf16 as they are fetched; their scales are applied to scores and weights.
 #include "kernels/cuda/attention_latent.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
@@ -19,7 +20,6 @@ constexpr int kThreads = kMultipliers + kGroupThreads;
 constexpr int kVectors = kLatentHopperVectors;
 constexpr int kKeys = kLatentHopperKeys;  // of a step
 constexpr int kDim = 576, kLatent = 512;
-constexpr int kHalf = 64, kLineBytes = 2 * kHalf;  // of a swizzled matrix: rows of 64 columns
 constexpr int kHalves = kDim / kHalf;
 constexpr int kStages = 2;
 
@@ -44,13 +44,6 @@ constexpr int kPartColumns = kGroupColumns / kParts;
 constexpr int kGroupRegisters = 216, kFetchRegisters = 56;
 constexpr int kLoadMeets = 1;  // number of a barrier
 
-// Where eight columns from `column` on of a line lie in a matrix of 64 lines.
-__device__ int place_in_matrix(int line, int column) {
-  static_assert(kVectors == kKeys);
-  const int piece = column % kHalf / 8;
-  return (column / kHalf * kKeys + line) * kLineBytes + (piece ^ line % 8) * 16;
-}
-
 // The steps' stages, as one side goes through them.
 struct Turn {
   int stage = 0;
@@ -74,14 +67,14 @@ __device__ void fetch(const AttentionParams& p, const LatentWork& work, int firs
   if constexpr (!Cache::kHasScales) {
 #pragma unroll 4
     for (int c = 8 * (thread % 2); c < kDim; c += 16)
-      copy_16(shared_address(keys + place_in_matrix(line, c)), from + c, exists);
+      copy_16(shared_address(keys + place_in_matrix(kKeys, line, c)), from + c, exists);
     end_copies();
     wait_for_copies<0>();
   } else {
     if (thread % 2 == 0) memory.scales[stage][line] = exists ? p.k_scales[place.scale] : 0;
 #pragma unroll 6
     for (int c = 8 * (thread % 2); c < kDim; c += 16)
-      *reinterpret_cast<uint4*>(keys + place_in_matrix(line, c)) =
+      *reinterpret_cast<uint4*>(keys + place_in_matrix(kKeys, line, c)) =
           exists ? Cache::widen8(from + c) : uint4{};
   }
   writes_are_ready();
@@ -271,7 +264,7 @@ template <class Cache>
 __device__ void attend(const AttentionParams& p, const LatentWork& work, Memory& memory) {
   const QueryTile& tile = work.tile;
   load_queries<kVectors, kMultipliers>(
-      p, tile, [&](int m, int c) { return memory.queries + place_in_matrix(m, c); });
+      p, tile, [&](int m, int c) { return memory.queries + place_in_matrix(kVectors, m, c); });
   writes_are_ready();
   meet(kLoadMeets, kMultipliers);
   const int row = static_cast<int>(threadIdx.x) % kGroupThreads / kWarp * 16 +
@@ -323,7 +316,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 bool takes_latent_hopper(const AttentionParams& p, int sm) {
   return sm == 90 && p.head_dim == kDim && p.latent == kLatent && p.out_stride % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(p.out) % 16 == 0;
+         is_aligned(p.out);
 }
 
 cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_tokens, dim3 grid,

@@ -33,12 +33,12 @@ bool takes_vectors(const AttentionParams& p);
 cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
                                  cudaStream_t stream);
 
-// Latent heads, likewise, where takes_latent(): `most_keys` of a token.
+// Latent heads where takes_latent(): all rows, their keys in the cache; `most_keys`: of a token.
 bool takes_latent(const AttentionParams& p);
 cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens, int64_t most_keys,
                           const Scratch& scratch, cudaStream_t stream);
-// Of it, tiles of kLatentHopperVectors query vectors and parts of whole steps of kLatentHopperKeys
-// keys, where takes_latent_hopper().
+// The kernel that launch_latent() takes for prompts on Hopper where takes_latent_hopper(): tiles of
+// kLatentHopperVectors query vectors, parts of keys in multiples of kLatentHopperKeys.
 constexpr int kLatentHopperVectors = 64, kLatentHopperKeys = 64;
 bool takes_latent_hopper(const AttentionParams& p, int sm);
 cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_tokens, dim3 grid,

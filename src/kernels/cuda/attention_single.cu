@@ -377,8 +377,8 @@ bool takes_single_tokens(const AttentionParams& p, DType cache, int sm) {
   return sm == 90 && cache == DType::kF8E4M3 && p.latent == 0 && p.wide_lines &&
          p.heads_per_block <= kMaxSets * kSetHeads && p.head_dim <= kLine &&
          p.block_tokens >= kMinSlot && std::has_single_bit(static_cast<uint32_t>(p.block_tokens)) &&
-         p.scale_stride % 4 == 0 && reinterpret_cast<uintptr_t>(p.k_scales) % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(p.v_scales) % 16 == 0 && encode_tiled() != nullptr;
+         p.scale_stride % 4 == 0 && is_aligned(p.k_scales) && is_aligned(p.v_scales) &&
+         encode_tiled() != nullptr;
 }
 
 cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaStream_t stream) {

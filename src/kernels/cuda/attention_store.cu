@@ -191,9 +191,6 @@ cudaError_t enqueue(const AttentionParams& p, int num_tokens, cudaStream_t strea
 }  // namespace
 
 bool takes_vectors(const AttentionParams& p) {
-  const auto is_aligned = [](const void* data) {
-    return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-  };
   return is_aligned(p.qkv) && p.qkv_stride % 4 == 0 && is_aligned(p.rope_table) &&
          (!p.rope_table || (p.rotated == p.head_dim && !p.interleaved));
 }

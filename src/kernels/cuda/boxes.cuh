@@ -240,8 +240,6 @@ inline cudaError_t describe_rows(bool bf16, const void* data, int64_t rows, int6
       {static_cast<cuuint32_t>(kDepthBytes / bytes), static_cast<cuuint32_t>(box_rows)}, map);
 }
 
-inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 // Whether rows of integers are whole pieces of 16 bytes, and a half of a box lies in one group.
 inline bool fits_boxes(const WeightFormat& format, int64_t k) {
   const int64_t group = format.group_size(k);

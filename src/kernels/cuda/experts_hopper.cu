@@ -105,7 +105,7 @@ struct Params {
   BoxIntegers integers;
   int64_t x_stride, x_piece;  // bytes
   int64_t out_stride, x_scales_stride;
-  int n, k, boxes_k, tiles, num_experts, picked;
+  int n, k, boxes_k, tiles;
   bool lists_pieces;  // each block makes the lists, which are not in memory
 };
 
@@ -133,17 +133,18 @@ struct Work {
     if (p.lists_pieces)
       make(p);
     else
-      for (int i = static_cast<int>(threadIdx.x); i <= p.num_experts + 1; i += kThreads<kRows>)
+      for (int i = static_cast<int>(threadIdx.x); i <= p.picks.num_experts + 1;
+           i += kThreads<kRows>)
         first_piece[i] = p.lists.first_piece[i], first_chunk[i] = p.lists.first_chunk[i];
     __syncthreads();
   }
   // The lists of list_kernel(), of no more pieces than there are threads; those of a line in their
   // own order, which is the same in all blocks.
   __device__ void make(const Params& p) {
-    const int piece = static_cast<int>(threadIdx.x), lines = p.num_experts + 1;
+    const int piece = static_cast<int>(threadIdx.x), lines = p.picks.num_experts + 1;
     for (int i = piece; i < lines; i += kThreads<kRows>) first_piece[i] = 0;
     const bool exists = piece < p.picks.num_pieces;
-    const int line = exists ? p.picks.line(piece / p.picked, piece % p.picked) : -1;
+    const int line = exists ? p.picks.line(piece / p.picks.picked, piece % p.picks.picked) : -1;
     __syncthreads();
     int before = 0;  // pieces of its line
     for (int first = 0; first < p.picks.num_pieces; first += kWarp) {
@@ -174,10 +175,10 @@ struct Work {
   // Calls f with each tile of this block.
   template <class F>
   __device__ void for_each(const Params& p, F f) const {
-    const int num_tiles = first_chunk[p.num_experts + 1] * p.tiles;
+    const int num_tiles = first_chunk[p.picks.num_experts + 1] * p.tiles;
     for (int i = static_cast<int>(blockIdx.x); i < num_tiles; i += static_cast<int>(gridDim.x)) {
       // The last expert whose chunks begin here or before.
-      int low = 0, high = p.num_experts;
+      int low = 0, high = p.picks.num_experts;
       while (low < high) {
         const int middle = (low + high + 1) / 2;
         if (first_chunk[middle] <= i / p.tiles)
@@ -249,13 +250,14 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<
   using Rows = Gather<kRows, In>;
   Rows gather = {ring, ring};
   work.for_each(p, [&](const Tile& t) {
-    if (t.expert == p.num_experts) return;
+    if (t.expert == p.picks.num_experts) return;
     const uint8_t* rows[Rows::kTurns];
 #pragma unroll
     for (int turn = 0; turn < Rows::kTurns; ++turn) {
       const int row = turn * kTurnRows + static_cast<int>(threadIdx.x) % kProducers / kRowPieces;
       const int piece = row < t.rows ? work.pieces[t.first + row] : 0;
-      rows[turn] = row < t.rows ? p.x + piece / p.picked * p.x_stride + piece % p.picked * p.x_piece
+      rows[turn] = row < t.rows ? p.x + piece / p.picks.picked * p.x_stride +
+                                      piece % p.picks.picked * p.x_piece
                                 : nullptr;
     }
     for (int box = 0; box < p.boxes_k; ++box) gather.fill(p, weights, t, box, rows);
@@ -267,7 +269,7 @@ __device__ void produce(const Params& p, const CUtensorMap* weights, const Ring<
 template <int kRows, class In, class Out>
 __device__ void store_tile(const Params& p, const int32_t* pieces, const Tile& t, int group,
                            const float (&sums)[kRows / 2]) {
-  const bool zero = t.expert == p.num_experts;
+  const bool zero = t.expert == p.picks.num_experts;
   const int n = (t.tile * kGroups<kRows> + group) * kPart + part_output(0);
   float bias[2] = {}, scale[2] = {1, 1};
 #pragma unroll
@@ -283,9 +285,9 @@ __device__ void store_tile(const Params& p, const int32_t* pieces, const Tile& t
     for (int c = 0; c < 2; ++c) {
       const int row = x_row(i, c);
       if (row >= t.rows) continue;
-      const int piece = pieces[t.first + row], x = piece / p.picked;
+      const int piece = pieces[t.first + row], x = piece / p.picks.picked;
       Out* const out =
-          static_cast<Out*>(p.out) + x * p.out_stride + int64_t{piece % p.picked} * p.n;
+          static_cast<Out*>(p.out) + x * p.out_stride + int64_t{piece % p.picks.picked} * p.n;
       const float x_scale = kIsF8<In> ? p.x_scales[x * p.x_scales_stride] : 1.0f;
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -301,7 +303,7 @@ __device__ void consume(const Params& p, Ring<kRows, In> ring, const Work<kRows>
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   work.for_each(p, [&](const Tile& t) {
     float sums[kRows / 2] = {};
-    if (t.expert < p.num_experts) {
+    if (t.expert < p.picks.num_experts) {
       const int64_t first = int64_t{t.expert} * p.n;
       add_boxes(p.integers, ring, group, first + (t.tile * kGroups<kRows> + group) * kPart,
                 first + p.n - 1, 0, p.boxes_k, sums);
@@ -373,10 +375,9 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
   p.boxes_k = (p.k + kDepth<In> - 1) / kDepth<In>;
   constexpr int kTile = kGroups<kRows> * kPart;
   p.tiles = (p.n + kTile - 1) / kTile;
-  p.num_experts = static_cast<int>(a.weight.experts), p.picked = picked;
 
-  p.picks = {static_cast<const int32_t*>(a.experts.data), a.experts.stride, p.num_experts, picked,
-             static_cast<int>(a.out.rows) * picked};
+  p.picks = {static_cast<const int32_t*>(a.experts.data), a.experts.stride,
+             static_cast<int>(a.weight.experts), picked, static_cast<int>(a.out.rows) * picked};
   p.lists_pieces = p.picks.num_pieces <= kThreads<kRows>;
   if (!p.lists_pieces)
     if (const cudaError_t error = launch_overlapped(list_kernel, a.out.rows, 1, kListThreads, 0,

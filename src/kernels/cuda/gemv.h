@@ -7,8 +7,6 @@
 
 namespace nereid::kernels::cuda {
 
-inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 // With x and weight of f8e4m3 (gemv_f8.cu).
 cudaError_t launch_f8_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
 

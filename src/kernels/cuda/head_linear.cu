@@ -2,6 +2,8 @@
 // go from memory to registers: of 32 columns of k a lane has eight neighbours of its rows and of
 // its outputs, four for each of two products, so that k is in the same order on both sides. That
 // order is the same for any number of rows.
+#include <type_traits>
+
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -159,15 +161,11 @@ cudaError_t enqueue(const HeadLinear& a, const Access& access, cudaStream_t stre
 template <class X, class Out>
 cudaError_t enqueue(const HeadLinear& a, cudaStream_t stream) {
   constexpr int64_t kXPiece = 16 / sizeof(X);
-  const auto is_multiple = [](int64_t of, auto... sizes) { return ((sizes % of == 0) && ...); };
-  const auto address = [](const void* p) {
-    return static_cast<int64_t>(reinterpret_cast<intptr_t>(p));
-  };
-  const Access access = {.eights = is_multiple(kEight, a.weight.k) &&
-                                   is_multiple(kXPiece, a.kept, a.x.stride) &&
-                                   is_multiple(16, address(a.x.data), address(a.weight.data)),
-                         .pairs = is_multiple(2, a.weight.n, a.kept, a.out.stride) &&
-                                  is_multiple(2 * sizeof(Out), address(a.out.data))};
+  const Access access = {.eights = a.weight.k % kEight == 0 && a.kept % kXPiece == 0 &&
+                                   a.x.stride % kXPiece == 0 && is_aligned(a.x.data) &&
+                                   is_aligned(a.weight.data),
+                         .pairs = a.weight.n % 2 == 0 && a.kept % 2 == 0 && a.out.stride % 2 == 0 &&
+                                  reinterpret_cast<uintptr_t>(a.out.data) % (2 * sizeof(Out)) == 0};
   return a.out.rows <= kFewRows ? enqueue<X, Out, Few>(a, access, stream)
                                 : enqueue<X, Out, Many>(a, access, stream);
 }

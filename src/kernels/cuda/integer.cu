@@ -282,8 +282,6 @@ cudaError_t enqueue(const Params& p, int num_units, cudaStream_t stream) {
                            p);
 }
 
-bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-
 }  // namespace
 
 bool takes_few_rows_of_integers(const Linear& a) {

@@ -48,10 +48,11 @@ inline bool is_in_pieces(const Linear& a) {
          a.x.stride % piece == 0;
 }
 
+// Whether 16 bytes can be read at once from there.
+inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
 // Whether sums of squares, where given, are whole pieces of 16 bytes.
-inline bool fits_squares(const View& v) {
-  return v.stride % 4 == 0 && reinterpret_cast<uintptr_t>(v.data) % 16 == 0;
-}
+inline bool fits_squares(const View& v) { return v.stride % 4 == 0 && is_aligned(v.data); }
 
 // Bytes of Scratch::unpacked.
 inline constexpr int64_t kUnpackedBytes = int64_t{32} << 20;
@@ -104,7 +105,8 @@ bool takes_attention(const Attention& args);
 cudaError_t launch_attention(const Attention& args, const Scratch& scratch, cudaStream_t stream);
 cudaError_t launch_invariant_attention(const Attention& args, const Scratch& scratch,
                                        cudaStream_t stream);
-// Latent heads by attention_latent.cu, on processors with room for its tiles.
+// Latent heads by tensor cores (attention_latent.cu), on processors with room for its tiles; trees
+// of drafts, and rows that lie otherwise than it reads them, by launch_attention().
 bool takes_latent_attention(const Attention& args, int sm);
 cudaError_t launch_latent_attention(const Attention& args, const Scratch& scratch,
                                     cudaStream_t stream);

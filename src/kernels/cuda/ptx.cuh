@@ -108,6 +108,16 @@ inline __device__ void load_transposed(uint32_t (&r)[4], uint32_t address) {
                : "memory");
 }
 
+// --- Matrices of bf16 as the tensor cores of Hopper read them from shared memory.
+constexpr int kHalf = 64;              // columns that lie together
+constexpr int kLineBytes = 2 * kHalf;  // of a line of them
+// Where element `column` of a line lies in a matrix of `lines` lines: halves of 64 columns, each
+// line's pieces of 16 bytes permuted by its number (the 128-byte swizzle).
+inline __device__ int place_in_matrix(int lines, int line, int column) {
+  const int piece = column % kHalf / 8;
+  return (column / kHalf * lines + line) * kLineBytes + (piece ^ line % 8) * 16 + column % 8 * 2;
+}
+
 #if defined(NEREID_HOPPER)
 
 // --- Barriers in shared memory.
