@@ -1,7 +1,10 @@
 # The commands a person types. Everything they do is in CMake presets and tools/*.sh.
 BUILD := build/release
 
-.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized stock bundle gpu-build gpu-bundle gpu-test format lint asan tsan clean
+# CMake targets that `e2e` runs beside the program.
+E2E_TARGETS := triton_nereid_test nereid_hanging_plugin
+
+.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle gpu-build gpu-bundle gpu-test format lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -16,14 +19,15 @@ quickstart: all
 	tools/quickstart.sh $(BUILD)
 
 # Every test: unit, layers, tokenizers, chat templates and quantised layouts against reference packages, end to end
-# with real clients.
-test: unit tokenizers chat-templates quantized e2e
+# with real clients. `unit` builds everything: it comes last, so that a target the others do not name is missed.
+test: tokenizers chat-templates quantized e2e unit
 
 unit: $(BUILD)/build.ninja
 	cmake --build $(BUILD)
 	tools/unit.sh $(BUILD)
 
-e2e: all
+e2e: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --target nereid $(E2E_TARGETS)
 	tests/e2e/run.sh $(BUILD)
 	tests/e2e/triton.sh $(BUILD)
 
@@ -39,6 +43,10 @@ chat-templates: $(BUILD)/build.ninja
 quantized: all
 	tests/quantized/run.sh $(BUILD)
 
+# Tiny models of all families as transformers 5 and 4 save them; installs both, with PyTorch. No part of `test`.
+saved-checkpoints: all
+	tests/saved_checkpoints/run.sh $(BUILD)
+
 # Against a stock Triton server, which it installs: proofs, recorded corpus, differential test.
 stock: all
 	tests/stock/run.sh $(BUILD)
@@ -49,10 +57,11 @@ bundle: all
 
 gpu-build: setup
 	cmake --preset cuda-release
-	cmake --build build/cuda-release --target nereid_cuda gpu_kernels_test
+	cmake --build build/cuda-release --target nereid_cuda $$(tools/gpu_test.sh --programs cuda)
 
 # The bundle with libnereid_cuda.so and the GPU's test programs; needs the CUDA toolkit, not a GPU.
-gpu-bundle: all gpu-build
+gpu-bundle: $(BUILD)/build.ninja gpu-build
+	cmake --build $(BUILD) --target nereid $$(tools/gpu_test.sh --programs host)
 	tools/bundle.sh $(BUILD) build/bundle/nereid build/cuda-release
 	tools/gpu_test.sh --pack $(BUILD) build/cuda-release build/bundle/nereid
 
@@ -64,7 +73,7 @@ gpu-test:
 format:
 	tools/check_format.sh --fix
 
-lint:
+lint: $(BUILD)/build.ninja
 	tools/check_format.sh
 	tools/check_layers.sh $(BUILD)/layers.txt
 	tools/check_includes.py

@@ -49,28 +49,30 @@ std::vector<exec::AdapterMatrix> all_matrices(std::span<const io::AdapterModule>
   return matrices;
 }
 
-// Fills all places with adapters of made-up weights for every module, in a step of one token.
+// Fills all places with adapters of made-up weights for every module, part by part.
 Status load_adapters(std::span<const io::AdapterModule> modules, exec::Runner& runner) {
   const exec::RunnerLimits& limits = runner.limits();
   const auto matrices = all_matrices(modules, limits.max_adapter_rank);
-  exec::Step step;
-  for (int32_t i = 0; i < limits.num_adapters; ++i) {
-    step.adapter_loads.push_back({i, static_cast<int32_t>(modules.size()), i});
-    step.adapter_matrices.insert(step.adapter_matrices.end(), matrices.begin(), matrices.end());
-    for (const io::AdapterModule& m : modules) {
-      const auto size = static_cast<size_t>(limits.max_adapter_rank * (m.k + m.n));
-      step.adapter_weights.insert(step.adapter_weights.end(), size, to_bf16(0.001f));
-    }
-  }
-  const int32_t token = 0, block = 0;
-  exec::PerGroup<std::span<const int32_t>> tables;
-  for (size_t g = 0; g < runner.groups().size(); ++g) tables[g] = std::span(&block, 1);
-  step.add({.num_logits = 1}, std::span(&token, 1), tables, runner.groups().size(),
-           limits.block_tokens);
+  int64_t num_weights = 0;
+  for (const io::AdapterModule& m : modules) num_weights += limits.max_adapter_rank * (m.k + m.n);
   std::vector<std::byte> message;
-  exec::encode(step, message);
-  ASSIGN_OR_RETURN(exec::Ticket ticket, runner.launch(message));
-  return runner.wait(ticket).status();
+  for (int32_t i = 0; i < limits.num_adapters; ++i)
+    for (int64_t first = 0; first < num_weights;) {
+      const int64_t count = std::min(num_weights - first, exec::max_load_weights(limits));
+      exec::Step step;
+      step.adapter_loads = {{.adapter = i,
+                             .num_matrices = static_cast<int32_t>(matrices.size()),
+                             .first_page = i,
+                             .num_weights = static_cast<int32_t>(count),
+                             .first_weight = first}};
+      step.adapter_matrices = matrices;
+      step.adapter_weights.assign(static_cast<size_t>(count), to_bf16(0.001f));
+      exec::encode(step, message);
+      ASSIGN_OR_RETURN(exec::Ticket ticket, runner.launch(message));
+      RETURN_IF_ERROR(runner.wait(ticket).status());
+      first += count;
+    }
+  return ok();
 }
 
 // How rows draw their tokens.

@@ -2,16 +2,20 @@
 # Tests a bundle on a machine with an NVIDIA GPU; nothing is built there and nothing but the driver has to be installed.
 # usage: gpu_test.sh [BUNDLE_DIR]                  run (default: the bundle this script lies in, else build/bundle/nereid)
 #        gpu_test.sh --pack BUILD CUDA_BUILD BUNDLE_DIR  add test programs, what they read and this script to a bundle
+#        gpu_test.sh --programs host|cuda                the test programs of BUILD or CUDA_BUILD, which are CMake targets
 # Environment: DEVICE (cuda:0), NEREID_CUBLASLT_DIR (folder of libcublasLt.so.N; searched for otherwise).
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+
+host_programs=(exec_test exactness_test step_executor)
+cuda_programs=(gpu_kernels_test gpu_hang_test)
 
 pack() {
   set -e
   local build=$1 cuda_build=$2 bundle=$3 program library name
   mkdir -p "$bundle/bin" "$bundle/lib" "$bundle/tools" "$bundle/tests" "$bundle/models"
   cp "$cuda_build/lib/libnereid_cuda.so" "$bundle/lib/"
-  for program in "$cuda_build/bin/gpu_kernels_test" "$build"/bin/{exec_test,exactness_test,step_executor}; do
+  for program in "${cuda_programs[@]/#/$cuda_build/bin/}" "${host_programs[@]/#/$build/bin/}"; do
     cp "$program" "$bundle/bin/"
     strip --strip-unneeded "$bundle/bin/$(basename "$program")"
   done
@@ -27,6 +31,10 @@ pack() {
   echo "gpu_test: packed $bundle, $(du -sm "$bundle" | cut -f1) MiB"
 }
 
+case "${1:-}:${2:-}" in
+  --programs:host) echo "${host_programs[@]}"; exit ;;
+  --programs:cuda) echo "${cuda_programs[@]}"; exit ;;
+esac
 if [ "${1:-}" = --pack ]; then
   [ $# -eq 4 ] || { echo "usage: gpu_test.sh --pack BUILD CUDA_BUILD BUNDLE_DIR" >&2; exit 2; }
   pack "$2" "$3" "$4"
@@ -193,6 +201,7 @@ fi
 step "golden ids, logits, trees" 300 "${on_device[@]}" "$bundle/bin/exec_test" --gtest_filter='*Golden*:*TreeKernels.*'
 # Processes that share a GPU wait for each other's turns: this is quicker in one than in several.
 step "every feature, exact" 900 "${on_device[@]}" "$bundle/bin/exactness_test"
+step "a kernel that spins" 60 "$bundle/bin/gpu_hang_test" "$device"
 if [ -x "$bundle/bin/nereid" ]; then
   step "nereid generate, golden ids" 120 generate_golden
   step "nereid bench" 240 "$bundle/bin/nereid" bench "$model" --device "$device" --cache-dir "$work/cache" \

@@ -1,6 +1,6 @@
 // Ways of handing numbers from warps to warps through shared memory, each right by PTX's memory
 // model, for compute-sanitizer: what it reports of them, it reports of kernels that hand over their
-// data in that way, too (docs/performance.md).
+// data in that way, too (docs/performance/gpu-tests.md).
 //
 //   nvcc -O3 -std=c++17 -gencode=arch=compute_90a,code=sm_90a -o forms tools/sanitizer_forms.cu
 //   compute-sanitizer --tool racecheck ./forms FORM     # 0 to 3, see Form

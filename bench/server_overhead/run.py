@@ -142,8 +142,8 @@ def main():
     with open(os.path.join(repository, "identity", "config.pbtxt"), "w") as file:
         file.write(CONFIG)
     backends = os.path.abspath(options.backends or os.path.join(options.build, "bench_backends"))
-    assert glob.glob(os.path.join(backends, "identity", "*.so")), f"{backends} has no identity backend: build the target " \
-        f"triton_identity in {options.build}"
+    for needed in (os.path.join(backends, "identity", "*.so"), os.path.join(options.build, "bin", "replay_server")):
+        assert glob.glob(needed), f"{needed} is missing: cmake --build {options.build} --target triton_identity replay_server"
 
     flags = ["--model-repository=" + repository, "--backend-directory=" + backends, "--http-port={http}"]
     more = ["--grpc-port={grpc}", "--metrics-port={metrics}"]

@@ -80,6 +80,7 @@ struct PeftCacheConfig {
 struct LoraDirectory {
   uint64_t task_id = 0;  // what requests call it; see LoraConfig
   std::filesystem::path path;
+  std::filesystem::path root = {};  // no file of it may lie outside; empty: anywhere
 };
 
 inline constexpr int32_t kMaxDraftLen = 32;
@@ -155,6 +156,10 @@ struct ExecutorConfig {
   // Ends the process with exit code 1 once the device has failed for good and all requests have
   // been answered (see Executor::health), so that the process's supervisor starts it again.
   bool exit_on_device_failure = false;
+  // Seconds for which the device may make no progress while work of it is waited for; then it
+  // counts as failed for good: it hangs. On a CPU each finished piece of a kernel is progress, so
+  // that no step is too long; on a GPU each finished step is. 0: no limit; at most 86400.
+  int32_t device_timeout_secs = 60;
   int32_t iter_stats_max_iterations = 1000;  // IterationStats kept; 0 = none
   int32_t request_stats_max_iterations = 0;  // iterations whose RequestStats are kept; 0 = none
   std::string isa;  // CPU kernels: empty = best | generic | avx2 | avx512 | avx512_bf16 | amx

@@ -113,6 +113,7 @@ struct PromptTable {
 struct LoraConfig {
   uint64_t task_id = 0;
   std::filesystem::path folder;  // as LoraDirectory::path, or of hf_lora_convert.py; empty = none
+  std::filesystem::path root;    // as LoraDirectory::root
   // Row i of [rows, row_length]: matrix "in" [rank, k] of a module, "out" [n, rank], scale
   // included, and of DoRA what the sum of both products is multiplied with, [n]; zeros behind;
   // rounded to bf16.

@@ -16,6 +16,22 @@ extern "C" {
 __attribute__((visibility("default"))) uint64_t NEREID_ServerModelChanges(
     TRITONSERVER_Server* server);
 
+/* Memory that the process holds for its clients, beside what front ends hold themselves: tensors
+ * between the steps of an ensemble, outputs of models, what our backends make of inputs. Whoever
+ * runs the front ends may count it. `hold` is told of bytes before they are allocated and returns
+ * an error, which the client gets, to refuse them; `release` of those that were not refused. Both
+ * on any thread. For all servers of the process, before any of them has requests. Without a call
+ * nothing is counted. */
+typedef TRITONSERVER_Error* (*NEREID_HoldMemoryFn_t)(void* userp, uint64_t byte_size);
+typedef void (*NEREID_ReleaseMemoryFn_t)(void* userp, uint64_t byte_size);
+__attribute__((visibility("default"))) void NEREID_ServerCountMemory(
+    NEREID_HoldMemoryFn_t hold, NEREID_ReleaseMemoryFn_t release, void* userp);
+
+/* Tell them, also from response allocators and backends. */
+__attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ServerHoldMemory(
+    uint64_t byte_size);
+__attribute__((visibility("default"))) void NEREID_ServerReleaseMemory(uint64_t byte_size);
+
 #ifdef __cplusplus
 }
 #endif

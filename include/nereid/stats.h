@@ -69,6 +69,7 @@ struct ExecutorStats {
   int64_t last_step_context_requests = 0, last_step_generation_requests = 0;
   double last_step_seconds = 0;
   int64_t max_batch_size = 0;
+  bool device_is_healthy = true;  // false for good once it has failed; see Executor::health()
   std::array<KvGroupStats, kMaxKvGroups> kv_groups;  // the first num_kv_groups
   int64_t num_kv_groups = 0;
   AdapterStats adapters;

@@ -4,11 +4,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <memory>
+#include <vector>
+
+#include "base/durability.h"
 
 namespace nereid {
 namespace {
@@ -18,38 +23,151 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
+// No FIFO without a writer blocks it.
+constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
+
 std::string reason(int error) { return std::strerror(error); }
+
+// To the disk. A folder that cannot be read, or a file system that knows no such call for folders,
+// has nothing to offer.
+Status sync_path(const std::filesystem::path& path, bool is_folder) {
+  if (!flushes_files()) return ok();
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0));
+  if (fd < 0) {
+    if (is_folder && errno == EACCES) return ok();
+    return unavailable("{}: {}", path.string(), reason(errno));
+  }
+  const int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  if (error == 0 || (is_folder && error == EINVAL)) return ok();
+  return unavailable("{}: {}", path.string(), reason(error));
+}
+
+Status sync_tree(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return sync_path(path, false);
+  for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+    if (!entry.is_symlink(error) && (entry.is_directory(error) || entry.is_regular_file(error)))
+      RETURN_IF_ERROR(sync_tree(entry.path()));
+  }
+  if (error) return unavailable("{}: {}", path.string(), error.message());
+  return sync_path(path, true);
+}
 
 }  // namespace
 
-StatusOr<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
-  // A FIFO without a writer would block for ever, were it not for O_NONBLOCK.
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+namespace {
+
+// A Git LFS pointer file stands in a checkout for a large file that was not fetched: fewer than
+// 1,024 bytes that begin with the version. Source: docs/spec.md of github.com/git-lfs/git-lfs.
+bool is_lfs_pointer(int fd, off_t size) {
+  constexpr std::string_view kBegin = "version https://git-lfs.github.com/spec/";
+  constexpr off_t kLess = 1024;
+  char begin[kBegin.size()];
+  return size < kLess && ::pread(fd, begin, sizeof begin, 0) == ssize_t{sizeof begin} &&
+         std::string_view(begin, sizeof begin) == kBegin;
+}
+
+}  // namespace
+
+StatusOr<OpenFile> OpenFile::take(int fd, const std::filesystem::path& path) {
   if (fd < 0) {
     const int code = errno;
-    return code == ENOENT ? not_found("{}: {}", path.string(), reason(code))
-                          : unavailable("{}: {}", path.string(), reason(code));
+    if (code == ENOENT) return not_found("{}: {}", path.string(), reason(code));
+    if (code == ENXIO)  // a socket, or a device without hardware
+      return invalid_argument("{}: is not a regular file", path.string());
+    return unavailable("{}: {}", path.string(), reason(code));
   }
+  OpenFile file(fd, path);
   struct stat info = {};
-  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(fd);
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
     return S_ISDIR(info.st_mode) ? invalid_argument("{}: is a directory", path.string())
                                  : invalid_argument("{}: is not a regular file", path.string());
-  }
-  File file(::fdopen(fd, "rb"));
-  if (!file) {
+  if (is_lfs_pointer(fd, info.st_size))
+    return invalid_argument(
+        "{}: is a Git LFS pointer, not the file itself; fetch it with `git lfs pull` in its "
+        "folder, or the whole model with `hf download`",
+        path.string());
+  return file;
+}
+
+StatusOr<OpenFile> OpenFile::open(const std::filesystem::path& path) {
+  return take(::open(path.c_str(), kReadFlags), path);
+}
+
+// The links are resolved first; then no folder on the way may be one, so that what takes the place
+// of a folder meanwhile is refused.
+StatusOr<OpenFile> OpenFile::open_below(const std::filesystem::path& root,
+                                        const std::filesystem::path& path) {
+  std::error_code error;
+  const auto top = std::filesystem::canonical(root, error);
+  if (error) return not_found("{}: {}", root.string(), error.message());
+  const auto target = std::filesystem::canonical(path, error);
+  if (error == std::errc::no_such_file_or_directory)
+    return not_found("{}: {}", path.string(), error.message());
+  if (error) return invalid_argument("{}: {}", path.string(), error.message());
+  const auto [end, rest] = std::mismatch(top.begin(), top.end(), target.begin(), target.end());
+  if (end != top.end() || rest == target.end())
+    return invalid_argument("{}: does not lie inside {}", path.string(), root.string());
+  int fd = ::open(top.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  for (auto at = rest; fd >= 0 && at != target.end(); ++at) {
+    const bool is_last = std::next(at) == target.end();
+    const int flags = is_last ? kReadFlags : O_PATH | O_DIRECTORY | O_CLOEXEC;
+    const int next = ::openat(fd, at->c_str(), flags | O_NOFOLLOW);
+    const int code = errno;
     ::close(fd);
-    return unavailable("{}: {}", path.string(), reason(errno));
+    errno = code;
+    fd = next;
   }
+  if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+    return invalid_argument("{}: changed while it was opened", path.string());
+  return take(fd, path);
+}
+
+OpenFile::~OpenFile() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+size_t OpenFile::size() const {
+  struct stat info = {};
+  return ::fstat(fd_, &info) == 0 ? static_cast<size_t>(info.st_size) : 0;
+}
+
+bool ReadFolder::has(std::string_view name) const {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path_ / name, error));
+}
+
+StatusOr<OpenFile> ReadFolder::open(std::string_view name) const {
+  return root_.empty() ? OpenFile::open(path_ / name) : OpenFile::open_below(root_, path_ / name);
+}
+
+StatusOr<std::string> read_file(const std::filesystem::path& path, size_t max_bytes) {
+  ASSIGN_OR_RETURN(OpenFile file, OpenFile::open(path));
+  return read_file(std::move(file), max_bytes);
+}
+
+StatusOr<std::string> read_file(OpenFile file, size_t max_bytes) {
+  const std::string name = file.path().string();
   std::string out;
-  char chunk[1 << 16];
-  while (size_t n = std::fread(chunk, 1, sizeof chunk, file.get())) {
-    if (out.size() + n > max_bytes)
-      return resource_exhausted("{}: larger than the limit of {} bytes", path.string(), max_bytes);
-    out.append(chunk, n);
+  std::vector<char> chunk(1 << 16);
+  for (;;) {
+    const ssize_t n = ::read(file.fd(), chunk.data(), chunk.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return unavailable("{}: read error", name);
+    if (n == 0) return out;
+    if (out.size() + static_cast<size_t>(n) > max_bytes)
+      return resource_exhausted("{}: larger than the limit of {} bytes", name, max_bytes);
+    out.append(chunk.data(), static_cast<size_t>(n));
   }
-  if (std::ferror(file.get())) return unavailable("{}: read error", path.string());
-  return out;
+}
+
+Status rename_durably(const std::filesystem::path& from, const std::filesystem::path& to) {
+  RETURN_IF_ERROR(sync_tree(from));
+  if (::rename(from.c_str(), to.c_str()) != 0)
+    return unavailable("{}: {}", to.string(), reason(errno));
+  const std::filesystem::path folder = to.parent_path();
+  return sync_path(folder.empty() ? "." : folder, true);
 }
 
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes) {
@@ -66,9 +184,9 @@ Status write_file_atomic(const std::filesystem::path& path, std::string_view byt
     std::filesystem::remove(temporary, error);
     return unavailable("{}: {}", temporary, reason(code));
   }
-  std::filesystem::rename(temporary, path, error);
-  if (error) return unavailable("{}: {}", path.string(), error.message());
-  return ok();
+  const Status named = rename_durably(temporary, path);
+  if (!named.ok()) std::filesystem::remove(temporary, error);
+  return named;
 }
 
 std::filesystem::path cache_dir() {

@@ -1,10 +1,15 @@
 #include "base/gguf.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <set>
-
-#include "base/mapped_file.h"
+#include <string>
+#include <utility>
 
 namespace nereid {
 namespace {
@@ -176,20 +181,152 @@ class GgufReader {
   std::set<std::string, std::less<>> names_;
 };
 
+// "NAME-00001-of-00003.gguf".
+struct PartName {
+  std::string prefix;  // "NAME"
+  uint32_t number = 0, count = 0;
+
+  std::string of_part(uint32_t index) const {
+    return fmt::format("{}-{:05}-of-{:05}.gguf", prefix, index + 1, count);
+  }
+};
+std::optional<PartName> part_name(std::string_view file) {
+  constexpr std::string_view kEnd = "-00001-of-00001.gguf";
+  if (file.size() < kEnd.size()) return {};
+  PartName name{.prefix = std::string(file.substr(0, file.size() - kEnd.size()))};
+  const std::string_view end = file.substr(name.prefix.size());
+  std::from_chars(end.data() + 1, end.data() + 6, name.number);
+  std::from_chars(end.data() + 10, end.data() + 15, name.count);
+  const bool is_part =
+      name.number >= 1 && name.number <= name.count && name.of_part(name.number - 1) == file;
+  return is_part ? std::optional(std::move(name)) : std::nullopt;
+}
+
+// The models of a folder without weights of another format, by their first files.
+std::set<std::string> models_in(const std::filesystem::path& dir) {
+  std::set<std::string> models;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::filesystem::path& file = it->path();
+    for (const char* other : {".safetensors", ".bin", ".pt", ".pth", ".engine"})
+      if (file.extension() == other) return {};
+    const std::string name = file.filename().string();
+    // A file of a model's eyes lies beside the model's.
+    if (file.extension() != ".gguf" || name.starts_with("mmproj")) continue;
+    const std::optional<PartName> part = part_name(name);
+    models.insert(part ? part->of_part(0) : name);
+  }
+  return models;
+}
+
 }  // namespace
 
 StatusOr<Gguf> parse_gguf(std::span<const std::byte> file) { return GgufReader(file).run(); }
 
+StatusOr<std::vector<std::filesystem::path>> gguf_files(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path file = path;
+  if (std::filesystem::is_directory(path, error)) {
+    const std::set<std::string> models = models_in(path);
+    if (models.empty()) return not_found("{}: has no GGUF file", path.string());
+    if (models.size() > 1)
+      return invalid_argument("{}: has several GGUF models: {}; name one of them", path.string(),
+                              fmt::join(models, ", "));
+    file = path / *models.begin();
+  }
+  const std::optional<PartName> name = part_name(file.filename().string());
+  std::vector<std::filesystem::path> files;
+  if (!name) {
+    files.push_back(std::move(file));
+    return files;
+  }
+  for (uint32_t i = 0; i < name->count; ++i) {
+    files.push_back(file.parent_path() / name->of_part(i));
+    if (!std::filesystem::exists(files.back(), error))
+      return not_found("{}: is missing; {} is one of {} parts of a model", files.back().string(),
+                       file.filename().string(), name->count);
+  }
+  return files;
+}
+
+StatusOr<std::vector<GgufPart>> open_gguf_model(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const auto files, gguf_files(path));
+  std::vector<GgufPart> parts;
+  uint64_t tensors = 0;
+  for (const std::filesystem::path& file : files) {
+    ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(file));
+    StatusOr<Gguf> gguf = parse_gguf(mapped.bytes());
+    if (!gguf.ok()) return annotate(gguf.status(), file.string());
+    tensors += gguf->tensors.size();
+    parts.push_back({file, std::move(mapped), *std::move(gguf)});
+  }
+  const uint64_t count = parts.size();
+  for (uint64_t i = 0; i < count; ++i) {
+    // A model in one file may leave the keys out.
+    const auto check = [&](const char* key, uint64_t wanted, bool is_needed) {
+      const json::value* value = parts[i].gguf.metadata.if_contains(key);
+      if (value ? *value == json::value(wanted) : !is_needed) return ok();
+      return invalid_argument("{}: key '{}': {} is not {}; the files are {} of {} tensors in all",
+                              parts[i].path.string(), key,
+                              value ? json::serialize(*value).substr(0, 40) : "absent", wanted,
+                              count, tensors);
+    };
+    const json::value* parts_said = parts[i].gguf.metadata.if_contains("split.count");
+    const bool is_alone = count == 1 && parts_said && *parts_said == json::value(0);
+    if (!is_alone) RETURN_IF_ERROR(check("split.count", count, count > 1));
+    RETURN_IF_ERROR(check("split.no", i, count > 1));
+    RETURN_IF_ERROR(check("split.tensors.count", tensors, false));
+  }
+  return parts;
+}
+
 StatusOr<json::object> read_gguf_metadata(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
+  ASSIGN_OR_RETURN(const auto files, gguf_files(path));
+  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(files.front()));
   StatusOr<Gguf> gguf = parse_gguf(file.bytes());
-  if (!gguf.ok()) return annotate(gguf.status(), path.string());
+  if (!gguf.ok()) return annotate(gguf.status(), files.front().string());
   return std::move(gguf->metadata);
+}
+
+std::vector<int32_t> gguf_end_ids(const json::object& metadata) {
+  constexpr std::string_view kTurnEnds[] = {"<|eot_id|>",    "<|im_end|>", "<|end|>",
+                                            "<end_of_turn>", "<EOT>",      "[EOT]"};
+  constexpr int64_t kControlToken = 3;  // of tokenizer.ggml.token_type
+  const auto array_of = [&](std::string_view key) {
+    const json::value* value = metadata.if_contains(key);
+    return value ? value->if_array() : nullptr;
+  };
+  const json::array* tokens = array_of("tokenizer.ggml.tokens");
+  const json::array* types = array_of("tokenizer.ggml.token_type");
+  const size_t count = tokens ? tokens->size() : kMaxArrayItems;
+  std::vector<int32_t> ids;
+  const auto add = [&](uint64_t id) {
+    if (id < count && std::ranges::find(ids, static_cast<int32_t>(id)) == ids.end())
+      ids.push_back(static_cast<int32_t>(id));
+  };
+  bool has_turn_end = false;
+  for (const std::string_view name : {"eos", "eot", "eom"}) {
+    const json::value* id = metadata.if_contains(fmt::format("tokenizer.ggml.{}_token_id", name));
+    if (!id || !id->is_int64() || id->get_int64() < 0) continue;
+    add(static_cast<uint64_t>(id->get_int64()));
+    has_turn_end |= name == "eot";
+  }
+  for (size_t i = 0; tokens && types && i < std::min(count, types->size()) && !has_turn_end; ++i) {
+    if ((*types)[i] != json::value(kControlToken)) continue;
+    const json::string* text = (*tokens)[i].if_string();
+    if (!text || std::ranges::find(kTurnEnds, std::string_view(*text)) == std::end(kTurnEnds))
+      continue;
+    add(i);
+    has_turn_end = true;
+  }
+  return ids;
 }
 
 bool is_gguf_path(const std::filesystem::path& path) {
   std::error_code error;
-  return path.extension() == ".gguf" && !std::filesystem::is_directory(path, error);
+  if (std::filesystem::is_directory(path, error)) return !models_in(path).empty();
+  return path.extension() == ".gguf";
 }
 
 }  // namespace nereid

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/mapped_file.h"
 #include "base/status.h"
 
 namespace nereid {
@@ -31,9 +32,31 @@ struct Gguf {
 // InvalidArgument naming the key or tensor and what is wrong.
 StatusOr<Gguf> parse_gguf(std::span<const std::byte> file);
 
-// Of a file; errors begin with its path.
+// The files of a model: one, or the parts that "NAME-00001-of-00003.gguf" and its like are, of
+// which `path` may be any; in a folder those of the only model there. NotFound naming the part that
+// is missing; InvalidArgument for a folder with several models.
+StatusOr<std::vector<std::filesystem::path>> gguf_files(const std::filesystem::path& path);
+
+struct GgufPart {
+  std::filesystem::path path;
+  MappedFile file;
+  Gguf gguf;  // only the first part has more metadata than its number
+};
+// All parts of a model. InvalidArgument where their numbers and counts do not fit; errors begin
+// with a path.
+StatusOr<std::vector<GgufPart>> open_gguf_model(const std::filesystem::path& path);
+
+// The metadata (keys and values) of a model: a file, or a folder with its parts. Errors begin with
+// the path.
 StatusOr<json::object> read_gguf_metadata(const std::filesystem::path& path);
 
-bool is_gguf_path(const std::filesystem::path& path);  // by its name; not a directory
+// The ids that end a text: those of tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id, in
+// this order; where there is no eot_token_id, the control token that chat templates end a turn
+// with, by its text ("<|im_end|>", "<|eot_id|>", ...). Ids that are no index of a token are left
+// out.
+std::vector<int32_t> gguf_end_ids(const json::object& metadata);
+
+// A file by its name; a folder that has such files and no weights of another format.
+bool is_gguf_path(const std::filesystem::path& path);
 
 }  // namespace nereid

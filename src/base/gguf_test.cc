@@ -42,6 +42,22 @@ TEST(Gguf, MetadataAndTensors) {
   EXPECT_EQ(file.substr(gguf->data_begin + 32, 8), std::string(8, 'y'));
 }
 
+TEST(Gguf, EndIdsOfTextsAndTurns) {
+  json::object metadata = {{"tokenizer.ggml.tokens", {"a", "<|im_end|>", "<|eot_id|>", "</s>"}},
+                           {"tokenizer.ggml.token_type", {1, 1, 3, 3}},
+                           {"tokenizer.ggml.eos_token_id", 3}};
+  EXPECT_THAT(gguf_end_ids(metadata), ElementsAre(3, 2)) << "the control token of that text";
+  metadata["tokenizer.ggml.eot_token_id"] = 1;
+  EXPECT_THAT(gguf_end_ids(metadata), ElementsAre(3, 1));
+  metadata["tokenizer.ggml.eom_token_id"] = 0;
+  EXPECT_THAT(gguf_end_ids(metadata), ElementsAre(3, 1, 0));
+  metadata["tokenizer.ggml.eom_token_id"] = 4;
+  metadata["tokenizer.ggml.eot_token_id"] = -1;
+  EXPECT_THAT(gguf_end_ids(metadata), ElementsAre(3, 2));
+  EXPECT_THAT(gguf_end_ids({{"tokenizer.ggml.tokens", 5}, {"tokenizer.ggml.eos_token_id", "x"}}),
+              testing::IsEmpty());
+}
+
 TEST(Gguf, HostileFilesAreRefused) {
   EXPECT_THAT(gguf_error(""), HasSubstr("is not a GGUF file"));
   EXPECT_THAT(gguf_error("GGUF" + gguf_number(1, 4) + std::string(16, '\0')),

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json_exact.h"
+
 namespace nereid {
 namespace {
 
@@ -18,6 +20,51 @@ TEST(Json, ErrorsSayWhere) {
       << value.status();
   EXPECT_FALSE(parse_json("").ok());
   EXPECT_FALSE(parse_json("{} x").ok());
+}
+
+TEST(Json, LongNumbersKeepTheirDigits) {
+  const char* const same[] = {"123456789012345678901",
+                              "-9223372036854775809",
+                              "18446744073709551615",
+                              "0.12345678901234567890",
+                              "1.00000000000000000000001e5",
+                              "1e400",
+                              "-1e-400"};
+  for (const char* text : same) {
+    const auto value = parse_json_exact(text);
+    ASSERT_TRUE(value.ok()) << text;
+    EXPECT_EQ(long_number(*value), text);
+  }
+  const char* const others[] = {"9223372036854775807",
+                                "-9223372036854775808",
+                                "0.1",
+                                "-0.0",
+                                "1e5",
+                                "0.00000000000000000000012345",
+                                "12345.678901234567",
+                                "null",
+                                "\"123456789012345678901\"",
+                                "{\"\u00ff\": \"1\"}",
+                                "{}"};
+  for (const char* text : others) {
+    const auto value = parse_json_exact(text);
+    ASSERT_TRUE(value.ok()) << text;
+    EXPECT_EQ(long_number(*value), "") << text;
+    EXPECT_EQ(*value, *parse_json(text)) << text;
+  }
+  EXPECT_FALSE(parse_json_exact("{\"\xFF\": \"1\"}").ok()) << "no text has the key of such numbers";
+  for (const char* wrong : {"", "{} x", "[1", "[1,]", "123456789012345678901x"})
+    EXPECT_EQ(parse_json_exact(wrong).status(), parse_json(wrong).status()) << wrong;
+  EXPECT_FALSE(parse_json_exact(std::string(100000, '[')).ok());
+
+  constexpr char kText[] = R"({"kept": [123456789012345678901], "a": {"kept": 123456789012345678901,
+      "b": [18446744073709551615, "x"]}})";
+  json::value value = *parse_json_exact(kText);
+  round_long_numbers(value, "kept");
+  EXPECT_EQ(long_number(value.at("kept").at(0)), "123456789012345678901");
+  EXPECT_EQ(value.at("a"), parse_json(kText)->at("a"));
+  round_long_numbers(value);
+  EXPECT_EQ(value, *parse_json(kText));
 }
 
 TEST(Json, NestingIsBounded) {

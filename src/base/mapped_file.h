@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 
+#include "base/file.h"
 #include "base/guarded_region.h"
 #include "base/status.h"
 
@@ -13,8 +14,9 @@ namespace nereid {
 
 class MappedFile {
  public:
-  // NotFound, or Unavailable with the system's reason. An empty file maps to an empty span.
+  // Errors as OpenFile::open(). An empty file maps to an empty span.
   static StatusOr<MappedFile> open(const std::filesystem::path& path);
+  static StatusOr<MappedFile> open(const OpenFile& opened);
 
   std::span<const std::byte> bytes() const { return bytes_; }
   // Bytes were touched that are not in the file any more; zeros took their place.

@@ -27,11 +27,16 @@ class Queue {
   }
 
   // Puts everything queued into `out`, oldest first, in place of what is there, whose memory is
-  // used again. Sleeps until there is something only if `may_sleep`. False: closed and drained.
-  bool take_all(std::vector<T>& out, bool may_sleep) {
+  // used again. Sleeps until there is something only if `may_sleep`, or for so long at most. False:
+  // closed and drained.
+  bool take_all(std::vector<T>& out, bool may_sleep, std::chrono::microseconds most_sleep = {}) {
     out.clear();
     std::unique_lock lock(mutex_);
-    if (may_sleep) ready_.wait(lock, [&] { return closed_ || num_queued() > 0; });
+    const auto is_ready = [&] { return closed_ || num_queued() > 0; };
+    if (may_sleep)
+      ready_.wait(lock, is_ready);
+    else if (most_sleep.count() > 0)
+      ready_.wait_for(lock, most_sleep, is_ready);
     if (num_queued() == 0) return !closed_;
     drop_taken();
     out.swap(items_);

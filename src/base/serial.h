@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -12,7 +13,7 @@ namespace nereid {
 class SerialEvents {
  public:
   // Runs `event` now, or leaves it to the thread that is running events. The owner must outlive the
-  // call.
+  // call. What an event throws goes to that thread's caller, when all events have run.
   template <class Event>
   void post(Event event) {
     std::unique_lock lock(mutex_);
@@ -22,20 +23,30 @@ class SerialEvents {
     }
     handling_ = true;
     lock.unlock();
+    std::exception_ptr thrown;
+    const auto run = [&thrown](auto& one) {
+      try {
+        one();
+      } catch (...) {
+        thrown = std::current_exception();
+      }
+    };
     {
       Event first(std::move(event));
-      first();
+      run(first);
     }
     lock.lock();
     while (!events_.empty()) {
       auto next = std::move(events_.front());
       events_.pop_front();
       lock.unlock();
-      next();
+      run(next);
       next = nullptr;  // destroys its captures outside the lock
       lock.lock();
     }
     handling_ = false;
+    lock.unlock();
+    if (thrown != nullptr) std::rethrow_exception(thrown);
   }
 
  private:

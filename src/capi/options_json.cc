@@ -106,6 +106,7 @@ void read_config(ObjectReader& in, ExecutorConfig& c) {
   in.read("enable_overlap", c.enable_overlap);
   in.read("enable_jump_ahead", c.enable_jump_ahead);
   in.read("exit_on_device_failure", c.exit_on_device_failure);
+  in.read("device_timeout_secs", c.device_timeout_secs);
   in.read("normalize_log_probs", c.normalize_log_probs);
   in.read("iter_stats_max_iterations", c.iter_stats_max_iterations);
   in.read("request_stats_max_iterations", c.request_stats_max_iterations);
@@ -199,6 +200,9 @@ void read_request(ObjectReader& in, Request& r) {
     std::string folder;
     inner.read("folder", folder);
     lora.folder = folder;
+    std::string root;
+    inner.read("root", root);
+    lora.root = root;
     inner.read("weights", lora.weights);
     inner.read("columns", lora.columns);
     inner.read("config", lora.config);
@@ -322,6 +326,7 @@ std::string to_json(const ExecutorStats& s) {
                                {"num_timed_out", s.num_timed_out},
                                {"num_failed", s.num_failed},
                                {"num_numeric_failures", s.num_numeric_failures},
+                               {"device_is_healthy", s.device_is_healthy},
                                {"last_step_context_tokens", s.last_step_context_tokens},
                                {"last_step_generation_tokens", s.last_step_generation_tokens},
                                {"last_step_context_requests", s.last_step_context_requests},

@@ -86,7 +86,7 @@ TEST(OptionsJson, ReadsConfigs) {
       "peft_cache": {"optimal_adapter_size": 16, "device_cache_fraction": 0.25,
                      "prefetch_dir": "/l"},
       "draft_model": "/d", "max_draft_len": 5, "typical_acceptance": 0.25,
-      "ngram_pool_size": 9,
+      "ngram_pool_size": 9, "device_timeout_secs": 7,
       "lookahead": {"window_size": 6, "ngram_size": 2},
       "deterministic": true, "forced_kernels": ["linear:ref"], "cache_dir": "/x"})");
   ASSERT_TRUE(c.ok()) << c.status();
@@ -105,6 +105,7 @@ TEST(OptionsJson, ReadsConfigs) {
   EXPECT_EQ(c->max_draft_len, 5);
   EXPECT_EQ(c->typical_acceptance, 0.25f);
   EXPECT_EQ(c->ngram_pool_size, 9);
+  EXPECT_EQ(c->device_timeout_secs, 7);
   EXPECT_EQ(c->lookahead.window_size, 6);
   EXPECT_EQ(c->lookahead.ngram_size, 2);
   EXPECT_EQ(c->lookahead.verification_set_size, 4);

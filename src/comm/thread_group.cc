@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/copy_bytes.h"
 
 namespace nereid::comm {
 namespace {
@@ -137,7 +138,7 @@ class ThreadGroup {
     }
     parcel.state = Parcel::State::kBeingCopied;
     lock.unlock();
-    if (bytes > 0) std::memcpy(data, parcel.data, bytes);
+    copy_bytes(data, parcel.data, bytes);
     lock.lock();
     parcel.state = Parcel::State::kTaken;
     changed_.notify_all();

@@ -49,6 +49,8 @@ StatusOr<Compiled> compile_model(const std::filesystem::path& model_dir,
   ASSIGN_OR_RETURN(models::Model model, models::read_model(model_dir));
   int32_t& max_positions = model.graph.model.max_positions;
   if (options.max_positions > 0) max_positions = std::min(max_positions, options.max_positions);
+  const int32_t context = options.context > 0 ? options.context : max_positions;
+  model.graph.model.ropes = models::rope_tables(model.traits, std::min(context, max_positions));
   RETURN_IF_ERROR(find_stored_formats(model_dir, options, model));
   return compile_model(std::move(model), registry, device, options);
 }

@@ -20,6 +20,7 @@ struct CompileOptions {
   kernels::Choices forced;                       // "op:kernel"
   std::vector<std::string> disabled_passes;      // names of graph::passes()
   int32_t max_positions = 0;                     // longest sequence, at most the model's; 0 = that
+  int32_t context = 0;                           // longest one that is served; 0: max_positions
   std::optional<kernels::WeightFormat> weights;  // of the products; absent: the checkpoint's
   std::optional<kernels::WeightFormat> head;     // of the head; absent: see PassContext::head
   bool adapters = false;                         // products take adapters

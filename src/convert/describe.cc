@@ -35,11 +35,26 @@ std::string engine_text(const std::filesystem::path& path) {
       has_file(path / "config.json") ? ", config.json has pretrained_config and build_config" : "");
 }
 
+std::string gguf_text(const std::filesystem::path& path, const std::string& architecture) {
+  const auto files = gguf_files(path);
+  const size_t count = files.ok() ? files->size() : 1;
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(path, error);
+  const std::string text =
+      fmt::format("{} say {}",
+                  is_folder ? "a folder of a GGUF model: its metadata"
+                            : "a GGUF file: its name ends in .gguf; its metadata",
+                  architecture);
+  if (!files.ok() || (!is_folder && count == 1)) return text;
+  return fmt::format("{}\nweights: {}{}", text, files->front().filename().string(),
+                     count == 1 ? "" : fmt::format(" to {}", files->back().filename().string()));
+}
+
 std::string model_text(const std::filesystem::path& path, const models::Model& model) {
   const std::string& architecture = model.graph.model.architecture;
   switch (model.layout) {
     case models::Layout::kGguf:
-      return fmt::format("a GGUF file: its name ends in .gguf; its metadata say {}", architecture);
+      return gguf_text(path, architecture);
     case models::Layout::kTrtLlm: {
       const int32_t ranks = model.ranks.num_files();
       return fmt::format(

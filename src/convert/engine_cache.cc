@@ -154,6 +154,14 @@ StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
   return filled;
 }
 
+// Built for a CPU with fewer instructions.
+bool is_for_less(const io::Plan& plan, const DeviceInfo& device) {
+  if (device.kind != DeviceKind::kCpu) return false;
+  for (int isa = 0; isa < static_cast<int>(device.isa); ++isa)
+    if (isa_of(plan) == name_of(static_cast<Isa>(isa))) return true;
+  return false;
+}
+
 StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
                                           const kernels::Registry& registry,
                                           const DeviceInfo& device, const BuildOptions& options,
@@ -180,6 +188,9 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
       !other.empty() && other != device.name)
     log_warn("{}: its kernels were measured on {}; this is {}: build it here for the fastest ones",
              path.string(), other, device.name);
+  if (is_for_less(file.plan(), device))
+    log_warn("{}: was built for isa {}, so its kernels are slow ones here: build it for {}",
+             path.string(), isa_of(file.plan()), name_of(device.isa));
   if (!file.checkpoint().empty()) return fill_given(file, registry, device, options, report);
   RETURN_IF_ERROR(io::EngineFile::open(path, io::Verify::kAuto).status());
   report.path = path;

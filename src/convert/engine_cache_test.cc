@@ -66,6 +66,20 @@ TEST_F(ConvertTest, AnEngineIsUsedAsItIs) {
               HasSubstr("rank0.engine"));
 }
 
+TEST_F(ConvertTest, AnEngineForFewerInstructionsSaysThatItIsSlow) {
+  const std::filesystem::path path = good();
+  const auto log_on = [&](Isa isa) {
+    DeviceInfo device;
+    device.isa = isa;
+    testing::internal::CaptureStdout();
+    EXPECT_TRUE(ensure_engine(path, registry_, device).ok());
+    return testing::internal::GetCapturedStdout();
+  };
+  EXPECT_EQ(log_on(Isa::kGeneric), "");
+  EXPECT_THAT(log_on(Isa::kAvx2),
+              HasSubstr("built for isa generic, so its kernels are slow ones here"));
+}
+
 TEST_F(ConvertTest, WithoutACacheTheEngineIsInMemory) {
   const std::vector<std::byte> wanted = blob(good());
   ASSERT_TRUE(write_file_atomic(dir_ / "file", "").ok());

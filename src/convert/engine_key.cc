@@ -13,6 +13,11 @@
 namespace nereid::convert {
 namespace {
 
+// Raised when the bytes that a weight becomes change in a way that nothing below shows: how tensors
+// of a checkpoint are decoded, merged or scaled. A release that leaves it alone uses the engines
+// that the one before it has cached.
+constexpr uint64_t kConversion = 1;
+
 // All of the plan but checksums, which are not known yet: facts of the model, values, kernels,
 // layouts and places of weights, the device.
 void add_plan(ContentKey& key, const io::Plan& plan) {
@@ -65,8 +70,8 @@ void add_packing(ContentKey& key, const io::Plan& plan) {
 
 std::string engine_key(const Compiled& compiled, const io::Checkpoint* checkpoint) {
   ContentKey key;
-  key.add("nereid", NEREID_VERSION);
   key.add("format", io::kEngineFormatVersion);
+  key.add("conversion", kConversion);
   add_plan(key, compiled.plan);
   add_sources(key, compiled.graph);
   add_packing(key, compiled.plan);

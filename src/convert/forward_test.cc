@@ -14,6 +14,7 @@
 #include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
+#include "convert/gguf_fixture.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
@@ -321,6 +322,93 @@ TEST_F(ForwardTest, SiblingsOfLlamaEqualIt) {
                                      head_of(v, 1)};
                 });
   expect_same(dir_ / "baichuan");
+  // Their GGUF files have Llama's tensors.
+  const auto model = models::read_model(kSourceRoot + "/tests/models/llama");
+  const auto checkpoint = models::open_checkpoint(*model, kSourceRoot + "/tests/models/llama");
+  for (const std::string architecture : {"internlm2", "baichuan"}) {
+    json::object keys = {{"general.architecture", architecture}};
+    for (const auto& [key, value] : std::map<std::string, unsigned>{{"context_length", 512},
+                                                                    {"embedding_length", 64},
+                                                                    {"block_count", 2},
+                                                                    {"feed_forward_length", 64},
+                                                                    {"attention.head_count", 4},
+                                                                    {"attention.head_count_kv", 2}})
+      keys[fmt::format("{}.{}", architecture, key)] = value;
+    keys[architecture + ".attention.layer_norm_rms_epsilon"] = 1e-5;
+    const std::filesystem::path path = dir_ / (architecture + ".gguf");
+    const auto tensors = GgufModelWriter(*model, *checkpoint, {.permutes = true}).blobs();
+    ASSERT_TRUE(write_file_atomic(path, testing_only::gguf_file(keys, tensors)).ok());
+    expect_same(path);
+  }
+}
+
+// A tiny mixture as transformers 5 has it in memory: of each layer the experts' gates and ups in
+// one tensor, their downs in another; `turned`: with rows for columns.
+void write_fused(const std::filesystem::path& dir, const std::string& name, bool turned) {
+  const std::string source = kSourceRoot + "/tests/models/" + name;
+  const auto file = io::TensorFile::open(source + "/model.safetensors");
+  ASSERT_TRUE(file.ok());
+  std::map<std::string, io::StoredTensor> named;
+  for (const io::StoredTensor& tensor : file->tensors()) {
+    std::string renamed = tensor.name;
+    for (const auto& [from, to] : Renames{{"block_sparse_moe.gate.", "mlp.router."},
+                                          {"block_sparse_moe.", "mlp."},
+                                          {"w1.weight", "gate_proj.weight"},
+                                          {"w2.weight", "down_proj.weight"},
+                                          {"w3.weight", "up_proj.weight"}})
+      if (const size_t at = renamed.find(from); at != std::string::npos)
+        renamed.replace(at, from.size(), to);
+    named[renamed] = tensor;
+    named[renamed].name = renamed;
+  }
+  std::map<std::string, io::StoredTensor> out;
+  std::map<std::string, std::vector<std::byte>> bytes;
+  // Adds a matrix of bf16 behind those of the experts before.
+  const auto add = [&](const std::string& name_of_all, const std::vector<io::StoredTensor>& parts) {
+    std::vector<std::byte> whole;
+    const io::StoredTensor one = stack(name_of_all, parts, whole);
+    const int64_t n = one.shape[0], k = one.shape[1];
+    io::StoredTensor& all = out.emplace(name_of_all, one).first->second;
+    if (all.shape.size() == 2) all.shape = {0, turned ? k : n, turned ? n : k};
+    ++all.shape[0];
+    std::vector<std::byte>& into = bytes[name_of_all];
+    for (int64_t i = 0; i < n * k; ++i) {
+      const int64_t from = 2 * (turned ? i % n * k + i / n : i);
+      into.insert(into.end(), whole.begin() + from, whole.begin() + from + 2);
+    }
+  };
+  for (const auto& [key, tensor] : named) {
+    const size_t at = key.find(".experts.");
+    if (at == std::string::npos) {
+      out[key] = tensor;
+    } else if (key.ends_with(".down_proj.weight")) {
+      add(key.substr(0, at) + ".experts.down_proj", {tensor});
+    } else if (key.ends_with(".gate_proj.weight")) {
+      const std::string up = key.substr(0, key.size() - 16) + "up_proj.weight";
+      add(key.substr(0, at) + ".experts.gate_up_proj", {tensor, named[up]});
+    }
+  }
+  std::vector<io::StoredTensor> tensors;
+  for (auto& [key, tensor] : out) {
+    if (bytes.contains(key)) tensor.data = bytes[key];
+    tensors.push_back(tensor);
+  }
+  std::filesystem::create_directories(dir);
+  std::filesystem::copy(source + "/config.json", dir);
+  ASSERT_TRUE(
+      write_file_atomic(dir / "model.safetensors", io::serialize_safetensors(tensors)).ok());
+}
+
+TEST_F(ForwardTest, FusedExpertsAreThoseOfEach) {
+  const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
+  for (const std::string name : {"mixtral", "phimoe", "qwen2_moe", "deepseek_v2"}) {
+    const std::vector<float> wanted = Interpreter(engine("/tests/models/" + name)).run(prompt);
+    for (const bool turned : {false, true}) {
+      const std::filesystem::path dir = dir_ / fmt::format("{}-{}", name, turned);
+      write_fused(dir, name, turned);
+      EXPECT_EQ(Interpreter(engine_of(dir)).run(prompt), wanted) << dir;
+    }
+  }
 }
 
 TEST_F(ForwardTest, QuickStartFollowsItsGolden) {

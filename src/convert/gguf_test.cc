@@ -2,16 +2,20 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
-#include <map>
+#include <array>
+#include <cmath>
+#include <memory>
 
 #include "base/file.h"
 #include "base/test_gguf.h"
 #include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "convert/engine_dir.h"
+#include "convert/gguf_fixture.h"
 #include "convert/trtllm_checkpoint.h"
 #include "convert/weight_source.h"
 #include "io/engine_file.h"
+#include "io/safetensors.h"
 #include "kernels/ref/ref.h"
 #include "models/family.h"
 
@@ -23,17 +27,240 @@ using testing::HasSubstr;
 
 const std::filesystem::path kHfModels = source_dir() + "/tests/models";
 
-// Our weight's word in such a file.
-const std::map<std::string, std::string> kWords = {
-    {"embed", "token_embd"},        {"positions", "position_embd"},
-    {"norm", "output_norm"},        {"head", "output"},
-    {"attn.norm", "attn_norm"},     {"attn.q", "attn_q"},
-    {"attn.k", "attn_k"},           {"attn.v", "attn_v"},
-    {"attn.qkv", "attn_qkv"},       {"attn.out", "attn_output"},
-    {"mlp.norm", "ffn_norm"},       {"mlp.gate", "ffn_gate"},
-    {"mlp.up", "ffn_up"},           {"mlp.down", "ffn_down"},
-    {"mlp.router", "ffn_gate_inp"}, {"attn.q.norm", "attn_q_norm"},
-    {"attn.k.norm", "attn_k_norm"}};
+// A model of tests/models as the converter writes it.
+struct Family {
+  std::string model, architecture;
+  // Fields of config.json that a file cannot say, as it has them; null: absent.
+  json::object config = {};
+  json::object keys = {};  // behind the architecture
+  GgufWriterOptions options = {};
+  std::vector<GgufBlob> tensors = {};  // beside the model's
+};
+const GgufWriterOptions kPermuted = {.permutes = true};
+const GgufWriterOptions kPostNorm = {.norm_of_mlp = "post_attention_norm"};
+const json::object kScales = {{"mscale", 0.9}, {"mscale_all_dim", 0.9}};
+json::object yarn(double factor, int original, const json::object& scales = {}) {
+  json::object scaling = {{"type", "yarn"},
+                          {"factor", factor},
+                          {"beta_fast", 32.0},
+                          {"beta_slow", 1.0},
+                          {"original_max_position_embeddings", original}};
+  for (const auto& [key, value] : scales) scaling[key] = value;
+  return scaling;
+}
+json::object yarn_keys(double factor, unsigned original) {
+  return {{"rope.scaling.type", "yarn"},
+          {"rope.scaling.factor", factor},
+          {"rope.scaling.original_context_length", original},
+          {"rope.scaling.yarn_beta_fast", 32.0},
+          {"rope.scaling.yarn_beta_slow", 1.0}};
+}
+json::object joined(json::object a, const json::object& b) {
+  for (const auto& [key, value] : b) a[key] = value;
+  return a;
+}
+json::object deepseek_keys(unsigned still, unsigned value, double scale, unsigned groups,
+                           unsigned kept, unsigned shared, unsigned gating, bool normed) {
+  json::object keys = {
+      {"attention.head_count_kv", 1u},       {"attention.key_length", 24u},
+      {"attention.value_length", 16u},       {"attention.key_length_mla", still + 8},
+      {"attention.value_length_mla", value}, {"attention.q_lora_rank", 24u},
+      {"attention.kv_lora_rank", 16u},       {"rope.dimension_count", 8u},
+      {"leading_dense_block_count", 1u},     {"expert_gating_func", gating},
+      {"expert_group_count", groups},        {"expert_group_used_count", kept},
+      {"expert_shared_count", shared},       {"expert_weights_scale", scale}};
+  if (normed) keys["expert_weights_norm"] = true;
+  return keys;
+}
+json::object corrected_moe_keys() {  // DeepSeek-V3's router
+  return {{"expert_gating_func", 2u},        {"expert_shared_count", 1u},
+          {"expert_weights_scale", 2.5},     {"expert_weights_norm", true},
+          {"expert_group_count", 1u},        {"expert_group_used_count", 1u},
+          {"leading_dense_block_count", 1u}, {"rope.dimension_count", 8u}};
+}
+GgufBlob floats(const std::string& name, const std::vector<float>& values) {
+  return {name,
+          0,
+          {std::ssize(values)},
+          std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4)};
+}
+// The double with the shortest decimal text of `value` rounded to 32 bits, as the reader gives.
+double shortest(double value) { return std::stod(fmt::format("{}", static_cast<float>(value))); }
+
+std::vector<Family> newer_families() {
+  const json::object corrected = corrected_moe_keys();
+  json::object whole_heads = corrected;
+  whole_heads.erase("rope.dimension_count");
+  const json::object windows = {{"attention.sliding_window", 32u},
+                                {"attention.sliding_window_pattern", {true, false, true}},
+                                {"expert_shared_feed_forward_length", 16u}};
+  const json::object scales = {{"attention.scale", 0.4},
+                               {"embedding_scale", 3.0},
+                               {"residual_scale", 0.6},
+                               {"logit_scale", 0.7}};
+  // The published models' numbers.
+  json::object llama4;
+  for (const char* field :
+       {"attention_chunk_size", "no_rope_layer_interval", "no_rope_layers", "floor_scale",
+        "attn_scale", "attn_temperature_tuning", "use_qk_norm", "rope_scaling"})
+    llama4[field] = nullptr;
+  // Rotation with alpha is in the base.
+  const json::object alpha = {{"rope_scaling", nullptr},
+                              {"rope_theta", shortest(1e4 * std::pow(20, 16 / 14.0))}};
+  const std::vector<float> brief = {1, 1.1f, 1.3f, 1.5f}, far = {1, 2.5f, 7, 20};
+  const json::object minicpm3 = {{"scale_emb", 12},
+                                 {"scale_depth", 1.4},
+                                 {"dim_model_base", 256},
+                                 {"rope_scaling",
+                                  {{"type", "longrope"},
+                                   {"short_factor", {1.0, 1.1, 1.3, 1.5}},
+                                   {"long_factor", {1.0, 2.5, 7.0, 20.0}},
+                                   {"original_max_position_embeddings", 256}}}};
+  GgufWriterOptions fused = kPostNorm;
+  fused.fuses = true;
+  return {
+      {"llama4", "llama4", llama4, {{"interleave_moe_layer_step", 1u}}},
+      {"llama4-text", "llama4", llama4, {{"interleave_moe_layer_step", 2u}}},
+      {"glm4_moe", "glm4moe", {}, corrected, kPostNorm},
+      {"glm4_moe", "glm4moe", {}, corrected, fused},
+      {"dots1", "dots1", {}, whole_heads},
+      {"exaone_moe", "exaone-moe", {}, joined(whole_heads, windows)},
+      {"hunyuan_v1_dense", "hunyuan-dense", alpha},
+      {"hunyuan_v1_moe",
+       "hunyuan-moe",
+       alpha,
+       {{"expert_shared_count", 1u}, {"expert_shared_feed_forward_length", 16u}}},
+      {"minimax_m2", "minimax-m2", {}, {{"rope.dimension_count", 8u}, {"expert_gating_func", 2u}}},
+      {"granitemoe", "granitemoe", {}, scales, kPermuted},
+      {"granitemoeshared",
+       "granitemoe",
+       {},
+       joined(scales, {{"expert_shared_feed_forward_length", 24u}}),
+       kPermuted},
+      {"ernie4_5_moe",
+       "ernie4_5-moe",
+       {},
+       {{"interleave_moe_layer_step", 1u},
+        {"leading_dense_block_count", 1u},
+        {"expert_shared_count", 2u},
+        {"expert_shared_feed_forward_length", 32u}}},
+      {"apertus", "apertus", {{"rope_scaling", nullptr}}},
+      {"minicpm",
+       "minicpm",
+       {},
+       {{"embedding_scale", 3.0}, {"residual_scale", 0.9 / std::sqrt(2)}, {"logit_scale", 2.0}},
+       kPermuted},
+      {"minicpm3",
+       "minicpm3",
+       minicpm3,
+       {{"attention.q_lora_rank", 24u},
+        {"attention.kv_lora_rank", 16u},
+        {"rope.dimension_count", 8u}},
+       {.splits_keys = false},
+       {floats("rope_factors_short.weight", brief), floats("rope_factors_long.weight", far)}},
+  };
+}
+std::vector<Family> all_families() {
+  const json::object v2 = joined(deepseek_keys(16, 12, 1.5, 4, 2, 2, 1, false), yarn_keys(8, 32));
+  const json::object v3 = joined(deepseek_keys(16, 12, 2.5, 2, 1, 1, 2, true), yarn_keys(8, 32));
+  const json::object log = {{"rope.scaling.yarn_log_multiplier", 0.09}};
+  json::object separate = joined(v2, log);  // as files before the absorbed form
+  separate.erase("attention.key_length_mla"), separate.erase("attention.value_length_mla");
+  separate["attention.key_length"] = 24u, separate["attention.value_length"] = 12u;
+  json::object glm_flash = deepseek_keys(16, 12, 1.8, 1, 1, 1, 2, true);
+  glm_flash.erase("expert_gating_func");
+  const json::object small_window = {{"attention.sliding_window", 32u}};
+  const json::object windows =
+      joined(small_window, {{"attention.sliding_window_pattern", {true, false}}});
+  GgufWriterOptions whole = kPermuted, unsplit;
+  whole.fuses = true, unsplit.splits_keys = false;
+  std::vector<Family> families = {
+      {"llama", "llama", {}, {}, kPermuted},
+      {"llama", "llama", {}, {}, whole},
+      {"mixtral", "llama", {}, {}, kPermuted},
+      {"mixtral", "llama", {}, {}, whole},
+      {"llama-rope-yarn", "llama", {}, yarn_keys(4, 64), kPermuted},
+      {"mistral3", "mistral3", {}, {}, kPermuted},
+      {"ministral3",
+       "mistral3",
+       {},
+       joined(yarn_keys(8, 16),
+              {{"attention.temperature_scale", 0.3}, {"rope.scaling.yarn_log_multiplier", 1.0}}),
+       kPermuted},
+      {"qwen2", "qwen2"},
+      {"qwen2", "qwen2", {}, {}, {.fuses = true}},
+      {"qwen3", "qwen3"},
+      {"qwen2_moe", "qwen2moe"},
+      {"qwen3_moe", "qwen3moe"},
+      {"deepseek_v2", "deepseek2", {{"rope_scaling", yarn(8, 32, kScales)}}, joined(v2, log)},
+      {"deepseek_v2", "deepseek2", {{"rope_scaling", yarn(8, 32, kScales)}}, separate, unsplit},
+      {"deepseek_v3-yarn", "deepseek2", {{"rope_scaling", yarn(8, 32, kScales)}}, joined(v3, log)},
+      {"glm4_moe_lite", "deepseek2", {}, glm_flash},
+      {"gpt_oss", "gpt-oss", {}, joined(small_window, yarn_keys(4, 64)), kPostNorm},
+      {"gemma", "gemma"},
+      {"gemma2",
+       "gemma2",
+       {{"query_pre_attn_scalar", 32}},
+       joined(small_window, {{"attn_logit_softcapping", 50.0}, {"final_logit_softcapping", 30.0}}),
+       kPostNorm},
+      {"gemma3",
+       "gemma3",
+       {{"query_pre_attn_scalar", 16}},
+       joined(small_window,
+              {{"attention.sliding_window_pattern", 3u}, {"rope.freq_base_swa", 10000.0}}),
+       kPostNorm},
+      {"phi", "phi2", {}, {{"rope.dimension_count", 8u}}},
+      {"phi3", "phi3", {}, {{"attention.sliding_window", 0u}}},
+      {"glm", "chatglm", {}, {{"rope.dimension_count", 8u}}},
+      {"glm4", "glm4", {}, {{"rope.dimension_count", 8u}}},
+      {"granite",
+       "granite",
+       {},
+       {{"attention.scale", 0.4},
+        {"embedding_scale", 3.0},
+        {"residual_scale", 0.6},
+        {"logit_scale", 0.7}},
+       kPermuted},
+      {"arcee", "arcee", {}, {}, kPermuted},
+      {"smollm3",
+       "smollm3",
+       {{"no_rope_layers", nullptr}, {"no_rope_layer_interval", 4}},
+       {},
+       kPermuted},
+      {"nemotron", "nemotron", {}, {{"rope.dimension_count", 8u}}},
+      {"ernie4_5", "ernie4_5"},
+      {"seed_oss", "seed_oss", {}, {}, kPostNorm},
+      {"cohere", "command-r", {}, {{"logit_scale", 0.125}}},
+      {"cohere-norms", "command-r", {}, {{"logit_scale", 0.25}}},
+      {"cohere2",
+       "cohere2",
+       {{"sliding_window_pattern", 4}},
+       joined(small_window, {{"logit_scale", 0.25}})},
+      {"olmo", "olmo", {}, {{"attention.clamp_kqv", 1.5}}, kPermuted},
+      {"olmo2", "olmo2", {}, {}, kPostNorm},
+      {"olmo3", "olmo2", {}, joined(windows, yarn_keys(4, 64)), kPostNorm},
+      {"olmoe", "olmoe"},
+      {"exaone4", "exaone4", {}, windows, kPostNorm},
+      {"starcoder2", "starcoder2", {}, small_window},
+      {"stablelm", "stablelm", {}, {{"rope.dimension_count", 4u}}},
+      {"stablelm-parallel", "stablelm", {}, {{"rope.dimension_count", 6u}}},
+      {"stablelm-norms", "stablelm", {}, {{"rope.dimension_count", 6u}}},
+      {"falcon", "falcon"},
+      {"falcon-groups", "falcon"},
+      {"mpt", "mpt", {}, {{"attention.max_alibi_bias", 8.0}}},
+      {"mpt-clip", "mpt", {}, {{"attention.max_alibi_bias", 16.0}, {"attention.clamp_kqv", 1.5}}},
+      {"bloom", "bloom"},
+      {"gpt_neox", "gptneox", {}, {{"rope.dimension_count", 8u}, {"use_parallel_residual", true}}},
+      {"gpt_neox-in-turn",
+       "gptneox",
+       {},
+       {{"rope.dimension_count", 4u}, {"use_parallel_residual", false}}},
+      {"gpt2", "gpt2"},
+      {"gpt_bigcode", "starcoder"},
+  };
+  for (Family& family : newer_families()) families.push_back(std::move(family));
+  return families;
+}
 
 class GgufModelTest : public testing::Test {
  protected:
@@ -45,45 +272,15 @@ class GgufModelTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // All weights of a model as bf16, in the order of the graph.
-  std::vector<GgufBlob> blobs(const std::string& name, bool is_paired) {
+  std::vector<GgufBlob> blobs(const std::string& name, GgufWriterOptions options,
+                              json::object* numbers = nullptr) {
     const auto model = models::read_model(kHfModels / name);
     const auto checkpoint = models::open_checkpoint(*model, kHfModels / name);
-    const auto source = checkpoint_source(*checkpoint);
-    std::vector<GgufBlob> out;
-    for (const graph::Weight& w : model->graph.weights) {
-      if (w.name == "head" && model->traits.tied_embedding) continue;
-      const int64_t k = w.is_vector ? 1 : w.k, n = w.is_vector ? w.k : w.experts * w.n;
-      std::vector<BF16> values(static_cast<size_t>(n * k));
-      size_t at = 0;
-      for (const graph::WeightPart& part : w.parts) {
-        const auto count = static_cast<size_t>(part.size * k);
-        EXPECT_TRUE(source->read(w, part, 0, std::span(values).subspan(at, count)).ok());
-        at += count;
-      }
-      std::string word = w.name, prefix, kind = ".weight";
-      if (word.starts_with("layers.")) {
-        prefix = fmt::format("blk.{}.", word[7]);
-        word = word.substr(9);
-      }
-      if (word.ends_with(".bias")) kind = ".bias", word.resize(word.size() - 5);
-      GgufBlob blob{prefix + kWords.at(word) + (w.experts > 1 ? "_exps" : "") + kind, 30, {}, ""};
-      // As convert_hf_to_gguf.py permutes: (head, half, i) to (head, i, half).
-      const int64_t half =
-          is_paired && (word == "attn.q" || word == "attn.k") ? model->traits.head_dim / 2 : 0;
-      for (int64_t row = 0; row < n; ++row) {
-        const int64_t i = half > 0 ? row % (2 * half) : 0;
-        const int64_t from = half > 0 ? row - i + i % 2 * half + i / 2 : row;
-        blob.bytes.append(reinterpret_cast<const char*>(&values[static_cast<size_t>(from * k)]),
-                          static_cast<size_t>(2 * k));
-      }
-      blob.shape = w.is_vector     ? std::vector<int64_t>{n}
-                   : w.experts > 1 ? std::vector<int64_t>{w.experts, w.n, k}
-                                   : std::vector<int64_t>{n, k};
-      out.push_back(std::move(blob));
-    }
-    return out;
+    const GgufModelWriter writer(*model, *checkpoint, std::move(options));
+    if (numbers) *numbers = joined(*numbers, writer.numbers());
+    return writer.blobs();
   }
+  // `name` may be a path.
   json::object metadata(const std::string& name, const std::string& architecture) {
     const auto model = models::read_model(kHfModels / name);
     const models::Traits& t = model->traits;
@@ -107,8 +304,27 @@ class GgufModelTest : public testing::Test {
     if (t.num_experts > 0) {
       out[a + "expert_count"] = number(t.num_experts);
       out[a + "expert_used_count"] = number(t.experts_per_token);
+      out[a + "expert_feed_forward_length"] = number(t.expert_intermediate_size);
+      if (architecture == "qwen2moe")
+        out[a + "expert_shared_feed_forward_length"] = number(t.shared_intermediate_size);
     }
     return out;
+  }
+  // The model's directory, or a copy whose config.json says what a file can.
+  std::filesystem::path directory_of(const Family& family) {
+    const std::filesystem::path source = kHfModels / family.model, copy = dir_ / "directory";
+    if (family.config.empty()) return source;
+    std::filesystem::remove_all(copy);
+    std::filesystem::copy(source, copy);
+    json::object config = read_json_file(source / "config.json")->as_object();
+    json::value* const text = config.if_contains("text_config");
+    json::object& fields = text ? text->as_object() : config;
+    for (const auto& [key, value] : family.config) {
+      fields[key] = value;
+      if (value.is_null()) fields.erase(key);
+    }
+    EXPECT_TRUE(write_file_atomic(copy / "config.json", json::serialize(config)).ok());
+    return copy;
   }
   std::filesystem::path write(const std::string& bytes) {
     EXPECT_TRUE(write_file_atomic(dir_ / "model.gguf", bytes).ok());
@@ -134,20 +350,145 @@ class GgufModelTest : public testing::Test {
   BuildOptions cache_;
 };
 
+// Adapters find the same modules, which have the rows in the order of the directory's matrices.
 TEST_F(GgufModelTest, FamiliesComputeTheSame) {
-  for (const auto& [name, architecture] : {std::pair<std::string, std::string>("llama", "llama"),
-                                           {"mixtral", "llama"},
-                                           {"qwen2", "qwen2"},
-                                           {"qwen3", "qwen3"},
-                                           {"gpt2", "gpt2"}}) {
-    const bool is_paired = architecture == "llama";
-    const auto path = write(gguf_file(metadata(name, architecture), blobs(name, is_paired)));
-    EXPECT_TRUE(weights_and_plan(path) == weights_and_plan(kHfModels / name)) << name;
+  cache_.compile.adapters = true;
+  for (const Family& family : all_families()) {
+    SCOPED_TRACE(family.model + " as " + family.architecture);
+    json::object keys = metadata(family.model, family.architecture);
+    for (const auto& [key, value] : family.keys)
+      keys[family.architecture + "." + std::string(std::string_view(key))] = value;
+    std::vector<GgufBlob> tensors = blobs(family.model, family.options, &keys);
+    tensors.insert(tensors.end(), family.tensors.begin(), family.tensors.end());
+    const auto path = write(gguf_file(keys, tensors));
+    EXPECT_TRUE(weights_and_plan(path) == weights_and_plan(directory_of(family)));
   }
 }
 
+// Layers that predict further tokens count in `block_count` and are left out, whatever their own
+// tensors are; patterns of windows may have an entry for each.
+TEST_F(GgufModelTest, LayersThatPredictFurtherTokensAreLeftOut) {
+  for (const Family& family : newer_families()) {
+    if (family.model != "glm4_moe" && family.model != "exaone_moe") continue;
+    SCOPED_TRACE(family.model);
+    const std::string a = family.architecture + ".";
+    json::object keys = metadata(family.model, family.architecture);
+    for (const auto& [key, value] : family.keys)
+      keys[a + std::string(std::string_view(key))] = value;
+    std::vector<GgufBlob> tensors = blobs(family.model, family.options);
+    for (const char* word : {"nextn.eh_proj.weight", "nextn.enorm.weight", "attn_norm.weight"})
+      tensors.push_back(floats(fmt::format("blk.3.{}", word), {1, 2}));
+    keys[a + "block_count"] = 4u;
+    keys[a + "nextn_predict_layers"] = 1u;
+    if (family.model == "exaone_moe")
+      keys[a + "attention.sliding_window_pattern"] = {true, false, true, false};
+    EXPECT_TRUE(weights_and_plan(write(gguf_file(keys, tensors))) ==
+                weights_and_plan(kHfModels / family.model));
+    keys[a + "nextn_predict_layers"] = 4u;
+    EXPECT_THAT(refusal(gguf_file(keys, tensors)),
+                HasSubstr("nextn_predict_layers': 4 is not a whole number below"));
+  }
+}
+
+// GPT-OSS as it is published: experts in mxfp4, whose numbers both files have in their own order.
+TEST_F(GgufModelTest, ExpertsInMxfp4AreTheSame) {
+  constexpr int64_t kHidden = 64, kWidth = 32, kExperts = 4, kLayers = 2, kBlock = 32;
+  uint32_t state = 1;
+  const auto next = [&state] { return (state = state * 1664525u + 1013904223u) >> 16; };
+  std::vector<std::unique_ptr<std::string>> kept;
+  std::vector<io::StoredTensor> stored;
+  std::vector<GgufBlob> in_file;
+  const auto keep = [&](const std::string& name, DType type, std::vector<int64_t> shape,
+                        std::string bytes) {
+    kept.push_back(std::make_unique<std::string>(std::move(bytes)));
+    io::StoredTensor& out = stored.emplace_back();
+    out.name = name, out.type = type, out.shape = std::move(shape);
+    out.dtype = type == DType::kU8 ? "U8" : "BF16";
+    out.data = std::as_bytes(std::span(*kept.back()));
+  };
+  const auto source = io::TensorFile::open(kHfModels / "gpt_oss" / "model.safetensors");
+  ASSERT_TRUE(source.ok()) << source.status();
+  for (const io::StoredTensor& tensor : source->tensors()) {
+    if (tensor.name.find("experts.gate_up_proj") != std::string::npos &&
+        !tensor.name.ends_with("_bias"))
+      continue;
+    if (tensor.name.ends_with("experts.down_proj")) continue;
+    std::vector<int64_t> shape = tensor.shape;
+    int64_t count = 1;
+    for (int64_t& size : shape) {
+      size = size == 48 ? kHidden : size;
+      if (tensor.name.ends_with("gate_up_proj_bias") && &size == &shape.back()) size = 2 * kWidth;
+      count *= size;
+    }
+    std::string bytes;
+    for (int64_t i = 0; i < count; ++i) {
+      const BF16 number = to_bf16(static_cast<float>(next() % 2048) / 1024.0f - 1);
+      bytes.append(reinterpret_cast<const char*>(&number), 2);
+    }
+    keep(tensor.name, DType::kBF16, shape, bytes);
+  }
+  // Blocks [experts, rows, groups, 16], the numbers of a pair in a byte; in a GGUF file the first
+  // half of a group in the lower halves, behind the scale.
+  const auto add_experts = [&](const std::string& prefix, const std::string& name, int64_t rows,
+                               int64_t cols, const std::vector<std::string>& words, int layer) {
+    std::string blocks, scales;
+    std::vector<std::string> files(words.size());
+    for (int64_t row = 0; row < kExperts * rows; ++row)
+      for (int64_t group = 0; group < cols / kBlock; ++group) {
+        std::array<uint8_t, kBlock> codes{};
+        for (uint8_t& code : codes) code = static_cast<uint8_t>(next() % 16);
+        const auto scale = static_cast<char>(118 + next() % 8);
+        std::string& file = files[static_cast<size_t>(row) % words.size()];
+        scales += scale, file += scale;
+        for (size_t i = 0; i < kBlock / 2; ++i) {
+          blocks += static_cast<char>(codes[2 * i] | codes[2 * i + 1] << 4);
+          file += static_cast<char>(codes[i] | codes[i + kBlock / 2] << 4);
+        }
+      }
+    keep(prefix + name + "_blocks", DType::kU8, {kExperts, rows, cols / kBlock, kBlock / 2},
+         std::move(blocks));
+    keep(prefix + name + "_scales", DType::kU8, {kExperts, rows, cols / kBlock}, std::move(scales));
+    for (size_t i = 0; i < words.size(); ++i)
+      in_file.push_back({fmt::format("blk.{}.{}.weight", layer, words[i]),
+                         39,
+                         {kExperts, rows / std::ssize(words), cols},
+                         files[i]});
+  };
+  for (int layer = 0; layer < kLayers; ++layer) {
+    const std::string prefix = fmt::format("model.layers.{}.mlp.experts.", layer);
+    add_experts(prefix, "gate_up_proj", 2 * kWidth, kHidden, {"ffn_gate_exps", "ffn_up_exps"},
+                layer);
+    add_experts(prefix, "down_proj", kHidden, kWidth, {"ffn_down_exps"}, layer);
+  }
+  const std::filesystem::path folder = dir_ / "gpt-oss";
+  std::filesystem::create_directory(folder);
+  json::object config = read_json_file(kHfModels / "gpt_oss" / "config.json")->as_object();
+  config["hidden_size"] = kHidden;
+  config["intermediate_size"] = kWidth;
+  config["quantization_config"] = {{"quant_method", "mxfp4"}};
+  ASSERT_TRUE(write_file_atomic(folder / "config.json", json::serialize(config)).ok());
+  ASSERT_TRUE(
+      write_file_atomic(folder / "model.safetensors", io::serialize_safetensors(stored)).ok());
+
+  const auto model = models::read_model(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  io::Checkpoint checkpoint = *io::Checkpoint::open(folder);
+  std::vector<io::Checkpoint::Joined> left_out;
+  for (const io::Checkpoint::Entry& entry : checkpoint.entries())
+    if (entry.tensor->type == DType::kU8) left_out.push_back({{entry.tensor->name}, std::nullopt});
+  ASSERT_TRUE(checkpoint.join(std::move(left_out)).ok());
+  std::vector<GgufBlob> tensors = GgufModelWriter(*model, checkpoint, kPostNorm).blobs();
+  tensors.insert(tensors.end(), in_file.begin(), in_file.end());
+  json::object keys = metadata(folder, "gpt-oss");
+  for (const auto& [key, value] : joined({{"attention.sliding_window", 32u}}, yarn_keys(4, 64)))
+    keys["gpt-oss." + std::string(std::string_view(key))] = value;
+  const std::string expected = weights_and_plan(folder);
+  EXPECT_NE(expected, "");
+  EXPECT_TRUE(weights_and_plan(write(gguf_file(keys, tensors))) == expected);
+}
+
 TEST_F(GgufModelTest, BecomesACheckpoint) {
-  const auto path = write(gguf_file(metadata("llama", "llama"), blobs("llama", true)));
+  const auto path = write(gguf_file(metadata("llama", "llama"), blobs("llama", kPermuted)));
   ConvertOptions options;
   options.model_dir = path;
   options.output_dir = dir_ / "ckpt";
@@ -161,7 +502,7 @@ TEST_F(GgufModelTest, BecomesACheckpoint) {
 // Blocks whose integers an engine can hold go there as they are, so that 8 bits stay 8 bits; the
 // same file built for bf16 has the same numbers.
 TEST_F(GgufModelTest, BlocksOfIntegersStayIntegers) {
-  std::vector<GgufBlob> tensors = blobs("llama", true);
+  std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
   for (GgufBlob& tensor : tensors) {
     if (tensor.shape.size() != 2) continue;
     const int64_t count = tensor.shape[0] * tensor.shape[1];
@@ -199,12 +540,108 @@ TEST_F(GgufModelTest, BlocksOfIntegersStayIntegers) {
   EXPECT_EQ(num_integers, 2 * 4 + 1) << "qkv, output, gate and up, down of two layers, the head";
 }
 
+// A metadata key that changes results and has no field in config.json is refused by its name.
+TEST_F(GgufModelTest, KeysThatAreNotKnownAreRefused) {
+  const std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
+  const auto refused = [&](const std::string& key, const json::value& value) {
+    json::object keys = metadata("llama", "llama");
+    keys["llama." + key] = value;
+    return refusal(gguf_file(keys, tensors));
+  };
+  EXPECT_THAT(refused("attention.temperature_scale", 0.5), HasSubstr("temperature_scale': 5E-1"));
+  EXPECT_THAT(refused("rope.scaling.type", "longrope"), HasSubstr("'rope_factors_long.weight'"));
+  EXPECT_THAT(refused("attention.causal", false), HasSubstr("attention.causal': false is not"));
+  EXPECT_THAT(refused("logit_scale", 2.0), HasSubstr("field 'logit_scale'"));
+  EXPECT_THAT(refused("final_logit_softcapping", 30.0), HasSubstr("'final_logit_softcapping'"));
+  EXPECT_THAT(refused("rope.dimension_count", 6u), HasSubstr("field 'partial_rotary_factor'"));
+  EXPECT_THAT(refused("attention.head_count", {4u, 2u}), HasSubstr("'num_attention_heads'"));
+  EXPECT_EQ(refused("attention.head_count", {4u, 4u}), "accepted");
+  EXPECT_EQ(refused("expert_weights_scale", 1.0), "accepted");
+}
+
+// Metadata keys that only the newer families have: wrong values are refused by name.
+TEST_F(GgufModelTest, KeysOfNewerFamiliesAreChecked) {
+  const auto refused = [&](const std::string& model, const std::string& key,
+                           const json::value& value) {
+    for (const Family& family : newer_families()) {
+      if (family.model != model) continue;
+      json::object keys = metadata(model, family.architecture);
+      for (const auto& [name, number] : family.keys)
+        keys[family.architecture + "." + std::string(std::string_view(name))] = number;
+      const std::vector<GgufBlob> tensors = blobs(model, family.options, &keys);
+      keys[key] = value;
+      if (value.is_null()) keys.erase(key);
+      return refusal(gguf_file(keys, tensors));
+    }
+    return std::string("no such family");
+  };
+  EXPECT_THAT(refused("glm4_moe", "glm4moe.expert_gating_func", 1u),
+              HasSubstr("field 'scoring_func': \"softmax\" is not supported, only \"sigmoid\" is"));
+  EXPECT_THAT(refused("minimax_m2", "minimax-m2.expert_gating_func", 4u),
+              HasSubstr("expert_gating_func 4"));
+  EXPECT_THAT(refused("minimax_m2", "minimax-m2.expert_weights_scale", 2.0),
+              HasSubstr("expert_weights_scale"));
+  EXPECT_THAT(refused("apertus", "xielu.alpha_p", nullptr),
+              HasSubstr("key 'xielu.alpha_p': is missing"));
+  EXPECT_THAT(refused("apertus", "xielu.alpha_n", {0.5}),
+              HasSubstr("key 'xielu.alpha_n': 1 numbers for 2 layers"));
+  EXPECT_THAT(refused("apertus", "xielu.alpha_n", "much"),
+              HasSubstr("key 'xielu.alpha_n': \"much\" is not a number"));
+  EXPECT_THAT(refused("apertus", "xielu.beta", 0.4), HasSubstr("only 0.5 is"));
+  EXPECT_EQ(refused("apertus", "xielu.beta", nullptr), "accepted");
+  EXPECT_THAT(refused("llama4", "llama4.interleave_moe_layer_step", 2u), HasSubstr("blk.0"));
+  EXPECT_THAT(refused("ernie4_5_moe", "ernie4_5-moe.leading_dense_block_count", 2u),
+              HasSubstr("blk.1"));
+}
+
+// Files of one model, of which any or their folder is named.
+TEST_F(GgufModelTest, PartsAreOneModel) {
+  const std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
+  const std::filesystem::path folder = dir_ / "parts";
+  std::filesystem::create_directory(folder);
+  const auto part = [&](int number) {
+    return folder / fmt::format("m-{:05}-of-00003.gguf", number);
+  };
+  const auto write_part = [&](unsigned number, unsigned count, unsigned all) {
+    json::object keys = number == 1 ? metadata("llama", "llama") : json::object();
+    keys["split.no"] = number - 1;
+    keys["split.count"] = count;
+    keys["split.tensors.count"] = all;
+    const size_t first = (number - 1) * 7, last = number == 3 ? tensors.size() : number * 7;
+    const std::vector<GgufBlob> some(tensors.begin() + static_cast<ptrdiff_t>(first),
+                                     tensors.begin() + static_cast<ptrdiff_t>(last));
+    EXPECT_TRUE(write_file_atomic(part(static_cast<int>(number)), gguf_file(keys, some)).ok());
+  };
+  const auto error = [&](const std::filesystem::path& path) {
+    const auto model = models::read_model(path);
+    return model.ok() ? "" : std::string(message(model.status()));
+  };
+  const auto all = static_cast<unsigned>(tensors.size());
+  for (const unsigned number : {1u, 2u, 3u}) write_part(number, 3, all);
+  const std::string expected = weights_and_plan(kHfModels / "llama");
+  for (const auto& path : {part(1), part(3), folder})
+    EXPECT_TRUE(weights_and_plan(path) == expected) << path;
+  write_part(2, 4, all);
+  EXPECT_THAT(error(part(1)), HasSubstr("00002-of-00003.gguf: key 'split.count': 4 is not 3"));
+  write_part(2, 3, all + 1);
+  EXPECT_THAT(error(folder), HasSubstr("key 'split.tensors.count'"));
+  write_part(2, 3, all);
+  std::filesystem::copy(part(3), part(2), std::filesystem::copy_options::overwrite_existing);
+  EXPECT_THAT(error(folder), HasSubstr("00002-of-00003.gguf: key 'split.no': 2 is not 1"));
+  std::filesystem::remove(part(2));
+  EXPECT_THAT(error(folder), HasSubstr("00002-of-00003.gguf: is missing; m-00001"));
+  write_part(2, 3, all);
+  std::filesystem::rename(part(1), folder / "alone.gguf");
+  EXPECT_THAT(error(folder / "alone.gguf"), HasSubstr("key 'split.count': 3 is not 1"));
+  EXPECT_THAT(error(folder), HasSubstr("several GGUF models: alone.gguf, m-00001-of-00003.gguf"));
+}
+
 TEST_F(GgufModelTest, WhatCannotRunIsNamed) {
   const json::object good = metadata("llama", "llama");
-  std::vector<GgufBlob> tensors = blobs("llama", true);
+  std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
   json::object bad = good;
   bad["general.architecture"] = "rwkv";
-  EXPECT_THAT(refusal(gguf_file(bad, tensors)), HasSubstr("'rwkv' is not one of llama, qwen2"));
+  EXPECT_THAT(refusal(gguf_file(bad, tensors)), HasSubstr("'rwkv' is not one of llama, mistral3"));
   bad = good;
   bad["llama.rope.scaling.type"] = "other";
   EXPECT_THAT(refusal(gguf_file(bad, tensors)), HasSubstr("is not one of none, linear, yarn"));
@@ -214,7 +651,7 @@ TEST_F(GgufModelTest, WhatCannotRunIsNamed) {
   std::vector<GgufBlob> other = tensors;
   other[2].type = 12;
   EXPECT_THAT(refusal(gguf_file(good, other)),
-              HasSubstr("Q4_K [512, 64] has rows that are no whole blocks of 256"));
+              HasSubstr("Q4_K [64, 64] has rows that are no whole blocks of 256"));
   other[2].type = 16;
   EXPECT_THAT(refusal(gguf_file(good, other)),
               HasSubstr("has dtype IQ2_XXS, which cannot be read as a weight"));
@@ -228,7 +665,7 @@ TEST_F(GgufModelTest, WhatCannotRunIsNamed) {
   other.pop_back();
   EXPECT_THAT(refusal(gguf_file(good, other)), HasSubstr("is missing"));
   other = tensors;
-  other.back().shape[0] = int64_t{1} << 60;
+  other[2].shape[0] = int64_t{1} << 60;
   EXPECT_THAT(refusal(gguf_file(good, other)), HasSubstr("of the data, the file has"));
   const std::string file = gguf_file(good, tensors);
   EXPECT_THAT(refusal(file.substr(0, file.size() - 100)), HasSubstr("of the data, the file has"));
@@ -236,7 +673,27 @@ TEST_F(GgufModelTest, WhatCannotRunIsNamed) {
 
 // Frequencies' divisors, as files of Llama 3.1 have them.
 TEST_F(GgufModelTest, RotaryDivisors) {
-  std::vector<GgufBlob> tensors = blobs("llama", true);
+  // Apertus's scaling as the converter writes it; llama3's formula has the same numbers.
+  json::object keys = metadata("apertus", "apertus");
+  std::vector<GgufBlob> stretched = blobs("apertus", {}, &keys);
+  const auto formula = models::read_model(kHfModels / "apertus");
+  const auto unscaled = [](double i, double dim) { return std::pow(1e4, -2 * i / dim); };
+  const auto& expected = formula->graph.model.ropes[0].inverse_frequencies;
+  std::vector<float> factors;
+  for (size_t i = 0; i < expected.size(); ++i)
+    factors.push_back(static_cast<float>(
+        unscaled(static_cast<double>(i), 2.0 * static_cast<double>(expected.size())) /
+        static_cast<double>(expected[i])));
+  EXPECT_GT(factors.back(), 4);
+  stretched.push_back(floats("rope_freqs.weight", factors));
+  const auto apertus = models::read_model(write(gguf_file(keys, stretched)));
+  ASSERT_TRUE(apertus.ok()) << apertus.status();
+  const auto& read = apertus->graph.model.ropes[0];
+  EXPECT_EQ(read.attention_factor, 1);
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_FLOAT_EQ(read.inverse_frequencies[i], expected[i]);
+
+  std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
   const int32_t half = models::read_model(kHfModels / "llama")->traits.head_dim / 2;
   std::string divisors;
   for (int32_t i = 0; i < half; ++i) {

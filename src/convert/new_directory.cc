@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/file.h"
+
 namespace nereid::convert {
 namespace {
 
@@ -102,15 +104,12 @@ Status NewDirectory::finish() {
   std::filesystem::path old;
   if (std::filesystem::exists(final_, error)) {
     ASSIGN_OR_RETURN(old, make_temporary(final_));
-    std::filesystem::rename(final_, old, error);
-    if (error) {
-      const std::string reason = error.message();
+    if (const Status moved = rename_durably(final_, old); !moved.ok()) {
       std::filesystem::remove(old, error);
-      return unavailable("{}: {}", final_.string(), reason);
+      return moved;
     }
   }
-  std::filesystem::rename(temporary_, final_, error);
-  if (error) return unavailable("{}: {}", final_.string(), error.message());
+  RETURN_IF_ERROR(rename_durably(temporary_, final_));
   temporary_.clear();
   if (!old.empty()) std::filesystem::remove_all(old, error);
   return ok();

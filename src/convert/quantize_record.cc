@@ -1,9 +1,9 @@
 #include "convert/quantize_record.h"
 
 #include <bit>
-#include <cstring>
 #include <system_error>
 
+#include "base/copy_bytes.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "convert/content_key.h"
@@ -76,7 +76,7 @@ StatusOr<std::vector<BF16>> RecordFile::read_matrices(size_t input) const {
   constexpr size_t kMostBytes = size_t{1} << 40;
   ASSIGN_OR_RETURN(const std::string bytes, read_file(matrices_path(input), kMostBytes));
   std::vector<BF16> matrices(bytes.size() / sizeof(BF16));
-  std::memcpy(matrices.data(), bytes.data(), matrices.size() * sizeof(BF16));
+  copy_bytes(matrices.data(), bytes.data(), matrices.size() * sizeof(BF16));
   return matrices;
 }
 

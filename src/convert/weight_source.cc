@@ -8,6 +8,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/copy_bytes.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "kernels/api/pack.h"
@@ -40,7 +41,7 @@ void convert(const io::StoredTensor& tensor, int64_t first, int64_t step, std::s
   const auto size = static_cast<int64_t>(nereid::size_of(*tensor.type));
   const std::byte* from = tensor.data.data() + first * size;
   if (std::is_same_v<T, BF16> && tensor.type == DType::kBF16 && step == 1) {
-    std::memcpy(out.data(), from, out.size_bytes());
+    copy_bytes(out.data(), from, out.size_bytes());
     return;
   }
   for (T& x : out) {
@@ -114,6 +115,12 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
 template <class T>
 Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
                  const graph::WeightPart& part, int64_t first, std::span<T> out) {
+  if (part.added != 0) {
+    std::vector<float> exact(out.size());
+    RETURN_IF_ERROR(read_stored(checkpoint, weight, part, first, std::span(exact)));
+    for (size_t i = 0; i < out.size(); ++i) store(exact[i] + part.added, out[i]);
+    return ok();
+  }
   if (!part.unit_rows) return read_stored(checkpoint, weight, part, first, out);
   constexpr double kShortest = 1e-12;
   std::vector<float> row(static_cast<size_t>(weight.k));

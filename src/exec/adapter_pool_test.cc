@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tensor/cpu_device.h"
 
 namespace nereid::exec {
@@ -24,10 +26,48 @@ class AdapterPoolTest : public testing::Test {
   // Adapter 1 with a rank of 2 in each module, each in a page.
   static Step load() {
     Step step;
-    step.adapter_loads = {{1, 2, 1}};
+    step.adapter_loads = {{.adapter = 1, .num_matrices = 2, .first_page = 1, .num_weights = 26}};
     step.adapter_matrices = {{0, 2, 1.0f}, {1, 2, 1.0f}};
     step.adapter_weights.resize(2 * (4 + 2) + 2 * (4 + 3));
     return step;
+  }
+  // Those of load() that begin at number `first`, numbered from 1 on.
+  static Step part(int64_t first, int32_t count) {
+    Step step = load();
+    step.adapter_loads[0].first_weight = first, step.adapter_loads[0].num_weights = count;
+    step.adapter_weights.clear();
+    for (int64_t i = first; i < first + count; ++i)
+      step.adapter_weights.push_back(to_bf16(static_cast<float>(i + 1)));
+    return step;
+  }
+  // Takes a message that is valid and executes it.
+  void run(const Step& step) {
+    std::vector<std::byte> message;
+    encode(step, message);
+    const StepView view = decode(message).value();
+    ASSERT_TRUE(pool_.check(view).ok()) << pool_.check(view);
+    pool_.stage(view, 0);
+    const auto stream = device_->create_stream().value();
+    const auto work = [&](Stream& s) -> Status {
+      if (pool_.has_loads(0)) RETURN_IF_ERROR(pool_.load(0, s));
+      return pool_.run(0, s);
+    };
+    ASSERT_TRUE(stream->submit(work).value()->wait().ok());
+    pool_.keep(view);
+  }
+  // What the device has of adapter 1, as kernels find it.
+  std::vector<float> numbers() const {
+    kernels::StepView view;
+    pool_.add_to(view);
+    std::vector<float> out;
+    for (size_t m = 0; m < kModules.size(); ++m) {
+      const kernels::AdapterMatrix& matrix = view.adapter_matrices[kModules.size() + m];
+      for (int64_t i = 0; i < 2 * 4; ++i)
+        out.push_back(to_float(view.adapter_weights[matrix.a + i]));
+      for (int64_t i = 0; i < 2 * kModules[m].n; ++i)
+        out.push_back(to_float(view.adapter_weights[matrix.b + i]));
+    }
+    return out;
   }
   std::string refusal(const Step& step) {
     std::vector<std::byte> message;
@@ -55,6 +95,7 @@ TEST_F(AdapterPoolTest, TakesWhatFits) {
   Step with_gain = load();
   with_gain.adapter_matrices[1].has_gain = 1;
   with_gain.adapter_weights.resize(with_gain.adapter_weights.size() + 2 * 3);
+  with_gain.adapter_loads[0].num_weights += 2 * 3;
   EXPECT_EQ(refusal(with_gain), "");
   EXPECT_EQ(AdapterPool::bytes(kModules, limits_),
             3 * 32 * sizeof(BF16) + 2 * 2 * sizeof(kernels::AdapterMatrix));
@@ -73,7 +114,7 @@ TEST_F(AdapterPoolTest, PagesHaveOneAdapter) {
   EXPECT_EQ(refusal(rows), "");
   // Another one in the first page leaves it, one in the second does not.
   Step beside = load();
-  beside.adapter_loads[0] = {0, 1, 0};
+  beside.adapter_loads[0] = {.num_matrices = 1, .num_weights = 2 * (4 + 2)};
   beside.adapter_matrices.pop_back();
   beside.adapter_weights.resize(2 * (4 + 2));
   EXPECT_EQ(refusal(beside), "");
@@ -95,6 +136,10 @@ TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_loads[0].num_matrices = -1; }),
               HasSubstr("-1 matrices"));
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_loads[0].num_matrices = 1; }),
+              HasSubstr("weights [0, 0 + 26) are not in [0, 12)"));
+  EXPECT_THAT(refusal_of([](Step& s) {
+                s.adapter_loads[0].num_matrices = 1, s.adapter_loads[0].num_weights = 12;
+              }),
               HasSubstr("1 matrices and 14 weights belong to no adapter"));
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_matrices[1].module = 0; }),
               HasSubstr("module 0 is not in [1, 2)"));
@@ -106,10 +151,62 @@ TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
               HasSubstr("the scale is not a number"));
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_matrices[0].has_gain = 2; }),
               HasSubstr("has_gain is 2, not 0 or 1"));
-  EXPECT_THAT(refusal_of([](Step& s) { s.adapter_matrices[1].has_gain = 1; }),
-              HasSubstr("14 weights are left for 20"));
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_weights.pop_back(); }),
-              HasSubstr("13 weights are left for 14"));
+              HasSubstr("25 weights are left for 26"));
+}
+
+// A message brings what it may, tables come with the last part.
+TEST_F(AdapterPoolTest, PartsAndMovesLieWhereTheTablesSay) {
+  std::vector<float> all(26);
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i + 1);
+  Step rows;
+  rows.rows = {{.adapter = 1}};
+  for (int64_t first = 0; first < 26; first += 7) {
+    EXPECT_THAT(refusal(rows), HasSubstr("adapter 1 of slot 0 is in no place"));
+    run(part(first, static_cast<int32_t>(std::min<int64_t>(7, 26 - first))));
+  }
+  EXPECT_EQ(numbers(), all);
+  EXPECT_EQ(refusal(rows), "");
+  Step move;
+  move.adapter_moves = {{.adapter = 1, .to_page = 0}};  // its pages overlap
+  run(move);
+  EXPECT_EQ(numbers(), all);
+  move.adapter_moves[0].to_page = 1;
+  run(move);
+  EXPECT_EQ(numbers(), all);
+}
+
+TEST_F(AdapterPoolTest, PartsComeInOrder) {
+  run(part(0, 7));
+  EXPECT_THAT(refusal(part(8, 7)), HasSubstr("from 8 on do not go on behind the 7 in its pages"));
+  Step elsewhere = part(7, 7);
+  elsewhere.adapter_loads[0].first_page = 0;
+  EXPECT_THAT(refusal(elsewhere), HasSubstr("from 7 on do not go on"));
+  Step move;
+  move.adapter_moves = {{.adapter = 1, .to_page = 0}};
+  EXPECT_THAT(refusal(move), HasSubstr("move of adapter 1: its place holds no whole adapter"));
+  run(part(7, 19));
+  EXPECT_THAT(refusal(part(7, 7)), HasSubstr("from 7 on do not go on"));
+}
+
+TEST_F(AdapterPoolTest, MovesGoToFreePages) {
+  run(part(0, 26));
+  const auto refusal_of_moves = [&](std::vector<AdapterMove> moves) {
+    Step step;
+    step.adapter_moves = std::move(moves);
+    return refusal(step);
+  };
+  EXPECT_THAT(refusal_of_moves({{2, 0}}), HasSubstr("move of adapter 2: it is not in [0, 2)"));
+  EXPECT_THAT(refusal_of_moves({{1, 2}}), HasSubstr("pages [2, 2 + 2) are not in [0, 3)"));
+  EXPECT_THAT(refusal_of_moves({{1, 0}, {1, 1}}), HasSubstr("adapter 1 moves twice"));
+  Step both = load();
+  both.adapter_moves = {{1, 0}};
+  EXPECT_THAT(refusal(both), HasSubstr("1 moves of adapters beside 1 loads"));
+  Step other = load();
+  other.adapter_loads[0] = {.num_matrices = 1, .num_weights = 2 * (4 + 2)};
+  other.adapter_matrices.pop_back();
+  other.adapter_weights.resize(2 * (4 + 2));
+  EXPECT_EQ(refusal(other), "");
 }
 
 TEST_F(AdapterPoolTest, ARowsAdapterMustBeThere) {

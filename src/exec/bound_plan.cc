@@ -33,7 +33,9 @@ bool show(const ProductObserver& observer, const std::string& weight,
           row * call.x.stride + (call.x.cols == call.weight.k ? 0 : j * call.weight.k);
       const auto* const x =
           static_cast<const std::byte*>(call.x.data) + static_cast<size_t>(first) * size;
-      auto& seen = rows[static_cast<size_t>(call.experts.row<int32_t>(row)[j])];
+      const auto expert = static_cast<size_t>(call.experts.row<int32_t>(row)[j]);
+      if (expert >= rows.size()) continue;  // no expert: the kernel gives zeros
+      auto& seen = rows[expert];
       seen.insert(seen.end(), x, x + width);
     }
   for (size_t e = 0; e < rows.size(); ++e) {
@@ -257,9 +259,11 @@ class BoundPlan::Binder {
       if (kernel.device != device_.kind || (!name.empty() && kernel.name != name)) continue;
       if (!can_all_rows(kernel, op, extent)) {
         if (name.empty()) continue;
-        return invalid_argument("kernel '{}:{}' cannot run {} on {} ({}, isa {})", K::kName, name,
-                                kernels::operands_text(op), device_.id(), device_.name,
-                                name_of(device_.isa));
+        return invalid_argument(
+            "kernel '{}:{}' cannot run {} on {} ({}, isa {}); an engine built for other "
+            "instructions has to be built again for these",
+            K::kName, name, kernels::operands_text(op), device_.id(), device_.name,
+            name_of(device_.isa));
       }
       const double cost = kernel.cost(op, device_);
       if (!best || cost < best_cost) best = &kernel, best_cost = cost;
@@ -332,6 +336,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
       }
     const Time start = profile ? now() : Time();
     RETURN_IF_ERROR(bound.run(op, stream));
+    stream.device().health().made_progress();  // of kernels that do not use the pool
     if (profile) {
       RETURN_IF_ERROR(stream.synchronize());
       profile->add(bound.profile_entry, seconds(now() - start), bytes_read(op, step));

@@ -254,6 +254,37 @@ TEST(FusedCalls, AnObserverSeesThePlansCalls) {
   EXPECT_GT(seen[0].size(), 8u);
 }
 
+// The first pick of each row is no expert, as where another device has it.
+Status route_to_one_less(const kernels::Route& args, Stream&) {
+  reference(args);
+  for (int64_t row = 0; row < args.experts.rows; ++row) args.experts.row<int32_t>(row)[0] = -1;
+  return ok();
+}
+
+TEST(FusedCalls, AnObserverSeesNoPicksThatAreNoExpert) {
+  std::map<std::string, int64_t> rows[2];  // that each expert was given
+  for (const int i : {0, 1}) {
+    kernels::OpenedDevice opened = open_other();
+    if (i == 1) {
+      auto& routes = std::get<kernels::Table<kernels::Route>>(opened.registry.tables);
+      for (kernels::Kernel<kernels::Route>& kernel : routes) kernel.run = route_to_one_less;
+    }
+    Harness harness = harness_of(engine_of("mixtral"), std::move(opened));
+    harness.runner().set_observer([&](const std::string& weight, kernels::Linear& call) {
+      if (weight.ends_with(']')) rows[i][weight] += call.x.rows;
+      return true;
+    });
+    logits_after(harness, 1);
+  }
+  const auto total = [](const std::map<std::string, int64_t>& of) {
+    int64_t sum = 0;
+    for (const auto& [weight, count] : of) sum += count;
+    return sum;
+  };
+  EXPECT_GT(total(rows[0]), 0);
+  EXPECT_EQ(2 * total(rows[1]), total(rows[0]));  // the model picks two
+}
+
 TEST(FusedCalls, MemoryIsInTheTable) {
   const auto engine = engine_of("llama", in_fp8());
   const auto file = io::EngineFile::open(engine).value();

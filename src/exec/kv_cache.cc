@@ -127,43 +127,60 @@ Status KvCache::copy_blocks(std::span<const BlockCopy> copies, Stream& stream) c
 }
 
 Status KvCache::move_cells(std::span<const CellMove> moves, Stream& stream) const {
-  for (const CellMove& move : moves)
-    for (size_t i = 0; i < groups_[static_cast<size_t>(move.group)].layers.size(); ++i)
-      RETURN_IF_ERROR(move_cell(move, i, stream));
+  for (const CellMove& move : moves) RETURN_IF_ERROR(move_cell(move, stream));
   return ok();
 }
 
-// Moves the cell in one layer: number `layer` of the group.
-Status KvCache::move_cell(const CellMove& move, size_t layer, Stream& stream) const {
+// A line of the cell for each layer, head, and of keys and values lies as far behind the one before
+// it where nothing is between them: one copy.
+Status KvCache::move_cell(const CellMove& move, Stream& stream) const {
   const auto g = static_cast<size_t>(move.group);
   const CacheGroup& group = groups_[g];
   const KvLayout& layout = pools_[g].layout;
   const std::byte* const from = address(g, move.from_block);
   std::byte* const to = address(g, move.to_block);
-  const size_t size = size_of(limits_.kv_type), line = static_cast<size_t>(group.head_dim) * size;
-  const kernels::KeyLayout keys = kernels::key_layout(kind_, group.head_dim, limits_.block_tokens);
-  // A key in a panel is words of four bytes apart from each other.
-  const size_t piece = keys == kernels::KeyLayout::kPanels ? 4 : line;
-  for (int64_t head = 0; head < group.num_kv_heads; ++head) {
-    const int64_t from_line = head * limits_.block_tokens + move.from_cell;
-    const int64_t to_line = head * limits_.block_tokens + move.to_cell;
-    const auto copy = [&](size_t plane, int64_t from_at, int64_t to_at, size_t unit, size_t bytes) {
-      return stream.copy(to + plane + static_cast<size_t>(to_at) * unit,
-                         from + plane + static_cast<size_t>(from_at) * unit, bytes);
-    };
-    const auto key_at = [&](int64_t at, size_t byte) {
-      return kernels::key_index(keys, at, static_cast<int64_t>(byte / size), group.head_dim, size);
-    };
-    for (size_t byte = 0; byte < line; byte += piece)
-      RETURN_IF_ERROR(
-          copy(layout.keys(layer), key_at(from_line, byte), key_at(to_line, byte), size, piece));
-    if (layout.has_values)
-      RETURN_IF_ERROR(copy(layout.values(layer), from_line, to_line, line, line));
+  const auto block_tokens = static_cast<size_t>(limits_.block_tokens);
+  const auto num_heads = static_cast<size_t>(group.num_kv_heads);
+  const size_t line = static_cast<size_t>(group.head_dim) * size_of(limits_.kv_type);
+  const bool has_panels = kernels::key_layout(kind_, group.head_dim, limits_.block_tokens) ==
+                          kernels::KeyLayout::kPanels;
+  // `count` lines of one cell of `unit` bytes, as many as heads apart.
+  const auto copy = [&](size_t plane, size_t unit, size_t count) {
+    const auto from_cell = static_cast<size_t>(move.from_cell) * unit;
+    const auto to_cell = static_cast<size_t>(move.to_cell) * unit;
+    return stream.copy_rows(to + plane + to_cell, block_tokens * unit, from + plane + from_cell,
+                            block_tokens * unit, unit, count);
+  };
+  if (!has_panels && layout.scales == 0 && layout.data == num_heads * block_tokens * line)
+    return copy(0, line, group.layers.size() * num_heads * (layout.has_values ? 2 : 1));
+  for (size_t i = 0; i < group.layers.size(); ++i) {
+    RETURN_IF_ERROR(has_panels ? move_key_in_panels(move, i, stream)
+                               : copy(layout.keys(i), line, num_heads));
+    if (layout.has_values) RETURN_IF_ERROR(copy(layout.values(i), line, num_heads));
     if (layout.scales == 0) continue;
-    constexpr size_t kScale = sizeof(float);
-    RETURN_IF_ERROR(copy(layout.key_scales(layer), from_line, to_line, kScale, kScale));
-    if (layout.has_values)
-      RETURN_IF_ERROR(copy(layout.value_scales(layer), from_line, to_line, kScale, kScale));
+    RETURN_IF_ERROR(copy(layout.key_scales(i), sizeof(float), num_heads));
+    if (layout.has_values) RETURN_IF_ERROR(copy(layout.value_scales(i), sizeof(float), num_heads));
+  }
+  return ok();
+}
+
+// A key in a panel is words of four bytes apart from each other.
+Status KvCache::move_key_in_panels(const CellMove& move, size_t layer, Stream& stream) const {
+  constexpr size_t kWord = 4;
+  const auto g = static_cast<size_t>(move.group);
+  const CacheGroup& group = groups_[g];
+  const size_t keys = pools_[g].layout.keys(layer), size = size_of(limits_.kv_type);
+  const size_t num_words = static_cast<size_t>(group.head_dim) * size / kWord;
+  const size_t stride = kernels::kKeysPerPanel * kWord;
+  for (int64_t head = 0; head < group.num_kv_heads; ++head) {
+    const auto first_word = [&](int32_t cell) {
+      const int64_t index = kernels::key_index(
+          kernels::KeyLayout::kPanels, head * limits_.block_tokens + cell, 0, group.head_dim, size);
+      return keys + static_cast<size_t>(index) * size;
+    };
+    RETURN_IF_ERROR(stream.copy_rows(address(g, move.to_block) + first_word(move.to_cell), stride,
+                                     address(g, move.from_block) + first_word(move.from_cell),
+                                     stride, kWord, num_words));
   }
   return ok();
 }

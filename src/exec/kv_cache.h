@@ -74,7 +74,8 @@ class KvCache {
     Buffer device, host;
   };
   std::byte* address(size_t group, int32_t block) const;
-  Status move_cell(const CellMove& move, size_t layer, Stream& stream) const;
+  Status move_cell(const CellMove& move, Stream& stream) const;
+  Status move_key_in_panels(const CellMove& move, size_t layer, Stream& stream) const;
 
   RunnerLimits limits_;
   DeviceKind kind_ = DeviceKind::kCpu;

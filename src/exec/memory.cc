@@ -190,8 +190,10 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
   table.push_back({"step data", step_data});
   table.push_back({"sampling", sampling_bytes(limits).total(limits.depth)});
   table.push_back({"rope table", rope_table_bytes(plan, limits)});
-  if (limits.num_adapters > 0)
+  if (limits.num_adapters > 0) {
     table.push_back({"adapters", AdapterPool::bytes(plan.modules, limits)});
+    table.push_back({"loads of adapters", AdapterPool::staging_bytes(plan.modules, limits)});
+  }
   table.push_back({"kernel workspace", device.workspace_bytes});
   add_cache("host KV cache", limits.num_host_blocks);
   return table;

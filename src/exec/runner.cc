@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -28,7 +29,7 @@ struct Staging {
   Buffer step_data;                            // written by launch(), read by the device's copy
   Buffer host_embeddings, embeddings;          // likewise, and the copy
   size_t embedding_bytes = 0;                  // of the step; 0: it has none, or no memory for them
-  std::vector<std::shared_ptr<Event>> copies;  // of blocks
+  std::vector<std::shared_ptr<Event>> copies;  // of blocks, and of weights of adapters
   StepData step;
   std::unique_ptr<Event> used;  // of a former step
   bool in_use = false;
@@ -43,6 +44,14 @@ class EngineRunner : public Runner {
  public:
   EngineRunner(io::EngineFile file, const RunnerLimits& limits)
       : file_(std::move(file)), limits_(limits) {}
+
+  // It stays where the device hangs, whose work may still use it.
+  static void operator delete(EngineRunner* runner, std::destroying_delete_t) {
+    if (runner->device_ && runner->device_->health().is_hung())
+      return keep_for_ever(std::shared_ptr<void>(runner, [](void*) {}));
+    runner->~EngineRunner();
+    ::operator delete(runner);
+  }
 
   Status load(Device& device, const kernels::Registry& registry, const kernels::Choices& forced) {
     device_ = &device;
@@ -63,6 +72,9 @@ class EngineRunner : public Runner {
       ASSIGN_OR_RETURN(copy_stream_, device.create_copy_stream());
       ASSIGN_OR_RETURN(onboard_stream_, device.create_copy_stream());
     }
+    if (limits_.num_adapters > 0) {
+      ASSIGN_OR_RETURN(load_stream_, device.create_copy_stream());
+    }
     ASSIGN_OR_RETURN(stream_, device.create_stream());
     if (registry.tuner.use) registry.tuner.use(plan().choices, *stream_);
     ASSIGN_OR_RETURN(auto event, stream_->submit([this](Stream& stream) {
@@ -72,6 +84,7 @@ class EngineRunner : public Runner {
   }
 
   StatusOr<Ticket> launch(std::span<const std::byte> message) override {
+    RETURN_IF_ERROR(device_->health().failure());  // what hangs may still read what is staged
     int32_t index = 0;
     while (index < limits_.depth && staging_[index].in_use) ++index;
     if (index == limits_.depth)
@@ -83,15 +96,18 @@ class EngineRunner : public Runner {
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
     RETURN_IF_ERROR(check_onboards(step.onboards));
     staging.step = {};
-    if (!step.rows.empty() || (step.copies.empty() && step.onboards.empty())) {
+    const bool needs_no_rows = !step.copies.empty() || !step.onboards.empty() ||
+                               !step.adapter_loads.empty() || !step.adapter_moves.empty();
+    if (!step.rows.empty() || !needs_no_rows) {
       ASSIGN_OR_RETURN(staging.step, StepData::pack(step, cache_.groups(), limits_, vocab_size(),
                                                     staging.step_data.bytes()));
     }
     RETURN_IF_ERROR(check_embeddings(step, staging.step));
     RETURN_IF_ERROR(adapters_.check(step));
-    RETURN_IF_ERROR(adapters_.stage(step, index));
+    adapters_.stage(step, index);
     RETURN_IF_ERROR(sampler_->stage(step, index, stage_embeddings(step.embeddings, staging)));
     RETURN_IF_ERROR(issue_copies(step.copies, staging));
+    RETURN_IF_ERROR(issue_loads(index));
     const bool has_masks =
         std::ranges::any_of(step.rows, [](const StepRow& row) { return row.has_mask != 0; });
     const auto work = [this, index, has_masks](Stream& stream) {
@@ -99,6 +115,7 @@ class EngineRunner : public Runner {
     };
     auto& used = has_masks ? staging.used_forward : staging.used;
     ASSIGN_OR_RETURN(auto event, stream_->submit(work, std::move(used)));
+    sampler_->issued(index);
     adapters_.keep(step);
     issue_onboards(step.onboards);
     staging.in_use = true;
@@ -262,6 +279,21 @@ class EngineRunner : public Runner {
     return ok();
   }
 
+  // Weights of adapters go on a stream of their own, behind the steps before this one and beside
+  // it; the next step waits for them, this one where its rows need them.
+  Status issue_loads(int32_t index) {
+    if (loads_) RETURN_IF_ERROR(stream_->wait(*loads_));
+    loads_ = nullptr;
+    if (!adapters_.has_loads(index)) return ok();
+    ASSIGN_OR_RETURN(const auto before, stream_->submit([](Stream&) { return ok(); }));
+    RETURN_IF_ERROR(load_stream_->wait(*before));
+    ASSIGN_OR_RETURN(loads_, load_stream_->submit([this, index](Stream& stream) {
+      return adapters_.load(index, stream);
+    }));
+    staging_[index].copies.push_back(loads_);
+    return adapters_.needs_loads(index) ? stream_->wait(*loads_) : ok();
+  }
+
   Status check_onboards(std::span<const BlockCopy> onboards) const {
     RETURN_IF_ERROR(check_copies(onboards, cache_.groups().size(), limits_));
     for (size_t i = 0; i < onboards.size(); ++i) {
@@ -325,6 +357,7 @@ class EngineRunner : public Runner {
                     std::unique_ptr<Event>& event) {
     Staging& staging = staging_[index];
     if (!staging.waits_for_masks) return invalid_argument("the step waits for no masks");
+    RETURN_IF_ERROR(device_->health().failure());
     ASSIGN_OR_RETURN(const MaskView view, decode_masks(masks));
     RETURN_IF_ERROR(sampler_->set_masks(view, index));
     const auto work = [this, index](Stream& stream) -> Status {
@@ -370,7 +403,7 @@ class EngineRunner : public Runner {
     if (!file_.is_lost()) return ok();
     const Status lost =
         data_loss("{} has become smaller while it was in use", file_.path().string());
-    device_->fail(lost);  // its memory holds the weights no more
+    device_->health().fail(lost);  // its memory holds the weights no more
     return lost;
   }
 
@@ -390,8 +423,10 @@ class EngineRunner : public Runner {
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
   // The end of the last copies to or from the host that a step waits for, and within the device.
   std::shared_ptr<Event> host_copies_, device_copies_;
+  std::shared_ptr<Event> loads_;  // of weights of adapters, that the next step waits for
   std::deque<StatusOr<std::unique_ptr<Event>>> onboards_;  // of which onboarded() has not told
   std::unique_ptr<Stream> copy_stream_, onboard_stream_;   // null: there is no host pool
+  std::unique_ptr<Stream> load_stream_;                    // null: there are no adapters
   std::unique_ptr<Stream> stream_;                         // last: its steps use everything above
 };
 

@@ -123,8 +123,8 @@ class Runner {
   // its rows, then sampling, or see draw(). Copies to and from the host begin beside the step in
   // flight, so they must not touch device blocks that it does; all other work keeps its order. No
   // step waits for onboards: see onboarded(). The bytes may go on return. A step may have copies
-  // and no rows; its logits are at most num_logits_rows(). At most `depth` tickets may be in
-  // flight, and each must be waited for. InvalidArgument: the message is invalid, nothing has
+  // or adapters and no rows; its logits are at most num_logits_rows(). At most `depth` tickets may
+  // be in flight, and each must be waited for. InvalidArgument: the message is invalid, nothing has
   // changed, and the next may be; device errors come from wait().
   virtual StatusOr<Ticket> launch(std::span<const std::byte> message) = 0;
 

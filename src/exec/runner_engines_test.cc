@@ -1,10 +1,16 @@
 // Engines that do not fit, are changed, or shrink.
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <future>
+#include <memory>
 #include <random>
+#include <thread>
 
 #include "base/check.h"
 #include "exec/runner_fixture.h"
@@ -175,8 +181,38 @@ TEST_F(RunnerTest, AnEngineThatShrinksIsAnErrorOfTheStep) {
   std::filesystem::resize_file(path, 0);
   const std::string what = path.string() + " has become smaller while it was in use";
   EXPECT_EQ(step(), data_loss("{}", what));
-  EXPECT_EQ(device->failure(), unavailable("device cpu has failed: {}", what));
-  EXPECT_EQ(step(), device->failure());
+  EXPECT_EQ(device->health().failure(), unavailable("device cpu has failed: {}", what));
+  EXPECT_EQ(step(), device->health().failure());
+}
+
+// A call that never ends: the step does after the device's timeout, and the runner and its memory
+// stay for the call.
+TEST_F(RunnerTest, AStepThatHangsEndsAndItsRunnerStays) {
+  std::shared_ptr<Device> device = make_cpu_device({.num_threads = 1}).value();
+  keep_for_ever(device);
+  auto runner = make_runner(engine_, *device, harness_.registry(), kLimits).value();
+  std::promise<void> release;
+  std::atomic<bool> over = false;
+  runner->set_observer(
+      [&, released = release.get_future().share()](const std::string&, kernels::Linear& call) {
+        if (over) return false;
+        released.wait();
+        std::memset(call.out.data, 0, sizeof(float));  // its memory is there
+        over = true;
+        return false;
+      });
+  device->health().set_timeout(std::chrono::milliseconds(40));
+  const Sequence sequence(0, kLimits);
+  auto ticket = launch(*runner, {sequence.row(kPrompt, 0, 1)});
+  ASSERT_TRUE(ticket.ok()) << ticket.status();
+  const Status expected = unavailable(
+      "device cpu has failed: it has made no progress for 0.04 s (device_timeout_secs)");
+  EXPECT_EQ(runner->wait(*ticket).status(), expected);
+  EXPECT_EQ(launch(*runner, {sequence.row(kPrompt, 0, 1)}).status(), expected);
+  runner.reset();
+  EXPECT_FALSE(over);
+  release.set_value();
+  while (!over) std::this_thread::yield();
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "base/check.h"
+#include "base/copy_bytes.h"
 #include "base/round_up.h"
 #include "exec/memory.h"
 #include "exec/slot_check.h"
@@ -76,7 +76,8 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
 Status SlotSampler::stage(const StepView& step, int32_t index, const Status& embeddings) {
   RETURN_IF_ERROR(check(step));
   Area& area = areas_[static_cast<size_t>(index)];
-  area.rows.clear(), area.uploads.clear(), area.retired.clear();
+  if (std::exchange(area.is_issued, false)) area.retired.clear();
+  area.rows.clear(), area.uploads.clear();
   area.outcomes.assign(step.rows.size(), {});
   area.all_greedy = true, area.wants_top = false, area.wants_raw = false;
   area.has_drafts = area.weighs_drafts = false, area.num_draft_logits = 0;
@@ -364,7 +365,7 @@ Status SlotSampler::reserve_staging(Area& area, std::string_view what, size_t wa
     auto grown = device_.allocate_host(std::bit_ceil(bytes));
     if (!grown.ok())
       return annotate(grown.status(), fmt::format("{} bytes of {} to upload", wanted, what));
-    std::memcpy(grown->data(), area.staging.data(), area.num_staged);
+    copy_bytes(grown->data(), area.staging.data(), area.num_staged);
     area.staging = *std::move(grown);
   }
   area.num_extra += extra;
@@ -375,7 +376,7 @@ Status SlotSampler::reserve_staging(Area& area, std::string_view what, size_t wa
 void SlotSampler::upload(Area& area, void* to, const void* from, size_t bytes) {
   NEREID_CHECK(area.num_staged + bytes <= area.staging.size());
   area.uploads.push_back({to, area.num_staged, bytes});
-  std::memcpy(area.staging.bytes() + area.num_staged, from, bytes);
+  copy_bytes(area.staging.bytes() + area.num_staged, from, bytes);
   area.num_staged = round_up(area.num_staged + bytes, kUploadAlignment);
 }
 
@@ -426,25 +427,43 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   return stream.copy(area.results.data(), results_.data(), num_rows * sizeof(SampleResult));
 }
 
+// Rows that follow one another go in one piece, of each hidden state too, which may be a part of a
+// wider matrix.
 Status SlotSampler::copy_rows(const Area& area, const View& logits, std::span<const View> hidden,
                               Stream& stream) const {
-  for (const Outcome& outcome : area.outcomes) {
-    if (const RowsCopy& copy = outcome.logits; copy.num_rows > 0)
-      RETURN_IF_ERROR(stream.copy(static_cast<float*>(area.logits.data()) + copy.to_row * vocab(),
-                                  logits.row<float>(copy.first_row),
-                                  static_cast<size_t>(copy.num_rows * vocab()) * sizeof(float)));
-    // A row at a time: they may be parts of a wider matrix.
-    const RowsCopy& copy = outcome.hidden;
-    for (int64_t i = 0; i < copy.num_rows; ++i) {
-      BF16* to = static_cast<BF16*>(area.hidden.data()) + (copy.to_row + i) * hidden_width_;
-      for (const View& state : hidden) {
-        RETURN_IF_ERROR(stream.copy(to, state.row<BF16>(copy.first_row + i),
-                                    static_cast<size_t>(state.cols) * sizeof(BF16)));
-        to += state.cols;
-      }
+  const auto copy_logits = [&](const RowsCopy& copy) {
+    return stream.copy(static_cast<float*>(area.logits.data()) + copy.to_row * vocab(),
+                       logits.row<float>(copy.first_row),
+                       static_cast<size_t>(copy.num_rows * vocab()) * sizeof(float));
+  };
+  const auto copy_states = [&](const RowsCopy& copy) -> Status {
+    BF16* to = static_cast<BF16*>(area.hidden.data()) + copy.to_row * hidden_width_;
+    for (const View& state : hidden) {
+      RETURN_IF_ERROR(stream.copy_rows(
+          to, static_cast<size_t>(hidden_width_) * sizeof(BF16), state.row<BF16>(copy.first_row),
+          static_cast<size_t>(state.stride) * sizeof(BF16),
+          static_cast<size_t>(state.cols) * sizeof(BF16), static_cast<size_t>(copy.num_rows)));
+      to += state.cols;
     }
-  }
-  return ok();
+    return ok();
+  };
+  const auto copy_all = [&](RowsCopy Outcome::*rows, const auto& copy_piece) -> Status {
+    RowsCopy piece;
+    for (const Outcome& outcome : area.outcomes) {
+      const RowsCopy& next = outcome.*rows;
+      if (next.num_rows == 0) continue;
+      if (piece.num_rows > 0 && next.first_row == piece.first_row + piece.num_rows &&
+          next.to_row == piece.to_row + piece.num_rows) {
+        piece.num_rows += next.num_rows;
+        continue;
+      }
+      if (piece.num_rows > 0) RETURN_IF_ERROR(copy_piece(piece));
+      piece = next;
+    }
+    return piece.num_rows > 0 ? copy_piece(piece) : ok();
+  };
+  RETURN_IF_ERROR(copy_all(&Outcome::logits, copy_logits));
+  return copy_all(&Outcome::hidden, copy_states);
 }
 
 StepResult SlotSampler::results(int32_t index) {

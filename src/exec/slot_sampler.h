@@ -34,6 +34,9 @@ class SlotSampler {
   // the step's embeddings; not OK: neither are the rows that have some.
   Status stage(const StepView& step, int32_t area, const Status& embeddings = ok());
 
+  // The step staged there is on the stream, or a part of it, and will be waited for.
+  void issued(int32_t area) { areas_[static_cast<size_t>(area)].is_issued = true; }
+
   // The masks of the step staged there, before it is run; memory was taken for them. Only where it
   // has rows with a mask. InvalidArgument: the message is invalid, and nothing has changed.
   Status set_masks(const MaskView& masks, int32_t area);
@@ -95,14 +98,17 @@ class SlotSampler {
     std::vector<RowResult> row_results;
     std::vector<int32_t> paths;      // RowResult::path of each
     std::vector<int32_t> likeliest;  // RowResult::likeliest of each
-    std::vector<Buffer> retired;     // device memory that the former step may read
-    int64_t num_logits = 0;          // rows of logits of the step
-    int64_t num_read = 0;            // of those, rows of Area::logits
-    int64_t num_hidden = 0;          // of those, rows of Area::hidden
-    size_t num_staged = 0;           // bytes of staging in use
-    size_t num_extra = 0;            // of those, bytes for lists, tokens and masks
-    int64_t num_masks = 0;           // that have come
-    int64_t num_draft_logits = 0;    // rows
+    // Device memory that steps in flight may read, until a step of this area, which comes behind
+    // them, has been issued and waited for.
+    std::vector<Buffer> retired;
+    bool is_issued = false;        // the staged step is on the stream
+    int64_t num_logits = 0;        // rows of logits of the step
+    int64_t num_read = 0;          // of those, rows of Area::logits
+    int64_t num_hidden = 0;        // of those, rows of Area::hidden
+    size_t num_staged = 0;         // bytes of staging in use
+    size_t num_extra = 0;          // of those, bytes for lists, tokens and masks
+    int64_t num_masks = 0;         // that have come
+    int64_t num_draft_logits = 0;  // rows
     bool waits_for_masks = false;
     bool all_greedy = true, wants_top = false, wants_raw = false;
     bool has_drafts = false, weighs_drafts = false;

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "base/check.h"
+#include "base/copy_bytes.h"
 #include "base/round_up.h"
 
 namespace nereid::exec {
@@ -15,7 +16,7 @@ namespace {
 // What a message holds; also says the order of bytes.
 constexpr uint32_t kStepMagic = 0x70657473u;  // "step"
 constexpr uint32_t kMaskMagic = 0x6b73616du;  // "mask"
-constexpr uint32_t kVersion = 10;             // raised with every change of a struct or an array
+constexpr uint32_t kVersion = 11;             // raised with every change of a struct or an array
 constexpr size_t kArrayAlignment = 8;
 
 template <class Arrays>
@@ -49,7 +50,7 @@ void encode_arrays(const Arrays& arrays, uint32_t magic, std::vector<std::byte>&
   const auto write = [&](const auto& array) {
     static_assert(kIsPlain<std::decay_t<decltype(array[0])>>);
     bytes = round_up(bytes, kArrayAlignment);
-    if (!array.empty()) std::memcpy(&message[bytes], array.data(), array.size() * sizeof(array[0]));
+    copy_bytes(message.data() + bytes, array.data(), array.size() * sizeof(array[0]));
     bytes += array.size() * sizeof(array[0]);
   };
   std::apply([&](const auto&... array) { (write(array), ...); }, arrays.all());

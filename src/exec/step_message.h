@@ -69,13 +69,24 @@ struct SlotHistory {
   int32_t num_tokens = 0;
 };
 
-// From this step on place `adapter` of the pool holds these matrices and no others, in as many
-// pages as they take from `first_page` on. A place that had one of these pages holds nothing any
-// more.
+// A part of the weights of an adapter for place `adapter` of the pool: weights [first_weight,
+// first_weight + num_weights) of its matrices. Parts come in order, one or several messages long;
+// each says the same matrices, which take as many pages as they need from `first_page` on. Rows may
+// have the adapter from the message with its last part on. With the first part the place holds
+// nothing else any more, nor does a place that had one of these pages.
 struct AdapterLoad {
   int32_t adapter = 0;
   int32_t num_matrices = 0;
   int32_t first_page = 0;
+  int32_t num_weights = 0;
+  int64_t first_weight = 0;
+};
+// The pages of place `adapter`, whose adapter is whole, become those from `to_page` on, of which no
+// other place has one. Made in order before anything is computed. A message with moves has no
+// loads.
+struct AdapterMove {
+  int32_t adapter = 0;
+  int32_t to_page = 0;
 };
 // What an adapter makes of the columns of io::Plan::modules[module]; see kernels::AdapterMatrix.
 struct AdapterMatrix {
@@ -115,20 +126,23 @@ struct StepArrays {
   Array<int32_t> cells;  // num_cells of each load
   Array<SlotHistory> histories;
   Array<int32_t> history_tokens;  // num_tokens of each history
+  Array<AdapterMove> adapter_moves;
   Array<AdapterLoad> adapter_loads;
   Array<AdapterMatrix> adapter_matrices;  // num_matrices of each load
-  Array<BF16> adapter_weights;  // of each matrix a [rank, k], b [rank, n], [gain [n], shift [n]]
+  // num_weights of each load. Those of a matrix are a [rank, k], b [rank, n], [gain [n], shift
+  // [n]].
+  Array<BF16> adapter_weights;
 
   // In the order in which they lie in a message.
   auto all() {
     return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, copies, onboards,
-                    loads, cells, histories, history_tokens, adapter_loads, adapter_matrices,
-                    adapter_weights);
+                    loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
+                    adapter_matrices, adapter_weights);
   }
   auto all() const {
     return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, copies, onboards,
-                    loads, cells, histories, history_tokens, adapter_loads, adapter_matrices,
-                    adapter_weights);
+                    loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
+                    adapter_matrices, adapter_weights);
   }
 };
 

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <thread>
+#include <set>
+#include <string>
 
 #include "base/file.h"
 #include "front/fake_triton.h"
@@ -28,7 +29,9 @@ class ControlTest : public ::testing::Test {
  protected:
   void SetUp() override { FakeTriton::get().reset(); }
 
+  // Whoever is not asked for a key may change settings and load models.
   void start(GrpcOptions grpc, HttpOptions http = {}) {
+    grpc.admin = http.admin = {.models = Peers::kAny, .settings = Peers::kAny};
     auto shared = std::make_shared<GrpcShared>();
     auto methods = make_methods(fake_server(), grpc, [] { return false; });
     ASSERT_TRUE(methods.ok()) << methods.status();
@@ -127,7 +130,7 @@ TEST_F(ControlTest, RestrictionsComeBeforeSwitches) {
 TEST_F(ControlTest, CallersShowAKey) {
   GrpcOptions grpc;
   HttpOptions http;
-  grpc.api_keys = http.api_keys = *ApiKeys::create({"open sesame"}, "");
+  grpc.api_keys = http.api_keys = *ApiKeys::create({"open sesame"}, "", {"master"});
   start(grpc, http);
   const std::string right = "Authorization: Bearer open sesame\r\n";
   for (const std::string& headers :
@@ -140,8 +143,10 @@ TEST_F(ControlTest, CallersShowAKey) {
   }
   EXPECT_EQ(post("/v1/completions", "{}").json().at("error").at("message").as_string(),
             "an API key is missing or not known");
-  EXPECT_EQ(post("/v2/logging", "{}", right).status, 200);
-  EXPECT_EQ(post("/v2/logging", "{}", "X-API-Key: open sesame\r\n").status, 200);
+  EXPECT_EQ(post("/v2/repository/index", "{}", right).status, 200);
+  EXPECT_EQ(post("/v2/repository/index", "{}", "X-API-Key: open sesame\r\n").status, 200);
+  EXPECT_EQ(post("/v2/logging", "{}", right).status, 403);
+  EXPECT_EQ(post("/v2/logging", "{}", "Authorization: Bearer master\r\n").status, 200);
   EXPECT_EQ(get("/v2/health/live").status, 200);
   EXPECT_EQ(get("/health").status, 200);
   EXPECT_EQ(get("/ping").status, 200);
@@ -182,7 +187,7 @@ TEST_F(ControlTest, KeysHaveLimits) {
   EXPECT_EQ(refused.json().at("error").at("message").as_string(),
             "this API key may make 2 requests a minute, and has made them");
   EXPECT_EQ(post("/v2/models/types/generate", "{}", says("slow")).status, 429);
-  EXPECT_EQ(post("/v2/logging", "{}", says("slow")).status, 200);
+  EXPECT_EQ(post("/v2/repository/index", "{}", says("slow")).status, 200);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(post("/v1/completions", "{}", says("free")).status, 400);
   // What would not be counted.
   const Reply forbidden = post("/v2/models/types/generate", "{}", says("counted"));
@@ -282,21 +287,20 @@ TEST_F(ControlTest, LoadsTakeFewThreads) {
   EXPECT_EQ(fake.num_loaded, 50);
 }
 
-// The core says no at once: on the event loop, which is still there afterwards.
+// The core says no at once: on the event loop.
 TEST_F(ControlTest, LoadsThatAreNotAllowedTakeNoThread) {
   HttpOptions http;
   http.extensions = std::make_shared<Extensions>(LogStart(), false, /*has_model_control=*/false);
   GrpcOptions grpc;
   grpc.extensions = http.extensions;
   start(grpc, http);
-  const auto is_running = [](int thread) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // one of its own would be gone
-    return std::filesystem::exists(fmt::format("/proc/self/task/{}", thread));
-  };
+  std::set<int> threads;  // of before: not one of a load's own
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+    threads.insert(std::stoi(task.path().filename()));
   EXPECT_EQ(post("/v2/repository/models/m/load", "").status, 501);
-  EXPECT_TRUE(is_running(FakeTriton::get().load_thread));
+  EXPECT_TRUE(threads.contains(FakeTriton::get().load_thread));
   EXPECT_EQ(call("RepositoryModelLoad", R"({"model_name": "m"})").headers.at("grpc-status"), "12");
-  EXPECT_TRUE(is_running(FakeTriton::get().load_thread));
+  EXPECT_TRUE(threads.contains(FakeTriton::get().load_thread));
 }
 
 // The C API would take another name than the client's.

@@ -35,6 +35,8 @@ inline const char kLlmMetadata[] =
 {"name":"num_top_log_probs","datatype":"INT32","shape":[-1,1]},
 {"name":"num_prompt_log_probs","datatype":"INT32","shape":[-1,1]},
 {"name":"priority","datatype":"FP32","shape":[-1,1]},
+{"name":"guided_decoding_guide_type","datatype":"BYTES","shape":[-1,1]},
+{"name":"guided_decoding_guide","datatype":"BYTES","shape":[-1,1]},
 {"name":"prompt_embeds","datatype":"BF16","shape":[-1,-1,-1]},
 {"name":"pooling","datatype":"BYTES","shape":[-1,1]},
 {"name":"lora_task_id","datatype":"UINT64","shape":[-1,1]},

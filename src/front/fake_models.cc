@@ -199,7 +199,9 @@ void run_pooled(Job job, const std::vector<int32_t>& ids, bool is_mean, const Ll
            {r.usage.begin(), r.usage.end()});
 }
 
-void run_types(Job job, std::vector<FakeTensor> inputs, int64_t replies, int64_t code) {
+void run_types(Job job, std::vector<FakeTensor> inputs, int64_t replies, int64_t code, bool waits) {
+  while (waits && FakeTriton::get().hold_types && !*job.cancelled)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (code >= 0) {
     job.send({}, true, fail(static_cast<TRITONSERVER_Error_Code>(code), "asked to fail"));
     return;
@@ -257,8 +259,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
     LlmRequest r{fake.script};
     r.max_tokens = int_input(*request, "request_output_len", 1);
     r.end_id = int_input(*request, "end_id", -1);
-    r.num_sequences = int_input(*request, "num_return_sequences", 1);
     r.beam_width = int_input(*request, "beam_width", 1);
+    r.num_sequences = int_input(*request, "num_return_sequences", r.beam_width);
     r.num_top = int_input(*request, "num_top_log_probs", 0);
     r.num_prompt = static_cast<int32_t>(fake.last_prompt.size());
     r.num_prompt_top = int_input(*request, "num_prompt_log_probs", -1);
@@ -278,7 +280,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
     }
   } else {
     std::thread(run_types, job, request->inputs, int_parameter(*request, "replies", 1),
-                int_parameter(*request, "fail", -1))
+                int_parameter(*request, "fail", -1), int_parameter(*request, "waits", 0) > 0)
         .detach();
   }
   request->release(request, TRITONSERVER_REQUEST_RELEASE_ALL, request->release_userp);

@@ -34,13 +34,14 @@ void FakeTriton::reset() {
   max_pooled = INT_MAX;
   num_refused = refusals_awaited = 0;
   queue_full = false;
-  types_is_decoupled = false;
+  types_is_decoupled = hold_types = false;
   num_cancelled = 0;
   num_sent = 0;
   tokenizer_dir = source_dir() + "/models/quickstart";
   tokenizer_hash.clear();
   lora_load_dir.clear();
   engine_name = "tensorrt_llm";
+  lacked_inputs.clear();
 }
 
 TRITONSERVER_Server* fake_server() {
@@ -147,7 +148,12 @@ TRITONSERVER_Error* TRITONSERVER_ServerMetadata(TRITONSERVER_Server*, TRITONSERV
 TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server*, const char* name,
                                                      int64_t version, TRITONSERVER_Message** out) {
   if (TRITONSERVER_Error* error = check_model(name, version)) return error;
-  *out = new TRITONSERVER_Message{std::string(name) == "types" ? kTypesMetadata : kLlmMetadata};
+  std::string text = std::string(name) == "types" ? kTypesMetadata : kLlmMetadata;
+  for (const std::string& input : FakeTriton::get().lacked_inputs) {
+    const size_t begin = text.find("{\"name\":\"" + input + "\"");
+    text.erase(begin, text.find('\n', begin) + 1 - begin);
+  }
+  *out = new TRITONSERVER_Message{text};
   return nullptr;
 }
 TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server*, const char* name,
@@ -168,6 +174,9 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_S
   return check_model(name, version);
 }
 // A test loads a model by changing what its configuration says.
+TRITONSERVER_Error* NEREID_ServerHoldMemory(uint64_t) { return nullptr; }
+void NEREID_ServerReleaseMemory(uint64_t) {}
+
 uint64_t NEREID_ServerModelChanges(TRITONSERVER_Server*) {
   const FakeTriton& fake = FakeTriton::get();
   return std::hash<std::string>()(fake.engine_name + config_text(fake.engine_name)) + fake.ready;

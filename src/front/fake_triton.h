@@ -37,6 +37,7 @@ struct FakeTriton {
   std::string lora_load_dir;                 // of the engine
   std::string tokenizer_hash;                // of the loaded "preprocessing"; "": not shown
   std::string engine_name = "tensorrt_llm";  // another name of that model
+  std::vector<std::string> lacked_inputs;    // that an older configuration of it would not have
   std::atomic<int> max_tokens_now{INT_MAX};  // a request waits for more, or for its cancellation
   std::atomic<int> max_seq_len{64};
   std::atomic<int> embedding_size{3};
@@ -46,6 +47,7 @@ struct FakeTriton {
   std::atomic<int> num_configs_read{0};
   std::atomic<bool> queue_full{false};
   std::atomic<bool> types_is_decoupled{false};
+  std::atomic<bool> hold_types{false};  // requests to it with the parameter "waits" wait
   std::atomic<int> num_cancelled{0};
   std::atomic<int> num_live{0};       // request objects that exist
   std::atomic<int> num_responses{0};  // response objects that exist

@@ -322,6 +322,17 @@ TEST_F(GrpcSocketTest, TracesOfUnaryCallsHaveTheTimesOfReadingAndSending) {
                                                    "GRPC_SEND_START", "GRPC_SEND_END"));
 }
 
+TEST_F(GrpcSocketTest, ModelInferTakesDecoupledModelsWhereThatIsAllowed) {
+  constexpr char kInfer[] = "/inference.GRPCInferenceService/ModelInfer";
+  FakeTriton::get().types_is_decoupled = true;
+  start();
+  EXPECT_EQ(connect()->call(kInfer, infer_message(1)), "12");
+  options_.infers_decoupled = true;
+  start();
+  EXPECT_EQ(connect()->call(kInfer, infer_message(1)), "0");
+  EXPECT_EQ(connect()->call(kInfer, infer_message(2)), "3");
+}
+
 // The core lets a model send more than it says; only the first response counts.
 TEST_F(GrpcSocketTest, AModelThatAnswersOnceIsHeardOnce) {
   const TraceScratch scratch("grpc_once_trace");

@@ -32,6 +32,13 @@ std::string request(const std::string& id) {
                                                      id));
 }
 
+// The model answers when the test lets it.
+std::string slow_request() {
+  return message_of("ModelInferRequest", R"({"model_name": "types",
+"parameters": {"waits": {"int64_param": "1"}},
+"inputs": [{"name": "x", "datatype": "INT32", "shape": ["1", "1"], "contents": {"int_contents": [1]}}]})");
+}
+
 const std::string kLongId(kQuickMessageBytes, 'i');
 
 class LargeMessagesTest : public ::testing::Test {
@@ -45,6 +52,7 @@ class LargeMessagesTest : public ::testing::Test {
         fake_server(), options, [] { return false; }, shared_->workers.get());
     EXPECT_TRUE(methods.ok()) << methods.status();
     shared_->methods = *std::move(methods);
+    shared_->budget = budget_;
     client_ = std::make_unique<TestClient>(shared_);
   }
   ~LargeMessagesTest() override { shared_->workers.reset(); }
@@ -136,24 +144,99 @@ TEST_F(LargeMessagesTest, AClientMayLeaveMeanwhile) {
   EXPECT_EQ(budget_->used(), 0u);
 }
 
-// A text of no characters takes two bytes of a message, and twenty times that as an object.
+// Two bytes of a message can be an object of a hundred, and one byte a number of eight.
 TEST_F(LargeMessagesTest, TheParsedFormCountsInTheBudget) {
-  ASSERT_GT(budget_->limit(), 2u << 16);
-  std::string texts;
-  for (int i = 0; i < 1 << 16; ++i) texts += "\x42\x00"s;
-  const std::string tensor =
-      "\x0a\x01x\x12\x05"
-      "BYTES\x2a\x80\x80\x08"s +
-      texts;
-  std::string size;
-  for (size_t n = tensor.size(); n > 0; n >>= 7)
-    size += static_cast<char>((n & 0x7f) | (n > 0x7f ? 0x80 : 0));
-  const int32_t id = client_->open(kService + "ModelInfer");
-  client_->message(id, "\x0a\x05types\x2a" + size + tensor, true);
-  EXPECT_EQ(reply(id).headers.at("grpc-status"), "8");
-  EXPECT_NE(reply(id).headers.at("grpc-message").find("more than 1048576 bytes"),
-            std::string::npos);
+  const auto field = [](const std::string& tag, const std::string& value) {
+    std::string out = tag;
+    for (size_t n = value.size(); n > 0; n >>= 7)
+      out += static_cast<char>((n & 0x7f) | (n > 0x7f ? 0x80 : 0));
+    return out + value;
+  };
+  std::string parameters;
+  for (int i = 0; i < 1 << 16; ++i) parameters += "\x22\x00"s;
+  const std::string numbers = field("\x2a", field("\x1a", std::string(size_t{1} << 18, '\1')));
+  for (const std::string& rest : {parameters, numbers}) {
+    const std::string input = field("\x0a", "x") + field("\x12", "INT64") + rest;
+    const int32_t id = client_->open(kService + "ModelInfer");
+    client_->message(id, "\x0a\x05types" + field("\x2a", input), true);
+    EXPECT_EQ(reply(id).headers.at("grpc-status"), "8");
+    EXPECT_NE(reply(id).headers.at("grpc-message").find("more than 1048576 bytes"),
+              std::string::npos);
+    EXPECT_EQ(budget_->used(), 0u);
+  }
+}
+
+// Answers that wait for an earlier one hold the client up.
+TEST_F(LargeMessagesTest, AnswersThatWaitAreCounted) {
+  constexpr size_t kMany = 10000;
+  FakeTriton::get().hold_types = true;
+  const int32_t id = client_->open(kService + "ModelStreamInfer");
+  client_->message(id, slow_request());
+  for (size_t i = 0; i < kMany; ++i) client_->message(id, "\x0a\x01x"s, i + 1 == kMany);
+  client_->pump();
+  EXPECT_TRUE(client_->replies[id].messages.empty());
+  EXPECT_GT(shared_->stats->buffered_bytes, 40000u);  // more than half are not looked at yet
+  FakeTriton::get().hold_types = false;
+  EXPECT_EQ(reply(id).messages.size(), kMany + 1);
+  EXPECT_EQ(reply(id).headers.at("grpc-status"), "0");
   EXPECT_EQ(budget_->used(), 0u);
+}
+
+// One request after the other, as their own messages count, too, until they are answered.
+TEST_F(LargeMessagesTest, AnswersThatWaitCountInTheBudget) {
+  constexpr size_t kMany = 30, kData = 48000;
+  FakeTriton::get().hold_types = true;
+  const int32_t id = client_->open(kService + "ModelStreamInfer");
+  client_->message(id, slow_request());
+  std::string data;  // bytes "y" in base64, which come back in the answer
+  for (size_t i = 0; i < kData / 3; ++i) data += "eXl5";
+  // With a parameter that does not come back: a request that is held takes more than its answer.
+  const std::string large =
+      message_of("ModelInferRequest", fmt::format(R"({{"model_name": "types",
+"parameters": {{"unknown": {{"string_param": "{}"}}}},
+"inputs": [{{"name": "x", "datatype": "INT32", "shape": ["1", "12000"]}}], "raw_input_contents": ["{}"]}})",
+                                                  std::string(8000, 'p'), data));
+  size_t num_kept = 0, before = 0;
+  for (size_t i = 0; i < kMany; ++i) {
+    client_->message(id, large, i + 1 == kMany);
+    const auto more = [&] {
+      client_->pump();
+      return budget_->used() - before;
+    };
+    const auto is_kept = [](size_t bytes) { return bytes > kData && bytes < kData + 1000; };
+    const auto is_refused = [](size_t bytes) { return bytes > 0 && bytes < 1000; };
+    size_t added = more();
+    for (; !is_kept(added) && !is_refused(added); added = more()) std::this_thread::yield();
+    num_kept += is_kept(added);
+    before += added;
+    EXPECT_LE(before, budget_->limit());
+  }
+  EXPECT_GT(num_kept, 10u);
+  EXPECT_LT(num_kept, kMany);
+  FakeTriton::get().hold_types = false;
+  const auto& messages = reply(id).messages;
+  ASSERT_EQ(messages.size(), kMany + 1);
+  size_t num_whole = 0, num_refused = 0;
+  for (const std::string& message : messages) {
+    num_whole += message.find(std::string(kData, 'y')) != message.npos;
+    num_refused += message.find("more than 1048576 bytes") != message.npos;
+  }
+  EXPECT_EQ(num_whole, num_kept);
+  EXPECT_EQ(num_whole + num_refused, kMany);
+  EXPECT_EQ(budget_->used(), 0u);
+}
+
+// What a message opens to counts while it is opened.
+TEST_F(LargeMessagesTest, WhatIsOpenedCountsInTheBudget) {
+  const std::string bomb = compress(std::string(32 << 20, '\0'), Encoding::kGzip);
+  for (const char* rpc : {"ModelInfer", "ModelStreamInfer"}) {
+    const int32_t id = client_->open(kService + rpc, {{"grpc-encoding", "gzip"}});
+    client_->message(id, bomb, true, true);
+    EXPECT_EQ(reply(id).headers.at("grpc-status"), "8") << rpc;
+    EXPECT_NE(reply(id).headers.at("grpc-message").find("more than 1048576 bytes"),
+              std::string::npos);
+    EXPECT_EQ(budget_->used(), 0u);
+  }
 }
 
 TEST_F(LargeMessagesTest, SettingsAreShort) {

@@ -79,10 +79,65 @@ TEST(Workers, NobodyAnswersAClientThatLeft) {
   const auto exchange = std::make_shared<PostedExchange>();
   bool answered = false;
   workers.run(
-      exchange, false, [] { return 1; }, [&](int) { answered = true; });
-  exchange->is_gone = true;
+      exchange, false, [&] { return exchange->is_gone = true; }, [&](bool) { answered = true; });
   exchange->posted.get_future().get()();
   EXPECT_FALSE(answered);
+}
+
+TEST(Workers, NothingIsDoneForAClientThatLeft) {
+  Workers workers(1);
+  std::promise<void> begun, end;
+  workers.push([&] { begun.set_value(), end.get_future().wait(); });
+  begun.get_future().wait();
+  const auto exchange = std::make_shared<PostedExchange>();
+  bool worked = false;
+  workers.run(
+      exchange, false, [&] { return worked = true; }, [](bool) {});
+  exchange->is_gone = true;
+  end.set_value();
+  std::promise<void> last;
+  workers.push([&] { last.set_value(); });
+  last.get_future().wait();
+  EXPECT_FALSE(worked);
+}
+
+TEST(Workers, WorkThatTakesLongerIsDoneInTheNextLane) {
+  Workers workers(2);
+  const auto exchange = std::make_shared<PostedExchange>();
+  std::vector<Lane> lanes;
+  int result = 0;
+  workers.run(
+      exchange, Lane::kLoop,
+      [&](Lane lane) {
+        lanes.push_back(lane);
+        if (lane != Lane::kLong) throw TakesLonger();
+        return 7;
+      },
+      [&](int value) { result = value; });
+  exchange->posted.get_future().get()();
+  EXPECT_EQ(lanes, (std::vector{Lane::kLoop, Lane::kWorker, Lane::kLong}));
+  EXPECT_EQ(result, 7);
+}
+
+TEST(Workers, LongWorkLeavesAWorkerForTheRest) {
+  std::promise<void> ends[3], first;
+  std::atomic<int> begun{0};
+  Workers workers(2);  // goes first, with what uses the others
+  for (int i = 0; i < 3; ++i)
+    workers.push(
+        [&, i] {
+          if (begun++ == 0) first.set_value();
+          ends[i].get_future().wait();
+        },
+        Lane::kLong);
+  first.get_future().wait();
+  for (int i = 0; i < 10; ++i) {  // while one is done, and two wait
+    std::promise<void> done;
+    workers.push([&] { done.set_value(); });
+    done.get_future().wait();
+  }
+  EXPECT_EQ(begun, 1);
+  for (auto& end : ends) end.set_value();
 }
 
 class BudgetTest : public ::testing::Test {
@@ -92,13 +147,15 @@ class BudgetTest : public ::testing::Test {
     options.host = "127.0.0.1";
     options.budget = budget_;
     options.header_timeout = options.body_timeout = std::chrono::hours(1);
-    Router router([](const Request&, int status, std::string_view message) {
+    Router router([](ErrorShape, int status, std::string_view message) {
       return Response{status, "text/plain", {}, std::string(message)};
     });
-    router.add("POST", "/echo", [](const ExchangePtr& x) {
+    const RouteTraits open = {Api::kMetadata, Access::kAnybody, Cost::kNothing,
+                              ErrorShape::kKserve};
+    router.add("POST", "/echo", open, [](const ExchangePtr& x) {
       x->send({200, "text/plain", {}, x->request().body});
     });
-    router.add("POST", "/hold", [this](const ExchangePtr& x) { held_.set_value(x); });
+    router.add("POST", "/hold", open, [this](const ExchangePtr& x) { held_.set_value(x); });
     auto listener = Listener::start(threads_, options, std::move(router));
     ASSERT_TRUE(listener.ok()) << listener.status();
     listener_ = *std::move(listener);

@@ -10,6 +10,7 @@
 #include <string>
 #include <tuple>
 
+#include "base/scratch_dir.h"
 #include "front/fake_triton.h"
 #include "front/http/budget_memory.h"
 #include "front/openai/handlers.h"
@@ -83,9 +84,9 @@ TEST_F(LongRequestsTest, ALongPromptThatFitsIsAnswered) {
 // A load of other files under the same configuration. The files count, not what lies beside them
 // since: clients must not get another tokenizer than the model has.
 TEST_F(LongRequestsTest, TheTokenizerIsThatOfTheLoadedModel) {
-  const std::filesystem::path dir = ::testing::TempDir() + "nereid-loaded-tokenizer";
-  std::filesystem::remove_all(dir);
-  std::filesystem::create_directories(dir);
+  const auto scratch = ScratchDir::create();
+  ASSERT_TRUE(scratch.ok()) << scratch.status();
+  const std::filesystem::path dir = scratch->path();
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
     std::filesystem::copy_file(std::filesystem::path(fake_.tokenizer_dir) / name, dir / name);
   }
@@ -116,7 +117,6 @@ TEST_F(LongRequestsTest, TheTokenizerIsThatOfTheLoadedModel) {
   EXPECT_EQ(reply.status, 503);
   EXPECT_NE(reply.body.find("have changed since model 'preprocessing' was loaded"), reply.body.npos)
       << reply.body;
-  std::filesystem::remove_all(dir);
 }
 
 TEST_F(LongRequestsTest, AnEngineOfAnotherNameAnswers) {
@@ -282,20 +282,66 @@ struct NeverRead {
 TEST_F(LongRequestsTest, WhatIsMadeOfParsedJsonCountsInTheBudget) {
   Workers workers(1);
   const OpenAiContextPtr context(
-      new OpenAiContext{{fake_server(), {}}, false, nullptr, workers, nullptr, nullptr});
+      new OpenAiContext{{fake_server(), {}}, {}, nullptr, workers, nullptr, nullptr});
   const auto exchange = std::make_shared<OneAnswer>();
   using Ready = std::variant<std::shared_ptr<NeverRead>, ApiError>;
-  read_and_start(context, exchange, []() -> Ready { throw BudgetIsFull(unavailable("no room")); });
+  read_and_start(context, exchange,
+                 [](Lane) -> Ready { throw BudgetIsFull(unavailable("no room")); });
   exchange->posted.get_future().get()();
   EXPECT_EQ(exchange->status, 503);
   EXPECT_NE(exchange->body.find("no room"), std::string::npos) << exchange->body;
 }
 
+// A reply that is many times as large as its request counts before it is made.
+TEST_F(LongRequestsTest, RepliesOfTheTokenizerCountInTheBudget) {
+  server_->stop(std::chrono::milliseconds(60000));
+  budget_ = std::make_shared<ByteBudget>(size_t{24} << 20);
+  SetUp();
+  const auto tokenizer = *text::Tokenizer::load(fake_.tokenizer_dir);
+  int32_t longest = 0;
+  for (int32_t id = 0; id < tokenizer->vocab_size(); ++id)
+    if (tokenizer->token_bytes(id).size() > tokenizer->token_bytes(longest).size()) longest = id;
+  ASSERT_GT(tokenizer->token_bytes(longest).size(), 8u);
+  std::string ids = fmt::format("{}", longest);
+  for (int i = 1; i < 400000; ++i) ids += fmt::format(",{}", longest);
+  const std::pair<const char*, std::string> cases[] = {
+      {"/detokenize", R"({"tokens":[)" + ids + "]}"},
+      {"/tokenize", R"({"return_token_strs":true,"prompt":")" + std::string(3000000, 'q') + "\"}"}};
+  for (const auto& [path, body] : cases) {
+    const Reply reply = post(path, body);
+    EXPECT_EQ(reply.status, 503) << path;
+    EXPECT_NE(reply.body.find("more than 25165824 bytes"), reply.body.npos) << reply.body;
+    EXPECT_TRUE(eventually([&] { return budget_->used() == 0; })) << path;
+  }
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[100,101]})").status, 200);
+}
+
+// An answer that is sent whole counts while it gathers.
+TEST_F(LongRequestsTest, AnswersThatGatherCountInTheBudget) {
+  server_->stop(std::chrono::milliseconds(60000));
+  budget_ = std::make_shared<ByteBudget>(1 << 20);
+  SetUp();
+  fake_.max_seq_len = 40000;
+  fake_.script.assign(30000, 100);
+  const std::string body = R"({"prompt":"a","max_tokens":30000,"ignore_eos":true,"logprobs":5})";
+  const std::string chat =
+      R"({"messages":[{"role":"user","content":"a"}],"max_tokens":30000,"ignore_eos":true,)"
+      R"("logprobs":true,"top_logprobs":5})";
+  for (const auto& [path, text] :
+       {std::pair("/v1/completions", body), std::pair("/v1/chat/completions", chat)}) {
+    const Reply reply = post(path, text);
+    EXPECT_EQ(reply.status, 503) << path << reply.body.substr(0, 200);
+    EXPECT_NE(reply.body.find("more than 1048576 bytes"), reply.body.npos);
+    EXPECT_TRUE(eventually([&] { return budget_->used() == 0; })) << path;
+  }
+}
+
 TEST_F(LongRequestsTest, BodiesOfSettingsAreShort) {
   const std::string body =
       fmt::format(R"({{"log_info": true, "x": "{}"}})", std::string(300000, 'x'));
-  for (const char* path : {"/v2/logging", "/v2/trace/setting", "/v2/repository/index",
-                           "/v2/systemsharedmemory/region/r/register"}) {
+  for (const char* path : {"/v2/logging", "/v2/trace/setting"})
+    EXPECT_EQ(post(path, body).status, 403) << "no administrator: " << path;
+  for (const char* path : {"/v2/repository/index", "/v2/systemsharedmemory/region/r/register"}) {
     const Reply reply = post(path, body);
     EXPECT_EQ(reply.status, 400) << path;
     EXPECT_NE(reply.body.find("at most 262144 are allowed here"), reply.body.npos) << reply.body;

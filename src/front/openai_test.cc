@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "front/bridge/model_info.h"
 #include "front/server_fixture.h"
 #include "io/test_torch_file.h"
 
@@ -340,6 +341,98 @@ TEST_F(ServerTest, StreamsNeedNoEventLoop) {
     ASSERT_TRUE(eventually([&] { return fake_.num_sent == 5; }));
   }
   (*server)->stop(std::chrono::milliseconds(60000));
+}
+
+TEST(ConfigParameter, APlaceholderIsUnset) {
+  const json::value config =
+      *parse_json(R"({"parameters": {"a": {"string_value": "${a}"}, "b": {"string_value": "x"}}})");
+  EXPECT_EQ(config_parameter(config, "a"), "");
+  EXPECT_EQ(config_parameter(config, "b"), "x");
+  EXPECT_EQ(config_parameter(config, "c"), "");
+}
+
+HttpOptions on_any_port() {
+  HttpOptions options;
+  options.host = "127.0.0.1";
+  options.http_port = 0;
+  options.metrics_port = -1;
+  options.openai.model_name = "tiny";
+  return options;
+}
+
+// As Triton's OpenAI front end, which is made with FastAPI, answers what its schema forbids.
+TEST_F(ServerTest, FastApiErrors) {
+  HttpOptions options = on_any_port();
+  options.openai.fastapi_errors = options.openai.strict_fields = true;
+  const auto server = *HttpServer::start(fake_server(), options);
+  say("one");
+  const std::string one = R"("model": "tiny", "messages": [{"role": "user", "content": "x"}])";
+  const auto asked = [&](const std::string& body, const char* path = "/v1/chat/completions") {
+    return ask(server->http_port(), "POST", path, body);
+  };
+  EXPECT_EQ(asked("{" + one + "}").status, 200);
+  const auto refused = [&](const std::string& body, const json::array& place, const char* type) {
+    const Reply reply = asked(body);
+    EXPECT_EQ(reply.status, 422) << body;
+    const json::value fault = reply.json().at("detail").at(0);
+    EXPECT_EQ(fault.at("loc"), place) << body;
+    EXPECT_EQ(fault.at("type").as_string(), type) << body;
+    EXPECT_EQ(fault.at("msg"), reply.json().at("error").at("message"));
+  };
+  refused("{", {"body"}, "json_invalid");
+  refused("[]", {"body"}, "type_error");
+  refused("{" + one + R"(, "temperature": 101})", {"body", "temperature"}, "value_error");
+  refused("{" + one + R"(, "ignore_eos": 123})", {"body", "ignore_eos"}, "type_error");
+  refused("{" + one + R"(, "shoe_size": 9})", {"body", "shoe_size"}, "extra_forbidden");
+  refused(R"({"model": "tiny", "messages": []})", {"body", "messages"}, "missing");
+  refused(R"({"model": "tiny", "messages": [{}]})", {"body", "messages", 0}, "type_error");
+  refused(R"({"messages": [{"role": "user", "content": "x"}]})", {"body", "model"}, "missing");
+  // What no schema finds is 400, with a text.
+  const Reply together = asked("{" + one + R"(, "top_logprobs": 2})");
+  EXPECT_EQ(together.status, 400);
+  EXPECT_THAT(std::string(together.json().at("detail").as_string()), HasSubstr("top_logprobs"));
+  const Reply unknown = asked(R"({"model": "gpt", "prompt": "x"})", "/v1/completions");
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(std::string(unknown.json().at("detail").as_string()), HasSubstr("gpt"));
+}
+
+TEST_F(ServerTest, AnyModelNameWhereThatIsAllowed) {
+  HttpOptions options = on_any_port();
+  options.openai.any_model_name = options.openai.tells_base_url = true;
+  const auto server = *HttpServer::start(fake_server(), options);
+  say("one");
+  const int port = server->http_port();
+  for (const auto& [path, rest] :
+       {std::pair{"/v1/chat/completions", R"("messages": [{"role": "user", "content": "x"}])"},
+        std::pair{"/v1/completions", R"("prompt": "x")"}}) {
+    const Reply reply = ask(port, "POST", path, R"({"model": "gpt-4", )" + std::string(rest) + "}");
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(reply.json().at("model").as_string(), "tiny");
+  }
+  const Reply root = ask(port, "GET", "/");
+  EXPECT_EQ(root.status, 404);
+  EXPECT_THAT(root.body, HasSubstr("the base URL of OpenAI clients is http://"));
+}
+
+TEST_F(ServerTest, InferTakesDecoupledModelsThatAnswerOnce) {
+  HttpOptions options = on_any_port();
+  options.infers_decoupled = true;
+  const auto server = *HttpServer::start(fake_server(), options);
+  fake_.types_is_decoupled = true;
+  const char* const kBody =
+      R"({"inputs": [{"name": "count", "datatype": "INT32", "shape": [1, 1], "data": [7]}]})";
+  EXPECT_THAT(post("/v2/models/types/infer", kBody).body,
+              HasSubstr("doesn't support models with decoupled transaction policy"));
+  const auto asked = [&](const std::string& body) {
+    return ask(server->http_port(), "POST", "/v2/models/types/infer", body);
+  };
+  const Reply once = asked(kBody);
+  EXPECT_EQ(once.status, 200) << once.body;
+  EXPECT_THAT(once.body, HasSubstr("OUT_count"));
+  const std::string body(kBody);
+  const Reply twice = asked(body.substr(0, body.size() - 1) + R"(, "parameters": {"replies": 2}})");
+  EXPECT_EQ(twice.status, 400);
+  EXPECT_THAT(twice.body, HasSubstr("infer takes one answer and the model gave 2"));
 }
 
 }  // namespace

@@ -8,8 +8,7 @@
 
 #include "base/countdown.h"
 #include "base/log.h"
-#include "front/http/api_keys.h"
-#include "front/http/cors.h"
+#include "front/access.h"
 #include "front/http/header_filter.h"
 #include "front/http/listener.h"
 #include "front/http/router.h"
@@ -19,7 +18,6 @@
 #include "front/kserve/shared_memory.h"
 #include "front/metrics/process_metrics.h"
 #include "front/metrics/routes.h"
-#include "front/openai/error.h"
 #include "front/openai/routes.h"
 
 namespace nereid::front {
@@ -27,117 +25,6 @@ namespace {
 
 // For clients to take the last bytes of answers that the server ends.
 constexpr std::chrono::milliseconds kToReadTheEnd{300};
-
-// The body shape that clients of that path expect.
-Response error_page(const Request& request, int status, std::string_view message) {
-  const std::string_view path = request.path;
-  if (path == "/v1" || path.starts_with("/v1/")) {
-    return openai_error({status, std::string(message), "", ""});
-  }
-  return kserve_error(status, message);
-}
-
-}  // namespace
-
-namespace {
-
-// The API that a path belongs to, by the names of --http-restricted-api; "" for none.
-std::string_view api_of(std::string_view path) {
-  const auto under = [path](std::string_view root) {
-    return path == root || (path.starts_with(root) && path[root.size()] == '/');
-  };
-  if (under("/v1/load_lora_adapter") || under("/v1/unload_lora_adapter")) return "model-repository";
-  if (under("/v1") || under("/api")) return "inference";
-  if (path == "/v2" || path == "/version") return "metadata";
-  if (under("/metrics")) return "statistics";
-  if (under("/v2/health") || path == "/health" || path == "/ping") return "health";
-  if (under("/v2/repository")) return "model-repository";
-  if (under("/v2/logging")) return "logging";
-  if (under("/v2/trace")) return "trace";
-  if (under("/v2/systemsharedmemory") || under("/v2/cudasharedmemory")) return "shared-memory";
-  if (path == "/v2/models/stats") return "statistics";
-  if (!under("/v2/models")) return "";
-  const std::string_view last = path.substr(path.rfind('/') + 1);
-  if (path.ends_with("/trace/setting")) return "trace";
-  if (last == "infer" || last == "generate" || last == "generate_stream") return "inference";
-  if (last == "config") return "model-config";
-  if (last == "stats") return "statistics";
-  if (last == "ready") return "health";
-  return "metadata";
-}
-
-// Probes need no key.
-bool needs_key(const Request& request) {
-  for (const char* probe : {"/v2/health/live", "/v2/health/ready", "/health", "/ping"}) {
-    if (request.path == probe) return false;
-  }
-  return true;
-}
-
-// Why the key's limits keep a request from its handler, if so; else it gets a permit.
-std::optional<Response> take_permit(const ApiKeys::Caller& caller, Request& request) {
-  if (request.method != "POST" || api_of(request.path) != "inference") return std::nullopt;
-  if (caller.limits.tokens_per_minute > 0 && request.path.starts_with("/v2/"))
-    return error_page(request, 403, kTokensAreNotCounted);
-  auto result = caller.use->begin(caller.limits, now());
-  if (auto* permit = std::get_if<KeyUse::PermitPtr>(&result)) {
-    request.permit = std::move(*permit);
-    return std::nullopt;
-  }
-  const auto& refusal = std::get<KeyRefusal>(result);
-  Response response = error_page(request, 429, refusal.reason);
-  std::erase_if(response.headers, [](const Header& h) { return h.name == "Retry-After"; });
-  response.headers.push_back({"Retry-After", std::to_string(refusal.retry_after_s)});
-  return response;
-}
-
-// Why a request may not reach its handler, if so.
-std::optional<Response> refusal(const HttpOptions& options, Request& request) {
-  const std::string_view api = api_of(request.path);
-  if (!options.allow_kserve && (request.path == "/v2" || request.path.starts_with("/v2/")))
-    return error_page(request, 404, "Not Found");
-  std::optional<ApiKeys::Caller> caller;
-  if (options.api_keys != nullptr && needs_key(request)) {
-    caller = options.api_keys->find(ApiKeys::shown(request));
-  }
-  if (options.api_keys != nullptr && needs_key(request) && !caller) {
-    Response response = error_page(request, 401, "an API key is missing or not known");
-    response.headers.push_back({"WWW-Authenticate", "Bearer"});
-    return response;
-  }
-  for (const auto& group : options.restrictions) {
-    if (std::find(group.apis.begin(), group.apis.end(), api) == group.apis.end()) continue;
-    const std::string* sent = find_header(request.headers, group.key);
-    if (sent != nullptr && same_secret(*sent, group.value)) continue;
-    return kserve_error(403,
-                        fmt::format("This API is restricted, expecting header '{}'", group.key));
-  }
-  if (api == "shared-memory" && !options.allow_shared_memory) {
-    return kserve_error(unsupported("{}", kSharedMemoryIsOff));
-  }
-  if (caller) return take_permit(*caller, request);
-  return std::nullopt;
-}
-
-// Who may use the routes. Browsers ask without a key whether their pages may send one.
-Status set_access(const HttpOptions& options, Router& router) {
-  ASSIGN_OR_RETURN(const Cors cors, Cors::create(options.cors_origins));
-  const bool has_cors = !options.cors_origins.empty();
-  if (has_cors) {
-    router.set_finish([cors](const Request& request, Response& response) {
-      cors.add_headers(request, response);
-    });
-  }
-  if (has_cors || !options.restrictions.empty() || !options.allow_shared_memory ||
-      !options.allow_kserve || options.api_keys) {
-    router.set_guard([options, cors, has_cors](Request& request) {
-      std::optional<Response> answer;
-      if (has_cors) answer = cors.preflight(request);
-      return answer ? answer : refusal(options, request);
-    });
-  }
-  return ok();
-}
 
 }  // namespace
 
@@ -152,6 +39,7 @@ struct HttpServer::Impl {
   std::shared_ptr<std::atomic<bool>> draining = std::make_shared<std::atomic<bool>>(false);
   int http_port = -1;
   int metrics_port = -1;
+  std::vector<Router::Entry> routes;
 };
 
 namespace {
@@ -193,7 +81,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   }
   auto impl = std::make_unique<Impl>();
   impl->threads = std::make_unique<IoThreads>(options.threads);
-  Router router(error_page);
+  Router router(error_in_shape);
   auto draining = impl->draining;
   const auto budget = options.budget ? options.budget : std::make_shared<ByteBudget>();
   KserveOptions kserve;
@@ -201,6 +89,9 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   kserve.max_body_bytes = options.max_body_bytes;
   kserve.extensions = options.extensions;
   ASSIGN_OR_RETURN(kserve.forwards_header, header_filter(options.header_forward_pattern));
+  kserve.allow_protocol = options.allow_kserve;
+  kserve.infers_decoupled = options.infers_decoupled;
+  kserve.allow_shared_memory = options.allow_shared_memory;
   kserve.tracer = options.tracer;
   if (kserve.tracer == nullptr) {
     ASSIGN_OR_RETURN(kserve.tracer, Tracer::create(server, {}));
@@ -228,17 +119,20 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   }
   if (options.http_port >= 0) {
     RETURN_IF_ERROR(set_access(options, router));
+    impl->routes = router.entries();
     ASSIGN_OR_RETURN(impl->http, Listener::start(*impl->threads, http, std::move(router)));
     impl->http_port = impl->http->port();
     stats->store(&impl->http->stats());
   }
 
   if (options.metrics_port >= 0) {
-    Router metrics_router(error_page);
+    Router metrics_router(error_in_shape);
+    const ListenerOptions listens = metrics_options(options, http);
+    RETURN_IF_ERROR(set_metrics_access(options, listens.host, metrics_router));
     // The metrics listener is destroyed first, so the pointer outlives its handlers.
     add_metrics_routes(metrics_router, server, *impl->workers, front_metrics);
-    ASSIGN_OR_RETURN(impl->metrics, Listener::start(*impl->threads, metrics_options(options, http),
-                                                    std::move(metrics_router)));
+    ASSIGN_OR_RETURN(impl->metrics,
+                     Listener::start(*impl->threads, listens, std::move(metrics_router)));
     impl->metrics_port = impl->metrics->port();
   }
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(impl)));
@@ -248,6 +142,7 @@ HttpServer::~HttpServer() { stop(std::chrono::milliseconds(0)); }
 
 int HttpServer::http_port() const { return impl_->http_port; }
 int HttpServer::metrics_port() const { return impl_->metrics_port; }
+const std::vector<Router::Entry>& HttpServer::routes() const { return impl_->routes; }
 
 void HttpServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* hurry) {
   if (!impl_->threads) return;

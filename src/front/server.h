@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "front/http/admin.h"
+#include "front/http/router.h"
 #include "front/http/tls_options.h"
 #include "front/openai/options.h"
 #include "front/trace/tracer.h"
@@ -24,9 +26,7 @@ struct GrpcStats;
 
 // A group of APIs that only callers with a secret may use: header `key` must be `value`.
 struct HttpRestriction {
-  // Any of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
-  // trace, logging. "inference" covers the OpenAI routes too.
-  std::vector<std::string> apis;
+  std::vector<std::string> apis;  // of kApiNames; docs/security.md lists the routes of each
   std::string key, value;
 };
 
@@ -45,6 +45,9 @@ struct HttpOptions {
   std::chrono::milliseconds write_timeout{30000};   // for a client that does not read
   OpenAiOptions openai;
   bool allow_kserve = true;  // /v2 and what is below it
+  // infer takes decoupled models, too, for requests that they answer once; the stock server
+  // refuses.
+  bool infers_decoupled = false;
   // Request headers whose whole name matches this regular expression (case is ignored) become
   // parameters of infer requests. "": none.
   std::string header_forward_pattern;
@@ -55,12 +58,14 @@ struct HttpOptions {
   // The tracer that all front ends of the server share; null: one of its own, with tracing off.
   std::shared_ptr<Tracer> tracer;
   std::shared_ptr<ByteBudget> budget;  // shared with gRPC; null: own
-  // What callers of everything but /v2/health/live and ready on the HTTP port must show, as
+  // What callers of everything but probes (Access::kAnybody) on the HTTP port must show, as
   // "Authorization: Bearer KEY" or "X-API-Key: KEY". Null: nothing.
   std::shared_ptr<ApiKeys> api_keys;
-  TlsOptions tls{.flags = "http"};        // of the HTTP port
-  bool metrics_use_tls = false;           // the metrics port uses `tls`, too
-  std::vector<std::string> cors_origins;  // web pages that may use the HTTP port; see http/cors.h
+  AdminRules admin;
+  std::vector<std::string> allowed_hosts;  // names of the server; see http/web_pages.h
+  TlsOptions tls{.flags = "http"};         // of the HTTP port
+  bool metrics_use_tls = false;            // the metrics port uses `tls`, too
+  std::vector<std::string> cors_origins;   // web pages that may use the HTTP port; see http/cors.h
 };
 
 class HttpServer {
@@ -74,6 +79,8 @@ class HttpServer {
 
   int http_port() const;     // -1 when off
   int metrics_port() const;  // -1 when off
+  // Those of the HTTP port.
+  const std::vector<Router::Entry>& routes() const;
 
   // Closes the ports and lets running answers finish for at most `grace`, or until `hurry` turns
   // true. The others end with an error: an event of their stream, or 503; then the threads end. The

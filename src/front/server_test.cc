@@ -27,8 +27,17 @@ TEST_F(ServerTest, HealthMetadataAndErrors) {
   EXPECT_NE(method.head.find("Allow: POST"), std::string::npos);
   EXPECT_EQ(ask(port_, "GET", "/v1/nope").json().at("error").at("type").as_string(),
             "not_found_error");
+  EXPECT_EQ(ask(port_, "GET", "/").body, R"({"error":"Not Found"})");
+  const std::string doubled = post("/v1/v1/chat/completions", "{}").body;
+  EXPECT_NE(doubled.find("did you mean /v1/chat/completions? The client's base URL is the address "
+                         "of the server followed by /v1"),
+            std::string::npos)
+      << doubled;
+  EXPECT_EQ(ask(port_, "GET", "/health/ready").status, 200);
   fake_.ready = false;
   EXPECT_EQ(ask(port_, "GET", "/v2/health/ready").status, 400);
+  EXPECT_EQ(ask(port_, "GET", "/health/ready").body,
+            R"({"detail":"Attached inference engine is not ready for inference requests."})");
   EXPECT_EQ(ask(port_, "GET", "/v2/models/types/ready").status, 400);
   EXPECT_EQ(post("/v2/models/types/generate", "{}").status, 503);
   EXPECT_EQ(post("/v1/completions", R"({"prompt": "x"})").status, 503);
@@ -399,6 +408,36 @@ TEST_F(ServerTest, ChatToolCalls) {
   EXPECT_EQ(streamed.at(0).at("index").as_int64(), 0);
   EXPECT_EQ(streamed.at(0).at("function").at("arguments").as_string(), R"({"x":2.5})");
   EXPECT_EQ(all[all.size() - 2].at("choices").at(0).at("finish_reason").as_string(), "tool_calls");
+}
+
+// Configurations of other versions lack inputs: what means the same without one leaves it out.
+TEST_F(ServerTest, InputsThatAModelLacksAreLeftOutOrRefusedByName) {
+  say("one");
+  fake_.lacked_inputs = {"prompt_ignore_length", "num_return_sequences", "early_stopping",
+                         "priority"};
+  const auto asked = [&](const std::string& more) {
+    const Reply reply = post("/v1/completions", R"({"prompt": [5, 6, 7], )" + more + "}");
+    for (const std::string& input : fake_.lacked_inputs)
+      EXPECT_EQ(fake_.last_inputs.find(input), std::string::npos) << more;
+    return reply;
+  };
+  EXPECT_EQ(asked(R"("presence_penalty": 0.5)").status, 200);
+  EXPECT_EQ(asked(R"("frequency_penalty": 0.5, "prompt_ignore_length": 0)").status, 200);
+  EXPECT_EQ(asked(R"("use_beam_search": true, "best_of": 2, "n": 2)").status, 200);
+  EXPECT_EQ(asked(R"("priority": 0.5)").status, 200);
+  for (const auto& [more, input] :
+       {std::pair{R"("presence_penalty": 0.5, "prompt_ignore_length": 2)", "prompt_ignore_length"},
+        std::pair{R"("use_beam_search": true, "best_of": 2)", "num_return_sequences"},
+        std::pair{R"("use_beam_search": true, "best_of": 2, "n": 2, "early_stopping": false)",
+                  "early_stopping"},
+        std::pair{R"("n": 2)", "num_return_sequences"},
+        std::pair{R"("priority": 1)", "priority"}}) {
+    const Reply refused = asked(more);
+    EXPECT_EQ(refused.status, 501) << more;
+    EXPECT_NE(refused.body.find("the option needs the input '" + std::string(input) + "', which"),
+              std::string::npos)
+        << refused.body;
+  }
 }
 
 TEST_F(ServerTest, OpenAiErrors) {

@@ -10,13 +10,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "base/json.h"
+#include "base/testing/wait.h"
 
 namespace nereid::front {
 
@@ -55,8 +53,8 @@ inline bool send_all(int fd, std::string_view text) {
 inline std::string request_text(std::string_view method, std::string_view path,
                                 std::string_view body, std::string_view headers = "") {
   return fmt::format(
-      "{} {} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{}Content-Length: {}\r\n\r\n{}", method,
-      path, headers, body.size(), body);
+      "{} {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{}Content-Length: {}\r\n\r\n{}",
+      method, path, headers, body.size(), body);
 }
 
 inline std::string dechunk(std::string_view text) {
@@ -89,14 +87,6 @@ inline Reply ask(int port, std::string_view method, std::string_view path,
   reply.body = all.substr(end + 4);
   if (reply.head.find("chunked") != std::string::npos) reply.body = dechunk(reply.body);
   return reply;
-}
-
-inline bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 6000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
 }
 
 }  // namespace nereid::front

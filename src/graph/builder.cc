@@ -96,6 +96,7 @@ ValueId Builder::attention(std::string name, ValueId qkv, int32_t layer, float s
                         .heads = h,
                         .cache = layer,
                         .window = window,
+                        .chunked = kind.chunked,
                         .scale = scale,
                         .cap = kind.cap,
                         .alibi = kind.alibi,

@@ -14,6 +14,7 @@ namespace nereid::graph {
 
 // What few families have, see kernels::Attention.
 struct AttentionKind {
+  bool chunked = false;
   float cap = 0;
   float alibi = 0, alibi_scale = 1;
   WeightId sinks = kNone;

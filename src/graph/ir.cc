@@ -60,6 +60,11 @@ std::string operands_text(const Graph& graph, const Op& op) {
 
 }  // namespace
 
+std::vector<WeightSource> sources_of(const Weight& weight) {
+  if (!weight.sources.empty()) return weight.sources;
+  return {{weight.name, weight.parts}};
+}
+
 kernels::WeightView shape_of(const Weight& w) {
   kernels::WeightView view{nullptr, w.layout, w.n, w.k, w.format};
   view.experts = w.experts;

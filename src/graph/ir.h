@@ -45,6 +45,7 @@ struct WeightPart {
   // them in order.
   int64_t pairs = 0;
   bool unit_rows = false;  // each row is divided by its length
+  float added = 0;         // to every number
 
   int64_t width(int64_t k) const { return cols > 0 ? cols : k; }
   int64_t tensor_row(int64_t row) const {
@@ -56,6 +57,13 @@ struct WeightPart {
   int64_t tensor_rows() const { return total > 0 ? total : size; }
   int64_t tensor_cols(int64_t k) const { return total_cols > 0 ? total_cols : width(k); }
   bool operator==(const WeightPart&) const = default;
+};
+
+// A weight of a family and the parts that its tensors have of it in Hugging Face's layout, by which
+// adapters name it.
+struct WeightSource {
+  std::string weight;  // "layers.0.attn.q"
+  std::vector<WeightPart> parts;
 };
 
 // A matrix [n, k], its parts stacked along n; or a vector of k (n = 1), its parts end to end. With
@@ -70,7 +78,12 @@ struct Weight {
   std::optional<kernels::WeightFormat> stored = {};
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
   int64_t experts = 1;
+  // What it is made of where `name` and `parts` do not say it: another layout, or several weights.
+  std::vector<WeightSource> sources = {};
 };
+
+// The weight's sources: `sources`, or name and parts themselves.
+std::vector<WeightSource> sources_of(const Weight& weight);
 
 using namespace kernels::ids;  // Embed, Norm, ...: the ops of a plan
 using kernels::Heads;

@@ -5,7 +5,6 @@
 #include <set>
 #include <utility>
 
-#include "base/gguf.h"
 #include "base/json.h"
 #include "io/engine_file.h"
 #include "io/gguf_file.h"
@@ -26,9 +25,13 @@ bool is_plain_file_name(std::string_view name) {
          name.find('/') == name.npos && name.find('\0') == name.npos;
 }
 
-class Ones final : public EncodingOf<Ones> {
+class Numbers final : public EncodingOf<Numbers> {
  public:
-  float at(int64_t /*row*/, int64_t /*col*/) const { return 1; }
+  explicit Numbers(std::vector<float> numbers) : numbers_(std::move(numbers)) {}
+  float at(int64_t row, int64_t /*col*/) const { return numbers_[static_cast<size_t>(row)]; }
+
+ private:
+  std::vector<float> numbers_;
 };
 
 StatusOr<std::span<const std::byte>> tensors_of_engine(std::span<const std::byte> file,
@@ -48,7 +51,7 @@ StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
                                           std::optional<int32_t>& rank) {
   if (path.extension() == ".bin" || path.extension() == ".pt" || path.extension() == ".pth")
     return parse_torch_file(file, &header);
-  if (is_gguf_path(path)) return parse_gguf_tensors(file, &header);
+  if (path.extension() == ".gguf") return parse_gguf_tensors(file, &header);
   if (path.extension() == ".engine") {
     ASSIGN_OR_RETURN(file, tensors_of_engine(file, rank));
   }
@@ -62,9 +65,15 @@ StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
 std::string StoredTensor::shape_text() const { return fmt::format("[{}]", fmt::join(shape, ", ")); }
 
 StatusOr<TensorFile> TensorFile::open(const std::filesystem::path& path) {
+  ASSIGN_OR_RETURN(const OpenFile file, OpenFile::open(path));
+  return open(file);
+}
+
+StatusOr<TensorFile> TensorFile::open(const OpenFile& file) {
   TensorFile out;
+  const std::filesystem::path& path = file.path();
   out.path_ = path;
-  ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
+  ASSIGN_OR_RETURN(out.file_, MappedFile::open(file));
   StatusOr<std::vector<StoredTensor>> tensors =
       parse(path, out.file_.bytes(), out.header_, out.rank_);
   if (!tensors.ok()) return data_loss("{}: {}", path.string(), message(tensors.status()));
@@ -101,14 +110,17 @@ Status Checkpoint::join(std::vector<Joined> joined) {
   std::vector<Entry> left = std::exchange(entries_, {});
   const absl::flat_hash_map<std::string, size_t> places = std::exchange(by_name_, {});
   std::vector<std::pair<std::unique_ptr<StoredTensor>, const TensorFile*>> wholes;
+  std::set<std::string> divided;
   for (Joined& one : joined) {
     const TensorFile* file = nullptr;
+    const bool divides = one.parts.size() == 1;
     for (const std::string& name : one.parts) {
       Entry& entry = left[places.at(name)];
-      if (!entry.tensor)
+      if (!entry.tensor && !(divides && divided.contains(name)))
         return data_loss("{}: tensor '{}' is a part of two others", main_file_.string(), name);
       if (!file) file = entry.file;
       entry.tensor = nullptr;
+      if (divides) divided.insert(name);
     }
     if (one.whole) wholes.emplace_back(std::make_unique<StoredTensor>(*std::move(one.whole)), file);
   }
@@ -121,10 +133,12 @@ Status Checkpoint::join(std::vector<Joined> joined) {
   return ok();
 }
 
-Status Checkpoint::add_ones(std::string name, int64_t count) {
-  static const auto kOnes = std::make_shared<const Ones>();
+Status Checkpoint::add_vector(std::string name, std::vector<float> numbers) {
+  const int64_t count = std::ssize(numbers);
   translated_.push_back(std::make_unique<StoredTensor>(
-      StoredTensor{.name = std::move(name), .shape = {count}, .encoding = kOnes}));
+      StoredTensor{.name = std::move(name),
+                   .shape = {count},
+                   .encoding = std::make_shared<const Numbers>(std::move(numbers))}));
   return add_tensor(*translated_.back(), *files_.front());
 }
 

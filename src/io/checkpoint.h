@@ -41,6 +41,7 @@ class TensorFile {
  public:
   // Errors begin with the path. DataLoss for damaged contents.
   static StatusOr<TensorFile> open(const std::filesystem::path& path);
+  static StatusOr<TensorFile> open(const OpenFile& file);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const std::filesystem::path& path() const { return path_; }
@@ -48,6 +49,8 @@ class TensorFile {
   std::span<const std::byte> header() const { return header_; }
   std::span<const std::byte> bytes() const { return file_.bytes(); }
   uint64_t file_bytes() const { return file_.bytes().size(); }
+  // It has become smaller since it was opened; zeros took the place of what went.
+  bool is_lost() const { return file_.is_lost(); }
   // Of the rank whose tensors an engine has; of other files those that this program wrote say it.
   std::optional<int32_t> rank() const { return rank_; }
 
@@ -97,14 +100,14 @@ class Checkpoint {
     std::vector<std::string> parts;  // names of tensors that are there, one at least
     std::optional<StoredTensor> whole;
   };
-  // DataLoss when a new name is taken already, or a part is used twice.
+  // DataLoss when a new name is taken, or a part is used twice but as the only part of each.
   Status join(std::vector<Joined> joined);
 
   // Says of an encoded matrix [n, k] that is there: the tensor that it stands for is [k, n].
   void turn(const std::string& name);
 
-  // A vector of ones that no file has. DataLoss when the name is taken.
-  Status add_ones(std::string name, int64_t count);
+  // A vector that no file has. DataLoss when the name is taken.
+  Status add_vector(std::string name, std::vector<float> numbers);
 
   // nullptr when there is no such tensor.
   const Entry* find(std::string_view name) const;

@@ -22,8 +22,12 @@ StatusOr<EnginePrefix> read_prefix(std::span<const std::byte> file) {
     return data_loss("not an engine file");
   if (prefix.checksum != prefix.compute_checksum()) return data_loss("prefix is damaged");
   if (prefix.format_version != kEngineFormatVersion)
-    return data_loss("format version {}, this build reads {}", prefix.format_version,
-                     kEngineFormatVersion);
+    return data_loss(
+        "format version {} of {} nereid, this is {} and reads version {}: build the engine again "
+        "from its checkpoint, or use the nereid that wrote it",
+        prefix.format_version,
+        prefix.format_version > kEngineFormatVersion ? "a newer" : "an older", NEREID_VERSION,
+        kEngineFormatVersion);
   if (prefix.header_bytes > kMaxEngineHeaderBytes)
     return data_loss("header of {} bytes, at most {} are allowed", prefix.header_bytes,
                      kMaxEngineHeaderBytes);
@@ -43,6 +47,23 @@ StatusOr<json::value> read_header(std::span<const std::byte> file, const EngineP
   if (!header.ok()) return annotate(header.status(), "header");
   if (!header->is_object()) return data_loss("header is not an object");
   return header;
+}
+
+// What another version wrote and this one cannot read.
+Status annotate_writer(const Status& status, const std::string& writer) {
+  if (status.ok() || writer == NEREID_VERSION) return status;
+  return data_loss(
+      "{} (written by nereid {}, this is {}: build the engine again from its checkpoint)",
+      message(status), writer.empty() ? "of an unknown version" : writer, NEREID_VERSION);
+}
+
+Status check_known(const json::object& header) {
+  constexpr std::string_view kKnown[] = {"nereid_version", "build_key",     "checkpoint",
+                                         "rank",           "rank_checksum", "plan"};
+  for (const auto& field : header)
+    if (std::ranges::find(kKnown, std::string_view(field.key())) == std::end(kKnown))
+      return data_loss("header: field '{}' is not known", std::string_view(field.key()));
+  return ok();
 }
 
 StatusOr<std::string> string_field(const json::object& object, std::string_view key) {
@@ -70,13 +91,16 @@ StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
   Engine engine;
   ASSIGN_OR_RETURN(const EnginePrefix prefix, read_prefix(file));
   ASSIGN_OR_RETURN(const json::value header, read_header(file, prefix));
-  ASSIGN_OR_RETURN(const std::string version, string_field(header.get_object(), "nereid_version"));
-  if (version != NEREID_VERSION)
-    return data_loss("built by nereid {}, this is {}", version, NEREID_VERSION);
+  if (header.get_object().contains("nereid_version")) {
+    ASSIGN_OR_RETURN(engine.writer, string_field(header.get_object(), "nereid_version"));
+  }
+  RETURN_IF_ERROR(annotate_writer(check_known(header.get_object()), engine.writer));
   ASSIGN_OR_RETURN(engine.build_key, string_field(header.get_object(), "build_key"));
   const json::value* plan = header.get_object().if_contains("plan");
   if (!plan) return data_loss("header: field 'plan' is missing");
-  ASSIGN_OR_RETURN(engine.plan, plan_from_json(*plan));
+  StatusOr<Plan> read = plan_from_json(*plan);
+  if (!read.ok()) return annotate_writer(read.status(), engine.writer);
+  engine.plan = *std::move(read);
   if (header.get_object().contains("checkpoint")) {
     ASSIGN_OR_RETURN(engine.checkpoint, string_field(header.get_object(), "checkpoint"));
     if (engine.checkpoint.empty() || prefix.blob_bytes != 0)

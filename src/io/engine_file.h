@@ -1,10 +1,10 @@
 // The engine file: a plan and its packed weights, memory-mapped, versioned and checksummed. Layout
 // (little endian): 64-byte prefix {magic, format version, header length and checksum, blob offset
 // and length, prefix checksum}, JSON header (nereid version, build key, plan), zero padding to 4096
-// bytes, weight blob. A file without weights has no blob; its header names the checkpoint directory
-// that they come from. A rank's file has a plan of the whole model and, instead of the blob, a
-// safetensors image of the rank's tensors; the header has its rank and their checksum. Whoever
-// loads it merges the ranks.
+// bytes, weight blob. The version of nereid says who wrote it and is not compared. A file without
+// weights has no blob; its header names the checkpoint directory that they come from. A rank's file
+// has a plan of the whole model and, instead of the blob, a safetensors image of the rank's
+// tensors; the header has its rank and their checksum. Whoever loads it merges the ranks.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,12 @@
 
 namespace nereid::io {
 
-inline constexpr uint32_t kEngineFormatVersion = 12;
+// The version of the format, apart from that of the program: an engine outlives releases until this
+// grows. It grows when the layout of the file, the packing of weights or the meaning of a field
+// changes, or a field goes. A field may be added without that: files without it have the value that
+// it stands for by default (plan_json.cc: maybe()), and a reader that does not know a field refuses
+// the file, because the field may change what a call does.
+inline constexpr uint32_t kEngineFormatVersion = 13;
 
 // How much of the weights is read when a file is opened. The prefix and the header (which holds the
 // plan and each weight's checksum) are always verified, as is the file's size.
@@ -32,6 +37,7 @@ inline constexpr uint64_t kAutoVerifyBytes = uint64_t{1} << 30;
 // What a file holds; `blob` points into the parsed bytes.
 struct Engine {
   Plan plan;
+  std::string writer;      // the version of nereid that wrote it; for people
   std::string build_key;   // the cache key it was built for
   std::string checkpoint;  // not empty: there are no weights, they come from this directory
   std::span<const std::byte> blob;
@@ -49,13 +55,14 @@ StatusOr<Engine> parse_engine(std::span<const std::byte> file);
 // A read-only open engine file. Moving it keeps spans valid.
 class EngineFile {
  public:
-  // NotFound/Unavailable: cannot be read. DataLoss: not an engine file, another format or nereid
-  // version, truncated, or a checksum differs; the message names the file and the part.
+  // NotFound/Unavailable: cannot be read. DataLoss: not an engine file, another format, truncated,
+  // or a checksum differs; the message names the file and the part.
   // InvalidArgument: the file has no weights (of all ranks) and `verify` is not kPlan.
   static StatusOr<EngineFile> open(const std::filesystem::path& path,
                                    Verify verify = Verify::kAuto);
 
   const Plan& plan() const { return engine_.plan; }
+  const std::string& writer() const { return engine_.writer; }
   const std::string& build_key() const { return engine_.build_key; }
   // Where the weights come from when the file has none, or those of one rank; else empty. See
   // Verify::kPlan.

@@ -4,15 +4,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/round_up.h"
+#include "io/engine_format.h"
 #include "io/engine_writer.h"
 #include "io/test_plan.h"
 
 namespace nereid::io {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
 
 class EngineFileTest : public testing::Test {
@@ -43,6 +48,22 @@ class EngineFileTest : public testing::Test {
     if (file.ok()) return "";
     EXPECT_EQ(file.status().code(), absl::StatusCode::kDataLoss);
     return std::string(message(file.status()));
+  }
+  // The file with another header.
+  std::string with_header(const std::function<void(std::string&)>& edit) const {
+    EnginePrefix prefix;
+    std::memcpy(&prefix, bytes_.data(), sizeof prefix);
+    std::string header = bytes_.substr(sizeof prefix, prefix.header_bytes);
+    const std::string blob = bytes_.substr(prefix.blob_offset);
+    edit(header);
+    prefix.header_bytes = header.size();
+    prefix.header_checksum = hash64(header);
+    prefix.blob_offset = round_up(sizeof prefix + header.size(), kBlobAlignment);
+    prefix.checksum = prefix.compute_checksum();
+    std::string out(reinterpret_cast<const char*>(&prefix), sizeof prefix);
+    out += header;
+    out.resize(prefix.blob_offset);
+    return out + blob;
   }
   size_t num_files() const {
     return std::distance(std::filesystem::directory_iterator(dir_ / "sub"), {});
@@ -135,6 +156,43 @@ TEST_F(EngineFileTest, AFileWithoutWeightsSaysWhereTheyAre) {
   const std::string bytes = read_file(path_).value();
   EXPECT_NE(error_with(bytes + "x", Verify::kPlan), "");
   EXPECT_NE(error_with(bytes.substr(0, bytes.size() - 1), Verify::kPlan), "");
+}
+
+// The version of the program says who wrote a file, and nothing more.
+TEST_F(EngineFileTest, AnotherReleaseReadsIt) {
+  const std::string own = NEREID_VERSION;
+  std::string other = own;
+  other.back() = other.back() == '9' ? '8' : '9';
+  const auto written_by = [&](const std::string& from, const std::string& to) {
+    return with_header(
+        [&](std::string& header) { header.replace(header.find(from), from.size(), to); });
+  };
+  EXPECT_EQ(error_with(written_by('"' + own + '"', '"' + other + '"')), "");
+  EXPECT_EQ(EngineFile::open(path_)->writer(), other);
+  EXPECT_EQ(error_with(written_by("\"nereid_version\":\"" + own + "\",", "")), "");
+  EXPECT_EQ(EngineFile::open(path_)->writer(), "");
+  EXPECT_THAT(error_with(written_by('"' + own + "\",", '"' + other + "\",\"twist\":1,")),
+              HasSubstr("header: field 'twist' is not known (written by nereid " + other +
+                        ", this is " + own + ": build the engine again from its checkpoint)"));
+  EXPECT_THAT(error_with(written_by(own + "\",", own + "\",\"twist\":1,")),
+              EndsWith("header: field 'twist' is not known"));
+}
+
+TEST_F(EngineFileTest, AnotherFormatIsRefusedWithWhatToDo) {
+  for (const auto& [version, who] :
+       {std::pair(kEngineFormatVersion + 1, "a newer"), {kEngineFormatVersion - 1, "an older"}}) {
+    std::string bytes = bytes_;
+    EnginePrefix prefix;
+    std::memcpy(&prefix, bytes.data(), sizeof prefix);
+    prefix.format_version = version;
+    prefix.checksum = prefix.compute_checksum();
+    std::memcpy(bytes.data(), &prefix, sizeof prefix);
+    EXPECT_THAT(error_with(bytes),
+                EndsWith(fmt::format("format version {} of {} nereid, this is {} and reads version "
+                                     "{}: build the engine again from its checkpoint, or use the "
+                                     "nereid that wrote it",
+                                     version, who, NEREID_VERSION, kEngineFormatVersion)));
+  }
 }
 
 TEST_F(EngineFileTest, TruncationNeverCrashes) {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file.h"
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/round_up.h"
@@ -206,9 +207,7 @@ Status EngineWriter::write_header(uint64_t blob_bytes) {
     fd_ = -1;
     return ok();
   }
-  if (::fsync(fd_) != 0) return unavailable("{}: {}", temporary_, std::strerror(errno));
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-    return unavailable("{}: {}", path_.string(), std::strerror(errno));
+  RETURN_IF_ERROR(rename_durably(temporary_, path_));
   temporary_.clear();
   return ok();
 }

@@ -1,4 +1,5 @@
 #include "io/pickle.h"
+#include "base/copy_bytes.h"
 
 #include <cstring>
 #include <limits>
@@ -199,7 +200,7 @@ class Unpickler {
     if (bytes > 8) return bad("an integer of more than 64 bits");
     const std::string_view digits = take(bytes);
     int64_t value = !digits.empty() && static_cast<int8_t>(digits.back()) < 0 ? -1 : 0;
-    std::memcpy(&value, digits.data(), digits.size());
+    copy_bytes(&value, digits.data(), digits.size());
     return push_number(value);
   }
 

@@ -101,14 +101,37 @@ struct ModelFacts {
   DType kv_dtype = DType::kBF16;
 };
 
-// Columns of a product that an adapter may add to: those that one matrix of the checkpoint makes.
+// Rows first, first + step, ... of a matrix, `size` of them.
+struct RowRun {
+  int64_t first = 0, size = 0, step = 1;
+  bool operator==(const RowRun&) const = default;
+};
+
+// Columns of a product that an adapter may add to: those that one weight of the family makes. An
+// adapter is made for a Hugging Face checkpoint, whatever layout the engine was made from.
 struct AdapterModule {
-  // Of that matrix in the checkpoint, without ".weight". Of several in one tensor: "name[3]", where
-  // it is every other row of one "name[3][0::2]" or "name[3][1::2]".
-  std::string name;
+  std::string name;  // of the weight: "layers.0.attn.q"; of an expert: "layers.0.mlp.gate[3]"
   int64_t k = 0, n = 0;
   int64_t column = 0;      // the first one in the product's output, or in an expert's piece of it
   bool of_tokens = false;  // an embedding: k tokens in place of a row of k numbers
+  // The matrix in Hugging Face's layout of the family, without ".weight". Of several in one tensor:
+  // "name[3]", where it is every other row of one "name[3][0::2]" or "name[3][1::2]".
+  std::string source;
+  int64_t source_rows = 0;   // of that matrix; 0: n, in order
+  std::vector<RowRun> rows;  // of them those of the module, in its order; with source_rows alone
+
+  // The matrix has other rows, or has them in another order.
+  bool has_rows() const { return source_rows > 0; }
+  int64_t num_source_rows() const { return has_rows() ? source_rows : n; }
+  // For each row of the module the matrix's. Calls `visit` with both numbers.
+  template <class Visit>
+  void for_rows(Visit&& visit) const {
+    int64_t row = 0;
+    if (!has_rows())
+      for (; row < n; ++row) visit(row, row);
+    for (const RowRun& run : rows)
+      for (int64_t i = 0; i < run.size; ++i) visit(row++, run.first + i * run.step);
+  }
 };
 
 struct Plan {

@@ -200,8 +200,26 @@ class CallChecker {
                          m.n <= width && m.column <= width - m.n,
                      "module '{}': [{}, {}] at column {} of {}, x has {}", m.name, m.n, m.k,
                      m.column, width, op.k);
+      RETURN_IF_ERROR(check_source_rows(m));
       column = m.column + m.n;
     }
+    return ok();
+  }
+
+  static Status check_source_rows(const AdapterModule& m) {
+    if (m.source_rows == 0 && m.rows.empty()) return ok();
+    int64_t count = 0;
+    for (const RowRun& run : m.rows) {
+      const int64_t end = m.source_rows;
+      NEREID_REQUIRE(run.first >= 0 && run.first < end && run.step >= 1 && run.size >= 1 &&
+                         run.size <= m.n - count &&
+                         run.size - 1 <= (end - 1 - run.first) / run.step,
+                     "module '{}': rows {} + {} * [0, {}) are not in [0, {})", m.name, run.first,
+                     run.step, run.size, end);
+      count += run.size;
+    }
+    NEREID_REQUIRE(count == m.n && !m.of_tokens, "module '{}': {} rows of its source, not {}",
+                   m.name, count, m.n);
     return ok();
   }
 

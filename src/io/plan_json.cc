@@ -1,8 +1,13 @@
 // The plan as JSON. Every struct lists its fields once; reader and writer both walk that list, so
-// they cannot disagree. Fields are append-only within a format version.
+// they cannot disagree. Fields are append-only within a format version: what is added is a maybe(),
+// which files written before lack; their value is the one that a new object has. A field that is
+// not listed is refused.
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "base/hash.h"
 #include "io/plan.h"
@@ -46,13 +51,13 @@ struct Hex {
 template <class V>
 void fields(V& v, Value& x) {
   v("name", x.name), v("extent", x.extent), v("dtype", x.dtype), v("cols", x.cols);
-  v("stride", x.stride), v("column", x.column), v("offset", x.offset);
+  v("stride", x.stride), v.maybe("column", x.column), v("offset", x.offset);
 }
 template <class V>
 void fields(V& v, kernels::WeightFormat& x) {
   v("scheme", x.scheme), v("bits", x.bits), v("group", x.group), v("scales", x.scales);
-  v("zeros", x.zeros), v("minima", x.minima), v("ordered", x.ordered);
-  v("inputs", x.inputs);
+  v.maybe("zeros", x.zeros), v.maybe("minima", x.minima), v.maybe("ordered", x.ordered);
+  v.maybe("inputs", x.inputs);
 }
 template <class V>
 void fields(V& v, Plane& x) {
@@ -63,12 +68,12 @@ void fields(V& v, Plane& x) {
 template <class V>
 void fields(V& v, Weight& x) {
   v("name", x.name), v("format", x.format), v("n", x.n), v("k", x.k), v("layout", x.layout);
-  v("experts", x.experts);
+  v.maybe("experts", x.experts);
   v("planes", x.planes);
 }
 template <class V>
 void fields(V& v, kernels::Heads& x) {
-  v("num", x.num), v("num_kv", x.num_kv), v("dim", x.dim), v("latent", x.latent);
+  v("num", x.num), v("num_kv", x.num_kv), v("dim", x.dim), v.maybe("latent", x.latent);
 }
 // What an op is made of, apart from what it gets at run time.
 template <class V, class Op>
@@ -77,7 +82,9 @@ void op_fields(V& v, Op& op) {
     using Operand = std::remove_cvref_t<decltype(x)>;
     constexpr kernels::Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
     if constexpr (std::is_same_v<Operand, kernels::Id>)
-      v(field.name, x.index);
+      field.optional ? v.maybe(field.name, x.index) : v(field.name, x.index);
+    else if constexpr (kRole == kernels::Role::kAttribute)
+      v.maybe(field.name, x);
     else if constexpr (kRole != kernels::Role::kStep)
       v(field.name, x);
   });
@@ -91,15 +98,20 @@ void fields(V& v, ModelFacts& x) {
   v("name", x.name), v("architecture", x.architecture), v("source_dir", x.source_dir);
   v("vocab_size", x.vocab_size), v("hidden_size", x.hidden_size), v("num_layers", x.num_layers);
   v("num_heads", x.num_heads), v("num_kv_heads", x.num_kv_heads), v("head_dim", x.head_dim);
-  v("latent", x.latent);
-  v("max_positions", x.max_positions), v("ropes", x.ropes);
-  v("bos_id", x.bos_id), v("pad_id", x.pad_id), v("end_ids", x.end_ids);
-  v("kv_dtype", x.kv_dtype);
+  v.maybe("latent", x.latent);
+  v("max_positions", x.max_positions), v.maybe("ropes", x.ropes);
+  v.maybe("bos_id", x.bos_id), v.maybe("pad_id", x.pad_id), v.maybe("end_ids", x.end_ids);
+  v.maybe("kv_dtype", x.kv_dtype);
+}
+template <class V>
+void fields(V& v, RowRun& x) {
+  v("first", x.first), v("size", x.size), v("step", x.step);
 }
 template <class V>
 void fields(V& v, AdapterModule& x) {
-  v("name", x.name), v("k", x.k), v("n", x.n), v("column", x.column);
-  v("of_tokens", x.of_tokens);
+  v("name", x.name), v("k", x.k), v("n", x.n), v.maybe("column", x.column);
+  v.maybe("of_tokens", x.of_tokens);
+  v("source", x.source), v("source_rows", x.source_rows), v("rows", x.rows);
 }
 template <class V>
 void fields(V& v, kernels::ProductChoice& x) {
@@ -113,12 +125,12 @@ void fields(V& v, kernels::ProductChoices& x) {
 template <class V>
 void fields(V& v, Plan& x) {
   v("model", x.model), v("values", x.values), v("weights", x.weights), v("calls", x.calls);
-  v("modules", x.modules);
-  v("logits", x.logits), v("hidden", x.hidden);
+  v.maybe("modules", x.modules);
+  v("logits", x.logits), v.maybe("hidden", x.hidden);
   v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(Extent::kTokens)]);
   v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(Extent::kSampled)]);
   v("blob_bytes", x.blob_bytes), v("device", x.device), v("target", x.target);
-  v("choices", x.choices);
+  v.maybe("choices", x.choices);
 }
 
 class Writer {
@@ -126,6 +138,10 @@ class Writer {
   template <class T>
   void operator()(std::string_view key, T&& x) {
     object_[key] = write(x);
+  }
+  template <class T>
+  void maybe(std::string_view key, T&& x) {
+    (*this)(key, x);
   }
   json::object take() { return std::move(object_); }
 
@@ -172,12 +188,27 @@ class Reader {
 
   template <class T>
   void operator()(std::string_view key, T&& x) {
+    if (status_.ok() && !object_->contains(key))
+      status_ = annotate(invalid_argument("is missing"), key);
+    maybe(key, x);
+  }
+  // It may be absent, and is then as it was.
+  template <class T>
+  void maybe(std::string_view key, T&& x) {
+    known_.push_back(key);
     if (!status_.ok()) return;
     const json::value* value = object_->if_contains(key);
-    const Status status = value ? read(*value, x) : invalid_argument("is missing");
+    const Status status = value ? read(*value, x) : ok();
     if (!status.ok()) status_ = annotate(status, key);
   }
-  const Status& status() const { return status_; }
+  // Behind all fields.
+  Status finish() {
+    if (!status_.ok()) return status_;
+    for (const auto& field : *object_)
+      if (std::ranges::find(known_, std::string_view(field.key())) == known_.end())
+        return annotate(invalid_argument("is not known"), std::string_view(field.key()));
+    return ok();
+  }
 
   template <class T>
   static Status read(const json::value& value, T& x) {
@@ -204,7 +235,7 @@ class Reader {
     } else {
       Reader inner(value);
       fields(inner, x);
-      return inner.status();
+      return inner.finish();
     }
   }
   template <class T>
@@ -264,11 +295,13 @@ class Reader {
       Reader inner(value);
       op_fields(inner, std::get<I>(call.op));
       inner("kernel", call.kernel);
-      return inner.status();
+      inner.known_.push_back("op");
+      return inner.finish();
     }
   }
 
   const json::object* object_ = nullptr;
+  std::vector<std::string_view> known_;
   Status status_;
 };
 

@@ -29,12 +29,58 @@ TEST(Plan, JsonRoundTripKeepsEverything) {
 TEST(Plan, EveryMissingFieldIsNamed) {
   const json::value good = plan_to_json(test_plan());
   for (const auto& [key, value] : good.get_object()) {
+    if (key == "modules" || key == "hidden" || key == "choices") continue;  // may be absent
     json::value bad = good;
     bad.get_object().erase(key);
     const auto plan = plan_from_json(bad);
     ASSERT_FALSE(plan.ok()) << std::string_view(key);
     EXPECT_THAT(std::string(message(plan.status())), HasSubstr(std::string_view(key)));
   }
+}
+
+// As a file has it that was written before the fields were there.
+TEST(Plan, AbsentFieldsHaveTheirDefaults) {
+  json::value old = plan_to_json(test_plan());
+  json::object& plan = old.get_object();
+  for (const char* key : {"modules", "hidden", "choices"}) plan.erase(key);
+  for (const char* key : {"latent", "bos_id", "pad_id", "end_ids", "kv_dtype"})
+    plan["model"].get_object().erase(key);
+  for (json::value& value : plan["values"].get_array()) value.get_object().erase("column");
+  for (json::value& weight : plan["weights"].get_array()) {
+    weight.get_object().erase("experts");
+    for (const char* key : {"zeros", "minima", "ordered", "inputs"})
+      weight.get_object()["format"].get_object().erase(key);
+  }
+  json::object& attention = plan["calls"].get_array()[3].get_object();
+  ASSERT_EQ(attention["op"].as_string(), "attention");
+  attention.erase("alibi_scale");
+  attention["heads"].get_object().erase("latent");
+  const auto read = plan_from_json(old);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->choices.products.empty());
+  EXPECT_TRUE(read->hidden.empty());
+  EXPECT_EQ(read->model.bos_id, kNone);
+  EXPECT_EQ(read->model.kv_dtype, DType::kBF16);
+  EXPECT_EQ(read->weights[2].experts, 1);
+  EXPECT_EQ(read->weights[2].format, test_plan().weights[2].format);
+  EXPECT_EQ(std::get<kernels::ids::Attention>(read->calls[3].op).alibi_scale,
+            kernels::ids::Attention().alibi_scale);
+}
+
+// What a newer writer added may change what a call does.
+TEST(Plan, FieldsThatAreNotKnownAreRefused) {
+  const json::value good = plan_to_json(test_plan());
+  const auto error_with = [&](const std::function<json::object&(json::object&)>& where) {
+    json::value newer = good;
+    where(newer.get_object())["twist"] = 1;
+    return std::string(message(plan_from_json(newer).status()));
+  };
+  EXPECT_EQ(error_with([](auto& p) -> json::object& { return p; }), "plan: twist: is not known");
+  EXPECT_EQ(error_with([](auto& p) -> json::object& { return p["model"].get_object(); }),
+            "plan: model: twist: is not known");
+  EXPECT_EQ(
+      error_with([](auto& p) -> json::object& { return p["calls"].get_array()[3].get_object(); }),
+      "plan: calls: [3]: twist: is not known");
 }
 
 std::string plan_error(const std::function<void(Plan&)>& damage) {

@@ -58,6 +58,8 @@ Status expect(const StoredTensor* t, std::initializer_list<DType> types, int64_t
 }
 
 constexpr std::initializer_list<DType> kFloats = {DType::kF32, DType::kBF16, DType::kF16};
+constexpr std::initializer_list<DType> kFloatsOrPowers = {DType::kF32, DType::kBF16, DType::kF16,
+                                                          DType::kU8};
 
 Numbers numbers_of(const StoredTensor* t) {
   return t ? Numbers{t->data.data(), *t->type} : Numbers{};
@@ -253,6 +255,107 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
   bool has_format_ = false;
 };
 
+class OffsetNibbles final : public EncodingOf<OffsetNibbles> {
+ public:
+  OffsetNibbles(const NibbleTensors& parts, int64_t n, int64_t k, int64_t groups)
+      : n_(n),
+        k_(k),
+        group_(k / groups),
+        data_(parts.data->data.data()),
+        scales_(numbers_of(parts.scales)),
+        offsets_(numbers_of(parts.offsets)),
+        inputs_(factors_of(parts.inputs)) {
+    format_ = {.scheme = kernels::Scheme::kInteger,
+               .bits = 4,
+               .group = groups > 1 ? static_cast<int32_t>(group_) : 0};
+    for (int64_t i = 0; i < n * groups; ++i) format_.minima |= offsets_[i] != 0;
+    has_format_ = !inputs_.data && (groups == 1 || group_ % kernels::kGroupUnit == 0);
+  }
+
+  float at(int64_t row, int64_t col) const {
+    const int64_t i = col / group_ * n_ + row;
+    const float value = static_cast<float>(code(row, col) - kMiddle) * scales_[i] + offsets_[i];
+    return inputs_.data ? value * inputs_[col] : value;
+  }
+  std::optional<kernels::WeightFormat> format() const override {
+    return has_format_ ? std::optional(format_) : std::nullopt;
+  }
+  uint8_t code(int64_t row, int64_t col) const override {
+    const auto byte = load_at<uint8_t>(data_, (row * k_ + col) / 2);
+    return static_cast<uint8_t>((byte >> (col % 2 * 4) & 15) ^ kMiddle);
+  }
+  CodeGroup group(int64_t row, int64_t g) const override {
+    const float scale = scales_[g * n_ + row];
+    if (!format_.minima) return {scale, kMiddle};
+    return {scale, 0, kMiddle * scale - offsets_[g * n_ + row]};
+  }
+
+ private:
+  static constexpr uint8_t kMiddle = 8;
+
+  const int64_t n_, k_, group_;
+  const std::byte* data_;
+  const Numbers scales_, offsets_, inputs_;
+  kernels::WeightFormat format_;
+  bool has_format_ = false;
+};
+
+class TiledNibbles final : public EncodingOf<TiledNibbles> {
+ public:
+  TiledNibbles(const TiledTensors& parts, int64_t n, int64_t k)
+      : rows_(parts.data->shape[0] * kTileRows),
+        words_(parts.data->shape[3]),
+        tiles_(parts.data->shape[1]),
+        group_(tiles_ * words_ * kWordCols * rows_ * 2 / count_of(*parts.scales)),
+        data_(parts.data->data.data()),
+        scales_(numbers_of(parts.scales)),
+        inputs_(factors_of(parts.inputs)) {
+    const int64_t groups = (k + group_ - 1) / group_;
+    format_ = {.scheme = kernels::Scheme::kInteger,
+               .bits = 4,
+               .group = groups > 1 ? static_cast<int32_t>(group_) : 0};
+    for (int64_t g = 0; g < groups; ++g)
+      for (int64_t row = 0; row < n; ++row) format_.minima |= offset(row, g) != 0;
+    has_format_ = !inputs_.data && (groups == 1 || group_ % kernels::kGroupUnit == 0);
+  }
+
+  float at(int64_t row, int64_t col) const {
+    const int64_t g = col / group_;
+    const float value =
+        static_cast<float>(code(row, col) - kMiddle) * scale(row, g) + offset(row, g);
+    return inputs_.data ? value * inputs_[col] : value;
+  }
+  std::optional<kernels::WeightFormat> format() const override {
+    return has_format_ ? std::optional(format_) : std::nullopt;
+  }
+  uint8_t code(int64_t row, int64_t col) const override {
+    const int64_t word = col / kWordCols % words_, tile = col / (kWordCols * words_);
+    const int64_t in_tile = col % 16, lane = row % kTileRows * 4 + in_tile / 2 % 4;
+    const int64_t at = ((row / kTileRows * tiles_ + tile) * 32 + lane) * words_ + word;
+    const int64_t pair = col % kWordCols / 16 * 2 + in_tile / 8;
+    const auto bits = load_at<uint32_t>(data_, at);
+    return static_cast<uint8_t>(bits >> (4 * (pair + col % 2 * 4)) & 15);
+  }
+  CodeGroup group(int64_t row, int64_t g) const override {
+    if (!format_.minima) return {scale(row, g), kMiddle};
+    return {scale(row, g), 0, kMiddle * scale(row, g) - offset(row, g)};
+  }
+
+  static constexpr int64_t kTileRows = 8, kWordCols = 32;  // of a word: columns of two tiles
+
+ private:
+  static constexpr uint8_t kMiddle = 8;
+
+  float scale(int64_t row, int64_t g) const { return scales_[(g * rows_ + row) * 2]; }
+  float offset(int64_t row, int64_t g) const { return scales_[(g * rows_ + row) * 2 + 1]; }
+
+  const int64_t rows_, words_, tiles_, group_;
+  const std::byte* data_;
+  const Numbers scales_, inputs_;
+  kernels::WeightFormat format_;
+  bool has_format_ = false;
+};
+
 class E2m1Blocks final : public EncodingOf<E2m1Blocks> {
  public:
   E2m1Blocks(const E2m1Tensors& parts, float factor, int64_t k, int64_t group)
@@ -288,6 +391,18 @@ class E2m1Blocks final : public EncodingOf<E2m1Blocks> {
   const float factor_;
   const std::byte* data_;
   const Numbers scales_;
+};
+
+class TurnedFloats final : public EncodingOf<TurnedFloats> {
+ public:
+  TurnedFloats(const StoredTensor& stack, int64_t first)
+      : numbers_(numbers_of(&stack)), cols_(stack.shape[2]), first_(first) {}
+
+  float at(int64_t row, int64_t col) const { return numbers_[first_ + col * cols_ + row]; }
+
+ private:
+  const Numbers numbers_;
+  const int64_t cols_, first_;
 };
 
 class TableNibbles final : public EncodingOf<TableNibbles> {
@@ -397,7 +512,7 @@ StatusOr<StoredTensor> scaled_bytes(std::string name, const ScaledTensors& parts
   const int64_t rows = (n + found.block_rows - 1) / found.block_rows;
   const int64_t cols = (k + found.block_cols - 1) / found.block_cols;
   RETURN_IF_ERROR(
-      expect(parts.scales, kFloats, rows * cols,
+      expect(parts.scales, data.type == DType::kF8E4M3 ? kFloatsOrPowers : kFloats, rows * cols,
              fmt::format("1 or {} floats, scales of {} x {} blocks", rows * cols, rows, cols)));
   if (parts.zeros)
     RETURN_IF_ERROR(expect(parts.zeros, {DType::kI8}, rows * cols,
@@ -405,6 +520,53 @@ StatusOr<StoredTensor> scaled_bytes(std::string name, const ScaledTensors& parts
   if (parts.inputs) RETURN_IF_ERROR(expect(parts.inputs, kFloats, k, fmt::format("{} floats", k)));
   return encoded(std::move(name), data, data.dtype, {n, k},
                  std::make_shared<ScaledBytes>(parts, found, k, cols));
+}
+
+StatusOr<StoredTensor> offset_nibbles(std::string name, const NibbleTensors& parts) {
+  const StoredTensor& data = *parts.data;
+  const bool bytes = data.type == DType::kI8 || data.type == DType::kU8;
+  constexpr int64_t kMost = int64_t{1} << 30;
+  if (!bytes || data.shape.size() != 2 || data.shape[0] < 1 || data.shape[1] < 1 ||
+      data.shape[0] > kMost || data.shape[1] > kMost)
+    return wrong(data, "an I8 matrix");
+  const int64_t n = data.shape[0], k = 2 * data.shape[1];
+  const int64_t groups = parts.scales && parts.scales->type ? count_of(*parts.scales) / n : 0;
+  if (groups < 1 || k % groups != 0)
+    return wrong(data, fmt::format("of equal groups; there are scales for {}", groups));
+  for (const StoredTensor* one : {parts.scales, parts.offsets})
+    RETURN_IF_ERROR(
+        expect(one, kFloats, n * groups, fmt::format("floats of {} groups, {} rows", groups, n)));
+  if (parts.inputs) RETURN_IF_ERROR(expect(parts.inputs, kFloats, k, fmt::format("{} floats", k)));
+  return encoded(std::move(name), data, "INT4", {n, k},
+                 std::make_shared<OffsetNibbles>(parts, n, k, groups));
+}
+
+StatusOr<StoredTensor> tiled_nibbles(std::string name, const TiledTensors& parts, int64_t n,
+                                     int64_t k) {
+  const StoredTensor& data = *parts.data;
+  constexpr int64_t kMost = int64_t{1} << 26;
+  const bool is_tiled = data.type == DType::kI32 && data.shape.size() == 4 && data.shape[2] == 32 &&
+                        data.shape[0] >= 1 && data.shape[0] <= kMost && data.shape[1] >= 1 &&
+                        data.shape[1] <= kMost;
+  const int64_t words = is_tiled ? data.shape[3] : 0;
+  if (words != 1 && words != 2 && words != 4)
+    return wrong(data, "I32 [rows / 8, columns / 128, 32, 4]");
+  const int64_t rows = data.shape[0] * TiledNibbles::kTileRows;
+  const int64_t cols = data.shape[1] * words * TiledNibbles::kWordCols;
+  if (n == 0) n = rows;
+  if (k == 0) k = cols;
+  if (n < 1 || n > rows || k < 1 || k > cols)
+    return invalid_argument("tensor '{}': {} rows of {} columns are not in tiles of {} x {}",
+                            data.name.substr(0, 200), n, k, rows, cols);
+  const StoredTensor* const scales = parts.scales;
+  const int64_t groups = scales && scales->type ? count_of(*scales) / (2 * rows) : 0;
+  if (groups < 1 || cols % groups != 0)
+    return wrong(data, fmt::format("of equal groups; there are scales for {}", groups));
+  RETURN_IF_ERROR(expect(scales, kFloats, 2 * rows * groups,
+                         fmt::format("scales and offsets of {} groups, {} rows", groups, rows)));
+  if (parts.inputs) RETURN_IF_ERROR(expect(parts.inputs, kFloats, k, fmt::format("{} floats", k)));
+  return encoded(std::move(name), data, "INT4", {n, k},
+                 std::make_shared<TiledNibbles>(parts, n, k));
 }
 
 StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts) {
@@ -435,6 +597,28 @@ StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts) {
   StoredTensor out = encoded(std::move(name), data, powers ? "MXFP4" : "NVFP4", std::move(shape),
                              std::make_shared<E2m1Blocks>(parts, factor, k, group));
   out.turned = parts.turned;
+  return out;
+}
+
+StatusOr<StoredTensor> part_of_stack(std::string name, const StoredTensor& stack,
+                                     const StackPart& part) {
+  const std::vector<int64_t>& shape = stack.shape;
+  const bool is_float = stack.type && std::ranges::find(kFloats, *stack.type) != kFloats.end();
+  if (!is_float || shape.size() != 3) return wrong(stack, "floats in three dimensions");
+  const int64_t rows = shape[part.turned ? 2 : 1], k = shape[part.turned ? 1 : 2];
+  if (part.index >= shape[0] || part.first + part.n > rows)
+    return wrong(stack, fmt::format("of {} matrices of {} rows at least", part.index + 1,
+                                    part.first + part.n));
+  const int64_t begin = part.index * rows * k;
+  if (part.turned)
+    return encoded(std::move(name), stack, stack.dtype, {part.n, k},
+                   std::make_shared<TurnedFloats>(stack, begin + part.first));
+  StoredTensor out = stack;
+  out.name = std::move(name);
+  out.shape = {part.n, k};
+  const size_t size = size_of(*stack.type);
+  out.data = stack.data.subspan(static_cast<size_t>(begin + part.first * k) * size,
+                                static_cast<size_t>(part.n * k) * size);
   return out;
 }
 

@@ -1,8 +1,9 @@
 // Quantised matrices of safetensors files, each made of several tensors: integers packed into
-// words, bytes with scales, four-bit floats.
+// words, bytes with scales, four-bit floats. Matrices of floats that lie in one tensor.
 // Sources of the layouts: AutoGPTQ and GPTQModel (qlinear), AutoAWQ (packing_utils), compressed-
 // tensors (compressors/quantized_compressors), transformers (integrations/mxfp4, finegrained_fp8),
-// bitsandbytes (functional), TensorRT Model Optimizer (export/quant_utils).
+// bitsandbytes (functional), TensorRT Model Optimizer (export/quant_utils), torchao
+// (quantization/quantize_/workflows).
 #pragma once
 
 #include <cstdint>
@@ -49,8 +50,9 @@ StatusOr<StoredTensor> packed_integers(std::string name, const PackedTensors& pa
                                        const PackedLayout& layout);
 
 // i8 or f8e4m3 numbers [n, k] times `factor` times a scale: one for all, or one for each block of
-// `block_rows` x `block_cols` (0: all of them). `zeros`: null, or i8 like the scales. `inputs`:
-// null, or floats [k], a factor of each column.
+// `block_rows` x `block_cols` (0: all of them); of f8e4m3 scales may be exponents of two (u8, with
+// a bias of 127). `zeros`: null, or i8 like the scales. `inputs`: null, or floats [k], a factor of
+// each column.
 struct ScaledTensors {
   const StoredTensor* data = nullptr;
   const StoredTensor* scales = nullptr;
@@ -66,6 +68,29 @@ struct ScaledLayout {
 StatusOr<StoredTensor> scaled_bytes(std::string name, const ScaledTensors& parts,
                                     const ScaledLayout& layout);
 
+// Integers from -8 to 7, two of a row in a byte, the first in the lower half: times the scale of
+// their group, plus its offset, times the column's factor (torchao).
+struct NibbleTensors {
+  const StoredTensor* data = nullptr;     // i8 or u8 [n, k / 2]
+  const StoredTensor* scales = nullptr;   // floats [groups, n]
+  const StoredTensor* offsets = nullptr;  // like the scales
+  const StoredTensor* inputs = nullptr;   // null, or floats [k]
+};
+StatusOr<StoredTensor> offset_nibbles(std::string name, const NibbleTensors& parts);
+
+// The same integers, 8 more, as NVIDIA's matrix units take them (torchao's tile_packed_to_4d). A
+// tile is 8 rows of 16 columns: lane 4 * row + i has its columns 2 i, 2 i + 1, 2 i + 8, 2 i + 9. A
+// word has two tiles that follow each other along the columns: from the lowest four bits on the
+// first of each pair of columns, then the second ones.
+struct TiledTensors {
+  const StoredTensor* data = nullptr;    // i32 [rows / 8, columns / 32 words, 32, words]
+  const StoredTensor* scales = nullptr;  // floats [groups, rows, 2]: the scale and the offset
+  const StoredTensor* inputs = nullptr;  // null, or floats [k]
+};
+// What rows and columns beyond [n, k] have fills up the tiles; 0: all count.
+StatusOr<StoredTensor> tiled_nibbles(std::string name, const TiledTensors& parts, int64_t n = 0,
+                                     int64_t k = 0);
+
 // e2m1 numbers, two in a byte, the first in the lower half, with a scale for each 16 or 32.
 struct E2m1Tensors {
   const StoredTensor* data = nullptr;    // u8 [..., n, k / 2] or [..., n, k / 32, 16]
@@ -75,6 +100,15 @@ struct E2m1Tensors {
   bool turned = false;  // the tensor that it stands for is [..., k, n], see StoredTensor
 };
 StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts);
+
+// Rows [first, first + n) of matrix `index` of floats [count, rows, k]; `turned`: of [count, k,
+// rows].
+struct StackPart {
+  int64_t index = 0, first = 0, n = 0;
+  bool turned = false;
+};
+StatusOr<StoredTensor> part_of_stack(std::string name, const StoredTensor& stack,
+                                     const StackPart& part);
 
 // bitsandbytes' four bits: rows of a table, flat, the first in the upper half of a byte, times the
 // largest magnitude of their block; which may be rounded to rows of a table itself.

@@ -70,6 +70,120 @@ std::vector<uint8_t> bytes_of(std::vector<float> numbers) {
   return bytes;
 }
 
+// Integers times their scale, plus their offset; offsets are minima in an engine.
+TEST_F(QuantizedTensorsTest, OffsetNibbles) {
+  const auto* data = tensor("q", DType::kI8, {1, 16}, {0x78, 0x0f});  // -8 7 -1 0 0 0 ...
+  const auto* scales = tensor("s", DType::kF32, {2, 1}, bytes_of({0.5f, 2}));
+  const auto* offsets = tensor("z", DType::kF32, {2, 1}, bytes_of({0.75f, -1}));
+  const auto made = offset_nibbles("w", {data, scales, offsets});
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->shape, (std::vector<int64_t>{1, 32}));
+  std::vector<float> row(17);
+  made->encoding->read(0, 0, 0, 1, row);
+  EXPECT_EQ(row[0], -3.25f);
+  EXPECT_EQ(row[1], 4.25f);
+  EXPECT_EQ(row[2], 0.25f);
+  EXPECT_EQ(row[3], 0.75f);
+  EXPECT_EQ(row[16], -1);
+  ASSERT_TRUE(made->encoding->format());
+  EXPECT_TRUE(made->encoding->format()->minima);
+  EXPECT_EQ(made->encoding->code(0, 1), 15);
+  EXPECT_EQ(made->encoding->group(0, 1).minimum, 17);
+  const auto* none = tensor("z", DType::kF32, {2, 1});
+  EXPECT_FALSE(offset_nibbles("w", {data, scales, none})->encoding->format()->minima);
+  const auto* inputs = tensor("i", DType::kF32, {32}, bytes_of(std::vector<float>(32, 2)));
+  const auto scaled = offset_nibbles("w", {data, scales, offsets, inputs});
+  scaled->encoding->read(0, 0, 0, 1, row);
+  EXPECT_EQ(row[0], -6.5f);
+  EXPECT_FALSE(scaled->encoding->format());
+  EXPECT_THAT(error_of(offset_nibbles("w", {data, nullptr, offsets})), HasSubstr("scales for 0"));
+  EXPECT_THAT(error_of(offset_nibbles("w", {data, scales, tensor("z", DType::kF32, {1, 1})})),
+              HasSubstr("'z': f32 [1, 1] is not floats of 2 groups, 1 rows"));
+}
+
+// Integers in the order of NVIDIA's matrix units: each place holds what the layout says, and what
+// fills up the tiles is no part of the matrix.
+TEST_F(QuantizedTensorsTest, TiledNibbles) {
+  constexpr int64_t kRows = 16, kCols = 256, kGroups = 2;
+  const auto code = [](int64_t row, int64_t col) { return (row * 7 + col * 3 + col / 16) % 16; };
+  std::vector<uint8_t> bytes(kRows * kCols / 2);
+  for (int64_t tile = 0; tile < kRows / 8; ++tile)
+    for (int64_t outer = 0; outer < kCols / 128; ++outer)
+      for (int64_t lane = 0; lane < 32; ++lane)
+        for (int64_t word = 0; word < 4; ++word) {
+          const int64_t row = tile * 8 + lane / 4;
+          const int64_t first = outer * 128 + word * 32 + lane % 4 * 2;
+          const int64_t at = (((tile * 2 + outer) * 32 + lane) * 4 + word) * 4;
+          const int64_t columns[] = {0, 8, 16, 24, 1, 9, 17, 25};
+          for (int64_t i = 0; i < 8; ++i)
+            bytes[static_cast<size_t>(at + i / 2)] |=
+                static_cast<uint8_t>(code(row, first + columns[i]) << (i % 2 * 4));
+        }
+  const auto* data = tensor("q", DType::kI32, {2, 2, 32, 4}, bytes);
+  std::vector<float> pairs;
+  for (int64_t i = 0; i < kGroups * kRows; ++i)
+    pairs.push_back(0.5f + static_cast<float>(i)), pairs.push_back(static_cast<float>(i % 3));
+  const auto* scales = tensor("s", DType::kF32, {kGroups, kRows, 2}, bytes_of(pairs));
+  const auto made = tiled_nibbles("w", {data, scales}, 13, 200);
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->shape, (std::vector<int64_t>{13, 200}));
+  ASSERT_TRUE(made->encoding->format());
+  EXPECT_TRUE(made->encoding->format()->minima);
+  EXPECT_EQ(made->encoding->format()->group, 128);
+  for (int64_t row = 0; row < 13; ++row) {
+    std::vector<float> numbers(200);
+    made->encoding->read(row, 0, 0, 1, numbers);
+    for (int64_t col = 0; col < 200; ++col) {
+      const auto i = static_cast<size_t>(col / 128 * kRows + row);
+      ASSERT_EQ(made->encoding->code(row, col), code(row, col)) << row << " " << col;
+      ASSERT_EQ(numbers[static_cast<size_t>(col)],
+                static_cast<float>(code(row, col) - 8) * pairs[2 * i] + pairs[2 * i + 1]);
+    }
+    EXPECT_EQ(made->encoding->group(row, 1).minimum,
+              8 * pairs[static_cast<size_t>(2 * (kRows + row))] -
+                  pairs[static_cast<size_t>(2 * (kRows + row) + 1)]);
+  }
+  EXPECT_EQ(tiled_nibbles("w", {data, scales})->shape, (std::vector<int64_t>{kRows, kCols}));
+  EXPECT_THAT(error_of(tiled_nibbles("w", {data, scales}, 17, 256)),
+              HasSubstr("'q': 17 rows of 256 columns are not in tiles of 16 x 256"));
+  EXPECT_THAT(error_of(tiled_nibbles("w", {data, nullptr})), HasSubstr("scales for 0"));
+  EXPECT_THAT(error_of(tiled_nibbles("w", {tensor("q", DType::kI32, {2, 2, 16, 8}), scales})),
+              HasSubstr("is not I32 [rows / 8, columns / 128, 32, 4]"));
+  const auto* inputs = tensor("i", DType::kF32, {200}, bytes_of(std::vector<float>(200, 2)));
+  EXPECT_FALSE(tiled_nibbles("w", {data, scales, inputs}, 13, 200)->encoding->format());
+}
+
+TEST_F(QuantizedTensorsTest, ScalesOfFloat8MayBeExponents) {
+  const auto* data = tensor("q", DType::kF8E4M3, {1, 64}, {0x38});  // 1 0 0 ...
+  const auto* scales = tensor("s", DType::kU8, {1, 2}, {129, 127});
+  const auto made = scaled_bytes("w", {data, scales}, {1, 32});
+  ASSERT_TRUE(made.ok()) << made.status();
+  float first = 0;
+  made->encoding->read(0, 0, 0, 1, std::span(&first, 1));
+  EXPECT_EQ(first, 4);
+  EXPECT_THAT(error_of(scaled_bytes("w", {tensor("q", DType::kI8, {1, 64}), scales}, {1, 32})),
+              HasSubstr("'s': u8 [1, 2] is not"));
+}
+
+TEST_F(QuantizedTensorsTest, PartsOfStacks) {
+  const auto* stack =
+      tensor("x", DType::kF32, {2, 2, 3}, bytes_of({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  const auto plain = part_of_stack("w", *stack, {.index = 1, .first = 1, .n = 1});
+  ASSERT_TRUE(plain.ok()) << plain.status();
+  EXPECT_EQ(plain->shape, (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(plain->data.data(), stack->data.subspan(36).data());
+  const auto turned = part_of_stack("w", *stack, {.index = 1, .first = 1, .n = 2, .turned = true});
+  ASSERT_TRUE(turned.ok()) << turned.status();
+  EXPECT_EQ(turned->shape, (std::vector<int64_t>{2, 2}));
+  std::vector<float> row(2);
+  turned->encoding->read(1, 0, 0, 1, row);
+  EXPECT_EQ(row, (std::vector<float>{8, 11}));
+  EXPECT_THAT(error_of(part_of_stack("w", *stack, {.index = 2, .n = 2})),
+              HasSubstr("is not of 3 matrices of 2 rows at least"));
+  EXPECT_THAT(error_of(part_of_stack("w", *tensor("x", DType::kI8, {1, 2, 2}), {.n = 2})),
+              HasSubstr("'x': i8 [1, 2, 2] is not floats in three dimensions"));
+}
+
 // What numbers are moved by is a zero point where it is a multiple of the scale.
 TEST_F(QuantizedTensorsTest, OffsetsAreZeroPoints) {
   const auto* data = tensor("q", DType::kU8, {2, 32}, {0x80, 0, 0x7f});

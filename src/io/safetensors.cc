@@ -22,7 +22,7 @@ struct DTypeRow {
   uint64_t bytes;
   std::optional<DType> type;
 };
-constexpr std::array<DTypeRow, 15> kDTypes = {{{"F64", 8, std::nullopt},
+constexpr std::array<DTypeRow, 16> kDTypes = {{{"F64", 8, std::nullopt},
                                                {"F32", 4, DType::kF32},
                                                {"F16", 2, DType::kF16},
                                                {"BF16", 2, DType::kBF16},
@@ -36,7 +36,8 @@ constexpr std::array<DTypeRow, 15> kDTypes = {{{"F64", 8, std::nullopt},
                                                {"U8", 1, DType::kU8},
                                                {"BOOL", 1, std::nullopt},
                                                {"F8_E4M3", 1, DType::kF8E4M3},
-                                               {"F8_E5M2", 1, std::nullopt}}};
+                                               {"F8_E5M2", 1, std::nullopt},
+                                               {"F8_E8M0", 1, DType::kU8}}};
 
 const DTypeRow* find_dtype(std::string_view name) {
   for (const DTypeRow& row : kDTypes)

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/durability.h"
+#include "base/file.h"
 #include "base/json.h"
 #include "io/safetensors.h"
 
@@ -141,16 +143,15 @@ Status SafetensorsWriter::append(std::span<const std::byte> bytes) {
 }
 
 StatusOr<uint64_t> SafetensorsWriter::sync() {
-  if (::fdatasync(fd_) != 0) return unavailable("{}: {}", temporary_, std::strerror(errno));
+  if (flushes_files() && ::fdatasync(fd_) != 0)
+    return unavailable("{}: {}", temporary_, std::strerror(errno));
   return written_;
 }
 
 Status SafetensorsWriter::finish() {
   if (missing_ != 0)
     return internal_error("{}: {} bytes of the tensors are missing", path_.string(), missing_);
-  if (::fsync(fd_) != 0) return unavailable("{}: {}", temporary_, std::strerror(errno));
-  if (::rename(temporary_.c_str(), path_.c_str()) != 0)
-    return unavailable("{}: {}", path_.string(), std::strerror(errno));
+  RETURN_IF_ERROR(rename_durably(temporary_, path_));
   temporary_.clear();
   return ok();
 }

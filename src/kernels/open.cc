@@ -56,7 +56,10 @@ StatusOr<std::shared_ptr<void>> load_library() {
     const char* reason = dlerror();
     tried += fmt::format("{}{}", tried.empty() ? "" : "; ", reason ? reason : path);
   }
-  return unavailable("no CUDA device library ({}): {}", kCudaLibrary, tried);
+  return unavailable(
+      "no CUDA device library ({}): {}; take the bundle of `make gpu-bundle`, which has it, name "
+      "it in ${}, or ask for the device cpu",
+      kCudaLibrary, tried, kCudaLibraryVariable);
 }
 
 std::string path_of(void* library) {
@@ -112,7 +115,8 @@ StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& opt
     if (error == std::errc() && end == digits.data() + digits.size() && index >= 0)
       return open_cuda(index);
   }
-  return invalid_argument("device '{}' is not known; allowed: auto, cpu, cuda:N", name);
+  return invalid_argument(
+      "device '{}' is not known; allowed: auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
 }
 
 Choices invariant_kernels(const Registry& registry, DeviceKind device) {

@@ -9,6 +9,11 @@ namespace nereid::models {
 extern const DecoderWeights kLlamaWeights;
 Traits read_llama_traits(Config& config);
 Traits read_mistral_traits(Config& config);
+Traits read_ministral3_traits(Config& config);
+
+// llama4.cc
+extern const DecoderWeights kLlama4Weights;
+Traits read_llama4_traits(Config& config);
 
 // qwen.cc
 Traits read_qwen2_traits(Config& config);
@@ -36,6 +41,40 @@ extern const DecoderWeights kQwenMoeWeights;
 Traits read_qwen2_moe_traits(Config& config);
 Traits read_qwen3_moe_traits(Config& config);
 
+// glm4_moe.cc
+extern const DecoderWeights kCorrectedMoeWeights;
+Traits read_glm4_moe_traits(Config& config);
+Traits read_dots1_traits(Config& config);
+
+// ernie4_5_moe.cc
+extern const DecoderWeights kErnie45MoeWeights;
+Traits read_ernie45_moe_traits(Config& config);
+bool ernie45_moe_ignores(const Traits& traits, std::string_view tensor);
+
+// minimax_m2.cc
+extern const DecoderWeights kMinimaxM2Weights;
+Traits read_minimax_m2_traits(Config& config);
+
+// granite_moe.cc
+extern const DecoderWeights kGraniteMoeWeights;
+Traits read_granite_moe_traits(Config& config);
+Traits read_granite_moe_shared_traits(Config& config);
+
+// apertus.cc
+extern const DecoderWeights kApertusWeights;
+Traits read_apertus_traits(Config& config);
+bool apertus_ignores(const Traits& traits, std::string_view tensor);
+
+// hunyuan.cc
+extern const DecoderWeights kHunyuanWeights, kHunyuanMoeWeights;
+Traits read_hunyuan_traits(Config& config);
+Traits read_hunyuan_moe_traits(Config& config);
+
+// minicpm.cc
+extern const DecoderWeights kMinicpm3Weights;
+Traits read_minicpm_traits(Config& config);
+Traits read_minicpm3_traits(Config& config);
+
 // olmoe.cc
 extern const DecoderWeights kOlmoeWeights;
 Traits read_olmoe_traits(Config& config);
@@ -48,6 +87,7 @@ Traits read_gpt_oss_traits(Config& config);
 extern const DecoderWeights kDeepseek2Weights, kDeepseek3Weights;
 Traits read_deepseek2_traits(Config& config);
 Traits read_deepseek3_traits(Config& config);
+Traits read_glm4_moe_lite_traits(Config& config);
 
 // gemma.cc
 extern const DecoderWeights kGemmaSandwichWeights;
@@ -60,6 +100,7 @@ Traits read_granite_traits(Config& config);
 Traits read_nemotron_traits(Config& config);
 Traits read_arcee_traits(Config& config);
 Traits read_ernie45_traits(Config& config);
+Traits read_internlm3_traits(Config& config);
 Traits read_helium_traits(Config& config);
 Traits read_seed_oss_traits(Config& config);
 Traits read_smollm3_traits(Config& config);
@@ -116,8 +157,10 @@ extern const DecoderWeights kMptWeights;
 Traits read_mpt_traits(Config& config);
 
 // exaone4.cc
-extern const DecoderWeights kExaone4Weights;
+extern const DecoderWeights kExaone4Weights, kExaoneMoeWeights;
 Traits read_exaone4_traits(Config& config);
+Traits read_exaone_moe_traits(Config& config);
+bool exaone_moe_ignores(const Traits& traits, std::string_view tensor);
 
 // falcon.cc
 extern const DecoderWeights kFalconWeights;

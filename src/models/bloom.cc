@@ -24,7 +24,7 @@ Traits read_bloom_traits(Config& c) {
                            .norm_eps = "layer_norm_epsilon"});
   t.embed_norm = t.layer_norm = t.norm_bias = t.qkv_bias = t.attention_out_bias = t.mlp_bias = true;
   t.alibi = 8;
-  c.require("apply_residual_connection_post_layernorm", false);
+  t.normed_residual = c.boolean("apply_residual_connection_post_layernorm", false);
   return t;
 }
 

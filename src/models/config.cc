@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/python_json.h"
 
 namespace nereid::models {
 namespace {
@@ -25,7 +26,7 @@ bool is_same(const json::value& a, const json::value& b) {
 StatusOr<json::object> read_object(const std::filesystem::path& path) {
   constexpr size_t kMaxConfigBytes = size_t{16} << 20;
   ASSIGN_OR_RETURN(const std::string text, read_file(path, kMaxConfigBytes));
-  StatusOr<json::value> value = parse_json(text);
+  StatusOr<json::value> value = parse_python_json(text);
   if (!value.ok()) return annotate(value.status(), path.string());
   if (!value->is_object()) return invalid_argument("{}: is not a JSON object", path.string());
   return std::move(value->get_object());

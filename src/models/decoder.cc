@@ -36,11 +36,12 @@ class DecoderLayer {
   }
 
   ValueId run(ValueId x, ValueId attended) {
-    const ValueId h = attended == kNone ? norm("attn.norm", x) : attended;
+    const ValueId h = attended == kNone ? read_residual("attn.norm", x) : attended;
     const ValueId attention = norm_out("attn.out.norm", attend(h));
     if (!t_.parallel) {
       x = sum("attn.sum", x, attention);
-      return sum("mlp.sum", x, norm_out("mlp.out.norm", mlp(norm("mlp.norm", x))));
+      const ValueId read = read_residual("mlp.norm", x);
+      return sum("mlp.sum", x, norm_out("mlp.out.norm", mlp(read)));
     }
     const ValueId out = mlp(weight("mlp.norm") == kNone ? h : norm("mlp.norm", x));
     return b_.add(name_ + "mlp.sum", b_.add(name_ + "attn.sum", x, attention), out);
@@ -65,6 +66,12 @@ class DecoderLayer {
     if (weight(part) == kNone) return rounded(b_, name_ + part, x);
     return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"));
   }
+  // The same of the residual, which may become what the norm gives.
+  ValueId read_residual(const std::string& part, ValueId& x) {
+    if (!t_.normed_residual) return norm(part, x);
+    x = norm_f32(part, x);
+    return rounded(b_, name_ + part + ".rounded", x);
+  }
   ValueId activate(const std::string& part, ValueId x, kernels::Activation activation) {
     return emit(part, graph::Activate{.x = x, .activation = activation});
   }
@@ -81,13 +88,35 @@ class DecoderLayer {
   ValueId sum(const std::string& part, ValueId x, ValueId y) {
     return norm_f32(part + ".norm", b_.add(name_ + part, x, y));
   }
-  ValueId heads(const std::string& part, ValueId h) {
-    const ValueId x = product(part, h);
+  ValueId heads(const std::string& part, ValueId h) { return norm_heads(part, product(part, h)); }
+  ValueId norm_heads(const std::string& part, ValueId x) {
     const WeightId norm = weight(part + ".norm");
     if (norm == kNone) return x;
     Builder::NormKind kind = norm_kind(t_);
     if (t_.head_norms) kind.piece = t_.head_dim;
     return b_.head_norm(name_ + part + ".norm", x, norm, kind);
+  }
+
+  bool has_rope() const { return t_.has_rope.empty() || t_.has_rope[static_cast<size_t>(index_)]; }
+  ValueId grown(ValueId q) {
+    if (t_.query_growth == 0 || (!t_.has_rope.empty() && has_rope())) return q;
+    return emit("attn.q.grown", graph::ScaleByPosition{.x = q,
+                                                       .growth = t_.query_growth,
+                                                       .period = t_.query_period,
+                                                       .offset = t_.query_offset});
+  }
+
+  // The norms of queries and keys stand between rotation and attention; all three stay in place.
+  ValueId heads_behind_rope(ValueId h) {
+    const ValueId q = product("attn.q", h), k = product("attn.k", h), v = product("attn.v", h);
+    const int64_t queries = b_.cols(q), keys = b_.cols(k), values = b_.cols(v);
+    const ValueId turned = b_.rope(name_ + "attn.rope", b_.concat(name_ + "attn.heads", {q, k, v}),
+                                   0, t_.rope_interleaved);
+    const ValueId turned_q = b_.slice(name_ + "attn.q.turned", turned, 0, queries);
+    const ValueId turned_k = b_.slice(name_ + "attn.k.turned", turned, queries, keys);
+    const ValueId kept_v = b_.slice(name_ + "attn.v.kept", turned, queries + keys, values);
+    return b_.concat(name_ + "attn.qkv",
+                     {norm_heads("attn.q", turned_q), norm_heads("attn.k", turned_k), kept_v});
   }
 
   // Queries reach into the latent columns, where the keys are.
@@ -109,22 +138,24 @@ class DecoderLayer {
   }
 
   ValueId attend(ValueId h) {
-    ValueId qkv = t_.latent > 0 ? latent_heads(h)
+    ValueId qkv = t_.latent > 0          ? latent_heads(h)
+                  : t_.norms_behind_rope ? heads_behind_rope(h)
                   : weight("attn.qkv") != kNone
                       ? product("attn.qkv", h)
-                      : b_.concat(name_ + "attn.qkv",
-                                  {heads("attn.q", h), heads("attn.k", h), product("attn.v", h)});
+                      : b_.concat(name_ + "attn.qkv", {grown(heads("attn.q", h)),
+                                                       heads("attn.k", h), product("attn.v", h)});
     if (t_.qkv_limit > 0) qkv = emit("attn.limit", graph::SoftCap{.x = qkv, .limit = t_.qkv_limit});
     const bool window = t_.has_window.empty() || t_.has_window[static_cast<size_t>(index_)];
     const int32_t angles = t_.ropes.size() > 1 && window ? 1 : 0;
-    const bool rope = t_.has_rope.empty() || t_.has_rope[static_cast<size_t>(index_)];
-    if (!t_.ropes.empty() && rope)
+    if (!t_.ropes.empty() && has_rope() && !t_.norms_behind_rope)
       qkv = b_.rope(name_ + "attn.rope", qkv, angles, t_.rope_interleaved);
-    const float scale = t_.attention_scale > 0 ? t_.attention_scale
-                                               : 1 / std::sqrt(static_cast<float>(t_.head_dim));
+    float scale = t_.attention_scale > 0 ? t_.attention_scale
+                                         : 1 / std::sqrt(static_cast<float>(t_.head_dim));
+    if (t_.scale_by_layer) scale /= static_cast<float>(index_ + 1);
     const ValueId out =
         b_.attention(name_ + "attn", qkv, index_, scale, window ? t_.sliding_window : 0,
-                     {.cap = t_.attention_cap,
+                     {.chunked = window && t_.chunked,
+                      .cap = t_.attention_cap,
                       .alibi = t_.alibi,
                       .alibi_scale = t_.alibi_scale,
                       .sinks = weight("attn.sinks")});
@@ -145,6 +176,10 @@ class DecoderLayer {
     } else if (weight(part("gate")) != kNone) {
       const ValueId gate = product(part("gate"), h), up = product(part("up"), h);
       h = gated(part("act"), b_.concat(name_ + part("gate_up"), {gate, up}));
+    } else if (const WeightId positive = weight(part("act.positive")); positive != kNone) {
+      h = emit(part("act"), graph::Xielu{.x = product(part("up"), h),
+                                         .positive = positive,
+                                         .negative = weight(part("act.negative"))});
     } else {
       h = activate(part("act"), product(part("up"), h), t_.activation);
     }
@@ -172,8 +207,10 @@ class DecoderLayer {
                   t_.experts_per_token * b_.weight(weight(part)).n);
     };
     const ValueId gate = products("mlp.gate", h), up = products("mlp.up", h);
-    const ValueId act = gated("mlp.act", b_.concat(name_ + "mlp.gate_up", {gate, up}));
-    const ValueId out = weighted_sum("mlp.out", products("mlp.down", act), routed.weights);
+    ValueId gate_up = b_.concat(name_ + "mlp.gate_up", {gate, up});
+    if (t_.experts_read_weighted) gate_up = weighted_sum("mlp.weighted", gate_up, routed.weights);
+    ValueId out = products("mlp.down", gated("mlp.act", gate_up));
+    if (!t_.experts_read_weighted) out = weighted_sum("mlp.out", out, routed.weights);
     return weight("mlp.shared.down") == kNone ? out : b_.add(name_ + "mlp.all", out, shared(h));
   }
 

@@ -13,6 +13,7 @@
 //   attn.v.up                           of each head from the latent columns to its value
 //   mlp.norm                            without it the MLP reads what attention does
 //   mlp.gate_up, or mlp.gate, mlp.up    mlp.up alone: without a gate
+//   mlp.act.positive, mlp.act.negative  of kernels::Xielu, where that is the activation
 //   mlp.down, mlp.out.norm, mlp.sum.norm
 //   mlp.router                          a mixture of experts: those of the MLP are per expert
 //   mlp.router.correction               added to the scores where experts are picked
@@ -36,7 +37,7 @@ struct DecoderWeights {
   std::span<const WeightRule> model;
   std::string_view layers = "model.layers.{}.";
   // Any division; families share parts.
-  std::array<std::span<const WeightRule>, 5> layer;
+  std::array<std::span<const WeightRule>, 6> layer;
 };
 
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,

@@ -10,6 +10,10 @@ constexpr WeightRule with_bias(WeightRule rule, Condition bias) {
   rule.bias = bias;
   return rule;
 }
+constexpr WeightRule in_order(WeightRule rule, Order order) {
+  rule.order = order;
+  return rule;
+}
 // The tensor is stored as [k, n].
 constexpr WeightRule transposed(WeightRule rule) {
   rule.transposed = true;
@@ -84,6 +88,15 @@ constexpr WeightRule expert_up_rule(std::string_view tensor) {
 }
 constexpr WeightRule expert_down_rule(std::string_view tensor) {
   return {"mlp.down", tensor, Dim::kHidden, Dim::kExpertIntermediate, Shard::kExperts, is_mixture};
+}
+// Of a router, where experts are picked.
+constexpr WeightRule correction_rule(std::string_view tensor, Order order = Order::kSame) {
+  return {.name = "mlp.router.correction",
+          .tensor = tensor,
+          .n = Dim::kExperts,
+          .when = is_mixture,
+          .order = order,
+          .format = kernels::kFloat32};
 }
 // The expert for all tokens.
 constexpr WeightRule shared_gate_rule(std::string_view tensor) {

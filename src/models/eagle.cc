@@ -16,7 +16,7 @@ using graph::Builder;
 using graph::ValueId;
 
 constexpr std::string_view kFcWeight = "fc.weight";
-constexpr std::string_view kScope = "eagle.";  // of the tensors, beside those of the target
+constexpr std::string_view kEagleScope = "eagle.";  // of the tensors, beside those of the target
 
 constexpr WeightRule kEagleNorms[] = {
     norm_rule("mlp.norm", "post_attention_layernorm.weight"),
@@ -26,7 +26,7 @@ constexpr DecoderWeights kEagleLayer = {.layers = "eagle.layers.{}.",
 
 // The target's own tensors, and the copy of its embeddings that some heads carry along.
 bool ignores_target(const Traits&, std::string_view tensor) {
-  return !tensor.starts_with(kScope) || tensor == "eagle.embed_tokens.weight";
+  return !tensor.starts_with(kEagleScope) || tensor == "eagle.embed_tokens.weight";
 }
 const Family kEagleHead{.architecture = "EagleHead", .ignores = ignores_target};
 
@@ -37,7 +37,7 @@ StatusOr<graph::Graph> build_eagle(const Traits& t, bool has_bias, const Model& 
   const auto rounded = [&](const std::string& name, ValueId x) {
     return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
   };
-  const std::string fc = std::string(kScope) + std::string(kFcWeight);
+  const std::string fc = std::string(kEagleScope) + std::string(kFcWeight);
   const ValueId pair = given_rows(b, {{fc, width, 2 * width}});
   const graph::WeightId weight = b.matrix("fc", fc, width, 2 * width);
   const graph::WeightId bias =
@@ -83,7 +83,7 @@ StatusOr<io::Checkpoint> open_eagle_head(const std::filesystem::path& dir, const
                                          const std::filesystem::path& target_dir) {
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
   RETURN_IF_ERROR(
-      checkpoint.rename([](const std::string& name) { return std::string(kScope) + name; }));
+      checkpoint.rename([](const std::string& name) { return std::string(kEagleScope) + name; }));
   ASSIGN_OR_RETURN(io::Checkpoint own, open_checkpoint(target, target_dir));
   RETURN_IF_ERROR(checkpoint.add(std::move(own)));
   return checkpoint;

@@ -17,7 +17,7 @@ using graph::Builder;
 using graph::ValueId;
 
 constexpr int32_t kNumLayersRead = 3;
-constexpr std::string_view kScope = "eagle3.";  // of the tensors, beside those of the target
+constexpr std::string_view kEagle3Scope = "eagle3.";  // of the tensors, beside those of the target
 constexpr std::string_view kHead = "eagle3.lm_head.weight", kTokens = "eagle3.d2t";
 
 constexpr WeightRule kModel[] = {
@@ -44,7 +44,7 @@ constexpr std::string_view kLayerScopes[] = {"eagle3.midlayer.", "eagle3.layers.
 // The target's own tensors, the maps of the vocabulary, and the copy of the target's embeddings
 // that some heads carry along.
 bool ignores_others(const Traits&, std::string_view tensor) {
-  return !tensor.starts_with(kScope) || tensor == kTokens || tensor == "eagle3.t2d" ||
+  return !tensor.starts_with(kEagle3Scope) || tensor == kTokens || tensor == "eagle3.t2d" ||
          tensor == "eagle3.embed_tokens.weight";
 }
 const Family kEagle3Head{.architecture = "Eagle3Head", .ignores = ignores_others};
@@ -173,7 +173,7 @@ StatusOr<io::Checkpoint> open_eagle3_head(const std::filesystem::path& dir, cons
                                           const std::filesystem::path& target_dir) {
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
   RETURN_IF_ERROR(
-      checkpoint.rename([](const std::string& name) { return std::string(kScope) + name; }));
+      checkpoint.rename([](const std::string& name) { return std::string(kEagle3Scope) + name; }));
   if (head.config.contains("draft_vocab_size")) return checkpoint;
   ASSIGN_OR_RETURN(io::Checkpoint own, open_checkpoint(target, target_dir));
   RETURN_IF_ERROR(checkpoint.add(std::move(own)));

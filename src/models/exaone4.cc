@@ -1,8 +1,11 @@
 // EXAONE 4: norms behind attention and MLP instead of before them, and of queries and keys; the
-// larger model has windows on most layers and no rotation on the others.
+// larger model has windows on most layers and no rotation on the others. K-EXAONE: DeepSeek-V3's
+// experts, norms before attention and MLP.
 #include "models/all.h"
 #include "models/llama_weights.h"
+#include "models/moe_weights.h"
 #include "models/read_fields.h"
+#include "models/read_mixture.h"
 
 namespace nereid::models {
 namespace {
@@ -11,11 +14,20 @@ constexpr WeightRule kExaone4Norms[] = {
     norm_rule("attn.out.norm", "post_attention_layernorm.weight"),
     norm_rule("mlp.out.norm", "post_feedforward_layernorm.weight"),
 };
+constexpr WeightRule kExaoneCorrection[] = {correction_rule("mlp.e_score_correction_bias")};
 
 }  // namespace
 
 const DecoderWeights kExaone4Weights = {.model = kLlamaModel,
                                         .layer = {kExaone4Norms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
+
+const DecoderWeights kExaoneMoeWeights = {
+    .model = kLlamaModel,
+    .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kQwenMoeMlp, kSharedExperts, kExaoneCorrection}};
+
+bool exaone_moe_ignores(const Traits& t, std::string_view tensor) {
+  return tensor.starts_with("mtp.") || decoder_ignores(t, tensor);
+}
 
 Traits read_exaone4_traits(Config& c) {
   Traits t = read_decoder(c, {.window = 0, .norm_eps = 1e-5});
@@ -27,6 +39,14 @@ Traits read_exaone4_traits(Config& c) {
       c.has("layer_types") ? 1 : c.integer("sliding_window_pattern", 1, kMaxLayers, 4);
   read_windows(c, t, [pattern](int32_t layer) { return (layer + 1) % pattern != 0; });
   t.has_rope = t.has_window;
+  return t;
+}
+
+Traits read_exaone_moe_traits(Config& c) {
+  Traits t = read_exaone4_traits(c);
+  read_mixture(c, t, {1, 64, 8, 1024, 1, 2.5, "num_experts", "num_shared_experts"});
+  t.num_extra_layers = 0;  // in tensors of their own
+  read_corrected_router(c, t, 1, 1);
   return t;
 }
 

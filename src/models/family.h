@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +59,15 @@ struct MetaShares {
   bool embed_columns = false;  // of the embedding each has columns, not rows
 };
 
+// What a GGUF file has.
+struct GgufLayout {
+  std::string architecture;
+  std::set<std::string, std::less<>> tensors;
+  // Vectors of one number that stand in the metadata, under the names of tensors.
+  std::map<std::string, float, std::less<>> numbers;
+  int32_t num_layers = 0, num_extra_layers = 0;  // the latter predict further tokens
+};
+
 // A model directory's config.json and generation_config.json, or a GGUF file's metadata,
 // understood; no weights.
 struct Model {
@@ -65,6 +76,7 @@ struct Model {
   Ranks ranks;                // of kTrtLlm
   bool in_engines = false;    // of kTrtLlm: the tensors are in rankN.engine
   MetaShares meta;            // of kMeta
+  GgufLayout gguf;            // of kGguf
   bool is_text_part = false;  // of kHuggingFace: the files hold more, see text_part.h
   Quantization quantization;  // of kHuggingFace and kTrtLlm
   json::object config;        // config.json as it is, or what stands for it

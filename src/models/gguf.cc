@@ -1,183 +1,316 @@
 #include "models/gguf.h"
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <utility>
 
 #include "base/gguf.h"
-#include "base/mapped_file.h"
 #include "models/config.h"
+#include "models/gguf_architectures.h"
 
 namespace nereid::models {
 namespace {
 
-struct KeyRow {
-  std::string_view key;    // behind the architecture: "llama.block_count"
-  std::string_view field;  // config.json's
-};
-constexpr KeyRow kDecoderKeys[] = {{"context_length", "max_position_embeddings"},
-                                   {"embedding_length", "hidden_size"},
-                                   {"block_count", "num_hidden_layers"},
-                                   {"feed_forward_length", "intermediate_size"},
-                                   {"attention.head_count", "num_attention_heads"},
-                                   {"attention.head_count_kv", "num_key_value_heads"},
-                                   {"attention.key_length", "head_dim"},
-                                   {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-                                   {"rope.freq_base", "rope_theta"},
-                                   {"expert_count", "num_local_experts"},
-                                   {"expert_used_count", "num_experts_per_tok"},
-                                   {"vocab_size", "vocab_size"}};
-constexpr KeyRow kGpt2Keys[] = {
-    {"context_length", "n_positions"},  {"embedding_length", "n_embd"},
-    {"block_count", "n_layer"},         {"feed_forward_length", "n_inner"},
-    {"attention.head_count", "n_head"}, {"attention.layer_norm_epsilon", "layer_norm_epsilon"}};
+constexpr GgufKeyRow kDecoderKeys[] = {
+    {"context_length", "max_position_embeddings"},
+    {"embedding_length", "hidden_size"},
+    {"block_count", "num_hidden_layers"},
+    {"feed_forward_length", "intermediate_size"},
+    {"vocab_size", "vocab_size"},
+    {"attention.head_count", "num_attention_heads"},
+    {"attention.head_count_kv", "num_key_value_heads"},
+    {"attention.key_length", "head_dim"},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+    {"attention.sliding_window", "sliding_window"},
+    {"attention.scale", "attention_multiplier"},
+    {"attention.clamp_kqv", "clip_qkv"},
+    {"attn_logit_softcapping", "attn_logit_softcapping"},
+    {"final_logit_softcapping", "final_logit_softcapping"},
+    {"logit_scale", "logit_scale"},
+    {"embedding_scale", "embedding_multiplier"},
+    {"residual_scale", "residual_multiplier"},
+    {"rope.freq_base", "rope_theta"},
+    {"expert_count", "num_local_experts"},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_weights_norm", "norm_topk_prob"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}};
 
-struct ArchitectureRow {
-  std::string_view name;
-  const char* family;
-  std::span<const KeyRow> keys;
-  bool is_paired;  // the rows of queries and keys of a rotary pair lie side by side
-};
-const ArchitectureRow kArchitectures[] = {{"llama", "LlamaForCausalLM", kDecoderKeys, true},
-                                          {"qwen2", "Qwen2ForCausalLM", kDecoderKeys, false},
-                                          {"qwen3", "Qwen3ForCausalLM", kDecoderKeys, false},
-                                          {"gpt2", "GPT2LMHeadModel", kGpt2Keys, false}};
-constexpr const char* kPairedField = "gguf_rotary_pairs";
+// Keys that change the numbers of some architecture, and what they are where they change nothing.
+const std::pair<std::string_view, json::value> kNeutralKeys[] = {
+    {"attention.causal", true},
+    {"attention.key_length_swa", nullptr},
+    {"attention.max_alibi_bias", 0},
+    {"attention.output_scale", nullptr},
+    {"attention.temperature_scale", 0},
+    {"attention.value_scale", nullptr},
+    {"deepstack_mapping", nullptr},
+    {"expert_gating_func", 1},
+    {"expert_group_count", 1},
+    {"expert_weights_scale", 1},
+    {"interleave_moe_layer_step", 1},
+    {"leading_dense_block_count", 0},
+    {"rope.dimension_sections", nullptr},
+    {"router_logit_softcapping", 0},
+    {"swiglu_clamp_exp", nullptr},
+    {"swiglu_clamp_shexp", nullptr}};
 
-// The graph's weight and the tensor's word, which a layer's number comes before.
-constexpr std::pair<std::string_view, std::string_view> kTensors[] = {
-    {"embed", "token_embd"},     {"positions", "position_embd"}, {"norm", "output_norm"},
-    {"head", "output"},          {"attn.norm", "attn_norm"},     {"attn.q", "attn_q"},
-    {"attn.k", "attn_k"},        {"attn.v", "attn_v"},           {"attn.qkv", "attn_qkv"},
-    {"attn.out", "attn_output"}, {"attn.q.norm", "attn_q_norm"}, {"attn.k.norm", "attn_k_norm"},
-    {"mlp.norm", "ffn_norm"},    {"mlp.gate", "ffn_gate"},       {"mlp.up", "ffn_up"},
-    {"mlp.down", "ffn_down"},    {"mlp.router", "ffn_gate_inp"}};
-
-std::string tensor_name(const graph::Weight& weight) {
-  std::string_view name = weight.name;
-  std::string prefix;
-  if (name.starts_with("layers.")) {
-    name.remove_prefix(7);
-    const size_t dot = name.find('.');
-    prefix = fmt::format("blk.{}.", name.substr(0, dot));
-    name.remove_prefix(dot + 1);
-  }
-  std::string_view kind = ".weight";
-  if (name.ends_with(".bias")) kind = ".bias", name.remove_suffix(5);
-  for (const auto& [ours, theirs] : kTensors)
-    if (name == ours)
-      return fmt::format("{}{}{}{}", prefix, theirs, weight.experts > 1 ? "_exps" : "", kind);
-  return "";
+// The shortest decimal number that rounds to a value of 32 bits: what was written before rounding.
+json::value unrounded(const json::value& value) {
+  const double* number = value.if_double();
+  const bool fits = number && std::abs(*number) <= std::numeric_limits<float>::max();
+  if (!fits || *number != static_cast<float>(*number)) return value;
+  char text[40];
+  const auto end = std::to_chars(text, text + sizeof text, static_cast<float>(*number)).ptr;
+  double shortest = *number;
+  std::from_chars(text, end, shortest);
+  return shortest;
 }
 
-// Divisors of the rotary frequencies, as long as the context is the model's.
-Status read_divisors(const Gguf& gguf, std::span<const std::byte> file, json::object& config) {
-  const auto it = std::ranges::find(gguf.tensors, "rope_freqs.weight", &GgufTensor::name);
-  if (it == gguf.tensors.end()) return ok();
-  const auto data = file.subspan(gguf.data_begin);
-  const int64_t count = it->shape.size() == 1 ? it->shape[0] : 0;
-  if (it->type != 0 || count < 1 || count > 1024 || it->offset > data.size() ||
-      data.size() - it->offset < static_cast<uint64_t>(count) * 4)
-    return invalid_argument("tensor 'rope_freqs.weight': is not 1 to 1024 numbers of F32");
-  json::array divisors;
+// A list of one value for all layers is that value.
+const json::value& of_all_layers(const json::value& value) {
+  const json::array* list = value.if_array();
+  const bool is_one =
+      list && !list->empty() &&
+      std::ranges::all_of(*list, [&](const json::value& x) { return x == list->front(); });
+  return is_one ? list->front() : value;
+}
+
+void read_keys(const GgufArchitecture& row, GgufFields& f) {
+  const auto set = [&](const GgufKeyRow& key) {
+    const json::value* value = f.find(key.key);
+    if (value && !key.field.empty()) f.config[key.field] = unrounded(of_all_layers(*value));
+  };
+  for (const GgufKeyRow& key : kDecoderKeys)
+    if (std::ranges::find(row.keys, key.key, &GgufKeyRow::key) == row.keys.end()) set(key);
+  for (const GgufKeyRow& key : row.keys) set(key);
+  for (const char* off :
+       {"sliding_window", "num_local_experts", "final_logit_softcapping", "attn_logit_softcapping"})
+    if (const json::value* value = f.config.if_contains(off);
+        value && value->is_number() && value->to_number<double>() == 0)
+      f.config.erase(off);
+  if (!f.config.contains("num_local_experts")) f.config.erase("num_experts_per_tok");
+}
+
+Status refuse_keys(const GgufArchitecture& row, const GgufFields& f) {
+  for (const auto& [key, neutral] : kNeutralKeys) {
+    const json::value* value = f.find(key);
+    if (!value || std::ranges::find(row.keys, key, &GgufKeyRow::key) != row.keys.end()) continue;
+    const bool is_same = neutral.is_number() && value->is_number()
+                             ? value->to_number<double>() == 0 ||
+                                   value->to_number<double>() == neutral.to_number<double>()
+                             : *value == neutral;
+    if (!is_same)
+      return unsupported("key '{}.{}': {} is not supported for this architecture",
+                         f.layout.architecture, key, json::serialize(*value).substr(0, 40));
+  }
+  return ok();
+}
+
+// Layers that predict further tokens count in `block_count` and come last.
+Status read_layers(const GgufArchitecture& row, GgufFields& f, GgufLayout& layout) {
+  const auto own = std::ranges::find(row.keys, "block_count", &GgufKeyRow::key);
+  const std::string_view field = own == row.keys.end() ? "num_hidden_layers" : own->field;
+  const double extra = f.number("nextn_predict_layers", 0), all = f.number("block_count", 0);
+  if (extra == 0) return ok();
+  if (!(extra >= 1) || extra != std::floor(extra) || extra >= all || f.layers() == 0)
+    return invalid_argument(
+        "key '{}.nextn_predict_layers': {} is not a whole number below '{}.block_count', {}",
+        layout.architecture, extra, layout.architecture, all);
+  layout.num_layers = static_cast<int32_t>(f.layers());
+  layout.num_extra_layers = static_cast<int32_t>(extra);
+  f.config[field] = f.layers();
+  return ok();
+}
+
+// Numbers of layers that the metadata have in place of tensors.
+Status read_numbers(const GgufArchitecture& row, const GgufFields& f, GgufLayout& layout) {
+  for (const GgufLayerNumber& number : row.numbers) {
+    const json::value* value = f.metadata.if_contains(number.key);
+    if (!value && number.weight.empty()) continue;
+    if (!value) return invalid_argument("key '{}': is missing", number.key);
+    const json::array* list = value->if_array();
+    if (list && std::ssize(*list) != f.layers())
+      return invalid_argument("key '{}': {} numbers for {} layers", number.key, list->size(),
+                              f.layers());
+    for (int64_t layer = 0; layer < f.layers(); ++layer) {
+      const json::value& one = list ? (*list)[static_cast<size_t>(layer)] : *value;
+      const double x =
+          one.is_number() ? one.to_number<double>() : std::numeric_limits<double>::quiet_NaN();
+      if (!(std::abs(x) <= std::numeric_limits<float>::max()))
+        return invalid_argument("key '{}': {} is not a number", number.key,
+                                json::serialize(one).substr(0, 40));
+      if (!number.weight.empty())
+        layout.numbers[fmt::format("blk.{}.{}.weight", layer, number.word)] = static_cast<float>(x);
+      else if (std::abs(x - number.only) > std::abs(number.only) / 100)
+        return unsupported("key '{}': {} is not supported, only {} is", number.key, x, number.only);
+    }
+  }
+  return ok();
+}
+
+using Parts = std::span<const GgufPart>;
+
+// A tensor and the part that has it; nullptr when there is none.
+std::pair<const GgufTensor*, const GgufPart*> find_tensor(Parts parts, std::string_view name) {
+  for (const GgufPart& part : parts) {
+    const auto it = std::ranges::find(part.gguf.tensors, name, &GgufTensor::name);
+    if (it != part.gguf.tensors.end()) return {&*it, &part};
+  }
+  return {};
+}
+
+// Numbers of a vector of F32; none where the tensor is absent.
+StatusOr<json::array> read_vector(Parts parts, std::string_view name) {
+  json::array numbers;
+  const auto [tensor, part] = find_tensor(parts, name);
+  if (!tensor) return numbers;
+  const auto data = part->file.bytes().subspan(part->gguf.data_begin);
+  const int64_t count = tensor->shape.size() == 1 ? tensor->shape[0] : 0;
+  if (tensor->type != 0 || count < 1 || count > 1024 || tensor->offset > data.size() ||
+      data.size() - tensor->offset < static_cast<uint64_t>(count) * 4)
+    return invalid_argument("tensor '{}': is not 1 to 1024 numbers of F32", name);
   for (int64_t i = 0; i < count; ++i) {
     float value = 0;
-    std::memcpy(&value, data.data() + it->offset + i * 4, 4);
-    divisors.push_back(double{value});
+    std::memcpy(&value, data.data() + tensor->offset + i * 4, 4);
+    numbers.push_back(unrounded(double{value}));
   }
-  config["rope_scaling"] = {
-      {"rope_type", "longrope"},
-      {"short_factor", divisors},
-      {"long_factor", divisors},
-      {"attention_factor", 1.0},
-      {"original_max_position_embeddings", config["max_position_embeddings"]}};
+  return numbers;
+}
+
+// Divisors of the rotary frequencies: for all contexts, or for short and long ones.
+Status read_divisors(Parts parts, GgufFields& f) {
+  const json::value* original = f.find("rope.scaling.original_context_length");
+  const json::value* factor = f.find("rope.scaling.attn_factor");
+  ASSIGN_OR_RETURN(const json::array all, read_vector(parts, "rope_freqs.weight"));
+  ASSIGN_OR_RETURN(const json::array brief, read_vector(parts, "rope_factors_short.weight"));
+  ASSIGN_OR_RETURN(const json::array far, read_vector(parts, "rope_factors_long.weight"));
+  if (all.empty() && far.empty()) {
+    const json::value* type = f.find("rope.scaling.type");
+    if (!type || *type != json::value("longrope")) return ok();
+    return invalid_argument(
+        "key '{}.rope.scaling.type': longrope needs tensor 'rope_factors_long.weight', which is "
+        "missing",
+        f.layout.architecture);
+  }
+  json::object scaling = {{"rope_type", "longrope"},
+                          {"short_factor", all.empty() ? brief : all},
+                          {"long_factor", all.empty() ? far : all}};
+  scaling["original_max_position_embeddings"] =
+      original && all.empty() ? *original : f.config["max_position_embeddings"];
+  if (!all.empty())
+    scaling["attention_factor"] = 1.0;
+  else if (factor)
+    scaling["attention_factor"] = unrounded(*factor);
+  f.config["rope_scaling"] = std::move(scaling);
   return ok();
 }
 
-Status read_scaling(const json::object& metadata, const std::string& prefix, json::object& config) {
-  const json::value* type = metadata.if_contains(prefix + "rope.scaling.type");
-  if (!type || *type == json::value("none")) return ok();
-  const json::value* factor = metadata.if_contains(prefix + "rope.scaling.factor");
-  const json::value* original =
-      metadata.if_contains(prefix + "rope.scaling.original_context_length");
+Status read_scaling(GgufFields& f) {
+  const json::value* type = f.find("rope.scaling.type");
+  if (!type || *type == json::value("none") || *type == json::value("longrope")) return ok();
   if (*type != json::value("linear") && *type != json::value("yarn"))
-    return unsupported("key '{}rope.scaling.type': {} is not one of none, linear, yarn", prefix,
-                       json::serialize(*type).substr(0, 40));
-  json::object scaling = {{"rope_type", *type}, {"factor", factor ? *factor : json::value(1.0)}};
-  if (original) scaling["original_max_position_embeddings"] = *original;
-  config["rope_scaling"] = std::move(scaling);
+    return unsupported("key '{}.rope.scaling.type': {} is not one of none, linear, yarn, longrope",
+                       f.layout.architecture, json::serialize(*type).substr(0, 40));
+  const bool is_yarn = *type == json::value("yarn");
+  json::object scaling = {{"rope_type", *type}, {"factor", 1.0}};
+  const auto take = [&](std::string_view key, std::string_view field) {
+    if (const json::value* value = f.find(key)) scaling[field] = unrounded(*value);
+  };
+  take("rope.scaling.factor", "factor");
+  if (is_yarn) {
+    take("rope.scaling.original_context_length", "original_max_position_embeddings");
+    take("rope.scaling.yarn_attn_factor", "attention_factor");
+    take("rope.scaling.yarn_beta_fast", "beta_fast");
+    take("rope.scaling.yarn_beta_slow", "beta_slow");
+    // A tenth of it stands in DeepSeek's files.
+    const bool is_tenth = f.layout.architecture == "deepseek2";
+    take("rope.scaling.yarn_log_multiplier", "mscale_all_dim");
+    const json::value* scale = scaling.if_contains("mscale_all_dim");
+    if (scale && scale->is_number() && std::abs(scale->to_number<double>()) < 1e6) {
+      const auto whole = static_cast<float>(scale->to_number<double>() * (is_tenth ? 10 : 1));
+      const json::value factor = unrounded(double{whole});
+      scaling["mscale_all_dim"] = factor;
+      scaling["mscale"] = factor;
+    }
+  }
+  f.config["rope_scaling"] = std::move(scaling);
   return ok();
 }
 
-StatusOr<json::object> config_of(const Gguf& gguf, std::span<const std::byte> file) {
-  Config metadata(gguf.metadata, "metadata");
-  const std::string name = metadata.string("general.architecture");
-  RETURN_IF_ERROR(metadata.status());
-  const auto* row = std::ranges::find(kArchitectures, name, &ArchitectureRow::name);
-  if (row == std::end(kArchitectures))
-    return unsupported("key 'general.architecture': '{}' is not one of llama, qwen2, qwen3, gpt2",
-                       name.substr(0, 40));
-  json::object config;
-  const std::string prefix = name + ".";
-  for (const KeyRow& key : row->keys)
-    if (const json::value* value = gguf.metadata.if_contains(prefix + std::string(key.key)))
-      config[key.field] = *value;
-  const bool has_experts =
-      config.contains("num_local_experts") && config["num_local_experts"] != json::value(0);
-  config["architectures"] =
-      json::array{json::value(has_experts ? "MixtralForCausalLM" : row->family)};
-  if (!has_experts) config.erase("num_local_experts"), config.erase("num_experts_per_tok");
-  const auto find = [&](std::string_view tensor) {
-    return std::ranges::find(gguf.tensors, tensor, &GgufTensor::name);
-  };
-  if (const auto embed = find("token_embd.weight");
-      embed != gguf.tensors.end() && embed->shape.size() == 2)
-    config["vocab_size"] = embed->shape[0];
-  config["tie_word_embeddings"] = find("output.weight") == gguf.tensors.end();
-  for (const char* id : {"bos", "eos", "padding"})
+// Files that leave out the base or the columns that turn mean 10000 and all of a head.
+void read_rotation(GgufFields& f) {
+  if (!f.config.contains("rope_theta")) f.config["rope_theta"] = 10000.0;
+  const double dim = f.head_dim(), turning = f.number("rope.dimension_count", dim);
+  // A quarter of a column keeps the product of both from falling below a whole number.
+  const double fraction = turning == dim ? 1 : (turning + 0.25) / dim;
+  f.config["partial_rotary_factor"] = std::isfinite(fraction) ? fraction : 0.0;
+}
+
+void read_token_ids(GgufFields& f) {
+  for (const auto& [theirs, ours] : {std::pair("bos", "bos"), std::pair("padding", "pad")})
     if (const json::value* value =
-            gguf.metadata.if_contains(fmt::format("tokenizer.ggml.{}_token_id", id)))
-      config[fmt::format("{}_token_id", id == std::string_view("padding") ? "pad" : id)] = *value;
-  if (row->is_paired) config[kPairedField] = true;
-  if (row->keys.data() == kGpt2Keys) return config;
-  RETURN_IF_ERROR(read_scaling(gguf.metadata, prefix, config));
-  RETURN_IF_ERROR(read_divisors(gguf, file, config));
-  return config;
+            f.metadata.if_contains(fmt::format("tokenizer.ggml.{}_token_id", theirs)))
+      f.config[fmt::format("{}_token_id", ours)] = *value;
+  if (const std::vector<int32_t> ends = gguf_end_ids(f.metadata); !ends.empty())
+    f.config["eos_token_id"] = json::value_from(ends);
+}
+
+// The converter takes some families' usual widths for all; the tensors have them.
+void read_sizes(const GgufArchitecture& row, Parts parts, GgufFields& f) {
+  const auto columns = [&](std::string_view name) {
+    const GgufTensor* tensor = find_tensor(parts, name).first;
+    return tensor && tensor->shape.size() == 2 ? tensor->shape : std::vector<int64_t>();
+  };
+  if (const auto embed = columns("token_embd.weight"); !embed.empty())
+    f.config["vocab_size"] = embed[0];
+  constexpr std::string_view kWidth = "feed_forward_length";
+  const auto own = std::ranges::find(row.keys, kWidth, &GgufKeyRow::key);
+  if (const auto down = columns("blk.0.ffn_down.weight"); !down.empty())
+    f.config[own == row.keys.end() ? "intermediate_size" : own->field] = down[1];
+}
+
+StatusOr<json::object> config_of(Parts parts, GgufLayout& layout) {
+  const json::object& keys = parts.front().gguf.metadata;
+  Config metadata(keys, "metadata");
+  layout.architecture = metadata.string("general.architecture");
+  RETURN_IF_ERROR(metadata.status());
+  const GgufArchitecture* row = find_gguf_architecture(layout.architecture);
+  if (!row)
+    return unsupported("key 'general.architecture': '{}' is not one of {}",
+                       layout.architecture.substr(0, 40), gguf_architecture_names());
+  for (const GgufPart& part : parts)
+    for (const GgufTensor& tensor : part.gguf.tensors) layout.tensors.insert(tensor.name);
+  GgufFields f{keys, layout};
+  f.config["architectures"] = json::array{json::value(row->family)};
+  read_keys(*row, f);
+  RETURN_IF_ERROR(refuse_keys(*row, f));
+  RETURN_IF_ERROR(read_layers(*row, f, layout));
+  RETURN_IF_ERROR(read_numbers(*row, f, layout));
+  read_sizes(*row, parts, f);
+  f.config["tie_word_embeddings"] = !f.has("output.weight");
+  for (const auto& [field, tensor] : row->flags)
+    f.config[field] =
+        f.has(tensor) || (tensor.ends_with("attn_q.bias") && f.has("blk.0.attn_qkv.bias"));
+  read_token_ids(f);
+  read_rotation(f);
+  RETURN_IF_ERROR(read_scaling(f));
+  RETURN_IF_ERROR(read_divisors(parts, f));
+  if (row->complete) row->complete(f);
+  return std::move(f.config);
 }
 
 }  // namespace
 
-StatusOr<json::object> read_gguf_config(const std::filesystem::path& path) {
-  ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(path));
-  StatusOr<Gguf> gguf = parse_gguf(file.bytes());
-  if (!gguf.ok()) return annotate(gguf.status(), path.string());
-  StatusOr<json::object> config = config_of(*gguf, file.bytes());
-  if (!config.ok()) return annotate(config.status(), path.string());
+StatusOr<json::object> read_gguf_config(const std::filesystem::path& path, GgufLayout& layout) {
+  ASSIGN_OR_RETURN(const std::vector<GgufPart> parts, open_gguf_model(path));
+  StatusOr<json::object> config = config_of(parts, layout);
+  if (!config.ok()) return annotate(config.status(), parts.front().path.string());
   return config;
-}
-
-Status use_gguf_tensors(graph::Graph& graph, const json::object& config) {
-  const bool is_paired = config.contains(kPairedField);
-  const auto find = [&](std::string_view name) {
-    return std::ranges::find(graph.weights, name, &graph::Weight::name);
-  };
-  const auto head = find("head"), embed = find("embed");
-  const bool tied =
-      head != graph.weights.end() && embed != graph.weights.end() && head->parts == embed->parts;
-  for (graph::Weight& weight : graph.weights) {
-    graph::WeightPart part{.tensor = tensor_name(weight)};
-    if (part.tensor.empty())
-      return unsupported("weight '{}' has no name in GGUF files", weight.name);
-    part.size = weight.is_vector ? weight.k : weight.experts * weight.n;
-    const std::string_view name = weight.name;
-    const bool turns = name.ends_with("attn.q") || name.ends_with("attn.k") ||
-                       name.ends_with("attn.q.bias") || name.ends_with("attn.k.bias");
-    if (is_paired && turns) part.pairs = graph.model.head_dim / 2;
-    weight.parts = {std::move(part)};
-  }
-  if (tied) head->parts = embed->parts;
-  return ok();
 }
 
 }  // namespace nereid::models

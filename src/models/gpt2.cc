@@ -21,6 +21,8 @@ Traits read_gpt2_traits(Config& c) {
   Traits t = read_decoder(
       c, {.intermediate = 4, .norm_eps = 1e-5, .activation = "gelu_new", .tied = true}, kGpt2Names);
   t.layer_norm = t.norm_bias = t.qkv_bias = t.attention_out_bias = t.mlp_bias = true;
+  if (!c.boolean("scale_attn_weights", true)) t.attention_scale = 1;
+  t.scale_by_layer = c.boolean("scale_attn_by_inverse_layer_idx", false);
   return t;
 }
 

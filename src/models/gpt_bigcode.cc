@@ -22,6 +22,7 @@ const DecoderWeights kBigcodeWeights = {
 
 Traits read_gpt_bigcode_traits(Config& c) {
   Traits t = read_gpt2_traits(c);
+  t.scale_by_layer = false;  // transformers' has no such scale
   t.num_kv_heads = c.boolean("multi_query", true) ? 1 : t.num_heads;
   return t;
 }

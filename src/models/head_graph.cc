@@ -71,7 +71,7 @@ io::ModelFacts head_facts(const Traits& t, std::string_view architecture,
                        .head_dim = t.latent > 0 ? t.turning + t.latent : t.head_dim,
                        .latent = t.latent,
                        .max_positions = target.graph.model.max_positions};
-  for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
+  facts.ropes = rope_tables(t, t.max_positions);
   return facts;
 }
 

@@ -27,4 +27,17 @@ Traits read_mistral_traits(Config& c) {
   return t;
 }
 
+// Scores grow with the position.
+Traits read_ministral3_traits(Config& c) {
+  Traits t = read_decoder(c, {.kv_heads = 8, .head_dim = 128, .window = 0, .norm_eps = 1e-5});
+  t.ropes = {read_rope(c, t, {.theta = 1e6})};
+  for (const std::string_view key : {"rope_scaling", "rope_parameters"})
+    c.inside(key, [&](Config& inner) {
+      t.query_growth = static_cast<float>(inner.number("llama_4_scaling_beta", 0, 1e3, 0));
+      t.query_period =
+          inner.integer("original_max_position_embeddings", 1, kMaxPositions, t.max_positions);
+    });
+  return t;
+}
+
 }  // namespace nereid::models

@@ -48,6 +48,16 @@ Traits read_ernie45_traits(Config& c) {
   return t;
 }
 
+// Biases of queries, keys and values, and of all other products.
+Traits read_internlm3_traits(Config& c) {
+  Traits t = read_decoder(c, {.kv_heads = 2, .head_dim = 128, .norm_eps = 1e-5});
+  t.ropes = {read_rope(c, t)};
+  // transformers 5 writes them under other names.
+  t.qkv_bias = c.boolean("qkv_bias", c.boolean("attention_bias", false));
+  t.attention_out_bias = t.mlp_bias = c.boolean("bias", c.boolean("mlp_bias", false));
+  return t;
+}
+
 // Interleaved rotation.
 Traits read_helium_traits(Config& c) {
   Traits t = read_decoder(c, {.head_dim = 128, .norm_eps = 1e-8});
@@ -68,7 +78,7 @@ Traits read_seed_oss_traits(Config& c) {
   return t;
 }
 
-// Some layers have no rotation: every n-th, or those that the list says.
+// Some layers have no rotation.
 Traits read_smollm3_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 4, .window = 0, .tied = true});
   t.sliding_window = 0;
@@ -76,12 +86,7 @@ Traits read_smollm3_traits(Config& c) {
   t.ropes = {read_rope(c, t, {.theta = 2e6})};
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
   t.mlp_bias = c.boolean("mlp_bias", false);
-  const int32_t interval = c.integer("no_rope_layer_interval", 1, kMaxLayers, 4);
-  const std::vector<int32_t> listed = c.integers("no_rope_layers", 0, 1);  // 1: rotation
-  for (int32_t i = 0; i < t.num_layers; ++i) t.has_rope.push_back((i + 1) % interval != 0);
-  if (!listed.empty()) t.has_rope.assign(listed.begin(), listed.end());
-  if (t.has_rope.size() != static_cast<size_t>(t.num_layers))
-    c.fail("no_rope_layers", fmt::format("{} numbers for {} layers", listed.size(), t.num_layers));
+  read_rope_layers(c, t);
   return t;
 }
 

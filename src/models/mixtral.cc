@@ -2,17 +2,11 @@
 // another router.
 #include "models/all.h"
 #include "models/llama_weights.h"
+#include "models/moe_weights.h"
 #include "models/read_fields.h"
 
 namespace nereid::models {
 namespace {
-
-constexpr WeightRule kMixtralMlp[] = {
-    router_rule("block_sparse_moe.gate.weight"),
-    expert_gate_rule("block_sparse_moe.experts.*.w1.weight"),
-    expert_up_rule("block_sparse_moe.experts.*.w3.weight"),
-    expert_down_rule("block_sparse_moe.experts.*.w2.weight"),
-};
 
 Traits read_mixtral(Config& c, const RopeFields& rope, int64_t experts) {
   Traits t = read_decoder(c, {.kv_heads = 8, .window = 0, .norm_eps = 1e-5});

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "base/file.h"
+#include "base/python_json.h"
 #include "base/testing/source_dir.h"
 #include "graph/verify.h"
 #include "models/family.h"
@@ -109,9 +110,15 @@ TEST_F(ModelsTest, RopeScalingsAreNamedAndChecked) {
   EXPECT_THAT(error({{"rope_type", "llama3"},
                      {"factor", 8},
                      {"low_freq_factor", 4},
-                     {"high_freq_factor", 4},
+                     {"high_freq_factor", 3},
                      {"original_max_position_embeddings", 64}}),
-              HasSubstr("'high_freq_factor': 4 is not above"));
+              HasSubstr("'high_freq_factor': 3 is below low_freq_factor 4"));
+  EXPECT_EQ(error({{"rope_type", "llama3"},
+                   {"factor", 8},
+                   {"low_freq_factor", 1},
+                   {"high_freq_factor", 1},
+                   {"original_max_position_embeddings", 64}}),
+            "");
   EXPECT_EQ(error({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", 1}}), "");
   EXPECT_THAT(error({{"rope_type", "yarn"}, {"factor", 4}, {"mscale", -1}}),
               HasSubstr("'mscale': -1"));
@@ -126,6 +133,24 @@ TEST_F(ModelsTest, FieldsOfOtherFamiliesAreRefusedByName) {
   EXPECT_THAT(error_with("use_qk_norm", true), HasSubstr("'use_qk_norm': true"));
   EXPECT_THAT(error_with("layer_types", {"full_attention", "sliding_attention"}),
               HasSubstr("'layer_types': 'sliding_attention' is not supported"));
+}
+
+// Fields that transformers adds when it saves a model, and that change nothing.
+TEST_F(ModelsTest, ConfigurationsAsTransformersSavesThem) {
+  const auto traits = [&](const std::string& name, const json::object& fields) {
+    json::object config =
+        read_json_file(kSource + "/tests/models/" + name + "/config.json")->as_object();
+    for (const auto& [key, value] : fields) config[key] = value;
+    const auto model = read(config);
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? print(model->traits) : "";
+  };
+  const json::object plain_rope = {{"rope_theta", 1e4}, {"rope_type", "default"}};
+  EXPECT_EQ(traits("falcon-alibi", {{"rope_parameters", plain_rope}}), traits("falcon-alibi", {}));
+  EXPECT_EQ(traits("gpt_neox-in-turn", {{"partial_rotary_factor", 0.25}}),
+            traits("gpt_neox-in-turn", {}));
+  EXPECT_EQ(traits("gpt_neox-in-turn", {{"rotary_pct", nullptr}, {"partial_rotary_factor", 0.25}}),
+            traits("gpt_neox-in-turn", {}));
 }
 
 TEST_F(ModelsTest, QuantisationsThatAreNotReadAreRefusedByName) {
@@ -218,6 +243,7 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
        "rope_scaling",
        {{"type", "longrope"}, {"short_factor", {1.0, 0.0}}},
        "'short_factor': 0E0 is not a number in [0.001, 1000000]"},
+      {"llama-longrope", "rope_scaling", {{"type", "longrope"}, {"factor", 0}}, "'factor': 0"},
       {"phimoe", "router_jitter_noise", -1, "'router_jitter_noise': -1"},
       {"smollm3", "no_rope_layers", {1, 0}, "2 numbers for 3 layers"},
       {"granite", "logits_scaling", 0, "'logits_scaling': 0"},
@@ -232,7 +258,6 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"opt", "_remove_final_layer_norm", true, "'_remove_final_layer_norm': true"},
       {"opt", "layer_norm_elementwise_affine", false, "_elementwise_affine': false"},
       {"opt", "word_embed_proj_dim", 0, "'word_embed_proj_dim': 0"},
-      {"bloom", "apply_residual_connection_post_layernorm", true, "_post_layernorm': true"},
       {"mpt", "attn_config", {{"alibi", false}}, "attn_config: field 'alibi': false"},
       {"mpt", "attn_config", {{"alibi", true}, {"clip_qkv", -8}}, "'clip_qkv': -8"},
       {"mpt", "no_bias", false, "'no_bias': false"},
@@ -246,7 +271,6 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
       {"deepseek_v2", "norm_topk_prob", true, "'norm_topk_prob': true"},
       {"deepseek_v2", "num_key_value_heads", 2, "2 is not num_attention_heads 4"},
       {"deepseek_v2", "kv_lora_rank", 15, "'kv_lora_rank': 15 is odd"},
-      {"deepseek_v2", "attention_bias", true, "'attention_bias': true"},
       {"deepseek_v3", "n_group", 3, "3 groups of 8 experts; wanted are equal ones of at least 2"},
       {"deepseek_v3", "n_group", 8, "8 groups of 8 experts; wanted are equal ones of at least 2"},
       {"deepseek_v3", "num_experts_per_tok", 5, "are not enough for num_experts_per_tok 5"},
@@ -299,6 +323,41 @@ TEST_F(ModelsTest, BiasesAddTensors) {
   EXPECT_EQ(biases, 2 * 7);
 }
 
+// Fields that transformers 5 writes under another name or with another value.
+TEST_F(ModelsTest, Transformers5Fields) {
+  config_["architectures"] = {"MistralForCausalLM"};
+  config_["sliding_window"] = 0;
+  EXPECT_EQ(read(config_)->traits.sliding_window, 0);
+  for (const char* name : {"qwen2_moe", "qwen3_moe", "olmoe"}) {
+    config_ = read_json_file(kSource + "/tests/models/" + name + "/config.json")->as_object();
+    const auto before = read(config_);
+    ASSERT_TRUE(before.ok()) << before.status();
+    config_["num_local_experts"] = config_["num_experts"];
+    config_.erase("num_experts");
+    config_["sliding_window"] = 0;
+    const auto after = read(config_);
+    ASSERT_TRUE(after.ok()) << after.status();
+    EXPECT_EQ(after->traits, before->traits) << name;
+  }
+}
+
+// Python writes them where JSON has no word: a field that is not read does not matter.
+TEST_F(ModelsTest, NumbersThatAreNotFinite) {
+  config_["time_step_limit"] = "@";
+  config_["note"] = "Infinity \"NaN";
+  std::string text = json::serialize(config_);
+  const auto with = [&](const std::string& from, const std::string& to) {
+    std::string out = text;
+    return out.replace(out.find(from), from.size(), to);
+  };
+  const auto parsed = parse_python_json(with("\"@\"", "[0.0, Infinity, -Infinity, NaN]"));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->at("note"), "Infinity \"NaN");
+  EXPECT_TRUE(read(parsed->as_object()).ok());
+  config_ = parsed->as_object();
+  EXPECT_THAT(error_with("rms_norm_eps", "Infinity"), HasSubstr("'rms_norm_eps'"));
+}
+
 TEST_F(ModelsTest, MistralWindow) {
   config_["architectures"] = {"MistralForCausalLM"};
   EXPECT_EQ(read(config_)->traits.sliding_window, 4096);
@@ -334,12 +393,46 @@ TEST_F(ModelsTest, Gemma3Layers) {
               HasSubstr("rope_parameters: field 'sliding_attention': is missing"));
 }
 
+TEST_F(ModelsTest, Llama4Layers) {
+  config_ = read_json_file(kSource + "/tests/models/llama4-text/config.json")->as_object();
+  const auto model = read(config_);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(model->traits.chunked);
+  EXPECT_EQ(model->traits.sliding_window, 32);
+  EXPECT_THAT(model->traits.has_window, ElementsAre(true, false));
+  EXPECT_THAT(model->traits.has_experts, ElementsAre(false, true));
+  EXPECT_THAT(error_with("num_experts_per_tok", 2), HasSubstr("only 1 is"));
+  EXPECT_THAT(error_with("layer_types", {"sliding_attention", "full_attention"}),
+              HasSubstr("'sliding_attention' is not one of chunked_attention, full_attention"));
+  config_["attention_chunk_size"] = nullptr;
+  EXPECT_FALSE(read(config_)->traits.chunked);
+  EXPECT_EQ(read(config_)->traits.sliding_window, 0);
+  config_["moe_layers"] = {0};
+  EXPECT_THAT(read(config_)->traits.has_experts, ElementsAre(true, false));
+}
+
+TEST_F(ModelsTest, MixturesListTheirLayers) {
+  config_ = read_json_file(kSource + "/tests/models/glm4_moe/config.json")->as_object();
+  EXPECT_THAT(read(config_)->traits.has_experts, ElementsAre(false, true, true));
+  EXPECT_THAT(error_with("mlp_layer_types", {"dense"}), HasSubstr("1 kinds for 3 layers"));
+  EXPECT_THAT(error_with("mlp_layer_types", {"dense", "sparse", "wide"}),
+              HasSubstr("'wide' is not one of dense, sparse"));
+  config_["mlp_layer_types"] = {"sparse", "dense", "sparse"};
+  EXPECT_THAT(read(config_)->traits.has_experts, ElementsAre(true, false, true));
+  config_ = read_json_file(kSource + "/tests/models/hunyuan_v1_moe/config.json")->as_object();
+  EXPECT_EQ(error_with("moe_topk", {2, 2}), "");
+  EXPECT_THAT(error_with("moe_topk", {2, 1}), HasSubstr("'moe_topk': differs from layer to layer"));
+  EXPECT_THAT(error_with("use_mixed_mlp_moe", false), HasSubstr("'use_mixed_mlp_moe'"));
+}
+
 TEST_F(ModelsTest, Gpt2Fields) {
   config_ = read_json_file(kSource + "/tests/models/gpt2/config.json")->as_object();
   EXPECT_EQ(read(config_)->traits.intermediate_size, 4 * 48);
   EXPECT_TRUE(read(config_)->graph.model.ropes.empty());
   EXPECT_THAT(error_with("n_head", 5), HasSubstr("48 is not a multiple of n_head 5"));
-  EXPECT_THAT(error_with("scale_attn_by_inverse_layer_idx", true), HasSubstr("only false is"));
+  EXPECT_THAT(error_with("scale_attn_by_inverse_layer_idx", 1), HasSubstr("not true or false"));
+  config_["scale_attn_weights"] = false;
+  EXPECT_EQ(read(config_)->traits.attention_scale, 1);
 }
 
 // Published GPT-2 checkpoints leave the first part of every name out and carry their masks along.

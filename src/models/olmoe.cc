@@ -21,6 +21,7 @@ Traits read_olmoe_traits(Config& c) {
   Traits t = read_decoder(c, {.norm_eps = 1e-5});
   t.ropes = {read_rope(c, t)};
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
+  t.qkv_limit = read_cap(c, "clip_qkv");
   t.expert_intermediate_size = t.intermediate_size;
   t.renormalise_experts = c.boolean("norm_topk_prob", false);
   read_experts(c, t, "num_experts", 64, 8);

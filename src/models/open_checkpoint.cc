@@ -6,7 +6,10 @@
 #include <optional>
 #include <set>
 
+#include "base/gguf.h"
 #include "base/hash.h"
+#include "models/expert_tensors.h"
+#include "models/gguf.h"
 #include "models/meta.h"
 #include "models/text_part.h"
 #include "models/trtllm.h"
@@ -157,16 +160,33 @@ StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::p
   return checkpoint;
 }
 
-// Experts lie one behind the other, as rows.
-StatusOr<io::Checkpoint> open_gguf(const std::filesystem::path& path) {
-  return io::Checkpoint::open_files({path}, [](size_t, const io::StoredTensor& stored) {
+// Experts and heads lie one behind the other: a matrix has the rows of all, a vector the numbers.
+StatusOr<io::Checkpoint> open_gguf(const Model& model, const std::filesystem::path& path) {
+  std::map<std::string, bool, std::less<>> is_vector;
+  for (const graph::Weight& weight : model.graph.weights)
+    for (const graph::WeightPart& part : weight.parts)
+      is_vector.emplace(part.tensor, weight.is_vector);
+  const auto translate = [&](size_t, const io::StoredTensor& stored) {
     std::vector<io::StoredTensor> out;
-    if (stored.name == "rope_freqs.weight") return StatusOr<std::vector<io::StoredTensor>>(out);
-    out.push_back(stored);
-    if (stored.shape.size() == 3)
-      out[0].shape = {stored.shape[0] * stored.shape[1], stored.shape[2]};
-    return StatusOr<std::vector<io::StoredTensor>>(std::move(out));
-  });
+    if (is_gguf_extra(stored.name, model.gguf)) return StatusOr<decltype(out)>(out);
+    std::vector<int64_t>& shape = out.emplace_back(stored).shape;
+    const auto wanted = is_vector.find(stored.name);
+    const size_t dims = wanted != is_vector.end() && wanted->second ? 1 : 2;
+    for (; shape.size() > dims; shape.erase(shape.begin()))
+      if (__builtin_mul_overflow(shape[0], shape[1], &shape[1]))
+        return StatusOr<decltype(out)>(
+            invalid_argument("tensor '{}' is too large", stored.name.substr(0, 200)));
+    if (wanted != is_vector.end() && dims == 2 && shape.size() == 1) shape.insert(shape.begin(), 1);
+    return StatusOr<decltype(out)>(std::move(out));
+  };
+  ASSIGN_OR_RETURN(const auto files, gguf_files(path));
+  ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open_files(files, translate));
+  for (const auto& [name, number] : model.gguf.numbers)
+    RETURN_IF_ERROR(checkpoint.add_vector(name, {number}));
+  if (model.gguf.num_extra_layers > 0)
+    log_info("{}: {} layer(s) that predict further tokens are left out", path.string(),
+             model.gguf.num_extra_layers);
+  return checkpoint;
 }
 
 StatusOr<io::Checkpoint> open_meta(const Model& model, const std::filesystem::path& dir) {
@@ -197,10 +217,11 @@ void turn_matrices(const graph::Graph& graph, io::Checkpoint& checkpoint) {
 }
 
 // The weights of norms that a checkpoint without any leaves out.
-Status add_unit_norms(const graph::Graph& graph, io::Checkpoint& checkpoint) {
+Status add_unit_norms(const graph::Graph& graph, const Traits& traits, io::Checkpoint& checkpoint) {
   for (const graph::Weight& weight : graph.weights)
-    if (weight.name.ends_with("norm") && !checkpoint.find(weight.parts[0].tensor))
-      RETURN_IF_ERROR(checkpoint.add_ones(weight.parts[0].tensor, weight.k));
+    if (has_ones(traits, weight.name) && !checkpoint.find(weight.parts[0].tensor))
+      RETURN_IF_ERROR(checkpoint.add_vector(weight.parts[0].tensor,
+                                            std::vector<float>(static_cast<size_t>(weight.k), 1)));
   return ok();
 }
 
@@ -208,7 +229,11 @@ Status add_unit_norms(const graph::Graph& graph, io::Checkpoint& checkpoint) {
 
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir) {
   if (model.layout == Layout::kTrtLlm) return open_ranks(model, dir);
-  if (model.layout == Layout::kGguf) return open_gguf(dir);
+  if (model.layout == Layout::kGguf) {
+    ASSIGN_OR_RETURN(io::Checkpoint checkpoint, open_gguf(model, dir));
+    RETURN_IF_ERROR(add_unit_norms(model.graph, model.traits, checkpoint));
+    return checkpoint;
+  }
   if (model.layout == Layout::kMeta) return open_meta(model, dir);
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open(dir));
   RETURN_IF_ERROR(join_quantized(model.quantization, checkpoint));
@@ -220,8 +245,9 @@ StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesyst
   });
   if (lacks_it && !prefix.empty())
     RETURN_IF_ERROR(checkpoint.rename([&](const std::string& name) { return prefix + name; }));
+  RETURN_IF_ERROR(divide_experts(model.graph, checkpoint));
   turn_matrices(model.graph, checkpoint);
-  if (model.traits.unit_norms) RETURN_IF_ERROR(add_unit_norms(model.graph, checkpoint));
+  RETURN_IF_ERROR(add_unit_norms(model.graph, model.traits, checkpoint));
   return checkpoint;
 }
 

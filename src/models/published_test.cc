@@ -22,7 +22,7 @@ namespace {
 int64_t num_parameters(const Model& model) {
   std::map<std::string, int64_t> sizes;
   for (const graph::Weight& weight : model.graph.weights) {
-    if (model.traits.unit_norms && weight.name.ends_with("norm")) continue;
+    if (has_ones(model.traits, weight.name)) continue;
     for (const graph::WeightPart& part : weight.parts)
       sizes[part.tensor] = part.tensor_rows() *
                            (weight.is_vector ? 1 : part.tensor_cols(weight.k)) *

@@ -80,7 +80,8 @@ void read_compressed(Config& c, Quantization& q) {
   q.byte_inputs = has_byte_inputs(c);
   check_word(c, "format",
              {"pack-quantized", "int-quantized", "float-quantized", "naive-quantized",
-              "nvfp4-pack-quantized", "mixed-precision", "dense"});
+              "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", "mixed-precision",
+              "dense"});
   if (const json::object* sparsity = c.object("sparsity_config")) {
     Config inner(*sparsity, c.where() + ": sparsity_config");
     check_word(inner, "format", {"dense"});
@@ -106,6 +107,17 @@ void read_model_optimizer(Config& c, Quantization& q) {
   read_cache_scheme(c, q);
 }
 
+// The type of all modules' configuration, as torchao calls its class.
+void read_torchao(Config& c, Quantization& q) {
+  constexpr std::string_view kByteInputs[] = {"Int8DynamicActivationInt8WeightConfig",
+                                              "Int8StaticActivationInt8WeightConfig"};
+  std::string type;
+  c.inside("quant_type", [&](Config& modules) {
+    modules.inside("default", [&](Config& all) { type = all.string("_type", ""); });
+  });
+  q.byte_inputs = std::ranges::find(kByteInputs, type) != std::end(kByteInputs);
+}
+
 void read_nothing(Config&, Quantization&) {}
 
 struct Method {
@@ -119,7 +131,8 @@ constexpr Method kMethods[] = {{"gptq", read_gptq},
                                {"fbgemm_fp8", read_nothing},
                                {"bitsandbytes", read_nothing},
                                {"modelopt", read_model_optimizer},
-                               {"mxfp4", read_nothing}};
+                               {"mxfp4", read_nothing},
+                               {"torchao", read_torchao}};
 
 // What scales activations and caches, and marks of an order that we read from the tensors.
 constexpr std::string_view kLeftOut[] = {".input_scale",
@@ -131,7 +144,9 @@ constexpr std::string_view kLeftOut[] = {".input_scale",
                                          ".v_scale",
                                          ".weight_format",
                                          ".weight_g_idx",
-                                         ".input_activation_scale"};
+                                         ".input_activation_scale",
+                                         "._weight_act_quant_scale",
+                                         "._weight_act_quant_zero_point"};
 
 // Finds what belongs together, one matrix after the other.
 class Joiner {
@@ -139,7 +154,8 @@ class Joiner {
   Joiner(const Quantization& q, const io::Checkpoint& checkpoint)
       : q_(q), checkpoint_(checkpoint) {}
 
-  Status join(const StoredTensor& tensor) {
+  Status join(const StoredTensor& tensor, const io::TensorFile& file) {
+    file_ = &file;
     const std::string_view name = tensor.name;
     const auto ends = [&](std::string_view suffix) {
       if (!name.ends_with(suffix)) return false;
@@ -152,6 +168,7 @@ class Joiner {
     if (ends(".weight_packed"))
       return tensor.type == DType::kI32 ? packed_rows(tensor) : packed_floats(tensor);
     if (ends("_blocks")) return mxfp4(tensor);
+    if (ends("._weight_qdata")) return torchao(tensor);
     if (!ends(".weight")) return ok();
     if (tensor.type == DType::kI8 || tensor.type == DType::kF8E4M3) return scaled(tensor);
     if (tensor.type != DType::kU8) return ok();
@@ -240,15 +257,69 @@ class Joiner {
     return take({&data, parts.scales}, std::move(whole));
   }
 
+  // Bytes with scales of rows, groups or blocks; pairs of four bits, whose zero points are floats.
+  Status torchao(const StoredTensor& data) {
+    const StoredTensor* const inputs = find("._weight_act_pre_scale");
+    const StoredTensor* const zeros = find("._weight_zero_point");
+    const StoredTensor* const scales = find("._weight_scale");
+    if (const StoredTensor* pairs = find("._weight_scale_and_zero")) {
+      ASSIGN_OR_RETURN(const auto size, size_in_header());
+      const io::TiledTensors parts{&data, pairs, inputs};
+      ASSIGN_OR_RETURN(StoredTensor whole,
+                       io::tiled_nibbles(whole_name(), parts, size.first, size.second));
+      return take({&data, pairs, inputs}, std::move(whole));
+    }
+    if (zeros && zeros->type != DType::kI8) {
+      const io::NibbleTensors parts{&data, scales, zeros, inputs};
+      ASSIGN_OR_RETURN(StoredTensor whole, io::offset_nibbles(whole_name(), parts));
+      return take({&data, scales, zeros, inputs}, std::move(whole));
+    }
+    return scaled({&data, scales, zeros, inputs}, {1, 0, 1, q_.byte_inputs});
+  }
+
+  // Rows and columns of the matrix as the file's `__metadata__` has them, a JSON text for each
+  // tensor; zeros where it says nothing.
+  StatusOr<std::pair<int64_t, int64_t>> size_in_header() {
+    constexpr size_t kLength = 8;  // of the header, in front of it
+    if (header_of_ != file_) {
+      header_of_ = file_, header_ = {};
+      const auto bytes = file_->header();
+      const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      const auto parsed = parse_json(text.substr(std::min(kLength, text.size())));
+      const json::object* all = parsed.ok() ? parsed->if_object() : nullptr;
+      const json::value* said = all ? all->if_contains("__metadata__") : nullptr;
+      if (said && said->is_object()) header_ = said->get_object();
+    }
+    const json::value* const said = header_.if_contains(whole_name());
+    if (!said || !said->is_string()) return std::pair<int64_t, int64_t>();
+    const std::string where = fmt::format("__metadata__: '{}'", whole_name());
+    ASSIGN_OR_RETURN(const json::value parsed,
+                     parse_state(std::string_view(said->get_string()), where));
+    if (!parsed.is_object()) return invalid_argument("{}: is not a JSON object", where);
+    Config c(parsed.get_object(), where);
+    std::vector<int32_t> shape;
+    c.inside("_data", [&](Config& inner) { shape = inner.integers("shape", 1, kMostColumns - 1); });
+    if (!shape.empty() && shape.size() != 2) c.fail("shape", "is not rows and columns");
+    RETURN_IF_ERROR(c.status());
+    if (shape.empty()) return std::pair<int64_t, int64_t>();
+    return std::pair<int64_t, int64_t>(shape[0], shape[1]);
+  }
+
   Status scaled(const StoredTensor& data) {
     io::ScaledTensors parts{&data, find(".weight_scale"), find(".weight_zero_point")};
     io::ScaledLayout layout{q_.block_rows, q_.block_cols, 1, q_.byte_inputs};
     if (const StoredTensor* blocks = find(".weight_scale_inv")) parts.scales = blocks;
     if (const StoredTensor* largest = find(".SCB"))
       parts.scales = largest, layout.factor = 1 / 127.0f;
+    return scaled(parts, layout);
+  }
+
+  Status scaled(const io::ScaledTensors& parts, io::ScaledLayout layout) {
+    const StoredTensor& data = *parts.data;
     if (!parts.scales)
-      return invalid_argument("tensor '{}': has dtype {}, and '{}.weight_scale' is missing",
-                              data.name, data.dtype, stem_);
+      return invalid_argument(
+          "tensor '{}': has dtype {}, and its scales ('{}.weight_scale') are missing", data.name,
+          data.dtype, stem_);
     const std::vector<int64_t>& shape = parts.scales->shape;
     if (q_.method != "fp8" && shape.size() == 2 && data.shape.size() == 2 && shape[1] > 1) {
       const bool rows = shape[0] == data.shape[0] && data.shape[1] % shape[1] == 0;
@@ -256,7 +327,7 @@ class Joiner {
       layout.block_cols = rows ? data.shape[1] / shape[1] : kDefaultBlock;
     }
     ASSIGN_OR_RETURN(StoredTensor whole, io::scaled_bytes(whole_name(), parts, layout));
-    return take({&data, parts.scales, parts.zeros}, std::move(whole));
+    return take({&data, parts.scales, parts.zeros, parts.inputs}, std::move(whole));
   }
 
   Status table(const StoredTensor& data) {
@@ -295,6 +366,9 @@ class Joiner {
   const Quantization& q_;
   const io::Checkpoint& checkpoint_;
   std::string stem_;
+  const io::TensorFile* file_ = nullptr;  // of the tensor that is looked at
+  const io::TensorFile* header_of_ = nullptr;
+  json::object header_;  // that file's `__metadata__`
   std::vector<io::Checkpoint::Joined> joined_;
 };
 
@@ -351,7 +425,7 @@ Status join_quantized(const Quantization& quantization, io::Checkpoint& checkpoi
   if (quantization.empty()) return ok();
   Joiner joiner(quantization, checkpoint);
   for (const io::Checkpoint::Entry& entry : checkpoint.entries())
-    RETURN_IF_ERROR(annotate(joiner.join(*entry.tensor), entry.file->path().string()));
+    RETURN_IF_ERROR(annotate(joiner.join(*entry.tensor, *entry.file), entry.file->path().string()));
   return checkpoint.join(std::move(joiner).joined());
 }
 

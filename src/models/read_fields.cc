@@ -7,6 +7,7 @@
 namespace nereid::models {
 namespace {
 
+constexpr std::string_view kFraction = "partial_rotary_factor";
 constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers: each is three tensors
 
 void read_llama3(Config& c, RopeTraits& rope) {
@@ -14,9 +15,9 @@ void read_llama3(Config& c, RopeTraits& rope) {
   rope.low_freq_factor = c.number("low_freq_factor", 1e-3, 1e6);
   rope.high_freq_factor = c.number("high_freq_factor", 1e-3, 1e6);
   rope.original_positions = c.integer("original_max_position_embeddings", 1, kMaxPositions);
-  if (c.status().ok() && rope.high_freq_factor <= rope.low_freq_factor)
-    c.fail("high_freq_factor", fmt::format("{} is not above low_freq_factor {}",
-                                           rope.high_freq_factor, rope.low_freq_factor));
+  if (c.status().ok() && rope.high_freq_factor < rope.low_freq_factor)
+    c.fail("high_freq_factor", fmt::format("{} is below low_freq_factor {}", rope.high_freq_factor,
+                                           rope.low_freq_factor));
 }
 
 // `mscale` counts beside `mscale_all_dim` alone.
@@ -35,27 +36,30 @@ void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
   rope.truncate = c.boolean("truncate", true);
 }
 
-// One list of divisors for contexts up to the original one and one for longer ones. A model has one
-// table of angles, so its own context decides.
+// transformers takes `factor` where the file has one, and the ratio of the contexts elsewhere.
 void read_longrope(Config& c, const Traits& t, const RopeFields& fields, int32_t original,
                    RopeTraits& rope) {
   rope.scaling = RopeScaling::kLongRope;
   rope.original_positions =
       c.integer("original_max_position_embeddings", 2, kMaxPositions, original);
-  rope.factor = t.max_positions / rope.original_positions;
-  if (c.has("attention_factor")) rope.attention_factor = c.number("attention_factor", 1e-3, 1e3);
-  if (fields.own_mscale)
-    rope.attention_factor = c.number(rope.factor > 1 ? "long_mscale" : "short_mscale", 1e-3, 1e3);
-  for (const std::string_view key : {"factor", "short_mscale", "long_mscale"})
-    if (c.has(key) && (key == "factor" || !fields.own_mscale))
-      c.fail(key, "is not supported for this family");
-  const auto size = static_cast<size_t>(rope.dim / 2);
-  for (const std::string_view key : {"short_factor", "long_factor"}) {
-    std::vector<double> divisors = c.numbers(key, 1e-3, 1e6);
-    if (c.status().ok() && divisors.size() != size)
-      c.fail(key, fmt::format("{} numbers for {} frequencies", divisors.size(), size));
-    if ((key == "long_factor") == (rope.factor > 1)) rope.divisors = std::move(divisors);
+  rope.factor = c.number("factor", 1e-3, 1e4, t.max_positions / rope.original_positions);
+  const auto divisors = [&](std::string_view key) {
+    std::vector<double> out = c.numbers(key, 1e-3, 1e6);
+    const auto size = static_cast<size_t>(rope.dim / 2);
+    if (c.status().ok() && out.size() != size)
+      c.fail(key, fmt::format("{} numbers for {} frequencies", out.size(), size));
+    return out;
+  };
+  rope.divisors = divisors("short_factor"), rope.long_divisors = divisors("long_factor");
+  if (c.has("attention_factor"))
+    rope.attention_factor = rope.long_attention_factor = c.number("attention_factor", 1e-3, 1e3);
+  if (fields.own_mscale) {
+    rope.attention_factor = c.number("short_mscale", 1e-3, 1e3);
+    rope.long_attention_factor = c.number("long_mscale", 1e-3, 1e3);
+    return;
   }
+  for (const std::string_view key : {"short_mscale", "long_mscale"})
+    if (c.has(key)) c.fail(key, "is not supported for this family");
 }
 
 // The variant's name and its numbers; theta and fraction may stand inside too (newer files).
@@ -64,9 +68,9 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
   const std::string type = c.string("rope_type", c.string("type", "default"));
   rope.theta = c.number("rope_theta", 1.001, 1e12, rope.theta);
   if (fields.fraction)
-    fraction = c.number("partial_rotary_factor", 1e-6, 1, fraction);
+    fraction = c.number(kFraction, 1e-6, 1, fraction);
   else
-    c.require("partial_rotary_factor", 1.0);
+    c.require(kFraction, 1.0);
   rope.dim = static_cast<int32_t>(t.head_dim * fraction);
   if (type == "default") return;
   if (type == "longrope" || type == "su") return read_longrope(c, t, fields, original, rope);
@@ -77,6 +81,8 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
   rope.factor = c.number("factor", 1, 1e4);
   // It begins where max_position_embeddings ends, and so do we.
   if (type == "dynamic") rope.factor = 1;
+  if (type == "dynamic" && fields.ntk_alpha && c.has("alpha") && rope.dim > 2)
+    rope.theta *= std::pow(c.number("alpha", 1e-3, 1e9), rope.dim / (rope.dim - 2.0));
   if (type == "linear") rope.scaling = RopeScaling::kLinear;
   if (type == "llama3") read_llama3(c, rope);
   if (type == "yarn") read_yarn(c, t, rope);
@@ -113,8 +119,6 @@ const std::pair<std::string_view, json::value> kNeutral[] = {
     {"qkv_bias", false},
     {"query_pre_attn_scalar", nullptr},
     {"residual_multiplier", 1.0},
-    {"rope_parameters", nullptr},
-    {"rope_scaling", nullptr},
     {"rotary_dim", nullptr},
     {"rotary_pct", 1.0},
     {"scale_attn_by_inverse_layer_idx", false},
@@ -151,9 +155,10 @@ kernels::Activation read_activation(Config& config, std::string_view key,
 RopeTraits read_rope(Config& c, const Traits& t, const RopeFields& fields) {
   RopeTraits rope;
   rope.theta = c.number(fields.theta_name, 1.001, 1e12, fields.theta);
-  double fraction = 1;
+  double fraction = fields.fraction.value_or(1);
   if (fields.fraction)
-    fraction = c.number(fields.fraction_name, 1e-6, 1, fields.fraction);
+    for (const std::string_view name : {kFraction, fields.fraction_name})  // some files have both
+      fraction = c.number(name, 1e-6, 1, fraction);
   else
     c.require(fields.fraction_name, 1.0);
   const int32_t original =
@@ -227,7 +232,19 @@ Traits read_decoder(Config& c, const DecoderDefaults& defaults, const DecoderNam
   return t;
 }
 
-void read_windows(Config& c, Traits& t, const std::function<bool(int32_t)>& usual) {
+void read_rope_layers(Config& c, Traits& t) {
+  const int32_t interval = c.integer("no_rope_layer_interval", 1, kMaxLayers, 4);
+  const std::vector<int32_t> listed = c.integers("no_rope_layers", 0, 1);  // 1: rotation
+  for (int32_t i = 0; i < t.num_layers; ++i) t.has_rope.push_back((i + 1) % interval != 0);
+  if (!listed.empty()) t.has_rope.assign(listed.begin(), listed.end());
+  const auto layers = static_cast<size_t>(t.num_layers);
+  if (t.has_rope.size() != layers)
+    c.fail("no_rope_layers", fmt::format("{} numbers for {} layers", listed.size(), layers));
+  t.has_rope.resize(layers);
+}
+
+void read_windows(Config& c, Traits& t, const std::function<bool(int32_t)>& usual,
+                  std::string_view windowed) {
   const std::vector<std::string> kinds = c.strings("layer_types");
   if (!kinds.empty() && kinds.size() != static_cast<size_t>(t.num_layers))
     return c.fail("layer_types", fmt::format("{} kinds for {} layers", kinds.size(), t.num_layers));
@@ -237,20 +254,23 @@ void read_windows(Config& c, Traits& t, const std::function<bool(int32_t)>& usua
       continue;
     }
     const std::string& kind = kinds[static_cast<size_t>(i)];
-    if (kind != "sliding_attention" && kind != "full_attention")
-      return c.fail("layer_types", fmt::format("'{}' is not one of sliding_attention, "
-                                               "full_attention",
-                                               kind.substr(0, 40)));
-    t.has_window.push_back(kind == "sliding_attention");
+    if (kind != windowed && kind != "full_attention")
+      return c.fail("layer_types", fmt::format("'{}' is not one of {}, full_attention",
+                                               kind.substr(0, 40), windowed));
+    t.has_window.push_back(kind == windowed);
   }
 }
 
-void read_experts(Config& c, Traits& t, std::string_view count, int64_t usual, int64_t picked) {
+void read_experts(Config& c, Traits& t, std::string_view count, int64_t usual, int64_t picked,
+                  std::string_view picked_name) {
+  // transformers 5 writes num_local_experts where earlier versions wrote num_experts.
+  for (const std::string_view name : {"num_experts", "num_local_experts"})
+    if (!c.has(count) && c.has(name)) count = name;
   t.num_experts = c.integer(count, 1, kernels::kMaxExperts, usual);
   if (int64_t{t.num_experts} * t.num_layers > kMaxExpertsInAll)
     c.fail(count, fmt::format("{} experts in each of {} layers are more than {} in all",
                               t.num_experts, t.num_layers, kMaxExpertsInAll));
-  t.experts_per_token = c.integer("num_experts_per_tok", 1, t.num_experts, picked);
+  t.experts_per_token = c.integer(picked_name, 1, t.num_experts, picked);
 }
 
 float read_cap(Config& c, std::string_view key) {

@@ -23,6 +23,7 @@ struct RopeFields {
   std::string_view theta_name = "rope_theta", fraction_name = "partial_rotary_factor";
   double theta = 10000;
   std::optional<double> fraction;  // of a head's columns; none: all, and nothing else is allowed
+  bool ntk_alpha = false;          // dynamic: `alpha` raises theta, as for a longer context
   bool own_mscale = false;         // longrope: `short_mscale` and `long_mscale` are there
 };
 // Theta and fraction, with `rope_scaling` or `rope_parameters`.
@@ -64,13 +65,17 @@ struct DecoderDefaults {
 Traits read_decoder(Config& config, const DecoderDefaults& defaults = {},
                     const DecoderNames& names = {});
 
-// Which layers have the window: `layer_types`, or what `usual` says of each.
-void read_windows(Config& config, Traits& traits, const std::function<bool(int32_t)>& usual);
+// Which layers have the rotary embedding: every one but each n-th, or those that the list says.
+void read_rope_layers(Config& config, Traits& traits);
 
-// The number of experts, in a field of this name, and of those picked; what they are where the file
+// Which layers have the window: `layer_types`, or what `usual` says of each.
+void read_windows(Config& config, Traits& traits, const std::function<bool(int32_t)>& usual,
+                  std::string_view windowed = "sliding_attention");
+
+// The number of experts and of those picked, in fields of these names; what they are where the file
 // leaves them out.
 void read_experts(Config& config, Traits& traits, std::string_view count, int64_t usual,
-                  int64_t picked);
+                  int64_t picked, std::string_view picked_name = "num_experts_per_tok");
 
 // A positive number that switches itself off where it is absent.
 float read_cap(Config& config, std::string_view key);

@@ -38,6 +38,16 @@ void rename_refined_web(json::object& config) {
   config["architectures"] = json::array{"FalconForCausalLM"};
 }
 
+// transformers 5 writes a window of 0 where earlier versions wrote null.
+void drop_empty_window(json::object& config) {
+  json::value* window = config.if_contains("sliding_window");
+  const json::value* kinds = config.if_contains("layer_types");
+  const json::array* list = kinds ? kinds->if_array() : nullptr;
+  const bool has_windows =
+      list && std::ranges::find(*list, json::value("sliding_attention")) != list->end();
+  if (window && *window == json::value(0) && !has_windows) *window = nullptr;
+}
+
 // Of the same family as a model that scores texts.
 std::string language_model_of(std::string_view architecture) {
   return std::string(architecture.substr(0, architecture.rfind("For"))) + "ForCausalLM";
@@ -93,7 +103,7 @@ StatusOr<json::object> config_of_ranks(const json::object& config, const std::st
 // config.json, or what stands for it, as it is; the layout, and what the files say of themselves.
 StatusOr<json::object> read_config(const std::filesystem::path& dir,
                                    const std::filesystem::path& path, Model& model) {
-  if (model.layout == Layout::kGguf) return read_gguf_config(path);
+  if (model.layout == Layout::kGguf) return read_gguf_config(path, model.gguf);
   if (model.layout == Layout::kMeta) return read_meta_config(dir, model.meta);
   ASSIGN_OR_RETURN(json::object object, read_object(path));
   model.in_engines = is_engine_config(object);
@@ -102,6 +112,7 @@ StatusOr<json::object> read_config(const std::filesystem::path& dir,
   }
   ASSIGN_OR_RETURN(model.is_text_part, take_text_part(object, path.string()));
   rename_refined_web(object);
+  drop_empty_window(object);
   if (is_trtllm_config(object)) model.layout = Layout::kTrtLlm;
   return object;
 }
@@ -128,7 +139,7 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   std::filesystem::path absolute = std::filesystem::weakly_canonical(dir, error);
   if (error) absolute = dir;
   facts.source_dir = absolute.string();
-  const bool is_file = model.layout == Layout::kGguf;
+  const bool is_file = model.layout == Layout::kGguf && !std::filesystem::is_directory(dir, error);
   facts.name = (is_file ? absolute.stem() : absolute.filename()).string();
   facts.architecture = architecture;
   facts.vocab_size = t.vocab_size;
@@ -140,18 +151,20 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   facts.latent = t.latent;
   facts.max_positions = t.max_positions;
   facts.kv_dtype = model.quantization.cache;
-  for (const RopeTraits& rope : t.ropes) facts.ropes.push_back(rope_table(rope, t.head_dim));
+  facts.ropes = rope_tables(t, t.max_positions);
   RETURN_IF_ERROR(read_special_ids(config, dir, facts));
   return facts;
 }
 
-// Makes the graph's weights those of the layout's tensors.
+// Makes the graph's weights those of the layout's tensors. What adapters call them stays.
 Status use_tensors(const json::object& object, const std::string& where, Model& model) {
+  if (model.layout != Layout::kHuggingFace)
+    for (graph::Weight& weight : model.graph.weights) weight.sources = graph::sources_of(weight);
   switch (model.layout) {
     case Layout::kHuggingFace:
       return ok();
     case Layout::kGguf:
-      return annotate(use_gguf_tensors(model.graph, object), where);
+      return annotate(use_gguf_tensors(model.graph, model.traits, model.gguf), where);
     case Layout::kMeta:
       return annotate(use_meta_tensors(model.graph, model.meta, model.traits.tied_embedding),
                       where);

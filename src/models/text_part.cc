@@ -8,9 +8,15 @@
 namespace nereid::models {
 namespace {
 
-constexpr std::pair<std::string_view, std::string_view> kTextParts[] = {
-    {"Gemma3ForConditionalGeneration", "Gemma3ForCausalLM"},
-    {"Mistral3ForConditionalGeneration", "MistralForCausalLM"},
+// `kind`: the text part's `model_type`, where it says more.
+struct TextPart {
+  std::string_view whole, kind, text;
+};
+constexpr TextPart kTextParts[] = {
+    {"Gemma3ForConditionalGeneration", "", "Gemma3ForCausalLM"},
+    {"Mistral3ForConditionalGeneration", "ministral3", "Ministral3ForCausalLM"},
+    {"Mistral3ForConditionalGeneration", "", "MistralForCausalLM"},
+    {"Llama4ForConditionalGeneration", "", "Llama4ForCausalLM"},
 };
 
 // Fields of the whole that the text part may need.
@@ -21,8 +27,13 @@ constexpr std::string_view kOfBoth[] = {"bos_token_id",      "pad_token_id", "ti
 std::string_view text_architecture(const json::object& config) {
   const json::value* list = config.if_contains("architectures");
   if (!list || !list->is_array() || list->get_array().empty()) return "";
-  for (const auto& [whole, text] : kTextParts)
-    if (list->get_array()[0] == json::value(whole)) return text;
+  const json::value* part = config.if_contains("text_config");
+  const json::value* kind =
+      part && part->is_object() ? part->get_object().if_contains("model_type") : nullptr;
+  for (const TextPart& one : kTextParts)
+    if (list->get_array()[0] == json::value(one.whole) &&
+        (one.kind.empty() || (kind && *kind == json::value(one.kind))))
+      return one.text;
   return "";
 }
 
@@ -62,7 +73,7 @@ StatusOr<bool> take_text_part(json::object& config, const std::string& where) {
 
 std::string name_in_text_part(const std::string& tensor) {
   constexpr std::string_view kOld = "language_model.", kNew = "model.language_model.";
-  for (const std::string_view image : {"vision_tower.", "multi_modal_projector."})
+  for (const std::string_view image : {"vision_tower.", "vision_model.", "multi_modal_projector."})
     if (tensor.starts_with(image) || tensor.starts_with("model." + std::string(image))) return "";
   if (tensor.starts_with(kOld)) return tensor.substr(kOld.size());
   if (tensor.starts_with(kNew)) return "model." + tensor.substr(kNew.size());

@@ -28,7 +28,7 @@ double yarn(const RopeTraits& rope, int32_t dim, int32_t i, double frequency) {
 double llama3(const RopeTraits& rope, double frequency) {
   const double wavelength = 2 * std::numbers::pi / frequency;
   if (wavelength > rope.original_positions / rope.low_freq_factor) return frequency / rope.factor;
-  if (wavelength < rope.original_positions / rope.high_freq_factor) return frequency;
+  if (wavelength <= rope.original_positions / rope.high_freq_factor) return frequency;
   const double smooth = (rope.original_positions / wavelength - rope.low_freq_factor) /
                         (rope.high_freq_factor - rope.low_freq_factor);
   return (1 - smooth) * frequency / rope.factor + smooth * frequency;
@@ -44,11 +44,21 @@ std::string_view name_of(RopeScaling scaling) {
 Traits layer_traits(const Traits& traits, int32_t layer) {
   Traits own = traits;
   if (!own.has_experts.empty() && !own.has_experts[static_cast<size_t>(layer)]) own.num_experts = 0;
+  if (!own.has_rope.empty() && !own.has_rope[static_cast<size_t>(layer)])
+    own.unit_head_norms = false;
   return own;
 }
 
-io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
+bool has_ones(const Traits& traits, std::string_view weight) {
+  if (traits.unit_norms && weight.ends_with("norm")) return true;
+  return traits.unit_head_norms &&
+         (weight.ends_with("attn.q.norm") || weight.ends_with("attn.k.norm"));
+}
+
+io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim, int32_t context) {
   io::RopeTable table;
+  const bool is_long = context > rope.original_positions;
+  const std::vector<double>& divisors = is_long ? rope.long_divisors : rope.divisors;
   const int32_t dim = rope.dim > 0 ? rope.dim : head_dim;
   for (int32_t i = 0; i < dim / 2; ++i) {
     double frequency = std::pow(rope.theta, -2.0 * i / dim);
@@ -65,7 +75,7 @@ io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
         frequency = yarn(rope, dim, i, frequency);
         break;
       case RopeScaling::kLongRope:
-        frequency /= rope.divisors[static_cast<size_t>(i)];
+        frequency /= divisors[static_cast<size_t>(i)];
         break;
     }
     table.inverse_frequencies.push_back(static_cast<float>(frequency));
@@ -78,9 +88,16 @@ io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim) {
     const double usual =
         rope.factor > 1 ? std::sqrt(1 + std::log(rope.factor) / std::log(rope.original_positions))
                         : 1;
-    table.attention_factor = static_cast<float>(rope.attention_factor.value_or(usual));
+    const auto& given = is_long ? rope.long_attention_factor : rope.attention_factor;
+    table.attention_factor = static_cast<float>(given.value_or(usual));
   }
   return table;
+}
+
+std::vector<io::RopeTable> rope_tables(const Traits& t, int32_t context) {
+  std::vector<io::RopeTable> tables;
+  for (const RopeTraits& rope : t.ropes) tables.push_back(rope_table(rope, t.head_dim, context));
+  return tables;
 }
 
 namespace {
@@ -108,6 +125,7 @@ void print_sizes(const Traits& t, Lines& line) {
   line("head_dim", t.head_dim);
   line("max_positions", t.max_positions);
   line("sliding_window", t.sliding_window);
+  if (t.chunked) line("chunked", t.chunked);
   line.count("layers_with_window", t.has_window);
   line.count("layers_with_rope", t.has_rope);
 }
@@ -118,10 +136,11 @@ void print_block(const Traits& t, Lines& line) {
   if (t.embed_norm) line("embed_norm", t.embed_norm);
   if (t.norms_behind) line("norms_behind", t.norms_behind);
   if (t.norm_weight_offset != 0) line("norm_weight_offset", t.norm_weight_offset);
+  if (t.normed_residual) line("normed_residual", t.normed_residual);
   if (t.parallel) line("parallel", t.parallel);
   if (t.own_norms) line("own_norms", t.own_norms);
   if (!t.gated) line("gated", t.gated);
-  line("activation", names_of(t.activation)[static_cast<size_t>(t.activation)]);
+  line("activation", t.xielu ? "xielu" : names_of(t.activation)[static_cast<size_t>(t.activation)]);
   if (t.glu_limit > 0) line("glu_limit", t.glu_limit);
   if (t.glu_up_offset != 0) line("glu_up_offset", t.glu_up_offset);
 }
@@ -143,8 +162,10 @@ void print_attention(const Traits& t, Lines& line) {
   if (t.alibi > 0) line("alibi", t.alibi);
   if (t.alibi_scale != 1) line("alibi_scale", t.alibi_scale);
   if (t.qk_norm) line("qk_norm", t.qk_norm);
+  if (t.norms_behind_rope) line("norms_behind_rope", t.norms_behind_rope);
   if (t.head_norms) line("head_norms", t.head_norms);
   if (t.unit_head) line("unit_head", t.unit_head);
+  if (t.unit_head_norms) line("unit_head_norms", t.unit_head_norms);
   if (t.unit_norms) line("unit_norms", t.unit_norms);
   if (t.latent > 0) {
     line("latent", t.latent);
@@ -164,6 +185,10 @@ void print_numbers(const Traits& t, Lines& line) {
   if (t.head_bias) line("head_bias", t.head_bias);
   if (t.attention_scale > 0) line("attention_scale", t.attention_scale);
   if (t.attention_cap > 0) line("attention_cap", t.attention_cap);
+  if (t.query_growth != 0)
+    line("query_growth",
+         fmt::format("{} every {} from {}", t.query_growth, t.query_period, t.query_offset));
+  if (t.scale_by_layer) line("scale_by_layer", t.scale_by_layer);
   if (t.qkv_limit > 0) line("qkv_limit", t.qkv_limit);
   if (t.residual_scale != 1) line("residual_scale", t.residual_scale);
   if (t.embed_scale != 1) line("embed_scale", t.embed_scale);
@@ -178,6 +203,7 @@ void print_experts(const Traits& t, Lines& line) {
   if (t.expert_reach > 0) line("expert_reach", t.expert_reach);
   line("expert_scoring", names_of(t.expert_scoring)[static_cast<size_t>(t.expert_scoring)]);
   line("renormalise_experts", t.renormalise_experts);
+  if (t.experts_read_weighted) line("experts_read_weighted", t.experts_read_weighted);
   if (t.expert_groups > 1)
     line("expert_groups", fmt::format("{} of {}, by {}", t.expert_groups_kept, t.expert_groups,
                                       t.expert_group_best));

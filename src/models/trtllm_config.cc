@@ -301,7 +301,7 @@ json::object standard_fields(const Model& model) {
     config["moe"] = {{"num_experts", t.num_experts},
                      {"top_k", t.experts_per_token},
                      {"normalization_mode", normalization_mode(t)}};
-  if (t.latent > 0) {
+  if (t.latent > 0 && t.num_experts > 0) {
     config["moe_inter_size"] = t.expert_intermediate_size;
     json::object& moe = config["moe"].as_object();
     moe["shared_expert_intermediate_size"] = t.shared_intermediate_size;

@@ -75,6 +75,8 @@ const LayoutRow kSandwichNormRows[] = {{"post_layernorm", {"attn.out.norm"}},
                                        {"pre_feedforward_layernorm", {"mlp.norm"}},
                                        {"post_feedforward_layernorm", {"mlp.out.norm"}}};
 const LayoutRow kPlainMlpRows[] = {{"mlp.fc", {"mlp.up"}, Cut::kRows},
+                                   {"mlp.xielu_positive", {"mlp.act.positive"}, Cut::kNone, true},
+                                   {"mlp.xielu_negative", {"mlp.act.negative"}, Cut::kNone, true},
                                    {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
 const LayoutRow kGatedMlpRows[] = {{"mlp.fc", {"mlp.gate"}, Cut::kRows},  // the activated branch
                                    {"mlp.gate", {"mlp.up"}, Cut::kRows},  // the multiplier

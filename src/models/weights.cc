@@ -184,6 +184,11 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
     part.first = rule.order == Order::kOdd ? 1 : 0;
     part.step = 2, part.total = 2 * part.size;
   }
+  if (rule.order == Order::kFirstHalf || rule.order == Order::kSecondHalf) {
+    part.first = rule.order == Order::kSecondHalf ? part.size : 0;
+    part.total = 2 * part.size;
+  }
+  if (rule.order == Order::kOneRow) part.stacked = 1;
   if (rule.order == Order::kByHead) {
     weight.parts = parts_of_heads(part, t);
   } else if (tensor.ends_with(kStacked)) {

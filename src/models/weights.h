@@ -57,6 +57,9 @@ enum class Order : uint8_t {
   kByKeyHead,  // for each key head its query heads, itself, its value head
   kEven,       // every second row, from the first
   kOdd,        // every second row, from the second
+  kFirstHalf,  // of the tensor's rows
+  kSecondHalf,
+  kOneRow,  // a vector that is a matrix of one row
   // A vector of all heads: of each a tensor ("*" is its number), or one along a dimension in front
   // ("[*]" at the end).
   kByHead,

@@ -1,7 +1,6 @@
 #include "quant/column_products.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/api/pack.h"
 
@@ -28,7 +27,7 @@ StatusOr<std::unique_ptr<ColumnProducts>> ColumnProducts::create(const kernels::
 Status ColumnProducts::copy_columns(const View& x, int64_t width) {
   RETURN_IF_ERROR(resize(device_, static_cast<size_t>(x.cols * width) * sizeof(BF16), columns_));
   auto* const columns = static_cast<BF16*>(columns_.data());
-  std::memset(columns_.data(), 0, columns_.size());
+  std::fill_n(columns_.bytes(), columns_.size(), std::byte{0});
   for (int64_t row = 0; row < x.rows; ++row) {
     const auto* const from = static_cast<const BF16*>(x.data) + row * x.stride;
     for (int64_t col = 0; col < x.cols; ++col) columns[col * width + row] = from[col];

@@ -32,14 +32,15 @@ Status AdapterBuilder::check_rank(std::string_view module, int64_t rank) const {
 Status AdapterBuilder::add(int32_t module, int64_t rank, double scale, std::vector<BF16> a,
                            std::span<const BF16> out, std::span<const float> factors) {
   const io::AdapterModule& m = bounds_.modules[static_cast<size_t>(module)];
-  RETURN_IF_ERROR(check_rank(m.name, rank));
-  if (!there_.insert(module).second) return invalid_argument("module '{}' is there twice", m.name);
+  RETURN_IF_ERROR(check_rank(m.source, rank));
+  if (!there_.insert(module).second)
+    return invalid_argument("module '{}' is there twice", m.source);
   if (!std::isfinite(static_cast<float>(scale)))
-    return invalid_argument("module '{}': a scale of {}", m.name, scale);
+    return invalid_argument("module '{}': a scale of {}", m.source, scale);
   NEREID_CHECK(std::ssize(a) == rank * m.k && std::ssize(out) == rank * m.n);
   const auto finite = [](BF16 x) { return std::isfinite(to_float(x)); };
   if (!std::ranges::all_of(a, finite) || !std::ranges::all_of(out, finite))
-    return invalid_argument("module '{}': a weight is not a finite number", m.name);
+    return invalid_argument("module '{}': a weight is not a finite number", m.source);
   if (m.of_tokens) a = turned(a, rank, m.k);
   Part part{module, static_cast<int32_t>(rank), static_cast<float>(scale), std::move(a)};
   for (int64_t j = 0; j < rank; ++j)
@@ -56,7 +57,7 @@ Status AdapterBuilder::add_gain(std::span<const float> factors, Part& part) cons
   const io::AdapterModule& m = bounds_.modules[static_cast<size_t>(part.module)];
   NEREID_CHECK(std::ssize(factors) == m.n);
   if (!bounds_.base)
-    return invalid_argument("module '{}': DoRA needs the weights of the model", m.name);
+    return invalid_argument("module '{}': DoRA needs the weights of the model", m.source);
   const std::vector<float> bias = bounds_.base->bias(part.module);
   std::vector<BF16> shift;
   for (size_t n = 0; n < factors.size(); ++n) {
@@ -64,7 +65,7 @@ Status AdapterBuilder::add_gain(std::span<const float> factors, Part& part) cons
     part.weights.push_back(gain);
     shift.push_back(to_bf16(bias.empty() ? 0 : -to_float(gain) * bias[n]));
     if (!std::isfinite(to_float(gain)) || !std::isfinite(to_float(shift.back())))
-      return invalid_argument("module '{}': a magnitude is not a finite number", m.name);
+      return invalid_argument("module '{}': a magnitude is not a finite number", m.source);
   }
   part.weights.insert(part.weights.end(), shift.begin(), shift.end());
   part.has_gain = true;
@@ -117,29 +118,32 @@ Status add_row(std::span<const int32_t> row, std::span<const float> weights,
   ASSIGN_OR_RETURN(const std::vector<int32_t> modules, modules_of(row[0], row[1], names));
   const io::AdapterModule& m = bounds.modules[static_cast<size_t>(modules[0])];
   const int64_t rank = row[2];
-  RETURN_IF_ERROR(builder.check_rank(m.name, rank));
+  RETURN_IF_ERROR(builder.check_rank(m.source, rank));
   const int32_t is_dora = row.size() > 3 ? row[3] : 0;
   if (is_dora != 0 && is_dora != 1)
-    return invalid_argument("module '{}': DoRA is {}, not 0 or 1", m.name, is_dora);
-  if (is_dora && (modules.size() > 1 || lora_module_of(m.name)->expert >= 0))
-    return invalid_argument("module '{}': DoRA of experts is not supported", m.name);
-  const auto a = static_cast<size_t>(rank * m.k), b = static_cast<size_t>(rank * m.n);
-  const size_t all = modules.size() * (a + b) + static_cast<size_t>(is_dora * m.n);
+    return invalid_argument("module '{}': DoRA is {}, not 0 or 1", m.source, is_dora);
+  if (is_dora && (modules.size() > 1 || lora_module_of(m.source)->expert >= 0))
+    return invalid_argument("module '{}': DoRA of experts is not supported", m.source);
+  const int64_t n = m.num_source_rows();
+  const auto a = static_cast<size_t>(rank * m.k), b = static_cast<size_t>(rank * n);
+  const size_t all = modules.size() * (a + b) + static_cast<size_t>(is_dora * n);
   if (all > weights.size())
     return invalid_argument("module '{}' [{}, {}] of rank {}{} needs {} weights, a row has {}",
-                            m.name, m.n, m.k, rank, is_dora ? " with DoRA" : "", all,
+                            m.source, n, m.k, rank, is_dora ? " with DoRA" : "", all,
                             weights.size());
   std::vector<BF16> rounded;
   for (const float x : weights) rounded.push_back(to_bf16(x));
   if (std::ranges::any_of(std::span(rounded).subspan(all), [](BF16 x) { return x.bits != 0; }))
     return invalid_argument("module '{}' [{}, {}] of rank {}{} has {} weights, the row has more",
-                            m.name, m.n, m.k, rank, is_dora ? " with DoRA" : "", all);
+                            m.source, n, m.k, rank, is_dora ? " with DoRA" : "", all);
+  std::vector<float> factors;
+  if (is_dora) factors = rows_of(m, weights.subspan(all - static_cast<size_t>(n), n), 1);
   for (size_t i = 0; i < modules.size(); ++i) {
     const auto own = std::span(rounded).subspan(i * a, a);
+    const std::span<const BF16> out = std::span(rounded).subspan(modules.size() * a + i * b, b);
     RETURN_IF_ERROR(builder.add(modules[i], rank, 1, std::vector<BF16>(own.begin(), own.end()),
-                                std::span(rounded).subspan(modules.size() * a + i * b, b),
-                                weights.subspan(all - static_cast<size_t>(is_dora * m.n),
-                                                static_cast<size_t>(is_dora * m.n))));
+                                rows_of(bounds.modules[static_cast<size_t>(modules[i])], out, rank),
+                                factors));
   }
   return ok();
 }

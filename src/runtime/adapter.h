@@ -10,6 +10,7 @@
 #include <span>
 #include <vector>
 
+#include "base/file.h"
 #include "base/status.h"
 #include "exec/step_message.h"
 #include "io/plan.h"
@@ -48,19 +49,20 @@ StatusOr<std::shared_ptr<const Adapter>> adapter_of(const LoraConfig& lora,
                                                     const AdapterBounds& bounds);
 
 // From a directory with adapter_config.json (PEFT), else of hf_lora_convert.py. NotFound: it is
-// neither; errors as of those below.
+// neither; InvalidArgument: a file of it cannot be read, lies outside the directory's root, or as
+// of those below.
 StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
                                                       const AdapterBounds& bounds);
 
 // What prompt tuning or p-tuning has learned.
 struct PeftPrompt {
   int64_t rows = 0, width = 0;
-  std::vector<float> numbers;  // [rows, width]
+  std::vector<float> numbers;  // [rows, width], as many as a prompt table may have
 };
 
 // From a PEFT directory; nothing: it is of another kind. InvalidArgument naming file and field or
 // tensor.
-StatusOr<std::optional<PeftPrompt>> read_peft_prompt(const std::filesystem::path& directory);
+StatusOr<std::optional<PeftPrompt>> read_peft_prompt(const ReadFolder& directory);
 std::shared_ptr<const Adapter> prompt_adapter(uint64_t task_id, const PeftPrompt& prompt);
 
 // From a PEFT directory of LoRA: rank and alpha with their patterns, rsLoRA, DoRA. InvalidArgument

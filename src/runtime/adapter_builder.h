@@ -1,6 +1,7 @@
 // Puts an adapter together, a module at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,6 +17,17 @@
 
 namespace nereid::runtime {
 
+// Of a matrix [source rows, cols], of which a module has rows, these in the module's order.
+template <class T>
+std::vector<T> rows_of(const io::AdapterModule& module, std::span<const T> matrix, int64_t cols) {
+  std::vector<T> out(static_cast<size_t>(module.n * cols));
+  NEREID_CHECK(std::ssize(matrix) == module.num_source_rows() * cols);
+  module.for_rows([&](int64_t row, int64_t from) {
+    std::copy_n(matrix.begin() + from * cols, cols, out.begin() + row * cols);
+  });
+  return out;
+}
+
 class AdapterBuilder {
  public:
   explicit AdapterBuilder(const AdapterBounds& bounds) : bounds_(bounds) {}
@@ -23,8 +35,9 @@ class AdapterBuilder {
   // InvalidArgument naming the module and the bound.
   Status check_rank(std::string_view module, int64_t rank) const;
 
-  // `a`: [rank, k], `out`: [n, rank]; of DoRA `factors` [n], what the sum of the model's product
-  // and the adapter's is multiplied with. InvalidArgument naming the module.
+  // `a`: [rank, k], `out`: [n, rank], rows in the module's order; of DoRA `factors` [n], what the
+  // sum of the model's product and the adapter's is multiplied with. InvalidArgument naming the
+  // module.
   Status add(int32_t module, int64_t rank, double scale, std::vector<BF16> a,
              std::span<const BF16> out, std::span<const float> factors = {});
 

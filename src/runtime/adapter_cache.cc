@@ -53,7 +53,7 @@ StatusOr<std::shared_ptr<const Adapter>> AdapterCache::find(const LoraConfig& lo
   ++(held ? num_hits_ : num_misses_);
   if (!held && !given && !lora.folder.empty()) {
     lock.unlock();  // others need not wait for the files
-    ASSIGN_OR_RETURN(given, read_adapter({lora.task_id, lora.folder}, bounds_));
+    ASSIGN_OR_RETURN(given, read_adapter({lora.task_id, lora.folder, lora.root}, bounds_));
     lock.lock();
     held = use(lora.task_id);
   }

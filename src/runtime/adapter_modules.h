@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "io/plan.h"
 #include "runtime/lora_module_names.h"
@@ -19,18 +20,20 @@ class AdapterModules {
   explicit AdapterModules(std::span<const io::AdapterModule> modules) {
     for (const io::AdapterModule& m : modules) {
       const auto index = static_cast<int32_t>(&m - modules.data());
-      by_name_[m.name] = index;
-      if (const auto id = lora_module_of(m.name)) by_id_[*id] = index;
+      by_source_[m.source].push_back(index);
+      if (const auto id = lora_module_of(m.source)) by_id_[*id] = index;
     }
   }
 
-  // By its name in the checkpoint, in front of which there may be more.
-  std::optional<int32_t> find(std::string_view name) const {
+  // Those that a matrix makes, by its name in Hugging Face's layout, in front of which there may be
+  // more.
+  std::span<const int32_t> find(std::string_view source) const {
     for (;;) {
-      if (const auto found = by_name_.find(name); found != by_name_.end()) return found->second;
-      const size_t dot = name.find('.');
-      if (dot == std::string_view::npos) return std::nullopt;
-      name.remove_prefix(dot + 1);
+      if (const auto found = by_source_.find(source); found != by_source_.end())
+        return found->second;
+      const size_t dot = source.find('.');
+      if (dot == std::string_view::npos) return {};
+      source.remove_prefix(dot + 1);
     }
   }
 
@@ -47,7 +50,7 @@ class AdapterModules {
   }
 
  private:
-  std::map<std::string, int32_t, std::less<>> by_name_;
+  std::map<std::string, std::vector<int32_t>, std::less<>> by_source_;
   std::map<LoraModuleId, int32_t> by_id_;
 };
 

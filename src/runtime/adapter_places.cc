@@ -6,6 +6,13 @@
 #include "base/check.h"
 
 namespace nereid::runtime {
+namespace {
+
+bool is_used(std::span<const AdapterPlaces::Use> running, uint64_t key) {
+  return std::ranges::find(running, key, &AdapterPlaces::Use::key) != running.end();
+}
+
+}  // namespace
 
 void AdapterPlaces::open(RequestId id, std::shared_ptr<const Adapter> adapter) {
   adapters_[id] = std::move(adapter);
@@ -15,32 +22,71 @@ void AdapterPlaces::close(RequestId id) {
   if (!adapters_.empty()) adapters_.erase(id);
 }
 
-int32_t AdapterPlaces::place_of(RequestId id, const std::function<bool(uint64_t)>& is_running,
-                                exec::Step& step) {
+bool AdapterPlaces::is_there(uint64_t key) const {
+  const auto place = std::ranges::find(places_, key, &Place::key);
+  return place != places_.end() && place->is_there;
+}
+
+int32_t AdapterPlaces::place_of(RequestId id) {
   if (adapters_.empty()) return -1;
   const auto found = adapters_.find(id);
   if (found == adapters_.end()) return -1;
-  const Adapter& adapter = *found->second;
-  auto place = std::ranges::find(places_, adapter.key, &Place::key);
-  if (place == places_.end()) {
-    const auto is_free = [](const Place& p) { return p.key == 0; };
-    while ((place = std::ranges::find_if(places_, is_free)) == places_.end())
-      NEREID_CHECK(evict(is_running));
-    std::optional<int32_t> page;
-    while (!(page = find_gap(adapter.num_pages)) && evict(is_running)) continue;
-    if (!page) page = close_gaps(step);
-    NEREID_CHECK(*page <= num_pages_ - adapter.num_pages);
-    *place = {.key = adapter.key, .first_page = *page, .num_pages = adapter.num_pages};
-    load(adapter, *place, step);
-  }
+  const auto place = std::ranges::find(places_, found->second->key, &Place::key);
+  NEREID_CHECK(place != places_.end() && place->is_there);
   place->last_use = ++num_uses_;
   return static_cast<int32_t>(place - places_.begin());
 }
 
-bool AdapterPlaces::evict(const std::function<bool(uint64_t)>& is_running) {
+bool AdapterPlaces::advance(std::span<const Use> running, exec::Step& step) {
+  if (loading_ && !is_used(running, loading_->adapter->key)) {
+    places_[loading_->place] = {};
+    loading_.reset();
+  }
+  while (std::ssize(step.adapter_loads) < exec::kMaxAdapterChanges &&
+         std::ssize(step.adapter_weights) < max_weights_) {
+    if (!loading_) {
+      const std::shared_ptr<const Adapter> adapter = next_missing(running);
+      if (!adapter || !find_room(adapter, running, step)) break;
+    }
+    load_part(step);
+  }
+  return !step.adapter_loads.empty() || !step.adapter_moves.empty();
+}
+
+// Of the sequences in order the first whose adapter is in no place. Null: there is none.
+std::shared_ptr<const Adapter> AdapterPlaces::next_missing(std::span<const Use> running) const {
+  for (const Use& use : running) {
+    if (std::ranges::find(places_, use.key, &Place::key) != places_.end()) continue;
+    const auto found = adapters_.find(use.id);
+    if (found != adapters_.end()) return found->second;
+  }
+  return nullptr;
+}
+
+// False: the step moves pages for it, unless it has loads; then a later one does.
+bool AdapterPlaces::find_room(const std::shared_ptr<const Adapter>& adapter,
+                              std::span<const Use> running, exec::Step& step) {
+  const auto is_free = [](const Place& p) { return p.key == 0; };
+  auto place = std::ranges::find_if(places_, is_free);
+  for (; place == places_.end(); place = std::ranges::find_if(places_, is_free))
+    NEREID_CHECK(evict(running));
+  std::optional<int32_t> page;
+  while (!(page = find_gap(adapter->num_pages)) && evict(running)) continue;
+  if (!page) {
+    if (step.adapter_loads.empty()) close_gaps(adapter->num_pages, step);
+    return false;
+  }
+  place = std::ranges::find_if(places_, is_free);
+  *place = {.key = adapter->key, .first_page = *page, .num_pages = adapter->num_pages};
+  loading_.emplace(Loading{adapter, static_cast<size_t>(place - places_.begin())});
+  return true;
+}
+
+bool AdapterPlaces::evict(std::span<const Use> running) {
   Place* victim = nullptr;
   for (Place& p : places_)
-    if (p.key != 0 && !is_running(p.key) && (!victim || p.last_use < victim->last_use)) victim = &p;
+    if (p.key != 0 && !is_used(running, p.key) && (!victim || p.last_use < victim->last_use))
+      victim = &p;
   if (!victim) return false;
   *victim = {};
   return true;
@@ -60,30 +106,52 @@ std::optional<int32_t> AdapterPlaces::find_gap(int32_t num_pages) const {
   return std::nullopt;
 }
 
-int32_t AdapterPlaces::close_gaps(exec::Step& step) {
-  int32_t next = 0;
-  for (Place& place : places_) {
-    if (place.key == 0) continue;
-    const auto of_place = [&](const auto& open) { return open.second->key == place.key; };
-    const auto open = std::ranges::find_if(adapters_, of_place);
-    if (open == adapters_.end()) {  // no step will name it any more
-      place = {};
-      continue;
+// Moves adapters to the front in the order of their pages, until there is a gap or the step has
+// moved enough.
+void AdapterPlaces::close_gaps(int32_t num_pages, exec::Step& step) {
+  std::vector<Place*> held;
+  for (Place& place : places_)
+    if (place.key != 0) held.push_back(&place);
+  std::ranges::sort(held, {}, &Place::first_page);
+  int32_t begin = 0;
+  int64_t num_weights = 0;
+  for (Place* const place : held) {
+    if (place->first_page != begin) {
+      if (num_weights >= max_weights_ || std::ssize(step.adapter_moves) == exec::kMaxAdapterChanges)
+        return;
+      step.adapter_moves.push_back({static_cast<int32_t>(place - places_.data()), begin});
+      place->first_page = begin;
+      const auto of_key = [&](const auto& open) { return open.second->key == place->key; };
+      const auto open = std::ranges::find_if(adapters_, of_key);
+      if (open != adapters_.end()) num_weights += std::ssize(open->second->weights);
+      if (find_gap(num_pages)) return;
     }
-    place.first_page = std::exchange(next, next + place.num_pages);
-    load(*open->second, place, step);
+    begin = place->first_page + place->num_pages;
   }
-  return next;
+  NEREID_CHECK(find_gap(num_pages));
 }
 
-void AdapterPlaces::load(const Adapter& adapter, const Place& place, exec::Step& step) {
-  ++num_loads_;
-  step.adapter_loads.push_back({static_cast<int32_t>(&place - places_.data()),
-                                static_cast<int32_t>(adapter.matrices.size()), place.first_page});
+void AdapterPlaces::load_part(exec::Step& step) {
+  const Adapter& adapter = *loading_->adapter;
+  Place& place = places_[loading_->place];
+  const int64_t room = max_weights_ - std::ssize(step.adapter_weights);
+  const int64_t first = loading_->next_weight;
+  const int64_t count = std::min(room, std::ssize(adapter.weights) - first);
+  step.adapter_loads.push_back({.adapter = static_cast<int32_t>(loading_->place),
+                                .num_matrices = static_cast<int32_t>(adapter.matrices.size()),
+                                .first_page = place.first_page,
+                                .num_weights = static_cast<int32_t>(count),
+                                .first_weight = first});
   step.adapter_matrices.insert(step.adapter_matrices.end(), adapter.matrices.begin(),
                                adapter.matrices.end());
-  step.adapter_weights.insert(step.adapter_weights.end(), adapter.weights.begin(),
-                              adapter.weights.end());
+  const auto weights = adapter.weights.begin() + first;
+  step.adapter_weights.insert(step.adapter_weights.end(), weights, weights + count);
+  loading_->next_weight += count;
+  if (loading_->next_weight < std::ssize(adapter.weights)) return;
+  place.is_there = true;
+  place.last_use = ++num_uses_;
+  ++num_loads_;
+  loading_.reset();
 }
 
 void AdapterPlaces::tell(AdapterStats& stats) const {
@@ -94,6 +162,9 @@ void AdapterPlaces::tell(AdapterStats& stats) const {
   stats.num_loads = num_loads_;
 }
 
-void AdapterPlaces::forget() { std::ranges::fill(places_, Place()); }
+void AdapterPlaces::forget() {
+  std::ranges::fill(places_, Place());
+  loading_.reset();
+}
 
 }  // namespace nereid::runtime

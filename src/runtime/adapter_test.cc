@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
@@ -21,8 +22,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-const std::vector<io::AdapterModule> kTwoModules = {{"model.layers.0.self_attn.q_proj", 3, 2, 0},
-                                                    {"model.layers.0.mlp.up_proj", 3, 1, 0}};
+const std::vector<io::AdapterModule> kTwoModules = {
+    {"layers.0.attn.q", 3, 2, 0, false, "model.layers.0.self_attn.q_proj"},
+    {"layers.0.mlp.up", 3, 1, 0, false, "model.layers.0.mlp.up_proj"}};
 
 class PeftAdapterTest : public testing::Test {
  protected:
@@ -98,6 +100,14 @@ TEST_F(PeftAdapterTest, ScalesFollowPatternsAndRankStabilisation) {
   const auto adapter = read().value();
   EXPECT_FLOAT_EQ(adapter->matrices[0].scale, 6 / std::sqrt(2.0f));
   EXPECT_FLOAT_EQ(adapter->matrices[1].scale, 5);
+}
+
+// As PEFT matches them: the file's first key that fits, with '^' the whole name alone.
+TEST_F(PeftAdapterTest, PatternsWithACaretNameOneModule) {
+  config_["alpha_pattern"] = {{"^mlp.up_proj", 20}, {"up_proj", 10}, {"mlp.up_proj", 30}};
+  EXPECT_FLOAT_EQ(read().value()->matrices[1].scale, 2.5f);
+  config_["alpha_pattern"] = {{"^model.layers.0.mlp.up_proj", 20}, {"up_proj", 10}};
+  EXPECT_FLOAT_EQ(read().value()->matrices[1].scale, 5);
 }
 
 // The tensors of hf_lora_convert.py hold what the directory holds, the scales in the second
@@ -206,6 +216,7 @@ TEST_F(PeftAdapterTest, WhatElseChangesTheModelIsRefused) {
   EXPECT_THAT(refusal_with("lora_alpha", 0), HasSubstr("'lora_alpha': 0 is not positive"));
   EXPECT_THAT(refusal_with("r", "8"), HasSubstr("'r' is not a number"));
   EXPECT_THAT(refusal_with("alpha_pattern", {{".*q_proj", 3}}), HasSubstr("is a pattern"));
+  EXPECT_THAT(refusal_with("alpha_pattern", {{"^", 3}}), HasSubstr("is a pattern"));
   EXPECT_THAT(refusal_with("rank_pattern", nullptr),
               HasSubstr("rank 4, but adapter_config.json says 2"));
 }
@@ -269,6 +280,74 @@ TEST_F(PeftAdapterTest, OneWithAFolderIsReadAgainAfterItGaveWay) {
   EXPECT_EQ(stats.num_evictions, 2);
 }
 
+// Whatever is wrong with a file is an error of who named it, and says what.
+TEST_F(PeftAdapterTest, BadFilesAreTheCallersFault) {
+  namespace fs = std::filesystem;
+  const auto tensors = dir_ / "adapter_model.safetensors", config = dir_ / "adapter_config.json";
+  AdapterCache cache({kTwoModules, 8}, 1 << 20);
+  const auto expect_refused = [&](std::string_view reason) {
+    const Status status = cache.find({.task_id = 5, .folder = dir_, .root = dir_}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << reason;
+    EXPECT_THAT(status.ToString(), HasSubstr(reason));
+  };
+  const auto write = [&] { ASSERT_TRUE(read().ok()); };
+  write();
+  const auto size = fs::file_size(tensors);
+  for (const uintmax_t cut : {size - 1, size / 2, uintmax_t{9}, uintmax_t{0}}) {
+    write();
+    fs::resize_file(tensors, cut);
+    expect_refused("adapter_model.safetensors: ");
+  }
+  for (const fs::path& file : {tensors, config}) {
+    write();
+    fs::remove(file);
+    ASSERT_EQ(::mkfifo(file.c_str(), 0600), 0);
+    expect_refused(": is not a regular file");
+    fs::remove(file);
+    fs::create_directory(file);
+    expect_refused(": is a directory");
+    fs::remove(file);
+    fs::create_symlink("/dev/zero", file);
+    expect_refused("does not lie inside");
+    fs::remove(file);
+  }
+  write();
+  fs::resize_file(config, (size_t{4} << 20) + 1);
+  expect_refused("larger than the limit of 4194304 bytes");
+  write();
+  const auto outside = fs::path(testing::TempDir()) / "nereid_outside.safetensors";
+  fs::rename(tensors, outside);
+  fs::create_symlink(outside, tensors);
+  expect_refused("does not lie inside");
+  EXPECT_TRUE(cache.find({.task_id = 6, .folder = dir_}).ok()) << "an operator's may be a link";
+  fs::remove(tensors);
+  write();
+  EXPECT_TRUE(cache.find({.task_id = 5, .folder = dir_, .root = dir_.parent_path()}).ok());
+}
+
+TEST_F(PeftAdapterTest, OddNumbersAreRefused) {
+  for (const json::value& r : {json::value(0), json::value(-1), json::value(json::array())})
+    EXPECT_THAT(refusal_with("r", r), HasSubstr("'r'"));
+  for (const double r : {2147483648.0, 1.5, 1e300})
+    EXPECT_THAT(refusal_with("r", r), HasSubstr("rank 2, but adapter_config.json says"));
+  for (const json::value& alpha : {json::value("NaN"), json::value(-6), json::value(nullptr)})
+    EXPECT_THAT(refusal_with("lora_alpha", alpha), HasSubstr("'lora_alpha'"));
+  EXPECT_THAT(refusal_with("lora_alpha", 1e300), HasSubstr("a scale of"));
+}
+
+// Nothing is read of a tensor whose shape does not fit, so that a file with holes costs nothing.
+TEST_F(PeftAdapterTest, ShapesAreLookedAtBeforeNumbers) {
+  // 24 bytes as before, of a type that no adapter has.
+  tensors_[0].dtype = "I8";
+  tensors_[0].shape = {8, 3};
+  EXPECT_THAT(refusal(), HasSubstr("A [8, 3] and B [2, 2] are not [rank, 3] and [2, rank]"));
+}
+
+TEST_F(PeftAdapterTest, AMatrixIsThereOnce) {
+  tensors_[2].name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight";
+  EXPECT_THAT(refusal(), HasSubstr("are of one matrix"));
+}
+
 std::shared_ptr<const Adapter> of_pages(uint64_t key, int32_t num_pages) {
   Adapter a{.task_id = key, .key = key, .num_pages = num_pages};
   a.matrices = {{0, 1, 1.0f}};
@@ -276,80 +355,154 @@ std::shared_ptr<const Adapter> of_pages(uint64_t key, int32_t num_pages) {
   return std::make_shared<const Adapter>(std::move(a));
 }
 
-// [first page of each load, in order].
-std::vector<int32_t> pages_loaded(const exec::Step& step) {
-  std::vector<int32_t> pages;
-  for (const exec::AdapterLoad& load : step.adapter_loads) pages.push_back(load.first_page);
-  return pages;
-}
+class AdapterPlacesTest : public testing::Test {
+ protected:
+  // All that is done for the adapters that run, step by step.
+  struct Done {
+    std::vector<int32_t> moved_to, loaded_at;  // pages
+    int num_steps = 0;
+  };
+  Done bring(AdapterPlaces& places) const {
+    Done done;
+    exec::Step step;
+    while (places.advance(running_, step)) {
+      for (const exec::AdapterMove& move : step.adapter_moves)
+        done.moved_to.push_back(move.to_page);
+      for (const exec::AdapterLoad& load : step.adapter_loads)
+        done.loaded_at.push_back(load.first_page);
+      ++done.num_steps;
+      step.clear();
+    }
+    return done;
+  }
+  void run(RequestId id) { running_.push_back({id, id}); }
+  std::vector<AdapterPlaces::Use> running_;
+};
 
-// Free pages that do not lie side by side are brought together.
-TEST(AdapterPlaces, PagesMoveWhereTheyMust) {
-  AdapterPlaces places(8, 10);
+// Free pages that do not lie side by side are brought together: what is there is moved.
+TEST_F(AdapterPlacesTest, PagesMoveWhereTheyMust) {
+  AdapterPlaces places(8, 10, 100);
   for (const auto& [key, pages] : {std::pair(1, 3), std::pair(2, 2), std::pair(3, 3),
                                    std::pair(4, 2), std::pair(5, 4), std::pair(6, 1)})
     places.open(static_cast<RequestId>(key), of_pages(static_cast<uint64_t>(key), pages));
-  std::vector<uint64_t> running;
-  exec::Step step;
-  const auto place = [&](RequestId id) {
-    step.clear();
-    running.push_back(id);
-    const auto runs = [&](uint64_t key) { return std::ranges::count(running, key) > 0; };
-    return places.place_of(id, runs, step);
-  };
-  EXPECT_EQ(place(1), 0);
-  EXPECT_EQ(place(2), 1);
-  EXPECT_THAT(pages_loaded(step), ElementsAre(3));
-  EXPECT_EQ(place(3), 2);
-  EXPECT_EQ(place(4), 3);
-  EXPECT_THAT(pages_loaded(step), ElementsAre(8));
+  for (RequestId id = 1; id <= 4; ++id) run(id);
+  EXPECT_THAT(bring(places).loaded_at, ElementsAre(0, 3, 5, 8));
+  EXPECT_EQ(places.place_of(3), 2);
   AdapterStats stats;
   places.tell(stats);
   EXPECT_EQ(stats.num_pages, 10);
   EXPECT_EQ(stats.num_pages_used, 10);
-  running = {1, 3};  // [0, 3) and [5, 8): the other four are in two pieces
-  EXPECT_EQ(place(5), 4);
-  EXPECT_THAT(pages_loaded(step), ElementsAre(0, 3, 6));
-  EXPECT_THAT(step.adapter_loads, testing::SizeIs(3));
-  EXPECT_EQ(step.adapter_loads[1].adapter, 2);
-  EXPECT_EQ(step.adapter_weights.size(), 15u);
-  EXPECT_EQ(place(1), 0);
-  EXPECT_TRUE(step.adapter_loads.empty());
-  running = {1, 5};
-  EXPECT_EQ(place(6), 1);
-  EXPECT_THAT(pages_loaded(step), ElementsAre(3));
+  running_ = {{1, 1}, {3, 3}};  // [0, 3) and [5, 8): the other four are in two pieces
+  run(5);
+  const Done done = bring(places);
+  EXPECT_THAT(done.moved_to, ElementsAre(3));
+  EXPECT_THAT(done.loaded_at, ElementsAre(6));
+  EXPECT_EQ(done.num_steps, 2) << "a step with moves has no loads";
+  EXPECT_EQ(places.place_of(1), 0);
+  EXPECT_EQ(places.place_of(3), 2);
+  running_ = {{1, 1}, {5, 5}, {6, 6}};
+  EXPECT_THAT(bring(places).loaded_at, ElementsAre(3));
+  stats = {};
+  places.tell(stats);
+  EXPECT_EQ(stats.num_loads, 6);
 }
 
-TEST(AdapterPlaces, TheOneUsedLongestAgoGivesWay) {
-  AdapterPlaces places(2, 2);
-  for (uint64_t id = 1; id <= 3; ++id) places.open(id, of_pages(id, 1));
-  uint64_t running = 0;
-  const auto is_running = [&](uint64_t key) { return key == running; };
+// A step moves about as many numbers as it may load.
+TEST_F(AdapterPlacesTest, AStepMovesABoundedNumber) {
+  AdapterPlaces places(8, 8, /*max_weights=*/5);
+  for (RequestId id = 1; id <= 7; ++id) places.open(id, of_pages(id, 1));
+  places.open(8, of_pages(8, 4));
+  for (RequestId id = 1; id <= 7; ++id) run(id);
+  EXPECT_EQ(bring(places).num_steps, 7);
+  running_ = {{2, 2}, {4, 4}, {6, 6}};
+  run(8);
+  const Done done = bring(places);
+  EXPECT_THAT(done.moved_to, ElementsAre(0, 1, 2));
+  EXPECT_EQ(done.num_steps, 4);
+}
+
+TEST_F(AdapterPlacesTest, WeightsComeInParts) {
+  AdapterPlaces places(2, 2, /*max_weights=*/2);
+  places.open(1, of_pages(1, 1));
+  places.open(2, of_pages(2, 1));
+  run(1);
   exec::Step step;
-  const auto place = [&](RequestId id) {
+  for (const int64_t first : {0, 2, 4}) {
+    EXPECT_FALSE(places.is_there(1));
     step.clear();
-    return places.place_of(id, is_running, step);
+    ASSERT_TRUE(places.advance(running_, step));
+    ASSERT_EQ(step.adapter_loads.size(), 1u);
+    EXPECT_EQ(step.adapter_loads[0].first_weight, first);
+    EXPECT_EQ(step.adapter_weights.size(), first == 4 ? 1u : 2u);
+    EXPECT_EQ(step.adapter_matrices.size(), 1u);
+  }
+  EXPECT_TRUE(places.is_there(1));
+  step.clear();
+  EXPECT_FALSE(places.advance(running_, step));
+  // One that nobody waits for any more leaves its place.
+  run(2);
+  ASSERT_TRUE(places.advance(running_, step));
+  running_.pop_back();
+  step.clear();
+  EXPECT_FALSE(places.advance(running_, step));
+  EXPECT_FALSE(places.is_there(2));
+  AdapterStats stats;
+  places.tell(stats);
+  EXPECT_EQ(stats.num_places_used, 1);
+  EXPECT_EQ(stats.num_loads, 1);
+}
+
+TEST_F(AdapterPlacesTest, TheOneUsedLongestAgoGivesWay) {
+  AdapterPlaces places(2, 2, 100);
+  for (uint64_t id = 1; id <= 3; ++id) places.open(id, of_pages(id, 1));
+  EXPECT_EQ(places.place_of(9), -1);  // has none
+  const auto place = [&](RequestId id) {
+    run(id);
+    bring(places);
+    running_.pop_back();
+    return places.place_of(id);
   };
-  EXPECT_EQ(place(9), -1);  // has none
   EXPECT_EQ(place(1), 0);
-  EXPECT_EQ(step.adapter_loads.size(), 1u);
   EXPECT_EQ(place(2), 1);
   EXPECT_EQ(place(1), 0);
-  EXPECT_TRUE(step.adapter_loads.empty());
-  running = 2;
+  run(2);
   EXPECT_EQ(place(3), 0);  // 2 is older and runs
-  running = 0;
+  running_.clear();
   EXPECT_EQ(place(1), 1);
   places.forget();
+  EXPECT_FALSE(places.is_there(1));
   EXPECT_EQ(place(1), 0);
-  EXPECT_EQ(step.adapter_weights.size(), 5u);
   places.close(1);
-  EXPECT_EQ(place(1), -1);
+  EXPECT_EQ(places.place_of(1), -1);
   AdapterStats stats;
   places.tell(stats);
   EXPECT_EQ(stats.num_places, 2);
   EXPECT_EQ(stats.num_places_used, 1);
   EXPECT_EQ(stats.num_loads, 5);
+}
+
+// Rows of a merged matrix that the engine has in another order, or in two weights.
+TEST_F(PeftAdapterTest, RowsGoWhereTheEngineHasThem) {
+  const std::string source = "model.layers.0.self_attn.query_key_value";
+  const std::vector<io::AdapterModule> modules = {
+      {"layers.0.attn.qkv", 3, 3, 0, false, source, 4, {{2, 1, 1}, {0, 2, 1}}},
+      {"layers.0.attn.k", 3, 1, 0, false, source, 4, {{3, 1, 1}}}};
+  tensors_.clear();
+  add(source.substr(6), "A", {1, 3}, 1);
+  add(source.substr(6), "B", {4, 1}, 10);
+  for (io::StoredTensor& t : tensors_) t.name.insert(17, "model.");
+  config_["r"] = 1, config_["lora_alpha"] = 1, config_["rank_pattern"] = nullptr;
+  std::ofstream(dir_ / "adapter_config.json") << json::serialize(config_);
+  std::ofstream(dir_ / "adapter_model.safetensors") << io::serialize_safetensors(tensors_);
+  const auto adapter = read_peft_adapter({5, dir_}, {modules, 8});
+  ASSERT_TRUE(adapter.ok()) << adapter.status();
+  ASSERT_EQ((*adapter)->matrices.size(), 2u);
+  std::vector<float> numbers;
+  for (const BF16 x : (*adapter)->weights) numbers.push_back(to_float(x));
+  EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 12, 10, 11, 1, 2, 3, 13));
+  EXPECT_THAT(read_peft_adapter({5, dir_}, {kTwoModules, 8}).status().ToString(),
+              HasSubstr("query_key_value' is none that this model's adapters may change; it has 2, "
+                        "among them q_proj, up_proj"));
 }
 
 }  // namespace

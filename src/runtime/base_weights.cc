@@ -75,21 +75,26 @@ bool BaseWeights::is_product(int32_t module) const {
 bool BaseWeights::equals(int32_t module, const io::StoredTensor& tensor) const {
   const io::AdapterModule& m = file_.plan().modules[static_cast<size_t>(module)];
   const Part& part = parts_[static_cast<size_t>(module)];
-  const int64_t rows = m.of_tokens ? m.k : m.n, cols = m.of_tokens ? m.n : m.k;
+  const int64_t rows = m.of_tokens ? m.k : m.num_source_rows(), cols = m.of_tokens ? m.n : m.k;
   if (part.weight == io::kNone || tensor.shape != std::vector{rows, cols}) return false;
   const kernels::WeightView weight = file_.weight(part.weight);
   std::vector<float> own(static_cast<size_t>(cols));
   io::StoredTensor row = tensor;
   const size_t bytes = tensor.data.size() / static_cast<size_t>(rows);
-  for (int64_t n = 0; n < rows; ++n) {
-    row.data = tensor.data.subspan(static_cast<size_t>(n) * bytes, bytes);
+  const auto is_row = [&](int64_t n, int64_t from) {
+    row.data = tensor.data.subspan(static_cast<size_t>(from) * bytes, bytes);
     const auto given = io::numbers_of(row);
     if (!given.ok()) return false;
-    read_row(weight, m.of_tokens ? n : m.column + n, own);
+    read_row(weight, m.column + n, own);
     for (size_t c = 0; c < own.size(); ++c)
       if (to_float(to_bf16((*given)[c])) != own[c]) return false;
-  }
-  return true;
+    return true;
+  };
+  bool is_equal = true;
+  for (int64_t n = 0; m.of_tokens && is_equal && n < rows; ++n) is_equal = is_row(n, n);
+  if (!m.of_tokens)
+    m.for_rows([&](int64_t n, int64_t from) { is_equal = is_equal && is_row(n, from); });
+  return is_equal;
 }
 
 std::vector<float> BaseWeights::bias(int32_t module) const {

@@ -175,6 +175,7 @@ Status check_config(const ExecutorConfig& c) {
                             c.max_beam_width);
   RETURN_IF_ERROR(check_range("max_sequence_length", c.max_sequence_length, 0, 1 << 30));
   RETURN_IF_ERROR(check_range("max_queue_size", c.max_queue_size, 1, 1 << 24));
+  RETURN_IF_ERROR(check_range("device_timeout_secs", c.device_timeout_secs, 0, 86400));
   RETURN_IF_ERROR(check_range("max_logits_bytes", c.max_logits_bytes, 0, int64_t{1} << 50));
   RETURN_IF_ERROR(check_speculation(c));
   RETURN_IF_ERROR(

@@ -40,6 +40,8 @@ TEST(ConfigCheck, Limits) {
     c.max_num_tokens = 3;
   });
   expect("max_queue_size: 0", [](auto& c) { c.max_queue_size = 0; });
+  expect("device_timeout_secs: -1", [](auto& c) { c.device_timeout_secs = -1; });
+  expect("device_timeout_secs: 86401", [](auto& c) { c.device_timeout_secs = 86401; });
   expect("max_sequence_length: -1", [](auto& c) { c.max_sequence_length = -1; });
   expect("max_logits_bytes: -1", [](auto& c) { c.max_logits_bytes = -1; });
 }

@@ -57,6 +57,7 @@ bool DraftCache::reserve(sched::BlockTable& table, int32_t first_written, int32_
   return true;
 }
 
+// Of those that were asked about in the same call the one with the smallest id.
 bool DraftCache::give_up_oldest() {
   const auto age = [](const auto& entry) { return entry.second->asked_at; };
   const auto oldest = std::ranges::min_element(entries_, {}, age);

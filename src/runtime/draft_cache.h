@@ -2,13 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "sched/block_pool.h"
@@ -75,6 +75,7 @@ class DraftCache {
   void forget(RequestId id);
   void forget_all();  // and what was published
 
+  bool holds(RequestId id) const { return entries_.contains(id); }
   int32_t num_free_blocks() const { return pool_.num_free(0); }  // of the first cache group
 
  private:
@@ -84,7 +85,8 @@ class DraftCache {
   bool give_up_oldest();
 
   sched::BlockPool pool_;
-  absl::flat_hash_map<RequestId, std::unique_ptr<Entry>> entries_;
+  std::map<RequestId, std::unique_ptr<Entry>>
+      entries_;  // in an order that does not depend on hashes
   uint64_t num_calls_ = 0;
 };
 

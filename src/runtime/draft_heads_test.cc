@@ -214,6 +214,37 @@ TEST_F(EagleHeadTest, WaitsForTheRestOfAPrompt) {
   EXPECT_EQ(ask(c.known(), 1, 4), c.eagle);
 }
 
+// A prompt in chunks: its states are computed from before the next chunk comes, and what it leads
+// to is the same.
+TEST_F(EagleHeadTest, FollowsAPrompt) {
+  const auto& head = static_cast<const EagleHead&>(*model_.proposer);
+  const HeadsCase c = heads_cases()[15];
+  const sched::Sequence sequence = sequence_of(c.prompt, 1);
+  const sched::Sequence* const running[] = {&sequence};
+  const auto size = static_cast<int32_t>(c.prompt.size());
+  constexpr int32_t kChunk = 7;
+  for (int32_t end = kChunk; end < size; end += kChunk) {
+    compute(Tokens(c.prompt.begin(), c.prompt.begin() + end), 1, end - kChunk);
+    EXPECT_EQ(head.num_waiting(), static_cast<size_t>(kChunk));
+    model_.proposer->follow(running);
+    EXPECT_EQ(head.num_waiting(), 0u);
+  }
+  compute(c.prompt, 1, size / kChunk * kChunk);
+  EXPECT_EQ(ask(c.known(), 1, 4), c.eagle);
+  EXPECT_EQ(head.num_waiting(), 0u);
+  compute(c.prompt, 2);
+  model_.proposer->forget(2);
+  EXPECT_EQ(head.num_waiting(), 0u);
+}
+
+TEST_F(EagleHeadTest, WhatWaitsIsInTheTableOfMemory) {
+  size_t bytes = 0;
+  for (const exec::MemoryItem& item : model_.proposer->memory())
+    if (item.what == "eagle head: host states of the model") bytes = item.bytes;
+  EXPECT_EQ(bytes,
+            4u * static_cast<size_t>(model_.runner->limits().max_tokens) * 256 * sizeof(BF16));
+}
+
 TEST_F(EagleHeadTest, GoesOnFromTheModelsOwnStates) { expect_same_as_anew(); }
 
 // The states of a cached prefix never come; what the head has cached of it takes their place.

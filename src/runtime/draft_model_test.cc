@@ -180,6 +180,32 @@ TEST_F(DraftModelTest, BlocksThatBeginAlikeAreCopiedWhereThereIsRoom) {
   EXPECT_EQ(cache.num_free_blocks(), 2);
 }
 
+// Of sequences that were asked about in the same call the first gives way, whatever their ids hash
+// to.
+TEST_F(DraftModelTest, TheOldestGivesWayThenTheFirst) {
+  exec::RunnerLimits limits = roomy();
+  constexpr int32_t kSequences = 24;
+  limits.num_blocks = kSequences;
+  const FakeRunner runner(*device_, registry_, limits, kVocab);
+  DraftCache cache(runner, /*copies_blocks=*/false);
+  const std::vector<TokenId> tokens = {1, 2, 3};
+  const auto reserve = [&](RequestId id, int32_t blocks) {
+    DraftCache::Entry& entry = cache.find(id, {.tokens = tokens, .num_prompt = 3});
+    return cache.reserve(entry, blocks * limits.block_tokens);
+  };
+  cache.begin_call();
+  for (RequestId id = 1; id <= kSequences; ++id) ASSERT_TRUE(reserve(id, 1));
+  cache.begin_call();
+  for (RequestId id = 1; id <= 4; ++id) ASSERT_TRUE(reserve(id, 1));
+  ASSERT_TRUE(reserve(100, kSequences - 10));  // of 5, 6, ...
+  for (RequestId id = 1; id <= kSequences; ++id) {
+    const bool is_held = id <= 4 || id > kSequences - 6;
+    EXPECT_EQ(cache.holds(id), is_held) << id;
+  }
+  cache.forget_all();
+  EXPECT_EQ(cache.num_free_blocks(), kSequences);
+}
+
 // What a sequence leaves of a block that it has not filled: nothing while it goes on, all of it
 // afterwards.
 TEST_F(DraftModelTest, AnUnfinishedBlockIsFoundOnceItsSequenceHasEnded) {

@@ -10,8 +10,16 @@
 namespace nereid::runtime {
 namespace {
 
-// Steps' worth of positions that may wait; a sequence that is behind by more begins anew.
-constexpr size_t kMostWaitingSteps = 16;
+// The message's, before and in it, and where the device has them: in its own memory and staged.
+constexpr size_t kCopiesOfEmbeddings = 4;
+
+// Steps' worth of positions of all sequences that may wait: two in flight, those of the turn, and
+// what others leave of the head's step. One that has more when there are so many begins anew.
+constexpr size_t kMostWaitingSteps = 4;
+
+// Positions that have memory of their own while a sequence decodes; so many that no drafts were
+// asked for are followed where many wait.
+constexpr size_t kKeptStates = 16;
 
 }  // namespace
 
@@ -35,18 +43,49 @@ std::vector<exec::MemoryItem> EagleHead::memory() const {
   for (const exec::MemoryItem& item : runner_->memory())
     if (item.bytes > 0)
       table.push_back({fmt::format("{} head: {}", name(), item.what), item.bytes});
+  const auto step = static_cast<size_t>(runner_->limits().max_tokens);
+  const size_t embedding = static_cast<size_t>(runner_->embedding_width());
+  table.push_back({fmt::format("{} head: host states of the model", name()),
+                   most_waiting() * width_ * sizeof(BF16)});
+  table.push_back({fmt::format("{} head: host embeddings of a step", name()),
+                   kCopiesOfEmbeddings * step * embedding * sizeof(BF16)});
   return table;
 }
 
+size_t EagleHead::most_waiting() const {
+  return kMostWaitingSteps * static_cast<size_t>(runner_->limits().max_tokens);
+}
+
+void EagleHead::set_size(Waiting& waiting, size_t num_states) {
+  num_waiting_ -= num_waiting(waiting);
+  waiting.states.resize(num_states * width_);
+  num_waiting_ += num_states;
+}
+
+void EagleHead::drop_front(Waiting& waiting, size_t count) {
+  const size_t left = num_waiting(waiting) - count;
+  std::copy(waiting.states.begin() + static_cast<ptrdiff_t>(count * width_), waiting.states.end(),
+            waiting.states.begin());
+  set_size(waiting, left);
+  waiting.first += count;
+  // A prompt's chunk takes more memory than what comes later.
+  if (left == 0 && waiting.states.capacity() > kKeptStates * width_)
+    std::vector<BF16>().swap(waiting.states);
+}
+
 void EagleHead::forget(RequestId id) {
-  waiting_.erase(id);
+  if (const auto found = waiting_.find(id); found != waiting_.end()) {
+    set_size(*found->second, 0);
+    waiting_.erase(found);
+  }
   cache_.forget(id);
 }
 
 // Keeps the states of positions whose next token has been drawn or was known, as far as they are
 // not kept or computed yet.
 void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
-  if (result.hidden.empty() || failed_) return;
+  // It has no embeddings for the rows of a prompt table.
+  if (result.hidden.empty() || failed_ || row.sequence->spec().prompt_table) return;
   const size_t given_width = own_width_ * static_cast<size_t>(input_.num_given);
   const auto count = result.hidden.size() / given_width;
   const auto end = static_cast<size_t>(row.end());
@@ -55,23 +94,46 @@ void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
   std::unique_ptr<Waiting>& waiting = waiting_[row.sequence->id()];
   if (!waiting) waiting = std::make_unique<Waiting>(Waiting{.first = begin});
   size_t known_to = waiting->first + num_waiting(*waiting);
-  const size_t most = kMostWaitingSteps * static_cast<size_t>(runner_->limits().max_tokens);
-  if (begin > known_to || num_waiting(*waiting) > most) {
-    *waiting = {.first = begin};
-    known_to = begin;
+  if (begin > known_to || num_waiting_ + count > most_waiting()) {
+    set_size(*waiting, 0);
+    waiting->first = known_to = begin;
+  }
+  if (num_waiting_ + count > most_waiting()) {  // of others
+    waiting->first = end - num_wrong;
+    return;
   }
   if (end - num_wrong <= known_to) return;
   const size_t num_sure = count - static_cast<size_t>(row.num_drafts);
-  for (size_t i = known_to - begin; i < end - num_wrong - begin; ++i) {
+  const size_t before = num_waiting(*waiting), fresh_end = end - num_wrong;
+  set_size(*waiting, before + fresh_end - known_to);
+  BF16* to = waiting->states.data() + before * width_;
+  for (size_t i = known_to - begin; i < fresh_end - begin; ++i) {
     const size_t place =
         i < num_sure ? i : num_sure + static_cast<size_t>(result.path[i - num_sure]);
     const auto fresh = result.hidden.subspan(
         place * given_width + own_width_ * static_cast<size_t>(input_.first_state), width_);
-    waiting->states.insert(waiting->states.end(), fresh.begin(), fresh.end());
+    to = std::ranges::copy(fresh, to).out;
   }
 }
 
-void EagleHead::propose(std::span<DraftQuestion> questions) {
+void EagleHead::follow(std::span<const sched::Sequence* const> running) {
+  if (num_waiting_ == 0) return;
+  behind_.clear();
+  for (const sched::Sequence* const sequence : running) {
+    const auto waiting = waiting_.find(sequence->id());
+    if (waiting == waiting_.end() || num_waiting(*waiting->second) == 0) continue;
+    // What is known to the end is computed when drafts are asked for, but they may not be.
+    const size_t count = num_waiting(*waiting->second);
+    const bool is_prompt = waiting->second->first + count + 1 < sequence->tokens().size();
+    if (is_prompt || (num_waiting_ > most_waiting() / 4 && count > kKeptStates))
+      behind_.push_back({.sequence = sequence});
+  }
+  if (!behind_.empty()) answer(behind_);
+}
+
+void EagleHead::propose(std::span<DraftQuestion> questions) { answer(questions); }
+
+void EagleHead::answer(std::span<DraftQuestion> questions) {
   first_seconds_ = 0;
   if (failed_) return;
   const Time begin = now();
@@ -86,6 +148,7 @@ void EagleHead::propose(std::span<DraftQuestion> questions) {
     failed_ = true;
     cache_.forget_all();
     waiting_.clear();
+    num_waiting_ = 0;
     return;
   }
   for (Row& row : rows_) {
@@ -105,28 +168,29 @@ void EagleHead::add_candidate(DraftQuestion& question) {
   const sched::Sequence& sequence = *question.sequence;
   const auto found = waiting_.find(sequence.id());
   const size_t num_known = sequence.tokens().size();
-  // It has no embeddings for the rows of a prompt table.
-  if (found == waiting_.end() || num_known < 2 || sequence.spec().prompt_table ||
-      num_known >= static_cast<size_t>(runner_->limits().max_sequence_length))
+  if (found == waiting_.end() || num_known < 2) return;
+  if (num_known >= static_cast<size_t>(runner_->limits().max_sequence_length)) {
+    drop_front(*found->second, num_waiting(*found->second));
     return;
+  }
   DraftCache::Entry& entry = cache_.find(sequence.id(), text_of(sequence));
   Waiting& waiting = *found->second;
   const size_t next = entry.tokens.size() + entry.num_missing;
-  const size_t end = std::min(waiting.first + num_waiting(waiting), num_known - 1);
+  // Without drafts the last position is left for when there are some.
+  const size_t end =
+      std::min(waiting.first + num_waiting(waiting), num_known - (question.most == 0 ? 2 : 1));
   if (waiting.first > next && num_waiting(waiting) > 0) {
     // The first token that is new to the model stands behind the last missing state, and says more
     // than the state does: the next state takes its place.
     --waiting.first;
-    const std::vector<BF16> first(waiting.states.begin(),
-                                  waiting.states.begin() + static_cast<ptrdiff_t>(width_));
-    waiting.states.insert(waiting.states.begin(), first.begin(), first.end());
+    set_size(waiting, num_waiting(waiting) + 1);
+    std::copy_backward(waiting.states.begin(),
+                       waiting.states.end() - static_cast<ptrdiff_t>(width_), waiting.states.end());
     entry.num_missing += waiting.first - next;
   }
   if (waiting.first < next) {
     const size_t num_done = std::min(next - waiting.first, num_waiting(waiting));
-    waiting.states.erase(waiting.states.begin(),
-                         waiting.states.begin() + static_cast<ptrdiff_t>(num_done * width_));
-    waiting.first += num_done;
+    drop_front(waiting, num_done);
   }
   question.is_behind = end < num_known - 1;  // the rest of the prompt is being computed
   if (end <= waiting.first) return;
@@ -221,7 +285,7 @@ void EagleHead::add_first(Row& row) {
                   .num_hidden = draws,
                   .num_skipped = static_cast<int32_t>(entry.num_missing) + 1},
                  given_, step_);
-  auto& states = row.waiting->states;
+  const auto& states = row.waiting->states;
   for (size_t i = 0; i < num_new; ++i) {
     rows_of_tokens_.add(behind[i], step_.embeddings);
     const auto state = std::span(states).subspan(i * width_, width_);
@@ -230,8 +294,7 @@ void EagleHead::add_first(Row& row) {
   }
   entry.tokens.insert(entry.tokens.end(), behind.begin(), behind.end());
   entry.num_known = entry.tokens.size();
-  states.erase(states.begin(), states.begin() + static_cast<ptrdiff_t>(num_new * width_));
-  row.waiting->first += num_new;
+  drop_front(*row.waiting, num_new);
 }
 
 void EagleHead::add_next(const Row& row, const Branch& branch) {

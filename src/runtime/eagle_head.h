@@ -37,11 +37,14 @@ struct HeadInput {
 // from the model's states when it has tested them. Guesses that share their beginning share its
 // blocks, each goes on in blocks of its own.
 //
-// States come as steps land. Positions whose states never came, since the model found them in its
-// prefix cache or had no room for them in a step, are left out where the head has not cached them
-// either, all but the last of them: guesses hold less often then. (The scheduler has the last
-// position of a cached prefix computed again, see Limits::renews_last_cached, so that where the
-// head has cached the prefix, too, nothing is missing.)
+// States come as steps land, and are computed from before the next step is planned, those of a
+// prompt chunk by chunk, at most as many positions at a time as a step of the head has: what waits
+// on the host is bounded for all sequences together (see size_kv_cache(), which keeps chunks
+// small). Positions whose states never came, since the model found them in its prefix cache or had
+// no room for them in a step, are left out where the head has not cached them either, all but the
+// last of them: guesses hold less often then. (The scheduler has the last position of a cached
+// prefix computed again, see Limits::renews_last_cached, so that where the head has cached the
+// prefix, too, nothing is missing.)
 //
 // The first guess behind a token is drawn with the parameters, the seed and the position of the
 // sequence itself, as the drafts of DraftModel, and counts as the likeliest; then come the
@@ -54,6 +57,7 @@ class EagleHead : public Proposer {
             HeadInput input, int32_t vocab_size);
 
   std::string_view name() const override { return input_.name; }
+  void follow(std::span<const sched::Sequence* const> running) override;
   void propose(std::span<DraftQuestion> questions) override;
   void forget(RequestId id) override;
   std::vector<exec::MemoryItem> memory() const override;
@@ -62,6 +66,8 @@ class EagleHead : public Proposer {
   bool makes_trees() const override { return !shape_.is_chain(); }
   int32_t usual_drafts() const override { return shape_.is_chain() ? 0 : shape_.size(); }
   void landed(const sched::Row& row, const exec::RowResult& result) override;
+
+  size_t num_waiting() const { return num_waiting_; }  // positions whose states wait on the host
 
  private:
   // What the head reads of positions [first, end()) that are not computed yet.
@@ -85,6 +91,10 @@ class EagleHead : public Proposer {
   };
 
   size_t num_waiting(const Waiting& waiting) const { return waiting.states.size() / width_; }
+  size_t most_waiting() const;  // positions, of all sequences
+  void set_size(Waiting& waiting, size_t num_states);
+  void drop_front(Waiting& waiting, size_t count);
+  void answer(std::span<DraftQuestion> questions);
   DraftCache::Text text_of(const sched::Sequence& sequence);
   void choose_rows(std::span<DraftQuestion> questions);
   void add_candidate(DraftQuestion& question);
@@ -109,11 +119,13 @@ class EagleHead : public Proposer {
   const size_t width_;      // of what the head reads of the model's, of a position
   DraftCache cache_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Waiting>> waiting_;
-  bool failed_ = false;  // and the log says so: there are no drafts any more
+  size_t num_waiting_ = 0;  // positions of all of them
+  bool failed_ = false;     // and the log says so: there are no drafts any more
   // State of the propose() under way.
   double first_seconds_ = 0;
   std::string root_;
-  std::vector<Row> candidates_;  // all that may have a row, with all of their positions
+  std::vector<DraftQuestion> behind_;  // of follow(): without drafts
+  std::vector<Row> candidates_;        // all that may have a row, with all of their positions
   std::vector<Row> rows_;
   std::vector<TokenId> given_;
   std::vector<Guess> guesses_;

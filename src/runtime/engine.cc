@@ -2,6 +2,7 @@
 #include "runtime/engine.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -9,19 +10,24 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "exec/adapter_pool.h"
+#include "runtime/token_bans.h"
 
 namespace nereid::runtime {
 namespace {
 
 constexpr TokenId kOnDevice[] = {exec::kTokenOnDevice};
+// Between two looks at deadlines, where nothing but guides is waited for.
+constexpr std::chrono::milliseconds kGuideWait(1);
 
 }  // namespace
 
-Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& options,
-               Inbox& inbox, Outbox& outbox, Progress& progress, StatsRings& rings)
-    : device_(device),
+Engine::Engine(const Health& health, Watchdog& watchdog, exec::Runner& runner,
+               const EngineOptions& options, Inbox& inbox, Outbox& outbox, Progress& progress,
+               StatsRings& rings)
+    : health_(health),
+      watchdog_(watchdog),
       runner_(runner),
-      exit_on_device_failure_(options.exit_on_device_failure),
       inbox_(inbox),
       outbox_(outbox),
       progress_(progress),
@@ -30,12 +36,15 @@ Engine::Engine(const Device& device, exec::Runner& runner, const EngineOptions& 
       sampler_({.max_rows = options.limits.max_batch_size,
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
-      guides_(runner.vocab_size(), options.jumps_ahead),
+      guides_(runner.vocab_size(), options.jumps_ahead, options.guide_steps,
+              [this](RequestId id) { inbox_.push(MaskMade{id}); }),
       pooler_(runner.hidden_size(), runner.num_states(), options.score_head),
       prompt_scorer_([this](RequestId id) { outbox_.scored(id); }),
       speculation_(options.proposer, options.speculation),
-      adapters_(runner.limits().num_adapters, runner.limits().num_adapter_pages),
+      adapters_(runner.limits().num_adapters, runner.limits().num_adapter_pages,
+                exec::max_load_weights(runner.limits())),
       recorder_(options.memory, rings) {
+  sched_.set_adapter_check([this](uint64_t adapter) { return adapters_.is_there(adapter); });
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;
   for (int i = 0; i < kNumLists; ++i) {
@@ -57,7 +66,7 @@ Engine::~Engine() {
 
 void Engine::run() {
   const auto depth = static_cast<size_t>(runner_.limits().depth);
-  while (inbox_.take_all(commands_, /*may_sleep=*/flying_.empty() && sched_.idle())) {
+  while (begin_turn()) {
     for (Command& command : commands_) apply(command);
     look_after_device();
     take_onboards(/*may_wait=*/false);
@@ -70,9 +79,9 @@ void Engine::run() {
       take_onboards(/*may_wait=*/true);  // no row can run before
     }
     idle_ = flying_.empty() && sched_.idle();
+    only_guides_ = !launches && flying_.empty() && onboards_.empty() && sched_.num_held() > 0;
     if (idle_) check_counts();
     report();
-    if (idle_ && device_failed_ && exit_on_device_failure_) leave_process();
   }
   while (!flying_.empty()) finish_oldest();
   while (!onboards_.empty()) take_onboards(/*may_wait=*/true);
@@ -81,25 +90,29 @@ void Engine::run() {
   idle_ = true;
   sched_.check();
   report();
+  watchdog_.turn_ends();
+}
+
+// Takes the commands that have come, or waits for some where nothing else is to be done. False: the
+// inbox is closed.
+bool Engine::begin_turn() {
+  watchdog_.turn_ends();
+  const bool goes_on = inbox_.take_all(commands_, /*may_sleep=*/flying_.empty() && sched_.idle(),
+                                       only_guides_ ? kGuideWait : std::chrono::milliseconds(0));
+  watchdog_.turn_begins();
+  return goes_on;
 }
 
 // Nothing runs on a device that has failed: who waits for it, or still comes, is told so.
 void Engine::look_after_device() {
-  const Status failure = device_.failure();
+  const Status failure = health_.failure();
   if (failure.ok()) return;
-  if (!device_failed_) log_error("{}; its model answers no more requests", message(failure));
+  if (!device_failed_) {
+    log_error("{}; its model answers no more requests", message(failure));
+    watchdog_.device_failed();
+  }
   device_failed_ = true;
   tell(sched_.fail_all(failure));
-}
-
-// Without the usual way out, where a device that has failed may block.
-void Engine::leave_process() {
-  constexpr auto kForAnswers = std::chrono::seconds(10), kForClients = std::chrono::seconds(1);
-  progress_.wait_idle(kForAnswers);
-  std::this_thread::sleep_for(kForClients);  // answers are on their way through a front end
-  log_error("the process ends (exit_on_device_failure)");
-  spdlog::shutdown();
-  std::_Exit(1);
 }
 
 // Looking at every block takes a while; a request that comes meanwhile waits for it.
@@ -118,6 +131,10 @@ void Engine::apply(Command& command) {
     cancel(c->id);
   } else if (auto* c = std::get_if<StopStringFound>(&command)) {
     if (auto news = sched_.stop(c->id)) tell({.row = *std::move(news)});
+  } else if (auto* c = std::get_if<GuideMade>(&command)) {
+    take_guide(*c);
+  } else if (auto* c = std::get_if<MaskMade>(&command)) {
+    if (guides_.take_mask(c->id)) sched_.release(c->id);
   } else {
     tell(sched_.cancel_all());
   }
@@ -139,6 +156,8 @@ void Engine::submit(Submit command) {
     if (command.adapter) adapters_.open(spec.id, command.adapter);
   }
   const Status status = sched_.submit(std::move(group));
+  for (int32_t i = 0; command.waits_for_guide && i < size; ++i)
+    sched_.hold(first + static_cast<RequestId>(i));
   if (status.ok()) return;
   num_refused_ += size;
   for (int32_t i = 0; i < size; ++i) {
@@ -149,9 +168,25 @@ void Engine::submit(Submit command) {
   }
 }
 
-void Engine::cancel(RequestId id) {
+// Of a request that has several of them still open, or one.
+int32_t Engine::num_sequences(RequestId id) const {
   const auto group = groups_.find(id);
-  const int32_t size = group == groups_.end() ? 1 : group->second.size;
+  return group == groups_.end() ? 1 : group->second.size;
+}
+
+void Engine::take_guide(const GuideMade& made) {
+  const int32_t size = num_sequences(made.id);
+  for (int32_t i = 0; i < size; ++i) {
+    const RequestId id = made.id + static_cast<RequestId>(i);
+    if (made.status.ok())
+      sched_.release(id);
+    else if (auto news = sched_.refuse(id, made.status))
+      tell({.row = *std::move(news)});
+  }
+}
+
+void Engine::cancel(RequestId id) {
+  const int32_t size = num_sequences(id);
   for (int32_t i = 0; i < size; ++i)
     if (auto news = sched_.cancel(id + static_cast<RequestId>(i))) tell({.row = *std::move(news)});
 }
@@ -195,13 +230,26 @@ bool Engine::launch_next() {
       !speculation_.offer(sched_, in_flight))
     return false;
   sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
-  const bool launches = !plan.empty();
+  step_.clear();
+  const bool loads = load_adapters();
+  const bool launches = loads || !plan.empty();
   if (launches)
     flying_.push_back(launch(std::move(plan)));
   else
     former_plan_ = std::move(plan);
   draw_oldest();
   return launches;
+}
+
+// A part of what the sequences wait for that have been let in.
+bool Engine::load_adapters() {
+  const auto running = sched_.running();
+  if (std::ranges::none_of(running, &sched::Sequence::awaits_adapter)) return false;
+  adapter_uses_.clear();
+  for (const sched::Sequence* sequence : running)
+    if (const uint64_t key = sequence->spec().adapter; key != 0)
+      adapter_uses_.push_back({sequence->id(), key});
+  return adapters_.advance(adapter_uses_, step_);
 }
 
 Engine::Step Engine::launch(sched::StepPlan plan) {
@@ -252,28 +300,27 @@ void Engine::draw_oldest() {
   Step& step = flying_.front();
   if (!step.ticket.ok()) return;
   masks_.clear();
-  guides_.fill(step.plan, masks_);
+  guides_.fill(step.plan, masks_, step.late);
+  for (const int32_t i : step.late) {
+    const RequestId id = step.plan.rows[static_cast<size_t>(i)].sequence->id();
+    sched_.hold(id);  // until the mask is made
+    sched_.hold(id);  // until the row has landed
+  }
   exec::encode(masks_, message_);
   runner_.draw(*step.ticket, message_);
 }
 
 void Engine::write_message(const sched::StepPlan& plan) {
   const size_t num_groups = sched_.limits().groups.size();
-  step_.clear();
   for (const sched::BlockCopy& copy : plan.copies)
     step_.copies.push_back({copy.from, copy.to, copy.group});
   for (const sched::BlockCopy& copy : plan.onboards)
     step_.onboards.push_back({copy.from, copy.to, copy.group});
-  const auto is_running = [&](uint64_t adapter) {
-    return std::ranges::any_of(sched_.running(), [&](const sched::Sequence* sequence) {
-      return sequence->spec().adapter == adapter;
-    });
-  };
   int32_t spare_logits = runner_.limits().num_logits_rows();
   for (const sched::Row& row : plan.rows) spare_logits -= row.num_logits();
   for (const sched::Row& row : plan.rows) {
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
-    out.adapter = adapters_.place_of(row.sequence->id(), is_running, step_);
+    out.adapter = adapters_.place_of(row.sequence->id());
     sampler_.add(row, out, step_);
     guides_.add(row, out);
     speculation_.add(row, out, step_, spare_logits);
@@ -304,15 +351,24 @@ std::span<const TokenId> Engine::input_of(const sched::Row& row) {
   return input_;
 }
 
-// Adds the embeddings of those tokens of input_ that are rows of the prompt table.
+// Adds the embeddings of those tokens of input_ that are rows of the prompt table, rows that follow
+// one another in one piece.
 void Engine::add_embeddings(const sched::SequenceSpec& spec) {
   const auto width = static_cast<size_t>(runner_.embedding_width());
-  for (TokenId& token : input_) {
-    if (token < runner_.vocab_size()) continue;
-    const auto row = static_cast<size_t>(token - runner_.vocab_size());
-    for (const uint16_t bits : std::span(*spec.prompt_table).subspan(row * width, width))
-      step_.embeddings.push_back({bits});
-    token = exec::kTokenGiven;
+  const TokenId first_row = runner_.vocab_size();
+  for (size_t i = 0; i < input_.size(); ++i) {
+    if (input_[i] < first_row) continue;
+    const auto row = static_cast<size_t>(input_[i] - first_row);
+    size_t count = 1;
+    while (i + count < input_.size() &&
+           input_[i + count] == input_[i] + static_cast<TokenId>(count))
+      ++count;
+    const auto rows = std::span(*spec.prompt_table).subspan(row * width, count * width);
+    static_assert(sizeof(BF16) == sizeof(rows[0]));
+    const auto* const numbers = reinterpret_cast<const BF16*>(rows.data());
+    step_.embeddings.insert(step_.embeddings.end(), numbers, numbers + rows.size());
+    std::fill_n(input_.begin() + static_cast<ptrdiff_t>(i), count, exec::kTokenGiven);
+    i += count - 1;
   }
 }
 
@@ -320,11 +376,11 @@ void Engine::finish(Step step) {
   const size_t num_told = news_.size();
   const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
   if (results.ok()) {
-    commit(step.plan, *results);
+    commit(step, *results);
     speculation_.finished(step.plan, step.record.launched, now());
   } else {
     adapters_.forget();
-    const Status failure = device_.failure();
+    const Status failure = health_.failure();
     tell(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
   }
   if (!step.plan.rows.empty())
@@ -332,17 +388,18 @@ void Engine::finish(Step step) {
   former_plan_ = std::move(step.plan);
 }
 
-void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
-  NEREID_CHECK(results.size() == plan.rows.size());
+void Engine::commit(const Step& step, exec::StepResult results) {
+  NEREID_CHECK(results.size() == step.plan.rows.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    const sched::Row& row = plan.rows[i];
+    const sched::Row& row = step.plan.rows[i];
     const exec::RowResult& result = results[i];
+    const bool is_late = std::ranges::binary_search(step.late, static_cast<int32_t>(i));
     if (!result.status.ok()) {
       tell({.row = sched_.abort(row, result.status)});
       continue;
     }
     NEREID_CHECK(result.drawn.empty() != row.samples);
-    if (row.samples && result.drawn[0].token < 0) {
+    if (row.samples && result.drawn[0].token < 0 && !is_late) {
       fail_numerically(row);
       continue;
     }
@@ -356,10 +413,15 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
-    speculation_.landed(row, result);
-    if (row.samples) guides_.landed(row, result.drawn.size());
     const RequestId id = row.sequence->id();
-    news.row = sched_.commit(row, sampler_.drawn(row, result));
+    if (is_late) {
+      news.row = sched_.undrawn(row);
+      sched_.release(id);
+    } else {
+      speculation_.landed(row, result);
+      if (row.samples) guides_.landed(row, result.drawn.size());
+      news.row = sched_.commit(row, sampler_.drawn(row, result));
+    }
     news.row.id = id;
     if (!news.generation_logits.empty())
       news.generation_logits.resize(news.row.tokens.size() * vocab());
@@ -368,16 +430,21 @@ void Engine::commit(const sched::StepPlan& plan, exec::StepResult results) {
 }
 
 void Engine::fail_numerically(const sched::Row& row) {
-  const Status guide = guides_.failure(row.sequence->id());
-  const Status status = !guide.ok() ? guide
-                                    : internal_error(
-                                          "the logits for position {} were not finite (NaN or "
-                                          "infinity), or biases, bans and a grammar left no "
-                                          "token to choose; only this request fails",
-                                          row.first_drawn());
+  const sched::Sequence& sequence = *row.sequence;
+  Status status = guides_.failure(sequence.id());
+  const bool knows_text = sequence.tokens().size() == static_cast<size_t>(row.first_drawn());
+  if (status.ok() && knows_text)
+    status = check_some_left(tokens_left(sequence.spec(), sequence.num_prompt(), sequence.tokens(),
+                                         runner_.vocab_size()),
+                             guides_.next_mask(sequence), row.first_drawn());
+  const bool is_numeric = status.ok();
+  if (is_numeric)
+    status = internal_error(
+        "the logits for position {} were not finite (NaN or infinity); only this request fails",
+        row.first_drawn());
   sched::RowNews news = sched_.abort(row, status);
   // It may have ended by itself while the row was under way.
-  if (news.finished) recorder_.count_numeric_failure();
+  if (news.finished && is_numeric) recorder_.count_numeric_failure();
   tell({.row = std::move(news)});
 }
 

@@ -26,27 +26,28 @@
 #include "runtime/sampler.h"
 #include "runtime/speculation.h"
 #include "runtime/step_recorder.h"
+#include "runtime/watchdog.h"
 #include "sched/scheduler.h"
 
 namespace nereid::runtime {
 
 struct EngineOptions {
   sched::Limits limits;
-  bool normalize_log_probs = true;  // see ExecutorConfig
-  // When the device has failed and those who wait have been told, the process ends.
-  bool exit_on_device_failure = false;
+  bool normalize_log_probs = true;    // see ExecutorConfig
   MemoryTotals memory;                // for the statistics
   std::span<const float> score_head;  // [labels, hidden_size]; must outlive the engine
   bool jumps_ahead = true;            // see ExecutorConfig::enable_jump_ahead
-  Proposer* proposer = nullptr;       // of drafts; must outlive the engine
+  int64_t guide_steps = Guides::kTurnSteps;
+  Proposer* proposer = nullptr;  // of drafts; must outlive the engine
   Speculation::Options speculation;
 };
 
 class Engine {
  public:
   // Starts the thread. All references must outlive the engine.
-  Engine(const Device& device, exec::Runner& runner, const EngineOptions& options, Inbox& inbox,
-         Outbox& outbox, Progress& progress, StatsRings& rings);
+  Engine(const Health& health, Watchdog& watchdog, exec::Runner& runner,
+         const EngineOptions& options, Inbox& inbox, Outbox& outbox, Progress& progress,
+         StatsRings& rings);
   ~Engine();  // cancels what still runs, then joins
 
  private:
@@ -55,6 +56,7 @@ class Engine {
     sched::StepPlan plan;
     bool has_drafts = false;
     bool waits_for_masks = false;  // before it draws
+    std::vector<int32_t> late;     // numbers of rows that draw nothing, as their masks take longer
     StatusOr<exec::Ticket> ticket;
     StepRecorder::Open record;
   };
@@ -68,14 +70,17 @@ class Engine {
   };
 
   void run();
+  bool begin_turn();
   void look_after_device();
-  [[noreturn]] void leave_process();
   void check_counts();
   void apply(Command& command);
   void submit(Submit command);
   void cancel(RequestId id);
+  void take_guide(const GuideMade& made);
+  int32_t num_sequences(RequestId id) const;
   bool launch_next();
   Step launch(sched::StepPlan plan);
+  bool load_adapters();
   void write_message(const sched::StepPlan& plan);
   void draw_oldest();
   std::span<const TokenId> input_of(const sched::Row& row);
@@ -83,7 +88,7 @@ class Engine {
   void finish_oldest();
   void take_onboards(bool may_wait);
   void finish(Step step);
-  void commit(const sched::StepPlan& plan, exec::StepResult results);
+  void commit(const Step& step, exec::StepResult results);
   void fail_numerically(const sched::Row& row);
   Status copy_logits(const sched::Row& row, const exec::RowResult& result, SequenceNews& news);
   ContextLogits take_context_logits(const sched::Row& row, std::span<const float> logits);
@@ -93,9 +98,9 @@ class Engine {
   void report();
   size_t vocab() const { return static_cast<size_t>(runner_.vocab_size()); }
 
-  const Device& device_;
+  const Health& health_;
+  Watchdog& watchdog_;
   exec::Runner& runner_;
-  const bool exit_on_device_failure_;
   Inbox& inbox_;
   Outbox& outbox_;
   Progress& progress_;
@@ -117,9 +122,10 @@ class Engine {
   // Memory that every turn uses again.
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
-  exec::Step step_;                    // of the message
-  exec::Masks masks_;                  // of the step that draws
-  std::vector<TokenId> input_;         // of a row with drafts or embeddings
+  exec::Step step_;             // of the message
+  exec::Masks masks_;           // of the step that draws
+  std::vector<TokenId> input_;  // of a row with drafts or embeddings
+  std::vector<AdapterPlaces::Use> adapter_uses_;
   std::vector<std::byte> message_;     // the last one
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
@@ -128,6 +134,7 @@ class Engine {
   int64_t num_submitted_ = 0;   // taken from the inbox
   int64_t num_left_queue_ = 0;  // of those, reported as no longer queued
   bool idle_ = true;
+  bool only_guides_ = false;    // nothing can be done before a guide or a mask is made
   bool device_failed_ = false;  // and the log says so
   Time counts_checked_{};
   std::thread thread_;

@@ -108,7 +108,7 @@ TEST(EngineApi, DeadlinesEndRunningAndWaitingRequests) {
   r.max_tokens = 3;
   const RequestId patient = f.executor->enqueue(r).value();
   while (f.runner->num_steps() == 0) std::this_thread::yield();
-  std::this_thread::sleep_for(milliseconds(40));
+  std::this_thread::sleep_for(milliseconds(30));  // what both may take
   f.runner->hold(false);
   for (const RequestId id : {running, waiting}) {
     const auto all = all_responses(*f.executor, id);

@@ -32,13 +32,16 @@ inline exec::RunnerLimits roomy() {
 
 struct Fixture {
   explicit Fixture(exec::RunnerLimits limits = roomy(), const ExecutorConfig& config = {},
-                   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr) {
+                   std::shared_ptr<const text::Tokenizer> tokenizer = nullptr,
+                   int64_t guide_steps = Guides::kTurnSteps, Duration device_timeout = {}) {
     if (!config.enable_overlap) limits.depth = 1;
     ModelInstance model;
     model.tokenizer = std::move(tokenizer);
+    model.guide_steps = guide_steps;
     auto tight =
         std::make_unique<TightDevice>(make_cpu_device({.num_threads = 1}).value(), size_t{1} << 40);
     device = tight.get();
+    device->health().set_timeout(device_timeout);
     model.device.device = std::move(tight);
     add_test_kernels(model.device.registry);
     auto fake =

@@ -2,6 +2,8 @@
 // the same whatever runs beside.
 #include <gmock/gmock.h>
 
+#include <cmath>
+#include <future>
 #include <random>
 #include <thread>
 
@@ -9,6 +11,7 @@
 #include "runtime/engine_fixture.h"
 #include "runtime/grammars.h"
 #include "runtime/guides.h"
+#include "runtime/made_guide.h"
 
 namespace nereid::runtime {
 namespace {
@@ -92,7 +95,7 @@ size_t num_forced_drafts(int num_rows, const SpeculationCosts& costs) {
                               .tokens_per_block = 16,
                               .max_logits = 64});
   Grammars grammars(shipped_tokenizer(), kVocab);
-  Guides guides(kVocab, /*jumps_ahead=*/true);
+  Guides guides(kVocab, /*jumps_ahead=*/true, Guides::kTurnSteps, [](RequestId) {});
   for (int i = 1; i <= num_rows; ++i)
     EXPECT_TRUE(
         scheduler
@@ -100,7 +103,7 @@ size_t num_forced_drafts(int num_rows, const SpeculationCosts& costs) {
                 .id = static_cast<RequestId>(i),
                 .prompt = {letter('A')},
                 .max_new_tokens = 100,
-                .guide = grammars.guide(guided(i == 1 ? "AGHI[A-F]+" : "[A-F]+", 9)).value()})
+                .guide = made_guide(grammars, guided(i == 1 ? "AGHI[A-F]+" : "[A-F]+", 9)).value()})
             .ok());
   for (const sched::Row& row : scheduler.plan(now()).rows) {
     exec::StepRow out;
@@ -159,6 +162,7 @@ struct Way {
   const char* name;
   int32_t max_rows, max_tokens, num_blocks, depth;
   int32_t max_logits = 0;  // more than rows: there is room to jump ahead beside others
+  int64_t guide_steps = Guides::kTurnSteps;  // 0: whatever is not known yet is made elsewhere
 };
 
 class GuidedEveryWay : public testing::TestWithParam<Way> {};
@@ -181,7 +185,7 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
   limits.max_tokens = way.max_tokens;
   limits.num_blocks = way.num_blocks;
   limits.depth = way.depth;
-  Fixture f(limits, config, shipped_tokenizer());
+  Fixture f(limits, config, shipped_tokenizer(), way.guide_steps);
   const bool preempts = way.num_blocks < 16;
   f.runner->hold(preempts);
   std::vector<RequestId> ids;
@@ -199,7 +203,8 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
   }
   EXPECT_GT(num_ended, 10);
   if (way.max_logits > 0) {
-    EXPECT_GT(f.runner->num_drafts(), 50);
+    // What is forced is known late where a guide's state is made elsewhere.
+    EXPECT_GT(f.runner->num_drafts(), way.guide_steps > 0 ? 50 : 0);
   }
   f.expect_counts_add_up();
   if (preempts) {
@@ -213,8 +218,153 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"deep", 8, 64, 128, 5}, Way{"small_chunks", 8, 5, 128, 2},
                     Way{"preempted", 8, 64, 7, 2}, Way{"preempted_deep", 8, 64, 7, 4},
                     Way{"ahead", 8, 64, 128, 2, 64}, Way{"ahead_deep", 8, 64, 128, 5, 64},
-                    Way{"ahead_preempted", 8, 64, 7, 2, 64}),
+                    Way{"ahead_preempted", 8, 64, 7, 2, 64}, Way{"late", 8, 64, 128, 2, 0, 0},
+                    Way{"late_no_overlap", 8, 64, 128, 1, 0, 0},
+                    Way{"late_small_chunks", 8, 5, 128, 3, 0, 0},
+                    Way{"late_preempted", 8, 64, 7, 2, 0, 0},
+                    Way{"late_ahead_preempted", 8, 64, 7, 4, 64, 0}),
     [](const auto& info) { return info.param.name; });
+
+// Whose grammar takes more steps than are allowed; each number is another text.
+Request heavy_guide(int number) {
+  Request r = guided("", 30);
+  r.guided_decoding = {GuideType::kJsonSchema,
+                       fmt::format(R"({{"type": "string", "pattern": "{}", "minLength": {}}})",
+                                   "(((){3000}){3000}){3000}", number)};
+  return r;
+}
+
+TEST(EngineGuides, AMaskThatTakesLongKeepsNobodyElseWaiting) {
+  Fixture f(roomy(), {}, shipped_tokenizer(), /*guide_steps=*/0);
+  Request slow = guided("([A-F]?){300}(0?[A-F]){20}", 60), free = guided("", 60, 1);
+  free.guided_decoding.reset();
+  free.end_ids.clear();
+  const Received expected = f.client.run(*f.executor, free);
+  const RequestId first = f.client.send(*f.executor, slow);
+  EXPECT_EQ(f.client.run(*f.executor, free).tokens, expected.tokens);
+  const Received got = f.client.wait(first);
+  EXPECT_TRUE(got.last.status.ok()) << got.last.status;
+  EXPECT_GE(got.tokens.size(), 20u);
+  f.expect_counts_add_up();
+}
+
+TEST(EngineGuides, WhoWaitsForAGuideCanBeCancelledAndTimesOut) {
+  Fixture f(roomy(), {}, shipped_tokenizer());
+  const RequestId cancelled = f.client.send(*f.executor, heavy_guide(1));
+  Request late = heavy_guide(2);
+  late.allotted_time = std::chrono::milliseconds(1);
+  late.sampling.num_return_sequences = 3;
+  const RequestId timed_out = f.client.send(*f.executor, late);
+  f.executor->cancel(cancelled);
+  EXPECT_EQ(f.client.wait(cancelled).reason(), FinishReason::kCancelled);
+  EXPECT_EQ(f.client.wait(timed_out).reason(), FinishReason::kTimedOut);
+  f.expect_counts_add_up();
+}
+
+TEST(EngineGuides, AGrammarThatTakesTooManyStepsEndsItsRequestOnly) {
+  Fixture f(roomy(), {}, shipped_tokenizer());
+  Request bad = heavy_guide(1);
+  bad.sampling.num_return_sequences = 2;
+  const RequestId id = f.client.send(*f.executor, bad);
+  EXPECT_TRUE(f.client.run(*f.executor, guided("[A-F]{5}", 9)).last.status.ok());
+  const Received got = f.client.wait(id);
+  EXPECT_EQ(got.last.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(got.last.status.ToString(), HasSubstr("more than 10000000 steps"));
+  EXPECT_THAT(f.executor->enqueue(bad).status().ToString(), HasSubstr("10000000")) << "remembered";
+  f.expect_counts_add_up();
+}
+
+TEST(EngineGuides, OptionsThatLeaveNoTokenAreTheClientsFault) {
+  Fixture f(roomy(), {}, shipped_tokenizer());
+  // The first grammar comes later than the answer of enqueue(), as the vocabulary takes long.
+  EXPECT_TRUE(f.client.run(*f.executor, guided("[A-C]{3}", 9)).last.status.ok());
+  const auto refusal = [&](const auto& change) {
+    Request r = guided("[A-C]{3}", 9);
+    change(r);
+    const Status status = f.executor->enqueue(r).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return status.ToString();
+  };
+  const auto only_d = [](Request& r) {
+    r.embedding_bias.assign(kVocab, -INFINITY);
+    r.embedding_bias[static_cast<size_t>(letter('D'))] = 0;
+  };
+  EXPECT_THAT(refusal(only_d), HasSubstr("no token of the model that may come at position 3"));
+  EXPECT_THAT(refusal([](Request& r) {
+                r.bad_words = {{letter('A')}, {letter('B')}, {letter('C')}};
+              }),
+              HasSubstr("position 3"));
+  EXPECT_THAT(refusal([](Request& r) {
+                for (const char c : {'A', 'B', 'C'})
+                  r.logit_bias.emplace_back(letter(c), -INFINITY);
+              }),
+              HasSubstr("position 3"));
+  EXPECT_THAT(refusal([](Request& r) {
+                r.guided_decoding->guide = "()";
+                r.sampling.min_tokens = 2;
+              }),
+              HasSubstr("min_tokens"));
+  EXPECT_THAT(refusal([](Request& r) {
+                r.guided_decoding.reset();
+                r.embedding_bias.assign(kVocab, -INFINITY);
+              }),
+              HasSubstr("leave no token to choose for position 3"));
+  EXPECT_THAT(refusal([](Request& r) { r.guided_decoding->guide = "\u00e4"; }),
+              HasSubstr("no token of the model"))
+      << "no token writes it";
+  // Known only behind the first tokens.
+  Request later = guided("A[B-D]", 9);
+  later.bad_words = {{letter('A'), letter('B')}, {letter('C')}, {letter('A'), letter('D')}};
+  const Received got = f.client.run(*f.executor, later);
+  EXPECT_EQ(got.last.status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(got.last.status.ToString(), HasSubstr("position 4"));
+  later.bad_words.pop_back();
+  EXPECT_TRUE(f.client.run(*f.executor, later).last.status.ok());
+  f.expect_counts_add_up();
+  EXPECT_EQ(f.executor->stats().num_numeric_failures, 0);
+}
+
+TEST(Grammars, EqualTextsAreCompiledOnceAndRefusalsAreRemembered) {
+  Grammars grammars(shipped_tokenizer(), kVocab);
+  const Request r = guided("[A-F]+", 9), bad = guided("(", 9);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(made_guide(grammars, r).ok());
+    EXPECT_THAT(made_guide(grammars, bad).status().ToString(), HasSubstr("'('"));
+  }
+  const int64_t num_small = grammars.num_compiled();
+  EXPECT_LE(num_small, 3) << "the first time there are no tokens of the vocabulary yet";
+  const Request long_text = guided(fmt::format("[A-F]+({})", std::string(5000, 'A')), 9);
+  std::vector<Grammars::Order> orders;
+  for (int i = 0; i < 20; ++i) orders.push_back(grammars.order(long_text).value());
+  for (const Grammars::Order& order : orders) {
+    if (!order.waiter) continue;
+    std::promise<Status> made;
+    grammars.start(order, [&](const Status& status) { made.set_value(status); });
+    EXPECT_TRUE(made.get_future().get().ok());
+    EXPECT_NE(order.guide->grammar, nullptr);
+  }
+  EXPECT_EQ(grammars.num_compiled(), num_small + 1);
+}
+
+TEST(Grammars, WaitingTextsAreBoundedAndGoWithThoseWhoWait) {
+  Grammars grammars(shipped_tokenizer(), kVocab);
+  const auto text = [](int i) {
+    return guided(fmt::format("[A-F]+{}({})", std::string(5000, 'A'), i), 9);
+  };
+  std::vector<Grammars::Order> orders;
+  Status refusal;
+  for (int i = 0; i < 5000 && refusal.ok(); ++i) {
+    auto order = grammars.order(text(i));
+    if (order.ok())
+      orders.push_back(*std::move(order));
+    else
+      refusal = order.status();
+  }
+  EXPECT_EQ(refusal.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(refusal.ToString(), HasSubstr("64 other texts wait to be compiled, 64 are allowed"));
+  orders.clear();
+  EXPECT_TRUE(made_guide(grammars, text(-1)).ok());
+}
 
 // What is in flight beside a step that fails starts over.
 TEST(EngineGuides, AStepThatFailsEndsItsRequestsOnly) {

@@ -173,8 +173,8 @@ TEST(Engine, AFailedDeviceEndsAllRequests) {
     Request group = request({9, 12}, 20);
     group.sampling.num_return_sequences = 2;
     const RequestId waits = f.client.send(*f.executor, group);
-    f.device->fail(internal_error("kernel 'x': an illegal address"));
-    f.device->fail(internal_error("something else"));
+    f.device->health().fail(internal_error("kernel 'x': an illegal address"));
+    f.device->health().fail(internal_error("something else"));
     const Status expected = unavailable("device cpu has failed: kernel 'x': an illegal address");
     EXPECT_EQ(f.executor->health(), expected);
     EXPECT_FALSE(f.executor->can_enqueue());
@@ -197,7 +197,7 @@ TEST(EngineDeathTest, ByOptionAFailedDeviceEndsTheProcess) {
         Fixture f(roomy(), config);
         f.runner->hold(true);
         const RequestId id = f.client.send(*f.executor, request({9, 10, 11}, 20));
-        f.device->fail(internal_error("an illegal address"));
+        f.device->health().fail(internal_error("an illegal address"));
         f.runner->hold(false);
         const Received got = f.client.wait(id);
         std::fprintf(stderr, "answer: %s\n", got.last.status.ToString().c_str());

@@ -2,6 +2,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "runtime/response_store.h"
 #include "runtime/sample_params.h"
 #include "runtime/stats_rings.h"
+#include "runtime/watchdog.h"
 
 namespace nereid::runtime {
 namespace {
@@ -121,18 +123,30 @@ class ExecutorImpl : public Executor {
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
         grammars_(model_.tokenizer, bounds_.vocab_size),
         outbox_(model_.tokenizer, inbox_, progress_),
-        engine_(*model_.device.device, *model_.runner,
+        watchdog_(model_.device.device->health(), outbox_, progress_,
+                  config.exit_on_device_failure),
+        engine_(model_.device.device->health(), watchdog_, *model_.runner,
                 {.limits = bounds_.limits,
                  .normalize_log_probs = config.normalize_log_probs,
-                 .exit_on_device_failure = config.exit_on_device_failure,
                  .memory = memory_totals(model_),
                  .score_head = model_.score_head.weights,
                  .jumps_ahead = config.enable_jump_ahead,
+                 .guide_steps = model_.guide_steps,
                  .proposer = model_.proposer.get(),
                  .speculation = speculation_options(model_, config)},
                 inbox_, outbox_, progress_, rings_) {}
 
-  ~ExecutorImpl() override { close(); }
+  ~ExecutorImpl() override = default;
+  // It stays where the engine's thread hangs, which uses nearly all of it.
+  static void operator delete(ExecutorImpl* executor, std::destroying_delete_t) {
+    executor->close();
+    executor->inbox_.push(CancelAll{});
+    while (!executor->progress_.wait_idle(std::chrono::hours(1))) continue;
+    if (executor->watchdog_.gave_up())
+      return keep_for_ever(std::shared_ptr<void>(executor, [](void*) {}));
+    executor->~ExecutorImpl();
+    ::operator delete(executor);
+  }
 
   StatusOr<RequestId> enqueue(Request request, ResponseCallback callback) override {
     if (!callback) return invalid_argument("callback: there is none");
@@ -172,7 +186,7 @@ class ExecutorImpl : public Executor {
 
   void cancel(RequestId id) override { inbox_.push(Cancel{id}); }
 
-  Status health() const override { return model_.device.device->failure(); }
+  Status health() const override { return model_.device.device->health().failure(); }
 
   bool can_enqueue() const override {
     std::lock_guard lock(mutex_);
@@ -195,6 +209,7 @@ class ExecutorImpl : public Executor {
 
   ExecutorStats stats() const override {
     ExecutorStats stats = progress_.stats();
+    stats.device_is_healthy = health().ok();
     stats.adapters.num_places = bounds_.limits.max_adapters;
     stats.adapters.num_pages = bounds_.limits.max_adapter_pages;
     model_.adapters->tell(stats.adapters);
@@ -225,7 +240,7 @@ class ExecutorImpl : public Executor {
  private:
   // What a request needs that takes long to make or to find.
   struct Findings {
-    std::shared_ptr<const text::Guide> guide;
+    Grammars::Order guide;
     std::shared_ptr<const Adapter> adapter;
     std::vector<sched::InputKey> input_keys;
     std::vector<TokenId> given_ids;  // of the prompt, without what stands in front of it
@@ -234,7 +249,7 @@ class ExecutorImpl : public Executor {
   StatusOr<Findings> find(Request& request) {
     Findings found;
     found.given_ids = request.input_token_ids;
-    ASSIGN_OR_RETURN(found.guide, grammars_.guide(request));
+    ASSIGN_OR_RETURN(found.guide, grammars_.order(request));
     if (request.lora) {
       ASSIGN_OR_RETURN(found.adapter, model_.adapters->find(*request.lora));
       if (const PromptTable& rows = found.adapter->prompt; !rows.values.empty()) {
@@ -290,8 +305,13 @@ class ExecutorImpl : public Executor {
       outbox_.open(subscription(id, request, std::move(findings[i].given_ids), std::move(call),
                                 logits_bytes(request, bounds_)));
       std::shared_ptr<const Adapter> adapter = findings[i].adapter;
-      inbox_.push(
-          Submit{sequences(id, std::move(request), std::move(findings[i])), std::move(adapter)});
+      const Grammars::Order guide = findings[i].guide;
+      inbox_.push(Submit{sequences(id, std::move(request), std::move(findings[i])),
+                         std::move(adapter), guide.waiter != nullptr});
+      if (guide.waiter)
+        grammars_.start(guide, [this, id](const Status& status) {
+          inbox_.push(GuideMade{id, status});
+        });
     }
     return ids;
   }
@@ -332,7 +352,7 @@ class ExecutorImpl : public Executor {
                               .drafts = std::move(request.draft_token_ids),
                               .lookahead = request.lookahead,
                               .logit_bias = std::move(request.logit_bias),
-                              .guide = std::move(found.guide),
+                              .guide = std::move(found.guide.guide),
                               .cache_salt = prefix_root(request.cache_salt, adapter),
                               .adapter = adapter,
                               .adapter_pages = found.adapter ? found.adapter->num_pages : 0,
@@ -387,6 +407,7 @@ class ExecutorImpl : public Executor {
   Inbox inbox_;
   Grammars grammars_;
   Outbox outbox_;
+  Watchdog watchdog_;
   Engine engine_;  // destroyed first: its last news still finds the outbox
 };
 

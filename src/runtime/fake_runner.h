@@ -54,6 +54,7 @@ class FakeRunner : public exec::Runner {
 
   StatusOr<exec::Ticket> launch(std::span<const std::byte> message) override {
     const int step = num_steps_++;
+    wait_while(launches_held_);
     if (step == fail_launch_) return unavailable("launch {} fails", step);
     const int32_t turn = std::exchange(turn_, (turn_ + 1) % limits_.depth);
     Staging& s = staging_[turn];
@@ -69,7 +70,7 @@ class FakeRunner : public exec::Runner {
         s.step.rows, [](const exec::StepRow& row) { return row.has_mask != 0; });
     s.number = step;
     auto event = stream_->submit([this, &s, turn](Stream& stream) -> Status {
-      wait_while_held();
+      wait_while(held_);
       RETURN_IF_ERROR(failure_of(s));
       for (const exec::BlockCopy& c : s.step.copies) copy_block(c);
       s.num_logits = compute(s.step, s.logits.data(), s.hidden.data());
@@ -118,6 +119,12 @@ class FakeRunner : public exec::Runner {
   void hold(bool held) {
     std::lock_guard lock(mutex_);
     held_ = held;
+    changed_.notify_all();
+  }
+  // While held, launch() does not return.
+  void hold_launches(bool held) {
+    std::lock_guard lock(mutex_);
+    launches_held_ = held;
     changed_.notify_all();
   }
   // While held, copies from the host do not begin. `steps_too`: once one is launched, hold(true).
@@ -188,9 +195,9 @@ class FakeRunner : public exec::Runner {
     return num_logits;
   }
 
-  void wait_while_held() {
+  void wait_while(const bool& held) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return !held_; });
+    changed_.wait(lock, [&] { return !held; });
   }
 
   // Behind the step that brings them, whose copies come before.
@@ -258,7 +265,7 @@ class FakeRunner : public exec::Runner {
   std::atomic<bool> onboards_fail_ = false, onboards_hold_steps_ = false;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool held_ = false, onboards_held_ = false;
+  bool held_ = false, launches_held_ = false, onboards_held_ = false;
   std::deque<std::unique_ptr<Event>> onboards_;  // of which onboarded() has not told
   std::unique_ptr<Stream> onboard_stream_;
   std::unique_ptr<Stream> stream_;  // destroyed first: joins its thread

@@ -34,6 +34,7 @@ bool Guides::offer(sched::Scheduler& scheduler, bool in_flight, const Speculatio
 // Finds forced text of each sequence of which more is known than when this was last asked.
 void Guides::find_forced(const sched::Scheduler& scheduler) {
   forced_.clear();
+  text::Effort effort{.steps = turn_steps_, .waits = false};
   int32_t room =
       scheduler.limits().num_logits_rows() - static_cast<int32_t>(scheduler.running().size());
   for (const sched::Sequence* sequence : scheduler.running()) {
@@ -41,8 +42,8 @@ void Guides::find_forced(const sched::Scheduler& scheduler) {
     const auto found = states_.find(sequence->id());
     if (found == states_.end()) continue;
     State& state = found->second;
-    if (state.num_asked == sequence->tokens().size()) continue;
-    catch_up(state, *sequence);
+    if (state.job || state.num_asked == sequence->tokens().size()) continue;
+    if (!catch_up(state, *sequence, effort)) continue;
     const int32_t num_unknown = sequence->has_unknown();
     const int32_t left = sequence->spec().max_new_tokens - sequence->num_generated() - 1;
     const int32_t most = std::min({kMostForced, room, left - num_unknown});
@@ -51,7 +52,7 @@ void Guides::find_forced(const sched::Scheduler& scheduler) {
                .num_known = sequence->tokens().size(),
                .num_unknown = num_unknown};
     if (most >= kLeastForced && state.failure.ok())
-      one.tokens = state.output.forced(static_cast<size_t>(num_unknown + most));
+      one.tokens = state.output.forced(static_cast<size_t>(num_unknown + most), effort);
     if (std::ssize(one.tokens) < num_unknown + kLeastForced) one.tokens.clear();
     room -= static_cast<int32_t>(one.tokens.size());
     forced_.push_back(std::move(one));
@@ -92,7 +93,8 @@ void Guides::add(const sched::Row& row, exec::StepRow& out) {
   out.has_mask = 1;
 }
 
-void Guides::fill(const sched::StepPlan& plan, exec::Masks& masks) {
+void Guides::fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) {
+  text::Effort effort{.steps = turn_steps_, .waits = false};
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const sched::Row& row = plan.rows[i];
     const sched::Sequence& sequence = *row.sequence;
@@ -101,37 +103,113 @@ void Guides::fill(const sched::StepPlan& plan, exec::Masks& masks) {
     if (found == states_.end()) continue;  // it has ended
     if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) continue;
     const size_t num_words = masks.words.size();
-    fill(found->second, row, masks);
+    if (!fill(found->second, row, effort, masks)) {
+      masks.words.resize(num_words);
+      for (int32_t k = 0; k <= row.num_drafts; ++k) add_mask(masks);
+      begin_job(found->second, sequence);
+      late.push_back(static_cast<int32_t>(i));
+    }
     if (masks.words.size() > num_words) masks.rows.push_back(static_cast<int32_t>(i));
   }
 }
 
-void Guides::catch_up(State& state, const sched::Sequence& sequence) {
+// False: the effort does not suffice.
+bool Guides::catch_up(State& state, const sched::Sequence& sequence, text::Effort& effort) {
   const auto output = sequence.tokens().subspan(static_cast<size_t>(sequence.num_prompt()));
-  for (; state.num_matched < output.size() && state.failure.ok(); ++state.num_matched)
-    state.failure = state.output.accept(output[state.num_matched]);
+  for (; state.num_matched < output.size() && state.failure.ok(); ++state.num_matched) {
+    const Status status = state.output.accept(output[state.num_matched], effort);
+    if (absl::IsUnavailable(status)) return false;
+    state.failure = status;
+    state.mask.clear();
+  }
+  return true;
 }
 
-void Guides::fill(State& state, const sched::Row& row, exec::Masks& masks) const {
-  const sched::Sequence& sequence = *row.sequence;
-  catch_up(state, sequence);
-  if (row.num_drafts == 0 && state.failure.ok() && !state.output.limits_next()) return;
-  add_mask(state.output, state.failure, sequence.spec().end_ids, masks);
-  if (row.num_drafts == 0) return;
+// The masks of one row; false: the effort does not suffice for the first.
+bool Guides::fill(State& state, const sched::Row& row, text::Effort& effort,
+                  exec::Masks& masks) const {
+  if (!catch_up(state, *row.sequence, effort)) return false;
+  if (row.num_drafts == 0 && state.failure.ok() && !state.output.limits_next()) return true;
+  const std::span<uint32_t> mask = add_mask(masks);
+  if (!state.mask.empty() && state.failure.ok()) {
+    std::ranges::copy(state.mask, mask.begin());
+  } else if (state.failure.ok()) {
+    const Status status = state.output.fill_mask(mask, row.sequence->spec().end_ids, effort);
+    if (absl::IsUnavailable(status)) return false;
+    state.failure = status;
+  }
+  if (row.num_drafts > 0) add_drafts(state, row, effort, masks);
+  return true;
+}
+
+// The masks behind a row's drafts. Where one fails, or the effort does not suffice, it has no
+// token, so that no draft behind it holds.
+void Guides::add_drafts(const State& state, const sched::Row& row, text::Effort& effort,
+                        exec::Masks& masks) const {
   text::GuidedOutput ahead = state.output;
   Status status = state.failure;
-  for (const TokenId draft : sequence.drafts().first(static_cast<size_t>(row.num_drafts))) {
-    if (status.ok()) status = ahead.accept(draft);
-    add_mask(ahead, status, sequence.spec().end_ids, masks);
+  for (const TokenId draft : row.sequence->drafts().first(static_cast<size_t>(row.num_drafts))) {
+    if (status.ok()) status = ahead.accept(draft, effort);
+    const std::span<uint32_t> mask = add_mask(masks);
+    if (status.ok()) status = ahead.fill_mask(mask, row.sequence->spec().end_ids, effort);
+    if (!status.ok()) std::ranges::fill(mask, 0u);
   }
 }
 
-// One without a token, unless `status` is and stays OK.
-void Guides::add_mask(text::GuidedOutput& output, Status& status, std::span<const TokenId> end_ids,
-                      exec::Masks& masks) const {
+// One without a token.
+std::span<uint32_t> Guides::add_mask(exec::Masks& masks) const {
   const auto num_words = static_cast<size_t>(kernels::mask_words(vocab_size_));
   masks.words.resize(masks.words.size() + num_words);
-  if (status.ok()) status = output.fill_mask(std::span(masks.words).last(num_words), end_ids);
+  return std::span(masks.words).last(num_words);
+}
+
+void Guides::begin_job(State& state, const sched::Sequence& sequence) {
+  const auto output = sequence.tokens().subspan(static_cast<size_t>(sequence.num_prompt()));
+  const auto unmatched = output.subspan(state.num_matched);
+  state.job = std::make_shared<MaskJob>(sequence.id(), std::move(state.output));
+  state.job->tokens.assign(unmatched.begin(), unmatched.end());
+  state.job->end_ids = sequence.spec().end_ids;
+  state.job->mask.resize(static_cast<size_t>(kernels::mask_words(vocab_size_)));
+  worker_.add(state.job);
+}
+
+bool Guides::take_mask(RequestId id) {
+  const auto found = states_.find(id);
+  if (found == states_.end() || !found->second.job) return false;
+  State& state = found->second;
+  const std::shared_ptr<MaskJob> job = std::exchange(state.job, nullptr);
+  state.output = std::move(job->output);
+  state.num_matched += job->tokens.size();
+  state.failure = job->status;
+  state.mask = std::move(job->mask);
+  state.slow_steps += job->steps;
+  const int64_t most = kSlowSteps + kSlowStepsPerToken * static_cast<int64_t>(state.num_matched);
+  if (state.failure.ok() && state.slow_steps > most)
+    state.failure = invalid_argument(
+        "guided_decoding: the grammar took {} steps to check {} tokens, and {} are allowed for so "
+        "many; a less ambiguous one takes fewer",
+        state.slow_steps, state.num_matched, most);
+  return true;
+}
+
+void Guides::forget(RequestId id) {
+  const auto found = states_.find(id);
+  if (found == states_.end()) return;
+  if (found->second.job) found->second.job->is_dropped = true;
+  states_.erase(found);
+}
+
+std::vector<uint32_t> Guides::next_mask(const sched::Sequence& sequence) {
+  const auto found = states_.find(sequence.id());
+  if (found == states_.end() || found->second.job || !found->second.failure.ok()) return {};
+  text::GuidedOutput& output = found->second.output;
+  if (!output.limits_next()) return {};
+  std::vector<uint32_t> mask = found->second.mask;
+  if (!mask.empty()) return mask;
+  mask.resize(static_cast<size_t>(kernels::mask_words(vocab_size_)));
+  text::Effort effort{.steps = turn_steps_, .waits = false};
+  if (!output.fill_mask(mask, sequence.spec().end_ids, effort).ok()) mask.clear();
+  return mask;
 }
 
 Status Guides::failure(RequestId id) const {

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -9,17 +11,28 @@
 #include "base/status.h"
 #include "exec/step_message.h"
 #include "runtime/draft_choice.h"
+#include "runtime/mask_worker.h"
 #include "sched/scheduler.h"
 #include "text/grammar/guided_output.h"
 
 namespace nereid::runtime {
 
-// Owned by the engine thread.
+// Owned by the engine thread, which works for guides for a few milliseconds of each turn at most.
+// Masks that need more are made by another thread; their sequences wait.
 class Guides {
  public:
-  // `jumps_ahead`: offer() does something.
-  Guides(int32_t vocab_size, bool jumps_ahead)
-      : vocab_size_(vocab_size), jumps_ahead_(jumps_ahead) {}
+  static constexpr int64_t kTurnSteps = 1'000'000;  // of text::Effort
+  // What one sequence may take of the other thread: so many steps, and more for each token.
+  static constexpr int64_t kSlowSteps = 1'000'000'000, kSlowStepsPerToken = 2'000'000;
+
+  // `jumps_ahead`: offer() does something. `turn_steps`: for the masks of one step. `made` is
+  // called on another thread when a mask is made that fill() called late.
+  Guides(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps,
+         std::function<void(RequestId)> made)
+      : vocab_size_(vocab_size),
+        jumps_ahead_(jumps_ahead),
+        turn_steps_(turn_steps),
+        worker_(std::move(made)) {}
 
   // Before a plan: what running sequences must go on with becomes their drafts, so that one step
   // computes it, if that pays. Other tokens may write the same text: the sampler decides, as with
@@ -31,15 +44,20 @@ class Guides {
   void add(const sched::Row& row, exec::StepRow& out);
   // The masks of such rows of a launched step, when every step before it has landed. Rows that need
   // none, and those of sequences that have ended or start over by now, have none. A guide that
-  // fails leaves no token; failure() says why.
-  void fill(const sched::StepPlan& plan, exec::Masks& masks);
+  // fails leaves no token; failure() says why. `late` gets the numbers of rows whose masks take
+  // longer: they draw nothing, and no row of their sequences may be planned before take_mask().
+  void fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late);
+  // After `made`: the mask is there for the next row. False: its sequence has ended.
+  bool take_mask(RequestId id);
 
   // A row is about to be committed with so many tokens.
   void landed(const sched::Row& row, size_t num_drawn);
 
   // Why the guide of a sequence failed; OK where it did not.
   Status failure(RequestId id) const;
-  void forget(RequestId id) { states_.erase(id); }
+  // The mask of the next token; empty: it is not limited, or not known at once.
+  std::vector<uint32_t> next_mask(const sched::Sequence& sequence);
+  void forget(RequestId id);
 
  private:
   struct State {
@@ -47,6 +65,9 @@ class Guides {
     size_t num_matched = 0;  // tokens of the output that it has taken
     size_t num_asked = 0;    // tokens of the sequence when offer() looked at it last
     Status failure = {};
+    std::shared_ptr<MaskJob> job = {};  // has the output until it is done
+    std::vector<uint32_t> mask = {};    // that it made, behind `num_matched` tokens
+    int64_t slow_steps = 0;             // of all jobs
   };
   // What a sequence must go on with, behind the tokens that the host knows.
   struct Forced {
@@ -59,17 +80,21 @@ class Guides {
 
   void find_forced(const sched::Scheduler& scheduler);
   bool pays(size_t num_rows, const SpeculationCosts& costs) const;
-  static void catch_up(State& state, const sched::Sequence& sequence);
-  void fill(State& state, const sched::Row& row, exec::Masks& masks) const;
-  void add_mask(text::GuidedOutput& output, Status& status, std::span<const TokenId> end_ids,
-                exec::Masks& masks) const;
+  static bool catch_up(State& state, const sched::Sequence& sequence, text::Effort& effort);
+  bool fill(State& state, const sched::Row& row, text::Effort& effort, exec::Masks& masks) const;
+  void add_drafts(const State& state, const sched::Row& row, text::Effort& effort,
+                  exec::Masks& masks) const;
+  std::span<uint32_t> add_mask(exec::Masks& masks) const;
+  void begin_job(State& state, const sched::Sequence& sequence);
 
   const int32_t vocab_size_;
   const bool jumps_ahead_;
+  const int64_t turn_steps_;
   absl::flat_hash_map<RequestId, State> states_;
   std::vector<Forced> forced_;  // of a call of offer()
   // Forced tokens whose forerunner was drawn, and of those the ones that were drawn as well.
   double num_tested_ = 0, num_held_ = 0;
+  MaskWorker worker_;
 };
 
 }  // namespace nereid::runtime

@@ -9,6 +9,7 @@
 #include "base/testing/source_dir.h"
 #include "nereid/executor.h"
 #include "runtime/grammars.h"
+#include "runtime/made_guide.h"
 #include "text/tokenizer.h"
 
 namespace nereid::runtime {
@@ -63,10 +64,14 @@ class GuidesTest : public ::testing::Test {
     return ended;
   }
 
+  std::shared_ptr<text::Grammar> grammar(const GuidedDecoding& guided) {
+    return made_guide(grammars_, request(guided, 1)).value()->grammar;
+  }
+
   // Whether all are whole texts of the grammar.
   void expect_whole(const GuidedDecoding& guided, const std::vector<std::vector<TokenId>>& texts) {
     for (const auto& ids : texts) {
-      text::Matcher matcher(grammars_.get(guided).value());
+      text::Matcher matcher(grammar(guided));
       const std::string text = tokenizer_->decode(ids, true);
       EXPECT_TRUE(matcher.accept(text).ok() && matcher.may_end()) << guided.guide << ": " << text;
       const bool json = guided.type == GuideType::kJson || guided.type == GuideType::kJsonSchema;
@@ -194,7 +199,7 @@ TEST_F(GuidesTest, TheAnswerBehindReasoningIsHeld) {
     const std::string reasoning = tokenizer_->decode(free.token_ids, true);
     const std::string text = tokenizer_->decode(held[0], true);
     ASSERT_TRUE(text.starts_with(reasoning)) << text << " / " << reasoning;
-    text::Matcher matcher(grammars_.get(kRegex).value());
+    text::Matcher matcher(grammar(kRegex));
     const std::string answer = text.substr(text.find('.') + 1);
     EXPECT_TRUE(matcher.accept(answer.substr(answer.find_first_not_of(" \n"))).ok()) << text;
     EXPECT_TRUE(matcher.may_end()) << text;

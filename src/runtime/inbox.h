@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/queue.h"
+#include "base/status.h"
 #include "nereid/executor.h"
 #include "runtime/adapter.h"
 #include "sched/sequence.h"
@@ -16,6 +17,16 @@ namespace nereid::runtime {
 struct Submit {
   std::vector<sched::SequenceSpec> group;
   std::shared_ptr<const Adapter> adapter;  // of all of them; null: none
+  bool waits_for_guide = false;            // of all of them: GuideMade comes
+};
+// The guide of a request is filled, or why it is not.
+struct GuideMade {
+  RequestId id = 0;
+  Status status;
+};
+// The mask that a sequence waits for.
+struct MaskMade {
+  RequestId id = 0;
 };
 // A request with all its sequences.
 struct Cancel {
@@ -27,7 +38,7 @@ struct StopStringFound {
 };
 struct CancelAll {};
 
-using Command = std::variant<Submit, Cancel, StopStringFound, CancelAll>;
+using Command = std::variant<Submit, Cancel, StopStringFound, CancelAll, GuideMade, MaskMade>;
 using Inbox = Queue<Command>;
 
 }  // namespace nereid::runtime

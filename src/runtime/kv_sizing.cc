@@ -125,6 +125,26 @@ Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::Runne
   return ok();
 }
 
+// The states of all positions of a step go to the host for a head that reads them, and wait there:
+// steps are no larger than this many bytes of them, and than what a full batch needs for drafts.
+constexpr size_t kStateBytesPerStep = size_t{4} << 20;
+constexpr int32_t kLeastStates = 256, kLeastStatesOfRow = 4;
+
+void set_max_tokens(const io::Plan& plan, const ExecutorConfig& config, bool all_states,
+                    exec::RunnerLimits& limits) {
+  if (!all_states || !config.scheduler.enable_chunked_context) return;
+  const size_t state = plan.hidden.size() * static_cast<size_t>(plan.model.hidden_size);
+  const auto fit =
+      static_cast<int32_t>(kStateBytesPerStep / std::max(state * sizeof(BF16), sizeof(BF16)));
+  const int32_t most = std::max({fit, kLeastStates, kLeastStatesOfRow * limits.max_rows});
+  if (most >= limits.max_tokens) return;
+  log_info(
+      "max_num_tokens: {}, of which steps take at most {}: the states of so many positions go "
+      "to the draft head",
+      limits.max_tokens, most);
+  limits.max_tokens = most;
+}
+
 void set_max_logits(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
                     bool all_states, exec::RunnerLimits& limits) {
   const size_t available =
@@ -168,7 +188,7 @@ Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
 int64_t widest_module(const io::Plan& plan) {
   int64_t widest = 1;
   for (const io::AdapterModule& m : plan.modules)
-    if (lora_module_of(m.name)) widest = std::max(widest, m.k + m.n);
+    if (lora_module_of(m.source)) widest = std::max(widest, m.k + m.n);
   return widest;
 }
 
@@ -273,6 +293,7 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
     log_info("keys and values are cached as {}: the checkpoint asks for it",
              name_of(limits.kv_type));
   limits.depth = config.enable_overlap ? 2 : 1;
+  set_max_tokens(plan, config, all_states, limits);
   RETURN_IF_ERROR(set_adapters(plan, config, device, limits));
   RETURN_IF_ERROR(set_window(plan, config.kv_cache, limits));
   RETURN_IF_ERROR(exec::check_limits(plan, limits));

@@ -17,10 +17,12 @@ namespace nereid::runtime {
 // cache holds when that is less than the model's limit; with a window they need no more than the
 // blocks they hold at a time. All of it for each cache group, which share as exec::memory.h says.
 // Rows of logits: up to 256 of the tokens of a step, as long as they take no more than a 64th of
-// the memory, and one for each sequence in any case; with `all_states` all tokens of a step under
-// the same bound. `bytes_beside`: what a draft model takes of the memory, wherever that decides.
-// `config` has passed check_config(). InvalidArgument: an option that does not go with the model;
-// ResourceExhausted with the numbers when the model does not fit.
+// the memory, and one for each sequence in any case; with `all_states` (of all positions, for the
+// host) all tokens of a step under the same bound, and steps of fewer tokens where max_num_tokens
+// have more than 4 MiB of states and prompts may be cut. `bytes_beside`: what a draft model takes
+// of the memory, wherever that decides. `config` has passed check_config(). InvalidArgument: an
+// option that does not go with the model; ResourceExhausted with the numbers when the model does
+// not fit.
 StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorConfig& config,
                                            const Device& device, size_t bytes_beside = 0,
                                            bool all_states = false);

@@ -93,6 +93,28 @@ TEST_F(KvSizingTest, RowsOfLogitsFollowMemoryAndTokens) {
   EXPECT_EQ(size().max_logits, 4);  // one for each sequence
 }
 
+// States that go to a draft head bound the tokens of a step, unless prompts may not be cut.
+TEST_F(KvSizingTest, StepsWhoseStatesAreWantedAreBounded) {
+  plan_.hidden = {0};
+  plan_.model.hidden_size = 4096;
+  config_.max_num_tokens = 8192;
+  config_.memory_bytes = int64_t{1} << 30;
+  const auto tokens = [&](bool all_states) {
+    return size_kv_cache(plan_, config_, *opened_.device, 0, all_states).value().max_tokens;
+  };
+  EXPECT_EQ(tokens(false), 8192);
+  EXPECT_EQ(tokens(true), 512);  // 4 MiB
+  plan_.hidden = {0, 0, 0, 0, 0, 0};
+  EXPECT_EQ(tokens(true), 256);
+  config_.max_batch_size = 100;
+  EXPECT_EQ(tokens(true), 400);
+  config_.max_num_tokens = 64;
+  EXPECT_EQ(tokens(true), 64);
+  config_.max_num_tokens = 8192;
+  config_.scheduler.enable_chunked_context = false;
+  EXPECT_EQ(tokens(true), 8192);
+}
+
 // All of the memory given to the cache: whatever is needed to load and to run a step is in the
 // table, and nothing beside it.
 TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
@@ -156,9 +178,12 @@ TEST_F(KvSizingTest, TheCheckpointsTypeIsTheDefault) {
 
 // Of a mixture what says where matrices are takes more than small adapters themselves.
 TEST_F(KvSizingTest, AdaptersTakeTheirShare) {
-  for (int i = 0; i < 500; ++i)
-    plan_.modules.push_back({fmt::format("layers.0.mlp.experts.{}.up_proj", i), 48, 16});
+  for (int i = 0; i < 500; ++i) {
+    const std::string name = fmt::format("layers.0.mlp.experts.{}.up_proj", i);
+    plan_.modules.push_back({.name = name, .k = 48, .n = 16, .source = name});
+  }
   config_.enable_lora = true;
+  config_.memory_bytes = 2 << 20;  // what adapters are loaded through is in it, too
   config_.peft_cache.device_cache_fraction = 0.25;
   const exec::RunnerLimits limits = size();
   EXPECT_EQ(limits.adapter_page_numbers, 8 * 64);

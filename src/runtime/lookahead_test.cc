@@ -13,9 +13,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using Tokens = std::vector<TokenId>;
 
-constexpr int32_t kVocab = 97;
+constexpr int32_t kPredictableVocab = 97;
 
-TokenId next(TokenId token) { return (token * 5 + 3) % kVocab; }
+TokenId next(TokenId token) { return (token * 5 + 3) % kPredictableVocab; }
 
 sched::Sequence sequence_of(Tokens tokens, std::optional<LookaheadConfig> config = {}) {
   sched::SequenceSpec spec{.id = 1, .prompt = std::move(tokens), .max_new_tokens = 10};
@@ -67,7 +67,7 @@ Tokens step(Lookahead& proposer, sched::Sequence& sequence, const DraftQuestion&
 
 // Tokens that so many steps make.
 size_t tokens_of(const LookaheadConfig& config, int num_steps) {
-  Lookahead proposer(config, kVocab);
+  Lookahead proposer(config, kPredictableVocab);
   Tokens text = {1, 50, 7, 20};
   const size_t num_prompt = text.size();
   for (int i = 0; i < num_steps; ++i) {
@@ -95,7 +95,7 @@ TEST(Lookahead, FindsWhatComesNext) {
 }
 
 TEST(Lookahead, NgramsOfTheTextComeFirst) {
-  Lookahead proposer({2, 3, 2}, kVocab);
+  Lookahead proposer({2, 3, 2}, kPredictableVocab);
   sched::Sequence sequence = sequence_of({1, 2, 3, 1, 4, 5, 1, 6, 7, 1});
   const DraftQuestion question = ask(proposer, sequence);
   ASSERT_GE(question.drafts.size(), 4u);
@@ -105,7 +105,7 @@ TEST(Lookahead, NgramsOfTheTextComeFirst) {
 
 // The window and the n-grams say the same.
 TEST(Lookahead, NoDraftIsTwiceInItsPlace) {
-  Lookahead proposer({4, 3, 4}, kVocab);
+  Lookahead proposer({4, 3, 4}, kPredictableVocab);
   sched::Sequence sequence = sequence_of({5, 5, 5, 5});
   const DraftQuestion question = ask(proposer, sequence);
   expect_a_tree(question);
@@ -113,7 +113,7 @@ TEST(Lookahead, NoDraftIsTwiceInItsPlace) {
 }
 
 TEST(Lookahead, RequestsMayHaveLess) {
-  Lookahead proposer({8, 5, 4}, kVocab);
+  Lookahead proposer({8, 5, 4}, kPredictableVocab);
   EXPECT_EQ(proposer.usual_drafts(), num_drafts({8, 5, 4}));
   for (int i = 0; i < 20; ++i) {
     sched::Sequence sequence = sequence_of({1, 2, 1, 3, 1}, LookaheadConfig{2, 2, 1});
@@ -127,7 +127,7 @@ TEST(Lookahead, RequestsMayHaveLess) {
 
 // Where a step has less room, or was asked of other tokens, the window stays.
 TEST(Lookahead, AWindowThatWasNotComputedStays) {
-  Lookahead proposer({4, 3, 0}, kVocab);
+  Lookahead proposer({4, 3, 0}, kPredictableVocab);
   sched::Sequence sequence = sequence_of({1, 50, 7, 20});
   const DraftQuestion first = ask(proposer, sequence);
   ASSERT_EQ(first.drafts.size(), 3u) << "a row";
@@ -144,9 +144,10 @@ TEST(Lookahead, AWindowThatWasNotComputedStays) {
 
 // Ids of a prompt table's rows are no drafts.
 TEST(Lookahead, KnowsTheVocabulary) {
-  Lookahead proposer({4, 3, 4}, kVocab);
-  sched::Sequence sequence = sequence_of({kVocab, kVocab + 1, 5, kVocab, 3, 5});
-  for (const TokenId token : ask(proposer, sequence).drafts) EXPECT_LT(token, kVocab);
+  Lookahead proposer({4, 3, 4}, kPredictableVocab);
+  sched::Sequence sequence =
+      sequence_of({kPredictableVocab, kPredictableVocab + 1, 5, kPredictableVocab, 3, 5});
+  for (const TokenId token : ask(proposer, sequence).drafts) EXPECT_LT(token, kPredictableVocab);
 }
 
 }  // namespace

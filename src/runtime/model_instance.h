@@ -14,21 +14,29 @@
 #include "models/score_head.h"
 #include "nereid/executor.h"
 #include "runtime/adapter_cache.h"
+#include "runtime/guides.h"
 #include "runtime/speculation.h"
 #include "text/tokenizer.h"
 
 namespace nereid::runtime {
 
-// Members are destroyed in reverse order: the device outlives what uses it.
+// Members are destroyed in reverse order: the device outlives what uses it. Where the device hangs,
+// they stay until the process ends.
 struct ModelInstance {
+  ModelInstance() = default;
+  ModelInstance(ModelInstance&&) = default;
+  ModelInstance& operator=(ModelInstance&&) = default;
+  ~ModelInstance();
+
   kernels::OpenedDevice device;
   std::unique_ptr<exec::Runner> runner;
   std::shared_ptr<const text::Tokenizer>
       tokenizer;  // null: the model has none, or none we can read
   std::vector<TokenId> default_end_ids;
-  models::ScoreHead score_head;        // without labels unless the model scores texts
-  convert::EngineLimits limits;        // of requests; what a step can hold is in the runner
-  std::unique_ptr<Proposer> proposer;  // of drafts; null: none
+  models::ScoreHead score_head;              // without labels unless the model scores texts
+  convert::EngineLimits limits;              // of requests; what a step can hold is in the runner
+  std::unique_ptr<Proposer> proposer;        // of drafts; null: none
+  int64_t guide_steps = Guides::kTurnSteps;  // of the engine's thread, for the masks of a step
   std::unique_ptr<AdapterCache> adapters =
       std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
 };

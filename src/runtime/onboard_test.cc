@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/testing/wait.h"
 #include "runtime/engine_fixture.h"
 
 namespace nereid::runtime {
@@ -84,7 +85,7 @@ TEST_F(OnboardTest, OthersRunWhileTheBlocksAreOnTheirWay) {
 
 TEST_F(OnboardTest, WithNobodyElseTheEngineSleeps) {
   const RequestId id = send_and_hold();
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // to turn, if it did not sleep
+  EXPECT_TRUE(wait_until_nothing_runs());
   f_.runner->hold_onboards(false);
   expect_as_before(id);
   EXPECT_LT(f_.runner->num_polls(), 50);

@@ -57,16 +57,19 @@ Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
                     ModelInstance& model) {
   Device& device = *model.device.device;
   const io::Plan& plan = file.plan();
-  ASSIGN_OR_RETURN(auto limits, size_kv_cache(plan, config, device));
+  exec::RunnerLimits limits;
   if (wants_draft_engines(model_dir, config)) {
     ASSIGN_OR_RETURN(DraftEngines drafts, DraftEngines::open(model, file, config));
+    ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, 0, drafts.want_all_states()));
     ASSIGN_OR_RETURN(const size_t bytes, drafts.bytes(config, limits, device.info()));
     ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device, bytes, drafts.want_all_states()));
     ASSIGN_OR_RETURN(model.proposer, std::move(drafts).load(config, limits, model.device));
-  } else if (config.speculation == "ngram" || config.speculation == "auto") {
-    model.proposer = std::make_unique<NgramProposer>(static_cast<size_t>(config.ngram_pool_size));
-  } else if (config.speculation == "lookahead") {
-    model.proposer = std::make_unique<Lookahead>(config.lookahead, plan.model.vocab_size);
+  } else {
+    ASSIGN_OR_RETURN(limits, size_kv_cache(plan, config, device));
+    if (config.speculation == "ngram" || config.speculation == "auto")
+      model.proposer = std::make_unique<NgramProposer>(static_cast<size_t>(config.ngram_pool_size));
+    else if (config.speculation == "lookahead")
+      model.proposer = std::make_unique<Lookahead>(config.lookahead, plan.model.vocab_size);
   }
   const std::string_view proposer = model.proposer ? model.proposer->name() : "none";
   if (config.ngram_pool_size > 0 && proposer != "ngram")
@@ -83,6 +86,11 @@ Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
 
 }  // namespace
 
+ModelInstance::~ModelInstance() {
+  if (device.device && device.device->health().is_hung())
+    keep_for_ever(std::make_shared<ModelInstance>(std::move(*this)));
+}
+
 StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model_dir,
                                               const ExecutorConfig& config,
                                               const kernels::OpenedDevice& device) {
@@ -92,6 +100,7 @@ StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model
                    forced_kernels_of(config, device.registry, device.device->info()));
   RETURN_IF_ERROR(convert::read_weight_formats(config.weights, config.head_weights, build.compile));
   build.compile.adapters = config.enable_lora;
+  build.compile.context = config.max_sequence_length;
   ASSIGN_OR_RETURN(build.compile.hidden_layers, layers_read_by_drafts(model_dir, config));
   build.random_weights = config.random_weights;
   build.measure_on = device.device.get();
@@ -105,6 +114,7 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
       model.device,
       kernels::open_device(config.device, {.num_threads = config.num_threads, .isa = config.isa}));
   Device& device = *model.device.device;
+  device.health().set_timeout(std::chrono::seconds(config.device_timeout_secs));
   ASSIGN_OR_RETURN(const convert::BuildOptions build,
                    build_options(model_dir, config, model.device));
   ASSIGN_OR_RETURN(const auto engine,

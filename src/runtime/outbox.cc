@@ -67,6 +67,8 @@ void Outbox::post(NewsBatch batch) { items_.push(std::move(batch)); }
 
 void Outbox::scored(RequestId id) { items_.push(Scored{id}); }
 
+void Outbox::end_all(const Status& status) { items_.push(EndAll{status}); }
+
 void Outbox::run() {
   std::vector<Item> items;
   while (items_.take_all(items, /*may_sleep=*/true)) {
@@ -77,6 +79,11 @@ void Outbox::run() {
       }
       if (const auto* scored = std::get_if<Scored>(&item)) {
         deliver_parked(scored->id);
+        continue;
+      }
+      if (const auto* all = std::get_if<EndAll>(&item)) {
+        ended_ = all->status;
+        for (const auto& [id, client] : std::exchange(clients_, {})) end(*client, ended_);
         continue;
       }
       auto& batch = std::get<NewsBatch>(item);
@@ -105,11 +112,13 @@ void Outbox::begin(Subscription subscription) {
   const RequestId first = subscription.id;
   const auto count = static_cast<RequestId>(subscription.num_sequences);
   const auto client = std::make_shared<Client>(std::move(subscription), tokenizer_);
+  if (!ended_.ok()) return end(*client, ended_);
   for (RequestId id = first; id < first + count; ++id) clients_.emplace(id, client);
 }
 
 void Outbox::deliver(SequenceNews& news, Time time) {
   const auto found = clients_.find(news.row.id);
+  if (found == clients_.end() && !ended_.ok()) return;
   NEREID_CHECK(found != clients_.end());
   // Callbacks may open new requests, but only through the queue: `client` is safe, and so is the
   // map.
@@ -137,10 +146,20 @@ void Outbox::deliver(SequenceNews& news, Time time) {
     status = internal_error("a response was not taken");
   }
   if (!status.ok()) {
+    log_error("request {}: {}", client.subscription.id, message(status));
     inbox_.push(Cancel{client.subscription.id});
     client.give_up(status);
   }
-  if (!client.ended) return;
+  if (client.ended) close(client);
+}
+
+void Outbox::end(Client& client, const Status& status) {
+  if (client.ended) return;
+  client.give_up(status);
+  close(client);
+}
+
+void Outbox::close(Client& client) {
   client.subscription.callback = nullptr;  // what it holds is let go before drain() may return
   progress_.closed(client.subscription.logits_bytes);
 }
@@ -215,9 +234,8 @@ void Outbox::Client::fail(const Status& status) {
   call(std::move(response));
 }
 
-// In place of a response that could not be made, or that the callback did not take.
+// In place of all responses that are still to come.
 void Outbox::Client::give_up(const Status& status) {
-  log_error("request {}: {}", subscription.id, message(status));
   ended = true;
   try {
     sequences.clear();

@@ -73,6 +73,10 @@ class Outbox {
   // The scores that news of the sequence brought or will bring are done. From any thread.
   void scored(RequestId id);
 
+  // Answers all requests, and those that still come, with an error: no more news of theirs counts.
+  // Any thread.
+  void end_all(const Status& status);
+
   // An empty list for the engine to fill, whose memory was that of a batch delivered before, if
   // there is one.
   std::vector<SequenceNews> take_list();
@@ -84,12 +88,17 @@ class Outbox {
   struct Scored {
     RequestId id = 0;
   };
-  using Item = std::variant<Subscription, NewsBatch, Scored>;
+  struct EndAll {
+    Status status;
+  };
+  using Item = std::variant<Subscription, NewsBatch, Scored, EndAll>;
 
   void run();
   void begin(Subscription subscription);
   void deliver(SequenceNews& news, Time time);
   void deliver_parked(RequestId id);
+  void end(Client& client, const Status& status);
+  void close(Client& client);
   void take_in(Client& client, SequenceNews& news, Time time);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
@@ -100,6 +109,7 @@ class Outbox {
   std::vector<std::vector<SequenceNews>> lists_;  // at most kMostLists
   // One entry for each sequence that news may still come of. Outbox thread only.
   absl::flat_hash_map<RequestId, std::shared_ptr<Client>> clients_;
+  Status ended_;  // not OK: why all requests have ended. Likewise
   std::thread thread_;
 };
 

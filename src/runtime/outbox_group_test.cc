@@ -34,12 +34,14 @@ class OutboxGroupTest : public testing::Test {
   }
   void beams(std::vector<std::vector<TokenId>> hypotheses,
              FinishReason reason = FinishReason::kNotFinished) {
-    sched::RowNews row{.id = 10};
+    const auto news = std::make_unique<SequenceNews>();
+    sched::RowNews& row = news->row;
+    row.id = 10;
     for (auto& h : hypotheses)
       row.beams.push_back({.tokens = h, .cum_log_prob = -1, .reason = reason});
     row.finished = reason != FinishReason::kNotFinished;
     row.reason = reason;
-    post({.row = std::move(row)});
+    post(std::move(*news));
   }
 
   // Delivers everything; exactly one response is final, the last.
@@ -123,8 +125,9 @@ TEST_F(OutboxGroupTest, ACancelledSequenceHasNoNewTokens) {
     outbox_ = std::make_unique<Outbox>(nullptr, inbox_, progress_);
     responses_.clear();
     open({.streaming = true, .whole = whole, .log_probs = true, .echo = {7}});
-    SequenceNews news{.row = {.id = 10, .tokens = {1}, .log_probs = {-1}}};
-    post(std::move(news));
+    const auto news = std::make_unique<SequenceNews>();
+    news->row.id = 10, news->row.tokens = {1}, news->row.log_probs = {-1};
+    post(std::move(*news));
     finish(10, FinishReason::kCancelled);
     close();
     ASSERT_EQ(responses_.size(), 2u);
@@ -171,13 +174,15 @@ TEST_F(OutboxGroupTest, CancelledBeamsHaveTheirNumberAndNoTokens) {
 
 TEST_F(OutboxGroupTest, LogitsComeOnceAndWithTheirTokens) {
   open({.streaming = true, .num_sequences = 2, .num_returned = 2});
-  SequenceNews follower{.row = {.id = 11, .tokens = {5}}};
-  follower.generation_logits = {1, 2, 3};
-  post(std::move(follower));
-  SequenceNews leader{.row = {.id = 10, .tokens = {6}}};
-  leader.context_logits =
+  const auto follower = std::make_unique<SequenceNews>();
+  follower->row.id = 11, follower->row.tokens = {5};
+  follower->generation_logits = {1, 2, 3};
+  post(std::move(*follower));
+  const auto leader = std::make_unique<SequenceNews>();
+  leader->row.id = 10, leader->row.tokens = {6};
+  leader->context_logits =
       std::make_shared<const std::vector<float>>(std::vector<float>{0.5f, 0.25f});
-  post(std::move(leader));
+  post(std::move(*leader));
   finish(10, FinishReason::kLength);
   finish(11, FinishReason::kLength);
   close();

@@ -1,7 +1,11 @@
 // Adapters as Hugging Face PEFT writes them, and as hf_lora_convert.py makes of them.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "io/numbers.h"
@@ -11,34 +15,60 @@
 namespace nereid::runtime {
 namespace {
 
-StatusOr<int32_t> find_module(std::string_view name, const AdapterBounds& bounds,
-                              const AdapterModules& modules) {
-  if (const auto module = modules.find(name)) return *module;
-  return invalid_argument("module '{}' is none that this model's adapters may change; it has {}",
-                          name, bounds.modules.size());
+// Last parts of what matrices are called that adapters may change: "q_proj, k_proj, ...".
+std::string kinds_of(std::span<const io::AdapterModule> modules) {
+  constexpr size_t kMost = 24;
+  std::vector<std::string_view> kinds;
+  for (const io::AdapterModule& m : modules) {
+    const std::string_view kind = std::string_view(m.source).substr(m.source.rfind('.') + 1);
+    if (std::ranges::find(kinds, kind) == kinds.end()) kinds.push_back(kind);
+    if (kinds.size() == kMost) break;
+  }
+  return fmt::format("{}", fmt::join(kinds, ", "));
 }
 
-// DoRA's factors: the lengths that rows shall have, divided by those that they have; else none.
-StatusOr<std::vector<float>> factors_of(const std::string& name, const PeftPair& pair,
-                                        const PeftConfig& config, const AdapterBounds& bounds,
-                                        const ChangedWeight& weight) {
+StatusOr<std::span<const int32_t>> find_modules(std::string_view name, const AdapterBounds& bounds,
+                                                const AdapterModules& modules) {
+  if (const auto found = modules.find(name); !found.empty()) return found;
+  return invalid_argument(
+      "module '{}' is none that this model's adapters may change; it has {}, among them {}", name,
+      bounds.modules.size(), kinds_of(bounds.modules));
+}
+
+// DoRA's lengths of the rows of a matrix [n, k], if the module has some.
+StatusOr<std::vector<float>> magnitudes_of(const std::string& name, const PeftPair& pair,
+                                           const PeftConfig& config, const AdapterBounds& bounds,
+                                           const io::AdapterModule& m) {
   const bool has_magnitudes = pair.magnitudes != nullptr;
   if (has_magnitudes != config.has_magnitudes)
     return invalid_argument("module '{}' has {}lora_magnitude_vector, but 'use_dora' is {}", name,
                             has_magnitudes ? "" : "no ", config.has_magnitudes);
   if (!has_magnitudes) return std::vector<float>();
-  const io::AdapterModule& m = bounds.modules[static_cast<size_t>(weight.module)];
-  const int64_t n = m.n;
-  if (m.of_tokens || (bounds.base && !bounds.base->is_product(weight.module)))
+  const auto module = static_cast<int32_t>(&m - bounds.modules.data());
+  if (m.of_tokens || (bounds.base && !bounds.base->is_product(module)))
     return invalid_argument("module '{}': DoRA of embeddings and experts is not supported", name);
-  if (pair.magnitudes->shape != std::vector{n})
+  if (pair.magnitudes->shape != std::vector{m.num_source_rows()})
     return invalid_argument("module '{}': lora_magnitude_vector {} is not [{}]", name,
-                            pair.magnitudes->shape_text(), n);
+                            pair.magnitudes->shape_text(), m.num_source_rows());
   if (!bounds.base) return invalid_argument("module '{}': DoRA needs the model's weights", name);
-  ASSIGN_OR_RETURN(std::vector<float> factors, io::numbers_of(*pair.magnitudes));
-  const std::vector<float> lengths = bounds.base->row_lengths(weight);
-  for (size_t i = 0; i < factors.size(); ++i) factors[i] /= lengths[i];
-  return factors;
+  return io::numbers_of(*pair.magnitudes);
+}
+
+// Adds one of the modules that the pair's matrix makes.
+Status add_part(int32_t module, double scale, const PeftMatrices& matrices,
+                const std::vector<float>& magnitudes, const AdapterBounds& bounds,
+                AdapterBuilder& builder) {
+  const io::AdapterModule& m = bounds.modules[static_cast<size_t>(module)];
+  const int64_t rank = std::ssize(matrices.a) / m.k;
+  const std::vector<BF16> b = rows_of(m, std::span(matrices.b), rank);
+  std::vector<float> factors;  // the lengths that rows shall have, divided by those that they have
+  if (!magnitudes.empty()) {
+    factors = rows_of(m, std::span(magnitudes), 1);
+    const std::vector<float> lengths =
+        bounds.base->row_lengths({module, static_cast<float>(scale), matrices.a, b});
+    for (size_t i = 0; i < factors.size(); ++i) factors[i] /= lengths[i];
+  }
+  return builder.add(module, rank, scale, matrices.a, b, factors);
 }
 
 Status add_module(const std::string& name, const PeftPair& pair, const PeftConfig& config,
@@ -46,29 +76,31 @@ Status add_module(const std::string& name, const PeftPair& pair, const PeftConfi
                   AdapterBuilder& builder) {
   if (names_all_experts(name))
     return add_peft_experts(name, pair, config, bounds, modules, builder);
-  ASSIGN_OR_RETURN(PeftMatrices matrices, read_peft_pair(name, pair));
-  ASSIGN_OR_RETURN(const int32_t module, find_module(name, bounds, modules));
-  const io::AdapterModule& m = bounds.modules[static_cast<size_t>(module)];
-  const int64_t rank = pair.a->shape[0];
+  RETURN_IF_ERROR(check_peft_pair(name, pair));
+  ASSIGN_OR_RETURN(const auto parts, find_modules(name, bounds, modules));
+  const io::AdapterModule& m = bounds.modules[static_cast<size_t>(parts[0])];
+  const int64_t rank = pair.a->shape[0], n = m.num_source_rows();
   RETURN_IF_ERROR(builder.check_rank(name, rank));
-  if (pair.a->shape != std::vector{rank, m.k} || pair.b->shape != std::vector{m.n, rank})
+  if (pair.a->shape != std::vector{rank, m.k} || pair.b->shape != std::vector{n, rank})
     return invalid_argument("module '{}': A {} and B {} are not [rank, {}] and [{}, rank]", name,
-                            pair.a->shape_text(), pair.b->shape_text(), m.k, m.n);
+                            pair.a->shape_text(), pair.b->shape_text(), m.k, n);
   if (static_cast<double>(rank) != config.rank_of(name))
     return invalid_argument("module '{}': rank {}, but adapter_config.json says {}", name, rank,
                             config.rank_of(name));
-  const double scale = config.scale_of(name);
-  ASSIGN_OR_RETURN(const std::vector<float> factors,
-                   factors_of(name, pair, config, bounds,
-                              {module, static_cast<float>(scale), matrices.a, matrices.b}));
-  return builder.add(module, rank, scale, std::move(matrices.a), matrices.b, factors);
+  ASSIGN_OR_RETURN(const std::vector<float> magnitudes,
+                   magnitudes_of(name, pair, config, bounds, m));
+  ASSIGN_OR_RETURN(const PeftMatrices matrices, read_peft_pair(pair));
+  for (const int32_t part : parts)
+    RETURN_IF_ERROR(add_part(part, config.scale_of(name), matrices, magnitudes, bounds, builder));
+  return ok();
 }
 
 // What is no adapter must change nothing.
 Status check_copy(const std::string& name, const io::StoredTensor& tensor,
                   const AdapterBounds& bounds, const AdapterModules& modules) {
-  ASSIGN_OR_RETURN(const int32_t module, find_module(name, bounds, modules));
-  if (bounds.base && bounds.base->equals(module, tensor)) return ok();
+  ASSIGN_OR_RETURN(const auto parts, find_modules(name, bounds, modules));
+  const auto is_equal = [&](int32_t part) { return bounds.base->equals(part, tensor); };
+  if (bounds.base && std::ranges::all_of(parts, is_equal)) return ok();
   return invalid_argument(
       "tensor '{}' {} is not what the model has as '{}'; whole matrices are not supported (PEFT's "
       "modules_to_save; save_embedding_layers=False leaves out an embedding that did not change)",
@@ -134,7 +166,7 @@ StatusOr<ConvertedRows> convert_modules(const PeftFiles& files) {
 
 StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& directory,
                                                            const AdapterBounds& bounds) {
-  ASSIGN_OR_RETURN(const PeftFiles files, open_peft_files(directory.path));
+  ASSIGN_OR_RETURN(const PeftFiles files, open_peft_files({directory.path, directory.root}));
   const AdapterModules modules(bounds.modules);
   AdapterBuilder builder(bounds);
   for (const auto& [name, pair] : files.pairs)
@@ -144,6 +176,8 @@ StatusOr<std::shared_ptr<const Adapter>> read_peft_adapter(const LoraDirectory& 
   for (const auto& [name, tensor] : files.copies)
     if (Status status = check_copy(name, *tensor, bounds, modules); !status.ok())
       return annotate(status, directory.path.string());
+  if (files.tensors.is_lost())
+    return invalid_argument("{}: became smaller while it was read", files.tensors.path().string());
   return builder.finish(directory.task_id);
 }
 

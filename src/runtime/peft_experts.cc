@@ -82,7 +82,7 @@ Status add_peft_experts(const std::string& name, const PeftPair& pair, const Pef
     return invalid_argument("module '{}' is none that this model's adapters may change", name);
   if (config.has_magnitudes || pair.magnitudes)
     return invalid_argument("module '{}': DoRA of embeddings and experts is not supported", name);
-  ASSIGN_OR_RETURN(s.matrices, read_peft_pair(name, pair));
+  RETURN_IF_ERROR(check_peft_pair(name, pair));
   const int64_t all = pair.a->shape[0], a = pair.a->shape[1], b = pair.b->shape[0];
   s.rank = all / s.experts;
   if (all % s.experts != 0 || pair.b->shape[1] != all)
@@ -108,8 +108,9 @@ Status add_peft_experts(const std::string& name, const PeftPair& pair, const Pef
     return invalid_argument("module '{}': rank {}, but adapter_config.json says {}", name, s.rank,
                             config.rank_of(parameter));
   const double scale = config.scale_of(parameter);
+  ASSIGN_OR_RETURN(s.matrices, read_peft_pair(pair));
   if (is_down) return add_rows(name, s, scale, kMoe4HToH, layer, bounds, modules, builder);
-  s.step = g.name.ends_with("[0::2]") ? 2 : 1;
+  s.step = g.source.ends_with("[0::2]") ? 2 : 1;
   RETURN_IF_ERROR(add_rows(name, s, scale, kMoeHTo4H, layer, bounds, modules, builder));
   s.first = s.step == 2 ? 1 : g.n;
   return add_rows(name, s, scale, kMoeGate, layer, bounds, modules, builder);

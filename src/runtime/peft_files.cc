@@ -10,6 +10,7 @@ namespace nereid::runtime {
 namespace {
 
 constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kPeftConfig = "adapter_config.json";
 
 // Fields that change what is computed; each may be missing, null, false or empty.
 constexpr std::string_view kOnlyWithout[] = {"use_qalora",
@@ -67,17 +68,20 @@ StatusOr<Pattern> read_pattern(const json::object& object, std::string_view fiel
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.";
   for (const auto& [key, value] : v->get_object()) {
-    if (std::string_view(key).find_first_not_of(kPlain) != std::string_view::npos)
-      return invalid_argument("'{}': '{}' is a pattern; only names of modules are supported", field,
-                              std::string_view(key));
-    ASSIGN_OR_RETURN(pattern[std::string(key)], read_number(v->get_object(), key));
+    const std::string_view name = std::string_view(key).substr(key.starts_with('^') ? 1 : 0);
+    if (name.empty() || name.find_first_not_of(kPlain) != std::string_view::npos)
+      return invalid_argument(
+          "'{}': '{}' is a pattern; only names of modules are supported, with '^' in front of a "
+          "whole name",
+          field, std::string_view(key));
+    ASSIGN_OR_RETURN(const double number, read_number(v->get_object(), key));
+    pattern.emplace_back(key, number);
   }
   return pattern;
 }
 
-StatusOr<PeftConfig> read_config(const json::value& value) {
-  const json::object* const object = value.if_object();
-  if (!object) return invalid_argument("is not an object");
+StatusOr<PeftConfig> read_config(const json::object& fields) {
+  const json::object* const object = &fields;
   const auto text = [&](std::string_view field, std::string_view allowed) -> Status {
     const json::value* const v = object->if_contains(field);
     if (!v || v->is_null() || (v->is_string() && v->get_string() == allowed)) return ok();
@@ -124,7 +128,10 @@ Status sort_tensor(const io::StoredTensor& tensor, PeftFiles& files) {
     if (!name.ends_with(ending) || !name.starts_with(kPrefix)) continue;
     name.remove_suffix(std::string_view(ending).size());
     name.remove_prefix(kPrefix.size());
-    files.pairs[std::string(name)].*member = &tensor;
+    const io::StoredTensor*& place = files.pairs[std::string(name)].*member;
+    if (place)
+      return invalid_argument("tensors '{}' and '{}' are of one matrix", place->name, tensor.name);
+    place = &tensor;
     return ok();
   }
   for (const std::string_view ending : {".base_layer.weight", ".weight"})
@@ -140,29 +147,48 @@ Status sort_tensor(const io::StoredTensor& tensor, PeftFiles& files) {
 
 }  // namespace
 
-StatusOr<PeftFiles> open_peft_files(const std::filesystem::path& directory) {
-  const auto config_path = directory / "adapter_config.json";
-  ASSIGN_OR_RETURN(const json::value json, read_json_file(config_path));
+StatusOr<json::object> read_peft_config(const ReadFolder& directory) {
+  constexpr size_t kMaxBytes = size_t{4} << 20;
+  ASSIGN_OR_RETURN(OpenFile file, directory.open(kPeftConfig));
+  const std::string path = file.path().string();
+  ASSIGN_OR_RETURN(const std::string text, read_file(std::move(file), kMaxBytes));
+  StatusOr<json::value> value = parse_json(text);
+  if (!value.ok()) return annotate(value.status(), path);
+  if (!value->is_object()) return invalid_argument("{}: is not an object", path);
+  return std::move(value->get_object());
+}
+
+StatusOr<io::TensorFile> open_peft_tensors(const ReadFolder& directory) {
+  constexpr std::string_view kUsual = "adapter_model.safetensors";
+  ASSIGN_OR_RETURN(const OpenFile file,
+                   directory.open(directory.has(kUsual) ? kUsual : "adapter_model.bin"));
+  return io::TensorFile::open(file);
+}
+
+StatusOr<PeftFiles> open_peft_files(const ReadFolder& directory) {
+  ASSIGN_OR_RETURN(const json::object json, read_peft_config(directory));
   const StatusOr<PeftConfig> config = read_config(json);
-  if (!config.ok()) return annotate(config.status(), config_path.string());
-  auto path = directory / "adapter_model.safetensors";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) path.replace_extension(".bin");
-  ASSIGN_OR_RETURN(io::TensorFile file, io::TensorFile::open(path));
+  if (!config.ok()) return annotate(config.status(), (directory.path() / kPeftConfig).string());
+  ASSIGN_OR_RETURN(io::TensorFile file, open_peft_tensors(directory));
+  const std::string path = file.path().string();
   PeftFiles files{*config, std::move(file), {}, {}};
   for (const io::StoredTensor& tensor : files.tensors.tensors())
-    if (Status status = sort_tensor(tensor, files); !status.ok())
-      return annotate(status, path.string());
-  if (files.pairs.empty()) return invalid_argument("{}: holds no matrices", path.string());
+    if (Status status = sort_tensor(tensor, files); !status.ok()) return annotate(status, path);
+  if (files.pairs.empty()) return invalid_argument("{}: holds no matrices", path);
   return files;
 }
 
-StatusOr<PeftMatrices> read_peft_pair(const std::string& name, const PeftPair& pair) {
+Status check_peft_pair(const std::string& name, const PeftPair& pair) {
   if (!pair.a || !pair.b)
     return invalid_argument("module '{}' has no lora_{}", name, pair.a ? "B" : "A");
+  for (const io::StoredTensor* tensor : {pair.a, pair.b})
+    if (tensor->shape.size() != 2)
+      return invalid_argument("tensor '{}' {} is no matrix", tensor->name, tensor->shape_text());
+  return ok();
+}
+
+StatusOr<PeftMatrices> read_peft_pair(const PeftPair& pair) {
   const auto read = [](const io::StoredTensor& tensor) -> StatusOr<std::vector<BF16>> {
-    if (tensor.shape.size() != 2)
-      return invalid_argument("tensor '{}' {} is no matrix", tensor.name, tensor.shape_text());
     ASSIGN_OR_RETURN(const std::vector<float> numbers, io::numbers_of(tensor));
     std::vector<BF16> rounded;
     rounded.reserve(numbers.size());

@@ -8,8 +8,11 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "base/status.h"
 #include "io/checkpoint.h"
 #include "runtime/adapter_builder.h"
@@ -17,8 +20,10 @@
 
 namespace nereid::runtime {
 
-// rank_pattern and alpha_pattern: the module that ends with the key has the number.
-using Pattern = std::map<std::string, double>;
+// rank_pattern and alpha_pattern, in the file's order: the first key that a module matches gives
+// its number. A key matches the module of that name and those that end with "." and the key; with
+// "^" in front the module of that name alone.
+using Pattern = std::vector<std::pair<std::string, double>>;
 
 struct PeftConfig {
   double rank = 0, alpha = 0;
@@ -27,8 +32,11 @@ struct PeftConfig {
   Pattern ranks, alphas;
 
   static double number_for(std::string_view module, const Pattern& pattern, double otherwise) {
-    for (const auto& [key, number] : pattern)
-      if (module == key || module.ends_with("." + key)) return number;
+    for (const auto& [key, number] : pattern) {
+      const bool is_whole = key.starts_with('^');
+      const std::string_view name = std::string_view(key).substr(is_whole ? 1 : 0);
+      if (module == name || (!is_whole && module.ends_with("." + key))) return number;
+    }
     return otherwise;
   }
   double rank_of(std::string_view module) const { return number_for(module, ranks, rank); }
@@ -54,14 +62,20 @@ struct PeftFiles {
 
 // Checked as far as that is possible without a model. InvalidArgument naming file and field or
 // tensor.
-StatusOr<PeftFiles> open_peft_files(const std::filesystem::path& directory);
+StatusOr<PeftFiles> open_peft_files(const ReadFolder& directory);
 
-// Both matrices of a pair in bf16, of any shape. InvalidArgument: one is missing or no matrix, or
-// has numbers of another type.
+// adapter_config.json, and the file of tensors beside it.
+StatusOr<json::object> read_peft_config(const ReadFolder& directory);
+StatusOr<io::TensorFile> open_peft_tensors(const ReadFolder& directory);
+
+// InvalidArgument: one of the pair is missing or no matrix.
+Status check_peft_pair(const std::string& name, const PeftPair& pair);
+// Both matrices of a pair in bf16, whose shapes have been checked. InvalidArgument: numbers of
+// another type.
 struct PeftMatrices {
   std::vector<BF16> a, b;
 };
-StatusOr<PeftMatrices> read_peft_pair(const std::string& name, const PeftPair& pair);
+StatusOr<PeftMatrices> read_peft_pair(const PeftPair& pair);
 
 // Whether a module stands for tensors that have all experts of a layer (target_parameters).
 bool names_all_experts(std::string_view module);

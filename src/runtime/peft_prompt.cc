@@ -9,24 +9,24 @@
 #include "io/numbers.h"
 #include "models/config.h"
 #include "runtime/adapter.h"
+#include "runtime/peft_files.h"
+#include "runtime/request_check.h"
 
 namespace nereid::runtime {
 
-StatusOr<std::optional<PeftPrompt>> read_peft_prompt(const std::filesystem::path& directory) {
+StatusOr<std::optional<PeftPrompt>> read_peft_prompt(const ReadFolder& directory) {
   constexpr int64_t kMost = 1 << 20;
-  const auto config_path = directory / "adapter_config.json";
-  ASSIGN_OR_RETURN(const json::object object, models::read_object(config_path));
-  models::Config config(object, config_path.string());
+  constexpr auto kMostNumbers = static_cast<int64_t>(kMaxPromptTableBytes / sizeof(uint16_t));
+  ASSIGN_OR_RETURN(const json::object object, read_peft_config(directory));
+  models::Config config(object, (directory.path() / "adapter_config.json").string());
   const std::string kind = config.string("peft_type", "LORA");
   if (kind != "PROMPT_TUNING" && kind != "P_TUNING") return std::optional<PeftPrompt>();
   PeftPrompt prompt{
       .rows = config.integer("num_virtual_tokens", 1, kMost), .width = 0, .numbers = {}};
   if (config.has("num_transformer_submodules")) config.require("num_transformer_submodules", 1);
   RETURN_IF_ERROR(config.status());
-  auto path = directory / "adapter_model.safetensors";
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) path.replace_extension(".bin");
-  ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(path));
+  ASSIGN_OR_RETURN(const io::TensorFile file, open_peft_tensors(directory));
+  const std::filesystem::path& path = file.path();
   const auto found =
       std::ranges::find(file.tensors(), "prompt_embeddings", &io::StoredTensor::name);
   if (found == file.tensors().end())
@@ -37,9 +37,14 @@ StatusOr<std::optional<PeftPrompt>> read_peft_prompt(const std::filesystem::path
         "{}: 'prompt_embeddings' {} is not [{}, width], with num_virtual_tokens", path.string(),
         found->shape_text(), prompt.rows);
   prompt.width = found->shape[1];
+  if (prompt.rows * prompt.width > kMostNumbers)
+    return invalid_argument("{}: 'prompt_embeddings' {} has more than {} numbers", path.string(),
+                            found->shape_text(), kMostNumbers);
   auto numbers = io::numbers_of(*found);
   if (!numbers.ok()) return annotate(numbers.status(), path.string() + ": 'prompt_embeddings'");
   prompt.numbers = *std::move(numbers);
+  if (file.is_lost())
+    return invalid_argument("{}: became smaller while it was read", path.string());
   if (!std::ranges::all_of(prompt.numbers,
                            [](float x) { return std::isfinite(to_float(to_bf16(x))); }))
     return invalid_argument("{}: 'prompt_embeddings': a number is not finite as bf16",

@@ -8,7 +8,7 @@ namespace nereid::runtime {
 bool Progress::enter_queue(int64_t count, int32_t max_queue_size) {
   std::lock_guard lock(mutex_);
   if (num_queued_ + count > max_queue_size) return false;
-  num_queued_ += static_cast<int32_t>(count);
+  if (!abandoned_) num_queued_ += static_cast<int32_t>(count);
   return true;
 }
 
@@ -19,7 +19,17 @@ int32_t Progress::num_queued() const {
 
 void Progress::leave_queue(int32_t count) {
   std::lock_guard lock(mutex_);
-  num_queued_ -= count;
+  if (!abandoned_) num_queued_ -= count;
+}
+
+void Progress::abandon() {
+  {
+    std::lock_guard lock(mutex_);
+    abandoned_ = idle_ = true;
+    num_queued_ = 0;
+    stats_.num_active = stats_.num_waiting = 0;
+  }
+  changed_.notify_all();
 }
 
 bool Progress::promise_logits(int64_t bytes, int64_t max_logits_bytes) {
@@ -51,6 +61,7 @@ void Progress::closed(int64_t logits_bytes) {
 void Progress::publish(const ExecutorStats& stats, bool idle) {
   {
     std::lock_guard lock(mutex_);
+    if (abandoned_) return;
     stats_ = stats;
     idle_ = idle;
   }

@@ -30,6 +30,9 @@ class Progress {
   void opened();
   void closed(int64_t logits_bytes);
 
+  // The engine's thread hangs: it is idle from now on, with nothing queued, whatever it still says.
+  void abandon();
+
   // The engine, once per turn. `idle`: nothing waits, runs or is in flight.
   void publish(const ExecutorStats& stats, bool idle);
 
@@ -43,6 +46,7 @@ class Progress {
   mutable std::condition_variable changed_;
   ExecutorStats stats_;
   bool idle_ = true;
+  bool abandoned_ = false;
   int64_t num_open_ = 0;
   int32_t num_queued_ = 0;
   int64_t promised_logits_ = 0;  // bytes

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <new>
 
+#include "base/contained.h"
 #include "sched/sequence.h"
 
 namespace nereid::runtime {
@@ -125,7 +126,8 @@ void PromptScorer::run() {
       jobs_.pop_front();
     }
     changed_.notify_all();
-    score(job);
+    if (!contained("log-probabilities of a prompt", [&] { score(job); }))
+      job.scores->status = resource_exhausted("no memory for log-probabilities of the prompt");
     if (!job.ends) continue;
     job.scores->done.store(true, std::memory_order_release);
     on_done_(*job.ends);

@@ -1,5 +1,6 @@
 // Digests of rows: of a cryptographic hash, since equal ones are taken for equal rows.
 #include "runtime/prompt_table.h"
+#include "base/copy_bytes.h"
 
 #include <openssl/sha.h>
 
@@ -18,7 +19,7 @@ sched::InputKey digest(uint64_t extra_id, std::span<const uint16_t> row,
                        std::vector<unsigned char>& bytes) {
   bytes.resize(sizeof(extra_id) + row.size_bytes());
   std::memcpy(bytes.data(), &extra_id, sizeof(extra_id));
-  if (!row.empty()) std::memcpy(bytes.data() + sizeof(extra_id), row.data(), row.size_bytes());
+  copy_bytes(bytes.data() + sizeof(extra_id), row.data(), row.size_bytes());
   std::array<unsigned char, SHA256_DIGEST_LENGTH> hash;
   SHA256(bytes.data(), bytes.size(), hash.data());
   sched::InputKey key;

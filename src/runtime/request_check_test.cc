@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::StartsWith;
 
-constexpr int32_t kVocab = 100;
+constexpr int32_t kCheckedVocab = 100;
 
 RequestBounds bounds() {
   RequestBounds b;
@@ -24,7 +24,7 @@ RequestBounds bounds() {
               .max_beam_width = 4,
               .groups = {{.num_blocks = 16}},
               .tokens_per_block = 16};
-  b.vocab_size = kVocab;
+  b.vocab_size = kCheckedVocab;
   b.embedding_width = 4;
   b.has_tokenizer = true;
   b.max_logits_bytes = 40000;
@@ -69,7 +69,7 @@ TEST(RequestCheck, Prompt) {
       {"prompt: no tokens", [](Request& r) { r.input_token_ids = {}; }},
       {"input_token_ids[1]: 100 is not in [0, 100)",
        [](Request& r) {
-         r.input_token_ids = {1, kVocab};
+         r.input_token_ids = {1, kCheckedVocab};
        }},
       {"max_tokens: 0", [](Request& r) { r.max_tokens = 0; }},
       {"prompt: 256 tokens leave no room", [](Request& r) { r.input_token_ids.assign(256, 1); }},
@@ -227,7 +227,7 @@ TEST(RequestCheck, OutputAndStops) {
        }},
       {"stop_words[0][1]: 100 is not in",
        [](Request& r) {
-         r.stop_words = {{1, kVocab}};
+         r.stop_words = {{1, kCheckedVocab}};
        }},
       {"bad_words: 1025 of them", [](Request& r) { r.bad_words.assign(1025, {1}); }},
       {"bad_words[0]: 257 tokens",
@@ -246,10 +246,10 @@ TEST(RequestCheck, OutputAndStops) {
 TEST(RequestCheck, Biases) {
   expect_each({
       {"embedding_bias: 99 values", [](Request& r) { r.embedding_bias.assign(99, 0); }},
-      {nullptr, [](Request& r) { r.embedding_bias.assign(kVocab, -INFINITY); }},
+      {nullptr, [](Request& r) { r.embedding_bias.assign(kCheckedVocab, -INFINITY); }},
       {"embedding_bias[7]: nan",
        [](Request& r) {
-         r.embedding_bias.assign(kVocab, 0);
+         r.embedding_bias.assign(kCheckedVocab, 0);
          r.embedding_bias[7] = NAN;
        }},
       {"logit_bias[0]: token -1",
@@ -361,12 +361,12 @@ TEST(RequestCheck, PromptTables) {
        {nullptr,
         [&](Request& r) {
           r.prompt_table = table(8, 4, 3);
-          r.input_token_ids = {kVocab + 1, kVocab, 0};
+          r.input_token_ids = {kCheckedVocab + 1, kCheckedVocab, 0};
         }},
        {"input_token_ids[1]: ",
         [&](Request& r) {
           r.prompt_table = table(4, 4, 0);
-          r.input_token_ids = {kVocab, kVocab + 1};
+          r.input_token_ids = {kCheckedVocab, kCheckedVocab + 1};
         }},
        {"input_token_ids[0]: -1",
         [&](Request& r) {
@@ -376,7 +376,7 @@ TEST(RequestCheck, PromptTables) {
        {"draft_token_ids[0]: ",
         [&](Request& r) {
           r.prompt_table = table(4, 4, 0);
-          r.draft_token_ids = {kVocab};
+          r.draft_token_ids = {kCheckedVocab};
         }},
        {"prompt_table.width: 3 is not 4", [&](Request& r) { r.prompt_table = table(3, 3, 0); }},
        {"prompt_table.width: 0 is not 4", [&](Request& r) { r.prompt_table.emplace(); }},

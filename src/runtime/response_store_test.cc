@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/status.h"
+#include "base/testing/wait.h"
 
 namespace nereid::runtime {
 namespace {
@@ -83,7 +84,7 @@ TEST(ResponseStore, WaitsUntilSomethingComes) {
   ResponseStore store;
   store.expect(1);
   std::thread other([&] {
-    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_TRUE(wait_until_nothing_runs());  // the one that waits below does
     store.put(response(1, false));
     store.put(response(1, true));
   });
@@ -98,7 +99,7 @@ TEST(ResponseStore, ClosedAndEmptyWaitsForNothing) {
   store.expect(1);
   std::thread other([&] {
     store.close();
-    std::this_thread::sleep_for(milliseconds(20));
+    EXPECT_TRUE(wait_until_nothing_runs());  // as above
     store.put(response(1, true));
   });
   EXPECT_EQ(store.await(Timeout()).size(), 1u);

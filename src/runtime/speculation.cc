@@ -40,6 +40,7 @@ Speculation::Speculation(Proposer* proposer, const Options& options)
 bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
   was_busy_ = !scheduler.running().empty();
   if (!proposer_) return true;
+  proposer_->follow(scheduler.running());
   find_candidates(scheduler);
   if (num_questions_ == 0) return true;
   if (proposer_->is_free()) answer_all();

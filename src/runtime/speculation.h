@@ -58,6 +58,10 @@ class Proposer {
   // free, each sequence has more tokens than when it was asked about before, or was behind then.
   virtual void propose(std::span<DraftQuestion> questions) = 0;
 
+  // Before a plan: the sequences that run, in order. A proposer of States::kAll computes what it
+  // can of those whose prompt is still being computed, so that their states need not be kept.
+  virtual void follow(std::span<const sched::Sequence* const>) {}
+
   // Seconds of the last propose() until each answer had its first guess; 0: all guesses come
   // together, or the proposer does not tell.
   virtual double first_seconds() const { return 0; }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/copy_bytes.h"
 #include "base/status.h"
 #include "exec/runner.h"
 
@@ -145,7 +146,7 @@ class ResultReader {
   template <class T>
   std::vector<T> get_array() {
     std::vector<T> values(get<uint64_t>());
-    if (!values.empty()) std::memcpy(values.data(), left_.data(), values.size() * sizeof(T));
+    copy_bytes(values.data(), left_.data(), values.size() * sizeof(T));
     left_ = left_.subspan(values.size() * sizeof(T));
     return values;
   }

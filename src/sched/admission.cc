@@ -23,6 +23,7 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   int32_t num_skipped = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     Sequence& sequence = **it++;  // admission takes it out of the set
+    if (sequence.holds_ > 0) continue;
     if (left <= 0 && !is_static) return;
     if (free_slots_.empty() && !goes_before_running(sequence)) return;
     Admission admission = try_admit(sequence, now);
@@ -34,7 +35,7 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
       if (++num_skipped >= limits_.max_batch_size) return;
       continue;
     }
-    if (sequence.arriving_) continue;
+    if (sequence.arriving_ || sequence.awaits_adapter_) continue;
     const int32_t wanted = sequence.length() - sequence.computed_;
     shares_.push_back({.sequence = &sequence, .wanted = wanted});
     left -= claim(wanted);
@@ -218,6 +219,7 @@ void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
     free_slots_.pop_back();
   }
   sequence.computed_ = sequence.committed_ = num_cached;
+  sequence.awaits_adapter_ = !has_adapter(sequence);
   make_room_to_grow(sequence);
   announce(sequence);
   sequence.arriving_ = pool_.is_arriving(sequence.lanes_[0].table);

@@ -21,7 +21,8 @@ StepPlan Scheduler::plan(Time now, StepPlan former) {
   plan_drafts(plan);
   plan.onboards = pool_.take_onboards();
   if (!plan.empty()) plan.copies = pool_.take_copies();
-  NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || num_arriving_ > 0 || idle());
+  NEREID_CHECK(!plan.empty() || num_inflight_ > 0 || num_arriving_ > 0 || num_held_ > 0 || idle() ||
+               std::ranges::any_of(running_, &Sequence::awaits_adapter_));
   return plan;
 }
 
@@ -32,6 +33,7 @@ void Scheduler::sort_running() {
   shares_.clear();
   int32_t left = limits_.max_num_tokens, set_aside = 0;
   for (Sequence* sequence : running_) {
+    if (sequence->awaits_adapter_) sequence->awaits_adapter_ = !has_adapter(*sequence);
     // A paused sequence needs its memory back soon: no new sequence is admitted before it.
     short_of_memory_ |= sequence->preempted_;
     if (!can_go_on(*sequence) || sequence->at_limit() || sequence->num_host_rows_ > 0) continue;
@@ -145,7 +147,7 @@ bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
   while (!enough) {
     short_of_memory_ = true;
     if (num_draining_ > 0 || !may_pause()) break;
-    Sequence& victim = *running_.back();
+    Sequence& victim = last_to_serve();
     if (&victim == &sequence) break;
     pause(victim);
     enough = reserve(sequence, num_tokens);
@@ -155,6 +157,13 @@ bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
   if (num_tokens <= sequence.num_prompt_)
     sequence.metrics_.allocated_blocks += static_cast<int32_t>(pool_.stats().alloc_total - before);
   return enough;
+}
+
+// The one that gives its memory to others first: what is held could do nothing with it.
+Sequence& Scheduler::last_to_serve() const {
+  const auto held = std::find_if(running_.rbegin(), running_.rend(),
+                                 [](const Sequence* s) { return s->holds_ > 0 && !s->draining(); });
+  return held == running_.rend() ? *running_.back() : **held;
 }
 
 // All lanes or false; lanes that got their blocks keep them.

@@ -62,6 +62,8 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
   if (num_queued_ + size > limits_.max_queue_size)
     return resource_exhausted("queue is full: {} requests wait, max_queue_size is {}", num_queued_,
                               limits_.max_queue_size);
+  const uint64_t serial = num_requests_++;
+  uint64_t index = 0;
   for (SequenceSpec& spec : group) {
     const RequestId id = spec.id;
     const auto num_prompt = static_cast<int32_t>(spec.prompt.size());
@@ -72,7 +74,7 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
           worst_case_blocks(limits_, group, num_prompt, limit, spec.sampling.beam_width));
     if (spec.deadline) deadlines_.emplace(*spec.deadline, id);
     auto sequence = std::make_unique<Sequence>(std::move(spec), limit, limits_.tokens_per_block,
-                                               next_order_++, std::move(worst));
+                                               place_of(serial, index++), std::move(worst));
     waiting_.insert(sequence.get());
     ++num_queued_;
     sequences_.emplace(id, std::move(sequence));
@@ -127,6 +129,34 @@ RowNews Scheduler::abort(const Row& row, const Status& status) {
   if (!sequence.stopped_) finish(sequence, FinishReason::kNotFinished, status, news);
   release_if_drained(sequence);
   return news;
+}
+
+RowNews Scheduler::undrawn(const Row& row) {
+  NEREID_CHECK(row.samples && !row.sequence->searches());
+  Sequence& sequence = landed(row);
+  RowNews news{.id = sequence.id()};
+  if (!sequence.suspect_) {
+    NEREID_CHECK(sequence.inflight_ == 0 && sequence.unknown_ == 0);
+    sequence.computed_ = sequence.committed_ = row.first_drawn() - 1;
+    if (row.num_drafts > 0) pool_.trim(sequence.lanes_[0].table, row.first_drawn());
+    if (row.all_logits) sequence.logits_done_ = row.end();
+    publish(sequence);
+    drop_unseen(sequence);
+  }
+  release_if_drained(sequence);
+  return news;
+}
+
+void Scheduler::hold(RequestId id) {
+  const auto found = sequences_.find(id);
+  if (found != sequences_.end() && found->second->holds_++ == 0) ++num_held_;
+}
+
+void Scheduler::release(RequestId id) {
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return;
+  NEREID_CHECK(found->second->holds_ > 0);
+  if (--found->second->holds_ == 0) --num_held_;
 }
 
 std::vector<RowNews> Scheduler::fail(const StepPlan& plan, const Status& status) {
@@ -350,6 +380,7 @@ void Scheduler::release_if_drained(Sequence& sequence) {
     waiting_.erase(&sequence);
     if (!sequence.started_) --num_queued_;
   }
+  if (sequence.holds_ > 0) --num_held_;
   sequences_.erase(sequence.id());
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -26,10 +27,19 @@ namespace nereid::sched {
 // sequence's next token may then be known only to the device. Rows must be committed or aborted in
 // the order in which they were planned.
 //
-// All live sequences have one order: priority, then age. The first of them is never paused and can
-// always take what it needs, so every plan moves something forward; README.md has the bounds.
+// All live sequences have one order: priority, then place, which is the age of their request for
+// its first sequences. The first of all is never paused and can always take what it needs, so every
+// plan moves something forward; README.md has the bounds.
 class Scheduler {
  public:
+  // Each sequence of a request beyond the first kSequencesInPlace has its place behind
+  // kRequestsBetween more of the requests that come later.
+  static constexpr uint64_t kSequencesInPlace = 4, kRequestsBetween = 8;
+  // Of sequence `index` of the request that came as number `serial`; no two are equal.
+  static constexpr uint64_t place_of(uint64_t serial, uint64_t index) {
+    const uint64_t beyond = index < kSequencesInPlace ? 0 : index - kSequencesInPlace + 1;
+    return ((serial + beyond * kRequestsBetween) << 24) + index;
+  }
   // Plans that a sequence waits, in all, for prompt blocks that others are computing.
   static constexpr int32_t kMaxReuseDelays = 256;
 
@@ -46,10 +56,16 @@ class Scheduler {
     return check_demand(limits, num_prompt_tokens, max_new_tokens, beam_width, num_sequences);
   }
 
-  // The rows of the next step; empty when there is nothing to do before the next commit() or
-  // onboarded(). Their logits, context logits included, are at most Limits::num_logits_rows().
-  // `former`: a plan that is over, whose memory is used again.
+  // The rows of the next step; empty when there is nothing to do before the next commit(),
+  // onboarded() or release(). Their logits, context logits included, are at most
+  // Limits::num_logits_rows(). `former`: a plan that is over, whose memory is used again.
   StepPlan plan(Time now, StepPlan former = {});
+
+  // Asked in plan() about the adapters of sequences that hold memory, until it says that they are
+  // there: before that they have no rows. Null, as at first: adapters are always there.
+  void set_adapter_check(std::function<bool(uint64_t adapter)> is_there) {
+    is_adapter_there_ = std::move(is_there);
+  }
 
   // Guesses what a sequence says after the tokens that the host knows. Its next row that samples
   // computes them too, as far as the step and its memory have room; it is planned when the host
@@ -68,6 +84,16 @@ class Scheduler {
   // and nothing of it is reused.
   RowNews abort(const Row& row, const Status& status);
 
+  // What this row drew is not to be used, as its mask was not known; hold() was called before later
+  // rows of its sequence could be planned. The last known token is computed again.
+  RowNews undrawn(const Row& row);
+
+  // No row of the sequence is planned until each hold() was released; others go past it. Ignored
+  // for those that have ended.
+  void hold(RequestId id);
+  void release(RequestId id);
+  int32_t num_held() const { return num_held_; }
+
   // The device failed the whole step: stands for commit() or abort() of all its rows. Their
   // sequences end with `status`, all others start over from their known tokens, and the prefix
   // cache is emptied: the step may have moved any block.
@@ -82,6 +108,10 @@ class Scheduler {
   // unknown or already ended.
   std::optional<RowNews> cancel(RequestId id) { return end(id, FinishReason::kCancelled); }
   std::optional<RowNews> stop(RequestId id) { return end(id, FinishReason::kStopWords); }
+  // The same for one that cannot go on.
+  std::optional<RowNews> refuse(RequestId id, const Status& status) {
+    return end(id, FinishReason::kNotFinished, status);
+  }
   std::vector<RowNews> cancel_all();
 
   // There is no device any more: ends all sequences with `status`. Rows in flight are still
@@ -141,7 +171,12 @@ class Scheduler {
   void release_memory(Sequence& sequence);
 
   // planner.cc: one step
-  static bool can_go_on(const Sequence& s) { return s.running() && !s.draining() && !s.arriving_; }
+  static bool can_go_on(const Sequence& s) {
+    return s.running() && !s.draining() && !s.arriving_ && !s.awaits_adapter_ && s.holds_ == 0;
+  }
+  bool has_adapter(const Sequence& s) const {
+    return s.spec_.adapter == 0 || !is_adapter_there_ || is_adapter_there_(s.spec_.adapter);
+  }
   void sort_running();
   void plan_decodes(StepPlan& plan);
   void plan_shares(StepPlan& plan);
@@ -150,6 +185,7 @@ class Scheduler {
   bool may_chunk(const Share& share) const;
   bool make_room(Sequence& sequence, int32_t num_tokens);
   bool reserve(Sequence& sequence, int32_t num_tokens);
+  Sequence& last_to_serve() const;
   void add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens);
   void plan_drafts(StepPlan& plan);
   int32_t num_drafts_for(const Sequence& sequence, const Row& row, int32_t most) const;
@@ -177,6 +213,7 @@ class Scheduler {
   void start(Sequence& sequence, int32_t num_cached, Time now);
 
   const Limits limits_;
+  std::function<bool(uint64_t adapter)> is_adapter_there_;
   BlockPool pool_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;  // owns; each runs or waits
   std::vector<Sequence*> running_;       // in order; hold slots and blocks
@@ -184,12 +221,13 @@ class Scheduler {
   std::set<std::pair<Time, RequestId>> deadlines_;
   absl::flat_hash_map<BlockKey, int32_t> announced_;  // by how many the block is being computed
   std::vector<int32_t> free_slots_;
-  uint64_t next_order_ = 0;
-  uint64_t serial_ = 0;       // of the plan that is being made
-  int32_t num_queued_ = 0;    // of waiting_, those that never started
-  int32_t num_inflight_ = 0;  // rows planned and not yet committed or aborted
-  int32_t num_draining_ = 0;  // of running_
-  int32_t num_arriving_ = 0;  // of running_
+  uint64_t num_requests_ = 0;  // submitted ones
+  uint64_t serial_ = 0;        // of the plan that is being made
+  int32_t num_queued_ = 0;     // of waiting_, those that never started
+  int32_t num_inflight_ = 0;   // rows planned and not yet committed or aborted
+  int32_t num_draining_ = 0;   // of running_
+  int32_t num_arriving_ = 0;   // of running_
+  int32_t num_held_ = 0;       // of sequences_
   SchedulerStats stats_;
 
   // State of the plan that is being made.

@@ -130,12 +130,14 @@ class Traffic : RandomRequests {
     totals.beams += first.sampling.beam_width > 1;
     totals.pooled += first.output.pooling.has_value();
     int64_t work = 0;
+    uint64_t index = 0;
     for (SequenceSpec& s : group) {
       work += static_cast<int64_t>(s.prompt.size()) + s.max_new_tokens;
       Client& client = clients_[s.id];
-      client.order = next_order_++;
+      client.place = Scheduler::place_of(num_submitted_, index++);
       client.spec = std::move(s);
     }
+    ++num_submitted_;
     return work;
   }
 
@@ -423,7 +425,7 @@ class Traffic : RandomRequests {
   std::map<RequestId, Client> clients_;
   std::vector<std::vector<TokenId>> prefixes_;
   RequestId next_id_ = 1;
-  int64_t next_order_ = 0;
+  uint64_t num_submitted_ = 0;
   Time time_{};
   int depth_ = 1;  // steps in flight when the next one is planned, plus one
   int cancel_rate_ = 0, fail_rate_ = 0, draft_rate_ = 0, arrival_rate_ = 100;  // percent per turn

@@ -341,6 +341,47 @@ TEST(Policy, AGroupIsQueuedAsAWholeOrNotAtAll) {
   EXPECT_TRUE(loop.sched.submit(group).ok());
 }
 
+std::vector<SequenceSpec> group_of(size_t count, const SequenceSpec& first) {
+  std::vector<SequenceSpec> group(count, first);
+  for (size_t i = 1; i < count; ++i) {
+    group[i].id = first.id + i;
+    group[i].leader = first.id;
+  }
+  return group;
+}
+
+// Of six sequences in four slots the fifth waits for eight of the requests that come later.
+TEST(Policy, LaterRequestsGoBeforeMostOfALargeGroup) {
+  Limits l = limits();
+  l.max_queue_size = 64;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(group_of(6, spec(1, 4, 20))).ok());
+  loop.step();
+  for (RequestId id = 20; id < 32; ++id)
+    ASSERT_TRUE(loop.sched.submit(spec(id, 4, 2, 100 * static_cast<TokenId>(id))).ok());
+  std::vector<RequestId> begun;
+  for (int i = 0; i < 1000 && !loop.sched.idle(); ++i)
+    for (const Seen& seen : next(loop))
+      if (std::ranges::find(begun, seen.id) == begun.end()) begun.push_back(seen.id);
+  EXPECT_THAT(begun, ElementsAre(1, 2, 3, 4, 20, 21, 22, 23, 24, 25, 26, 27, 5, 28, 29, 30, 31, 6));
+  EXPECT_EQ(loop.ended.size(), 18u);
+}
+
+TEST(Policy, ALaterRequestNeedNotWaitForTheEndOfALargeGroup) {
+  Limits l = limits();
+  l.max_batch_size = 6;
+  Loop loop(l);
+  ASSERT_TRUE(loop.sched.submit(group_of(6, spec(1, 4, 12))).ok());
+  loop.step();
+  EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(1, 2, 3, 4, 5, 6));
+  ASSERT_TRUE(loop.sched.submit(spec(20, 4, 2, 500)).ok());
+  loop.step();  // the rows of the last one are planned when it is paused
+  EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(1, 2, 3, 4, 5, 20));
+  loop.run();
+  EXPECT_EQ(loop.ended.size(), 7u);
+  for (const auto& [id, news] : loop.ended) EXPECT_TRUE(news.status.ok()) << id;
+}
+
 TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
   Scheduler sched(limits());
   SequenceSpec asks = spec(1, 4);
@@ -433,6 +474,31 @@ TEST(SchedulerPolicy, AsManyAdaptersRunAsThereArePlaces) {
   EXPECT_THAT(ids(narrow.step()), ElementsAre(1));
   narrow.run();
   EXPECT_EQ(narrow.ended.size(), 3u);
+}
+
+// A sequence whose adapter is on its way holds its memory and has no rows; others go on.
+TEST(SchedulerPolicy, WithoutItsAdapterASequenceHasNoRows) {
+  Limits l = limits();
+  l.max_adapters = 3;
+  Loop loop(l);
+  uint64_t there = 0;
+  loop.sched.set_adapter_check([&](uint64_t adapter) { return adapter == there; });
+  for (RequestId id = 1; id <= 3; ++id) {
+    SequenceSpec s = spec(id, 3, 4, static_cast<TokenId>(100 * id));
+    s.adapter = id == 2 ? 0 : id;
+    ASSERT_TRUE(loop.sched.submit(std::move(s)).ok());
+  }
+  EXPECT_THAT(ids(loop.step()), ElementsAre(2));
+  EXPECT_EQ(loop.sched.running().size(), 3u);
+  EXPECT_TRUE(loop.sched.running()[0]->awaits_adapter());
+  there = 3;
+  EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(2, 3));
+  there = 0;  // it is asked once
+  EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(2, 3));
+  while (!loop.ended.contains(3)) loop.step();
+  EXPECT_TRUE(loop.step().empty());
+  loop.take(*loop.sched.cancel(1));
+  EXPECT_TRUE(loop.sched.idle());
 }
 
 // The third has a place, but the pages are those of the first two.

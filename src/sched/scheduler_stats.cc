@@ -68,7 +68,7 @@ SchedulerStats Scheduler::stats() const {
 
 void Scheduler::check() const {
   int64_t held = 0, inflight = 0, queued = 0, announced = 0, draining = 0, deadlines = 0;
-  int64_t arriving = 0;
+  int64_t arriving = 0, on_hold = 0;
   std::vector<bool> slot_used(limits_.max_batch_size, false);
   for (int32_t slot : free_slots_) slot_used[slot] = true;
   size_t num_slots = free_slots_.size();
@@ -107,7 +107,11 @@ void Scheduler::check() const {
     queued += !s->started_;
   }
   for (const auto& [key, count] : announced_) announced -= count;
-  for (const auto& [id, s] : sequences_) deadlines += s->spec_.deadline && !s->stopped_;
+  for (const auto& [id, s] : sequences_) {
+    deadlines += s->spec_.deadline && !s->stopped_;
+    on_hold += s->holds_ > 0;
+  }
+  NEREID_CHECK(on_hold == num_held_);
   NEREID_CHECK(announced == 0 && draining == num_draining_ && arriving == num_arriving_);
   NEREID_CHECK(deadlines == static_cast<int64_t>(deadlines_.size()));
   NEREID_CHECK(num_slots == slot_used.size());

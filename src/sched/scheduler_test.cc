@@ -54,6 +54,73 @@ TEST(Scheduler, RunsOneRequestToItsLength) {
   EXPECT_EQ(sched.stats().blocks_free, 32);
 }
 
+TEST(Scheduler, WhatIsHeldLetsOthersGoPast) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 5, 3)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 6, 1, 50)).ok());
+  sched.hold(1), sched.hold(1);
+  StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(shapes(plan), ElementsAre(Shape{0, 6, true, false})) << "the second";
+  EXPECT_TRUE(commit_all(sched, plan, 7)[0].finished);
+  EXPECT_TRUE(sched.plan(Time{}).empty());
+  sched.release(1);
+  EXPECT_TRUE(sched.plan(Time{}).empty());
+  sched.release(1);
+  EXPECT_THAT(shapes(sched.plan(Time{})), ElementsAre(Shape{0, 5, true, false}));
+  sched.hold(1), sched.hold(9);
+  EXPECT_EQ(sched.num_held(), 1);
+  sched.check();
+  EXPECT_FALSE(sched.cancel(1)->tokens.size() > 0);
+}
+
+TEST(Scheduler, WhatIsNotDrawnIsComputedAgainFromTheLastToken) {
+  Scheduler sched(limits());
+  ASSERT_TRUE(sched.submit(spec(1, 5, 3)).ok());
+  for (const int start : {0, 5}) {
+    StepPlan plan = sched.plan(Time{});
+    EXPECT_EQ(plan.rows.at(0).start, start);
+    sched.hold(1);
+    EXPECT_TRUE(sched.undrawn(plan.rows[0]).empty());
+    EXPECT_TRUE(sched.plan(Time{}).empty());
+    sched.release(1);
+    sched.check();
+    plan = sched.plan(Time{});
+    EXPECT_THAT(shapes(plan), ElementsAre(Shape{start == 0 ? 4 : 5, 1, true, false}));
+    EXPECT_THAT(commit_all(sched, plan, 7)[0].tokens, ElementsAre(7));
+  }
+  sched.draft(1, std::vector<TokenId>{8, 9});
+  const StepPlan plan = sched.plan(Time{});
+  EXPECT_THAT(shapes(plan), ElementsAre(Shape{6, 1, true, false})) << "no room for drafts";
+  EXPECT_TRUE(commit_all(sched, plan, 7)[0].finished);
+  EXPECT_TRUE(sched.idle());
+  sched.check();
+  EXPECT_EQ(sched.stats().blocks_free, 32);
+}
+
+// Neither the blocks of what is held nor its place in the order keep others waiting.
+TEST(Scheduler, WhatIsHeldGivesItsMemoryToOthersFirst) {
+  Limits small = limits();
+  small.groups = {{.num_blocks = 4}};
+  Scheduler sched(small);
+  ASSERT_TRUE(sched.submit(spec(1, 7, 4)).ok());
+  ASSERT_TRUE(sched.submit(spec(2, 4, 8, 50)).ok());
+  StepPlan plan = sched.plan(Time{});
+  ASSERT_EQ(plan.rows.size(), 2u);
+  sched.hold(1);
+  EXPECT_TRUE(sched.undrawn(plan.rows[0]).empty());
+  const Drawn drawn{.token = 7};
+  EXPECT_FALSE(sched.commit(plan.rows[1], {&drawn, 1}).finished);
+  for (int i = 1; i < 8; ++i) {
+    plan = sched.plan(Time{});
+    ASSERT_EQ(plan.rows.size(), 1u) << i;
+    EXPECT_EQ(commit_all(sched, plan, 7)[0].finished, i == 7);
+  }
+  EXPECT_TRUE(sched.plan(Time{}).empty());
+  sched.release(1);
+  EXPECT_EQ(sched.plan(Time{}).rows.size(), 1u);
+  sched.check();
+}
+
 // Of a whole prefix, of one that ends within a block, and where blocks are not divided.
 TEST(Scheduler, TheLastCachedTokenIsComputedAgainWhereItsStateIsWanted) {
   for (const auto& [num_same, is_divided, start] :

@@ -16,13 +16,13 @@ struct Client {
   RowNews last;
   bool ended_by_us = false;  // cancel or stop was sent
   bool poisoned = false;     // one of its rows was aborted
-  int64_t order = 0;
+  uint64_t place = 0;
   int num_pooled = 0;     // positions of a mean that have landed
   int num_overtaken = 0;  // plans in a row that served only others, some of them behind it
 
   bool before(const Client& other) const {
     if (spec.priority != other.spec.priority) return spec.priority > other.spec.priority;
-    return order < other.order;
+    return place < other.place;
   }
 };
 

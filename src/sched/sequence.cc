@@ -5,7 +5,7 @@
 #include <utility>
 
 namespace nereid::sched {
-Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order,
+Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t place,
                    std::vector<int32_t> worst_blocks)
     : num_prompt_(static_cast<int32_t>(spec.prompt.size())),
       tokens_(std::move(spec.prompt)),
@@ -13,7 +13,7 @@ Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, u
       limit_(limit),
       worst_blocks_(std::move(worst_blocks)),
       tokens_per_block_(tokens_per_block),
-      order_(order),
+      place_(place),
       drafts_(spec_.drafts),
       lanes_(static_cast<size_t>(spec_.sampling.beam_width)) {
   metrics_.arrival = spec_.arrival;

@@ -49,7 +49,7 @@ struct SequenceSpec {
   uint64_t adapter = 0;       // what Limits::max_adapters counts; 0 = none. Part of the salt, too
   int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
   std::optional<KvCacheRetentionConfig> retention;
-  float priority = 0.5f;       // higher goes first, then the older
+  float priority = 0.5f;       // higher goes first, then the smaller place
   bool streams_beams = false;  // beams: news after each step, not only at the end
   Time arrival;
   std::optional<Time> deadline;  // then it ends with kTimedOut; see Scheduler::expire
@@ -59,9 +59,9 @@ struct SequenceSpec {
 // while they launch.
 class Sequence {
  public:
-  // `limit`: tokens at which it ends with kLength, prompt included. `order`: age among all
-  // sequences, smaller is older. `worst_blocks`: by group, see worst_case_blocks() in capacity.h.
-  Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t order,
+  // `limit`: tokens at which it ends with kLength, prompt included. `place`: see
+  // Scheduler::place_of(). `worst_blocks`: by group, see worst_case_blocks() in capacity.h.
+  Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t place,
            std::vector<int32_t> worst_blocks = {});
 
   RequestId id() const { return spec_.id; }
@@ -82,10 +82,13 @@ class Sequence {
   std::span<const int32_t> draft_parents() const { return draft_parents_; }
   // Its next row that samples may have drafts, and has none yet.
   bool may_draft() const { return !draining() && !pools() && !searches() && num_host_rows_ == 0; }
+  bool awaits_adapter() const { return awaits_adapter_; }
   bool has_unknown() const { return unknown_ > 0; }  // tokens that only the device knows
   // Tokens of all its beams that the next plan computes if it has room; without drafts.
   int32_t num_pending() const {
-    if (draining() || arriving_ || at_limit() || num_host_rows_ > 0) return 0;
+    if (draining() || arriving_ || awaits_adapter_ || holds_ > 0 || at_limit() ||
+        num_host_rows_ > 0)
+      return 0;
     return (length() - computed_) * num_lanes();
   }
   const RequestMetrics& metrics() const { return metrics_; }
@@ -120,10 +123,10 @@ class Sequence {
   bool scores_prompt() const {
     return spec_.output.num_prompt_log_probs.has_value() && wants_all_logits();
   }
-  // Higher priority first, then older.
+  // Higher priority first, then the smaller place.
   bool before(const Sequence& other) const {
     if (spec_.priority != other.spec_.priority) return spec_.priority > other.spec_.priority;
-    return order_ < other.order_;
+    return place_ < other.place_;
   }
 
   // Takes one drawn token; returns whether it was kept, and sets reason_ when it ends the sequence.
@@ -146,7 +149,7 @@ class Sequence {
   const int32_t limit_;
   const std::vector<int32_t> worst_blocks_;
   const int32_t tokens_per_block_;
-  const uint64_t order_;
+  const uint64_t place_;
   std::vector<TokenId> drafts_;
   std::vector<int32_t> draft_parents_;
   std::vector<BlockKey> keys_;  // grows in keys()
@@ -166,6 +169,8 @@ class Sequence {
   int32_t announced_from_ = 0, announced_to_ = 0;  // blocks it has said to be computing
   int32_t onboarded_ = 0;                          // blocks brought back from the host pool
   bool arriving_ = false;                          // some of its blocks are on their way from there
+  bool awaits_adapter_ = false;                    // see Scheduler::set_adapter_check()
+  int32_t holds_ = 0;       // calls of Scheduler::hold() that were not released
   BlockKey awaited_ = 0;    // the block that another one computes and that it waits for
   int32_t num_delays_ = 0;  // plans in which it waited for one
   bool started_ = false;    // was admitted at least once

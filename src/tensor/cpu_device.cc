@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/copy_bytes.h"
 #include "base/queue.h"
 #include "base/round_up.h"
 #include "tensor/cpu_probe.h"
@@ -72,9 +73,14 @@ class Completion {
     std::lock_guard lock(mutex_);
     status_.reset();
   }
-  Status wait() {
+  Status wait(Health& health) {
     std::unique_lock lock(mutex_);
-    ready_.wait(lock, [&] { return status_.has_value(); });
+    const auto is_set = [&] { return status_.has_value(); };
+    for (Stall stall(health); !ready_.wait_for(lock, stall.slice(), is_set);) {
+      if (!health.is_hung() && !stall.over()) continue;
+      health.hang(stall.error());
+      return health.failure();
+    }
     // A copy of its own: the reference count of a shared one is kept by code of a library that
     // thread checkers cannot see into.
     return status_->ok() ? ok() : Status(status_->code(), status_->message());
@@ -92,19 +98,21 @@ class Completion {
 
 class CpuEvent : public Event {
  public:
-  explicit CpuEvent(std::shared_ptr<Completion> completion) : completion_(std::move(completion)) {}
-  Status wait() override { return completion_->wait(); }
+  CpuEvent(std::shared_ptr<Completion> completion, Health& health)
+      : completion_(std::move(completion)), health_(health) {}
+  Status wait() override { return completion_->wait(health_); }
   bool done() override { return completion_->done(); }
   const std::shared_ptr<Completion>& completion() const { return completion_; }
 
  private:
   std::shared_ptr<Completion> completion_;
+  Health& health_;
 };
 
 class CpuStream : public Stream {
  public:
-  CpuStream(const Device& device, ThreadPool& pool)
-      : device_(device), pool_(pool), thread_([this] { work(); }) {}
+  CpuStream(Device& device, ThreadPool& pool)
+      : device_(device), health_(device.health()), pool_(pool), thread_([this] { work(); }) {}
   ~CpuStream() override {
     tasks_.close();
     thread_.join();
@@ -117,11 +125,11 @@ class CpuStream : public Stream {
   }
   StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work,
                                           std::unique_ptr<Event> event) override {
-    RETURN_IF_ERROR(device_.failure());
+    RETURN_IF_ERROR(health_.failure());
     if (event) {
       static_cast<CpuEvent&>(*event).completion()->reset();
     } else {
-      event = std::make_unique<CpuEvent>(std::make_shared<Completion>());
+      event = std::make_unique<CpuEvent>(std::make_shared<Completion>(), health_);
     }
     if (!tasks_.push({std::move(work), static_cast<CpuEvent&>(*event).completion()}))
       return unavailable("cpu: the stream is closed");
@@ -130,15 +138,15 @@ class CpuStream : public Stream {
 
   Status wait(const Event& event) override {
     auto awaited = static_cast<const CpuEvent&>(event).completion();
-    const auto sleep = [awaited = std::move(awaited)](Stream&) {
-      awaited->wait().IgnoreError();
+    const auto sleep = [this, awaited = std::move(awaited)](Stream&) {
+      awaited->wait(health_).IgnoreError();
       return ok();
     };
     return submit(sleep).status();
   }
 
   Status copy(void* dst, const void* src, size_t bytes) override {
-    if (bytes > 0) std::memcpy(dst, src, bytes);
+    copy_bytes(dst, src, bytes);
     return ok();
   }
 
@@ -157,18 +165,20 @@ class CpuStream : public Stream {
 
   void work() {
     while (std::optional<Task> task = tasks_.take()) {
-      Status status = device_.failure();
+      Status status = health_.failure();
       try {
         if (status.ok()) status = task->work(*this);
       } catch (const std::exception& e) {
         status = internal_error("cpu: work ended with an exception: {}", e.what());
       }
+      health_.made_progress();
       task->work = nullptr;  // what it captured is gone before anyone hears of its end
       task->completion->set(std::move(status));
     }
   }
 
   const Device& device_;
+  Health& health_;
   ThreadPool& pool_;
   Queue<Task> tasks_;
   std::thread thread_;  // last: it uses the members above
@@ -176,7 +186,9 @@ class CpuStream : public Stream {
 
 class CpuDevice : public Device {
  public:
-  explicit CpuDevice(DeviceInfo info) : info_(std::move(info)), pool_(info_.num_units) {}
+  explicit CpuDevice(DeviceInfo info) : info_(std::move(info)), pool_(info_.num_units) {
+    health().set_hooks([this] { return pool_.progress(); }, nullptr);
+  }
 
   const DeviceInfo& info() const override { return info_; }
   StatusOr<Buffer> allocate(size_t bytes) override { return allocate_host_memory(bytes); }

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstring>
+#include <future>
+#include <latch>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -25,6 +26,15 @@ std::unique_ptr<Device> open_cpu(int threads = 2, std::string isa = "") {
   auto device = make_cpu_device({threads, std::move(isa)});
   NEREID_CHECK(device.ok());
   return *std::move(device);
+}
+
+// Kernels, golden models and exactness are tested with those that the processor has.
+TEST(CpuProbe, EveryInstructionSetIsTested) {
+  const auto usable = usable_isas();
+  std::string missing;
+  for (const Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kAmx})
+    if (!std::ranges::count(usable, isa)) missing += " " + std::string(name_of(isa));
+  if (!missing.empty()) GTEST_SKIP() << "this processor has not:" << missing;
 }
 
 TEST(CpuProbe, GenericIsAlwaysUsableAndTheListIsOrdered) {
@@ -96,16 +106,16 @@ TEST(CpuDevice, AStreamWaitsForWorkOfAnother) {
 TEST(CpuDevice, AFailedOneRefusesWorkWithItsFirstError) {
   const auto device = open_cpu(1);
   const auto stream = device->create_stream().value();
-  EXPECT_TRUE(device->failure().ok());
+  EXPECT_TRUE(device->health().failure().ok());
   bool ran = false;
   auto first = stream->submit([&](Stream&) {
-    device->fail(internal_error("bad memory"));
-    device->fail(internal_error("other"));
+    device->health().fail(internal_error("bad memory"));
+    device->health().fail(internal_error("other"));
     return ok();
   });
   EXPECT_TRUE((*first)->wait().ok());
   const Status expected = unavailable("device cpu has failed: bad memory");
-  EXPECT_EQ(device->failure(), expected);
+  EXPECT_EQ(device->health().failure(), expected);
   EXPECT_EQ(stream->submit([&](Stream&) { return ran = true, ok(); }).status(), expected);
   EXPECT_FALSE(ran);
 }
@@ -116,13 +126,13 @@ TEST(CpuDevice, WorkThatWaitsBehindAFailureDoesNotRun) {
   std::atomic<bool> submitted = false, ran = false;
   auto first = stream->submit([&](Stream&) -> Status {
     while (!submitted) std::this_thread::yield();
-    device->fail(internal_error("bad memory"));
+    device->health().fail(internal_error("bad memory"));
     return internal_error("bad memory");
   });
   auto second = stream->submit([&](Stream&) { return ran = true, ok(); });
   submitted = true;
   EXPECT_EQ((*first)->wait(), internal_error("bad memory"));
-  EXPECT_EQ((*second)->wait(), device->failure());
+  EXPECT_EQ((*second)->wait(), device->health().failure());
   EXPECT_FALSE(ran);
 }
 
@@ -210,18 +220,61 @@ TEST(CpuStream, CopyAndFill) {
 TEST(CpuStream, DrainsWhenClosed) {
   const auto device = open_cpu();
   std::atomic<int> ran = 0;
+  std::latch closing(1);
   {
     auto stream = *device->create_stream();
     for (int i = 0; i < 5; ++i)
       ASSERT_TRUE(stream
                       ->submit([&](Stream&) {
-                        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                        closing.wait();
                         ++ran;
                         return ok();
                       })
                       .ok());
+    closing.count_down();
   }
   EXPECT_EQ(ran, 5);
+}
+
+// Work that never ends, on the stream or on a thread of the pool.
+TEST(CpuDevice, AWaitForWorkThatHangsEnds) {
+  for (const int num_threads : {1, 2}) {
+    std::promise<void> release;
+    const std::shared_future<void> released = release.get_future().share();
+    std::atomic<int> num_begun = 0;
+    auto device = make_cpu_device({.num_threads = num_threads}).value();
+    auto stream = device->create_stream().value();
+    device->health().set_timeout(std::chrono::milliseconds(40));
+    auto hangs = stream->submit([&](Stream& s) {
+      static_cast<ThreadPool*>(s.native())
+          ->parallel_for(num_threads, 1, [&](int64_t, int64_t, int thread) {
+            ++num_begun;
+            while (num_begun < num_threads) std::this_thread::yield();
+            if (thread == num_threads - 1) released.wait();
+          });
+      return ok();
+    });
+    auto second = stream->submit([](Stream&) { return ok(); });
+    const Status expected = unavailable(
+        "device cpu has failed: it has made no progress for 0.04 s (device_timeout_secs)");
+    EXPECT_EQ((*hangs)->wait(), expected);
+    EXPECT_EQ((*second)->wait(), expected);
+    EXPECT_TRUE(device->health().is_hung());
+    EXPECT_EQ(stream->submit([](Stream&) { return ok(); }).status(), expected);
+    release.set_value();
+  }
+}
+
+TEST(CpuDevice, WorkThatMovesIsWaitedFor) {
+  auto device = make_cpu_device({.num_threads = 1}).value();
+  auto stream = device->create_stream().value();
+  const uint64_t before = device->health().progress();
+  auto event = stream->submit([&](Stream& s) {
+    static_cast<ThreadPool*>(s.native())->parallel_for(8, 1, [](int64_t, int64_t, int) {});
+    return ok();
+  });
+  EXPECT_TRUE((*event)->wait().ok());
+  EXPECT_EQ(device->health().progress() - before, 9u);  // its pieces, and itself
 }
 
 }  // namespace

@@ -1,7 +1,15 @@
 #include "tensor/cuda_device.h"
 
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/clock.h"
@@ -36,6 +44,52 @@ Status cuda_status(cudaError_t error, const char* call, int device) {
 
 namespace {
 
+// How long to sleep before the next question whether work is done that was waited for so long: a
+// small part of that time, since the sleep may last beyond the end of the work.
+Duration next_sleep(Duration waited) {
+  constexpr Duration kSpin = std::chrono::microseconds(50);
+  constexpr Duration kShortest = std::chrono::microseconds(10);
+  constexpr Duration kLongest = std::chrono::microseconds(50);
+  constexpr Duration kIdle = std::chrono::milliseconds(1), kIdleAfter = std::chrono::seconds(1);
+  if (waited < kSpin) return Duration();
+  return waited < kIdleAfter ? std::clamp(waited / 16, kShortest, kLongest) : kIdle;
+}
+
+// The kernel may add this to each sleep of a thread; 50 us otherwise.
+void sleep_precisely() {
+  constexpr unsigned long kSlackNanoseconds = 1000;
+  thread_local const int done = ::prctl(PR_SET_TIMERSLACK, kSlackNanoseconds, 0, 0, 0);
+  static_cast<void>(done);
+}
+
+// Asks `query` until the work is done, with its result: cudaEventSynchronize() and its like know no
+// limit of time. cudaErrorNotReady: the device hangs. Without `sleeps` the thread keeps its core
+// until the work has taken a while.
+template <class Query>
+cudaError_t poll(Health& health, bool sleeps, const Query& query) {
+  constexpr Duration kSpinAnyway = std::chrono::milliseconds(100);
+  const Time start = now();
+  std::optional<Stall> stall;
+  for (;;) {
+    const cudaError_t error = query();
+    if (error != cudaErrorNotReady) {
+      if (error == cudaSuccess) health.made_progress();
+      return error;
+    }
+    cudaGetLastError();  // no error of a launch
+    const Time at = now();
+    if (!stall) stall.emplace(health);
+    if (health.is_hung() || stall->over(at)) {
+      health.hang(stall->error());
+      return cudaErrorNotReady;
+    }
+    const Duration sleep = sleeps || at - start > kSpinAnyway ? next_sleep(at - start) : Duration();
+    if (sleep == Duration()) continue;
+    sleep_precisely();
+    std::this_thread::sleep_for(sleep);
+  }
+}
+
 // Covers everything its stream held when it was recorded; carries the status of the host work too.
 class CudaEvent final : public Event {
  public:
@@ -46,15 +100,22 @@ class CudaEvent final : public Event {
   }
   Status wait() override {
     if (event_) {
-      const Status finished =
-          cuda_status(cudaEventSynchronize(event_), "cudaEventSynchronize", device_.info().index);
+      Health& health = device_.health();
+      const cudaError_t error =
+          poll(health, /*sleeps=*/true, [this] { return cudaEventQuery(event_); });
+      if (error == cudaErrorNotReady) return health.failure();
+      const Status finished = cuda_status(error, "cudaEventQuery", device_.info().index);
       // The event was recorded in order, so this is about work that ran, and such errors stay.
-      if (!finished.ok()) device_.fail(finished);
+      if (!finished.ok()) health.fail(finished);
       if (status_.ok()) status_ = finished;
     }
     return status_;
   }
-  bool done() override { return !event_ || cudaEventQuery(event_) != cudaErrorNotReady; }
+  bool done() override {
+    if (!event_ || cudaEventQuery(event_) != cudaErrorNotReady) return true;
+    cudaGetLastError();
+    return false;
+  }
   cudaEvent_t handle() const { return event_; }
   // For a new piece of work: `status` of its host part.
   void reset(Status status) { status_ = std::move(status); }
@@ -135,7 +196,9 @@ Status upload_in_pieces(Device& device, std::byte* to, const std::byte* from, si
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(DeviceInfo info) : info_(std::move(info)) {}
+  explicit CudaDevice(DeviceInfo info) : info_(std::move(info)) {
+    health().set_hooks(nullptr, &leave_at_exit);
+  }
 
   const DeviceInfo& info() const override { return info_; }
 
@@ -150,8 +213,9 @@ class CudaDevice final : public Device {
                                 bytes, free_bytes(), info_.memory_bytes);
     }
     RETURN_IF_ERROR(cuda_status(error, "cudaMalloc", index));
-    return Buffer(data, bytes, [index](void* p) {
-      cudaSetDevice(index);
+    return Buffer(data, bytes, [this](void* p) {
+      if (health().is_hung()) return;  // what hangs may use it, and the call would wait for it
+      cudaSetDevice(info_.index);
       cudaFree(p);
     });
   }
@@ -168,7 +232,9 @@ class CudaDevice final : public Device {
                                 index, bytes);
     }
     RETURN_IF_ERROR(cuda_status(error, "cudaHostAlloc", index));
-    return Buffer(data, bytes, [](void* p) { cudaFreeHost(p); });
+    return Buffer(data, bytes, [this](void* p) {
+      if (!health().is_hung()) cudaFreeHost(p);
+    });
   }
 
   StatusOr<Buffer> upload(const void* host, size_t bytes) override {
@@ -198,6 +264,17 @@ class CudaDevice final : public Device {
   }
 
  private:
+  // CUDA's own functions at the exit of the process would wait for what hangs: they are registered
+  // earlier, so they would run later.
+  static void leave_at_exit() {
+    ::on_exit(
+        [](int status, void*) {
+          std::fflush(nullptr);
+          ::_exit(status);
+        },
+        nullptr);
+  }
+
   DeviceInfo info_;
 };
 
@@ -250,6 +327,10 @@ StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(Device& device, bool ru
 }
 
 CudaStream::~CudaStream() {
+  if (device_.health().is_hung()) {  // the calls would wait for what hangs
+    static_cast<void>(new auto(std::move(locals_)));
+    return;
+  }
   cudaSetDevice(device_.info().index);
   cudaStreamSynchronize(stream_);
   locals_.clear();
@@ -258,7 +339,7 @@ CudaStream::~CudaStream() {
 
 StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&)> work,
                                                     std::unique_ptr<Event> used) {
-  RETURN_IF_ERROR(device_.failure());
+  RETURN_IF_ERROR(device_.health().failure());
   const CudaRange range("submit");
   const int index = device_.info().index;
   Status status = cuda_status(cudaSetDevice(index), "cudaSetDevice", index);
@@ -268,9 +349,8 @@ StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&
   const bool again = event != nullptr;
   Status recorded;
   if (!again) {
-    recorded = cuda_status(
-        cudaEventCreateWithFlags(&event, cudaEventDisableTiming | cudaEventBlockingSync),
-        "cudaEventCreateWithFlags", index);
+    recorded = cuda_status(cudaEventCreateWithFlags(&event, cudaEventDisableTiming),
+                           "cudaEventCreateWithFlags", index);
   }
   if (recorded.ok()) {
     recorded = cuda_status(cudaEventRecord(event, stream_), "cudaEventRecord", index);
@@ -293,7 +373,7 @@ void CudaStream::look_for_failure() {
   const cudaError_t error = cudaStreamQuery(stream_);
   if (error == cudaErrorNotReady) return;
   const Status status = cuda_status(error, "cudaStreamQuery", device_.info().index);
-  if (!status.ok()) device_.fail(status);
+  if (!status.ok()) device_.health().fail(status);
 }
 
 Status CudaStream::wait(const Event& event) {
@@ -307,6 +387,15 @@ Status CudaStream::copy(void* dst, const void* src, size_t bytes) {
   if (bytes == 0) return ok();
   RETURN_IF_CUDA_ERROR(device_.info().index,
                        cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, stream_));
+  return ok();
+}
+
+Status CudaStream::copy_rows(void* dst, size_t dst_stride, const void* src, size_t src_stride,
+                             size_t bytes, size_t rows) {
+  if (rows <= 1 || bytes == 0) return copy(dst, src, rows * bytes);
+  RETURN_IF_CUDA_ERROR(
+      device_.info().index,
+      cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, bytes, rows, cudaMemcpyDefault, stream_));
   return ok();
 }
 
@@ -343,8 +432,11 @@ Status CudaStream::replay(const Recording& recording) {
 }
 
 Status CudaStream::synchronize() {
-  RETURN_IF_CUDA_ERROR(device_.info().index, cudaStreamSynchronize(stream_));
-  return ok();
+  Health& health = device_.health();
+  const cudaError_t error =
+      poll(health, /*sleeps=*/false, [this] { return cudaStreamQuery(stream_); });
+  if (error == cudaErrorNotReady) return health.failure();
+  return cuda_status(error, "cudaStreamQuery", device_.info().index);
 }
 
 }  // namespace nereid

@@ -1,5 +1,6 @@
 // The device seam over the CUDA runtime: plain device memory, page-locked host memory, uploads in
-// pieces through the latter, one non-blocking stream per Stream, events that sleep while waiting.
+// pieces through the latter, one non-blocking stream per Stream, events that are asked again and
+// again with short sleeps, so that a wait can end when the device hangs.
 // Thread-safe per device; a stream belongs to one thread at a time.
 #pragma once
 
@@ -41,6 +42,8 @@ class CudaStream final : public Stream {
                                           std::unique_ptr<Event> used) override;
   Status wait(const Event& event) override;
   Status copy(void* dst, const void* src, size_t bytes) override;
+  Status copy_rows(void* dst, size_t dst_stride, const void* src, size_t src_stride, size_t bytes,
+                   size_t rows) override;
   Status fill(void* dst, int byte, size_t bytes) override;
   StatusOr<std::unique_ptr<Recording>> record(const std::function<Status(Stream&)>& work) override;
   Status replay(const Recording& recording) override;

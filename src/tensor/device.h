@@ -2,16 +2,15 @@
 // device; shared code above this line never asks which one it talks to.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "base/status.h"
+#include "tensor/health.h"
 
 namespace nereid {
 
@@ -79,7 +78,9 @@ class Buffer {
 class Event {
  public:
   virtual ~Event() = default;
-  // Blocks (without spinning) until the work is done; its status. May be called once or more.
+  // Blocks until the work is done; its status. May be called once or more. Where the device makes
+  // no progress for its timeout (Health), it hangs from then on, and this and every later wait
+  // return its failure at once: the work may go on, so nothing that it uses may be freed.
   virtual Status wait() = 0;
   virtual bool done() = 0;
 };
@@ -98,7 +99,7 @@ class Stream {
 
   // Runs `work` in order after everything submitted before. CPU: on the stream's own thread,
   // kernels run synchronously inside. CUDA: inline on the caller's thread, kernels enqueue. The
-  // event covers all that `work` issued. A device that has failed refuses with its failure().
+  // event covers all that `work` issued. A device that has failed refuses with its failure.
   virtual StatusOr<std::unique_ptr<Event>> submit(std::function<Status(Stream&)> work) = 0;
   // The same for work that comes again and again: `used`, an event that submit() of this stream
   // gave, may become the new one's. It was waited for, and no stream was told to wait for it; null
@@ -115,6 +116,15 @@ class Stream {
   // Only inside submitted work. `dst`, `src`: device memory or memory from allocate_host().
   virtual Status copy(void* dst, const void* src, size_t bytes) = 0;
   virtual Status fill(void* dst, int byte, size_t bytes) = 0;
+  // `rows` pieces of `bytes` each, `dst_stride` and `src_stride` bytes apart: one copy where the
+  // device can. Strides are not less than `bytes`; pieces of dst are not among those of src.
+  virtual Status copy_rows(void* dst, size_t dst_stride, const void* src, size_t src_stride,
+                           size_t bytes, size_t rows) {
+    for (size_t i = 0; i < rows; ++i)
+      RETURN_IF_ERROR(copy(static_cast<std::byte*>(dst) + i * dst_stride,
+                           static_cast<const std::byte*>(src) + i * src_stride, bytes));
+    return ok();
+  }
 
   // Only inside submitted work: keeps what `work` would issue, with the addresses and sizes it has
   // now, for replay(); nothing runs. `work` must have run before, so that kernels have what they
@@ -136,6 +146,7 @@ class Stream {
 
 class Device {
  public:
+  Device() : health_([this] { return "device " + info().id(); }) {}
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual StatusOr<Buffer> allocate(
@@ -150,17 +161,12 @@ class Device {
   virtual StatusOr<std::unique_ptr<Stream>> create_copy_stream() { return create_stream(); }
   virtual size_t free_bytes() const = 0;
 
-  // Why the device does no more work, for good: Unavailable, naming the device and the first error
-  // of that kind (of CUDA: one that stays until the process ends). OK as long as it works. Any
-  // thread.
-  virtual Status failure() const;
-  // Called where such an error, which is not OK, is met; only the first counts. Any thread.
-  virtual void fail(const Status& error);
+  // Any thread.
+  virtual Health& health() { return health_; }
+  const Health& health() const { return const_cast<Device*>(this)->health(); }
 
  private:
-  mutable std::mutex mutex_;
-  Status failure_;
-  std::atomic<bool> has_failed_ = false;
+  Health health_;
 };
 
 }  // namespace nereid

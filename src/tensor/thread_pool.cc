@@ -52,8 +52,10 @@ void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
   const int64_t num_chunks = (items + grain - 1) / grain;
   inside_region = true;
   if (num_threads_ == 1 || num_chunks == 1) {
-    for (int64_t begin = 0; begin < items; begin += grain)
+    for (int64_t begin = 0; begin < items; begin += grain) {
       body(context, begin, std::min(begin + grain, items), 0);
+      num_serial_.store(num_serial_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
     inside_region = false;
     return;
   }

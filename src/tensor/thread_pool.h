@@ -22,6 +22,10 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return num_threads_; }
+  // Changes with each chunk that a thread takes. Any thread.
+  uint64_t progress() const {
+    return state_.load(std::memory_order_relaxed) + num_serial_.load(std::memory_order_relaxed);
+  }
 
   // Calls fn(begin, end, thread) for disjoint ranges that cover [0, items); returns when all are
   // done. Every range starts at a multiple of `grain` and is at most `grain` long, so the cut does
@@ -51,7 +55,8 @@ class ThreadPool {
 
   const int num_threads_;
   int spin_rounds_ = 0;
-  std::mutex caller_mutex_;  // one region at a time
+  std::mutex caller_mutex_;              // one region at a time
+  std::atomic<uint64_t> num_serial_{0};  // chunks that the caller has run by itself
 
   // Epoch of the region in the high bits, number of chunks not yet taken in the low bits: a thread
   // that slept through a region cannot take a chunk of a later one by mistake.

@@ -1,13 +1,11 @@
 #include "tensor/thread_pool.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
-#include <string>
+#include <thread>
+
+#include "base/testing/wait.h"
 
 namespace nereid {
 namespace {
@@ -42,7 +40,9 @@ TEST(ThreadPool, RegionsAreOrdered) {
     });
     a.swap(b);
     // Lets the workers fall asleep now and then.
-    if (step % 1000 == 999) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    if (step % 1000 == 999) {
+      EXPECT_TRUE(wait_until_nothing_runs());
+    }
   }
   EXPECT_EQ(std::accumulate(a.begin(), a.end(), int64_t{0}), 3000 * kItems);
 }
@@ -70,33 +70,11 @@ TEST(ThreadPool, OneThreadHasItsScratchToItself) {
     });
 }
 
-// How many threads of this process run or are ready to, but for the caller.
-int num_others_awake() {
-  int count = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    if (task.path().filename() == std::to_string(gettid())) continue;
-    std::ifstream file(task.path() / "stat");
-    std::string text;
-    std::getline(file, text);
-    // The state stands behind the name.
-    const size_t name_end = text.rfind(')');
-    count += name_end != std::string::npos && text.compare(name_end, 3, ") R") == 0;
-  }
-  return count;
-}
-
 TEST(ThreadPool, SleepsWhenIdle) {
   ThreadPool pool(2);
-  const auto has_fallen_asleep = [] {
-    for (int i = 0; i < 60000; ++i) {
-      if (num_others_awake() == 0) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    return false;
-  };
-  EXPECT_TRUE(has_fallen_asleep());
+  EXPECT_TRUE(wait_until_nothing_runs());
   pool.parallel_for(2, 1, [](int64_t, int64_t, int) {});
-  EXPECT_TRUE(has_fallen_asleep());
+  EXPECT_TRUE(wait_until_nothing_runs());
 }
 
 // Each of the two ranges waits until the other has been taken.

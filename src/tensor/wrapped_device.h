@@ -22,8 +22,7 @@ class WrappedDevice : public Device {
   }
   StatusOr<std::unique_ptr<Stream>> create_stream() override { return inner_.create_stream(); }
   size_t free_bytes() const override { return inner_.free_bytes(); }
-  Status failure() const override { return inner_.failure(); }
-  void fail(const Status& error) override { inner_.fail(error); }
+  Health& health() override { return inner_.health(); }
 
  protected:
   Device& inner() const { return inner_; }

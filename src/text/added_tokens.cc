@@ -69,12 +69,13 @@ size_t AddedTokenFinder::next_start(std::string_view text, size_t at) const {
   return at < text.size() ? at : text.npos;
 }
 
-void AddedTokenFinder::split(std::string_view text, bool parse_special,
-                             std::vector<Match>& out) const {
+Status AddedTokenFinder::split(std::string_view text, bool parse_special, EncodeWork& work,
+                               std::vector<Match>& out) const {
   size_t done = 0;  // text before it is in `out`
   size_t at = tokens_.empty() ? text.npos : 0;
   while ((at = at < text.size() ? next_start(text, at) : text.npos) != text.npos) {
     const Trie::Match match = trie_.longest(text.substr(at));
+    RETURN_IF_ERROR(work.charge(match.walked));
     if (match.length == 0) {
       ++at;
       continue;
@@ -85,15 +86,17 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special,
     at = end;  // what follows is searched from here even when this match does not count
     if (token->special && !parse_special) continue;
     if (token->single_word && !is_between_words(text.substr(0, begin), text.substr(end))) continue;
-    if (token->lstrip) begin = skip_space_left(text.substr(0, begin));
-    if (token->rstrip) end += skip_space_right(text.substr(end));
+    // Text before `done` belongs to the token before.
     begin = std::max(begin, done);
     end = std::max(end, begin);
+    if (token->lstrip) begin = done + skip_space_left(text.substr(done, begin - done));
+    if (token->rstrip) end += skip_space_right(text.substr(end));
     if (begin > done) out.push_back({nullptr, text.substr(done, begin - done)});
     out.push_back({token, text.substr(begin, end - begin)});
     done = end;
   }
   if (done < text.size()) out.push_back({nullptr, text.substr(done)});
+  return ok();
 }
 
 }  // namespace nereid::text

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_work.h"
 #include "text/json_node.h"
 #include "text/trie.h"
 
@@ -45,8 +46,9 @@ class AddedTokenFinder {
   bool empty() const { return tokens_.empty(); }
 
   // Cuts `text` (valid UTF-8) into tokens and what is between them. Special tokens are passed over,
-  // as text, unless `parse_special`.
-  void split(std::string_view text, bool parse_special, std::vector<Match>& out) const;
+  // as text, unless `parse_special`. Errors are those of `work`.
+  Status split(std::string_view text, bool parse_special, EncodeWork& work,
+               std::vector<Match>& out) const;
 
  private:
   // The next position from `at` where a token may begin.

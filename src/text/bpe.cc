@@ -12,6 +12,7 @@ namespace {
 
 // Up to this many symbols a scan for the lowest rank is faster than a heap.
 constexpr size_t kFewSymbols = 24;
+constexpr size_t kMergesToCharge = 1024;
 
 // Where the mark of a space follows something else, behind `begin`; npos where none does.
 size_t next_space(std::string_view word, size_t begin) {
@@ -84,48 +85,49 @@ bool Bpe::take_raw_bytes() {
 
 Status Bpe::encode(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const {
   if (!cuts_at_spaces_ || WordCache::fits(word)) {
-    encode_word(word, scratch, ids);
-    return ok();
+    return encode_word(word, scratch, ids);
   }
   for (size_t begin = 0; begin < word.size();) {
     const size_t end = std::min(next_space(word, begin), word.size());
-    encode_word(word.substr(begin, end - begin), scratch, ids);
+    RETURN_IF_ERROR(encode_word(word.substr(begin, end - begin), scratch, ids));
     begin = end;
   }
   return ok();
 }
 
-void Bpe::encode_word(std::string_view word, EncodeScratch& scratch,
-                      std::vector<int32_t>& ids) const {
+Status Bpe::encode_word(std::string_view word, EncodeScratch& scratch,
+                        std::vector<int32_t>& ids) const {
   if (!WordCache::fits(word)) return encode_new(word, scratch, ids);
   const WordCache::Key key = WordCache::key_of(word);
   WordCache::Entry& entry = scratch.cache.place(key);
   if (WordCache::holds(entry, key)) {
     for (uint32_t i = 0; i < entry.count; ++i) ids.push_back(entry.ids[i]);  // mostly one
-    return;
+    return ok();
   }
   const size_t before = ids.size();
-  encode_new(word, scratch, ids);
+  RETURN_IF_ERROR(encode_new(word, scratch, ids));
   WordCache::keep(entry, key, ids.data() + before, ids.size() - before);
+  return ok();
 }
 
-void Bpe::encode_new(std::string_view word, EncodeScratch& scratch,
-                     std::vector<int32_t>& ids) const {
+Status Bpe::encode_new(std::string_view word, EncodeScratch& scratch,
+                       std::vector<int32_t>& ids) const {
   if (options_.ignore_merges) {
     const StringMap<int32_t>& all = raw_ ? raw_ids_ : vocab_.ids();
     if (const auto whole = all.find(word); whole != all.end()) {
       ids.push_back(whole->second);
-      return;
+      return ok();
     }
   }
-  start_symbols(word, scratch);
+  RETURN_IF_ERROR(start_symbols(word, scratch));
   if (scratch.symbols.size() <= kFewSymbols) {
     merge_few(word, scratch);
     for (const auto& symbol : scratch.symbols) ids.push_back(symbol.id);
-    return;
+    return ok();
   }
-  merge_many(scratch);
+  RETURN_IF_ERROR(merge_many(scratch));
   for (int32_t i = 0; i >= 0; i = scratch.symbols[i].next) ids.push_back(scratch.symbols[i].id);
+  return ok();
 }
 
 int32_t Bpe::id_of_character(std::string_view character, char32_t code) const {
@@ -143,12 +145,12 @@ bool Bpe::start_bytes(std::string_view text, EncodeScratch& scratch) const {
 
 // One symbol for each character; a character without a token becomes its bytes, the unknown token,
 // or nothing. As in the reference, an unknown token waits for the next character that has a token.
-void Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
+Status Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
   auto& symbols = scratch.symbols;
   symbols.clear();
   if (raw_) {
     for (const char c : word) symbols.push_back({raw_byte_ids_[static_cast<uint8_t>(c)], 0, 0});
-    return;
+    return ok();
   }
   const bool affixed = !options_.prefix.empty() || !options_.suffix.empty();
   std::string with_affixes;
@@ -159,7 +161,9 @@ void Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
   };
   for (std::string_view rest = word; !rest.empty();) {
     if (has_whole_) {
-      if (const Trie::Match match = whole_.longest(rest); match.length > 0) {
+      const Trie::Match match = whole_.longest(rest);
+      RETURN_IF_ERROR(scratch.work->charge(match.walked));
+      if (match.length > 0) {
         flush_unknown();
         symbols.push_back({match.value, 0, 0});
         rest.remove_prefix(match.length);
@@ -188,6 +192,7 @@ void Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
     }
   }
   flush_unknown();
+  return ok();
 }
 
 // Ranks lie beside the symbols: the lowest is found by a scan, and what follows it moves up.
@@ -234,7 +239,7 @@ void Bpe::push_pair(EncodeScratch& scratch, int32_t left) const {
   scratch.heap.push_back(static_cast<uint64_t>(merge->rank) << 32 | static_cast<uint32_t>(left));
 }
 
-void Bpe::merge_many(EncodeScratch& scratch) const {
+Status Bpe::merge_many(EncodeScratch& scratch) const {
   auto& symbols = scratch.symbols;
   auto& heap = scratch.heap;
   const auto count = static_cast<int32_t>(symbols.size());
@@ -250,7 +255,8 @@ void Bpe::merge_many(EncodeScratch& scratch) const {
     push_pair(scratch, left);
     if (heap.size() > size) std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
-  while (!heap.empty()) {
+  for (size_t taken = 1; !heap.empty(); ++taken) {
+    if (taken % kMergesToCharge == 0) RETURN_IF_ERROR(scratch.work->charge(kMergesToCharge));
     const uint64_t top = heap.front();
     std::pop_heap(heap.begin(), heap.end(), std::greater<>());
     heap.pop_back();
@@ -269,6 +275,7 @@ void Bpe::merge_many(EncodeScratch& scratch) const {
     }
     if (symbol.previous >= 0) push(symbol.previous);
   }
+  return ok();
 }
 
 }  // namespace nereid::text

@@ -57,14 +57,15 @@ class Bpe : public Model {
     return found == merges_.end() ? nullptr : &found->second;
   }
   bool no_token_crosses_spaces() const;
-  void encode_word(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const;
-  void encode_new(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const;
-  void start_symbols(std::string_view word, EncodeScratch& scratch) const;
+  Status encode_word(std::string_view word, EncodeScratch& scratch,
+                     std::vector<int32_t>& ids) const;
+  Status encode_new(std::string_view word, EncodeScratch& scratch, std::vector<int32_t>& ids) const;
+  Status start_symbols(std::string_view word, EncodeScratch& scratch) const;
   int32_t id_of_character(std::string_view character, char32_t code) const;
   bool start_bytes(std::string_view text, EncodeScratch& scratch) const;
   // `word` is what the symbols stand for.
   void merge_few(std::string_view word, EncodeScratch& scratch) const;
-  void merge_many(EncodeScratch& scratch) const;
+  Status merge_many(EncodeScratch& scratch) const;
   void push_pair(EncodeScratch& scratch, int32_t left) const;
 
   BpeOptions options_;

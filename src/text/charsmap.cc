@@ -1,5 +1,6 @@
 #include "text/charsmap.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/strings/escaping.h"
@@ -8,6 +9,9 @@
 namespace nereid::text {
 
 namespace {
+
+// What a map is made of is some ten bytes long.
+constexpr size_t kMaxKeyBytes = 256, kMaxReplacementBytes = 1024;
 
 // Fields of a Darts-clone unit.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
@@ -50,7 +54,7 @@ Charsmap::Match Charsmap::find(std::string_view text, bool first) const {
   Match match;
   if (units_.empty()) return match;
   uint32_t node = offset_of(units_[0]);
-  for (size_t i = 0; i < text.size(); ++i) {
+  for (size_t i = 0; i < std::min(text.size(), kMaxKeyBytes); ++i) {
     const uint8_t byte = static_cast<uint8_t>(text[i]);
     node ^= byte;
     if (byte == 0 || node >= units_.size() || label_of(units_[node]) != byte) break;
@@ -60,9 +64,11 @@ Charsmap::Match Charsmap::find(std::string_view text, bool first) const {
     if (node >= units_.size()) break;
     const size_t begin = value_of(units_[node]);
     if (begin >= strings_.size()) continue;
-    const size_t end = strings_.find('\0', begin);
-    match = {i + 1, std::string_view(strings_).substr(begin, end - begin)};
-    if (!is_valid_utf8(match.replacement)) match = {};
+    std::string_view text_there =
+        std::string_view(strings_).substr(begin, kMaxReplacementBytes + 1);
+    text_there = text_there.substr(0, text_there.find('\0'));
+    match = {i + 1, text_there};
+    if (text_there.size() > kMaxReplacementBytes || !is_valid_utf8(text_there)) match = {};
     if (first && match.length > 0) break;
   }
   return match;

@@ -70,27 +70,52 @@ bool has_role(const json::object& message, std::string_view role) {
   return own != nullptr && std::string_view(*own) == role;
 }
 
-// System texts move in front of the next user message, or become one.
-void fold_system(json::array& messages) {
+// The message as one of that role with a text; null: it is none.
+json::object* as_text_of(json::value& item, std::string_view role) {
+  json::object* const object = item.if_object();
+  return object && has_role(*object, role) && content_of(*object) ? object : nullptr;
+}
+
+void join(std::string& text, std::string_view more) {
+  if (!text.empty() && !more.empty()) text += "\n\n";
+  text += more;
+}
+
+// Puts the text behind that of the last message, if it is a user's.
+bool append_to_user(json::array& messages, std::string& text) {
+  json::object* const last = messages.empty() ? nullptr : as_text_of(messages.back(), "user");
+  if (!last) return false;
+  std::string all(*content_of(*last));
+  join(all, std::exchange(text, {}));
+  (*last)["content"] = view(all);
+  return true;
+}
+
+// System texts move in front of the user message that follows, else behind the one before, else
+// become one. `keeps_first`: those in front of the conversation become one message.
+void fold_system(json::array& messages, bool keeps_first) {
   json::array out;
   std::string pending;
   for (json::value& item : messages) {
-    json::object* object = item.if_object();
-    const json::string* content = object ? content_of(*object) : nullptr;
-    if (content != nullptr && has_role(*object, "system")) {
-      if (!pending.empty()) pending += "\n\n";
-      pending += std::string_view(*content);
+    if (json::object* system = as_text_of(item, "system")) {
+      join(pending, std::string_view(*content_of(*system)));
       continue;
     }
-    if (content != nullptr && !pending.empty() && has_role(*object, "user")) {
-      pending += "\n\n";
-      pending += std::string_view(*content);
-      (*object)["content"] = view(pending);
-      pending.clear();
+    if (!pending.empty() && out.empty() && keeps_first)
+      out.push_back(message("system", std::exchange(pending, {})));
+    json::object* const user = as_text_of(item, "user");
+    if (!pending.empty() && user) {
+      join(pending, std::string_view(*content_of(*user)));
+      (*user)["content"] = view(std::exchange(pending, {}));
+    } else if (!pending.empty()) {
+      append_to_user(out, pending);
     }
     out.push_back(std::move(item));
   }
-  if (!pending.empty()) out.push_back(message("user", pending));
+  if (!pending.empty() && !append_to_user(out, pending)) {
+    const bool is_all = out.empty() && keeps_first;
+    out.push_back(message(is_all ? "system" : "user", pending));
+  }
   messages = std::move(out);
 }
 
@@ -130,12 +155,21 @@ ChatNeeds probe_needs(const std::function<StatusOr<std::string>(const json::obje
   }
   needs.no_system =
       !probe.shows({message("system", kSystemText), message("user", kUserText)}, kSystemText);
+  needs.no_late_system =
+      !needs.no_system &&
+      !probe.shows({message("user", kUserText), message("assistant", "probe-answer"),
+                    message("user", kUserText), message("system", kSystemText)},
+                   kSystemText);
   needs.text_arguments = needs_text_arguments(probe);
   return needs;
 }
 
 void adapt_messages(const ChatNeeds& needs, json::array& messages) {
-  if (needs.no_system) fold_system(messages);
+  for (json::value& item : messages) {
+    json::object* object = needs.has_developer ? nullptr : item.if_object();
+    if (object && has_role(*object, "developer")) (*object)["role"] = "system";
+  }
+  if (needs.no_system || needs.no_late_system) fold_system(messages, !needs.no_system);
   for (json::value& item : messages) {
     json::object* object = item.if_object();
     if (object == nullptr) continue;

@@ -12,11 +12,13 @@ namespace nereid::text {
 
 struct ChatNeeds {
   bool typed_content = false;   // contents as lists of parts, not as strings
-  bool no_system = false;       // system text stands in front of the next user message
+  bool no_system = false;       // system text stands in a user message next to it
+  bool no_late_system = false;  // the same, but for one in front of the conversation
   bool text_arguments = false;  // arguments of tool calls as JSON text, not as objects
+  bool has_developer = false;   // a role of that name; else its text is the system's
 };
 
-// Renders up to six conversations. A template that renders none of them needs nothing.
+// Renders up to seven conversations. A template that renders none of them needs nothing.
 ChatNeeds probe_needs(const std::function<StatusOr<std::string>(const json::object&)>& render);
 
 // Changes `messages` (contents are strings, arguments of tool calls objects) accordingly. Whatever

@@ -38,6 +38,25 @@ TEST(ChatNeeds, SystemTextMovesIntoTheUsersMessages) {
             "be brief\n\nhi;late;");
 }
 
+// Templates that look for it in front of the conversation alone, and say so or not.
+TEST(ChatNeeds, LateSystemTextMovesIntoTheUsersMessages) {
+  constexpr const char* kLate = R"({"messages": [
+    {"role": "system", "content": "a"}, {"role": "system", "content": "b"},
+    {"role": "user", "content": "one"}, {"role": "system", "content": "late"},
+    {"role": "assistant", "content": "two"}, {"role": "system", "content": "later"},
+    {"role": "user", "content": "three"}, {"role": "system", "content": "last"}]})";
+  for (const char* otherwise : {"{{ raise_exception('system must be first') }}", ""})
+    EXPECT_EQ(render_chat(std::string("{% for m in messages %}"
+                                      "{% if m.role == 'system' and not loop.first %}") +
+                              otherwise + "{% else %}{{ m.role[0] }}:{{ m.content }};{% endif %}" +
+                              "{% endfor %}",
+                          kLate),
+              "s:a\n\nb;u:one\n\nlate;a:two;u:later\n\nthree\n\nlast;");
+  EXPECT_EQ(
+      render_chat("{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}", kLate),
+      "s:a;s:b;u:one;s:late;a:two;s:later;u:three;s:last;");
+}
+
 TEST(ChatNeeds, ArgumentsBecomeText) {
   EXPECT_EQ(render_chat("{% for m in messages %}{{ m.content }}{% for t in m.tool_calls or [] %}"
                         "{{ '<' + t.function.arguments + '>' }}{% endfor %};{% endfor %}"),

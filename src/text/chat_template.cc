@@ -114,7 +114,7 @@ Status add_extra_files(Sources& templates, const std::filesystem::path& folder) 
 StatusOr<ChatTemplate> ChatTemplate::parse(std::string_view source) {
   ChatTemplate result;
   ASSIGN_OR_RETURN(result.templates_["default"].source, jinja::Template::parse(source));
-  result.find_needs();
+  RETURN_IF_ERROR(result.find_needs());
   return result;
 }
 
@@ -129,15 +129,26 @@ bool ChatTemplate::mentions(std::string_view text) const {
   });
 }
 
-void ChatTemplate::find_needs() {
-  jinja::Limits limits;  // small conversations; a template that takes long with them stays as it is
+Status ChatTemplate::find_needs() {
+  jinja::Limits limits;  // of a conversation of a few words
   limits.max_steps = 200'000;
   limits.max_memory = size_t{16} << 20;
   for (auto& [name, named] : templates_) {
-    named.needs = probe_needs([&](const json::object& context) {
-      return named.source->render(with_special_tokens(context), limits);
+    Status excess;
+    named.needs = probe_needs([&](const json::object& context) -> StatusOr<std::string> {
+      if (!excess.ok()) return excess;
+      auto text = named.source->render(with_special_tokens(context), limits);
+      if (absl::IsResourceExhausted(text.status())) excess = text.status();
+      return text;
     });
+    named.needs.has_developer = named.source->source().find("developer") != std::string_view::npos;
+    if (!excess.ok()) {
+      return annotate(excess, fmt::format("chat template '{}': with a conversation of a few words, "
+                                          "which may take {} steps and {} bytes",
+                                          name, limits.max_steps, limits.max_memory));
+    }
   }
+  return ok();
 }
 
 StatusOr<const ChatTemplate::Named*> ChatTemplate::choose(const json::object& context) const {
@@ -153,26 +164,27 @@ StatusOr<const ChatTemplate::Named*> ChatTemplate::choose(const json::object& co
   return &chosen->second;
 }
 
-json::object ChatTemplate::with_special_tokens(const json::object& context) const {
-  json::object all = context;
+json::object ChatTemplate::with_special_tokens(json::object all) const {
   for (const auto& entry : special_tokens_) {
     if (!all.contains(entry.key())) all[entry.key()] = entry.value();
   }
   return all;
 }
 
-StatusOr<std::string> ChatTemplate::render(const json::object& context) const {
+StatusOr<std::string> ChatTemplate::render(const json::object& context,
+                                           const jinja::Limits& limits) const {
   ASSIGN_OR_RETURN(const Named* chosen, choose(context));
-  return chosen->source->render(with_special_tokens(context));
+  return chosen->source->render(with_special_tokens(context), limits);
 }
 
-StatusOr<std::string> ChatTemplate::render_chat(json::object context) const {
+StatusOr<std::string> ChatTemplate::render_chat(json::object context,
+                                                const jinja::Limits& limits) const {
   ASSIGN_OR_RETURN(const Named* chosen, choose(context));
   json::value* messages = context.if_contains("messages");
   if (messages != nullptr && messages->is_array()) {
     adapt_messages(chosen->needs, messages->get_array());
   }
-  return chosen->source->render(with_special_tokens(context));
+  return chosen->source->render(with_special_tokens(std::move(context)), limits);
 }
 
 std::string_view ChatTemplate::special_token(std::string_view name) const {
@@ -183,9 +195,11 @@ std::string_view ChatTemplate::special_token(std::string_view name) const {
 StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir) {
   ChatTemplate result;
   Sources sources;
-  const auto finish = [&] {
+  const auto finish = [&]() -> StatusOr<ChatTemplate> {
     for (auto& [name, source] : sources) result.templates_[name].source = std::move(source);
-    result.find_needs();
+    if (const Status status = result.find_needs(); !status.ok()) {
+      return annotate(status, result.file_.string());
+    }
     return std::move(result);
   };
   if (is_gguf_path(model_dir)) {

@@ -83,6 +83,19 @@ TEST_F(ChatTemplateFiles, NamedTemplatesServeToolsAndDocuments) {
   EXPECT_EQ(render(R"({"documents": [{}]})"), "r");
 }
 
+// One that takes long with a conversation of a few words does not keep a server from starting.
+TEST_F(ChatTemplateFiles, OneThatTakesTooLongIsRefused) {
+  for (const char* source :
+       {"{% set a='a'*2000000 %}{{ ('a'*1000000 ~ 'b') in a }}",
+        "a\n{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"}) {
+    write("chat_template.jinja", source);
+    EXPECT_THAT(render(),
+                testing::AllOf(testing::HasSubstr("chat_template.jinja"),
+                               testing::HasSubstr("conversation of a few words"),
+                               testing::HasSubstr("200000 steps"), testing::HasSubstr("too m")));
+  }
+}
+
 TEST_F(ChatTemplateFiles, ErrorsNameFileAndLine) {
   write("chat_template.jinja", "a\n{% if %}");
   EXPECT_THAT(render(), testing::AllOf(testing::HasSubstr("chat_template.jinja"),

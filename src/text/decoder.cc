@@ -12,6 +12,7 @@ namespace {
 
 constexpr int kMaxNestedDecoders = 8;
 constexpr size_t kMaxDecoders = 64;
+constexpr size_t kMaxGrowth = 4096;  // of all stages together
 
 struct DecoderRow {
   std::string_view type;
@@ -60,6 +61,13 @@ Status Decoder::append(const JsonNode& spec, int depth) {
     byte_level_ = row->type == "ByteLevel";
     byte_fallback_ |= row->type == "ByteFallback";
     joined_ |= stage->joins();
+    growth_ *= stage->growth();
+    if (growth_ > kMaxGrowth) {
+      return invalid_argument(
+          "{}: the decoders up to here can make {} bytes of one, at most {} are "
+          "allowed",
+          spec.path(), growth_, kMaxGrowth);
+    }
     stages_.push_back(std::move(stage));
     return ok();
   }

@@ -68,6 +68,7 @@ class Decoder {
   std::vector<std::shared_ptr<const DecoderStage>> stages_;
   bool byte_level_ = false, byte_fallback_ = false;
   bool joined_ = false;  // the stages so far make one token of all
+  size_t growth_ = 1;    // bytes that they can make of one
 };
 
 }  // namespace nereid::text

@@ -38,6 +38,8 @@ class DecoderStage {
   virtual void part(State& state, std::string_view text, DecoderSink& sink) const = 0;
   virtual void end_token(State& state, DecoderSink& sink) const = 0;
   virtual void finish(State&, DecoderSink&) const {}
+  // How many bytes one byte can become.
+  virtual size_t growth() const { return 1; }
   // True when everything comes out as one token.
   virtual bool joins() const { return false; }
 };

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_replace.h"
+#include "base/find_text.h"
 #include "text/byte_level.h"
 #include "text/decoder_stage.h"
 #include "text/vocab.h"
@@ -13,11 +14,17 @@ namespace {
 constexpr size_t kMaxDecoderAffixBytes = 1024;
 
 std::string replace_all(std::string text, std::string_view from, std::string_view to) {
-  if (from.empty()) return text;
-  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) {
-    text.replace(at, from.size(), to);
+  size_t at = from.empty() ? text.npos : find_text(text, from);
+  if (at == text.npos) return text;
+  std::string out;
+  size_t done = 0;
+  for (; at != text.npos; at = find_text(text, from, done)) {
+    out.append(text, done, at - done);
+    out += to;
+    done = at + from.size();
   }
-  return text;
+  out.append(text, done);
+  return out;
 }
 
 // Collects the parts of a token for a stage that needs it whole.

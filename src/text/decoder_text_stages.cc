@@ -1,6 +1,8 @@
 // Stages that change characters inside a token, and let text go before the token's end.
+#include <algorithm>
 #include <limits>
 
+#include "base/find_text.h"
 #include "text/decoder_stage.h"
 #include "text/pattern.h"
 
@@ -92,7 +94,7 @@ class ReplaceStringStage : public DecoderStage {
     state.held += text;
     std::string out;
     size_t done = 0;
-    for (size_t at = 0; (at = state.held.find(from_, at)) != state.held.npos;
+    for (size_t at = 0; (at = find_text(state.held, from_, at)) != state.held.npos;
          done = at += from_.size()) {
       out.append(state.held, done, at - done);
       out += to_;
@@ -112,6 +114,9 @@ class ReplaceStringStage : public DecoderStage {
     state.held.clear();
     sink.end_token();
   }
+  size_t growth() const override {
+    return std::max<size_t>(1, (to_.size() + from_.size() - 1) / from_.size());
+  }
 
  private:
   std::string from_, to_;
@@ -127,10 +132,12 @@ class ReplaceRegexStage : public DecoderStage {
   }
   void end_token(State& state, DecoderSink& sink) const override {
     // A token on which the expression exceeds its limits stays as it is.
-    static_cast<void>(pattern_.replace_all(state.held, to_, kMaxTokenTextBytes).ok());
+    EncodeWork work(state.held.size());
+    static_cast<void>(pattern_.replace_all(state.held, to_, kMaxTokenTextBytes, work).ok());
     sink.token(state.held);
     state.held.clear();
   }
+  size_t growth() const override { return to_.size() + 1; }  // where it matches no text, too
 
  private:
   Pattern pattern_;
@@ -168,7 +175,13 @@ DecoderStagePtr make_replace_stage(std::string_view from, std::string_view to) {
 StatusOr<DecoderStagePtr> read_replace_stage(const JsonNode& spec) {
   ASSIGN_OR_RETURN(Pattern pattern, Pattern::from_json(spec["pattern"]));
   ASSIGN_OR_RETURN(const std::string_view to, spec["content"].bounded_string(kMaxContentBytes));
-  if (const std::string* from = pattern.string()) return make_replace_stage(*from, to);
+  if (const std::string* from = pattern.string()) {
+    if (from->size() > kMaxContentBytes) {
+      return spec["pattern"]["String"].wrong(
+          fmt::format("a string of at most {} bytes", kMaxContentBytes));
+    }
+    return make_replace_stage(*from, to);
+  }
   return std::make_shared<ReplaceRegexStage>(std::move(pattern), std::string(to));
 }
 

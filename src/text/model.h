@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_work.h"
 #include "text/json_node.h"
 #include "text/regex.h"
 #include "text/vocab.h"
@@ -29,6 +30,7 @@ struct EncodeScratch {
   std::vector<uint64_t> heap;  // candidate merges: rank << 32 | position of the left symbol
   std::vector<PathNode> path;
   std::vector<Span> words;
+  EncodeWork* work = nullptr;  // of the text
   WordCache cache;
 };
 
@@ -41,8 +43,9 @@ class Model {
   // Null is refused. Errors name path, value and what is allowed.
   static StatusOr<std::unique_ptr<Model>> from_json(const JsonNode& spec);
 
-  // Appends the ids of `word` (valid UTF-8, not empty). InvalidArgument when the model has no token
-  // for it.
+  // Appends the ids of `word` (valid UTF-8, not empty), with `scratch.work` set. InvalidArgument
+  // when the model has no token for it; and as that work says, which is charged for long words and
+  // for walks through long tokens.
   virtual Status encode(std::string_view word, EncodeScratch& scratch,
                         std::vector<int32_t>& ids) const = 0;
 

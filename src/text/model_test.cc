@@ -23,7 +23,9 @@ StatusOr<std::unique_ptr<Model>> read(const char* spec) {
 std::vector<int32_t> ids(const char* spec, std::string_view word) {
   const auto model = read(spec);
   EXPECT_TRUE(model.ok()) << model.status();
+  EncodeWork work(1000);
   EncodeScratch scratch;
+  scratch.work = &work;
   std::vector<int32_t> out, again;
   EXPECT_TRUE((*model)->encode(word, scratch, out).ok());
   EXPECT_TRUE((*model)->encode(word, scratch, again).ok());
@@ -47,7 +49,9 @@ TEST(Unigram, SumsHaveDoublePrecision) {
   Vocab vocab;
   for (int32_t i = 0; i < 5; ++i)
     ASSERT_TRUE(vocab.add(pieces[static_cast<size_t>(i)].text, i).ok());
+  EncodeWork work(1000);
   EncodeScratch scratch;
+  scratch.work = &work;
   std::vector<int32_t> out;
   ASSERT_TRUE(Unigram(std::move(vocab), pieces, {}).encode("abc", scratch, out).ok());
   EXPECT_THAT(out, ElementsAre(2, 3));
@@ -60,7 +64,9 @@ TEST(Unigram, FallsBackToBytesOrFails) {
               ElementsAre(1, 2, 3, 1));
   const auto model = read(R"({"type": "Unigram", "vocab": [["a", -1]]})");
   ASSERT_TRUE(model.ok());
+  EncodeWork work(1000);
   EncodeScratch scratch;
+  scratch.work = &work;
   std::vector<int32_t> out;
   EXPECT_THAT(std::string(message((*model)->encode("ab", scratch, out))),
               HasSubstr("no token for 'b'"));
@@ -169,7 +175,8 @@ std::vector<std::string> matches(const char* pattern, std::string_view text) {
   const auto regex = Regex::compile(pattern);
   EXPECT_TRUE(regex.ok()) << regex.status();
   std::vector<Span> spans;
-  if (!regex.ok() || !regex->find_all(text, spans).ok()) return {};
+  EncodeWork work(text.size());
+  if (!regex.ok() || !regex->find_all(text, spans, work).ok()) return {};
   std::vector<std::string> out;
   for (const Span& span : spans) out.emplace_back(text.substr(span.begin, span.end - span.begin));
   return out;

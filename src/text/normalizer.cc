@@ -101,7 +101,7 @@ StatusOr<NormalizerStep> read_replace(const JsonNode& spec) {
   ASSIGN_OR_RETURN(const std::string_view content, spec["content"].bounded_string(kMaxInsertBytes));
   return [pattern, content = std::string(content)](NormalText& text) -> Status {
     ASSIGN_OR_RETURN(const bool start_stays,
-                     pattern.replace_all(text.text, content, Normalizer::kMaxTextBytes));
+                     pattern.replace_all(text.text, content, text.work->max_bytes(), *text.work));
     text.at_start = text.at_start && start_stays;
     return ok();
   };
@@ -171,18 +171,18 @@ StatusOr<NormalizerStep> read_nmt(const JsonNode&) {
 
 // As the reference does it: a short grapheme cluster that begins with a key becomes the replacement
 // of the shortest such key; other clusters go character by character.
-void apply_charsmap(const Charsmap& map, NormalText& text) {
+Status apply_charsmap(const Charsmap& map, NormalText& text) {
   constexpr size_t kLongCluster = 6;
   std::string out;
   out.reserve(text.text.size());
   const auto put = [&](std::string_view part) {
     const Charsmap::Match match = map.shortest(part);
     out += match.length > 0 ? match.replacement : part;
-    return match.length > 0;
   };
   for (std::string_view rest = text.text; !rest.empty();) {
     const std::string_view cluster = rest.substr(0, grapheme_length(rest));
     rest.remove_prefix(cluster.size());
+    RETURN_IF_ERROR(text.work->check_bytes(out.size()));
     if (cluster.size() < kLongCluster) {
       const Charsmap::Match match = map.shortest(cluster);
       if (match.length > 0) {
@@ -191,12 +191,14 @@ void apply_charsmap(const Charsmap& map, NormalText& text) {
       }
     }
     for (std::string_view part = cluster; !part.empty();) {
+      RETURN_IF_ERROR(text.work->check_bytes(out.size()));
       const size_t length = utf8_step(part).length;
       put(part.substr(0, length));
       part.remove_prefix(length);
     }
   }
   text.text = std::move(out);
+  return ok();
 }
 
 StatusOr<NormalizerStep> read_precompiled(const JsonNode& spec) {
@@ -205,8 +207,7 @@ StatusOr<NormalizerStep> read_precompiled(const JsonNode& spec) {
   auto map = Charsmap::parse_base64(text);
   if (!map.ok()) return annotate(map.status(), field.path());
   return [map = std::make_shared<const Charsmap>(*std::move(map))](NormalText& text) {
-    if (!map->empty()) apply_charsmap(*map, text);
-    return ok();
+    return map->empty() ? ok() : apply_charsmap(*map, text);
   };
 }
 
@@ -274,11 +275,9 @@ Status Normalizer::append(const JsonNode& spec, int depth) {
 
 Status Normalizer::run(NormalText& text) const {
   for (const NormalizerStep& step : steps_) {
-    if (text.text.size() > kMaxTextBytes) {
-      return resource_exhausted("normalized text of {} bytes is longer than {}", text.text.size(),
-                                kMaxTextBytes);
-    }
+    RETURN_IF_ERROR(text.work->charge(text.text.size() + 1));
     RETURN_IF_ERROR(step(text));
+    RETURN_IF_ERROR(text.work->check_bytes(text.text.size()));
   }
   return ok();
 }

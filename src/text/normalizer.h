@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "text/charsmap.h"
+#include "text/encode_work.h"
 #include "text/json_node.h"
 #include "text/trie.h"
 
@@ -16,6 +17,7 @@ namespace nereid::text {
 // input's first character.
 struct NormalText {
   std::string text;
+  EncodeWork* work;
   bool at_start = true;
 };
 
@@ -24,15 +26,13 @@ using NormalizerStep = std::function<Status(NormalText&)>;
 // Immutable.
 class Normalizer {
  public:
-  static constexpr size_t kMaxTextBytes = size_t{1} << 29;
-
   Normalizer() = default;
   // Null gives an empty chain. Errors name path, value and what is allowed.
   static StatusOr<Normalizer> from_json(const JsonNode& spec);
   static Normalizer from_step(NormalizerStep step);
 
   bool empty() const { return steps_.empty(); }
-  // ResourceExhausted when the text grows over kMaxTextBytes.
+  // ResourceExhausted beyond the bounds of `text.work`.
   Status run(NormalText& text) const;
 
  private:

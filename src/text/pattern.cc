@@ -1,5 +1,7 @@
 #include "text/pattern.h"
 
+#include "base/find_text.h"
+
 namespace nereid::text {
 
 StatusOr<Pattern> Pattern::from_json(const JsonNode& spec) {
@@ -22,18 +24,20 @@ Pattern Pattern::of_string(std::string text) {
   return pattern;
 }
 
-Status Pattern::find_all(std::string_view subject, std::vector<Span>& matches) const {
-  if (regex_) return regex_->find_all(subject, matches);
-  for (size_t at = 0; (at = subject.find(text_, at)) != subject.npos; at += text_.size()) {
+Status Pattern::find_all(std::string_view subject, std::vector<Span>& matches,
+                         EncodeWork& work) const {
+  if (regex_) return regex_->find_all(subject, matches, work);
+  RETURN_IF_ERROR(work.charge(subject.size()));
+  for (size_t at = 0; (at = find_text(subject, text_, at)) != subject.npos; at += text_.size()) {
     matches.push_back({at, at + text_.size()});
   }
   return ok();
 }
 
 StatusOr<bool> Pattern::replace_all(std::string& subject, std::string_view content,
-                                    size_t max_bytes) const {
+                                    size_t max_bytes, EncodeWork& work) const {
   std::vector<Span> matches;
-  RETURN_IF_ERROR(find_all(subject, matches));
+  RETURN_IF_ERROR(find_all(subject, matches, work));
   if (matches.empty()) return true;
   if (content.size() > text_.size() || regex_) {
     const size_t added = matches.size() * content.size();

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_work.h"
 #include "text/json_node.h"
 #include "text/regex.h"
 
@@ -25,12 +26,12 @@ class Pattern {
   const std::string& text() const { return text_; }
 
   // Appends all matches in `subject`, as Regex::find_all does.
-  Status find_all(std::string_view subject, std::vector<Span>& matches) const;
+  Status find_all(std::string_view subject, std::vector<Span>& matches, EncodeWork& work) const;
 
   // Replaces all matches. False when nothing took the place of the start of the text.
   // ResourceExhausted when the result would be longer than `max_bytes`.
-  StatusOr<bool> replace_all(std::string& subject, std::string_view content,
-                             size_t max_bytes) const;
+  StatusOr<bool> replace_all(std::string& subject, std::string_view content, size_t max_bytes,
+                             EncodeWork& work) const;
 
  private:
   std::string text_;

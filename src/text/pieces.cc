@@ -83,7 +83,8 @@ constexpr BehaviorRow kBehaviors[] = {{"Removed", SplitBehavior::kRemoved},
 
 }  // namespace
 
-void Pieces::reset(std::string_view input, bool input_at_start) {
+void Pieces::reset(std::string_view input, bool input_at_start, EncodeWork& work_of_text) {
+  work = &work_of_text;
   text = input;
   spans.clear();
   if (!input.empty()) spans.push_back({0, input.size()});
@@ -106,7 +107,7 @@ Status split_pieces(Pieces& pieces, const FindMatches& find, SplitBehavior behav
     const size_t offset = pieces.spans[i].begin;
     matches.clear();
     cut.clear();
-    RETURN_IF_ERROR(find(pieces.piece(i), matches));
+    RETURN_IF_ERROR(find(pieces.piece(i), matches, *pieces.work));
     list_parts(matches, pieces.piece(i).size(), invert, parts);
     apply_behavior(parts, behavior, cut);
     if (i == 0 && (cut.empty() || cut[0].begin != 0)) pieces.at_start = false;

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "text/encode_work.h"
 #include "text/json_node.h"
 #include "text/regex.h"
 
@@ -17,6 +18,7 @@ struct Pieces {
   std::string owned;  // the buffer when the words are no longer part of the input
   std::vector<Span> spans;
   bool at_start = false;  // the first word begins where the input begins
+  EncodeWork* work = nullptr;
 
   Pieces() = default;
   Pieces(const Pieces&) = delete;
@@ -26,7 +28,7 @@ struct Pieces {
     return text.substr(spans[i].begin, spans[i].end - spans[i].begin);
   }
   // The whole of `input` as one word, or none when it is empty. `input` must outlive this object.
-  void reset(std::string_view input, bool input_at_start);
+  void reset(std::string_view input, bool input_at_start, EncodeWork& work_of_text);
 };
 
 // What becomes of a match: dropped, a word of its own, or joined to a neighbour.
@@ -34,7 +36,8 @@ enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWith
 StatusOr<SplitBehavior> read_split_behavior(const JsonNode& name);
 
 // Appends the matches in a word from left to right.
-using FindMatches = std::function<Status(std::string_view word, std::vector<Span>& matches)>;
+using FindMatches =
+    std::function<Status(std::string_view word, std::vector<Span>& matches, EncodeWork& work)>;
 
 // Cuts every word at its matches. `invert` swaps matches and what is between them.
 Status split_pieces(Pieces& pieces, const FindMatches& find, SplitBehavior behavior, bool invert);

@@ -29,7 +29,7 @@ Step split_step(FindMatches find, SplitBehavior behavior, bool invert = false) {
 // Every character that `is_match` is a match.
 template <class IsMatch>
 FindMatches each_character(IsMatch is_match) {
-  return [is_match](std::string_view word, std::vector<Span>& matches) {
+  return [is_match](std::string_view word, std::vector<Span>& matches, EncodeWork&) {
     for (size_t at = 0; at < word.size();) {
       const Utf8Step step = utf8_step(word.substr(at));
       if (is_match(step.code)) matches.push_back({at, at + step.length});
@@ -68,8 +68,8 @@ Status read_split(const JsonNode& spec, Steps& steps) {
     return ok();
   }
   steps.push_back(
-      split_step([pattern](std::string_view word,
-                           std::vector<Span>& matches) { return pattern.find_all(word, matches); },
+      split_step([pattern](std::string_view word, std::vector<Span>& matches,
+                           EncodeWork& work) { return pattern.find_all(word, matches, work); },
                  behavior, invert));
   return ok();
 }
@@ -130,11 +130,11 @@ Status read_metaspace(const JsonNode& spec, Steps& steps) {
     return ok();
   }});
   if (!split) return ok();
-  steps.push_back(split_step(
-      [pattern = Pattern::of_string(mark)](std::string_view word, std::vector<Span>& matches) {
-        return pattern.find_all(word, matches);
-      },
-      SplitBehavior::kMergedWithNext));
+  steps.push_back(
+      split_step([pattern = Pattern::of_string(mark)](
+                     std::string_view word, std::vector<Span>& matches,
+                     EncodeWork& work) { return pattern.find_all(word, matches, work); },
+                 SplitBehavior::kMergedWithNext));
   return ok();
 }
 
@@ -180,7 +180,7 @@ Status read_delimiter(const JsonNode& spec, Steps& steps) {
 
 // Runs of one script. A space belongs to the run before it; those before the first run vanish.
 Status read_scripts(const JsonNode&, Steps& steps) {
-  const auto find = [](std::string_view word, std::vector<Span>& matches) {
+  const auto find = [](std::string_view word, std::vector<Span>& matches, EncodeWork&) {
     int last = kAnyScript;
     for (size_t at = 0; at < word.size();) {
       const Utf8Step step = utf8_step(word.substr(at));
@@ -202,7 +202,7 @@ Status read_scripts(const JsonNode&, Steps& steps) {
 
 Status read_fixed_length(const JsonNode& spec, Steps& steps) {
   ASSIGN_OR_RETURN(const int64_t length, spec["length"].integer(5, 1, 1 << 20));
-  const auto find = [length](std::string_view word, std::vector<Span>& matches) {
+  const auto find = [length](std::string_view word, std::vector<Span>& matches, EncodeWork&) {
     size_t begin = 0, at = 0;
     for (int64_t count = 0; at < word.size();) {
       at += utf8_step(word.substr(at)).length;
@@ -267,9 +267,14 @@ void PreTokenizer::drop_byte_letters() {
   byte_letters_ = false;
 }
 
-Status PreTokenizer::run(std::string_view text, bool at_start, Pieces& pieces) const {
-  pieces.reset(text, at_start);
-  for (const Step& step : steps_) RETURN_IF_ERROR(step.run(pieces));
+Status PreTokenizer::run(std::string_view text, bool at_start, EncodeWork& work,
+                         Pieces& pieces) const {
+  pieces.reset(text, at_start, work);
+  for (const Step& step : steps_) {
+    RETURN_IF_ERROR(work.charge(pieces.text.size() + pieces.spans.size() + 1));
+    RETURN_IF_ERROR(step.run(pieces));
+    RETURN_IF_ERROR(work.check_bytes(pieces.text.size()));
+  }
   return ok();
 }
 

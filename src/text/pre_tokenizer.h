@@ -26,8 +26,9 @@ class PreTokenizer {
   static StatusOr<PreTokenizer> from_json(const JsonNode& spec);
 
   // Cuts `text` (valid UTF-8), which must outlive `pieces`. `at_start`: it begins where the input
-  // does. InvalidArgument when a regular expression's limits are exceeded.
-  Status run(std::string_view text, bool at_start, Pieces& pieces) const;
+  // does. InvalidArgument when a regular expression's limits are exceeded, ResourceExhausted beyond
+  // the bounds of `work`.
+  Status run(std::string_view text, bool at_start, EncodeWork& work, Pieces& pieces) const;
 
   // The rule by which words are cut, where nothing else is done: scan_some_words() can take the
   // place of run().

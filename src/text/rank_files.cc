@@ -9,6 +9,7 @@
 #include "text/charsmap.h"
 #include "text/pattern.h"
 #include "text/tokenizer_parts.h"
+#include "text/word_patterns.h"
 
 namespace nereid::text {
 
@@ -16,25 +17,16 @@ namespace {
 
 constexpr size_t kMaxRankBytes = 1024;  // of one token
 
-constexpr const char* kGpt2Words =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-constexpr const char* kLlama3Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwenWords =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kKimiWords =
-    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
 // What a rank file does not say, by its name. The first row is for every other name.
 struct RankFileRow {
   std::string_view name;
-  const char* words;
+  std::string_view words;
 };
-constexpr RankFileRow kRankFiles[] = {{"", kLlama3Words},
-                                      {"gpt2.tiktoken", kGpt2Words},
-                                      {"multilingual.tiktoken", kGpt2Words},
-                                      {"qwen.tiktoken", kQwenWords},
-                                      {"tiktoken.model", kKimiWords}};
+constexpr RankFileRow kRankFiles[] = {{"", kCl100kPattern},
+                                      {"gpt2.tiktoken", kGpt2Pattern},
+                                      {"multilingual.tiktoken", kGpt2Pattern},
+                                      {"qwen.tiktoken", kQwen2Pattern},
+                                      {"tiktoken.model", kKimiPattern}};
 
 // Byte strings with their ids, in order of rank.
 class Ranks {
@@ -225,7 +217,7 @@ StatusOr<TokenizerPartsPtr> read_tiktoken(std::string_view bytes, std::string_vi
   RETURN_IF_ERROR(parts->read_config(JsonNode(config, "tokenizer_config")));
   constexpr int32_t kLlama3Ranks = 128000;
   if (row == kRankFiles && count == kLlama3Ranks) RETURN_IF_ERROR(add_llama3_tokens(count, *parts));
-  if (row->words == kQwenWords) RETURN_IF_ERROR(add_qwen_tokens(count, *parts));
+  if (row->words == kQwen2Pattern) RETURN_IF_ERROR(add_qwen_tokens(count, *parts));
   return parts;
 }
 

@@ -3,6 +3,8 @@
 
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "text/regex_syntax.h"
 #include "text/unicode/utf8.h"
 
@@ -11,8 +13,13 @@ namespace nereid::text {
 namespace {
 
 constexpr size_t kMaxPatternBytes = size_t{1} << 16;
-constexpr uint32_t kMatchLimit = 20'000'000;   // internal match() calls per find
+// Internal match() calls for each place of a text of `bytes`.
+uint32_t match_limit(size_t bytes) {
+  return static_cast<uint32_t>(std::min<size_t>(20'000'000, 10'000 + 64 * bytes));
+}
 constexpr uint32_t kDepthLimit = 20'000'000;   // the heap limit below is the one that counts
+constexpr size_t kStretchBytes = 256;          // places that one call tries
+constexpr size_t kCallsToAsk = 16;             // that find something
 constexpr uint32_t kHeapLimitKib = 64 * 1024;  // interpreter only, when the JIT stack is too small
 
 std::string error_text(int code) {
@@ -26,6 +33,7 @@ std::string error_text(int code) {
 struct Regex::Code {
   pcre2_code* code = nullptr;
   pcre2_match_context* context = nullptr;
+  bool has_jit = false;
   ~Code() {
     pcre2_match_context_free(context);
     pcre2_code_free(code);
@@ -45,38 +53,56 @@ StatusOr<Regex> Regex::build(std::string_view shown, const std::string& pattern)
   auto code = std::make_shared<Code>();
   int error = 0;
   PCRE2_SIZE offset = 0;
-  code->code = pcre2_compile(
-      reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_DOLLAR_ENDONLY,
-      &error, &offset, nullptr);
+  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C |
+                                 PCRE2_DOLLAR_ENDONLY | PCRE2_USE_OFFSET_LIMIT,
+                             &error, &offset, nullptr);
   if (code->code == nullptr) {
     return invalid_argument("regex '{}': {} at offset {} of its PCRE2 form", shown,
                             error_text(error), offset);
   }
   // Without JIT (unsupported CPU or memory policy) the interpreter gives the same matches.
-  static_cast<void>(pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE));
+  code->has_jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
   code->context = pcre2_match_context_create(nullptr);
   if (code->context == nullptr) return resource_exhausted("no memory for a regex match context");
-  pcre2_set_match_limit(code->context, kMatchLimit);
   pcre2_set_depth_limit(code->context, kDepthLimit);
   pcre2_set_heap_limit(code->context, kHeapLimitKib);
   return Regex(std::move(code));
 }
 
-Status Regex::find_all(std::string_view subject, std::vector<Span>& matches) const {
+Status Regex::find_all(std::string_view subject, std::vector<Span>& matches,
+                       EncodeWork& work) const {
   const std::unique_ptr<pcre2_match_data, void (*)(pcre2_match_data*)> data(
       pcre2_match_data_create(1, nullptr), pcre2_match_data_free);
-  if (data == nullptr) return resource_exhausted("no memory for regex match data");
+  const std::unique_ptr<pcre2_match_context, void (*)(pcre2_match_context*)> context(
+      pcre2_match_context_copy(code_->context), pcre2_match_context_free);
+  if (data == nullptr || context == nullptr) {
+    return resource_exhausted("no memory for regex match data");
+  }
+  pcre2_set_match_limit(context.get(), match_limit(subject.size()));
   const auto text = reinterpret_cast<PCRE2_SPTR>(subject.data());
+  // The interpreter may look at all of the text for each stretch: there are few.
+  const size_t stretch =
+      code_->has_jit ? kStretchBytes : std::max(kStretchBytes, subject.size() / 64);
   size_t at = 0;
-  while (at < subject.size()) {
+  for (size_t calls = 1; at < subject.size(); ++calls) {
+    if (calls % kCallsToAsk == 0) RETURN_IF_ERROR(work.ask());
+    const size_t last = std::min(at + stretch, subject.size());  // place where a match may begin
+    pcre2_set_offset_limit(context.get(), last);
     int rc = pcre2_match(code_->code, text, subject.size(), at, PCRE2_NO_UTF_CHECK, data.get(),
-                         code_->context);
+                         context.get());
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
       rc = pcre2_match(code_->code, text, subject.size(), at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                       data.get(), code_->context);
+                       data.get(), context.get());
     }
-    if (rc == PCRE2_ERROR_NOMATCH) break;
+    if (rc == PCRE2_ERROR_NOMATCH) {
+      RETURN_IF_ERROR(work.charge(last - at + 1));
+      if (last == subject.size()) break;
+      RETURN_IF_ERROR(work.ask());
+      at = last + 1;  // the next character begins there or behind it
+      while (at < subject.size() && (static_cast<uint8_t>(subject[at]) & 0xC0) == 0x80) ++at;
+      continue;
+    }
     if (rc < 0)
       return invalid_argument("text of {} bytes at byte {}: {}", subject.size(), at,
                               error_text(rc));
@@ -86,6 +112,7 @@ Status Regex::find_all(std::string_view subject, std::vector<Span>& matches) con
       return invalid_argument("the pre-tokenizer's regex moves the start of its match");
     }
     matches.push_back({range[0], range[1]});
+    RETURN_IF_ERROR(work.charge(range[1] - at + 1));
     at = range[1];
     if (range[0] == range[1] && at < subject.size()) at += utf8_step(subject.substr(at)).length;
   }

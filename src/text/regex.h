@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "text/encode_work.h"
 
 namespace nereid::text {
 
@@ -24,8 +25,9 @@ class Regex {
   static StatusOr<Regex> compile(std::string_view pattern);
 
   // All non-overlapping matches in `subject` (valid UTF-8) from left to right, appended to
-  // `matches`. Offsets are bytes. InvalidArgument when the match limits are exceeded.
-  Status find_all(std::string_view subject, std::vector<Span>& matches) const;
+  // `matches`. Offsets are bytes. InvalidArgument when the match limits are exceeded, and as
+  // `work` says, which is charged for each byte, and asked every few places of a long text.
+  Status find_all(std::string_view subject, std::vector<Span>& matches, EncodeWork& work) const;
 
  private:
   struct Code;

@@ -22,31 +22,34 @@ struct SpaceRules {
   bool dummy_prefix, only_at_start, remove_extra, escape, suffix;
 
   // What `rest` begins with, normalised, and its length in the input.
-  std::pair<std::string_view, size_t> next(std::string_view rest) const {
-    if (const Trie::Match match = user_defined.longest(rest); match.length > 0) {
-      return {rest.substr(0, match.length), match.length};
-    }
+  StatusOr<std::pair<std::string_view, size_t>> next(std::string_view rest,
+                                                     EncodeWork& work) const {
+    const Trie::Match own = user_defined.longest(rest);
+    RETURN_IF_ERROR(work.charge(own.walked + 1));
+    if (own.length > 0) return std::pair(rest.substr(0, own.length), own.length);
     const Charsmap::Match match = map.longest(rest);
-    if (match.length > 0) return {match.replacement, match.length};
+    RETURN_IF_ERROR(work.charge(match.replacement.size()));
+    if (match.length > 0) return std::pair(match.replacement, match.length);
     const size_t length = utf8_step(rest).length;
-    return {rest.substr(0, length), length};
+    return std::pair(rest.substr(0, length), length);
   }
 
-  std::string run(std::string_view text, bool at_start) const {
+  StatusOr<std::string> run(std::string_view text, bool at_start, EncodeWork& work) const {
     std::string out;
     const std::string_view space = escape ? kSpaceMark : " ";
     while (remove_extra && !text.empty()) {
-      const auto [normal, used] = next(text);
-      if (normal != " ") break;
-      text.remove_prefix(used);
+      ASSIGN_OR_RETURN(const auto part, next(text, work));
+      if (part.first != " ") break;
+      text.remove_prefix(part.second);
     }
     if (text.empty()) return out;
     const bool add_space = dummy_prefix && (at_start || !only_at_start);
     if (add_space && !suffix) out += space;
     bool after_space = remove_extra;
     while (!text.empty()) {
-      auto [normal, used] = next(text);
-      text.remove_prefix(used);
+      ASSIGN_OR_RETURN(const auto part, next(text, work));
+      std::string_view normal = part.first;
+      text.remove_prefix(part.second);
       while (after_space && normal.starts_with(' ')) normal.remove_prefix(1);
       for (const char c : normal) {
         if (c == ' ') {
@@ -66,6 +69,7 @@ struct SpaceRules {
 struct SentencePieceReader {
   const proto::Model& file;
   TokenizerParts& parts;
+  UnusedPieces unused;
   Vocab vocab;
   std::vector<std::pair<std::string, int32_t>> user_defined;
 
@@ -123,7 +127,8 @@ struct SentencePieceReader {
   StatusOr<std::unique_ptr<Model>> read_bpe() {
     std::vector<int> by_score;
     for (int i = 0; i < file.pieces_size(); ++i) {
-      if (file.pieces(i).type() == proto::Piece::UNUSED) {
+      const bool is_unused = file.pieces(i).type() == proto::Piece::UNUSED;
+      if (is_unused && unused == UnusedPieces::kRefused) {
         return unsupported(
             "pieces[{}].type = UNUSED: allowed in a BPE model are NORMAL, UNKNOWN, "
             "CONTROL, USER_DEFINED and BYTE",
@@ -185,8 +190,8 @@ struct SentencePieceReader {
         SpaceRules{std::move(map), Trie({user_defined.begin(), user_defined.end()}),
                    rules.add_dummy_prefix(), !legacy, rules.remove_extra_whitespaces(),
                    rules.escape_whitespaces(), trainer().treat_whitespace_as_suffix()});
-    parts.normalizer = Normalizer::from_step([space](NormalText& text) {
-      text.text = space->run(text.text, text.at_start);
+    parts.normalizer = Normalizer::from_step([space](NormalText& text) -> Status {
+      ASSIGN_OR_RETURN(text.text, space->run(text.text, text.at_start, *text.work));
       return ok();
     });
     return ok();
@@ -245,7 +250,8 @@ Status add_marks(const JsonNode& config, const proto::Trainer& trainer, Tokenize
 
 }  // namespace
 
-StatusOr<TokenizerPartsPtr> read_sentencepiece(std::string_view bytes, const json::value& config) {
+StatusOr<TokenizerPartsPtr> read_sentencepiece(std::string_view bytes, const json::value& config,
+                                               UnusedPieces unused) {
   proto::Model file;
   if (bytes.size() > INT32_MAX ||
       !file.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
@@ -253,7 +259,7 @@ StatusOr<TokenizerPartsPtr> read_sentencepiece(std::string_view bytes, const jso
   }
   const JsonNode settings(config, "tokenizer_config");
   auto parts = std::make_unique<TokenizerParts>();
-  SentencePieceReader reader{file, *parts, {}, {}};
+  SentencePieceReader reader{file, *parts, unused, {}, {}};
   RETURN_IF_ERROR(reader.read_pieces());
   ASSIGN_OR_RETURN(const bool legacy, settings["legacy"].boolean(true));
   RETURN_IF_ERROR(reader.read_normalizer(legacy));

@@ -23,9 +23,10 @@ class BorrowedScratch {
     if (scratch_ == nullptr) scratch_ = std::make_unique<EncodeScratch>();
   }
   ~BorrowedScratch() {
-    if (scratch_->path.capacity() > kMaxKept) scratch_->path = {};
-    if (scratch_->symbols.capacity() > kMaxKept) scratch_->symbols = {};
-    if (scratch_->heap.capacity() > kMaxKept) scratch_->heap = {};
+    free_if_large(scratch_->path);
+    free_if_large(scratch_->symbols);
+    free_if_large(scratch_->heap);
+    free_if_large(scratch_->words);
     std::lock_guard lock(parts_.mutex);
     parts_.idle.push_back(std::move(scratch_));
   }
@@ -33,6 +34,10 @@ class BorrowedScratch {
 
  private:
   static constexpr size_t kMaxKept = size_t{1} << 16;  // elements
+  template <class T>
+  static void free_if_large(std::vector<T>& list) {
+    if (list.capacity() > kMaxKept) std::vector<T>().swap(list);
+  }
   const TokenizerParts& parts_;
   std::unique_ptr<EncodeScratch> scratch_;
 };
@@ -59,12 +64,14 @@ StatusOr<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
     repaired = repair_utf8(text);
     text = repaired;
   }
+  EncodeWork work(text.size(), options.is_unwanted);
   std::vector<AddedTokenFinder::Match> matches;
-  parts_->raw_finder.split(text, options.parse_special, matches);
+  RETURN_IF_ERROR(parts_->raw_finder.split(text, options.parse_special, work, matches));
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
   if (options.add_special_tokens) ids = parts_->post_processor.prefix();
   BorrowedScratch scratch(*parts_);
+  (*scratch).work = &work;
   for (const AddedTokenFinder::Match& match : matches) {
     if (match.token != nullptr) {
       ids.push_back(match.token->id);
@@ -83,15 +90,17 @@ StatusOr<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
 // Text between the added tokens that are searched in the input itself.
 Status Tokenizer::encode_piece(std::string_view text, bool at_start, const EncodeOptions& options,
                                EncodeScratch& scratch, std::vector<int32_t>& ids) const {
-  NormalText normal;
+  EncodeWork& work = *scratch.work;
+  NormalText normal{{}, &work};
   if (!parts_->normalizer.empty()) {
-    normal = {std::string(text), at_start};
+    normal.text = text;
+    normal.at_start = at_start;
     RETURN_IF_ERROR(parts_->normalizer.run(normal));
     text = normal.text;
     at_start = normal.at_start;
   }
   std::vector<AddedTokenFinder::Match> matches;
-  parts_->normalized_finder.split(text, options.parse_special, matches);
+  RETURN_IF_ERROR(parts_->normalized_finder.split(text, options.parse_special, work, matches));
   Pieces pieces;
   for (const AddedTokenFinder::Match& match : matches) {
     if (match.token != nullptr) {
@@ -103,8 +112,9 @@ Status Tokenizer::encode_piece(std::string_view text, bool at_start, const Encod
       continue;
     }
     const bool first = at_start && match.text.data() == text.data();
-    RETURN_IF_ERROR(parts_->pre_tokenizer.run(match.text, first, pieces));
+    RETURN_IF_ERROR(parts_->pre_tokenizer.run(match.text, first, work, pieces));
     for (size_t i = 0; i < pieces.spans.size(); ++i) {
+      RETURN_IF_ERROR(work.charge(pieces.piece(i).size()));
       RETURN_IF_ERROR(parts_->model->encode(pieces.piece(i), scratch, ids));
     }
   }
@@ -116,7 +126,9 @@ Status Tokenizer::encode_words(WordRule rule, std::string_view text, EncodeScrat
   std::vector<Span>& words = scratch.words;
   for (size_t at = 0; at < text.size();) {
     words.clear();
+    const size_t begin = at;
     at = scan_some_words(rule, text, at, kWordsAtATime, words);
+    RETURN_IF_ERROR(scratch.work->charge(at - begin));
     for (const Span& word : words) {
       const std::string_view piece = text.substr(word.begin, word.end - word.begin);
       RETURN_IF_ERROR(parts_->model->encode(piece, scratch, ids));
@@ -125,8 +137,15 @@ Status Tokenizer::encode_words(WordRule rule, std::string_view text, EncodeScrat
   return ok();
 }
 
+size_t Tokenizer::text_bytes(std::span<const int32_t> ids) const {
+  size_t sum = 0;
+  for (const int32_t id : ids) sum += token_bytes(id).size();
+  return sum;
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
   std::string out;
+  out.reserve(text_bytes(ids));
   if (parts_->decoder.is_byte_level()) {
     Utf8Stream stream;
     for (const int32_t id : ids) {

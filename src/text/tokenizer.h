@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -25,6 +26,8 @@ struct EncodeOptions {
   // Text that spells a special token becomes its id. When off it is tokenised like other text;
   // added tokens that are not special are recognised either way.
   bool parse_special = true;
+  // Asked every few milliseconds, where it is set; true ends the encoding (Cancelled).
+  std::function<bool()> is_unwanted = {};
 };
 
 // Immutable once loaded; every member is safe to call from many threads at once.
@@ -63,7 +66,8 @@ class Tokenizer {
 
   // Each maximal invalid UTF-8 sequence in `text` counts as one U+FFFD, as a lossy conversion ahead
   // of the reference tokenizer would make it. InvalidArgument when the text is longer than
-  // kMaxTextBytes or exhausts the match limits of the model's regular expressions.
+  // kMaxTextBytes or exhausts the match limits of the model's regular expressions;
+  // ResourceExhausted when the tokenizer's stages take more than EncodeWork allows.
   StatusOr<std::vector<int32_t>> encode(std::string_view text,
                                         const EncodeOptions& options = {}) const;
 
@@ -75,6 +79,8 @@ class Tokenizer {
   // The bytes that the token adds to the text behind others; empty for ids without a token. Not
   // always UTF-8.
   std::string_view token_bytes(int32_t id) const;
+  // About how many bytes decode() makes of `ids`, without making them.
+  size_t text_bytes(std::span<const int32_t> ids) const;
   // The id of the token as written in the vocabulary or as an added token.
   std::optional<int32_t> token_id(std::string_view token) const;
   bool is_special(int32_t id) const;

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_parts.h"
+#include "text/word_patterns.h"
 
 namespace nereid::text {
 
@@ -84,9 +85,7 @@ StatusOr<TokenizerPartsPtr> load_vocab_and_merges(const fs::path& path, const Fi
         {"type", "Sequence"},
         {"pretokenizers",
          {{{"type", "Split"},
-           {"pattern",
-            {{"Regex",
-              R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"}}},
+           {"pattern", {{"Regex", json::string_view(kQwen2Pattern)}}},
            {"behavior", "Isolated"},
            {"invert", false}},
           byte_level(false, false)}}};
@@ -155,8 +154,10 @@ std::pair<fs::path, const FileRow*> find_file(const fs::path& dir) {
       if (is_there(dir / row.name)) return {dir / row.name, &row};
       continue;
     }
-    std::vector<fs::path> found;
     std::error_code ignored;
+    if (row.load == load_gguf && fs::is_directory(dir, ignored))
+      if (const auto files = gguf_files(dir); files.ok()) return {files->front(), &row};
+    std::vector<fs::path> found;
     for (const auto& entry : fs::directory_iterator(dir, ignored)) {
       if (matches(row, entry.path().filename().string())) found.push_back(entry.path());
     }
@@ -211,7 +212,8 @@ StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::from_gguf(const json::obje
 }
 
 fs::path Tokenizer::file_of(const fs::path& model) {
-  return is_gguf_path(model) ? model : find_file(model).first;
+  std::error_code ignored;
+  return is_gguf_path(model) && !fs::is_directory(model, ignored) ? model : find_file(model).first;
 }
 
 std::string Tokenizer::files_hash(const fs::path& model) {

@@ -132,7 +132,8 @@ Status TokenizerParts::make_finders() {
       raw.push_back({token.content, &token});
       continue;
     }
-    NormalText text{token.content};
+    EncodeWork work(token.content.size());
+    NormalText text{token.content, &work};
     RETURN_IF_ERROR(normalizer.run(text));
     normalized.push_back({std::move(text.text), &token});
   }

@@ -83,7 +83,10 @@ using TokenizerPartsPtr = std::unique_ptr<TokenizerParts>;
 // The formats. `config` is tokenizer_config.json or null; finish() is left to the caller.
 StatusOr<TokenizerPartsPtr> read_tokenizer_json(const json::value& document,
                                                 const json::value& config);
-StatusOr<TokenizerPartsPtr> read_sentencepiece(std::string_view bytes, const json::value& config);
+// What pieces of type UNUSED are in a model that merges: refused, or places that no text takes.
+enum class UnusedPieces : uint8_t { kRefused, kFill };
+StatusOr<TokenizerPartsPtr> read_sentencepiece(std::string_view bytes, const json::value& config,
+                                               UnusedPieces unused = UnusedPieces::kRefused);
 StatusOr<TokenizerPartsPtr> read_tekken(const json::value& document);
 // A GGUF file's metadata, and what tokenizer_config.json would say of it.
 StatusOr<TokenizerPartsPtr> read_gguf_tokenizer(const json::value& metadata);

@@ -151,12 +151,122 @@ TEST(Tokenizer, RefusesWhatItDoesNotHaveByPathValueAndWhatIsAllowed) {
               HasSubstr("pre_tokenizer.behavior = \"Torn\": must be Removed, Isolated"));
 }
 
+// A chain of `count` components of `kind`.
+json::value chain(const char* list, const char* component, int count) {
+  const json::value one = *parse_json(component);
+  json::array all;
+  for (int i = 0; i < count; ++i) all.push_back(one);
+  return json::object{{"type", "Sequence"}, {list, std::move(all)}};
+}
+
+TEST(Tokenizer, ChainsOfNormalizersHaveOneBound) {
+  json::object s = spec();
+  const std::string text(1000, 'a');
+  const char* const twice = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  s["normalizer"] = chain("normalizers", twice, 5);  // 32 times as long
+  EXPECT_TRUE(make(s)->encode(text).ok());
+  s["normalizer"] = chain("normalizers", twice, 8);
+  EXPECT_THAT(std::string(message(make(s)->encode(text).status())), HasSubstr("97536 bytes"));
+  s["normalizer"] = chain("normalizers", R"({"type": "Replace", "pattern": {"Regex": "^|$|a"},
+                                             "content": "aaaaaaaaaaaaaaa"})",
+                          64);
+  EXPECT_THAT(error_of(s), HasSubstr("make a text longer than")) << "of an added token";
+  s["normalizer"] = chain("normalizers", R"({"type": "Prepend", "prepend": "aaaaaaaa"})", 64);
+  EXPECT_TRUE(make(s)->encode(text).ok());
+  std::string many;  // each piece between added tokens is normalised by itself
+  for (int i = 0; i < 10000; ++i) many += "a<s>";
+  json::value long_prefix = chain("normalizers", R"({"type": "Prepend", "prepend": ""})", 1);
+  long_prefix.at("normalizers").at(0).at("prepend") = std::string(4000, 'a');
+  s["normalizer"] = long_prefix;
+  EXPECT_THAT(std::string(message(make(s)->encode(many).status())),
+              HasSubstr("more than 11288576 steps for a text of 40000 bytes"));
+}
+
+TEST(Tokenizer, ChainsOfPreTokenizersHaveOneBound) {
+  json::object s = spec();
+  s["pre_tokenizer"] =
+      chain("pretokenizers",
+            R"({"type": "ByteLevel", "add_prefix_space": false, "use_regex": false})", 60);
+  std::string text;
+  for (int i = 0; i < 1000; ++i) text += "\xC3\xA9";  // each stage doubles it
+  EXPECT_THAT(std::string(message(make(s)->encode(text).status())), HasSubstr("make more than"));
+}
+
+TEST(Tokenizer, ChainsOfDecodersHaveOneBound) {
+  json::object s = spec();
+  const char* const tenfold =
+      R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aaaaaaaaaa"})";
+  s["decoder"] = chain("decoders", tenfold, 3);
+  EXPECT_EQ(make(s)->decode(std::vector<int32_t>{0}, true).size(), 1000u);
+  s["decoder"] = chain("decoders", tenfold, 4);
+  EXPECT_THAT(error_of(s), HasSubstr("can make 10000 bytes of one, at most 4096 are allowed"));
+}
+
+TEST(Tokenizer, WalksThroughLongTokensAreCharged) {
+  json::object s = spec();
+  const std::string almost = std::string(1000, 'a') + "b";  // of which a run of a shows the start
+  s["added_tokens"] = json::array{{{"id", 20}, {"content", almost}, {"special", true}}};
+  EXPECT_THAT(std::string(message(make(s)->encode(std::string(100000, 'a')).status())),
+              HasSubstr("steps for a text of 100000 bytes"));
+  s["added_tokens"] = json::array();
+  for (const char* type : {"WordPiece", "Unigram"}) {
+    json::value model = {{"type", type},
+                         {"unk_token", "a"},
+                         {"unk_id", 0},
+                         {"continuing_subword_prefix", ""},
+                         {"max_input_chars_per_word", 1 << 30}};
+    if (std::string_view(type) == "Unigram") {
+      model.as_object()["vocab"] = json::array{json::array{"a", -1.0}, json::array{almost, -2.0}};
+    } else {
+      model.as_object()["vocab"] = json::object{{"a", 0}, {json::string_view(almost), 1}};
+    }
+    s["model"] = std::move(model);
+    EXPECT_TRUE(make(s)->encode(std::string(1000, 'a')).ok()) << type;
+    EXPECT_THAT(std::string(message(make(s)->encode(std::string(100000, 'a')).status())),
+                HasSubstr("steps for a text of 100000 bytes"))
+        << type;
+  }
+}
+
+// White space that a token swallows is looked at once, also where other tokens are in it.
+TEST(Tokenizer, BlanksAroundAddedTokensTakeLinearTime) {
+  json::object s = spec();
+  s["added_tokens"] = json::array{
+      {{"id", 20}, {"content", " "}, {"lstrip", true}, {"rstrip", true}, {"normalized", false}}};
+  const auto ids = make(s)->encode(std::string(2'000'000, ' ') + "a");
+  ASSERT_TRUE(ids.ok()) << ids.status();
+  EXPECT_EQ(ids->back(), 0);
+}
+
+TEST(Tokenizer, LongWordsAreEncodedUntilTheyAreUnwanted) {
+  json::object s = spec();
+  s["pre_tokenizer"].as_object()["use_regex"] = false;
+  std::string text(1'000'000, 'a');
+  const auto all = make(s)->encode(text);
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(all->size(), text.size() / 2);  // "aa" each
+  for (const char* regex : {"", "b+c|a*d"}) {
+    if (*regex != '\0') {
+      s["pre_tokenizer"] = {{"type", "Split"},
+                            {"pattern", {{"Regex", regex}}},
+                            {"behavior", "Isolated"},
+                            {"invert", false}};
+      text.resize(200'000);
+    }
+    int asked = 0;
+    const auto got = make(s)->encode(text, {.is_unwanted = [&] { return ++asked == 2; }});
+    EXPECT_TRUE(absl::IsCancelled(got.status())) << regex << got.status();
+    EXPECT_EQ(asked, 2) << regex;
+  }
+}
+
 std::vector<std::string> split(const std::string& text, const char* spec, bool at_start = true) {
   const json::value value = *parse_json(spec);
   const auto pre = PreTokenizer::from_json(JsonNode(value, "pre_tokenizer"));
   EXPECT_TRUE(pre.ok()) << pre.status();
   Pieces pieces;
-  const Status status = pre->run(text, at_start, pieces);
+  EncodeWork work(text.size());
+  const Status status = pre->run(text, at_start, work, pieces);
   EXPECT_TRUE(status.ok()) << status;
   std::vector<std::string> out;
   for (size_t i = 0; i < pieces.spans.size(); ++i) out.emplace_back(pieces.piece(i));
@@ -197,21 +307,38 @@ TEST(Regex, SpaceIsWhiteSpace) {
   const auto regex = Regex::compile("[\\s]+");
   ASSERT_TRUE(regex.ok()) << regex.status();
   std::vector<Span> matches;
+  EncodeWork work(100);
   ASSERT_TRUE(regex
                   ->find_all("a\xC2\x85\xE3\x80\x80"
                              "b\xE1\xA0\x8E",
-                             matches)
+                             matches, work)
                   .ok());
   ASSERT_EQ(matches.size(), 1u);  // U+0085 U+3000, not U+180E
   EXPECT_EQ(matches[0].begin, 1u);
   EXPECT_EQ(matches[0].end, 6u);
 }
 
+TEST(Regex, FindsTheSameInLongTexts) {
+  const auto regex = Regex::compile("b+|(?<=x)c");
+  ASSERT_TRUE(regex.ok()) << regex.status();
+  for (size_t n = 0; n < 400; ++n) {
+    std::string text;
+    for (size_t i = 0; i < n; ++i) text += "\xE4\xB8\xAD";
+    text += "bbxc";
+    for (size_t i = 0; i < n; ++i) text += "\xE4\xB8\xAD";
+    std::vector<Span> matches;
+    EncodeWork work(text.size());
+    ASSERT_TRUE(regex->find_all(text, matches, work).ok());
+    EXPECT_EQ(matches, (std::vector<Span>{{3 * n, 3 * n + 2}, {3 * n + 3, 3 * n + 4}})) << n;
+  }
+}
+
 TEST(Regex, HopelessBacktrackingIsAnErrorNotAHang) {
   const auto regex = Regex::compile("(a|aa)+[xy]");
   ASSERT_TRUE(regex.ok());
   std::vector<Span> matches;
-  const Status status = regex->find_all(std::string(100, 'a') + "c", matches);
+  EncodeWork work(100);
+  const Status status = regex->find_all(std::string(100, 'a') + "c", matches, work);
   EXPECT_FALSE(status.ok());
 }
 

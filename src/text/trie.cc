@@ -37,9 +37,10 @@ Trie::Match Trie::longest(std::string_view text) const {
   Match match;
   uint32_t node = kRoot;
   for (size_t i = 0; i < text.size(); ++i) {
+    match.walked = i + 1;
     node = step(node, static_cast<uint8_t>(text[i]));
     if (node == kRoot) break;
-    if (values_[node] >= 0) match = {values_[node], i + 1};
+    if (values_[node] >= 0) match = {values_[node], i + 1, i + 1};
   }
   return match;
 }

@@ -33,6 +33,7 @@ class Trie {
   struct Match {
     int32_t value = -1;  // -1: no key is a prefix of the text
     size_t length = 0;   // of the key, in bytes
+    size_t walked = 0;   // bytes that were looked at
   };
   // The longest key that `text` begins with.
   Match longest(std::string_view text) const;

@@ -64,7 +64,8 @@ StatusOr<std::unique_ptr<Unigram>> Unigram::from_json(const JsonNode& spec) {
   return std::make_unique<Unigram>(std::move(vocab), pieces, options);
 }
 
-Status Unigram::find_path(std::string_view word, std::vector<EncodeScratch::PathNode>& path) const {
+Status Unigram::find_path(std::string_view word, EncodeScratch& scratch) const {
+  auto& path = scratch.path;
   path.assign(word.size() + 1, {0, -1, 0});
   const auto reach = [&](size_t begin, size_t end, double score, int32_t id) {
     EncodeScratch::PathNode& node = path[end];
@@ -76,7 +77,8 @@ Status Unigram::find_path(std::string_view word, std::vector<EncodeScratch::Path
     const size_t length = utf8_step(word.substr(at)).length;
     bool has_single = false;
     uint32_t node = Trie::kRoot;
-    for (size_t end = at; end < word.size();) {
+    size_t end = at;
+    while (end < word.size()) {
       node = trie_.step(node, static_cast<uint8_t>(word[end++]));
       if (node == Trie::kRoot) break;
       const int32_t id = trie_.value(node);
@@ -85,6 +87,7 @@ Status Unigram::find_path(std::string_view word, std::vector<EncodeScratch::Path
       reach(at, end, user_defined_[id] ? bonus : scores_[id], id);
       has_single |= end - at == length;
     }
+    RETURN_IF_ERROR(scratch.work->charge(end - at));
     if (!has_single) {
       if (!options_.unknown) {
         return invalid_argument("the model has no token for '{}' and no unknown token",
@@ -116,7 +119,7 @@ Status Unigram::append_piece(std::string_view piece, std::vector<int32_t>& ids) 
 Status Unigram::encode(std::string_view word, EncodeScratch& scratch,
                        std::vector<int32_t>& ids) const {
   auto& path = scratch.path;
-  RETURN_IF_ERROR(find_path(word, path));
+  RETURN_IF_ERROR(find_path(word, scratch));
   size_t end = word.size();
   std::vector<std::pair<size_t, int32_t>> tokens;  // end, id; last token first
   while (end > 0) {

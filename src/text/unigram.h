@@ -35,7 +35,7 @@ class Unigram : public Model {
                 std::vector<int32_t>& ids) const override;
 
  private:
-  Status find_path(std::string_view word, std::vector<EncodeScratch::PathNode>& path) const;
+  Status find_path(std::string_view word, EncodeScratch& scratch) const;
   Status append_piece(std::string_view piece, std::vector<int32_t>& ids) const;
 
   UnigramOptions options_;

@@ -35,11 +35,13 @@ StatusOr<std::unique_ptr<WordPiece>> WordPiece::from_json(const JsonNode& spec) 
   return std::make_unique<WordPiece>(std::move(vocab), *unknown, prefix, most);
 }
 
-Status WordPiece::encode(std::string_view word, EncodeScratch&, std::vector<int32_t>& ids) const {
+Status WordPiece::encode(std::string_view word, EncodeScratch& scratch,
+                         std::vector<int32_t>& ids) const {
   const size_t before = ids.size();
   bool known = static_cast<int64_t>(utf8_length(word)) <= max_characters_;
   for (std::string_view rest = word; known && !rest.empty();) {
     const Trie::Match match = (rest.size() == word.size() ? initial_ : continuing_).longest(rest);
+    RETURN_IF_ERROR(scratch.work->charge(match.walked));
     known = match.length > 0;
     if (!known) break;
     ids.push_back(match.value);

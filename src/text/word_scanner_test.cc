@@ -35,7 +35,8 @@ void expect_equal(const std::string& pattern, int count) {
   for (int i = 0; i < count; ++i) {
     const std::string text = random_text(static_cast<uint64_t>(i));
     std::vector<Span> wanted, words;
-    ASSERT_TRUE(regex.find_all(text, wanted).ok());
+    EncodeWork work(text.size());
+    ASSERT_TRUE(regex.find_all(text, wanted, work).ok());
     scan_words(*rule, text, 0, words);
     ASSERT_EQ(words.size(), wanted.size()) << text;
     std::vector<Span> some;
@@ -85,7 +86,8 @@ TEST(WordScanner, WhatEndsARunOfLetters) {
       std::string text = "abcdZYXWmnopqrstUVwxyzAB";
       text[place] = c;
       std::vector<Span> wanted, words;
-      ASSERT_TRUE(regex.find_all(text, wanted).ok());
+      EncodeWork work(text.size());
+      ASSERT_TRUE(regex.find_all(text, wanted, work).ok());
       scan_words(*word_rule_of(kGpt2), text, 0, words);
       EXPECT_EQ(words, wanted) << text;
     }

@@ -1,17 +1,17 @@
-"""Clients that try to hold up an event loop or to fill the memory of `nereid serve models/quickstart`, while another
-process asks again and again whether the server is live.
+"""Clients that try to hold up an event loop or to fill the memory of `nereid serve models/quickstart`, while others ask again
+and again whether the server is live and stream short texts (watch.py).
 
 The figures that matter are printed: the turns of the event loops (nereid_io_stall_seconds), the answers to
-/v2/health/live, and the most memory. Beside them what the machine takes for such an answer: those of a process that does
-nothing but return what it is sent. The goals are turns under 50 ms at p99.9 and answers under 100 ms on a machine that
-is not shared. A test machine is shared and slow, so the test itself fails only at TOLERANCE times the goals: work of
-seconds on an event loop still fails it.
+/v2/health/live, the tokens of a client, and the most memory. At p99.9 turns take at most 50 ms; answers come at most 100 ms
+later than usual, and tokens 250 ms, as the engine shares two processors with the clients of this test; none is a second later.
+What is usual on this machine is measured first, with as many clients whose requests are harmless; what the machine itself
+adds during the attack, with a process that only echoes. What misses its bound is measured once more: a shared machine has
+pauses of its own. First tokens are printed alone: they wait for the logits of the 100 clients in front, who read none.
 
 usage: hostile.py NEREID_BINARY [--rounds N]"""
 import argparse
 import gzip
 import json
-import multiprocessing
 import os
 import socket
 import tempfile
@@ -20,46 +20,17 @@ import time
 
 import robustness
 import robustness_grpc
+import watch
 from robustness import MIB, post, status_of
 
-TOLERANCE = 20
-GOAL_TURN, GOAL_LIVE = 0.05, 0.1  # seconds
-MOST_MEMORY = 3 << 30  # of the process; its budget for clients is 1 GiB here
-LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+MOST_TURN, WORST_LATER = 0.05, 1  # seconds
+LATER = {"live": 0.1, "grpc": 0.1, "token": 0.25}
+BUDGET = 1 << 30  # of clients
+# A tenth more, and what the allocator's threads keep of what they have freed.
+MOST_MEMORY = BUDGET * 11 // 10 + 64 * MIB
+HARMLESS_SECONDS = 4
+LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
 TOKENS = "/v2/models/tensorrt_llm/generate"
-
-
-def echo(listener):
-    connection = listener.accept()[0]
-    while request := connection.recv(4096):
-        connection.sendall(request)
-
-
-def probe(port, grpc_port, echo_port, stop, results):
-    """Times of answers to /v2/health/live, on a new connection each time and on kept ones of every event loop, of
-    ServerLive over gRPC, and of echoes between them."""
-    times, grpc_times, echoes = [], [], []
-    kept = [socket.create_connection(("127.0.0.1", port), 60) for _ in range(8)]
-    echoing = socket.create_connection(("127.0.0.1", echo_port), 60)
-
-    def ask_one(s, list_of_times):
-        begin = time.monotonic()
-        s.sendall(LIVE)
-        answer = s.recv(4096)
-        list_of_times.append(time.monotonic() - begin)
-        return answer
-
-    while not stop.is_set():
-        for s in [*kept, socket.create_connection(("127.0.0.1", port), 60)]:
-            answer = ask_one(s, times)
-            assert answer.startswith(b"HTTP/1.1 200"), answer
-            assert ask_one(echoing, echoes) == LIVE
-        s.close()
-        begin = time.monotonic()
-        assert robustness_grpc.is_live(grpc_port)
-        grpc_times.append(time.monotonic() - begin)
-        time.sleep(0.005)
-    results.put((sorted(times), sorted(grpc_times), sorted(echoes)))
 
 
 def infer_body(inputs, outputs=()):
@@ -77,6 +48,8 @@ def cases():
     numbers = b'{"inputs":[{"name":"QUERY","datatype":"INT32","shape":[1],"data":[' + b"1," * (4 * MIB) + b"1]}]}"
     keys = ("{" + ",".join(f'"k{i}":1' for i in range(500000)) + "}").encode()
     messages = [{"role": "user", "content": "hello there"}] * 100000
+    padded = [{"name": "QUERY", "datatype": "BYTES", "shape": [32, 1], "data": ["a " * (5 * MIB // 4)] + ["a"] * 31},
+              {"name": "REQUEST_OUTPUT_LEN", "datatype": "INT32", "shape": [32, 1], "data": [1] * 32}]
     words = "The quick brown fox jumps over the lazy dog. "
     chat = "/v1/chat/completions"
     logits = {"input_ids": list(range(5, 505)), "input_lengths": 500, "request_output_len": 8, "return_context_logits": True,
@@ -91,13 +64,15 @@ def cases():
     yield "4,096 inputs", post(infer, infer_body(many[:4096])), {400}
     yield "one input 4,096 times", post(infer, infer_body([many[0]] * 4096)), {400}
     yield "a compressed body", post(infer, gzip.compress(b" " * (200 * MIB)), "Content-Encoding: gzip"), {400}
+    yield "one long prompt of 32", post(infer, gzip.compress(infer_body(padded)), "Content-Encoding: gzip"), {400}
+    yield "a million ids as text", post("/detokenize", json.dumps({"tokens": [1000] * MIB}).encode()), {200}
     yield "100,000 messages", post(chat, json.dumps({"messages": messages, "max_tokens": 1}).encode()), {400}
     yield "a text of 64 KiB", post("/v1/completions", json.dumps({"prompt": words * 1500, "max_tokens": 1}).encode()), {400}
     yield "a long stop text", post("/v1/completions", json.dumps({"prompt": "a", "stop": ["b" * MIB]}).encode()), {400}
     yield "long banned words", post("/v1/completions", json.dumps(
         {"prompt": "a", "bad_words": [words * 1000] * 50, "max_tokens": 1}).encode()), {200, 400}
     yield "logits as JSON", post(TOKENS, json.dumps(logits).encode()), {200}
-    yield "the page of statistics", b"GET /v2/models/stats HTTP/1.1\r\nHost: x\r\n\r\n", {200}
+    yield "the page of statistics", b"GET /v2/models/stats HTTP/1.1\r\nHost: localhost\r\n\r\n", {200}
 
 
 def grpc_cases():
@@ -184,8 +159,28 @@ def turns(before, after):
     return total, *(min(bound for bound, count in counts if count >= share * total) for share in (0.999, 1))
 
 
+def common_time(times):
+    return times[int(len(times) * 0.999)]
+
+
+def harmless(server):
+    """As many clients as attack() has, with texts of 1 MiB that are refused for their length and short ones that are not."""
+    end = time.monotonic() + HARMLESS_SECONDS
+    long = post("/v1/completions", b'{"prompt":"' + b"a " * (MIB // 2) + b'","max_tokens":1}')
+
+    def send_some(i):
+        while time.monotonic() < end:
+            assert ask(server.port, long if i % 2 else post(robustness.GENERATE, robustness.PROMPT)) in (200, 400)
+
+    threads = [threading.Thread(target=send_some, args=(i,)) for i in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def most_memory(pid):
-    with open(f"/proc/{pid}/status") as file:
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM"))
 
 
@@ -194,10 +189,20 @@ def main():
     parser.add_argument("binary")
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
+    missed = run(options.binary, options.rounds)
+    if missed:
+        print("   once more, because of " + "; ".join(missed))
+        missed = run(options.binary, options.rounds)
+    assert not missed, "; ".join(missed)
+    print("hostile: all passed")
+
+
+def run(binary, rounds):
+    """What missed its goal. Each run has a server of its own."""
     with tempfile.TemporaryDirectory() as folder:
-        server = robustness.Server(options.binary, folder, "--client-memory-bytes", str(1 << 30))
+        server = robustness.Server(binary, folder, "--client-memory-bytes", str(BUDGET))
         try:
-            run(server, options.rounds)
+            missed = measure(server, rounds)
         except BaseException:
             print(server.log()[-3000:])
             raise
@@ -205,35 +210,35 @@ def main():
             server.process.terminate()
             code = server.process.wait(60)
         assert code == 0, f"the server ended with code {code}"
-    print("hostile: all passed")
+    return missed
 
 
-def run(server, rounds):
-    stop, results, failures = multiprocessing.Event(), multiprocessing.Queue(), []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        multiprocessing.Process(target=echo, args=(listener,), daemon=True).start()
-        ports = server.port, server.grpc_port, listener.getsockname()[1]
-        prober = multiprocessing.Process(target=probe, args=(*ports, stop, results))
-        prober.start()
-    before = server.metrics()
+def measure(server, rounds):
+    failures, watching = [], watch.Watch(server.port, server.grpc_port)
+    server.touch_cache()
+    harmless(server)
+    memory, before = server.rss(), server.metrics()
+    watching.begin(watch.BESIDE)
     attack(server, rounds, failures)
     after = server.metrics()
-    stop.set()
-    live, grpc_live, echoes = results.get(timeout=60)
-    prober.join()
+    watching.stop()
     if failures:
         raise failures[0]
     total, common, longest = turns(before, after)
-    memory = most_memory(server.process.pid)
+    memory = most_memory(server.process.pid) - memory
+    missed = [f"turns of the event loops: {common * 1e3:g} ms at p99.9"] * (common > MOST_TURN)
     print(f"   {total:.0f} turns of the event loops: p99.9 at most {common * 1e3:g} ms, all at most {longest * 1e3:g} ms")
-    for what, times in (("answers to live", live), ("over gRPC", grpc_live), ("echoes", echoes)):
-        print(f"   {len(times)} {what}: p99.9 {times[int(len(times) * 0.999)] * 1e3:.1f} ms, worst {times[-1] * 1e3:.1f} ms")
-    print(f"   most memory: {memory / MIB:.0f} MiB")
-    if not robustness.SLOW:
-        assert common <= GOAL_TURN * TOLERANCE, f"p99.9 of the event loops' turns: {common} s"
-        worst = max(live[-1], grpc_live[-1])
-        assert worst <= GOAL_LIVE * TOLERANCE, f"worst answer to live: {worst} s"
-        assert memory <= MOST_MEMORY, f"{memory} bytes of memory"
+    echo = common_time(watching.times(watch.BESIDE, "echo"))
+    for what, name in watch.WHATS.items():
+        usual, times = (watching.times(phase, what) for phase in (watch.ALONE, watch.BESIDE))
+        text = f"{common_time(times) * 1e3:.0f} ms at p99.9, worst {times[-1] * 1e3:.0f} ms, usually at most {usual[-1] * 1e3:.0f} ms"
+        print(f"   {len(times)} {name}: {text}")
+        if what in LATER and (common_time(times) > usual[-1] + echo + LATER[what] or times[-1] > usual[-1] + WORST_LATER):
+            missed.append(f"{name}: {text}")
+    print(f"   memory: {memory / MIB:+.0f} MiB at most, a budget of {BUDGET / MIB:.0f} MiB")
+    if memory > MOST_MEMORY:
+        missed.append(f"{memory / MIB:.0f} MiB of memory, a budget of {BUDGET / MIB:.0f} MiB")
+    return [] if robustness.SLOW else missed
 
 
 if __name__ == "__main__":

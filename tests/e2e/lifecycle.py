@@ -3,6 +3,7 @@ usage: lifecycle.py NEREID_BINARY"""
 import concurrent.futures
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,27 +22,44 @@ MAX_RSS_MIB = 200
 class Server:
     """nereid serve on free ports; killed at exit if it is still there."""
 
-    def __init__(self, binary, *flags, model="models/quickstart"):
+    def __init__(self, binary, *flags, model="models/quickstart", env=None):
         self.folder = tempfile.TemporaryDirectory()
         ports = os.path.join(self.folder.name, "ports")
         self.log = open(os.path.join(self.folder.name, "log"), "w+")
         start = time.monotonic()
         self.process = subprocess.Popen(
             [binary, "serve", model, "--host", "127.0.0.1", "--http-port", "0", "--metrics-port", "0",
-             "--port-file", ports, *flags], stdout=self.log, stderr=subprocess.STDOUT)
+             "--port-file", ports, *flags], stdout=self.log, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
         while not os.path.exists(ports):
             assert self.process.poll() is None, self.log_text()
             assert time.monotonic() - start < 300, self.log_text()
             time.sleep(0.01)
         with open(ports) as file:
             numbers = dict(line.strip().split("=") for line in file)
-        self.url = f"http://127.0.0.1:{numbers['http']}"
+        self.url, self.metrics_url = (f"http://127.0.0.1:{numbers[name]}" for name in ("http", "metrics"))
+        self.metrics_url += "/metrics"
         assert requests.get(self.url + "/v2/health/ready", timeout=60).status_code == 200
         self.ready_seconds = time.monotonic() - start
 
     def log_text(self):
         self.log.seek(0)
         return self.log.read()
+
+    def wait_for_requests(self, replies):
+        """Returns when the server has all requests of these futures that it has not answered."""
+        deadline = time.monotonic() + 60
+        while True:
+            page = requests.get(self.metrics_url, timeout=60).text
+            active = int(re.search(r"^nereid_http_requests_active (\d+)$", page, re.M)[1])
+            if active + sum(reply.done() for reply in replies) >= len(replies):
+                return
+            assert time.monotonic() < deadline, f"{active} requests of {len(replies)}"
+
+    def device_is_healthy(self):
+        lines = [line for line in requests.get(self.metrics_url, timeout=60).text.splitlines()
+                 if line.startswith("nereid_device_healthy{")]
+        assert len(lines) == 1, lines
+        return float(lines[0].split()[-1]) == 1
 
     def peak_rss_mib(self):
         with open(f"/proc/{self.process.pid}/status") as file:
@@ -95,14 +113,14 @@ def drain(binary):
             running = pool.submit(stream_tokens, server.url, DRAINED_TOKENS, begun.set)
             assert begun.wait(120), server.log_text()
             server.process.send_signal(signal.SIGTERM)
-            time.sleep(0.2)
-            was_running = not running.done()
-            if was_running:
+            refused, deadline = False, time.monotonic() + 60
+            while not refused and not running.done():
                 try:
                     requests.get(server.url + "/v2/health/ready", timeout=5)
-                    raise AssertionError("a new connection was accepted after SIGTERM")
+                    assert time.monotonic() < deadline, "new connections are accepted after SIGTERM"
                 except requests.ConnectionError:
-                    pass
+                    refused = True
+            was_running = not running.done()
             assert running.result(timeout=600) == DRAINED_TOKENS
         code = server.process.wait(timeout=60)
         assert code == 0, f"exit code {code}: {server.log_text()}"
@@ -134,7 +152,7 @@ def cut(binary, signals, *flags):
             waiting = [pool.submit(ask, i) for i in range(8)]
             for _ in range(10):
                 assert begun.acquire(timeout=120), server.log_text()
-            time.sleep(0.2)
+            server.wait_for_requests(streams + waiting)
             begin = time.monotonic()
             for number in signals:
                 server.process.send_signal(number)
@@ -200,6 +218,57 @@ def device_failure(binary, *flags):
     print(f"lifecycle: a device that failed: 503, {'exit code 1' if flags else 'unready, said once in the log'}")
 
 
+def device_hang(binary, what, *flags):
+    """The device's work, or a call of its driver, never ends: as for one that failed, within the timeout."""
+    plugin = os.path.join(os.path.dirname(binary), "..", "test_plugins", "libnereid_hanging_plugin.so")
+    with tempfile.TemporaryDirectory() as folder:
+        switch = os.path.join(folder, "hang")
+        env = {"NEREID_CUDA_LIBRARY": os.path.realpath(plugin), "NEREID_HANGING": switch}
+        # Of seconds: a busy machine must not seem to hang before it does.
+        timeout = 20 if SLOW else 4
+        with Server(binary, "--device", "cuda:0", "--max-batch-size", "2", "--device-timeout-secs", str(timeout),
+                    "--exit-timeout-secs", "20", *flags, env=env) as server, \
+                concurrent.futures.ThreadPoolExecutor(8) as pool:
+            ask = {"prompt": "Hello", "max_tokens": 8, "temperature": 0}
+            model = server.url + "/v2/models/tensorrt_llm"
+
+            def complete(**more):
+                return requests.post(server.url + "/v1/completions", json={**ask, **more}, timeout=300)
+
+            assert complete().status_code == 200
+            while not server.device_is_healthy():  # the first figures have yet to come
+                time.sleep(0.05)
+            streaming = requests.post(server.url + "/v1/completions", timeout=300, stream=True,
+                                      json={**ask, "max_tokens": DRAINED_TOKENS, "ignore_eos": True, "stream": True})
+            lines = streaming.iter_lines(chunk_size=1)
+            assert next(lines).startswith(b"data: ")
+            open(switch + what, "w").close()
+            start = time.monotonic()
+            waiting = [pool.submit(complete, max_tokens=8 + i) for i in range(6)]
+            told = "device cpu has failed: it has made no progress for"
+            rest = list(lines)
+            assert any(told.encode() in line for line in rest), rest[-4:]
+            for reply in [future.result() for future in waiting]:
+                assert reply.status_code == 503 and told in reply.json()["error"]["message"], reply.text
+            took = time.monotonic() - start
+            assert took < 1.25 * timeout + (60 if SLOW else 10), took
+            if flags:
+                code = server.process.wait(timeout=60)
+                assert code == 1, f"exit code {code}: {server.log_text()}"
+            else:
+                assert complete().status_code == 503
+                assert requests.get(model + "/ready", timeout=60).status_code == 400
+                assert requests.get(server.url + "/v2/health/ready", timeout=60).status_code == 400
+                assert requests.get(server.url + "/v2/health/live", timeout=60).status_code == 200
+                while server.device_is_healthy():
+                    time.sleep(0.05)
+                server.process.terminate()  # the device still hangs
+                assert server.process.wait(timeout=60) == 0, server.log_text()
+            assert server.log_text().count(told) == 1, server.log_text()
+    print(f"lifecycle: a device that hangs ({what}): 503 after {took:.1f} s, timeout {timeout} s, "
+          f"{'exit code 1' if flags else 'unready, live, ends at SIGTERM'}")
+
+
 def without_tokenizer(binary):
     """Token ids in, token ids out; the start lines and the OpenAI endpoints say why."""
     with Server(binary, model="tests/models/llama") as server:
@@ -231,6 +300,9 @@ def main():
     without_tokenizer(binary)
     device_failure(binary)
     device_failure(binary, "--exit-on-device-failure")
+    device_hang(binary, ".work")
+    device_hang(binary, ".call")
+    device_hang(binary, ".call", "--exit-on-device-failure")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,11 @@ def serves_both():
     status, text = frontend.ask("POST", "/v1/completions", {"model": "ensemble", "prompt": "a", "max_tokens": 3, "ignore_eos": True})
     assert status == 200 and json.loads(text)["usage"]["completion_tokens"] == 3, text
     assert "nv_inference_request_success" in frontend.ask("GET", "/metrics")[1]
-    assert frontend.ask("POST", "/v1/chat/completions", chat(max_tokens=-1))[0] == 400
+    assert frontend.ask("GET", "/health/ready") == (200, "")
+    for wrong, place in ((chat(max_tokens=-1), "max_tokens"), (chat(shoe_size=9), "shoe_size"), ({"messages": []}, "messages")):
+        status, text = frontend.ask("POST", "/v1/chat/completions", wrong)
+        fault, = json.loads(text)["detail"]
+        assert status == 422 and fault["loc"] == ["body", place], text
     assert frontend.ask("GET", "/v2/models/ensemble/ready")[0] == 404  # not on this port
     kserve = int(frontend.started["KServe"])
     assert frontend.ask("GET", "/v2/models/ensemble/ready", port=kserve)[0] == 200
@@ -102,6 +106,25 @@ def ends_without_kserve():
         frontend = Frontend()
         assert frontend.ask("GET", "/v1/models")[0] == 200 and set(frontend.started) == {"HTTPService"}, frontend.started
         frontend.stop(number)
+
+
+def bls_without_a_name():
+    """The published commands leave tensorrt_llm_model_name as it is."""
+    make_repository(REPOSITORY, decoupled_mode="true")
+    frontend = Frontend()
+    for name in ("tensorrt_llm_bls", "ensemble", "tensorrt_llm"):
+        status, text = frontend.ask("POST", "/v1/chat/completions", chat(model=name, max_tokens=2))
+        assert status == 200, (name, text)
+    frontend.stop(signal.SIGTERM)
+    shutil.rmtree(os.path.join(REPOSITORY, "ensemble"))
+    path = os.path.join(REPOSITORY, "tensorrt_llm_bls", "config.pbtxt")
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    assert "${tensorrt_llm_model_name}" in text
+    frontend = Frontend()
+    model, = json.loads(frontend.ask("GET", "/v1/models")[1])["data"]
+    assert model["id"] == "tensorrt_llm_bls", model
+    frontend.stop(signal.SIGTERM)
 
 
 def rename_models(folder, names):
@@ -170,6 +193,7 @@ def several_models():
 
 def main():
     several_models()
+    bls_without_a_name()
     make_repository(REPOSITORY, bls=False, decoupled_mode="true")
     ends_while_it_streams()
     ends_without_kserve()

@@ -3,6 +3,7 @@ import json
 import os
 
 import anthropic
+import httpx
 import ollama
 import openai
 
@@ -78,6 +79,15 @@ def responses(text, usage):
     assert "".join(s.token for s in scores).startswith(text) and len(scores[0].top_logprobs) == 2, scores
     cut = client.responses.create(**dict(create, max_output_tokens=1))
     assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens", cut
+    counted = httpx.post(URL + "/v1/responses/input_tokens", json={"input": QUESTION["content"]}).json()
+    assert counted == {"object": "response.input_tokens", "input_tokens": usage.prompt_tokens}, counted
+    turns = [{"role": role, "content": "word " * 9} for _ in range(200) for role in ("user", "assistant")]
+    long = dict(create, input=[*turns, QUESTION])
+    must_fail(openai.BadRequestError, lambda: client.responses.create(**long))
+    cut = client.responses.create(truncation="auto", **long)
+    assert cut.truncation == "auto" and 1000 < cut.usage.input_tokens < 2048, cut
+    both = dict(wanted, text={"format": {"type": "json_schema", "name": "s", "schema": schema}})
+    assert client.responses.create(**both).output[0].type == "function_call"
     for param, wrong in (("tools[0]", {"tools": [{"type": "web_search_preview"}]}), ("background", {"background": True}),
                          ("input", {"max_output_tokens": 10**6}), ("input", {"input": "word " * 9000})):
         error = must_fail(openai.BadRequestError, lambda: client.responses.create(**dict(create, **wrong)))
@@ -128,6 +138,10 @@ def messages(text, usage):
         {"role": "user", "content": [result]}]))
     for error, wrong in ((anthropic.NotFoundError, {"model": "claude"}),
                          (anthropic.BadRequestError, {"messages": []}),
+                         (anthropic.BadRequestError, {"messages": [dict(QUESTION, content=[])]}),
+                         (anthropic.BadRequestError, {"messages": [dict(QUESTION, content=[{"type": "text", "text": ""}])]}),
+                         (anthropic.BadRequestError, {"messages": [QUESTION, {"role": "assistant", "content": [
+                             {"type": "thinking", "thinking": "hm", "signature": ""}]}]}),
                          (anthropic.BadRequestError, {"max_tokens": -1})):
         try:
             client.messages.create(**dict(create, **wrong))
@@ -135,6 +149,29 @@ def messages(text, usage):
             assert e.body["type"] == "error" and e.body["error"]["message"], e.body
         else:
             raise AssertionError(f"{error.__name__} expected for {wrong}")
+    # What agents send: counts, reminders of the system among the messages, more tokens than there are, forms, thoughts.
+    assert client.messages.count_tokens(model=MODEL, messages=[QUESTION]).input_tokens == usage.prompt_tokens
+    late = client.messages.create(**dict(create, messages=[
+        QUESTION, {"role": "assistant", "content": text}, QUESTION, {"role": "system", "content": "Be brief."}]))
+    assert late.content, late
+    assert client.messages.create(**dict(create, max_tokens=32000)).stop_reason in ("end_turn", "model_context_window_exceeded")
+    schema = tools[0]["input_schema"]
+    form = {"type": "json_schema", "schema": schema}
+    for more in ({"output_config": {"format": form, "effort": "low"}}, {"output_format": form}):
+        shaped = client.messages.create(**dict(create, max_tokens=200, extra_body={"temperature": 0, **more}))
+        assert json.loads(shaped.content[0].text)["word"] in ("yes", "no"), shaped
+    adaptive = client.messages.create(**dict(create, extra_body={"temperature": 0, "thinking": {"type": "adaptive"}}))
+    assert adaptive.content, adaptive
+    raw = client.messages.with_raw_response.create(**dict(create, extra_body={"temprature": 0}))
+    assert "temprature" in raw.headers["warning"], raw.headers
+    for name, wrong in (("web_search", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+                        ("mcp_servers", {"mcp_servers": [{"type": "url"}]}), ("container", {"container": "c"}),
+                        ("image", {"messages": [{"role": "user", "content": [{"type": "image"}]}]})):
+        error = must_fail(anthropic.BadRequestError, lambda: client.messages.create(
+            **{**create, **wrong} if "messages" in wrong else dict(create, extra_body=wrong)))
+        assert name in error.body["error"]["message"], error.body
+    empty_last = dict(create, messages=[QUESTION, {"role": "assistant", "content": []}])
+    assert [b.text for b in client.messages.create(**empty_last).content] == [text]
 
 
 def ollama_api(text, usage):
@@ -150,7 +187,27 @@ def ollama_api(text, usage):
     schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["n"]}
     shaped = client.generate(model=MODEL, prompt="A number.", format=schema, options={"temperature": 0, "num_predict": 100})
     assert shaped.response.startswith("{"), shaped
-    assert [m.model for m in client.list().models] == [MODEL]
+    for models in (client.list().models, client.ps().models):
+        assert models[0].model == MODEL and len(models[0].digest) == 64 and "upper" in [m.model for m in models], models
+    shown = client.show(MODEL + ":latest")
+    assert shown.modelinfo[shown.modelinfo["general.architecture"] + ".context_length"] == 2048, shown
+    assert shown.details.parameter_size and "completion" in shown.capabilities, shown
+    for answer in (whole, parts[-1]):
+        assert min(answer.total_duration, answer.load_duration, answer.prompt_eval_duration, answer.eval_duration) > 0, answer
+    assert client.chat(model=MODEL, messages=[]).done_reason == "load"
+    assert client.generate(model=MODEL, keep_alive=0).done_reason == "unload"
+    no_images = [dict(QUESTION, images=[])]
+    assert client.chat(model=MODEL, messages=no_images, options={**options, "num_predict": -2, "num_ctx": 8192}).done
+    raw = client.generate(model=MODEL, prompt="The capital of France is", raw=True, options=options)
+    assert raw.response and raw.prompt_eval_count < whole.prompt_eval_count, raw
+    scored = client.generate(model=MODEL, prompt=QUESTION["content"], logprobs=True, top_logprobs=2, options=options)
+    assert len(scored.logprobs) == scored.eval_count or scored.response.startswith(scored.logprobs[0].token), scored
+    both = client.embed(model=MODEL, input=["one", "two"])
+    assert len(both.embeddings) == 2 and abs(sum(x * x for x in both.embeddings[0]) - 1) < 1e-3, both
+    assert len(client.embeddings(model=MODEL, prompt="one").embedding) == len(both.embeddings[0])
+    for wrong in ({"think": "much"}, {"format": "xml"}, {"options": {"mirostat": 2}}, {"images": ["eA=="]}):
+        assert must_fail(ollama.ResponseError, lambda: client._request_raw(
+            "POST", "/api/generate", json={"model": MODEL, "prompt": "x", **wrong})).status_code == 400, wrong
     try:
         client.chat(model="llama9", messages=[QUESTION])
     except ollama.ResponseError as e:

@@ -1,6 +1,6 @@
 """Starts where pods run: a read-only root, a full disk, no TMPDIR, a cache folder that cannot be written. The engine is built in
 memory with one line of warning, requests are answered, and what a killed server left behind is gone after the next start.
-Where mounting is not permitted the first two say so and are left out.
+Where mounting is not permitted the first two are skipped.
 
 usage: pods.py NEREID"""
 import json
@@ -12,6 +12,8 @@ import sys
 import tempfile
 import time
 import urllib.request
+
+from skips import skip
 
 BINARY = os.path.realpath(sys.argv[1])
 MODEL = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", "models", "quickstart"))
@@ -86,7 +88,7 @@ def can_mount():
     done = subprocess.run(["unshare", "--mount", "--propagation", "private", "mount", "-t", "tmpfs", "none", "/mnt"],
                           capture_output=True, text=True, check=False)
     if done.returncode:
-        print(f"pods: no read-only root and no full disk here: {done.stderr.strip() or done.returncode}")
+        skip("pods: a read-only root, a full disk", done.stderr.strip() or f"unshare and mount: code {done.returncode}")
     return done.returncode == 0
 
 

@@ -4,6 +4,7 @@ stays up, and afterwards connections, KV blocks and memory are back where they w
 usage: robustness.py NEREID_BINARY [--idle N] [--full]     --idle: idle connections on each port, 10,000 unless told (1,000
 with NEREID_E2E_SLOW=1); needs that many descriptors. --full: more rounds"""
 import argparse
+import concurrent.futures
 import json
 import os
 import re
@@ -52,7 +53,7 @@ class Server:
         return socket.create_connection(("127.0.0.1", self.port), timeout)
 
     def get(self, path):
-        return status_of(self.send(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()))
+        return status_of(self.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()))
 
     def send(self, request, timeout=60):
         """What the server says to raw bytes, until it closes or falls silent after a complete answer."""
@@ -62,6 +63,16 @@ class Server:
             except OSError:
                 pass  # it may answer and close before it has read everything
             return read_answer(s)
+
+    def touch_cache(self):
+        """Has it write once to its weights and to all 32,768 tokens of its KV cache, whose pages are no client's memory."""
+        def one(i):
+            ids = [5 + (7 * i + j * (i + 1)) % 4000 for j in range(2040)]
+            answer = self.send(post("/v1/completions", json.dumps({"prompt": ids, "max_tokens": 1}).encode(), "Connection: close"), 300)
+            assert status_of(answer) == 200, answer
+
+        with concurrent.futures.ThreadPoolExecutor(17) as clients:
+            list(clients.map(one, range(17)))
 
     def metrics(self):
         with urllib.request.urlopen(f"http://127.0.0.1:{self.metrics_port}/metrics") as reply:
@@ -73,12 +84,12 @@ class Server:
                 out[series] = float(value) if value != "Nan" else None
         return out
 
-    def wait_for_connections(self, protocol, count):
-        """Returns when so many are open: the threads that take them may be behind the client, who sees them at once."""
+    def wait_for(self, series, count):
+        """Returns when it is as large: the server's threads may be behind a client, who sees connections at once."""
         deadline = time.monotonic() + 60
-        while (open_now := self.metrics()[f"nereid_{protocol}_connections"]) < count:
-            assert time.monotonic() < deadline, f"{open_now} {protocol} connections of {count}"
-            time.sleep(0.05)
+        while (now := self.metrics()[series]) < count:
+            assert time.monotonic() < deadline, f"{series}: {now} of {count}"
+            time.sleep(0.02)
 
     def used_blocks(self):
         return sum(value for series, value in self.metrics().items()
@@ -86,6 +97,9 @@ class Server:
 
     def rss(self):
         return self.metrics()["process_resident_memory_bytes"]
+
+    def threads_and_descriptors(self):
+        return tuple(len(os.listdir(f"/proc/{self.process.pid}/{what}")) for what in ("task", "fd"))
 
 
 def read_answer(s):
@@ -117,7 +131,7 @@ def status_of(answer):
 
 
 def post(path, body, *headers, length=None):
-    lines = [f"POST {path} HTTP/1.1", "Host: x", *headers]
+    lines = [f"POST {path} HTTP/1.1", "Host: localhost", *headers]
     if length is not False:
         lines.append(f"Content-Length: {len(body) if length is None else length}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1") + body
@@ -190,15 +204,15 @@ def check_names(server):
                  "/v2/models/ensemble/versions/-1", "/v2/models/a%2Fb/config", "/v2/models/%00/config",
                  "/v2/models/ensemble%00/config", "/v2/models/" + "a" * 8000 + "/config", "//v2/models/ensemble",
                  "/v2/models/ens\x7femble/config", "/v2/models/%zz/config", "/v2/models//config"):
-        expect(server, path[:60], f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode("latin-1"), {400, 404})
+        expect(server, path[:60], f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode("latin-1"), {400, 404})
     for name in ("..", "../ensemble", "%2e%2e", "a%2f..%2fb", "%2Fetc"):
         expect(server, f"load {name}", post(f"/v2/repository/models/{name}/load", b"{}"), {400, 404, 503})
-    expect(server, "a NUL in the target", b"GET /v2/he\0alth HTTP/1.1\r\nHost: x\r\n\r\n", {400})
-    expect(server, "a NUL in a header", b"GET /v2 HTTP/1.1\r\nHost: x\r\nA: b\0c\r\n\r\n", {400})
+    expect(server, "a NUL in the target", b"GET /v2/he\0alth HTTP/1.1\r\nHost: localhost\r\n\r\n", {400})
+    expect(server, "a NUL in a header", b"GET /v2 HTTP/1.1\r\nHost: localhost\r\nA: b\0c\r\n\r\n", {400})
 
 
 def check_framing(server):
-    chunked = f"POST {GENERATE} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    chunked = f"POST {GENERATE} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     single = b"".join(b"1\r\n" + PROMPT[i:i + 1] + b"\r\n" for i in range(len(PROMPT))) + b"0\r\n\r\n"
     expect(server, "chunks of one byte", chunked + single, {200}, "text_output")
     for name, body in (("no number", b"zz\r\nab\r\n0\r\n\r\n"), ("negative", b"-1\r\nab\r\n0\r\n\r\n"),
@@ -236,7 +250,7 @@ def check_continue(server):
 
 
 def check_pipelining(server):
-    one = b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n"
+    one = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with server.connect() as s:
         s.sendall(one * 50 + post(GENERATE, PROMPT) + one * 49 + one[:-2] + b"Connection: close\r\n\r\n")
         data = b""
@@ -301,7 +315,7 @@ def check_leaving_clients(server, count):
     silent = [server.connect() for _ in range(4)]
     for s in silent:
         s.sendall(stream)
-    time.sleep(0.5)
+    server.wait_for("nereid_http_requests_active", len(silent))
     assert server.get("/v2/health/live") == 200
     for s in silent:
         s.close()
@@ -325,11 +339,11 @@ def check_idle_connections(server, count):
     before = server.rss()
     sockets = [server.connect() for _ in range(count)]
     for s in sockets[::10]:  # some have been used
-        s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        s.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert status_of(read_answer(s)) == 200
     assert server.get("/v2/health/live") == 200
     assert status_of(server.send(post(GENERATE, PROMPT))) == 200
-    server.wait_for_connections("http", count)
+    server.wait_for("nereid_http_connections", count)
     used = (server.rss() - before) / count
     print(f"   {count} idle connections: {used / 1024:.1f} KiB each")
     assert SLOW or used < 16 * 1024, f"{used} bytes of memory for an idle connection"
@@ -337,16 +351,16 @@ def check_idle_connections(server, count):
         s.close()
 
 
-def settled(server, baseline):
-    """Waits for connections and blocks to go; then memory may exceed the baseline by little."""
+def settled(server, baseline, counts):
+    """Waits for connections, blocks, threads and descriptors to go; then memory may exceed the baseline by little."""
     deadline = time.monotonic() + 120
     while True:
         m = server.metrics()
         left = tuple(m[f"nereid_{what}"] for what in ("http_connections", "http_requests_active", "grpc_connections"))
-        left += (server.used_blocks(),)
+        left += (server.used_blocks(), *(max(now - was, 0) for now, was in zip(server.threads_and_descriptors(), counts)))
         if not any(left):
             break
-        assert time.monotonic() < deadline, f"connections, requests, gRPC connections, KV blocks left: {left}"
+        assert time.monotonic() < deadline, f"connections, requests, gRPC connections, KV blocks, threads, descriptors left: {left}"
         time.sleep(0.2)
     grown = (server.rss() - baseline) / MIB
     print(f"   memory: {baseline / MIB:.0f} MiB before, {grown:+.0f} MiB after")
@@ -361,7 +375,8 @@ def main():
     options = parser.parse_args()
     allow_descriptors(options.idle)
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(options.binary, folder)
+        # A small KV cache: memory grows while it is used for the first time.
+        server = Server(options.binary, folder, "--kv-cache-tokens", "8192")
         try:
             run(server, options.full, options.idle)
         except BaseException:
@@ -378,7 +393,7 @@ def run(server, full, idle):
     for _ in range(20):
         assert status_of(server.send(post(GENERATE, PROMPT))) == 200
     check_large_bodies(server, 1)  # what the allocator keeps of it, and of connections, belongs to the baseline
-    sizes = [server.rss()]
+    sizes, counts = [server.rss()], server.threads_and_descriptors()
     for check in (check_idle_connections, *[robustness_grpc.check_idle] * 3):
         check(server, idle)
         sizes.append(server.rss())
@@ -394,7 +409,7 @@ def run(server, full, idle):
     for thread in background:
         thread.start()
     for check, *arguments in ((check_tensors,), (check_names,), (check_framing,), (check_continue,), (check_pipelining,),
-                              (check_leaving_clients, 200 if full else 30), (check_large_bodies, 10 if full else 2),
+                              (check_leaving_clients, 10000 if full else 400), (check_large_bodies, 10 if full else 2),
                               (check_idle_connections, idle), (robustness_grpc.check_idle, idle)):
         begin = time.monotonic()
         check(server, *arguments)
@@ -404,7 +419,7 @@ def run(server, full, idle):
         thread.join()
     if failures:
         raise failures[0]
-    settled(server, baseline)
+    settled(server, baseline, counts)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import time
 
 SLOW = os.environ.get("NEREID_E2E_SLOW") == "1"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
+DATA, HEADERS, RESET, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 INITIAL_WINDOW_SIZE = 4  # a setting
 END_STREAM, ACK, END_HEADERS = 1, 1, 4
 
@@ -23,9 +23,9 @@ def header_block(*pairs):
     return b"".join(b"\0" + b"".join(struct.pack("B", len(text)) + text.encode() for text in pair) for pair in pairs)
 
 
-def call_headers(method):
+def call_headers(method, headers=()):
     block = header_block((":method", "POST"), (":scheme", "http"), (":path", "/inference.GRPCInferenceService/" + method),
-                         (":authority", "x"), ("content-type", "application/grpc"), ("te", "trailers"))
+                         (":authority", "x"), ("content-type", "application/grpc"), ("te", "trailers"), *headers)
     return frame(HEADERS, block, END_HEADERS, 1)
 
 
@@ -76,32 +76,44 @@ def is_live(port):
 
 def call(port, method, message):
     """A unary call with a message of any length; returns when it has ended, however it did."""
-    connection = Connection(port, HELLO + call_headers(method))
-    settings = connection.until(SETTINGS)
-    windows = {0: 65535, 1: 65535}
-    for i in range(0, len(settings), 6):
-        number, value = struct.unpack(">HI", settings[i:i + 6])
-        if number == INITIAL_WINDOW_SIZE:
-            windows[1] = value
-    connection.socket.sendall(frame(SETTINGS, b"", ACK))
-    body = struct.pack(">BI", 0, len(message)) + message
-    at = 0
-    while at < len(body):
-        size = min(16384, len(body) - at, *windows.values())
-        if size > 0:
-            is_last = at + size == len(body)
-            connection.socket.sendall(frame(DATA, body[at:at + size], END_STREAM if is_last else 0, 1))
-            at += size
-            windows = {stream: window - size for stream, window in windows.items()}
-            continue
-        kind, flags, stream, payload = connection.frame()
-        if kind == WINDOW_UPDATE:
-            windows[stream] += struct.unpack(">I", payload)[0]
-        elif kind == HEADERS and flags & END_STREAM:
-            break  # refused before all of it had come
-    else:
-        connection.until(HEADERS, END_STREAM)
-    connection.close()
+    send(port, method, struct.pack(">BI", 0, len(message)) + message)
+
+
+def send(port, method, body, headers=(), limit=60):
+    """A call with messages that have their prefixes. Returns how it ended: "answered" (headers that end the stream), "reset" or
+    "closed"; TimeoutError after `limit` seconds."""
+    connection, end = Connection(port, HELLO + call_headers(method, headers)), time.monotonic() + limit
+    windows, initial, at = {0: 65535, 1: 65535}, 65535, 0
+    try:
+        while True:
+            size = min(16384, len(body) - at, *windows.values())
+            connection.socket.settimeout(max(end - time.monotonic(), 0.001))
+            if size > 0:
+                connection.socket.sendall(frame(DATA, body[at:at + size], END_STREAM if at + size == len(body) else 0, 1))
+                at += size
+                windows = {stream: window - size for stream, window in windows.items()}
+                continue
+            kind, flags, stream, payload = connection.frame()
+            if kind == WINDOW_UPDATE:
+                windows[stream] += struct.unpack(">I", payload)[0]
+            elif kind == SETTINGS and not flags & ACK:
+                for i in range(0, len(payload), 6):
+                    number, value = struct.unpack(">HI", payload[i:i + 6])
+                    if number == INITIAL_WINDOW_SIZE:
+                        windows[1] += value - initial
+                        initial = value
+                connection.socket.sendall(frame(SETTINGS, b"", ACK))
+            elif kind == DATA and payload:
+                update = struct.pack(">I", len(payload))
+                connection.socket.sendall(frame(WINDOW_UPDATE, update) + frame(WINDOW_UPDATE, update, 0, 1))
+            elif kind in (RESET, GOAWAY):
+                return "reset"
+            elif kind == HEADERS and flags & END_STREAM:
+                return "answered"
+    except (EOFError, ConnectionError):
+        return "closed"
+    finally:
+        connection.close()
 
 
 def check_idle(server, count):
@@ -110,7 +122,7 @@ def check_idle(server, count):
     connections = [Connection(server.grpc_port) for _ in range(count)]
     for connection in connections[::10]:
         connection.ping()
-    server.wait_for_connections("grpc", count)
+    server.wait_for("nereid_grpc_connections", count)
     assert is_live(server.grpc_port)
     for connection in connections[::100]:
         connection.ping()

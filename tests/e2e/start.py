@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,27 @@ def serve(folder, *arguments):
         return process, lines, dict(line.strip().split("=") for line in file)
 
 
+def check_infer(url):
+    """Each model answers once to infer, though it is decoupled; the address alone tells the base URL."""
+    def tensor(name, datatype, value):
+        return {"name": name, "datatype": datatype, "shape": [1, len(value)], "data": value}
+    text = [tensor("text_input", "BYTES", ["Hello"]), tensor("max_tokens", "INT32", [3])]
+    ids = [tensor("input_ids", "INT32", [5, 6, 7]), tensor("input_lengths", "INT32", [3]),
+           tensor("request_output_len", "INT32", [3])]
+    for model, inputs, output in (("ensemble", text, "text_output"), ("tensorrt_llm_bls", text, "text_output"),
+                                  ("tensorrt_llm", ids, "output_ids")):
+        request = urllib.request.Request(f"{url}/v2/models/{model}/infer", json.dumps({"inputs": inputs}).encode())
+        with urllib.request.urlopen(request) as reply:
+            assert output in [tensor["name"] for tensor in json.load(reply)["outputs"]], model
+    for path, said in (("/", f"the base URL of OpenAI clients is {url}/v1"), ("/v1/v1/models", "did you mean /v1/models?")):
+        try:
+            urllib.request.urlopen(url + path)
+            raise AssertionError(path)
+        except urllib.error.HTTPError as error:
+            body = error.read().decode()
+            assert error.code == 404 and said in body, body
+
+
 def check_start(folder):
     process, lines, ports = serve(folder, MODEL, "--max-model-len", "64", "--served-model-name", "tiny")
     try:
@@ -43,6 +65,7 @@ def check_start(folder):
                      "context 64 tokens; the KV cache holds ", " full ones", f":{ports['http']}/v1", f":{ports['http']}/v2",
                      f"127.0.0.1:{ports['grpc']}", f":{ports['metrics']}/metrics", "try:  curl http://", '"model": "tiny"'):
             assert part in text, f"no {part!r} in {text}"
+        check_infer(f"http://127.0.0.1:{ports['http']}")
         with urllib.request.urlopen(f"http://127.0.0.1:{ports['http']}/v1/models") as reply:
             model, = json.load(reply)["data"]
         assert (model["id"], model["max_model_len"]) == ("tiny", 64), model
@@ -60,6 +83,41 @@ def check_failure(folder, cause, *arguments, code=1):
     assert not any("+--" in line for line in lines), lines
 
 
+def check_ports_in_use():
+    """A port that is taken ends the start before the model is loaded."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for flag in ("--http-port", "--metrics-port", "--grpc-port"):
+            others = [word for other in ("--http-port", "--metrics-port", "--grpc-port") if other != flag
+                      for word in (other, "0")]
+            done = subprocess.run([BINARY, "serve", MODEL, flag, port, *others], capture_output=True, text=True, check=False)
+            text = done.stdout + done.stderr
+            assert done.returncode == 1 and f"{flag} {port}: " in text and "already in use" in text, (done.returncode, text)
+            assert "KV cache" not in text, text
+        done = subprocess.run([BINARY, "tritonserver", "--model-repository", os.path.dirname(MODEL), "--http-port", port,
+                               "--model-control-mode", "explicit"], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and f"error: --http-port {port}: " in done.stderr, done
+    any_port = ["--http-port", "0", "--grpc-port", "-1"]
+    for flags, said in ((["--host", "nosuchhost.invalid", *any_port], "--host nosuchhost.invalid, --http-port 0: "),
+                        (["--host", "192.0.2.1", *any_port], "--host 192.0.2.1, --http-port 0: "),
+                        (["--http-port", "12345", "--grpc-port", "12345"], "--http-port and --grpc-port are both 12345")):
+        done = subprocess.run([BINARY, "serve", MODEL, "--metrics-port", "-1", *flags], capture_output=True, text=True, check=False)
+        text = done.stdout + done.stderr
+        assert done.returncode == 1 and said in text and "KV cache" not in text, (said, text)
+
+
+def check_not_a_repository(folder):
+    """A model's folder in the place of a folder of models."""
+    model = os.path.join(folder, "repository", "m")
+    os.makedirs(os.path.join(model, "1"))
+    with open(os.path.join(model, "config.pbtxt"), "w") as file:
+        file.write('backend: "identity"\n')
+    for path, said in ((MODEL, "is a model, not a repository of models; serve it with `nereid serve "),
+                       (model, "is one model of a repository (it has config.pbtxt); give the folder that it is in")):
+        done = subprocess.run([BINARY, "tritonserver", "--model-repository", path], capture_output=True, text=True, check=False)
+        assert done.returncode == 1 and said in done.stderr, done
+
+
 def broken_models(folder):
     """Copies of the model, each with one fault: (folder, what is said of it)."""
     def copy(name):
@@ -74,6 +132,11 @@ def broken_models(folder):
     path = copy("weights")
     os.truncate(os.path.join(path, "model.safetensors"), 1000)
     yield path, "model.safetensors: header of 6536 bytes does not fit in a file of 1000 bytes"
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        path = copy(f"lfs_{name.split('.')[0]}")
+        with open(os.path.join(path, name), "w") as file:
+            file.write("version https://git-lfs.github.com/spec/v1\noid sha256:%s\nsize 12345\n" % ("0" * 64))
+        yield path, f"{name}: is a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"
     path = copy("config")
     with open(os.path.join(path, "config.json"), "w") as file:
         file.write("{")
@@ -97,10 +160,27 @@ def main():
         empty = os.path.join(folder, "empty")
         os.mkdir(empty)
         check_failure(folder, "no model is there: a checkpoint's folder has config.json", empty)
-        check_failure(folder, "it has models in: config, template, weights", folder)
+        check_failure(folder, "it has models in: config, lfs_config, lfs_model, lfs_tokenizer, template, ...", folder)
         check_failure(folder, "parameter 'isa' is 'foo'", MODEL, "--isa", "foo")
         check_failure(folder, "--max-seq-len: 4096 is more than the 2048 that the model allows", MODEL, "--max-seq-len", "4096")
         check_failure(folder, "unknown flag '--prot'. Did you mean '--port'?", MODEL, "--prot", "1", code=109)
+        check_failure(folder, "unknown flag '--ctx-size', which is of SGLang, llama.cpp and TGI: nereid's is --max-seq-len",
+                      MODEL, "--ctx-size", "64", code=109)
+        check_failure(folder, "hf download meta-llama/Llama-3.1-8B --local-dir DIR", "meta-llama/Llama-3.1-8B")
+        for name in ("https://huggingface.co/meta-llama/Llama-3.1-8B/tree/main", "hf.co/meta-llama/Llama-3.1-8B:Q4_K_M"):
+            check_failure(folder, "hf download meta-llama/Llama-3.1-8B --local-dir DIR", name)
+        check_failure(folder, "there is no file or directory 'llama3:8b'", "llama3:8b")
+        check_failure(folder, "Did you mean '%s'?" % os.path.join(folder, "config"), os.path.join(folder, "confg"))
+        check_failure(folder, "unknown flag '--n-gpu-layers', which is of llama.cpp: nereid's is --device", MODEL,
+                      "--n-gpu-layers", "99", code=109)
+        check_failure(folder, "is one file of a model; give the folder that it is in", os.path.join(MODEL, "model.safetensors"))
+        check_failure(folder, "--tokenizer: there is no directory 'org/name'", MODEL, "--tokenizer", "org/name")
+        for flag, value, said in (("--draft-model", "org/name", "hf download org/name --local-dir DIR"),
+                                  ("--device", "gpu", "'gpu' is none of auto, cpu, cuda:N (cuda:0 is the first GPU)")):
+            done = subprocess.run([BINARY, "serve", MODEL, flag, value], capture_output=True, text=True, check=False)
+            assert done.returncode == 105 and f"{flag}: " in done.stderr and said in done.stderr, done
+        check_ports_in_use()
+        check_not_a_repository(folder)
     print("start: all passed")
 
 

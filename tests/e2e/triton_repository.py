@@ -96,8 +96,9 @@ def launched(nereid, work):
     subprocess.run([os.path.join(ROOT, "scripts", "launch_triton_server.py"), "--world_size=1", "--model_repo=" + repository,
                     "--http_port=0", "--grpc_port", "0", "--metrics_port=0", "--log", "--log-file", log, "--force"],
                    check=True)
-    time.sleep(1)
-    pid = find_server(repository)
+    deadline, pid = time.monotonic() + 60, None
+    while not pid and time.monotonic() < deadline:
+        pid = find_server(repository)
     expect(pid, "no process named tritonserver runs")
     try:
         ports = wait_for_lines(log, lambda: find_server(repository))

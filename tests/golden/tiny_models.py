@@ -45,13 +45,30 @@ PHI3 = dict(num_attention_heads=3, num_key_value_heads=1, sliding_window=None, a
 LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.5, 1.8, 2.0, 2.4, 2.8],
             "long_factor": [1.0, 1.5, 2.5, 4.0, 7.0, 12.0, 20.0, 30.0]}
 # Never past the original context: transformers 5.23 takes the short factors of this family there, too.
-MOE_LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.2, 1.5, 1.9, 2.4, 3.0], "long_factor": [9.0] * 6,
+SHORT_FACTORS = [1.0, 1.2, 1.5, 1.9, 2.4, 3.0]
+MOE_LONGROPE = {"type": "longrope", "short_factor": SHORT_FACTORS, "long_factor": [9.0] * 6,
                 "short_mscale": 1.3, "long_mscale": 2.0, "original_max_position_embeddings": 256}
 DEEPSEEK = dict(num_hidden_layers=3, num_key_value_heads=4, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8,
                 v_head_dim=12, first_k_dense_replace=1, n_routed_experts=8, num_experts_per_tok=2,
                 moe_intermediate_size=16, moe_layer_freq=1, attention_bias=False,
                 rope_scaling=dict(type="yarn", factor=8.0, original_max_position_embeddings=32, beta_fast=32,
                                   beta_slow=1, mscale=0.707, mscale_all_dim=0.9))
+SIGMOID_EXPERTS = dict(num_hidden_layers=3, first_k_dense_replace=1, n_routed_experts=8, n_shared_experts=1,
+                       num_experts_per_tok=2, moe_intermediate_size=16, n_group=1, topk_group=1, norm_topk_prob=True,
+                       routed_scaling_factor=2.5)
+GRANITE = dict(embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.6, logits_scaling=0.7,
+               tie_word_embeddings=True)
+NTK_ALPHA = dict(type="dynamic", alpha=20.0, factor=1.0, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=0.0)
+# Scores grow every 16 positions.
+MINISTRAL_ROPE = dict(rope_type="yarn", type="yarn", rope_theta=1000000.0, factor=8.0, beta_fast=32.0, beta_slow=1.0,
+                      original_max_position_embeddings=16, mscale=1.0, mscale_all_dim=1.0, llama_4_scaling_beta=0.3)
+PIXTRAL = dict(tie_word_embeddings=False, image_token_index=510, multimodal_projector_bias=False,
+               projector_hidden_act="gelu", spatial_merge_size=2, vision_feature_layer=-1,
+               vision_config=dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                  num_attention_heads=2, head_dim=8, num_channels=3, image_size=32, patch_size=8,
+                                  hidden_act="silu", rope_theta=10000.0))
+LLAMA4 = dict(head_dim=16, intermediate_size=16, num_local_experts=4, num_experts_per_tok=1, attention_chunk_size=32,
+              attention_bias=False)
 MODELS = {
     "deepseek_v2": llama_like("DeepseekV2ForCausalLM", "deepseek_v2", q_lora_rank=None, n_shared_experts=2, n_group=4,
                               topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=1.5,
@@ -132,6 +149,23 @@ MODELS = {
     # Every step is past the original context, so the long factors are those in force.
     "phi3-longrope": llama_like("Phi3ForCausalLM", "phi3", rope_scaling=LONGROPE,
                                 original_max_position_embeddings=4, **PHI3),
+    # Every step is within the original context, so the short factors are those in force.
+    "llama-longrope": llama_like("LlamaForCausalLM", "llama", attention_bias=False, mlp_bias=False,
+                                 rope_scaling=dict(rope_type="longrope", factor=4.0, short_factor=SHORT_FACTORS,
+                                                   long_factor=[9.0] * 6, original_max_position_embeddings=256)),
+    "bloom-post": model("BloomForCausalLM", "bloom", hidden_size=48, n_layer=2, n_head=4, layer_norm_epsilon=1e-5,
+                        attention_dropout=0.0, hidden_dropout=0.0, apply_residual_connection_post_layernorm=True,
+                        tie_word_embeddings=True),
+    "gpt2-scaled": model("GPT2LMHeadModel", "gpt2", n_embd=48, n_layer=3, n_head=3, n_positions=160, n_inner=None,
+                         activation_function="gelu_new", layer_norm_epsilon=1e-5, attn_pdrop=0.0, embd_pdrop=0.0,
+                         resid_pdrop=0.0, scale_attn_weights=True, scale_attn_by_inverse_layer_idx=True,
+                         reorder_and_upcast_attn=True, tie_word_embeddings=True),
+    "olmoe-clip": llama_like("OlmoeForCausalLM", "olmoe", intermediate_size=16, num_experts=4, num_experts_per_tok=2,
+                             norm_topk_prob=False, attention_bias=False, clip_qkv=1.0),
+    "deepseek_v3-bias": llama_like("DeepseekV3ForCausalLM", "deepseek_v3", q_lora_rank=24, n_shared_experts=1,
+                                   n_group=2, topk_group=1, topk_method="noaux_tc", routed_scaling_factor=2.5,
+                                   scoring_func="sigmoid", norm_topk_prob=True, num_nextn_predict_layers=0,
+                                   **dict(DEEPSEEK, attention_bias=True)),
     "starcoder2": model("Starcoder2ForCausalLM", "starcoder2", hidden_size=48, intermediate_size=96,
                         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
                         max_position_embeddings=256, norm_epsilon=1e-5, rope_theta=10000.0,
@@ -170,16 +204,86 @@ MODELS = {
                            num_attention_heads=2, image_size=16, patch_size=4, vision_use_head=False)),
     "mistral3": with_images(
         "Mistral3ForConditionalGeneration", "mistral3",
-        llama_like("", "mistral", head_dim=16, rope_theta=1000000.0, sliding_window=None),
-        tie_word_embeddings=False, image_token_index=510, multimodal_projector_bias=False,
-        projector_hidden_act="gelu", spatial_merge_size=2, vision_feature_layer=-1,
-        vision_config=dict(model_type="pixtral", hidden_size=16, intermediate_size=16, num_hidden_layers=1,
-                           num_attention_heads=2, head_dim=8, num_channels=3, image_size=32, patch_size=8,
-                           hidden_act="silu", rope_theta=10000.0)),
+        llama_like("", "mistral", head_dim=16, rope_theta=1000000.0, sliding_window=None), **PIXTRAL),
+    # Others of the glm4_moe kind: routers as DeepSeek-V3 has them.
+    "glm4_moe": llama_like("Glm4MoeForCausalLM", "glm4_moe", head_dim=16, partial_rotary_factor=0.5, attention_bias=True,
+                           use_qk_norm=True, num_nextn_predict_layers=0, **SIGMOID_EXPERTS),
+    "dots1": llama_like("Dots1ForCausalLM", "dots1", head_dim=16, attention_bias=False, sliding_window=None,
+                        max_window_layers=3, **SIGMOID_EXPERTS),
+    "kimi_k2": llama_like("DeepseekV3ForCausalLM", "kimi_k2", q_lora_rank=24, n_shared_experts=1, n_group=1,
+                          topk_group=1, topk_method="noaux_tc", routed_scaling_factor=2.827, scoring_func="sigmoid",
+                          norm_topk_prob=True, num_nextn_predict_layers=0, **DEEPSEEK),
+    "glm4_moe_lite": llama_like("Glm4MoeLiteForCausalLM", "glm4_moe_lite", q_lora_rank=24, n_shared_experts=1,
+                                n_group=1, topk_group=1, topk_method="noaux_tc", routed_scaling_factor=1.8,
+                                norm_topk_prob=True, num_nextn_predict_layers=0,
+                                **{**DEEPSEEK, "rope_scaling": None}),
+    "exaone_moe": llama_like("ExaoneMoeForCausalLM", "exaone_moe", head_dim=16, num_hidden_layers=3, sliding_window=32,
+                             layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                             first_k_dense_replace=1, num_experts=8, num_experts_per_tok=2, num_shared_experts=1,
+                             moe_intermediate_size=16, n_group=1, topk_group=1, norm_topk_prob=True,
+                             routed_scaling_factor=2.5),
+    "ernie4_5_moe": llama_like("Ernie4_5_MoeForCausalLM", "ernie4_5_moe", num_hidden_layers=3, use_bias=False,
+                               moe_num_experts=8, moe_k=2, moe_intermediate_size=16, moe_num_shared_experts=2,
+                               moe_layer_start_index=1, moe_layer_end_index=2, moe_layer_interval=1,
+                               tie_word_embeddings=True),
+    "minimax_m2": llama_like("MiniMaxM2ForCausalLM", "minimax_m2", head_dim=16, rotary_dim=8, intermediate_size=16,
+                             num_local_experts=8, num_experts_per_tok=2, use_qk_norm=True, qk_norm_type="per_layer",
+                             scoring_func="sigmoid", use_routing_bias=True),
+    "granitemoe": llama_like("GraniteMoeForCausalLM", "granitemoe", intermediate_size=16, num_local_experts=8,
+                             num_experts_per_tok=2, attention_bias=False, **GRANITE),
+    "granitemoeshared": llama_like("GraniteMoeSharedForCausalLM", "granitemoeshared", intermediate_size=16,
+                                   shared_intermediate_size=24, num_local_experts=8, num_experts_per_tok=2,
+                                   attention_bias=False, **GRANITE),
+    "hunyuan_v1_dense": llama_like("HunYuanDenseV1ForCausalLM", "hunyuan_v1_dense", head_dim=16, use_qk_norm=True,
+                                   attention_bias=False, rope_scaling=NTK_ALPHA),
+    "hunyuan_v1_moe": llama_like("HunYuanMoEV1ForCausalLM", "hunyuan_v1_moe", head_dim=16, use_qk_norm=True,
+                                 attention_bias=False, intermediate_size=16, num_experts=4, moe_topk=2,
+                                 rope_scaling=NTK_ALPHA, tie_word_embeddings=True),
+    "internlm3": llama_like("InternLM3ForCausalLM", "internlm3", head_dim=16, qkv_bias=True, bias=True,
+                            rope_scaling=dict(rope_type="dynamic", factor=6.0)),
+    "minicpm": llama_like("MiniCPMForCausalLM", "minicpm", scale_emb=3, scale_depth=0.9, dim_model_base=24,
+                          tie_word_embeddings=True),
+    "minicpm3": llama_like("MiniCPM3ForCausalLM", "minicpm3", num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=24,
+                           qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, scale_emb=3, scale_depth=1.4,
+                           dim_model_base=24, tie_word_embeddings=True,
+                           rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.5],
+                                         "long_factor": [1.0, 2.5, 7.0, 20.0], "original_max_position_embeddings": 4,
+                                         "attention_factor": 1.2}),
+    # As Phi-4 mini: a part of each head turns.
+    "phi3-partial": llama_like("Phi3ForCausalLM", "phi3", partial_rotary_factor=0.75, tie_word_embeddings=True,
+                               rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.5, 1.8, 2.0],
+                                             "long_factor": [1.0, 1.5, 2.5, 4.0, 7.0, 12.0], "attention_factor": 1.2},
+                               original_max_position_embeddings=4, **PHI3),
+    "ministral3": with_images("Mistral3ForConditionalGeneration", "mistral3",
+                              llama_like("", "ministral3", head_dim=16, sliding_window=None, rope_theta=None,
+                                         rope_parameters=MINISTRAL_ROPE), **PIXTRAL),
+    # As Scout: queries see their own chunk of 32 positions, in every third layer all, without rotation and with
+    # scores that grow every 24 positions.
+    "llama4": with_images(
+        "Llama4ForConditionalGeneration", "llama4",
+        llama_like("", "llama4_text", num_hidden_layers=3, no_rope_layer_interval=3, use_qk_norm=True,
+                   attn_temperature_tuning=True, floor_scale=24, attn_scale=0.4, intermediate_size_mlp=64,
+                   rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                     original_max_position_embeddings=64), **LLAMA4),
+        boi_token_index=508, eoi_token_index=509, image_token_index=510,
+        vision_config=dict(model_type="llama4_vision_model", hidden_size=16, intermediate_size=64, num_hidden_layers=1,
+                           num_attention_heads=2, image_size=16, patch_size=4, vision_output_dim=16,
+                           projector_input_dim=16, projector_output_dim=16, pixel_shuffle_ratio=0.5)),
+    # As Maverick: every second layer has experts.
+    "llama4-text": llama_like("Llama4ForCausalLM", "llama4_text", num_hidden_layers=2, use_qk_norm=False,
+                              attn_temperature_tuning=False, interleave_moe_layer_step=2, no_rope_layers=[1, 0],
+                              intermediate_size_mlp=64, **LLAMA4),
+    "apertus": llama_like("ApertusForCausalLM", "apertus", hidden_act="xielu", qk_norm=True, attention_bias=False,
+                          rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+                                            original_max_position_embeddings=64)),
 }
-# Of others than 0: a router of phimoe leaves experts out by a threshold, and a rounding that decides about one moves
-# the logits further than roundings do elsewhere.
-SEEDS = {"phimoe": 1}
+# As which kind transformers computes one that it does not know by name.
+KINDS = {"kimi_k2": dict(model_type="deepseek_v3"),
+         "minicpm": dict(model_type="granite", embedding_multiplier=3, attention_multiplier=12 ** -0.5,
+                         residual_multiplier=0.9 / 2 ** 0.5, logits_scaling=48 / 24)}
+# Of others than 0: a rounding that decides about an expert moves the logits further than roundings do elsewhere.
+SEEDS = {"phimoe": 1, "llama4": 1, "llama4-text": 2, "glm4_moe_lite": 1, "granitemoe": 1, "granitemoeshared": 2,
+         "ministral3": 1}
 
 
 def randomise(net):
@@ -201,7 +305,8 @@ def randomise(net):
 
 def corrections(net):
     """Of routers: f32 in checkpoints."""
-    return [buffer for name, buffer in net.named_buffers() if name.endswith("e_score_correction_bias")]
+    named = [*net.named_buffers(), *net.named_parameters()]
+    return [tensor for name, tensor in named if name.endswith("e_score_correction_bias")]
 
 
 class UnitHead(torch.nn.Linear):
@@ -250,11 +355,9 @@ class Baichuan:
 
 def logits_of(net, ids):
     mask = Baichuan.mask(len(ids), net.config.num_attention_heads) if getattr(net, "has_alibi", False) else None
+    if net.config.model_type == "llama4":
+        net = net.language_model  # the whole wants images (transformers 5.24)
     return net(input_ids=torch.tensor([ids]), attention_mask=mask).logits[0]
-
-
-def is_baichuan(net):
-    return net.config.model_type == "llama"
 
 
 def lead(logits, wanted):
@@ -291,15 +394,17 @@ modeling_mpt.MptModel.build_mpt_alibi_tensor = build_mpt_alibi
 def make(name, config):
     folder = ROOT / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
+    (folder / "config.json").write_text(json.dumps(config | KINDS.get(config["model_type"], {})))
+    own = AutoConfig.from_pretrained(folder) if not name.startswith("baichuan") else None
     torch.manual_seed(SEEDS.get(name, 0))
     # Falcon's eager attention (transformers 5.24) adds ALiBi twice, in the mask and to the scores; the default once.
-    kind = "sdpa" if config.get("alibi") else "eager"
+    attention = "sdpa" if config.get("alibi") else "eager"
     auto = AutoModelForImageTextToText if "text_config" in config else AutoModelForCausalLM
-    if name.startswith("baichuan"):
+    is_baichuan = name.startswith("baichuan")
+    if is_baichuan:
         net = Baichuan.make(config)
     else:
-        net = auto.from_config(AutoConfig.from_pretrained(folder), attn_implementation=kind)
+        net = auto.from_config(own, attn_implementation=attention)
     net = net.float().eval()
     randomise(net)
     ids = iter((torch.randperm(VOCAB - 16)[:sum(PROMPTS) + len(PROMPTS) * STEPS] + 8).tolist())
@@ -310,16 +415,16 @@ def make(name, config):
     net.to(torch.bfloat16)
     for buffer, numbers in zip(corrections(net), exact):
         buffer.data = numbers
-    if is_baichuan(net):
+    if is_baichuan:
         Baichuan.save(net, folder)
     else:
         net.save_pretrained(folder)
     (folder / "config.json").write_text(json.dumps(config, indent=2))  # as it was, not as saved
     (folder / "generation_config.json").unlink(missing_ok=True)
-    if is_baichuan(net):
+    if is_baichuan:
         net = net.float()
     else:
-        net = auto.from_pretrained(folder, dtype=torch.float32, attn_implementation=kind).eval()
+        net = auto.from_pretrained(folder, config=own, dtype=torch.float32, attn_implementation=attention).eval()
     cases, rows = [], {}
     for i, prompt in enumerate(prompts):
         greedy, leads = [], []

@@ -9,7 +9,7 @@ venv=build/quantized-venv
 if ! cmp -s "$requirements" "$venv/installed.txt"; then
   echo "quality: installing numpy and gguf into $venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$requirements"
+  "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$requirements"
   cp "$requirements" "$venv/installed.txt"
 fi
 "$venv/bin/python" tests/quality/table.py "$build/bin/nereid" models/quickstart tests/quality/held_out.txt build/quality-scratch

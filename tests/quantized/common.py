@@ -20,8 +20,8 @@ class Bytes:
         self.dtype, self.codes = dtype, codes
 
 
-def write_safetensors(path, tensors):
-    header, blob = {}, []
+def write_safetensors(path, tensors, metadata=None):
+    header, blob = {"__metadata__": metadata} if metadata else {}, []
     at = 0
     for name, tensor in tensors.items():
         dtype, array = (tensor.dtype, tensor.codes) if isinstance(tensor, Bytes) else (NAMES[tensor.dtype], tensor)
@@ -166,10 +166,10 @@ def float_model(model):
     return config, tensors
 
 
-def write_model(path, model, config, tensors):
+def write_model(path, model, config, tensors, metadata=None):
     path.mkdir(parents=True)
     for file in model.glob("*"):
         if file.name.startswith(("token", "chat", "special", "generation")):
             shutil.copy(file, path / file.name)
     (path / "config.json").write_text(json.dumps(config))
-    write_safetensors(path / "model.safetensors", tensors)
+    write_safetensors(path / "model.safetensors", tensors, metadata)

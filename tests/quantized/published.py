@@ -1,4 +1,4 @@
-"""Layouts that are published on the hub: GPTQ, AWQ, compressed-tensors, fp8, bitsandbytes, ModelOpt, mxfp4."""
+"""Layouts that are published on the hub: GPTQ, AWQ, compressed-tensors, fp8, bitsandbytes, ModelOpt, mxfp4, torchao."""
 import json
 import re
 
@@ -140,6 +140,89 @@ def nvfp4(modelopt):
     return write
 
 
+def exponents(w, largest):
+    """For each group of 32 columns the power of two, with a bias of 127, that brings it below `largest`."""
+    groups = np.abs(w).reshape(w.shape[0], -1, 32).max(2)
+    codes = np.ceil(np.log2(np.maximum(groups, 1e-30) / largest)) + 127
+    return codes.astype("u1"), np.repeat(np.exp2(codes.astype("f4") - 127), 32, 1).astype("f4")
+
+
+def mxfp4(w):
+    codes, scale = exponents(w, 6)
+    numbers = to_e2m1(w / scale)
+    return {"weight_packed": numbers[:, 0::2] | numbers[:, 1::2] << 4, "weight_scale": codes}, E2M1[numbers] * scale
+
+
+def mxfp8(w):
+    codes, scale = exponents(w, 448)
+    numbers = to_e4m3(w / scale)
+    return {"weight": Bytes("F8_E4M3", numbers), "weight_scale": codes}, E4M3[numbers] * scale
+
+
+def torchao_integers(bits, group, symmetric):
+    def write(w):
+        g = group or w.shape[1]
+        u, scale, zero = integers(w, bits, g, symmetric)
+        middle = 2**(bits - 1)
+        return {"_weight_qdata": (u - middle).astype("i1"), "_weight_scale": scale,
+                "_weight_zero_point": (zero - middle).astype("i1")}, value_of(u, scale, zero, g)
+    return write
+
+
+def torchao_fp8(scales):
+    def write(w):
+        tensors, value = fp8(scales)(w)
+        scale = tensors.get("weight_scale", tensors.get("weight_scale_inv"))
+        scale = scale.reshape(1, 1) if scale.ndim == 0 else scale
+        return {"_weight_qdata": tensors["weight"], "_weight_scale": scale}, value
+    return write
+
+
+def torchao_int4(factors):
+    """Scales and offsets lie by groups; an offset is any number."""
+    def write(w):
+        n, k = w.shape
+        factor = (0.5 + random.random(k)).astype("f4") if factors else np.ones(k, "f4")
+        groups = (w / factor).reshape(n, k // 128, 128)
+        low = groups.min(2)
+        scale = ((groups.max(2) - low) / 15).astype("f2").astype("f4")
+        offset = (low + 8 * scale).astype("f2").astype("f4")
+        codes = np.clip(np.round((groups - offset[..., None]) / scale[..., None]), -8, 7).astype("i4")
+        value = codes.astype("f4") * scale[..., None] + offset[..., None]
+        flat = (codes.reshape(n, k) & 15).astype("u1")
+        tensors = {"_weight_qdata": (flat[:, 0::2] | flat[:, 1::2] << 4).view("i1"),
+                   "_weight_scale": scale.T.astype("f2"), "_weight_zero_point": offset.T.astype("f2")}
+        if factors:
+            tensors["_weight_act_pre_scale"] = factor
+        return tensors, value.reshape(n, k) * factor
+    return write
+
+
+def torchao_tiles(w):
+    """Rows in eights and columns in 1024s, filled up; tiles of 8 x 16, two to a word of four bits each, 32 lanes."""
+    n, k = w.shape
+    groups = w.reshape(n, k // 128, 128)
+    low = groups.min(2)
+    bf16 = lambda x: (x.astype("f4").view("u4") >> 16).astype("u2")
+    number = lambda bits: (bits.astype("u4") << 16).view("f4")
+    scale_bits = bf16((groups.max(2) - low) / 15)
+    scale = number(scale_bits)
+    offset_bits = bf16(low + 8 * scale)
+    offset = number(offset_bits)
+    codes = np.clip(np.round((groups - offset[..., None]) / scale[..., None]) + 8, 0, 15).astype("i4")
+    value = ((codes - 8).astype("f4") * scale[..., None] + offset[..., None]).reshape(n, k)
+    rows, cols = -(-n // 8) * 8, -(-k // 1024) * 1024
+    full = np.zeros((rows, cols), "u4")
+    full[:n, :k] = codes.reshape(n, k)
+    # tile, row, outer tile, word, tile of the word, half of the tile, lane of the row, first or second of a pair
+    parts = full.reshape(rows // 8, 8, cols // 128, 4, 2, 2, 4, 2).transpose(0, 2, 1, 6, 3, 7, 4, 5)
+    words = (parts.reshape(-1, 8) << (4 * np.arange(8, dtype="u4"))).sum(1, dtype="u4")
+    pairs = np.zeros((cols // 128, rows, 2), "u2")
+    pairs[:k // 128, :n, 0], pairs[:k // 128, :n, 1] = scale_bits.T, offset_bits.T
+    return {"_weight_qdata": words.view("i4").reshape(rows // 8, cols // 128, 32, 4),
+            "_weight_scale_and_zero": Bytes("BF16", pairs)}, value
+
+
 def modelopt_awq(w):
     factor = (0.5 + random.random(w.shape[1])).astype("f4")
     u, scale, zero = integers(w / factor, 4, 128, True)
@@ -151,6 +234,17 @@ def modelopt_awq(w):
 
 COMPRESSED = {"quant_method": "compressed-tensors", "quantization_status": "compressed",
               "ignore": ["lm_head"]}
+
+
+
+def torchao(kind):
+    return {"quant_method": "torchao", "quant_type": {"default": {"_type": kind, "_version": 2, "_data": {}}}}
+
+
+# Of which the engine multiplies other numbers than those of the plain checkpoint, rounded to bf16: rounded activations,
+# scales behind the sum.
+OTHERWISE = ("fp8-rows", "fp8-one", "modelopt-fp8", "int8-both", "torchao-int8-both", "torchao-fp8-rows",
+             "torchao-fp8-one")
 LAYOUTS = {
     "gptq": ({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": False}, gptq()),
     "gptq-v2": ({"quant_method": "gptq", "bits": 4, "group_size": 64, "checkpoint_format": "gptq_v2"},
@@ -173,6 +267,17 @@ LAYOUTS = {
     "bitsandbytes-4": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, bnb_nf4(False)),
     "bitsandbytes-4-nested": ({"quant_method": "bitsandbytes", "load_in_4bit": True}, bnb_nf4(True)),
     "nvfp4": ({**COMPRESSED, "format": "nvfp4-pack-quantized"}, nvfp4(False)),
+    "mxfp4": ({**COMPRESSED, "format": "mxfp4-pack-quantized"}, mxfp4),
+    "mxfp8": ({**COMPRESSED, "format": "mxfp8-quantized"}, mxfp8),
+    "torchao-int8": (torchao("Int8WeightOnlyConfig"), torchao_integers(8, 0, True)),
+    "torchao-int8-both": (torchao("Int8DynamicActivationInt8WeightConfig"), torchao_integers(8, 0, True)),
+    "torchao-intx": (torchao("IntxWeightOnlyConfig"), torchao_integers(4, 32, False)),
+    "torchao-int4": (torchao("Int4WeightOnlyConfig"), torchao_int4(False)),
+    "torchao-int4-factors": (torchao("Int4WeightOnlyConfig"), torchao_int4(True)),
+    "torchao-int4-tiles": (torchao("Int4WeightOnlyConfig"), torchao_tiles),
+    "torchao-fp8-rows": (torchao("Float8WeightOnlyConfig"), torchao_fp8("rows")),
+    "torchao-fp8-one": (torchao("Float8DynamicActivationFloat8WeightConfig"), torchao_fp8("one")),
+    "torchao-fp8-blocks": (torchao("Float8DynamicActivationFloat8WeightConfig"), torchao_fp8("blocks")),
     "modelopt-fp8": (None, fp8("one")),
     "modelopt-nvfp4": (None, nvfp4(True)),
     "modelopt-awq": (None, modelopt_awq),
@@ -182,7 +287,7 @@ LAYOUTS = {
 def published_layouts(checker, model):
     config, tensors = float_model(model)
     for name, (quantization, write) in LAYOUTS.items():
-        stored, plain = {}, {}
+        stored, plain, sizes = {}, {}, {}
         for key, value in tensors.items():
             if not key.endswith("_proj.weight"):
                 stored[key] = plain[key] = value
@@ -191,13 +296,17 @@ def published_layouts(checker, model):
             stem = key.removesuffix("weight")
             stored.update({stem + part: tensor for part, tensor in parts.items()})
             plain[key] = np.ascontiguousarray(number, "f4")
+            if "_weight_scale_and_zero" in parts:  # of matrices in tiles
+                sizes[key] = json.dumps({"_type": "Int4TilePackedTo4dTensor",
+                                         "_data": {"block_size": [1, 128], "shape": list(value.shape)}})
         quantised, floats = checker.scratch / name, checker.scratch / (name + "-plain")
-        write_model(quantised, model, config | ({"quantization_config": quantization} if quantization else {}), stored)
+        write_model(quantised, model, config | ({"quantization_config": quantization} if quantization else {}), stored,
+                    sizes)
         write_model(floats, model, config, plain)
         if quantization is None:
             (quantised / "hf_quant_config.json").write_text(json.dumps(
                 {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": name}}))
-        checker.compare(name, quantised, floats, name not in ("fp8-rows", "fp8-one", "modelopt-fp8", "int8-both"))
+        checker.compare(name, quantised, floats, name not in OTHERWISE)
 
 
 def gpt_oss(checker, model):

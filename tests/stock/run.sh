@@ -11,7 +11,7 @@ if ! cmp -s "$here/requirements.txt" "$venv/installed.txt"; then
   echo "stock: installing the stock server and its clients into $venv"
   rm -rf "$venv"
   python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$here/requirements.txt"
+  "$venv/bin/pip" install --quiet --no-compile --disable-pip-version-check -r "$here/requirements.txt"
   cp "$here/requirements.txt" "$venv/installed.txt"
 fi
 python=$venv/bin/python

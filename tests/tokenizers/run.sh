@@ -11,3 +11,4 @@ here=tests/tokenizers
 python=build/tokenizers-venv/bin/python
 "$python" "$here/differential.py" "$build/bin/tokenizer_lines" --strings "$strings"
 "$python" "$here/real.py" "$build/bin/tokenizer_lines" --strings "$((strings / 2))"
+"$python" "$here/gguf_vocabularies.py" "$build/bin/tokenizer_lines" --strings "$((strings / 2))"

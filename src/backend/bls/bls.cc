@@ -3,11 +3,12 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
-#include <set>
+#include <optional>
 #include <thread>
 
 #include "backend/bls/bls_run.h"
 #include "backend/common/backend_model.h"
+#include "base/contained.h"
 #include "base/log_limit.h"
 
 namespace nereid::backend {
@@ -31,10 +32,12 @@ class BlsModel {
     s.llm_model = config.parameter("tensorrt_llm_model_name").value_or(s.llm_model);
     s.draft_model = config.parameter("tensorrt_llm_draft_model_name").value_or("");
     ASSIGN_OR_RETURN(s.accumulate_tokens, config.boolean("accumulate_tokens", false));
-    s.has_input = [self = m.get()](const std::string& model, const std::string& name) {
-      return self->has_input(model, name);
+    s.input_rank = [self = m.get()](const std::string& model, const std::string& name) {
+      return self->input_rank(model, name);
     };
-    m->watch_ = std::thread([self = m.get()] { self->watch(); });
+    m->watch_ = std::thread([self = m.get()] {
+      run_contained("watch for cancelled requests", [self] { self->watch(); });
+    });
     return m;
   }
 
@@ -62,7 +65,7 @@ class BlsModel {
   }
 
  private:
-  using Names = std::set<std::string, std::less<>>;
+  using Ranks = std::map<std::string, size_t, std::less<>>;  // by input
 
   void watch() {
     std::unique_lock lock(mutex_);
@@ -77,20 +80,21 @@ class BlsModel {
   }
 
   // Asked of the server once: the other models may load after this one.
-  bool has_input(const std::string& model, const std::string& name) {
+  std::optional<size_t> input_rank(const std::string& model, const std::string& name) {
     std::lock_guard lock(inputs_mutex_);
     auto& known = inputs_[model];
     if (known.empty()) {
       if (Status s = read_inputs(model, known); !s.ok()) {
         static LogLimit log;
         log.write(log_warning, "model '{}': {}", model, message(s));
-        return true;  // the call itself will say what is wrong
+        return 0;  // the call itself will say what is wrong
       }
     }
-    return known.contains(name);
+    const auto it = known.find(name);
+    return it == known.end() ? std::nullopt : std::optional(it->second);
   }
 
-  Status read_inputs(const std::string& model, Names& to) {
+  Status read_inputs(const std::string& model, Ranks& to) {
     TRITONSERVER_Message* config = nullptr;
     RETURN_IF_ERROR(
         take(TRITONSERVER_ServerModelConfig(settings_.server, model.c_str(), -1, 1, &config)));
@@ -102,8 +106,10 @@ class BlsModel {
     RETURN_IF_ERROR(status);
     return guarded([&]() -> Status {
       ASSIGN_OR_RETURN(const json::value root, parse_json(copy));
+      const bool has_batch = root.as_object().at("max_batch_size").to_number<int64_t>() > 0;
       for (const auto& input : root.as_object().at("input").as_array()) {
-        to.emplace(input.as_object().at("name").as_string());
+        const size_t num_dims = input.as_object().at("dims").as_array().size();
+        to.emplace(input.as_object().at("name").as_string(), num_dims + (has_batch ? 1 : 0));
       }
       return ok();
     });
@@ -117,7 +123,7 @@ class BlsModel {
   bool closing_ = false;
   std::thread watch_;
   std::mutex inputs_mutex_;
-  std::map<std::string, Names> inputs_;  // by model
+  std::map<std::string, Ranks> inputs_;  // by model
 };
 
 }  // namespace

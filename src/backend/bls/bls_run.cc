@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/clock.h"
+#include "base/copy_bytes.h"
 
 namespace nereid::backend {
 namespace {
@@ -121,15 +122,22 @@ BlsRun::BlsRun(const BlsSettings& settings, std::unique_ptr<Request> request, st
       on_over_(std::move(on_over)),
       start_ns_(now_ns()) {}
 
-void BlsRun::start() {
-  events_.post([self = shared_from_this()] {
-    Status status = self->read();
-    if (!status.ok()) {
-      self->fail(status);
-    } else {
-      self->call("preprocessing", std::move(self->for_preprocessing_), &BlsRun::on_preprocessed);
-    }
+template <class Event>
+void BlsRun::post(Event event) {
+  events_.post([self = shared_from_this(), event = std::move(event)]() mutable {
+    const Status status = guarded([&] {
+      event();
+      return ok();
+    });
+    if (!status.ok()) self->fail(status);
     self->finish_if_over();
+  });
+}
+
+void BlsRun::start() {
+  post([this] {
+    if (Status status = read(); !status.ok()) return fail(status);
+    call("preprocessing", std::move(for_preprocessing_), &BlsRun::on_preprocessed);
   });
 }
 
@@ -203,15 +211,17 @@ Status BlsRun::read_lists() {
 void BlsRun::call(const std::string& model, std::vector<Output> inputs,
                   void (BlsRun::*on_reply)(Reply)) {
   if (responder_.is_cancelled()) return fail(cancelled("request was cancelled"));
+  // An input that its configuration reshapes arrives with fewer dimensions than were declared.
+  for (Output& input : inputs) {
+    const size_t rank = settings_.input_rank(model, input.name).value_or(0);
+    if (input.shape.size() < rank) input.shape.resize(rank, 1);
+  }
   auto self = shared_from_this();
-  auto started = InferCall::start(settings_.server, model, id_, std::move(inputs),
-                                  [self, on_reply](Reply reply) {
-                                    auto shared = std::make_shared<Reply>(std::move(reply));
-                                    self->events_.post([self, on_reply, shared] {
-                                      ((*self).*on_reply)(std::move(*shared));
-                                      self->finish_if_over();
-                                    });
-                                  });
+  auto started = InferCall::start(
+      settings_.server, model, id_, std::move(inputs), [self, on_reply](Reply reply) {
+        auto shared = std::make_shared<Reply>(std::move(reply));
+        self->post([self, on_reply, shared] { ((*self).*on_reply)(std::move(*shared)); });
+      });
   if (!started.ok()) return fail(started.status());
   const bool is_text = on_reply == &BlsRun::on_preprocessed || on_reply == &BlsRun::on_text;
   (is_text ? current_ : llm_) = *std::move(started);
@@ -224,6 +234,7 @@ void BlsRun::on_preprocessed(Reply reply) {
   for (const auto& rename : kPreprocessedToLlm) {
     const Output* output = find_output(reply.outputs, rename.from);
     if (output == nullptr || !settings_.has_input(settings_.llm_model, rename.to)) continue;
+    if (const Status held = request_->hold(output->bytes.size()); !held.ok()) return fail(held);
     for_llm_.push_back({rename.to, output->datatype, output->shape, output->bytes});
   }
   llm_over_ = false;
@@ -321,7 +332,7 @@ StatusOr<std::vector<Output>> BlsRun::text_inputs(const Reply& reply) {
   auto& tokens = accumulated_[{index_of(reply, "batch_index"), index_of(reply, "sequence_index")}];
   const size_t begin = tokens.size();
   tokens.resize(begin + ids->bytes.size() / sizeof(int32_t));
-  std::memcpy(tokens.data() + begin, ids->bytes.data(), ids->bytes.size());
+  copy_bytes(tokens.data() + begin, ids->bytes.data(), ids->bytes.size());
   const auto length = static_cast<int32_t>(tokens.size());
   inputs.push_back(make_output("TOKENS_BATCH", {1, 1, length}, tokens));
   inputs.push_back(make_output("SEQUENCE_LENGTH", {1, 1}, std::vector<int32_t>{length}));
@@ -410,11 +421,11 @@ void BlsRun::on_text(Reply reply) {
 
 void BlsRun::check_cancelled() {
   if (!responder_.is_cancelled()) return;
-  events_.post([self = shared_from_this()] {
-    if (self->is_cancelled_ || self->over_) return;
-    self->is_cancelled_ = true;
-    if (self->current_ != nullptr) self->current_->cancel();
-    if (self->llm_ != nullptr) self->llm_->cancel();
+  post([this] {
+    if (is_cancelled_ || over_) return;
+    is_cancelled_ = true;
+    if (current_ != nullptr) current_->cancel();
+    if (llm_ != nullptr) llm_->cancel();
   });
 }
 

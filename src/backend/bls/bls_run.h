@@ -27,8 +27,13 @@ struct BlsSettings {
   std::string draft_model;  // empty: there is none
   bool decoupled = false;
   bool accumulate_tokens = false;
-  // Whether a model has an input of this name.
-  std::function<bool(const std::string& model, const std::string& name)> has_input;
+  // The number of dimensions that a model declares for an input, with that of the batch. nullopt:
+  // it has no such input; 0: the model cannot be asked now.
+  std::function<std::optional<size_t>(const std::string& model, const std::string& name)>
+      input_rank;
+  bool has_input(const std::string& model, const std::string& name) const {
+    return input_rank(model, name).has_value();
+  }
 };
 
 // Everything happens in serial events; nothing blocks.
@@ -44,6 +49,9 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
  private:
   using Stream = std::pair<uint32_t, uint32_t>;  // batch index, sequence index
 
+  // Handles `event` in turn; what it throws ends the request.
+  template <class Event>
+  void post(Event event);
   Status read();
   Status read_lists();
   void call(const std::string& model, std::vector<Output> inputs, void (BlsRun::*on_reply)(Reply));

@@ -3,6 +3,12 @@
 
 #include <cstdlib>
 
+#include "nereid/server.h"
+
+// Not there in other servers.
+#pragma weak NEREID_ServerHoldMemory
+#pragma weak NEREID_ServerReleaseMemory
+
 namespace nereid::backend {
 namespace {
 
@@ -12,17 +18,21 @@ TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char* name, 
                              TRITONSERVER_MemoryType, int64_t, void*, void** buffer,
                              void** buffer_userp, TRITONSERVER_MemoryType* memory_type,
                              int64_t* memory_type_id) {
+  if (NEREID_ServerHoldMemory != nullptr)
+    if (TRITONSERVER_Error* error = NEREID_ServerHoldMemory(byte_size)) return error;
   *buffer = byte_size == 0 ? nullptr : std::malloc(byte_size);
   *buffer_userp = nullptr;
   *memory_type = TRITONSERVER_MEMORY_CPU;
   *memory_type_id = 0;
   if (byte_size == 0 || *buffer != nullptr) return nullptr;
+  if (NEREID_ServerReleaseMemory != nullptr) NEREID_ServerReleaseMemory(byte_size);
   return give(unavailable("out of memory for {} bytes of output '{}'", byte_size, name));
 }
 
-TRITONSERVER_Error* deallocate(TRITONSERVER_ResponseAllocator*, void* buffer, void*, size_t,
-                               TRITONSERVER_MemoryType, int64_t) {
+TRITONSERVER_Error* deallocate(TRITONSERVER_ResponseAllocator*, void* buffer, void*,
+                               size_t byte_size, TRITONSERVER_MemoryType, int64_t) {
   std::free(buffer);
+  if (NEREID_ServerReleaseMemory != nullptr) NEREID_ServerReleaseMemory(byte_size);
   return nullptr;
 }
 

@@ -2,14 +2,6 @@
 #include "backend/common/item.h"
 
 namespace nereid::backend {
-namespace {
-
-Status uneven(std::string_view name, int64_t batch) {
-  return invalid_argument("input '{}' does not divide into the {} items of the batch", name, batch);
-}
-
-}  // namespace
-
 StatusOr<std::optional<InputView>> Item::input(std::string_view name) const {
   ASSIGN_OR_RETURN(const InputView* whole, request_.input(name));
   if (whole == nullptr) return std::nullopt;
@@ -23,17 +15,7 @@ StatusOr<std::optional<InputView>> Item::input(std::string_view name) const {
     view->bytes = view->bytes.substr(static_cast<size_t>(index_) * size, size);
     return view;
   }
-  ASSIGN_OR_RETURN(const auto all, strings_of(name, *view));
-  const size_t count = all.size() / static_cast<size_t>(batch_);
-  if (count * static_cast<size_t>(batch_) != all.size()) return uneven(name, batch_);
-  if (count == 0) {
-    view->bytes = {};
-    return view;
-  }
-  const size_t first = static_cast<size_t>(index_) * count;
-  const char* begin = all[first].data() - sizeof(uint32_t);
-  const std::string_view& last = all[first + count - 1];
-  view->bytes = {begin, static_cast<size_t>(last.data() + last.size() - begin)};
+  ASSIGN_OR_RETURN(view->bytes, request_.strings_of_item(name, index_, batch_));
   return view;
 }
 
@@ -42,6 +24,7 @@ StatusOr<std::optional<std::vector<T>>> Item::read_values(std::string_view name)
   if (batch_ == 1) return request_.values<T>(name);
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;
+  RETURN_IF_ERROR(request_.hold(view->bytes.size()));
   ASSIGN_OR_RETURN(auto out, values_of<T>(name, *view));
   return std::optional(std::move(out));
 }
@@ -67,6 +50,7 @@ StatusOr<std::optional<std::vector<std::string>>> Item::read_strings(std::string
   if (batch_ == 1) return request_.strings(name);
   ASSIGN_OR_RETURN(const auto view, input(name));
   if (!view) return std::nullopt;
+  RETURN_IF_ERROR(request_.hold(held_as_strings(*view)));
   ASSIGN_OR_RETURN(const auto parts, strings_of(name, *view));
   return std::optional(std::vector<std::string>(parts.begin(), parts.end()));
 }

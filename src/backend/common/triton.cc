@@ -6,6 +6,12 @@
 #include <limits>
 
 #include "base/clock.h"
+#include "base/copy_bytes.h"
+#include "nereid/server.h"
+
+// Not there in other servers.
+#pragma weak NEREID_ServerHoldMemory
+#pragma weak NEREID_ServerReleaseMemory
 
 namespace nereid::backend {
 
@@ -160,14 +166,29 @@ std::string Request::id() const {
   return id;
 }
 
-StatusOr<const InputView*> Request::input(std::string_view name) const {
-  for (int32_t i = first_of_hash_[hash_of(name)]; i >= 0; i = inputs_[i].next) {
-    const Input& input = inputs_[i];
-    if (input.name != name) continue;
-    RETURN_IF_ERROR(input.status);
-    return &input.view;
-  }
+const Request::Input* Request::find(std::string_view name) const {
+  for (int32_t i = first_of_hash_[hash_of(name)]; i >= 0; i = inputs_[i].next)
+    if (inputs_[i].name == name) return &inputs_[i];
   return nullptr;
+}
+
+StatusOr<const InputView*> Request::input(std::string_view name) const {
+  const Input* const input = find(name);
+  if (input == nullptr) return nullptr;
+  RETURN_IF_ERROR(input->status);
+  return &input->view;
+}
+
+StatusOr<std::string_view> Request::strings_of_item(std::string_view name, int64_t index,
+                                                    int64_t batch) const {
+  const Input& input = *find(name);
+  if (input.item_ends.empty()) {
+    RETURN_IF_ERROR(hold(static_cast<uint64_t>(batch) * sizeof(size_t)));
+    ASSIGN_OR_RETURN(input.item_ends, item_ends(name, input.view, batch));
+  }
+  const auto i = static_cast<size_t>(index);
+  const size_t begin = i == 0 ? 0 : input.item_ends[i - 1];
+  return input.view.bytes.substr(begin, input.item_ends[i] - begin);
 }
 
 bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes) {
@@ -185,6 +206,14 @@ bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes) {
     total += size;
   }
   return total <= max_bytes;
+}
+
+Status Request::hold(uint64_t num_bytes) const {
+  constexpr uint64_t kLittle = 4096;  // not worth counting
+  if (NEREID_ServerHoldMemory == nullptr || num_bytes <= kLittle) return ok();
+  RETURN_IF_ERROR(take(NEREID_ServerHoldMemory(num_bytes)));
+  num_held_ += num_bytes;
+  return ok();
 }
 
 bool Request::wants_output(std::string_view name) const {
@@ -255,12 +284,15 @@ template StatusOr<std::vector<int32_t>> values_of(std::string_view, const InputV
 template StatusOr<std::vector<uint64_t>> values_of(std::string_view, const InputView&);
 template StatusOr<std::vector<float>> values_of(std::string_view, const InputView&);
 
-StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view) {
+namespace {
+
+// Calls `take(text)` for each element. InvalidArgument: not a BYTES tensor, or an incomplete one.
+template <class Take>
+Status visit_strings(std::string_view name, const InputView& view, Take take) {
   if (view.datatype != TRITONSERVER_TYPE_BYTES) {
     return invalid_argument("input '{}' has type {}, expected BYTES", name,
                             TRITONSERVER_DataTypeString(view.datatype));
   }
-  std::vector<std::string_view> out;
   std::string_view left = view.bytes;
   while (!left.empty()) {
     uint32_t length = 0;
@@ -268,20 +300,58 @@ StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const 
       std::memcpy(&length, left.data(), sizeof(length));
       left.remove_prefix(sizeof(length));
       if (length <= left.size()) {
-        out.push_back(left.substr(0, length));
+        take(left.substr(0, length));
         left.remove_prefix(length);
         continue;
       }
     }
     return invalid_argument("input '{}' holds incomplete strings", name);
   }
+  return ok();
+}
+
+}  // namespace
+
+StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view) {
+  std::vector<std::string_view> out;
+  RETURN_IF_ERROR(visit_strings(name, view, [&](std::string_view text) { out.push_back(text); }));
   return out;
+}
+
+Status uneven(std::string_view name, int64_t batch) {
+  return invalid_argument("input '{}' does not divide into the {} items of the batch", name, batch);
+}
+
+StatusOr<std::vector<size_t>> item_ends(std::string_view name, const InputView& view,
+                                        int64_t batch) {
+  const auto num_items = static_cast<size_t>(batch);
+  size_t count = 0;
+  RETURN_IF_ERROR(visit_strings(name, view, [&](std::string_view) { ++count; }));
+  if (count % num_items != 0) return uneven(name, batch);
+  std::vector<size_t> ends;
+  ends.reserve(num_items);
+  const size_t per_item = count / num_items;
+  size_t seen = 0;
+  const auto take = [&](std::string_view text) {
+    if (++seen % per_item == 0)
+      ends.push_back(static_cast<size_t>(text.data() + text.size() - view.bytes.data()));
+  };
+  RETURN_IF_ERROR(visit_strings(name, view, take));
+  ends.resize(num_items);  // all 0 where there are no elements
+  return ends;
+}
+
+uint64_t held_as_strings(const InputView& view) {
+  uint64_t count = 1;
+  for (const int64_t size : view.shape) count *= static_cast<uint64_t>(std::max<int64_t>(size, 0));
+  return view.bytes.size() + count * (sizeof(std::string) + sizeof(std::string_view));
 }
 
 template <class T>
 StatusOr<std::optional<std::vector<T>>> Request::read_values(std::string_view name) const {
   ASSIGN_OR_RETURN(const InputView* view, input(name));
   if (view == nullptr) return std::nullopt;
+  RETURN_IF_ERROR(hold(view->bytes.size()));
   ASSIGN_OR_RETURN(auto out, values_of<T>(name, *view));
   return std::optional(std::move(out));
 }
@@ -307,6 +377,7 @@ StatusOr<std::optional<std::vector<std::string>>> Request::read_strings(
     std::string_view name) const {
   ASSIGN_OR_RETURN(const InputView* view, input(name));
   if (view == nullptr) return std::nullopt;
+  RETURN_IF_ERROR(hold(held_as_strings(*view)));
   ASSIGN_OR_RETURN(const auto parts, strings_of(name, *view));
   return std::optional(std::vector<std::string>(parts.begin(), parts.end()));
 }
@@ -331,6 +402,7 @@ void Request::report() {
 void Request::release() {
   if (request_ == nullptr) return;
   report();
+  if (num_held_ > 0) NEREID_ServerReleaseMemory(std::exchange(num_held_, 0));
   check(TRITONBACKEND_RequestRelease(std::exchange(request_, nullptr),
                                      TRITONSERVER_REQUEST_RELEASE_ALL));
 }
@@ -366,6 +438,7 @@ namespace {
 Status fill(TRITONBACKEND_Response* response, const std::vector<Output>& outputs,
             const std::vector<ResponseParameter>& parameters) {
   for (const auto& output : outputs) {
+    const std::string_view data = output.data();
     TRITONBACKEND_Output* tensor = nullptr;
     RETURN_IF_ERROR(take(TRITONBACKEND_ResponseOutput(response, &tensor, output.name.c_str(),
                                                       output.datatype, output.shape.data(),
@@ -373,16 +446,16 @@ Status fill(TRITONBACKEND_Response* response, const std::vector<Output>& outputs
     void* buffer = nullptr;
     TRITONSERVER_MemoryType memory = TRITONSERVER_MEMORY_CPU;
     int64_t memory_id = 0;
-    RETURN_IF_ERROR(take(
-        TRITONBACKEND_OutputBuffer(tensor, &buffer, output.bytes.size(), &memory, &memory_id)));
+    RETURN_IF_ERROR(
+        take(TRITONBACKEND_OutputBuffer(tensor, &buffer, data.size(), &memory, &memory_id)));
     if (memory == TRITONSERVER_MEMORY_GPU) {
       return unsupported("output '{}' cannot be written to device memory", output.name);
     }
-    if (buffer == nullptr && !output.bytes.empty()) {
-      return internal_error("allocator gave no buffer of {} bytes for output '{}'",
-                            output.bytes.size(), output.name);
+    if (buffer == nullptr && !data.empty()) {
+      return internal_error("allocator gave no buffer of {} bytes for output '{}'", data.size(),
+                            output.name);
     }
-    if (!output.bytes.empty()) std::memcpy(buffer, output.bytes.data(), output.bytes.size());
+    copy_bytes(buffer, data.data(), data.size());
   }
   for (const auto& [name, value] : parameters) {
     const auto* text = std::get_if<std::string>(&value);
@@ -430,6 +503,12 @@ void Responder::finish() {
   if (std::exchange(final_sent_, true)) return;
   request_.report();
   check(TRITONBACKEND_ResponseFactorySendFlags(factory_, TRITONSERVER_RESPONSE_COMPLETE_FINAL));
+}
+
+bool Request::is_cancelled() const {
+  bool cancelled = false;
+  check(TRITONBACKEND_RequestIsCancelled(request_, &cancelled));
+  return cancelled;
 }
 
 bool Responder::is_cancelled() const {

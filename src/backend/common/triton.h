@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,18 @@ StatusOr<T> value_of(std::string_view name, const InputView& view);
 // The elements of a BYTES tensor; views into it.
 StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view);
 
+// Where the elements of a BYTES tensor end for each item of a batch, in bytes. InvalidArgument:
+// they do not divide.
+StatusOr<std::vector<size_t>> item_ends(std::string_view name, const InputView& view,
+                                        int64_t batch);
+
+// InvalidArgument: an input that does not divide into the items of a batch.
+Status uneven(std::string_view name, int64_t batch);
+
+// Bytes that the elements take as texts of their own, which small ones exceed many times: the core
+// has checked that there are as many as the shape says.
+uint64_t held_as_strings(const InputView& view);
+
 // A request that the backend owns; released exactly once, at the latest by the destructor. Not
 // thread safe.
 class Request {
@@ -66,6 +79,10 @@ class Request {
   // Null when the client did not send it; else as long as this. InvalidArgument for device memory.
   StatusOr<const InputView*> input(std::string_view name) const;
   bool wants_output(std::string_view name) const;
+  // The strings of BYTES input `name`, which the client sent, for item `index` of `batch`; where
+  // each item's end is found once. InvalidArgument: they do not divide.
+  StatusOr<std::string_view> strings_of_item(std::string_view name, int64_t index,
+                                             int64_t batch) const;
 
   // The one element of input `name`; nullopt when absent. InvalidArgument for another type or size.
   template <class T>
@@ -83,6 +100,13 @@ class Request {
     if (lacks(name)) return std::optional<std::vector<std::string>>();
     return read_strings(name);
   }
+
+  bool is_cancelled() const;  // any thread
+
+  // Counts memory that is taken for the request, before it is taken and until the request is
+  // released, in what the server holds for its clients. Unavailable where there is no room. Other
+  // servers than ours do not count. What values() and strings() give is counted by them.
+  Status hold(uint64_t num_bytes) const;
 
   // Steady-clock ns. The execution began when this was made.
   void set_times(uint64_t compute_start, uint64_t compute_end);
@@ -111,14 +135,17 @@ class Request {
   struct Input {
     std::string_view name;
     InputView view;
-    Status status;      // why there is no view
-    int32_t next = -1;  // in `inputs_`, of the same hash
+    Status status;                          // why there is no view
+    int32_t next = -1;                      // in `inputs_`, of the same hash
+    mutable std::vector<size_t> item_ends;  // see strings_of_item()
   };
+  const Input* find(std::string_view name) const;
   // All of them, read once: most names that are asked for are not there, and asking the server for
   // such a one costs it a message.
   std::vector<Input> inputs_;
   std::array<int32_t, kNumHashes> first_of_hash_;  // in `inputs_`; -1: none
   std::vector<std::string_view> outputs_;
+  mutable uint64_t num_held_ = 0;  // bytes
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool has_times_ = false, reported_ = false, success_ = true;
 };
@@ -132,6 +159,12 @@ struct Output {
   TRITONSERVER_DataType datatype;
   Shape shape;
   std::string bytes;
+  std::shared_ptr<const std::vector<float>> shared = nullptr;  // not null: in the place of `bytes`
+
+  std::string_view data() const {
+    if (shared == nullptr) return bytes;
+    return {reinterpret_cast<const char*>(shared->data()), shared->size() * sizeof(float)};
+  }
 };
 
 template <class T>
@@ -207,11 +240,13 @@ void log_info(std::string_view text);
 void log_warning(std::string_view text);
 void log_verbose(std::string_view text);
 
-// Runs `body`, turning exceptions of libraries into Internal.
+// Runs `body`, turning exceptions into Unavailable, for want of memory, or Internal.
 template <class Body>
 Status guarded(Body body) {
   try {
     return body();
+  } catch (const std::bad_alloc&) {
+    return unavailable("the server has no memory left for this request");
   } catch (const std::exception& e) {
     return internal_error("{}", e.what());
   }

@@ -36,7 +36,9 @@ StatusOr<std::filesystem::path> find_lora_folder(const std::filesystem::path& ro
   if (error || end != top.end())
     return invalid_argument("'{}' does not lie inside {} (parameter lora_load_dir)", path,
                             root.string());
-  if (!std::filesystem::is_directory(folder, error)) return not_found("'{}' is no folder", path);
+  if (!std::filesystem::exists(folder, error)) return not_found("'{}' is no folder", path);
+  if (!std::filesystem::is_directory(folder, error))
+    return invalid_argument("'{}' is no folder", path);
   return folder;
 }
 

@@ -29,6 +29,7 @@ StatusOr<std::vector<LoraModule>> parse_lora_modules(std::string_view text);
 
 // The folder that a client names, absolute or from `root` on (parameter lora_load_dir). Whatever
 // links it leads over, it must end inside `root`: else InvalidArgument. NotFound: there is none.
+// Its files are opened by OpenFile::open_below(), which checks again.
 StatusOr<std::filesystem::path> find_lora_folder(const std::filesystem::path& root,
                                                  std::string_view path);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <map>
 
 #include "backend/parameters/lora_modules.h"
@@ -134,6 +135,8 @@ TEST(LoraModules, FoldersThatClientsNameLieInsideTheRoot) {
         std::string("../nowhere"), std::string(), std::string("a\0b", 3)})
     EXPECT_EQ(code(path), kInvalidArgument) << path;
   EXPECT_EQ(code("a/c"), kNotFound);
+  std::ofstream(root / "file") << "x";
+  EXPECT_EQ(code("file"), kInvalidArgument);
   EXPECT_EQ(find_lora_folder(top / "nowhere", "a").status().code(), kNotFound);
 }
 

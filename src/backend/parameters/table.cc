@@ -74,6 +74,7 @@ constexpr Parameter kTensorrtLlm[] = {
     {"enable_overlap", "enable_overlap", Kind::kBoolean},
     {"enable_jump_ahead", "enable_jump_ahead", Kind::kBoolean},
     {"exit_on_device_failure", "exit_on_device_failure", Kind::kBoolean},
+    {"device_timeout_secs", "device_timeout_secs", Kind::kInteger, Use::kActs, 0, 86400},
     {"deterministic", "deterministic", Kind::kBoolean},
     {"forced_kernels", "forced_kernels"},
     {"cache_dir", "cache_dir"},

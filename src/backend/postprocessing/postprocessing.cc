@@ -13,6 +13,7 @@ namespace {
 class Postprocessing {
  public:
   static constexpr uint64_t kQuickBytes = 1024;  // some 250 tokens
+  static constexpr size_t kMaxEmptyRows = 1024;  // a shape names any number of them for no bytes
 
   static StatusOr<std::unique_ptr<Postprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Postprocessing>();
@@ -57,6 +58,11 @@ class Postprocessing {
     const auto width = static_cast<size_t>(view->shape[2]);
     ASSIGN_OR_RETURN(auto lengths, request.values<int32_t>("SEQUENCE_LENGTH"));
     const auto rows = static_cast<size_t>(view->shape[0] * view->shape[1]);
+    if (!lengths && rows > tokens->size() + kMaxEmptyRows) {
+      return invalid_argument(
+          "TOKENS_BATCH has {} sequences without tokens, at most {} are allowed", rows,
+          kMaxEmptyRows);
+    }
     if (!lengths) lengths = lengths_of(*tokens, rows, width);
     if (rows != lengths->size()) {
       return invalid_argument("SEQUENCE_LENGTH has {} values for {} sequences", lengths->size(),
@@ -69,6 +75,8 @@ class Postprocessing {
         return invalid_argument("SEQUENCE_LENGTH {} is not in [0, {}]", length, width);
       }
       const std::span<const int32_t> ids(tokens->data() + i * width, static_cast<size_t>(length));
+      // As a text and in the tensor.
+      RETURN_IF_ERROR(request.hold(2 * tokenizer_->text_bytes(ids)));
       texts.push_back(tokenizer_->decode(ids, skip_special_tokens_));
     }
     const auto count = static_cast<int64_t>(texts.size());
@@ -94,6 +102,7 @@ class Postprocessing {
       if (!request.wants_output(spec.name)) continue;
       ASSIGN_OR_RETURN(const auto view, request.input(spec.name.c_str() + kPassed.size()));
       if (view) {
+        RETURN_IF_ERROR(request.hold(view->bytes.size()));
         outputs.push_back(settings_.as_declared(
             {spec.name, view->datatype, view->shape, std::string(view->bytes)}));
         continue;

@@ -1,20 +1,24 @@
 // Backend "preprocessing": text to the tensors of the tensorrt_llm model.
 #include <algorithm>
+#include <thread>
 
 #include "backend/common/backend_model.h"
 #include "backend/common/check_parameters.h"
 #include "backend/common/special_tokens.h"
+#include "backend/preprocessing/padding.h"
 #include "backend/preprocessing/word_list.h"
 #include "base/clock.h"
+#include "base/queue.h"
 #include "text/tokenizer.h"
 
 namespace nereid::backend {
 namespace {
 
-// The prompts of a request: [batch, longest] ids, shorter rows padded, and the length of each.
+// The ids of each prompt of a request.
 struct Prompts {
-  std::vector<int32_t> ids, lengths;
-  size_t longest = 0;
+  std::vector<std::vector<int32_t>> rows;
+  std::vector<int32_t> lengths;
+  size_t longest = 0, num_ids = 0;
 };
 
 class Preprocessing {
@@ -42,13 +46,38 @@ class Preprocessing {
     };
     p->end_id_ = id_of("eos_token").value_or(-1);
     p->pad_id_ = id_of("pad_token").value_or(p->end_id_);
+    p->long_thread_ = std::thread([model = p.get()] { model->answer_long_requests(); });
     return p;
   }
 
   // See NEREID_OpenParameters: clients see by it which tokenizer is loaded.
   const std::string& open_parameters() const { return open_parameters_; }
 
+  ~Preprocessing() {
+    long_requests_.close();
+    if (long_thread_.joinable()) long_thread_.join();
+  }
+
+  // Requests that take long wait for each other, and the model's others for none of them.
   void execute(std::unique_ptr<Request> request) {
+    if (has_small_inputs(request->raw(), kLongBytes)) return answer(std::move(request));
+    static_cast<void>(long_requests_.push(std::move(request)));
+  }
+
+ private:
+  static constexpr uint64_t kLongBytes = 1 << 20;
+
+  void answer_long_requests() {
+    while (auto request = long_requests_.take()) {
+      const Status status = guarded([&] {
+        answer(*std::move(request));
+        return ok();
+      });
+      if (!status.ok()) log_warning(message(status));
+    }
+  }
+
+  void answer(std::unique_ptr<Request> request) {
     const uint64_t start = now_ns();
     Responder responder(*request);
     auto outputs = guarded_outputs(*request);
@@ -57,7 +86,13 @@ class Preprocessing {
     if (!status.ok()) responder.fail(status);
   }
 
- private:
+  // Until nobody waits for the request.
+  StatusOr<std::vector<int32_t>> encode(const Request& request, std::string_view text,
+                                        bool add_special_tokens) const {
+    return tokenizer_->encode(text, {.add_special_tokens = add_special_tokens,
+                                     .is_unwanted = [&request] { return request.is_cancelled(); }});
+  }
+
   Status check_types() const {
     for (const char* name :
          {"INPUT_ID", "REQUEST_INPUT_LEN", "DECODER_INPUT_ID", "REQUEST_DECODER_INPUT_LEN",
@@ -79,11 +114,13 @@ class Preprocessing {
 
   StatusOr<std::vector<Output>> run(const Request& request) const;
   StatusOr<Prompts> prompts(const Request& request) const;
+  // [batch, longest]
+  StatusOr<Output> input_ids(const Request& request, Prompts prompts) const;
   // The words of `input` per batch item, as text; empty ones left out. nullopt when absent.
   StatusOr<std::optional<std::vector<std::vector<std::string>>>> words(const Request& request,
                                                                        const char* input,
                                                                        size_t batch) const;
-  StatusOr<Output> word_ids(const char* name,
+  StatusOr<Output> word_ids(const Request& request, const char* name,
                             const std::optional<std::vector<std::vector<std::string>>>& lists,
                             size_t batch) const;
 
@@ -94,6 +131,8 @@ class Preprocessing {
   bool add_special_tokens_ = true;
   int32_t end_id_ = -1, pad_id_ = -1;
   std::string open_parameters_;
+  Queue<std::unique_ptr<Request>> long_requests_;
+  std::thread long_thread_;
 };
 
 StatusOr<std::optional<std::vector<std::vector<std::string>>>> Preprocessing::words(
@@ -113,22 +152,27 @@ StatusOr<std::optional<std::vector<std::vector<std::string>>>> Preprocessing::wo
 }
 
 StatusOr<Output> Preprocessing::word_ids(
-    const char* name, const std::optional<std::vector<std::vector<std::string>>>& lists,
-    size_t batch) const {
+    const Request& request, const char* name,
+    const std::optional<std::vector<std::vector<std::string>>>& lists, size_t batch) const {
   const auto rows = static_cast<int64_t>(batch);
   if (!lists) return make_output(name, {rows, 2, 0}, std::vector<int32_t>());
   std::vector<Words> all(batch);
-  size_t width = 1;
+  size_t width = 1, total = 0;
   for (size_t b = 0; b < batch; ++b) {
     size_t num_ids = 0;
     for (const auto& word : (*lists)[b]) {
-      ASSIGN_OR_RETURN(auto ids, tokenizer_->encode(word, {.add_special_tokens = false}));
+      ASSIGN_OR_RETURN(auto ids, encode(request, word, /*add_special_tokens=*/false));
       num_ids += ids.size();
       if (!ids.empty()) all[b].push_back(std::move(ids));
     }
     width = std::max(width, num_ids);
+    total += num_ids;
   }
+  RETURN_IF_ERROR(check_padding(name, batch, 2 * width, total));
+  // The ids, and the tensor once as numbers and once as bytes.
+  RETURN_IF_ERROR(request.hold((total + 2 * batch * 2 * width) * sizeof(int32_t)));
   std::vector<int32_t> flat;
+  flat.reserve(batch * 2 * width);
   for (const auto& list : all) {
     const auto item = flatten_words(list, width);
     flat.insert(flat.end(), item.begin(), item.end());
@@ -154,9 +198,11 @@ StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t ba
                             batch);
   }
   const auto vocab = static_cast<size_t>(tokenizer_->vocab_size());
+  RETURN_IF_ERROR(check_padding(name, batch, vocab, 0));
+  RETURN_IF_ERROR(request.hold(2 * batch * vocab * sizeof(float)));  // as numbers and as bytes
   std::vector<float> bias(batch * vocab, 0.0f);
   for (size_t i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(const auto ids, tokenizer_->encode((*words)[i]));
+    ASSIGN_OR_RETURN(const auto ids, encode(request, (*words)[i], /*add_special_tokens=*/true));
     for (const int32_t id : ids) {
       bias[i / (count / batch) * vocab + static_cast<size_t>(id)] += (*weights)[i];
     }
@@ -167,18 +213,35 @@ StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t ba
 StatusOr<Prompts> Preprocessing::prompts(const Request& request) const {
   ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
   if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
-  std::vector<std::vector<int32_t>> rows;
   Prompts out;
   for (const auto& text : *query) {
-    ASSIGN_OR_RETURN(auto ids,
-                     tokenizer_->encode(text, {.add_special_tokens = add_special_tokens_}));
+    ASSIGN_OR_RETURN(auto ids, encode(request, text, add_special_tokens_));
+    RETURN_IF_ERROR(request.hold(ids.size() * sizeof(int32_t)));
     out.longest = std::max(out.longest, ids.size());
-    rows.push_back(std::move(ids));
-  }
-  for (const auto& ids : rows) {
-    out.ids.insert(out.ids.end(), ids.begin(), ids.end());
-    out.ids.insert(out.ids.end(), out.longest - ids.size(), std::max(pad_id_, 0));
+    out.num_ids += ids.size();
     out.lengths.push_back(static_cast<int32_t>(ids.size()));
+    out.rows.push_back(std::move(ids));
+  }
+  return out;
+}
+
+StatusOr<Output> Preprocessing::input_ids(const Request& request, Prompts prompts) const {
+  const char* name = "INPUT_ID";
+  const size_t batch = prompts.rows.size();
+  RETURN_IF_ERROR(check_padding(name, batch, prompts.longest, prompts.num_ids));
+  const size_t row_bytes = prompts.longest * sizeof(int32_t);
+  RETURN_IF_ERROR(request.hold(batch * row_bytes));
+  Output out =
+      make_output(name, {static_cast<int64_t>(batch), static_cast<int64_t>(prompts.longest)},
+                  std::vector<int32_t>());
+  out.bytes.reserve(batch * row_bytes);
+  const int32_t pad = std::max(pad_id_, 0);
+  for (std::vector<int32_t>& row : prompts.rows) {
+    const size_t num_pads = prompts.longest - row.size();
+    out.bytes.append(reinterpret_cast<const char*>(row.data()), row.size() * sizeof(int32_t));
+    for (size_t i = 0; i < num_pads; ++i)
+      out.bytes.append(reinterpret_cast<const char*>(&pad), sizeof pad);
+    std::vector<int32_t>().swap(row);
   }
   return out;
 }
@@ -212,7 +275,7 @@ Status refuse_unsupported(const Request& request) {
 
 StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   RETURN_IF_ERROR(refuse_unsupported(request));
-  ASSIGN_OR_RETURN(const Prompts given, prompts(request));
+  ASSIGN_OR_RETURN(Prompts given, prompts(request));
   const size_t batch = given.lengths.size();
   const auto rows = static_cast<int64_t>(batch);
   ASSIGN_OR_RETURN(const auto output_len, request.values<int32_t>("REQUEST_OUTPUT_LEN"));
@@ -221,8 +284,8 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
   ASSIGN_OR_RETURN(const auto pad_id, request.values<int32_t>("PAD_ID"));
   ASSIGN_OR_RETURN(const auto bad, words(request, "BAD_WORDS_DICT", batch));
   ASSIGN_OR_RETURN(const auto stop, words(request, "STOP_WORDS_DICT", batch));
-  ASSIGN_OR_RETURN(Output bad_ids, word_ids("BAD_WORDS_IDS", bad, batch));
-  ASSIGN_OR_RETURN(Output stop_ids, word_ids("STOP_WORDS_IDS", stop, batch));
+  ASSIGN_OR_RETURN(Output bad_ids, word_ids(request, "BAD_WORDS_IDS", bad, batch));
+  ASSIGN_OR_RETURN(Output stop_ids, word_ids(request, "STOP_WORDS_IDS", stop, batch));
 
   ASSIGN_OR_RETURN(Output bias, embedding_bias(request, batch));
 
@@ -232,8 +295,12 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
     if (!request.wants_output(output.name)) return;
     outputs.push_back(settings_.as_declared(std::move(output)));
   };
-  add(make_output("INPUT_ID", {rows, static_cast<int64_t>(given.longest)}, given.ids));
-  add(make_output("REQUEST_INPUT_LEN", {rows, 1}, given.lengths));
+  const std::vector<int32_t> lengths = given.lengths;
+  if (request.wants_output("INPUT_ID")) {
+    ASSIGN_OR_RETURN(Output ids, input_ids(request, std::move(given)));
+    add(std::move(ids));
+  }
+  add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));
   // What there is without a decoder prompt; decoder-only models ignore it.
   if (settings_.output("DECODER_INPUT_ID")) {
     add(make_output("DECODER_INPUT_ID", {rows, 1}, std::vector<int32_t>(batch, pad_id_)));

@@ -269,6 +269,7 @@ StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
                    settings.boolean("enable_jump_ahead", config.enable_jump_ahead));
   ASSIGN_OR_RETURN(config.exit_on_device_failure,
                    settings.boolean("exit_on_device_failure", config.exit_on_device_failure));
+  RETURN_IF_ERROR(integer(settings, "device_timeout_secs", config.device_timeout_secs));
   ASSIGN_OR_RETURN(config.deterministic, settings.boolean("deterministic", config.deterministic));
   config.speculation = settings.parameter("speculation").value_or(config.speculation);
   config.draft_model = settings.parameter("draft_model").value_or("");

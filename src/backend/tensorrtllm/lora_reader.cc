@@ -28,6 +28,7 @@ Status read_lora(const Item& item, const ReadContext& context, nereid::Request& 
     auto folder = find_lora_folder(context.lora_load_dir, path->front());
     if (!folder.ok()) return annotate(folder.status(), "input 'lora_path'");
     lora.folder = *std::move(folder);
+    lora.root = context.lora_load_dir;
   }
   if (!has_weights) return ok();
   ASSIGN_OR_RETURN(const auto shape, item.input("lora_config"));

@@ -41,6 +41,7 @@ enum ModelMetrics::Index : size_t {
   kOutputLength,
   kInputLength,
   kStepTime,
+  kHealthy,
   kRequestDrafts,  // accepted ones
   kRequestRejected,
   kRequestLengths,
@@ -110,6 +111,8 @@ ModelMetrics::ModelMetrics(const std::string& model, int64_t version, bool is_st
       "response_metric_type", "total_input_tokens", kLengthBuckets);
   add(TRITONSERVER_METRIC_KIND_HISTOGRAM, "nereid_step_seconds", "Duration of steps, sampled",
       nullptr, nullptr, kSecondsBuckets);
+  add(TRITONSERVER_METRIC_KIND_GAUGE, "nereid_device_healthy",
+      "1, and 0 once the device has failed or hangs", nullptr, nullptr);
   for (const std::string_view source : {std::string_view("request"), proposer}) {
     if (source.empty()) continue;
     const MetricLabels labels = {
@@ -175,6 +178,7 @@ std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
   const int64_t micros = microseconds_of(std::chrono::system_clock::now());
   set(kTimestamp, of(micros));
   set(kIteration, of(s.num_steps));
+  set(kHealthy, s.device_is_healthy ? 1 : 0);
   set_.increment(kPromptTokens, of(s.prompt_tokens - last_.prompt_tokens));
   set_.increment(kGeneratedTokens, of(s.generated_tokens - last_.generated_tokens));
   if (s.num_steps > last_.num_steps) set_.observe(kStepTime, s.last_step_seconds);

@@ -7,6 +7,7 @@
 
 #include "backend/common/check_parameters.h"
 #include "base/clock.h"
+#include "base/contained.h"
 #include "runtime/engine_limits.h"
 
 namespace nereid::backend {
@@ -117,7 +118,9 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::with_executor(
   m->metrics_ = std::make_unique<ModelMetrics>(m->settings_.name, m->settings_.version, is_static,
                                                m->executor_->stats().proposer);
   m->metrics_->publish(m->executor_->stats(), {}, false);
-  m->watch_ = std::thread([model = m.get()] { model->watch(); });
+  m->watch_ = std::thread([model = m.get()] {
+    run_contained("watch for cancelled requests", [model] { model->watch(); });
+  });
   return m;
 }
 
@@ -139,8 +142,15 @@ void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
   const auto stopping = request->scalar<bool>("stop");
   if (!stopping.ok()) return refuse(stopping.status());
   if (stopping->value_or(false)) return stop(*request);
-  auto generations = read_generation_requests(*request, context_);
-  if (!generations.ok()) return refuse(generations.status());
+  StatusOr<std::vector<GenerationRequest>> generations;
+  const Status read = guarded([&]() -> Status {
+    generations = read_generation_requests(*request, context_);
+    RETURN_IF_ERROR(generations.status());
+    uint64_t logits = 0;
+    for (const GenerationRequest& g : *generations) logits += writer_->logits_bytes(g.request);
+    return request->hold(logits);
+  });
+  if (!read.ok()) return refuse(read);
   auto active = std::make_shared<Active>(std::move(request));
   for (auto& generation : *generations) {
     ActiveItem& item = active->items.emplace_back();

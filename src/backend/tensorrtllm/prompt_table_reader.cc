@@ -92,6 +92,7 @@ Status read_prompt_table(const Item& item, int32_t vocab_size, std::vector<Token
                          nereid::Request& out) {
   ASSIGN_OR_RETURN(const auto embeds, item.input("prompt_embeds"));
   const bool has_embeds = embeds && !embeds->bytes.empty();
+  if (has_embeds) RETURN_IF_ERROR(item.request().hold(embeds->bytes.size()));
   if (has_embeds) RETURN_IF_ERROR(read_prompt_embeds(*embeds, vocab_size, ids, out));
   if (item.lacks("prompt_embedding_table") && item.lacks("prompt_table_extra_ids") &&
       item.lacks("prompt_vocab_size"))
@@ -100,6 +101,7 @@ Status read_prompt_table(const Item& item, int32_t vocab_size, std::vector<Token
   if (!view || view->bytes.empty()) return refuse_without_table(item);
   if (has_embeds)
     return invalid_argument("input 'prompt_embeds' comes with input 'prompt_embedding_table'");
+  RETURN_IF_ERROR(item.request().hold(view->bytes.size()));
   PromptTable& table = out.prompt_table.emplace();
   ASSIGN_OR_RETURN(table, read_table("prompt_embedding_table", *view));
   ASSIGN_OR_RETURN(auto extra_ids, item.values<uint64_t>("prompt_table_extra_ids"));

@@ -22,6 +22,12 @@ StatusOr<int64_t> read_batch(const Request& request, const ReadContext& context)
   }
   const int64_t batch = view->shape[0];
   if (batch < 1) return invalid_argument("input 'input_ids' has a batch of {}", batch);
+  if (batch > 1 && view->bytes.size() < static_cast<uint64_t>(batch)) {
+    return invalid_argument(
+        "input 'input_ids' has no tokens in a batch of {}, expected at least 1 each "
+        "(!mInputTokenIds.empty())",
+        batch);
+  }
   if (batch > 1 && !context.decoupled) {
     return invalid_argument(
         "Batch size > 1 requires the tensorrt_llm backend to be using decoupled transaction "

@@ -51,6 +51,19 @@ TEST(ValuesOf, TakesUnsignedCountsThatFit) {
             "input 'REQUEST_OUTPUT_LEN' is 2147483648, expected at most 2147483647");
 }
 
+TEST(ItemEnds, StringsOfABatchAreCutOnce) {
+  const Output texts = make_output("x", {2, 2}, std::vector<std::string>{"a", "", "bcd", "e"});
+  InputView view{TRITONSERVER_TYPE_BYTES, texts.shape, texts.bytes, nullptr};
+  EXPECT_EQ(*item_ends("x", view, 2), (std::vector<size_t>{9, 21}));
+  EXPECT_EQ(*item_ends("x", view, 4), (std::vector<size_t>{5, 9, 16, 21}));
+  EXPECT_EQ(message(item_ends("x", view, 3).status()),
+            "input 'x' does not divide into the 3 items of the batch");
+  view.bytes.remove_suffix(1);
+  EXPECT_EQ(message(item_ends("x", view, 2).status()), "input 'x' holds incomplete strings");
+  view.bytes = {};
+  EXPECT_EQ(*item_ends("x", view, 2), (std::vector<size_t>{0, 0}));
+}
+
 TEST(Half, RoundsToNearestEven) {
   const std::pair<float, uint16_t> cases[] = {
       {0.0f, 0x0000},      {-0.0f, 0x8000},    {1.0f, 0x3C00},         {-2.0f, 0xC000},

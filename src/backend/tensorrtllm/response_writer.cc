@@ -173,7 +173,7 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   }
   if (response.context_logits != nullptr) item.context_logits = response.context_logits;
   if (response.prompt_log_probs != nullptr) item.prompt_log_probs = response.prompt_log_probs;
-  const Rows rows = rows_of(item, response, item.sequences[index]);
+  Rows rows = rows_of(item, response, item.sequences[index]);
   if (rows.nothing_new) return out;
   std::vector<std::vector<TokenId>> ids;
   std::vector<int32_t> lengths;
@@ -195,12 +195,21 @@ std::vector<Output> ResponseWriter::write(const Request& request, ActiveItem& it
   return out;
 }
 
-Output ResponseWriter::logits_output(const char* name, Shape shape,
-                                     const std::vector<float>& values) const {
+Output ResponseWriter::logits_output(const char* name, Shape shape, Logits values) const {
   if (settings_.output(name)->datatype == TRITONSERVER_TYPE_FP16) {
-    return {name, TRITONSERVER_TYPE_FP16, std::move(shape), to_half_bytes(values)};
+    return {name, TRITONSERVER_TYPE_FP16, std::move(shape), to_half_bytes(*values)};
   }
-  return make_output(name, std::move(shape), values);
+  return {name, TRITONSERVER_TYPE_FP32, std::move(shape), {}, std::move(values)};
+}
+
+uint64_t ResponseWriter::logits_bytes(const nereid::Request& request) const {
+  const auto num_prompt = static_cast<int64_t>(request.input_token_ids.size());
+  int64_t rows = request.output.return_context_logits ? num_prompt : 0;
+  const SamplingConfig& sampling = request.sampling;
+  if (request.output.return_generation_logits)
+    rows += int64_t{sampling.best_of.value_or(sampling.num_return_sequences.value_or(1))} *
+            std::max(request.max_tokens, 0);
+  return static_cast<uint64_t>(rows * vocab_size_) * sizeof(float);
 }
 
 void ResponseWriter::add_absent(const Request& request, const char* name, Shape shape,
@@ -208,11 +217,11 @@ void ResponseWriter::add_absent(const Request& request, const char* name, Shape 
   if (!fills_in_ || !wants(request, name)) return;
   const auto count = static_cast<size_t>(
       std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()));
-  out.push_back(logits_output(name, std::move(shape), std::vector<float>(count)));
+  out.push_back(logits_output(name, std::move(shape), std::make_shared<std::vector<float>>(count)));
 }
 
 void ResponseWriter::add_logits(const Request& request, ActiveItem& item, const Response& response,
-                                const Rows& rows, std::vector<Output>& out) const {
+                                Rows& rows, std::vector<Output>& out) const {
   const auto& wanted = item.generation.request;
   const int64_t vocab = vocab_size_;
   // Every response has the tensor, since clients compare the outputs with those they listed; once
@@ -220,25 +229,25 @@ void ResponseWriter::add_logits(const Request& request, ActiveItem& item, const 
   if (!wanted.output.return_context_logits) {
     add_absent(request, "context_logits", {1, 1, 1}, out);
   } else if (wants(request, "context_logits")) {
-    const auto context = std::exchange(item.context_logits, nullptr);
+    Logits context = std::exchange(item.context_logits, nullptr);
     const int64_t rows_sent = context ? response.num_input_tokens : 0;
-    out.push_back(logits_output("context_logits", {1, rows_sent, vocab},
-                                context ? *context : std::vector<float>()));
+    if (!context) context = std::make_shared<std::vector<float>>();
+    out.push_back(logits_output("context_logits", {1, rows_sent, vocab}, std::move(context)));
   }
   if (!wanted.output.return_generation_logits || rows.tokens.size() != 1) {
     return add_absent(request, "generation_logits", {1, 1, 1, 1}, out);
   }
   if (!wants(request, "generation_logits")) return;
   const auto count = static_cast<int64_t>(rows.logits.size()) / vocab;
-  if (wanted.streaming) {
-    out.push_back(logits_output("generation_logits", {1, count, 1, vocab}, rows.logits));
-  } else {
+  Shape shape = {1, count, 1, vocab};
+  if (!wanted.streaming) {
     // As long as the output could have become; what was not generated is zero.
-    std::vector<float> all = rows.logits;
     const int64_t length = std::max<int64_t>(wanted.max_tokens, count);
-    all.resize(static_cast<size_t>(length * vocab));
-    out.push_back(logits_output("generation_logits", {1, 1, length, vocab}, all));
+    rows.logits.resize(static_cast<size_t>(length * vocab));
+    shape = {1, 1, length, vocab};
   }
+  out.push_back(logits_output("generation_logits", std::move(shape),
+                              std::make_shared<const std::vector<float>>(std::move(rows.logits))));
 }
 
 void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& item,

@@ -54,6 +54,9 @@ class ResponseWriter {
   // InvalidArgument when the configuration gives logits another type than FP32 or FP16.
   Status check() const;
 
+  // Bytes that the logits of a request take until they are sent.
+  uint64_t logits_bytes(const nereid::Request& request) const;
+
   // The tensors of one response, in the order that clients know; empty when there is nothing to
   // send yet. `response` must be a result.
   std::vector<Output> write(const Request& request, ActiveItem& item, Response& response) const;
@@ -61,8 +64,8 @@ class ResponseWriter {
  private:
   struct Rows;
   Rows rows_of(ActiveItem& item, Response& response, SequenceState& state) const;
-  void add_logits(const Request& request, ActiveItem& item, const Response& response,
-                  const Rows& rows, std::vector<Output>& out) const;
+  void add_logits(const Request& request, ActiveItem& item, const Response& response, Rows& rows,
+                  std::vector<Output>& out) const;
   void add_log_probs(const Request& request, const ActiveItem& item, const Response& response,
                      const Rows& rows, std::vector<Output>& out) const;
   void add_prompt_log_probs(const Request& request, ActiveItem& item,
@@ -73,7 +76,8 @@ class ResponseWriter {
   // A wanted output that the client did not switch on: zeros of that shape, or nothing.
   void add_absent(const Request& request, const char* name, Shape shape,
                   std::vector<Output>& out) const;
-  Output logits_output(const char* name, Shape shape, const std::vector<float>& values) const;
+  using Logits = std::shared_ptr<const std::vector<float>>;
+  Output logits_output(const char* name, Shape shape, Logits values) const;
 
   const ModelSettings& settings_;
   int32_t vocab_size_;

@@ -61,6 +61,7 @@ TEST_F(ConfigTest, EveryOptionOfTheRuntimeCanBeSet) {
        {"ngram_pool_size", "4096"},
        {"typical_acceptance", "0.09"},
        {"exit_on_device_failure", "true"},
+       {"device_timeout_secs", "30"},
        {"deterministic", "true"}},
       {{"max_tokens_in_paged_kv_cache", ""}, {"kv_cache_free_gpu_mem_fraction", "0.01"}},
       {{"kv_cache_free_gpu_mem_fraction", "1.0"}},

@@ -194,6 +194,77 @@ TEST_F(BlsOfV07Test, EndIdsReachTheGeneratingModel) {
   EXPECT_LT(begin.size(), whole.size());
 }
 
+// The BLS of v0.9 to v0.19 takes the dimension from what asks for more outputs.
+class ReshapedBlsTest : public BackendTest {
+ protected:
+  static void SetUpTestSuite() {
+    start(server_, dir_, {}, [](const fs::path& dir) {
+      const std::string kWanted =
+          "{ name: \"return_perf_metrics\" data_type: TYPE_BOOL dims: [ 1 ] ";
+      const std::string kStatistics =
+          "{ name: \"return_kv_cache_reuse_stats\" data_type: TYPE_BOOL dims: [ 1 ] ";
+      edit_config(dir / "tensorrt_llm_bls", kWanted,
+                  kStatistics + "optional: true },\n  " + kWanted);
+      edit_config(dir / "tensorrt_llm", kWanted,
+                  kStatistics + "reshape: { shape: [ ] } optional: true },\n  " + kWanted);
+      for (const char* input :
+           {"return_log_probs\" data_type: TYPE_BOOL",
+            "return_context_logits\" data_type: TYPE_BOOL",
+            "return_generation_logits\" data_type: TYPE_BOOL",
+            "return_kv_cache_reuse_stats\" data_type: TYPE_BOOL",
+            "return_perf_metrics\" data_type: TYPE_BOOL",
+            "num_return_sequences\" data_type: TYPE_INT32", "lora_task_id\" data_type: TYPE_UINT64",
+            "use_draft_logits\" data_type: TYPE_BOOL"}) {
+        const std::string begin = std::string("name: \"") + input + " dims: [ 1 ] ";
+        edit_config(dir / "tensorrt_llm_bls", begin, begin + "reshape: { shape: [ ] } ");
+      }
+    });
+  }
+};
+
+TEST_F(ReshapedBlsTest, EveryOutputCanBeAskedFor) {
+  const std::vector<Output> wishes = {
+      bool_input("return_log_probs", true), bool_input("return_context_logits", true),
+      bool_input("return_generation_logits", true), bool_input("return_kv_cache_reuse_stats", true),
+      bool_input("return_perf_metrics", true)};
+  for (const bool stream : {false, true}) {
+    std::vector<Output> inputs = wishes;
+    inputs.push_back(bool_input("stream", stream));
+    inputs.push_back(int_input("end_id", -1));
+    const auto got = ask("tensorrt_llm_bls", kPrompt, 4, inputs);
+    ASSERT_TRUE(got.status.ok()) << got.status;
+    const auto& first = got.outputs.at(0);
+    const auto& last = got.outputs.back();
+    EXPECT_EQ(elements<float>(last, "output_log_probs").size(), 4u);
+    EXPECT_EQ(elements<float>(last, "cum_log_probs").size(), 1u);
+    EXPECT_EQ(shape_of(first, "context_logits").size(), 3u);
+    EXPECT_EQ(shape_of(last, "generation_logits").size(), 4u);
+    EXPECT_EQ(elements<int32_t>(last, "kv_cache_alloc_total_blocks").size(), 1u);
+    EXPECT_EQ(elements<int64_t>(last, "first_token_time_ns").size(), 1u);
+  }
+  const auto two = ask("tensorrt_llm_bls", kPrompt, 4,
+                       {int_input("num_return_sequences", 2), bool_input("return_log_probs", true),
+                        float_input("temperature", 2.0f), float_input("top_p", 1.0f)});
+  ASSERT_TRUE(two.status.ok()) << two.status;
+  EXPECT_EQ(two.texts.size(), 2u);
+}
+
+TEST_F(ReshapedBlsTest, EachItemOfABatchIsAskedForItself) {
+  const auto got =
+      Talk(server_, "tensorrt_llm_bls",
+           {make_output("text_input", {2, 1}, std::vector<std::string>{kPrompt, "Hello"}),
+            make_output("max_tokens", {2, 1}, std::vector<int32_t>{4, 6}),
+            make_output("end_id", {2, 1}, std::vector<int32_t>{-1, -1}),
+            {"return_log_probs", TRITONSERVER_TYPE_BOOL, {2, 1}, std::string("\0\1", 2)}})
+          .wait();
+  ASSERT_TRUE(got.status.ok()) << got.status;
+  ASSERT_EQ(got.outputs.size(), 2u);
+  for (const auto& outputs : got.outputs) {
+    const auto index = elements<int32_t>(outputs, "batch_index").at(0);
+    EXPECT_EQ(elements<float>(outputs, "output_log_probs").size(), index == 0 ? 0u : 6u);
+  }
+}
+
 // The set without SEQUENCE_LENGTH and with its own names for log-probabilities.
 class GptTest : public BackendTest {
  protected:

@@ -22,7 +22,7 @@ std::vector<float> table_values(int seed) {
 uint16_t half_bits(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (value == 0) return 0;
-  return static_cast<uint16_t>(bits >> 31 << 15 | ((bits & 0x7fffffffu) >> 13) - (112u << 10));
+  return static_cast<uint16_t>(bits >> 31 << 15 | (((bits & 0x7fffffffu) >> 13) - (112u << 10)));
 }
 
 template <class Number>

@@ -234,18 +234,22 @@ TEST_F(FeatureTest, DurationOfDecodedBlocks) {
   EXPECT_THAT(std::string(message(never.status)), HasSubstr("decode_duration: 0 ms"));
 }
 
-// A batch of two: of the second nothing may be drawn.
+// A batch of two: of the second nothing may be drawn behind its first token.
 TEST_F(FeatureTest, OneItemFailsAndTheOtherGoesOn) {
   const auto vocab = static_cast<size_t>(tokenizer_->vocab_size());
   std::vector<float> bias(2 * vocab, 0.0f);
+  constexpr int32_t kOnly = 7;
   std::fill(bias.begin() + static_cast<ptrdiff_t>(vocab), bias.end(), -INFINITY);
-  const auto got = Talk(server_, "tensorrt_llm",
-                        {make_output("input_ids", {2, 1}, Ids{5, 6}),
-                         make_output("input_lengths", {2, 1}, Ids{1, 1}),
-                         make_output("request_output_len", {2, 1}, Ids{40, 40}),
-                         make_output("end_id", {2, 1}, Ids{-1, -1}),
-                         make_output("embedding_bias", {2, static_cast<int64_t>(vocab)}, bias)})
-                       .wait();
+  bias[vocab + kOnly] = 0;
+  const auto got =
+      Talk(server_, "tensorrt_llm",
+           {make_output("input_ids", {2, 1}, Ids{5, 6}),
+            make_output("input_lengths", {2, 1}, Ids{1, 1}),
+            make_output("request_output_len", {2, 1}, Ids{40, 40}),
+            make_output("end_id", {2, 1}, Ids{-1, -1}),
+            make_output("bad_words_list", {2, 2, 2}, Ids{0, 0, -1, -1, kOnly, kOnly, 2, -1}),
+            make_output("embedding_bias", {2, static_cast<int64_t>(vocab)}, bias)})
+          .wait();
   EXPECT_THAT(std::string(message(got.status)), HasSubstr("Executor failed process requestId"));
   EXPECT_EQ(got.num_finals, 1);
   ASSERT_EQ(got.outputs.size(), 1u);

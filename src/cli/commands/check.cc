@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "cli/flags/arg_table.h"
+#include "cli/flags/missing_path.h"
 #include "cli/process/server_process.h"
 #include "cli/repository/repository_check.h"
 #include "cli/tools/tools.h"
@@ -31,6 +32,7 @@ int check_main(int argc, char** argv) {
           has_problems = !check_model(args.words()[0]);
           return ok();
         }
+        RETURN_IF_ERROR(check_exists("PATH", args.words()[0]));
         const std::string& backends = args.text("--backend-directory");
         ASSIGN_OR_RETURN(
             const RepositoryCheck checked,

@@ -70,6 +70,9 @@ Status set_access(const AccessFlags& flags, ServerProcessOptions& process) {
   for (const std::string& origin : flags.origins) {
     RETURN_IF_ERROR(add_cors_origin(process.http, origin));
   }
+  for (const std::string& host : flags.hosts) {
+    RETURN_IF_ERROR(add_allowed_host(process.http, host));
+  }
   front::TlsOptions tls = flags.tls;
   tls.enabled = !(tls.server_cert + tls.server_key + tls.root_cert).empty();
   tls.is_mutual = !tls.root_cert.empty();
@@ -112,6 +115,8 @@ Status serve(ServeOptions& options) {
   options.process.repository = repository.path();
   options.process.exit_timeout = std::chrono::seconds(options.exit_timeout_seconds);
   options.process.http.openai.model_name = options.model_name;
+  options.process.http.openai.tells_base_url = true;
+  options.process.http.infers_decoupled = options.process.grpc.infers_decoupled = true;
   options.process.grpc.host = options.process.http.host;
   ASSIGN_OR_RETURN(auto process, ServerProcess::start(options.process));
   end_on_signal.reset();

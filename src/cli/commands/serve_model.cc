@@ -6,6 +6,7 @@
 #include "backend/parameters/parameters.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/flags/missing_path.h"
 #include "convert/engine_dir.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -48,10 +49,14 @@ StatusOr<std::filesystem::path> find_tokenizer(const ServeOptions& options,
   std::filesystem::path dir = options.tokenizer;
   if (dir.empty()) {
     ASSIGN_OR_RETURN(dir, convert::tokenizer_dir(options.model.model_dir));
+  } else if (const Status there = check_exists("--tokenizer", dir.string()); !there.ok()) {
+    return there;
   } else if (!text::Tokenizer::has_files(dir)) {
     return invalid_argument("--tokenizer: {} has no tokenizer files", dir.string());
   }
   if (!dir.empty() && text::Tokenizer::has_files(dir)) {
+    // A fault is said once, before the model is loaded.
+    RETURN_IF_ERROR(text::Tokenizer::load(dir).status());
     if (!options.chat_template.empty()) {
       RETURN_IF_ERROR(with_chat_template(dir, options.chat_template, scratch));
       dir = scratch;
@@ -59,7 +64,8 @@ StatusOr<std::filesystem::path> find_tokenizer(const ServeOptions& options,
     const Status chat = text::load_chat_template(dir).status();
     if (chat.ok()) return dir;
     if (!absl::IsNotFound(chat)) return chat;
-    log_warn("{}: there is no chat template: no /v1/chat/completions", dir.string());
+    log_warn("{}: there is no chat template: no /v1/chat/completions; --chat-template gives one",
+             dir.string());
     return dir;
   }
   if (!options.chat_template.empty()) {
@@ -153,6 +159,7 @@ TemplateValues values_of_flags(const ServeOptions& options,
           {"enable_chunked_context", flag(config.scheduler.enable_chunked_context)},
           {"enable_overlap", flag(config.enable_overlap)},
           {"exit_on_device_failure", flag(config.exit_on_device_failure)},
+          {"device_timeout_secs", number(config.device_timeout_secs)},
           {"deterministic", flag(config.deterministic)},
           {"max_beam_width", number(config.max_beam_width)},
           {"kv_cache_type", options.model.kv_cache_type},

@@ -55,6 +55,9 @@ void declare_access(CLI::App& command, ServeOptions& options) {
   command.add_option(
       "--api-key-file", options.process.api_key_file,
       "a key, or sha256:<hex> of one, on each line, and its limits; read again on change");
+  command.add_option("--admin-key", options.process.admin_keys,
+                     "key of an administrator, who may change log and trace settings and load "
+                     "adapters; may be repeated");
   command.add_option("--http-restricted-api", access.http_groups,
                      "API,..:K=V: APIs that need header K with value V; may be repeated");
   command.add_option("--grpc-restricted-protocol", access.grpc_groups,
@@ -62,6 +65,9 @@ void declare_access(CLI::App& command, ServeOptions& options) {
                      "be repeated");
   command.add_option("--http-cors-origin", access.origins,
                      "web pages of it may use the HTTP port; * = of any; may be repeated");
+  command.add_option("--allowed-host", access.hosts,
+                     "name that clients may call the server by (header Host), beside localhost and "
+                     "the address of --host; * = any; may be repeated");
   command.add_option("--tls-server-cert", access.tls.server_cert,
                      "PEM: every port speaks TLS with this certificate; read again on change, as "
                      "are the other two");
@@ -139,6 +145,8 @@ void declare_serve_flags(CLI::App& command, ServeOptions& options) {
   declare_openai(command, options.process.http.openai);
   command.add_option("--model-name,--served-model-name", options.model_name,
                      "model id of the OpenAI endpoints; default: the folder's name");
+  command.add_flag("--any-model-name", options.process.http.openai.any_model_name,
+                   "requests that name a model which is not there get the served one");
   command
       .add_option("--exit-timeout-secs", options.exit_timeout_seconds,
                   "how long running requests may take to finish after SIGTERM")

@@ -14,7 +14,7 @@
 namespace nereid::cli {
 
 struct AccessFlags {
-  std::vector<std::string> http_groups, grpc_groups, origins;
+  std::vector<std::string> http_groups, grpc_groups, origins, hosts;
   front::TlsOptions tls;
 };
 

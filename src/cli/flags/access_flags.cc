@@ -5,6 +5,7 @@
 
 #include "cli/flags/flag_values.h"
 #include "front/http/cors.h"
+#include "front/http/web_pages.h"
 
 namespace nereid::cli {
 namespace {
@@ -46,6 +47,12 @@ Status restrict_grpc(front::GrpcOptions& options, const std::string& value) {
 Status add_cors_origin(front::HttpOptions& options, const std::string& value) {
   RETURN_IF_ERROR(front::Cors::create({value}).status());
   options.cors_origins.push_back(value);
+  return ok();
+}
+
+Status add_allowed_host(front::HttpOptions& options, const std::string& value) {
+  RETURN_IF_ERROR(front::AllowedHosts::check_name(value));
+  options.allowed_hosts.push_back(value);
   return ok();
 }
 

@@ -15,5 +15,6 @@ Status restrict_http(front::HttpOptions& options, const std::string& value);
 Status restrict_grpc(front::GrpcOptions& options, const std::string& value);
 
 Status add_cors_origin(front::HttpOptions& options, const std::string& value);
+Status add_allowed_host(front::HttpOptions& options, const std::string& value);
 
 }  // namespace nereid::cli

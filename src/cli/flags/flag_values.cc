@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/nearest.h"
+#include "front/http/protection.h"
 
 namespace nereid::cli {
 
@@ -63,9 +64,7 @@ std::vector<std::string> split_list(const std::string& text, char separator) {
 }
 
 StatusOr<RestrictedGroup> parse_restricted(const std::string& text, const char* what) {
-  static const std::set<std::string> kApis = {"health",        "metadata",     "inference",
-                                              "shared-memory", "model-config", "model-repository",
-                                              "statistics",    "trace",        "logging"};
+  static const std::set<std::string> kApis(front::kApiNames.begin(), front::kApiNames.end());
   const size_t colon = text.find(':');
   const size_t equals = colon == text.npos ? colon : text.find('=', colon);
   if (equals == text.npos || colon == 0 || equals == colon + 1 || equals + 1 == text.size()) {

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "cli/flags/missing_path.h"
 #include "convert/inspect.h"
 #include "convert/random_model.h"
 
@@ -153,7 +154,7 @@ void ModelOptions::declare_speculation(CLI::App& command) {
           "checkpoint folder or engine of a smaller model with the same tokens, or folder of "
           "Medusa heads, of a ReDrafter head or of an EAGLE head for the model, whose guesses are "
           "tested")
-      ->check(CLI::ExistingPath);
+      ->check([](const std::string& path) { return std::string(message(check_exists("", path))); });
   declare_trees(command, executor);
   declare_lookahead(command, executor.lookahead);
   command
@@ -222,12 +223,17 @@ void ModelOptions::declare_machine(CLI::App& command) {
                   fmt::format("checkpoint folder, engine or .gguf file; with --random-weights "
                               "also {}",
                               fmt::join(names, ", ")))
-      ->required()
-      ->check(CLI::ExistingPath | CLI::IsMember(Words(names.begin(), names.end())));
+      ->required();  // finish() looks whether it is there
   command
       .add_option(
           "--device", executor.device,
           "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | cuda:N")
+      ->check([](const std::string& name) -> std::string {
+        const bool is_gpu = name.starts_with("cuda:") && name.size() > 5 &&
+                            name.find_first_not_of("0123456789", 5) == name.npos;
+        if (name == "auto" || name == "cpu" || is_gpu) return "";
+        return fmt::format("'{}' is none of auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
+      })
       ->capture_default_str();
   command
       .add_option("--threads", executor.num_threads,
@@ -272,6 +278,11 @@ void ModelOptions::declare(CLI::App& command) {
   command.add_flag("--exit-on-device-failure", executor.exit_on_device_failure,
                    "end the process with exit code 1 when the device has failed for good; default: "
                    "requests get 503 and the model is not ready");
+  command
+      .add_option("--device-timeout-secs", executor.device_timeout_secs,
+                  "seconds without progress of work that is waited for, after which the device has "
+                  "failed; default 60, 0 = never")
+      ->check(CLI::Range(0, 86400));
   command.add_flag("--deterministic", executor.deterministic,
                    "the same request gives the same bits alone and in any batch, in chunks or not, "
                    "on GPUs too, by slower kernels there; on CPUs that is always so");
@@ -290,11 +301,15 @@ void ModelOptions::declare(CLI::App& command) {
 Status ModelOptions::finish() {
   RETURN_IF_ERROR(set_log_level(log_level));
   if (std::error_code error; !exists(model_dir, error)) {  // then it is a name
-    if (!executor.random_weights)
-      return invalid_argument("model: '{}' is no path, and a name only with --random-weights",
-                              model_dir.string());
+    if (!executor.random_weights) return check_exists("model", model_dir.string());
     ASSIGN_OR_RETURN(model_dir, convert::random_model_dir(model_dir.string(), executor.cache_dir));
   }
+  const std::string name = model_dir.extension().string();
+  if (std::error_code error; std::filesystem::is_regular_file(model_dir, error) &&
+                             (name == ".safetensors" || name == ".bin" || name == ".json" ||
+                              name == ".pth" || name == ".pt"))
+    return invalid_argument("model: {} is one file of a model; give the folder that it is in",
+                            model_dir.string());
   RETURN_IF_ERROR(convert::check_is_model(model_dir));
   KvCacheConfig& kv = executor.kv_cache;
   SchedulerConfig& scheduler = executor.scheduler;

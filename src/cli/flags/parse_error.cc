@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "base/nearest.h"
+#include "cli/flags/foreign_flags.h"
 
 namespace nereid::cli {
 namespace {
@@ -36,10 +37,20 @@ std::string unknown_words_text(const CLI::App& app) {
     const bool is_flag = word.starts_with('-') && word.size() > 1;
     if (is_flag) {
       const std::string name = word.substr(0, word.find('='));
-      text += fmt::format("unknown flag '{}'.{}\n", name, did_you_mean(name, names_of(command)));
+      const ForeignFlag* foreign = find_foreign_flag(name);
+      text += foreign ? fmt::format("unknown flag '{}', which is of {}: {}.\n", name,
+                                    foreign->program, foreign->advice)
+                      : fmt::format("unknown flag '{}'.{}\n", name,
+                                    did_you_mean(name, names_of(command)));
     } else if (!is_value) {
       const std::set<std::string> known =
           chosen.empty() ? subcommands_of(app) : std::set<std::string>();
+      const ForeignFlag* foreign = chosen.empty() ? find_foreign_command(word) : nullptr;
+      if (foreign) {
+        text += fmt::format("unknown command '{}', which is of {}: {}.\n", word, foreign->program,
+                            foreign->advice);
+        break;
+      }
       text += fmt::format("unexpected word '{}'.{}\n", word, did_you_mean(word, known));
     }
     if (chosen.empty()) break;  // the words behind it may be anything

@@ -8,6 +8,10 @@
 #include <CLI/Error.hpp>
 #include <CLI/Option.hpp>
 
+#include "absl/strings/str_split.h"
+#include "cli/commands/commands.h"
+#include "cli/flags/foreign_flags.h"
+
 namespace nereid::cli {
 namespace {
 
@@ -36,6 +40,43 @@ TEST(ParseError, TheNearestFlagIsNamed) {
   EXPECT_EQ(said({"serve", "m", "--colour"}), "unknown flag '--colour'.\n");
   EXPECT_EQ(said({"serve", "m", "n"}), "unexpected word 'n'.\n");
   EXPECT_EQ(said({"serv", "m", "--x"}), "unexpected word 'serv'. Did you mean 'serve'?\n");
+}
+
+TEST(ParseError, FlagsOfOtherServersNameOurs) {
+  EXPECT_EQ(said({"serve", "m", "--ctx-size", "4096"}),
+            "unknown flag '--ctx-size', which is of SGLang, llama.cpp and TGI: nereid's is "
+            "--max-seq-len.\n");
+  EXPECT_EQ(
+      said({"serve", "m", "-ngl", "99"}),
+      "unknown flag '-ngl', which is of llama.cpp: nereid's is --device: cuda:0 has the whole "
+      "model on a GPU, cpu none of it.\n");
+  EXPECT_EQ(said({"serve", "m", "--gpu-memory-utilization=0.9"}).substr(0, 40),
+            "unknown flag '--gpu-memory-utilization',");
+  EXPECT_EQ(said({"run", "llama3"}),
+            "unknown command 'run', which is of Ollama and vLLM: nereid's are generate, for one "
+            "prompt, and serve.\n");
+  EXPECT_EQ(find_foreign_command("serve"), nullptr);
+  EXPECT_EQ(find_foreign_flag("--port"), nullptr);
+  EXPECT_EQ(find_foreign_flag(""), nullptr);
+}
+
+// Each flag that an advice names exists, and no flag of nereid is in the table.
+TEST(ParseError, AdvisedFlagsExist) {
+  CLI::App app;
+  int exit_code = 0;
+  add_serve(app, exit_code);
+  const CLI::App* serve = app.get_subcommand("serve");
+  for (const ForeignFlag& row : foreign_flags()) {
+    const std::vector<std::string> words =
+        absl::StrSplit(std::string(row.advice), absl::ByAnyChar(" ,:;()"));
+    for (const std::string& word : words) {
+      if (!word.starts_with("--")) continue;
+      EXPECT_NE(serve->get_option_no_throw(word), nullptr) << word;
+    }
+    const std::vector<std::string> names = absl::StrSplit(std::string(row.names), ' ');
+    for (const std::string& name : names)
+      EXPECT_EQ(serve->get_option_no_throw(name), nullptr) << name;
+  }
 }
 
 TEST(ParseError, OtherErrorsAreLeftToTheParser) {

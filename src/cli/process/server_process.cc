@@ -1,10 +1,13 @@
 #include "cli/process/server_process.h"
 
 #include <algorithm>
+#include <boost/asio/io_context.hpp>
 #include <utility>
 
 #include "base/log.h"
 #include "cli/process/address_space.h"
+#include "cli/process/client_memory.h"
+#include "front/http/listen.h"
 #include "front/kserve/extensions.h"
 #include "tensor/cpu_probe.h"
 #include "triton/core/tritonserver.h"
@@ -47,11 +50,49 @@ StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
   return out;
 }
 
+// Two flags with one port.
+Status check_ports_differ(const ServerProcessOptions& options) {
+  const std::pair<const char*, int> ports[] = {{"--http-port", options.http.http_port},
+                                               {"--metrics-port", options.http.metrics_port},
+                                               {"--grpc-port", options.grpc.port}};
+  for (const auto& [flag, port] : ports)
+    for (const auto& [other, same] : ports)
+      if (flag != other && port > 0 && port == same)
+        return invalid_argument("{} and {} are both {}; each needs a port of its own", flag, other,
+                                port);
+  return ok();
+}
+
+Status check_ports(const ServerProcessOptions& options) {
+  const front::HttpOptions& http = options.http;
+  RETURN_IF_ERROR(check_ports_differ(options));
+  const std::string& metrics_host = http.metrics_host.empty() ? http.host : http.metrics_host;
+  RETURN_IF_ERROR(check_port("--http-port", "--host", http.host, http.http_port));
+  RETURN_IF_ERROR(check_port("--metrics-port", "--host", metrics_host, http.metrics_port));
+  return check_port("--grpc-port", "--host", options.grpc.host, options.grpc.port);
+}
+
 }  // namespace
 
+Status check_port(const char* port_flag, const char* host_flag, const std::string& host, int port) {
+  if (port < 0) return ok();
+  boost::asio::io_context io;
+  boost::asio::ip::tcp::acceptor socket(io);
+  const Status status = front::listen_on(socket, host, port, /*reuse_port=*/false);
+  if (status.ok()) return status;
+  if (message(status).ends_with("already in use"))
+    return unavailable("{} {}: {}; stop what listens there, or give another port", port_flag, port,
+                       message(status));
+  return annotate(status, fmt::format("{} {}, {} {}", host_flag, host, port_flag, port));
+}
+
 StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProcessOptions& options) {
-  ASSIGN_OR_RETURN(const auto api_keys, make_api_keys(options.api_keys, options.api_key_file));
+  RETURN_IF_ERROR(check_ports(options));
+  ASSIGN_OR_RETURN(const auto api_keys,
+                   make_api_keys(options.api_keys, options.api_key_file, options.admin_keys));
   ASSIGN_OR_RETURN(const ServerOptions core, make_options(options));
+  const auto budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
+  count_client_memory(budget);
   std::unique_ptr<ServerProcess> process(new ServerProcess);
   RETURN_IF_ERROR(take(TRITONSERVER_ServerNew(&process->server_, core.get())));
   front::HttpOptions http = options.http;
@@ -61,7 +102,7 @@ StatusOr<std::unique_ptr<ServerProcess>> ServerProcess::start(const ServerProces
                                           /*has_model_control=*/false);
   http.api_keys = grpc.api_keys = api_keys;
   http.allow_shared_memory = grpc.allow_shared_memory = options.allow_client_shm;
-  http.budget = grpc.budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
+  http.budget = grpc.budget = budget;
   ASSIGN_OR_RETURN(http.tracer, front::Tracer::create(process->server_, {}));
   grpc.tracer = http.tracer;
   if (grpc.port >= 0) {
@@ -90,10 +131,11 @@ void ServerProcess::stop(const StopDeadline& deadline) {
   stop_server(server_, grpc_.get(), {http_.get()}, deadline);
 }
 
-StatusOr<std::shared_ptr<front::ApiKeys>> make_api_keys(const std::vector<std::string>& keys,
-                                                        const std::string& file) {
-  if (keys.empty() && file.empty()) return std::shared_ptr<front::ApiKeys>();
-  return front::ApiKeys::create(keys, file);
+StatusOr<std::shared_ptr<front::ApiKeys>> make_api_keys(
+    const std::vector<std::string>& keys, const std::string& file,
+    const std::vector<std::string>& admin_keys) {
+  if (keys.empty() && file.empty() && admin_keys.empty()) return std::shared_ptr<front::ApiKeys>();
+  return front::ApiKeys::create(keys, file, admin_keys);
 }
 
 int default_event_loops() { return std::clamp(num_usable_cores(), 2, 8); }

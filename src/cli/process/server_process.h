@@ -18,6 +18,10 @@ struct TRITONSERVER_Server;
 
 namespace nereid::cli {
 
+// Opens and closes a port, so that a start that would end at it does not load models first; -1: no
+// port. The error names the flags.
+Status check_port(const char* port_flag, const char* host_flag, const std::string& host, int port);
+
 // Event loops of a port unless a flag says how many: one for each core, 2 to 8. More than cores
 // would take turns by the kernel's time slices, and some connections would wait for milliseconds.
 int default_event_loops();
@@ -29,6 +33,7 @@ struct ServerProcessOptions {
   size_t client_memory_bytes = front::kDefaultBudgetBytes;  // requests and replies, all ports
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::vector<std::string> admin_keys;
   bool allow_client_shm = false;
   // Nothing listens to the network and clients name no memory unless the options say so.
   front::HttpOptions http{.host = "127.0.0.1", .threads = default_event_loops()};
@@ -57,7 +62,8 @@ class ServerProcess {
 
 // Null when there are none.
 StatusOr<std::shared_ptr<front::ApiKeys>> make_api_keys(const std::vector<std::string>& keys,
-                                                        const std::string& file);
+                                                        const std::string& file,
+                                                        const std::vector<std::string>& admin_keys);
 
 // <dir of this executable>/../backends.
 std::filesystem::path default_backend_dir();

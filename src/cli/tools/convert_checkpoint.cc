@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/flags/arg_table.h"
+#include "cli/flags/missing_path.h"
 #include "cli/tools/draft_heads.h"
 #include "cli/tools/round_model.h"
 #include "cli/tools/tools.h"
@@ -384,6 +385,7 @@ Status convert(const Args& args) {
   }
   convert::ConvertOptions options;
   options.model_dir = args.text(source);
+  RETURN_IF_ERROR(check_exists(source, options.model_dir.string()));
   RETURN_IF_ERROR(check_source(args, options.model_dir));
   options.output_dir = output;
   options.dtype = args.text("--dtype");

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_split.h"
 #include "cli/flags/arg_table.h"
+#include "cli/flags/missing_path.h"
 #include "cli/tools/draft_heads.h"
 #include "cli/tools/round_model.h"
 #include "cli/tools/tools.h"
@@ -141,6 +142,7 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   if (!args.given("--model_dir"))
     return invalid_argument("--model_dir: is missing; give a Hugging Face directory");
   options.model_dir = args.text("--model_dir");
+  RETURN_IF_ERROR(check_exists("--model_dir", options.model_dir.string()));
   options.output_dir = args.text("--output_dir");
   RETURN_IF_ERROR(set_format(args, options));
   if (args.given("--kv_cache_dtype"))

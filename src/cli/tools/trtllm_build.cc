@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/scratch_dir.h"
 #include "cli/flags/arg_table.h"
+#include "cli/flags/missing_path.h"
 #include "cli/tools/build_flags.h"
 #include "cli/tools/tools.h"
 #include "convert/draft_folder.h"
@@ -284,6 +285,7 @@ Status build(const Args& args) {
   RETURN_IF_ERROR(check_build_flags(args));
   const std::string source =
       args.text(args.given("--checkpoint_dir") ? "--checkpoint_dir" : "--model_config");
+  if (args.given("--checkpoint_dir")) RETURN_IF_ERROR(check_exists("--checkpoint_dir", source));
   std::optional<ScratchDir> scratch;
   ASSIGN_OR_RETURN(Limits limits, read_limits(args));
   ASSIGN_OR_RETURN(const std::string kv_cache, cache_type(args));

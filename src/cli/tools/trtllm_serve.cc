@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
-#include <filesystem>
 #include <set>
 
 #include "base/log.h"
 #include "base/nearest.h"
 #include "cli/commands/serve.h"
+#include "cli/flags/missing_path.h"
 #include "cli/flags/yaml_file.h"
 #include "cli/tools/tools.h"
 
@@ -160,7 +160,8 @@ std::string tool_format_of(const std::string& name) {
 }
 
 StatusOr<std::vector<std::string>> serve_words(const Args& args) {
-  std::vector<std::string> words = {args.words()[0], "--metrics-port=-1", "--grpc-port=-1"};
+  std::vector<std::string> words = {args.words()[0], "--metrics-port=-1", "--grpc-port=-1",
+                                    "--any-model-name"};
   const std::string& host = args.text("--host");
   words.push_back("--host=" + (host == "localhost" ? "127.0.0.1" : host));
   for (const auto& [from, to] : kSame) {
@@ -241,13 +242,7 @@ StatusOr<ServePlan> plan_trtllm_serve(const std::vector<std::string>& given) {
   all.insert(all.end(), arguments.begin(), arguments.end());
   ASSIGN_OR_RETURN(const Args args, Args::parse(kServeTable, all));
   const std::string& model = args.words()[0];
-  std::error_code error;
-  if (!std::filesystem::exists(model, error)) {
-    return not_found(
-        "MODEL: '{}' is no folder or file here; models are not fetched by name: give the folder of "
-        "a Hugging Face model, a checkpoint or an engine",
-        model.substr(0, 200));
-  }
+  RETURN_IF_ERROR(check_exists("MODEL", model));
   ServePlan plan{.ignored = args.ignored(), .host = args.text("--host")};
   ASSIGN_OR_RETURN(plan.words, serve_words(args));
   return plan;

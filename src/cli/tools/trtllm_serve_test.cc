@@ -43,8 +43,9 @@ class TrtllmServe : public ::testing::Test {
 TEST_F(TrtllmServe, FlagsBecomeThoseOfServe) {
   const Words plain = words({});
   EXPECT_EQ(plain[0], model_);
-  for (const char* word : {"--host=127.0.0.1", "--http-port=8000", "--metrics-port=-1",
-                           "--grpc-port=-1", "--scheduler-policy=guaranteed_no_evict"})
+  for (const char* word :
+       {"--host=127.0.0.1", "--http-port=8000", "--metrics-port=-1", "--grpc-port=-1",
+        "--any-model-name", "--scheduler-policy=guaranteed_no_evict"})
     EXPECT_THAT(plain, Contains(word));
   EXPECT_THAT(plain, Not(Contains(HasSubstr("max-batch-size"))));
 
@@ -130,8 +131,10 @@ TEST_F(TrtllmServe, RefusalsNameOptionValueAndWhatIsAllowed) {
   EXPECT_THAT(refusal({"--max_batch_size", "many"}), HasSubstr("invalid int value: 'many'"));
   EXPECT_THAT(refusal({"disaggregated"}), HasSubstr("subcommand 'disaggregated'"));
   const auto by_name = plan_trtllm_serve({"TinyLlama/TinyLlama-1.1B"});
-  EXPECT_THAT(std::string(message(by_name.status())),
-              HasSubstr("'TinyLlama/TinyLlama-1.1B' is no folder"));
+  EXPECT_THAT(
+      std::string(message(by_name.status())),
+      HasSubstr("there is no directory 'TinyLlama/TinyLlama-1.1B'; a model of that name on the "
+                "Hugging Face hub has to be downloaded first"));
 }
 
 TEST_F(TrtllmServe, WhatHasNoEffectIsListed) {

@@ -121,6 +121,8 @@ Status take_openai(const Args& args, front::HttpOptions& http) {
   if (http.openai.default_max_tokens < 1 || http.openai.default_max_tokens > INT32_MAX)
     return invalid_argument("argument --default-max-tokens: {} is not in [1, {}]",
                             http.openai.default_max_tokens, INT32_MAX);
+  http.openai.fastapi_errors = true;
+  http.openai.strict_fields = true;
   http.openai.tokenizer_dir = args.text("--tokenizer");
   std::error_code error;
   if (!http.openai.tokenizer_dir.empty() && !text::Tokenizer::has_files(http.openai.tokenizer_dir))
@@ -142,6 +144,8 @@ StatusOr<FrontendPlan> plan_openai_frontend(const std::vector<std::string>& argu
     return invalid_argument("the following arguments are required: --model-repository");
   ASSIGN_OR_RETURN(std::vector<std::string> words, triton_words(args));
   ASSIGN_OR_RETURN(plan.options, options_of(std::move(words)));
+  plan.options.port_flags = {"--openai-port", "--host", "--kserve-http-port", "--kserve-grpc-port",
+                             "--host"};
   plan.options.allow_metrics = false;  // no port of their own: OpenAI's has them
   RETURN_IF_ERROR(take_openai(args, plan.options.http));
   if (args.is_on("--enable-kserve-frontends")) {

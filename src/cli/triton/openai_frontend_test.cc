@@ -24,6 +24,7 @@ TEST(OpenAiFrontend, FlagsBecomeAServer) {
   EXPECT_FALSE(alone.allow_grpc || alone.allow_metrics || alone.http.allow_kserve);
   EXPECT_EQ(alone.kserve_http_port, -1);
   EXPECT_EQ(alone.http.openai.tool_parser, "none");
+  EXPECT_TRUE(alone.http.openai.fastapi_errors && alone.http.openai.strict_fields);
   EXPECT_EQ(alone.http.openai.default_max_tokens, 16);
 
   const auto all = plan_openai_frontend({"--model-repository=/tmp",

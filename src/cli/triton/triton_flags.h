@@ -22,6 +22,12 @@ namespace nereid::cli {
 
 using Core = TRITONSERVER_ServerOptions*;
 
+// The flags that say where to listen, for errors.
+struct PortFlags {
+  const char *http = "--http-port", *http_host = "--http-address", *kserve = "--kserve-http-port",
+             *grpc = "--grpc-port", *grpc_host = "--grpc-address";
+};
+
 struct TritonOptions {
   // Calls on the core's options in the order of the command line, each with the flag that asked for
   // it.
@@ -43,11 +49,13 @@ struct TritonOptions {
   bool allow_code_upload = false;
   std::vector<std::string> api_keys;
   std::string api_key_file;
+  std::vector<std::string> admin_keys;
   bool has_metrics_address = false;
   front::LogStart log;  // also in `core`
   front::HttpOptions http;
   int kserve_http_port = -1;  // a second HTTP port, of KServe's routes; 0: any free one; -1: none
   front::GrpcOptions grpc;
+  PortFlags port_flags;
   std::vector<std::string> trace;             // of --trace-config, as written
   std::vector<std::string> deprecated_trace;  // of the flags before it, which it overrides
   bool wants_help = false;

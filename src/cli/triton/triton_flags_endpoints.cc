@@ -96,6 +96,14 @@ std::vector<TritonFlag> http_flags() {
          o.api_key_file = v;
          return ok();
        }},
+      {"admin-key", "KEY",
+       "key of an administrator, who may load and unload models and change log and trace settings; "
+       "may be repeated",
+       [](TritonOptions& o, const std::string& v) -> Status {
+         if (v.empty()) return invalid_argument("a key must not be empty");
+         o.admin_keys.push_back(v);
+         return ok();
+       }},
       {"allow-code-upload", "BOOL", "load requests may bring shared objects; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.allow_code_upload); }},
       {"client-memory-bytes", "BYTES",
@@ -110,6 +118,10 @@ std::vector<TritonFlag> http_flags() {
       {"http-cors-origin", "ORIGIN",
        "web pages of it may use the HTTP port; * = of any; may be repeated",
        [](TritonOptions& o, const std::string& v) { return add_cors_origin(o.http, v); }},
+      {"allowed-host", "HOST",
+       "name that clients may call the server by (header Host); on a loopback address beside its "
+       "own names; * = any; may be repeated",
+       [](TritonOptions& o, const std::string& v) { return add_allowed_host(o.http, v); }},
   };
 }
 

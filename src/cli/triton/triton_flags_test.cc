@@ -345,6 +345,18 @@ TEST(TritonFlags, TheControlModeInCapitals) {
             std::string::npos);
 }
 
+TEST(TritonFlags, AdministratorsAndNamesOfTheServer) {
+  const auto got = parse_flags(
+      {"--admin-key=a", "--admin-key=b", "--allowed-host=box.example", "--allowed-host=*"});
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_THAT(got->admin_keys, ElementsAre("a", "b"));
+  EXPECT_THAT(got->http.allowed_hosts, ElementsAre("box.example", "*"));
+  EXPECT_NE(error({"--allowed-host=http://x"}).find("'http://x' is neither * nor"),
+            std::string::npos);
+  EXPECT_NE(error({"--allowed-host=x:80"}).find("without scheme and port"), std::string::npos);
+  EXPECT_NE(error({"--admin-key="}).find("must not be empty"), std::string::npos);
+}
+
 TEST(TritonFlags, WhatIsOpenToTheNetwork) {
   const auto open = [](std::vector<std::string> flags) {
     flags.insert(flags.begin(), "--model-repository=/r");

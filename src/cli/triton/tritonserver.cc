@@ -7,12 +7,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "cli/process/address_space.h"
+#include "cli/process/client_memory.h"
 #include "cli/process/process_signals.h"
 #include "cli/process/ranks.h"
 #include "cli/process/server_process.h"
@@ -20,6 +22,7 @@
 #include "cli/tools/tools.h"
 #include "cli/triton/triton_flags.h"
 #include "cli/triton/tritonserver.h"
+#include "convert/inspect.h"
 #include "front/grpc/server.h"
 #include "front/kserve/extensions.h"
 #include "front/trace/options.h"
@@ -78,22 +81,68 @@ std::string start_failure(const Status& status) {
   return fmt::format("{} - {}", code, message(status));
 }
 
+// Before models are loaded. Processes that share a port do not see each other.
+Status check_triton_ports(const TritonOptions& options) {
+  const front::HttpOptions& http = options.http;
+  const front::GrpcOptions& grpc = options.grpc;
+  const PortFlags& flags = options.port_flags;
+  if (options.allow_http && !http.reuse_port)
+    RETURN_IF_ERROR(check_port(flags.http, flags.http_host, http.host, http.http_port));
+  RETURN_IF_ERROR(check_port(flags.kserve, flags.http_host, http.host, options.kserve_http_port));
+  if (options.allow_grpc && !grpc.reuse_port)
+    RETURN_IF_ERROR(check_port(flags.grpc, flags.grpc_host, grpc.host, grpc.port));
+  if (!options.allow_metrics) return ok();
+  const std::string& host = http.metrics_host.empty() ? http.host : http.metrics_host;
+  return check_port("--metrics-port", "--metrics-address", host, http.metrics_port);
+}
+
+// A model's folder in the place of the folder of such folders.
+Status check_repositories(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    const auto has = [](const std::filesystem::path& file) {
+      std::error_code error;
+      return std::filesystem::is_regular_file(file, error);
+    };
+    const std::filesystem::path folder = path;
+    if (has(folder / "config.pbtxt"))
+      return invalid_argument(
+          "--model-repository: {} is one model of a repository (it has config.pbtxt); give the "
+          "folder that it is in",
+          path);
+    bool has_models = false;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+      has_models = has_models || has(entry.path() / "config.pbtxt");
+    if (!has_models && convert::check_is_model(folder).ok())
+      return invalid_argument(
+          "--model-repository: {0} is a model, not a repository of models; serve it with `nereid "
+          "serve {0}`, or give a folder with a folder for each model",
+          path);
+  }
+  return ok();
+}
+
+// Without keys as the stock server, where --model-control-mode says whether clients load models;
+// but settings of the process, which it lets everybody change, are for callers on this machine.
+constexpr front::AdminRules kAdminRules = {.models = front::Peers::kAny,
+                                           .settings = front::Peers::kLoopback};
+
 // The running server, stopped in order within one budget of time.
 class TritonProcess {
  public:
-  explicit TritonProcess(TRITONSERVER_Server* core) : core_(core) {}
+  TritonProcess(TRITONSERVER_Server* core, std::shared_ptr<front::ByteBudget> budget)
+      : core_(core), budget_(std::move(budget)) {}
 
   // Opens the ports and says so; false, logged, when one cannot be opened.
   bool open(const TritonOptions& options, const front::TraceOptions& trace) {
     const auto extensions = std::make_shared<front::Extensions>(
         options.log, options.allow_code_upload, options.control_mode == "explicit");
-    auto keys = make_api_keys(options.api_keys, options.api_key_file);
+    auto keys = make_api_keys(options.api_keys, options.api_key_file, options.admin_keys);
     if (!keys.ok()) {
       log_error("{}", message(keys.status()));
       return false;
     }
     api_keys_ = *std::move(keys);
-    budget_ = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
     auto tracer = front::Tracer::create(core_, trace);
     if (!tracer.ok()) {
       log_error("failed to set up tracing: {}", message(tracer.status()));
@@ -106,6 +155,7 @@ class TritonProcess {
     http.extensions = extensions;
     http.budget = budget_;
     http.api_keys = api_keys_;
+    http.admin = kAdminRules;
     if (grpc_) http.grpc_stats = grpc_->stats();
     http.tracer = *std::move(tracer);
     if (!options.allow_http) http.http_port = -1;
@@ -162,6 +212,7 @@ class TritonProcess {
     http.tracer = tracer;
     http.budget = budget_;
     http.api_keys = api_keys_;
+    http.admin = kAdminRules;
     auto server = front::HttpServer::start(core_, http);
     if (!server.ok()) {
       log_error("failed to start KServe HTTP service: {}", start_failure(server.status()));
@@ -179,6 +230,7 @@ class TritonProcess {
     grpc.tracer = tracer;
     grpc.budget = budget_;
     grpc.api_keys = api_keys_;
+    grpc.admin = kAdminRules;
     auto server = front::GrpcServer::start(core_, grpc);
     if (!server.ok()) {
       log_error("failed to start GRPC service: {}", start_failure(server.status()));
@@ -190,7 +242,7 @@ class TritonProcess {
   }
 
   TRITONSERVER_Server* core_;
-  std::shared_ptr<front::ByteBudget> budget_;
+  const std::shared_ptr<front::ByteBudget> budget_;
   std::shared_ptr<front::ApiKeys> api_keys_;
   std::unique_ptr<front::GrpcServer> grpc_;
   std::unique_ptr<front::HttpServer> http_, kserve_http_;
@@ -221,6 +273,12 @@ int serve_repository(const TritonOptions& options,
   const sigset_t signals = block_stop_signals();
   print_stack_on_crash();
 
+  for (const Status& status :
+       {check_repositories(options.repositories), check_triton_ports(options)}) {
+    if (status.ok()) continue;
+    std::fprintf(stderr, "error: %s\n", std::string(message(status)).c_str());
+    return 1;
+  }
   CoreOptions core_options;
   if (const auto text = make_core_options(options, core_options); !text.empty()) {
     std::fprintf(stderr, "error: %s\n", text.c_str());
@@ -234,6 +292,8 @@ int serve_repository(const TritonOptions& options,
   }
   for (const auto& warning : options.warnings) log_warn("{}", warning);
   if (const std::string open = what_is_open(options); !open.empty()) log_warn("{}", open);
+  const auto budget = std::make_shared<front::ByteBudget>(options.client_memory_bytes);
+  count_client_memory(budget);
   TRITONSERVER_Server* core = nullptr;
   const auto failure = [&] {
     const OnSignal end_on_signal(signals, end_by);
@@ -243,7 +303,7 @@ int serve_repository(const TritonOptions& options,
     std::fprintf(stderr, "error: creating server: %s\n", failure.c_str());
     return 1;
   }
-  TritonProcess process(core);
+  TritonProcess process(core, budget);
   const int num_loops = (options.allow_http ? options.http.threads : 0) +
                         (options.allow_grpc ? options.grpc.threads : 0);
   bool is_open = process.open(options, *trace);

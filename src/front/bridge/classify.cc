@@ -8,86 +8,115 @@
 namespace nereid::front {
 namespace {
 
-// One number of a tensor, for sorting and for printing.
-struct Score {
-  double value;
-  std::string text;
-};
-
 template <class T>
-Score score_at(const char* data, size_t i) {
+T number_at(const Tensor& t, size_t i) {
   T value;
-  std::memcpy(&value, data + i * sizeof(T), sizeof(T));
-  if constexpr (std::is_floating_point_v<T>) {
-    return {static_cast<double>(value), fmt::format("{:f}", value)};
-  } else {
-    return {static_cast<double>(value), std::to_string(value)};
+  std::memcpy(&value, t.bytes.data() + i * sizeof(T), sizeof(T));
+  return value;
+}
+
+// Calls `visit` with number `i` as its own type. False for types without an order.
+template <class Visit>
+bool visit_number(const Tensor& t, size_t i, Visit visit) {
+  switch (t.type) {
+    case TRITONSERVER_TYPE_UINT8:
+      return visit(number_at<uint8_t>(t, i)), true;
+    case TRITONSERVER_TYPE_UINT16:
+      return visit(number_at<uint16_t>(t, i)), true;
+    case TRITONSERVER_TYPE_UINT32:
+      return visit(number_at<uint32_t>(t, i)), true;
+    case TRITONSERVER_TYPE_UINT64:
+      return visit(number_at<uint64_t>(t, i)), true;
+    case TRITONSERVER_TYPE_INT8:
+      return visit(number_at<int8_t>(t, i)), true;
+    case TRITONSERVER_TYPE_INT16:
+      return visit(number_at<int16_t>(t, i)), true;
+    case TRITONSERVER_TYPE_INT32:
+      return visit(number_at<int32_t>(t, i)), true;
+    case TRITONSERVER_TYPE_INT64:
+      return visit(number_at<int64_t>(t, i)), true;
+    case TRITONSERVER_TYPE_FP32:
+      return visit(number_at<float>(t, i)), true;
+    case TRITONSERVER_TYPE_FP64:
+      return visit(number_at<double>(t, i)), true;
+    default:
+      return false;
   }
 }
 
-StatusOr<Score> read_score(const Tensor& t, size_t i) {
-  const char* data = t.bytes.data();
-  switch (t.type) {
-    case TRITONSERVER_TYPE_UINT8:
-      return score_at<uint8_t>(data, i);
-    case TRITONSERVER_TYPE_UINT16:
-      return score_at<uint16_t>(data, i);
-    case TRITONSERVER_TYPE_UINT32:
-      return score_at<uint32_t>(data, i);
-    case TRITONSERVER_TYPE_UINT64:
-      return score_at<uint64_t>(data, i);
-    case TRITONSERVER_TYPE_INT8:
-      return score_at<int8_t>(data, i);
-    case TRITONSERVER_TYPE_INT16:
-      return score_at<int16_t>(data, i);
-    case TRITONSERVER_TYPE_INT32:
-      return score_at<int32_t>(data, i);
-    case TRITONSERVER_TYPE_INT64:
-      return score_at<int64_t>(data, i);
-    case TRITONSERVER_TYPE_FP32:
-      return score_at<float>(data, i);
-    case TRITONSERVER_TYPE_FP64:
-      return score_at<double>(data, i);
-    default:
-      return invalid_argument(
-          "class result not available for output '{}' due to unsupported type "
-          "'{}'",
-          t.name, TRITONSERVER_DataTypeString(t.type));
+// For sorting.
+StatusOr<double> read_value(const Tensor& t, size_t i) {
+  double value = 0;
+  if (visit_number(t, i, [&](auto number) { value = static_cast<double>(number); })) return value;
+  return invalid_argument(
+      "class result not available for output '{}' due to unsupported type "
+      "'{}'",
+      t.name, TRITONSERVER_DataTypeString(t.type));
+}
+
+std::string score_text(const Tensor& t, size_t i) {
+  std::string text;
+  visit_number(t, i, [&]<class T>(T number) {
+    text = std::is_floating_point_v<T> ? fmt::format("{:f}", static_cast<double>(number))
+                                       : std::to_string(number);
+  });
+  return text;
+}
+
+// Places of the `kept` best of `classes` scores, the best first; of equal ones the first. NaN sorts
+// last.
+StatusOr<std::vector<size_t>> best_of_row(const Tensor& t, size_t first, size_t classes,
+                                          size_t kept) {
+  HeldMemory held;
+  RETURN_IF_ERROR(held.add(classes * (sizeof(double) + sizeof(size_t))));
+  std::vector<double> keys(classes);
+  for (size_t i = 0; i < classes; ++i) {
+    ASSIGN_OR_RETURN(const double value, read_value(t, first + i));
+    keys[i] = value == value ? value : -1e308;
   }
+  std::vector<size_t> order(classes);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::partial_sort(
+      order.begin(), order.begin() + static_cast<ptrdiff_t>(kept), order.end(),
+      [&](size_t a, size_t b) { return keys[a] != keys[b] ? keys[a] > keys[b] : a < b; });
+  order.resize(kept);
+  return order;
+}
+
+// Appends the element. A number of four bytes may become a text of fifty.
+Status append_counted(std::string_view text, Classes& out) {
+  std::string& bytes = out.tensor.bytes;
+  const size_t size = bytes.size() + sizeof(uint32_t) + text.size();
+  if (size > bytes.capacity()) {
+    const size_t more = std::max(size, size_t{8} << 10);
+    RETURN_IF_ERROR(out.held->add(more));
+    bytes.reserve(bytes.size() + more);
+  }
+  append_string_element(bytes, text);
+  return ok();
 }
 
 }  // namespace
 
-StatusOr<Tensor> classify(const Tensor& t, uint64_t num, bool batched) {
+// The shape is a client's where the model gives it back: what is done goes by the bytes there are.
+StatusOr<Classes> classify(const Tensor& t, uint64_t num, bool batched) {
   const size_t element = TRITONSERVER_DataTypeByteSize(t.type);
   const size_t total = element == 0 ? 0 : t.bytes.size() / element;
   const size_t rows = batched && !t.shape.empty() ? static_cast<size_t>(t.shape[0]) : 1;
   const size_t classes = rows == 0 ? 0 : total / rows;
   const size_t kept = std::min<uint64_t>(num, classes);
-  Tensor out{t.name, TRITONSERVER_TYPE_BYTES, {}, {}};
-  if (batched) out.shape.push_back(static_cast<int64_t>(rows));
-  out.shape.push_back(static_cast<int64_t>(kept));
-  if (element == 0) RETURN_IF_ERROR(read_score(t, 0).status());
+  Classes out{{t.name, TRITONSERVER_TYPE_BYTES, {}, {}}, std::make_unique<HeldMemory>()};
+  if (batched) out.tensor.shape.push_back(static_cast<int64_t>(rows));
+  out.tensor.shape.push_back(static_cast<int64_t>(kept));
+  if (element == 0) RETURN_IF_ERROR(read_value(t, 0).status());
+  if (kept == 0) return out;
   for (size_t row = 0; row < rows; ++row) {
-    std::vector<Score> scores;
-    for (size_t i = 0; i < classes; ++i) {
-      ASSIGN_OR_RETURN(Score score, read_score(t, row * classes + i));
-      scores.push_back(std::move(score));
-    }
-    std::vector<size_t> order(classes);
-    std::iota(order.begin(), order.end(), size_t{0});
-    // NaN sorts last.
-    const auto key = [&](size_t i) {
-      return scores[i].value == scores[i].value ? scores[i].value : -1e308;
-    };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return key(a) > key(b); });
-    for (size_t i = 0; i < kept; ++i) {
-      std::string text = fmt::format("{}:{}", scores[order[i]].text, order[i]);
-      if (order[i] < t.labels.size() && !t.labels[order[i]].empty()) {
-        text += ":" + t.labels[order[i]];
-      }
-      append_string_element(out.bytes, text);
+    const size_t first = row * classes;
+    ASSIGN_OR_RETURN(const std::vector<size_t> best, best_of_row(t, first, classes, kept));
+    for (const size_t i : best) {
+      std::string text = fmt::format("{}:{}", score_text(t, first + i), i);
+      if (i < t.labels.size() && !t.labels[i].empty()) text += ":" + t.labels[i];
+      RETURN_IF_ERROR(append_counted(text, out));
     }
   }
   return out;

@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/log_limit.h"
+#include "nereid/server.h"
 
 namespace nereid::front {
 namespace {
@@ -30,19 +31,23 @@ TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char* name, 
     *buffer = at->second.base;
     return nullptr;
   }
+  if (TRITONSERVER_Error* error = NEREID_ServerHoldMemory(byte_size)) return error;
   try {
     auto* bytes = new std::string(byte_size, '\0');
     *buffer = bytes->data();
     *buffer_userp = bytes;
   } catch (const std::exception&) {
+    NEREID_ServerReleaseMemory(byte_size);
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, "no memory for the response");
   }
   return nullptr;
 }
 
-TRITONSERVER_Error* release(TRITONSERVER_ResponseAllocator*, void*, void* buffer_userp, size_t,
-                            TRITONSERVER_MemoryType, int64_t) {
+TRITONSERVER_Error* release(TRITONSERVER_ResponseAllocator*, void*, void* buffer_userp,
+                            size_t byte_size, TRITONSERVER_MemoryType, int64_t) {
+  if (buffer_userp == nullptr) return nullptr;
   delete static_cast<std::string*>(buffer_userp);
+  NEREID_ServerReleaseMemory(byte_size);
   return nullptr;
 }
 
@@ -133,7 +138,11 @@ Status read_outputs(TRITONSERVER_InferenceResponse* response, const InferenceSpe
     tensor.shape.assign(shape, shape + num_dims);
     // The buffer may be larger than the output, or missing for an empty one.
     tensor.is_external = spec.output_memory.contains(tensor.name);
-    if (!tensor.is_external) {
+    auto* const text = static_cast<std::string*>(userp);  // of allocate(); null elsewhere
+    if (!tensor.is_external && text != nullptr && base == text->data()) {
+      tensor.bytes = std::move(*text);  // nobody reads it any more
+      tensor.bytes.resize(byte_size);
+    } else if (!tensor.is_external) {
       tensor.bytes.assign(static_cast<const char*>(base), base == nullptr ? 0 : byte_size);
     }
     if (spec.labelled_outputs.contains(tensor.name)) {
@@ -350,8 +359,9 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     for (auto& [_, memory] : call->spec_.output_memory) memory.in_use.reset();
   }
   // The closure usually refers back to this call: let it go with the last reply.
-  const OnReply on_reply = final ? std::exchange(call->on_reply_, nullptr) : call->on_reply_;
+  OnReply on_reply;
   try {
+    on_reply = final ? std::exchange(call->on_reply_, nullptr) : call->on_reply_;
     on_reply(std::move(reply));
   } catch (const std::exception& e) {
     static LogLimit log;
@@ -362,6 +372,13 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     take_error(TRITONSERVER_InferenceResponseDelete(response)).IgnoreError();
   }
   if (final) call->finish_part(false);
+}
+
+Status several_answers(size_t count) {
+  return invalid_argument(
+      "infer takes one answer and the model gave {}: ask without streaming and for one sequence of "
+      "one prompt, or by generate_stream or the rpc ModelStreamInfer",
+      count);
 }
 
 }  // namespace nereid::front

@@ -88,4 +88,7 @@ class InferenceCall : public std::enable_shared_from_this<InferenceCall> {
   bool final_seen_ = false;
 };
 
+// The error for a unary request to a decoupled model that sent `count` > 1 responses.
+Status several_answers(size_t count);
+
 }  // namespace nereid::front

@@ -133,9 +133,10 @@ std::string config_parameter(const json::value& config, std::string_view key) {
     const json::value* next = object ? object->if_contains(step) : nullptr;
     object = next ? next->if_object() : nullptr;
   }
-  const json::value* text = object ? object->if_contains("string_value") : nullptr;
-  return text && text->is_string() ? std::string(std::string_view(text->get_string()))
-                                   : std::string();
+  const json::value* value = object ? object->if_contains("string_value") : nullptr;
+  if (value == nullptr || !value->is_string()) return {};
+  const std::string_view text = value->get_string();
+  return std::string(text.starts_with("${") ? std::string_view() : text);
 }
 
 }  // namespace nereid::front

@@ -52,7 +52,8 @@ std::string_view config_text(const json::value& config, std::string_view key);
 StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const std::string& name,
                                             int64_t version);
 
-// parameters[key].string_value of a model configuration; empty when absent.
+// parameters[key].string_value of a model configuration; empty when absent, and when it is a
+// placeholder of the template ("${name}").
 std::string config_parameter(const json::value& config, std::string_view key);
 
 }  // namespace nereid::front

@@ -1,5 +1,6 @@
 // Tensor encodings and error mapping; see tensor.h.
 #include "front/bridge/tensor.h"
+#include "base/copy_bytes.h"
 
 #include <cstring>
 
@@ -66,7 +67,7 @@ StatusOr<std::vector<T>> elements(const Tensor& tensor) {
                           TRITONSERVER_DataTypeString(kTypeOf<T>));
   }
   std::vector<T> out(tensor.bytes.size() / sizeof(T));
-  if (!out.empty()) std::memcpy(out.data(), tensor.bytes.data(), tensor.bytes.size());
+  copy_bytes(out.data(), tensor.bytes.data(), tensor.bytes.size());
   return out;
 }
 template StatusOr<std::vector<int32_t>> elements(const Tensor&);

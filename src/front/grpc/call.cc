@@ -1,6 +1,8 @@
 // See call.h.
 #include "front/grpc/call.h"
 
+#include "base/contained.h"
+
 namespace nereid::front {
 
 Call::Call(std::weak_ptr<CallStream> stream, std::shared_ptr<Mailbox> mailbox,
@@ -15,10 +17,12 @@ Call::Call(std::weak_ptr<CallStream> stream, std::shared_ptr<Mailbox> mailbox,
 Call::~Call() {
   // A handler may drop the call on any thread; the stream belongs to the connection's.
   if (open_) {
-    mailbox_->post([stream = std::move(stream_)] {
-      if (const auto alive = stream.lock()) {
-        alive->finish(internal_error("the request was dropped without an answer"));
-      }
+    contained("a gRPC request", [this] {
+      mailbox_->post([stream = std::move(stream_)] {
+        if (const auto alive = stream.lock()) {
+          alive->finish(internal_error("the request was dropped without an answer"));
+        }
+      });
     });
   }
   --stats_->calls_active;
@@ -37,7 +41,7 @@ void Call::send(std::string message) {
 }
 
 void Call::finish(const Status& status) {
-  if (!std::exchange(open_, false)) return;
+  if (!open_.exchange(false)) return;
   on_cancel_ = nullptr;
   if (const auto stream = stream_.lock()) stream->finish(status);
 }
@@ -55,8 +59,14 @@ void Call::on_cancel(Work callback) {
   }
 }
 
+void Call::give_up(const Status& status) {
+  const auto stream = stream_.lock();
+  cancel();
+  if (stream != nullptr) stream->finish(status);
+}
+
 void Call::cancel() {
-  if (!std::exchange(open_, false)) return;
+  if (!open_.exchange(false)) return;
   cancelled_ = true;
   ++stats_->calls_cancelled;
   if (on_cancel_) std::exchange(on_cancel_, nullptr)();

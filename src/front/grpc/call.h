@@ -12,8 +12,11 @@
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
+#include "base/log_limit.h"
 #include "base/status.h"
 #include "front/grpc/wire.h"
+#include "front/http/budget_memory.h"
+#include "front/http/protection.h"
 
 namespace nereid::front {
 
@@ -47,6 +50,21 @@ class CallStream {
   virtual void pause(bool paused) = 0;
 };
 
+// Calls `body`; ResourceExhausted when it finds no memory, Internal for another exception.
+template <class Body>
+Status without_exceptions(Body&& body) {
+  try {
+    body();
+    return ok();
+  } catch (const std::bad_alloc& e) {
+    return resource_exhausted("{}", shortage(e));
+  } catch (const std::exception& e) {
+    static LogLimit log;
+    log.error("while answering a gRPC request: {}", e.what());
+    return internal_error("internal error: {}", e.what());
+  }
+}
+
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
 // One rpc, held by its handler. Everything but post() must run on the connection's thread: handlers
@@ -62,6 +80,9 @@ class Call {
 
   // What the client sent beside the message, without the protocol's own headers.
   const Metadata& metadata() const { return metadata_; }
+  // Why the caller may not change settings of the server (Access::kSettings); "": it may.
+  std::string_view admin_refusal() const { return admin_refusal_; }
+  void set_admin_refusal(std::string_view why) { admin_refusal_ = why; }
   // The last value of that name; nullptr when absent.
   const std::string* metadata_value(std::string_view name) const;
 
@@ -72,25 +93,36 @@ class Call {
   // Streams: no further message is delivered until unpaused; flow control holds the client up.
   void pause(bool paused);
 
-  // False once it is finished, or cancelled by client, deadline or server.
+  // False once it is finished, or cancelled by client, deadline or server. Any thread.
   bool is_open() const { return open_; }
   // Runs once when the call is cancelled before finish(); at once if that has happened already.
   void on_cancel(Work callback);
 
-  // Any thread. Work posted after the client has gone still runs; its answers go nowhere.
-  void post(Work work) { mailbox_->post(std::move(work)); }
-  void dispatch(Work work) { mailbox_->dispatch(std::move(work)); }
+  // Any thread. Work posted after the client has gone still runs; its answers go nowhere. It holds
+  // the call. What it throws is the call's status.
+  void post(Work work) { mailbox_->post(ends_call(std::move(work))); }
+  void dispatch(Work work) { mailbox_->dispatch(ends_call(std::move(work))); }
 
   // For the connection: the client has gone, or may not wait any longer.
   void cancel();
 
  private:
+  Work ends_call(Work work) {
+    return [this, work = std::move(work)]() mutable {
+      const Status status = without_exceptions(work);
+      if (!status.ok()) give_up(status);
+    };
+  }
+  // What runs is cancelled.
+  void give_up(const Status& status);
+
   std::weak_ptr<CallStream> stream_;
   std::shared_ptr<Mailbox> mailbox_;
   std::shared_ptr<GrpcStats> stats_;
   Metadata metadata_;
+  std::string_view admin_refusal_;  // a literal
   Work on_cancel_;
-  bool open_ = true;
+  std::atomic<bool> open_{true};
   bool cancelled_ = false;
 };
 
@@ -113,8 +145,7 @@ struct Method {
   // Metadata that a caller must have (name and value); name "": none.
   std::string required_name;
   std::string required_value;
-  bool needs_key = true;    // where the port has API keys
-  bool runs_model = false;  // so that limits of a key hold
+  Protection protection{Api::kMetadata, Access::kCallers, Cost::kNothing};
 };
 
 // Methods by path, "/package.Service/Rpc".

@@ -133,23 +133,27 @@ void answer(const CallPtr& call, StatusOr<std::string> bytes) {
 ControlHandler health_check() { return handler_of(check_health); }
 
 std::vector<ControlRpc> control_rpcs() {
+  const auto shown = [](Api api) { return Protection(api, Access::kCallers, Cost::kNothing); };
+  const Protection probed(Api::kHealth, Access::kAnybody, Cost::kNothing);
   return {
-      {"ServerLive", "health", handler_of(server_live)},
-      {"ServerReady", "health", handler_of(server_ready)},
-      {"ModelReady", "health", handler_of(model_ready)},
-      {"ServerMetadata", "metadata",
+      {"ServerLive", probed, handler_of(server_live)},
+      {"ServerReady", probed, handler_of(server_ready)},
+      {"ModelReady", shown(Api::kHealth), handler_of(model_ready)},
+      {"ServerMetadata", shown(Api::kMetadata),
        handler_of("inference.ServerMetadataResponse", server_metadata)},
-      {"ModelMetadata", "metadata", handler_of("inference.ModelMetadataResponse", model_metadata)},
-      {"ModelConfig", "model-config", handler_of("inference.ModelConfigResponse", model_config)},
-      {"ModelStatistics", "statistics",
+      {"ModelMetadata", shown(Api::kMetadata),
+       handler_of("inference.ModelMetadataResponse", model_metadata)},
+      {"ModelConfig", shown(Api::kModelConfig),
+       handler_of("inference.ModelConfigResponse", model_config)},
+      {"ModelStatistics", shown(Api::kStatistics),
        handler_of("inference.ModelStatisticsResponse", model_statistics)},
-      {"SystemSharedMemoryStatus", "shared-memory",
+      {"SystemSharedMemoryStatus", shown(Api::kSharedMemory),
        handler_of("inference.SystemSharedMemoryStatusResponse", system_status)},
-      {"SystemSharedMemoryRegister", "shared-memory", handler_of(system_register)},
-      {"SystemSharedMemoryUnregister", "shared-memory", handler_of(system_unregister)},
-      {"CudaSharedMemoryStatus", "shared-memory", handler_of(cuda_status)},
-      {"CudaSharedMemoryRegister", "shared-memory", handler_of(cuda_register)},
-      {"CudaSharedMemoryUnregister", "shared-memory", handler_of(cuda_unregister)},
+      {"SystemSharedMemoryRegister", shown(Api::kSharedMemory), handler_of(system_register)},
+      {"SystemSharedMemoryUnregister", shown(Api::kSharedMemory), handler_of(system_unregister)},
+      {"CudaSharedMemoryStatus", shown(Api::kSharedMemory), handler_of(cuda_status)},
+      {"CudaSharedMemoryRegister", shown(Api::kSharedMemory), handler_of(cuda_register)},
+      {"CudaSharedMemoryUnregister", shown(Api::kSharedMemory), handler_of(cuda_unregister)},
   };
 }
 
@@ -157,6 +161,10 @@ void run_control(const ControlContextPtr& context, const CallPtr& call, std::str
                  const ControlRpc& rpc) {
   const ControlQueuePtr queue =
       rpc.queue == nullptr ? nullptr : (context->extensions.get()->*rpc.queue)();
+  const bool is_question = rpc.is_question != nullptr && rpc.is_question(message);
+  if (!call->admin_refusal().empty() && !is_question)
+    return call->finish(
+        Status(absl::StatusCode::kPermissionDenied, std::string(call->admin_refusal())));
   if (queue == nullptr && message.size() > kQuickJsonBytes) {
     return call->finish(invalid_argument("the request has {} bytes, at most {} are allowed here",
                                          message.size(), kQuickJsonBytes));

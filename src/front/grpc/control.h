@@ -31,11 +31,13 @@ using ControlHandler =
     std::function<StatusOr<std::string>(const ControlContext&, std::string_view request)>;
 
 struct ControlRpc {
-  std::string name;      // "ModelReady"
-  std::string protocol;  // the group of GrpcRestriction that it belongs to
+  std::string name;  // "ModelReady"
+  Protection protection;
   ControlHandler handler;
   // Where a call that may take minutes waits for a thread. Null: it takes no time.
   const ControlQueuePtr& (Extensions::*queue)() const = nullptr;
+  // Of one for administrators: a request that changes nothing, which others may send. Null: none.
+  bool (*is_question)(std::string_view request) = nullptr;
 };
 
 // The rpcs of inference.GRPCInferenceService but for the two of inference.

@@ -71,10 +71,11 @@ Status unload(const ControlContext& c, const inference::RepositoryModelUnloadReq
 }  // namespace
 
 std::vector<ControlRpc> repository_rpcs() {
-  return {{"RepositoryIndex", "model-repository",
-           handler_of("inference.RepositoryIndexResponse", index)},
-          {"RepositoryModelLoad", "model-repository", handler_of(load), &Extensions::loads},
-          {"RepositoryModelUnload", "model-repository", handler_of(unload), &Extensions::unloads}};
+  const Protection shown(Api::kModelRepository, Access::kCallers, Cost::kNothing);
+  const Protection changed(Api::kModelRepository, Access::kModels, Cost::kNothing);
+  return {{"RepositoryIndex", shown, handler_of("inference.RepositoryIndexResponse", index)},
+          {"RepositoryModelLoad", changed, handler_of(load), &Extensions::loads},
+          {"RepositoryModelUnload", changed, handler_of(unload), &Extensions::unloads}};
 }
 
 }  // namespace nereid::front

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "front/grpc/control_handler.h"
 #include "front/grpc/grpc_service.pb.h"
+#include "front/http/workers.h"
 
 namespace nereid::front {
 namespace {
@@ -85,9 +86,23 @@ Status trace_settings(const ControlContext& c, const inference::TraceSettingRequ
 
 }  // namespace
 
+namespace {
+
+template <class Request>
+bool has_no_settings(std::string_view bytes) {
+  Request request;
+  return bytes.size() <= kQuickJsonBytes && parse_request(bytes, request).ok() &&
+         request.settings().empty();
+}
+
+}  // namespace
+
 std::vector<ControlRpc> setting_rpcs() {
-  return {{"LogSettings", "logging", handler_of(log_settings)},
-          {"TraceSetting", "trace", handler_of(trace_settings)}};
+  const auto changed = [](Api api) { return Protection(api, Access::kSettings, Cost::kNothing); };
+  return {{"LogSettings", changed(Api::kLogging), handler_of(log_settings), nullptr,
+           has_no_settings<inference::LogSettingsRequest>},
+          {"TraceSetting", changed(Api::kTrace), handler_of(trace_settings), nullptr,
+           has_no_settings<inference::TraceSettingRequest>}};
 }
 
 }  // namespace nereid::front

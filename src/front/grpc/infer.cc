@@ -27,6 +27,7 @@ class ModelInfer {
 
  private:
   void answer() {
+    if (num_replies_ > 1 && ticket_.decoupled) return call_->finish(several_answers(num_replies_));
     if (num_replies_ != 1) {
       return call_->finish(internal_error("expected a single response, got {}", num_replies_));
     }
@@ -57,16 +58,17 @@ RequestTracePtr trace_request(const InferContext& context, const Call& call,
   return trace;
 }
 
-// With `ticket.held`, which may be more than there is room for.
-Status parse_within_budget(const InferContext& context, std::string message,
+// ResourceExhausted where there is no room for it in the budget.
+Status parse_within_budget(const InferContext& context, std::string message, BudgetShare share,
                            const CheckModel& check_model, GrpcInferRequest& out) {
   // The parsed form of little is little, too.
   constexpr size_t kLittle = 4096;
   const size_t size = message.size();
-  BudgetShare& held = out.ticket.held;
-  held = BudgetShare(context.budget, size + (size > kLittle ? parsed_bytes(message) : 0));
-  if (context.budget != nullptr && held.is_large() && context.budget->is_full())
-    return resource_exhausted("{}", nereid::message(context.budget->refusal()));
+  BudgetShare& held = out.ticket.held = std::move(share);
+  if (size > kLittle) {
+    const Status room = held.reserve(size + parsed_bytes(message));
+    if (!room.ok()) return resource_exhausted("{}", nereid::message(room));
+  }
   const Status status =
       parse_infer_message(std::move(message), check_model, context.extensions->regions(), out);
   size_t kept = size;
@@ -76,7 +78,7 @@ Status parse_within_budget(const InferContext& context, std::string message,
 }
 
 Status read_into(const InferContext& context, const Call& call, std::string message,
-                 bool accepts_decoupled, GrpcInferRequest& out) {
+                 BudgetShare held, bool accepts_decoupled, GrpcInferRequest& out) {
   const bool traces = context.tracer->is_on();
   const uint64_t begin_ns = traces ? now_ns() : 0;
   const auto check_model = [&](const InferenceSpec& spec, InferTicket& ticket) -> Status {
@@ -87,7 +89,8 @@ Status read_into(const InferContext& context, const Call& call, std::string mess
     if (!ticket.decoupled || accepts_decoupled) return ok();
     return unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy");
   };
-  RETURN_IF_ERROR(parse_within_budget(context, std::move(message), check_model, out));
+  RETURN_IF_ERROR(
+      parse_within_budget(context, std::move(message), std::move(held), check_model, out));
   if (traces) {
     out.ticket.trace = out.spec.trace = trace_request(context, call, out.spec.model, begin_ns);
   }
@@ -115,15 +118,16 @@ void start(TRITONSERVER_Server* server, const CallPtr& call, ReadRequest read) {
 }  // namespace
 
 ReadRequest read_infer_request(const InferContext& context, const Call& call, std::string message,
-                               bool accepts_decoupled) {
+                               BudgetShare held, bool accepts_decoupled) {
   ReadRequest out;
-  out.status = read_into(context, call, std::move(message), accepts_decoupled, out.request);
+  out.status =
+      read_into(context, call, std::move(message), std::move(held), accepts_decoupled, out.request);
   return out;
 }
 
 void start_model_infer(const InferContextPtr& context, const CallPtr& call, std::string message) {
   read_and_start(
-      context, call, std::move(message), /*accepts_decoupled=*/false,
+      context, call, std::move(message), context->infers_decoupled,
       [server = context->server, call](ReadRequest read) { start(server, call, std::move(read)); });
 }
 

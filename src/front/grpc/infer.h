@@ -20,8 +20,9 @@ struct InferContext {
   std::shared_ptr<Extensions> extensions;
   std::shared_ptr<Tracer> tracer;
   std::shared_ptr<ByteBudget> budget;
-  HeaderFilter forwards_header;  // metadata -> parameters; or null
-  Workers* workers = nullptr;    // for large requests; null: they are read on the event loop
+  HeaderFilter forwards_header;   // metadata -> parameters; or null
+  Workers* workers = nullptr;     // for large requests; null: they are read on the event loop
+  bool infers_decoupled = false;  // ModelInfer takes decoupled models that answer once
 };
 using InferContextPtr = std::shared_ptr<const InferContext>;
 
@@ -41,20 +42,29 @@ struct ReadRequest {
   GrpcInferRequest request;  // filled as far as it gets
 };
 
-// Parses a message and adds the call's metadata. Any thread.
+// Parses a message, which counts in `held`, and adds the call's metadata. Any thread.
 ReadRequest read_infer_request(const InferContext& context, const Call& call, std::string message,
-                               bool accepts_decoupled);
+                               BudgetShare held, bool accepts_decoupled);
 
 // Calls `then` with what the message says: here and now, or on the call's thread once a worker has
 // read a large one. Nothing is done for a call that is over.
 template <class Then>
 void read_and_start(const InferContextPtr& context, const CallPtr& call, std::string message,
                     bool accepts_decoupled, Then then) {
+  BudgetShare share(context->budget, message.size());
   if (context->workers == nullptr || message.size() <= kQuickMessageBytes)
-    return then(read_infer_request(*context, *call, std::move(message), accepts_decoupled));
+    return then(read_infer_request(*context, *call, std::move(message), std::move(share),
+                                   accepts_decoupled));
+  const auto held = std::make_shared<BudgetShare>(std::move(share));
   context->workers->push([=, message = std::move(message), then = std::move(then)]() mutable {
-    auto read = std::make_shared<ReadRequest>(
-        read_infer_request(*context, *call, std::move(message), accepts_decoupled));
+    BudgetShare counted = std::move(*held);
+    if (!call->is_open()) return;
+    auto read = std::make_shared<ReadRequest>();
+    const Status status = without_exceptions([&] {
+      *read = read_infer_request(*context, *call, std::move(message), std::move(counted),
+                                 accepts_decoupled);
+    });
+    if (!status.ok()) read->status = status;
     call->post([call, read = std::move(read), then = std::move(then)]() mutable {
       if (call->is_open()) then(std::move(*read));
     });

@@ -1,26 +1,58 @@
 // Fields of a ModelInferRequest, found where they lie, before protobuf makes objects of them.
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "triton/core/tritonserver.h"
+
 namespace nereid::front {
+
+// Lists of InferTensorContents, by the numbers of their fields.
+enum class ContentsList : uint8_t { kBool = 1, kInt, kInt64, kUint, kUint64, kFp32, kFp64, kBytes };
+inline constexpr std::array kContentsLists = {
+    ContentsList::kBool,   ContentsList::kInt,  ContentsList::kInt64, ContentsList::kUint,
+    ContentsList::kUint64, ContentsList::kFp32, ContentsList::kFp64,  ContentsList::kBytes};
+
+// The contents of an input, which protobuf does not see: it would make millions of objects of
+// megabytes.
+struct InputContents {
+  std::string_view input;  // the bytes of the whole input
+  bool is_given = false;
+  std::array<size_t, kContentsLists.size() + 1> counts{};  // elements by ContentsList
+  size_t text_bytes = 0;                                   // of all texts
+
+  size_t count(ContentsList list) const { return counts[static_cast<size_t>(list)]; }
+};
 
 // A message in two parts: the tensor data, and the rest for protobuf.
 struct InferFields {
   std::string_view head;  // the rest; in `storage` unless the data comes last
   std::string storage;
-  std::vector<std::string_view> raw;  // raw_input_contents; at most kMaxTensors of them
+  std::vector<std::string_view> raw;    // raw_input_contents; at most kMaxTensors of them
+  std::vector<InputContents> contents;  // one for each input; at most kMaxTensors of them
   size_t num_raw = 0, num_inputs = 0, num_outputs = 0, num_parameters = 0;
 };
 
 // False when the bytes are no protobuf message. `out` refers to `message`.
 bool split_infer_message(std::string_view message, InferFields& out);
 
-// How much memory the parsed form of the head may take, and the tensors that are made of it: two
-// bytes of a message can be an object of a hundred.
+// The elements of a list as a tensor of that type has them. An integer that the type cannot hold is
+// left in `misfit`, and what follows it is left out.
+struct ContentsBytes {
+  std::string bytes;
+  bool fits = true;
+  int64_t misfit = 0;
+};
+ContentsBytes contents_bytes(const InputContents& contents, ContentsList list,
+                             TRITONSERVER_DataType type);
+
+// How much memory the parsed form of the head may take, and the tensors that are made of contents:
+// two bytes of a message can be an object of a hundred, and one byte eight of a tensor.
 size_t parsed_bytes(std::string_view message);
 
 }  // namespace nereid::front

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "front/grpc/infer.pb.h"
+#include "front/grpc/infer_fields.h"
 #include "front/grpc/messages.h"
 
 namespace nereid::front {
@@ -125,6 +126,70 @@ TEST(InferMessage, TypedContents) {
   EXPECT_EQ(error_of(request),
             "unexpected explicit tensor data for input tensor 'IN' for model 'm', binary data was "
             "already supplied.");
+}
+
+template <class T, class Add>
+std::string contents_of(const std::string& datatype, const std::vector<T>& values, Add add) {
+  ModelInferRequest request = request_of(datatype, {static_cast<int64_t>(values.size())});
+  for (const T value : values) add(*request.mutable_inputs(0)->mutable_contents(), value);
+  return parse(request).data("IN");
+}
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+TEST(InferMessage, ContentsOfEveryType) {
+  using C = inference::InferTensorContents;
+  const auto of = [](const auto& datatype, const auto& values, auto add) {
+    EXPECT_EQ(contents_of(datatype, values, add), bytes_of(values)) << datatype;
+  };
+  const auto add_int = [](C& c, int32_t v) { c.add_int_contents(v); };
+  const auto add_uint = [](C& c, uint32_t v) { c.add_uint_contents(v); };
+  of("INT8", std::vector<int8_t>{-128, 0, 127}, add_int);
+  of("INT16", std::vector<int16_t>{-32768, 7, 32767}, add_int);
+  of("INT32", std::vector<int32_t>{INT_MIN, -1, 0, 300, INT_MAX}, add_int);
+  of("UINT8", std::vector<uint8_t>{0, 255}, add_uint);
+  of("UINT16", std::vector<uint16_t>{0, 65535}, add_uint);
+  of("UINT32", std::vector<uint32_t>{0, UINT_MAX}, add_uint);
+  of("INT64", std::vector<int64_t>{LLONG_MIN, -1, 0, LLONG_MAX},
+     [](C& c, int64_t v) { c.add_int64_contents(v); });
+  of("UINT64", std::vector<uint64_t>{0, ULLONG_MAX},
+     [](C& c, uint64_t v) { c.add_uint64_contents(v); });
+  of("FP32", std::vector<float>{-0.0f, 1.5f, 3e38f}, [](C& c, float v) { c.add_fp32_contents(v); });
+  of("FP64", std::vector<double>{-0.0, 1.5, 1e300}, [](C& c, double v) { c.add_fp64_contents(v); });
+  EXPECT_EQ(contents_of("BOOL", std::vector<char>{0, 1, 1},
+                        [](C& c, char v) { c.add_bool_contents(v != 0); }),
+            std::string("\0\1\1", 3));
+}
+
+// Source: protobuf.dev, "Encoding": parts of a message are merged, lists may be packed or not, and
+// what is not known is left out.
+TEST(InferMessage, ContentsInPartsPackedOrNot) {
+  using std::string_literals::operator""s;
+  const auto with_contents = [](const std::string& contents) {
+    ModelInferRequest request = request_of("INT32", {3});
+    std::string input = contents + request.inputs(0).SerializeAsString();
+    request.clear_inputs();
+    return parse(request.SerializeAsString() + "\x2a" + static_cast<char>(input.size()) + input);
+  };
+  // One number by itself, two packed, a text of field 15, and a float that is no element of a list.
+  const Parsed parsed =
+      with_contents("\x2a\x02\x10\x01"s + "\x2a\x0c\x12\x02\x02\x03\x7a\x01x\x15\0\0\0\0"s);
+  ASSERT_TRUE(parsed.status.ok()) << parsed.status;
+  EXPECT_EQ(parsed.data("IN"), bytes_of(std::vector<int32_t>{1, 2, 3}));
+  for (const std::string& broken : {"\x2a\x03\x12\x01\x80"s, "\x2a\x05\x32\x03\0\0\0"s,
+                                    "\x2a\x02\x02\x00"s, "\x2a\x02\x10\x80"s, "\x2a\x01\x42"s})
+    EXPECT_EQ(with_contents(broken).status.message(), "Unable to parse request");
+}
+
+// A text of two bytes of the message, and no object for each.
+TEST(InferMessage, ContentsTakeWhatTheirTensorTakes) {
+  ModelInferRequest request = request_of("BYTES", {1000});
+  for (int i = 0; i < 1000; ++i)
+    request.mutable_inputs(0)->mutable_contents()->add_bytes_contents("");
+  EXPECT_LT(parsed_bytes(request.SerializeAsString()), 4000u + 1000);
+  EXPECT_EQ(parse(request).data("IN").size(), 4000u);
 }
 
 // Two bytes for each, so a message of megabytes has millions.

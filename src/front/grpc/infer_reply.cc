@@ -2,6 +2,7 @@
 #include <google/protobuf/arena.h>
 
 #include <climits>
+#include <list>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -57,7 +58,7 @@ struct Parts {
   Arena arena;
   ModelInferResponse* head = Arena::CreateMessage<ModelInferResponse>(&arena);
   std::vector<std::string_view> raw;
-  std::vector<std::unique_ptr<Tensor>> owned;  // behind some of `raw`
+  std::list<Classes> owned;  // behind some of `raw`
 
   // Bytes of the serialised message.
   size_t size() {
@@ -87,9 +88,9 @@ Status fill(const InferenceReply& reply, const InferTicket& ticket, Parts& parts
     const Tensor* t = &output;
     const auto classes = ticket.classifications.find(output.name);
     if (classes != ticket.classifications.end()) {
-      ASSIGN_OR_RETURN(Tensor labelled, classify(output, classes->second, output.shape.size() > 1));
-      parts.owned.push_back(std::make_unique<Tensor>(std::move(labelled)));
-      t = parts.owned.back().get();
+      ASSIGN_OR_RETURN(Classes labelled,
+                       classify(output, classes->second, output.shape.size() > 1));
+      t = &parts.owned.emplace_back(std::move(labelled)).tensor;
     }
     auto* meta = head.add_outputs();
     meta->set_name(t->name);

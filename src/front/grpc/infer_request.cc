@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
-#include <limits>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -18,7 +16,6 @@ namespace {
 
 using inference::InferParameter;
 using Input = inference::ModelInferRequest::InferInputTensor;
-using Contents = inference::InferTensorContents;
 
 Status wrong_type(const std::string& key, const char* wanted) {
   return invalid_argument("invalid value type for '{}' parameter, expected {}.", key, wanted);
@@ -133,124 +130,61 @@ StatusOr<bool> take_region(const ParameterMap& parameters, const std::string& te
   return true;
 }
 
-template <class T, class List>
-Status append_narrow(const List& list, const std::string& input, std::string& bytes) {
-  for (const auto value : list) {
-    const auto narrow = static_cast<T>(value);
-    if (static_cast<int64_t>(narrow) != static_cast<int64_t>(value)) {
-      return invalid_argument("input '{}': {} is not in [{}, {}]", input, value,
-                              +std::numeric_limits<T>::min(), +std::numeric_limits<T>::max());
-    }
-    bytes.append(reinterpret_cast<const char*>(&narrow), sizeof narrow);
-  }
-  return ok();
-}
-
-template <class List>
-Status append_all(const List& list, std::string& bytes) {
-  if (!list.empty()) {
-    bytes.append(reinterpret_cast<const char*>(list.data()), list.size() * sizeof(*list.data()));
-  }
-  return ok();
-}
-
-Status append_ints(const Contents& c, const Tensor& t, std::string& bytes) {
-  if (t.type == TRITONSERVER_TYPE_INT8)
-    return append_narrow<int8_t>(c.int_contents(), t.name, bytes);
-  if (t.type == TRITONSERVER_TYPE_INT16) {
-    return append_narrow<int16_t>(c.int_contents(), t.name, bytes);
-  }
-  return append_all(c.int_contents(), bytes);
-}
-
-Status append_uints(const Contents& c, const Tensor& t, std::string& bytes) {
-  if (t.type == TRITONSERVER_TYPE_UINT8) {
-    return append_narrow<uint8_t>(c.uint_contents(), t.name, bytes);
-  }
-  if (t.type == TRITONSERVER_TYPE_UINT16) {
-    return append_narrow<uint16_t>(c.uint_contents(), t.name, bytes);
-  }
-  return append_all(c.uint_contents(), bytes);
-}
-
-Status append_strings(const Contents& c, const Tensor&, std::string& bytes) {
-  for (const std::string& text : c.bytes_contents()) append_string_element(bytes, text);
-  return ok();
-}
-
-struct ContentsField {
+struct ContentsKind {
+  ContentsList list;
   const char* type_name;  // in errors
   std::vector<DataType> types;
-  int (*count)(const Contents&);
-  Status (*append)(const Contents&, const Tensor&, std::string&);
 };
 
-const std::vector<ContentsField>& contents_fields() {
-  static const std::vector<ContentsField> fields = {
-      {"BOOL",
-       {TRITONSERVER_TYPE_BOOL},
-       [](const Contents& c) { return c.bool_contents_size(); },
-       [](const Contents& c, const Tensor&, std::string& b) {
-         return append_all(c.bool_contents(), b);
-       }},
-      {"INT32",
-       {TRITONSERVER_TYPE_INT8, TRITONSERVER_TYPE_INT16, TRITONSERVER_TYPE_INT32},
-       [](const Contents& c) { return c.int_contents_size(); },
-       append_ints},
-      {"INT64",
-       {TRITONSERVER_TYPE_INT64},
-       [](const Contents& c) { return c.int64_contents_size(); },
-       [](const Contents& c, const Tensor&, std::string& b) {
-         return append_all(c.int64_contents(), b);
-       }},
-      {"UINT32",
-       {TRITONSERVER_TYPE_UINT8, TRITONSERVER_TYPE_UINT16, TRITONSERVER_TYPE_UINT32},
-       [](const Contents& c) { return c.uint_contents_size(); },
-       append_uints},
-      {"UINT64",
-       {TRITONSERVER_TYPE_UINT64},
-       [](const Contents& c) { return c.uint64_contents_size(); },
-       [](const Contents& c, const Tensor&, std::string& b) {
-         return append_all(c.uint64_contents(), b);
-       }},
-      {"FP32",
-       {TRITONSERVER_TYPE_FP32},
-       [](const Contents& c) { return c.fp32_contents_size(); },
-       [](const Contents& c, const Tensor&, std::string& b) {
-         return append_all(c.fp32_contents(), b);
-       }},
-      {"FP64",
-       {TRITONSERVER_TYPE_FP64},
-       [](const Contents& c) { return c.fp64_contents_size(); },
-       [](const Contents& c, const Tensor&, std::string& b) {
-         return append_all(c.fp64_contents(), b);
-       }},
-      {"BYTES",
-       {TRITONSERVER_TYPE_BYTES},
-       [](const Contents& c) { return c.bytes_contents_size(); },
-       append_strings},
+const std::vector<ContentsKind>& contents_kinds() {
+  static const std::vector<ContentsKind> kinds = {
+      {ContentsList::kBool, "BOOL", {TRITONSERVER_TYPE_BOOL}},
+      {ContentsList::kInt,
+       "INT32",
+       {TRITONSERVER_TYPE_INT8, TRITONSERVER_TYPE_INT16, TRITONSERVER_TYPE_INT32}},
+      {ContentsList::kInt64, "INT64", {TRITONSERVER_TYPE_INT64}},
+      {ContentsList::kUint,
+       "UINT32",
+       {TRITONSERVER_TYPE_UINT8, TRITONSERVER_TYPE_UINT16, TRITONSERVER_TYPE_UINT32}},
+      {ContentsList::kUint64, "UINT64", {TRITONSERVER_TYPE_UINT64}},
+      {ContentsList::kFp32, "FP32", {TRITONSERVER_TYPE_FP32}},
+      {ContentsList::kFp64, "FP64", {TRITONSERVER_TYPE_FP64}},
+      {ContentsList::kBytes, "BYTES", {TRITONSERVER_TYPE_BYTES}},
   };
-  return fields;
+  return kinds;
 }
 
-Status take_contents(const Input& input, const std::string& model, Tensor& tensor) {
-  bool is_filled = false;
-  for (const ContentsField& field : contents_fields()) {
-    if (field.count(input.contents()) == 0) continue;
-    if (std::exchange(is_filled, true)) {
+Status not_in_range(const Tensor& tensor, int64_t value) {
+  const auto size = TRITONSERVER_DataTypeByteSize(tensor.type);
+  const bool is_signed =
+      tensor.type == TRITONSERVER_TYPE_INT8 || tensor.type == TRITONSERVER_TYPE_INT16;
+  const int64_t count = int64_t{1} << (8 * size), least = is_signed ? -count / 2 : 0;
+  return invalid_argument("input '{}': {} is not in [{}, {}]", tensor.name, value, least,
+                          least + count - 1);
+}
+
+Status take_contents(const Input& input, const InputContents& contents, const std::string& model,
+                     Tensor& tensor) {
+  const ContentsKind* given = nullptr;
+  for (const ContentsKind& kind : contents_kinds()) {
+    if (contents.count(kind.list) == 0) continue;
+    if (given != nullptr) {
       return invalid_argument(
           "unexpected explicit tensor data for input tensor '{}' for model '{}', binary data was "
           "already supplied.",
           input.name(), model);
     }
-    if (std::find(field.types.begin(), field.types.end(), tensor.type) == field.types.end()) {
-      return invalid_argument(
-          "unexpected explicit tensor data for input tensor '{}' for model '{}' of type '{}', "
-          "expected datatype '{}'",
-          input.name(), model, field.type_name, input.datatype());
-    }
-    RETURN_IF_ERROR(field.append(input.contents(), tensor, tensor.bytes));
+    given = &kind;
+    if (std::find(kind.types.begin(), kind.types.end(), tensor.type) != kind.types.end()) continue;
+    return invalid_argument(
+        "unexpected explicit tensor data for input tensor '{}' for model '{}' of type '{}', "
+        "expected datatype '{}'",
+        input.name(), model, kind.type_name, input.datatype());
   }
+  if (given == nullptr) return ok();
+  ContentsBytes made = contents_bytes(contents, given->list, tensor.type);
+  if (!made.fits) return not_in_range(tensor, made.misfit);
+  tensor.bytes = std::move(made.bytes);
   return ok();
 }
 
@@ -261,8 +195,8 @@ struct Source {
   size_t next = 0;
 };
 
-Status take_data(const Input& input, Source& source, const SharedMemory& regions, Tensor& tensor,
-                 InferenceSpec& spec) {
+Status take_data(const Input& input, const InputContents& contents, Source& source,
+                 const SharedMemory& regions, Tensor& tensor, InferenceSpec& spec) {
   ExternalMemory memory;
   ASSIGN_OR_RETURN(const bool is_region,
                    take_region(input.parameters(), input.name(), regions, memory));
@@ -270,13 +204,13 @@ Status take_data(const Input& input, Source& source, const SharedMemory& regions
     spec.input_memory[tensor.name] = std::move(memory);
     return ok();
   }
-  if (input.has_contents() && !source.raw.empty()) {
+  if (contents.is_given && !source.raw.empty()) {
     return invalid_argument(
         "contents field must not be specified when using raw_input_contents for '{}' for model "
         "'{}'",
         input.name(), spec.model);
   }
-  if (input.has_contents()) return take_contents(input, spec.model, tensor);
+  if (contents.is_given) return take_contents(input, contents, spec.model, tensor);
   if (source.next >= source.raw.size()) {
     return invalid_argument("unable to find data for input tensor '{}' for model '{}' in request.",
                             input.name(), spec.model);
@@ -318,10 +252,12 @@ Status take_outputs(const inference::ModelInferRequest& request, const SharedMem
   return ok();
 }
 
-Status take_inputs(const inference::ModelInferRequest& request, Source& source,
+Status take_inputs(const inference::ModelInferRequest& request,
+                   const std::vector<InputContents>& contents, Source& source,
                    const SharedMemory& regions, InferenceSpec& spec) {
   absl::flat_hash_set<std::string_view> names;
-  for (const Input& input : request.inputs()) {
+  for (int i = 0; i < request.inputs_size(); ++i) {
+    const Input& input = request.inputs(i);
     if (!names.insert(input.name()).second) {
       return invalid_argument("[request id: {}] input '{}' already exists in request",
                               spec.id.empty() ? "<id_unknown>" : spec.id, input.name());
@@ -330,7 +266,8 @@ Status take_inputs(const inference::ModelInferRequest& request, Source& source,
     tensor.name = input.name();
     tensor.type = TRITONSERVER_StringToDataType(input.datatype().c_str());
     tensor.shape.assign(input.shape().begin(), input.shape().end());
-    RETURN_IF_ERROR(take_data(input, source, regions, tensor, spec));
+    RETURN_IF_ERROR(
+        take_data(input, contents[static_cast<size_t>(i)], source, regions, tensor, spec));
     spec.inputs.push_back(std::move(tensor));
   }
   return ok();
@@ -369,7 +306,8 @@ Status parse_infer_message(std::string bytes, const CheckModel& check_model,
   RETURN_IF_ERROR(check_count("parameters", fields.num_parameters, kMaxParameters));
   RETURN_IF_ERROR(check_count("raw input contents", fields.num_raw, kMaxTensors));
   const std::string_view head = fields.head;
-  if (!request.ParseFromArray(head.data(), static_cast<int>(head.size())))
+  if (!request.ParseFromArray(head.data(), static_cast<int>(head.size())) ||
+      fields.contents.size() != static_cast<size_t>(request.inputs_size()))
     return internal_error("Unable to parse request");
   source.raw = std::move(fields.raw);
   InferenceSpec& spec = out.spec;
@@ -381,7 +319,7 @@ Status parse_infer_message(std::string bytes, const CheckModel& check_model,
   for (const auto& [key, parameter] : request.parameters()) {
     RETURN_IF_ERROR(take_parameter(key, parameter, out));
   }
-  RETURN_IF_ERROR(take_inputs(request, source, regions, spec));
+  RETURN_IF_ERROR(take_inputs(request, fields.contents, source, regions, spec));
   return take_outputs(request, regions, out);
 }
 

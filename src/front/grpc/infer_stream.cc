@@ -1,6 +1,7 @@
 // ModelStreamInfer; see infer.h.
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,13 +14,19 @@ namespace {
 
 // Requests of one stream that may run at once; more wait in the client's flow control window.
 constexpr size_t kMaxInFlight = 4096;
+// The same for answers that wait for an earlier one: how many, and after how many bytes requests
+// wait. Beyond the larger number an answer is replaced by a refusal, which takes its place.
+constexpr size_t kMaxOrdered = 4096;
+constexpr size_t kManyWaitingBytes = size_t{8} << 20;
+constexpr size_t kMaxWaitingBytes = size_t{64} << 20;
+constexpr size_t kAnswerOverhead = 128;  // bytes beside the text of an answer that waits
 
 constexpr char kStopping[] = "GRPC server is shutting down and has stopped accepting new requests.";
 
 class StreamInfer final : public StreamHandler, public std::enable_shared_from_this<StreamInfer> {
  public:
   StreamInfer(InferContextPtr context, CallPtr call)
-      : context_(std::move(context)), call_(std::move(call)) {
+      : context_(std::move(context)), call_(std::move(call)), waiting_share_(context_->budget) {
     const std::string* mode = call_->metadata_value("triton_grpc_error");
     ends_on_error_ = mode != nullptr && *mode == "true";
   }
@@ -55,9 +62,13 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
 
  private:
   struct Ordered {
-    uint64_t key;
     std::vector<std::string> messages;
-    bool complete;
+    bool complete = false;
+  };
+  // A request: its number, and its place among those whose answers keep their order.
+  struct Slot {
+    uint64_t key = 0;
+    std::optional<uint64_t> place;
   };
 
   void start(const Status& read, GrpcInferRequest request) {
@@ -66,52 +77,56 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
       cancel_all();
       return call_->finish(read);
     }
-    const uint64_t key = next_key_++;
+    Slot slot{next_key_++, std::nullopt};
     const bool is_ordered = !request.ticket.decoupled;
-    if (is_ordered) order_.push_back({key, {}, false});
-    if (!read.ok()) return refuse(key, read, request.ticket);
-    if (stopping_) return refuse(key, unavailable(kStopping), request.ticket);
+    if (is_ordered) {
+      slot.place = first_place_ + order_.size();
+      order_.emplace_back();
+    }
+    if (!read.ok()) return refuse(slot, read, request.ticket);
+    if (stopping_) return refuse(slot, unavailable(kStopping), request.ticket);
     const auto ticket = std::make_shared<const InferTicket>(std::move(request.ticket));
     ++num_running_;
     const auto self = shared_from_this();
-    const auto on_reply = [self, key, ticket](InferenceReply reply) {
-      self->call_->post([self, key, ticket, reply = std::move(reply)]() mutable {
-        self->take(key, *ticket, std::move(reply));
+    const auto on_reply = [self, slot, ticket](InferenceReply reply) {
+      self->call_->post([self, slot, ticket, reply = std::move(reply)]() mutable {
+        self->take(slot, *ticket, std::move(reply));
       });
     };
     request.spec.flags |= kMayRunHere;
     auto started = InferenceCall::start(context_->server, std::move(request.spec), on_reply);
     if (!started.ok()) {
       --num_running_;
-      return refuse(key, started.status(), *ticket);
+      return refuse(slot, started.status(), *ticket);
     }
-    running_[key] = *std::move(started);
+    running_[slot.key] = *std::move(started);
   }
 
-  // Messages wait while one is read by a worker, and while many run.
+  // Messages wait while one is read by a worker, while many run, and while many answers wait.
   void hold_back() {
-    const bool holds = is_reading_ || num_running_ >= kMaxInFlight;
+    const bool holds = is_reading_ || num_running_ >= kMaxInFlight ||
+                       order_.size() >= kMaxOrdered || waiting_bytes_ >= kManyWaitingBytes;
     if (std::exchange(is_held_, holds) != holds) call_->pause(holds);
   }
 
-  void refuse(uint64_t key, const Status& status, const InferTicket& ticket) {
-    write(key, format_stream_refusal(status, ticket));
-    complete(key);
+  void refuse(const Slot& slot, const Status& status, const InferTicket& ticket) {
+    write(slot, ticket, format_stream_refusal(status, ticket));
+    complete(slot);
   }
 
-  void take(uint64_t key, const InferTicket& ticket, InferenceReply reply) {
+  void take(const Slot& slot, const InferTicket& ticket, InferenceReply reply) {
     const bool final = reply.final;
-    if (call_->is_open()) answer(key, ticket, reply);
+    if (call_->is_open()) answer(slot, ticket, reply);
     if (!final) return;
-    running_.erase(key);
-    answered_.erase(key);
+    running_.erase(slot.key);
+    answered_.erase(slot.key);
     --num_running_;
-    complete(key);
+    complete(slot);
     hold_back();
     finish_if_done();
   }
 
-  void answer(uint64_t key, const InferTicket& ticket, const InferenceReply& reply) {
+  void answer(const Slot& slot, const InferTicket& ticket, const InferenceReply& reply) {
     if (!reply.status.ok() && ends_on_error_) {
       cancel_all();
       return call_->finish(reply.status);
@@ -119,32 +134,50 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     // A final flag alone is told to those who asked.
     if (reply.empty && !(ticket.empty_final && ticket.decoupled)) return;
     // A model that is not decoupled answers once: its first response counts.
-    if (!ticket.decoupled && !answered_.insert(key).second) return;
+    if (!ticket.decoupled && !answered_.insert(slot.key).second) return;
     StatusOr<std::string> message = format_stream_response(reply, ticket);
     if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_START");
-    write(key, *std::move(message));
+    write(slot, ticket, *std::move(message));
     if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_END");
   }
 
   // At once, or when the requests before it are complete.
-  void write(uint64_t key, std::string message) {
-    for (Ordered& entry : order_) {
-      if (entry.key != key || &entry == &order_.front()) continue;
-      entry.messages.push_back(std::move(message));
-      return;
+  void write(const Slot& slot, const InferTicket& ticket, std::string message) {
+    if (!slot.place || *slot.place == first_place_) return call_->send(std::move(message));
+    if (const Status room = make_room(message.size()); !room.ok()) {
+      message = format_stream_refusal(room, ticket);
+      count_waiting(waiting_bytes_ + message.size() + kAnswerOverhead);
     }
-    call_->send(std::move(message));
+    order_[*slot.place - first_place_].messages.push_back(std::move(message));
   }
 
-  void complete(uint64_t key) {
-    for (Ordered& entry : order_) {
-      if (entry.key == key) entry.complete = true;
+  // For an answer of that size to wait.
+  Status make_room(size_t size) {
+    const size_t bytes = waiting_bytes_ + size + kAnswerOverhead;
+    if (bytes > kMaxWaitingBytes) {
+      return resource_exhausted(
+          "the answers of this stream that wait for an earlier one would have {} bytes, at most {} "
+          "are allowed",
+          bytes, kMaxWaitingBytes);
     }
+    if (const Status status = waiting_share_.reserve(bytes); !status.ok())
+      return resource_exhausted("{}", message(status));
+    waiting_bytes_ = bytes;
+    return ok();
+  }
+
+  void count_waiting(size_t bytes) { waiting_share_.set(waiting_bytes_ = bytes); }
+
+  void complete(const Slot& slot) {
+    if (!slot.place) return;
+    order_[*slot.place - first_place_].complete = true;
     while (!order_.empty() && order_.front().complete) {
       order_.pop_front();
+      ++first_place_;
       if (order_.empty()) break;
-      for (std::string& message : std::exchange(order_.front().messages, {})) {
-        call_->send(std::move(message));
+      for (std::string& text : std::exchange(order_.front().messages, {})) {
+        count_waiting(waiting_bytes_ - text.size() - kAnswerOverhead);
+        call_->send(std::move(text));
       }
     }
   }
@@ -168,6 +201,9 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   std::map<uint64_t, std::shared_ptr<InferenceCall>> running_;
   std::set<uint64_t> answered_;  // of them, those of models that answer once
   std::deque<Ordered> order_;    // requests whose answers keep their order, the first one is open
+  uint64_t first_place_ = 0;     // of the first of them
+  size_t waiting_bytes_ = 0;     // of the answers in it
+  BudgetShare waiting_share_;
 };
 
 }  // namespace

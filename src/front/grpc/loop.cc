@@ -6,8 +6,9 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 
-#include "base/log.h"
+#include "base/contained.h"
 #include "front/http/io_stall.h"
+#include "front/http/listen.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;
@@ -33,7 +34,14 @@ void LoopMailbox::post(Work work) {
     return;
   }
   work_.push_back(std::move(work));
-  if (work_.size() == 1) asio::post(loop_->context_, [loop = loop_] { loop->run_mail(); });
+  if (work_.size() > 1) return;
+  try {
+    asio::post(loop_->context_, [loop = loop_] { loop->run_mail(); });
+  } catch (...) {
+    dropped = std::move(work_.back());
+    work_.pop_back();
+    throw;
+  }
 }
 
 void LoopMailbox::dispatch(Work work) {
@@ -59,15 +67,24 @@ GrpcConnection::GrpcConnection(tcp::socket socket, Loop& loop)
       created_(now()),
       last_progress_(created_),
       tls_(loop.shared_->tls ? std::make_unique<TlsStream>(*loop.shared_->tls) : nullptr),
-      session_(loop.shared_, loop.mailbox_, last_progress_, [this] { mark_dirty(); }) {}
+      session_(loop.shared_, loop.mailbox_, last_progress_, [this] { mark_dirty(); }) {
+  session_.set_on_loopback(comes_from_loopback(socket_));
+}
+
+template <class Body>
+void GrpcConnection::guarded(Body&& body) noexcept {
+  if (!contained("a gRPC connection", body)) close();
+}
 
 void GrpcConnection::start() {
-  error_code ec;
-  socket_.set_option(tcp::no_delay(true), ec);
-  socket_.native_non_blocking(true, ec);
-  if (ec) return close();
-  wait_readable();
-  flush();
+  guarded([this] {
+    error_code ec;
+    socket_.set_option(tcp::no_delay(true), ec);
+    socket_.native_non_blocking(true, ec);
+    if (ec) return close();
+    wait_readable();
+    flush();
+  });
 }
 
 void GrpcConnection::mark_dirty() {
@@ -78,7 +95,7 @@ void GrpcConnection::mark_dirty() {
 void GrpcConnection::wait_readable() {
   socket_.async_wait(tcp::socket::wait_read, [self = shared_from_this()](error_code ec) {
     if (self->closed_) return;
-    ec ? self->close() : self->on_readable();
+    self->guarded([&] { ec ? self->close() : self->on_readable(); });
     self->loop_.flush_dirty();
   });
 }
@@ -144,6 +161,10 @@ bool GrpcConnection::send_some() {
 
 void GrpcConnection::flush() {
   dirty_ = false;
+  guarded([this] { write_all(); });
+}
+
+void GrpcConnection::write_all() {
   if (closed_ || waiting_to_write_) return;
   for (;;) {
     fill();
@@ -165,20 +186,27 @@ void GrpcConnection::flush() {
 }
 
 void GrpcConnection::tick(Session::Time time) {
+  guarded([&] { check_time(time); });
+}
+
+void GrpcConnection::check_time(Session::Time time) {
   session_.tick(time);
   const auto& options = loop_.shared_->options;
   if (tls_ && !tls_->is_ready() && time - created_ > options.handshake_timeout) return close();
   if (waiting_to_write_ && time - last_progress_ > options.write_timeout) close();
+  if (session_.is_over() && !waiting_to_write_) write_all();  // it failed inside of a turn
 }
 
 void GrpcConnection::drain() {
   if (tls_ && !tls_->is_ready()) return close();
-  session_.drain();
+  guarded([this] { session_.drain(); });
 }
 
-void GrpcConnection::end_calls(const Status& status) { session_.end_calls(status); }
+void GrpcConnection::end_calls(const Status& status) {
+  guarded([&] { session_.end_calls(status); });
+}
 
-void GrpcConnection::close() {
+void GrpcConnection::close() noexcept {
   if (std::exchange(closed_, true)) return;
   error_code ec;
   socket_.close(ec);
@@ -186,7 +214,8 @@ void GrpcConnection::close() {
   const auto self = shared_from_this();
   loop_.connections_.erase(self);
   --loop_.shared_->stats->connections_open;
-  asio::post(loop_.context_, [self] {});
+  // Without memory for that, whoever called holds it.
+  contained("a gRPC connection", [&] { asio::post(loop_.context_, [self] {}); });
 }
 
 Loop::Loop(std::shared_ptr<GrpcShared> shared)
@@ -195,7 +224,7 @@ Loop::Loop(std::shared_ptr<GrpcShared> shared)
       ticker_(context_),
       mailbox_(std::make_shared<LoopMailbox>(this)),
       buffer_(kReadBytes),
-      thread_([this] { context_.run(); }) {}
+      thread_([this] { run_contained("a gRPC event loop", [this] { run(); }); }) {}
 
 Loop::~Loop() {
   abort();
@@ -208,12 +237,30 @@ Loop::~Loop() {
   mailbox_->close();
 }
 
+void Loop::run() {
+  // After an exception: what was on its way to be sent, and the ticks, may have been left behind.
+  if (!dirty_.empty() || !connections_.empty()) {
+    asio::post(context_, [this] {
+      flush_dirty();
+      start_ticking();
+    });
+  }
+  context_.run();
+}
+
 void Loop::adopt(tcp::socket socket) {
   ++shared_->stats->connections_open;
   auto shared_socket = std::make_shared<tcp::socket>(std::move(socket));
   asio::post(context_, [this, shared_socket] {
-    auto connection = std::make_shared<GrpcConnection>(std::move(*shared_socket), *this);
-    connections_.insert(connection);
+    std::shared_ptr<GrpcConnection> connection;
+    const bool is_made = contained("a new gRPC connection", [&] {
+      connection = std::make_shared<GrpcConnection>(std::move(*shared_socket), *this);
+      connections_.insert(connection);
+    });
+    if (!is_made) {
+      --shared_->stats->connections_open;
+      return;
+    }
     connection->start();
     if (draining_) connection->drain();
     start_ticking();
@@ -253,7 +300,7 @@ void Loop::run_mail() {
     work.swap(mailbox_->work_);
   }
   for (Work& w : work) {
-    w();
+    contained("an answer over gRPC", w);
     w = nullptr;
   }
   flush_dirty();

@@ -47,13 +47,18 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   void tick(Session::Time now);
   void drain();
   void end_calls(const Status& status);
-  void close();
+  void close() noexcept;
 
  private:
+  // Calls `body`; the connection is closed when that throws (there was no memory, mostly).
+  template <class Body>
+  void guarded(Body&& body) noexcept;
   void wait_readable();
   void on_readable();
   void receive(std::string_view bytes);
   void fill();
+  void write_all();
+  void check_time(Session::Time now);
   bool send_some();  // false: the socket takes no more now
   void mark_dirty();
 
@@ -89,6 +94,7 @@ class Loop {
   friend class LoopMailbox;
   friend class GrpcConnection;
 
+  void run();
   void run_mail();
   void flush_dirty();
   void start_ticking();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "front/http/admin.h"
 #include "front/http/tls_options.h"
 
 namespace nereid::front {
@@ -19,9 +20,7 @@ class Tracer;
 // A group of rpcs that only callers with a secret may use: metadata "triton-grpc-protocol-<key>"
 // must be `value`.
 struct GrpcRestriction {
-  // Any of: health, metadata, inference, shared-memory, model-config, model-repository, statistics,
-  // trace, logging.
-  std::vector<std::string> protocols;
+  std::vector<std::string> protocols;  // of kApiNames
   std::string key;
   std::string value;
 };
@@ -53,10 +52,13 @@ struct GrpcOptions {
   Milliseconds write_timeout{30000};         // for a client that does not read
   std::vector<GrpcRestriction> restrictions;
   bool allow_shared_memory = true;  // clients may name regions of shared memory
+  // ModelInfer takes decoupled models, too, for requests that they answer once.
+  bool infers_decoupled = false;
   TlsOptions tls{.flags = "grpc"};
   // What callers of everything but liveness and readiness must show, as metadata "authorization:
   // Bearer KEY". Null: nothing.
   std::shared_ptr<ApiKeys> api_keys;
+  AdminRules admin;
 
   std::shared_ptr<Extensions> extensions;  // shared with HTTP; null: own ones
   std::shared_ptr<Tracer> tracer;          // shared with HTTP; null: own, off

@@ -12,10 +12,6 @@
 namespace nereid::front {
 namespace {
 
-constexpr std::string_view kProtocols[] = {"health",        "metadata",     "inference",
-                                           "shared-memory", "model-config", "model-repository",
-                                           "statistics",    "trace",        "logging"};
-
 using Restrictions = std::map<std::string, std::pair<std::string, std::string>>;
 
 // Name and value of the metadata that each restricted protocol wants.
@@ -27,10 +23,9 @@ StatusOr<Restrictions> read_restrictions(const std::vector<GrpcRestriction>& lis
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return std::tolower(c); });
     for (const std::string& protocol : r.protocols) {
-      if (std::find(std::begin(kProtocols), std::end(kProtocols), protocol) ==
-          std::end(kProtocols)) {
+      if (std::ranges::find(kApiNames, protocol) == kApiNames.end()) {
         return invalid_argument("unknown restricted protocol '{}': allowed are {}", protocol,
-                                fmt::join(kProtocols, ", "));
+                                fmt::join(kApiNames, ", "));
       }
       if (!out.emplace(protocol, std::pair(name, r.value)).second) {
         return invalid_argument(
@@ -61,6 +56,7 @@ StatusOr<Contexts> make_contexts(TRITONSERVER_Server* server, const GrpcOptions&
   infer->budget = options.budget;
   infer->workers = workers;
   ASSIGN_OR_RETURN(infer->forwards_header, header_filter(options.header_forward_pattern));
+  infer->infers_decoupled = options.infers_decoupled;
   auto control = std::make_shared<ControlContext>();
   control->server = server;
   control->extensions = extensions;
@@ -78,14 +74,13 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
                    make_contexts(server, options, std::move(stopping), workers));
   const ControlContextPtr& control = contexts.control;
   MethodTable methods;
-  const auto add = [&](const std::string& path, const std::string& protocol, Method method) {
-    if (const auto it = restrictions.find(protocol); it != restrictions.end()) {
+  const auto add = [&](const std::string& path, const Protection& protection, Method method) {
+    if (const auto it = restrictions.find(std::string(name_of(protection.api)));
+        it != restrictions.end()) {
       method.required_name = it->second.first;
       method.required_value = it->second.second;
     }
-    method.needs_key = !path.ends_with("/ServerLive") && !path.ends_with("/ServerReady") &&
-                       !path.starts_with("/grpc.health.");
-    method.runs_model = protocol == "inference";
+    method.protection = protection;
     methods[path] = std::move(method);
   };
   const auto unary = [control](const ControlRpc& rpc) {
@@ -101,29 +96,31 @@ StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOption
   model_infer.unary = [context](const CallPtr& call, std::string message) {
     start_model_infer(context, call, std::move(message));
   };
-  add(service + "ModelInfer", "inference", std::move(model_infer));
+  const Protection infers(Api::kInference, Access::kCallers, Cost::kUncounted);
+  add(service + "ModelInfer", infers, std::move(model_infer));
   model_stream_infer.stream = [context](const CallPtr& call) {
     return start_model_stream_infer(context, call);
   };
-  add(service + "ModelStreamInfer", "inference", std::move(model_stream_infer));
+  add(service + "ModelStreamInfer", infers, std::move(model_stream_infer));
   const ControlHandler no_shared_memory = [](const ControlContext&, std::string_view) {
     return StatusOr<std::string>(unsupported("{}", kSharedMemoryIsOff));
   };
   for (const auto& list : {control_rpcs(), repository_rpcs(), setting_rpcs()}) {
     for (ControlRpc rpc : list) {
-      const bool is_off = rpc.protocol == "shared-memory" && !options.allow_shared_memory;
+      const bool is_off = rpc.protection.api == Api::kSharedMemory && !options.allow_shared_memory;
       if (is_off) rpc.handler = no_shared_memory;
-      add(service + rpc.name, rpc.protocol, unary(rpc));
+      add(service + rpc.name, rpc.protection, unary(rpc));
     }
   }
-  add("/grpc.health.v1.Health/Check", "health", unary({"Check", "health", health_check()}));
+  const Protection probed(Api::kHealth, Access::kAnybody, Cost::kNothing);
+  add("/grpc.health.v1.Health/Check", probed, unary({"Check", probed, health_check()}));
   for (const std::string version : {"v1", "v1alpha"}) {
     Method reflection;
     reflection.stream = [control, version](const CallPtr& call) {
       return start_reflection(control, call, version);
     };
-    add("/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo", "metadata",
-        std::move(reflection));
+    add("/grpc.reflection." + version + ".ServerReflection/ServerReflectionInfo",
+        Protection(Api::kMetadata, Access::kCallers, Cost::kNothing), std::move(reflection));
   }
   return methods;
 }

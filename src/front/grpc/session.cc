@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/check.h"
+#include "base/contained.h"
 #include "base/log.h"
 #include "front/grpc/stream.h"
 #include "front/http/api_keys.h"
@@ -20,10 +21,10 @@ constexpr int32_t kConnectionWindow = 8 << 20;
 constexpr uint32_t kMaxFrameBytes = 256 << 10;
 constexpr uint64_t kResetBurst = 2000, kResetsPerSecond = 200;
 constexpr size_t kSlowestBytesPerSecond = 64 << 10;
+// Of a turn, in KiB and one for each message: some milliseconds.
+constexpr size_t kMaxWork = 2048;
 constexpr std::chrono::seconds kScanInterval{1};
 constexpr std::chrono::milliseconds kGoawayDelay{100};
-// For a large request to come on while more than half of the budget is in use.
-constexpr std::chrono::seconds kTightTimeout{1};
 // What an idle connection may ping without keepalive_permit_without_calls, as in gRPC's own core.
 constexpr std::chrono::hours kIdlePingInterval{2};
 
@@ -45,6 +46,21 @@ struct SessionCallbacks {
     return static_cast<GrpcStream*>(nghttp2_session_get_stream_user_data(h2, id));
   }
   static Session& session_of(void* user) { return *static_cast<Session*>(user); }
+
+  // A callback, to which no exception may be thrown through the C library: the connection ends.
+  template <auto callback>
+  struct NoThrow;
+  template <class... Args, int (*callback)(Args...)>
+  struct NoThrow<callback> {
+    static int call(Args... args) {
+      try {
+        return callback(args...);
+      } catch (...) {
+        log_caught("a gRPC connection");
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+      }
+    }
+  };
 
   static int on_begin_headers(nghttp2_session* h2, const nghttp2_frame* frame, void* user) {
     if (frame->hd.type != NGHTTP2_HEADERS || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
@@ -73,14 +89,14 @@ struct SessionCallbacks {
         stream = stream_of(h2, frame->hd.stream_id);
         if (stream == nullptr) break;
         if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
-          session.start_call(*stream, is_end);
+          stream->run([&] { session.start_call(*stream, is_end); });
         } else if (is_end) {
-          stream->end_input();
+          stream->run([&] { stream->end_input(); });
         }
         break;
       case NGHTTP2_DATA:
         stream = stream_of(h2, frame->hd.stream_id);
-        if (stream != nullptr && is_end) stream->end_input();
+        if (stream != nullptr && is_end) stream->run([&] { stream->end_input(); });
         break;
       case NGHTTP2_PING:
         if ((frame->hd.flags & NGHTTP2_FLAG_ACK) == 0) session.on_ping();
@@ -97,7 +113,7 @@ struct SessionCallbacks {
     if (stream == nullptr) {
       nghttp2_session_consume(h2, id, size);
     } else {
-      stream->receive(view(data, size));
+      stream->run([&] { stream->receive(view(data, size)); });
     }
     static_cast<void>(user);
     return 0;
@@ -127,13 +143,14 @@ struct SessionCallbacks {
     nghttp2_option* option = nullptr;
     NEREID_CHECK(nghttp2_session_callbacks_new(&callbacks) == 0);
     NEREID_CHECK(nghttp2_option_new(&option) == 0);
-    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
-    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
-    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
-    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_close);
-    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, on_sent);
-    nghttp2_session_callbacks_set_send_data_callback(callbacks, send_data);
+    nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks,
+                                                            NoThrow<on_begin_headers>::call);
+    nghttp2_session_callbacks_set_on_header_callback(callbacks, NoThrow<on_header>::call);
+    nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, NoThrow<on_frame>::call);
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, NoThrow<on_data>::call);
+    nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, NoThrow<on_close>::call);
+    nghttp2_session_callbacks_set_on_frame_send_callback(callbacks, NoThrow<on_sent>::call);
+    nghttp2_session_callbacks_set_send_data_callback(callbacks, NoThrow<send_data>::call);
     nghttp2_option_set_no_auto_window_update(option, 1);
     nghttp2_option_set_stream_reset_rate_limit(option, kResetBurst, kResetsPerSecond);
     // Half-closed streams of the priority tree, which gRPC does not use.
@@ -204,7 +221,7 @@ namespace {
 
 // A stream carries any number of requests, which would not be counted.
 Status check_limits(const KeyLimits& limits, const Method& method) {
-  if (limits.tokens_per_minute > 0)
+  if (limits.tokens_per_minute > 0 && method.protection.cost == Cost::kUncounted)
     return Status(absl::StatusCode::kPermissionDenied, kTokensAreNotCounted);
   if (!limits.any() || method.unary != nullptr) return ok();
   return Status(absl::StatusCode::kPermissionDenied,
@@ -239,25 +256,44 @@ Status Session::check_call(GrpcStream& stream) const {
     return unsupported("Compression algorithm '{}' is not supported: identity, gzip, deflate are",
                        head.encoding);
   }
-  const Method& method = found->second;
-  if (const auto& keys = shared_->options.api_keys; keys != nullptr && method.needs_key) {
-    std::optional<ApiKeys::Caller> caller;
-    for (const auto& m : head.metadata)
-      if (!caller && m.first == "authorization") caller = keys->find(ApiKeys::bearer(m.second));
-    if (!caller)
-      return Status(absl::StatusCode::kUnauthenticated, "an API key is missing or not known");
-    if (method.runs_model) RETURN_IF_ERROR(take_permit(*caller, method, stream));
-  }
+  RETURN_IF_ERROR(check_caller(found->second, stream));
+  stream.method_ = &found->second;
+  return ok();
+}
+
+Status Session::check_caller(const Method& method, GrpcStream& stream) const {
+  const auto& metadata = stream.head_.metadata;
+  const auto& keys = shared_->options.api_keys;
+  const Access access = method.protection.access;
+  const auto unknown = [] {
+    return Status(absl::StatusCode::kUnauthenticated, "an API key is missing or not known");
+  };
+  std::optional<ApiKeys::Caller> caller;
+  for (const auto& m : metadata)
+    if (keys && !caller && m.first == "authorization")
+      caller = keys->find(ApiKeys::bearer(m.second));
+  if (keys && keys->are_for_callers() && access != Access::kAnybody && !caller) return unknown();
+  bool has_secret = false;
   if (!method.required_name.empty()) {
-    const auto has = [&](const auto& m) {
+    has_secret = std::ranges::any_of(metadata, [&](const auto& m) {
       return m.first == method.required_name && same_secret(m.second, method.required_value);
-    };
-    if (std::none_of(head.metadata.begin(), head.metadata.end(), has)) {
+    });
+    if (!has_secret)
       return unavailable("This protocol is restricted, expecting header '{}'",
                          method.required_name);
-    }
   }
-  stream.method_ = &method;
+  const AdminCaller admin = {.has_admin_key = caller && caller->is_admin,
+                             .has_secret = has_secret,
+                             .needs_key = keys != nullptr,
+                             .is_on_loopback = is_on_loopback_};
+  stream.admin_refusal_ = admin_refusal(access, shared_->options.admin, admin);
+  // Settings may be read: their rpcs look at the request first.
+  if (access == Access::kModels && !stream.admin_refusal_.empty())
+    return keys && !caller
+               ? unknown()
+               : Status(absl::StatusCode::kPermissionDenied, std::string(stream.admin_refusal_));
+  if (caller && method.protection.cost != Cost::kNothing)
+    return take_permit(*caller, method, stream);
   return ok();
 }
 
@@ -284,6 +320,7 @@ void Session::start_call(GrpcStream& stream, bool end_stream) {
   log_debug("gRPC request: {}", head.path);
   const auto call =
       std::make_shared<Call>(keep, mailbox_, shared_->stats, std::move(stream.head_.metadata));
+  call->set_admin_refusal(stream.admin_refusal_);
   stream.call_ = call;
   stream.answer_encoding_ = head.accepted;
   if (head.timeout.count() > 0) {
@@ -306,8 +343,38 @@ void Session::fail(const char* why) {
   on_output_();
 }
 
+void Session::count_work(size_t message_bytes) { work_ += 1 + (message_bytes >> 10); }
+
+bool Session::turn_is_over() const { return work_ >= kMaxWork; }
+
+void Session::go_on_later(std::weak_ptr<GrpcStream> stream) {
+  resting_.push_back(std::move(stream));
+  if (resting_.size() > 1) return;  // posted
+  try {
+    mailbox_->post([weak = std::weak_ptr<Session*>(self_)] {
+      if (const auto self = weak.lock()) (*self)->go_on_with_resting();
+    });
+  } catch (...) {
+    resting_.clear();
+    throw;
+  }
+}
+
+void Session::go_on_with_resting() {
+  work_ = 0;
+  auto streams = std::exchange(resting_, {});
+  for (; !streams.empty() && !turn_is_over(); streams.pop_front()) {
+    const auto stream = streams.front().lock();
+    if (stream == nullptr || stream->session_ == nullptr) continue;
+    stream->is_resting_ = false;
+    stream->run([&] { stream->go_on(); });
+  }
+  for (auto& stream : streams) go_on_later(std::move(stream));
+}
+
 void Session::receive(std::string_view bytes, Time now) {
   now_ = last_receive_ = now;
+  work_ = 0;
   if (dead_ || bytes.empty()) return;
   const ssize_t n =
       nghttp2_session_mem_recv(h2_, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
@@ -413,9 +480,9 @@ void Session::check_streams(Time now) {
                shared_->budget->is_tight() && now - stream->last_receive_ > kTightTimeout) {
       stream->give_up(resource_exhausted(
           "the request stalled for {} s while the server was short of memory for requests",
-          kTightTimeout.count()));
+          std::chrono::duration_cast<std::chrono::seconds>(kTightTimeout).count()));
     } else if ((stream->out_bytes_ > 0 || stream->finished_) &&
-               now - stream->last_progress_ > options.write_timeout) {
+               now - stream->last_progress_ > stream->write_timeout()) {
       stream->reset(NGHTTP2_ENHANCE_YOUR_CALM);
     } else if (is_running) {
       next_deadline_ = std::min(next_deadline_, stream->deadline_);

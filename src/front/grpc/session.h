@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -49,6 +50,9 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
+  // The client is on this machine.
+  void set_on_loopback(bool is_so) { is_on_loopback_ = is_so; }
+
   // Bytes from the client.
   void receive(std::string_view bytes, Time now);
   // Appends bytes for the client until `out` has about `limit` or nothing is left.
@@ -69,6 +73,7 @@ class Session {
   GrpcStream* open_stream(int32_t id);
   void start_call(GrpcStream& stream, bool end_stream);
   Status check_call(GrpcStream& stream) const;
+  Status check_caller(const Method& method, GrpcStream& stream) const;
   static Status take_permit(const ApiKeys::Caller& caller, const Method& method,
                             GrpcStream& stream);
   void close_stream(GrpcStream& stream, uint32_t error_code);
@@ -76,6 +81,11 @@ class Session {
   void on_frame_sent(int32_t stream_id, int type, bool end_stream);
   void check_keepalive(Time now);
   void check_streams(Time now);
+  // Messages of a turn of the event loop: after some, their streams go on in a later one.
+  void count_work(size_t message_bytes);
+  bool turn_is_over() const;
+  void go_on_later(std::weak_ptr<GrpcStream> stream);
+  void go_on_with_resting();
   void stop_streams();
   void fail(const char* why);
 
@@ -88,6 +98,11 @@ class Session {
   size_t unread_bytes_ = 0;     // queued in all streams
   bool dead_ = false;           // nothing more is received
   bool got_frame_ = false;
+  bool is_on_loopback_ = false;
+
+  const std::shared_ptr<Session*> self_ = std::make_shared<Session*>(this);  // for the mailbox
+  size_t work_ = 0;                                                          // of this turn
+  std::deque<std::weak_ptr<GrpcStream>> resting_;
 
   Time now_, created_, last_receive_, next_deadline_, next_scan_;
   Time age_limit_, age_grace_limit_;

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
+#include <stdexcept>
+
 #include "front/grpc/test_client.h"
 #include "front/http/compression.h"
 
@@ -171,7 +174,8 @@ TEST_F(SessionTest, CompressedAnswers) {
   const ClientReply reply =
       client().call("/t/Echo", text, {{"grpc-accept-encoding", "identity,gzip"}});
   EXPECT_EQ(reply.headers.at("grpc-encoding"), "gzip");
-  EXPECT_EQ(*decompress(reply.messages.at(0), Encoding::kGzip, 1 << 20), text);
+  BudgetShare share;
+  EXPECT_EQ(*decompress(reply.messages.at(0), Encoding::kGzip, 1 << 20, share), text);
   EXPECT_EQ(client().call("/t/Echo", text).messages.at(0), text);
 }
 
@@ -456,6 +460,77 @@ TEST_F(SessionTest, AStalledRequestMakesRoom) {
   client().write(next, large, true);
   client().pump();
   EXPECT_EQ(client().replies[next].headers.at("grpc-status"), "0");
+}
+
+TEST_F(SessionTest, OpenedBytesCountInTheBudget) {
+  shared_->budget = std::make_shared<ByteBudget>(8 << 20);
+  const std::string bomb = compress(std::string(32 << 20, '\0'), Encoding::kGzip);
+  const int32_t id = client().open("/t/Echo", {{"grpc-encoding", "gzip"}});
+  client().message(id, bomb, true, true);
+  client().pump();
+  EXPECT_EQ(client().replies[id].headers.at("grpc-status"), "8");
+  EXPECT_NE(client().replies[id].headers.at("grpc-message").find("8388608 bytes"),
+            std::string::npos);
+  EXPECT_EQ(shared_->budget->used(), 0u);
+}
+
+// Many small messages are taken in turns, between which an event loop goes on with others.
+TEST_F(SessionTest, MessagesInARowTakeTurns) {
+  constexpr size_t kMany = 20000;
+  const int32_t id = client().open("/t/Stream");
+  client().pump();
+  for (size_t i = 0; i < kMany; ++i) client().message(id, "", i + 1 == kMany);
+  const uint8_t* data = nullptr;
+  for (ssize_t n; (n = nghttp2_session_mem_send(client().h2, &data)) > 0;) {
+    const size_t before = seen_.size();
+    client().server->receive({reinterpret_cast<const char*>(data), static_cast<size_t>(n)},
+                             client().now);
+    EXPECT_LE(seen_.size() - before, 2048u);
+  }
+  EXPECT_LT(seen_.size(), kMany);
+  client().pump();
+  EXPECT_EQ(seen_.size(), kMany);
+  EXPECT_EQ(client().replies[id].messages.size(), kMany);
+  EXPECT_EQ(client().replies[id].headers.at("grpc-status"), "0");
+}
+
+// What a handler throws is the status of its call: no thread and no other call ends by it.
+TEST_F(SessionTest, ExceptionsEndTheirCall) {
+  const auto lack = [] { throw std::bad_alloc(); };
+  shared_->methods["/t/Lack"].unary = [lack](const CallPtr&, const std::string&) { lack(); };
+  shared_->methods["/t/LackLater"].unary = [lack](const CallPtr& call, const std::string&) {
+    call->post([call, lack] { lack(); });
+  };
+  shared_->methods["/t/Fault"].unary = [](const CallPtr&, const std::string&) {
+    throw std::length_error("too long");
+  };
+  shared_->methods["/t/LackStream"].stream = [lack](const CallPtr&) {
+    lack();
+    return std::shared_ptr<StreamHandler>();
+  };
+  for (const char* path : {"/t/Lack", "/t/LackLater", "/t/LackStream"}) {
+    const ClientReply reply = client().call(path, "x");
+    EXPECT_EQ(reply.headers.at("grpc-status"), "8") << path;
+    EXPECT_EQ(reply.headers.at("grpc-message"), "the server has no memory left for this request");
+    EXPECT_EQ(reply.num_statuses, 1);
+  }
+  EXPECT_EQ(client().call("/t/Fault", "x").headers.at("grpc-status"), "13");
+  EXPECT_EQ(client().call("/t/Echo", "x").headers.at("grpc-status"), "0");
+}
+
+// A client that takes a few bytes now and then does not keep an answer for ever.
+TEST_F(SessionTest, AnswersThatTrickleAreReset) {
+  client_ = std::make_unique<TestClient>(shared_, /*reads=*/false);
+  const int32_t id = client().open("/t/Stream");
+  client().message(id, "big 1000000");
+  client().pump();
+  for (int i = 0; i < 20 && !client().replies[id].closed; ++i) {
+    nghttp2_submit_window_update(client().h2, NGHTTP2_FLAG_NONE, id, 1000);
+    nghttp2_submit_window_update(client().h2, NGHTTP2_FLAG_NONE, 0, 1000);
+    client().pass(seconds(5));
+  }
+  EXPECT_TRUE(client().replies[id].closed);
+  EXPECT_EQ(client().replies[id].error_code, static_cast<uint32_t>(NGHTTP2_ENHANCE_YOUR_CALM));
 }
 
 TEST(Wire, Timeouts) {

@@ -40,14 +40,24 @@ Encoding wanted_encoding(const std::string& level, std::string_view accept) {
 constexpr size_t kQuickCompressedBytes = 4096;
 
 StatusOr<std::string> open_message(std::string_view message, std::string_view encoding,
-                                   size_t max_bytes) {
-  auto opened = decompress(message, Encoding::kGzip, max_bytes);
-  if (opened.ok()) return opened;
-  if (opened.status().code() == absl::StatusCode::kResourceExhausted) {
-    return resource_exhausted("Received message larger than max ({} bytes) when decompressed",
-                              max_bytes);
+                                   size_t max_bytes, BudgetShare& share) {
+  auto opened = decompress(message, Encoding::kGzip, max_bytes, share);
+  switch (opened.status().code()) {
+    case absl::StatusCode::kOk:
+      return opened;
+    case absl::StatusCode::kUnavailable:
+      return resource_exhausted("{}", nereid::message(opened.status()));
+    case absl::StatusCode::kResourceExhausted:
+      return resource_exhausted("Received message larger than max ({} bytes) when decompressed",
+                                max_bytes);
+    default:
+      return internal_error("the message is not valid {}", encoding);
   }
-  return internal_error("the message is not valid {}", encoding);
+}
+
+// Of nghttp2_submit_*: other errors say that the stream is over.
+void check_submitted(int result) {
+  if (result == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
 }
 
 int zlib_level(const std::string& level) { return level == "low" ? 1 : level == "high" ? 9 : 6; }
@@ -88,7 +98,7 @@ void GrpcStream::add_header(std::string_view name, std::string_view value) {
 }
 
 void GrpcStream::account() {
-  const size_t bytes = reader_.size() + message_.size() + held_.size() + opening_bytes_;
+  const size_t bytes = reader_.size() + message_.size() + held_.size();
   session_->shared_->stats->buffered_bytes += bytes - accounted_;
   accounted_ = bytes;
   share_.set(accounted_ + out_bytes_);
@@ -121,6 +131,10 @@ void GrpcStream::receive(std::string_view data) {
     }
   }
   account();
+  refuse_when_full();
+}
+
+void GrpcStream::refuse_when_full() {
   const ByteBudget& budget = *session_->shared_->budget;
   if (accounted_ > 0 && budget.is_full() && share_.is_large()) {
     give_up(resource_exhausted("{}", message(budget.refusal())));
@@ -132,6 +146,10 @@ void GrpcStream::feed(std::string_view data) {
   feeding_ = true;
   const auto alive = shared_from_this();
   while (!data.empty() && !discarding_ && session_ != nullptr) {
+    if (!is_held() && session_->turn_is_over()) {
+      is_resting_ = true;
+      session_->go_on_later(weak_from_this());
+    }
     if (is_held()) {
       held_.append(data);
       break;
@@ -155,31 +173,50 @@ void GrpcStream::take_message() {
   message_began_ = Time::max();
   bool compressed = false;
   std::string message = reader_.release(compressed);
-  if (!compressed) return take_opened(std::move(message));
+  session_->count_work(message.size());
+  BudgetShare share(session_->shared_->budget);
+  if (!compressed) return take_opened(std::move(message), share);
   if (head_.encoding.empty() || head_.encoding == "identity") {
     return give_up(
         internal_error("a message is flagged as compressed, but no grpc-encoding was sent"));
   }
   const GrpcShared& shared = *session_->shared_;
   const size_t max_bytes = shared.options.max_message_bytes;
-  if (shared.workers == nullptr || message.size() <= kQuickCompressedBytes)
-    return take_opened(open_message(message, head_.encoding, max_bytes));
-  opening_bytes_ = message.size();
-  shared.workers->push([weak = weak_from_this(), mailbox = session_->mailbox_,
-                        message = std::move(message), encoding = head_.encoding, max_bytes] {
-    mailbox->post([weak, opened = open_message(message, encoding, max_bytes)]() mutable {
+  if (shared.workers == nullptr || message.size() <= kQuickCompressedBytes) {
+    auto opened = open_message(message, head_.encoding, max_bytes, share);
+    if (opened.ok()) session_->count_work(opened->size());
+    return take_opened(std::move(opened), share);
+  }
+  is_opening_ = true;
+  // Counted here until the message is handed over, also when the stream has gone before.
+  auto arrived = std::make_shared<BudgetShare>(shared.budget, message.size());
+  auto held = std::make_shared<BudgetShare>(std::move(share));
+  shared.workers->push([weak = weak_from_this(), mailbox = session_->mailbox_, arrived, held,
+                        message = std::move(message), encoding = head_.encoding,
+                        max_bytes]() mutable {
+    if (weak.expired()) return;
+    StatusOr<std::string> opened = std::string();
+    const Status status =
+        without_exceptions([&] { opened = open_message(message, encoding, max_bytes, *held); });
+    if (!status.ok()) opened = status;
+    std::string().swap(message);
+    arrived->set(0);
+    mailbox->post([weak, held, opened = std::move(opened)]() mutable {
       const auto alive = weak.lock();
       if (alive == nullptr || alive->session_ == nullptr) return;
-      alive->opening_bytes_ = 0;
-      alive->feeding_ = true;
-      if (!alive->discarding_) alive->take_opened(std::move(opened));
-      alive->feeding_ = false;
-      alive->go_on();
+      alive->is_opening_ = false;
+      alive->run([&] {
+        alive->feeding_ = true;
+        if (!alive->discarding_) alive->take_opened(std::move(opened), *held);
+        alive->feeding_ = false;
+        alive->go_on();
+      });
     });
   });
 }
 
-void GrpcStream::take_opened(StatusOr<std::string> message) {
+// `share`: of the message, until it is taken.
+void GrpcStream::take_opened(StatusOr<std::string> message, BudgetShare& share) {
   if (!message.ok()) return give_up(message.status());
   if (handler_ != nullptr) {
     const auto handler = handler_;
@@ -188,6 +225,8 @@ void GrpcStream::take_opened(StatusOr<std::string> message) {
     give_up(internal_error("more than one message in a unary request"));
   } else {
     message_ = *std::move(message);
+    share.set(0);
+    account();
   }
 }
 
@@ -223,6 +262,7 @@ void GrpcStream::go_on() {
   feed(held);
   if (session_ == nullptr) return;
   account();
+  refuse_when_full();
   if (is_held() || discarding_) return;
   nghttp2_session_consume_stream(session_->h2_, id_, std::exchange(unconsumed_, 0));
   if (half_closed_) deliver_end();
@@ -248,7 +288,7 @@ void GrpcStream::send(std::string message) {
        (share_.is_large() && session_->shared_->budget->is_full()))) {
     return reset(NGHTTP2_ENHANCE_YOUR_CALM);
   }
-  if (unread == 0) last_progress_ = session_->now_;
+  if (unread == 0) begin_reading();
   out_.push_back(std::move(message));
   out_bytes_ += size;
   session_->unread_bytes_ += size;
@@ -262,10 +302,21 @@ void GrpcStream::finish(const Status& status) {
   if (permit_) permit_->end();
   status_ = status;
   discarding_ = true;
-  if (out_bytes_ == 0) last_progress_ = session_->now_;
+  if (out_bytes_ == 0) begin_reading();
   const auto keep = std::exchange(handler_, nullptr);
   head_sent_ ? resume() : submit_head();
   session_->on_output_();
+}
+
+void GrpcStream::begin_reading() {
+  last_progress_ = session_->now_;
+  progress_bytes_ = 0;
+}
+
+std::chrono::milliseconds GrpcStream::write_timeout() const {
+  const auto timeout = session_->shared_->options.write_timeout;
+  const bool makes_room = share_.is_large() && session_->shared_->budget->is_tight();
+  return makes_room ? std::min(timeout, kTightTimeout) : timeout;
 }
 
 void GrpcStream::cancel_call() {
@@ -285,7 +336,7 @@ void GrpcStream::give_up(const Status& status) {
 void GrpcStream::reset(uint32_t error_code) {
   if (session_ == nullptr || std::exchange(reset_, true)) return;
   discarding_ = true;
-  nghttp2_submit_rst_stream(session_->h2_, NGHTTP2_FLAG_NONE, id_, error_code);
+  check_submitted(nghttp2_submit_rst_stream(session_->h2_, NGHTTP2_FLAG_NONE, id_, error_code));
   session_->on_output_();
   const auto alive = shared_from_this();
   cancel_call();
@@ -316,8 +367,9 @@ void GrpcStream::submit_head() {
         pair(":status", "200", false), pair("content-type", kContentType, false),
         pair("grpc-status", status_digits(status_.code()), false),
         pair("grpc-accept-encoding", kEncodings, false), pair("grpc-message", text, true)};
-    nghttp2_submit_headers(session_->h2_, NGHTTP2_FLAG_END_STREAM, id_, nullptr, head.data(),
-                           head.size() - (text.empty() ? 1 : 0), nullptr);
+    check_submitted(nghttp2_submit_headers(session_->h2_, NGHTTP2_FLAG_END_STREAM, id_, nullptr,
+                                           head.data(), head.size() - (text.empty() ? 1 : 0),
+                                           nullptr));
     return;
   }
   const bool compresses = answer_encoding_ != Encoding::kIdentity;
@@ -339,22 +391,24 @@ void GrpcStream::submit_head() {
     }
     return n;
   };
-  nghttp2_submit_response(session_->h2_, id_, head.data(), head.size() - (compresses ? 0 : 1),
-                          &provider);
+  check_submitted(nghttp2_submit_response(session_->h2_, id_, head.data(),
+                                          head.size() - (compresses ? 0 : 1), &provider));
 }
 
 void GrpcStream::submit_trailers() {
   const std::string text = encode_grpc_message(message(status_));
   std::array<nghttp2_nv, 2> trailers = {pair("grpc-status", status_digits(status_.code()), false),
                                         pair("grpc-message", text, true)};
-  nghttp2_submit_trailer(session_->h2_, id_, trailers.data(), text.empty() ? 1 : 2);
+  check_submitted(
+      nghttp2_submit_trailer(session_->h2_, id_, trailers.data(), text.empty() ? 1 : 2));
 }
 
 void GrpcStream::copy_out(std::string& out, size_t length) {
   out_bytes_ -= length;
   share_.set(accounted_ + out_bytes_);
   session_->unread_bytes_ -= length;
-  last_progress_ = session_->now_;
+  progress_bytes_ += length;
+  if (progress_bytes_ >= kLeastProgressBytes || out_bytes_ == 0) begin_reading();
   while (length > 0) {
     const std::string& front = out_.front();
     const size_t n = std::min(length, front.size() - out_at_);

@@ -26,6 +26,15 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
 
   // A header of the request.
   void add_header(std::string_view name, std::string_view value);
+  // Calls `body`, the work of an event; what that throws is the status of the call.
+  template <class Body>
+  void run(Body&& body) {
+    const auto alive = shared_from_this();
+    const Status status = without_exceptions(body);
+    if (status.ok()) return;
+    feeding_ = false;
+    give_up(status);
+  }
   // Bytes of the request's body.
   void receive(std::string_view data);
   // The client has sent everything.
@@ -59,13 +68,17 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
 
   void feed(std::string_view data);
   void take_message();
-  void take_opened(StatusOr<std::string> message);
+  void take_opened(StatusOr<std::string> message, BudgetShare& share);
+  void refuse_when_full();
   void go_on();  // with what was held back, if nothing holds it any more
-  bool is_held() const { return paused_ || opening_bytes_ > 0; }
+  bool is_held() const { return paused_ || is_opening_ || is_resting_; }
   void deliver_end();
   void account();
   // When the message that is arriving began; Time::max() when none is.
   Time arriving_since() const;
+  // The client is to take kLeastProgressBytes, or all there is, from now on.
+  void begin_reading();
+  std::chrono::milliseconds write_timeout() const;
   void cancel_call();
   void submit_head();
   void resume();
@@ -75,7 +88,8 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   const int32_t id_;
   Head head_;
   const Method* method_ = nullptr;
-  KeyUse::PermitPtr permit_;  // of a key that pays for the call
+  KeyUse::PermitPtr permit_;        // of a key that pays for the call
+  std::string_view admin_refusal_;  // see Call
   std::weak_ptr<Call> call_;
   CallPtr waiting_call_;  // unary: until the request is complete
   std::shared_ptr<StreamHandler> handler_;
@@ -84,8 +98,9 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   MessageReader reader_;
   std::string message_;  // unary: the complete request
   bool has_message_ = false;
-  size_t opening_bytes_ = 0;  // of a compressed message that a worker opens
-  std::string held_;          // not yet cut into messages, because of a pause or of that
+  bool is_opening_ = false;  // a worker opens a compressed message
+  bool is_resting_ = false;  // others of the event loop have a turn
+  std::string held_;         // not yet cut into messages, because of a pause or of those
   size_t unconsumed_ = 0;
   size_t accounted_ = 0;  // of a request that is not complete
   BudgetShare share_;     // of that and of the answer
@@ -97,6 +112,7 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   std::deque<std::string> out_;
   size_t out_at_ = 0;  // of the first message
   size_t out_bytes_ = 0;
+  size_t progress_bytes_ = 0;  // that the client has taken since last_progress_
   bool head_sent_ = false, deferred_ = false, finished_ = false, reset_ = false;
   Status status_;
 };

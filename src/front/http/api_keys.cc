@@ -30,6 +30,20 @@ std::string_view trimmed(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin);
 }
 
+// Takes the word out of a line's words.
+bool take_admin(std::string& words) {
+  constexpr std::string_view kWord = "admin";
+  for (size_t at = 0; (at = words.find(kWord, at)) != words.npos; ++at) {
+    const size_t end = at + kWord.size();
+    const bool is_word = (at == 0 || words[at - 1] == ' ' || words[at - 1] == '\t') &&
+                         (end == words.size() || words[end] == ' ' || words[end] == '\t');
+    if (!is_word) continue;
+    words.erase(at, kWord.size());
+    return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 bool same_secret(std::string_view a, std::string_view b) {
@@ -68,25 +82,33 @@ StatusOr<ApiKeys::Contents> ApiKeys::read(const std::filesystem::path& file) {
     ++number;
     if (line.empty() || line.front() == '#') continue;
     const std::string_view key = line.substr(0, line.find_first_of(" \t"));
-    const auto limits = parse_key_limits(line.substr(key.size()));
+    std::string words(line.substr(key.size()));
+    const bool is_admin = take_admin(words);
+    const auto limits = parse_key_limits(words);
     const auto hash = read_key(key);
-    for (const Status& status : {limits.status(), hash.status()})
+    const Status may_be_admin = is_admin && key == "*"
+                                    ? invalid_argument("'*' stands for all keys, not for 'admin'")
+                                    : ok();
+    for (const Status& status : {limits.status(), hash.status(), may_be_admin})
       if (!status.ok()) return annotate(status, fmt::format("{}: line {}", file.string(), number));
     if (key == "*")
       out.others = *limits;
     else
-      out.keys.push_back({*hash, *limits});
+      out.keys.push_back({*hash, *limits, is_admin});
   }
   return out;
 }
 
 StatusOr<std::shared_ptr<ApiKeys>> ApiKeys::create(const std::vector<std::string>& keys,
-                                                   const std::filesystem::path& file) {
+                                                   const std::filesystem::path& file,
+                                                   const std::vector<std::string>& admin_keys) {
   auto out = std::make_shared<ApiKeys>();
-  for (const std::string& key : keys) {
-    if (key.empty()) return invalid_argument("an API key must not be empty");
-    out->given_.push_back({hash_of(key), {}});
-  }
+  out->are_for_callers_ = !keys.empty() || !file.empty();
+  for (const auto* list : {&keys, &admin_keys})
+    for (const std::string& key : *list) {
+      if (key.empty()) return invalid_argument("an API key must not be empty");
+      out->given_.push_back({hash_of(key), {}, list == &admin_keys});
+    }
   out->file_ = file;
   if (!file.empty()) {
     std::error_code error;
@@ -131,14 +153,18 @@ std::optional<ApiKeys::Caller> ApiKeys::find(std::string_view key) {
   }
   const Hash hash = hash_of(key);
   const Known* found = nullptr;
+  bool is_admin = false;
   const auto look = [&](const std::vector<Known>& all) {
     for (const Known& known : all)
-      if (CRYPTO_memcmp(known.hash.data(), hash.data(), hash.size()) == 0) found = &known;
+      if (CRYPTO_memcmp(known.hash.data(), hash.data(), hash.size()) == 0) {
+        found = &known;
+        is_admin = is_admin || known.is_admin;
+      }
   };
   look(given_);
   if (from_file != nullptr) look(from_file->keys);
   if (found == nullptr || key.empty()) return std::nullopt;
-  Caller out{.limits = found->limits};
+  Caller out{.limits = found->limits, .is_admin = is_admin, .use = nullptr};
   if (from_file != nullptr && !out.limits.any()) out.limits = from_file->others;
   std::lock_guard lock(mutex_);
   std::shared_ptr<KeyUse>& use = uses_[hash];
@@ -149,7 +175,7 @@ std::optional<ApiKeys::Caller> ApiKeys::find(std::string_view key) {
 
 std::string_view ApiKeys::shown(const Request& request) {
   const std::string* authorization = find_header(request.headers, "Authorization");
-  if (authorization != nullptr) return bearer(*authorization);
+  if (authorization != nullptr && !bearer(*authorization).empty()) return bearer(*authorization);
   const std::string* plain = find_header(request.headers, "X-API-Key");
   return plain != nullptr ? std::string_view(*plain) : std::string_view();
 }

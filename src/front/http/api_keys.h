@@ -28,22 +28,27 @@ class ApiKeys {
   // Who has shown a key.
   struct Caller {
     KeyLimits limits;
+    bool is_admin = false;
     std::shared_ptr<KeyUse> use;  // the same one for all requests of the key
   };
 
   // `keys` as texts; `file` ("": none) has one on each line, as text without blanks or as "sha256:"
-  // and 64 hex digits, and behind a blank its limits (parse_key_limits). A line of '*' has those of
-  // keys that name none. Blank lines and those that begin with '#' do not count. InvalidArgument:
-  // no key at all, an empty one, or a bad line, which is named by its number; or the file cannot be
-  // read.
+  // and 64 hex digits, and behind a blank its limits (parse_key_limits) and "admin" if it is an
+  // administrator's, as `admin_keys` are. A line of '*' has the limits of keys that name none.
+  // Blank lines and those that begin with '#' do not count. InvalidArgument: no key at all, an
+  // empty one, or a bad line, which is named by its number; or the file cannot be read.
   static StatusOr<std::shared_ptr<ApiKeys>> create(const std::vector<std::string>& keys,
-                                                   const std::filesystem::path& file);
+                                                   const std::filesystem::path& file,
+                                                   const std::vector<std::string>& admin_keys = {});
+
+  // Whether callers must show a key; else only administrators do.
+  bool are_for_callers() const { return are_for_callers_; }
 
   // Any thread. Looks at most once a second whether the file has changed; one that cannot be read
   // leaves the keys as they are. Nothing: the key is not known.
   std::optional<Caller> find(std::string_view key);
 
-  // The key that a request shows, in either header; "" without one.
+  // The key that a request shows: that of Authorization, else that of X-API-Key; "" without one.
   static std::string_view shown(const Request& request);
   // SHA-256, 32 bytes, which tell callers apart where the key itself is not to be kept.
   static std::string fingerprint(std::string_view key);
@@ -56,6 +61,7 @@ class ApiKeys {
   struct Known {
     Hash hash{};
     KeyLimits limits;
+    bool is_admin = false;
   };
   struct Contents {  // of the file
     std::vector<Known> keys;
@@ -67,6 +73,7 @@ class ApiKeys {
   void reload_if_changed();
 
   std::vector<Known> given_;
+  bool are_for_callers_ = false;
   std::filesystem::path file_;
   std::atomic<int64_t> next_look_ns_{0};
   std::mutex mutex_;

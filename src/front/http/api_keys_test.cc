@@ -55,6 +55,7 @@ TEST_F(ApiKeysTest, LimitsOfKeys) {
   EXPECT_EQ((*keys)->find("given")->limits.concurrency, 3);
   EXPECT_EQ((*keys)->find("slow")->use, (*keys)->find("slow")->use);
   EXPECT_NE((*keys)->find("slow")->use, (*keys)->find("plain")->use);
+  EXPECT_FALSE((*keys)->find("slow")->is_admin);
   write("a\nb with blanks\n");
   EXPECT_NE(std::string(message(ApiKeys::create({}, file_).status())).find("line 2: 'with': "),
             std::string::npos);
@@ -80,6 +81,36 @@ TEST(ApiKeys, Bearer) {
   EXPECT_TRUE(same_secret("abc", "abc"));
   EXPECT_FALSE(same_secret("abc", "abd"));
   EXPECT_FALSE(same_secret("abc", "abcd"));
+}
+
+TEST_F(ApiKeysTest, AdministratorsAreNamed) {
+  write("plain\nfirst admin\nsecond concurrency=2 admin\nadmin\nadministrator concurrency=1\n");
+  const auto keys = ApiKeys::create({"both"}, file_, {"given", "both"});
+  ASSERT_TRUE(keys.ok()) << keys.status();
+  EXPECT_TRUE((*keys)->are_for_callers());
+  for (const char* key : {"first", "second", "given", "both"})
+    EXPECT_TRUE((*keys)->find(key)->is_admin) << key;
+  for (const char* key : {"plain", "admin", "administrator"})
+    EXPECT_FALSE((*keys)->find(key)->is_admin) << key;
+  EXPECT_EQ((*keys)->find("second")->limits.concurrency, 2);
+  EXPECT_FALSE((*ApiKeys::create({}, "", {"given"}))->are_for_callers());
+  EXPECT_FALSE(ApiKeys::create({}, "", {""}).ok());
+  for (const char* line : {"x admin admin\n", "* admin\n", "x administrator\n", "x Admin\n"}) {
+    write(line);
+    EXPECT_FALSE(ApiKeys::create({}, file_).ok()) << line;
+  }
+}
+
+TEST(ShownKey, IsTheOneOfEitherHeader) {
+  const auto shown = [](Headers headers) {
+    Request request;
+    request.headers = std::move(headers);
+    return std::string(ApiKeys::shown(request));
+  };
+  EXPECT_EQ(shown({{"x-api-key", "k"}}), "k");
+  EXPECT_EQ(shown({{"authorization", "bearer k"}, {"X-API-Key", "other"}}), "k");
+  EXPECT_EQ(shown({{"Authorization", "Basic abc"}, {"X-API-Key", "k"}}), "k");
+  EXPECT_EQ(shown({{"Authorization", "Basic abc"}}), "");
 }
 
 }  // namespace

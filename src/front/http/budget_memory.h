@@ -34,6 +34,13 @@ class BudgetMemory : public boost::json::memory_resource {
   explicit BudgetMemory(std::shared_ptr<ByteBudget> budget)
       : budget_(std::move(budget)), share_(budget_) {}
 
+  // A share of the budget that the values' memory counts in, for what is made of them; of none for
+  // other memory.
+  static BudgetShare share_beside(const boost::json::storage_ptr& memory) {
+    const auto* counted = dynamic_cast<const BudgetMemory*>(memory.get());
+    return BudgetShare(counted == nullptr ? nullptr : counted->budget_);
+  }
+
  private:
   // A tree asks for no more than the usual alignment; for keys it names another one when it gives
   // the memory back.

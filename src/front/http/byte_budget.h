@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <utility>
@@ -12,6 +13,12 @@ namespace nereid::front {
 
 inline constexpr size_t kDefaultBudgetBytes = size_t{4} << 30;
 
+// A client that reads an answer takes so much of it, or all that is left, in each write timeout;
+// and in kTightTimeout while the budget is tight and the answer is large.
+inline constexpr size_t kLeastProgressBytes = size_t{64} << 10;
+// For a large request to come on, or a large answer to be taken, while the budget is tight.
+inline constexpr std::chrono::milliseconds kTightTimeout{1000};
+
 // One for all front ends of a process. Any thread.
 class ByteBudget {
  public:
@@ -19,14 +26,32 @@ class ByteBudget {
   size_t used() const { return used_.load(std::memory_order_relaxed); }
   size_t limit() const { return limit_; }
   bool is_full() const { return used() > limit_; }
-  // Requests that do not come on must make room for others.
+  // Requests that do not come on, and answers that are not taken, must make room for others.
   bool is_tight() const { return used() > limit_ / 2; }
   Status refusal() const {
     return unavailable("the server holds more than {} bytes of requests and replies", limit_);
   }
 
+  // For one who keeps no share. Unavailable when many bytes find no room; then they do not count.
+  Status hold(size_t bytes) {
+    if (bytes <= kLittle) return ok();
+    used_.fetch_add(bytes, std::memory_order_relaxed);
+    if (bytes <= kMuch || !is_full()) return ok();
+    release(bytes);
+    return unavailable("{}; this one needs {} more", message(refusal()), bytes);
+  }
+  void release(size_t bytes) {
+    if (bytes > kLittle) used_.fetch_sub(bytes, std::memory_order_relaxed);
+  }
+
  private:
   friend class BudgetShare;
+  // Little is not worth counting: the number of connections and streams bounds it.
+  static constexpr size_t kLittle = 4096;
+  // More than what a request of the usual kind needs: such ones are refused when the budget is
+  // full.
+  static constexpr size_t kMuch = size_t{64} << 10;
+
   const size_t limit_;
   std::atomic<size_t> used_{0};
 };
@@ -49,17 +74,22 @@ class BudgetShare {
   }
   ~BudgetShare() { set(0); }
 
-  // Little is not worth counting: the number of connections and streams bounds it.
   void set(size_t bytes) {
-    constexpr size_t kLittle = 4096;
-    if (bytes <= kLittle) bytes = 0;
+    if (bytes <= ByteBudget::kLittle) bytes = 0;
     if (budget_ == nullptr || bytes == bytes_) return;
     budget_->used_.fetch_add(bytes - bytes_, std::memory_order_relaxed);  // may wrap around
     bytes_ = bytes;
   }
-  // More than what a request of the usual kind needs: such ones are refused when the budget is
-  // full.
-  bool is_large() const { return bytes_ > (size_t{64} << 10); }
+  // Counts `bytes` before they are allocated. Unavailable, and what was counted before stays, when
+  // that makes a large share of a full budget.
+  Status reserve(size_t bytes) {
+    const size_t before = bytes_;
+    set(bytes);
+    if (bytes_ <= before || !is_large() || !budget_->is_full()) return ok();
+    set(before);
+    return unavailable("{}; this one needs {}", message(budget_->refusal()), bytes);
+  }
+  bool is_large() const { return bytes_ > ByteBudget::kMuch; }
 
  private:
   std::shared_ptr<ByteBudget> budget_;

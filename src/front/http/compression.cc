@@ -4,6 +4,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <new>
 
@@ -20,6 +21,26 @@ std::string_view trim(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t");
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
+}
+
+// Opens `data` piece by piece: `take` gets each piece and says where the next one goes, nullptr: no
+// further. At most `room` bytes come at a time. False: it is not valid gzip or zlib.
+template <class Take>
+StatusOr<bool> inflate_all(std::string_view data, char* to, size_t room, Take take) {
+  z_stream stream = {};
+  if (inflateInit2(&stream, MAX_WBITS + kAnyHeader) != Z_OK)
+    return resource_exhausted("no memory to decompress the request");
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
+  stream.avail_in = static_cast<uInt>(data.size());
+  int result = Z_OK;
+  while (result == Z_OK && to != nullptr) {
+    stream.next_out = reinterpret_cast<Bytef*>(to);
+    stream.avail_out = static_cast<uInt>(room);
+    result = inflate(&stream, Z_NO_FLUSH);
+    to = take(to, room - stream.avail_out);
+  }
+  inflateEnd(&stream);
+  return result == Z_STREAM_END || (result == Z_OK && to == nullptr);
 }
 
 }  // namespace
@@ -52,29 +73,33 @@ Encoding preferred_encoding(std::string_view accept) {
   return best;
 }
 
-StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_t max_bytes) {
-  if (encoding == Encoding::kIdentity) return std::string(data);
-  z_stream stream = {};
-  if (inflateInit2(&stream, MAX_WBITS + kAnyHeader) != Z_OK) {
-    return resource_exhausted("no memory to decompress the request");
+StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_t max_bytes,
+                                 BudgetShare& share) {
+  if (encoding == Encoding::kIdentity) {
+    RETURN_IF_ERROR(share.reserve(data.size()));
+    return std::string(data);
   }
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(data.data()));
-  stream.avail_in = static_cast<uInt>(data.size());
-  std::string out;
-  int result = Z_OK;
-  while (result == Z_OK && out.size() <= max_bytes) {
-    const size_t begin = out.size();
-    out.resize(begin + kChunk);
-    stream.next_out = reinterpret_cast<Bytef*>(out.data() + begin);
-    stream.avail_out = kChunk;
-    result = inflate(&stream, Z_NO_FLUSH);
-    out.resize(out.size() - stream.avail_out);
-  }
-  inflateEnd(&stream);
-  if (out.size() > max_bytes) {
+  // The size is found first, so that the text is made where it stays: one that grows would be there
+  // twice each time it moves.
+  std::array<char, kChunk> chunk;
+  size_t size = 0;
+  const auto count = [&](char* to, size_t num_bytes) {
+    size += num_bytes;
+    return size > max_bytes ? nullptr : to;
+  };
+  ASSIGN_OR_RETURN(const bool is_valid, inflate_all(data, chunk.data(), chunk.size(), count));
+  if (size > max_bytes)
     return resource_exhausted("the decompressed data has more than {} bytes", max_bytes);
-  }
-  if (result != Z_STREAM_END) return invalid_argument("the request body is not valid gzip or zlib");
+  if (!is_valid) return invalid_argument("the request body is not valid gzip or zlib");
+  RETURN_IF_ERROR(share.reserve(size));
+  std::string out;
+  out.reserve(size);
+  const auto append = [&](char* to, size_t num_bytes) {
+    out.append(to, num_bytes);
+    return to;
+  };
+  RETURN_IF_ERROR(inflate_all(data, chunk.data(), chunk.size(), append).status());
+  share.set(out.size());
   return out;
 }
 
@@ -107,7 +132,7 @@ std::string Compressor::add(std::string_view part, bool is_last) {
     stream.avail_out = kChunk;
     const int result = deflate(&stream, is_last ? Z_FINISH : Z_NO_FLUSH);
     NEREID_CHECK(result == Z_OK || result == Z_STREAM_END || result == Z_BUF_ERROR);
-    out.resize(out.size() - stream.avail_out);
+    out.erase(out.size() - stream.avail_out);
   } while (stream.avail_out == 0);
   return out;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "front/http/byte_budget.h"
 
 namespace nereid::front {
 
@@ -15,8 +16,10 @@ enum class Encoding { kIdentity, kGzip, kDeflate };
 // What Accept-Encoding weighs highest among the three; kIdentity for anything else.
 Encoding preferred_encoding(std::string_view accept);
 
-// InvalidArgument: broken data. ResourceExhausted: more than `max_bytes` come out, or no memory.
-StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_t max_bytes);
+// What comes out counts in `share` as it is made. InvalidArgument: broken data. ResourceExhausted:
+// more than `max_bytes` come out, or no memory. Unavailable: the budget of `share` is full.
+StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_t max_bytes,
+                                 BudgetShare& share);
 
 // Compresses a text that comes in parts; kIdentity leaves it as it is. `level`: zlib's, 1 (fast) to
 // 9 (small); -1: its default.

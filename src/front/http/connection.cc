@@ -9,12 +9,16 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/empty_body.hpp>
+#include <functional>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/contained.h"
 #include "base/log.h"
 #include "base/log_limit.h"
+#include "front/http/budget_memory.h"
 #include "front/http/io_stall.h"
+#include "front/http/listen.h"
 #include "front/http/request_parser.h"
 
 namespace nereid::front {
@@ -35,8 +39,6 @@ constexpr size_t kMaxRequestChunks = 65536;
 // more, the event loops share that work.
 constexpr int64_t kMaxDelivered = 64;
 constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
-// For the next bytes of a large body while more than half of the budget is in use.
-constexpr milliseconds kTightTimeout{1000};
 constexpr char kServerExiting[] = "Server exiting";
 
 // "http://host/path?x" and "/path?x" alike.
@@ -45,6 +47,7 @@ void split_target(std::string_view target, Request& request) {
       !target.starts_with('/') && scheme != std::string_view::npos) {
     target.remove_prefix(scheme + 3);
     const size_t slash = target.find('/');
+    request.authority = target.substr(0, std::min(slash, target.find('?')));
     target = slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
   }
   const size_t query = std::min(target.find('?'), target.size());
@@ -107,6 +110,7 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> liste
     : listener_(std::move(listener), this),
       socket_(std::move(socket)),
       fd_(socket_.native_handle()),
+      is_on_loopback_(comes_from_loopback(socket_)),
       wake_(socket_.get_executor()),
       timer_(socket_.get_executor()) {
   error_code ec;
@@ -149,7 +153,7 @@ void Connection::cut_here() {
   if (answer->started) {
     answer->chunks.push_back(answer->if_stopped);
   } else {
-    answer->head = listener_->router.error_page()(answer->request, 503, kServerExiting);
+    answer->head = listener_->router.error_page(answer->request, 503, kServerExiting);
     answer->started = true;
   }
   answer->finished = answer->is_cut = true;
@@ -203,7 +207,10 @@ void Connection::start_timer() {
     if (ec || !self) return;
     self->timer_at_ = kNever;
     if (self->deadline_at_ == kNever) return;
-    if (self->deadline_at_ > asio::steady_timer::clock_type::now()) return self->start_timer();
+    if (self->deadline_at_ > asio::steady_timer::clock_type::now()) {
+      if (!contained("a connection's timer", [&] { self->start_timer(); })) self->close();
+      return;
+    }
     self->disarm();
     self->timed_out_ = true;
     error_code ignored;
@@ -224,8 +231,11 @@ void Connection::watch() {
   // Waits without a buffer: idle connections hold none.
   auto readable = [self = shared_from_this()](error_code ec) {
     self->watching_ = false;
-    self->on_readable(ec);
-    if (!ec && self->current_) self->watch();
+    const bool has_read = contained("a connection", [&] {
+      self->on_readable(ec);
+      if (!ec && self->current_) self->watch();
+    });
+    if (!has_read) self->peer_gone_ = true;
     self->notify();
   };
   socket_.async_wait(tcp::socket::wait_read, std::move(readable));
@@ -339,8 +349,16 @@ asio::awaitable<bool> Connection::serve_one() {
   if (!got_byte) co_return false;
   auto answer = std::make_shared<Answer>();
   answer->request.begin_ns = now_ns();
+  answer->request.is_on_loopback = is_on_loopback_;
   answer->share = BudgetShare(listener_->options.budget);
-  const bool complete = co_await read_request(*answer);
+  bool complete = false;
+  std::string no_memory;
+  try {
+    complete = co_await read_request(*answer);
+  } catch (const std::bad_alloc& e) {
+    no_memory = shortage(e);
+  }
+  if (!no_memory.empty()) co_await refuse(answer->request, 503, std::move(no_memory));
   if (!complete) co_return false;
   co_await answer_request(answer);
   co_return answer->keep_alive && !peer_gone_;
@@ -353,10 +371,11 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
   parser.header_limit(static_cast<std::uint32_t>(options.max_header_bytes));
   parser.body_limit(options.max_body_bytes);
   size_t num_chunks = 0;
-  auto count_chunk = [&num_chunks](std::uint64_t, boost::beast::string_view,
-                                   error_code& chunk_error) {
-    if (++num_chunks > kMaxRequestChunks) chunk_error = http::error::bad_chunk;
-  };
+  // A lambda has no linkage, which a type of the coroutine's frame must have.
+  std::function<void(std::uint64_t, boost::beast::string_view, error_code&)> count_chunk =
+      [&num_chunks](std::uint64_t, boost::beast::string_view, error_code& chunk_error) {
+        if (++num_chunks > kMaxRequestChunks) chunk_error = http::error::bad_chunk;
+      };
   parser.on_chunk_header(count_chunk);
 
   // Most requests are here already: then no timer runs and nothing waits.
@@ -373,6 +392,8 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     request.method = std::string(head.method_string());
     split_target(std::string_view(head.target().data(), head.target().size()), request);
   }
+  // Source: RFC 9112, section 3.2. None is accepted, as a stock server does: every browser sends
+  // one (http/web_pages.h).
   if (!ec && head.count(http::field::host) > 1) {
     co_await refuse(request, 400, "malformed HTTP request: more than one Host");
     co_return false;
@@ -461,10 +482,10 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
     const IoTurn turn;
     const ExchangePtr exchange = make_exchange(shared_from_this(), answer, listener_.listener());
     if (listener_->draining) {
-      exchange->send(listener_->router.error_page()(answer->request, 503, kServerExiting));
+      exchange->send(listener_->router.error_page(answer->request, 503, kServerExiting));
     } else {
       log_debug("HTTP request: {} {}", exchange->request().method, exchange->request().path);
-      listener_->router.handle(exchange);
+      answer->run([&] { listener_->router.handle(exchange); });
     }
   }
   while (!answer->started && !peer_gone_ && !answer->gone) {

@@ -79,12 +79,14 @@ class Listing {
   Connection* const connection_;
 };
 
-// The state of one answer. Touched on the connection's strand only, but for num_posted; while it is
-// open, by the thread that has `turn`.
+// The state of one answer. Touched on the connection's strand only, but for what is atomic; while
+// it is open, by the thread that has `turn`.
 struct Answer {
   void open();
   void close();  // waits for a thread that is inside
   void count();  // tells the budget
+  // Does a handler's work; what that throws becomes the answer, if it has not begun.
+  void run(const std::function<void()>& work);
 
   std::mutex turn;
   bool is_open = false;    // the connection waits for news of this answer, and nothing is queued
@@ -102,8 +104,10 @@ struct Answer {
   int http_version = 11;
   bool keep_alive = false;                         // of the connection, after this answer
   bool head_written = false, all_written = false;  // of a stream; handed to the socket or `rest`
-  bool gone = false;       // client left or stalled; nothing is written any more
-  bool is_cut = false;     // the server stopped and has ended it; the handler writes no more
+  // Read by any thread. The client left or stalled: nothing is written any more.
+  std::atomic<bool> gone{false};
+  // Likewise. The server stopped and has ended it: the handler writes no more.
+  std::atomic<bool> is_cut{false};
   std::string if_stopped;  // the end of a stream in that case
   std::string shortage;    // why there was no memory to answer, if that is so
   BudgetShare share;       // of all that is kept for the request
@@ -155,6 +159,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Writes `text`, then `more`, which must outlive the call. False: the client is gone.
   Flag write_text(std::string text, std::string_view more = {});
   Flag write_bytes(std::string text, std::string_view more = {});  // as they are, also with TLS
+  std::chrono::milliseconds write_timeout() const;                 // for kLeastProgressBytes
   Flag write_answer(Answer& answer, std::string text, std::string_view more = {});
   Work linger();
   Work wait_for_news();
@@ -179,6 +184,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Listing listener_;
   boost::asio::ip::tcp::socket socket_;
   const int fd_;                    // of socket_
+  const bool is_on_loopback_;       // the other end is on this machine
   std::unique_ptr<TlsStream> tls_;  // null: plain text
   boost::asio::steady_timer wake_;  // used as a condition variable
   // Deadlines come and go with every request; the timer stays and looks at the deadline when it

@@ -9,7 +9,6 @@
 #include <boost/asio/detached.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <ctime>
 #include <utility>
 
@@ -58,6 +57,11 @@ std::string format_head(const Response& head, std::string_view framing, bool kee
   return out;
 }
 
+// That the kernel takes no more now is no error.
+void clear_full(error_code& ec) {
+  if (ec == asio::error::would_block || ec == asio::error::interrupted) ec = {};
+}
+
 std::string chunk_of(std::string_view text) {
   return fmt::format("{:x}\r\n{}\r\n", text.size(), text);
 }
@@ -103,26 +107,34 @@ asio::awaitable<bool> Connection::write_bytes(std::string text, std::string_view
                                                   asio::const_buffer(more.data(), more.size())};
   // The kernel usually takes all at once.
   size_t sent = socket_.write_some(both, ec);
-  if (ec == asio::error::would_block || ec == asio::error::interrupted) ec = {};
+  clear_full(ec);
   const size_t total = text.size() + more.size();
-  if (!ec && sent < total) {
-    arm(listener_->options.write_timeout);
+  // Not the whole has a time to be taken, but each part of it.
+  for (size_t part_end = 0; !ec && sent < total;) {
     is_writing_ = true;
+    if (sent >= part_end) {
+      part_end = sent + kLeastProgressBytes;
+      arm(write_timeout());
+    }
     auto token = asio::redirect_error(asio::use_awaitable, ec);
-    if (sent < text.size()) {
-      const auto rest = asio::buffer(text) + sent;
-      const size_t n = co_await asio::async_write(socket_, rest, token);
-      sent += n;
-    }
-    if (!ec && sent < total) {
-      const auto rest = asio::const_buffer(more.data(), more.size()) + (sent - text.size());
-      co_await asio::async_write(socket_, rest, token);
-    }
-    is_writing_ = false;
-    disarm();
+    co_await socket_.async_wait(tcp::socket::wait_write, token);
+    if (ec) break;
+    const std::array<asio::const_buffer, 2> rest = {
+        asio::buffer(text) + sent,
+        asio::const_buffer(more.data(), more.size()) + (sent - std::min(sent, text.size()))};
+    sent += socket_.write_some(rest, ec);
+    clear_full(ec);
   }
+  if (std::exchange(is_writing_, false)) disarm();
   if (ec) peer_gone_ = true;
   co_return !ec;
+}
+
+milliseconds Connection::write_timeout() const {
+  const ListenerOptions& options = listener_->options;
+  const bool makes_room =
+      current_ != nullptr && current_->share.is_large() && options.budget->is_tight();
+  return makes_room ? std::min(options.write_timeout, kTightTimeout) : options.write_timeout;
 }
 
 asio::awaitable<void> Connection::write_whole(Answer& answer) {
@@ -202,7 +214,7 @@ void Connection::send_now(Answer& answer) {
 }
 
 asio::awaitable<void> Connection::refuse(const Request& request, int status, std::string message) {
-  Response response = listener_->router.error_page()(request, status, message);
+  Response response = listener_->router.error_page(request, status, message);
   listener_->router.finish(request, response);
   listener_->stats.count_response(status);
   const std::string framing = fmt::format("Content-Length: {}\r\n", response.body.size());

@@ -18,13 +18,13 @@ class Cors {
 
   // Adds what lets the page of `request`, if its origin is allowed, read `response`.
   void add_headers(const Request& request, Response& response) const;
+  // Whether pages of that origin may use the server.
+  bool allows(const std::string& origin) const;
   // The answer to a browser that asks whether a page may send a request; nothing for other
   // requests.
   std::optional<Response> preflight(const Request& request) const;
 
  private:
-  bool allows(const std::string& origin) const;
-
   std::vector<std::string> origins_;
   bool allows_all_ = false;
 };

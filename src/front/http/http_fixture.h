@@ -100,6 +100,10 @@ class Client {
   bool connected_ = false;
 };
 
+// Of routes whose protection no test is about.
+inline constexpr RouteTraits kOpen = {Api::kMetadata, Access::kAnybody, Cost::kNothing,
+                                      ErrorShape::kKserve};
+
 // Nothing times out.
 inline ListenerOptions patient() {
   ListenerOptions options;
@@ -114,49 +118,49 @@ class HttpTest : public ::testing::Test {
 
   void start(ListenerOptions options = patient()) {
     options.host = "127.0.0.1";
-    Router router([](const Request&, int status, std::string_view message) {
+    Router router([](ErrorShape, int status, std::string_view message) {
       return Response{status, "text/plain", {}, std::string(message)};
     });
-    router.add("GET", "/hello", [](const ExchangePtr& x) {
+    router.add("GET", "/hello", kOpen, [](const ExchangePtr& x) {
       x->send({200, "text/plain", {}, "hi?" + x->request().query});
     });
-    router.add("POST", "/echo", [](const ExchangePtr& x) {
+    router.add("POST", "/echo", kOpen, [](const ExchangePtr& x) {
       x->send({200, "text/plain", {}, x->request().body});
     });
-    router.add("POST", "/order", [this](const ExchangePtr& x) {
+    router.add("POST", "/order", kOpen, [this](const ExchangePtr& x) {
       {
         std::lock_guard lock(mutex_);
         body_sizes_.push_back(x->request().body.size());
       }
       x->send({200, "text/plain", {}, "done"});
     });
-    router.add("GET", "/note", [](const ExchangePtr& x) {
+    router.add("GET", "/note", kOpen, [](const ExchangePtr& x) {
       const std::string* note = find_header(x->request().headers, "x-note");
       x->send({200, "text/plain", {}, note == nullptr ? "none" : "[" + *note + "]"});
     });
-    router.add("GET", "/drop", [](const ExchangePtr&) {});
+    router.add("GET", "/drop", kOpen, [](const ExchangePtr&) {});
     const auto lack = [] { throw BudgetIsFull(unavailable("no room")); };
-    router.add("GET", "/lack/here", [lack](const ExchangePtr&) { lack(); });
-    router.add("GET", "/lack/later",
+    router.add("GET", "/lack/here", kOpen, [lack](const ExchangePtr&) { lack(); });
+    router.add("GET", "/lack/later", kOpen,
                [lack](const ExchangePtr& x) { x->post([x, lack] { lack(); }); });
-    router.add("GET", "/lack/worker", [this, lack](const ExchangePtr& x) {
+    router.add("GET", "/lack/worker", kOpen, [this, lack](const ExchangePtr& x) {
       const auto work = [lack] { return lack(), 0; };
       workers_.run(x, false, work, [x](int) { x->send({200, "text/plain", {}, "worked"}); });
     });
-    router.add("GET", "/hold", [this](const ExchangePtr& x) { hold(x); });
-    router.add("GET", "/block", [this](const ExchangePtr& x) {
+    router.add("GET", "/hold", kOpen, [this](const ExchangePtr& x) { hold(x); });
+    router.add("GET", "/block", kOpen, [this](const ExchangePtr& x) {
       hold(x);
       gate_.wait();
     });
-    router.add("GET", "/block_again", [this](const ExchangePtr& x) {
+    router.add("GET", "/block_again", kOpen, [this](const ExchangePtr& x) {
       hold(x);
       gate_again_.wait();
     });
-    router.add("GET", "/open", [this](const ExchangePtr& x) {
+    router.add("GET", "/open", kOpen, [this](const ExchangePtr& x) {
       x->begin_stream({200, "text/plain", {}, ""});
       hold(x);
     });
-    router.add("GET", "/stream", [](const ExchangePtr& x) {
+    router.add("GET", "/stream", kOpen, [](const ExchangePtr& x) {
       x->begin_stream({200, "text/plain", {}, ""});
       x->write("one");
       x->post([x] {

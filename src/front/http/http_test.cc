@@ -50,9 +50,9 @@ TEST_F(HttpTest, PipelinedRequestsAreAnsweredInOrder) {
   Client c(listener_->port());
   std::string all;
   for (int i = 0; i < 20; ++i) {
-    all += "POST /echo HTTP/1.1\r\nContent-Length: 3\r\n\r\n" + std::to_string(100 + i);
+    all += "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 3\r\n\r\n" + std::to_string(100 + i);
   }
-  c.send(all + "GET /hello HTTP/1.1\r\nConnection: close\r\n\r\n");
+  c.send(all + "GET /hello HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
   const std::string r = c.read();
   size_t at = 0;
   for (int i = 0; i < 20; ++i) {
@@ -65,8 +65,9 @@ TEST_F(HttpTest, PipelinedRequestsAreAnsweredInOrder) {
 TEST_F(HttpTest, OneByteAtATime) {
   start();
   Client c(listener_->port());
-  for (const char ch : std::string("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                   "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")) {
+  for (const char ch :
+       std::string("POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+                   "2\r\nab\r\n1\r\nc\r\n0\r\n\r\n")) {
     c.send(std::string_view(&ch, 1));
   }
   EXPECT_TRUE(c.read("abc").ends_with("abc"));
@@ -91,7 +92,7 @@ TEST_F(HttpTest, Http10AbsoluteUrlMissingHostAndHead) {
     EXPECT_TRUE(r.ends_with("hi?")) << r;
   }
   Client c(listener_->port());
-  c.send("HEAD /hello HTTP/1.1\r\nConnection: close\r\n\r\n");
+  c.send("HEAD /hello HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
   const std::string r = c.read();
   EXPECT_NE(r.find("Content-Length: 3"), std::string::npos) << r;
   EXPECT_TRUE(r.ends_with("\r\n\r\n")) << r;
@@ -100,7 +101,7 @@ TEST_F(HttpTest, Http10AbsoluteUrlMissingHostAndHead) {
 TEST_F(HttpTest, StreamsInChunks) {
   start();
   Client c(listener_->port());
-  c.send("GET /stream HTTP/1.1\r\n\r\n");
+  c.send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n");
   const std::string r = c.read("0\r\n\r\n");
   EXPECT_NE(r.find("Transfer-Encoding: chunked"), std::string::npos);
   EXPECT_NE(r.find("3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"), std::string::npos) << r;
@@ -113,7 +114,7 @@ TEST_F(HttpTest, KeptConnectionsAnswerAfterEveryStream) {
   start();
   Client c(listener_->port());
   for (int i = 0; i < 2000; ++i) {
-    c.send("GET /stream HTTP/1.1\r\n\r\n");
+    c.send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n");
     ASSERT_TRUE(c.read("0\r\n\r\n").ends_with("0\r\n\r\n")) << "stream " << i;
   }
 }
@@ -128,27 +129,45 @@ TEST_F(HttpTest, HalfClosedClientStillGetsAnImmediateAnswer) {
 
 TEST_F(HttpTest, MalformedRequestsGet400) {
   start();
-  for (const char* bad : {"hello\r\n\r\n", "POST /echo HTTP/1.1\r\nContent-Length: abc\r\n\r\n{}",
-                          "POST /echo HTTP/1.1\r\nContent-Length: -5\r\n\r\n{}",
-                          "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
-                          "POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
-                          "GET /he llo HTTP/1.1\r\n\r\n"}) {
+  for (const char* bad :
+       {"hello\r\n\r\n", "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: abc\r\n\r\n{}",
+        "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: -5\r\n\r\n{}",
+        "POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+        "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "GET /he llo HTTP/1.1\r\nHost: t\r\n\r\n"}) {
     Client c(listener_->port());
     c.send(bad);
     EXPECT_TRUE(c.read().starts_with("HTTP/1.1 400")) << bad;
   }
 }
 
+// Source: RFC 9112, section 3.2. None is accepted, as a stock server does.
+TEST_F(HttpTest, OneHostAtMost) {
+  start();
+  const auto ask = [this](const char* text) {
+    Client c(listener_->port());
+    c.send(text);
+    return c.read().substr(9, 3);
+  };
+  EXPECT_EQ(ask("GET /hello HTTP/1.1\r\nConnection: close\r\n\r\n"), "200");
+  EXPECT_EQ(ask("GET http://t/hello HTTP/1.1\r\nConnection: close\r\n\r\n"), "200");
+  EXPECT_EQ(ask("GET /hello HTTP/1.1\r\nHost: t\r\nHost: t\r\n\r\n"), "400");
+  EXPECT_EQ(ask("GET /hello HTTP/1.0\r\n\r\n"), "200");
+  EXPECT_EQ(ask("GET /hello HTTP/1.1\r\nhost: t\r\nConnection: close\r\n\r\n"), "200");
+}
+
 TEST_F(HttpTest, FoldedLinesAndNulBytesInHeadersGet400) {
   start();
   using namespace std::string_view_literals;
   for (const std::string_view bad :
-       {"GET /hello HTTP/1.1\r\nX: a\r\n b\r\n\r\n"sv,
-        "GET /hello HTTP/1.1\r\nX: a\r\n\tb\r\n\r\n"sv,
-        "GET /hello HTTP/1.1\r\nX: a\r\n \r\nY: b\r\n\r\n"sv,
-        "GET /hello HTTP/1.1\r\n X: a\r\n\r\n"sv, "GET /hello HTTP/1.1\r\nX\0Y: a\r\n\r\n"sv,
-        "GET /hello HTTP/1.1\r\n\0X: a\r\n\r\n"sv, "GET /hello HTTP/1.1\r\nX: a\0b\r\n\r\n"sv,
-        "GET /hello\0 HTTP/1.1\r\n\r\n"sv}) {
+       {"GET /hello HTTP/1.1\r\nHost: t\r\nX: a\r\n b\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\nHost: t\r\nX: a\r\n\tb\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\nHost: t\r\nX: a\r\n \r\nY: b\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\n X: a\r\nHost: t\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\nHost: t\r\nX\0Y: a\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\n\0X: a\r\nHost: t\r\n\r\n"sv,
+        "GET /hello HTTP/1.1\r\nHost: t\r\nX: a\0b\r\n\r\n"sv,
+        "GET /hello\0 HTTP/1.1\r\nHost: t\r\n\r\n"sv}) {
     Client whole(listener_->port());
     whole.send(bad);
     EXPECT_THAT(whole.read(), StartsWith("HTTP/1.1 400")) << bad;
@@ -158,7 +177,8 @@ TEST_F(HttpTest, FoldedLinesAndNulBytesInHeadersGet400) {
   }
   // A body may look like one.
   for (const bool is_slow : {false, true}) {
-    const std::string_view text = "POST /echo HTTP/1.1\r\nContent-Length: 7\r\n\r\n a\r\n b!";
+    const std::string_view text =
+        "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r\n a\r\n b!";
     Client c(listener_->port());
     for (size_t i = 0; i < text.size(); i += is_slow ? 1 : text.size()) {
       c.send(text.substr(i, is_slow ? 1 : text.size()));
@@ -173,24 +193,24 @@ TEST_F(HttpTest, LimitsOnHeaderAndBody) {
   start(options);
   {
     Client c(listener_->port());
-    c.send("POST /echo HTTP/1.1\r\nContent-Length: 1001\r\n\r\n");
+    c.send("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 1001\r\n\r\n");
     const std::string r = c.read();
     EXPECT_TRUE(r.starts_with("HTTP/1.1 413")) << r;
     EXPECT_NE(r.find("1000 bytes"), std::string::npos);
   }
   {
     Client c(listener_->port());
-    c.send("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
+    c.send("POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n3e9\r\n" +
            std::string(1001, 'x') + "\r\n0\r\n\r\n");
     EXPECT_TRUE(c.read().starts_with("HTTP/1.1 413"));
   }
   {
     Client c(listener_->port());
-    c.send("GET /hello HTTP/1.1\r\nX: " + std::string(70000, 'y') + "\r\n\r\n");
+    c.send("GET /hello HTTP/1.1\r\nHost: t\r\nX: " + std::string(70000, 'y') + "\r\n\r\n");
     EXPECT_TRUE(c.read().starts_with("HTTP/1.1 431"));
   }
   Client c(listener_->port());
-  c.send("POST /echo HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  c.send("POST /echo HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
   EXPECT_TRUE(c.read("\r\n\r\n").starts_with("HTTP/1.1 100 Continue"));
   c.send("ok");
   EXPECT_TRUE(c.read("ok").ends_with("ok"));
@@ -228,9 +248,10 @@ TEST_F(HttpTest, BodiesMustKeepComing) {
     }
     return std::string("still connected");
   };
-  EXPECT_THAT(trickle("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
-              HasSubstr("HTTP/1.1 408"));
-  EXPECT_THAT(trickle("POST /echo HTTP/1.1\r\nContent-Length: 10000000\r\n\r\n", "x"),
+  EXPECT_THAT(
+      trickle("POST /echo HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n"),
+      HasSubstr("HTTP/1.1 408"));
+  EXPECT_THAT(trickle("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 10000000\r\n\r\n", "x"),
               HasSubstr("HTTP/1.1 408"));
 }
 
@@ -240,11 +261,11 @@ TEST_F(OneThreadHttpTest, BytesOfABodyBuyTime) {
   start(options);
   // The server reads nothing until the kernel has its fill: it never waits for the first bytes.
   Client blocker(listener_->port());
-  blocker.send("GET /block HTTP/1.1\r\n\r\n");
+  blocker.send("GET /block HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
   Client c(listener_->port());
-  const std::string text =
-      "POST /echo HTTP/1.1\r\nContent-Length: 4000001\r\n\r\n" + std::string(4000000, 'x');
+  const std::string text = "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 4000001\r\n\r\n" +
+                           std::string(4000000, 'x');
   const std::string_view rest = c.send_at_once(text);
   gate_.count_down();
   c.send(rest);
@@ -263,9 +284,9 @@ TEST_F(OneThreadHttpTest, AnEventWithoutInputClosesNothing) {
   }
   // The event loop learns of both at once, and is kept from the second one's input until it is
   // gone.
-  blocker.send("GET /block HTTP/1.1\r\n\r\n");
+  blocker.send("GET /block HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
-  first.send("GET /block_again HTTP/1.1\r\n\r\n");
+  first.send("GET /block_again HTTP/1.1\r\nHost: t\r\n\r\n");
   second.send("x");
   gate_.count_down();
   ASSERT_NE(wait_held(), nullptr);
@@ -278,7 +299,7 @@ TEST_F(OneThreadHttpTest, AnEventWithoutInputClosesNothing) {
 TEST_F(OneThreadHttpTest, AClientThatSendsWithoutABreakHoldsUpNobody) {
   constexpr size_t kLong = 2 << 20;
   const auto post = [](size_t size) {
-    return fmt::format("POST /order HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", size,
+    return fmt::format("POST /order HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}", size,
                        std::string(size, 'x'));
   };
   start();
@@ -288,7 +309,7 @@ TEST_F(OneThreadHttpTest, AClientThatSendsWithoutABreakHoldsUpNobody) {
     EXPECT_THAT(c->read("hi?a=1"), HasSubstr("200 OK"));
   }
   // When the event loop goes on, there is more of the long body than it reads in a row.
-  blocker.send("GET /block HTTP/1.1\r\n\r\n");
+  blocker.send("GET /block HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
   std::thread sender([&] { first.send(post(kLong)); });
   first.wait_arrived();
@@ -302,7 +323,7 @@ TEST_F(OneThreadHttpTest, AClientThatSendsWithoutABreakHoldsUpNobody) {
 
   // Nor do requests that lie one behind the other.
   Client again(listener_->port());
-  again.send("GET /block_again HTTP/1.1\r\n\r\n");
+  again.send("GET /block_again HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
   first.send(post(2) + post(3) + kHello);
   first.wait_arrived();
@@ -317,7 +338,7 @@ TEST_F(OneThreadHttpTest, AClientThatSendsWithoutABreakHoldsUpNobody) {
 TEST_F(HttpTest, DroppedExchangeIs500) {
   start();
   Client c(listener_->port());
-  c.send("GET /drop HTTP/1.1\r\nConnection: close\r\n\r\n");
+  c.send("GET /drop HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
   EXPECT_TRUE(c.read().starts_with("HTTP/1.1 500"));
 }
 
@@ -326,7 +347,7 @@ TEST_F(HttpTest, AShortageOfMemoryIs503) {
   start();
   for (const char* where : {"here", "later", "worker"}) {
     Client c(listener_->port());
-    c.send(fmt::format("GET /lack/{} HTTP/1.1\r\nConnection: close\r\n\r\n", where));
+    c.send(fmt::format("GET /lack/{} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n", where));
     const std::string reply = c.read();
     EXPECT_THAT(reply, StartsWith("HTTP/1.1 503")) << where;
     EXPECT_THAT(reply, HasSubstr("no room")) << where;
@@ -365,7 +386,7 @@ TEST_F(HttpTest, StopLetsARunningAnswerFinish) {
   const int port = listener_->port();
   Client idle(port);
   Client busy(port);
-  busy.send("GET /hold HTTP/1.1\r\n\r\n");
+  busy.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
   ExchangePtr x = wait_held();
   ASSERT_NE(x, nullptr);
   listener_->begin_stop();
@@ -383,7 +404,7 @@ TEST_F(HttpTest, StopLetsARunningAnswerFinish) {
 TEST_F(HttpTest, AbortDisconnectsWhatIsLeft) {
   start();
   Client busy(listener_->port());
-  busy.send("GET /hold HTTP/1.1\r\n\r\n");
+  busy.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
   ExchangePtr x = wait_held();
   ASSERT_NE(x, nullptr);
   listener_->begin_stop();
@@ -396,7 +417,7 @@ TEST_F(HttpTest, BusyPortIsAnError) {
   ListenerOptions options;
   options.host = "127.0.0.1";
   options.port = listener_->port();
-  auto second = Listener::start(threads_, options, Router([](auto&, int s, auto) {
+  auto second = Listener::start(threads_, options, Router([](ErrorShape, int s, std::string_view) {
                                   return Response{s, "", {}, ""};
                                 }));
   ASSERT_FALSE(second.ok());

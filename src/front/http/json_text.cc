@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
+#include "base/json_exact.h"
 
 namespace nereid::front {
 
@@ -55,6 +56,20 @@ void append_json_string(std::string& out, std::string_view text) {
   out.push_back('"');
 }
 
+size_t json_string_size(std::string_view text) {
+  size_t size = 2 + text.size();
+  for (const char c : text) {
+    const bool is_short =
+        c == '"' || c == '\\' || c == '\n' || c == '\r' || c == '\t' || c == '\b' || c == '\f';
+    if (is_short) {
+      size += 1;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      size += 5;
+    }
+  }
+  return size;
+}
+
 void append_json_double(std::string& out, double value) {
   if (std::isnan(value)) {
     out += "NaN";
@@ -85,8 +100,16 @@ void append_json(std::string& out, const json::object& object) {
   out += object.empty() ? "{}" : "}";
 }
 
+std::string json_text(const json::value& value) {
+  std::string out;
+  append_json(out, value);
+  return out;
+}
+
 void append_json(std::string& out, const json::value& value) {
-  if (const json::object* object = value.if_object()) {
+  if (const std::string_view number = long_number(value); !number.empty()) {
+    out += number;
+  } else if (const json::object* object = value.if_object()) {
     append_json(out, *object);
   } else if (const json::array* array = value.if_array()) {
     char before = '[';
@@ -96,7 +119,10 @@ void append_json(std::string& out, const json::value& value) {
     }
     out += array->empty() ? "[]" : "]";
   } else if (const double* number = value.if_double()) {
-    append_json_double(out, *number);
+    if (std::isfinite(*number))
+      append_json_double(out, *number);
+    else  // of a literal with an exponent that no double has
+      out += std::isnan(*number) ? "null" : *number > 0 ? "1e999" : "-1e999";
   } else if (const int64_t* integer = value.if_int64()) {
     fmt::format_to(std::back_inserter(out), "{}", *integer);
   } else if (const json::string* text = value.if_string()) {
@@ -204,6 +230,7 @@ std::optional<double> non_finite(const json::value& value) {
 
 std::string_view json_kind_name(const json::value& value) {
   if (non_finite(value)) return "NaN or Infinity";
+  if (!long_number(value).empty()) return "a number";
   switch (value.kind()) {
     case json::kind::null:
       return "null";

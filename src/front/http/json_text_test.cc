@@ -1,8 +1,10 @@
 #include "front/http/json_text.h"
+#include "base/json_exact.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 namespace nereid::front {
@@ -36,6 +38,17 @@ TEST(JsonText, ValuesAreCompactAndReadable) {
   std::string out;
   append_json(out, json::parse(R"({"a": [1, 0.5, "x\n", null, true, {}], "b": {"c": -2}})"));
   EXPECT_EQ(out, R"({"a":[1,0.5,"x\n",null,true,{}],"b":{"c":-2}})");
+  out.clear();
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  append_json(out, json::array{kInfinity, -kInfinity, std::nan("")});
+  EXPECT_EQ(out, "[1e999,-1e999,null]") << "valid JSON, whatever numbers a text had";
+  EXPECT_TRUE(parse_json(out).ok());
+}
+
+TEST(JsonText, LongNumbersKeepTheirDigits) {
+  constexpr char kText[] = R"({"a":[123456789012345678901,{"b":0.12345678901234567890}]})";
+  EXPECT_EQ(json_text(*parse_json_exact(kText)), kText);
+  EXPECT_EQ(json_kind_name(*parse_json_exact("123456789012345678901")), "a number");
 }
 
 TEST(JsonText, DuplicateKeys) {

@@ -3,6 +3,8 @@
 
 #include <sys/socket.h>
 
+#include <boost/asio/io_context.hpp>
+
 namespace nereid::front {
 namespace asio = boost::asio;
 using asio::ip::tcp;
@@ -20,7 +22,24 @@ StatusOr<tcp::endpoint> resolve(const tcp::acceptor::executor_type& executor,
   return found.begin()->endpoint();
 }
 
+bool is_loopback(const asio::ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+}
+
 }  // namespace
+
+bool is_loopback_host(const std::string& host) {
+  asio::io_context context;
+  const auto endpoint = resolve(context.get_executor(), host, 0);
+  return endpoint.ok() && is_loopback(endpoint->address());
+}
+
+bool comes_from_loopback(const tcp::socket& socket) {
+  boost::system::error_code ec;
+  const auto endpoint = socket.remote_endpoint(ec);
+  return !ec && is_loopback(endpoint.address());
+}
 
 Status listen_on(tcp::acceptor& socket, const std::string& host, int port, bool reuse_port) {
   ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(socket.get_executor(), host, port));

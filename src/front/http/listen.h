@@ -14,4 +14,9 @@ namespace nereid::front {
 Status listen_on(boost::asio::ip::tcp::acceptor& socket, const std::string& host, int port,
                  bool reuse_port);
 
+// Whether all that reaches this port comes from this machine. A name that does not resolve: false.
+bool is_loopback_host(const std::string& host);
+// Whether a connection does.
+bool comes_from_loopback(const boost::asio::ip::tcp::socket& socket);
+
 }  // namespace nereid::front

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/contained.h"
 #include "base/log.h"
 #include "base/log_limit.h"
 #include "front/http/connection.h"
@@ -99,7 +100,7 @@ IoThreads::Impl::Impl(size_t num_threads) {
     for (auto& context : contexts) {
       threads.emplace_back([io = context.get()] {
         auto guard = asio::make_work_guard(*io);
-        io->run();
+        run_contained("an HTTP event loop", [io] { io->run(); });
       });
     }
   } catch (const std::system_error&) {  // no more threads: those that run must end first

@@ -32,7 +32,7 @@ struct ListenerOptions {
   std::chrono::milliseconds idle_timeout{75000};  // between requests
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
   std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come
-  std::chrono::milliseconds write_timeout{30000};   // for one write to be taken by the client
+  std::chrono::milliseconds write_timeout{30000};   // for the client to take 64 KiB, or the rest
 };
 
 // Counters of one listener; any thread may read.

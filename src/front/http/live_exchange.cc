@@ -3,6 +3,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "base/contained.h"
 #include "base/log_limit.h"
 #include "front/http/budget_memory.h"
 #include "front/http/connection.h"
@@ -25,6 +26,10 @@ class LiveExchange final : public Exchange {
 
   ~LiveExchange() override {
     // The last reference may go on any thread.
+    contained("the end of a request", [this] { end_unanswered(); });
+  }
+
+  void end_unanswered() {
     asio::dispatch(connection_->executor(), [c = connection_, a = answer_, l = listener_] {
       if (a->finished || a->gone) return;
       if (a->started) {
@@ -32,8 +37,8 @@ class LiveExchange final : public Exchange {
       } else {
         const bool is_short = !a->shortage.empty();
         a->head =
-            l->router.error_page()(a->request, is_short ? 503 : 500,
-                                   is_short ? a->shortage : "internal error: request was dropped");
+            l->router.error_page(a->request, is_short ? 503 : 500,
+                                 is_short ? a->shortage : "internal error: request was dropped");
         a->started = a->finished = true;
       }
       c->notify();
@@ -44,12 +49,17 @@ class LiveExchange final : public Exchange {
 
   void post(std::function<void()> work) override {
     ++answer_->num_posted;
-    asio::post(connection_->executor(), [work = std::move(work), answer = answer_] {
-      const IoTurn turn;
-      answer->close();
-      --answer->num_posted;
-      run(work, *answer);
-    });
+    try {
+      asio::post(connection_->executor(), [work = std::move(work), answer = answer_] {
+        const IoTurn turn;
+        answer->close();
+        --answer->num_posted;
+        answer->run(work);
+      });
+    } catch (...) {
+      --answer_->num_posted;
+      throw;
+    }
   }
 
   void dispatch(std::function<void()> work) override {
@@ -57,7 +67,7 @@ class LiveExchange final : public Exchange {
       post(std::move(work));
     } else {
       answer_->close();
-      run(work, *answer_);
+      answer_->run(work);
     }
   }
 
@@ -110,9 +120,10 @@ class LiveExchange final : public Exchange {
     if (answer_->streaming && !answer_->finished) finish();
   }
 
-  void hold(size_t bytes) override {
+  bool hold(size_t bytes) override {
     answer_->held_bytes = bytes;
     answer_->count();
+    return !answer_->share.is_large() || !listener_->options.budget->is_full();
   }
 
   void on_disconnect(std::function<void()> callback) override {
@@ -135,23 +146,12 @@ class LiveExchange final : public Exchange {
   void take_turn(const std::function<void()>& work) {
     const bool was_started = answer_->started;
     answer_->is_inside = true;
-    run(work, *answer_);
+    answer_->run(work);
     answer_->is_inside = false;
     if (answer_->streaming && !answer_->gone) connection_->send_now(*answer_);
     if (answer_->started == was_started && !answer_->finished && answer_->rest.empty()) return;
     answer_->is_open = false;
     asio::post(connection_->executor(), [c = connection_] { c->notify(); });
-  }
-
-  static void run(const std::function<void()>& work, Answer& answer) {
-    try {
-      work();
-    } catch (const std::bad_alloc& e) {
-      answer.shortage = shortage(e);
-    } catch (const std::exception& e) {
-      static LogLimit log;
-      log.error("while answering a request: {}", e.what());
-    }
   }
 
   void finish() {
@@ -180,6 +180,17 @@ void Answer::open() {
 void Answer::close() {
   std::lock_guard lock(turn);
   is_open = false;
+}
+
+void Answer::run(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc& e) {
+    shortage = front::shortage(e);
+  } catch (const std::exception& e) {
+    static LogLimit log;
+    log.error("while answering a request: {}", e.what());
+  }
 }
 
 void Answer::count() { share.set(body_bytes + held_bytes + unread_bytes); }

@@ -32,6 +32,8 @@ struct Request {
   std::string body;
   std::vector<std::pair<std::string, std::string>> params;  // set by the router, raw text
   KeyUse::PermitPtr permit;           // of the key that it counts for; null: none
+  std::string authority;              // of a target in absolute form; stands for Host
+  bool is_on_loopback = false;        // the connection comes from this machine
   uint64_t begin_ns = 0, end_ns = 0;  // steady clock: first byte seen, last one read
 
   // The text that a route's {name} matched; empty when the route has no such parameter.
@@ -51,10 +53,10 @@ std::string_view reason_phrase(int status);
 // %XX decoded; nullopt when an escape is broken or decodes to a NUL byte. '+' stays '+'.
 std::optional<std::string> percent_decode(std::string_view text);
 
-// One request and its answer. Everything but post() must run on the connection's strand: handlers
-// are called there, and post() brings other threads' news there. Answer with one send(), or with
-// begin_stream(), any number of write() and one end(). When the last reference goes away without an
-// end, the client gets a 500 or a broken stream, never silence.
+// One request and its answer. Everything but post() and disconnected() must run on the connection's
+// strand: handlers are called there, and post() brings other threads' news there. Answer with one
+// send(), or with begin_stream(), any number of write() and one end(). When the last reference goes
+// away without an end, the client gets a 500 or a broken stream, never silence.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -86,13 +88,14 @@ class Exchange {
   virtual void end() = 0;
 
   // What the request keeps beside its body and what the client has not read yet, in bytes: part of
-  // what the server holds for its clients, until the next call or the end of the answer.
-  virtual void hold(size_t) {}
+  // what the server holds for its clients, until the next call or the end of the answer. False:
+  // that is much, and there is no room for it.
+  virtual bool hold(size_t) { return true; }
 
   // Called once on the strand when the client goes away (or stalls) or the server stops before the
   // answer is complete; at once if that has happened already.
   virtual void on_disconnect(std::function<void()> callback) = 0;
-  virtual bool disconnected() const = 0;  // that has happened
+  virtual bool disconnected() const = 0;  // that has happened; any thread
 
   // Called on the strand after each write of the answer (or a part of it) with the steady-clock
   // nanoseconds before and after; not when the client is gone. Each callback given is called, and

@@ -1,4 +1,5 @@
-// Routes: method and path pattern -> handler, with 404, 405 + Allow, HEAD and OPTIONS in one place.
+// Routes: method and path pattern -> protection and handler, with 404, 405 + Allow, HEAD and
+// OPTIONS in one place.
 #pragma once
 
 #include <functional>
@@ -9,17 +10,25 @@
 #include <vector>
 
 #include "front/http/message.h"
+#include "front/http/protection.h"
 
 namespace nereid::front {
 
-// Builds the error answer for a request that no handler sees (also 413, 431, 400 from the
-// transport, whose request may have an empty path).
-using ErrorPage =
-    std::function<Response(const Request& request, int status, std::string_view message)>;
+// Builds the error answer for a request that no handler sees.
+using ErrorPage = std::function<Response(ErrorShape shape, int status, std::string_view message)>;
+
+// What a guard is told of the route of a request.
+struct Target {
+  // Of the route, else of one with that path, else of the nearest. Null: none is near.
+  const RouteTraits* traits = nullptr;
+  bool has_path = false;     // it matches the path
+  bool has_handler = false;  // and the method: its handler would run
+  ErrorShape errors = ErrorShape::kKserve;
+};
 
 // The answer to a request that may not reach its handler; nothing for one that may, which may be
 // given a permit.
-using Guard = std::function<std::optional<Response>(Request& request)>;
+using Guard = std::function<std::optional<Response>(Request& request, const Target& target)>;
 
 // Adds headers to an answer before it is sent.
 using Finish = std::function<void(const Request& request, Response& response)>;
@@ -38,13 +47,25 @@ class Router {
   // Pattern segments: literal text, {name} (one non-empty segment), {name:digits} (decimal digits
   // only), {name*} (the non-empty rest, slashes included; last segment only). Patterns are tried in
   // the order added, and are our own: a malformed one is a CHECK.
-  void add(std::string_view method, std::string_view pattern, Handler handler);
+  void add(std::string_view method, std::string_view pattern, const RouteTraits& traits,
+           Handler handler);
 
   // Runs the handler or answers 404 / 405 / OPTIONS. A GET handler also serves HEAD (the transport
   // drops the body). Exceptions of handlers become a 500.
   void handle(const ExchangePtr& exchange) const;
 
-  const ErrorPage& error_page() const { return error_page_; }
+  // An error in the shape that the client expects: that of the request's route, or of the
+  // shortest one that has most leading segments in common with it; where APIs share paths, the one
+  // that the client's headers tell. Also for 413, 431 and 400 of the transport, whose request may
+  // have an empty path.
+  Response error_page(const Request& request, int status, std::string_view message) const;
+
+  // A route as it was added.
+  struct Entry {
+    std::string method, pattern;
+    RouteTraits traits;
+  };
+  std::vector<Entry> entries() const;
 
  private:
   struct Segment {
@@ -52,13 +73,24 @@ class Router {
     std::string text;  // literal text or parameter name
   };
   struct Route {
-    std::string method;
+    Entry entry;
     std::string prefix, suffix;  // literal ends of the pattern, which tell most routes apart
     std::vector<Segment> segments;
     Handler handler;
   };
+  using Params = std::vector<std::pair<std::string, std::string>>;
 
-  static bool match(const Route& route, std::string_view path, Request& request);
+  static bool match(const Route& route, std::string_view path, Params& params);
+  // The leading segments of `path` that the route has, too.
+  static size_t num_common(const Route& route, std::string_view path);
+  // The route of the request, whose parameters are set; else one of its path, else the nearest one.
+  // Null: there is none.
+  const Route* find(const Request& request, Params& params, Target& target) const;
+  static ErrorShape shape_for(const Request& request, const Route* route);
+  bool has_path(std::string_view path) const;
+  // The text added to a 404: the base URL or path that the client probably meant; "" if unknown.
+  std::string advice(std::string_view path) const;
+  Response refuse_method(const Request& request) const;
 
   ErrorPage error_page_;
   Guard guard_;

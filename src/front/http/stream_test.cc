@@ -1,7 +1,15 @@
 // Streams over real sockets: the order of their pieces, clients that leave or do not read.
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <string>
+
+#include "base/clock.h"
 
 #include "front/http/http_fixture.h"
 
@@ -15,7 +23,7 @@ using ::testing::StartsWith;
 TEST_F(HttpTest, DisconnectReachesTheHandler) {
   start();
   Client c(listener_->port());
-  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  c.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
   ExchangePtr x = wait_held();
   ASSERT_NE(x, nullptr);
   c.close();
@@ -26,7 +34,7 @@ TEST_F(HttpTest, DisconnectReachesTheHandler) {
 TEST_F(HttpTest, DisconnectInMidStreamReachesTheHandler) {
   start();
   Client c(listener_->port());
-  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  c.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
   ExchangePtr x = wait_held();
   ASSERT_NE(x, nullptr);
   x->post([x] {
@@ -38,6 +46,40 @@ TEST_F(HttpTest, DisconnectInMidStreamReachesTheHandler) {
   c.close();
   EXPECT_TRUE(wait_disconnected());
 }
+
+// Has its request echoed, and takes the answer from a small buffer.
+class SlowReader {
+ public:
+  SlowReader(int port, const std::string& body) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    const int size = 16 << 10;
+    ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &size, sizeof size);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(port));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(::connect(fd_, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    const std::string text =
+        "POST /echo HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: " +
+        std::to_string(body.size()) + "\r\n\r\n" + body;
+    for (size_t at = 0; at < text.size();) {
+      const ssize_t n = ::send(fd_, text.data() + at, text.size() - at, MSG_NOSIGNAL);
+      if (n <= 0) break;
+      at += static_cast<size_t>(n);
+    }
+  }
+  ~SlowReader() { ::close(fd_); }
+  SlowReader(const SlowReader&) = delete;
+  SlowReader& operator=(const SlowReader&) = delete;
+
+  // 0: there is no more.
+  size_t read(size_t size) {
+    std::string part(size, '\0');
+    return static_cast<size_t>(std::max<ssize_t>(::recv(fd_, part.data(), size, 0), 0));
+  }
+
+ private:
+  const int fd_;
+};
 
 // The text of the chunks.
 std::string unchunked(std::string_view answer) {
@@ -58,7 +100,7 @@ TEST_F(HttpTest, PiecesKeepTheirOrder) {
   start();
   for (const size_t size : {size_t{10}, size_t{40000}}) {
     Client c(listener_->port());
-    c.send("GET /open HTTP/1.1\r\nConnection: close\r\n\r\n");
+    c.send("GET /open HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
     ExchangePtr x = wait_held();
     std::string all;
     std::atomic<int> num_here{0};
@@ -78,9 +120,9 @@ TEST_F(HttpTest, PiecesKeepTheirOrder) {
       x->deliver([x] { x->end(); });
       x.reset();
     });
-    if (size > 1000) std::this_thread::sleep_for(milliseconds(20));
+    if (size > 1000) sender.join();
     const std::string got = c.read();
-    sender.join();
+    if (sender.joinable()) sender.join();
     EXPECT_TRUE(unchunked(got) == all);
     if (size < 1000) {
       EXPECT_GT(num_here, 0);
@@ -92,11 +134,11 @@ TEST_F(HttpTest, PiecesKeepTheirOrder) {
 TEST_F(OneThreadHttpTest, AnAnswerNeedsNoEventLoop) {
   start();
   Client c(listener_->port());
-  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  c.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
   ExchangePtr x = wait_held();
   ASSERT_NE(x, nullptr);
   Client busy(listener_->port());
-  busy.send("GET /block HTTP/1.1\r\nConnection: close\r\n\r\n");
+  busy.send("GET /block HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
   ExchangePtr blocked = wait_held();
   ASSERT_NE(blocked, nullptr);
   x->deliver([x] {
@@ -112,7 +154,7 @@ TEST_F(OneThreadHttpTest, AnAnswerNeedsNoEventLoop) {
   blocked->post([blocked] { blocked->send({200, "text/plain", {}, "free"}); });
   EXPECT_THAT(busy.read(), HasSubstr("free"));
   x.reset();
-  c.send("GET /hello HTTP/1.1\r\n\r\n");
+  c.send("GET /hello HTTP/1.1\r\nHost: t\r\n\r\n");
   EXPECT_THAT(c.read("hi?"), HasSubstr("200 OK"));
 }
 
@@ -120,7 +162,7 @@ TEST_F(HttpTest, PiecesForAClientThatHasGone) {
   start();
   for (int i = 0; i < 20; ++i) {
     Client c(listener_->port());
-    c.send("GET /open HTTP/1.1\r\n\r\n");
+    c.send("GET /open HTTP/1.1\r\nHost: t\r\n\r\n");
     ExchangePtr x = wait_held();
     c.read("\r\n\r\n");
     std::thread closer([&] { c.close(); });
@@ -137,7 +179,7 @@ TEST_F(HttpTest, ReaderThatDoesNotReadIsDropped) {
   options.max_unread_bytes = 1 << 20;
   start(options);
   Client c(listener_->port());
-  c.send("GET /hold HTTP/1.1\r\n\r\n");
+  c.send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
   ExchangePtr x = wait_held();
   ASSERT_NE(x, nullptr);
   x->post([x] { x->begin_stream({200, "text/plain", {}, ""}); });
@@ -145,6 +187,38 @@ TEST_F(HttpTest, ReaderThatDoesNotReadIsDropped) {
     x->post([x] { x->write(std::string(100000, 'z')); });
   }
   EXPECT_TRUE(wait_disconnected());
+}
+
+// A time for each part of an answer, not for the whole.
+TEST_F(HttpTest, ASlowReaderGetsAllOfIt) {
+  ListenerOptions options = patient();
+  options.write_timeout = milliseconds(1000);
+  start(options);
+  const std::string body(5 << 20, 'z');
+  SlowReader reader(listener_->port(), body);
+  size_t got = 0;
+  const Time begin = now();
+  while (const size_t n = reader.read(64 << 10)) {
+    got += n;
+    std::this_thread::sleep_for(milliseconds(5));  // some seconds in all
+  }
+  EXPECT_GE(got, body.size());
+  EXPECT_GT(now() - begin, options.write_timeout);
+}
+
+TEST_F(HttpTest, AReaderThatTricklesIsCut) {
+  ListenerOptions options = patient();
+  options.write_timeout = milliseconds(200);
+  start(options);
+  const std::string body(16 << 20, 'z');
+  SlowReader reader(listener_->port(), body);
+  size_t got = 0;
+  const Time begin = now();
+  while (const size_t n = reader.read(now() - begin < std::chrono::seconds(1) ? 100 : 1 << 20)) {
+    got += n;
+    if (n <= 100) std::this_thread::sleep_for(milliseconds(1));
+  }
+  EXPECT_LT(got, body.size());
 }
 
 }  // namespace

@@ -38,13 +38,15 @@ class TlsPortTest : public testing::Test {
     options.tls = *TlsContext::create(
         {.enabled = true, .server_cert = server_.cert, .server_key = server_.key, .flags = "http"},
         kAlpnHttp);
-    Router router([](const Request&, int status, std::string_view message) {
+    Router router([](ErrorShape, int status, std::string_view message) {
       return Response{status, "text/plain", {}, std::string(message)};
     });
-    router.add("POST", "/echo", [](const ExchangePtr& x) {
+    const RouteTraits open = {Api::kMetadata, Access::kAnybody, Cost::kNothing,
+                              ErrorShape::kKserve};
+    router.add("POST", "/echo", open, [](const ExchangePtr& x) {
       x->send({200, "text/plain", {}, x->request().body});
     });
-    router.add("GET", "/stream", [this](const ExchangePtr& x) {
+    router.add("GET", "/stream", open, [this](const ExchangePtr& x) {
       x->begin_stream({200, "text/plain", {}, ""});
       teller_ = std::thread([x] {
         for (int i = 0; i < 100; ++i) {
@@ -53,7 +55,7 @@ class TlsPortTest : public testing::Test {
         x->post([x] { x->end(); });
       });
     });
-    router.add("GET", "/hold", [this](const ExchangePtr& x) {
+    router.add("GET", "/hold", open, [this](const ExchangePtr& x) {
       x->on_disconnect([this] { disconnected_ = true; });
       held_ = x;
     });
@@ -129,7 +131,8 @@ class TlsClient {
 };
 
 std::string post_of(std::string_view body) {
-  return fmt::format("POST /echo HTTP/1.1\r\nContent-Length: {}\r\n\r\n{}", body.size(), body);
+  return fmt::format("POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}", body.size(),
+                     body);
 }
 
 TEST_F(TlsPortTest, RequestsAndAnswersOfAnySize) {
@@ -149,7 +152,7 @@ TEST_F(TlsPortTest, RequestsAndAnswersOfAnySize) {
 TEST_F(TlsPortTest, StreamsAndPipelinedRequests) {
   start();
   TlsClient client(listener_->port(), server_.cert, "\x08http/1.1");
-  client.send("GET /stream HTTP/1.1\r\n\r\n" + post_of("next"));
+  client.send("GET /stream HTTP/1.1\r\nHost: t\r\n\r\n" + post_of("next"));
   const std::string answer = client.read("next");
   EXPECT_THAT(answer, HasSubstr("3\r\n98;\r\n3\r\n99;\r\n0\r\n\r\nHTTP/1.1 200"));
   teller_.join();
@@ -170,7 +173,7 @@ TEST_F(TlsPortTest, TheEndIsSaid) {
 TEST_F(TlsPortTest, AClientThatLeavesIsNoticed) {
   start();
   auto client = std::make_unique<TlsClient>(listener_->port(), server_.cert);
-  client->send("GET /hold HTTP/1.1\r\n\r\n");
+  client->send("GET /hold HTTP/1.1\r\nHost: t\r\n\r\n");
   SSL_shutdown(client->ssl());
   for (int i = 0; i < 60000 && !disconnected_; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -4,9 +4,10 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <exception>
+#include <algorithm>
+#include <system_error>
 
-#include "base/log_limit.h"
+#include "base/contained.h"
 
 namespace nereid::front {
 namespace {
@@ -24,32 +25,67 @@ void let_others_run_first() {
 
 }  // namespace
 
-Workers::Workers(int num_threads) {
-  const auto run = [this] {
-    let_others_run_first();
-    while (auto job = jobs_.take()) {
-      try {
-        (*job)();
-      } catch (const std::exception& e) {
-        static LogLimit log;
-        log.error("while working for a request: {}", e.what());  // its exchange says so, too
-      }
-    }
-  };
+Workers::Workers(int num_threads) : most_long_(std::max(num_threads - 1, 1)) {
   try {
-    for (int i = 0; i < num_threads; ++i) threads_.emplace_back(run);
+    for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {  // no more threads: those that run must end first
-    jobs_.close();
-    for (auto& thread : threads_) thread.join();
+    close();
     throw;
   }
 }
 
-Workers::~Workers() {
-  jobs_.close();
+Workers::~Workers() { close(); }
+
+void Workers::close() {
+  {
+    std::lock_guard lock(mutex_);
+    is_closed_ = true;
+  }
+  ready_.notify_all();
   for (auto& thread : threads_) thread.join();
 }
 
-void Workers::push(std::function<void()> job) { static_cast<void>(jobs_.push(std::move(job))); }
+void Workers::push(Job job, Lane lane) {
+  {
+    std::lock_guard lock(mutex_);
+    if (is_closed_) return;
+    (lane == Lane::kLong ? long_jobs_ : jobs_).push_back(std::move(job));
+  }
+  ready_.notify_one();
+}
+
+void Workers::work() {
+  let_others_run_first();
+  bool is_long = false;
+  while (auto job = take(is_long)) {
+    contained("while working for a request", *job);  // its exchange says so, too
+    job.reset();
+    if (is_long) finish_long();
+  }
+}
+
+std::optional<Workers::Job> Workers::take(bool& is_long) {
+  std::unique_lock lock(mutex_);
+  const auto may_take_long = [this] { return !long_jobs_.empty() && num_long_ < most_long_; };
+  ready_.wait(lock, [&] {
+    return !jobs_.empty() || may_take_long() || (is_closed_ && long_jobs_.empty());
+  });
+  is_long = may_take_long() && (jobs_.empty() || is_long_turn_);
+  std::deque<Job>& from = is_long ? long_jobs_ : jobs_;
+  if (from.empty()) return std::nullopt;
+  is_long_turn_ = !is_long;
+  num_long_ += is_long;
+  Job job = std::move(from.front());
+  from.pop_front();
+  return job;
+}
+
+void Workers::finish_long() {
+  {
+    std::lock_guard lock(mutex_);
+    --num_long_;
+  }
+  ready_.notify_all();
+}
 
 }  // namespace nereid::front

@@ -8,6 +8,8 @@
 #include <thread>
 #include <utility>
 
+#include "base/contained.h"
+
 namespace nereid::front {
 
 // Loads or unloads side by side; more of them wait. Threads are there while there is work.
@@ -38,7 +40,7 @@ class ControlQueue : public std::enable_shared_from_this<ControlQueue> {
       auto job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
-      job();
+      contained("load or unload of a model", job);
       job = nullptr;
       lock.lock();
     }

@@ -78,7 +78,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
     if (is_over_) return;
     if (is_writing_ && size > 0 && waiting_bytes_ + size > kMaxWaitingBytes) return give_up();
     waiting_bytes_ += size;
-    exchange_->hold(written_bytes_ + waiting_bytes_);
+    if (!exchange_->hold(written_bytes_ + waiting_bytes_) && is_writing_) return give_up();
     waiting_.push_back(std::make_shared<const InferenceReply>(std::move(reply)));
     if (!std::exchange(is_writing_, true)) write_next();
   }

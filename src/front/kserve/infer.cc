@@ -42,8 +42,11 @@ struct LongInferReply {
 // Lives from the request to the final reply; used on the exchange's strand only.
 class Infer {
  public:
-  Infer(ExchangePtr exchange, InferRequest request, Workers& workers)
-      : exchange_(std::move(exchange)), request_(std::move(request)), workers_(workers) {}
+  Infer(ExchangePtr exchange, InferRequest request, const KserveOptions& options)
+      : exchange_(std::move(exchange)),
+        request_(std::move(request)),
+        workers_(*options.workers),
+        is_decoupled_(options.infers_decoupled) {}
 
   // `self` is this.
   void take(InferenceReply reply, const std::shared_ptr<Infer>& self) {
@@ -52,6 +55,8 @@ class Infer {
     if (!final) return;
     if (num_replies_ == 1 && !first_.status.ok()) {
       exchange_->send(kserve_error(first_.status));
+    } else if (num_replies_ > 1 && is_decoupled_) {
+      exchange_->send(kserve_error(several_answers(num_replies_)));
     } else if (num_replies_ != 1) {
       exchange_->send(
           kserve_error(500, fmt::format("expected a single response, got {}", num_replies_)));
@@ -123,22 +128,33 @@ class Infer {
   ExchangePtr exchange_;
   const InferRequest request_;  // without its spec
   Workers& workers_;
+  const bool is_decoupled_;  // the model may be
   size_t num_replies_ = 0;
   InferenceReply first_;
   std::unique_ptr<LongInferReply> long_reply_;
   bool begun_ = false;
 };
 
-StatusOr<std::string> read_body(Request& request, const KserveOptions& options) {
+// A body as it was before compression: what tensors are views of, and its part of the budget. The
+// exchange counts the bytes that have arrived, so a plain one counts there.
+struct CountedBody {
+  std::string bytes;
+  BudgetShare share;
+};
+
+Status read_body(Request& request, const KserveOptions& options, CountedBody& out) {
   const std::string* encoding = find_header(request.headers, "Content-Encoding");
   if (encoding == nullptr || encoding->empty() || *encoding == "identity") {
-    return std::move(request.body);
+    out.bytes = std::move(request.body);
+    return ok();
   }
   if (*encoding != "gzip" && *encoding != "deflate") {
     return unsupported("Unsupported compression type");
   }
-  auto body = decompress(request.body, Encoding::kGzip, options.max_body_bytes);
-  if (body.status().code() != absl::StatusCode::kResourceExhausted) return body;
+  out.share = BudgetShare(options.budget);
+  auto body = decompress(request.body, Encoding::kGzip, options.max_body_bytes, out.share);
+  if (body.ok()) out.bytes = *std::move(body);
+  if (body.status().code() != absl::StatusCode::kResourceExhausted) return body.status();
   return invalid_argument(
       "request JSON size of more than {} bytes exceeds the maximum allowed input size of {} "
       "bytes. Use --http-max-input-size to increase the limit.",
@@ -160,32 +176,21 @@ StatusOr<std::optional<size_t>> header_length(const Request& request, size_t bod
   return std::optional<size_t>(length);
 }
 
-Status check_not_decoupled(TRITONSERVER_Server* server, const ModelPath& path) {
+Status check_transactions(TRITONSERVER_Server* server, const ModelPath& path,
+                          bool infers_decoupled) {
   uint32_t flags = 0;
   RETURN_IF_ERROR(take_error(TRITONSERVER_ServerModelTransactionProperties(
       server, path.name.c_str(), path.version, &flags, nullptr)));
-  if ((flags & TRITONSERVER_TXN_DECOUPLED) == 0) return ok();
+  if (infers_decoupled || (flags & TRITONSERVER_TXN_DECOUPLED) == 0) return ok();
   return unsupported("HTTP end point doesn't support models with decoupled transaction policy");
 }
-
-// What read_body() gave, as long as tensors are views of it. The exchange counts as many bytes as
-// have arrived; a compressed body is longer.
-struct CountedBody {
-  CountedBody(std::string b, const std::shared_ptr<ByteBudget>& budget, size_t counted)
-      : bytes(std::move(b)), share(budget, bytes.size() - std::min(counted, bytes.size())) {}
-
-  const std::string bytes;
-  BudgetShare share;
-};
 
 StatusOr<InferRequest> read_request(TRITONSERVER_Server* server, Request& request,
                                     const SharedMemory& regions, const KserveOptions& options) {
   ASSIGN_OR_RETURN(const ModelPath path, model_path(request));
-  RETURN_IF_ERROR(check_not_decoupled(server, path));
-  const size_t num_received = request.body.size();
-  ASSIGN_OR_RETURN(std::string bytes, read_body(request, options));
-  const auto counted =
-      std::make_shared<CountedBody>(std::move(bytes), options.budget, num_received);
+  RETURN_IF_ERROR(check_transactions(server, path, options.infers_decoupled));
+  const auto counted = std::make_shared<CountedBody>();
+  RETURN_IF_ERROR(read_body(request, options, *counted));
   const std::shared_ptr<const std::string> body(counted, &counted->bytes);
   ASSIGN_OR_RETURN(const auto length, header_length(request, body->size()));
   const auto memory = memory_for_json(options.budget, length.value_or(body->size()));
@@ -213,7 +218,7 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange,
   request->spec = {};
   exchange->hold(spec.num_bytes());
   spec.trace = trace_exchange(*options.tracer, spec.model, *exchange);
-  auto state = std::make_shared<Infer>(exchange, *std::move(request), *options.workers);
+  auto state = std::make_shared<Infer>(exchange, *std::move(request), options);
   auto on_reply = [exchange, state](InferenceReply reply) {
     auto shared = std::make_shared<InferenceReply>(std::move(reply));
     exchange->dispatch([state, shared] { state->take(std::move(*shared), state); });
@@ -229,9 +234,9 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange,
 
 // Binary tensors are not looked at; a compressed body may become a thousand times as long.
 bool is_quick_to_read(const Request& request) {
-  if (request.body.size() <= kQuickJsonBytes / 64) return true;
+  constexpr size_t kMostCompressed = 1032;
   const std::string* encoding = find_header(request.headers, "Content-Encoding");
-  if (encoding != nullptr) return false;
+  if (encoding != nullptr) return request.body.size() <= kQuickJsonBytes / kMostCompressed;
   size_t json_bytes = request.body.size();
   if (const std::string* text = find_header(request.headers, kLengthHeader)) {
     std::from_chars(text->data(), text->data() + text->size(), json_bytes);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "front/bridge/classify.h"
 #include "front/bridge/inference_call.h"
 #include "front/kserve/json_tensor.h"
 #include "front/kserve/shared_memory.h"
@@ -56,7 +57,7 @@ class InferReplyText {
 
   std::vector<Piece> pieces_;
   size_t next_ = 0;
-  std::list<Tensor> labelled_;  // classified outputs
+  std::list<Classes> labelled_;  // classified outputs
   std::vector<std::string_view> blobs_;
   size_t next_blob_ = 0;
 };

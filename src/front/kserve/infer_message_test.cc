@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
@@ -15,7 +16,9 @@
 #include <limits>
 
 #include "base/json.h"
+#include "front/bridge/classify.h"
 #include "front/kserve/json_body.h"
+#include "nereid/server.h"
 
 namespace nereid::front {
 namespace {
@@ -314,6 +317,49 @@ TEST(InferReply, Classes) {
   Tensor text{"A", TRITONSERVER_TYPE_BYTES, {1}, {}};
   append_string_element(text.bytes, "x");
   EXPECT_FALSE(InferReplyText::create(reply_with({text}), request).ok());
+}
+
+// A number of eight bytes may become a text of three hundred.
+TEST(InferReply, ClassesCountInWhatTheServerHolds) {
+  static std::atomic<uint64_t> used{0}, most{0};
+  const auto hold = [](void*, uint64_t size) -> TRITONSERVER_Error* {
+    if (used + size > most) return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_UNAVAILABLE, "no room");
+    used += size;
+    return nullptr;
+  };
+  NEREID_ServerCountMemory(
+      hold, [](void*, uint64_t size) { used -= size; }, nullptr);
+  constexpr int64_t kMany = 20000;
+  Tensor scores{"A", TRITONSERVER_TYPE_FP64, {kMany}, {}};
+  const double large = 1e300;
+  for (int64_t i = 0; i < kMany; ++i)
+    scores.bytes.append(reinterpret_cast<const char*>(&large), sizeof large);
+  most = 6 << 20;
+  const auto refused = classify(scores, kMany, false);
+  EXPECT_EQ(refused.status(), unavailable("no room"));
+  EXPECT_EQ(used, 0u);
+  most = 64 << 20;
+  {
+    const auto classes = classify(scores, kMany, false);
+    ASSERT_TRUE(classes.ok()) << classes.status();
+    EXPECT_GT(classes->tensor.bytes.size(), 300u * kMany);
+    EXPECT_GE(used, classes->tensor.bytes.size());
+  }
+  EXPECT_EQ(used, 0u);
+  NEREID_ServerCountMemory(nullptr, nullptr, nullptr);
+}
+
+// A model may give back the shape that a client sent.
+TEST(InferReply, ClassifiesWhatIsThere) {
+  InferRequest request;
+  request.classifications["A"] = 1;
+  const Tensor rows{"A", TRITONSERVER_TYPE_FP32, {int64_t{1} << 48, 0}, {}};
+  EXPECT_THAT(body_of(reply_with({rows}), request), HasSubstr("[281474976710656,0],\"data\":[]"));
+  request.classifications["B"] = 2;
+  const Tensor numbers =
+      make_tensor<int32_t>("B", {2, 3}, {7, std::numeric_limits<int32_t>::min(), 7, 1, 2, 3});
+  EXPECT_THAT(body_of(reply_with({numbers}), request),
+              HasSubstr(R"("data":["7:0","7:2","3:2","2:1"])"));
 }
 
 }  // namespace

@@ -80,8 +80,9 @@ StatusOr<InferReplyText> InferReplyText::create(const InferenceReply& reply,
       RETURN_IF_ERROR(out.add_output(output, is_binary));
       continue;
     }
-    ASSIGN_OR_RETURN(Tensor labelled, classify(output, classes->second, output.shape.size() > 1));
-    RETURN_IF_ERROR(out.add_output(out.labelled_.emplace_back(std::move(labelled)), is_binary));
+    ASSIGN_OR_RETURN(Classes labelled, classify(output, classes->second, output.shape.size() > 1));
+    RETURN_IF_ERROR(
+        out.add_output(out.labelled_.emplace_back(std::move(labelled)).tensor, is_binary));
   }
   out.pieces_.back().text += "]}";
   return out;

@@ -65,10 +65,13 @@ std::string LogSettings::text() const {
 }
 
 void add_logging_routes(Router& router, std::shared_ptr<Extensions> extensions) {
-  router.add("GET", "/v2/logging", [extensions](const ExchangePtr& x) {
+  constexpr Api kApi = Api::kLogging;
+  const RouteTraits shown = {kApi, Access::kCallers, Cost::kNothing, ErrorShape::kKserve};
+  const RouteTraits changed = {kApi, Access::kSettings, Cost::kNothing, ErrorShape::kKserve};
+  router.add("GET", "/v2/logging", shown, [extensions](const ExchangePtr& x) {
     x->send({200, "application/json", {}, extensions->log().show()});
   });
-  router.add("POST", "/v2/logging", [extensions](const ExchangePtr& x) {
+  router.add("POST", "/v2/logging", changed, [extensions](const ExchangePtr& x) {
     const StatusOr<json::value> body = parse_short_body(x->request().body);
     StatusOr<std::string> text = body.ok() ? extensions->log().update(*body) : body.status();
     x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}

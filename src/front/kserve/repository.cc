@@ -138,20 +138,23 @@ Status LoadParameters::load(TRITONSERVER_Server* server, const std::string& mode
 
 void add_repository_routes(Router& router, TRITONSERVER_Server* server,
                            const KserveOptionsPtr& options) {
+  constexpr Api kApi = Api::kModelRepository;
+  const RouteTraits shown = {kApi, Access::kCallers, Cost::kNothing, ErrorShape::kKserve};
+  const RouteTraits changed = {kApi, Access::kModels, Cost::kNothing, ErrorShape::kKserve};
   for (const char* path : {"/v2/repository/index", "/v2/repository/{repo}/index"}) {
-    router.add("POST", path, [server](const ExchangePtr& x) {
+    router.add("POST", path, shown, [server](const ExchangePtr& x) {
       StatusOr<std::string> text = index(server, x->request());
       x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
                         : kserve_error(text.status()));
     });
   }
-  router.add("POST", "/v2/repository/models/{m}/load",
+  router.add("POST", "/v2/repository/models/{m}/load", changed,
              [=](const ExchangePtr& x) { start_load(server, x, *options); });
-  router.add("POST", "/v2/repository/models/{m}/unload",
+  router.add("POST", "/v2/repository/models/{m}/unload", changed,
              [=](const ExchangePtr& x) { start_unload(server, x, *options); });
   for (const char* path :
        {"/v2/repository/{repo}/models/{m}/load", "/v2/repository/{repo}/models/{m}/unload"}) {
-    router.add("POST", path, [](const ExchangePtr& x) {
+    router.add("POST", path, changed, [](const ExchangePtr& x) {
       x->send(kserve_error(501, "'repository_name' specification is not supported"));
     });
   }

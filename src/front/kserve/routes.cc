@@ -78,57 +78,96 @@ StatusOr<ModelPath> model_path(const Request& request) {
   return path;
 }
 
+namespace {
+
+RouteTraits kserve_traits(Api api, Access access, Cost cost) {
+  return {api, access, cost, ErrorShape::kKserve};
+}
+
+RouteTraits kserve_shown(Api api) { return kserve_traits(api, Access::kCallers, Cost::kNothing); }
+
+// Beside the protocol's, which other servers have, too.
+void add_common_routes(Router& router, TRITONSERVER_Server* server,
+                       const std::function<bool()>& draining) {
+  for (const char* path : {"/health", "/ping"}) {
+    router.add("GET", path, kserve_traits(Api::kHealth, Access::kAnybody, Cost::kNothing),
+               [server, draining](const ExchangePtr& x) {
+                 x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
+               });
+  }
+  // Of Triton's OpenAI front end.
+  router.add(
+      "GET", "/health/ready", kserve_traits(Api::kHealth, Access::kAnybody, Cost::kNothing),
+      [server, draining](const ExchangePtr& x) {
+        Response answer = health(server, draining(), &TRITONSERVER_ServerIsReady);
+        if (answer.status == 400) {
+          answer.content_type = "application/json";
+          answer.body =
+              R"({"detail":"Attached inference engine is not ready for inference requests."})";
+        }
+        x->send(std::move(answer));
+      });
+  router.add("GET", "/version", kserve_shown(Api::kMetadata), [](const ExchangePtr& x) {
+    x->send(json_response(R"({"version":")" NEREID_VERSION R"("})"));
+  });
+}
+
+void add_model_routes(Router& router, TRITONSERVER_Server* server, const std::string& base,
+                      const std::shared_ptr<SharedMemory>& regions,
+                      const KserveOptionsPtr& options) {
+  const auto add_text = [&](const std::string& path, Api api, ModelText read) {
+    router.add("GET", path, kserve_shown(api), [server, read](const ExchangePtr& x) {
+      x->send(model_text(server, x->request(), read));
+    });
+  };
+  add_text(base, Api::kMetadata, &model_metadata_json);
+  add_text(base + "/config", Api::kModelConfig, &model_config_json);
+  add_text(base + "/stats", Api::kStatistics, &model_statistics_json);
+  router.add("GET", base + "/ready", kserve_shown(Api::kHealth),
+             [server](const ExchangePtr& x) { x->send(model_ready(server, x->request())); });
+  const RouteTraits infers = kserve_traits(Api::kInference, Access::kCallers, Cost::kUncounted);
+  router.add("POST", base + "/infer", infers, [server, regions, options](const ExchangePtr& x) {
+    start_infer(server, x, regions, options);
+  });
+  router.add("POST", base + "/generate", infers, [server, options](const ExchangePtr& x) {
+    start_generate(server, x, /*stream=*/false, options);
+  });
+  router.add("POST", base + "/generate_stream", infers, [server, options](const ExchangePtr& x) {
+    start_generate(server, x, /*stream=*/true, options);
+  });
+}
+
+}  // namespace
+
 void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::function<bool()> draining,
                        KserveOptions options) {
-  router.add("GET", "/v2/health/live", [server, draining](const ExchangePtr& x) {
+  add_common_routes(router, server, draining);
+  if (!options.allow_protocol) return;
+  const RouteTraits probed = kserve_traits(Api::kHealth, Access::kAnybody, Cost::kNothing);
+  router.add("GET", "/v2/health/live", probed, [server, draining](const ExchangePtr& x) {
     x->send(health(server, draining(), &TRITONSERVER_ServerIsLive));
   });
-  // The last two as other servers call it.
-  for (const char* path : {"/v2/health/ready", "/health", "/ping"}) {
-    router.add("GET", path, [server, draining](const ExchangePtr& x) {
-      x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
-    });
-  }
-  router.add("GET", "/v2", [server](const ExchangePtr& x) {
+  router.add("GET", "/v2/health/ready", probed, [server, draining](const ExchangePtr& x) {
+    x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
+  });
+  router.add("GET", "/v2", kserve_shown(Api::kMetadata), [server](const ExchangePtr& x) {
     StatusOr<std::string> text = server_metadata_json(server);
     x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
-  });
-  router.add("GET", "/version", [](const ExchangePtr& x) {
-    x->send(json_response(R"({"version":")" NEREID_VERSION R"("})"));
   });
   if (options.extensions == nullptr) options.extensions = std::make_shared<Extensions>();
   const auto shared = std::make_shared<const KserveOptions>(options);
   add_repository_routes(router, server, shared);
   add_logging_routes(router, options.extensions);
   add_trace_routes(router, options.tracer);
-  add_shared_memory_routes(router, options.extensions);
+  add_shared_memory_routes(router, options.extensions, options.allow_shared_memory);
   const std::shared_ptr<SharedMemory> regions(options.extensions, &options.extensions->regions());
   // Before the model routes: "stats" here is no model's name.
-  router.add("GET", "/v2/models/stats", [server](const ExchangePtr& x) {
-    x->send(model_text(server, x->request(), &model_statistics_json));
-  });
-  for (const std::string base : {"/v2/models/{m}", "/v2/models/{m}/versions/{v:digits}"}) {
-    router.add("GET", base, [server](const ExchangePtr& x) {
-      x->send(model_text(server, x->request(), &model_metadata_json));
-    });
-    router.add("GET", base + "/config", [server](const ExchangePtr& x) {
-      x->send(model_text(server, x->request(), &model_config_json));
-    });
-    router.add("GET", base + "/stats", [server](const ExchangePtr& x) {
-      x->send(model_text(server, x->request(), &model_statistics_json));
-    });
-    router.add("POST", base + "/infer", [server, regions, shared](const ExchangePtr& x) {
-      start_infer(server, x, regions, shared);
-    });
-    router.add("GET", base + "/ready",
-               [server](const ExchangePtr& x) { x->send(model_ready(server, x->request())); });
-    router.add("POST", base + "/generate", [server, shared](const ExchangePtr& x) {
-      start_generate(server, x, /*stream=*/false, shared);
-    });
-    router.add("POST", base + "/generate_stream", [server, shared](const ExchangePtr& x) {
-      start_generate(server, x, /*stream=*/true, shared);
-    });
-  }
+  router.add("GET", "/v2/models/stats", kserve_shown(Api::kStatistics),
+             [server](const ExchangePtr& x) {
+               x->send(model_text(server, x->request(), &model_statistics_json));
+             });
+  for (const char* base : {"/v2/models/{m}", "/v2/models/{m}/versions/{v:digits}"})
+    add_model_routes(router, server, base, regions, shared);
 }
 
 }  // namespace nereid::front

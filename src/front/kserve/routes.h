@@ -24,6 +24,9 @@ struct KserveOptions {
   std::shared_ptr<Tracer> tracer;            // not null
   Workers* workers = nullptr;                // not null
   std::shared_ptr<ByteBudget> budget;        // of the parsed bodies; null: not counted
+  bool allow_protocol = true;                // /v2 and what is below it
+  bool allow_shared_memory = true;           // clients may name regions of shared memory
+  bool infers_decoupled = false;             // infer takes decoupled models that answer once
 };
 
 using KserveOptionsPtr = std::shared_ptr<const KserveOptions>;

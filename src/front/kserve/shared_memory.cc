@@ -162,33 +162,43 @@ StatusOr<ExternalMemory> SharedMemory::find(const std::string& name, uint64_t of
       r.memory->data() + offset, byte_size, r.memory, {r.memory, &r.memory->is_lost()}, r.uses};
 }
 
-void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions) {
+void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions,
+                              bool is_allowed) {
   const std::shared_ptr<SharedMemory> regions(extensions, &extensions->regions());
   const std::string system = "/v2/systemsharedmemory", cuda = "/v2/cudasharedmemory";
-  router.add("POST", system + "/region/{r}/register", [regions](const ExchangePtr& x) {
+  // Clients that infer bring their own regions, so this is no matter of administrators.
+  const auto add = [&](const char* method, const std::string& path, const Handler& handler) {
+    const Handler refuse = [](const ExchangePtr& x) {
+      x->send(kserve_error(unsupported("{}", kSharedMemoryIsOff)));
+    };
+    router.add(method, path,
+               {Api::kSharedMemory, Access::kCallers, Cost::kNothing, ErrorShape::kKserve},
+               is_allowed ? handler : refuse);
+  };
+  add("POST", system + "/region/{r}/register", [regions](const ExchangePtr& x) {
     x->send(answer(register_region(*regions, x->request())));
   });
-  router.add("POST", cuda + "/region/{r}/register",
-             [](const ExchangePtr& x) { x->send(answer(register_cuda_region(x->request()))); });
-  router.add("POST", system + "/register", [](const ExchangePtr& x) {
+  add("POST", cuda + "/region/{r}/register",
+      [](const ExchangePtr& x) { x->send(answer(register_cuda_region(x->request()))); });
+  add("POST", system + "/register", [](const ExchangePtr& x) {
     x->send(
         kserve_error(400, "'region name' is necessary to register system shared memory region"));
   });
-  router.add("POST", cuda + "/register", [](const ExchangePtr& x) {
+  add("POST", cuda + "/register", [](const ExchangePtr& x) {
     x->send(kserve_error(400, "'region name' is necessary to register cuda shared memory region"));
   });
   for (const std::string path : {"/unregister", "/region/{r}/unregister"}) {
-    router.add("POST", system + path, [regions](const ExchangePtr& x) {
+    add("POST", system + path, [regions](const ExchangePtr& x) {
       const std::string name(x->request().param("r"));
       x->send(answer(name.empty() ? regions->remove_all() : regions->remove(name)));
     });
-    router.add("POST", cuda + path, [](const ExchangePtr& x) { x->send(answer(ok())); });
+    add("POST", cuda + path, [](const ExchangePtr& x) { x->send(answer(ok())); });
   }
   for (const std::string path : {"/status", "/region/{r}/status"}) {
-    router.add("GET", system + path, [regions](const ExchangePtr& x) {
+    add("GET", system + path, [regions](const ExchangePtr& x) {
       x->send(status_page(regions->status(std::string(x->request().param("r")))));
     });
-    router.add("GET", cuda + path, [](const ExchangePtr& x) {
+    add("GET", cuda + path, [](const ExchangePtr& x) {
       const std::string name(x->request().param("r"));
       if (name.empty()) return x->send(status_page(std::string("[]")));
       x->send(

@@ -51,6 +51,8 @@ class SharedMemory {
 };
 
 // The system and CUDA shared memory extensions; CUDA regions are refused.
-void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions);
+// Unless it `is_allowed`, all of them say that it is off.
+void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions,
+                              bool is_allowed);
 
 }  // namespace nereid::front

@@ -74,9 +74,12 @@ void add_trace_routes(Router& router, std::shared_ptr<Tracer> tracer) {
     x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
                       : kserve_error(text.status()));
   };
+  constexpr Api kApi = Api::kTrace;
+  const RouteTraits shown = {kApi, Access::kCallers, Cost::kNothing, ErrorShape::kKserve};
+  const RouteTraits changed = {kApi, Access::kSettings, Cost::kNothing, ErrorShape::kKserve};
   for (const char* path : {"/v2/trace/setting", "/v2/models/{m}/trace/setting"}) {
-    router.add("GET", path, [answer](const ExchangePtr& x) { answer(x, false); });
-    router.add("POST", path, [answer](const ExchangePtr& x) { answer(x, true); });
+    router.add("GET", path, shown, [answer](const ExchangePtr& x) { answer(x, false); });
+    router.add("POST", path, changed, [answer](const ExchangePtr& x) { answer(x, true); });
   }
 }
 

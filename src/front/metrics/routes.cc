@@ -25,11 +25,13 @@ Response metrics_page(TRITONSERVER_Server* server, const std::function<std::stri
 void add_metrics_routes(Router& router, TRITONSERVER_Server* server, Workers& workers,
                         std::function<std::string()> extra) {
   for (const char* path : {"/metrics", "/metrics/"}) {
-    router.add("GET", path, [server, &workers, extra](const ExchangePtr& x) {
-      workers.run(
-          x, false, [server, extra] { return metrics_page(server, extra); },
-          [x](Response page) { x->send(std::move(page)); });
-    });
+    router.add("GET", path,
+               {Api::kStatistics, Access::kCallers, Cost::kNothing, ErrorShape::kKserve},
+               [server, &workers, extra](const ExchangePtr& x) {
+                 workers.run(
+                     x, false, [server, extra] { return metrics_page(server, extra); },
+                     [x](Response page) { x->send(std::move(page)); });
+               });
   }
 }
 

@@ -126,9 +126,13 @@ void handle(const OpenAiContextPtr& context, const ExchangePtr& exchange, bool l
 }  // namespace
 
 void add_adapter_routes(Router& router, const OpenAiContextPtr& context) {
-  router.add("POST", "/v1/load_lora_adapter",
+  // A load computes a token.
+  const auto traits = [](Cost cost) {
+    return RouteTraits(Api::kModelRepository, Access::kModels, cost, ErrorShape::kOpenAi);
+  };
+  router.add("POST", "/v1/load_lora_adapter", traits(Cost::kTokens),
              [context](const ExchangePtr& x) { handle(context, x, true); });
-  router.add("POST", "/v1/unload_lora_adapter",
+  router.add("POST", "/v1/unload_lora_adapter", traits(Cost::kNothing),
              [context](const ExchangePtr& x) { handle(context, x, false); });
 }
 

@@ -1,5 +1,6 @@
 // POST /v1/chat/completions: template, generation, tool calls, collected or streamed.
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -25,7 +26,10 @@ struct ChatChoice {
   json::array calls;
   TokenCounts counts;
   int64_t reasoning_tokens = 0;  // once it is done
-  size_t num_calls = 0;
+  int64_t drawn_reasoning = 0;   // tokens, of marks too
+  int64_t unplaced_tokens = 0;   // whose text has not come yet
+  size_t num_calls = 0;          // that have begun
+  bool leaves_calls = false;     // those that come now are left out
   json::value finish_reason;
   json::value stop_reason;
 };
@@ -39,10 +43,10 @@ bool has_reasoning_marks(const LanguageModel& model) {
 // One request in flight; on the exchange's strand, or where it delivers.
 class Chat : public std::enable_shared_from_this<Chat> {
  public:
-  Chat(ExchangePtr exchange, LanguageModelPtr model, Workers& workers, ChatRequest request)
+  Chat(ExchangePtr exchange, LanguageModelPtr model, OpenAiContextPtr context, ChatRequest request)
       : exchange_(std::move(exchange)),
         model_(std::move(model)),
-        workers_(workers),
+        context_(std::move(context)),
         request_(std::move(request)) {
     envelope_.id = answer_id("chatcmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
@@ -51,8 +55,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   // The prompt's tokens. On any thread, before start().
-  std::optional<ApiError> read_prompt() {
-    auto prompt = render();
+  std::optional<ApiError> read_prompt(Lane lane) {
+    auto prompt = render({lane, [x = exchange_] { return x->disconnected(); }});
     if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
     prompt_ = std::get<std::vector<int32_t>>(std::move(prompt));
     num_prompt_tokens_ = std::ssize(prompt_);
@@ -75,6 +79,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
       send_failure(exchange_, false, api_error(started.status()));
       return;
     }
+    generation_ = *started;
     exchange_->on_disconnect([generation = *started] { generation->cancel(); });
   }
 
@@ -97,26 +102,56 @@ class Chat : public std::enable_shared_from_this<Chat> {
                      .max_tokens = request_.max_reasoning_tokens};
   }
   ChatOutput make_output() const {
-    const ToolFormat* format = nullptr;
-    if (request_.tool_use == ToolUse::kAuto) format = model_->tool_format;
-    if (request_.tool_use == ToolUse::kRequired) format = find_tool_format("json");
-    return ChatOutput(reasoning_format(), format, request_.tools(), prompt_end_,
-                      request_.common.sampling.guide.has_value());
+    const bool is_forced =
+        request_.tool_use == ToolUse::kRequired || request_.tool_use == ToolUse::kNamed;
+    Guided guided;
+    if (is_forced)
+      guided = {Guided::To::kCalls, request_.named_tool};
+    else if (request_.common.sampling.guide)
+      guided.to = Guided::To::kText;
+    const ToolFormat* const format =
+        request_.tool_use == ToolUse::kAuto ? model_->tool_format : nullptr;
+    return ChatOutput(reasoning_format(), format, request_.tools(), prompt_end_, std::move(guided));
   }
 
-  std::variant<std::vector<int32_t>, ApiError> render() {
-    Prompt prompt;
-    const char* const param = request_.prompt_ids ? "prompt_token_ids" : "messages";
-    if (request_.prompt_ids) {
-      prompt = *request_.prompt_ids;
-    } else {
-      auto text =
-          chat_prompt(*model_, request_.context, request_.continues_last, request_.chat_template);
-      if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
-      prompt = std::get<std::string>(std::move(text));
+  using Ids = std::variant<std::vector<int32_t>, ApiError>;
+
+  Ids render(const PromptWork& work) {
+    if (request_.prompt_ids) return fitting_ids(*request_.prompt_ids, "prompt_token_ids", work);
+    Ids ids = conversation_ids(work);
+    if (!request_.common.sampling.context.drops_messages || !is_too_long(ids)) return ids;
+    if (work.lane == Lane::kLoop) throw TakesLonger();
+    json::array& messages = request_.context.at("messages").get_array();
+    const json::array all(messages, messages.storage());
+    const std::vector<size_t> starts = later_starts(all);
+    size_t first = 0;
+    for (size_t end = starts.size(); first < end;) {
+      const size_t middle = first + (end - first) / 2;
+      messages = messages_from(all, starts[middle]);
+      Ids tried = conversation_ids(work);
+      if (is_too_long(tried))
+        first = middle + 1;
+      else
+        end = middle, ids = std::move(tried);
     }
+    return ids;
+  }
+  static bool is_too_long(const Ids& ids) {
+    const auto* const error = std::get_if<ApiError>(&ids);
+    return error && error->code == "context_length_exceeded";
+  }
+
+  Ids conversation_ids(const PromptWork& work) {
+    auto text = chat_prompt(*model_, request_.context, request_.continues_last,
+                            request_.chat_template, work);
+    if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
+    return fitting_ids(std::get<std::string>(std::move(text)), "messages", work);
+  }
+
+  Ids fitting_ids(const Prompt& prompt, const char* param, const PromptWork& work) {
     const SamplingOptions& sampling = request_.common.sampling;
-    auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, param);
+    auto ids =
+        prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, param, work.is_unwanted);
     if (std::holds_alternative<ApiError>(ids)) return ids;
     const auto room = check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, param);
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;
@@ -142,17 +177,25 @@ class Chat : public std::enable_shared_from_this<Chat> {
       return;
     }
     if (!piece.prompt.empty()) scored_prompt_ = std::move(piece.prompt);
+    if (!request_.common.stream && !exchange_->hold(num_held_ += held_bytes(piece))) {
+      const auto self = shared_from_this();  // the generation lets go of it
+      if (const auto generation = generation_.lock()) generation->cancel();
+      const std::string text(message(context_->budget->refusal()));
+      return exchange_->send(openai_error({503, text, "", ""}));
+    }
     ChatChoice& choice = choices_[piece.index];
+    const int64_t num_new = piece.counts.generated - choice.counts.generated;
     choice.counts = piece.counts;
-    OutputPart out = choice.output.push(piece.text, piece.done);
-    if (!request_.parallel_calls && !out.calls.empty())
-      out.calls.resize(choice.num_calls > 0 ? 0 : 1);
-    choice.num_calls += out.calls.size();
+    const bool is_cut = piece.done && piece.finish_reason != "stop";
+    OutputPart out = choice.output.push(piece.text, piece.done, is_cut);
+    count_reasoning(choice, out, num_new);
+    if (!request_.parallel_calls) keep_first_call(choice, out.calls);
+    choice.num_calls += num_begun(out.calls);
     choice.reasoning += out.reasoning;
     if (piece.done) {
-      choice.reasoning_tokens = count_tokens(choice.reasoning);
+      choice.reasoning_tokens = reasoning_tokens(choice);
       const bool called = choice.num_calls > 0 && request_.tool_use != ToolUse::kNamed &&
-                          piece.finish_reason == "stop";
+                          piece.finish_reason == "stop" && !choice.output.has_open_call();
       choice.finish_reason = called ? "tool_calls" : piece.finish_reason;
       choice.stop_reason = piece.stop_reason;
       --num_running_;
@@ -164,22 +207,57 @@ class Chat : public std::enable_shared_from_this<Chat> {
     choice.content += out.text;
     std::move(piece.log_probs.begin(), piece.log_probs.end(), std::back_inserter(choice.log_probs));
     choice.token_ids.insert(choice.token_ids.end(), piece.token_ids.begin(), piece.token_ids.end());
-    for (ToolCall& call : out.calls) choice.calls.push_back(call_object(std::move(call)));
+    for (ToolCall& call : out.calls) add_call(choice.calls, std::move(call));
     if (num_running_ == 0) answer();
   }
 
-  json::object call_object(ToolCall call) const {
-    return {{"id", call_id()},
+  static size_t num_begun(const std::vector<ToolCall>& calls) {
+    return static_cast<size_t>(
+        std::ranges::count_if(calls, [](const ToolCall& call) { return !call.name.empty(); }));
+  }
+  static void keep_first_call(ChatChoice& choice, std::vector<ToolCall>& calls) {
+    size_t num_kept = 0, number = choice.num_calls;
+    for (; num_kept < calls.size() && !choice.leaves_calls; ++num_kept) {
+      if (!calls[num_kept].name.empty()) choice.leaves_calls = ++number > 1;
+      if (choice.leaves_calls) break;
+    }
+    calls.resize(num_kept);
+  }
+
+  // A call, or a part of the last one.
+  void add_call(json::array& calls, ToolCall call) const {
+    if (call.name.empty()) {
+      json::object& function = calls.back().at("function").as_object();
+      function["arguments"].as_string().append(call.arguments);
+    } else {
+      calls.push_back(call_object(std::move(call), calls.size()));
+    }
+  }
+
+  // `number`: of the calls in front of it.
+  json::object call_object(ToolCall call, size_t number) const {
+    return {{"id", call.id.empty() ? call_id(call.name, number) : call.id},
             {"type", "function"},
             {"function", json::object{{"name", std::move(call.name)},
                                       {"arguments", std::move(call.arguments)}}}};
   }
 
-  // Mistral's templates take ids of nine characters alone.
-  std::string call_id() const {
+  // Mistral's templates take ids of nine characters alone; Kimi's show the model ids that tell the
+  // tool and count the conversation's calls.
+  std::string call_id(std::string_view tool, size_t number) const {
+    const std::string_view format = model_->tool_format ? model_->tool_format->name : "";
+    if (format == "kimi_k2")
+      return fmt::format("functions.{}:{}", tool, num_earlier_calls() + number);
     std::string id = random_id("chatcmpl-tool-");
-    const bool is_mistral = model_->tool_format && model_->tool_format->name == "mistral";
-    return is_mistral ? id.substr(id.size() - 9) : id;
+    return format == "mistral" ? id.substr(id.size() - 9) : id;
+  }
+  size_t num_earlier_calls() const {
+    size_t count = 0;
+    for (const json::value& message : request_.context.at("messages").get_array()) {
+      const json::value* const calls = message.as_object().if_contains("tool_calls");
+      if (calls && calls->is_array()) count += calls->get_array().size();
+    }
+    return count;
   }
 
   json::object usage() const {
@@ -192,9 +270,20 @@ class Chat : public std::enable_shared_from_this<Chat> {
     return usage_object(num_prompt_tokens_, counts, counts.size(),
                         reasoning_format() ? std::optional(reasoning_tokens) : std::nullopt);
   }
-  int64_t count_tokens(const std::string& text) const {
-    if (text.empty()) return 0;
-    const auto ids = model_->tokenizer->encode(text, {.add_special_tokens = false});
+  // A token is of the part whose text comes with it or next.
+  static void count_reasoning(ChatChoice& choice, const OutputPart& out, int64_t num_new) {
+    choice.unplaced_tokens += num_new;
+    size_t size = out.reasoning.size() + out.text.size();
+    for (const ToolCall& call : out.calls) size += call.name.size() + call.arguments.size();
+    if (size == 0) return;
+    const double share = static_cast<double>(out.reasoning.size()) / static_cast<double>(size);
+    const auto num_placed = static_cast<double>(std::exchange(choice.unplaced_tokens, 0));
+    choice.drawn_reasoning += std::llround(share * num_placed);
+  }
+  // Tokenised again, unless that takes long: this may be a thread that delivers.
+  int64_t reasoning_tokens(const ChatChoice& choice) const {
+    if (choice.reasoning.size() > kQuickPromptBytes) return choice.drawn_reasoning;
+    const auto ids = model_->tokenizer->encode(choice.reasoning, {.add_special_tokens = false});
     return ids.ok() ? std::ssize(*ids) : 0;
   }
 
@@ -251,17 +340,15 @@ class Chat : public std::enable_shared_from_this<Chat> {
     exchange_->write(events_->event(choice, more));
   }
 
-  // A delta of the one call that is wanted, whose arguments are the text.
-  json::object named_call_delta(ChatChoice& choice, std::string text) const {
-    json::object call = {{"index", 0}};
-    json::object function;
-    if (choice.num_calls++ == 0) {
-      call["id"] = call_id(), call["type"] = "function";
-      function["name"] = request_.named_tool;
-    }
-    function["arguments"] = std::move(text);
-    call["function"] = std::move(function);
-    return {{"tool_calls", json::array{std::move(call)}}};
+  // `number`: of the calls in front of one that begins, and of the one that goes on.
+  json::object call_delta(ToolCall call, size_t number) const {
+    json::object delta;
+    if (call.name.empty())
+      delta = {{"function", json::object{{"arguments", std::move(call.arguments)}}}};
+    else
+      delta = call_object(std::move(call), number);
+    delta["index"] = number;
+    return delta;
   }
 
   void stream(OutputPart& out, const Piece& piece) {
@@ -275,17 +362,13 @@ class Chat : public std::enable_shared_from_this<Chat> {
     }
     if (!out.reasoning.empty() && request_.include_reasoning)
       write_chunk(index, {{"reasoning_content", out.reasoning}, {"reasoning", out.reasoning}});
-    if (!out.text.empty() || !piece.log_probs.empty()) {
-      json::object delta = {{"content", out.text}};
-      if (request_.tool_use == ToolUse::kNamed)
-        delta = named_call_delta(choices_[index], std::move(out.text));
-      write_chunk(index, std::move(delta), scores(piece.log_probs));
-    }
-    size_t number = choices_[index].num_calls - out.calls.size();
+    if (!out.text.empty() || !piece.log_probs.empty())
+      write_chunk(index, {{"content", out.text}}, scores(piece.log_probs));
+    size_t num_before = choices_[index].num_calls - num_begun(out.calls);
     for (ToolCall& call : out.calls) {
-      json::object object = call_object(std::move(call));
-      object["index"] = number++;
-      write_chunk(index, {{"tool_calls", json::array{std::move(object)}}});
+      num_before += call.name.empty() ? 0 : 1;
+      write_chunk(index,
+                  {{"tool_calls", json::array{call_delta(std::move(call), num_before - 1)}}});
     }
     write_token_ids(index, piece.token_ids);
     if (piece.done) write_last_chunk(index);
@@ -297,21 +380,28 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
   void answer() {
-    const auto self = shared_from_this();
-    workers_.run(
-        exchange_, scored_prompt_.size() <= kQuickLogProbs, [self] { return self->answer_text(); },
-        [self](std::string text) {
-          self->exchange_->send(
-              {200, "application/json", warnings(self->request_.common), std::move(text)});
-        });
+    size_t num_scored = scored_prompt_.size();
+    for (const ChatChoice& choice : choices_) num_scored += choice.log_probs.size();
+    send_made(
+        *context_, exchange_, num_scored <= kQuickLogProbs && num_held_ <= kQuickReplyBytes,
+        [self = shared_from_this()] { return self->answer_text(); },
+        [self = shared_from_this()] { return warnings(self->request_.common); });
   }
 
-  std::string answer_text() {
-    json::array choices;
-    for (ChatChoice& from : choices_) {
-      if (request_.tool_use == ToolUse::kNamed)
-        from.calls.push_back(
-            call_object({request_.named_tool, std::exchange(from.content, std::string())}));
+  CountedText answer_text() {
+    CountedText body(context_->budget);
+    json::object head = envelope_.make("chat.completion");
+    if (request_.common.return_token_ids)
+      head["prompt_token_ids"] = ids_or_null(request_.common, prompt_);
+    if (const auto num_top = request_.common.prompt_log_probs) {
+      body.expect(num_entries(scored_prompt_) * kLogProbBytes);
+      head["prompt_logprobs"] =
+          prompt_log_probs(*model_->tokenizer, scored_prompt_, static_cast<size_t>(*num_top));
+    }
+    ChoiceList choices(body, head);
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      ChatChoice& from = choices_[i];
+      body.expect(num_entries(from.log_probs) * kLogProbBytes);
       json::object answer_message = {{"role", "assistant"},
                                      {"content", request_.echo + from.content}};
       if (reasoning_format() && request_.include_reasoning) {
@@ -321,30 +411,22 @@ class Chat : public std::enable_shared_from_this<Chat> {
         answer_message["reasoning"] = text;
       }
       answer_message["tool_calls"] = std::move(from.calls);
-      choices.push_back(json::object{{"index", choices.size()},
-                                     {"message", std::move(answer_message)},
-                                     {"logprobs", scores(from.log_probs)},
-                                     {"finish_reason", from.finish_reason},
-                                     {"stop_reason", from.stop_reason}});
+      json::object choice = {{"index", i},
+                             {"message", std::move(answer_message)},
+                             {"logprobs", scores(from.log_probs)},
+                             {"finish_reason", from.finish_reason},
+                             {"stop_reason", from.stop_reason}};
       if (request_.common.return_token_ids)
-        choices.back().get_object()["token_ids"] = ids_or_null(request_.common, from.token_ids);
+        choice["token_ids"] = ids_or_null(request_.common, from.token_ids);
+      choices.add(choice);
     }
-    json::object body = envelope_.make("chat.completion");
-    if (request_.common.return_token_ids)
-      body["prompt_token_ids"] = ids_or_null(request_.common, prompt_);
-    if (const auto num_top = request_.common.prompt_log_probs)
-      body["prompt_logprobs"] =
-          prompt_log_probs(*model_->tokenizer, scored_prompt_, static_cast<size_t>(*num_top));
-    body["choices"] = std::move(choices);
-    body["usage"] = usage();
-    std::string text;
-    append_json(text, body);
-    return text;
+    choices.finish({{"usage", usage()}});
+    return body;
   }
 
   ExchangePtr exchange_;
   LanguageModelPtr model_;
-  Workers& workers_;
+  const OpenAiContextPtr context_;
   ChatRequest request_;
   Envelope envelope_;
   std::optional<ChunkEvents> events_;  // of a stream
@@ -352,7 +434,9 @@ class Chat : public std::enable_shared_from_this<Chat> {
   std::vector<ScoredToken> scored_prompt_;
   std::string prompt_end_;
   std::vector<ChatChoice> choices_;
+  std::weak_ptr<Generation> generation_;
   size_t num_running_ = 0;
+  size_t num_held_ = 0;  // bytes of an answer that is sent whole
   int64_t num_prompt_tokens_ = 0;
   bool begun_ = false;
   bool sent_prompt_ids_ = false;
@@ -368,28 +452,32 @@ bool needs_special_tokens(const LanguageModel& model, const ChatRequest& request
 }
 
 std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
-                                          const ExchangePtr& exchange) {
+                                          const ExchangePtr& exchange, const ContextRules& rules,
+                                          Lane lane) {
   const std::string& body = exchange->request().body;
   Parsed<ChatRequest> request =
       parse_chat_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<ChatRequest>(request);
+  parsed.common.sampling.context = rules;
   auto model = accept_request(*context, exchange->request(), parsed.common);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
     parsed.common.sampling.skip_special_tokens = false;
   if (parsed.max_reasoning_tokens && !has_reasoning_marks(*std::get<LanguageModelPtr>(model)))
     parsed.common.warning = "thinking_token_budget: no limit where no marks of reasoning are known";
-  auto chat = std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), context->workers,
+  auto chat = std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), context,
                                      std::move(parsed));
-  if (auto error = chat->read_prompt()) return *std::move(error);
+  if (auto error = chat->read_prompt(lane)) return *std::move(error);
   return chat;
 }
 
 }  // namespace
 
-void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
-  read_and_start(context, exchange, [=] { return read_chat(context, exchange); });
+void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                 const ContextRules& rules) {
+  read_and_start(context, exchange,
+                 [=](Lane lane) { return read_chat(context, exchange, rules, lane); });
 }
 
 }  // namespace nereid::front

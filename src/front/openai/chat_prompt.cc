@@ -1,59 +1,167 @@
 // Renders conversations; see chat_prompt.h.
 #include "front/openai/chat_prompt.h"
 
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "base/blanks.h"
+#include "base/find_text.h"
+#include "base/random_hex.h"
 
 namespace nereid::front {
 namespace {
 
-// The content of the last message, without the blanks that templates cut off.
-std::string_view last_content(const json::object& context) {
+constexpr size_t kMostLoopBytes = 64 << 10;  // of a text that is tokenised on the event loop
+constexpr size_t kMostRoles = 16;
+
+// The last message's content; null when it is no text.
+json::string* last_content(json::object& context) {
+  json::value* const messages = context.if_contains("messages");
+  if (!messages || !messages->is_array() || messages->get_array().empty()) return nullptr;
+  json::object* const last = messages->get_array().back().if_object();
+  json::value* const content = last ? last->if_contains("content") : nullptr;
+  return content ? content->if_string() : nullptr;
+}
+
+// Null when it is no text.
+const json::string* role_of(const json::value& message) {
+  const json::object* const object = message.if_object();
+  const json::value* const role = object ? object->if_contains("role") : nullptr;
+  return role ? role->if_string() : nullptr;
+}
+
+// Whether a prompt ends with an unfinished message. Templates cut off blanks in front of it, and
+// some write the reasoning that a text has in it anew.
+bool shows_to_end(std::string_view prompt, std::string_view content) {
+  constexpr std::string_view kReasoningEnd = "</think>";
+  if (const size_t at = content.rfind(kReasoningEnd); at != content.npos)
+    content.remove_prefix(at + kReasoningEnd.size());
+  content.remove_prefix(std::min(content.find_first_not_of(kBlanks), content.size()));
+  return prompt.ends_with(content);
+}
+
+using Render = std::function<std::variant<std::string, ApiError>(json::object context)>;
+
+// The prompt up to the end of the last message's content, which a mark behind it tells.
+std::variant<std::string, ApiError> unfinished_prompt(const json::object& context,
+                                                      const Render& render) {
+  json::object marked = context;
+  const std::string mark = "end" + random_hex();
+  json::string* const content = last_content(marked);
+  const std::string unfinished(content ? std::string_view(*content) : "");
+  if (content) content->append(mark);
+  auto rendered = render(std::move(marked));
+  auto* const text = std::get_if<std::string>(&rendered);
+  if (!text) return rendered;
+  const size_t end = rfind_text(*text, mark);
+  if (end != std::string::npos) {
+    text->resize(end);
+    if (shows_to_end(*text, unfinished)) return rendered;
+  }
+  return ApiError{400,
+                  "'continue_final_message': the chat template does not show the last message's "
+                  "text as it is",
+                  "continue_final_message"};
+}
+
+// Messages of a role that few templates have are left out by those that do not know it.
+std::optional<ApiError> check_roles(const json::object& context, const Render& render) {
+  constexpr std::string_view kUsual[] = {"system", "developer", "user", "assistant", "tool"};
+  constexpr std::string_view kText = "probe-text";
   const json::value* const messages = context.if_contains("messages");
-  if (!messages || !messages->is_array() || messages->get_array().empty()) return {};
-  const json::object* const last = messages->get_array().back().if_object();
-  const json::value* const content = last ? last->if_contains("content") : nullptr;
-  if (!content || !content->is_string()) return {};
-  return without_blanks(std::string_view(content->get_string()));
+  if (!messages || !messages->is_array()) return std::nullopt;
+  std::set<std::string_view> seen(std::begin(kUsual), std::end(kUsual));
+  for (const json::value& item : messages->get_array()) {
+    const json::string* const role = role_of(item);
+    if (!role || !seen.insert(std::string_view(*role)).second) continue;
+    if (seen.size() > kMostRoles)
+      return ApiError{400, "'messages': too many different roles", "messages"};
+    const json::object probe = {{"role", *role}, {"content", json::string_view(kText)}};
+    json::object conversation = context;
+    conversation["messages"] = json::array{{{"role", "user"}, {"content", "-"}}, probe};
+    const auto rendered = render(std::move(conversation));
+    const auto* const text = std::get_if<std::string>(&rendered);
+    if (!text || text->find(kText) == std::string::npos)
+      return ApiError{400,
+                      fmt::format("the chat template has no role '{}'", std::string_view(*role)),
+                      "messages"};
+  }
+  return std::nullopt;
+}
+
+bool has_role(const json::value& message, std::string_view role) {
+  const json::object* const object = message.if_object();
+  const json::value* const own = object ? object->if_contains("role") : nullptr;
+  return own && own->is_string() && std::string_view(own->get_string()) == role;
 }
 
 // With the model's special tokens as variables.
 StatusOr<std::string> render_with(const LanguageModel& model, const std::string& source,
-                                  json::object context) {
+                                  json::object context, const text::jinja::Limits& limits) {
   ASSIGN_OR_RETURN(const auto own, text::ChatTemplate::parse(source));
   if (model.chat_template)
     for (const auto& [name, text] : model.chat_template->special_tokens())
       context.emplace(name, text);
-  return own.render_chat(std::move(context));
+  return own.render_chat(std::move(context), limits);
+}
+
+// What a rendering may take in its lane: steps of up to 0.1 us each, mostly.
+text::jinja::Limits limits_of(const PromptWork& work) {
+  text::jinja::Limits limits;
+  if (work.lane == Lane::kLoop) limits.max_steps = 20'000;
+  if (work.lane == Lane::kWorker) limits.max_steps = 1'000'000;
+  limits.is_unwanted = work.is_unwanted;
+  return limits;
 }
 
 }  // namespace
 
 std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
                                                 const json::object& context, bool continues_last,
-                                                const std::optional<std::string>& own_template) {
+                                                const std::optional<std::string>& own_template,
+                                                const PromptWork& work) {
   if (own_template && !model.takes_templates)
     return ApiError{400,
                     "'chat_template': this server takes no templates of requests (it was started "
                     "without --trust-request-chat-template)",
                     "chat_template", "unsupported_parameter"};
   if (!model.chat_template && !own_template)
-    return ApiError{400, "the model has no chat template; use /v1/completions", "messages"};
-  auto text = own_template ? render_with(model, *own_template, context)
-                           : model.chat_template->render_chat(context);
-  if (!text.ok())
+    return ApiError{
+        400,
+        "the model has no chat template: start the server with --chat-template FILE, or use "
+        "/v1/completions",
+        "messages"};
+  if (own_template && work.lane == Lane::kLoop) throw TakesLonger();  // it is parsed, and tried
+  const auto limits = limits_of(work);
+  const auto render = [&](json::object all) -> std::variant<std::string, ApiError> {
+    auto text = own_template ? render_with(model, *own_template, std::move(all), limits)
+                             : model.chat_template->render_chat(std::move(all), limits);
+    if (absl::IsResourceExhausted(text.status()) && work.lane != Lane::kLong) throw TakesLonger();
+    if (text.ok() && work.lane == Lane::kLoop && text->size() > kMostLoopBytes) throw TakesLonger();
+    if (text.ok()) return *std::move(text);
     return ApiError{400, fmt::format("chat template: {}", message(text.status())), "messages"};
-  if (!continues_last) return *std::move(text);
-  const std::string_view content = last_content(context);
-  const size_t at = content.empty() ? std::string::npos : text->rfind(content);
-  if (at == std::string::npos)
-    return ApiError{400,
-                    "'continue_final_message': the chat template does not show the last message's "
-                    "text as it is",
-                    "continue_final_message"};
-  text->resize(at + content.size());
-  return *std::move(text);
+  };
+  if (auto error = check_roles(context, render)) return *std::move(error);
+  return continues_last ? unfinished_prompt(context, render) : render(context);
+}
+
+std::vector<size_t> later_starts(const json::array& messages) {
+  std::vector<size_t> out;
+  bool has_first = false;
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (has_role(messages[i], "user") && std::exchange(has_first, true)) out.push_back(i);
+  return out;
+}
+
+json::array messages_from(const json::array& messages, size_t start) {
+  json::array out(messages.storage());
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (i >= start || has_role(messages[i], "system")) out.push_back(messages[i]);
+  return out;
 }
 
 }  // namespace nereid::front

@@ -1,10 +1,8 @@
 // /v1/chat/completions bodies; see requests.h.
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <iterator>
 #include <limits>
 
+#include "base/blanks.h"
+#include "base/json_exact.h"
 #include "front/http/json_text.h"
 #include "front/openai/request_fields.h"
 #include "front/openai/tool_choice.h"
@@ -14,10 +12,10 @@ namespace {
 
 constexpr size_t kMaxTemplateBytes = 256 << 10;
 constexpr size_t kMaxPromptIds = 1 << 20;
-constexpr std::string_view kRoles[] = {"system", "developer", "user",   "assistant",
-                                       "tool",   "function",  "ipython"};
+constexpr size_t kMaxRoleBytes = 64;
 
-// Text of a message: a string, or the text parts joined by newlines. Absent for null.
+// Text of a message: a string, or the parts' texts (of refusals too) joined by newlines. Absent for
+// null.
 std::optional<std::string> read_content(Fields& fields, const json::value& content,
                                         std::string_view where) {
   if (content.is_null()) return std::nullopt;
@@ -34,16 +32,20 @@ std::optional<std::string> read_content(Fields& fields, const json::value& conte
   for (const json::value& item : content.get_array()) {
     const json::object* part = item.if_object();
     const json::value* type = part ? part->if_contains("type") : nullptr;
-    const json::value* text = part ? part->if_contains("text") : nullptr;
-    if (!type || !type->is_string() || type->get_string() != "text") {
+    const bool is_refusal = type && *type == "refusal";
+    const json::value* text = part ? part->if_contains(is_refusal ? "refusal" : "text") : nullptr;
+    if (!type || (*type != "text" && !is_refusal)) {
       fields.fail(where,
                   fmt::format("only parts of type \"text\" are supported, got {}",
-                              type ? json::serialize(*type).substr(0, 60) : "none"),
+                              type ? json_text(*type).substr(0, 60) : "none"),
                   "unsupported_parameter");
       return std::nullopt;
     }
     if (!text || !text->is_string()) {
-      fields.fail(where, "a text part needs a string member \"text\"", "invalid_type");
+      fields.fail(
+          where,
+          fmt::format("a {0} part needs a string member \"{0}\"", is_refusal ? "refusal" : "text"),
+          "invalid_type");
       return std::nullopt;
     }
     if (!first) out += "\n";
@@ -53,17 +55,24 @@ std::optional<std::string> read_content(Fields& fields, const json::value& conte
   return out;
 }
 
-// Arguments arrive as JSON text; templates expect the object itself.
+// Arguments arrive as JSON text; templates expect the object itself. Those that are not there are
+// an object without members.
 json::value template_tool_call(const json::value& call) {
   json::value out = call;
   json::object* object = out.if_object();
   json::value* function = object ? object->if_contains("function") : nullptr;
   json::object* inner = function ? function->if_object() : object;
-  json::value* arguments = inner ? inner->if_contains("arguments") : nullptr;
-  if (arguments != nullptr && arguments->is_string()) {
-    StatusOr<json::value> parsed = parse_json(std::string_view(arguments->get_string()), 100);
-    if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
+  if (inner == nullptr) return out;
+  json::value& arguments = (*inner)["arguments"];
+  if (arguments.is_string()) {
+    const std::string_view text = without_blanks(std::string_view(arguments.get_string()));
+    StatusOr<json::value> parsed = parse_json_exact(text, 100);
+    if (text.empty())
+      arguments = json::object();
+    else if (parsed.ok() && (parsed->is_object() || parsed->is_null()))
+      arguments = *std::move(parsed);
   }
+  if (arguments.is_null()) arguments = json::object();
   return out;
 }
 
@@ -76,18 +85,21 @@ json::value read_message(Fields& fields, const json::value& item, size_t index) 
     return nullptr;
   }
   const std::string_view name(role->get_string());
-  if (std::ranges::find(kRoles, name) == std::end(kRoles)) {
-    fields.fail(where + ".role",
-                fmt::format("'{}' is not one of {}", name.substr(0, 60), fmt::join(kRoles, ", ")));
+  if (name.empty() || name.size() > kMaxRoleBytes) {
+    fields.fail(where + ".role", fmt::format("expected a text of 1 to {} bytes", kMaxRoleBytes),
+                kInvalidValue);
     return nullptr;
   }
   json::object out = *in;
-  if (role->get_string() == "developer") out["role"] = "system";
   const json::value* calls = in->if_contains("tool_calls");
   const bool has_calls = calls && calls->is_array() && !calls->get_array().empty();
   const json::value* content = in->if_contains("content");
-  const auto text = content ? read_content(fields, *content, where + ".content") : std::nullopt;
-  if (!text && !has_calls) {
+  auto text = content ? read_content(fields, *content, where + ".content") : std::nullopt;
+  const json::value* refusal = in->if_contains("refusal");
+  if (text.value_or("").empty() && refusal && refusal->is_string())
+    text = std::string(std::string_view(refusal->get_string()));
+  // An answer may have been nothing but reasoning, or nothing.
+  if (!text && !has_calls && name != "assistant") {
     fields.fail(where + ".content", "required", "missing_required_parameter");
   }
   out["content"] = text.value_or("");
@@ -183,7 +195,7 @@ ChatRequest chat_of(Fields& fields) {
 }  // namespace
 
 Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory));
+  const auto root = parse_body(body, std::move(memory), kMessages);
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
   Fields fields(std::get<json::object>(root));
   ChatRequest out = chat_of(fields);

@@ -31,11 +31,11 @@ struct PromptEcho {
 // One request in flight; on the exchange's strand, or where it delivers.
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
-  Completion(ExchangePtr exchange, LanguageModelPtr model, Workers& workers,
+  Completion(ExchangePtr exchange, LanguageModelPtr model, OpenAiContextPtr context,
              CompletionRequest request)
       : exchange_(std::move(exchange)),
         model_(std::move(model)),
-        workers_(workers),
+        context_(std::move(context)),
         request_(std::move(request)) {
     envelope_.id = answer_id("cmpl-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
@@ -44,7 +44,9 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
   // The prompts' tokens. On any thread, before start().
-  std::optional<ApiError> read_prompts() { return tokenize(prompts_); }
+  std::optional<ApiError> read_prompts() {
+    return tokenize(prompts_, [x = exchange_] { return x->disconnected(); });
+  }
 
   const LanguageModel& model() const { return *model_; }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
@@ -78,7 +80,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
  private:
-  std::optional<ApiError> tokenize(std::vector<std::vector<int32_t>>& prompts) {
+  std::optional<ApiError> tokenize(std::vector<std::vector<int32_t>>& prompts,
+                                   const std::function<bool()>& is_unwanted) {
     const SamplingOptions& sampling = request_.common.sampling;
     if (!request_.suffix.empty() && !model_->infill)
       return ApiError{400, "'suffix': the model has no tokens for a text with a gap", "suffix",
@@ -88,7 +91,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
           request_.suffix.empty()
               ? given
               : infill_prompt(*model_->infill, std::get<std::string>(given), request_.suffix);
-      auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, "prompt");
+      auto ids =
+          prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, "prompt", is_unwanted);
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
       prompts.push_back(std::get<std::vector<int32_t>>(std::move(ids)));
       const auto room = check_prompt(*model_, prompts.back(), sampling, "prompt");
@@ -121,6 +125,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   void take(size_t index, Piece piece) {
     if (ended_) return;
+    const auto self = shared_from_this();  // generations that are cancelled let go of it
     if (!piece.status.ok()) {
       fail(api_error(piece.status));
       return;
@@ -177,6 +182,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
     if (request_.common.stream) {
       stream(index, piece);
     } else {
+      if (!exchange_->hold(num_held_ += held_bytes(piece)))
+        return fail({503, std::string(message(context_->budget->refusal())), "", ""});
       choice.text += piece.text;
       std::move(piece.log_probs.begin(), piece.log_probs.end(),
                 std::back_inserter(choice.log_probs));
@@ -274,35 +281,31 @@ class Completion : public std::enable_shared_from_this<Completion> {
     ended_ = true;
     size_t num_scored = 0;
     for (const PromptEcho& echo : echoes_) num_scored += echo.tokens.size();
-    const auto self = shared_from_this();
-    workers_.run(
-        exchange_, num_scored <= kQuickLogProbs, [self] { return self->answer_text(); },
-        [self](std::string text) {
-          self->exchange_->send(
-              {200, "application/json", warnings(self->request_.common), std::move(text)});
-        });
+    for (const TextChoice& choice : choices_) num_scored += choice.log_probs.size();
+    send_made(
+        *context_, exchange_, num_scored <= kQuickLogProbs && num_held_ <= kQuickReplyBytes,
+        [self = shared_from_this()] { return self->answer_text(); },
+        [self = shared_from_this()] { return warnings(self->request_.common); });
   }
 
-  std::string answer_text() const {
-    json::array choices;
+  CountedText answer_text() const {
+    CountedText body(context_->budget);
+    ChoiceList choices(body, envelope_.make("text_completion"));
     for (size_t i = 0; i < choices_.size(); ++i) {
       const PromptEcho& echo = echoes_[prompt_of(i)];
+      body.expect((2 * num_entries(echo.tokens) + num_entries(choices_[i].log_probs)) *
+                  kLogProbBytes);
       std::vector<ScoredToken> tokens = echoed_tokens(echo);
       tokens.insert(tokens.end(), choices_[i].log_probs.begin(), choices_[i].log_probs.end());
-      choices.push_back(
-          choice_object(i, echo.text + choices_[i].text, tokens, choices_[i].token_ids));
+      choices.add(choice_object(i, echo.text + choices_[i].text, tokens, choices_[i].token_ids));
     }
-    json::object body = envelope_.make("text_completion");
-    body["choices"] = std::move(choices);
-    body["usage"] = usage();
-    std::string text;
-    append_json(text, body);
-    return text;
+    choices.finish({{"usage", usage()}});
+    return body;
   }
 
   ExchangePtr exchange_;
   LanguageModelPtr model_;
-  Workers& workers_;
+  const OpenAiContextPtr context_;
   const CompletionRequest request_;
   Envelope envelope_;
   std::optional<ChunkEvents> events_;  // of a stream
@@ -313,6 +316,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   std::vector<std::pair<size_t, Piece>> held_;            // by choice, until its prompt is scored
   int64_t num_prompt_tokens_ = 0;
   size_t num_running_ = 0;
+  size_t num_held_ = 0;  // bytes of an answer that is sent whole
   bool begun_ = false;
   bool ended_ = false;
 };
@@ -320,24 +324,28 @@ class Completion : public std::enable_shared_from_this<Completion> {
 using CompletionPtr = std::shared_ptr<Completion>;
 
 std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& context,
-                                                      const ExchangePtr& exchange) {
+                                                      const ExchangePtr& exchange,
+                                                      const ContextRules& rules) {
   const std::string& body = exchange->request().body;
   Parsed<CompletionRequest> request =
       parse_completion_request(body, memory_for_json(context->budget, body.size()));
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
   auto& parsed = std::get<CompletionRequest>(request);
+  parsed.common.sampling.context = rules;
   auto model = accept_request(*context, exchange->request(), parsed.common);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   auto completion = std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model),
-                                                 context->workers, std::move(parsed));
+                                                 context, std::move(parsed));
   if (auto error = completion->read_prompts()) return *std::move(error);
   return completion;
 }
 
 }  // namespace
 
-void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
-  read_and_start(context, exchange, [=] { return read_completion(context, exchange); });
+void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                       const ContextRules& rules) {
+  read_and_start(context, exchange,
+                 [=](Lane) { return read_completion(context, exchange, rules); });
 }
 
 }  // namespace nereid::front

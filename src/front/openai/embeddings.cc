@@ -1,5 +1,6 @@
 // POST /v1/embeddings: one inference for each input.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <optional>
@@ -42,8 +43,10 @@ void append_values(const std::vector<float>& values, bool base64, std::string& o
 class Embedding : public PooledPrompts {
  public:
   Embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange, LanguageModelPtr model,
-            EmbeddingRequest request)
-      : PooledPrompts(context, exchange, std::move(model)), request_(std::move(request)) {
+            EmbeddingRequest request, EmbeddingForm form)
+      : PooledPrompts(context, exchange, std::move(model)),
+        request_(std::move(request)),
+        form_(form) {
     envelope_.id = answer_id("embd-", request_.common);
     const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
     envelope_.model = adapter ? adapter->name : model_->id;
@@ -53,9 +56,9 @@ class Embedding : public PooledPrompts {
     if (auto error = check_model()) return error;
     for (Prompt& input : request_.inputs) {
       auto ids = prompt_ids(*model_, input, request_.add_special_tokens, request_.common.sampling,
-                            "input");
+                            "input", [x = exchange_] { return x->disconnected(); });
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
-      input = {};
+      input.emplace<std::vector<int32_t>>();  // which frees the text
       if (auto error = add_prompt(std::get<std::vector<int32_t>>(std::move(ids)), "input"))
         return error;
     }
@@ -79,27 +82,57 @@ class Embedding : public PooledPrompts {
   }
 
   // Many numbers: written as text at once, without a tree.
-  std::string body() const override {
-    json::object rest = envelope_.make("list");
-    rest["usage"] = usage();
-    std::string out;
-    append_json(out, rest);
-    out.back() = ',';
-    out += "\"data\":[";
-    for (size_t i = 0; i < values().size(); ++i) {
-      fmt::format_to(std::back_inserter(out), R"({}{{"object":"embedding","index":{},"embedding":)",
-                     i > 0 ? "," : "", i);
-      append_values(values()[i], request_.base64, out);
+  CountedText body() const override {
+    CountedText body(context_->budget);
+    std::string& out = body.text;
+    if (form_ == EmbeddingForm::kOllamaOne) {
+      out += R"({"embedding":)";
+      append_values(values()[0], false, out);
       out += '}';
+      return body;
+    }
+    const bool is_ollama = form_ == EmbeddingForm::kOllama;
+    append_json(out, rest());
+    out.back() = ',';
+    out += is_ollama ? "\"embeddings\":[" : "\"data\":[";
+    for (size_t i = 0; i < values().size(); ++i) {
+      if (i > 0) out += ',';
+      if (!is_ollama)
+        fmt::format_to(std::back_inserter(out), R"({{"object":"embedding","index":{},"embedding":)",
+                       i);
+      append_values(values()[i], request_.base64, out);
+      if (!is_ollama) out += '}';
+      body.count();
     }
     out += "]}";
-    return out;
+    return body;
   }
 
+  // What an answer has beside the embeddings.
+  json::object rest() const {
+    if (form_ == EmbeddingForm::kOpenAi) {
+      json::object out = envelope_.make("list");
+      out["usage"] = usage();
+      return out;
+    }
+    const auto nanoseconds = [](Clock::duration d) {
+      return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
+    };
+    return {{"model", envelope_.model},
+            {"total_duration", nanoseconds(Clock::now() - begun_)},
+            {"load_duration", 0},
+            {"prompt_eval_count", num_prompt_tokens()}};
+  }
+
+  using Clock = std::chrono::steady_clock;
+
   EmbeddingRequest request_;
+  const EmbeddingForm form_;
+  const Clock::time_point begun_ = Clock::now();
   Envelope envelope_;
 };
 
+template <EmbeddingForm form>
 std::variant<PooledPromptsPtr, ApiError> read_embedding(const OpenAiContextPtr& context,
                                                         const ExchangePtr& exchange) {
   const std::string& body = exchange->request().body;
@@ -109,13 +142,18 @@ std::variant<PooledPromptsPtr, ApiError> read_embedding(const OpenAiContextPtr& 
   auto model = accept_request(*context, exchange->request(), parsed.common);
   if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
   return std::make_shared<Embedding>(
-      context, exchange, std::get<LanguageModelPtr>(std::move(model)), std::move(parsed));
+      context, exchange, std::get<LanguageModelPtr>(std::move(model)), std::move(parsed), form);
 }
 
 }  // namespace
 
-void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange) {
-  handle_pooled(context, exchange, read_embedding);
+void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                      EmbeddingForm form) {
+  using enum EmbeddingForm;
+  handle_pooled(context, exchange,
+                form == kOllama      ? read_embedding<kOllama>
+                : form == kOllamaOne ? read_embedding<kOllamaOne>
+                                     : read_embedding<kOpenAi>);
 }
 
 }  // namespace nereid::front

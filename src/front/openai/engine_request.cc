@@ -9,6 +9,7 @@ namespace nereid::front {
 namespace {
 
 constexpr char kExcludeInput[] = "exclude_input_in_output";
+constexpr float kUsualPriority = 0.5f;  // of requests that have none
 
 uint64_t random_seed() {
   thread_local std::mt19937_64 engine{std::random_device{}()};
@@ -27,9 +28,7 @@ class Inputs {
            bool optional = false) {
     const TensorInfo* info = engine_.input(name);
     if (info == nullptr) {
-      if (!optional && status_.ok()) {
-        status_ = unsupported("model '{}' has no input '{}'", engine_.name, name);
-      }
+      if (!optional) refuse_absent(name);
       return;
     }
     if (info->shape.size() == shape.size() + 1) shape.insert(shape.begin(), 1);
@@ -48,9 +47,7 @@ class Inputs {
     const TensorInfo* info = engine_.input(name);
     if (values.empty()) return;
     if (info == nullptr) {
-      if (!optional && status_.ok()) {
-        status_ = unsupported("model '{}' has no input '{}'", engine_.name, name);
-      }
+      if (!optional) refuse_absent(name);
       return;
     }
     std::vector<int64_t> shape = {static_cast<int64_t>(values.size())};
@@ -61,7 +58,7 @@ class Inputs {
   }
   void rows(const char* name, const PromptRows& rows) {
     if (engine_.input(name) == nullptr) {
-      refuse(unsupported("model '{}' has no input '{}'", engine_.name, name));
+      refuse_absent(name);
       return;
     }
     const std::span<const std::byte> bytes = std::as_bytes(std::span(rows.values));
@@ -69,6 +66,11 @@ class Inputs {
                             TRITONSERVER_TYPE_BF16,
                             {1, rows.size(), rows.width},
                             {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
+  }
+  // The same where the engine is told in any case; one without the input does so by itself.
+  template <class T>
+  void always(T neutral, const char* name, T value) {
+    scalar(name, value, /*optional=*/value == neutral);
   }
   DataType type(const char* name) const {
     const TensorInfo* info = engine_.input(name);
@@ -81,6 +83,13 @@ class Inputs {
   const Status& status() const { return status_; }
 
  private:
+  void refuse_absent(const char* name) {
+    refuse(unsupported(
+        "the option needs the input '{}', which the configuration of model '{}' does not have: "
+        "leave the option out, or add the input to config.pbtxt",
+        name, engine_.name));
+  }
+
   const ModelInfo& engine_;
   InferenceSpec& spec_;
   Status status_;
@@ -136,7 +145,9 @@ void add_draws(Inputs& inputs, const SamplingOptions& s, size_t prompt_length) {
   inputs.unless(0.0f, "frequency_penalty", static_cast<float>(s.frequency_penalty));
   if (s.presence_penalty != 0 || s.frequency_penalty != 0) {
     const auto ignored = s.prompt_ignore_length.value_or(static_cast<int64_t>(prompt_length));
-    inputs.scalar("prompt_ignore_length", static_cast<int32_t>(ignored));
+    // The TensorRT-LLM backend's own templates lack it: penalties count the prompt there.
+    inputs.scalar("prompt_ignore_length", static_cast<int32_t>(ignored),
+                  /*optional=*/s.prompt_ignore_length.value_or(0) == 0);
   }
   if (s.logit_bias.empty()) return;
   std::vector<int32_t> ids;
@@ -157,12 +168,13 @@ void add_sequences(Inputs& inputs, const SamplingOptions& s) {
     return;
   }
   inputs.unless(1, "beam_width", static_cast<int32_t>(s.best_of));
-  inputs.scalar("num_return_sequences", static_cast<int32_t>(s.n));  // else all beams are returned
+  // Without it all beams are returned.
+  inputs.always(static_cast<int32_t>(s.best_of), "num_return_sequences", static_cast<int32_t>(s.n));
   inputs.scalar("len_penalty", static_cast<float>(s.length_penalty));
   if (inputs.type("early_stopping") == TRITONSERVER_TYPE_INT32) {
     inputs.scalar("early_stopping", static_cast<int32_t>(s.early_stopping));
   } else if (s.early_stopping <= 1) {
-    inputs.scalar("early_stopping", static_cast<uint8_t>(s.early_stopping));
+    inputs.always(uint8_t{1}, "early_stopping", static_cast<uint8_t>(s.early_stopping));
   } else {
     inputs.refuse(invalid_argument(
         "'early_stopping': \"never\" needs a model '{}' whose input early_stopping is INT32",
@@ -178,7 +190,7 @@ void add_prompt(Inputs& inputs, const std::vector<int32_t>& prompt, const Sampli
   const auto length = static_cast<int64_t>(prompt.size());
   inputs.add("input_ids", {length}, prompt);
   inputs.scalar("input_lengths", static_cast<int32_t>(length));
-  if (s.priority) inputs.scalar("priority", static_cast<float>(*s.priority));
+  if (s.priority) inputs.always(kUsualPriority, "priority", static_cast<float>(*s.priority));
   if (s.lora_task_id) inputs.scalar("lora_task_id", *s.lora_task_id);
   if (!s.lora_folder.empty()) inputs.text("lora_path", {s.lora_folder});
   if (!s.cache_salt.empty()) inputs.text("cache_salt", {s.cache_salt});
@@ -234,7 +246,7 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
   if (s.reasoning) {
     inputs.text("reasoning_close", {s.reasoning->close});
     if (!s.reasoning->open.empty()) inputs.text("reasoning_open", {s.reasoning->open});
-    inputs.scalar("reasoning_begun", static_cast<uint8_t>(s.reasoning->begun));
+    inputs.always(uint8_t{0}, "reasoning_begun", static_cast<uint8_t>(s.reasoning->begun));
     if (const auto most = s.reasoning->max_tokens)
       inputs.scalar("max_reasoning_tokens", static_cast<int32_t>(*most));
   }

@@ -1,6 +1,10 @@
 // Error bodies; see error.h.
 #include "front/openai/error.h"
 
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
 #include "front/bridge/tensor.h"
 
 namespace nereid::front {
@@ -18,6 +22,36 @@ std::string_view error_type(int status) {
     default:
       return status >= 500 ? "server_error" : "invalid_request_error";
   }
+}
+
+// FastAPI's name of a fault that a schema finds, by our code; "" for other faults.
+std::string_view schema_fault(std::string_view code) {
+  constexpr std::pair<std::string_view, std::string_view> kNames[] = {
+      {"invalid_json", "json_invalid"},
+      {"invalid_type", "type_error"},
+      {"invalid_value", "value_error"},
+      {"missing_required_parameter", "missing"},
+      {"unknown_parameter", "extra_forbidden"}};
+  for (const auto& [ours, theirs] : kNames)
+    if (code == ours) return theirs;
+  return "";
+}
+
+// "messages[0].role" -> ["body", "messages", 0, "role"]
+json::array place_of(std::string_view param) {
+  json::array out = {"body"};
+  while (!param.empty()) {
+    const size_t end = std::min(param.find_first_of(".[]"), param.size());
+    const std::string_view step = param.substr(0, end);
+    int64_t index = 0;
+    const auto [stop, error] = std::from_chars(step.data(), step.data() + step.size(), index);
+    if (error == std::errc() && stop == step.data() + step.size())
+      out.push_back(index);
+    else if (!step.empty())
+      out.push_back(json::string(step));
+    param.remove_prefix(std::min(end + 1, param.size()));
+  }
+  return out;
 }
 
 json::value text_or_null(const std::string& text) {
@@ -49,6 +83,20 @@ Response openai_error(const ApiError& error) {
   if (error.status == 503 || error.status == 429) {
     response.headers.push_back({"Retry-After", "1"});
   }
+  return response;
+}
+
+Response fastapi_error(ApiError error) {
+  const std::string_view fault = error.status == 400 ? schema_fault(error.code) : "";
+  json::value detail = json::string(error.message);
+  if (!fault.empty()) {
+    error.status = 422;
+    detail = json::array{
+        json::object{{"type", fault}, {"loc", place_of(error.param)}, {"msg", error.message}}};
+  }
+  Response response = openai_error(error);
+  response.body.back() = ',';
+  response.body += "\"detail\":" + json::serialize(detail) + "}";
   return response;
 }
 

@@ -25,4 +25,8 @@ ApiError api_error(const Status& status);
 std::string openai_error_body(const ApiError& error);
 Response openai_error(const ApiError& error);
 
+// The same with FastAPI's member "detail": 422 and a list of places for a fault that a schema of
+// the body would find, else a text.
+Response fastapi_error(ApiError error);
+
 }  // namespace nereid::front

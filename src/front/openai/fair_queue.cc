@@ -67,4 +67,19 @@ void FairQueue::leave() {
   }
 }
 
+std::shared_ptr<FairQueue> FairQueues::of(std::string_view model) {
+  std::lock_guard lock(mutex_);
+  if (const auto found = queues_.find(model); found != queues_.end())
+    if (auto queue = found->second.lock()) return queue;
+  std::erase_if(queues_, [](const auto& entry) { return entry.second.expired(); });
+  auto queue = std::make_shared<FairQueue>();
+  queues_[std::string(model)] = queue;
+  return queue;
+}
+
+size_t FairQueues::size() const {
+  std::lock_guard lock(mutex_);
+  return queues_.size();
+}
+
 }  // namespace nereid::front

@@ -6,14 +6,18 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "front/http/message.h"
 
 namespace nereid::front {
 
+// The line in front of one model.
 class FairQueue : public std::enable_shared_from_this<FairQueue> {
  public:
   // `most_waiting` requests at once; beyond them enter() refuses.
@@ -49,6 +53,19 @@ class FairQueue : public std::enable_shared_from_this<FairQueue> {
   size_t limit_ = 0, num_running_ = 0, num_waiting_ = 0;
   int64_t turn_ = 0;         // of the last one that was taken
   std::vector<Line> lines_;  // none is empty; the one that came first is first
+};
+
+// A line for each model, so that a busy one holds up nobody who asks another. Any thread.
+class FairQueues {
+ public:
+  // The line of the model of that name; a new one when no request of its is on its way.
+  std::shared_ptr<FairQueue> of(std::string_view model);
+  // Lines that are kept.
+  size_t size() const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<FairQueue>, std::less<>> queues_;
 };
 
 }  // namespace nereid::front

@@ -145,5 +145,33 @@ TEST_F(FairQueueTest, NobodyWaitsWithoutKeysOrLimit) {
   EXPECT_EQ(a_->num_charged(), 30) << "it pays all the same";
 }
 
+TEST(FairQueues, ABusyModelHoldsUpNoOther) {
+  FairQueues queues;
+  const auto key = std::make_shared<KeyUse>();
+  std::string started;
+  std::vector<std::shared_ptr<QueuedExchange>> all;
+  const auto enter = [&](const char* model) {
+    auto exchange = std::make_shared<QueuedExchange>();
+    exchange->request().permit = std::get<KeyUse::PermitPtr>(key->begin({}, Time()));
+    EXPECT_TRUE(queues.of(model)->enter(exchange, 1, 1, [&started, model] { started += model; }));
+    all.push_back(exchange);
+  };
+  for (const char* model : {"a", "a", "a", "b", "b", "a"}) enter(model);
+  EXPECT_EQ(started, "ab");
+  all[3]->end();
+  for (const auto& each : all) each->run();
+  EXPECT_EQ(started, "abb");
+  EXPECT_EQ(queues.size(), 2u);
+  for (int round = 0; round < 6; ++round)
+    for (const auto& each : all) {
+      each->end();
+      each->run();
+    }
+  EXPECT_EQ(started, "abbaaa");
+  all.clear();
+  enter("c");
+  EXPECT_EQ(queues.size(), 1u) << "idle lines are forgotten";
+}
+
 }  // namespace
 }  // namespace nereid::front

@@ -65,7 +65,7 @@ std::optional<int64_t> Fields::integer(std::string_view key, int64_t min, int64_
     return std::nullopt;
   }
   if (!out || *out < min || *out > max) {
-    fail(key, fmt::format("{} is not in [{}, {}]", json::serialize(*v), min, max));
+    fail(key, fmt::format("{} is not in [{}, {}]", json::serialize(*v), min, max), kInvalidValue);
     return std::nullopt;
   }
   return out;
@@ -80,7 +80,7 @@ std::optional<double> Fields::number(std::string_view key, double min, double ma
   }
   const double out = v->to_number<double>();
   if (!(out >= min && out <= max)) {
-    fail(key, fmt::format("{} is not in [{}, {}]", out, min, max));
+    fail(key, fmt::format("{} is not in [{}, {}]", out, min, max), kInvalidValue);
     return std::nullopt;
   }
   return out;

@@ -18,6 +18,9 @@ namespace nereid::front {
 enum class FieldUse { kHonoured, kWithoutEffect, kRefused };
 using FieldUses = std::map<std::string, FieldUse>;
 
+// Codes of faults that one value alone has, whatever the others are.
+inline constexpr char kInvalidValue[] = "invalid_value";  // not in the range, none of the names
+
 // Explicit null counts as absent everywhere. After a fault every reader returns absent, so callers
 // read everything and look at error() once.
 class Fields {

@@ -44,20 +44,26 @@ std::optional<ApiError> check_bytes(const LanguageModel& model, size_t num_bytes
 
 }  // namespace
 
+size_t held_bytes(const Piece& piece) {
+  size_t bytes = piece.text.size() + piece.token_ids.size() * sizeof(int32_t);
+  for (const ScoredToken& token : piece.log_probs)
+    bytes += sizeof token + token.top.size() * sizeof token.top[0];
+  return bytes;
+}
+
 int64_t num_characters(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
-std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
-                                                        const Prompt& prompt,
-                                                        bool add_special_tokens,
-                                                        const SamplingOptions& sampling,
-                                                        std::string_view param) {
+std::variant<std::vector<int32_t>, ApiError> prompt_ids(
+    const LanguageModel& model, const Prompt& prompt, bool add_special_tokens,
+    const SamplingOptions& sampling, std::string_view param, std::function<bool()> is_unwanted) {
   std::vector<int32_t> ids;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
     const bool is_cut = sampling.max_prompt_tokens.has_value();
     if (auto error = check_bytes(model, text->size(), is_cut, param)) return *std::move(error);
-    auto encoded = model.tokenizer->encode(*text, {.add_special_tokens = add_special_tokens});
+    auto encoded = model.tokenizer->encode(
+        *text, {.add_special_tokens = add_special_tokens, .is_unwanted = std::move(is_unwanted)});
     if (!encoded.ok())
       return ApiError{400, std::string(message(encoded.status())), std::string(param), ""};
     ids = *std::move(encoded);
@@ -68,10 +74,22 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& mod
   }
   const auto size = static_cast<int64_t>(ids.size());
   int64_t kept = sampling.max_prompt_tokens.value_or(size);
-  if (kept == kWhatFits)
-    kept = std::max<int64_t>(1, model.max_seq_len - sampling.max_tokens.value_or(1));
+  if (kept == kWhatFits) {
+    const int64_t room = sampling.context.clips_max_tokens ? 1 : sampling.max_tokens.value_or(1);
+    kept = std::max<int64_t>(1, max_seq_len(model, sampling) - room);
+  }
   ids.erase(ids.begin(), ids.end() - std::min(size, kept));
   return ids;
+}
+
+int64_t max_seq_len(const LanguageModel& model, const SamplingOptions& sampling) {
+  return std::min(model.max_seq_len, sampling.context.max_seq_len.value_or(model.max_seq_len));
+}
+
+int64_t wanted_tokens(const LanguageModel& model, const SamplingOptions& sampling, int64_t length) {
+  const int64_t room = max_seq_len(model, sampling) - length;
+  const int64_t wanted = sampling.max_tokens.value_or(model.unsaid_max_tokens(room));
+  return sampling.context.clips_max_tokens ? std::min(wanted, room) : wanted;
 }
 
 std::optional<ApiError> check_ids(const LanguageModel& model, const std::vector<int32_t>& ids,
@@ -90,20 +108,20 @@ std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                                              const SamplingOptions& sampling,
                                              std::string_view param) {
   const auto length = static_cast<int64_t>(prompt.size());
-  const int64_t room = model.max_seq_len - length;
+  const int64_t most = max_seq_len(model, sampling), room = most - length;
   if (room < 1) {
     return ApiError{400,
                     fmt::format("This model's maximum context length is {} tokens, but the prompt "
                                 "has {} tokens and needs room for at least 1 more",
-                                model.max_seq_len, length),
+                                most, length),
                     std::string(param), "context_length_exceeded"};
   }
-  const int64_t wanted = sampling.max_tokens.value_or(model.unsaid_max_tokens(room));
+  const int64_t wanted = wanted_tokens(model, sampling, length);
   if (wanted > room) {
     return ApiError{400,
                     fmt::format("This model's maximum context length is {} tokens, but {} were "
                                 "requested: {} in the prompt and {} in max_tokens",
-                                model.max_seq_len, length + wanted, length, wanted),
+                                most, length + wanted, length, wanted),
                     std::string(param), "context_length_exceeded"};
   }
   if (auto error = check_ids(model, prompt, param)) return *std::move(error);
@@ -186,8 +204,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   self->permit_ = exchange->request().permit;
   if (sampling.num_prompt_log_probs) self->prompt_ = prompt;
   self->streaming_ = self->model_->decoupled && sampling.can_stream();
-  self->max_tokens_ = sampling.max_tokens.value_or(self->model_->unsaid_max_tokens(
-      self->model_->max_seq_len - static_cast<int64_t>(prompt.size())));
+  self->max_tokens_ = wanted_tokens(*self->model_, sampling, std::ssize(prompt));
   ASSIGN_OR_RETURN(
       InferenceSpec spec,
       engine_request(*self->model_, prompt, rows, self->max_tokens_, sampling, self->streaming_));

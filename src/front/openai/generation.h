@@ -47,6 +47,9 @@ struct Piece {
   json::value stop_reason;    // matched stop string or stop token id, else null
 };
 
+// Bytes of what a piece brings to an answer that is sent whole.
+size_t held_bytes(const Piece& piece);
+
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   // Called where the exchange delivers. Each sequence has exactly one piece with done = true, its
@@ -124,7 +127,13 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& mod
                                                         const Prompt& prompt,
                                                         bool add_special_tokens,
                                                         const SamplingOptions& sampling,
-                                                        std::string_view param);
+                                                        std::string_view param,
+                                                        std::function<bool()> is_unwanted = {});
+
+// Prompt and output tokens that a request may have.
+int64_t max_seq_len(const LanguageModel& model, const SamplingOptions& sampling);
+// New tokens behind a prompt of `length`, at least one of which has room.
+int64_t wanted_tokens(const LanguageModel& model, const SamplingOptions& sampling, int64_t length);
 
 // A 400 when an id is none of the model's.
 std::optional<ApiError> check_ids(const LanguageModel& model, const std::vector<int32_t>& ids,

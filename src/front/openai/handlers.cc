@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <optional>
-#include <random>
 
 #include "base/log_limit.h"
+#include "base/random_hex.h"
 #include "front/http/json_text.h"
 #include "front/openai/routes.h"
 #include "front/openai/sampling_defaults.h"
@@ -62,13 +62,27 @@ Response show_model(LanguageModels& models, int64_t created, const Request& requ
                                : model_card(found, created));
 }
 
+// For who opens the server's address in a browser, or gave it to a client without /v1.
+Response base_url_page(const Request& request) {
+  constexpr size_t kLongest = 255;
+  const std::string* host = find_header(request.headers, "Host");
+  const auto is_plain = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '.' ||
+           c == '-' || c == ':' || c == '[' || c == ']';
+  };
+  const bool is_said = host && host->size() <= kLongest && std::ranges::all_of(*host, is_plain);
+  const std::string url = is_said ? "http://" + *host : "http://HOST:PORT";
+  return openai_error(
+      {404,
+       fmt::format("nothing is at /: the base URL of OpenAI clients is {0}/v1, that "
+                   "of Anthropic and KServe clients {0}",
+                   url),
+       "", ""});
+}
+
 }  // namespace
 
-std::string random_id(std::string_view prefix) {
-  thread_local std::mt19937_64 engine{(static_cast<uint64_t>(std::random_device{}()) << 32) ^
-                                      std::random_device{}()};
-  return fmt::format("{}{:016x}{:016x}", prefix, engine(), engine());
-}
+std::string random_id(std::string_view prefix) { return fmt::format("{}{}", prefix, random_hex()); }
 
 std::string answer_id(std::string_view prefix, const CommonOptions& request) {
   if (request.request_id.empty()) return random_id(prefix);
@@ -109,7 +123,7 @@ std::string names_of_unknown(const CommonOptions& request) {
 std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request) {
   if (request.unknown.empty()) return std::nullopt;
   const std::string names = names_of_unknown(request);
-  if (context.strict_fields)
+  if (context.options.strict_fields)
     return ApiError{400, fmt::format("this server does not know these fields: {}", names),
                     request.unknown[0], "unknown_parameter"};
   static LogLimit log;
@@ -163,7 +177,12 @@ std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& con
                                                         CommonOptions& request) {
   if (auto error = refuse_unknown(context, request)) return *std::move(error);
   take_request_id(http, request);
+  if (context.options.fastapi_errors && request.model.empty())
+    return ApiError{400, "'model': required", "model", "missing_required_parameter"};
   auto model = find_model(context.models, request.model);
+  const auto* const refused = std::get_if<ApiError>(&model);
+  if (refused && refused->status == 404 && context.options.any_model_name)
+    model = find_model(context.models, "");
   const auto* const found = std::get_if<LanguageModelPtr>(&model);
   if (!found) return model;
   use_defaults((*found)->defaults, request.sampling);
@@ -197,6 +216,31 @@ std::string ChunkEvents::event(std::string_view choice, const json::object& more
   return out;
 }
 
+ChoiceList::ChoiceList(CountedText& body, const json::object& head) : body_(body) {
+  append_json(body_.text, head);
+  body_.text.pop_back();
+  body_.text += ",\"choices\":[";
+  body_.count();
+}
+
+void ChoiceList::add(const json::object& choice) {
+  if (num_choices_++ > 0) body_.text += ',';
+  append_json(body_.text, choice);
+  body_.count();
+}
+
+void ChoiceList::finish(const json::object& more) {
+  body_.text += ']';
+  for (const auto& member : more) {
+    body_.text += ',';
+    append_json_string(body_.text, std::string_view(member.key()));
+    body_.text += ':';
+    append_json(body_.text, member.value());
+  }
+  body_.text += '}';
+  body_.count();
+}
+
 std::string error_event(const ApiError& error) {
   return fmt::format("data: {}\n\n{}", openai_error_body(error), kSseDone);
 }
@@ -224,8 +268,8 @@ void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
                    std::function<void()> start) {
   // Some wait in the model's own queue, so that it never idles.
   const int64_t limit = model.max_num_sequences + model.max_num_sequences / 4;
-  if (!context.queue->enter(exchange, static_cast<size_t>(limit), num_prompt_tokens,
-                            std::move(start)))
+  const auto queue = context.queues.of(model.engine_name);
+  if (!queue->enter(exchange, static_cast<size_t>(limit), num_prompt_tokens, std::move(start)))
     exchange->send(openai_error({503, "too many requests wait for the model", "", ""}));
 }
 
@@ -258,19 +302,19 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
                        std::shared_ptr<ByteBudget> budget) {
   const OpenAiContextPtr context(
       new OpenAiContext{{server, options},
-                        options.strict_fields,
+                        options,
                         std::move(tracer),
                         workers,
                         std::move(budget),
                         std::make_shared<ResponseStore>(options.response_store_bytes)});
   const int64_t created = std::time(nullptr);
-  router.add("GET", "/v1/models", [context, created](const ExchangePtr& x) {
+  router.add("GET", "/v1/models", kShows, [context, created](const ExchangePtr& x) {
     context->workers.run(
         x, context->models.is_loaded(),
         [context, created] { return list_models(context->models, created); },
         [x](Response response) { x->send(std::move(response)); });
   });
-  router.add("GET", "/v1/models/{id*}", [context, created](const ExchangePtr& x) {
+  router.add("GET", "/v1/models/{id*}", kShows, [context, created](const ExchangePtr& x) {
     context->workers.run(
         x, context->models.is_loaded(),
         [context, created, x] { return show_model(context->models, created, x->request()); },
@@ -281,14 +325,17 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
   add_score_routes(router, context);
   add_responses_routes(router, context);
   add_translated_routes(router, context, options.ollama);
-  router.add("GET", "/health_generate",
+  router.add("GET", "/health_generate", kComputes,
              [context](const ExchangePtr& x) { handle_health_generate(context, x); });
-  router.add("POST", "/v1/completions",
+  router.add("POST", "/v1/completions", kComputes,
              [context](const ExchangePtr& x) { handle_completion(context, x); });
-  router.add("POST", "/v1/chat/completions",
+  router.add("POST", "/v1/chat/completions", kComputes,
              [context](const ExchangePtr& x) { handle_chat(context, x); });
-  router.add("POST", "/v1/embeddings",
+  router.add("POST", "/v1/embeddings", kComputes,
              [context](const ExchangePtr& x) { handle_embedding(context, x); });
+  if (!options.tells_base_url) return;
+  router.add("GET", "/", {Api::kInference, Access::kAnybody, Cost::kNothing, ErrorShape::kOpenAi},
+             [](const ExchangePtr& x) { x->send(base_url_page(x->request())); });
 }
 
 }  // namespace nereid::front

@@ -10,12 +10,14 @@
 
 #include "base/json.h"
 #include "front/http/budget_memory.h"
+#include "front/http/counted_text.h"
 #include "front/http/message.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
 #include "front/openai/error.h"
 #include "front/openai/fair_queue.h"
 #include "front/openai/language_models.h"
+#include "front/openai/options.h"
 #include "front/openai/requests.h"
 #include "front/openai/response_store.h"
 #include "front/trace/tracer.h"
@@ -27,18 +29,23 @@ using LanguageModelPtr = std::shared_ptr<const LanguageModel>;
 // What the handlers share; outlives the requests.
 struct OpenAiContext {
   mutable LanguageModels models;
-  bool strict_fields = false;
+  const OpenAiOptions options;
   std::shared_ptr<Tracer> tracer;
   Workers& workers;
   std::shared_ptr<ByteBudget> budget;
   const std::shared_ptr<ResponseStore> responses;
-  const std::shared_ptr<FairQueue> queue = std::make_shared<FairQueue>();
+  mutable FairQueues queues = {};
 };
 using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;
 
-void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange);
-void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange);
-void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange);
+void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                       const ContextRules& rules = {});
+void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                 const ContextRules& rules = {});
+// The answers with embeddings that there are.
+enum class EmbeddingForm { kOpenAi, kOllama, kOllamaOne };
+void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange,
+                      EmbeddingForm form = EmbeddingForm::kOpenAi);
 void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& exchange);
 void add_translated_routes(Router& router, const OpenAiContextPtr& context, bool with_ollama);
 void add_responses_routes(Router& router, const OpenAiContextPtr& context);
@@ -46,10 +53,33 @@ void add_adapter_routes(Router& router, const OpenAiContextPtr& context);
 void add_score_routes(Router& router, const OpenAiContextPtr& context);
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
+// Routes of OpenAI's shape: what shows something, what makes the model compute tokens, and what
+// else takes work.
+inline constexpr RouteTraits kShows = {Api::kInference, Access::kCallers, Cost::kNothing,
+                                       ErrorShape::kOpenAi};
+inline constexpr RouteTraits kComputes = {Api::kInference, Access::kCallers, Cost::kTokens,
+                                          ErrorShape::kOpenAi};
+inline constexpr RouteTraits kWorks = {Api::kInference, Access::kCallers, Cost::kRequest,
+                                       ErrorShape::kOpenAi};
+
 // Bodies up to this size are tokenised on the event loop, in about a millisecond.
 inline constexpr size_t kQuickPromptBytes = 8 << 10;
+// Larger ones take more than some 100 ms.
+inline constexpr size_t kLongPromptBytes = 1 << 20;
 
-// prefix + 32 random hex digits.
+struct PromptWork;
+// Tokens of the prompt that a chat's body makes, whether or not they fit the model.
+std::variant<int64_t, ApiError> count_chat_tokens(const OpenAiContext& context,
+                                                  std::string_view body, const PromptWork& work);
+
+// Where a request that has come is read.
+inline Lane lane_of(const OpenAiContext& context, const ExchangePtr& exchange) {
+  const size_t size = exchange->request().body.size();
+  if (size > kLongPromptBytes) return Lane::kLong;
+  return context.models.is_loaded() && size <= kQuickPromptBytes ? Lane::kLoop : Lane::kWorker;
+}
+
+// prefix + 32 hex digits that nobody can guess (random_hex).
 std::string random_id(std::string_view prefix);
 // prefix + the request's own id, where it has one, else as random_id().
 std::string answer_id(std::string_view prefix, const CommonOptions& request);
@@ -58,6 +88,11 @@ std::string answer_id(std::string_view prefix, const CommonOptions& request);
 void take_request_id(const Request& http, CommonOptions& request);
 // Nothing unless `request` wants ids.
 json::value ids_or_null(const CommonOptions& request, const std::vector<int32_t>& ids);
+
+// The answer to a request that was read and cannot be served.
+inline Response refusal(const OpenAiContext& context, const ApiError& error) {
+  return context.options.fastapi_errors ? fastapi_error(error) : openai_error(error);
+}
 
 // A 400 for fields that are not known, where they are refused.
 std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request);
@@ -94,6 +129,46 @@ class ChunkEvents {
  private:
   std::string start_;  // up to the choice
 };
+
+// The choices of an answer that is sent whole, one after the other.
+class ChoiceList {
+ public:
+  // `head`: members before them.
+  ChoiceList(CountedText& body, const json::object& head);
+  void add(const json::object& choice);
+  void finish(const json::object& more);  // members behind them
+
+ private:
+  CountedText& body_;
+  size_t num_choices_ = 0;
+};
+
+// Sends the JSON text that `make` gives, which a worker calls unless that is quick, with the
+// headers that `headers` gives; 503 when the budget has no room for it. `lane`: a Lane, or whether
+// it is quick; see Workers::run().
+template <class LaneOrQuick, class Make, class GetHeaders>
+void send_made(const OpenAiContext& context, const ExchangePtr& exchange, LaneOrQuick lane,
+               Make make, GetHeaders headers) {
+  using Made = std::variant<CountedText, ApiError>;
+  const auto make_in_budget = [make = std::move(make)](Lane taken) mutable -> Made {
+    try {
+      if constexpr (std::is_invocable_v<Make&, Lane>)
+        return make(taken);
+      else
+        return make();
+    } catch (const std::bad_alloc& e) {
+      return ApiError{503, shortage(e), "", ""};
+    }
+  };
+  context.workers.run(exchange, lane, make_in_budget,
+                      [exchange, headers = std::move(headers)](Made made) {
+                        if (const auto* error = std::get_if<ApiError>(&made))
+                          return exchange->send(openai_error(*error));
+                        auto& body = std::get<CountedText>(made);
+                        exchange->send({200, "application/json", headers(), std::move(body.text)});
+                      });
+}
+
 inline constexpr char kSseDone[] = "data: [DONE]\n\n";
 // Begins an answer of events; a server that stops ends it with an error event and [DONE].
 void begin_events(const ExchangePtr& exchange, Headers more = {});
@@ -106,13 +181,14 @@ void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
                    const LanguageModel& model, int64_t num_prompt_tokens,
                    std::function<void()> start);
 
-// Calls `read`, on a worker where that may take long, and starts what it gives in its turn: a
-// pointer to what has model(), num_prompt_tokens() and start(), or the error to send.
+// Calls `read`, on a worker where that may take long (see Workers::run()), and starts what it gives
+// in its turn: a pointer to what has model(), num_prompt_tokens() and start(), or the error to
+// send.
 template <class Read>
 void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange, Read read) {
   const auto start = [context, exchange](auto result) {
     if (const auto* error = std::get_if<ApiError>(&result)) {
-      exchange->send(openai_error(*error));
+      exchange->send(refusal(*context, *error));
       return;
     }
     const auto& ready = std::get<0>(result);
@@ -120,16 +196,14 @@ void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange
                   [context, ready] { ready->start(context->models.server(), *context->tracer); });
   };
   // What is copied of the body's tree counts in the budget as the tree does.
-  const auto read_in_budget = [read = std::move(read)]() -> decltype(read()) {
+  const auto read_in_budget = [read = std::move(read)](Lane lane) -> decltype(read(lane)) {
     try {
-      return read();
+      return read(lane);
     } catch (const std::bad_alloc& e) {
       return ApiError{503, shortage(e), "", ""};
     }
   };
-  const bool is_quick =
-      context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
-  context->workers.run(exchange, is_quick, read_in_budget, start);
+  context->workers.run(exchange, lane_of(*context, exchange), read_in_budget, start);
 }
 
 // A failure: a JSON error when the answer has not begun, else an error event and [DONE].

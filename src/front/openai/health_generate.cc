@@ -55,6 +55,7 @@ void handle_health_generate(const OpenAiContextPtr& context, const ExchangePtr& 
       exchange, context->models.is_loaded(), [context] { return context->models.get(); },
       [context, exchange](const StatusOr<LanguageModelPtr>& model) {
         if (!model.ok()) return answer_health(exchange, model.status());
+        if (const auto& permit = exchange->request().permit) permit->charge(1);
         if ((*model)->num_labels > 0) return score_token(context, exchange, **model);
         make_token(context, exchange, *model);
       });

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "backend/parameters/parameters.h"
+#include "base/gguf.h"
 #include "base/log.h"
 #include "front/openai/pooling.h"
 #include "front/openai/sampling_defaults.h"
@@ -69,6 +70,11 @@ std::vector<int32_t> read_eos_ids(const std::filesystem::path& dir, const Langua
   const auto add = [&ids](int32_t id) {
     if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
   };
+  if (is_gguf_path(dir)) {
+    const StatusOr<json::object> metadata = read_gguf_metadata(dir);
+    if (metadata.ok())
+      for (const int32_t id : gguf_end_ids(*metadata)) add(id);
+  }
   for (const char* name : {"generation_config.json", "config.json"}) {
     std::error_code ec;
     if (!std::filesystem::exists(dir / name, ec)) continue;
@@ -93,9 +99,12 @@ void find_formats(const OpenAiOptions& options, LanguageModel& model) {
   model.reasoning_format = options.reasoning_parser == "auto"
                                ? reasoning_format_of_template(mentions)
                                : find_reasoning_format(options.reasoning_parser);
-  if (model.reasoning_format)
-    log_info("tool calls: '{}', reasoning: '{}'",
-             model.tool_format ? model.tool_format->name : "none", model.reasoning_format->name);
+  if (!model.chat_template) return;
+  log_info("tool calls: '{}', reasoning: '{}'",
+           model.tool_format ? model.tool_format->name : "none",
+           model.reasoning_format ? model.reasoning_format->name : "none");
+  if (!model.tool_format && options.tool_parser == "auto")
+    log_info("tool calls stay text: the chat template shows tools in a format without a parser");
 }
 
 // What the engine's model says of itself.
@@ -154,6 +163,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
     log_info("no chat completions: {}", message(chat.status()));
   }
   find_formats(options, *model);
+  if (options.ollama) model->facts = read_model_facts(dir);
   model->takes_templates = options.request_templates;
   model->infill = find_infill_marks(
       [&](std::string_view token) { return model->tokenizer->token_id(token).has_value(); });

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "front/bridge/model_info.h"
 #include "front/openai/infill.h"
+#include "front/openai/model_facts.h"
 #include "front/openai/options.h"
 #include "front/openai/requests.h"
 #include "front/output/reasoning_formats.h"
@@ -41,6 +42,8 @@ struct LanguageModel {
   int64_t num_labels = 0;          // that it scores texts by; 0: it has a language head
   // How embeddings are made of a text's states: last | mean. Unimplemented: in another way.
   StatusOr<std::string> pooling = std::string("last");
+
+  ModelFacts facts;  // where Ollama's API tells them
 
   const InfillMarks* infill = nullptr;  // null: it fills no gaps
   bool takes_templates = false;         // of requests, in the place of its own

@@ -41,6 +41,15 @@ bool is_text_model(const json::value& config) {
          contains(texts_of(config, "/output", "name"), "INPUT_ID");
 }
 
+// The TensorRT-LLM backend's BLS, whose own scripts say that they are for Python.
+bool is_program(std::string_view name, const json::value& config) {
+  constexpr std::string_view kBls = "tensorrt_llm_bls";
+  const std::string_view backend = config_text(config, "backend");
+  boost::system::error_code ec;
+  const bool has_name = config.find_pointer("/parameters/tensorrt_llm_model_name", ec) != nullptr;
+  return backend == kBls || (backend == "python" && (has_name || name == kBls));
+}
+
 std::string_view last_component(std::string_view path) {
   const size_t slash = path.rfind('/');
   return slash == std::string_view::npos ? path : path.substr(slash + 1);
@@ -73,9 +82,8 @@ void find_callers(const Configs& configs, ModelNames& names) {
       });
       if (text != steps.end() && names.text.empty()) names.text = *text;
     }
-    const bool is_program = config_text(config, "backend") == "tensorrt_llm_bls";
     std::string called = config_parameter(config, "tensorrt_llm_model_name");
-    if (is_program && called.empty()) called = kUsualEngine;
+    if (called.empty() && is_program(name, config)) called = kUsualEngine;
     if (called == names.engine) programs.push_back(name);
   }
   names.callers.insert(names.callers.end(), programs.begin(), programs.end());

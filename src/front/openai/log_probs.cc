@@ -26,6 +26,12 @@ json::object chat_entry(const text::Tokenizer& tokenizer, int32_t id, float log_
 
 }  // namespace
 
+size_t num_entries(const std::vector<ScoredToken>& tokens) {
+  size_t sum = tokens.size();
+  for (const ScoredToken& token : tokens) sum += token.top.size();
+  return sum;
+}
+
 json::object chat_log_probs(const text::Tokenizer& tokenizer,
                             const std::vector<ScoredToken>& tokens, bool as_ids) {
   json::array content;

@@ -14,6 +14,8 @@ namespace nereid::front {
 // Log-probabilities that an event loop makes JSON of in about a millisecond, the likeliest ones of
 // their positions besides.
 inline constexpr size_t kQuickLogProbs = 256;
+// Of the JSON tree and the text of one entry.
+inline constexpr size_t kLogProbBytes = 512;
 
 // One token, generated or of the prompt. Natural logarithms of the model's own distribution.
 struct ScoredToken {
@@ -24,6 +26,9 @@ struct ScoredToken {
   int32_t rank = 0;       // of a prompt's: 1 + tokens that are likelier; else 0
   bool is_first = false;  // of the prompt: nothing comes before it, so it has no scores
 };
+
+// Entries of a list: the tokens and the likeliest ones of their positions.
+size_t num_entries(const std::vector<ScoredToken>& tokens);
 
 // {"content": [{"token", "logprob", "bytes", "top_logprobs"}, ...], "refusal": null}
 json::object chat_log_probs(const text::Tokenizer& tokenizer,

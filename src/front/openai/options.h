@@ -17,6 +17,9 @@ struct OpenAiOptions {
   bool request_templates = false;  // requests may bring their own chat template
   bool strict_fields = false;      // refuse requests with unknown fields, else warn
   bool ollama = false;             // Ollama's routes too
+  bool any_model_name = false;     // a name that is not known stands for the first model
+  bool fastapi_errors = false;     // 422 for invalid bodies and "detail", as FastAPI answers
+  bool tells_base_url = false;     // GET / says what clients are to be given
   // Bytes of the answers of /v1/responses that are kept for later requests; 0: none is kept.
   size_t response_store_bytes = size_t{256} << 20;
   // max_tokens of requests without one, at most what the context has room for; 0: just that.

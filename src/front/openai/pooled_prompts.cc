@@ -11,7 +11,10 @@
 namespace nereid::front {
 
 PooledPrompts::PooledPrompts(OpenAiContextPtr context, ExchangePtr exchange, LanguageModelPtr model)
-    : context_(std::move(context)), exchange_(std::move(exchange)), model_(std::move(model)) {}
+    : context_(std::move(context)),
+      exchange_(std::move(exchange)),
+      model_(std::move(model)),
+      prompts_share_(context_->budget) {}
 
 std::optional<ApiError> PooledPrompts::add_prompt(std::vector<int32_t> ids, const char* param) {
   if (ids.empty())
@@ -25,6 +28,9 @@ std::optional<ApiError> PooledPrompts::add_prompt(std::vector<int32_t> ids, cons
   if (auto error = check_ids(*model_, ids, param)) return error;
   num_prompt_tokens_ += std::ssize(ids);
   prompts_.push_back(std::move(ids));
+  const Status room =
+      prompts_share_.reserve(static_cast<size_t>(num_prompt_tokens_) * sizeof(int32_t));
+  if (!room.ok()) return api_error(room);
   return std::nullopt;
 }
 
@@ -90,9 +96,10 @@ void PooledPrompts::take(size_t index, const InferenceReply& reply) {
   running_.erase(index);
   if (status.ok()) {
     finish(values_[index]);
-    prompts_[index] = {};
+    std::vector<int32_t>().swap(prompts_[index]);
     num_held_ += values_[index].size() * sizeof(float);
-    exchange_->hold(num_held_);
+    if (!exchange_->hold(num_held_))
+      return fail({503, std::string(message(context_->budget->refusal())), "", ""});
     if (++num_done_ == values_.size()) return answer();
   } else {
     retry_or_fail(index, status);
@@ -130,11 +137,9 @@ void PooledPrompts::cancel() {
 void PooledPrompts::answer() {
   ended_ = true;
   const bool is_quick = num_held_ <= kQuickReplyBytes;
-  context_->workers.run(
-      exchange_, is_quick, [self = shared_from_this()] { return self->body(); },
-      [self = shared_from_this()](std::string body) {
-        self->exchange_->send({200, "application/json", warnings(self->common()), std::move(body)});
-      });
+  send_made(
+      *context_, exchange_, is_quick, [self = shared_from_this()] { return self->body(); },
+      [self = shared_from_this()] { return warnings(self->common()); });
 }
 
 void handle_pooled(const OpenAiContextPtr& context, const ExchangePtr& exchange,
@@ -148,16 +153,14 @@ void handle_pooled(const OpenAiContextPtr& context, const ExchangePtr& exchange,
   };
   const auto start = [context, exchange](std::variant<PooledPromptsPtr, ApiError> prompts) {
     if (const auto* error = std::get_if<ApiError>(&prompts)) {
-      exchange->send(openai_error(*error));
+      exchange->send(refusal(*context, *error));
     } else {
       const auto& ready = std::get<PooledPromptsPtr>(prompts);
       start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
                     [ready] { ready->start(); });
     }
   };
-  const bool is_quick =
-      context->models.is_loaded() && exchange->request().body.size() <= kQuickPromptBytes;
-  context->workers.run(exchange, is_quick, read_all, start);
+  context->workers.run(exchange, lane_of(*context, exchange), read_all, start);
 }
 
 }  // namespace nereid::front

@@ -33,9 +33,9 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
   virtual int64_t num_values() const = 0;   // that a prompt gives
   virtual void finish(std::vector<float>& /*values*/) const {}
   // The answer, once all is there.
-  virtual std::string body() const = 0;
+  virtual CountedText body() const = 0;
 
-  // A fault of the field `param`, where the model cannot take the prompt.
+  // A fault of the field `param`, where the model cannot take the prompt or the budget has no room.
   std::optional<ApiError> add_prompt(std::vector<int32_t> ids, const char* param);
   const std::vector<std::vector<float>>& values() const { return values_; }
   json::object usage() const;
@@ -60,6 +60,7 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
   void answer();
 
   std::vector<std::vector<int32_t>> prompts_;
+  BudgetShare prompts_share_;
   std::vector<std::vector<float>> values_;  // one for each prompt; empty until it is there
   std::deque<size_t> waiting_;              // prompts
   std::map<size_t, Running> running_;       // by prompt

@@ -1,6 +1,9 @@
 // The field prompt_embeds, as vLLM has it: tensors [tokens, width] as torch.save writes them, in
 // base64, each in the place of a prompt.
+#include <span>
+
 #include "absl/strings/escaping.h"
+#include "front/http/budget_memory.h"
 #include "front/openai/request_fields.h"
 #include "io/numbers.h"
 #include "io/torch_file.h"
@@ -8,7 +11,14 @@
 namespace nereid::front {
 namespace {
 
-StatusOr<PromptRowsPtr> rows_of_text(std::string_view base64) {
+// Throws BudgetIsFull.
+void reserve(BudgetShare& share, size_t num_bytes) {
+  if (const Status status = share.reserve(num_bytes); !status.ok()) throw BudgetIsFull(status);
+}
+
+StatusOr<PromptRowsPtr> rows_of_text(const json::string& base64) {
+  PromptRows rows{.width = 0, .values = {}, .held = BudgetMemory::share_beside(base64.storage())};
+  reserve(rows.held, base64.size() / 4 * 3);
   std::string file;
   if (!absl::Base64Unescape({base64.data(), base64.size()}, &file))
     return invalid_argument("is not base64");
@@ -19,10 +29,13 @@ StatusOr<PromptRowsPtr> rows_of_text(std::string_view base64) {
   if (shape.size() == 3 && shape[0] == 1) shape.erase(shape.begin());
   if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1)
     return invalid_argument("the shape {} is not [tokens, width]", tensor.shape_text());
+  const size_t value_bytes = static_cast<size_t>(shape[0] * shape[1]) * sizeof(BF16);
+  reserve(rows.held, file.size() + 3 * value_bytes);  // as float and as BF16
   ASSIGN_OR_RETURN(const std::vector<float> numbers, io::numbers_of(tensor));
-  PromptRows rows{.width = shape[1], .values = {}};
+  rows.width = shape[1];
   rows.values.reserve(numbers.size());
   for (const float x : numbers) rows.values.push_back(to_bf16(x));
+  reserve(rows.held, 2 * value_bytes);
   return std::make_shared<const PromptRows>(std::move(rows));
 }
 
@@ -33,8 +46,9 @@ std::vector<Prompt> read_prompt_embeds(Fields& fields, size_t max_prompts) {
   std::vector<Prompt> out;
   const json::value* const given = fields.get(kKey);
   if (!given || given->is_null()) return out;
-  const json::array one = {*given};
-  const json::array& list = given->is_array() ? given->get_array() : one;
+  const std::span<const json::value> list = given->is_array()
+                                                ? std::span<const json::value>(given->get_array())
+                                                : std::span<const json::value>(given, 1);
   if (list.size() > max_prompts)
     fields.fail(kKey, fmt::format("{} given, at most {} allowed", list.size(), max_prompts));
   for (const json::value& item : list) {

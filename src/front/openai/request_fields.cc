@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/json_exact.h"
 #include "front/http/json_text.h"
 
 namespace nereid::front {
@@ -57,7 +58,8 @@ void read_logit_bias(Fields& fields, SamplingOptions& out) {
     if (!(bias >= -100 && bias <= 100)) {
       fields.fail("logit_bias",
                   fmt::format("the value of \"{}\" is {}, not a number in [-100, 100]", key,
-                              json::serialize(value).substr(0, 40)));
+                              json::serialize(value).substr(0, 40)),
+                  kInvalidValue);
       return;
     }
     out.logit_bias.emplace_back(id, static_cast<float>(bias));
@@ -163,8 +165,10 @@ std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most
   return out;
 }
 
-std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory) {
-  StatusOr<json::value> root = parse_json(body, kMaxDepth, memory, memory);
+std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
+                                                std::string_view exact) {
+  StatusOr<json::value> root = exact.empty() ? parse_json(body, kMaxDepth, memory, memory)
+                                             : parse_json_exact(body, kMaxDepth, memory, memory);
   if (root.status().code() == absl::StatusCode::kUnavailable) return api_error(root.status());
   if (!root.ok()) {
     return ApiError{400,
@@ -176,6 +180,7 @@ std::variant<json::object, ApiError> parse_body(std::string_view body, json::sto
         400, fmt::format("the request body must be a JSON object, got {}", json_kind_name(*root)),
         "", "invalid_type"};
   }
+  if (!exact.empty()) round_long_numbers(*root, exact);
   if (const auto key = duplicate_key(body)) {
     return ApiError{400, fmt::format("the request body has the member '{}' twice", *key), *key,
                     "duplicate_member"};

@@ -11,8 +11,12 @@
 
 namespace nereid::front {
 
-// The request object, or a 400 with line and column; 503 when `memory` has no more.
-std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory);
+// The request object, or a 400 with line and column; 503 when `memory` has no more. Numbers in the
+// member `exact` are kept with all of their digits (see long_number()).
+std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
+                                                std::string_view exact = {});
+// The member of a chat's body that has the arguments of earlier calls.
+inline constexpr char kMessages[] = "messages";
 
 // What every request has: model, request_id, priority, cache_salt, truncate_prompt_tokens; and what
 // changes nothing.

@@ -12,8 +12,10 @@
 #include <vector>
 
 #include "base/json.h"
+#include "front/http/byte_budget.h"
 #include "front/openai/error.h"
 #include "front/openai/fields.h"
+#include "front/translate/context_rules.h"
 #include "tensor/dtype.h"
 
 namespace nereid::front {
@@ -49,6 +51,7 @@ struct SamplingOptions {
   std::optional<int64_t> max_tokens;  // absent: until the context is full
   // The last of the prompt; absent: all. kWhatFits: so many that max_tokens have room.
   std::optional<int64_t> max_prompt_tokens;
+  ContextRules context;
   int64_t min_tokens = 0;
   std::vector<std::string> stop;  // at most kMaxStopStrings, none empty
   std::vector<int32_t> stop_token_ids;
@@ -118,6 +121,7 @@ bool is_request_id(std::string_view text);
 struct PromptRows {
   int64_t width = 0;
   std::vector<BF16> values;  // [size(), width]
+  BudgetShare held;          // of the values, here and in the engine's request
 
   int64_t size() const { return std::ssize(values) / width; }
 };

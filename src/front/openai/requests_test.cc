@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/escaping.h"
+#include "front/http/json_text.h"
 #include "io/test_torch_file.h"
 
 namespace nereid::front {
@@ -276,12 +277,58 @@ TEST(ChatRequest, NormalisesMessages) {
     {"role": "tool", "content": "r", "tool_call_id": "1"}]})");
   ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
   const json::array& m = std::get<ChatRequest>(r).context.at("messages").as_array();
-  EXPECT_EQ(m[0].at("role").as_string(), "system");
+  EXPECT_EQ(m[0].at("role").as_string(), "developer");
   EXPECT_EQ(m[0].at("content").as_string(), "a\nb");
   EXPECT_EQ(m[1].at("content").as_string(), "");
   EXPECT_EQ(m[1].at("tool_calls").at(0).at("function").at("arguments").at("x").as_int64(), 1);
   EXPECT_TRUE(std::get<ChatRequest>(r).context.at("add_generation_prompt").as_bool());
   EXPECT_TRUE(std::get<ChatRequest>(r).context.at("tools").is_null());
+}
+
+// Clients send back what an answer had and had not.
+TEST(ChatRequest, AnswersOfEarlierTurns) {
+  const auto r = parse_chat_request(R"({"messages": [
+    {"role": "assistant", "content": null},
+    {"role": "assistant", "reasoning_content": "thoughts"},
+    {"role": "assistant", "content": null, "refusal": "no"},
+    {"role": "assistant", "content": [{"type": "refusal", "refusal": "never"}]},
+    {"role": "assistant", "content": "", "tool_calls": [
+      {"id": "1", "function": {"name": "f", "arguments": ""}},
+      {"id": "2", "function": {"name": "f", "arguments": " null "}},
+      {"id": "3", "function": {"name": "f", "arguments": null}},
+      {"id": "4", "function": {"name": "f"}},
+      {"id": "5", "function": {"name": "f", "arguments": {"x": 1}}},
+      {"id": "6", "function": {"name": "f", "arguments": "[1]"}}]},
+    {"role": "custom", "content": "x"}]})");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  const json::array& m = std::get<ChatRequest>(r).context.at("messages").as_array();
+  const std::string contents[] = {"", "", "no", "never", "", "x"};
+  for (size_t i = 0; i < m.size(); ++i) EXPECT_EQ(m[i].at("content").as_string(), contents[i]) << i;
+  const json::array& calls = m[4].at("tool_calls").as_array();
+  for (size_t i = 0; i < 4; ++i)
+    EXPECT_EQ(calls[i].at("function").at("arguments"), json::value(json::object())) << i;
+  EXPECT_EQ(calls[4].at("function").at("arguments").at("x"), 1);
+  EXPECT_EQ(calls[5].at("function").at("arguments"), "[1]");
+}
+
+TEST(ChatRequest, NumbersOfEarlierCallsKeepTheirDigits) {
+  constexpr char kArguments[] = R"({"id":123456789012345678901,"x":0.12345678901234567890})";
+  std::string as_text;
+  append_json_string(as_text, kArguments);
+  for (const std::string& arguments : {std::string(kArguments), as_text}) {
+    const auto r = parse_chat_request(fmt::format(
+        R"({{"temperature": 0.70000000000000000001, "messages": [{{"role": "assistant", "content": "",
+             "tool_calls": [{{"id": "1", "function": {{"name": "f", "arguments": {}}}}}]}}]}})",
+        arguments));
+    ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+    const auto& request = std::get<ChatRequest>(r);
+    const json::value& call = request.context.at("messages").at(0).at("tool_calls").at(0);
+    EXPECT_EQ(json_text(call.at("function").at("arguments")), kArguments);
+    EXPECT_NEAR(request.common.sampling.temperature, 0.7, 1e-9) << "a double, as in other fields";
+  }
+  const auto wrong = parse_chat_request(
+      R"({"messages": [{"role": "user", "content": [{"type": 123456789012345678901}]}]})");
+  EXPECT_NE(std::get<ApiError>(wrong).message.find("got 123456789012345678901"), std::string::npos);
 }
 
 TEST(ChatRequest, ToolsAndChoices) {
@@ -298,10 +345,46 @@ TEST(ChatRequest, ToolsAndChoices) {
               "tool_choice");
   EXPECT_EQ(chat_error(base + R"(, "tool_choice": "required", "guided_regex": "a"})").param,
             "tool_choice");
+  // The form of texts says nothing of a call.
+  const std::string form =
+      R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "array"}}})";
+  r = parse_chat_request(
+      base + R"(, "tool_choice": {"type": "function", "function": {"name": "f"}}, )" + form + "}");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r));
+  EXPECT_EQ(std::get<ChatRequest>(r).common.sampling.guide->text, R"({"type":"object"})");
   EXPECT_EQ(chat_error(R"({"messages": [{"role": "user", "content": "x"}],
                            "tool_choice": "required"})")
                 .param,
             "tool_choice");
+}
+
+TEST(ChatRequest, AllowedTools) {
+  const auto request = [](std::string_view allowed) {
+    return fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], "tools":
+        [{{"type": "function", "function": {{"name": "f"}}}},
+         {{"type": "function", "function": {{"name": "g"}}}}],
+        "tool_choice": {{"type": "allowed_tools", "allowed_tools": {}}}}})",
+                       allowed);
+  };
+  const auto parse = [&](std::string_view mode) {
+    return parse_chat_request(request(fmt::format(
+        R"({{"mode": "{}", "tools": [{{"type": "function", "function": {{"name": "g"}}}}]}})",
+        mode)));
+  };
+  auto r = parse("auto");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  EXPECT_EQ(std::get<ChatRequest>(r).tool_use, ToolUse::kAuto);
+  const json::array& tools = std::get<ChatRequest>(r).context.at("tools").as_array();
+  ASSERT_EQ(tools.size(), 1u);
+  EXPECT_EQ(tools[0].at("function").at("name").as_string(), "g");
+  r = parse("required");
+  ASSERT_TRUE(std::holds_alternative<ChatRequest>(r)) << std::get<ApiError>(r).message;
+  const json::value schema = *parse_json(std::get<ChatRequest>(r).common.sampling.guide->text);
+  EXPECT_EQ(schema.at("items").at("anyOf").as_array().size(), 1u);
+  for (const char* wrong :
+       {"{}", R"({"mode": "none", "tools": []})", R"({"mode": "auto", "tools": []})",
+        R"({"mode": "auto", "tools": [{"type": "function", "function": {"name": "h"}}]})"})
+    EXPECT_EQ(chat_error(request(wrong)).param, "tool_choice") << wrong;
 }
 
 TEST(ChatRequest, ThinkingIsSaidToTheTemplate) {
@@ -332,9 +415,11 @@ TEST(ChatRequest, CallsThatAreWantedAreGuided) {
   EXPECT_EQ(schema.at("maxItems").as_int64(), 1);
   const json::value& first = schema.at("items").at("anyOf").at(0);
   EXPECT_EQ(first.at("properties").at("name").at("const").as_string(), "f");
-  EXPECT_EQ(first.at("properties").at("parameters").at("properties").at("a").at("$ref").as_string(),
-            "#/$defs/0.n");
-  EXPECT_EQ(schema.at("$defs").at("0.n").at("type").as_string(), "integer");
+  // References within the function's schema lead to its own parts.
+  const json::value& parameters = first.at("properties").at("parameters");
+  EXPECT_EQ(parameters.at("$id").as_string(), "nereid:tool-0");
+  EXPECT_EQ(parameters.at("properties").at("a").at("$ref").as_string(), "#/$defs/n");
+  EXPECT_EQ(parameters.at("$defs").at("n").at("type").as_string(), "integer");
 }
 
 TEST(ChatRequest, RequestIdsAreShortAndPlain) {
@@ -391,7 +476,8 @@ TEST(ChatRequest, FaultsNameTheField) {
       {R"({"messages": []})", "messages"},
       {R"({"messages": ["x"]})", "messages[0]"},
       {R"({"messages": [{"role": "user"}]})", "messages[0].content"},
-      {R"({"messages": [{"role": "usr", "content": "x"}]})", "messages[0].role"},
+      {R"({"messages": [{"role": "tool", "content": null}]})", "messages[0].content"},
+      {R"({"messages": [{"role": 5, "content": "x"}]})", "messages[0]"},
       {R"({"messages": [{"role": "", "content": "x"}]})", "messages[0].role"},
       {R"({"messages": [{"role": "user", "content": 5}]})", "messages[0].content"},
       {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",

@@ -108,7 +108,9 @@ void ResponseOutput::end(std::string_view status) {
 void ResponseOutput::finish(std::string_view status) {
   if (items_.empty() && kind_ == Kind::kNone)
     begin(Kind::kMessage, {{"type", "message"}, {"role", "assistant"}, {"content", json::array()}});
-  end(status);
+  // A call with all of its arguments is complete, however the response ends.
+  const bool is_whole_call = kind_ == Kind::kCall && parse_json(text_).ok();
+  end(is_whole_call ? "completed" : status);
 }
 
 }  // namespace nereid::front

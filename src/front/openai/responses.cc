@@ -10,36 +10,20 @@
 namespace nereid::front {
 namespace {
 
-int64_t count_in(const json::object& usage, std::string_view key, std::string_view inner = "") {
-  const json::value* value = usage.if_contains(key);
-  if (!inner.empty())
-    value = value && value->is_object() ? value->get_object().if_contains(inner) : nullptr;
-  if (!value || !value->is_number()) return 0;
-  return value->to_number<int64_t>();
-}
-
 json::value response_usage(const json::object& chat) {
-  const json::value* const value = chat.if_contains("usage");
-  if (!value || !value->is_object()) return nullptr;
-  const json::object& usage = value->get_object();
+  const json::object& usage = object_member(chat, "usage");
+  if (usage.empty()) return nullptr;
+  const auto inner = [&](std::string_view details, std::string_view key) {
+    return integer_member(object_member(usage, details), key);
+  };
   return json::object{
-      {"input_tokens", count_in(usage, "prompt_tokens")},
+      {"input_tokens", integer_member(usage, "prompt_tokens")},
       {"input_tokens_details",
-       json::object{{"cached_tokens", count_in(usage, "prompt_tokens_details", "cached_tokens")}}},
-      {"output_tokens", count_in(usage, "completion_tokens")},
+       json::object{{"cached_tokens", inner("prompt_tokens_details", "cached_tokens")}}},
+      {"output_tokens", integer_member(usage, "completion_tokens")},
       {"output_tokens_details",
-       json::object{
-           {"reasoning_tokens", count_in(usage, "completion_tokens_details", "reasoning_tokens")}}},
-      {"total_tokens", count_in(usage, "total_tokens")}};
-}
-
-// The log-probabilities of a chat's choice; empty without any.
-json::array log_probs_of(const json::object& choice) {
-  const json::value* const log_probs = choice.if_contains("logprobs");
-  const json::value* const content = log_probs && log_probs->is_object()
-                                         ? log_probs->get_object().if_contains("content")
-                                         : nullptr;
-  return content && content->is_array() ? content->get_array() : json::array();
+       json::object{{"reasoning_tokens", inner("completion_tokens_details", "reasoning_tokens")}}},
+      {"total_tokens", integer_member(usage, "total_tokens")}};
 }
 
 class ResponsesTranslation final : public Translation {
@@ -55,7 +39,7 @@ class ResponsesTranslation final : public Translation {
   std::string answer(const json::object& chat) override {
     begin(chat);
     if (const json::object* choice = first_choice(chat)) {
-      add(choice->at("message").get_object(), *choice);
+      add(object_member(*choice, "message"), *choice);
       take_finish(*choice);
     }
     usage_ = response_usage(chat);
@@ -71,10 +55,10 @@ class ResponsesTranslation final : public Translation {
       output_.event("response.in_progress", response);
     }
     if (json::value usage = response_usage(chunk); !usage.is_null()) usage_ = std::move(usage);
-    const json::object* const choice = first_choice(chunk);
-    const json::value* const delta = choice ? choice->if_contains("delta") : nullptr;
-    if (delta && delta->is_object()) add(delta->get_object(), *choice);
-    if (choice) take_finish(*choice);
+    if (const json::object* choice = first_choice(chunk)) {
+      add(object_member(*choice, "delta"), *choice);
+      take_finish(*choice);
+    }
     return output_.take_events();
   }
 
@@ -107,20 +91,18 @@ class ResponsesTranslation final : public Translation {
  private:
   void begin(const json::object& chat) {
     begun_ = true;
-    created_ = count_in(chat, "created");
+    created_ = integer_member(chat, "created");
     model_ = text_member(chat, "model");
   }
 
   // What a message or a part of one has.
   void add(const json::object& message, const json::object& choice) {
     output_.add_reasoning(text_member(message, "reasoning_content"));
-    const json::value* const calls = message.if_contains("tool_calls");
-    const bool has_calls = calls && calls->is_array() && !calls->get_array().empty();
-    output_.add_text(text_member(message, "content"), log_probs_of(choice));
-    if (!has_calls) return;
-    for (const json::value& value : calls->get_array()) {
-      const json::object& call = value.get_object();
-      const json::object& function = call.at("function").get_object();
+    output_.add_text(text_member(message, "content"),
+                     array_member(object_member(choice, "logprobs"), "content"));
+    for (const json::value& value : array_member(message, "tool_calls")) {
+      const json::object& call = object_or_empty(value);
+      const json::object& function = object_member(call, "function");
       // A call begins with the piece that has its id.
       if (const std::string id = text_member(call, "id"); !id.empty())
         output_.begin_call(id, text_member(function, "name"));

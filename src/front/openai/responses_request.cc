@@ -253,7 +253,10 @@ class RequestReader {
 
   void read_others() {
     fields_.refuse_unless("background", false);
-    fields_.refuse_unless("truncation", "disabled");
+    const std::string truncation = fields_.text("truncation").value_or("disabled");
+    if (truncation != "auto" && truncation != "disabled")
+      fields_.fail("truncation", "expected \"auto\" or \"disabled\"");
+    out_.drops_messages = truncation == "auto";
     for (const char* key : {"conversation", "prompt", "context_management"})
       fields_.refuse_unless(key, nullptr);
     if (const json::object* options = fields_.object("stream_options")) {
@@ -266,7 +269,7 @@ class RequestReader {
     for (const char* key : {"service_tier", "client_metadata", "prompt_cache_retention"})
       fields_.ignore(key);
     json::object& members = out_.members;
-    members["background"] = false, members["truncation"] = "disabled";
+    members["background"] = false, members["truncation"] = truncation;
     members["service_tier"] = "default";
     for (const char* key : {"user", "safety_identifier", "prompt_cache_key"}) {
       const auto text = fields_.text(key);

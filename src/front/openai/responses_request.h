@@ -17,6 +17,7 @@ struct ResponsesRequest {
   std::string items;     // JSON text: the conversation before the answer; empty unless `is_kept`
   bool is_kept = false;  // later requests may name the response
   bool stream = false;
+  bool drops_messages = false;       // the oldest, where the conversation does not fit
   std::vector<std::string> unknown;  // members of the request that were not read
 };
 

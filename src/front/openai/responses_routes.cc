@@ -5,6 +5,7 @@
 
 #include "front/http/api_keys.h"
 #include "front/http/json_text.h"
+#include "front/openai/chat_prompt.h"
 #include "front/openai/handlers.h"
 #include "front/openai/request_fields.h"
 #include "front/openai/responses.h"
@@ -39,9 +40,15 @@ ReadResult read_create(const OpenAiContext& context, const Request& http) {
   if (auto error = refuse_unknown(context, common)) return *std::move(error);
   Translated out;
   out.body = std::exchange(read.chat, {});
+  out.rules.drops_messages = read.drops_messages;
   out.translation = responses_translation(std::move(read), std::move(kept), std::move(id_end));
   out.headers = warnings(common);
   return out;
+}
+
+void start_chat(const OpenAiContextPtr& context, const ExchangePtr& x, Translated request) {
+  const ContextRules rules = request.rules;
+  handle_chat(context, translated_exchange(x, std::move(request)), rules);
 }
 
 void create_response(const OpenAiContextPtr& context, const ExchangePtr& x) {
@@ -56,7 +63,33 @@ void create_response(const OpenAiContextPtr& context, const ExchangePtr& x) {
         if (const auto* error = std::get_if<ApiError>(&*result))
           x->send(openai_error(*error));
         else
-          handle_chat(context, translated_exchange(x, std::get<Translated>(std::move(*result))));
+          start_chat(context, x, std::get<Translated>(std::move(*result)));
+      });
+}
+
+using Counted = std::variant<Response, ApiError>;
+
+// The number of tokens that a request's prompt has.
+Counted count_input(const OpenAiContext& context, const ExchangePtr& x, Lane lane) {
+  ReadResult request = read_create(context, x->request());
+  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
+  auto& read = std::get<Translated>(request);
+  const auto count =
+      count_chat_tokens(context, read.body, {lane, [x] { return x->disconnected(); }});
+  if (const auto* error = std::get_if<ApiError>(&count)) return responses_error(*error);
+  Response out = object_reply(
+      {{"object", "response.input_tokens"}, {"input_tokens", std::get<int64_t>(count)}});
+  out.headers = std::move(read.headers);
+  return out;
+}
+
+void count_response_input(const OpenAiContextPtr& context, const ExchangePtr& x) {
+  context->workers.run(
+      x, context->responses->bytes() <= kQuickPromptBytes ? lane_of(*context, x) : Lane::kWorker,
+      [context, x](Lane lane) { return count_input(*context, x, lane); },
+      [x](Counted result) {
+        const auto* const error = std::get_if<ApiError>(&result);
+        x->send(error ? openai_error(*error) : std::get<Response>(std::move(result)));
       });
 }
 
@@ -142,7 +175,7 @@ Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse
 
 // A route about one kept response.
 void add_kept(Router& router, const OpenAiContextPtr& context, const char* method, const char* path,
-              KeptAnswer answer) {
+              const RouteTraits& traits, KeptAnswer answer) {
   const auto make = [context, answer](const Request& http) {
     const std::string id(http.param("id"));
     if (!context->responses->is_on())
@@ -155,7 +188,7 @@ void add_kept(Router& router, const OpenAiContextPtr& context, const char* metho
     const StoredResponsePtr response = kept.get(id);
     return response ? answer(kept, id, *response, http.query) : openai_error(not_found(id));
   };
-  router.add(method, path, [context, make](const ExchangePtr& x) {
+  router.add(method, path, traits, [context, make](const ExchangePtr& x) {
     const bool is_quick = context->responses->bytes() <= kQuickPromptBytes;
     context->workers.run(
         x, is_quick, [make, x] { return make(x->request()); },
@@ -166,12 +199,14 @@ void add_kept(Router& router, const OpenAiContextPtr& context, const char* metho
 }  // namespace
 
 void add_responses_routes(Router& router, const OpenAiContextPtr& context) {
-  router.add("POST", "/v1/responses",
+  router.add("POST", "/v1/responses", kComputes,
              [context](const ExchangePtr& x) { create_response(context, x); });
-  add_kept(router, context, "GET", "/v1/responses/{id}", show_kept);
-  add_kept(router, context, "DELETE", "/v1/responses/{id}", remove_kept);
-  add_kept(router, context, "GET", "/v1/responses/{id}/input_items", show_kept_items);
-  add_kept(router, context, "POST", "/v1/responses/{id}/cancel", cancel_kept);
+  router.add("POST", "/v1/responses/input_tokens", kWorks,
+             [context](const ExchangePtr& x) { count_response_input(context, x); });
+  add_kept(router, context, "GET", "/v1/responses/{id}", kShows, show_kept);
+  add_kept(router, context, "DELETE", "/v1/responses/{id}", kShows, remove_kept);
+  add_kept(router, context, "GET", "/v1/responses/{id}/input_items", kShows, show_kept_items);
+  add_kept(router, context, "POST", "/v1/responses/{id}/cancel", kWorks, cancel_kept);
 }
 
 }  // namespace nereid::front

@@ -149,7 +149,7 @@ TEST(ResponsesRequest, FaultsAreNamed) {
       {R"({"input": "x", "max_output_tokens": 0})", "max_output_tokens"},
       {R"({"input": "x", "metadata": {"k": 1}})", "metadata"},
       {R"({"input": "x", "background": true})", "background"},
-      {R"({"input": "x", "truncation": "auto"})", "truncation"},
+      {R"({"input": "x", "truncation": "some"})", "truncation"},
       {R"({"input": "x", "conversation": "c"})", "conversation"},
       {R"({"input": "x", "prompt": {"id": "p"}})", "prompt"},
       {R"({"input": "x", "include": ["all"]})", "include"},
@@ -275,6 +275,17 @@ TEST(Responses, CutAndFailedOnesSaySo) {
   EXPECT_EQ(got.at("status").as_string(), "incomplete");
   EXPECT_EQ(got.at("incomplete_details").at("reason").as_string(), "max_output_tokens");
   EXPECT_EQ(got.at("output").at(0).at("status").as_string(), "incomplete");
+  // The end may be between two calls.
+  for (const auto& [arguments, status] :
+       {std::pair("{}", "completed"), std::pair("{\\\"a\\\": ", "incomplete")}) {
+    auto calls = responses_translation(accepted(R"({"input": "hi"})"), a_store(), kIdEnd);
+    const json::object answer = parsed_object(calls->answer(parsed_object(fmt::format(
+        R"({{"choices": [{{"finish_reason": "length", "message": {{"tool_calls": [
+            {{"id": "c", "function": {{"name": "f", "arguments": "{}"}}}}]}}}}]}})",
+        arguments))));
+    EXPECT_EQ(answer.at("status").as_string(), "incomplete") << arguments;
+    EXPECT_EQ(answer.at("output").at(0).at("status").as_string(), status) << arguments;
+  }
 
   const OwnResponses kept = a_store();
   auto failed =

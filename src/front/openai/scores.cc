@@ -32,7 +32,7 @@ class Scores : public PooledPrompts {
     for (size_t i = 0; i < request_.size(); ++i) {
       const Prompt text = request_.pair(i);
       auto ids = prompt_ids(*model_, text, /*add_special_tokens=*/true, request_.common.sampling,
-                            "documents");
+                            "documents", [x = exchange_] { return x->disconnected(); });
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
       if (auto error = add_prompt(std::get<std::vector<int32_t>>(std::move(ids)), "documents"))
         return error;
@@ -50,14 +50,21 @@ class Scores : public PooledPrompts {
     return request_.activates ? 1 / (1 + std::exp(-value)) : value;
   }
 
-  std::string body() const override {
+  CountedText body() const override {
     json::object out = envelope_.make("list");
     json::array data;
     for (size_t i = 0; i < values().size(); ++i)
       data.push_back({{"index", i}, {"object", "score"}, {"score", score(i)}});
     out["data"] = std::move(data);
     out["usage"] = usage();
-    return json::serialize(out);
+    return counted(out);
+  }
+
+  CountedText counted(const json::value& answer) const {
+    CountedText body(context_->budget);
+    body.text = json::serialize(answer);
+    body.count();
+    return body;
   }
 
   const ScoreRequest request_;
@@ -74,7 +81,7 @@ class Rerank : public Scores {
 
  private:
   // The best first; of equal ones the first.
-  std::string body() const override {
+  CountedText body() const override {
     std::vector<size_t> order(values().size());
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, std::ranges::greater(),
@@ -86,10 +93,10 @@ class Rerank : public Scores {
       if (returns_documents_) result["document"] = json::object{{"text", request_.second[i]}};
       results.push_back(std::move(result));
     }
-    return json::serialize(json::object{{"id", envelope_.id},
-                                        {"model", envelope_.model},
-                                        {"results", std::move(results)},
-                                        {"usage", usage()}});
+    return counted(json::object{{"id", envelope_.id},
+                                {"model", envelope_.model},
+                                {"results", std::move(results)},
+                                {"usage", usage()}});
   }
 
   const size_t num_wanted_;
@@ -124,10 +131,10 @@ std::variant<PooledPromptsPtr, ApiError> read_rerank(const OpenAiContextPtr& con
 
 void add_score_routes(Router& router, const OpenAiContextPtr& context) {
   for (const char* path : {"/v1/score", "/score"})
-    router.add("POST", path,
+    router.add("POST", path, kComputes,
                [context](const ExchangePtr& x) { handle_pooled(context, x, read_scores); });
   for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"})
-    router.add("POST", path,
+    router.add("POST", path, kComputes,
                [context](const ExchangePtr& x) { handle_pooled(context, x, read_rerank); });
 }
 

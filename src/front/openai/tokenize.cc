@@ -14,19 +14,20 @@ namespace {
 
 constexpr size_t kMaxIds = 1 << 20;  // of a text to be made
 
-Response json_answer(const json::value& value) {
-  std::string body;
-  append_json(body, value);
-  return {200, "application/json", {}, std::move(body)};
-}
+// The body of a reply. Replies are written as text at once: they may be many times as large as
+// their requests.
+using Answer = std::variant<CountedText, ApiError>;
 
-using Answer = std::variant<json::object, ApiError>;
-
-json::array token_texts(const LanguageModel& model, const std::vector<int32_t>& ids) {
-  json::array out;
-  for (const int32_t id : ids)
-    out.emplace_back(model.tokenizer->decode(std::span(&id, 1), /*skip_special_tokens=*/false));
-  return out;
+// [write(id), ...]
+template <class Write>
+void append_list(CountedText& body, const std::vector<int32_t>& ids, Write write) {
+  body.text += '[';
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i > 0) body.text += ',';
+    write(ids[i]);
+    body.count();
+  }
+  body.text += ']';
 }
 
 // What is to be tokenised: "prompt" (vLLM), "content" (llama-server) or "messages".
@@ -71,7 +72,54 @@ std::variant<TokenizeRequest, ApiError> read_tokenize(const Request& http,
   return out;
 }
 
-Answer tokenize(const OpenAiContext& context, const Request& http) {
+Answer tokenize_answer(const OpenAiContext& context, const LanguageModel& model,
+                       const TokenizeRequest& request, const std::vector<int32_t>& ids) {
+  CountedText body(context.budget);
+  std::string& out = body.text;
+  const auto write_id = [&](int32_t id) { fmt::format_to(std::back_inserter(out), "{}", id); };
+  const auto write_text = [&](int32_t id) {
+    append_json_string(out,
+                       model.tokenizer->decode(std::span(&id, 1), /*skip_special_tokens=*/false));
+  };
+  const auto write_piece = [&](int32_t id) {
+    out += "{\"id\":";
+    write_id(id);
+    out += ",\"piece\":";
+    write_text(id);
+    out += '}';
+  };
+  if (request.is_llama) {
+    out += "{\"tokens\":";
+    if (request.with_texts)
+      append_list(body, ids, write_piece);
+    else
+      append_list(body, ids, write_id);
+    out += '}';
+    return body;
+  }
+  out +=
+      fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":", ids.size(), model.max_seq_len);
+  append_list(body, ids, write_id);
+  out += ",\"token_strs\":";
+  if (request.with_texts)
+    append_list(body, ids, write_text);
+  else
+    out += "null";
+  out += '}';
+  return body;
+}
+
+// All tokens, also of a text that is too long for the model.
+std::variant<std::vector<int32_t>, ApiError> all_ids(const LanguageModel& model, std::string text,
+                                                     bool add_special_tokens,
+                                                     const PromptWork& work) {
+  SamplingOptions sampling;
+  sampling.max_prompt_tokens = std::numeric_limits<int64_t>::max();
+  return prompt_ids(model, std::move(text), add_special_tokens, sampling, "prompt",
+                    work.is_unwanted);
+}
+
+Answer tokenize(const OpenAiContext& context, const Request& http, const PromptWork& work) {
   auto read = read_tokenize(http, memory_for_json(context.budget, http.body.size()));
   if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
   TokenizeRequest& request = std::get<TokenizeRequest>(read);
@@ -79,61 +127,74 @@ Answer tokenize(const OpenAiContext& context, const Request& http) {
   if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
   const LanguageModel& model = *std::get<LanguageModelPtr>(found);
   if (!request.text) {
-    auto text = chat_prompt(model, request.context, request.continues_last, request.chat_template);
+    auto text =
+        chat_prompt(model, request.context, request.continues_last, request.chat_template, work);
     if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
     request.text = std::get<std::string>(std::move(text));
   }
-  // All of them, also of a text that is too long for the model.
-  SamplingOptions sampling;
-  sampling.max_prompt_tokens = std::numeric_limits<int64_t>::max();
-  auto encoded =
-      prompt_ids(model, *std::move(request.text), request.add_special_tokens, sampling, "prompt");
+  // A token has one byte at least, mostly.
+  CountedText held(context.budget);
+  held.expect(request.text->size() * sizeof(int32_t));
+  auto encoded = all_ids(model, *std::move(request.text), request.add_special_tokens, work);
   if (auto* error = std::get_if<ApiError>(&encoded)) return std::move(*error);
   const auto& ids = std::get<std::vector<int32_t>>(encoded);
-  json::array tokens(ids.begin(), ids.end());
-  if (request.is_llama) {
-    if (!request.with_texts) return json::object{{"tokens", std::move(tokens)}};
-    json::array pieces = token_texts(model, ids);
-    for (size_t i = 0; i < tokens.size(); ++i)
-      pieces[i] = json::object{{"id", tokens[i]}, {"piece", std::move(pieces[i])}};
-    return json::object{{"tokens", std::move(pieces)}};
-  }
-  json::value texts = nullptr;
-  if (request.with_texts) texts = token_texts(model, ids);
-  return json::object{{"count", ids.size()},
-                      {"max_model_len", model.max_seq_len},
-                      {"tokens", std::move(tokens)},
-                      {"token_strs", std::move(texts)}};
+  held.expect(ids.size() * sizeof(int32_t));
+  return tokenize_answer(context, model, request, ids);
 }
 
-Answer detokenize(const OpenAiContext& context, const Request& http) {
+// The ids of "tokens", and the model that they are of. The tree of the body ends with this.
+using IdsOfModel = std::pair<LanguageModelPtr, std::vector<int32_t>>;
+std::variant<IdsOfModel, ApiError> read_detokenize(const OpenAiContext& context,
+                                                   const Request& http, CountedText& held) {
   const auto root = parse_body(http.body, memory_for_json(context.budget, http.body.size()));
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
   Fields fields(std::get<json::object>(root));
   auto found = find_model(context.models, fields.text("model").value_or(""));
   if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
-  const LanguageModel& model = *std::get<LanguageModelPtr>(found);
+  LanguageModelPtr model = std::get<LanguageModelPtr>(std::move(found));
   const json::array* const list = fields.array("tokens");
   if (!list) fields.fail("tokens", "required", "missing_required_parameter");
   if (list && list->size() > kMaxIds)
     fields.fail("tokens", fmt::format("{} ids given, at most {} allowed", list->size(), kMaxIds));
   if (fields.error()) return *fields.error();
+  held.expect(list->size() * sizeof(int32_t));
   std::vector<int32_t> ids;
+  ids.reserve(list->size());
   for (const json::value& item : *list) {
     const int64_t id = item.is_int64() ? item.get_int64() : -1;
-    if (id < 0 || id >= model.tokenizer->vocab_size())
+    if (id < 0 || id >= model->tokenizer->vocab_size())
       return ApiError{
           400,
           fmt::format("'tokens': {} is not in [0, {})", json::serialize(item).substr(0, 40),
-                      model.tokenizer->vocab_size()),
+                      model->tokenizer->vocab_size()),
           "tokens"};
     ids.push_back(static_cast<int32_t>(id));
   }
-  const std::string text = model.tokenizer->decode(ids, /*skip_special_tokens=*/false);
-  return json::object{{"prompt", text}, {"content", text}};
+  return IdsOfModel(std::move(model), std::move(ids));
 }
 
-Answer tokenizer_info(const OpenAiContext& context, const Request&) {
+Answer detokenize(const OpenAiContext& context, const Request& http, const PromptWork&) {
+  CountedText body(context.budget);
+  auto read = read_detokenize(context, http, body);
+  if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
+  auto& [model, ids] = std::get<IdsOfModel>(read);
+  const size_t id_bytes = ids.size() * sizeof(int32_t);
+  body.expect(id_bytes + model->tokenizer->text_bytes(ids));
+  const std::string text = model->tokenizer->decode(ids, /*skip_special_tokens=*/false);
+  std::vector<int32_t>().swap(ids);
+  constexpr std::string_view kPrompt = "{\"prompt\":", kContent = ",\"content\":";
+  const size_t size = kPrompt.size() + kContent.size() + 2 * json_string_size(text) + 1;
+  body.expect(text.capacity() + size);
+  body.text.reserve(size);
+  body.text += kPrompt;
+  append_json_string(body.text, text);
+  body.text += kContent;
+  append_json_string(body.text, text);
+  body.text += '}';
+  return body;
+}
+
+Answer tokenizer_info(const OpenAiContext& context, const Request&, const PromptWork&) {
   auto found = find_model(context.models, "");
   if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
   const LanguageModel& model = *std::get<LanguageModelPtr>(found);
@@ -145,31 +206,50 @@ Answer tokenizer_info(const OpenAiContext& context, const Request&) {
     out["chat_template"] = model.chat_template->source();
     for (const auto& [name, text] : model.chat_template->special_tokens()) out[name] = text;
   }
-  return out;
+  CountedText body(context.budget);
+  append_json(body.text, out);
+  body.count();
+  return body;
 }
 
 }  // namespace
 
+std::variant<int64_t, ApiError> count_chat_tokens(const OpenAiContext& context,
+                                                  std::string_view body, const PromptWork& work) {
+  auto read = parse_chat_request(body, memory_for_json(context.budget, body.size()));
+  if (auto* error = std::get_if<ApiError>(&read)) return std::move(*error);
+  const ChatRequest& request = std::get<ChatRequest>(read);
+  auto found = find_model(context.models, request.common.model);
+  if (auto* error = std::get_if<ApiError>(&found)) return std::move(*error);
+  const LanguageModel& model = *std::get<LanguageModelPtr>(found);
+  auto text =
+      chat_prompt(model, request.context, request.continues_last, request.chat_template, work);
+  if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
+  // A token has one byte at least, mostly.
+  CountedText held(context.budget);
+  held.expect(std::get<std::string>(text).size() * (1 + sizeof(int32_t)));
+  const auto ids =
+      all_ids(model, std::get<std::string>(std::move(text)), request.add_special_tokens, work);
+  if (const auto* error = std::get_if<ApiError>(&ids)) return *error;
+  return std::ssize(std::get<std::vector<int32_t>>(ids));
+}
+
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context) {
-  const auto add = [&](const char* method, const char* path,
-                       Answer (*make)(const OpenAiContext&, const Request&)) {
-    router.add(method, path, [context, make](const ExchangePtr& x) {
-      const bool is_quick =
-          context->models.is_loaded() && x->request().body.size() <= kQuickPromptBytes;
-      context->workers.run(
-          x, is_quick, [context, x, make] { return make(*context, x->request()); },
-          [x](const Answer& answer) {
-            if (const auto* error = std::get_if<ApiError>(&answer))
-              x->send(openai_error(*error));
-            else
-              x->send(json_answer(std::get<json::object>(answer)));
-          });
+  const auto add = [&](const char* method, const char* path, const RouteTraits& traits,
+                       Answer (*make)(const OpenAiContext&, const Request&, const PromptWork&)) {
+    router.add(method, path, traits, [context, make](const ExchangePtr& x) {
+      send_made(
+          *context, x, lane_of(*context, x),
+          [context, x, make](Lane lane) {
+            return make(*context, x->request(), {lane, [x] { return x->disconnected(); }});
+          },
+          [] { return Headers(); });
     });
   };
-  add("POST", "/tokenize", tokenize);
-  add("POST", "/_internal/tokenize", tokenize);
-  add("POST", "/detokenize", detokenize);
-  add("GET", "/tokenizer_info", tokenizer_info);
+  add("POST", "/tokenize", kWorks, tokenize);
+  add("POST", "/_internal/tokenize", kWorks, tokenize);
+  add("POST", "/detokenize", kWorks, detokenize);
+  add("GET", "/tokenizer_info", kShows, tokenizer_info);
 }
 
 }  // namespace nereid::front

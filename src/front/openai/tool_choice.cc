@@ -1,7 +1,6 @@
 // Reads tools; see tool_choice.h.
 #include "front/openai/tool_choice.h"
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -9,8 +8,6 @@
 
 namespace nereid::front {
 namespace {
-
-constexpr size_t kMaxSchemaDepth = 128;
 
 // The tool's function, when it is one with a name.
 const json::object* function_of(const json::value& tool) {
@@ -29,67 +26,20 @@ json::value schema_of(const json::object& function) {
   return schema && schema->is_object() ? *schema : json::value{{"type", "object"}};
 }
 
-// Definitions of one function's schema, which become some of a larger schema under other names.
-class Definitions {
- public:
-  Definitions(std::string prefix, json::object& all) : prefix_(std::move(prefix)), all_(all) {}
-
-  // Moves the schema's definitions and mends references to them; false: one leads elsewhere.
-  bool move_from(json::object& schema) {
-    for (const char* key : {"$defs", "definitions"}) {
-      json::value* const found = schema.if_contains(key);
-      if (!found) continue;
-      const json::value own = std::move(*found);
-      schema.erase(key);
-      if (!own.is_object()) return false;
-      for (const auto& [name, value] : own.get_object()) {
-        json::value& moved = all_[prefix_ + std::string(name)];
-        moved = value;
-        if (!mend(moved, 0)) return false;
-      }
-    }
-    for (auto& [name, value] : schema)
-      if (!mend_member(name, value, 0)) return false;
-    return true;
-  }
-
- private:
-  bool mend_member(std::string_view name, json::value& value, size_t depth) {
-    if (name != "$ref" || !value.is_string()) return mend(value, depth);
-    std::string_view path(value.get_string());
-    for (const std::string_view root : {"#/$defs/", "#/definitions/"}) {
-      if (!path.starts_with(root)) continue;
-      path.remove_prefix(root.size());
-      value = "#/$defs/" + prefix_ + std::string(path);
-      return true;
-    }
-    return false;
-  }
-  bool mend(json::value& value, size_t depth) {
-    if (depth > kMaxSchemaDepth) return false;
-    if (json::object* object = value.if_object()) {
-      for (auto& [name, member] : *object)
-        if (!mend_member(name, member, depth + 1)) return false;
-    } else if (json::array* list = value.if_array()) {
-      for (json::value& item : *list)
-        if (!mend(item, depth + 1)) return false;
-    }
-    return true;
-  }
-
-  std::string prefix_;
-  json::object& all_;
-};
+// Makes a schema a resource of its own, within which its references keep their meaning.
+void set_resource(json::object& schema, size_t number) {
+  const json::value* const own = schema.if_contains("$id");
+  const std::string_view id = own && own->is_string() ? std::string_view(own->get_string()) : "";
+  if (id.empty() || id.starts_with('#')) schema["$id"] = fmt::format("nereid:tool-{}", number);
+}
 
 // One call of the tools or more, as an array of {"name", "parameters"}.
-std::optional<json::object> schema_of_calls(const json::array& tools, bool only_one) {
+json::object schema_of_calls(const json::array& tools, bool only_one) {
   json::array calls;
-  json::object definitions;
   for (const json::value& tool : tools) {
     const json::object& function = *function_of(tool);
     json::value parameters = schema_of(function);
-    Definitions own(std::to_string(calls.size()) + ".", definitions);
-    if (!own.move_from(parameters.get_object())) return std::nullopt;
+    set_resource(parameters.get_object(), calls.size());
     calls.push_back(json::object{
         {"type", "object"},
         {"properties", json::object{{"name", json::object{{"const", function.at("name")}}},
@@ -100,12 +50,20 @@ std::optional<json::object> schema_of_calls(const json::array& tools, bool only_
   json::object schema = {{"type", "array"}, {"minItems", 1}};
   if (only_one) schema["maxItems"] = 1;
   schema["items"] = json::object{{"anyOf", std::move(calls)}};
-  if (!definitions.empty()) schema["$defs"] = std::move(definitions);
   return schema;
+}
+
+// Whether the guide is the form of OpenAI's own field, which is of texts alone.
+bool is_of_texts(Fields& fields) {
+  const json::value* const format = fields.get("response_format");
+  const json::value* const type =
+      format && format->is_object() ? format->get_object().if_contains("type") : nullptr;
+  return type && (*type == "json_object" || *type == "json_schema");
 }
 
 void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
   std::optional<Guide>& guide = out.common.sampling.guide;
+  if (guide && is_of_texts(fields)) guide.reset();
   if (guide)
     return fields.fail("tool_choice",
                        "a call is wanted, and another field says what the text has to be");
@@ -119,21 +77,51 @@ void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
     return fields.fail("tool_choice",
                        fmt::format("'{}' is none of the tools", out.named_tool.substr(0, 100)));
   }
-  const auto schema = schema_of_calls(tools, !out.parallel_calls);
-  if (!schema)
-    return fields.fail(
-        "tools",
-        "a reference in a function's parameters leads elsewhere than to #/$defs/NAME "
-        "or #/definitions/NAME, which is not supported with \"tool_choice\": \"required\"",
-        "unsupported_parameter");
-  guide = Guide{"json_schema", json::serialize(*schema)};
+  guide = Guide{"json_schema", json::serialize(schema_of_calls(tools, !out.parallel_calls))};
 }
 
-// none | auto | required | {"type": "function", "function": {"name"}}.
+// The member `allowed_tools` of a choice of that type, which is {"mode", "tools"}.
+const json::object* allowed_of(const json::value& choice) {
+  const json::object* const object = choice.if_object();
+  const json::value* const type = object ? object->if_contains("type") : nullptr;
+  const json::value* const allowed = object ? object->if_contains("allowed_tools") : nullptr;
+  return type && *type == "allowed_tools" && allowed ? allowed->if_object() : nullptr;
+}
+
+// The tools that the choice allows, in the order of the request's.
+json::array allowed_tools(Fields& fields, const json::object& allowed, const json::array& tools) {
+  std::unordered_set<std::string_view> names;
+  const json::value* const list = allowed.if_contains("tools");
+  if (const json::array* wanted = list ? list->if_array() : nullptr)
+    for (const json::value& one : *wanted)
+      if (const json::object* function = function_of(one))
+        names.insert(std::string_view(function->at("name").get_string()));
+  json::array kept;
+  for (const json::value& tool : tools)
+    if (names.erase(std::string_view(function_of(tool)->at("name").get_string())))
+      kept.push_back(tool);
+  if (!names.empty())
+    fields.fail("tool_choice",
+                fmt::format("'{}' is none of the tools", names.begin()->substr(0, 100)));
+  else if (kept.empty())
+    fields.fail("tool_choice",
+                "tools: at least one {\"type\": \"function\", \"function\": {\"name\": ..}} is "
+                "required");
+  return kept;
+}
+
+// none | auto | required | {"type": "function", "function": {"name"}} |
+// {"type": "allowed_tools", "allowed_tools": {"mode": auto | required, "tools"}}.
 void read_choice(Fields& fields, bool has_tools, ChatRequest& out) {
   out.tool_use = has_tools ? ToolUse::kAuto : ToolUse::kNone;
   const json::value* choice = fields.get("tool_choice");
   if (!choice || choice->is_null()) return;
+  const json::object* const allowed = allowed_of(*choice);
+  if (allowed) {
+    choice = allowed->if_contains("mode");
+    if (!choice || (*choice != "auto" && *choice != "required"))
+      return fields.fail("tool_choice", "mode: expected \"auto\" or \"required\"");
+  }
   const std::string_view word = choice->is_string() ? std::string_view(choice->get_string()) : "";
   if (word == "auto") return;
   if (word == "none") {
@@ -143,8 +131,9 @@ void read_choice(Fields& fields, bool has_tools, ChatRequest& out) {
   const json::object* const named = function_of(*choice);
   if (word != "required" && !named)
     return fields.fail("tool_choice",
-                       "expected \"none\", \"auto\", \"required\" or {\"type\": \"function\", "
-                       "\"function\": {\"name\": ..}}");
+                       "expected \"none\", \"auto\", \"required\", {\"type\": \"function\", "
+                       "\"function\": {\"name\": ..}} or {\"type\": \"allowed_tools\", "
+                       "\"allowed_tools\": {\"mode\": .., \"tools\": ..}}");
   if (!has_tools) return fields.fail("tool_choice", "a call is wanted, and there are no \"tools\"");
   out.tool_use = named ? ToolUse::kNamed : ToolUse::kRequired;
   if (named) out.named_tool = std::string(named->at("name").get_string());
@@ -179,11 +168,15 @@ void read_tools(Fields& fields, ChatRequest& out) {
       return fields.fail("tools", fmt::format("'{}' is there twice", name.substr(0, 100)));
   }
   if (out.tool_use == ToolUse::kNone || fields.error()) return;
-  out.context["tools"] = *tools;
+  const json::value* const choice = fields.get("tool_choice");
+  const json::object* const allowed = choice ? allowed_of(*choice) : nullptr;
+  json::array shown = allowed ? allowed_tools(fields, *allowed, *tools) : *tools;
+  if (fields.error()) return;
   if (out.tool_use != ToolUse::kAuto)
-    force_call(fields, *tools, out);
+    force_call(fields, shown, out);
   else if (has_strict)
     out.common.warning = "strict functions: only calls that tool_choice wants are held to schemas";
+  out.context["tools"] = std::move(shown);
 }
 
 }  // namespace nereid::front

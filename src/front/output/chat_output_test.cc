@@ -1,5 +1,6 @@
 #include "front/output/chat_output.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "base/json.h"
@@ -7,15 +8,29 @@
 namespace nereid::front {
 namespace {
 
-OutputPart read(ChatOutput output, std::string_view all, size_t step) {
+// Joins the parts of a call.
+void add(OutputPart part, OutputPart& out) {
+  out.reasoning += part.reasoning;
+  out.text += part.text;
+  for (ToolCall& call : part.calls) {
+    if (call.name.empty())
+      out.calls.back().arguments += call.arguments;
+    else
+      out.calls.push_back(std::move(call));
+  }
+}
+
+OutputPart read(ChatOutput output, std::string_view all, size_t step, bool is_cut = false) {
   OutputPart out;
-  const auto add = [&](OutputPart part) {
-    out.reasoning += part.reasoning;
-    out.text += part.text;
-    for (ToolCall& call : part.calls) out.calls.push_back(std::move(call));
-  };
-  for (size_t i = 0; i < all.size(); i += step) add(output.push(all.substr(i, step), false));
-  add(output.push("", true));
+  for (size_t i = 0; i < all.size(); i += step) add(output.push(all.substr(i, step), false), out);
+  add(output.push("", true, is_cut), out);
+  return out;
+}
+
+// In two pieces, the second of which ends the text.
+OutputPart read_cut(ChatOutput output, std::string_view all, size_t at) {
+  OutputPart out = output.push(all.substr(0, at), false);
+  add(output.push(all.substr(at), true), out);
   return out;
 }
 
@@ -26,8 +41,20 @@ struct Example {
   std::string text;
   std::string reasoning, content;
   std::vector<ToolCall> calls;
-  bool is_guided = false;
+  Guided guided = {};
+  const json::array* tools = nullptr;
 };
+
+void expect(const OutputPart& got, const Example& e, const std::string& how) {
+  ASSERT_EQ(got.reasoning, e.reasoning) << e.text << how;
+  ASSERT_EQ(got.text, e.content) << e.text << how;
+  ASSERT_EQ(got.calls.size(), e.calls.size()) << e.text << how;
+  for (size_t i = 0; i < e.calls.size(); ++i) {
+    ASSERT_EQ(got.calls[i].name, e.calls[i].name) << e.text << how;
+    ASSERT_EQ(got.calls[i].arguments, e.calls[i].arguments) << e.text << how;
+    ASSERT_EQ(got.calls[i].id, e.calls[i].id) << e.text << how;
+  }
+}
 
 void expect_at_every_split(const Example& e) {
   const ReasoningFormat* reasoning =
@@ -35,17 +62,11 @@ void expect_at_every_split(const Example& e) {
   const ToolFormat* tools = e.tool_format ? find_tool_format(e.tool_format) : nullptr;
   ASSERT_TRUE(reasoning || !e.reasoning_format);
   ASSERT_TRUE(tools || !e.tool_format) << e.tool_format;
-  for (size_t step = 1; step <= e.text.size(); ++step) {
-    const OutputPart got =
-        read({reasoning, tools, nullptr, e.prompt_end, e.is_guided}, e.text, step);
-    ASSERT_EQ(got.reasoning, e.reasoning) << e.text << " in pieces of " << step;
-    ASSERT_EQ(got.text, e.content) << e.text << " in pieces of " << step;
-    ASSERT_EQ(got.calls.size(), e.calls.size()) << e.text << " in pieces of " << step;
-    for (size_t i = 0; i < e.calls.size(); ++i) {
-      ASSERT_EQ(got.calls[i].name, e.calls[i].name) << e.text;
-      ASSERT_EQ(got.calls[i].arguments, e.calls[i].arguments) << e.text;
-    }
-  }
+  const auto make = [&] { return ChatOutput(reasoning, tools, e.tools, e.prompt_end, e.guided); };
+  for (size_t step = 1; step <= e.text.size(); ++step)
+    expect(read(make(), e.text, step), e, fmt::format(" in pieces of {}", step));
+  for (size_t at = 0; at <= e.text.size(); ++at)
+    expect(read_cut(make(), e.text, at), e, fmt::format(" cut at {}", at));
 }
 
 TEST(ChatOutput, ReasoningAtEverySplit) {
@@ -100,7 +121,8 @@ TEST(ChatOutput, HarmonyChannels) {
        "<|constrain|>json<|message|>{\"a\": 1}<|call|>",
        "x",
        "",
-       {{"f", "{\"a\": 1}"}}},
+       {{"f", "{\"a\":1}"}}},
+      {"gpt_oss", "openai", "", " to=functions.g<|message|>{\"a\": 1<|call|>", "", "{\"a\": 1", {}},
       {"gpt_oss",
        "openai",
        "",
@@ -118,6 +140,13 @@ TEST(ChatOutput, HarmonyChannels) {
        std::string(1500, 'x') + " a <| b",
        {}},
       {"gpt_oss", "openai", "", "<|channel|>final", "", "", {}},
+      {"gpt_oss",
+       "openai",
+       "",
+       std::string(1500, 'x') + "<|channel|>final",
+       "",
+       std::string(1500, 'x') + "final",
+       {}},
   };
   for (const Example& e : examples) expect_at_every_split(e);
 }
@@ -128,6 +157,7 @@ TEST(ChatOutput, HarmonyBeforeAGuide) {
   const std::string thoughts =
       "<|channel|>analysis<|message|>I <|channel|>look.<|end|><|start|>assistant<|channel|>final<|"
       "message|>";
+  const Guided text = {Guided::To::kText}, calls = {Guided::To::kCalls};
   const Example examples[] = {
       {"gpt_oss",
        nullptr,
@@ -136,16 +166,16 @@ TEST(ChatOutput, HarmonyBeforeAGuide) {
        "I <|channel|>look.",
        "{\"a\": \"<|end|>\"}",
        {},
-       true},
+       text},
       {"gpt_oss",
-       "json",
+       nullptr,
        prompt.c_str(),
        thoughts + "[{\"name\": \"f\", \"parameters\": {}}]",
        "I <|channel|>look.",
        "",
        {{"f", "{}"}},
-       true},
-      {"gpt_oss", nullptr, prompt.c_str(), "{\"a\": 1}", "", "{\"a\": 1}", {}, true},
+       calls},
+      {"gpt_oss", nullptr, prompt.c_str(), "{\"a\": 1}", "", "{\"a\": 1}", {}, text},
       {"gpt_oss",
        nullptr,
        prompt.c_str(),
@@ -153,7 +183,7 @@ TEST(ChatOutput, HarmonyBeforeAGuide) {
        "I look",
        "",
        {},
-       true},
+       text},
       {"gpt_oss",
        nullptr,
        "<|end|><|start|>assistant<|channel|>final<|message|>",
@@ -161,7 +191,7 @@ TEST(ChatOutput, HarmonyBeforeAGuide) {
        "",
        "{}",
        {},
-       true},
+       text},
   };
   for (const Example& e : examples) expect_at_every_split(e);
 }
@@ -212,11 +242,15 @@ TEST(ChatOutput, CallsOfEveryFormat) {
        "\"x\"}\n```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
        "<｜tool▁calls▁end｜>",
        "", "", two},
-      {nullptr, "kimi_k2", "",
+      {nullptr,
+       "kimi_k2",
+       "",
        "<|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"
        "\"a\": 1,"
        " \"b\": \"x\"}<|tool_call_end|><|tool_calls_section_end|>",
-       "", "", one},
+       "",
+       "",
+       {{"f", "{\"a\":1,\"b\":\"x\"}", "functions.f:0"}}},
       {nullptr, "glm45", "",
        "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n<arg_key>b</arg_key>\n"
        "<arg_value>x</arg_value>\n</tool_call><tool_call>g\n</tool_call>",
@@ -246,6 +280,515 @@ TEST(ChatOutput, CallsOfEveryFormat) {
        two},
   };
   for (const Example& e : examples) expect_at_every_split(e);
+}
+
+const json::array& known_tools() {
+  static const json::value tools = *parse_json(R"([
+      {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties":
+        {"a": {"type": "integer"}, "b": {"type": "string"}}}}},
+      {"type": "function", "function": {"name": "g"}}])");
+  return tools.get_array();
+}
+
+// How models write calls beyond what their templates teach.
+TEST(ChatOutput, CallsAsModelsWriteThem) {
+  const std::vector<ToolCall> f = {{"f", R"({"a":1,"b":"x"})"}};
+  const std::vector<ToolCall> g = {{"g", "{}"}};
+  const std::vector<ToolCall> both = {f[0], g[0]};
+  struct Case {
+    const char* format;
+    std::string text, content;
+    std::vector<ToolCall> calls;
+  };
+  const Case cases[] = {
+      // The wrapper is missing in front, or altogether.
+      {"qwen3_coder",
+       "I look.\n\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx\n</parameter>\n"
+       "</function>\n</tool_call>\n",
+       "I look.", f},
+      {"qwen3_coder", "<function=g>\n</function>", "", g},
+      {"qwen3_coder", "<function=g></function><function=g></function> ok", " ok", {g[0], g[0]}},
+      {"qwen3_coder",
+       "Write <function=NAME> for a call, <tool_call> around.",
+       "Write <function=NAME> for a call, <tool_call> around.",
+       {}},
+      {"qwen3_coder", "<function=other>\n</function>", "<function=other>\n</function>", {}},
+      {"qwen3_coder",
+       "<tool_call>\n<function=other>\n</function>\n</tool_call>",
+       "",
+       {{"other", "{}"}}},
+      {"qwen3_coder", "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>", "", g},
+      {"qwen3_coder", "<function=f>{\"a\": 1, \"b\": \"x\"}</function>", "", f},
+      // Ends of parameters and functions are missing.
+      {"qwen3_coder",
+       "<tool_call>\n<function=f>\n<parameter=a>\n1\n<parameter=b>\nx\n</parameter>\n</function>\n"
+       "</tool_call>",
+       "", f},
+      {"qwen3_coder",
+       "<tool_call>\n<function=f>\n<parameter=a>1<parameter=b>x</parameter></function></tool_call>",
+       "", f},
+      {"qwen3_coder",
+       "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx\n</function>\n"
+       "</tool_call>",
+       "", f},
+      {"qwen3_coder",
+       "<tool_call>\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx\n</parameter>\n"
+       "</tool_call>",
+       "", f},
+      {"qwen3_coder",
+       "<tool_call>\n<function=f>\n<parameter=a>\n1\n",
+       "<tool_call>\n<function=f>\n<parameter=a>\n1\n",
+       {}},
+      // A value that has marks in it.
+      {"qwen3_coder",
+       "<tool_call>\n<function=f>\n<parameter=b>\n<parameter=q>\n</parameter> x </function> y "
+       "</tool_call>\n</parameter>\n</function>\n</tool_call>",
+       "",
+       {{"f", R"({"b":"<parameter=q>\n</parameter> x </function> y </tool_call>"})"}}},
+      {"qwen3_coder",
+       "<tool_call><function=f><parameter=b>x</function></tool_call>",
+       "",
+       {{"f", R"({"b":"x"})"}}},
+      {"seed_oss",
+       "<seed:tool_call>\n<function=f>\n<parameter=a>1</parameter>\n<parameter=b>x</parameter>\n"
+       "</function>\n</seed:tool_call>",
+       "", f},
+      {"minimax_m2",
+       "<minimax:tool_call>\n<invoke name=\"f\">\n<parameter name=\"a\">1</parameter>\n<parameter "
+       "name=\"b\">x</parameter>\n</invoke>\n<invoke name=\"g\">\n</invoke>\n</minimax:tool_call>",
+       "", both},
+      {"deepseek_v32",
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"f\">\n<｜DSML｜parameter name=\"a\" "
+       "string=\"false\">1</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" "
+       "string=\"true\">x</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       "", f},
+      {"glm45",
+       "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key><arg_value>x"
+       "</arg_value></tool_call>",
+       "", f},
+      {"glm45",
+       "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1\n<arg_key>b</arg_key>\n"
+       "<arg_value>x</arg_value>\n</tool_call>",
+       "", f},
+      {"glm45", "The tag <tool_call> begins a call.", "The tag <tool_call> begins a call.", {}},
+      {"glm45", "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>", "", g},
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"b\": "
+       "\"```json\\n{}\\n```\"}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "",
+       {{"f", R"({"b":"```json\n{}\n```"})"}}},
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\"b\": "
+       "\"```sh\\n```\"}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "",
+       {{"f", R"({"b":"```sh\n```"})"}}},
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜><｜tool▁call▁end｜><"
+       "｜tool▁calls▁end｜>",
+       "", g},
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n\n```<"
+       "｜tool▁call▁"
+       "end｜><｜tool▁calls▁end｜>",
+       "", g},
+      {"deepseek_v3", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g<｜tool▁call▁end｜>", "", g},
+      {"kimi_k2",
+       "<|tool_call_begin|>functions.g:7<|tool_call_end|><|tool_calls_section_end|>",
+       "",
+       {{"g", "{}", "functions.g:7"}}},
+      {"kimi_k2",
+       "<|tool_calls_section_begin|><|tool_call_begin|>g<|tool_call_argument_begin|><|tool_call_"
+       "end|>"
+       "<|tool_calls_section_end|>",
+       "", g},
+      {"mistral",
+       "[TOOL_CALLS]f[CALL_ID]abcDEF123[ARGS]{\"a\": 1, \"b\": \"x\"}",
+       "",
+       {{"f", f[0].arguments, "abcDEF123"}}},
+      {"mistral",
+       "[TOOL_CALLS] [{\"name\": \"g\", \"arguments\": {}, \"id\": \"abcDEF123\"}]",
+       "",
+       {{"g", "{}", "abcDEF123"}}},
+      // The answer ends behind the arguments, but not within them.
+      {"mistral", "[TOOL_CALLS][{\"name\": \"g\", \"arguments\": {}}", "", g},
+      {"kimi_k2",
+       "<|tool_calls_section_begin|><|tool_call_begin|>functions.g:0<|tool_call_argument_begin|>{}",
+       "",
+       {{"g", "{}", "functions.g:0"}}},
+      {"kimi_k2",
+       "<|tool_call_begin|>functions.g:0<|tool_call_argument_begin|>{",
+       "<|tool_call_begin|>functions.g:0<|tool_call_argument_begin|>{",
+       {}},
+      {"deepseek_v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}", "", g},
+      {"deepseek_v3", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```", "", g},
+      // Arguments that are null, or a text.
+      {"deepseek_v3", "<｜tool▁call▁begin｜>g<｜tool▁sep｜>null<｜tool▁call▁end｜>", "", g},
+      {"deepseek_v3",
+       "<｜tool▁call▁begin｜>f<｜tool▁sep｜>\"{\\\"a\\\": 1, \\\"b\\\": "
+       "\\\"x\\\"}\"<｜tool▁call▁end｜>",
+       "", f},
+      {"kimi_k2", "<|tool_call_begin|>g<|tool_call_argument_begin|>null<|tool_call_end|>", "", g},
+      {"kimi_k2",
+       "<|tool_call_begin|>f<|tool_call_argument_begin|>\"{\\\"a\\\": 1, \\\"b\\\": \\\"x\\\"}\""
+       "<|tool_call_end|>",
+       "", f},
+      // An opening mark is written twice.
+      {"hermes", "<tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call></tool_call>", "", g},
+      {"hermes", "Two <tool_call> <tool_call> tags", "Two <tool_call> <tool_call> tags", {}},
+      {"qwen3_coder", "<tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>", "", g},
+      {"kimi_k2",
+       "<|tool_calls_section_begin|><|tool_calls_section_begin|><|tool_call_begin|>g"
+       "<|tool_call_end|><|tool_calls_section_end|>",
+       "", g},
+      // Closing marks and braces are missing.
+      {"hermes",
+       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": \"x\"}\n</tool_call>\n"
+       "<tool_call>{\"name\": \"g\"}\n<tool_call>{\"name\": \"g\"}",
+       "",
+       {f[0], g[0], g[0]}},
+      {"hermes", "<tool_call>{\"name\": \"g\"}}</tool_call> ok", " ok", g},
+      {"hermes", "<tool_call>{\"name\": \"g\"}\n{\"name\": \"g\"}</tool_call>", "", {g[0], g[0]}},
+      {"hermes", "<tool_call>{\"name\": \"g\", \"arguments\": \"\"}</tool_call>", "", g},
+      {"hermes",
+       "<tool_call>{\"type\": \"function\", \"function\": {\"name\": \"g\", \"arguments\": "
+       "null}}</tool_call>",
+       "", g},
+      {"hermes", "<tool_call>{'name': 'f', 'arguments': {'a': 1, 'b': 'x',},}</tool_call>", "", f},
+      {"hermes", "The tag <tool_call> begins a call.", "The tag <tool_call> begins a call.", {}},
+      // An answer that is JSON.
+      {"llama3_json", "{\"name\": \"Ann\", \"age\": 5}", "{\"name\": \"Ann\", \"age\": 5}", {}},
+      {"llama3_json", "{\"name\": \"g\", \"age\": 5}", "{\"name\": \"g\", \"age\": 5}", {}},
+      {"llama3_json", "{\"type\": \"function\", \"name\": \"g\", \"parameters\": {}} and text",
+       " and text", g},
+      {"llama3_json", "<|python_tag|>f.call(a=1, b=\"x\")", "", f},
+      {"llama3_json", "<|python_tag|>print(1)", "<|python_tag|>print(1)", {}},
+      {"json", "```json\n[{\"name\": \"g\", \"arguments\": {}}]\n```", "", g},
+      {"json", "```json\n{\"answer\": 42}\n```", "```json\n{\"answer\": 42}\n```", {}},
+      {"pythonic", "[1] First line.", "[1] First line.", {}},
+      {"pythonic", "[Note: f(a=1)] x", "[Note: f(a=1)] x", {}},
+      {"pythonic", "<|python_start|>[f(a=1, b='x'), g()]<|python_end|>", "", both},
+      {"olmo3", "<function_calls>\nf(a=1, b=\"x\")\ng()\n</function_calls>", "", both},
+      {"olmo3",
+       "<function_calls>f(a=1, b=\"</function_calls>\")</function_calls>",
+       "",
+       {{"f", R"({"a":1,"b":"</function_calls>"})"}}},
+      {"granite", "<tool_call>[{\"name\": \"g\", \"arguments\": {}}]</tool_call>", "", g},
+      {"granite", "<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}] x", " x", g},
+      {"phi4_mini", "<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}]<|/tool_call|>", "", g},
+      {"tool_calls",
+       "<tool_calls>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": \"x\"}}\n{\"name\": "
+       "\"g\", \"arguments\": {}}\n</tool_calls>",
+       "", both},
+      {"nemotron", "<TOOLCALL>[{\"name\": \"g\", \"arguments\": {}}]</TOOLCALL>", "", g},
+      {"internlm",
+       "x<|action_start|><|plugin|>\n{\"name\": \"g\", \"parameters\": {}}<|action_end|>\n", "x",
+       g},
+      {"apertus",
+       "<|tools_prefix|>[{\"f\": {\"a\": 1, \"b\": \"x\"}}, {\"g\": {}}]<|tools_suffix|>", "",
+       both},
+      {"command",
+       "<|START_ACTION|>[\n    {\"tool_call_id\": \"0\", \"tool_name\": \"g\", \"parameters\": "
+       "{}}\n]<|END_ACTION|>",
+       "", g},
+      {"command_r", "Action:\n```json\n[{\"tool_name\": \"g\", \"parameters\": {}}]```", "", g},
+      // A code block within the marks.
+      {"hermes",
+       "<tool_call>\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": \"x\"}}\n```\n"
+       "</tool_call>\n<tool_call>```\n{\"name\": \"g\"}```</tool_call>",
+       "", both},
+      {"hermes", "<tool_call>```json\n{\"name\": \"g\"}\n</tool_call> ok", " ok", g},
+      {"hermes", "<tool_call>```json\n{\"name\": \"g\"}", "", g},
+      {"hermes",
+       "<tool_call>```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": "
+       "\"x\"}\n```</tool_call>",
+       "", f},
+      {"hermes",
+       "The tag `<tool_call>` with ```json\n{}\n``` in it.",
+       "The tag `<tool_call>` with ```json\n{}\n``` in it.",
+       {}},
+      {"qwen3_coder", "<tool_call>\n```json\n{\"name\": \"g\"}\n```\n</tool_call>", "", g},
+      {"glm45", "<tool_call>```json\n{\"name\": \"g\"}\n```</tool_call>", "", g},
+      {"mistral", "[TOOL_CALLS]```json\n[{\"name\": \"g\"}]\n```", "", g},
+      {"kimi_k2",
+       "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>```json\n{\"a\": 1, \"b\": "
+       "\"x\"}\n```<|tool_call_end|>",
+       "",
+       {{"f", f[0].arguments, "functions.f:0"}}},
+      // No object where a tool takes no arguments.
+      {"mistral", "[TOOL_CALLS]g[ARGS]", "", g},
+      {"mistral",
+       "[TOOL_CALLS]g[ARGS]\n[TOOL_CALLS]f[ARGS]{\"a\": 1, \"b\": \"x\"}",
+       "",
+       {g[0], f[0]}},
+      {"mistral",
+       "[TOOL_CALLS]g[CALL_ID]abcdefghi[ARGS][TOOL_CALLS]g{}",
+       "",
+       {{"g", "{}", "abcdefghi"}, g[0]}},
+      {"mistral", "[TOOL_CALLS]g", "[TOOL_CALLS]g", {}},
+      {"mistral", "[TOOL_CALLS]g[ARGS] is", "[TOOL_CALLS]g[ARGS] is", {}},
+      // The mark behind the name is missing.
+      {"deepseek_v3",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f{\"a\": 1, \"b\": \"x\"}<｜tool▁call▁end｜>"
+       "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "", both},
+      {"deepseek_v3",
+       "<｜tool▁call▁begin｜>f\n```json\n{\"a\": 1, \"b\": \"x\"}\n```<｜tool▁call▁end｜>", "", f},
+      {"deepseek_v3", "<｜tool▁call▁begin｜>g<｜tool▁call▁end｜>", "", g},
+      {"deepseek_v3",
+       "<｜tool▁call▁begin｜> and <｜tool▁call▁end｜> stand around a call.",
+       "<｜tool▁call▁begin｜> and <｜tool▁call▁end｜> stand around a call.",
+       {}},
+      // Of a list that ends too early the complete calls are calls.
+      {"mistral", "[TOOL_CALLS][{\"name\": \"g\", \"arguments\": {}}, {\"name\": \"f\", \"argu",
+       ", {\"name\": \"f\", \"argu", g},
+      {"granite", "<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}, {\"name\": \"f\", \"argu",
+       ", {\"name\": \"f\", \"argu", g},
+      {"apertus", "<|tools_prefix|>[{\"g\": {}}, {\"f\": {\"a\":", "}, {\"f\": {\"a\":", g},
+      {"json", "[{\"name\": \"g\"}, {\"name\": \"f\",", ", {\"name\": \"f\",", g},
+      {"pythonic", "[g(), f(a=1, b='", ", f(a=1, b='", g},
+      {"olmo3", "<function_calls>\ng()\nf(a=1, b='", "\nf(a=1, b='", g},
+      {"chatglm", "f\n{\"a\": 1, \"b\": \"x\"}", "", f},
+      {"chatglm", "find it", "find it", {}},
+      {"chatglm", "你好", "你好", {}},
+  };
+  for (const Case& c : cases)
+    expect_at_every_split(
+        {nullptr, c.format, "", c.text, "", c.content, c.calls, {}, &known_tools()});
+}
+
+// Without the model's own end, what is missing may have been to come.
+TEST(ChatOutput, ACallThatIsCutIsNoCallWithoutArguments) {
+  const std::string text = "[TOOL_CALLS]g[ARGS]";
+  for (const size_t step : {size_t{1}, text.size()}) {
+    const auto make = [] {
+      return ChatOutput(nullptr, find_tool_format("mistral"), &known_tools(), "");
+    };
+    EXPECT_EQ(read(make(), text, step, /*is_cut=*/true).text, text);
+    EXPECT_EQ(read(make(), text, step).calls.size(), 1u);
+  }
+}
+
+// Calls in reasoning that has no end.
+TEST(ChatOutput, CallsEndReasoningThatIsNotClosed) {
+  const std::string hermes = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
+  const std::string kimi =
+      "<|tool_calls_section_begin|><|tool_call_begin|>functions.g:0<|tool_call_argument_begin|>{}"
+      "<|tool_call_end|><|tool_calls_section_end|>";
+  const std::string deepseek =
+      "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+      "<｜tool▁calls▁end｜>";
+  const std::vector<ToolCall> g = {{"g", "{}"}}, kimi_g = {{"g", "{}", "functions.g:0"}};
+  struct Case {
+    const char *reasoning_format, *format;
+    std::string text, reasoning, content;
+    std::vector<ToolCall> calls;
+  };
+  const Case cases[] = {
+      // Marks of plain text: calls that the answer ends with.
+      {"qwen3", "hermes", "I look.\n\n" + hermes + "\n", "I look.", "", g},
+      {"qwen3", "hermes", hermes + "\n" + hermes, "", "", {g[0], g[0]}},
+      {"qwen3", "hermes", "A <tool_call> is " + hermes + " or " + hermes,
+       "A <tool_call> is " + hermes + " or", "", g},
+      {"qwen3",
+       "hermes",
+       "I may write " + hermes + " or not.",
+       "I may write " + hermes + " or not.",
+       "",
+       {}},
+      {"qwen3", "hermes", "I write " + hermes + "\n</think>\n\n" + hermes, "I write " + hermes, "",
+       g},
+      {"qwen3", "hermes", "I write " + hermes + "</think>Four.", "I write " + hermes, "Four.", {}},
+      {"qwen3",
+       "hermes",
+       "a <tool_call>{\"name\": \"g\", \"arg",
+       "a <tool_call>{\"name\": \"g\", \"arg",
+       "",
+       {}},
+      {"qwen3",
+       "hermes",
+       "a <tool_call>{\"name\": \"</think>\"}</tool_call>",
+       "a <tool_call>{\"name\": \"",
+       "\"}</tool_call>",
+       {}},
+      {"qwen3", "hermes", "I look. " + hermes + "<tool_call>{\"name\": \"f\", \"arg", "I look.",
+       "<tool_call>{\"name\": \"f\", \"arg", g},
+      {"qwen3",
+       "hermes",
+       "A <tool_call>{\"name\": \"other\"}</tool_call>",
+       "A <tool_call>{\"name\": \"other\"}</tool_call>",
+       "",
+       {}},
+      {"qwen3", "hermes", "ab <tool_c", "ab <tool_c", "", {}},
+      {"qwen3", "qwen3_coder", "I look. <tool_call>\n<function=g>\n</function>\n</tool_call>",
+       "I look.", "", g},
+      {"deepseek_r1", "glm45", "I look.<tool_call>g\n</tool_call>", "I look.", "", g},
+      {"deepseek_r1", "llama3_json", "{\"name\": \"g\"}", "{\"name\": \"g\"}", "", {}},
+      // Control tokens: wherever a call is complete.
+      {"qwen3", "kimi_k2", "I look. " + kimi, "I look.", "", kimi_g},
+      {"qwen3", "kimi_k2", "I look. " + kimi + "</think>", "I look.", "", kimi_g},
+      {"qwen3", "kimi_k2", "I look. " + kimi + "\n</think>\n\nI have looked.", "I look.",
+       "I have looked.", kimi_g},
+      {"qwen3", "kimi_k2", "I look. " + kimi + "</thin", "I look.", "</thin", kimi_g},
+      {"qwen3", "kimi_k2", "I look. " + kimi + " Done.", "I look.", " Done.", kimi_g},
+      {"qwen3",
+       "kimi_k2",
+       "The mark <|tool_calls_section_begin|> begins calls.</think>Yes",
+       "The mark <|tool_calls_section_begin|> begins calls.",
+       "Yes",
+       {}},
+      {"qwen3", "kimi_k2", "The mark <|tool_calls_section_begin|> begins " + kimi,
+       "The mark <|tool_calls_section_begin|> begins", "", kimi_g},
+      {"qwen3",
+       "kimi_k2",
+       "<|tool_call_begin|>functions.f:1<|tool_call_argument_begin|>{\"b\": "
+       "\"</think>\"}<|tool_call_end|>",
+       "",
+       "",
+       {{"f", "{\"b\":\"</think>\"}", "functions.f:1"}}},
+      {"deepseek_r1", "deepseek_v3", "I look." + deepseek, "I look.", "", g},
+      {"mistral", "mistral", "I look.[TOOL_CALLS]g[ARGS]", "I look.", "", g},
+  };
+  for (const Case& c : cases) {
+    const ReasoningFormat& format = *find_reasoning_format(c.reasoning_format);
+    const std::string open(format.open);
+    expect_at_every_split({c.reasoning_format,
+                           c.format,
+                           open.c_str(),
+                           c.text,
+                           c.reasoning,
+                           c.content,
+                           c.calls,
+                           {},
+                           &known_tools()});
+  }
+}
+
+// Reasoning that the end of the answer cuts may quote the call in front.
+TEST(ChatOutput, CallsInReasoningThatIsCutAreNone) {
+  const std::string text = R"(I may write <tool_call>{"name": "g"}</tool_call>)";
+  for (const size_t step : {size_t{1}, text.size()}) {
+    const auto make = [] {
+      return ChatOutput(find_reasoning_format("qwen3"), find_tool_format("hermes"), nullptr,
+                        "<think>");
+    };
+    EXPECT_EQ(read(make(), text, step, /*is_cut=*/true).reasoning, text);
+    EXPECT_EQ(read(make(), text, step).calls.size(), 1u);
+  }
+}
+
+TEST(ChatOutput, CallsBehindControlTokensAreNotHeldBack) {
+  ChatOutput output(find_reasoning_format("qwen3"), find_tool_format("kimi_k2"), nullptr,
+                    "<think>");
+  EXPECT_EQ(output.push("I look. ", false).reasoning, "I look.");
+  EXPECT_EQ(output.push("<|tool_call_begin|>functions.g:0<|tool_call_argument_begin|>{}", false)
+                .calls.size(),
+            0u);
+  EXPECT_EQ(output.push("<|tool_call_end|>", false).calls.size(), 1u);
+}
+
+// Reasoning with many calls in it that are none is read in linear time.
+TEST(ChatOutput, ReasoningAboutCallsIsReadInLinearTime) {
+  std::string text = "I ";
+  for (int i = 0; i < 20'000; ++i) text += "<tool_call>{\"name\": \"g\"}</tool_call>";
+  text += " do not.";
+  const OutputPart got = read(
+      {find_reasoning_format("qwen3"), find_tool_format("hermes"), nullptr, "<think>"}, text, 7);
+  EXPECT_EQ(got.reasoning, text);
+}
+
+TEST(ChatOutput, WantedCallsComeAsTheyAreMade) {
+  const Guided calls = {Guided::To::kCalls}, of_f = {Guided::To::kCalls, "f"};
+  const std::string first = R"([{"name": "f", "parameters": {"a": [1, {"b": "}]\""}]}})";
+  const std::string all = first + R"(, {"name":"g","parameters":{}} ] )";
+  const ToolCall f = {"f", R"({"a": [1, {"b": "}]\""}]})"}, g = {"g", "{}"};
+  const Example examples[] = {
+      {nullptr, nullptr, "", all, "", "", {f, g}, calls},
+      {"qwen3", nullptr, "", "<think>hm [{</think>\n" + all, "hm [{", "", {f, g}, calls},
+      // Cut: what is complete, and the arguments so far of the call that is not.
+      {nullptr,
+       nullptr,
+       "",
+       first.substr(0, first.size() - 6),
+       "",
+       "",
+       {{"f", R"({"a": [1, {"b": "}]\)"}},
+       calls},
+      {nullptr, nullptr, "", first + ", ", "", "", {f}, calls},
+      {nullptr, nullptr, "", first + R"(, {"name": "g)", "", "", {f}, calls},
+      {nullptr, nullptr, "", first + R"(, {"name": "g", "para)", "", "", {f, {"g", ""}}, calls},
+      {nullptr,
+       nullptr,
+       "",
+       first + R"(, {"name": "g", "parameters":)",
+       "",
+       "",
+       {f, {"g", ""}},
+       calls},
+      {nullptr, nullptr, "", "[{\"na", "", "", {}, calls},
+      // The arguments of one tool.
+      {nullptr, nullptr, "", "{\"a\": 1}", "", "", {{"f", "{\"a\": 1}"}}, of_f},
+      {nullptr, nullptr, "", "{\"a\": ", "", "", {{"f", "{\"a\": "}}, of_f},
+      {"qwen3", nullptr, "", "<think>hm", "hm", "", {}, of_f},
+      // Text that no guide lets through.
+      {nullptr, nullptr, "", "No.", "", "No.", {}, calls},
+      {nullptr, nullptr, "", "[{\"a\": 1}]", "", "{\"a\": 1}]", {}, calls},
+      {nullptr, nullptr, "", all + "more", "", "more", {f, g}, calls},
+  };
+  for (const Example& e : examples) expect_at_every_split(e);
+  ChatOutput output(nullptr, nullptr, nullptr, "", calls);
+  EXPECT_TRUE(output.push(R"([{"name": "f")", false).calls.empty());
+  const OutputPart begin = output.push(R"(, "parameters": {"a": )", false);
+  ASSERT_EQ(begin.calls.size(), 1u);
+  EXPECT_EQ(begin.calls[0].name, "f");
+  EXPECT_EQ(begin.calls[0].arguments, "{\"a\": ");
+  EXPECT_TRUE(output.has_open_call());
+  const OutputPart more = output.push("1}}, {", false);
+  ASSERT_EQ(more.calls.size(), 1u);
+  EXPECT_EQ(more.calls[0].name, "") << "a part of the call before";
+  EXPECT_EQ(more.calls[0].arguments, "1}");
+  EXPECT_FALSE(output.has_open_call());
+}
+
+// Text that is certainly no call is not kept until the end.
+TEST(ChatOutput, AnswersThatBeginLikeCallsFlow) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"llama3_json", "{\"answer\": 42} and"},
+      {"llama3_json", "{\"answer\": \"a long"},
+      {"llama3_json", "{\"name\": \"Ann\", "},
+      {"json", "[{\"step\": 1"},
+      {"json", "[1, 2"},
+      {"json", "```json\n{\"answer\":"},
+      {"pythonic", "[1] First"},
+      {"pythonic", "[See the"},
+      {"hermes", "The tag <tool_call> begins"},
+      {"hermes", "<tool_call>{\"name\" is"},
+      {"qwen3_coder", "<tool_call> begins"},
+      {"qwen3_coder", "<function=f> is"},
+      {"glm45", "<tool_call>f is"},
+      {"mistral", "[TOOL_CALLS] are"},
+      {"olmo3", "<function_calls> are"},
+      {"kimi_k2", "<|tool_calls_section_begin|> x"},
+      {"chatglm", "First line."},
+  };
+  for (const auto& [format, text] : cases) {
+    ChatOutput output(nullptr, find_tool_format(format), &known_tools(), "");
+    const std::string with_more = std::string(text) + " more";
+    std::string got;
+    for (const char c : with_more) got += output.push(std::string_view(&c, 1), false).text;
+    EXPECT_EQ(got, with_more) << format;
+  }
+}
+
+TEST(ChatOutput, LongTextsAreReadInLinearTime) {
+  const std::string value(120'000, ')');
+  for (const std::string& text :
+       {"<tool_call>{\"name\": \"f\", \"arguments\": {\"b\": \"" + value + "\"}}</tool_call>",
+        "<tool_call>{\"name\": \"f\", \"arguments\": {\"b\": \"" + value + value + "\"}}"}) {
+    const bool is_call = text.size() < (128 << 10);
+    const OutputPart got = read({nullptr, find_tool_format("hermes"), nullptr, ""}, text, 1);
+    EXPECT_EQ(got.calls.size(), is_call);
+    EXPECT_EQ(got.text, is_call ? "" : text);
+  }
 }
 
 TEST(ChatOutput, TextWithoutCallsIsUnchanged) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/blanks.h"
-#include "front/output/tool_json.h"
+#include "front/output/tool_literal.h"
 #include "front/output/tool_parser.h"
 
 namespace nereid::front {
@@ -42,9 +42,10 @@ void HarmonyParser::say(std::string_view text, OutputPart& out) {
 void HarmonyParser::end_message(OutputPart& out) {
   const std::string_view tool = recipient_of(header_);
   if (!tool.empty()) {
-    // Arguments that are no JSON object are handed on, for the caller to see.
-    const std::string_view text = without_blanks(call_);
-    out.calls.push_back({std::string(tool), text.empty() ? "{}" : std::string(text)});
+    if (auto arguments = object_of(call_))
+      out.calls.push_back({std::string(tool), *std::move(arguments)});
+    else
+      out.text += call_;
   }
   call_.clear();
   header_.clear();
@@ -59,7 +60,7 @@ void HarmonyParser::push(std::string_view piece, bool final, OutputPart& out) {
       if (at == std::string::npos) {
         if (!final && pending_.size() < kMaxHeaderBytes) return;
         // A text that does not keep to the format is content, but for a header without a message.
-        if (final &&
+        if (pending_.size() < kMaxHeaderBytes &&
             (pending_.starts_with("<|") || pending_.find("<|channel|>") != std::string::npos))
           pending_.clear();
         in_header_ = false;

@@ -12,6 +12,8 @@ constexpr ReasoningFormat kReasoningFormats[] = {
     {"command", "<|START_THINKING|>", "<|END_THINKING|>", false, "<|START_THINKING|>", true},
     {"granite", "Here is my thought process:", "Here is my response:", false,
      "Here is my thought process:"},
+    {"seed_oss", "<seed:think>", "</seed:think>", false, "<seed:think>", true},
+    {"apertus", "<|inner_prefix|>", "<|inner_suffix|>", false, "<|inner_prefix|>", true},
     {"qwen3", "<think>", "</think>", false, "<think>"},
     {"deepseek_r1", "<think>", "</think>", true, "</think>"},
 };

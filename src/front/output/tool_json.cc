@@ -1,149 +1,199 @@
 // Tool calls that are JSON.
-#include "front/output/tool_json.h"
-
+#include <algorithm>
 #include <string>
 
-#include "base/blanks.h"
-#include "front/http/json_text.h"
+#include "front/output/literal_calls.h"
+#include "front/output/tool_readers.h"
+#include "front/output/tool_schema.h"
 
 namespace nereid::front {
 namespace {
 
-constexpr size_t kMaxDepth = 100;
+bool is_quote(char c) { return c == '"' || c == '\''; }
 
-std::optional<ToolCall> call_of(const json::value& value) {
-  const json::object* const object = value.if_object();
-  if (!object) return std::nullopt;
-  const auto first = [&](std::initializer_list<const char*> keys) -> const json::value* {
-    for (const char* key : keys)
-      if (const json::value* v = object->if_contains(key)) return v;
-    return nullptr;
-  };
-  const json::value* const name = first({"name", "tool_name"});
-  const json::value* const arguments = first({"arguments", "parameters"});
-  if (!name || !name->is_string() || name->get_string().empty()) return std::nullopt;
-  ToolCall call{std::string(name->get_string()), "{}"};
-  if (arguments && arguments->is_string()) {
-    const auto inner = read_object(std::string_view(arguments->get_string()));
-    if (!inner) return std::nullopt;
-    call.arguments = arguments->get_string();
-  } else if (arguments && arguments->is_object()) {
-    call.arguments = object_text(arguments->get_object());
-  } else if (arguments && !arguments->is_null()) {
-    return std::nullopt;
-  }
-  return call;
+bool is_key_of_call(std::string_view key) {
+  constexpr std::string_view kKeys[] = {"name",      "tool_name",  "function", "type",
+                                        "arguments", "parameters", "id",       "tool_call_id"};
+  return std::ranges::find(kKeys, key) != std::end(kKeys);
 }
 
-ToolCalls calls_of(const json::value& value) {
-  std::vector<ToolCall> calls;
-  const auto add = [&](const json::value& one) {
-    auto call = call_of(one);
-    if (call) calls.push_back(*std::move(call));
-    return call.has_value();
-  };
-  if (const json::array* list = value.if_array()) {
-    for (const json::value& one : *list)
-      if (!add(one)) return std::nullopt;
-  } else if (!add(value)) {
-    return std::nullopt;
+// One whose last braces are missing in front of the closing mark is a call too.
+class JsonCalls : LiteralCalls {
+ public:
+  JsonCalls(const ToolMarker& marker, std::string_view text, const json::array* tools)
+      : LiteralCalls(marker, text, tools, LiteralReader::Syntax::kJson) {}
+
+  CallsRead read(bool final, bool by_name = false) {
+    take_fence();
+    const bool is_good = read_all(final, by_name) && end_fence(final);
+    return result(is_good, final);
   }
-  if (calls.empty()) return std::nullopt;
-  return calls;
+
+ private:
+  static constexpr std::string_view kFence = "```";
+
+  // The line that opens a code block.
+  void take_fence() {
+    is_fenced_ = in_.take(kFence);
+    if (is_fenced_) in_.name();
+  }
+  // False when it is not certain whether the line that closes the block stands here.
+  bool end_fence(bool final) {
+    return !is_fenced_ || in_.take(kFence) || final || !kFence.starts_with(in_.rest());
+  }
+
+  bool read_all(bool final, bool by_name) {
+    const auto read_one = [&] { return by_name ? add_named_calls() : add_call(); };
+    if (!in_.take('[')) return read_one();
+    while (!in_.take(']')) {
+      if (!read_one()) return false;
+      if (!in_.take(',') && in_.peek() != ']') return ends_early() || (final && in_.rest().empty());
+    }
+    return true;
+  }
+
+  // Whether what stands behind the calls stands here.
+  bool ends_early() { return is_closed() || (is_fenced_ && sees_end(kFence)); }
+
+  bool add_call() {
+    ToolCall call;
+    if (!in_.take('{') || !read_members(call) || call.name.empty()) return false;
+    if (call.arguments.empty()) call.arguments = "{}";
+    add(std::move(call));
+    return true;
+  }
+
+  // Behind the opening brace.
+  bool read_members(ToolCall& call) {
+    while (!in_.take('}')) {
+      const auto key = is_quote(in_.peek()) ? in_.string() : std::nullopt;
+      if (!key || (marker_.only_first && !is_key_of_call(*key))) return false;
+      if (!in_.take(':') || !read_member(*key, call)) return false;
+      if (in_.take(',') || in_.peek() == '}') continue;
+      return !call.name.empty() && !call.arguments.empty() && ends_early();
+    }
+    return true;
+  }
+
+  bool read_member(std::string_view key, ToolCall& call) {
+    const char first = in_.peek();
+    if (key == "function" && first == '{') return in_.take('{') && read_members(call);
+    if (key == "name" || key == "tool_name" || key == "function") {
+      auto name = is_quote(first) ? in_.string() : std::nullopt;
+      if (!name || (marker_.only_first && !may_call(*name))) return false;
+      call.name = *std::move(name);
+      return true;
+    }
+    if (key == "arguments" || key == "parameters") return read_arguments(call.arguments);
+    if (key != "id" || !is_quote(first)) return in_.literal().has_value();
+    auto id = in_.string();
+    if (id) call.id = *std::move(id);
+    return id.has_value();
+  }
+
+  bool read_arguments(std::string& out) {
+    auto value = in_.arguments();
+    if (value) out = *std::move(value);
+    return value.has_value();
+  }
+
+  bool add_named_calls() {
+    if (!in_.take('{')) return false;
+    while (!in_.take('}')) {
+      ToolCall call;
+      auto name = is_quote(in_.peek()) ? in_.string() : std::nullopt;
+      if (!name || name->empty() || !in_.take(':') || !read_arguments(call.arguments)) return false;
+      call.name = *std::move(name);
+      add(std::move(call));
+      if (!in_.take(',') && in_.peek() != '}') return ends_early();
+    }
+    return true;
+  }
+
+  bool is_fenced_ = false;  // a code block is around the calls
+};
+
+// Mistral's ids have this form; those of others may come again in the next answer.
+bool is_mistral_id(std::string_view id) {
+  return id.size() == 9 && std::ranges::all_of(id, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+         });
+}
+
+CallsRead without_ids(CallsRead read) {
+  for (ToolCall& call : read.calls) call.id.clear();
+  return read;
 }
 
 }  // namespace
 
-size_t JsonEnd::find(std::string_view text) {
-  for (; !is_over_ && seen_ < text.size(); ++seen_) {
-    const char c = text[seen_];
-    if (in_string_) {
-      if (c == '\\')
-        ++seen_;
-      else if (c == '"')
-        in_string_ = false;
-      continue;
-    }
-    if (c == '"') in_string_ = true;
-    if (c == '{' || c == '[') ++depth_;
-    const bool closes = c == '}' || c == ']';
-    if (closes && depth_ == 1) length_ = seen_ + 1;
-    if (closes && depth_ > 0) --depth_;
-    is_over_ = depth_ == 0;  // or it never began
+CallsRead read_json(const ToolMarker& marker, std::string_view text, bool final,
+                    const json::array* tools) {
+  return without_ids(JsonCalls(marker, text, tools).read(final));
+}
+
+CallsRead read_by_name(const ToolMarker& marker, std::string_view text, bool final,
+                       const json::array* tools) {
+  return JsonCalls(marker, text, tools).read(final, /*by_name=*/true);
+}
+
+CallsRead read_mistral(const ToolMarker& marker, std::string_view text, bool final,
+                       const json::array* tools) {
+  LiteralReader in(text);
+  const auto none = [&] { return not_calls(in.ran_out(), final, in.at(), text.size()); };
+  if (const char first = in.peek(); first == '[' || first == '{' || first == '`') {
+    CallsRead read = JsonCalls(marker, text, tools).read(final);
+    for (ToolCall& call : read.calls)
+      if (!is_mistral_id(call.id)) call.id.clear();
+    return read;
   }
-  return length_;
-}
-
-std::optional<json::object> read_object(std::string_view text) {
-  StatusOr<json::value> root = parse_json(text, kMaxDepth);
-  if (!root.ok() || !root->is_object()) return std::nullopt;
-  return std::move(root->get_object());
-}
-
-std::string object_text(const json::object& object) {
-  std::string text;
-  append_json(text, object);
-  return text;
-}
-
-ToolCalls read_json_calls(std::string_view text, const json::array*) {
-  const StatusOr<json::value> root = parse_json(without_blanks(text), kMaxDepth);
-  return root.ok() ? calls_of(*root) : std::nullopt;
-}
-
-ToolCalls read_json_list(std::string_view text, const json::array* tools) {
-  std::vector<ToolCall> calls;
-  for (;;) {
-    const size_t begin = text.find_first_not_of(" \t\r\n;");
-    if (begin == std::string_view::npos) break;
-    text.remove_prefix(begin);
-    const size_t length = json_length(text);
-    ToolCalls some = length > 0 ? read_json_calls(text.substr(0, length), tools) : std::nullopt;
-    if (!some) return std::nullopt;
-    for (ToolCall& call : *some) calls.push_back(std::move(call));
-    text.remove_prefix(length);
+  // Marks of one word in brackets may stand between the name and the object.
+  ToolCall call{in.name(), "{}"};
+  if (call.name.empty()) return none();
+  bool has_arguments = false;
+  const auto is_next = [&] { return in.rest().starts_with(marker.open); };
+  while (in.peek() == '[' && !is_next() && in.take('[')) {
+    const std::string mark = in.name();
+    if (!in.take(']') || (mark != "ARGS" && mark != "CALL_ID")) return none();
+    has_arguments |= mark == "ARGS";
+    if (mark == "CALL_ID") call.id = in.name();
   }
-  if (calls.empty()) return std::nullopt;
-  return calls;
+  if (!is_mistral_id(call.id)) call.id.clear();
+  // Of a tool that takes none the object may be missing.
+  const bool is_last = final && in.rest().empty();
+  if (has_arguments && (is_next() || is_last)) {
+    CallsRead read = found_calls(in.at(), {std::move(call)});
+    read.needs_end = is_last;
+    return read;
+  }
+  if (in.peek() != '{') return none();
+  auto arguments = in.literal();
+  if (!arguments) return none();
+  call.arguments = *std::move(arguments);
+  return found_calls(in.at(), {std::move(call)});
 }
 
-ToolCalls read_mistral(std::string_view text, const json::array* tools) {
-  constexpr std::string_view kOpen = "[TOOL_CALLS]", kArguments = "[ARGS]";
-  text = without_blanks(text);
-  if (text.starts_with('[')) {
-    const size_t length = json_length(text);
-    if (length != text.size()) return std::nullopt;
-    return read_json_calls(text, tools);
-  }
-  std::vector<ToolCall> calls;
-  while (!text.empty()) {
-    if (text.starts_with(kOpen)) text.remove_prefix(kOpen.size());
-    const size_t brace = text.find('{');
-    if (brace == std::string_view::npos) return std::nullopt;
-    std::string_view name = text.substr(0, brace);
-    if (const size_t end = name.find(kArguments); end != std::string_view::npos)
-      name = name.substr(0, end);
-    if (const size_t end = name.find("[CALL_ID]"); end != std::string_view::npos)
-      name = name.substr(0, end);
-    name = without_blanks(name);
-    text.remove_prefix(brace);
-    const size_t length = json_length(text);
-    const auto arguments = read_object(text.substr(0, length));
-    if (length == 0 || name.empty() || !arguments) return std::nullopt;
-    calls.push_back({std::string(name), object_text(*arguments)});
-    text = without_blanks(text.substr(length));
-  }
-  if (calls.empty()) return std::nullopt;
-  return calls;
+CallsRead read_command(const ToolMarker& marker, std::string_view text, bool final,
+                       const json::array* tools) {
+  CallsRead read = read_json(marker, text, final, tools);
+  std::erase_if(read.calls, [](const ToolCall& call) {
+    return call.name == "directly_answer" || call.name == "directly-answer";
+  });
+  return read;
 }
 
-ToolCalls read_command(std::string_view text, const json::array* tools) {
-  ToolCalls calls = read_json_calls(text, tools);
-  if (calls)
-    std::erase_if(*calls, [](const ToolCall& call) {
-      return call.name == "directly_answer" || call.name == "directly-answer";
-    });
-  return calls;
+CallsRead read_name_and_object(const ToolMarker&, std::string_view text, bool final,
+                               const json::array* tools) {
+  LiteralReader in(text);
+  std::string name = in.name();
+  const auto none = [&] { return not_calls(in.ran_out(), final, in.at(), text.size()); };
+  // A name that may go on.
+  if (in.ran_out()) return none();
+  if (name.empty() || !may_be_tool(tools, name) || !in.rest().starts_with('\n')) return none();
+  if (in.peek() != '{') return none();
+  auto arguments = in.literal();
+  if (!arguments) return none();
+  return found_calls(in.at(), {{std::move(name), *std::move(arguments)}});
 }
 
 }  // namespace nereid::front

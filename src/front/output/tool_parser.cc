@@ -10,29 +10,46 @@ namespace {
 
 // A call longer than this is text; keeps memory and parse time bounded.
 constexpr size_t kMaxCallBytes = 128 << 10;
+// What stands between a call and the next, and braces too many.
+constexpr std::string_view kBehindCall = " \t\r\n;,}]";
+
+bool is_within_character(char c) { return (c & 0xC0) == 0x80; }
 
 }  // namespace
 
 size_t partial_mark(std::string_view text, std::string_view mark) {
+  if (mark.empty()) return 0;
   for (size_t n = std::min(text.size(), mark.size() - 1); n > 0; --n)
     if (text.ends_with(mark.substr(0, n))) return n;
   return 0;
 }
 
-ToolParser::Found ToolParser::find_marker() const {
-  Found first;
+FoundMark find_call_mark(const ToolFormat& format, std::string_view text, size_t from) {
+  FoundMark first;
+  for (const ToolMarker& marker : format.markers) {
+    if (!marker.read || marker.only_first) continue;
+    if (const size_t at = text.find(marker.open, from); at < first.at) first = {at, &marker};
+  }
+  return first;
+}
+
+size_t partial_call_mark(const ToolFormat& format, std::string_view text) {
+  size_t most = 0;
+  for (const ToolMarker& marker : format.markers)
+    if (marker.read && !marker.only_first) most = std::max(most, partial_mark(text, marker.open));
+  return most;
+}
+
+FoundMark ToolParser::find_marker() const {
+  FoundMark first;
   for (const ToolMarker& marker : format_->markers) {
-    if (held_) {  // another one may open with more of the same text
-      const bool may_open = !marker.only_first || !begun_;
-      if (may_open && pending_.starts_with(marker.open)) return {0, &marker};
-      continue;
-    }
     size_t at = std::string::npos;
     if (!marker.only_first) {
       at = pending_.find(marker.open);
     } else if (!begun_) {
       at = std::min(pending_.find_first_not_of(kBlanks), pending_.size());
-      if (!std::string_view(pending_).substr(at).starts_with(marker.open)) at = std::string::npos;
+      const std::string_view rest = std::string_view(pending_).substr(at);
+      if (rest.empty() || !rest.starts_with(marker.open)) at = std::string::npos;
     }
     if (at < first.at) first = {at, &marker};
   }
@@ -41,8 +58,14 @@ ToolParser::Found ToolParser::find_marker() const {
 
 size_t ToolParser::held_back() const {
   size_t most = 0;
-  for (const ToolMarker& marker : format_->markers)
-    if (!marker.only_first) most = std::max(most, partial_mark(pending_, marker.open));
+  for (const ToolMarker& marker : format_->markers) {
+    size_t held = partial_mark(pending_, marker.open);
+    // Of the first text alone.
+    if (marker.only_first &&
+        (begun_ || pending_.find_first_not_of(kBlanks) + held < pending_.size()))
+      held = 0;
+    most = std::max(most, held);
+  }
   return most;
 }
 
@@ -55,74 +78,117 @@ void ToolParser::say(std::string_view text, OutputPart& out) {
   blank_.erase(0, end + 1);
 }
 
-void ToolParser::hold(const ToolMarker* marker) {
-  if (marker == held_) return;
+void ToolParser::hold(const ToolMarker* marker, size_t skipped) {
   held_ = marker;
-  json_end_ = {};
-  searched_ = 0;
+  skipped_ = skipped;
+  tried_ = 0;
+  may_end_ = true;
 }
 
-// pending_.find() that goes on where the last one for the block found nothing.
-size_t ToolParser::find_mark(std::string_view mark, size_t from) {
-  const size_t last = searched_ - std::min(searched_, mark.size() - 1);
-  const size_t at = pending_.find(mark, std::max(from, last));
-  if (at == std::string::npos) searched_ = pending_.size();
-  return at;
-}
-
-// Behind the JSON value that a block begins with: its texts may hold the mark. Of a value that
-// never ends the first mark counts.
-size_t ToolParser::find_close(const ToolMarker& marker, bool final) {
-  if (marker.close.empty()) return std::string::npos;
-  const size_t from = marker.open.size();
-  const size_t begin = std::min(pending_.find_first_not_of(kBlanks, from), pending_.size());
-  const std::string_view body = std::string_view(pending_).substr(begin);
-  if (!body.starts_with('{') && !body.starts_with('[')) return find_mark(marker.close, from);
-  const size_t length = json_end_.find(body);
-  if (length > 0) return find_mark(marker.close, begin + length);
-  const bool may_end = !final && pending_.size() <= kMaxCallBytes;
-  return may_end ? std::string::npos : pending_.find(marker.close, from);
-}
-
-bool ToolParser::take_block(const ToolMarker& marker, bool final, OutputPart& out) {
-  if (marker.is_dropped) {
-    pending_.erase(0, marker.open.size());
-    return true;
+bool ToolParser::look_for_block(bool final, OutputPart& out) {
+  const FoundMark found = find_marker();
+  if (!found.marker) {
+    const size_t keep = final ? 0 : held_back();
+    say(std::string_view(pending_).substr(0, pending_.size() - keep), out);
+    pending_.erase(0, pending_.size() - keep);
+    return false;
   }
-  const size_t from = marker.open.size();
-  const size_t close = find_close(marker, final);
-  if (close == std::string::npos && !final && pending_.size() <= kMaxCallBytes) return false;
-  const bool ends = close != std::string::npos;
-  const std::string block = pending_.substr(0, ends ? close + marker.close.size() : close);
-  pending_.erase(0, block.size());
-  const size_t begin = marker.keeps_open ? 0 : from;
-  const std::string_view body =
-      std::string_view(block).substr(begin, (ends ? close : block.size()) - begin);
-  auto calls = block.size() <= kMaxCallBytes ? format_->read(body, tools_) : std::nullopt;
-  if (!calls) {
-    say(block, out);
-    return true;
-  }
-  for (ToolCall& call : *calls) out.calls.push_back(std::move(call));
-  begun_ = called_ = true;
-  blank_.clear();
+  const ToolMarker& marker = *found.marker;
+  say(std::string_view(pending_).substr(0, found.at), out);
+  pending_.erase(0, found.at + (marker.read ? 0 : marker.open.size()));
+  if (marker.read) hold(&marker, marker.keeps_open ? 0 : marker.open.size());
   return true;
 }
 
-void ToolParser::push(std::string_view piece, bool final, OutputPart& out) {
-  pending_ += piece;
+// Long blocks are looked at again when something has come that ends calls, and so rarely that all
+// looks together take as long as a few of the last.
+bool ToolParser::may_be_certain(size_t block_bytes) const {
+  constexpr size_t kShortBytes = 1024, kLooks = 64;
+  return block_bytes <= kShortBytes || (may_end_ && block_bytes - tried_ >= tried_ / kLooks);
+}
+
+// An opening mark that is written twice counts once.
+bool ToolParser::skip_repeated_mark(bool final) {
+  const std::string_view open = held_->open, all(pending_);
+  if (held_->only_first || !all.starts_with(open)) return true;
   for (;;) {
-    const Found found = find_marker();
-    if (!found.marker) break;
-    say(std::string_view(pending_).substr(0, found.at), out);
-    pending_.erase(0, found.at);
-    hold(found.marker);
-    if (!take_block(*found.marker, final, out)) return;
-    hold(nullptr);
+    const size_t end = skipped_ + (held_->keeps_open ? open.size() : 0);
+    const size_t at = all.find_first_not_of(kBlanks, end);
+    if (at == all.npos || at + open.size() > kMaxCallBytes / 2) return true;
+    const std::string_view rest = all.substr(at);
+    if (!rest.starts_with(open)) return final || !open.starts_with(rest);
+    skipped_ = at + (held_->keeps_open ? 0 : open.size());
   }
-  const size_t keep = final ? 0 : held_back();
-  say(std::string_view(pending_).substr(0, pending_.size() - keep), out);
-  pending_.erase(0, pending_.size() - keep);
+}
+
+bool ToolParser::read_block(bool final, OutputPart& out) {
+  const bool fits = pending_.size() <= kMaxCallBytes;
+  if (!skip_repeated_mark(final) && fits) return false;
+  const std::string_view block =
+      std::string_view(pending_).substr(0, kMaxCallBytes).substr(skipped_);
+  if (fits && !final && !may_be_certain(block.size())) return false;
+  CallsRead read = held_->read(*held_, block, final && fits, tools_);
+  if (read.needs_end && is_cut_) read = {CallsRead::State::kText, block.size()};
+  if (read.state == CallsRead::State::kMore && fits) {
+    tried_ = block.size();
+    may_end_ = false;
+    return false;
+  }
+  size_t length = skipped_ + read.length;
+  if (read.state == CallsRead::State::kMore) {
+    length = kMaxCallBytes;
+    while (is_within_character(pending_[length])) --length;
+  }
+  if (read.state == CallsRead::State::kCalls) {
+    for (ToolCall& call : read.calls) out.calls.push_back(std::move(call));
+    begun_ = called_ = true;
+    blank_.clear();
+    behind_ = held_;
+    closed_ = false;
+  } else {
+    length = std::max<size_t>(length, 1);
+    while (length < pending_.size() && is_within_character(pending_[length])) ++length;
+    say(std::string_view(pending_).substr(0, length), out);
+  }
+  pending_.erase(0, length);
+  held_ = nullptr;
+  return true;
+}
+
+bool ToolParser::go_on_behind_call(bool final) {
+  const size_t at = pending_.find_first_not_of(kBehindCall);
+  if (at == std::string::npos) {
+    if (!final) return false;
+    pending_.clear();
+    behind_ = nullptr;
+    return true;
+  }
+  const std::string_view rest = std::string_view(pending_).substr(at);
+  bool may_close = false;
+  for (const ToolMarker& marker : format_->markers) {
+    if (marker.close.empty()) continue;
+    if (rest.starts_with(marker.close)) {
+      pending_.erase(0, at + marker.close.size());
+      closed_ = true;
+      return true;
+    }
+    may_close |= !final && marker.close.starts_with(rest);
+  }
+  if (may_close) return false;
+  if (behind_->repeats && !closed_ && (rest.front() == '{' || rest.front() == '['))
+    hold(behind_, at);
+  behind_ = nullptr;
+  return true;
+}
+
+void ToolParser::push(std::string_view piece, bool final, OutputPart& out, bool is_cut) {
+  pending_ += piece;
+  is_cut_ = is_cut;
+  may_end_ |= piece.find_first_of(">}])`") != piece.npos;
+  while (held_     ? read_block(final, out)
+         : behind_ ? go_on_behind_call(final)
+                   : look_for_block(final, out)) {
+  }
   if (!final) return;
   if (!called_) out.text += blank_;
   blank_.clear();

@@ -19,6 +19,7 @@
 #include <iterator>
 #include <optional>
 
+#include "base/contained.h"
 #include "base/json.h"
 #include "base/log.h"
 
@@ -192,7 +193,7 @@ OtlpExporter::OtlpExporter(OtlpOptions options, Url url, std::unique_ptr<Tls> tl
     : options_(std::move(options)),
       url_(std::move(url)),
       tls_(std::move(tls)),
-      thread_([this] { run(); }) {}
+      thread_([this] { run_contained("export of traces", [this] { run(); }); }) {}
 
 OtlpExporter::~OtlpExporter() {
   {

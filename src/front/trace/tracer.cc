@@ -16,26 +16,6 @@
 namespace nereid::front {
 namespace {
 
-// What clients set; the rest comes from the level above.
-struct Overrides {
-  std::optional<uint32_t> level, rate, frequency;
-  std::optional<int64_t> count;
-
-  bool none() const { return !level && !rate && !frequency && !count; }
-  TraceValues over(TraceValues base) const {
-    base.level = level.value_or(base.level);
-    base.rate = rate.value_or(base.rate);
-    base.log_frequency = frequency.value_or(base.log_frequency);
-    base.count = count.value_or(base.count);
-    return base;
-  }
-};
-
-struct Scope {
-  Overrides overrides;
-  std::shared_ptr<TraceSetting> setting;  // effective
-};
-
 // `lowest` and `highest` are told to clients whose number is none that can be meant.
 StatusOr<int64_t> parse_number(std::string_view key, const std::vector<std::string>& values,
                                int64_t lowest, int64_t highest) {
@@ -109,6 +89,26 @@ std::vector<std::string> level_names(uint32_t level) {
 }  // namespace
 
 struct Tracer::Impl {
+  // What clients set; the rest comes from the level above.
+  struct Overrides {
+    std::optional<uint32_t> level, rate, frequency;
+    std::optional<int64_t> count;
+
+    bool none() const { return !level && !rate && !frequency && !count; }
+    TraceValues over(TraceValues base) const {
+      base.level = level.value_or(base.level);
+      base.rate = rate.value_or(base.rate);
+      base.log_frequency = frequency.value_or(base.log_frequency);
+      base.count = count.value_or(base.count);
+      return base;
+    }
+  };
+
+  struct Scope {
+    Overrides overrides;
+    std::shared_ptr<TraceSetting> setting;  // effective
+  };
+
   TRITONSERVER_Server* server;
   TraceOptions options;
   std::shared_ptr<TraceFile> file;

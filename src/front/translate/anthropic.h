@@ -10,10 +10,14 @@
 
 namespace nereid::front {
 
-// POST /v1/messages: text, tools, reasoning ("thinking"), streams. Images and the vendor's own
-// tools are faults.
+// POST /v1/messages: text, documents of text, tools, reasoning ("thinking"), structured answers,
+// streams. Images, files and the vendor's own tools are faults. The header "anthropic-beta" counts
+// as a member "anthropic_beta".
 std::variant<Translated, TranslationFault> translate_messages(const json::object& request);
+// POST /v1/messages/count_tokens: the chat whose prompt is counted; it has no translation.
+std::variant<Translated, TranslationFault> translate_messages_to_count(const json::object& request);
 
+std::string messages_token_count(int64_t num_tokens);
 std::string messages_error(int status, std::string_view message);
 
 }  // namespace nereid::front

@@ -1,10 +1,21 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+#include <utility>
+
+#include "base/json_exact.h"
 #include "front/translate/anthropic.h"
 #include "front/translate/ollama.h"
+#include "front/translate/ollama_fields.h"
 
 namespace nereid::front {
 namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 json::object object_of(std::string_view text) { return parse_json(text)->get_object(); }
 
@@ -13,13 +24,19 @@ json::object chat_of(const std::variant<Translated, TranslationFault>& t) {
   EXPECT_EQ(fault, nullptr) << fault->message;
   return fault ? json::object() : object_of(std::get<Translated>(t).body);
 }
+const Translated& read_of(const std::variant<Translated, TranslationFault>& t) {
+  const auto* fault = std::get_if<TranslationFault>(&t);
+  EXPECT_EQ(fault, nullptr) << fault->message;
+  return std::get<Translated>(t);
+}
 std::string fault_of(const std::variant<Translated, TranslationFault>& t) {
   const auto* fault = std::get_if<TranslationFault>(&t);
   return fault ? fault->message : "";
 }
 
 TEST(Messages, BecomeAChat) {
-  const json::object chat = chat_of(translate_messages(object_of(R"({"model": "m", "max_tokens": 9,
+  const json::object chat =
+      chat_of(translate_messages(object_of(R"({"model": "m", "max_tokens": 2048,
       "system": [{"type": "text", "text": "be kind"}], "stop_sequences": ["x"],
       "messages": [
         {"role": "user", "content": "hi"},
@@ -54,12 +71,458 @@ TEST(Messages, FaultsAreNamed) {
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
        "image"},
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": "x"}], "tools": [{"type": "bash"}]})",
-       "tools"},
+       "tools.0"},
       {R"({"max_tokens": 1, "messages": [{"role": "user", "content": "x"}], "tool_choice": {"type": "x"}})",
        "tool_choice"},
   };
   for (const auto& [body, part] : cases)
     EXPECT_NE(fault_of(translate_messages(object_of(body))).find(part), std::string::npos) << body;
+}
+
+// The messages of a request with this "messages" array, and more members.
+std::variant<Translated, TranslationFault> translate_messages_of(std::string_view messages,
+                                                                 std::string_view more = "") {
+  return translate_messages(
+      object_of(fmt::format(R"({{"max_tokens": 1, "messages": {}{}}})", messages, more)));
+}
+
+// As Anthropic's API has it: only the assistant's last message may be empty, text blocks say
+// something, and a message does not end with thoughts.
+TEST(Messages, EmptyContentIsAFaultOfItsMessage) {
+  constexpr char kUser[] = R"({"role": "user", "content": "x"})";
+  constexpr char kThought[] = R"({"type": "thinking", "thinking": "hm", "signature": ""})";
+  const std::pair<std::string, const char*> cases[] = {
+      {R"([{"role": "user", "content": []}])", "messages.0.content"},
+      {R"([{"role": "user", "content": ""}])", "messages.0.content"},
+      {R"([{"role": "user", "content": " \n"}])", "messages.0.content"},
+      {R"([{"role": "user", "content": null}])", "messages.0.content"},
+      {R"([{"role": "user", "content": [null]}])", "messages.0.content.0"},
+      {R"([{"role": "user", "content": [{"type": "text", "text": ""}]}])",
+       "messages.0.content.0.text"},
+      {R"([{"role": "user", "content": [{"type": "text", "text": null}]}])",
+       "messages.0.content.0.text"},
+      {R"([{"role": "user", "content": [{"type": "text"}]}])", "messages.0.content.0.text"},
+      {R"([{"role": "assistant", "content": []}])", "messages: "},
+      {R"([{"role": "assistant", "content": ""}])", "messages: "},
+      {fmt::format(R"([{}, {{"role": "assistant", "content": []}}, {}])", kUser, kUser),
+       "messages.1.content"},
+      {fmt::format(R"([{{"role": "assistant", "content": [{}]}}])", kThought), "messages.0"},
+      {fmt::format(R"([{{"role": "user", "content": [{}]}}])", kThought), "messages.0.content.0"},
+      {fmt::format(R"([{}, {{"role": "assistant", "content": [{}]}}, {}])", kUser, kThought, kUser),
+       "messages.1"},
+      {R"([{"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]}])",
+       "messages.0"},
+      {R"([{"role": "assistant", "content": [{"type": "tool_use", "id": "i", "name": "f"}]}])",
+       "messages.0"},
+      {R"([{"role": "assistant", "content": [{"type": "tool_use", "id": "i", "name": "f",
+           "input": []}]}, {"role": "user", "content": "x"}])",
+       "messages.0.content.0.input"},
+      {R"([{"role": "user", "content": [{"type": "tool_use", "id": "i", "name": "f"}]}])",
+       "messages.0.content.0"},
+      {R"([{"role": "user", "content": [{"type": "tool_result"}]}])",
+       "messages.0.content.0.tool_use_id"},
+      {R"([{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i",
+           "content": [{"type": "text", "text": null}]}]}])",
+       "messages.0.content.0.content.0.text"},
+      {"null", "messages: "},
+      {R"({"role": "user"})", "messages: "},
+  };
+  for (const auto& [messages, begin] : cases)
+    EXPECT_THAT(fault_of(translate_messages_of(messages)), StartsWith(begin)) << messages;
+  const std::pair<const char*, const char*> others[] = {
+      {R"(, "system": [{"type": "text", "text": ""}])", "system.0.text"},
+      {R"(, "system": [{"type": "text", "text": null}])", "system.0.text"},
+      {R"(, "system": [null])", "system"},
+      {R"(, "tools": {})", "tools"},
+      {R"(, "tool_choice": "any")", "tool_choice"},
+  };
+  for (const auto& [more, begin] : others)
+    EXPECT_THAT(fault_of(translate_messages_of(fmt::format("[{}]", kUser), more)),
+                StartsWith(begin))
+        << more;
+}
+
+constexpr char kHi[] = R"([{"role": "user", "content": "hi"}])";
+
+// Source: docs of mid-conversation system messages; agents send their reminders so.
+TEST(Messages, SystemMessagesKeepTheirPlace) {
+  const json::object chat = chat_of(translate_messages_of(
+      R"([{"role": "system", "content": "one"}, {"role": "system", "content": "two"},
+          {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"},
+          {"role": "system", "content": [{"type": "text", "text": "late"}]},
+          {"role": "user", "content": "c"}])",
+      R"(, "system": "zero")"));
+  const json::array& messages = chat.at("messages").as_array();
+  ASSERT_EQ(messages.size(), 5u);
+  EXPECT_EQ(messages[0].at("content").as_string(), "zero\none\ntwo") << "one text in front";
+  EXPECT_EQ(messages[3].at("role").as_string(), "system");
+  EXPECT_EQ(messages[3].at("content").as_string(), "late");
+  EXPECT_THAT(fault_of(translate_messages_of(R"([{"role": "system", "content": []}])")),
+              StartsWith("messages.0.content"));
+}
+
+TEST(Messages, TurnsOfOneRoleAreOneTurn) {
+  const json::object chat = chat_of(translate_messages_of(
+      R"([{"role": "user", "content": "a"}, {"role": "user", "content": "b"},
+          {"role": "assistant", "content": [{"type": "tool_use", "id": "i", "name": "f"}]},
+          {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "i", "content": "4"}]},
+          {"role": "user", "content": "c"}])"));
+  const json::array& messages = chat.at("messages").as_array();
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_EQ(messages[0].at("content").as_string(), "a\nb");
+  EXPECT_EQ(messages[2].at("content").as_string(), "4");
+  EXPECT_EQ(messages[3].at("content").as_string(), "c");
+}
+
+TEST(Messages, ThinkingIsReadInAllItsForms) {
+  const auto chat = [](std::string_view more) { return chat_of(translate_messages_of(kHi, more)); };
+  for (const char* type : {"enabled", "adaptive", "between_tools", "disabled"}) {
+    const bool is_on = type != std::string_view("disabled");
+    const json::object got = chat(fmt::format(R"(, "thinking": {{"type": "{}"}})", type));
+    EXPECT_EQ(got.at("include_reasoning").as_bool(), is_on) << type;
+    EXPECT_EQ(got.at("chat_template_kwargs").at("enable_thinking").as_bool(), is_on) << type;
+    EXPECT_FALSE(got.contains("thinking_token_budget")) << type;
+  }
+  const json::object hidden = chat(R"(, "thinking": {"type": "adaptive", "display": "omitted"})");
+  EXPECT_FALSE(hidden.at("include_reasoning").as_bool());
+  EXPECT_TRUE(hidden.at("chat_template_kwargs").at("thinking").as_bool());
+  EXPECT_FALSE(chat("").at("include_reasoning").as_bool());
+  for (const char* more : {R"(, "thinking": true)", R"(, "thinking": "adaptive")",
+                           R"(, "thinking": {})", R"(, "thinking": {"type": "much"})"})
+    EXPECT_THAT(fault_of(translate_messages_of(kHi, more)), StartsWith("thinking")) << more;
+}
+
+TEST(Messages, OutputIsOfTheEffortAndFormThatAreWanted) {
+  const auto chat = [](std::string_view more) { return chat_of(translate_messages_of(kHi, more)); };
+  for (const auto& [effort, known] : {std::pair{"low", "low"},
+                                      {"medium", "medium"},
+                                      {"high", "high"},
+                                      {"xhigh", "high"},
+                                      {"max", "high"}})
+    EXPECT_EQ(chat(fmt::format(R"(, "output_config": {{"effort": "{}"}})", effort))
+                  .at("reasoning_effort")
+                  .as_string(),
+              known);
+  constexpr char kForm[] = R"({"type": "json_schema", "schema": {"type": "object"}})";
+  for (const char* more : {R"(, "output_config": {{"format": {}}})", R"(, "output_format": {})"}) {
+    const json::object got = chat(fmt::format(fmt::runtime(more), kForm));
+    EXPECT_EQ(got.at("response_format").at("json_schema").at("schema").at("type").as_string(),
+              "object")
+        << more;
+  }
+  EXPECT_FALSE(chat(R"(, "output_config": {"format": null}, "output_format": null)")
+                   .contains("response_format"));
+  const std::pair<std::string, const char*> cases[] = {
+      {R"(, "output_config": 1)", "output_config: "},
+      {R"(, "output_config": {"effort": "huge"})", "output_config.effort: "},
+      {R"(, "output_config": {"effort": 5})", "output_config.effort: "},
+      {R"(, "output_config": {"format": "json"})", "output_config.format: "},
+      {R"(, "output_config": {"format": {"type": "text"}})", "output_config.format: "},
+      {R"(, "output_config": {"format": {"type": "json_schema", "schema": "x"}})",
+       "output_config.format: "},
+      {R"(, "output_format": {"type": "json_schema"})", "output_format: "},
+      {fmt::format(R"(, "output_config": {{"format": {}}}, "output_format": {})", kForm, kForm),
+       "output_format: "}};
+  for (const auto& [more, begin] : cases)
+    EXPECT_THAT(fault_of(translate_messages_of(kHi, more)), StartsWith(begin)) << more;
+}
+
+TEST(Messages, WhatIsNotThereIsRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(, "container": "c")", "container: "},
+      {R"(, "mcp_servers": [{"type": "url"}])", "mcp_servers: "},
+      {R"(, "fallbacks": [{}])", "fallbacks: "},
+      {R"(, "context_management": {"edits": [{"type": "clear_thinking_20251015"},
+                                             {"type": "clear_tool_uses_20250919"}]})",
+       "context_management.edits.1: "},
+      {R"(, "context_management": [])", "context_management: "},
+      {R"(, "tools": [{"name": "f", "input_schema": {}},
+                      {"type": "web_search_20250305", "name": "web_search"}])",
+       "tools.1: type \"web_search_20250305\""},
+      {R"(, "tools": [{"type": 5, "name": "f", "input_schema": {}}])", "tools.0: "},
+      {R"(, "tools": [null])", "tools.0.name: "},
+      {R"(, "tools": [{"name": "f", "input_schema": null}])", "tools.0.input_schema: "}};
+  for (const auto& [more, begin] : cases)
+    EXPECT_THAT(fault_of(translate_messages_of(kHi, more)), StartsWith(begin)) << more;
+  const auto harmless = translate_messages_of(
+      kHi, R"(, "container": null, "mcp_servers": [], "metadata": {"user_id": "u"},
+             "service_tier": "auto", "cache_control": {"type": "ephemeral"},
+             "context_management": {"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+             "tools": [{"type": "custom", "name": "f", "input_schema": {}, "strict": true,
+                        "cache_control": {"type": "ephemeral"}}])");
+  EXPECT_THAT(read_of(harmless).unknown, IsEmpty());
+  EXPECT_TRUE(chat_of(harmless).at("tools").at(0).at("function").at("strict").as_bool());
+}
+
+TEST(Messages, UnknownMembersAreListed) {
+  const auto t =
+      translate_messages_of(kHi, R"(, "temprature": 0, "thinking": {"type": "disabled", "depth": 1},
+             "output_config": {"task_budget": {}}, "tool_choice": {"type": "auto", "x": 1})");
+  EXPECT_THAT(read_of(t).unknown, ElementsAre("temprature", "thinking.depth",
+                                              "output_config.task_budget", "tool_choice.x"));
+}
+
+TEST(Messages, MaxTokensAreClippedAndSoSays) {
+  auto t =
+      translate_messages(object_of(fmt::format(R"({{"max_tokens": 9, "messages": {}}})", kHi)));
+  EXPECT_TRUE(read_of(t).rules.clips_max_tokens);
+  EXPECT_FALSE(read_of(t).rules.drops_messages);
+  Translation& translation = *std::get<Translated>(t).translation;
+  const auto reason = [&](int tokens) {
+    return std::string(object_of(translation.answer(object_of(fmt::format(
+                                     R"({{"usage": {{"completion_tokens": {}}},
+                                          "choices": [{{"finish_reason": "length"}}]}})",
+                                     tokens))))
+                           .at("stop_reason")
+                           .as_string());
+  };
+  EXPECT_EQ(reason(9), "max_tokens");
+  EXPECT_EQ(reason(8), "model_context_window_exceeded");
+}
+
+TEST(Messages, CountsNeedNoMaxTokens) {
+  const auto t = translate_messages_to_count(object_of(fmt::format(R"({{"messages": {}}})", kHi)));
+  EXPECT_EQ(chat_of(t).at("messages").as_array().size(), 1u);
+  EXPECT_EQ(messages_token_count(7), R"({"input_tokens":7})");
+  EXPECT_THAT(fault_of(translate_messages_to_count(object_of("{}"))), StartsWith("messages: "));
+}
+
+TEST(Messages, ErrorsHaveTheRequestsNames) {
+  auto t = translate_messages_of(kHi);
+  Translation& translation = *std::get<Translated>(t).translation;
+  EXPECT_THAT(
+      translation.error({400, "'thinking_token_budget': no", "thinking_token_budget", ""}, false),
+      HasSubstr("'thinking.budget_tokens': no"));
+}
+
+TEST(Messages, WhatMayBeEmptyIsRead) {
+  json::object chat = chat_of(translate_messages_of(
+      R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": []}])",
+      R"(, "system": [], "tools": null, "tool_choice": null)"));
+  EXPECT_EQ(chat.at("messages").as_array().size(), 1u) << "neither a system nor a last message";
+  EXPECT_FALSE(chat.contains("continue_final_message"));
+  chat = chat_of(translate_messages_of(
+      R"([{"role": "user", "content": "x"}, {"role": "assistant", "content": "I say"}])",
+      R"(, "system": "")"));
+  EXPECT_EQ(chat.at("messages").as_array().size(), 2u);
+  EXPECT_TRUE(chat.at("continue_final_message").as_bool());
+  for (const char* content :
+       {"", R"(, "content": null)", R"(, "content": "")", R"(, "content": [])",
+        R"(, "content": [{"type": "text", "text": ""}])"}) {
+    chat = chat_of(translate_messages_of(fmt::format(
+        R"([{{"role": "assistant", "content": [{{"type": "thinking"}},
+             {{"type": "tool_use", "id": "i", "name": "f", "input": null}}]}},
+            {{"role": "user", "content": [{{"type": "tool_result", "tool_use_id": "i"{}}}]}}])",
+        content)));
+    const json::array& messages = chat.at("messages").as_array();
+    ASSERT_EQ(messages.size(), 2u) << content;
+    EXPECT_EQ(messages[0].at("tool_calls").at(0).at("function").at("arguments").as_string(), "{}");
+    EXPECT_EQ(messages[1].at("role").as_string(), "tool");
+    EXPECT_EQ(messages[1].at("content").as_string(), "");
+  }
+}
+
+// Answers are ours, but a part that one lacks reads as empty.
+TEST(Translations, TakeAnswersWithoutParts) {
+  auto messages = translate_messages_of(R"([{"role": "user", "content": "x"}])");
+  auto ollama = translate_ollama_generate(object_of(R"({"prompt": "x"})"));
+  for (auto* t : {&messages, &ollama}) {
+    Translation& translation = *std::get<Translated>(*t).translation;
+    for (const char* chat :
+         {"{}", R"({"choices": []})", R"({"choices": [null], "usage": []})",
+          R"({"choices": [{"message": null, "delta": 5}]})",
+          R"({"choices": [{"message": {"tool_calls": [null, {"function": null}]}}]})",
+          R"({"choices": [{"delta": {"content": null, "tool_calls": [null, {"id": "c"}]}}]})"}) {
+      EXPECT_TRUE(parse_json(translation.answer(object_of(chat)))->is_object()) << chat;
+      translation.chunk(object_of(chat));
+    }
+    EXPECT_FALSE(translation.end().empty());
+  }
+}
+
+// A request whose numbers are as they are written, like those of a body.
+json::object exact_object_of(std::string_view text) { return parse_json_exact(text)->get_object(); }
+
+constexpr char kLongArguments[] =
+    R"({"id":123456789012345678901,"rest":[-0.12345678901234567890,18446744073709551615,1e400]})";
+
+TEST(Messages, NumbersOfCallsKeepTheirDigits) {
+  const json::object chat = chat_of(translate_messages(exact_object_of(fmt::format(
+      R"({{"max_tokens": 1, "messages": [{{"role": "assistant", "content": [
+          {{"type": "tool_use", "id": "i", "name": "f", "input": {}}}]}}, {{"role": "user",
+          "content": [{{"type": "tool_result", "tool_use_id": "i", "content": "4"}}]}}]}})",
+      kLongArguments))));
+  EXPECT_EQ(chat.at("messages").at(0).at("tool_calls").at(0).at("function").at("arguments"),
+            json::value(kLongArguments));
+  auto t = translate_messages_of(kHi);
+  const json::value answer = json::object{
+      {"choices",
+       json::array{json::object{
+           {"finish_reason", "tool_calls"},
+           {"message",
+            json::object{{"tool_calls",
+                          json::array{json::object{
+                              {"id", "c"},
+                              {"function",
+                               json::object{{"name", "f"}, {"arguments", kLongArguments}}}}}}}}}}}};
+  EXPECT_THAT(std::get<Translated>(t).translation->answer(answer.as_object()),
+              HasSubstr(fmt::format(R"("input":{})", kLongArguments)));
+  auto ollama = translate_ollama_chat(exact_object_of(fmt::format(
+      R"({{"messages": [{{"role": "assistant", "tool_calls": [{{"function": {{"name": "f",
+          "arguments": {}}}}}]}}]}})",
+      kLongArguments)));
+  EXPECT_THAT(read_of(ollama).body, HasSubstr(kLongArguments));
+  EXPECT_THAT(std::get<Translated>(ollama).translation->answer(answer.as_object()),
+              HasSubstr(fmt::format(R"("arguments":{})", kLongArguments)));
+}
+
+// Of calls that max_tokens cuts, the complete ones are blocks; a stream has what was written.
+TEST(Messages, CallsThatAreCutAreLeftOutOrStreamed) {
+  auto t = translate_messages_of(kHi);
+  Translation& translation = *std::get<Translated>(t).translation;
+  const auto answer = [&](std::string_view finish, std::string_view stop) {
+    return object_of(translation.answer(object_of(fmt::format(
+        R"({{"usage": {{"completion_tokens": 1}}, "choices": [{{"finish_reason": "{}",
+            "stop_reason": {}, "message": {{"content": "", "tool_calls": [
+            {{"id": "c", "function": {{"name": "f", "arguments": "{{\"k\": 1}}"}}}},
+            {{"id": "d", "function": {{"name": "g", "arguments": "{{\"k\": "}}}}]}}}}]}})",
+        finish, stop))));
+  };
+  const json::object cut = answer("length", "null");
+  ASSERT_EQ(cut.at("content").as_array().size(), 1u);
+  EXPECT_EQ(cut.at("content").at(0).at("name").as_string(), "f");
+  EXPECT_EQ(cut.at("stop_reason").as_string(), "max_tokens");
+  EXPECT_EQ(answer("stop", R"("x")").at("stop_reason").as_string(), "stop_sequence");
+  std::string all;
+  for (const char* chunk :
+       {R"({"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "d", "function": {"name": "g",
+            "arguments": "{\"k\""}}]}, "finish_reason": null}]})",
+        R"({"choices": [{"delta": {"tool_calls": [{"index": 0, "function": {"arguments": ": "}}]},
+            "finish_reason": null}]})",
+        R"({"usage": {"completion_tokens": 1},
+            "choices": [{"delta": {}, "finish_reason": "length", "stop_reason": null}]})"})
+    all += translation.chunk(object_of(chunk));
+  all += translation.end();
+  EXPECT_THAT(all, HasSubstr(R"("partial_json":"{\"k\"")"));
+  EXPECT_THAT(all, HasSubstr(R"("partial_json":": ")"));
+  EXPECT_THAT(all, HasSubstr(R"("stop_reason":"max_tokens")"));
+  size_t num_blocks = 0;
+  for (size_t at = all.find("event: content_block_start"); at != all.npos;
+       at = all.find("event: content_block_start", at + 1))
+    ++num_blocks;
+  EXPECT_EQ(num_blocks, 1u);
+}
+
+// Source: docs of extended thinking and of interleaved thinking.
+TEST(Messages, BudgetsOfThoughtsAreChecked) {
+  const auto translate = [](std::string_view budget, int max_tokens, std::string_view more = "") {
+    return translate_messages(object_of(fmt::format(
+        R"({{"max_tokens": {}, "messages": {},
+             "thinking": {{"type": "enabled", "budget_tokens": {}}}{}}})",
+        max_tokens, kHi, budget, more)));
+  };
+  EXPECT_EQ(chat_of(translate("1024", 1025)).at("thinking_token_budget").as_int64(), 1024);
+  EXPECT_EQ(chat_of(translate("30", 40)).at("thinking_token_budget").as_int64(), 30);
+  for (const char* budget : {"0", "-1", "1024.5", "\"many\"", "true"})
+    EXPECT_THAT(fault_of(translate(budget, 4096)), StartsWith("thinking.budget_tokens: "))
+        << budget;
+  for (const int max_tokens : {1, 1024})
+    EXPECT_THAT(fault_of(translate("1024", max_tokens)), StartsWith("max_tokens: ")) << max_tokens;
+  for (const char* more : {R"(, "anthropic_beta": "a-1,interleaved-thinking-2025-05-14")",
+                           R"(, "betas": ["interleaved-thinking-2025-05-14"])"})
+    EXPECT_EQ(chat_of(translate("2000", 1024, more)).at("thinking_token_budget").as_int64(), 2000);
+  EXPECT_EQ(fault_of(translate_messages_to_count(object_of(fmt::format(
+                R"({{"messages": {}, "thinking": {{"type": "enabled", "budget_tokens": 1024}}}})",
+                kHi)))),
+            "")
+      << "nothing is wanted";
+  EXPECT_EQ(fault_of(translate_messages_of(
+                kHi, R"(, "thinking": {"type": "disabled", "budget_tokens": 1})")),
+            "");
+}
+
+// Source: the API's error "final assistant content cannot end with trailing whitespace".
+TEST(Messages, APrefillDoesNotEndWithBlanks) {
+  for (const char* content :
+       {R"("I say ")", R"("I say\n")", R"("I say\t")",
+        R"([{"type": "text", "text": "I"}, {"type": "text", "text": "say "}])"}) {
+    const std::string last = fmt::format(R"({{"role": "assistant", "content": {}}})", content);
+    const std::string user = R"({"role": "user", "content": "x "})";
+    EXPECT_THAT(
+        fault_of(translate_messages_of(fmt::format("[{}, {}]", user, last))),
+        StartsWith("messages.1: final assistant content cannot end with trailing whitespace"))
+        << content;
+    EXPECT_EQ(fault_of(translate_messages_of(fmt::format("[{}, {}, {}]", user, last, user))), "")
+        << content;
+  }
+}
+
+// Source: docs of documents ("Citations") and of search results.
+TEST(Messages, DocumentsOfTextAreRead) {
+  const auto content = [](std::string_view block) {
+    const auto t = translate_messages_of(fmt::format(
+        R"([{{"role": "user", "content": [{}, {{"type": "text", "text": "and?"}}]}}])", block));
+    return std::string(chat_of(t).at("messages").at(0).at("content").as_string());
+  };
+  EXPECT_EQ(
+      content(R"({"type": "document", "title": "T", "context": "C", "citations": {"enabled": true},
+                "source": {"type": "text", "media_type": "text/plain", "data": "one\ntwo"}})"),
+      "<document>\n<title>T</title>\n<context>C</context>\n"
+      "<document_content>one\ntwo</document_content>\n</document>\nand?");
+  EXPECT_EQ(content(R"({"type": "document", "title": null, "source": {"type": "content", "content":
+                [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}})"),
+            "<document>\n<document_content>one\ntwo</document_content>\n</document>\nand?");
+  EXPECT_EQ(content(R"({"type": "document", "source": {"type": "content", "content": "one"}})"),
+            "<document>\n<document_content>one</document_content>\n</document>\nand?");
+  const std::string result = R"({"type": "search_result", "source": "http://x", "title": "T",
+      "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]})";
+  const std::string shown =
+      "<search_result>\n<source>http://x</source>\n<title>T</title>\n<content>one\ntwo</content>\n"
+      "</search_result>";
+  EXPECT_EQ(content(result), shown + "\nand?");
+  const json::object chat = chat_of(translate_messages_of(fmt::format(
+      R"([{{"role": "assistant", "content": [{{"type": "tool_use", "id": "i", "name": "f"}}]}},
+          {{"role": "user", "content": [{{"type": "tool_result", "tool_use_id": "i",
+            "content": [{}, {{"type": "text", "text": ""}}]}}]}}])",
+      result)));
+  EXPECT_EQ(chat.at("messages").at(1).at("content").as_string(), shown + "\n");
+}
+
+TEST(Messages, OtherDocumentsAreRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"type": "document"})", "messages.0.content.0.source.type: ''"},
+      {R"({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}})",
+       "messages.0.content.0.source.type: 'base64' is not supported"},
+      {R"({"type": "document", "source": {"type": "url", "url": "http://x"}})",
+       "messages.0.content.0.source.type: 'url'"},
+      {R"({"type": "document", "source": {"type": "file", "file_id": "x"}})",
+       "messages.0.content.0.source.type: 'file'"},
+      {R"({"type": "document", "source": {"type": "text", "media_type": "text/html", "data": ""}})",
+       "messages.0.content.0.source.media_type: 'text/html'"},
+      {R"({"type": "document", "source": {"type": "text", "data": 5}})",
+       "messages.0.content.0.source.data: "},
+      {R"({"type": "document", "title": 5, "source": {"type": "text", "data": "x"}})",
+       "messages.0.content.0.title: "},
+      {R"({"type": "document", "source": {"type": "content", "content": [{"type": "image"}]}})",
+       "messages.0.content.0.source.content.0: a block of type 'image'"},
+      {R"({"type": "document", "source": {"type": "content"}})",
+       "messages.0.content.0.source.content: "},
+      {R"({"type": "search_result", "title": "T", "content": []})",
+       "messages.0.content.0.source: "},
+      {R"({"type": "search_result", "source": "s", "content": []})",
+       "messages.0.content.0.title: "},
+      {R"({"type": "search_result", "source": "s", "title": "T", "content": "x"})",
+       "messages.0.content.0.content: "},
+      {R"({"type": "search_result", "source": "s", "title": "T", "content": [{"type": "text"}]})",
+       "messages.0.content.0.content.0.text: "}};
+  for (const auto& [block, begin] : cases)
+    EXPECT_THAT(fault_of(translate_messages_of(
+                    fmt::format(R"([{{"role": "user", "content": [{}]}}])", block))),
+                StartsWith(begin))
+        << block;
+  EXPECT_THAT(fault_of(translate_messages_of(R"([{"role": "assistant", "content": [
+                  {"type": "document", "source": {"type": "text", "data": "x"}}]}])")),
+              StartsWith("messages.0.content.0: document blocks can only be in user messages"));
 }
 
 TEST(Messages, AnswersHaveBlocks) {
@@ -110,30 +573,301 @@ TEST(Messages, StreamsOpenAndCloseBlocks) {
   EXPECT_NE(all.find(R"("output_tokens":4)"), std::string::npos);
 }
 
-TEST(Ollama, RequestsAndAnswers) {
+TEST(Ollama, NullsAndEmptyListsAreNothing) {
   const json::object chat = chat_of(translate_ollama_chat(object_of(
+      R"({"messages": [{"role": "user", "content": null, "images": null, "tool_calls": null},
+           {"role": "user", "images": []}], "tools": null, "format": null, "options": null,
+          "stream": null, "think": null})")));
+  for (const json::value& message : chat.at("messages").as_array()) {
+    EXPECT_EQ(message.at("content").as_string(), "");
+    EXPECT_FALSE(message.as_object().contains("images"));
+  }
+}
+
+std::string fault_of_messages(std::string_view messages) {
+  return fault_of(translate_ollama_chat(object_of(fmt::format(R"({{"messages": {}}})", messages))));
+}
+
+TEST(Ollama, MessagesAreChecked) {
+  const std::pair<std::string, const char*> cases[] = {
+      {"5", "messages: expected an array"},
+      {"[null]", "messages[0]: "},
+      {"[[]]", "messages[0]: "},
+      {R"([{"role": "user", "content": "x"}, {"content": "x"}])", "messages[1].role: "},
+      {R"([{"role": 5, "content": "x"}])", "messages[0].role: "},
+      {R"([{"role": "user", "content": 5}])", "messages[0].content: expected a string"},
+      {R"([{"role": "user", "content": [{"type": "text", "text": "x"}]}])",
+       "messages[0].content: "},
+      {R"([{"role": "user", "content": "x", "images": "eA=="}])", "messages[0].images: expected"},
+      {R"([{"role": "user", "content": "x", "images": ["eA=="]}])", "messages[0].images: not"},
+      {R"([{"role": "assistant", "thinking": []}])", "messages[0].thinking: "},
+      {R"([{"role": "tool", "content": "4", "tool_name": 1}])", "messages[0].tool_name: "},
+      {R"([{"role": "assistant", "tool_calls": {}}])", "messages[0].tool_calls: "},
+      {R"([{"role": "assistant", "tool_calls": [5]}])",
+       "messages[0].tool_calls[0].function.name: "},
+      {R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}])",
+       "messages[0].tool_calls[0].function.arguments: expected an object"}};
+  for (const auto& [messages, begin] : cases)
+    EXPECT_THAT(fault_of_messages(messages), StartsWith(begin)) << messages;
+  EXPECT_EQ(fault_of_messages(R"([{"role": "assistant", "content": null, "thinking": null,
+                "tool_calls": [{"function": {"name": "f", "arguments": null}}, {"function": {"name": "g"}}]}])"),
+            "");
+}
+
+// Source: pkg.go.dev/time#ParseDuration; api/types.go of ollama.
+TEST(Ollama, KeepAliveIsADurationOrSeconds) {
+  const auto fault = [](Translator translate, const std::string& value) {
+    return fault_of(translate(
+        object_of(fmt::format(R"({{"prompt": "x", "input": "x", "keep_alive": {}}})", value))));
+  };
+  for (const char* good : {"null", "0", "-1", "300", "1.5", R"("5m")", R"("1h30m")", R"("-1s")",
+                           R"("+2.5h")", R"("0")", R"(".5s")", R"("1h15m30.918273645s")",
+                           R"("100ms")", R"("10us")", R"("10µs")", R"("7ns")"})
+    EXPECT_EQ(fault(translate_ollama_generate, good), "") << good;
+  for (const char* bad :
+       {R"("abc")", R"("")", R"("5")", R"("5 m")", R"("m")", R"("1d")", R"("5m ")", R"("1.2.3s")",
+        R"("--5m")", R"("-")", R"("5mm")", R"("9999999h")", "true", "[]", "{}", "1e999"})
+    for (const Translator translate : {translate_ollama_generate, translate_ollama_chat,
+                                       translate_ollama_embed, translate_ollama_embeddings})
+      EXPECT_THAT(fault(translate, bad), StartsWith("keep_alive: expected a number of seconds"))
+          << bad;
+  EXPECT_EQ(go_duration("1h30m"), 5400);
+  EXPECT_EQ(go_duration("-1.5s"), -1.5);
+  EXPECT_EQ(go_duration("1.5"), std::nullopt);
+}
+
+TEST(Ollama, TypesOfMembersAndOptionsAreChecked) {
+  const std::tuple<Translator, const char*, const char*> cases[] = {
+      {translate_ollama_chat, R"("model": 5)", "model: expected a string"},
+      {translate_ollama_chat, R"("name": [])", "name: "},
+      {translate_ollama_chat, R"("truncate": "no")", "truncate: expected a boolean"},
+      {translate_ollama_chat, R"("shift": 1)", "shift: "},
+      {translate_ollama_chat, R"("tools": {})", "tools: expected an array"},
+      {translate_ollama_chat, R"("logprobs": true, "top_logprobs": "2")", "top_logprobs: "},
+      {translate_ollama_chat, R"("top_logprobs": "2")", "top_logprobs: "},
+      {translate_ollama_generate, R"("suffix": 1)", "suffix: "},
+      {translate_ollama_generate, R"("template": 1)", "template: expected"},
+      {translate_ollama_generate, R"("context": "1")", "context: expected"},
+      {translate_ollama_generate, R"("images": "x")", "images: expected"},
+      {translate_ollama_embed, R"("dimensions": "4")", "dimensions: expected an integer"},
+      {translate_ollama_embed, R"("truncate": 1)", "truncate: "},
+      {translate_ollama_embed, R"("options": 1)", "options: "},
+      {translate_ollama_embeddings, R"("prompt": 1)", "prompt: "},
+      {translate_ollama_embeddings, R"("options": {"num_ctx": "x"})", "options.num_ctx: "},
+      {translate_ollama_generate, R"("options": {"temperature": "1"})",
+       "options.temperature: expected a number"},
+      {translate_ollama_generate, R"("options": {"top_k": true})", "options.top_k: "},
+      {translate_ollama_generate, R"("options": {"seed": "x"})", "options.seed: "},
+      {translate_ollama_generate, R"("options": {"stop": 5})", "options.stop: "},
+      {translate_ollama_generate, R"("options": {"stop": [5]})", "options.stop: "},
+      {translate_ollama_generate, R"("options": {"num_gpu": "all"})",
+       "options.num_gpu: expected an integer"},
+      {translate_ollama_generate, R"("options": {"use_mmap": 1})",
+       "options.use_mmap: expected a boolean"},
+      {translate_ollama_generate, R"("options": {"mirostat_tau": []})", "options.mirostat_tau: "},
+      {translate_ollama_generate, R"("options": {"repeat_last_n": "x"})",
+       "options.repeat_last_n: "}};
+  for (const auto& [translate, member, begin] : cases)
+    EXPECT_THAT(fault_of(translate(object_of(fmt::format("{{{}}}", member)))), StartsWith(begin))
+        << member;
+  // What another route has is not known, whatever it is.
+  EXPECT_THAT(read_of(translate_ollama_chat(object_of(R"({"raw": 5})"))).unknown,
+              ElementsAre("raw"));
+  EXPECT_EQ(chat_of(translate_ollama_chat(object_of(
+                        R"({"messages": [{"role": "user", "content": "x"}],
+                            "tools": [{"function": {"name": "f"}}]})")))
+                .at("tools")
+                .at(0)
+                .at("type")
+                .as_string(),
+            "function");
+  EXPECT_EQ(check_ollama_show(object_of(R"({"model": "m", "verbose": true})")), std::nullopt);
+  EXPECT_THAT(check_ollama_show(object_of(R"({"model": 5})"))->message, StartsWith("model: "));
+}
+
+TEST(Ollama, RequestsAndAnswers) {
+  const auto read = translate_ollama_chat(object_of(
       R"({"model": "m:latest", "messages": [{"role": "user", "content": "x"}], "format": {"type": "object"},
-          "options": {"temperature": 0, "num_predict": 5, "repeat_penalty": 1.1}})")));
+          "options": {"temperature": 0, "num_predict": 5, "repeat_penalty": 1.1, "num_ctx": 99}})"));
+  const json::object chat = chat_of(read);
   EXPECT_EQ(chat.at("model").as_string(), "m");
   EXPECT_TRUE(chat.at("stream").as_bool());
   EXPECT_EQ(chat.at("max_tokens").as_int64(), 5);
   EXPECT_EQ(chat.at("repetition_penalty").as_double(), 1.1);
   EXPECT_TRUE(chat.at("guided_json").is_object());
-  EXPECT_NE(
-      fault_of(translate_ollama_generate(object_of(R"({"prompt": "x", "raw": true})"))).find("raw"),
-      std::string::npos);
-  EXPECT_NE(fault_of(translate_ollama_generate(object_of("{}"))).find("prompt"), std::string::npos);
-  EXPECT_NE(fault_of(translate_ollama_chat(object_of("{}"))).find("messages"), std::string::npos);
+  EXPECT_EQ(read_of(read).rules.max_seq_len, 99);
+  EXPECT_TRUE(read_of(read).rules.clips_max_tokens && read_of(read).rules.drops_messages);
 
   auto t =
       translate_ollama_generate(object_of(R"({"model": "m", "prompt": "x", "stream": false})"));
-  const json::object got = object_of(std::get<Translated>(t).translation->answer(object_of(
+  Translation& translation = *std::get<Translated>(t).translation;
+  translation.take_piece();
+  const json::object got = object_of(translation.answer(object_of(
       R"({"usage": {"prompt_tokens": 3, "completion_tokens": 2}, "choices": [{"finish_reason": "length",
           "message": {"content": "a", "tool_calls": []}}]})")));
   EXPECT_EQ(got.at("response").as_string(), "a");
   EXPECT_TRUE(got.at("done").as_bool());
   EXPECT_EQ(got.at("done_reason").as_string(), "length");
   EXPECT_EQ(got.at("eval_count").as_int64(), 2);
+  int64_t sum = 0;
+  for (const char* part : {"load_duration", "prompt_eval_duration", "eval_duration"}) {
+    EXPECT_GT(got.at(part).as_int64(), 0) << part;
+    sum += got.at(part).as_int64();
+  }
+  EXPECT_EQ(got.at("total_duration").as_int64(), sum);
+}
+
+// Source: docs/api.md of ollama, "Load a model" and "Unload a model".
+TEST(Ollama, NothingToAnswerLoadsOrUnloads) {
+  const std::tuple<Translator, const char*, const char*> cases[] = {
+      {translate_ollama_chat, R"({"model": "m:latest", "messages": []})", "load"},
+      {translate_ollama_chat, R"({"model": "m", "keep_alive": "5m"})", "load"},
+      {translate_ollama_chat, R"({"model": "m", "messages": [], "keep_alive": 0})", "unload"},
+      {translate_ollama_generate, R"({"model": "m"})", "load"},
+      {translate_ollama_generate, R"({"model": "m", "prompt": "", "keep_alive": -1})", "load"},
+      {translate_ollama_generate, R"({"model": "m", "prompt": null, "keep_alive": "0s"})",
+       "unload"}};
+  for (const auto& [translate, body, reason] : cases) {
+    const auto t = translate(object_of(body));
+    const json::object got = chat_of(t);
+    EXPECT_EQ(read_of(t).to, Translates::kNothing) << body;
+    EXPECT_EQ(read_of(t).model, "m") << body;
+    EXPECT_TRUE(got.at("done").as_bool()) << body;
+    EXPECT_EQ(got.at("done_reason").as_string(), reason) << body;
+    EXPECT_EQ(got.contains("message"), translate == translate_ollama_chat) << body;
+  }
+}
+
+TEST(Ollama, RawTextsAndGapsAreCompletions) {
+  auto t = translate_ollama_generate(object_of(
+      R"({"model": "m", "prompt": "x", "raw": true, "stream": false, "options": {"num_predict": 3}})"));
+  EXPECT_EQ(read_of(t).to, Translates::kCompletion);
+  EXPECT_EQ(chat_of(t).at("prompt").as_string(), "x");
+  EXPECT_EQ(chat_of(t).at("max_tokens").as_int64(), 3);
+  const json::object got = object_of(std::get<Translated>(t).translation->answer(object_of(
+      R"({"usage": {"prompt_tokens": 3, "completion_tokens": 2},
+          "choices": [{"finish_reason": "stop", "text": "a"}]})")));
+  EXPECT_EQ(got.at("response").as_string(), "a");
+  const auto gap = translate_ollama_generate(object_of(R"({"prompt": "x", "suffix": "y"})"));
+  EXPECT_EQ(chat_of(gap).at("suffix").as_string(), "y");
+}
+
+TEST(Ollama, OptionsAreReadOrRefused) {
+  const auto translate = [](std::string_view options) {
+    return translate_ollama_generate(
+        object_of(fmt::format(R"({{"prompt": "x", "options": {}}})", options)));
+  };
+  for (const char* all : {"-1", "-2", "0"})
+    EXPECT_EQ(chat_of(translate(fmt::format(R"({{"num_predict": {}}})", all)))
+                  .at("max_tokens")
+                  .as_int64(),
+              INT32_MAX);
+  EXPECT_EQ(chat_of(translate(R"({"num_predict": 7.0})")).at("max_tokens").as_int64(), 7);
+  EXPECT_FALSE(chat_of(translate(R"({"seed": -1})")).contains("seed")) << "a random one";
+  EXPECT_EQ(chat_of(translate(R"({"top_p": 0})")).at("top_k").as_int64(), 1);
+  EXPECT_FALSE(chat_of(translate(R"({"repeat_penalty": 1.3, "repeat_last_n": 0})"))
+                   .contains("repetition_penalty"));
+  EXPECT_THAT(read_of(translate(R"({"num_gpu": 1, "num_batch": 512, "mirostat": 0, "typical_p": 1.0,
+                                    "temprature": 0})"))
+                  .unknown,
+              ElementsAre("options.temprature"));
+  const std::pair<const char*, const char*> cases[] = {
+      {"[]", "options: "},
+      {R"({"num_predict": "many"})", "options.num_predict: "},
+      {R"({"num_ctx": true})", "options.num_ctx: "},
+      {R"({"mirostat": 2})", "options.mirostat: "},
+      {R"({"typical_p": 0.5})", "options.typical_p: "}};
+  for (const auto& [options, begin] : cases)
+    EXPECT_THAT(fault_of(translate(options)), StartsWith(begin)) << options;
+}
+
+TEST(Ollama, MembersAreCheckedAndListed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("think": "very")", "think: "},
+      {R"("think": 1)", "think: "},
+      {R"("format": "xml")", "format: "},
+      {R"("format": [])", "format: "},
+      {R"("stream": "no")", "stream: "},
+      {R"("keep_alive": [])", "keep_alive: "},
+      {R"("logprobs": 1)", "logprobs: "},
+      {R"("images": ["eA=="])", "images: "},
+      {R"("template": "t")", "template: "},
+      {R"("context": [1])", "context: "},
+      {R"("system": 1)", "system: "},
+      {R"("raw": 1)", "raw: "},
+      {R"("raw": true, "logprobs": true)", "logprobs: "}};
+  for (const auto& [member, begin] : cases)
+    EXPECT_THAT(fault_of(translate_ollama_generate(
+                    object_of(fmt::format(R"({{"prompt": "x", {}}})", member)))),
+                StartsWith(begin))
+        << member;
+  const auto t = translate_ollama_generate(
+      object_of(R"({"prompt": "x", "temprature": 0, "images": [], "context": [], "raw": false})"));
+  EXPECT_THAT(read_of(t).unknown, ElementsAre("temprature"));
+  for (const auto& [think, is_on] :
+       {std::pair{"true", true}, {"false", false}, {R"("low")", true}, {R"("high")", true}}) {
+    const json::object chat = chat_of(translate_ollama_generate(
+        object_of(fmt::format(R"({{"prompt": "x", "think": {}}})", think))));
+    EXPECT_EQ(chat.at("include_reasoning").as_bool(), is_on) << think;
+    EXPECT_EQ(chat.contains("reasoning_effort"), think[0] == '"') << think;
+  }
+}
+
+TEST(Ollama, AnswersHaveLogProbs) {
+  auto t = translate_ollama_generate(
+      object_of(R"({"prompt": "x", "logprobs": true, "top_logprobs": 2})"));
+  EXPECT_TRUE(chat_of(t).at("logprobs").as_bool());
+  EXPECT_EQ(chat_of(t).at("top_logprobs").as_int64(), 2);
+  const json::object got = object_of(std::get<Translated>(t).translation->answer(object_of(
+      R"({"choices": [{"message": {"content": "a"},
+          "logprobs": {"content": [{"token": "a", "logprob": -1}]}}]})")));
+  EXPECT_EQ(got.at("logprobs").at(0).at("token").as_string(), "a");
+}
+
+TEST(Ollama, TextsBecomeEmbeddings) {
+  auto t = translate_ollama_embed(object_of(
+      R"({"model": "m", "input": ["a", "b"], "dimensions": 4, "options": {"num_ctx": 9}})"));
+  EXPECT_EQ(read_of(t).to, Translates::kEmbedding);
+  EXPECT_EQ(chat_of(t).at("input").as_array().size(), 2u);
+  EXPECT_TRUE(chat_of(t).at("normalize").as_bool());
+  EXPECT_EQ(chat_of(t).at("truncate_prompt_tokens").as_int64(), -1);
+  t = translate_ollama_embeddings(object_of(R"({"model": "m", "prompt": "a", "truncate": false})"));
+  EXPECT_FALSE(chat_of(t).at("normalize").as_bool());
+  EXPECT_FALSE(chat_of(t).contains("truncate_prompt_tokens"));
+  for (const char* body : {R"({"model": "m"})", R"({"model": "m", "input": []})"}) {
+    t = translate_ollama_embed(object_of(body));
+    EXPECT_EQ(read_of(t).to, Translates::kNothing) << body;
+    EXPECT_TRUE(chat_of(t).at("embeddings").as_array().empty()) << body;
+  }
+  for (const char* input : {"5", "[5]", "{}", R"(["a", null])"})
+    EXPECT_THAT(
+        fault_of(translate_ollama_embed(object_of(fmt::format(R"({{"input": {}}})", input)))),
+        StartsWith("input: "))
+        << input;
+}
+
+TEST(Ollama, ModelsAreTold) {
+  const OllamaModel model{.name = "m",
+                          .format = "safetensors",
+                          .architecture = "llama",
+                          .quantization = "BF16",
+                          .context_length = 2048,
+                          .num_layers = 6,
+                          .num_parameters = 7'600'000'000,
+                          .num_bytes = 99,
+                          .capabilities = {"completion"}};
+  const json::object shown = ollama_show(model);
+  const json::object& info = shown.at("model_info").as_object();
+  EXPECT_EQ(info.at("general.architecture").as_string(), "llama");
+  EXPECT_EQ(info.at("llama.context_length").as_int64(), 2048);
+  EXPECT_EQ(info.at("llama.block_count").as_int64(), 6);
+  EXPECT_FALSE(info.contains("llama.attention.head_count")) << "not known";
+  EXPECT_EQ(shown.at("details").at("parameter_size").as_string(), "7.6B");
+  const json::object listed = ollama_tags({model}).at("models").at(0).as_object();
+  EXPECT_EQ(listed.at("digest").as_string().size(), 64u);
+  EXPECT_EQ(listed.at("size").as_int64(), 99);
+  EXPECT_EQ(listed.at("modified_at").as_string(), "1970-01-01T00:00:00Z");
+  EXPECT_TRUE(ollama_running({model}).at("models").at(0).as_object().contains("expires_at"));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // The exchange between a chat handler and a client of another API; see translated_exchange.h.
 #include "front/translate/translated_exchange.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "front/http/json_text.h"
@@ -14,8 +15,7 @@ constexpr size_t kMaxDepth = 128;
 // Reads an error body, whose nested object has param and code.
 ChatError chat_error(int status, const json::object& body) {
   ChatError out = {status, text_member(body, "message"), text_member(body, "param"), ""};
-  if (const json::value* nested = body.if_contains("error"); nested && nested->is_object())
-    out.code = text_member(nested->get_object(), "code");
+  out.code = text_member(object_member(body, "error"), "code");
   return out;
 }
 
@@ -25,6 +25,7 @@ class TranslatedExchange final : public Exchange {
       : inner_(std::move(inner)),
         request_(inner_->request()),
         translation_(std::move(translated.translation)),
+        answers_(translated.to != Translates::kEmbedding),
         headers_(std::move(translated.headers)) {
     request_.body = std::move(translated.body);
   }
@@ -33,7 +34,10 @@ class TranslatedExchange final : public Exchange {
   void post(std::function<void()> work) override { inner_->post(std::move(work)); }
   void dispatch(std::function<void()> work) override { inner_->dispatch(std::move(work)); }
   void deliver(std::function<void()> work) override { inner_->deliver(std::move(work)); }
-  void hold(size_t bytes) override { inner_->hold(bytes); }
+  bool hold(size_t bytes) override {
+    translation_->take_piece();
+    return inner_->hold(bytes);
+  }
   void on_disconnect(std::function<void()> callback) override {
     inner_->on_disconnect(std::move(callback));
   }
@@ -41,6 +45,10 @@ class TranslatedExchange final : public Exchange {
   void on_written(OnWritten callback) override { inner_->on_written(std::move(callback)); }
 
   void send(Response response) override {
+    if (response.status < 400 && !answers_) {
+      add_headers(response);
+      return inner_->send(std::move(response));
+    }
     const StatusOr<json::value> body = parse_json(response.body, kMaxDepth);
     const json::object* const object = body.ok() ? body->if_object() : nullptr;
     if (response.status >= 400 || !object) {
@@ -81,8 +89,8 @@ class TranslatedExchange final : public Exchange {
     if (!object) return "";
     if (!object->contains("error")) return translation_->chunk(*object);
     failed_ = true;
-    const json::value* const code = object->if_contains("code");
-    const int status = code && code->is_int64() ? static_cast<int>(code->get_int64()) : 500;
+    const int64_t code = integer_member(*object, "code");
+    const int status = code > 0 ? static_cast<int>(code) : 500;
     return translation_->error(chat_error(status, *object), true);
   }
 
@@ -93,6 +101,7 @@ class TranslatedExchange final : public Exchange {
   const ExchangePtr inner_;
   Request request_;
   const std::unique_ptr<Translation> translation_;
+  const bool answers_;  // else what is answered stays as it is
   Headers headers_;
   bool failed_ = false;
 };
@@ -103,6 +112,25 @@ ExchangePtr translated_exchange(ExchangePtr exchange, Translated translated) {
   return std::make_shared<TranslatedExchange>(std::move(exchange), std::move(translated));
 }
 
+std::vector<std::string> unknown_members(const json::object& object,
+                                         std::span<const std::string_view> known,
+                                         std::string_view prefix) {
+  std::vector<std::string> out;
+  for (const auto& member : object)
+    if (const std::string_view key = member.key(); std::ranges::find(known, key) == known.end())
+      out.push_back(fmt::format("{}{}", prefix, key));
+  return out;
+}
+
+void rename_field(ChatError& error, std::span<const Renamed> names) {
+  const auto found = std::ranges::find(names, error.param, &Renamed::first);
+  if (found == names.end()) return;
+  const std::string quoted = fmt::format("'{}'", error.param);
+  if (error.message.starts_with(quoted))
+    error.message.replace(0, quoted.size(), fmt::format("'{}'", found->second));
+  error.param = found->second;
+}
+
 std::string named_event(std::string_view type, const json::object& data) {
   std::string out = fmt::format("event: {}\ndata: ", type);
   append_json(out, data);
@@ -111,14 +139,35 @@ std::string named_event(std::string_view type, const json::object& data) {
 }
 
 const json::object* first_choice(const json::object& chat) {
-  const json::value* const choices = chat.if_contains("choices");
-  if (!choices || !choices->is_array() || choices->get_array().empty()) return nullptr;
-  return choices->get_array()[0].if_object();
+  const json::array& choices = array_member(chat, "choices");
+  return choices.empty() ? nullptr : choices.front().if_object();
 }
 
 std::string text_member(const json::object& object, std::string_view key) {
   const json::value* const v = object.if_contains(key);
   return v && v->is_string() ? std::string(v->get_string()) : std::string();
+}
+
+int64_t integer_member(const json::object& object, std::string_view key) {
+  const json::value* const v = object.if_contains(key);
+  return v && v->is_int64() ? v->get_int64() : 0;
+}
+
+const json::object& object_member(const json::object& object, std::string_view key) {
+  static const json::value none;
+  const json::value* const v = object.if_contains(key);
+  return object_or_empty(v ? *v : none);
+}
+
+const json::array& array_member(const json::object& object, std::string_view key) {
+  static const json::array none;
+  const json::value* const v = object.if_contains(key);
+  return v && v->is_array() ? v->get_array() : none;
+}
+
+const json::object& object_or_empty(const json::value& value) {
+  static const json::object none;
+  return value.is_object() ? value.get_object() : none;
 }
 
 }  // namespace nereid::front

@@ -3,12 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
+#include <vector>
 
 #include "base/json.h"
 #include "front/http/message.h"
+#include "front/translate/context_rules.h"
 
 namespace nereid::front {
 
@@ -33,6 +37,8 @@ class Translation {
   virtual std::string end() = 0;
   // A failure as a body, or as part of a stream.
   virtual std::string error(const ChatError& error, bool in_stream) = 0;
+  // Something of an answer that is sent whole has come; once for each piece.
+  virtual void take_piece() {}
 };
 
 // What is wrong with a request; the field first.
@@ -40,23 +46,50 @@ struct TranslationFault {
   std::string message;
 };
 
-// A request's chat body and how it is answered.
+// The handler that a request becomes one for.
+enum class Translates {
+  kChat,
+  kCompletion,
+  kEmbedding,  // its answers are of the API already, only errors are translated
+  kNothing,    // the body is the answer, where there is such a model
+};
+
+// A request's body for that handler and how it is answered.
 struct Translated {
   std::string body;
   std::unique_ptr<Translation> translation;
   Headers headers = {};  // that an answer has beside those of the chat's
+  Translates to = Translates::kChat;
+  std::string model = {};                 // that is asked for
+  std::vector<std::string> unknown = {};  // members of the request that are not known
+  ContextRules rules = {};
 };
 using Translator = std::variant<Translated, TranslationFault> (*)(const json::object& request);
 
 // An exchange with the chat body as its request, whose answer goes to `exchange` in translation.
 ExchangePtr translated_exchange(ExchangePtr exchange, Translated translated);
 
+// Members that are none of these, with `prefix` in front of their names.
+std::vector<std::string> unknown_members(const json::object& object,
+                                         std::span<const std::string_view> known,
+                                         std::string_view prefix = "");
+
+// Fields by the names of a chat and of the request.
+using Renamed = std::pair<std::string_view, std::string_view>;
+// Gives the field at fault, and the message that begins with it, the request's name.
+void rename_field(ChatError& error, std::span<const Renamed> names);
+
 // "event: <type>\ndata: <json>\n\n".
 std::string named_event(std::string_view type, const json::object& data);
 
 // The first choice of a chat answer or chunk; null: there is none (as in a chunk of usage).
 const json::object* first_choice(const json::object& chat);
-// A member that is a string, "" without one.
+// A member of that type; "", 0 or an empty one without it.
 std::string text_member(const json::object& object, std::string_view key);
+int64_t integer_member(const json::object& object, std::string_view key);
+const json::object& object_member(const json::object& object, std::string_view key);
+const json::array& array_member(const json::object& object, std::string_view key);
+// The object that a value is; an empty one for others.
+const json::object& object_or_empty(const json::value& value);
 
 }  // namespace nereid::front

@@ -1,5 +1,6 @@
-// Low-rank adapters: an op behind the embedding and behind each product, experts' too, whose weight
-// is made of whole matrices of the checkpoint, one module for each.
+// Low-rank adapters: an op behind the embedding and behind each product, experts' too, with a
+// module for each of the family's weights that is made of whole rows of a matrix of Hugging Face's
+// layout.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -13,7 +14,7 @@ namespace {
 
 using io::AdapterModule;
 
-constexpr std::string_view kWeightSuffix = ".weight", kTiedHead = "lm_head";
+constexpr std::string_view kWeightSuffix = ".weight", kTiedWeight = "head", kTiedHead = "lm_head";
 
 // Whether the part is all of its tensor, row for row, or of one of the matrices in it.
 bool is_whole(const WeightPart& part) {
@@ -32,8 +33,8 @@ bool is_every_other(const WeightPart& part) {
          is_whole(all);
 }
 
-// What an adapter calls the part, "": nothing.
-std::string name_of_part(const WeightPart& part) {
+// What an adapter calls the matrix of an expert, "": nothing.
+std::string name_of_expert(const WeightPart& part) {
   if (part.stacked > 0) {
     const std::string name = fmt::format("{}[{}]", part.tensor, part.index);
     if (is_whole(part)) return name;
@@ -43,17 +44,60 @@ std::string name_of_part(const WeightPart& part) {
   return part.tensor.substr(0, part.tensor.size() - kWeightSuffix.size());
 }
 
-// Of each expert in turn. Empty: a part is not what an adapter can name.
+// Whether the part is whole rows of a matrix.
+bool has_whole_rows(const WeightPart& part) {
+  WeightPart rows{.tensor = part.tensor, .size = part.size};
+  rows.first = part.first, rows.total = part.total, rows.step = part.step;
+  rows.transposed = part.transposed;
+  return part == rows && part.tensor.ends_with(kWeightSuffix);
+}
+
+// The module whose rows are those of the source's parts, all of one tensor; no name: there is none.
+AdapterModule module_of(const WeightSource& source) {
+  const WeightPart& first = source.parts.front();
+  AdapterModule module;
+  for (const WeightPart& part : source.parts) {
+    if (!has_whole_rows(part) || part.tensor != first.tensor ||
+        part.transposed != first.transposed || part.tensor_rows() != first.tensor_rows())
+      return {};
+    module.n += part.size;
+    module.rows.push_back({part.first, part.size, part.step});
+  }
+  module.name = source.weight;
+  module.source = first.tensor.substr(0, first.tensor.size() - kWeightSuffix.size());
+  module.source_rows = first.tensor_rows();
+  if (is_whole(first)) module.source_rows = 0, module.rows.clear();
+  return module;
+}
+
+// Of each expert in turn. Empty: a source is not what an adapter can name.
 std::vector<AdapterModule> modules_of(const Weight& weight) {
   std::vector<AdapterModule> modules;
   int64_t column = 0;
-  for (const WeightPart& part : weight.parts) {
-    std::string name = name_of_part(part);
-    if (name.empty()) return {};
-    modules.push_back({std::move(name), weight.k, part.size, column % weight.n});
-    column += part.size;
+  const auto add = [&](AdapterModule module) {
+    module.k = weight.k, module.column = column % weight.n;
+    column += module.n;
+    modules.push_back(std::move(module));
+  };
+  for (const WeightSource& source : sources_of(weight)) {
+    if (source.parts.empty()) return {};
+    if (weight.experts == 1) {
+      AdapterModule module = module_of(source);
+      if (module.name.empty()) return {};
+      add(std::move(module));
+      continue;
+    }
+    const size_t each = source.parts.size() / static_cast<size_t>(weight.experts);
+    for (size_t i = 0; i < source.parts.size(); ++i) {
+      std::string name = name_of_expert(source.parts[i]);
+      if (name.empty() || each == 0) return {};
+      add({.name = fmt::format("{}[{}]", source.weight, i / each),
+           .n = source.parts[i].size,
+           .source = std::move(name)});
+    }
   }
-  if (modules.size() % static_cast<size_t>(weight.experts) != 0) return {};
+  if (modules.size() % static_cast<size_t>(weight.experts) != 0 || column % weight.n != 0)
+    return {};
   return modules;
 }
 
@@ -80,13 +124,15 @@ Addition add_to(const Graph& graph, const Embed& embed) {
     std::swap(m.k, m.n);  // the table has a row for each token
     m.of_tokens = true;
   }
-  if (added.modules.size() > 1) added.modules.clear();
+  if (added.modules.size() > 1 || (!added.modules.empty() && added.modules[0].has_rows()))
+    added.modules.clear();
   return added;
 }
 
 Addition add_to(const Graph& graph, const Linear& linear) {
   Addition added{{.x = linear.x, .y = linear.out}, modules_of(graph.weights[linear.weight])};
-  if (!added.modules.empty() && is_tied_head(graph, linear)) added.modules[0].name = kTiedHead;
+  if (!added.modules.empty() && is_tied_head(graph, linear))
+    added.modules[0].name = kTiedWeight, added.modules[0].source = kTiedHead;
   return added;
 }
 

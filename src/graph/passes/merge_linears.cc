@@ -24,6 +24,7 @@ WeightId stack(Graph& graph, const std::vector<WeightId>& ids, std::string name)
     if (w.stored != merged.stored) merged.stored.reset();
     (merged.is_vector ? merged.k : merged.n) += merged.is_vector ? w.k : w.n;
     merged.parts.insert(merged.parts.end(), w.parts.begin(), w.parts.end());
+    for (WeightSource& source : sources_of(w)) merged.sources.push_back(std::move(source));
   }
   graph.weights.push_back(std::move(merged));
   return static_cast<WeightId>(graph.weights.size() - 1);

@@ -67,7 +67,7 @@ TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   EXPECT_EQ(ops[1].y, all<Linear>(adapted)[0].out);
   EXPECT_EQ(ops[1].out, all<Rope>(adapted)[0].qkv);
   ASSERT_EQ(adapted.modules.size(), 16u);
-  EXPECT_EQ(adapted.modules.back().name, "lm_head");  // which is the embedding, too
+  EXPECT_EQ(adapted.modules.back().source, "lm_head");  // which is the embedding, too
   const io::AdapterModule& embedding = adapted.modules[0];
   EXPECT_EQ(embedding.name, "embed");
   EXPECT_EQ(embedding.k, 48);
@@ -75,6 +75,7 @@ TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   EXPECT_TRUE(embedding.of_tokens);
   const io::AdapterModule& v = adapted.modules[3];
   EXPECT_EQ(v.name, "layers.0.v");
+  EXPECT_EQ(v.source, "layers.0.v");
   EXPECT_EQ(v.column, 48);
   EXPECT_EQ(v.n, 16);
   EXPECT_EQ(v.k, 32);
@@ -93,7 +94,7 @@ TEST_F(PassesTest, AdaptersAddToExperts) {
     return ops;
   };
   const auto name = [](const Graph& g, int32_t module) {
-    return g.modules[static_cast<size_t>(module)].name;
+    return g.modules[static_cast<size_t>(module)].source;
   };
   const Graph apart = after(add_adapters, graph);
   std::vector<LowRank> ops = expert_ops(apart);
@@ -139,7 +140,7 @@ TEST_F(PassesTest, AdaptersNameMatricesWithinATensor) {
       part.first = is_up ? 1 : 0, part.step = 2, part.total = 2 * part.size;
     }
   std::vector<std::string> names;
-  for (const io::AdapterModule& m : after(add_adapters, graph).modules) names.push_back(m.name);
+  for (const io::AdapterModule& m : after(add_adapters, graph).modules) names.push_back(m.source);
   for (const char* name :
        {"experts.gate_up[2][0::2]", "experts.gate_up[1][1::2]", "experts.down[0]"})
     EXPECT_THAT(names, testing::Contains(name));

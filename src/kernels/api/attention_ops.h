@@ -81,6 +81,8 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float sca
 // that it comes after, and they count as positions; its bits are those that it would have if there
 // were no others. With angles given, Q and K are rotated on the way (the fused form of Rope, to the
 // same bits).
+// When chunked a query sees its own chunk: of those positions none in front of the largest multiple
+// of the op's window up to i, sinks aside.
 // A score is s = scale * (query . key), then cap * tanh(s / cap) with a cap, then with ALiBi
 // s - slope * (i - j), alibi_slope() being the head's. Sink logits take part as one more score of
 // each query, without a value: they enlarge the sum of weights (and m) only.
@@ -97,6 +99,7 @@ struct AttentionOf {
   Heads heads;
   typename F::Cache cache;     // the window in force is the cache's: it depends on the server, too
   int32_t window = 0;          // the model's own; 0 = all positions
+  bool chunked = false;        // positions go by chunks of a window
   float scale = 0;             // of the scores, usually 1 / sqrt(d)
   float cap = 0;               // 0 = none
   float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
@@ -111,8 +114,9 @@ struct AttentionOf {
     return std::tuple(
         in("qkv", &AttentionOf::qkv, {DType::kF32}).of(Rows::kTokens),
         attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
-        attribute("window", &AttentionOf::window), attribute("scale", &AttentionOf::scale),
-        attribute("cap", &AttentionOf::cap), attribute("alibi", &AttentionOf::alibi),
+        attribute("window", &AttentionOf::window), attribute("chunked", &AttentionOf::chunked),
+        attribute("scale", &AttentionOf::scale), attribute("cap", &AttentionOf::cap),
+        attribute("alibi", &AttentionOf::alibi),
         attribute("alibi_scale", &AttentionOf::alibi_scale),
         vector("sinks", &AttentionOf::sinks).maybe(),
         kernels::angles("angles", &AttentionOf::angles).maybe(),
@@ -130,11 +134,18 @@ struct AttentionOf {
     if (!std::isfinite(a.alibi) || a.alibi < 0) return "alibi is negative or no number";
     if (!std::isfinite(a.alibi_scale) || a.alibi_scale <= 0) return "alibi_scale is not positive";
     if (a.window < 0) return "the window is negative";
+    if (a.chunked && a.window == 0) return "chunks have no size";
     if (!std::isfinite(a.scale) || a.scale <= 0) return "the scale is not positive";
     return check_heads(a.heads, a.qkv.cols);
   }
   friend void reference(const AttentionOf<Views>& a);
 };
+
+// The size of the chunks in force, 0: there are none. A cache without a window is of a model that
+// has no more than one chunk.
+inline int32_t chunk_of(const AttentionOf<Views>& a) {
+  return a.chunked && a.cache.window > 0 ? a.window : 0;
+}
 
 // Types of a KV cache; those of one byte have scales.
 constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }

@@ -27,7 +27,8 @@ template <class F>
 using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
                  GluOf<F>, ActivateOf<F>, AddOf<F>, SoftCapOf<F>, RouteOf<F>, ExpertLinearOf<F>,
-                 HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>>;
+                 HeadLinearOf<F>, WeightedSumOf<F>, GatherRowsOf<F>, QuantizeOf<F>, LowRankOf<F>,
+                 ScaleByPositionOf<F>, XieluOf<F>>;
 
 template <class... Ops>
 constexpr bool lists_all_members(std::variant<Ops...>*) {
@@ -57,6 +58,8 @@ using WeightedSum = WeightedSumOf<Ids>;
 using GatherRows = GatherRowsOf<Ids>;
 using Quantize = QuantizeOf<Ids>;
 using LowRank = LowRankOf<Ids>;
+using ScaleByPosition = ScaleByPositionOf<Ids>;
+using Xielu = XieluOf<Ids>;
 }  // namespace ids
 
 // What kernels get.
@@ -78,5 +81,7 @@ using WeightedSum = WeightedSumOf<Views>;
 using GatherRows = GatherRowsOf<Views>;
 using Quantize = QuantizeOf<Views>;
 using LowRank = LowRankOf<Views>;
+using ScaleByPosition = ScaleByPositionOf<Views>;
+using Xielu = XieluOf<Views>;
 
 }  // namespace nereid::kernels

@@ -157,6 +157,33 @@ struct ActivateOf {
   friend void reference(const ActivateOf<Views>& a);
 };
 
+// out = p * max(x, 0)^2 + n * (exp(min(x, 0)) - 1 - min(x, 0)) + beta * x with p =
+// softplus(positive) and n = beta + softplus(negative) (Huang et al. 2024, "Deriving activation
+// functions using integration").
+template <class F>
+struct XieluOf {
+  static constexpr std::string_view kName = "xielu";
+  static constexpr bool kRowsIndependent = true;
+  typename F::Value x;                    // f32 [n, width]
+  typename F::Weight positive, negative;  // f32 [1]
+  float beta = 0.5;
+  typename F::Value out;  // bf16 [n, width]
+
+  static constexpr auto fields() {
+    return std::tuple(
+        in("x", &XieluOf::x, {DType::kF32}), vector("positive", &XieluOf::positive).exact(),
+        vector("negative", &XieluOf::negative).exact(), attribute("beta", &XieluOf::beta),
+        kernels::out("out", &XieluOf::out, {DType::kBF16}));
+  }
+  static std::string_view check(const XieluOf<Views>& a) {
+    if (a.x.cols != a.out.cols) return "out is not as wide as x";
+    if (a.positive.k != 1 || a.negative.k != 1) return "positive or negative is not one number";
+    if (!std::isfinite(a.beta)) return "beta is not a number";
+    return {};
+  }
+  friend void reference(const XieluOf<Views>& a);
+};
+
 // s = scale * x, then cap * tanh(s / cap) with a cap; with a limit nothing is beyond it on either
 // side of zero.
 template <class F>

@@ -68,6 +68,38 @@ struct AddPositionsOf {
   friend void reference(const AddPositionsOf<Views>& a);
 };
 
+// out[i] = x[i] * (1 + growth * ln(1 + floor((position(i) + offset) / period))): queries whose
+// scores grow with the position, as those of Llama 4 do.
+template <class F>
+struct ScaleByPositionOf {
+  static constexpr std::string_view kName = "scale_by_position";
+  static constexpr bool kRowsIndependent = false;
+  typename F::Value x;  // f32 [n, width]
+  float growth = 0;
+  int32_t period = 1, offset = 0;
+  typename F::Value out;       // in place of x
+  typename F::Step step = {};  // positions
+
+  static constexpr auto fields() {
+    return std::tuple(in("x", &ScaleByPositionOf::x, {DType::kF32}).of(Rows::kTokens),
+                      attribute("growth", &ScaleByPositionOf::growth),
+                      attribute("period", &ScaleByPositionOf::period),
+                      attribute("offset", &ScaleByPositionOf::offset),
+                      kernels::out("out", &ScaleByPositionOf::out, {DType::kF32})
+                          .of(Rows::kTokens)
+                          .in_place_of("x"),
+                      kernels::step(&ScaleByPositionOf::step));
+  }
+  static std::string_view check(const ScaleByPositionOf<Views>& a) {
+    if (a.out.cols != a.x.cols) return "out is not as wide as x";
+    if (!std::isfinite(a.growth)) return "the growth is not a number";
+    if (a.period < 1) return "the period is not positive";
+    if (a.offset < 0) return "the offset is negative";
+    return {};
+  }
+  friend void reference(const ScaleByPositionOf<Views>& a);
+};
+
 // out[i] = x[step.logit_tokens[i]].
 template <class F>
 struct GatherRowsOf {

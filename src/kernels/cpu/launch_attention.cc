@@ -73,6 +73,7 @@ AttentionRaw raw_args(const Attention& a, const std::vector<float>& slopes) {
       .block_tokens = c.block_tokens,
       .window = c.window,
       .sink = c.sink,
+      .chunk = chunk_of(a),
       .scale = a.scale,
       .cap = a.cap,
       .cache = c.type == DType::kI8       ? CacheType::kInt8

@@ -1,5 +1,6 @@
 // Launchers of the ops that work row by row.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "kernels/api/pack.h"
@@ -83,6 +84,19 @@ Status launch_add_positions(const AddPositions& a, ThreadPool& pool) {
       float* const out = a.out.row<float>(i);
       if (a.step.positions[i] < a.table.n)
         for_row(a.table, a.step.positions[i], [&](int64_t c, float value) { out[c] += value; });
+    }
+  });
+  return ok();
+}
+
+Status launch_scale_by_position(const ScaleByPosition& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  for_rows(pool, a.out.rows, a.out.cols, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t periods = (int64_t{a.step.positions[i]} + a.offset) / a.period;
+      const float scale = 1 + a.growth * std::log1p(static_cast<float>(periods));
+      float* const out = a.out.row<float>(i);
+      for (int64_t c = 0; c < a.out.cols; ++c) out[c] *= scale;
     }
   });
   return ok();
@@ -179,6 +193,24 @@ Status launch_activate(const Raw& raw, const Activate& a, ThreadPool& pool) {
   return ok();
 }
 
+Status launch_xielu(const Raw& raw, const Xielu& a, ThreadPool& pool) {
+  RETURN_IF_ERROR(validate(a));
+  const auto softplus = [](float x) { return static_cast<float>(std::log1p(std::exp(double{x}))); };
+  const XieluRaw r = {
+      .x = a.x.as<float>(),
+      .out = a.out.as<uint16_t>(),
+      .width = a.out.cols,
+      .x_stride = a.x.stride,
+      .out_stride = a.out.stride,
+      .positive = softplus(a.positive.as_f32()[0]),
+      .negative = a.beta + softplus(a.negative.as_f32()[0]),
+      .beta = a.beta,
+  };
+  for_rows(pool, a.out.rows, a.out.cols * 8,
+           [&](int64_t begin, int64_t end) { raw.xielu(r, begin, end); });
+  return ok();
+}
+
 Status launch_soft_cap(const Raw& raw, const SoftCap& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const SoftCapRaw r = {
@@ -221,6 +253,10 @@ Table<AddPositions> table<AddPositions>() {
   return generic<AddPositions, launch_add_positions>();
 }
 template <>
+Table<ScaleByPosition> table<ScaleByPosition>() {
+  return generic<ScaleByPosition, launch_scale_by_position>();
+}
+template <>
 Table<GatherRows> table<GatherRows>() {
   return generic<GatherRows, launch_gather_rows>();
 }
@@ -243,6 +279,10 @@ Table<Glu> table<Glu>() {
 template <>
 Table<Activate> table<Activate>() {
   return vectors<Activate, launch_activate>();
+}
+template <>
+Table<Xielu> table<Xielu>() {
+  return vectors<Xielu, launch_xielu>();
 }
 template <>
 Table<SoftCap> table<SoftCap>() {

@@ -52,6 +52,13 @@ struct ActivateRaw {
   int activation;  // of row_ops.h
 };
 
+struct XieluRaw {
+  const float* x;
+  uint16_t* out;
+  int64_t width, x_stride, out_stride;
+  float positive, negative, beta;  // p, n and beta of row_ops.h
+};
+
 struct SoftCapRaw {
   const float* x;
   float* out;  // may be x
@@ -165,6 +172,7 @@ struct AttentionRaw {
   bool latent;           // values are the last columns of the keys
   int64_t block_tokens;  // a multiple of kKeysPerPanel
   int64_t window, sink;
+  int64_t chunk;  // 0 = none
   float scale;
   float cap;  // 0 = none
   CacheType cache;
@@ -188,6 +196,7 @@ struct Raw {
   void (*rope)(const RopeRaw&, int64_t begin, int64_t end);
   void (*glu)(const GluRaw&, int64_t begin, int64_t end);
   void (*activate)(const ActivateRaw&, int64_t begin, int64_t end);
+  void (*xielu)(const XieluRaw&, int64_t begin, int64_t end);
   void (*soft_cap)(const SoftCapRaw&, int64_t begin, int64_t end);
   void (*add)(const AddRaw&, int64_t begin, int64_t end);
   void (*low_rank)(const LowRankRaw&);

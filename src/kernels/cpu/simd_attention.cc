@@ -132,7 +132,8 @@ struct Ranges {
 // for one query, exactly what it sees. An empty range is at 0 or kTile.
 Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t first) {
   const int64_t sink = a.window > 0 ? min_of(a.sink, newest + 1) : 0;
-  const int64_t recent = a.window > 0 ? max_of(sink, oldest + 1 - a.window) : 0;
+  int64_t recent = a.window > 0 ? max_of(sink, oldest + 1 - a.window) : 0;
+  if (a.chunk > 0) recent = max_of(recent, oldest - oldest % a.chunk);
   Ranges r = {{0, max_of(0, recent - first)},
               {min_of(kTile, sink - first), min_of(kTile, newest + 1 - first)}};
   if (r.end[0] < 0) r.end[0] = 0;

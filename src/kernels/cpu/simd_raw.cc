@@ -8,6 +8,7 @@ extern const Raw NEREID_SIMD_TABLE = {
     .rope = NEREID_SIMD::rope,
     .glu = NEREID_SIMD::glu,
     .activate = NEREID_SIMD::activate,
+    .xielu = NEREID_SIMD::xielu,
     .soft_cap = NEREID_SIMD::soft_cap,
     .add = NEREID_SIMD::add,
     .low_rank = NEREID_SIMD::low_rank,

@@ -9,6 +9,7 @@ void norm(const NormRaw& a, int64_t begin, int64_t end);
 void rope(const RopeRaw& a, int64_t begin, int64_t end);
 void glu(const GluRaw& a, int64_t begin, int64_t end);
 void activate(const ActivateRaw& a, int64_t begin, int64_t end);
+void xielu(const XieluRaw& a, int64_t begin, int64_t end);
 void soft_cap(const SoftCapRaw& a, int64_t begin, int64_t end);
 void add(const AddRaw& a, int64_t begin, int64_t end);
 void low_rank(const LowRankRaw& a);

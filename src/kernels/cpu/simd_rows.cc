@@ -237,6 +237,19 @@ void activate(const ActivateRaw& a, int64_t begin, int64_t end) {
   });
 }
 
+void xielu(const XieluRaw& a, int64_t begin, int64_t end) {
+  const F positive = set1(a.positive), negative = set1(a.negative), beta = set1(a.beta);
+  for (int64_t row = begin; row < end; ++row) {
+    const float* from = a.x + row * a.x_stride;
+    uint16_t* out = a.out + row * a.out_stride;
+    for_vectors(a.width, [&](int64_t i, int64_t n) {
+      const F x = get(from + i, n), above = vmax(x, set1(0)), below = vmin(x, set1(0));
+      const F curve = sub(sub(exp(below), set1(1)), below);
+      put(out + i, fma(mul(positive, above), above, fma(negative, curve, mul(beta, x))), n);
+    });
+  }
+}
+
 // tanh(t) = 2 sigmoid(2 t) - 1.
 void soft_cap(const SoftCapRaw& a, int64_t begin, int64_t end) {
   const F scale = set1(a.scale);

@@ -335,6 +335,7 @@ AttentionParams params_of(const Attention& a) {
   p.block_tokens = a.cache.block_tokens;
   p.window = a.cache.window;
   p.sink = a.cache.sink;
+  p.chunk = chunk_of(a);
   p.heads_per_block = std::min(group, kFewVectors);
   p.head_blocks = (group + p.heads_per_block - 1) / p.heads_per_block;
   p.plain_heads = p.latent > 0 || p.head_dim > kMaxTileDim || p.head_dim % kVectorColumns != 0;

@@ -33,6 +33,7 @@ struct AttentionParams {
   int64_t out_stride;
   int64_t block_stride, scale_stride;  // from block to block of the cache
   int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window, sink;
+  int chunk;                      // of positions, 0: there are none
   int latent;                     // columns of values that lie in their keys, 0: they do not
   int heads_per_block;            // query heads of a block, all of one group
   int head_blocks;                // blocks for one group
@@ -226,6 +227,12 @@ inline __device__ bool find_many(const AttentionParams& p, QueryTile& tile) {
   return tile.tokens > 0;
 }
 
+// Whether a window and chunks let a query see the key at a position that is not behind its own.
+inline __device__ bool lets_see(const AttentionParams& p, int key, int query) {
+  if (p.window == 0 || key < p.sink) return true;
+  return key > query - p.window && (p.chunk == 0 || key >= query - query % p.chunk);
+}
+
 // The keys that the queries of a tile see, as one row of keys without the gap between the sinks of
 // the window and the window.
 struct KeyRange {
@@ -238,6 +245,7 @@ inline __device__ KeyRange keys_of(const AttentionParams& p, int first_position,
   KeyRange k;
   k.sink = p.window > 0 ? min(p.sink, end) : 0;
   k.begin = p.window > 0 ? max(k.sink, first_position - p.window + 1) : 0;
+  if (p.chunk > 0) k.begin = max(k.begin, first_position - first_position % p.chunk);
   k.count = k.sink + max(0, end - k.begin);
   return k;
 }

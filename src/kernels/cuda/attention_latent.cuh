@@ -12,7 +12,7 @@ inline __device__ KeyRange keys_of(const AttentionParams& p, const QueryTile& ti
 }
 
 inline __device__ bool is_seen(const AttentionParams& p, int key, int query) {
-  return key <= query && (p.window == 0 || key > query - p.window || key < p.sink);
+  return key <= query && lets_see(p, key, query);
 }
 
 // How many blocks divide the keys of a tile.

@@ -201,8 +201,7 @@ __device__ void judge(const AttentionParams& p, bool plain, const QueryLimits (&
     for (int r = 0; r < 4; ++r) {
       const int key = 8 * s + first + r % 2, at = position_of(key);
       const int position = limits[r / 2].position;
-      const bool visible = key < count && at <= position &&
-                           (p.window == 0 || at > position - p.window || at < p.sink);
+      const bool visible = key < count && at <= position && lets_see(p, at, position);
       float bent = scores[s][r];
       if (p.cap > 0) bent = p.cap * kLog2E * tanhf(bent / (p.cap * kLog2E));
       if (p.alibi > 0) bent -= limits[r / 2].slope * static_cast<float>(position - at);

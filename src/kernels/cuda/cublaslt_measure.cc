@@ -73,7 +73,7 @@ class Bench {
     std::vector<Candidate> candidates;
     for (const auto& algorithm : algorithms) {
       StatusOr<Candidate> candidate = prepare(algorithm);
-      RETURN_IF_ERROR(device_.failure());
+      RETURN_IF_ERROR(device_.health().failure());
       if (candidate.ok()) candidates.push_back(*std::move(candidate));
     }
     // One that is listed and cannot run is left out.

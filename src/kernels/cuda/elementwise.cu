@@ -175,6 +175,20 @@ __global__ void activate_kernel(const float* x, int64_t x_stride, int64_t width,
   });
 }
 
+__global__ void xielu_kernel(const float* x, int64_t x_stride, int64_t width, const float* positive,
+                             const float* negative, float beta, __nv_bfloat16* out,
+                             int64_t out_stride) {
+  let_next_begin();
+  wait_for_previous();
+  const float* row = x + blockIdx.x * x_stride;
+  const float p = log1pf(expf(*positive)), n = beta + log1pf(expf(*negative));
+  for_columns<1>(width, [&](int64_t c) {
+    const float above = fmaxf(row[c], 0.0f), below = fminf(row[c], 0.0f);
+    const float bent = p * above * above + n * (expm1f(below) - below);
+    out[blockIdx.x * out_stride + c] = __float2bfloat16_rn(bent + beta * row[c]);
+  });
+}
+
 __global__ void soft_cap_kernel(float* x, int64_t stride, int64_t width, float scale, float cap,
                                 float limit) {
   let_next_begin();
@@ -322,6 +336,13 @@ cudaError_t launch(const Quantize& a, const Scratch&, cudaStream_t stream) {
                            static_cast<float*>(a.scales.data), a.scales.stride);
 }
 
+cudaError_t launch(const Xielu& a, const Scratch&, cudaStream_t stream) {
+  return launch_overlapped(xielu_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads, 0,
+                           stream, static_cast<const float*>(a.x.data), a.x.stride, a.out.cols,
+                           a.positive.as_f32(), a.negative.as_f32(), a.beta,
+                           static_cast<__nv_bfloat16*>(a.out.data), a.out.stride);
+}
+
 cudaError_t launch(const SoftCap& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(soft_cap_kernel, a.out.rows, grid_for(a.out.rows, a.out.cols), kThreads,
                            0, stream, static_cast<float*>(a.x.data), a.x.stride, a.out.cols,
@@ -356,6 +377,10 @@ Row<Activate> row<Activate>() {
 template <>
 Row<Quantize> row<Quantize>() {
   return {launch, [](const Quantize& a) { return a.out.dtype == DType::kF8E4M3; }};
+}
+template <>
+Row<Xielu> row<Xielu>() {
+  return {launch};
 }
 template <>
 Row<SoftCap> row<SoftCap>() {

@@ -43,6 +43,15 @@ __global__ void add_positions_kernel(const int32_t* positions, const __nv_bfloat
     x[blockIdx.x * stride + c] += load(table + position * hidden + c);
 }
 
+__global__ void scale_by_position_kernel(const int32_t* positions, float growth, int period,
+                                         int offset, int64_t width, float* x, int64_t stride) {
+  let_next_begin();
+  wait_for_previous();
+  const int64_t periods = (int64_t{positions[blockIdx.x]} + offset) / period;
+  const float scale = 1 + growth * log1pf(static_cast<float>(periods));
+  for (int64_t c = threadIdx.x; c < width; c += kThreads) x[blockIdx.x * stride + c] *= scale;
+}
+
 __global__ void gather_kernel(const float* x, int64_t x_stride, const int32_t* rows, int64_t width,
                               float* out, int64_t out_stride) {
   let_next_begin();
@@ -67,6 +76,13 @@ cudaError_t launch(const AddPositions& a, const Scratch&, cudaStream_t stream) {
                            static_cast<float*>(a.out.data), a.out.stride);
 }
 
+cudaError_t launch(const ScaleByPosition& a, const Scratch&, cudaStream_t stream) {
+  return launch_overlapped(scale_by_position_kernel, a.out.rows, static_cast<unsigned>(a.out.rows),
+                           kThreads, 0, stream, a.step.positions, a.growth, int{a.period},
+                           int{a.offset}, a.out.cols, static_cast<float*>(a.out.data),
+                           a.out.stride);
+}
+
 cudaError_t launch(const GatherRows& a, const Scratch&, cudaStream_t stream) {
   return launch_overlapped(gather_kernel, a.out.rows, static_cast<unsigned>(a.out.rows), kThreads,
                            0, stream, static_cast<const float*>(a.x.data), a.x.stride,
@@ -88,6 +104,10 @@ Row<Embed> row<Embed>() {
 template <>
 Row<AddPositions> row<AddPositions>() {
   return {launch, has_float_rows<AddPositions>};
+}
+template <>
+Row<ScaleByPosition> row<ScaleByPosition>() {
+  return {launch};
 }
 template <>
 Row<GatherRows> row<GatherRows>() {

@@ -215,7 +215,7 @@ Table<Linear> table<Linear>() {
 }
 
 // The name is that of Linear's row whose calls it takes the place of. Weights of bf16 and f8e4m3:
-// such a form for int4 gained nothing in a step (docs/performance.md).
+// such a form for int4 gained nothing in a step (docs/performance/gpu-steps.md).
 bool can_fuse_hopper(const FusedLinear& a, const DeviceInfo& d) {
   return d.sm == 90 && kGemvBlocksPerUnit * d.num_units <= kFusedSquares &&
          can_product(Linear{a.x, {}, a.weight, a.bias, a.out}, d) &&

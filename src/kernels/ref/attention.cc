@@ -142,10 +142,11 @@ struct Seen {
 Seen seen_by(const Attention& a, int64_t i, int64_t kv_head) {
   const CacheView& cache = a.cache;
   const int64_t d = a.heads.dim;
-  const int32_t last = a.step.positions[i];
+  const int32_t last = a.step.positions[i], chunk = chunk_of(a);
+  const int32_t first = chunk > 0 ? last - last % chunk : 0;
   Seen seen;
   for (int32_t at = 0; at <= last; ++at)
-    if (cache.window <= 0 || at > last - cache.window || at < cache.sink)
+    if (cache.window <= 0 || at > std::max(last - cache.window, first - 1) || at < cache.sink)
       seen.positions.push_back(at);
   seen.keys.resize(seen.positions.size() * static_cast<size_t>(d));
   if (a.heads.latent == 0) seen.values.resize(seen.keys.size());

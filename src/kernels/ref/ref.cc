@@ -388,6 +388,17 @@ void reference(const Activate& a) {
       store(a.out, i, c, static_cast<float>(activate(a.activation, a.x.row<float>(i)[c])));
 }
 
+void reference(const Xielu& a) {
+  const double positive = std::log1p(std::exp(double{a.positive.as_f32()[0]}));
+  const double negative = a.beta + std::log1p(std::exp(double{a.negative.as_f32()[0]}));
+  for (int64_t i = 0; i < a.out.rows; ++i)
+    for (int64_t c = 0; c < a.out.cols; ++c) {
+      const double x = a.x.row<float>(i)[c], above = std::max(x, 0.0), below = std::min(x, 0.0);
+      const double bent = positive * above * above + negative * (std::expm1(below) - below);
+      store(a.out, i, c, static_cast<float>(bent + a.beta * x));
+    }
+}
+
 void reference(const SoftCap& a) {
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t c = 0; c < a.out.cols; ++c) {
@@ -404,6 +415,15 @@ void reference(const AddPositions& a) {
     if (position >= a.table.n) continue;
     for (int64_t c = 0; c < a.out.cols; ++c)
       a.out.row<float>(i)[c] = a.x.row<float>(i)[c] + weight_at(a.table, position, c);
+  }
+}
+
+void reference(const ScaleByPosition& a) {
+  for (int64_t i = 0; i < a.out.rows; ++i) {
+    const int64_t periods = (int64_t{a.step.positions[i]} + a.offset) / a.period;
+    const double scale = 1 + a.growth * std::log1p(static_cast<double>(periods));
+    for (int64_t c = 0; c < a.out.cols; ++c)
+      a.out.row<float>(i)[c] = static_cast<float>(a.x.row<float>(i)[c] * scale);
   }
 }
 

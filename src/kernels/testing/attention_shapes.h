@@ -27,6 +27,7 @@ struct AttentionShape {
   bool interleaved = false, sinks = false;
   float cap = 0, alibi = 0, alibi_scale = 1;
   int32_t latent = 0;  // columns of a value that lie in its key
+  bool chunked = false;
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
   bool has_trees() const {
@@ -125,6 +126,29 @@ inline const AttentionShape kAttentionShapes[] = {
      .kv_heads = 2,
      .d = 128,
      .rope = true},
+    // Chunks: prompts over several, rows that end and begin one, few tokens across a border.
+    {.sequences = {{100, 90}, {63, 1}, {0, 70}, {64, 1}, {94, 4}},
+     .heads = 4,
+     .kv_heads = 2,
+     .d = 64,
+     .block = 16,
+     .window = 32,
+     .rope = true,
+     .chunked = true},
+    {.sequences = {{300, 1}, {127, 1}, {128, 1}, {0, 1}},
+     .heads = 14,
+     .kv_heads = 2,
+     .d = 128,
+     .window = 64,
+     .rope = true,
+     .sink = 5,
+     .chunked = true},
+    {.sequences = {{250, 200}, {600, 1}},
+     .heads = 8,
+     .kv_heads = 1,
+     .d = 128,
+     .window = 150,
+     .chunked = true},
     // Sinks: of a few positions, of more than a block, in the same tile as the window.
     {.sequences = {{300, 1}, {90, 40}, {2, 3}},
      .heads = 4,

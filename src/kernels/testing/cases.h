@@ -71,6 +71,8 @@ const std::vector<Case<Activate>>& cases<Activate>();
 template <>
 const std::vector<Case<Add>>& cases<Add>();
 template <>
+const std::vector<Case<Xielu>>& cases<Xielu>();
+template <>
 const std::vector<Case<SoftCap>>& cases<SoftCap>();
 template <>
 const std::vector<Case<Route>>& cases<Route>();
@@ -80,6 +82,8 @@ template <>
 const std::vector<Case<HeadLinear>>& cases<HeadLinear>();
 template <>
 const std::vector<Case<WeightedSum>>& cases<WeightedSum>();
+template <>
+const std::vector<Case<ScaleByPosition>>& cases<ScaleByPosition>();
 template <>
 const std::vector<Case<GatherRows>>& cases<GatherRows>();
 template <>

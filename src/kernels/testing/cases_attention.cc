@@ -153,6 +153,7 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
     a.cache.value_scales = reinterpret_cast<float*>(base + l.v_scales);
   }
   a.window = s.window;
+  a.chunked = s.chunked;
   a.scale = 1 / std::sqrt(static_cast<float>(s.d));
   if (s.rope) a.angles = {reinterpret_cast<const float*>(base + l.table), s.angle_cols()};
   a.interleaved = s.interleaved;
@@ -230,12 +231,13 @@ void lay_out_keys(const Layout& l, KeyLayout keys, Image& image) {
 Case<Attention> finish(Case<Attention> c, const Layout& l) {
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
-      "sequences={} first={}+{} heads={}/{} d={} block={} window={} "
+      "sequences={} first={}+{} heads={}/{} d={} block={} window={}{} "
       "sink={} rope={} rotated={}{} cap={} alibi={}*{} sinks={} latent={} kv={} keys={}{}",
       s.sequences.size(), s.sequences[0].start, s.sequences[0].count, s.heads, s.kv_heads, s.d,
-      s.block, s.window, s.sink, s.rope, s.angle_cols(), s.interleaved ? " interleaved" : "", s.cap,
-      s.alibi, s.alibi_scale, s.sinks, s.latent, name_of(s.kv),
-      s.keys == KeyLayout::kPanels ? "panels" : "lines", s.has_trees() ? " trees" : "");
+      s.block, s.window, s.chunked ? " chunked" : "", s.sink, s.rope, s.angle_cols(),
+      s.interleaved ? " interleaved" : "", s.cap, s.alibi, s.alibi_scale, s.sinks, s.latent,
+      name_of(s.kv), s.keys == KeyLayout::kPanels ? "panels" : "lines",
+      s.has_trees() ? " trees" : "");
   c.tokens = l.tokens;
   c.args = [l](std::byte* base, int64_t begin, int64_t count) {
     return make_args(l, base, begin, count);

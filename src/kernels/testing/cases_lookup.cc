@@ -72,6 +72,28 @@ Case<AddPositions> add_positions_case(const RowsShape& s, WeightLayout layout) {
   return c;
 }
 
+Case<ScaleByPosition> scale_by_position_case(const RowsShape& s, float growth, int32_t offset) {
+  Case<ScaleByPosition> c;
+  c.name = fmt::format("tokens={} width={} growth={} offset={}", s.tokens, s.width, growth, offset);
+  const int64_t width = s.width, stride = width + 2;
+  std::vector<int32_t> at;
+  for (int64_t i = 0; i < s.tokens; ++i) at.push_back(static_cast<int32_t>(i * 1237 % 40000));
+  const Offset position = c.before.add(at);
+  const Offset x = c.before.add(noise(1, s.tokens * stride));
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    ScaleByPosition a;
+    a.step.positions = ints(base, position, begin);
+    a.growth = growth, a.period = 16, a.offset = offset;
+    a.x = a.out = view(base, x, DType::kF32, begin, count, width, stride);
+    return a;
+  };
+  finish(c, s.tokens);
+  Region region{"x", x, DType::kF32, s.tokens, width, stride, {}, {}};
+  set_relative(c.after, region, 4 * kEpsF32);  // of the scale and the product
+  c.outputs = {region};
+  return c;
+}
+
 Case<GatherRows> gather_case(const RowsShape& s) {
   Case<GatherRows> c;
   c.name = fmt::format("rows={} width={}", s.tokens, s.width);
@@ -114,6 +136,14 @@ const std::vector<Case<AddPositions>>& cases<AddPositions>() {
   return over_shapes<AddPositions>([](const RowsShape& s, auto& list) {
     list.push_back(add_positions_case(s, WeightLayout::kRowMajor));
     list.push_back(add_positions_case(s, WeightLayout::kPanel16));
+  });
+}
+
+template <>
+const std::vector<Case<ScaleByPosition>>& cases<ScaleByPosition>() {
+  return over_shapes<ScaleByPosition>([](const RowsShape& s, auto& list) {
+    list.push_back(scale_by_position_case(s, 0.1f, 0));
+    list.push_back(scale_by_position_case(s, 0.4f, 1));
   });
 }
 

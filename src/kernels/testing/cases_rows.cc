@@ -10,14 +10,6 @@ constexpr Activation kActivations[] = {
     Activation::kSilu,  Activation::kGeluTanh, Activation::kGelu,       Activation::kRelu,
     Activation::kRelu2, Activation::kNone,     Activation::kGeluSigmoid};
 
-// tolerance = relative * |expected| for every cell.
-void set_relative(const Image& after, Region& region, double relative) {
-  for (int64_t r = 0; r < region.rows; ++r)
-    for (int64_t c = 0; c < region.cols; ++c)
-      region.tolerance.push_back(
-          static_cast<float>(relative * std::fabs(cell_value(after, region, r, c))));
-}
-
 // Room for one scale for each row, a column apart.
 Offset add_scales(Image& image, int64_t rows) {
   return image.add(static_cast<size_t>(2 * rows) * sizeof(float));
@@ -244,6 +236,35 @@ Case<Activate> activate_case(const RowsShape& s, Activation activation) {
   return c;
 }
 
+Case<Xielu> xielu_case(const RowsShape& s, float positive, float negative) {
+  Case<Xielu> c;
+  c.name = fmt::format("tokens={} width={} curves={},{}", s.tokens, s.width, positive, negative);
+  const int64_t n = s.tokens, width = s.width, stride = width + 1;
+  std::vector<float> x = noise(1, n * stride, 3);
+  const float extremes[] = {0, -0.0f, 100, -100, -20, 20, 1e-30f, -1e-5f};
+  for (size_t i = 0; i < x.size() && width > 30; i += 11) x[i] = extremes[i / 11 % 8];
+  const Offset in = c.before.add(x);
+  const Offset curves = c.before.add(std::vector<float>{positive, negative});
+  const Offset out = c.before.add(static_cast<size_t>(n * width) * 2);
+  c.args = [=](std::byte* base, int64_t begin, int64_t count) {
+    Xielu a;
+    a.x = view(base, in, DType::kF32, begin, count, width, stride);
+    a.positive = {base + curves, WeightLayout::kRowMajor, 1, 1, kFloat32};
+    a.negative = {base + curves + sizeof(float), WeightLayout::kRowMajor, 1, 1, kFloat32};
+    a.out = view(base, out, DType::kBF16, begin, count, width, width);
+    return a;
+  };
+  finish(c, n);
+  Region region{"out", out, DType::kBF16, n, width, width, {}, {}};
+  for (int64_t r = 0; r < n; ++r)
+    for (int64_t j = 0; j < width; ++j)
+      region.tolerance.push_back(static_cast<float>(
+          kStepBF16 * std::fabs(cell_value(c.after, region, r, j)) +
+          16 * kEpsF32 * (1 + std::fabs(x[static_cast<size_t>(r * stride + j)]))));
+  c.outputs = {region};
+  return c;
+}
+
 Case<SoftCap> soft_cap_case(const RowsShape& s, float scale, float cap, float limit = 0) {
   Case<SoftCap> c;
   c.name = fmt::format("tokens={} width={} scale={} cap={} limit={}", s.tokens, s.width, scale, cap,
@@ -358,6 +379,14 @@ template <>
 const std::vector<Case<Activate>>& cases<Activate>() {
   return over_shapes<Activate>([](const RowsShape& s, auto& list) {
     for (const Activation a : kActivations) list.push_back(activate_case(s, a));
+  });
+}
+
+template <>
+const std::vector<Case<Xielu>>& cases<Xielu>() {
+  return over_shapes<Xielu>([](const RowsShape& s, auto& list) {
+    list.push_back(xielu_case(s, 0.2f, -1.05f));
+    list.push_back(xielu_case(s, -2, 3));
   });
 }
 

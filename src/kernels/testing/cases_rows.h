@@ -1,6 +1,7 @@
 // What cases of ops that work row by row share.
 #pragma once
 
+#include <cmath>
 #include <vector>
 
 #include "kernels/ref/ref.h"
@@ -23,6 +24,14 @@ void finish(Case<Op>& c, int64_t tokens) {
   if (tokens > 1)
     for (int64_t size : {1, 3, 16})
       if (size < tokens) c.splits.push_back(pieces(tokens, size));
+}
+
+// tolerance = relative * |expected| for every cell.
+inline void set_relative(const Image& after, Region& region, double relative) {
+  for (int64_t r = 0; r < region.rows; ++r)
+    for (int64_t c = 0; c < region.cols; ++c)
+      region.tolerance.push_back(
+          static_cast<float>(relative * std::fabs(cell_value(after, region, r, c))));
 }
 
 inline View view(std::byte* base, Offset offset, DType dtype, int64_t begin, int64_t rows,

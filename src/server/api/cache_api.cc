@@ -1,6 +1,5 @@
 // C API for caches: the entry objects that a cache fills and reads.
-#include <cstring>
-
+#include "base/copy_bytes.h"
 #include "server/api/error.h"
 #include "server/cache/cache_entry.h"
 
@@ -109,9 +108,7 @@ TRITONSERVER_Error* TRITONCACHE_Copy(TRITONCACHE_Allocator* allocator,
     const char* from = allocator->from->data();
     for (auto& b : entry->buffers) {
       // An entry that still shows the core's own bytes needs no copy.
-      if (b.base != from && b.attributes.byte_size > 0) {
-        std::memcpy(b.base, from, b.attributes.byte_size);
-      }
+      if (b.base != from) copy_bytes(b.base, from, b.attributes.byte_size);
       from += b.attributes.byte_size;
     }
   }

@@ -94,10 +94,17 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(
 NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriority(TRITONSERVER_InferenceRequest* request,
-                                                          uint32_t* priority) {
-  *priority = static_cast<uint32_t>(of(request)->priority);
+                                                          uint32_t* priority) try {
+  const uint64_t value = of(request)->priority;
+  if (value > UINT32_MAX)
+    return to_error(
+        invalid_argument("request priority overflows uint32_t, use "
+                         "TRITONSERVER_InferenceRequestPriorityUInt64, priority={}",
+                         value));
+  *priority = static_cast<uint32_t>(value);
   return nullptr;
 }
+NEREID_CATCH
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(
     TRITONSERVER_InferenceRequest* request, uint64_t* priority) {
@@ -107,13 +114,13 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriority(TRITONSERVER_InferenceRequest* request,
                                                              uint32_t priority) {
-  of(request)->priority = priority;
+  of(request)->set_priority(priority);
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriorityUInt64(
     TRITONSERVER_InferenceRequest* request, uint64_t priority) {
-  of(request)->priority = priority;
+  of(request)->set_priority(priority);
   return nullptr;
 }
 

@@ -11,6 +11,7 @@
 #include "server/api/error.h"
 #include "server/api/values.h"
 #include "server/log_switches.h"
+#include "server/memory/client_memory.h"
 #include "server/model/run_here.h"
 #include "server/request/request.h"
 #include "server/server.h"
@@ -168,11 +169,19 @@ NEREID_CATCH
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(
     TRITONSERVER_ServerOptions*, const TRITONSERVER_InstanceGroupKind kind, const int device_id,
     const double fraction) try {
-  if (fraction >= 1) return nullptr;
-  return to_error(
-      unsupported("model load limit of {} for {} {}: the core does not watch device memory; only "
-                  "fractions of 1 and more are allowed",
-                  fraction, TRITONSERVER_InstanceGroupKindString(kind), device_id));
+  if (device_id < 0) return to_error(invalid_argument("expects device ID >= 0, got {}", device_id));
+  if (!(fraction >= 0 && fraction <= 1))
+    return to_error(
+        invalid_argument("expects limit fraction to be in range [0.0, 1.0], got {:f}", fraction));
+  if (kind != TRITONSERVER_INSTANCEGROUPKIND_GPU)
+    return to_error(invalid_argument("given device kind is not supported, got: {}",
+                                     TRITONSERVER_InstanceGroupKindString(kind)));
+  if (fraction < 1)
+    log_warn(
+        "model load limit of {} for GPU {}: no effect, GPU memory is bounded by each model's own "
+        "parameters",
+        fraction, device_id);
+  return nullptr;
 }
 NEREID_CATCH
 
@@ -352,8 +361,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server,
   *ready = false;
   if (Status s = of(server)->check_running(); !s.ok()) return to_error(s);
   auto model = of(server)->find(model_name, model_version);
-  if (!model.ok() && absl::IsNotFound(model.status())) return to_error(model.status());
-  if (!model.ok()) return nullptr;
+  if (!model.ok()) return to_error(model.status());
   const auto* backend_model = dynamic_cast<const BackendModel*>(model->get());
   *ready = backend_model == nullptr || backend_model->ready();
   return nullptr;
@@ -424,6 +432,17 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelIndex(TRITONSERVER_Server* server, u
   return nullptr;
 }
 NEREID_CATCH
+
+void NEREID_ServerCountMemory(NEREID_HoldMemoryFn_t hold, NEREID_ReleaseMemoryFn_t release,
+                              void* userp) {
+  ClientMemory::count_with(hold, release, userp);
+}
+
+TRITONSERVER_Error* NEREID_ServerHoldMemory(uint64_t byte_size) {
+  return ClientMemory::hold(byte_size);
+}
+
+void NEREID_ServerReleaseMemory(uint64_t byte_size) { ClientMemory::release(byte_size); }
 
 uint64_t NEREID_ServerModelChanges(TRITONSERVER_Server* server) {
   return of(server)->models().num_changes();

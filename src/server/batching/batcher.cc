@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/clock.h"
+#include "base/contained.h"
 
 namespace nereid::server {
 namespace {
@@ -22,7 +23,7 @@ void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
 Batcher::Batcher(Drop drop) : drop_(std::move(drop)) { bell_->batcher = this; }
 
 void Batcher::start() {
-  timer_ = std::thread([this] { run_timer(); });
+  timer_ = std::thread([this] { run_contained("a batcher's timer", [this] { run_timer(); }); });
 }
 
 void Batcher::shut() {

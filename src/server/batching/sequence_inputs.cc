@@ -8,6 +8,7 @@
 #include <span>
 
 #include "base/file.h"
+#include "base/log_limit.h"
 #include "server/memory/host_allocator.h"
 #include "server/model/model.h"
 #include "server/request/response.h"
@@ -142,10 +143,40 @@ Status ImplicitState::update() {
   return ok();
 }
 
+namespace {
+
+// Why sequences have no states, in the stock server's words.
+Status check_growable(const ModelConfig& config) {
+  for (const auto& spec : config.sequences->states) {
+    if (!spec.growable) continue;
+    if (!spec.same_buffer)
+      return invalid_argument(
+          "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state "
+          "input name '{}'.",
+          spec.input_name);
+    return invalid_argument(
+        "'use_growable_memory' can only work with KIND_GPU model instances right now. Please "
+        "either change the instance type to KIND_GPU or set 'use_growable_memory' to false for "
+        "state input '{}'.",
+        spec.input_name);
+  }
+  return ok();
+}
+
+}  // namespace
+
 StatusOr<InitialStates> InitialStates::read(const ModelConfig& config,
                                             const std::filesystem::path& dir) {
   InitialStates out;
+  const bool is_on_gpu = std::ranges::any_of(config.groups, [](const InstanceGroup& group) {
+    return group.kind == TRITONSERVER_INSTANCEGROUPKIND_GPU;
+  });
   for (const auto& spec : config.sequences->states) {
+    if (spec.growable && is_on_gpu)
+      return unsupported(
+          "state '{}' of model '{}': 'use_growable_memory' needs states in GPU memory, which this "
+          "server does not have; set it to false",
+          spec.input_name, config.name);
     const uint64_t expected = zero_bytes(spec.datatype, elements(spec.initial_dims));
     if (spec.initial_file.empty()) {
       out.data.push_back(std::make_shared<std::string>(expected, '\0'));
@@ -165,6 +196,11 @@ StatusOr<InitialStates> InitialStates::read(const ModelConfig& config,
 
 ImplicitStates::ImplicitStates(const ModelConfig& config, const InitialStates& initial)
     : config_(config), initial_(initial) {
+  if (const Status status = check_growable(config); !status.ok()) {
+    static LogLimit log;
+    log.error("Failed to initialize sequence state: {}", message(status));
+    return;
+  }
   for (const auto& spec : config.sequences->states) {
     ImplicitState& state = states_.emplace_back();
     state.spec = &spec;

@@ -2,9 +2,9 @@
 #include "server/cache/response_cache.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/clock.h"
+#include "base/copy_bytes.h"
 #include "base/hash.h"
 #include "base/log_limit.h"
 #include "server/cache/cached_response.h"
@@ -72,7 +72,7 @@ Status send_copy(const CachedResponse& cached, const std::shared_ptr<ResponseCon
     ASSIGN_OR_RETURN(OutputTensor * to,
                      response->add_output(output.name, output.datatype, output.shape));
     ASSIGN_OR_RETURN(void* buffer, to->allocate_here(output.bytes.size()));
-    if (!output.bytes.empty()) std::memcpy(buffer, output.bytes.data(), output.bytes.size());
+    copy_bytes(buffer, output.bytes.data(), output.bytes.size());
   }
   return InferenceResponse::send(std::move(response), TRITONSERVER_RESPONSE_COMPLETE_FINAL, ok());
 }

@@ -205,17 +205,13 @@ Status fill_states(const Message& m, const std::string& model, const std::string
       return invalid_argument("state '{}' of {} must specify 'data_type'{}", state.input_name(),
                               model, where);
     }
-    if (state.use_growable_memory()) {
-      return unsupported(
-          "'use_growable_memory' can only work with KIND_GPU model instances: state '{}' of {}{}",
-          state.input_name(), model, where);
-    }
     SequenceState spec;
     spec.input_name = state.input_name();
     spec.output_name = state.output_name();
     spec.datatype = static_cast<TRITONSERVER_DataType>(state.data_type());
     spec.dims.assign(state.dims().begin(), state.dims().end());
     spec.same_buffer = state.use_same_buffer_for_input_output();
+    spec.growable = state.use_growable_memory();
     double size = 1;
     for (int64_t d : spec.dims) {
       if (d < 1 && d != -1) {

@@ -123,6 +123,7 @@ struct SequenceState {
   std::vector<int64_t> initial_dims;  // of the first request: dims with 1 for -1
   std::string initial_file;           // in <model>/initial_state; empty = zeros
   bool same_buffer = false;           // output is written over the input
+  bool growable = false;              // in GPU memory that grows in its place
 };
 
 struct SequenceBatching {

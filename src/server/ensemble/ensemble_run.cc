@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/copy_bytes.h"
 #include "server/memory/host_allocator.h"
 
 namespace nereid::server {
@@ -51,6 +53,17 @@ void EnsembleRun::post(Event event) {
     event();
     --event_depth;
   });
+}
+
+template <class Work>
+void EnsembleRun::contain(Work work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    fail(unavailable("the server has no memory left for this request"));
+  } catch (const std::exception& e) {
+    fail(internal_error("{}", e.what()));
+  }
 }
 
 void EnsembleRun::enter_room() {
@@ -105,7 +118,7 @@ void EnsembleRun::start() {
     });
   });
   post([self] {
-    self->advance(self->root_);
+    self->contain([&] { self->advance(self->root_); });
     self->finish_if_over();
   });
 }
@@ -195,8 +208,12 @@ void EnsembleRun::add_inputs(const Branch& branch, const EnsembleModel::Step& st
     const auto& tensor = branch.tensors[link.tensor];
     if (tensor == nullptr) continue;
     call.inputs.push_back(tensor);
-    InputTensor& input = request.inputs.emplace_back(link.name, link.spec, tensor->datatype,
-                                                     tensor->shape, Shape(), tensor->buffers);
+    InputTensor& input = request.inputs.emplace_back();
+    input.name = link.name;
+    input.spec = link.spec;
+    input.datatype = tensor->datatype;
+    input.shape = tensor->shape;
+    input.buffers = tensor->buffers;
     if (link.spec->is_shape_tensor) continue;
     if (prepend) input.shape.insert(input.shape.begin(), 1);
     if (strip && input.shape.size() == link.spec->dims.size() + 1 && input.shape[0] == 1) {
@@ -212,7 +229,7 @@ void copy_asked(const InferenceRequest& from, InferenceRequest& to) {
   to.id = from.id;
   to.flags = from.flags;
   to.correlation_id = from.correlation_id;
-  to.priority = from.priority;
+  to.set_priority(from.priority);
   to.timeout_us = from.timeout_us;
   to.parameters = from.parameters;
 }
@@ -245,7 +262,7 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
     if (enters) run->enter_room();
     run->post([run, call, branch, index, shared, is_final, enters] {
       call->is_final = call->is_final || is_final;
-      run->on_response(branch, index, shared, is_final, enters);
+      run->contain([&] { run->on_response(branch, index, shared, is_final, enters); });
       call->maybe_over(call);
       run->finish_if_over();
     });
@@ -395,7 +412,7 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
     if (!buffer.ok()) return fail(buffer.status());
     char* to = static_cast<char*>(*buffer);
     for (const auto& b : tensor->buffers) {
-      if (b.byte_size > 0) std::memcpy(to, b.base, b.byte_size);
+      copy_bytes(to, b.base, b.byte_size);
       to += b.byte_size;
     }
   }

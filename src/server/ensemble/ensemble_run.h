@@ -53,6 +53,9 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
 
   template <class Event>
   void post(Event event);
+  // Calls `work`; what it throws ends the request.
+  template <class Work>
+  void contain(Work work);
   void skip_unwanted_steps();
   void advance(const BranchPtr& branch);
   void launch(const BranchPtr& branch, size_t step);

@@ -14,16 +14,16 @@ namespace {
 using Device = void*;
 constexpr int kSuccess = 0;
 
-struct Utilization {
-  unsigned int gpu, memory;  // percent
-};
-struct Memory {
-  unsigned long long total, free, used;  // NOLINT: the library's own types
-};
-
 }  // namespace
 
 struct Nvml::Functions {
+  struct Utilization {
+    unsigned int gpu, memory;  // percent
+  };
+  struct Memory {
+    unsigned long long total, free, used;  // NOLINT: the library's own types
+  };
+
   void* handle = nullptr;
   int (*init)() = nullptr;
   int (*shutdown)() = nullptr;
@@ -106,11 +106,11 @@ std::vector<GpuSample> Nvml::sample() const {
     }
     GpuSample& s = out.emplace_back();
     s.uuid = uuid.data();
-    Utilization utilization{};
+    Functions::Utilization utilization{};
     if (f.utilization != nullptr && f.utilization(device, &utilization) == kSuccess) {
       s.utilization = utilization.gpu / 100.0;
     }
-    Memory memory{};
+    Functions::Memory memory{};
     if (f.memory != nullptr && f.memory(device, &memory) == kSuccess) {
       s.memory_total = static_cast<double>(memory.total);
       s.memory_used = static_cast<double>(memory.used);

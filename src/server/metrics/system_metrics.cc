@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "base/contained.h"
 #include "server/cache/response_cache.h"
 #include "server/memory/pinned_pool.h"
 
@@ -118,7 +119,7 @@ SystemMetrics::SystemMetrics(const MetricsConfig& config, const ResponseCache* c
   }
   if (!config_.cpu && nvml_ == nullptr) return;
   sample();
-  thread_ = std::thread([this] { run(); });
+  thread_ = std::thread([this] { run_contained("system metrics", [this] { run(); }); });
 }
 
 SystemMetrics::~SystemMetrics() {

@@ -12,6 +12,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/contained.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "server/batching/request_queue.h"
@@ -299,7 +300,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
   const bool usable = status.ok();
   initialised.set_value(std::move(status));
   if (usable && is_passive) is_unloading_.wait(false);
-  if (usable && !is_passive) serve(instance);
+  if (usable && !is_passive) run_contained(instance.name, [&] { serve(instance); });
   if (is_placed && backend_->instance_finalize != nullptr) {
     if (Status s = call_backend(backend_->instance_finalize, self); !s.ok()) {
       log_error("instance '{}': finalize: {}", instance.name, message(s));

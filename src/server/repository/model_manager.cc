@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <exception>
 #include <functional>
 #include <thread>
 
+#include "base/contained.h"
 #include "base/log.h"
 #include "server/api/error.h"
 
@@ -20,11 +22,21 @@ void keep_for_ever(std::shared_ptr<void> what) {
   kept->push_back(std::move(what));
 }
 
-// work(0) ... work(count - 1) on up to `max_threads` threads, this one included.
+// work(0) ... work(count - 1) on up to `max_threads` threads, this one included. Throws what one of
+// them has thrown, when all are over.
 void in_parallel(size_t count, size_t max_threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
+  std::mutex mutex;
+  std::exception_ptr thrown;
   const auto run = [&] {
-    for (size_t i = next++; i < count; i = next++) work(i);
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        work(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        thrown = std::current_exception();
+      }
+    }
   };
   std::vector<std::thread> threads;
   try {
@@ -33,6 +45,7 @@ void in_parallel(size_t count, size_t max_threads, const std::function<void(size
   }
   run();
   for (auto& thread : threads) thread.join();
+  if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
 // They do not depend on each other, so they are unloaded in parallel. False when a backend had not
@@ -54,7 +67,7 @@ bool take_down(const std::vector<std::shared_ptr<Model>>& models, Time deadline)
       const auto model = std::move(state->waiting.back());
       state->waiting.pop_back();
       lock.unlock();
-      model->take_down();
+      contained("unloading a model", [&] { model->take_down(); });
       lock.lock();
       if (--state->num_left == 0) state->changed.notify_all();
     }

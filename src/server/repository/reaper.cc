@@ -1,15 +1,19 @@
 // See reaper.h.
 #include "server/repository/reaper.h"
 
+#include "base/contained.h"
+
 namespace nereid::server {
 
 Reaper::Reaper() {
   for (int i = 0; i < kNumThreads; ++i) {
     threads_.emplace_back([items = items_] {
       while (auto item = items->take()) {
-        (*item)->model->take_down();
-        (*item)->model.reset();
-        (*item)->gone();
+        contained("unloading a model", [&] {
+          (*item)->model->take_down();
+          (*item)->model.reset();
+        });
+        contained("unloading a model", [&] { (*item)->gone(); });
       }
     });
   }

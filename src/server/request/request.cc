@@ -26,7 +26,17 @@ const InputBuffers& InputTensor::buffers_for(std::string_view host_policy) const
 }
 
 InferenceRequest::InferenceRequest(std::shared_ptr<Model> m)
-    : model(std::move(m)), cancel_(std::make_shared<CancelState>()) {}
+    : model(std::move(m)), cancel_(std::make_shared<CancelState>()) {
+  set_priority(0);
+}
+
+void InferenceRequest::set_priority(uint64_t wanted) {
+  const ModelConfig& config = model->config();
+  const uint64_t num_levels = config.batching ? config.batching->priority_levels : 0;
+  const uint64_t usual = config.batching ? config.batching->default_priority : 0;
+  const bool is_level = wanted >= 1 && wanted <= num_levels;
+  priority = is_level || config.is_ensemble() ? wanted : usual;
+}
 
 std::shared_ptr<CancelState> InferenceRequest::cancel_state() const {
   std::lock_guard lock(cancel_mutex_);
@@ -226,16 +236,20 @@ Status check_shape(InferenceRequest& r, InputTensor& input, const TensorSpec& sp
   return ok();
 }
 
-// Number of elements; InvalidArgument when it does not fit.
+// Number of elements; InvalidArgument when it does not fit, or some dimensions' product would not:
+// backends multiply them.
 StatusOr<uint64_t> element_count(const InputTensor& input) {
   uint64_t n = 1;
+  bool is_empty = false;
   for (int64_t d : input.shape) {
+    is_empty = is_empty || d == 0;
+    if (d == 0) continue;
     if (__builtin_mul_overflow(n, static_cast<uint64_t>(d), &n) || n > (uint64_t{1} << 48)) {
       return invalid_argument("input '{}' has too many elements: [{}]", input.name,
                               fmt::join(input.shape, ","));
     }
   }
-  return n;
+  return is_empty ? 0 : n;
 }
 
 // Walks the length-prefixed strings of a BYTES tensor in one CPU buffer.

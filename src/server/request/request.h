@@ -139,6 +139,9 @@ class InferenceRequest {
     return i < inputs.size() ? inputs[i] : core_inputs[i - inputs.size()];
   }
 
+  // 0, and what is above the model's levels, is its default level. An ensemble takes any.
+  void set_priority(uint64_t wanted);
+
   // Checks inputs and requested outputs against the model (server protocol's messages) and sets the
   // batch size.
   Status validate();
@@ -173,7 +176,7 @@ class InferenceRequest {
   std::string id;
   uint32_t flags = 0;
   CorrelationId correlation_id = uint64_t{0};
-  uint64_t priority = 0;
+  uint64_t priority = 0;  // see set_priority()
   uint64_t timeout_us = 0;
   std::vector<InputTensor> inputs;
   std::vector<std::string> requested_outputs;  // empty = all

@@ -50,10 +50,9 @@ TEST(KnownScripts, AChangedOneIsToldFromAnUnknownOne) {
   ASSERT_TRUE(write_file_atomic(dir / "model.py", kScript).ok());
   EXPECT_EQ(identify_script(dir).backend, "");
   EXPECT_EQ(identify_script(dir).resembles, "");
-  ASSERT_TRUE(
-      write_file_atomic(dir / "model.py",
-                        std::string(kScript) + "# tokenizer_dir REQUEST_INPUT_LEN STOP_WORDS_DICT")
-          .ok());
+  std::string changed(kScript);
+  changed += "# tokenizer_dir REQUEST_INPUT_LEN STOP_WORDS_DICT";
+  ASSERT_TRUE(write_file_atomic(dir / "model.py", changed).ok());
   EXPECT_EQ(identify_script(dir).backend, "");
   EXPECT_EQ(identify_script(dir).resembles, "preprocessing");
   EXPECT_EQ(identify_script(dir).missing, "");

@@ -305,7 +305,7 @@ TEST(Batching, LateRequestsMayOnlyBeDelayed) {
   const auto late = ask(server, 0, 1, 0, 1000), fresh = ask(server, 0);
   ASSERT_TRUE(late->send().ok());
   ASSERT_TRUE(fresh->send().ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the timeout of `late`
   open_gate();
   for (auto* call : {late.get(), fresh.get(), busy.get()}) ASSERT_TRUE(call->wait());
   EXPECT_LT(fresh->joined()[1], late->joined()[1]);

@@ -2,14 +2,11 @@
 #include "server/testing/client.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <map>
-#include <optional>
 
 #include "base/request_flags.h"
 #include "base/testing/source_dir.h"
@@ -93,45 +90,6 @@ void set_log_file(const std::string& path) {
   TRITONSERVER_ServerOptionsNew(&options);
   EXPECT_TRUE(Outcome(TRITONSERVER_ServerOptionsSetLogFile(options, path.c_str())).ok());
   TRITONSERVER_ServerOptionsDelete(options);
-}
-
-bool eventually(const std::function<bool()>& condition) {
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!condition()) {
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return true;
-}
-
-namespace {
-
-// How often each other thread has given up its processor, by id; nullopt while one runs or could
-// run.
-std::optional<std::map<std::string, std::string>> all_waiting() {
-  std::map<std::string, std::string> switches;
-  const std::string own = std::to_string(::gettid());
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    const std::string id = task.path().filename();
-    if (id == own) continue;
-    std::ifstream status(task.path() / "status");
-    for (std::string line; std::getline(status, line);) {
-      if (line.starts_with("State:") && line.find("S (") == std::string::npos) return std::nullopt;
-      if (line.find("ctxt_switches:") != std::string::npos) switches[id] += line;
-    }
-  }
-  return switches;
-}
-
-}  // namespace
-
-// A thread that was woken in the middle of a round runs, or has run, in the next one.
-bool wait_until_nothing_runs() {
-  return eventually([] {
-    const auto first = all_waiting();
-    return first && first == all_waiting();
-  });
 }
 
 std::string take_text(TRITONSERVER_Message* message) {

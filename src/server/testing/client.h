@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/testing/wait.h"
 #include "triton/core/tritonserver.h"
 
 namespace nereid::server {
@@ -94,11 +95,6 @@ class TestCall {
 // Of microseconds, for timeouts that a test never meets.
 inline const std::string kAnHour = "3600000000";
 
-// Until the condition holds; false after a minute.
-bool eventually(const std::function<bool()>& condition);
-// Until every other thread of this process waits for something and goes on waiting: what was going
-// to happen by itself has happened. False after a minute.
-bool wait_until_nothing_runs();
 // Of this process; "": none.
 void set_log_file(const std::string& path);
 

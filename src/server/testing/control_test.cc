@@ -103,6 +103,31 @@ TEST_F(Control, AServerWithoutARepositoryTellsThatItIsNotLive) {
   EXPECT_THAT(take_text(message), HasSubstr("triton"));
 }
 
+// Of what is not there, readiness is an error, as of any other question.
+TEST_F(Control, ReadinessOfUnknownModelsIsAnError) {
+  write("a", test_model("identity"));
+  const auto server = start(kExplicit);
+  ASSERT_TRUE(load(*server, "a").ok());
+  bool yes = true;
+  const auto asked = [&](const char* model, int64_t version) {
+    return Outcome(TRITONSERVER_ServerModelIsReady(server->get(), model, version, &yes));
+  };
+  EXPECT_TRUE(asked("a", 1).ok());
+  EXPECT_TRUE(yes);
+  Outcome out = asked("b", -1);
+  EXPECT_EQ(out.code, TRITONSERVER_ERROR_NOT_FOUND);
+  EXPECT_EQ(out.text, "Request for unknown model: 'b' is not found");
+  EXPECT_FALSE(yes);
+  out = asked("a", 2);
+  EXPECT_EQ(out.code, TRITONSERVER_ERROR_NOT_FOUND);
+  EXPECT_EQ(out.text, "Request for unknown model: 'a' version 2 is not found");
+  ASSERT_TRUE(unload(*server, "a").ok());
+  while (ready(*server, "a")) std::this_thread::yield();
+  out = asked("a", 1);
+  EXPECT_EQ(out.code, TRITONSERVER_ERROR_UNAVAILABLE);
+  EXPECT_EQ(out.text, "Request for unknown model: 'a' version 1 is not at ready state");
+}
+
 TEST_F(Control, WhatIsReadyIsNumbered) {
   write("a", test_model("identity"));
   const auto server = start(kExplicit);

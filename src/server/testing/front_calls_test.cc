@@ -20,11 +20,58 @@ const std::string kProbe =
     "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
     "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n";
 
+const std::string kNineLevels =
+    "dynamic_batching { priority_levels: 9 default_priority_level: 2 }\n";
+
+TEST(FrontCalls, APriorityIsOneOfTheModelsLevels) {
+  constexpr uint64_t kUnset = 99, kWide = uint64_t{1} << 40;
+  const auto said = [](TestServer& server, const char* model, uint64_t wanted) {
+    TRITONSERVER_InferenceRequest* r = nullptr;
+    TRITONSERVER_InferenceRequestNew(&r, server.get(), model, -1);
+    uint64_t wide = 77;
+    if (wanted != kUnset) {
+      EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestSetPriorityUInt64(r, wanted)).ok());
+    }
+    EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestPriorityUInt64(r, &wide)).ok());
+    uint32_t narrow = 0;
+    const Outcome out(TRITONSERVER_InferenceRequestPriority(r, &narrow));
+    if (wide > UINT32_MAX) {
+      EXPECT_EQ(out.code, TRITONSERVER_ERROR_INVALID_ARG);
+      EXPECT_THAT(out.text, HasSubstr("request priority overflows uint32_t, use "
+                                      "TRITONSERVER_InferenceRequestPriorityUInt64, priority=" +
+                                      std::to_string(wide)));
+    } else {
+      EXPECT_EQ(narrow, wide);
+    }
+    TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestDelete(r));
+    return wide;
+  };
+  TestServer server({{"levels", kProbe + "max_batch_size: 1\n" + kNineLevels},
+                     {"plain", kProbe},
+                     {"all",
+                      "platform: \"ensemble\"\n"
+                      "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+                      "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
+                      "ensemble_scheduling { step { model_name: \"plain\" model_version: -1\n"
+                      "input_map { key: \"IN\" value: \"IN\" }\n"
+                      "output_map { key: \"OUT\" value: \"OUT\" } } }\n"}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  EXPECT_EQ(said(server, "levels", kUnset), 2u);
+  EXPECT_EQ(said(server, "levels", 0), 2u);
+  EXPECT_EQ(said(server, "levels", 9), 9u);
+  EXPECT_EQ(said(server, "levels", 10), 2u);
+  EXPECT_EQ(said(server, "levels", kWide), 2u);
+  EXPECT_EQ(said(server, "plain", kUnset), 0u);
+  EXPECT_EQ(said(server, "plain", 7), 0u);
+  EXPECT_EQ(said(server, "all", kUnset), 0u);
+  EXPECT_EQ(said(server, "all", kWide), kWide);
+}
+
 TEST(FrontCalls, RequestsTellWhatWasSet) {
   probe() = {};
-  TestServer server({{"m", kProbe}});
+  TestServer server({{"m", kProbe + "max_batch_size: 1\n" + kNineLevels}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  TestCall call(server.get(), "m", {1}, "mine");
+  TestCall call(server.get(), "m", {1}, "mine", true);
   TRITONSERVER_InferenceRequest* r = call.request();
   const char* id = "";
   EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestId(r, &id)).ok());
@@ -36,9 +83,6 @@ TEST(FrontCalls, RequestsTellWhatWasSet) {
   EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestPriorityUInt64(r, &wide)).ok());
   EXPECT_EQ(priority, 7u);
   EXPECT_EQ(wide, 7u);
-  TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestSetPriorityUInt64(r, uint64_t{1} << 40));
-  EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestPriorityUInt64(r, &wide)).ok());
-  EXPECT_EQ(wide, uint64_t{1} << 40);
   TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(r, 12345));
   EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestTimeoutMicroseconds(r, &timeout)).ok());
   EXPECT_EQ(timeout, 12345u);
@@ -185,9 +229,16 @@ TEST(FrontCalls, OptionsThatCannotBeFollowedAreRefused) {
   refused(TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(o, 1, 64), kUnsupported, "GPU 1");
   refused(TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(o, 0, 64), kUnsupported, "GPU 0");
   refused(TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(o, 2), kUnsupported, "count 2");
-  refused(TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(o, TRITONSERVER_INSTANCEGROUPKIND_GPU,
-                                                            0, 0.5),
-          kUnsupported, "0.5 for GPU 0");
+  const auto limit = [o](TRITONSERVER_InstanceGroupKind kind, int device, double fraction) {
+    return TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(o, kind, device, fraction);
+  };
+  constexpr auto kGpu = TRITONSERVER_INSTANCEGROUPKIND_GPU;
+  refused(limit(kGpu, -1, 0.5), kInvalid, "expects device ID >= 0, got -1");
+  for (const double fraction : {1.5, -0.5})
+    refused(limit(kGpu, 0, fraction), kInvalid,
+            "expects limit fraction to be in range [0.0, 1.0], got ");
+  refused(limit(TRITONSERVER_INSTANCEGROUPKIND_CPU, 0, 0.5), kInvalid,
+          "given device kind is not supported, got: CPU");
   refused(
       TRITONSERVER_ServerOptionsSetRateLimiterMode(o, static_cast<TRITONSERVER_RateLimitMode>(9)),
       kInvalid, "mode 9");
@@ -200,8 +251,7 @@ TEST(FrontCalls, OptionsThatCannotBeFollowedAreRefused) {
                                    TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(o, 1, 0),
                                    TRITONSERVER_ServerOptionsSetCudaVirtualAddressSize(o, 0, 0),
                                    TRITONSERVER_ServerOptionsSetBufferManagerThreadCount(o, 0),
-                                   TRITONSERVER_ServerOptionsSetModelLoadDeviceLimit(
-                                       o, TRITONSERVER_INSTANCEGROUPKIND_GPU, 0, 1.0)}) {
+                                   limit(kGpu, 0, 1.0), limit(kGpu, 1, 0.5), limit(kGpu, 0, 0)}) {
     EXPECT_TRUE(Outcome(none).ok());
   }
   TRITONSERVER_ServerOptionsDelete(o);

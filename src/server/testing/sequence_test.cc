@@ -83,7 +83,11 @@ void end(TestServer& server, const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) send_step(server, id, kEnd);
 }
 
-void pause(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+// An idle time of a configuration: by then a sequence that is idle now has lost its slot.
+void pass_idle_time(std::chrono::microseconds idle) {
+  std::this_thread::sleep_for(2 * idle);
+  EXPECT_TRUE(wait_until_nothing_runs());
+}
 
 TEST(Sequence, ControlsTellWhatARequestIs) {
   TestServer server({{"m", sequences("")}});
@@ -219,12 +223,12 @@ TEST(Sequence, WithoutAFreeSlotItWaits) {
 
 // It waits for the server, not for its client.
 TEST(Sequence, WithoutAFreeSlotItIsNotIdle) {
-  TestServer server({{"m", sequences("", 1, 1, "sequence", "50000")}});
+  TestServer server({{"m", sequences("", 1, 1, "sequence", "5000")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   const auto busy = send(server, 1, kStart | kEnd, 0, kUntilOpen);
   ASSERT_TRUE(wait_until_held());
   const auto second = send(server, 2, kStart | kEnd);
-  pause(200);
+  pass_idle_time(std::chrono::microseconds(5000));
   open_gate();
   result(busy);
   EXPECT_EQ(result(second)[kId], 2);
@@ -252,10 +256,9 @@ TEST(Sequence, WithoutAFreeSlotItWaitsAsLongAsItsRequestsAllow) {
 }
 
 TEST(Sequence, AnIdleOneLosesItsSlot) {
-  TestServer server({{"m", sequences("", 1, 1, "sequence", "200000")}});
+  TestServer server({{"m", sequences("", 1, 1, "sequence", "20000")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   send_step(server, 1, kStart);
-  pause(80);
   EXPECT_EQ(send_step(server, 2, kStart | kEnd)[kId], 2) << "gets the slot when 1 is given up";
   EXPECT_THAT(make(server, 1, 0)->send().text, HasSubstr("must specify the START flag"));
 }
@@ -290,6 +293,19 @@ TEST(Sequence, StateGoesFromRequestToRequest) {
     for (int i = 0; i < 4; ++i) EXPECT_EQ(result(queued[i])[kState], 16 + i);
     EXPECT_EQ(send_step(server, 1, kStart | kEnd, 3)[kState], 3) << "a new sequence of the same id";
     end(server, {2});
+  }
+}
+
+// As the stock server has it: the model loads, and a sequence that begins has no state.
+TEST(Sequence, StateThatGrowsNeedsAGpu) {
+  for (const char* more : {"", " use_same_buffer_for_input_output: true"}) {
+    TestServer server({{"m", sequences(std::string("state { input_name: \"STATE_IN\" output_name: "
+                                                   "\"STATE_OUT\" data_type: TYPE_INT32 dims: 1 "
+                                                   "use_growable_memory: true") +
+                                       more + " }")}});
+    ASSERT_TRUE(server.started().ok()) << server.started().text;
+    EXPECT_EQ(send_step(server, 1, kStart, 10)[kState], 0);
+    EXPECT_EQ(send_step(server, 1, kEnd, 10)[kState], 0);
   }
 }
 
@@ -344,7 +360,7 @@ TEST(Sequence, AnIterationThatTakesLongerThanTheIdleTimeIsTheLast) {
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   const auto call = send(server, 0, 0, 3, kUntilOpen);
   ASSERT_TRUE(wait_until_held());
-  pause(20);
+  pass_idle_time(std::chrono::microseconds(1000));
   open_gate();
   ASSERT_TRUE(call->wait());
   EXPECT_EQ(call->num_finals(), 1);

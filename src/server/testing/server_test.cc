@@ -65,6 +65,21 @@ TEST(Server, NamesUnknownModels) {
   EXPECT_EQ(wrong.code, TRITONSERVER_ERROR_NOT_FOUND);
 }
 
+// Backends multiply dimensions.
+TEST(Server, NoDimensionsOverflowWhereAnotherIsZero) {
+  const std::string config =
+      "backend: \"nereid_test\"\n"
+      "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1, -1, -1 ] }\n"
+      "output { name: \"OUT\" data_type: TYPE_INT32 dims: [ -1 ] }\n";
+  const TestServer server({{"m", config}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  TestCall call(server.get(), "m", {});
+  const int64_t shape[] = {0, int64_t{1} << 31, int64_t{1} << 32};
+  TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestRemoveInput(call.request(), "IN"));
+  TRITONSERVER_InferenceRequestAddInput(call.request(), "IN", TRITONSERVER_TYPE_INT32, shape, 3);
+  EXPECT_THAT(call.send().text, HasSubstr("too many elements: [0,2147483648,4294967296]"));
+}
+
 TEST(Server, ValidatesInputs) {
   const std::string config =
       "backend: \"nereid_test\" max_batch_size: 4\n"
@@ -307,6 +322,7 @@ TEST(Server, LeakedRequestHitsTheExitTimeout) {
   static void* volatile kept[2];
   kept[0] = server;
   kept[1] = call;
+  EXPECT_NE(kept[0], kept[1]);
 }
 
 // As the stock Python backend may leave one behind when execute() raises.

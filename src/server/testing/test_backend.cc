@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/copy_bytes.h"
 #include "nereid/backend.h"
 #include "server/testing/gate.h"
 #include "server/testing/test_sequences.h"
@@ -171,7 +172,7 @@ std::vector<int32_t> read_tensor(TRITONBACKEND_Request* request, const char* nam
   }
   // A BOOL, too, is read as a number.
   std::vector<int32_t> out((bytes.size() + sizeof(int32_t) - 1) / sizeof(int32_t));
-  if (!bytes.empty()) std::memcpy(out.data(), bytes.data(), bytes.size());
+  nereid::copy_bytes(out.data(), bytes.data(), bytes.size());
   return out;
 }
 

@@ -1,16 +1,19 @@
 #include "text/grammar/expr.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 
 namespace nereid::text {
 namespace {
 
-// Whether a text of the expression ends, if those of the rules in `ends` do.
-bool can_end(const Expr& expr, const std::vector<bool>& ends) {
-  if (expr.plain) return true;
-  const auto part = [&](const ExprPtr& p) { return can_end(*p, ends); };
+// Whether a text of the expression ends, if those of the rules in `ends` do. `num_seen` counts
+// expressions.
+bool can_end(const Expr& expr, const std::vector<bool>& ends, int64_t& num_seen) {
+  ++num_seen;
+  if (expr.plain || expr.ends) return true;
+  const auto part = [&](const ExprPtr& p) { return can_end(*p, ends, num_seen); };
   switch (expr.kind) {
     case Expr::Kind::kBytes:
       return true;
@@ -22,25 +25,29 @@ bool can_end(const Expr& expr, const std::vector<bool>& ends) {
       return std::ranges::any_of(expr.parts, part);
     case Expr::Kind::kRepeat:
       return expr.least == 0 || part(expr.parts[0]);
+    case Expr::Kind::kAssertion:
+      return false;
     case Expr::Kind::kRule:
       break;
   }
   return ends[static_cast<size_t>(expr.rule)];
 }
 
-void add_calls(const Expr& expr, std::vector<int32_t>& calls) {
-  if (expr.plain) return;
+void add_calls(const Expr& expr, std::vector<int32_t>& calls, int64_t& num_seen) {
+  ++num_seen;
+  if (expr.plain || expr.ends) return;
   if (expr.kind == Expr::Kind::kRule) calls.push_back(expr.rule);
-  for (const ExprPtr& part : expr.parts) add_calls(*part, calls);
+  for (const ExprPtr& part : expr.parts) add_calls(*part, calls, num_seen);
 }
 
 // Without parts whose texts have no end. The expression itself has one.
-ExprPtr without_endless(const ExprPtr& expr, const std::vector<bool>& ends) {
-  if (expr->plain || expr->parts.empty()) return expr;
-  if (expr->kind == Expr::Kind::kRepeat && !can_end(*expr->parts[0], ends)) return literal("");
+ExprPtr without_endless(const ExprPtr& expr, const std::vector<bool>& ends, int64_t& num_seen) {
+  if (expr->plain || expr->ends || expr->parts.empty()) return expr;
+  if (expr->kind == Expr::Kind::kRepeat && !can_end(*expr->parts[0], ends, num_seen))
+    return literal("");
   std::vector<ExprPtr> parts;
   for (const ExprPtr& part : expr->parts)
-    if (can_end(*part, ends)) parts.push_back(without_endless(part, ends));
+    if (can_end(*part, ends, num_seen)) parts.push_back(without_endless(part, ends, num_seen));
   if (parts == expr->parts) return expr;
   Expr copy = *expr;
   copy.parts = std::move(parts);
@@ -54,7 +61,8 @@ class Raised {
 
   ExprPtr of(const ExprPtr& expr) {
     if (expr->plain || (expr->parts.empty() && expr->kind != Expr::Kind::kRule)) return expr;
-    if (expr->kind == Expr::Kind::kRule) return call(expr->rule + by_);
+    if (expr->kind == Expr::Kind::kRule)
+      return expr->ends ? call_of_some(expr->rule + by_) : call(expr->rule + by_);
     const auto found = made_.find(expr.get());
     if (found != made_.end()) return found->second;
     Expr copy = *expr;
@@ -76,13 +84,15 @@ int32_t append_rules(Rules& rules, const Rules& others) {
   return first;
 }
 
-bool drop_endless(Rules& rules) {
+StatusOr<bool> drop_endless(Rules& rules, WorkLimit& work) {
+  int64_t num_seen = 0;
   std::vector<bool> ends(rules.size());
   std::vector<std::vector<int32_t>> callers(rules.size());
   std::vector<int32_t> open;
   for (size_t i = 0; i < rules.size(); ++i) {
     std::vector<int32_t> calls;
-    add_calls(*rules[i], calls);
+    add_calls(*rules[i], calls, num_seen);
+    RETURN_IF_ERROR(work.spend(std::exchange(num_seen, 0)));
     for (const int32_t rule : calls)
       callers[static_cast<size_t>(rule)].push_back(static_cast<int32_t>(i));
     open.push_back(static_cast<int32_t>(i));
@@ -90,12 +100,16 @@ bool drop_endless(Rules& rules) {
   while (!open.empty()) {
     const auto i = static_cast<size_t>(open.back());
     open.pop_back();
-    if (ends[i] || !can_end(*rules[i], ends)) continue;
+    RETURN_IF_ERROR(work.spend(std::exchange(num_seen, 0)));
+    if (ends[i] || !can_end(*rules[i], ends, num_seen)) continue;
     ends[i] = true;
     open.insert(open.end(), callers[i].begin(), callers[i].end());
   }
-  for (size_t i = 0; i < rules.size(); ++i)
-    rules[i] = ends[i] ? without_endless(rules[i], ends) : literal("");  // no rule refers to it
+  for (size_t i = 0; i < rules.size(); ++i) {
+    RETURN_IF_ERROR(work.spend(std::exchange(num_seen, 0)));
+    // No rule refers to one that is dropped.
+    rules[i] = ends[i] ? without_endless(rules[i], ends, num_seen) : literal("");
+  }
   return ends[0];
 }
 

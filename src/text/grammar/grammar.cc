@@ -2,7 +2,7 @@
 #include "text/grammar/grammar.h"
 
 #include <algorithm>
-#include <limits>
+#include <utility>
 
 #include "base/json.h"
 #include "text/grammar/json_schema.h"
@@ -15,27 +15,25 @@
 namespace nereid::text {
 namespace {
 
-constexpr int64_t kMaxKeptBytes = int64_t{32} << 20;
+// What is kept of one grammar, and where all of an account are large, at least this much of each.
+constexpr int64_t kMaxKeptBytes = int64_t{32} << 20, kLeastKeptBytes = int64_t{4} << 20;
+constexpr int64_t kLargeAccountBytes = int64_t{96} << 20;
 constexpr size_t kMaxKeptMasks = 256;
 // Nodes below one that is looked up in CharRuns, and below one for which a run is made.
 constexpr int32_t kLeastCovered = 4, kLeastToMakeRun = 128;
 constexpr int32_t kManyChars = 255;  // TokenTrie does not count that far
-// For one mask or token: about a tenth of a second.
-constexpr int64_t kMaxWork = 32'000'000;
 // To find bytes that must come: some hundreds of microseconds.
 constexpr int64_t kMaxForcedWork = 100'000;
+constexpr int32_t kNodesAtOnce = 1024;  // of the trie, between two looks at what is left
 
 constexpr size_t num_words(int32_t vocab) { return (static_cast<size_t>(vocab) + 31) / 32; }
 
-Status too_much_work() {
-  return resource_exhausted(
-      "the grammar is too ambiguous: one token takes more than {} steps to check", kMaxWork);
-}
-
-StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text) {
+StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text, WorkLimit& work) {
   if (text.size() > kMaxGrammarBytes)
     return invalid_argument("the grammar has {} bytes; {} are allowed", text.size(),
                             kMaxGrammarBytes);
+  constexpr int64_t kByteSteps = 4;  // to parse one
+  RETURN_IF_ERROR(work.spend(kByteSteps * static_cast<int64_t>(text.size())));
   if (kind == GrammarKind::kJsonObject) return json_object_rules();
   if (kind == GrammarKind::kEbnf) return ebnf_rules(text);
   if (kind == GrammarKind::kRegex) {
@@ -45,35 +43,155 @@ StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text) {
   const bool tagged = kind == GrammarKind::kStructuralTag;
   auto root = parse_json(text, kMaxGrammarDepth);
   if (!root.ok()) return annotate(root.status(), tagged ? "structural_tag" : "schema");
-  if (tagged) return structural_tag_rules(*root);
-  WorkLimit work;
-  return json_schema_rules(*root, work);
+  return tagged ? structural_tag_rules(*root, work) : json_schema_rules(*root, work);
 }
 
 }  // namespace
 
-StatusOr<std::shared_ptr<Grammar>> Grammar::compile(GrammarKind kind, std::string_view text,
-                                                    std::shared_ptr<const TokenTrie> tokens) {
-  const auto rules = rules_of(kind, text);
+StatusOr<Network> Grammar::parse(GrammarKind kind, std::string_view text, WorkLimit& work) {
+  const auto rules = rules_of(kind, text, work);
   if (!rules.ok())  // it may quote a part of a character
     return invalid_argument("{}", repair_utf8(message(rules.status())));
-  ASSIGN_OR_RETURN(Network network, make_network(*rules));
-  return std::shared_ptr<Grammar>(new Grammar(std::move(network), std::move(tokens)));
+  return make_network(*rules, work);
 }
 
-Grammar::Grammar(Network network, std::shared_ptr<const TokenTrie> tokens)
-    : network_(std::move(network)), tokens_(std::move(tokens)), sets_(network_) {
+std::shared_ptr<Grammar> Grammar::of(Network network, std::shared_ptr<const TokenTrie> tokens,
+                                     std::shared_ptr<GrammarAccount> account) {
+  return std::shared_ptr<Grammar>(
+      new Grammar(std::move(network), std::move(tokens), std::move(account)));
+}
+
+StatusOr<std::shared_ptr<Grammar>> Grammar::compile(GrammarKind kind, std::string_view text,
+                                                    std::shared_ptr<const TokenTrie> tokens) {
+  WorkLimit work;
+  ASSIGN_OR_RETURN(Network network, parse(kind, text, work));
+  return of(std::move(network), std::move(tokens));
+}
+
+Grammar::Grammar(Network network, std::shared_ptr<const TokenTrie> tokens,
+                 std::shared_ptr<GrammarAccount> account)
+    : network_(std::move(network)),
+      tokens_(std::move(tokens)),
+      account_(std::move(account)),
+      network_bytes_(network_.bytes()),
+      sets_(network_) {
   path_.resize(static_cast<size_t>(tokens_->max_depth()) + 1);
+  count_bytes();
 }
 
+Grammar::~Grammar() {
+  if (account_) *account_ -= counted_bytes_;
+}
+
+// A call that uses the grammar with an effort, as long as it stands.
+class Grammar::Use {
+ public:
+  Use(Grammar& grammar, Effort& effort)
+      : grammar_(grammar), effort_(effort), lock_(grammar.mutex_, std::defer_lock) {
+    if (effort.waits)
+      lock_.lock();
+    else if (!lock_.try_lock() || grammar.keeps_too_much())
+      return;
+    if (grammar.keeps_too_much()) grammar.trim();
+    grammar.sets_.set_budget(std::max<int64_t>(effort.steps, 0));
+    is_possible_ = true;
+  }
+  ~Use() {
+    if (!is_possible_) return;
+    effort_.steps = std::max<int64_t>(grammar_.sets_.budget(), 0);
+    grammar_.count_bytes();
+  }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+  // Not OK: the call must end with this.
+  Status status() const {
+    if (is_possible_ && !grammar_.sets_.failed()) return ok();
+    if (!effort_.waits) return unavailable("the grammar needs more steps than are left");
+    return invalid_argument(
+        "the grammar is too ambiguous: one token takes more than {} steps, {} places at a time or "
+        "{} bytes to check",
+        Effort::kMost, StateSets::kMaxConfigs, StateSets::kMostBytes);
+  }
+
+ private:
+  Grammar& grammar_;
+  Effort& effort_;
+  std::unique_lock<std::mutex> lock_;
+  bool is_possible_ = false;
+};
+
+int64_t Grammar::kept_bytes() const {
+  const size_t mask_bytes = masks_.size() * num_words(tokens_->vocab_size()) * sizeof(uint32_t);
+  return sets_.bytes() + local_bytes_ + static_cast<int64_t>(mask_bytes);
+}
+
+int64_t Grammar::bytes() {
+  const std::lock_guard lock(mutex_);
+  return network_bytes_ + kept_bytes();
+}
+
+bool Grammar::keeps_too_much() const {
+  if (masks_.size() > kMaxKeptMasks) return true;
+  const bool is_large = account_ && *account_ > kLargeAccountBytes;
+  return kept_bytes() > std::max(is_large ? kLeastKeptBytes : kMaxKeptBytes, 2 * needed_bytes_);
+}
+
+// Keeps where each text stands, so that none is walked again.
 void Grammar::trim() {
-  const auto mask_bytes =
-      static_cast<int64_t>(masks_.size() * num_words(tokens_->vocab_size()) * sizeof(uint32_t));
-  if (masks_.size() > kMaxKeptMasks) masks_.clear();
-  if (sets_.bytes() + local_bytes_ + mask_bytes <= kMaxKeptBytes) return;
-  sets_.clear(), runs_.clear(), locals_.clear(), masks_.clear(), only_bytes_.clear();
+  masks_.clear();
+  if (!keeps_too_much()) return;
+  std::vector<std::shared_ptr<Position>> live;
+  std::vector<int32_t*> kept;
+  for (const std::weak_ptr<Position>& one : positions_)
+    if (auto position = one.lock()) {
+      kept.push_back(&position->set);
+      live.push_back(std::move(position));
+    }
+  positions_.assign(live.begin(), live.end());
+  sets_.clear_but(kept);
+  runs_.clear(), locals_.clear(), only_bytes_.clear();
   local_bytes_ = 0;
-  ++generation_;
+  start_ = StateSets::kDead;
+  needed_bytes_ = sets_.bytes();
+}
+
+void Grammar::count_bytes() {
+  if (!account_) return;
+  const int64_t bytes = network_bytes_ + kept_bytes();
+  *account_ += bytes - counted_bytes_;
+  counted_bytes_ = bytes;
+}
+
+int32_t Grammar::start() {
+  if (start_ == StateSets::kDead) start_ = sets_.start();
+  return start_;
+}
+
+int32_t Grammar::follow(int32_t set, std::string_view bytes) {
+  for (const char c : bytes) {
+    if (set == StateSets::kDead) break;
+    set = sets_.step(set, static_cast<uint8_t>(c));
+  }
+  return set;
+}
+
+std::shared_ptr<Grammar::Position> Grammar::make_position(int32_t set) {
+  auto position = std::make_shared<Position>(Position{set});
+  if (positions_.size() >= most_positions_) {
+    std::erase_if(positions_, [](const auto& one) { return one.expired(); });
+    most_positions_ = std::max(most_positions_, 2 * positions_.size());
+  }
+  positions_.push_back(position);
+  return position;
+}
+
+StatusOr<bool> Grammar::begins(std::string_view bytes, Effort& effort) {
+  const Use use(*this, effort);
+  RETURN_IF_ERROR(use.status());
+  const int32_t set = follow(start(), bytes);
+  RETURN_IF_ERROR(use.status());
+  return set != StateSets::kDead;
 }
 
 // False: what is below the node is no run of characters that `set` takes alike.
@@ -114,6 +232,7 @@ void Grammar::walk(int32_t node, int32_t set, const Visit& visit) {
   int32_t i = node + 1;
   int64_t work = 0;
   for (; i < end && !sets_.failed(); ++work) {
+    if (work == kNodesAtOnce && !sets_.spend(std::exchange(work, 0))) return;
     const TokenTrie::Node& n = nodes[static_cast<size_t>(i)];
     const int32_t next = sets_.step(path_[n.depth - 1u], n.byte);
     if (next == StateSets::kDead) {
@@ -159,12 +278,13 @@ const Grammar::Local& Grammar::local(StateSets::Config config) {
   return result;
 }
 
-Status Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
+void Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
   mask.assign(num_words(tokens_->vocab_size()), 0);
   for (const StateSets::Config config :
        std::vector(sets_.configs(set).begin(), sets_.configs(set).end())) {
     const Local& own = local(config);
-    if (sets_.failed()) return too_much_work();
+    if (!sets_.spend(static_cast<int64_t>(own.mask.size() / 4 + own.ids.size() + own.exits.size())))
+      return;
     for (size_t i = 0; i < own.mask.size(); ++i) mask[i] |= own.mask[i];
     for (const int32_t id : own.ids) set_bit(mask, id);
     if (own.exits.empty()) continue;
@@ -173,94 +293,87 @@ Status Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
       walk(exit, behind, [&](int32_t, int32_t, auto ids) {
         for (const int32_t id : ids) set_bit(mask, id);
       });
-    if (sets_.failed()) return too_much_work();
+    if (sets_.failed()) return;
   }
-  return ok();
 }
 
 // The byte that every text goes on with behind `set`; -1: none, as it may end or go on otherwise.
 int32_t Grammar::only_byte(int32_t set) {
-  const auto [entry, is_new] = only_bytes_.try_emplace(set, -1);
-  if (!is_new || sets_.ends(set)) return entry->second;
+  if (sets_.ends(set)) return -1;
+  const auto known = only_bytes_.find(set);
+  if (known != only_bytes_.end()) return known->second;
   int32_t only = -1;
   for (int32_t byte = 0; byte < 256; ++byte) {
     if (sets_.step(set, static_cast<uint8_t>(byte)) == StateSets::kDead) continue;
-    if (only >= 0 || sets_.failed()) return -1;
-    only = byte;
+    const bool is_second = only >= 0;
+    only = is_second ? -1 : byte;
+    if (is_second) break;
   }
   if (sets_.failed()) return -1;
-  entry->second = only;
+  only_bytes_[set] = only;
   return only;
 }
 
-// Where the text stands, also when the grammar has forgotten it.
-Status Matcher::catch_up() {
-  Grammar& g = *grammar_;
-  g.trim();
-  if (generation_ != g.generation_) {
-    g.sets_.set_budget(std::numeric_limits<int64_t>::max() / 2);
-    set_ = g.sets_.start();
-    for (const char c : text_) set_ = g.sets_.step(set_, static_cast<uint8_t>(c));
-    generation_ = g.generation_;
-    if (g.sets_.failed()) {
-      generation_ = -1;
-      return too_much_work();
-    }
-  }
-  g.sets_.set_budget(kMaxWork);
-  return ok();
-}
+int32_t Matcher::set() const { return position_ ? position_->set : grammar_->start(); }
 
-Status Matcher::accept(std::string_view bytes) {
-  const std::lock_guard lock(grammar_->mutex_);
-  RETURN_IF_ERROR(catch_up());
-  int32_t set = set_;
-  for (const char c : bytes) set = grammar_->sets_.step(set, static_cast<uint8_t>(c));
-  if (grammar_->sets_.failed()) return too_much_work();
-  if (set == StateSets::kDead) return invalid_argument("the grammar does not allow these bytes");
-  set_ = set;
-  text_ += bytes;
+Status Matcher::accept(std::string_view bytes, Effort& effort) {
+  Grammar& g = *grammar_;
+  const Grammar::Use use(g, effort);
+  RETURN_IF_ERROR(use.status());
+  const int32_t next = g.follow(set(), bytes);
+  RETURN_IF_ERROR(use.status());
+  if (next == StateSets::kDead) return invalid_argument("the grammar does not allow these bytes");
+  if (position_ && position_.use_count() == 1)
+    position_->set = next;
+  else
+    position_ = g.make_position(next);
   return ok();
 }
 
 bool Matcher::may_end() {
-  const std::lock_guard lock(grammar_->mutex_);
-  return catch_up().ok() && grammar_->sets_.ends(set_);
+  Effort whole;
+  const Grammar::Use use(*grammar_, whole);
+  return grammar_->sets_.ends(set());
 }
 
-Status Matcher::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids) {
-  const std::lock_guard lock(grammar_->mutex_);
-  RETURN_IF_ERROR(catch_up());
+Status Matcher::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids,
+                          Effort& effort) {
   Grammar& g = *grammar_;
-  auto found = g.masks_.find(set_);
+  const Grammar::Use use(g, effort);
+  RETURN_IF_ERROR(use.status());
+  const int32_t here = set();
+  auto found = g.masks_.find(here);
   if (found == g.masks_.end()) {
     std::vector<uint32_t> made;
-    RETURN_IF_ERROR(g.make_mask(set_, made));
-    found = g.masks_.emplace(set_, std::move(made)).first;
+    g.make_mask(here, made);
+    RETURN_IF_ERROR(use.status());
+    found = g.masks_.emplace(here, std::move(made)).first;
   }
   std::ranges::fill(mask, 0u);
   std::copy_n(found->second.begin(), std::min(mask.size(), found->second.size()), mask.begin());
   for (const int32_t id : end_ids) {
     if (id < 0 || static_cast<size_t>(id) / 32 >= mask.size()) continue;
-    uint32_t& word = mask[static_cast<size_t>(id) / 32];
-    const uint32_t bit = 1u << (id % 32);
-    word = g.sets_.ends(set_) ? word | bit : word & ~bit;
+    g.sets_.ends(here) ? set_bit(mask, id) : clear_bit(mask, id);
   }
   return ok();
 }
 
-std::string Matcher::forced(size_t most) {
-  const std::lock_guard lock(grammar_->mutex_);
-  std::string out;
-  if (!catch_up().ok()) return out;
+std::string Matcher::forced(size_t most, Effort& effort) {
   Grammar& g = *grammar_;
-  g.sets_.set_budget(kMaxForcedWork);
-  for (int32_t set = set_; out.size() < most;) {
-    const int32_t byte = g.only_byte(set);
-    if (byte < 0) break;
-    out += static_cast<char>(byte);
-    set = g.sets_.step(set, static_cast<uint8_t>(byte));
+  Effort small{.steps = std::min(effort.steps, kMaxForcedWork), .waits = effort.waits};
+  effort.steps -= small.steps;
+  std::string out;
+  {
+    const Grammar::Use use(g, small);
+    if (!use.status().ok()) return out;
+    for (int32_t at = set(); out.size() < most;) {
+      const int32_t byte = g.only_byte(at);
+      if (byte < 0) break;
+      out += static_cast<char>(byte);
+      at = g.sets_.step(at, static_cast<uint8_t>(byte));
+    }
   }
+  effort.steps += small.steps;
   return out;
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include <random>
+#include <tuple>
 
 #include "text/grammar/gbnf.h"
 #include "text/grammar/grammar_test_util.h"
@@ -32,19 +33,20 @@ TEST(Grammar, MatchesRegularExpressions) {
   expect_texts(regex, "\\u{1F600}|\\x41|[\\]\\-]", {"\xF0\x9F\x98\x80", "A", "]", "-"},
                {"B", "\\"});
   expect_texts(regex, "(a*)*b{0}", {"", "aaa"}, {"b"});
+  expect_texts(regex, "a{x|{b}|[\\w-.]{2}", {"a{x", "{b}", "a-", ".-"}, {"a+", "b", "+."});
   expect_texts(regex, "", {""}, {"a"});
 }
 
 TEST(Grammar, RefusesWhatRegularExpressionsCannotSay) {
   const auto regex = GrammarKind::kRegex;
   for (const char* bad : {"(", ")", "[a", "a**", "*a", "a{2,1}", "(?=a)", "\\1", "\\b", "a^b",
-                          "a$b", "[b-a]", "(^a)", "a{99999}", "\\", "[^\\s\\S]", "a++", "a{x"})
+                          "a$b", "[b-a]", "(^a)", "a{99999}", "\\", "[^\\s\\S]", "a++", "a{,2}"})
     EXPECT_THAT(refusal(regex, bad), HasSubstr("regular expression")) << bad;
-  EXPECT_THAT(refusal(regex, "((a{1000}){1000}){1000}"), HasSubstr("200000 states"));
+  EXPECT_THAT(refusal(regex, "((a{1000}){1000}){1000}"), HasSubstr("500000 states"));
   EXPECT_THAT(refusal(regex, std::string(100, '(') + std::string(100, ')')),
               HasSubstr("64 groups"));
   EXPECT_THAT(refusal(regex, std::string(kMaxGrammarBytes + 1, 'a')),
-              HasSubstr("262144 are allowed"));
+              HasSubstr("1048576 are allowed"));
 }
 
 TEST(Grammar, MatchesGbnf) {
@@ -75,7 +77,138 @@ TEST(Grammar, RefusesGbnfThatIsWrong) {
 TEST(Grammar, RefusesToGuessAmongTooManyWays) {
   const auto grammar = test_grammar(GrammarKind::kRegex, "((a?){2000}){2}(a?b?){5000}");
   Matcher matcher(grammar);
-  EXPECT_EQ(matcher.accept("aa").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(matcher.accept("aa").code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Nothing, again and again.
+TEST(Grammar, CountsWhatRepetitionsOfNothingTake) {
+  const std::string nothing = "(((){3000}){3000}){3000}";
+  EXPECT_THAT(refusal(GrammarKind::kRegex, nothing), HasSubstr("more than 500000 states"));
+  EXPECT_THAT(refusal(GrammarKind::kJsonSchema,
+                      R"({"type": "string", "pattern": ")" + nothing + R"(", "minLength": 1})"),
+              HasSubstr("more than 10000000 steps"));
+  EXPECT_THAT(refusal(GrammarKind::kEbnf, "root ::= (((\"\"){3000}){3000}){3000}"),
+              HasSubstr("more than 500000 states"));
+}
+
+// Rules each of which is found to have an empty text in a pass of its own.
+TEST(Grammar, CountsWhatRulesThatReferToEachOtherTake) {
+  std::string grammar = "root ::= r0\n";
+  for (int i = 0; i < 5000; ++i)
+    grammar += fmt::format("r{} ::= \"\" | r{}\n", i, (i + 1) % 5000 == 0 ? 4999 : i + 1);
+  EXPECT_THAT(refusal(GrammarKind::kEbnf, grammar), HasSubstr("left recursion"));
+  grammar = "root ::= a0\n";
+  for (int i = 1; i < 4000; ++i) grammar += fmt::format("b{} ::= b{} b{}\n", i, i - 1, i - 1);
+  for (int i = 0; i < 4000; ++i) grammar += fmt::format("a{} ::= b3999 a{}\n", i, i + 1);
+  grammar += "a4000 ::= \"x\"\nb0 ::= \"\"\n";
+  EXPECT_THAT(refusal(GrammarKind::kEbnf, grammar), HasSubstr("more than 10000000 steps"));
+}
+
+TEST(Grammar, ListsOfManyTextsAreTrees) {
+  std::vector<std::string> texts;
+  std::string list = R"({"enum": [)";
+  for (int i = 0; i < 12'000; ++i) {
+    texts.push_back(fmt::format("item-{:05}-{:08x}", i, i * 2654435761u));
+    list += fmt::format(R"({}"{}")", i > 0 ? ", " : "", texts.back());
+  }
+  for (const auto& [kind, text, mark] : {std::tuple(GrammarKind::kEbnf, choice_gbnf(texts), ""),
+                                         std::tuple(GrammarKind::kJsonSchema, list + "]}", "\"")}) {
+    WorkLimit work(WorkLimit::kMost / 2);
+    auto network = Grammar::parse(kind, text, work);
+    ASSERT_TRUE(network.ok()) << network.status();
+    EXPECT_LT(network->states.size(), 200'000u) << "the first parts are shared";
+    const auto grammar = Grammar::of(*std::move(network), test_tokens());
+    Matcher matcher(grammar);
+    Effort effort{.steps = 200'000, .waits = false};
+    std::vector<uint32_t> mask(16);
+    ASSERT_TRUE(matcher.accept(mark, effort).ok());
+    for (const char& c : texts[7777]) {
+      ASSERT_TRUE(matcher.fill_mask(mask, {}, effort).ok());
+      ASSERT_TRUE(matcher.accept({&c, 1}, effort).ok());
+    }
+    ASSERT_TRUE(matcher.accept(mark, effort).ok());
+    EXPECT_TRUE(matcher.may_end());
+    EXPECT_FALSE(matches(grammar, mark + texts[7] + "x" + mark));
+  }
+  for (int i = 12'000; i < 100'000; ++i) texts.push_back(fmt::format("item-{:05}", i));
+  EXPECT_THAT(refusal(GrammarKind::kEbnf, choice_gbnf(texts)),
+              HasSubstr("bytes; 1048576 are allowed"));
+}
+
+TEST(Grammar, TextsOfAListMayBeginAlike) {
+  expect_texts(GrammarKind::kRegex, "ab|abc|abc|b|ab(c|)d|", {"", "ab", "abc", "b", "abd", "abcd"},
+               {"a", "abcdd", "bc"});
+  expect_texts(GrammarKind::kRegex, "(ab|a|abc){2,3}c", {"aac", "abac", "ababcc", "abcabcabcc"},
+               {"ac", "abab", "abcc"});
+}
+
+// Alternatives whose sets of states grow with the text.
+constexpr const char* kManyPlaces = "([ab]*a[ab]{400}|[ab]*ab[ab]{400}|[ab]*bb[ab]{400})";
+
+TEST(Matcher, WalksNoTextAgain) {
+  // Where others hold much, little is kept.
+  const auto account = std::make_shared<GrammarAccount>(int64_t{1} << 30);
+  WorkLimit work;
+  const auto grammar = Grammar::of(Grammar::parse(GrammarKind::kRegex, kManyPlaces, work).value(),
+                                   test_tokens(), account);
+  Matcher matcher(grammar), other(grammar);
+  ASSERT_TRUE(other.accept("ba").ok());
+  std::mt19937 random(1);
+  int64_t most = 0, most_bytes = 0;
+  for (int i = 0; i < 1500; ++i) {
+    Effort effort;
+    ASSERT_TRUE(matcher.accept(random() % 2 == 0 ? "a" : "b", effort).ok());
+    most = std::max(most, Effort::kMost - effort.steps);
+    most_bytes = std::max(most_bytes, grammar->bytes());
+  }
+  EXPECT_LT(most, 50'000) << "of one step to a set of some thousand states";
+  EXPECT_LT(most_bytes, int64_t{6} << 20);
+  EXPECT_EQ(*account, (int64_t{1} << 30) + grammar->bytes());
+  std::vector<uint32_t> mask(16);
+  Effort effort;
+  ASSERT_TRUE(other.fill_mask(mask, {}, effort).ok());
+  EXPECT_TRUE(mask['a' / 32] >> ('a' % 32) & 1);
+  EXPECT_FALSE(other.may_end());
+}
+
+TEST(Matcher, GoesOnFromNestedCallsWhenTheGrammarForgets) {
+  const auto account = std::make_shared<GrammarAccount>(int64_t{1} << 30);
+  WorkLimit work;
+  const auto grammar = Grammar::of(
+      Grammar::parse(GrammarKind::kEbnf,
+                     "root ::= \"(\" root \")\" | \"[\" root \"]\" | [ab]* \"a\" [ab]{400}", work)
+          .value(),
+      test_tokens(), account);
+  std::mt19937 random(1);
+  std::string text, closing;
+  for (int i = 0; i < 1000; ++i) {
+    const bool round = random() % 2 == 0;
+    text += round ? '(' : '[';
+    closing.insert(closing.begin(), round ? ')' : ']');
+  }
+  for (int i = 0; i < 1000; ++i) text += random() % 2 == 0 ? 'a' : 'b';
+  text[text.size() - 401] = 'a';
+  EXPECT_TRUE(matches(grammar, text + closing));
+  std::swap(closing[998], closing[999]);
+  EXPECT_EQ(matches(grammar, text + closing), closing[998] == closing[999]);
+}
+
+TEST(Matcher, StopsWhereTheEffortDoesNotSuffice) {
+  const auto grammar = test_grammar(GrammarKind::kRegex, "([a-f]?){60}x");
+  Matcher matcher(grammar);
+  std::vector<uint32_t> mask(16), expected(16);
+  for (int round = 0; round < 2; ++round) {
+    Effort little{.steps = 100, .waits = false};
+    const bool is_known = round == 1;
+    EXPECT_EQ(matcher.fill_mask(mask, {}, little).ok(), is_known);
+    EXPECT_EQ(matcher.accept("ab", little).ok(), is_known);
+    if (is_known) break;
+    EXPECT_EQ(matcher.accept("ab", little).code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(matcher.forced(9, little), "");
+    ASSERT_TRUE(matcher.fill_mask(mask, {}).ok());
+    Matcher ahead = matcher;
+    ASSERT_TRUE(ahead.accept("ab").ok());
+  }
 }
 
 TEST(Matcher, LeavesTheTextWhenABytesIsRefused) {

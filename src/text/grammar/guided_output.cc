@@ -14,12 +14,13 @@ std::string_view without_blanks_in_front(std::string_view text) {
 }
 
 // Whether what stands behind the first `close` of `text`, if it has one, begins an answer.
-bool closes_well(const Guide& guide, std::string_view text) {
+StatusOr<bool> closes_well(const Guide& guide, std::string_view text, Effort& effort) {
   const std::string_view close = guide.reasoning->close;
   const size_t found = text.find(close);
   if (found == std::string_view::npos) return true;
   const std::string_view rest = without_blanks_in_front(text.substr(found + close.size()));
-  return rest.empty() || Matcher(guide.grammar).accept(rest).ok();
+  if (rest.empty()) return true;
+  return guide.grammar->begins(rest, effort);
 }
 
 // The node at which `text` ends; -1: no token begins with it.
@@ -34,11 +35,14 @@ int32_t node_of(const TokenTrie& tokens, std::string_view text) {
 
 }  // namespace
 
-std::vector<int32_t> broken_closings(const Guide& guide) {
+StatusOr<std::vector<int32_t>> broken_closings(const Guide& guide) {
   std::vector<int32_t> ids;
   if (!guide.grammar || !guide.reasoning) return ids;
-  for (int32_t id = 0; id < guide.tokens->vocab_size(); ++id)
-    if (!closes_well(guide, guide.tokens->token(id))) ids.push_back(id);
+  Effort effort;  // for all of them
+  for (int32_t id = 0; id < guide.tokens->vocab_size(); ++id) {
+    ASSIGN_OR_RETURN(const bool well, closes_well(guide, guide.tokens->token(id), effort));
+    if (!well) ids.push_back(id);
+  }
   return ids;
 }
 
@@ -56,38 +60,49 @@ std::string_view GuidedOutput::bytes_of(int32_t id) const {
   return guide_->tokens->token(id);
 }
 
-Status GuidedOutput::accept(int32_t id) {
+Status GuidedOutput::accept(int32_t id, Effort& effort) {
+  if (phase_ == Phase::kAnswer) return answer(bytes_of(id), effort);
+  GuidedOutput next = *this;  // where the grammar needs more, nothing has changed
+  RETURN_IF_ERROR(next.go_on(id, effort));
+  *this = std::move(next);
+  return ok();
+}
+
+// In front of the answer.
+Status GuidedOutput::go_on(int32_t id, Effort& effort) {
   const std::string_view bytes = bytes_of(id);
-  if (phase_ == Phase::kAnswer) return answer(bytes);
-  if (phase_ == Phase::kStart) return start(bytes);
+  if (phase_ == Phase::kStart) return start(bytes, effort);
   const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
   const bool closes = is_closing() ? num_closing_ < closing.size() && id == closing[num_closing_]
                                    : begins_close(id);
   num_closing_ += closes ? 1 : 0;
   ++num_reasoned_;
-  RETURN_IF_ERROR(reason(bytes));
+  RETURN_IF_ERROR(reason(bytes, effort));
   if (closes && num_closing_ == closing.size()) phase_ = Phase::kAnswer;
   return ok();
 }
 
-Status GuidedOutput::start(std::string_view bytes) {
+Status GuidedOutput::start(std::string_view bytes, Effort& effort) {
   const std::string_view open = guide_->reasoning->open;
   begun_ += bytes;
   begun_ = without_blanks_in_front(begun_);
   if (std::string_view(begun_).starts_with(open)) {
     phase_ = Phase::kReasoning;
     if (guide_->grammar) matcher_.emplace(guide_->grammar);
-    return reason(std::string_view(begun_).substr(open.size()));
+    return reason(std::string_view(begun_).substr(open.size()), effort);
   }
   if (!open.starts_with(begun_)) {
     phase_ = Phase::kAnswer;
-    return answer(bytes);
+    return answer(bytes, effort);
   }
-  if (matcher_ && !matcher_->accept(bytes).ok()) matcher_.reset();
+  if (!matcher_) return ok();
+  const Status status = matcher_->accept(bytes, effort);
+  if (absl::IsUnavailable(status)) return status;
+  if (!status.ok()) matcher_.reset();
   return ok();
 }
 
-Status GuidedOutput::reason(std::string_view bytes) {
+Status GuidedOutput::reason(std::string_view bytes, Effort& effort) {
   const std::string_view close = guide_->reasoning->close;
   tail_ += bytes;
   const size_t found = tail_.find(close);
@@ -98,12 +113,12 @@ Status GuidedOutput::reason(std::string_view bytes) {
   phase_ = Phase::kAnswer;
   const std::string_view rest =
       without_blanks_in_front(std::string_view(tail_).substr(found + close.size()));
-  return rest.empty() ? ok() : answer(rest);
+  return rest.empty() ? ok() : answer(rest, effort);
 }
 
-Status GuidedOutput::answer(std::string_view bytes) {
+Status GuidedOutput::answer(std::string_view bytes, Effort& effort) {
   if (!guide_->grammar) return ok();
-  if (matcher_) return matcher_->accept(bytes);
+  if (matcher_) return matcher_->accept(bytes, effort);
   return invalid_argument("the output began as '{}' and went on as neither reasoning nor answer",
                           begun_);
 }
@@ -123,8 +138,10 @@ bool GuidedOutput::limits_next() const {
   return guide_->grammar || (phase_ == Phase::kReasoning && is_closing());
 }
 
-Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids) {
-  if (phase_ != Phase::kReasoning && matcher_) RETURN_IF_ERROR(matcher_->fill_mask(mask, end_ids));
+Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids,
+                               Effort& effort) {
+  if (phase_ != Phase::kReasoning && matcher_)
+    RETURN_IF_ERROR(matcher_->fill_mask(mask, end_ids, effort));
   if (phase_ == Phase::kAnswer) return ok();
   if (phase_ == Phase::kStart) {
     if (!matcher_) std::ranges::fill(mask, 0);
@@ -140,16 +157,16 @@ Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t
   const auto num_ids = static_cast<size_t>(guide_->tokens->vocab_size());
   std::ranges::fill(mask.first(std::min(mask.size(), num_ids / 32)), ~uint32_t{0});
   for (size_t id = num_ids / 32 * 32; id < num_ids; ++id) set_bit(mask, static_cast<int32_t>(id));
-  if (guide_->grammar) forbid_broken_closings(mask);
+  if (guide_->grammar) RETURN_IF_ERROR(forbid_broken_closings(mask, effort));
   for (const int32_t id : end_ids) clear_bit(mask, id);
   return ok();
 }
 
-std::vector<int32_t> GuidedOutput::forced(size_t most) {
+std::vector<int32_t> GuidedOutput::forced(size_t most, Effort& effort) {
   constexpr size_t kUsualTokenBytes = 8;
   std::vector<int32_t> ids;
   if (phase_ != Phase::kAnswer || !matcher_ || most == 0) return ids;
-  const std::string text = matcher_->forced(most * kUsualTokenBytes);
+  const std::string text = matcher_->forced(most * kUsualTokenBytes, effort);
   for (std::string_view left = text; !left.empty() && ids.size() < most;) {
     const int32_t id = guide_->tokens->longest(left);
     if (id < 0) break;
@@ -161,7 +178,7 @@ std::vector<int32_t> GuidedOutput::forced(size_t most) {
 
 // What begins inside of a token is known beforehand; where the text ends with a part of `close`,
 // tokens that begin with the rest of it are looked at.
-void GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask) const {
+Status GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask, Effort& effort) const {
   for (const int32_t id : guide_->broken_ids) clear_bit(mask, id);
   const std::string_view close = guide_->reasoning->close;
   for (size_t begun = 1; begun <= tail_.size() && begun < close.size(); ++begun) {
@@ -169,12 +186,17 @@ void GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask) const {
     const int32_t node = node_of(*guide_->tokens, close.substr(begun));
     if (node < 0) continue;
     const int32_t end = guide_->tokens->nodes()[static_cast<size_t>(node)].end;
-    for (const int32_t id : guide_->tokens->ids_of(node, end))
-      if (closes_well(*guide_, tail_ + std::string(guide_->tokens->token(id))))
-        set_bit(mask, id);
-      else
-        clear_bit(mask, id);
+    for (const int32_t id : guide_->tokens->ids_of(node, end)) {
+      constexpr int64_t kTokenSteps = 50;
+      effort.steps -= kTokenSteps;
+      if (effort.steps < 0 && !effort.waits) return unavailable("more steps are needed");
+      ASSIGN_OR_RETURN(
+          const bool well,
+          closes_well(*guide_, tail_ + std::string(guide_->tokens->token(id)), effort));
+      well ? set_bit(mask, id) : clear_bit(mask, id);
+    }
   }
+  return ok();
 }
 
 // The tokens that go on with `open` and not beyond it.

@@ -35,35 +35,51 @@ struct Guide {
 };
 
 // The tokens that hold `close` of the guide's reasoning and behind it what no answer begins with:
-// they may not end a reasoning. None without reasoning or grammar.
-std::vector<int32_t> broken_closings(const Guide& guide);
+// they may not end a reasoning. None without reasoning or grammar. InvalidArgument: the grammar is
+// too ambiguous.
+StatusOr<std::vector<int32_t>> broken_closings(const Guide& guide);
 
 // One output, from its start. Owned by one thread.
 class GuidedOutput {
  public:
   explicit GuidedOutput(std::shared_ptr<const Guide> guide);
 
-  // The output goes on with this token. InvalidArgument, ResourceExhausted: as Matcher::accept().
-  Status accept(int32_t id);
+  // The output goes on with this token. Errors as of Matcher::accept().
+  Status accept(int32_t id, Effort& effort);
   // Whether there are tokens that may not follow.
   bool limits_next() const;
   // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). Where a
   // grammar holds the answer, none of `end_ids` may end the reasoning.
-  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids);
+  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, Effort& effort);
   // Tokens that write what the answer must go on with, at most so many. Others may write it, too.
-  std::vector<int32_t> forced(size_t most);
+  std::vector<int32_t> forced(size_t most, Effort& effort);
+
+  // With a whole effort.
+  Status accept(int32_t id) {
+    Effort whole;
+    return accept(id, whole);
+  }
+  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids) {
+    Effort whole;
+    return fill_mask(mask, end_ids, whole);
+  }
+  std::vector<int32_t> forced(size_t most) {
+    Effort whole;
+    return forced(most, whole);
+  }
 
  private:
   enum class Phase { kStart, kReasoning, kAnswer };
 
   std::string_view bytes_of(int32_t id) const;
-  Status start(std::string_view bytes);
-  Status reason(std::string_view bytes);
-  Status answer(std::string_view bytes);
+  Status go_on(int32_t id, Effort& effort);
+  Status start(std::string_view bytes, Effort& effort);
+  Status reason(std::string_view bytes, Effort& effort);
+  Status answer(std::string_view bytes, Effort& effort);
   bool begins_close(int32_t id) const;
   bool is_closing() const;  // nothing but the rest of `close` may follow
   void allow_open(std::span<uint32_t> mask) const;
-  void forbid_broken_closings(std::span<uint32_t> mask) const;
+  Status forbid_broken_closings(std::span<uint32_t> mask, Effort& effort) const;
 
   std::shared_ptr<const Guide> guide_;
   Phase phase_ = Phase::kAnswer;

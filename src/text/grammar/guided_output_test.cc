@@ -142,7 +142,7 @@ TEST(GuidedOutput, ATokenThatClosesMayNotBreakTheAnswer) {
   });
   guide.grammar = *Grammar::compile(GrammarKind::kRegex, "ab(</t>b)?|x", guide.tokens);
   guide.reasoning->begun = true;
-  guide.broken_ids = broken_closings(guide);
+  guide.broken_ids = broken_closings(guide).value();
   const auto shared = std::make_shared<const Guide>(guide);
   size_t num_refused = 0;
   const std::vector<std::vector<int32_t>> starts = {{},   {16},   {1},     {16, 17},

@@ -25,10 +25,12 @@ struct DigitState {
 // Integers above zero, within bounds.
 class MultiplesMaker {
  public:
-  MultiplesMaker(int64_t least, std::optional<int64_t> most, int64_t divisor, Rules& rules)
+  MultiplesMaker(int64_t least, std::optional<int64_t> most, int64_t divisor,
+                 const std::function<bool(int64_t)>& good, Rules& rules)
       : least_(std::to_string(least)),
         most_(most ? std::to_string(*most) : ""),
         divisor_(divisor),
+        good_(good),
         rules_(rules) {}
 
   // Null: there are none.
@@ -44,16 +46,17 @@ class MultiplesMaker {
 
   const std::string least_, most_;  // digits; no most: empty
   const int64_t divisor_;
+  const std::function<bool(int64_t)>& good_;
   Rules& rules_;
   std::map<State, ExprPtr> made_;
-  int32_t free_ = -1;  // the first of `divisor` rules: any digits, and the remainder becomes zero
+  int32_t free_ = -1;  // the first of `divisor` rules: any digits, and the remainder becomes good
 };
 
 bool MultiplesMaker::ends(const State& s) const {
   const bool above = s.num_digits > least_.size() || (s.num_digits == least_.size() && s.low >= 0);
   const bool below =
       most_.empty() || s.num_digits < most_.size() || (s.num_digits == most_.size() && s.high <= 0);
-  return s.num_digits > 0 && above && below && s.remainder == 0;
+  return s.num_digits > 0 && above && below && good_(s.remainder);
 }
 
 MultiplesMaker::State MultiplesMaker::after(const State& s, char digit) const {
@@ -78,7 +81,7 @@ StatusOr<ExprPtr> MultiplesMaker::free_rule(int64_t remainder) {
       std::vector<ExprPtr> ways;
       for (const auto& [to, digits] : digits_to)
         ways.push_back(sequence({one_of(digits), call(free_ + static_cast<int32_t>(to))}));
-      if (from == 0) ways.push_back(literal(""));
+      if (good_(from)) ways.push_back(literal(""));
       rules_.push_back(choice(std::move(ways)));
     }
   }
@@ -108,7 +111,8 @@ StatusOr<ExprPtr> MultiplesMaker::rule(const State& state) {
 
 }  // namespace
 
-StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor, Rules& rules) {
+StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor,
+                                 const std::function<bool(int64_t)>& good, Rules& rules) {
   const JsonBounds whole = bounds.whole();
   std::optional<int64_t> least, most;
   for (const bool low : {true, false}) {
@@ -119,12 +123,12 @@ StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor, Rule
     (low ? least : most) = std::stoll((bound->negative ? "-" : "") + bound->whole);
   }
   std::vector<ExprPtr> ways;
-  if (least.value_or(0) <= 0 && most.value_or(0) >= 0) ways.push_back(literal("0"));
+  if (good(0) && least.value_or(0) <= 0 && most.value_or(0) >= 0) ways.push_back(literal("0"));
   const auto add = [&](const char* sign, std::optional<int64_t> low,
                        std::optional<int64_t> high) -> Status {
     const int64_t from = std::max<int64_t>(1, low.value_or(1));
     if (high && *high < from) return ok();
-    ASSIGN_OR_RETURN(ExprPtr some, MultiplesMaker(from, high, divisor, rules).make());
+    ASSIGN_OR_RETURN(ExprPtr some, MultiplesMaker(from, high, divisor, good, rules).make());
     if (some) ways.push_back(sequence({literal(sign), std::move(some)}));
     return ok();
   };

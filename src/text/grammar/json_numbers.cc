@@ -76,6 +76,7 @@ ExprPtr magnitudes(std::string low, const std::optional<std::string>& high) {
 struct Edge {
   std::optional<std::string_view> digits;  // none: no bound any more
   bool strict = false;                     // the bound itself is left out
+  bool few = false;  // only digits with which a double below 1e9 is no integer
 };
 
 bool may_stop(const Edge& low, const Edge& high) {
@@ -117,6 +118,8 @@ ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some) {
   const int32_t least = some ? 1 : 0;
   const bool free_low = !low.digits || (low.digits->empty() && !low.strict);
   if (free_low && !high.digits) return digits(least, kMaxJsonDigits);
+  if (!free_low && low.digits->empty() && !high.digits && low.few)
+    return sequence({digits(0, 2), digit('1', '9'), digits(0, 3)});
   if (!free_low && low.digits->empty() && !high.digits)  // above zero
     return sequence(
         {digits(0, kMaxJsonDigits / 2), digit('1', '9'), digits(0, kMaxJsonDigits / 2 - 1)});
@@ -145,8 +148,8 @@ ExprPtr decimals(const JsonBounds& b, bool broken) {
   const Decimal& least = *b.least;
   if (b.most && (*b.most < least || (*b.most == least && (b.above_least || b.below_most))))
     return nullptr;
-  const Edge any = broken ? Edge{std::string_view(), true} : Edge{};
-  const Edge low{least.fraction, b.above_least || (broken && least.fraction.empty())};
+  const Edge any = broken ? Edge{std::string_view(), true, true} : Edge{};
+  const Edge low{least.fraction, b.above_least || (broken && least.fraction.empty()), broken};
   const Edge high = b.most ? Edge{b.most->fraction, b.below_most} : Edge{};
   const auto with = [](const std::string& whole, ExprPtr rest) {
     return rest ? sequence({literal(whole), std::move(rest)}) : nullptr;

@@ -15,9 +15,9 @@ JsonSchemaMaker::JsonSchemaMaker(const json::value& root, WorkLimit& work)
   rules_.push_back(nullptr);  // the root's
   CharSet blanks(' ', ' ');
   blanks.add('\t', '\n'), blanks.add('\r', '\r');
-  blanks_ = repeat(one_of(blanks), 0, kMaxJsonBlanks);
-  comma_ = sequence({blanks_, literal(","), blanks_});
-  colon_ = sequence({blanks_, literal(":"), blanks_});
+  blanks_ = shareable(repeat(one_of(blanks), 0, kMaxJsonBlanks));
+  comma_ = shareable(sequence({blanks_, literal(","), blanks_}));
+  colon_ = shareable(sequence({blanks_, literal(":"), blanks_}));
   char_ = json_char();
   make_any();
 }
@@ -42,7 +42,7 @@ void JsonSchemaMaker::make_any() {
   any_number_ = add_rule(json_number({}));
   any_integer_ = add_rule(json_integer({}));
   const int32_t any = add_rule(nullptr);
-  any_ = call(any);
+  any_ = call_of_some(any);
   const ExprPtr member = sequence({call(any_string_), colon_, any_});
   any_object_ =
       add_rule(object_of(sequence({member, repeat(sequence({comma_, member}), 0, kUnbounded)})));
@@ -56,7 +56,8 @@ void JsonSchemaMaker::make_any() {
 
 StatusOr<Rules> JsonSchemaMaker::make() {
   ASSIGN_OR_RETURN(rules_[0], all_of({root_}));
-  if (!drop_endless(rules_)) return root_.error("no value is of this schema");
+  ASSIGN_OR_RETURN(const bool has_end, drop_endless(rules_, work_));
+  if (!has_end) return root_.error("no value is of this schema");
   return std::move(rules_);
 }
 
@@ -81,7 +82,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::of_parts(const Parts& parts) {
                        StatusOr<ExprPtr> (JsonSchemaMaker::*make)(const Parts&)) -> Status {
     if ((parts.types & types) == 0) return ok();
     ASSIGN_OR_RETURN(ExprPtr way, (this->*make)(parts));
-    ways.push_back(std::move(way));
+    if (!is_nothing(way)) ways.push_back(std::move(way));
     return ok();
   };
   if ((parts.types & kNullType) && !excepted(nullptr)) ways.push_back(literal("null"));

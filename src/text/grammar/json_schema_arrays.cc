@@ -8,8 +8,40 @@ namespace nereid::text {
 namespace {
 
 constexpr int64_t kMostPlaces = 10'000;  // rules of one array
-constexpr size_t kMostDistinct = 10;
+// Elements that "uniqueItems" has, where their values are few and where they are not.
+constexpr size_t kMostKinds = 10, kMostOpenKinds = 8;
 constexpr int64_t kMostTried = 1000;  // integers between bounds
+
+// A schema that leaves nothing to tell apart by.
+bool is_one_value(const json::value& schema) {
+  if (!schema.is_object()) return schema.is_bool();
+  const json::value *type = schema.get_object().if_contains("type"),
+                    *list = schema.get_object().if_contains("enum");
+  return schema.get_object().contains("const") ||
+         (list && list->is_array() && list->get_array().size() < 2) ||
+         (type && (*type == json::value("null") || *type == json::value("boolean")));
+}
+
+// Numbers between limits that follow each other.
+std::vector<json::object> number_kinds(const std::optional<Decimal>& least,
+                                       const std::optional<Decimal>& most) {
+  const auto low = least ? least->integer() : std::nullopt;
+  const auto high = most ? most->integer() : std::nullopt;
+  std::vector<int64_t> borders = {0, 1, 2, 5, 10, 100, 1000};
+  if (low) {
+    const int64_t from = *low;
+    const int64_t step = high ? std::max<int64_t>(1, *high / 8 - from / 8) : 0;
+    for (size_t i = 0; i < borders.size(); ++i)
+      borders[i] = from + (step > 0 ? step * static_cast<int64_t>(i + 1) : borders[i] + 1);
+  }
+  std::vector<json::object> kinds;
+  for (size_t i = 0; i <= borders.size(); ++i) {
+    json::object& kind = kinds.emplace_back(json::object{{"type", "number"}});
+    if (i > 0) kind["minimum"] = borders[i - 1];
+    if (i < borders.size()) kind["exclusiveMaximum"] = borders[i];
+  }
+  return kinds;
+}
 
 }  // namespace
 
@@ -20,6 +52,8 @@ struct JsonSchemaMaker::Elements {
   int32_t least = 0, most = kUnbounded;
   const Part* unique = nullptr;
   const Part* contains = nullptr;
+  Schemas contained;
+  bool is_left_out = false;  // arrays of all parts are not drawn
   int32_t least_contained = 0, most_contained = kUnbounded;
 
   const Schemas& at(size_t i) const { return i < front.size() ? front[i] : rest; }
@@ -53,10 +87,16 @@ Status JsonSchemaMaker::add_limits(const Part& part, Elements& e) const {
       e.least = std::max(e.least, 1);
     }
   if (!at.find("contains")) return ok();
-  if (e.contains) return at.error("beside another one this is not supported", "contains");
+  ASSIGN_OR_RETURN(const int32_t least_contained, schema_count(at, "minContains", 1));
+  ASSIGN_OR_RETURN(const int32_t most_contained, schema_count(at, "maxContains", kUnbounded));
+  if (least_contained == 0 && most_contained == kUnbounded) return ok();
+  // Elements that are of all that must be contained; beside a limit of their number, none.
+  if (e.contains && (e.most_contained != kUnbounded || most_contained != kUnbounded))
+    e.is_left_out = true;
   e.contains = &part;
-  ASSIGN_OR_RETURN(e.least_contained, schema_count(at, "minContains", 1));
-  ASSIGN_OR_RETURN(e.most_contained, schema_count(at, "maxContains", kUnbounded));
+  e.contained.push_back(at["contains"]);
+  e.least_contained = std::max(e.least_contained, least_contained);
+  e.most_contained = most_contained;
   return ok();
 }
 
@@ -113,12 +153,18 @@ StatusOr<JsonSchemaMaker::Elements> JsonSchemaMaker::elements(const Parts& parts
 }
 
 StatusOr<ExprPtr> JsonSchemaMaker::array(const Parts& parts) {
-  ASSIGN_OR_RETURN(const Elements e, elements(parts));
-  if (e.most != kUnbounded && e.most < e.least) return nothing();
+  ASSIGN_OR_RETURN(Elements e, elements(parts));
+  if (e.is_left_out || (e.most != kUnbounded && e.most < e.least)) return nothing();
   const bool counts = e.contains && (e.least_contained > 0 || e.most_contained != kUnbounded);
   const bool distinct = e.unique && (e.most == kUnbounded || e.most > 1);
-  if (counts && distinct)
-    return e.unique->at.error("beside 'contains' this is not supported", "uniqueItems");
+  if (counts && distinct) {
+    if (e.least_contained > 1 || e.most_contained != kUnbounded)
+      return e.unique->at.error("beside limits of 'contains' this is not supported", "uniqueItems");
+    // The first element is the one that must be there.
+    if (e.front.empty()) e.front.push_back(e.rest);
+    e.front[0].insert(e.front[0].end(), e.contained.begin(), e.contained.end());
+    e.least = std::max(e.least, 1);
+  }
   ExprPtr inner;
   if (distinct) {
     ASSIGN_OR_RETURN(inner, distinct_array(e));
@@ -172,14 +218,10 @@ StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
     return first + static_cast<int32_t>(std::min(place, places) * (counted + 1)) + count;
   };
   rules_.resize(rules_.size() + static_cast<size_t>((places + 1) * (counted + 1)));
-  const SchemaAt found = e.contains->at["contains"];
-  SchemaAt other;
-  if (limited) {
-    ASSIGN_OR_RETURN(other, made(e.contains->at, "contains", [&] { return negation(found); }));
-  }
+  const SchemaAt other = opposite_at(e.contained[0]);
   for (int32_t i = 0; i <= places; ++i) {
     Schemas counting = e.at(static_cast<size_t>(i)), skipping = counting;
-    counting.push_back(found);
+    counting.insert(counting.end(), e.contained.begin(), e.contained.end());
     if (limited) skipping.push_back(other);
     ASSIGN_OR_RETURN(const ExprPtr counted_item, all_of(counting));
     ASSIGN_OR_RETURN(const ExprPtr skipped_item, all_of(skipping));
@@ -211,9 +253,11 @@ StatusOr<std::optional<json::array>> JsonSchemaMaker::few_values(const Schemas& 
       ASSIGN_OR_RETURN(some, values_of_types(parts));
     }
     if (!some) return some;
-    for (const json::value& value : *some)
+    for (const json::value& value : *some) {
+      RETURN_IF_ERROR(spend(schemas[0], static_cast<int64_t>(1 + values.size() / 4)));
       if (std::ranges::none_of(values, [&](const auto& v) { return same_value(v, value); }))
         values.push_back(value);
+    }
   }
   return std::optional(std::move(values));
 }
@@ -243,43 +287,148 @@ StatusOr<std::optional<json::array>> JsonSchemaMaker::values_of_types(const Part
   return std::optional(std::move(kept));
 }
 
-// A rule for each set of values that are there already; so many are in front of the next one.
-StatusOr<ExprPtr> JsonSchemaMaker::distinct_array(const Elements& e) {
-  const Status refused = e.unique->at.error(
-      fmt::format("this is supported only for elements that are one of at most {} given values",
-                  kMostDistinct),
-      "uniqueItems");
+// Of each place what its elements can be; none where these are not few.
+StatusOr<std::optional<JsonSchemaMaker::Distinct>> JsonSchemaMaker::distinct_values(
+    const Elements& e) {
   json::array values;
-  std::vector<size_t> sets;  // of each place, which of the values
+  std::vector<std::vector<bool>> can_be;  // by place and value
   for (size_t i = 0; i <= e.front.size(); ++i) {
     if (e.most != kUnbounded && i >= static_cast<size_t>(e.most)) break;
     ASSIGN_OR_RETURN(const auto some, few_values(e.at(i)));
-    if (!some) return refused;
-    size_t& set = sets.emplace_back();
+    if (!some) return std::optional<Distinct>();
+    std::vector<bool>& here = can_be.emplace_back(values.size());
     for (const json::value& value : *some) {
       const auto same = [&](const auto& v) { return same_value(v, value); };
       const auto at = static_cast<size_t>(std::ranges::find_if(values, same) - values.begin());
+      RETURN_IF_ERROR(spend(e.unique->at, static_cast<int64_t>(1 + at / 4)));
       if (at == values.size()) values.push_back(value);
-      if (values.size() > kMostDistinct) return refused;
-      set |= size_t{1} << at;
+      here.resize(values.size());
+      here[at] = true;
     }
   }
-  const auto first = static_cast<int32_t>(rules_.size());
-  rules_.resize(rules_.size() + (size_t{1} << values.size()));
-  for (size_t set = 0; set < size_t{1} << values.size(); ++set) {
-    const auto count = static_cast<size_t>(std::popcount(set));
-    const size_t allowed = sets[std::min(count, sets.size() - 1)];
-    std::vector<ExprPtr> next;
-    for (size_t i = 0; i < values.size(); ++i) {
-      if ((set >> i & 1) || !(allowed >> i & 1)) continue;
-      if (e.most != kUnbounded && count >= static_cast<size_t>(e.most)) continue;
-      std::vector<ExprPtr> one = {value_expr(values[i]),
-                                  call(first + static_cast<int32_t>(set | size_t{1} << i))};
-      if (count > 0) one.insert(one.begin(), comma_);
-      next.push_back(sequence(std::move(one)));
+  const size_t num_kinds = std::min(values.size(), kMostKinds);
+  Distinct items(can_be.size(), std::vector<ExprPtr>(num_kinds));
+  for (size_t place = 0; place < items.size(); ++place)
+    for (size_t kind = 0; kind < num_kinds; ++kind) {
+      std::vector<ExprPtr> ways;
+      for (size_t i = kind; i < can_be[place].size(); i += num_kinds)
+        if (can_be[place][i]) ways.push_back(value_expr(values[i]));
+      if (!ways.empty()) items[place][kind] = call(add_rule(choice(std::move(ways))));
     }
-    if (count >= static_cast<size_t>(e.least)) next.push_back(count > 0 ? blanks_ : literal(""));
-    rules_[static_cast<size_t>(first) + set] = choice(std::move(next));
+  return std::optional(std::move(items));
+}
+
+// Elements of other kinds of values are of one of these, of which no value is of two.
+StatusOr<JsonSchemaMaker::Distinct> JsonSchemaMaker::distinct_kinds(const Elements& e) {
+  ASSIGN_OR_RETURN(const SchemaAt kinds,
+                   made(e.unique->at, "uniqueItems", [&] { return kinds_of(e.rest, 0); }));
+  Distinct items;
+  for (size_t i = 0; i <= e.front.size(); ++i) {
+    if (e.most != kUnbounded && i >= static_cast<size_t>(e.most)) break;
+    std::vector<ExprPtr>& here = items.emplace_back();
+    for (size_t kind = 0; kind < kMostOpenKinds; ++kind) {
+      Schemas all = e.at(i);
+      all.push_back(kinds[kind]);
+      ASSIGN_OR_RETURN(ExprPtr item, all_of(std::move(all)));
+      here.push_back(std::move(item));
+    }
+  }
+  return items;
+}
+
+// Schemas, no two of which have a value in common. Strings differ in their first character, or in
+// the last one where they begin alike; numbers lie between other limits; arrays have other lengths;
+// objects differ in one property.
+StatusOr<json::value> JsonSchemaMaker::kinds_of(const Schemas& schemas, int depth) {
+  constexpr int kMaxDepth = 3;
+  constexpr std::string_view kChars[kMostOpenKinds] = {"a-cA-C", "d-fD-F", "g-lG-L", "m-oM-O",
+                                                       "p-rP-R", "s-zS-Z", "0-4",    "5-9"};
+  bool begins_alike = false;
+  std::optional<Decimal> least, most;
+  std::string property;
+  Schemas of_property;
+  ASSIGN_OR_RETURN(const std::vector<Parts> ways, alternatives(schemas));
+  for (const Parts& parts : ways) {
+    begins_alike |= parts.with("pattern") || parts.with("format");
+    ASSIGN_OR_RETURN(const JsonBounds b, bounds(parts));
+    if (b.least) least = b.least;
+    if (b.most) most = b.most;
+    for (const Part& part : parts.all) {
+      const json::value* all = part.at.find("properties");
+      if (!all || !all->is_object() || !of_property.empty() || depth == kMaxDepth) continue;
+      for (const bool needed : {true, false})
+        for (const auto& [name, schema] : all->get_object())
+          if (of_property.empty() && (!needed || requires_member(part.at, name)) &&
+              !is_one_value(schema)) {
+            property = std::string(name);
+            of_property = {part.at["properties"][std::string_view(name)]};
+          }
+    }
+  }
+  json::array inner;
+  if (!of_property.empty()) {
+    ASSIGN_OR_RETURN(const json::value kinds, kinds_of(of_property, depth + 1));
+    inner = kinds.get_array();
+  }
+  const std::vector<json::object> numbers = number_kinds(least, most);
+  json::array kinds;
+  for (size_t kind = 0; kind < kMostOpenKinds; ++kind) {
+    const bool last = kind + 1 == kMostOpenKinds;
+    const std::string chars = last ? "[^0-4a-zA-Z]" : fmt::format("[{}]", kChars[kind]);
+    const auto count = static_cast<int64_t>(kind);
+    json::object array = {{"type", "array"}, {"minItems", count}};
+    if (!last) array["maxItems"] = count;
+    json::array types = {
+        json::object{{"type", "string"}, {"pattern", begins_alike ? chars + "$" : "^" + chars}},
+        std::move(array)};
+    if (kind < numbers.size()) types.push_back(numbers[kind]);
+    if (!inner.empty())
+      types.push_back(json::object{{"type", "object"},
+                                   {"required", json::array{json::string(property)}},
+                                   {"properties", json::object{{property, inner[kind]}}}});
+    else if (kind == 0)
+      types.push_back(json::object{{"type", "object"}});
+    if (kind == 0) types.push_back(json::object{{"type", "null"}});
+    if (kind <= 1) types.push_back(json::object{{"const", kind == 1}});
+    kinds.push_back(json::object{{kChoiceKey, std::move(types)}});
+  }
+  return json::value(std::move(kinds));
+}
+
+// A rule for each set of kinds that are there already; so many are in front of the next one.
+StatusOr<ExprPtr> JsonSchemaMaker::distinct_array(const Elements& e) {
+  ASSIGN_OR_RETURN(std::optional<Distinct> few, distinct_values(e));
+  Distinct items;
+  if (few) {
+    items = *std::move(few);
+  } else {
+    ASSIGN_OR_RETURN(items, distinct_kinds(e));
+  }
+  const size_t num_kinds = items.empty() ? 0 : items[0].size();
+  if (static_cast<size_t>(e.least) > num_kinds) {
+    if (few && num_kinds < kMostKinds) return nothing();
+    return e.unique->at.error(
+        fmt::format("more than {} elements are not supported here", num_kinds), "uniqueItems");
+  }
+  const ExprPtr comma = call(add_rule(comma_));
+  const auto first = static_cast<int32_t>(rules_.size());
+  RETURN_IF_ERROR(spend(e.unique->at, int64_t{40} << num_kinds));
+  rules_.resize(rules_.size() + (size_t{1} << num_kinds));
+  for (size_t set = 0; set < size_t{1} << num_kinds; ++set) {
+    const auto count = static_cast<size_t>(std::popcount(set));
+    std::vector<ExprPtr> next;
+    for (size_t kind = 0; kind < num_kinds; ++kind) {
+      const ExprPtr& item = items[std::min(count, items.size() - 1)][kind];
+      if ((set >> kind & 1) || !item) continue;
+      if (e.most != kUnbounded && count >= static_cast<size_t>(e.most)) continue;
+      const auto with_this = first + static_cast<int32_t>(set | size_t{1} << kind);
+      next.push_back(sequence({item, call(with_this)}));
+    }
+    std::vector<ExprPtr> ways;
+    if (!next.empty()) ways.push_back(choice(std::move(next)));
+    if (!ways.empty() && count > 0) ways[0] = sequence({comma, ways[0]});
+    if (count >= static_cast<size_t>(e.least)) ways.push_back(count > 0 ? blanks_ : literal(""));
+    rules_[static_cast<size_t>(first) + set] = choice(std::move(ways));
   }
   return call(first);
 }

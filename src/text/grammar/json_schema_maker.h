@@ -27,11 +27,16 @@ namespace nereid::text {
 inline constexpr std::string_view kPlaceKey = "\x01place";  // the schema of this number
 inline constexpr std::string_view kChoiceKey =
     "\x01"
-    "choice";  // as "anyOf"; one at a time is enough
+    "choice";                                             // as "anyOf"; one at a time is enough
+inline constexpr std::string_view kWaysKey = "\x01ways";  // as that; some of them are enough
 inline constexpr std::string_view kExceptKey =
     "\x01"
     "except";                                                 // none of these values
 inline constexpr std::string_view kUnlikeKey = "\x01unlike";  // no string that "pattern" allows
+inline constexpr std::string_view kUnlikeMultipleKey =
+    "\x01unlike multiple";  // no integer that "multipleOf" allows
+// [{"names": SCHEMA, "value": SCHEMA}]: objects have a member with such a name and value.
+inline constexpr std::string_view kSomeKey = "\x01some";
 inline constexpr std::string_view kFractionType =
     "\x01"
     "fraction";  // a number that is no integer
@@ -65,16 +70,21 @@ class JsonSchemaMaker {
     // The first part that has this keyword, or null.
     const Part* with(std::string_view key) const;
   };
+  using Schemas = std::vector<SchemaAt>;
   struct Choice {
     Part of;
     std::string key;
+    const std::vector<Schemas>* all = nullptr;  // the ways; null: not looked at yet
+    std::vector<uint32_t> left;                 // of them, which the parts do not rule out,
+    size_t num_seen = 0;                        //   so many parts
   };
   struct Open {
     Parts parts;
     std::vector<Part> todo;
     std::vector<Choice> choices;
+    bool has_unevaluated = false;  // one of the parts has such a keyword
+    size_t most_ways = 0;          // see alternatives()
   };
-  using Schemas = std::vector<SchemaAt>;
 
   int32_t add_rule(ExprPtr expr);
   Status spend(const SchemaAt& at, int64_t steps);
@@ -87,12 +97,18 @@ class JsonSchemaMaker {
   StatusOr<ExprPtr> body(const Schemas& schemas);
   StatusOr<ExprPtr> of_parts(const Parts& parts);
   // Lists of which each value of the schemas is of one.
-  StatusOr<std::vector<Parts>> alternatives(const Schemas& schemas);
+  static constexpr size_t kMostWays = 32;  // lists that the ways of an opposite become
+  // `most_ways`: so many of these; 0: fewer where many opposites hold at once.
+  StatusOr<std::vector<Parts>> alternatives(const Schemas& schemas, size_t most_ways = kMostWays);
   Status expand(Open open, std::vector<Parts>& out);
   // Takes `todo` into the parts; types become none where nothing can be of all.
   Status flatten(Open& open);
   Status add_part(Open& open, const Part& part);
-  StatusOr<std::vector<Schemas>> options(const Choice& choice, bool together);
+  StatusOr<const std::vector<Schemas>*> options(const Choice& choice, bool together);
+  StatusOr<std::vector<Schemas>> find_options(const Choice& choice, bool together);
+  // False: it plainly is of one way, and nothing follows.
+  StatusOr<bool> find_left(const Open& open, Choice& choice);
+  bool asserts(const SchemaAt& at);  // by keywords of its own that combine no schemas
   Status check_keywords(const SchemaAt& at) const;
   StatusOr<unsigned> types_of(const SchemaAt& at) const;
   StatusOr<SchemaAt> target(const SchemaAt& at, std::string_view key) const;
@@ -103,38 +119,49 @@ class JsonSchemaMaker {
   // A schema that only stands for another is that one.
   StatusOr<SchemaAt> direct(SchemaAt at) const;
   json::value place(SchemaAt at);
-  json::value opposite(const SchemaAt& at) { return json::object{{"not", place(at)}}; }
+  // The same for a schema each time, so that schemas within themselves come to an end.
+  SchemaAt opposite_at(const SchemaAt& at);
+  json::value opposite(const SchemaAt& at) { return place(opposite_at(at)); }
   StatusOr<json::value> conditions(const SchemaAt& at, std::string_view key);
   StatusOr<json::value> negation(SchemaAt at);
-  Status negate(const SchemaAt& at, std::string_view key, json::array& ways);
+  StatusOr<bool> negate(const SchemaAt& at, std::string_view key, json::array& ways);
+  StatusOr<bool> negate_multiples(const SchemaAt& at, json::array& ways);
+  StatusOr<json::object> unlike(const SchemaAt& at, const json::array& values);
   Status negate_limits(const SchemaAt& at, std::string_view key, json::array& ways);
   Status negate_combined(const SchemaAt& at, std::string_view key, json::array& ways);
   Status negate_elements(const SchemaAt& at, std::string_view key, json::array& ways);
   Status negate_members(const SchemaAt& at, std::string_view key, json::array& ways);
   // Whether it is plain that no value is of both.
   bool exclusive(const SchemaAt& a, const SchemaAt& b, int depth = 0);
-  bool find_exclusive(const SchemaAt& a, const SchemaAt& b, int depth);
+  // Whether it is plain that all values of the first are of the second.
+  bool implies(const SchemaAt& from_a, const SchemaAt& from_b);
+  bool implied(const Parts& parts, const SchemaAt& way);
+  bool find_exclusive(const SchemaAt& from_a, const SchemaAt& from_b, int depth);
   bool objects_exclusive(const SchemaAt& a, const SchemaAt& b, int depth);
 
   // "enum", "const": the values of all parts; none where no part says any.
   StatusOr<std::optional<json::array>> listed_values(const Parts& parts);
   ExprPtr value_expr(const json::value& value) const;
   // Whether the value is of the schema; `alone`: without the schemas that it combines.
-  StatusOr<bool> allows(const SchemaAt& at, const json::value& value, bool alone, int depth);
+  StatusOr<bool> allows(const SchemaAt& from, const json::value& value, bool alone, int depth);
   StatusOr<bool> allows_combined(const SchemaAt& at, const json::value& value, int depth);
   StatusOr<bool> allows_string(const SchemaAt& at, std::string_view text);
   StatusOr<bool> allows_number(const SchemaAt& at, const json::value& value) const;
   StatusOr<bool> is_listed(const SchemaAt& at, std::string_view key, const json::value& value);
   StatusOr<bool> allows_array(const SchemaAt& at, const json::array& array, int depth);
   StatusOr<bool> allows_object(const SchemaAt& at, const json::object& object, int depth);
+  StatusOr<bool> has_some(const SchemaAt& list, const json::object& object, int depth);
 
   ExprPtr block();
   ExprPtr chars_of(int32_t least, int32_t most);  // of a string, so many
   StatusOr<ExprPtr> string(const Parts& parts);
   StatusOr<ExprPtr> new_string(const Parts& parts);
   StatusOr<TextSet> string_set(const Parts& parts);
-  StatusOr<TextSet> keep_string(const SchemaAt& at, const TextSet& all);  // that `at` alone allows
-  StatusOr<TextSet> names_of(const SchemaAt& at);                         // strings of a schema
+  // That `at` alone allows, of any length.
+  StatusOr<TextSet> keep_texts(const SchemaAt& at, TextSet all);
+  StatusOr<TextSet> keep_lengths(const Parts& parts, const TextSet& all);
+  StatusOr<const TextSet*> names_of(const SchemaAt& at);  // strings of a schema
+  StatusOr<TextSet> matched(std::string_view pattern, int depth);
   StatusOr<const TextSet*> pattern_set(const SchemaAt& at, std::string_view pattern,
                                        std::string_view key);
   StatusOr<const TextSet*> format_set(const SchemaAt& at);  // null: any string
@@ -149,6 +176,10 @@ class JsonSchemaMaker {
   StatusOr<ExprPtr> array(const Parts& parts);
   StatusOr<ExprPtr> plain_array(const Elements& elements);
   StatusOr<ExprPtr> counted_array(const Elements& elements);
+  using Distinct = std::vector<std::vector<ExprPtr>>;  // elements by place and kind; null: none
+  StatusOr<std::optional<Distinct>> distinct_values(const Elements& e);
+  StatusOr<Distinct> distinct_kinds(const Elements& e);
+  StatusOr<json::value> kinds_of(const Schemas& schemas, int depth);
   StatusOr<ExprPtr> distinct_array(const Elements& elements);
   StatusOr<std::optional<json::array>> few_values(const Schemas& schemas);
   StatusOr<std::optional<json::array>> values_of_types(const Parts& parts);
@@ -157,7 +188,19 @@ class JsonSchemaMaker {
     std::string name;
     ExprPtr value;  // null: must not be there
     bool required = false;
+    std::vector<std::pair<unsigned, ExprPtr>> as_some;  // its value where it is these SomeMembers
   };
+  // A member that must be there, of kSomeKey.
+  struct SomeMember {
+    const TextSet* names = nullptr;
+    SchemaAt value;
+  };
+  // Names that no "properties" have, and which patterns match them.
+  struct NameClass {
+    TextSet names;
+    std::vector<bool> matches;
+  };
+  using Endings = std::vector<std::pair<int32_t, ExprPtr>>;  // so many members, as these
   // How many members an object has.
   struct Size {
     int32_t least = 0, most = kUnbounded;
@@ -173,15 +216,32 @@ class JsonSchemaMaker {
   // patterns match or not.
   Schemas member_schemas(const Parts& parts, const std::vector<NamePattern>& patterns,
                          const std::vector<bool>& matches, const std::string* name) const;
+  static Status check_some(const SchemaAt& at);
+  StatusOr<std::vector<SomeMember>> some_members(const Parts& parts);
+  static Schemas with_values(Schemas schemas, const std::vector<SomeMember>& some, unsigned set);
   StatusOr<std::vector<Member>> named_members(const Parts& parts,
                                               const std::vector<NamePattern>& patterns,
-                                              const TextSet* allowed);
+                                              const TextSet* allowed,
+                                              const std::vector<SomeMember>& some);
+  ExprPtr member_of(ExprPtr name, ExprPtr value) const;
+  StatusOr<ExprPtr> written(const TextSet& texts, const SchemaAt& at);  // in JSON; not empty
+  StatusOr<std::vector<NameClass>> name_classes(const Parts& parts,
+                                                const std::vector<NamePattern>& patterns,
+                                                const TextSet* allowed,
+                                                const std::vector<Member>& members);
+  StatusOr<std::vector<Endings>> endings(const Parts& parts,
+                                         const std::vector<NamePattern>& patterns,
+                                         const TextSet* allowed, const std::vector<Member>& members,
+                                         const std::vector<SomeMember>& some);
   StatusOr<ExprPtr> other_members(const Parts& parts, const std::vector<NamePattern>& patterns,
                                   const TextSet* allowed, const std::vector<Member>& members);
-  StatusOr<ExprPtr> name_but(const std::vector<Member>& members, const SchemaAt& at);
+  StatusOr<ExprPtr> name_but(const std::vector<Member>& members,
+                             const std::vector<const TextSet*>& all_of, const SchemaAt& at);
   StatusOr<Size> size_of(const Parts& parts, size_t num_members) const;
   ExprPtr others(const ExprPtr& other, int32_t before, Size size);
-  ExprPtr members_of(const std::vector<Member>& members, const ExprPtr& other, Size size);
+  ExprPtr others_and(const Endings& endings, const ExprPtr& other, int32_t before, Size size);
+  ExprPtr members_of(const std::vector<Member>& members, const ExprPtr& other,
+                     const std::vector<Endings>& endings, Size size);
 
   const SchemaAt root_;
   const SchemaRefs refs_;
@@ -192,20 +252,35 @@ class JsonSchemaMaker {
   std::map<std::vector<const json::value*>, int32_t> rule_of_;
   std::deque<json::value> kept_;
   std::map<std::pair<const json::value*, std::string>, SchemaAt> made_;
+  absl::flat_hash_map<const json::value*, bool> asserts_;
+  bool are_ways_few_ = false;  // alternatives() left some out because many opposites hold
   std::vector<SchemaAt> places_;
-  std::map<std::pair<const json::value*, const json::value*>, bool> exclusive_;
+  std::map<const json::value*, int64_t> place_of_;
+  std::map<const json::value*, SchemaAt> opposites_;
+  absl::flat_hash_map<std::pair<const json::value*, const json::value*>, bool> exclusive_;
+  std::map<std::pair<const json::value*, std::pair<std::string, bool>>, std::vector<Schemas>>
+      options_;
   std::map<std::string, TextSet, std::less<>> pattern_sets_;
+  std::map<const json::value*, TextSet> name_sets_;      // of names_of()
   std::map<std::vector<std::string>, ExprPtr> strings_;  // by their keywords
   ExprPtr block_;
-  std::map<std::vector<std::string>, ExprPtr> other_names_;  // than these
+  // Than these, and of all of these sets; null: there are none.
+  std::map<std::pair<std::vector<std::string>, std::vector<const TextSet*>>, ExprPtr> other_names_;
   int depth_ = 0;
 };
 
 // No value.
 inline ExprPtr nothing() { return choice({}); }
-// The regular expression of a "format"; null: any string. InvalidArgument lists those that are
-// supported.
-StatusOr<const std::string*> json_format(std::string_view format);
+inline bool is_nothing(const ExprPtr& expr) {
+  return expr->kind == Expr::Kind::kChoice && expr->parts.empty();
+}
+// Regular expressions of a "format".
+struct JsonFormat {
+  std::string texts;  // that are written
+  std::string all;    // has all texts that a validator may take, and others
+};
+// Null: any string, since the specification does not name the format.
+const JsonFormat* json_format(std::string_view format);
 std::string json_quoted(std::string_view text);
 // The count that `at` has under `key`, or the fallback. InvalidArgument: it is none.
 StatusOr<int32_t> schema_count(const SchemaAt& at, std::string_view key, int32_t fallback);
@@ -216,6 +291,8 @@ struct ElementKeys {
 };
 // InvalidArgument: the front is no array.
 StatusOr<ElementKeys> element_keys(const SchemaAt& at);
+// Whether the schema itself lists the name as required.
+bool requires_member(const SchemaAt& at, std::string_view name);
 // The bit of its type; an integer is a number without fraction.
 unsigned type_of(const json::value& value);
 // As JSON Schema compares: by value for numbers.

@@ -86,7 +86,24 @@ StatusOr<ExprPtr> JsonSchemaMaker::multiples(const Parts& parts, const JsonBound
   if (whole && (parts.types & kIntegerType) == 0) return nothing();
   if (!whole && (parts.types & kIntegerType) == 0)
     return part.at.error("without integers this is not supported", "multipleOf");
-  auto numbers = whole ? json_multiples(b, units / one, rules_)
+  const int64_t divisor = units / one;
+  int64_t modulus = divisor;
+  std::vector<int64_t> others;  // that must not divide
+  for (const Part& other : parts.all) {
+    const json::value* value = other.at.find(kUnlikeMultipleKey);
+    if (!value) continue;
+    const auto number = value->is_number() ? Decimal::of(*value) : std::nullopt;
+    if (!whole || !number || *number <= Decimal() || number->whole.size() > 4)
+      return part.at.error(limit, "multipleOf");
+    others.push_back(std::stoll(number->whole));
+    modulus = std::lcm(modulus, others.back());
+    if (modulus > kMaxJsonDivisor) return nothing();  // of one way, which need not be gone
+  }
+  const auto good = [&](int64_t remainder) {
+    return remainder % divisor == 0 &&
+           std::ranges::none_of(others, [&](int64_t other) { return remainder % other == 0; });
+  };
+  auto numbers = whole ? json_multiples(b, modulus, good, rules_)
                        : json_decimal_multiples(b, units, places, rules_, work_);
   if (!numbers.ok()) return part.at.error(message(numbers.status()), "multipleOf");
   return *numbers ? *std::move(numbers) : nothing();
@@ -94,7 +111,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::multiples(const Parts& parts, const JsonBound
 
 StatusOr<ExprPtr> JsonSchemaMaker::number(const Parts& parts) {
   const unsigned types = parts.types & (kIntegerType | kFractionTypes);
-  ASSIGN_OR_RETURN(const JsonBounds all, bounds(parts));
+  ASSIGN_OR_RETURN(JsonBounds all, bounds(parts));
   const bool bounded = all.least || all.most;
   std::vector<Decimal> excepted;
   for (const Part& part : parts.all)
@@ -103,27 +120,37 @@ StatusOr<ExprPtr> JsonSchemaMaker::number(const Parts& parts) {
         if (const auto number = value.is_number() ? Decimal::of(value) : std::nullopt)
           excepted.push_back(*number);
   const Part* part = parts.with("multipleOf");
-  if (part && !excepted.empty())
-    return part->at.error("beside 'not' of some numbers this is not supported", "multipleOf");
-  if (part) return multiples(parts, all, *part);
+  if (!part) part = parts.with(kUnlikeMultipleKey);
   const bool integer = types == kIntegerType;
   const bool broken = types == kFractionTypes;
-  if (!bounded && !broken && excepted.empty()) return call(integer ? any_integer_ : any_number_);
+  if (broken) {  // whose digits a double holds
+    constexpr int64_t kMost = 1'000'000'000;
+    all.tighten_least(Decimal::of(-kMost), false);
+    all.tighten_most(Decimal::of(kMost), false);
+  }
+  if (!bounded && !broken && !part && excepted.empty())
+    return call(integer ? any_integer_ : any_number_);
   // The parts between numbers that are left out.
   std::ranges::sort(excepted);
   std::vector<ExprPtr> ways;
   JsonBounds rest = all;
-  const auto add = [&](const JsonBounds& b) {
-    if (ExprPtr some = integer ? json_integer(b) : broken ? json_fraction(b) : json_number(b))
-      ways.push_back(std::move(some));
+  const auto add = [&](const JsonBounds& b) -> Status {
+    ExprPtr some;
+    if (part) {
+      ASSIGN_OR_RETURN(some, multiples(parts, b, *part));
+    } else {
+      some = integer ? json_integer(b) : broken ? json_fraction(b) : json_number(b);
+    }
+    if (some) ways.push_back(std::move(some));
+    return ok();
   };
   for (const Decimal& number : excepted) {
     JsonBounds below = rest;
     below.tighten_most(number, true);
-    add(below);
+    RETURN_IF_ERROR(add(below));
     rest.tighten_least(number, true);
   }
-  add(rest);
+  RETURN_IF_ERROR(add(rest));
   return choice(std::move(ways));
 }
 

@@ -17,7 +17,7 @@ constexpr std::pair<std::string_view, unsigned> kTypes[] = {
     {"object", kObjectType},   {kFractionType, kFractionTypes}};
 // Keywords of the specification that cannot be held.
 constexpr std::string_view kUnsupported[] = {"$recursiveRef", "$recursiveAnchor"};
-constexpr std::string_view kChoices[] = {"anyOf", "oneOf", kChoiceKey};
+constexpr std::string_view kChoices[] = {"anyOf", "oneOf", kChoiceKey, kWaysKey};
 constexpr std::string_view kConditions[] = {"if", "dependentRequired", "dependentSchemas",
                                             "dependencies", "not"};
 constexpr std::string_view kAsserting[] = {"type",
@@ -48,7 +48,9 @@ constexpr std::string_view kAsserting[] = {"type",
                                            "patternProperties",
                                            "unevaluatedProperties",
                                            kExceptKey,
-                                           kUnlikeKey};
+                                           kUnlikeKey,
+                                           kUnlikeMultipleKey,
+                                           kSomeKey};
 
 bool has_any(const SchemaAt& at, std::span<const std::string_view> keys) {
   return std::ranges::any_of(keys, [&](std::string_view key) { return at.find(key); });
@@ -104,15 +106,30 @@ StatusOr<SchemaAt> JsonSchemaMaker::target(const SchemaAt& at, std::string_view 
 }
 
 StatusOr<SchemaAt> JsonSchemaMaker::direct(SchemaAt at) const {
-  while (at.value->is_object() && at.object().size() == 1 && at.find(kPlaceKey)) {
-    ASSIGN_OR_RETURN(at, target(at, kPlaceKey));
+  constexpr int kMostSteps = 200;
+  for (int step = 0; at.value->is_object(); ++step) {
+    const bool places = at.object().size() == 1 && at.find(kPlaceKey);
+    if (!places && !refs_.only_refers(*at.value)) break;
+    if (step == kMostSteps) return at.error("a schema is a part of itself here");
+    ASSIGN_OR_RETURN(at, target(at, places ? kPlaceKey : "$ref"));
   }
   return at;
 }
 
 json::value JsonSchemaMaker::place(SchemaAt at) {
-  places_.push_back(std::move(at));
-  return json::object{{kPlaceKey, static_cast<int64_t>(places_.size()) - 1}};
+  const auto [found, is_new] =
+      place_of_.try_emplace(at.value, static_cast<int64_t>(places_.size()));
+  if (is_new) places_.push_back(std::move(at));
+  return json::object{{kPlaceKey, found->second}};
+}
+
+SchemaAt JsonSchemaMaker::opposite_at(const SchemaAt& at) {
+  const auto there = direct(at);  // what leads nowhere is refused where it is used
+  const SchemaAt& of = there.ok() ? *there : at;
+  SchemaAt& found = opposites_[of.value];
+  if (found.value) return found;
+  kept_.push_back(json::object{{"not", place(of)}});
+  return found = {&kept_.back(), of.pointer};
 }
 
 StatusOr<SchemaAt> JsonSchemaMaker::made(const SchemaAt& at, std::string_view key,
@@ -157,13 +174,21 @@ Status JsonSchemaMaker::add_part(Open& open, const Part& part) {
   RETURN_IF_ERROR(check_keywords(at));
   if (open.parts.all.size() >= kMaxParts) return at.error("too many schemas hold at once here");
   RETURN_IF_ERROR(spend(at, kPartSteps));
-  ASSIGN_OR_RETURN(const unsigned types, types_of(at));
-  open.parts.types &= types;
-  open.parts.all.push_back(part);
   const auto add = [&](SchemaAt inner, bool silent = false) {
     auto scope = std::make_shared<const Scope>(Scope{inner.value, part.scope, silent});
     open.todo.push_back({std::move(inner), std::move(scope)});
   };
+  if (refs_.only_refers(*at.value)) {
+    static const json::value kAnything = json::object();
+    open.parts.all.push_back({{&kAnything, at.pointer}, part.scope});
+    ASSIGN_OR_RETURN(SchemaAt there, target(at, "$ref"));
+    add(std::move(there));
+    return ok();
+  }
+  ASSIGN_OR_RETURN(const unsigned types, types_of(at));
+  open.parts.types &= types;
+  open.parts.all.push_back(part);
+  open.has_unevaluated |= has_unevaluated(at);
   for (const std::string_view key :
        {std::string_view("$ref"), std::string_view("$dynamicRef"), kPlaceKey})
     if (at.find(key)) {
@@ -177,9 +202,7 @@ Status JsonSchemaMaker::add_part(Open& open, const Part& part) {
   }
   for (const std::string_view key : kConditions) {
     if (!at.find(key)) continue;
-    const bool said =
-        at.find("then") || at.find("else") ||
-        std::ranges::any_of(open.parts.all, [](const Part& p) { return has_unevaluated(p.at); });
+    const bool said = at.find("then") || at.find("else") || open.has_unevaluated;
     if (key == "if" && !said) continue;
     ASSIGN_OR_RETURN(SchemaAt same, made(at, key, [&] {
                        return key == "not" ? negation(at["not"]) : conditions(at, key);
@@ -187,7 +210,7 @@ Status JsonSchemaMaker::add_part(Open& open, const Part& part) {
     add(std::move(same), key == "not");
   }
   for (const std::string_view key : kChoices)
-    if (at.find(key)) open.choices.push_back({part, std::string(key)});
+    if (at.find(key)) open.choices.push_back({.of = part, .key = std::string(key), .left = {}});
   return ok();
 }
 
@@ -211,11 +234,20 @@ Status JsonSchemaMaker::flatten(Open& open) {
 
 // For each way to choose, the schemas that then hold. `together`: also several at once, for what
 // they say together of members and elements.
-StatusOr<std::vector<JsonSchemaMaker::Schemas>> JsonSchemaMaker::options(const Choice& choice,
-                                                                         bool together) {
+StatusOr<const std::vector<JsonSchemaMaker::Schemas>*> JsonSchemaMaker::options(
+    const Choice& choice, bool together) {
+  const std::pair key(choice.of.at.value, std::pair(choice.key, together));
+  if (const auto found = options_.find(key); found != options_.end()) return &found->second;
+  ASSIGN_OR_RETURN(std::vector<Schemas> all, find_options(choice, together));
+  return &(options_[key] = std::move(all));
+}
+
+StatusOr<std::vector<JsonSchemaMaker::Schemas>> JsonSchemaMaker::find_options(const Choice& choice,
+                                                                              bool together) {
   constexpr size_t kMostTogether = 4, kMost = 1024;
   const SchemaAt list = choice.of.at[choice.key];
-  if (!list.value->is_array() || (list.value->get_array().empty() && choice.key != kChoiceKey))
+  if (!list.value->is_array() ||
+      (list.value->get_array().empty() && choice.key != kChoiceKey && choice.key != kWaysKey))
     return list.error("must be an array with at least one schema");
   const size_t size = list.value->get_array().size();
   if (size > kMost) return list.error(fmt::format("more than {} schemas", kMost));
@@ -233,38 +265,95 @@ StatusOr<std::vector<JsonSchemaMaker::Schemas>> JsonSchemaMaker::options(const C
   for (size_t i = 0; i < size; ++i)
     for (size_t j = 0; j < size; ++j) {
       if (i == j || exclusive(list[std::min(i, j)], list[std::max(i, j)])) continue;
-      const auto make = [&]() -> StatusOr<json::value> { return opposite(list[j]); };
-      ASSIGN_OR_RETURN(const SchemaAt other, made(list[j], "\x01not", make));
-      all[i].push_back({other.value, list[j].pointer});
+      all[i].push_back(opposite_at(list[j]));
     }
   return all;
 }
 
+// The ways of a choice that what holds already does not plainly rule out.
+StatusOr<bool> JsonSchemaMaker::find_left(const Open& open, Choice& choice) {
+  ASSIGN_OR_RETURN(const std::vector<Schemas>* all, options(choice, open.has_unevaluated));
+  if (choice.all != all) {
+    choice.all = all;
+    choice.num_seen = 0;
+    choice.left.clear();
+    for (uint32_t i = 0; i < all->size(); ++i) choice.left.push_back(i);
+  }
+  const std::vector<Part>& parts = open.parts.all;
+  const size_t num_new = parts.size() - choice.num_seen;
+  RETURN_IF_ERROR(
+      spend(choice.of.at, kPartSteps + static_cast<int64_t>(choice.left.size() * num_new)));
+  if (choice.key == kChoiceKey || choice.key == kWaysKey)
+    for (const uint32_t i : choice.left)
+      if (implied(open.parts, (*all)[i][0])) return false;
+  std::erase_if(choice.left, [&](uint32_t i) {
+    return std::ranges::any_of((*all)[i], [&](const SchemaAt& at) {
+      return std::any_of(parts.begin() + static_cast<ptrdiff_t>(choice.num_seen), parts.end(),
+                         [&](const Part& part) { return exclusive(at, part.at); });
+    });
+  });
+  choice.num_seen = parts.size();
+  return true;
+}
+
+bool JsonSchemaMaker::asserts(const SchemaAt& at) {
+  const auto [found, is_new] = asserts_.try_emplace(at.value, false);
+  if (is_new) found->second = has_any(at, kAsserting);
+  return found->second;
+}
+
 Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
+  constexpr size_t kManyChoices = 8, kFewWays = 8;
   RETURN_IF_ERROR(flatten(open));
   if (open.parts.types == 0) return ok();
+  if (open.most_ways == 0)
+    open.most_ways = open.choices.size() > kManyChoices ? kFewWays : kMostWays;
+  // The choice with the fewest ways comes first; one that is made already goes.
+  constexpr size_t kMostLooked = 16;
+  size_t best = 0;
+  for (size_t i = 0; i < std::min(open.choices.size(), kMostLooked);) {
+    Choice& choice = open.choices[i];
+    ASSIGN_OR_RETURN(const bool open_yet, find_left(open, choice));
+    if (!open_yet) {
+      open.choices.erase(open.choices.begin() + static_cast<ptrdiff_t>(i));
+      continue;
+    }
+    if (choice.left.empty()) return ok();
+    if (choice.left.size() < open.choices[best].left.size()) best = i;
+    ++i;
+  }
   if (open.choices.empty()) {
-    out.push_back(std::move(open.parts));
+    Parts& parts = open.parts;
+    // What says nothing by itself goes, but for one part that errors name.
+    const auto rest = std::stable_partition(parts.all.begin(), parts.all.end(),
+                                            [&](const Part& part) { return asserts(part.at); });
+    parts.all.erase(rest == parts.all.begin() && rest != parts.all.end() ? rest + 1 : rest,
+                    parts.all.end());
+    out.push_back(std::move(parts));
     return ok();
   }
-  const Choice choice = open.choices[0];
-  open.choices.erase(open.choices.begin());
-  const bool together = std::ranges::any_of(
-      open.parts.all, [](const Part& part) { return has_unevaluated(part.at); });
-  ASSIGN_OR_RETURN(const std::vector<Schemas> all, options(choice, together));
-  for (const Schemas& some : all) {
+  const Choice choice = std::move(open.choices[best]);
+  open.choices.erase(open.choices.begin() + static_cast<ptrdiff_t>(best));
+  const size_t before = out.size();
+  for (const uint32_t way : choice.left) {
+    if (choice.key == kWaysKey &&
+        out.size() - before >= std::max(open.most_ways, choice.left.size())) {
+      are_ways_few_ |= open.most_ways == kFewWays;
+      break;
+    }
     RETURN_IF_ERROR(spend(choice.of.at, kPartSteps * static_cast<int64_t>(open.parts.all.size())));
     Open next = open;
-    for (const SchemaAt& at : some)
+    for (const SchemaAt& at : (*choice.all)[way])
       next.todo.push_back({at, std::make_shared<const Scope>(Scope{at.value, choice.of.scope})});
     RETURN_IF_ERROR(expand(std::move(next), out));
   }
   return ok();
 }
 
-StatusOr<std::vector<JsonSchemaMaker::Parts>> JsonSchemaMaker::alternatives(
-    const Schemas& schemas) {
+StatusOr<std::vector<JsonSchemaMaker::Parts>> JsonSchemaMaker::alternatives(const Schemas& schemas,
+                                                                            size_t most_ways) {
   Open open;
+  open.most_ways = most_ways;
   for (const SchemaAt& at : schemas)
     open.todo.push_back({at, std::make_shared<const Scope>(Scope{at.value, nullptr})});
   std::vector<Parts> out;
@@ -275,7 +364,7 @@ StatusOr<std::vector<JsonSchemaMaker::Parts>> JsonSchemaMaker::alternatives(
 StatusOr<ExprPtr> JsonSchemaMaker::body(const Schemas& schemas) {
   // What only refers or only chooses shares the rules of what it leads to.
   if (schemas.size() == 1 && schemas[0].value->is_object()) {
-    const SchemaAt& at = schemas[0];
+    const SchemaAt& at = schemas[0];  // not one that only refers: all_of() follows those
     RETURN_IF_ERROR(check_keywords(at));
     const bool says_more = has_any(at, kAsserting) || has_any(at, kConditions) ||
                            at.find("allOf") || at.find("$dynamicRef") || at.find(kPlaceKey);
@@ -288,21 +377,27 @@ StatusOr<ExprPtr> JsonSchemaMaker::body(const Schemas& schemas) {
     }
     if (!says_more && num_choices == 1 && !at.find("$ref")) {
       const auto key = *std::ranges::find_if(kChoices, [&](auto k) { return at.find(k); });
-      ASSIGN_OR_RETURN(const std::vector<Schemas> all,
-                       options({{at, nullptr}, std::string(key)}, false));
+      ASSIGN_OR_RETURN(const std::vector<Schemas>* all,
+                       options({.of = {at, nullptr}, .key = std::string(key), .left = {}}, false));
       std::vector<ExprPtr> ways;
-      for (const Schemas& some : all) {
+      for (const Schemas& some : *all) {
         ASSIGN_OR_RETURN(ExprPtr way, all_of(some));
-        ways.push_back(std::move(way));
+        if (!is_nothing(way)) ways.push_back(std::move(way));
       }
       return choice(std::move(ways));
     }
   }
-  ASSIGN_OR_RETURN(const std::vector<Parts> all, alternatives(schemas));
   std::vector<ExprPtr> ways;
-  for (const Parts& parts : all) {
-    ASSIGN_OR_RETURN(ExprPtr way, of_parts(parts));
-    ways.push_back(std::move(way));
+  // Of many opposites a few ways first, all of which may turn out to be of no value.
+  for (const size_t most_ways : {size_t{0}, kMostWays}) {
+    are_ways_few_ = false;
+    ASSIGN_OR_RETURN(const std::vector<Parts> all, alternatives(schemas, most_ways));
+    const bool are_few = are_ways_few_;
+    for (const Parts& parts : all) {
+      ASSIGN_OR_RETURN(ExprPtr way, of_parts(parts));
+      if (!is_nothing(way)) ways.push_back(std::move(way));
+    }
+    if (!ways.empty() || !are_few) break;
   }
   return choice(std::move(ways));
 }
@@ -320,15 +415,23 @@ StatusOr<ExprPtr> JsonSchemaMaker::all_of(Schemas schemas) {
     return known || *at.value == json::value(true);
   });
   if (schemas.empty()) return any_;
+  std::ranges::sort(key);  // in another order the same values
   const auto [found, is_new] = rule_of_.try_emplace(key, static_cast<int32_t>(rules_.size()));
   const int32_t index = found->second;
-  if (!is_new) return call(index);
+  const auto made = [&] {
+    const ExprPtr& rule = rules_[static_cast<size_t>(index)];
+    return rule && is_nothing(rule) ? rule : call(index);
+  };
+  if (!is_new) return made();
   add_rule(nullptr);
+  for (size_t i = 0; i < schemas.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (exclusive(schemas[j], schemas[i])) return rules_[static_cast<size_t>(index)] = nothing();
   if (++depth_ > kMaxDepth)
     return schemas[0].error(fmt::format("more than {} schemas within each other", kMaxDepth));
   ASSIGN_OR_RETURN(rules_[static_cast<size_t>(index)], body(schemas));
   --depth_;
-  return call(index);
+  return made();
 }
 
 }  // namespace nereid::text

@@ -105,8 +105,9 @@ std::optional<std::string_view> text_of(const SchemaAt& at, std::string_view key
 }  // namespace
 
 std::string SchemaAt::pointer_of(std::string_view key) const {
+  if (pointer.size() >= kLongestPointer) return pointer;
   std::string result = pointer + "/";
-  for (const char c : key) {
+  for (const char c : key.substr(0, kLongestPointer)) {
     if (c == '~' || c == '/')
       result += c == '~' ? "~0" : "~1";
     else
@@ -120,50 +121,76 @@ SchemaAt SchemaAt::operator[](std::string_view key) const {
 }
 
 SchemaAt SchemaAt::operator[](size_t index) const {
-  return {&value->get_array().at(index), fmt::format("{}/{}", pointer, index)};
+  return {&value->get_array().at(index), pointer_of(std::to_string(index))};
 }
 
 const json::value* SchemaAt::find(std::string_view key) const { return object().if_contains(key); }
 
 Status SchemaAt::error(std::string_view reason, std::string_view key) const {
-  constexpr size_t kLongest = 500;
   const std::string where = key.empty() ? pointer : pointer_of(key);
-  return invalid_argument("schema: '{}': {}", where.substr(0, kLongest), reason);
+  return invalid_argument("schema: '{}': {}", where.substr(0, kLongestPointer), reason);
 }
 
 SchemaRefs::SchemaRefs(const SchemaAt& root) {
   resources_[""] = root;
-  visit(root, "");
+  is_old_ = root.value->is_object() && draft_of(root, {}).refers_alone;
+  visit(root, std::make_shared<const std::string>(), {});
+  for (const OtherId& other : std::exchange(other_ids_, {}))
+    add_address(other.at, other.id, other.base);
 }
 
-void SchemaRefs::visit(const SchemaAt& at, std::string base) {
-  if (at.value->is_array()) return visit_all(at, base);
+SchemaRefs::Draft SchemaRefs::draft_of(const SchemaAt& at, Draft outer) {
+  constexpr std::string_view kOld[] = {"/draft-03/", "/draft-04/", "/draft-06/", "/draft-07/"};
+  const auto schema = text_of(at, "$schema");
+  if (!schema) return outer;
+  const auto is = [&](std::string_view draft) { return schema->find(draft) != schema->npos; };
+  return {.has_old_id = is(kOld[0]) || is(kOld[1]), .refers_alone = std::ranges::any_of(kOld, is)};
+}
+
+// The base within the schema: the address, unless `id` is an anchor.
+SchemaRefs::Base SchemaRefs::add_address(const SchemaAt& at, std::string_view id,
+                                         const Base& base) {
+  constexpr size_t kLongest = 1000;
+  if (base->size() + id.size() > kLongest) return base;
+  std::string_view fragment;
+  std::string address = resolved(*base, split(id, fragment));
+  // Before draft 2019-09 an anchor stands there too.
+  if (!fragment.empty()) anchors_.try_emplace(fmt::format("{}#{}", address, fragment), at);
+  if (id.starts_with('#')) return base;
+  resources_.try_emplace(address, at);
+  return std::make_shared<const std::string>(std::move(address));
+}
+
+void SchemaRefs::visit(const SchemaAt& at, Base base, Draft draft) {
+  if (at.value->is_array()) return visit_all(at, base, draft);
   if (!at.value->is_object()) return;
-  if (const auto id = text_of(at, "$id")) {
-    std::string_view fragment;
-    base = resolved(base, split(*id, fragment));
-    if (id->starts_with('#'))  // an anchor, before draft 2019-09
-      anchors_.try_emplace(fmt::format("{}#{}", base, fragment), at);
-    else
-      resources_.try_emplace(base, at);
-  }
-  if (!base.empty()) base_of_[at.value] = base;
+  draft = draft_of(at, draft);
+  const bool refers = draft.refers_alone && text_of(at, "$ref");
+  if (refers) referring_.insert(at.value);
+  const auto id = text_of(at, draft.has_old_id ? "id" : "$id");
+  const auto other_id = text_of(at, draft.has_old_id ? "$id" : "id");
+  if (id && !refers)
+    base = add_address(at, *id, base);
+  else if (other_id)
+    other_ids_.push_back({at, *other_id, base});
+  if (!base->empty()) base_of_[at.value] = base;
+  constexpr size_t kLongestName = 1000;
   for (const std::string_view key : {"$anchor", "$dynamicAnchor"})
-    if (const auto name = text_of(at, key)) {
-      anchors_.try_emplace(fmt::format("{}#{}", base, *name), at);
+    if (const auto name = text_of(at, key); name && name->size() <= kLongestName) {
+      anchors_.try_emplace(fmt::format("{}#{}", *base, *name), at);
       if (key == "$dynamicAnchor") ++num_dynamic_[std::string(*name)];
     }
   for (const std::string_view key : kOne)
-    if (at.find(key)) visit(at[key], base);
+    if (at.find(key)) visit(at[key], base, draft);
   for (const std::string_view key : kNamed)
-    if (at.find(key)) visit_all(at[key], base);
+    if (at.find(key)) visit_all(at[key], base, draft);
 }
 
-void SchemaRefs::visit_all(const SchemaAt& at, const std::string& base) {
+void SchemaRefs::visit_all(const SchemaAt& at, const Base& base, Draft draft) {
   if (at.value->is_array())
-    for (size_t i = 0; i < at.value->get_array().size(); ++i) visit(at[i], base);
+    for (size_t i = 0; i < at.value->get_array().size(); ++i) visit(at[i], base, draft);
   if (at.value->is_object())
-    for (const auto& member : at.object()) visit(at[std::string_view(member.key())], base);
+    for (const auto& member : at.object()) visit(at[std::string_view(member.key())], base, draft);
 }
 
 StatusOr<SchemaAt> SchemaRefs::target(const SchemaAt& at, std::string_view key) const {
@@ -171,7 +198,7 @@ StatusOr<SchemaAt> SchemaRefs::target(const SchemaAt& at, std::string_view key) 
   if (!ref) return at.error("must be a string", key);
   std::string_view fragment;
   const auto own = base_of_.find(at.value);
-  const std::string_view base = own == base_of_.end() ? std::string_view() : own->second;
+  const std::string_view base = own == base_of_.end() ? std::string_view() : *own->second;
   const std::string address = resolved(base, split(*ref, fragment));
   const auto resource = resources_.find(address);
   if (resource == resources_.end())
@@ -193,8 +220,13 @@ StatusOr<SchemaAt> SchemaRefs::target(const SchemaAt& at, std::string_view key) 
   }
   boost::system::error_code failure;
   const json::value* value = whole.value->find_pointer(inside, failure);
+  if (!value) {  // many that give parts an address mean the whole schema nevertheless
+    const SchemaAt& root = resources_.at("");
+    if (const json::value* other = root.value->find_pointer(inside, failure))
+      return SchemaAt{other, inside.substr(0, kLongestPointer)};
+  }
   if (!value) return at.error(fmt::format("there is nothing at '#{}'", inside.substr(0, 200)), key);
-  return SchemaAt{value, whole.pointer + inside};
+  return SchemaAt{value, (whole.pointer + inside).substr(0, kLongestPointer)};
 }
 
 }  // namespace nereid::text

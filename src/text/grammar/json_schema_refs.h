@@ -3,20 +3,25 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "base/json.h"
 #include "base/status.h"
 
 namespace nereid::text {
 
+inline constexpr size_t kLongestPointer = 500;
+
 // A schema and where it stands.
 struct SchemaAt {
   const json::value* value = nullptr;
-  std::string pointer;
+  std::string pointer;  // for errors, which quote the first kLongestPointer bytes
 
   SchemaAt operator[](std::string_view key) const;  // of an object that has it
   SchemaAt operator[](size_t index) const;          // of an array
@@ -27,23 +32,45 @@ struct SchemaAt {
   Status error(std::string_view reason, std::string_view key = {}) const;
 };
 
-// The resources ("$id") and anchors of a schema, which must outlive this.
+// The resources ("$id", and "id" of draft 4) and anchors of a schema, which must outlive this.
 class SchemaRefs {
  public:
   explicit SchemaRefs(const SchemaAt& root);
+
+  // Whether only the "$ref" of the schema says anything, which is so up to draft 7.
+  bool only_refers(const json::value& schema) const { return referring_.contains(&schema); }
+  // Whether "$schema" of the whole names a draft up to 7.
+  bool is_old() const { return is_old_; }
 
   // Of the "$ref" or "$dynamicRef" that `at`, an object of the schema itself, has under `key`.
   // InvalidArgument: it leads out of the schema or to nothing.
   StatusOr<SchemaAt> target(const SchemaAt& at, std::string_view key) const;
 
  private:
-  void visit(const SchemaAt& at, std::string base);
-  void visit_all(const SchemaAt& at, const std::string& base);
+  // What "$schema" says; none names the newest.
+  struct Draft {
+    bool has_old_id = false;    // "id" is the address, up to draft 4
+    bool refers_alone = false;  // beside "$ref" nothing counts, up to draft 7
+  };
+  static Draft draft_of(const SchemaAt& at, Draft outer);
+  using Base = std::shared_ptr<const std::string>;  // an address, which many schemas share
+  void visit(const SchemaAt& at, Base base, Draft draft);
+  void visit_all(const SchemaAt& at, const Base& base, Draft draft);
+  Base add_address(const SchemaAt& at, std::string_view id, const Base& base);
 
-  absl::flat_hash_map<std::string, SchemaAt> resources_;          // by address, without fragment
-  absl::flat_hash_map<std::string, SchemaAt> anchors_;            // by "ADDRESS#NAME"
-  std::map<std::string, int, std::less<>> num_dynamic_;           // anchors of a name
-  absl::flat_hash_map<const json::value*, std::string> base_of_;  // where it is not ""
+  absl::flat_hash_map<std::string, SchemaAt> resources_;   // by address, without fragment
+  absl::flat_hash_map<std::string, SchemaAt> anchors_;     // by "ADDRESS#NAME"
+  std::map<std::string, int, std::less<>> num_dynamic_;    // anchors of a name
+  absl::flat_hash_map<const json::value*, Base> base_of_;  // where it is not ""
+  absl::flat_hash_set<const json::value*> referring_;
+  bool is_old_ = false;
+  // An "id" that the draft calls "$id", or the other way round: an address that nothing else has.
+  struct OtherId {
+    SchemaAt at;
+    std::string_view id;
+    Base base;
+  };
+  std::vector<OtherId> other_ids_;
 };
 
 }  // namespace nereid::text

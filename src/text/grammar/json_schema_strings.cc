@@ -19,10 +19,10 @@ constexpr std::string_view kEscaped =
     R"(["\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}|)"
     R"([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
 
-// The last day of a month is that of its year.
+// The last day of a month is that of its year, and the year is not 0.
 constexpr std::string_view kDate =
-    R"([0-9]{4}-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|)"
-    R"(([0-9]{2}(0[48]|[2468][048]|[13579][26])|([02468][048]|[13579][26])00)-02-29)";
+    R"((000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|)"
+    R"(([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)";
 constexpr std::string_view kTime =
     R"(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))";
 // Without "--", which international names give a meaning.
@@ -32,6 +32,25 @@ constexpr std::string_view kGroup = "[0-9a-fA-F]{1,4}";  // of IPv6
 constexpr std::string_view kDurationTime =
     "([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S)";
 constexpr std::string_view kJsonPointer = "(/([^~/]|~[01])*)*";
+
+// Where the mark first stands outside of groups and classes; the pattern's size: nowhere.
+size_t find_outside(std::string_view pattern, char mark) {
+  int depth = 0;
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\') {
+      ++i;
+    } else if (in_class) {
+      in_class = c != ']';
+    } else {
+      if (depth == 0 && c == mark) return i;
+      in_class = c == '[';
+      depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    }
+  }
+  return pattern.size();
+}
 
 ExprPtr known_regex(std::string_view pattern) {
   auto expr = regex_expr(pattern);
@@ -74,31 +93,45 @@ std::string uri(bool reference) {
                      end);
 }
 
-std::map<std::string_view, std::string> format_patterns() {
+// Of ECMA-262 with and without its flag "u", and of Python: characters, classes, one level of
+// groups.
+std::string regex_text() {
+  const std::string one = R"(([A-Za-z0-9 _,:;=@#%&'"<>/~!.-]|\\[dDwWsS.\\/*+?()\[\]{}|^$]|)"
+                          R"(\[\^?([A-Za-z0-9_. ]|a-z|A-Z|0-9)+\])[*+?]?)";
+  return fmt::format(R"(\^?({0}|\((\?:)?({0})*(\|({0})*)*\)[*+?]?)*\$?)", one);
+}
+
+std::map<std::string_view, JsonFormat> formats() {
   const std::string domain = fmt::format("({0}(\\.{0}){{0,4}}|[A-Za-z0-9]{{1,63}})", kLabel);
   const std::string email =
       fmt::format("[A-Za-z0-9_+-]{{1,16}}(\\.[A-Za-z0-9_+-]{{1,15}}){{0,2}}@{}", domain);
+  const std::string any = "[\\s\\S]*", scheme = "\\s*[A-Za-z][^:]*:[\\s\\S]*";
   return {
-      {"date", std::string(kDate)},
-      {"time", std::string(kTime)},
-      {"date-time", fmt::format("({})T({})", kDate, kTime)},
-      {"duration", fmt::format("P([0-9]{{1,9}}W|([0-9]{{1,9}}Y([0-9]{{1,9}}M([0-9]{{1,9}}D)?)?|"
-                               "[0-9]{{1,9}}M([0-9]{{1,9}}D)?|[0-9]{{1,9}}D)(T{0})?|T{0})",
-                               kDurationTime)},
-      {"uuid", "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"},
-      {"ipv4", ipv4()},
-      {"ipv6", ipv6()},
-      {"hostname", domain},
-      {"idn-hostname", domain},
-      {"email", email},
-      {"idn-email", email},
-      {"uri", uri(false)},
-      {"iri", uri(false)},
-      {"uri-reference", uri(true)},
-      {"iri-reference", uri(true)},
-      {"uri-template", uri(true)},
-      {"json-pointer", std::string(kJsonPointer)},
-      {"relative-json-pointer", fmt::format("(0|[1-9][0-9]{{0,8}})(#|{})", kJsonPointer)},
+      {"date", {std::string(kDate), "[^:@A-VX-Za-z]*"}},
+      {"time", {std::string(kTime), "\\s*[0-9]{1,2}:[\\s\\S]*"}},
+      {"date-time", {fmt::format("({})T({})", kDate, kTime), "[^@/]*[tT ][^@/]*"}},
+      {"duration",
+       {fmt::format("P([0-9]{{1,9}}W|([0-9]{{1,9}}Y([0-9]{{1,9}}M([0-9]{{1,9}}D)?)?|"
+                    "[0-9]{{1,9}}M([0-9]{{1,9}}D)?|[0-9]{{1,9}}D)(T{0})?|T{0})",
+                    kDurationTime),
+        "[-+]?[pP][^:@/]*"}},
+      {"uuid",
+       {"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}",
+        "[\\s\\S]*[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}[\\s\\S]*"}},
+      {"ipv4", {ipv4(), "\\s*[0-9][0-9a-fA-FxX.\\s]*"}},
+      {"ipv6", {ipv6(), "[^@]*:[^@]*"}},
+      {"hostname", {domain, "[^@:/]*"}},
+      {"idn-hostname", {domain, "[^@:/]*"}},
+      {"email", {email, "[\\s\\S]*@[\\s\\S]*"}},
+      {"idn-email", {email, "[\\s\\S]*@[\\s\\S]*"}},
+      {"uri", {uri(false), scheme}},
+      {"iri", {uri(false), scheme}},
+      {"uri-reference", {uri(true), any}},
+      {"iri-reference", {uri(true), any}},
+      {"uri-template", {uri(true), any}},
+      {"json-pointer", {std::string(kJsonPointer), "(/[\\s\\S]*)?"}},
+      {"relative-json-pointer", {"(0|[1-9][0-9]{0,8})(#|(/([^~/]|~[01])*)+)", "[+-]?\\d[\\s\\S]*"}},
+      {"regex", {regex_text(), any}},
   };
 }
 
@@ -109,26 +142,38 @@ ExprPtr JsonSchemaMaker::json_char() {
   return choice({known_regex(R"([^"\\\x00-\x1f])"), sequence({literal("\\"), escaped})});
 }
 
-StatusOr<const std::string*> json_format(std::string_view format) {
-  static const std::map<std::string_view, std::string> kPatterns = format_patterns();
-  const auto found = kPatterns.find(format);
-  if (found != kPatterns.end()) return &found->second;
-  // Other names are not of the specification, which lets them say nothing.
-  if (format != "regex") return nullptr;
-  std::vector<std::string_view> names;
-  for (const auto& [name, pattern] : kPatterns) names.push_back(name);
-  return invalid_argument("must be one of {}", fmt::join(names, ", "));
+const JsonFormat* json_format(std::string_view format) {
+  static const std::map<std::string_view, JsonFormat> kFormats = formats();
+  const auto found = kFormats.find(format);
+  return found == kFormats.end() ? nullptr : &found->second;
 }
 
 std::string json_quoted(std::string_view text) { return json::serialize(json::string(text)); }
+
+// Texts in which the pattern is found. Lookahead is known where the pattern begins.
+StatusOr<TextSet> JsonSchemaMaker::matched(std::string_view pattern, int depth) {
+  constexpr int kMaxDepth = 16;
+  const bool is_not = pattern.starts_with("^(?!");
+  if ((is_not || pattern.starts_with("^(?=")) && depth < kMaxDepth) {
+    const std::string_view behind = pattern.substr(4);
+    const size_t end = find_outside(behind, ')');
+    const std::string_view rest = behind.substr(std::min(end + 1, behind.size()));
+    if (end < behind.size() && find_outside(rest, '|') == rest.size()) {
+      ASSIGN_OR_RETURN(const TextSet all, matched(fmt::format("^{}", rest), depth + 1));
+      const std::string ahead = fmt::format("^(?:{})", behind.substr(0, end));
+      ASSIGN_OR_RETURN(const TextSet some, matched(ahead, depth + 1));
+      return is_not ? all.without(some, work_) : all.both(some, work_);
+    }
+  }
+  ASSIGN_OR_RETURN(const ExprPtr expr, regex_expr(pattern, {.anywhere = true, .assertions = true}));
+  return TextSet::of(*expr, work_);
+}
 
 StatusOr<const TextSet*> JsonSchemaMaker::pattern_set(const SchemaAt& at, std::string_view pattern,
                                                       std::string_view key) {
   const auto found = pattern_sets_.find(pattern);
   if (found != pattern_sets_.end()) return &found->second;
-  const auto expr = regex_expr(pattern, {.anywhere = true});
-  if (!expr.ok()) return at.error(message(expr.status()), key);
-  auto set = TextSet::of(**expr, work_);
+  auto set = matched(pattern, 0);
   if (!set.ok()) return at.error(message(set.status()), key);
   return &(pattern_sets_[std::string(pattern)] = *std::move(set));
 }
@@ -136,30 +181,18 @@ StatusOr<const TextSet*> JsonSchemaMaker::pattern_set(const SchemaAt& at, std::s
 StatusOr<const TextSet*> JsonSchemaMaker::format_set(const SchemaAt& at) {
   const json::value& name = *at.find("format");
   if (!name.is_string()) return at.error("must be a string", "format");
-  const auto pattern = json_format(name.get_string());
-  if (!pattern.ok()) return at.error(message(pattern.status()), "format");
-  if (!*pattern) return nullptr;
-  return pattern_set(at, "^(" + **pattern + ")$", "format");
+  const JsonFormat* format = json_format(name.get_string());
+  if (!format) return nullptr;
+  return pattern_set(at, "^(" + format->texts + ")$", "format");
 }
 
-StatusOr<TextSet> JsonSchemaMaker::keep_string(const SchemaAt& at, const TextSet& all) {
-  TextSet kept = all;
+StatusOr<TextSet> JsonSchemaMaker::keep_texts(const SchemaAt& at, TextSet all) {
+  TextSet kept = std::move(all);
   const auto keep = [&](StatusOr<TextSet> set, std::string_view key) -> Status {
     if (!set.ok()) return at.error(message(set.status()), key);
     kept = *std::move(set);
     return ok();
   };
-  if (at.find("minLength") || at.find("maxLength")) {
-    constexpr int32_t kMost = TextSet::kMaxStates / 2;
-    ASSIGN_OR_RETURN(const int32_t least, schema_count(at, "minLength", 0));
-    ASSIGN_OR_RETURN(const int32_t most, schema_count(at, "maxLength", kUnbounded));
-    const std::string_view key = at.find("maxLength") ? "maxLength" : "minLength";
-    if (std::max(least, most) > kMost)
-      return at.error(fmt::format("more than {} beside other keywords is not supported", kMost),
-                      key);
-    if (most != kUnbounded && most < least) return TextSet::of_texts({});
-    RETURN_IF_ERROR(keep(kept.both(TextSet::lengths(least, most), work_), key));
-  }
   for (const std::string_view key : {std::string_view("pattern"), kUnlikeKey}) {
     if (!at.find(key)) continue;
     if (!at.find(key)->is_string()) return at.error("must be a string", key);
@@ -180,9 +213,49 @@ StatusOr<TextSet> JsonSchemaMaker::keep_string(const SchemaAt& at, const TextSet
   return kept;
 }
 
-// Strings that all parts allow.
+// Those of the texts whose length all parts allow; where they need too many states, the longer ones
+// of them are left out.
+StatusOr<TextSet> JsonSchemaMaker::keep_lengths(const Parts& parts, const TextSet& all) {
+  constexpr int32_t kMost = TextSet::kMaxStates / 2;
+  constexpr int64_t kFewStates = 4000;
+  int32_t least = 0, most = kUnbounded;
+  const SchemaAt* of = nullptr;
+  std::string_view key = "minLength";
+  for (const Part& part : parts.all) {
+    ASSIGN_OR_RETURN(const int32_t low, schema_count(part.at, "minLength", 0));
+    ASSIGN_OR_RETURN(const int32_t high, schema_count(part.at, "maxLength", kUnbounded));
+    if (low > least || (high != kUnbounded && most == kUnbounded)) of = &part.at;
+    least = std::max(least, low);
+    if (high == kUnbounded) continue;
+    most = most == kUnbounded ? high : std::min(most, high);
+    key = "maxLength";
+  }
+  if (all.empty() || !of) return all;
+  if (most != kUnbounded && most < least) return TextSet::of_texts({});
+  const auto [shortest, longest] = all.text_lengths();
+  if (longest != kUnbounded && longest < least) return TextSet::of_texts({});
+  if (most != kUnbounded && shortest > most) return TextSet::of_texts({});
+  if (longest != kUnbounded && most != kUnbounded && longest <= most) most = kUnbounded;
+  if (least <= shortest) least = 0;
+  if (least == 0 && most == kUnbounded) return all;
+  if (least > kMost)
+    return of->error(fmt::format("more than {} beside other keywords is not supported", kMost),
+                     "minLength");
+  if (most != kUnbounded) {
+    const int32_t lowest = std::max(least, shortest);
+    most = std::min(most, std::max(lowest, kMost));
+    if (all.num_states_within(most) > static_cast<int64_t>(TextSet::kMaxStates))
+      for (const int32_t shorter : {1024, 256, 64, 16}) {
+        if (lowest + shorter < most) most = lowest + shorter;
+        if (all.num_states_within(most) <= kFewStates) break;
+      }
+  }
+  auto kept = all.both(TextSet::lengths(least, most), work_);
+  if (!kept.ok()) return of->error(message(kept.status()), key);
+  return kept;
+}
+
 StatusOr<TextSet> JsonSchemaMaker::string_set(const Parts& parts) {
-  TextSet all = TextSet::all();
   ASSIGN_OR_RETURN(const auto listed, listed_values(parts));
   if (listed) {
     std::vector<std::string_view> texts;
@@ -190,13 +263,16 @@ StatusOr<TextSet> JsonSchemaMaker::string_set(const Parts& parts) {
       if (value.is_string()) texts.push_back(value.get_string());
     return TextSet::of_texts(texts);
   }
+  TextSet all = TextSet::all();
   for (const Part& part : parts.all) {
-    ASSIGN_OR_RETURN(all, keep_string(part.at, all));
+    ASSIGN_OR_RETURN(all, keep_texts(part.at, std::move(all)));
   }
-  return all;
+  return keep_lengths(parts, all);
 }
 
-StatusOr<TextSet> JsonSchemaMaker::names_of(const SchemaAt& at) {
+StatusOr<const TextSet*> JsonSchemaMaker::names_of(const SchemaAt& at) {
+  if (const auto found = name_sets_.find(at.value); found != name_sets_.end())
+    return &found->second;
   TextSet all = TextSet::of_texts({});
   ASSIGN_OR_RETURN(const std::vector<Parts> ways, alternatives({at}));
   for (const Parts& parts : ways) {
@@ -206,7 +282,7 @@ StatusOr<TextSet> JsonSchemaMaker::names_of(const SchemaAt& at) {
     if (!both.ok()) return at.error(message(both.status()));
     all = *std::move(both);
   }
-  return all;
+  return &(name_sets_[at.value] = std::move(all));
 }
 
 ExprPtr JsonSchemaMaker::block() {
@@ -279,19 +355,18 @@ StatusOr<ExprPtr> JsonSchemaMaker::new_string(const Parts& parts) {
   };
   if (const auto pattern = text("pattern")) {
     auto inner = regex_expr(*pattern, {.anywhere = true, .json_string = true});
-    if (!inner.ok()) return at.error(message(inner.status()), "pattern");
-    return quoted(*std::move(inner));
+    if (inner.ok()) return quoted(*std::move(inner));
   }
-  if (const auto format = text("format")) {
-    const auto pattern = json_format(*format);
-    if (!pattern.ok()) return at.error(message(pattern.status()), "format");
-    if (!*pattern) return call(any_string_);
-    ASSIGN_OR_RETURN(ExprPtr inner, regex_expr(**pattern, {.json_string = true}));
+  if (const auto name = text("format")) {
+    const JsonFormat* format = json_format(*name);
+    if (!format) return call(any_string_);
+    ASSIGN_OR_RETURN(ExprPtr inner, regex_expr(format->texts, {.json_string = true}));
     return quoted(std::move(inner));
   }
   ASSIGN_OR_RETURN(const TextSet set, string_set(parts));
   if (set.empty()) return nothing();
-  return quoted(set.in_json(rules_));
+  ASSIGN_OR_RETURN(ExprPtr inner, written(set, parts.all[0].at));
+  return quoted(std::move(inner));
 }
 
 }  // namespace nereid::text

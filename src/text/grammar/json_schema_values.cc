@@ -107,8 +107,9 @@ ExprPtr JsonSchemaMaker::value_expr(const json::value& value) const {
   return sequence(std::move(parts));
 }
 
-StatusOr<bool> JsonSchemaMaker::allows(const SchemaAt& at, const json::value& value, bool alone,
+StatusOr<bool> JsonSchemaMaker::allows(const SchemaAt& from, const json::value& value, bool alone,
                                        int depth) {
+  ASSIGN_OR_RETURN(const SchemaAt at, direct(from));
   if (const bool* all = at.value->if_bool()) return *all;
   if (!at.value->is_object()) return at.error("a schema must be an object or a boolean");
   if (depth > kMaxValueDepth) return at.error("schemas are too deep for a given value");
@@ -150,7 +151,7 @@ StatusOr<bool> JsonSchemaMaker::allows_combined(const SchemaAt& at, const json::
     if (!good) return false;
   }
   for (const std::string_view key : {std::string_view("allOf"), std::string_view("anyOf"),
-                                     std::string_view("oneOf"), kChoiceKey}) {
+                                     std::string_view("oneOf"), kChoiceKey, kWaysKey}) {
     if (!at.find(key)) continue;
     const SchemaAt list = at[key];
     if (!list.value->is_array()) return list.error("must be an array of schemas");
@@ -198,10 +199,16 @@ StatusOr<bool> JsonSchemaMaker::allows_number(const SchemaAt& at, const json::va
   parts.all.push_back({at, nullptr});
   ASSIGN_OR_RETURN(const JsonBounds b, bounds(parts));
   if (!b.allow(*number)) return false;
-  const json::value* divisor = at.find("multipleOf");
-  if (!divisor) return true;
-  const double quotient = value.to_number<double>() / divisor->to_number<double>();
-  return std::abs(quotient - std::round(quotient)) < 1e-9 * std::max(1.0, std::abs(quotient));
+  for (const std::string_view key : {std::string_view("multipleOf"), kUnlikeMultipleKey}) {
+    const json::value* divisor = at.find(key);
+    if (!divisor) continue;
+    if (!divisor->is_number()) return at.error("must be a number above 0", key);
+    const double quotient = value.to_number<double>() / divisor->to_number<double>();
+    const bool divides =
+        std::abs(quotient - std::round(quotient)) < 1e-9 * std::max(1.0, std::abs(quotient));
+    if (divides != (key == "multipleOf")) return false;
+  }
+  return true;
 }
 
 StatusOr<bool> JsonSchemaMaker::allows_array(const SchemaAt& at, const json::array& array,
@@ -235,6 +242,25 @@ StatusOr<bool> JsonSchemaMaker::allows_array(const SchemaAt& at, const json::arr
          (most == kUnbounded || count <= static_cast<size_t>(most));
 }
 
+// Whether each of kSomeKey is there.
+StatusOr<bool> JsonSchemaMaker::has_some(const SchemaAt& list, const json::object& object,
+                                         int depth) {
+  if (!list.value->is_array()) return list.error("must be an array");
+  for (size_t i = 0; i < list.value->get_array().size(); ++i) {
+    RETURN_IF_ERROR(check_some(list[i]));
+    bool found = false;
+    for (const auto& [name, value] : object) {
+      ASSIGN_OR_RETURN(found,
+                       allows(list[i]["names"], json::value(json::string(name)), false, depth + 1));
+      if (!found) continue;
+      ASSIGN_OR_RETURN(found, allows(list[i]["value"], value, false, depth + 1));
+      if (found) break;
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
 StatusOr<bool> JsonSchemaMaker::allows_object(const SchemaAt& at, const json::object& object,
                                               int depth) {
   ASSIGN_OR_RETURN(const bool sized, within(at, "minProperties", "maxProperties", object.size()));
@@ -244,6 +270,10 @@ StatusOr<bool> JsonSchemaMaker::allows_object(const SchemaAt& at, const json::ob
   if (const json::value* names = at.find("required"); names && names->is_array())
     for (const json::value& name : names->get_array())
       if (name.is_string() && !object.contains(name.get_string())) return false;
+  if (at.find(kSomeKey)) {
+    ASSIGN_OR_RETURN(const bool good, has_some(at[kSomeKey], object, depth));
+    if (!good) return false;
+  }
   Parts parts;
   parts.all.push_back({at, std::make_shared<const Scope>(Scope{at.value, nullptr})});
   ASSIGN_OR_RETURN(const std::vector<NamePattern> patterns, name_patterns(parts));
@@ -255,6 +285,7 @@ StatusOr<bool> JsonSchemaMaker::allows_object(const SchemaAt& at, const json::ob
       if (!good) return false;
     }
     std::vector<bool> matches;
+    RETURN_IF_ERROR(spend(at, static_cast<int64_t>(patterns.size() * (1 + name.size()))));
     for (const NamePattern& pattern : patterns) matches.push_back(pattern.names->contains(name));
     for (const SchemaAt& inner : member_schemas(parts, patterns, matches, &name)) {
       ASSIGN_OR_RETURN(const bool good, allows(inner, member.value(), false, depth + 1));

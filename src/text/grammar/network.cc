@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <string>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "text/unicode/utf8.h"
 
 namespace nereid::text {
 namespace {
 
-constexpr int64_t kMaxWalked = 10'000'000;
 constexpr int64_t kMostLikeBytes = 1 << 30;
 
 // That a text of the expression has at least; those of called rules count as none.
@@ -35,14 +38,48 @@ int32_t least_bytes(const Expr& expr) {
       bytes = int64_t{expr.least} * least_bytes(*expr.parts[0]);
       break;
     case Expr::Kind::kRule:
+    case Expr::Kind::kAssertion:
       break;
   }
   return static_cast<int32_t>(std::min(bytes, kMost));
 }
 
+// Adds the only text of an expression to `text`; false, and some of it added, where it has others.
+bool add_only_text(const Expr& expr, std::string& text) {
+  if (expr.kind == Expr::Kind::kBytes) {
+    text += expr.bytes;
+    return true;
+  }
+  if (expr.kind == Expr::Kind::kChars && expr.chars.ranges().size() == 1) {
+    const auto& [first, last] = expr.chars.ranges()[0];
+    if (first == last) append_utf8(text, first);
+    return first == last;
+  }
+  return expr.kind == Expr::Kind::kSequence &&
+         std::ranges::all_of(expr.parts,
+                             [&](const ExprPtr& part) { return add_only_text(*part, text); });
+}
+
+// About as many edges as the expression, which calls no rules, needs.
+int64_t num_edges(const Expr& expr) {
+  constexpr int64_t kWideEdges = 4;  // of a range of characters that are not ASCII
+  int64_t count = 0;
+  for (const auto& [first, last] : expr.chars.ranges()) count += last < 0x80 ? 1 : kWideEdges;
+  for (const ExprPtr& part : expr.parts) count += num_edges(*part);
+  const int32_t copies = expr.most == kUnbounded ? expr.least + 1 : expr.most;
+  return expr.kind == Expr::Kind::kBytes    ? static_cast<int64_t>(expr.bytes.size())
+         : expr.kind == Expr::Kind::kRepeat ? copies * (count + 1)
+                                            : count;
+}
+
 class NetworkMaker {
  public:
+  explicit NetworkMaker(WorkLimit& work) : work_(work) {}
+  // Gives expressions that may share a rule one of their own, behind all rules, where all their
+  // copies would need many edges.
+  Status find_shared(const Rules& rules);
   Status add_rule(const Expr& expr);
+  Status add_shared_rules();
   Status finish();
   Network take() { return std::move(network_); }
 
@@ -55,6 +92,8 @@ class NetworkMaker {
   Status add_bytes(std::string_view bytes, int32_t from, int32_t to);
   Status add_chars(const CharSet& chars, int32_t from, int32_t to);
   Status add_sequence(const std::vector<ExprPtr>& parts, int32_t from, int32_t to);
+  Status add_choice(const std::vector<ExprPtr>& parts, int32_t from, int32_t to);
+  Status add_texts(std::vector<std::string> texts, int32_t from, int32_t to);
   Status add_repeat(const Expr& expr, int32_t from, int32_t to);
   StatusOr<int32_t> add_copies(const Expr& part, int32_t count, int32_t from, int32_t exit);
   void find_tails();
@@ -64,22 +103,29 @@ class NetworkMaker {
   // Calls visit(edge) for each call that can come before any byte from `start` on; false when the
   // rule's text cannot be empty.
   template <class Visit>
-  bool walk_free(int32_t start, const std::vector<bool>& nullable, const Visit& visit);
+  StatusOr<bool> walk_free(int32_t start, const std::vector<bool>& nullable, const Visit& visit);
 
+  void count_uses(const Expr& expr, int64_t copies);
+
+  WorkLimit& work_;
   Network network_;
-  int64_t num_walked_ = 0;  // edges
   int32_t num_edges_ = 0;
+  absl::flat_hash_map<const Expr*, int64_t> num_uses_;  // of what may share a rule
+  int64_t num_counted_ = 0;
+  absl::flat_hash_map<const Expr*, int32_t> rule_of_;  // of what shares one
+  std::vector<const Expr*> shared_;                    // by the place of their rules
 };
 
 StatusOr<int32_t> NetworkMaker::add_state() {
   if (network_.states.size() >= kMaxGrammarStates)
     return invalid_argument("the grammar needs more than {} states", kMaxGrammarStates);
+  RETURN_IF_ERROR(work_.spend(1));
   network_.states.emplace_back();
   return static_cast<int32_t>(network_.states.size()) - 1;
 }
 
 Status NetworkMaker::count_edge() {
-  if (++num_edges_ <= kMaxGrammarEdges) return ok();
+  if (++num_edges_ <= kMaxGrammarEdges) return work_.spend(1);
   return invalid_argument("the grammar needs more than {} edges", kMaxGrammarEdges);
 }
 
@@ -93,7 +139,47 @@ Status NetworkMaker::add_byte(int32_t from, ByteRange bytes, int32_t to) {
   return count_edge();
 }
 
+void NetworkMaker::count_uses(const Expr& expr, int64_t copies) {
+  constexpr int64_t kMostCopies = int64_t{1} << 20;
+  ++num_counted_;
+  if (expr.may_share) {
+    const auto [found, is_new] = num_uses_.try_emplace(&expr, 0);
+    if (is_new) shared_.push_back(&expr);
+    found->second += copies;
+    return;
+  }
+  if (expr.kind == Expr::Kind::kRepeat)
+    copies *= std::max(1, expr.most == kUnbounded ? expr.least + 1 : expr.most);
+  for (const ExprPtr& part : expr.parts) count_uses(*part, std::min(copies, kMostCopies));
+}
+
+Status NetworkMaker::find_shared(const Rules& rules) {
+  constexpr int64_t kManyEdges = 10'000;
+  for (const ExprPtr& rule : rules) {
+    count_uses(*rule, 1);
+    RETURN_IF_ERROR(work_.spend(std::exchange(num_counted_, 0) / 2));
+  }
+  std::erase_if(shared_, [&](const Expr* expr) {
+    const int64_t uses = num_uses_[expr];
+    return uses < 2 || uses * num_edges(*expr) < kManyEdges;
+  });
+  for (size_t i = 0; i < shared_.size(); ++i)
+    rule_of_[shared_[i]] = static_cast<int32_t>(rules.size() + i);
+  return ok();
+}
+
+Status NetworkMaker::add_shared_rules() {
+  for (const Expr* expr : std::exchange(shared_, {})) {
+    rule_of_.erase(expr);  // its own rule has its edges
+    RETURN_IF_ERROR(add_rule(*expr));
+  }
+  return ok();
+}
+
 Status NetworkMaker::add(const Expr& expr, int32_t from, int32_t to) {
+  if (expr.may_share)
+    if (const auto shared = rule_of_.find(&expr); shared != rule_of_.end())
+      return add_free(from, shared->second, to);
   switch (expr.kind) {
     case Expr::Kind::kBytes:
       return add_bytes(expr.bytes, from, to);
@@ -102,12 +188,13 @@ Status NetworkMaker::add(const Expr& expr, int32_t from, int32_t to) {
     case Expr::Kind::kSequence:
       return add_sequence(expr.parts, from, to);
     case Expr::Kind::kChoice:
-      for (const ExprPtr& part : expr.parts) RETURN_IF_ERROR(add(*part, from, to));
-      return ok();
+      return add_choice(expr.parts, from, to);
     case Expr::Kind::kRepeat:
       return add_repeat(expr, from, to);
     case Expr::Kind::kRule:
       return add_free(from, expr.rule, to);
+    case Expr::Kind::kAssertion:
+      break;
   }
   return internal_error("an expression of kind {}", static_cast<int>(expr.kind));
 }
@@ -122,6 +209,42 @@ Status NetworkMaker::add_bytes(std::string_view bytes, int32_t from, int32_t to)
     const auto byte = static_cast<uint8_t>(bytes[i]);
     RETURN_IF_ERROR(add_byte(from, {byte, byte}, next));
     from = next;
+  }
+  return ok();
+}
+
+// Alternatives that are one text each are one tree, so that few of its states are open at a time.
+Status NetworkMaker::add_choice(const std::vector<ExprPtr>& parts, int32_t from, int32_t to) {
+  std::vector<std::string> texts;
+  for (const ExprPtr& part : parts) {
+    if (std::string text; add_only_text(*part, text) && !text.empty())
+      texts.push_back(std::move(text));
+    else
+      RETURN_IF_ERROR(add(*part, from, to));
+  }
+  return texts.empty() ? ok() : add_texts(std::move(texts), from, to);
+}
+
+Status NetworkMaker::add_texts(std::vector<std::string> texts, int32_t from, int32_t to) {
+  constexpr int64_t kTextSteps = 10;  // to sort one
+  RETURN_IF_ERROR(work_.spend(kTextSteps * static_cast<int64_t>(texts.size())));
+  std::ranges::sort(texts);
+  std::vector<int32_t> path = {from};  // states behind the bytes of the last text
+  std::string_view last;
+  for (const std::string& text : texts) {
+    const auto same = static_cast<size_t>(std::ranges::mismatch(text, last).in1 - text.begin());
+    if (same == text.size()) continue;  // twice
+    // Behind the whole last text is `to`, from where none goes on.
+    path.resize(std::min(same + 1, path.size()));
+    for (size_t i = path.size() - 1; i + 1 < text.size(); ++i) {
+      ASSIGN_OR_RETURN(const int32_t next, add_state());
+      const auto byte = static_cast<uint8_t>(text[i]);
+      RETURN_IF_ERROR(add_byte(path.back(), {byte, byte}, next));
+      path.push_back(next);
+    }
+    const auto byte = static_cast<uint8_t>(text.back());
+    RETURN_IF_ERROR(add_byte(path.back(), {byte, byte}, to));
+    last = text;
   }
   return ok();
 }
@@ -211,7 +334,8 @@ Status NetworkMaker::add_rule(const Expr& expr) {
 }
 
 template <class Visit>
-bool NetworkMaker::walk_free(int32_t start, const std::vector<bool>& nullable, const Visit& visit) {
+StatusOr<bool> NetworkMaker::walk_free(int32_t start, const std::vector<bool>& nullable,
+                                       const Visit& visit) {
   std::vector<int32_t> open = {start};
   absl::flat_hash_set<int32_t> seen = {start};
   bool empty = false;
@@ -219,7 +343,7 @@ bool NetworkMaker::walk_free(int32_t start, const std::vector<bool>& nullable, c
     const NetworkState& state = network_.states[static_cast<size_t>(open.back())];
     open.pop_back();
     empty |= state.ends;
-    num_walked_ += 1 + static_cast<int64_t>(state.free.size());
+    RETURN_IF_ERROR(work_.spend(1 + static_cast<int64_t>(state.free.size())));
     for (const FreeEdge& edge : state.free) {
       if (edge.rule >= 0) visit(edge.rule);
       if (edge.rule >= 0 && !nullable[static_cast<size_t>(edge.rule)]) continue;
@@ -234,12 +358,10 @@ StatusOr<std::vector<bool>> NetworkMaker::nullable_rules() {
   for (bool grows = true; grows;) {
     grows = false;
     for (size_t r = nullable.size(); r-- > 0;) {
-      if (nullable[r] || !walk_free(network_.starts[r], nullable, [](int32_t) {})) continue;
-      nullable[r] = grows = true;
+      if (nullable[r]) continue;
+      ASSIGN_OR_RETURN(const bool empty, walk_free(network_.starts[r], nullable, [](int32_t) {}));
+      if (empty) nullable[r] = grows = true;
     }
-    if (num_walked_ > kMaxWalked)
-      return invalid_argument("the grammar's rules refer to each other in more than {} ways",
-                              kMaxWalked);
   }
   return nullable;
 }
@@ -251,7 +373,9 @@ Status NetworkMaker::check_left_recursion() {
   std::vector<std::vector<int32_t>> calls(count);
   std::vector<int32_t> num_callers(count);
   for (size_t r = 0; r < count; ++r) {
-    walk_free(network_.starts[r], nullable, [&](int32_t rule) { calls[r].push_back(rule); });
+    RETURN_IF_ERROR(walk_free(network_.starts[r], nullable, [&](int32_t rule) {
+                      calls[r].push_back(rule);
+                    }).status());
     for (const int32_t rule : calls[r]) ++num_callers[static_cast<size_t>(rule)];
   }
   std::vector<size_t> open;
@@ -307,9 +431,22 @@ Status NetworkMaker::finish() {
 
 }  // namespace
 
-StatusOr<Network> make_network(const Rules& rules) {
-  NetworkMaker maker;
+int64_t Network::bytes() const {
+  const auto extra = [](const auto& edges, int64_t size) {
+    constexpr size_t kInline = 2;
+    return edges.capacity() > kInline ? static_cast<int64_t>(edges.capacity()) * size : 0;
+  };
+  auto bytes = static_cast<int64_t>(states.capacity() * sizeof(NetworkState));
+  for (const NetworkState& state : states)
+    bytes += extra(state.bytes, sizeof(ByteEdge)) + extra(state.free, sizeof(FreeEdge));
+  return bytes;
+}
+
+StatusOr<Network> make_network(const Rules& rules, WorkLimit& work) {
+  NetworkMaker maker(work);
+  RETURN_IF_ERROR(maker.find_shared(rules));
   for (const ExprPtr& rule : rules) RETURN_IF_ERROR(maker.add_rule(*rule));
+  RETURN_IF_ERROR(maker.add_shared_rules());
   RETURN_IF_ERROR(maker.finish());
   return maker.take();
 }

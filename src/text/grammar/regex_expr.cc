@@ -1,8 +1,10 @@
 // Recursive descent over the pattern.
 #include "text/grammar/regex_expr.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "text/unicode/utf8.h"
 
@@ -12,11 +14,6 @@ namespace {
 constexpr char32_t kAnyEnd = 0xFFFFFFFF;  // "no character": the end of the pattern
 
 CharSet digit_chars() { return {'0', '9'}; }
-CharSet word_chars() {
-  CharSet set('a', 'z');
-  set.add('A', 'Z'), set.add('0', '9'), set.add('_', '_');
-  return set;
-}
 // As in ECMA-262.
 CharSet line_ends() {
   CharSet set('\n', '\n');
@@ -72,6 +69,9 @@ class RegexParser {
     return true;
   }
   bool more() const { return at_ < pattern_.size(); }
+  bool take_start() { return take("^") || take("\\A"); }
+  bool take_end() { return take("$") || take("\\Z") || take("\\z"); }
+  std::optional<Assertion> take_assertion();
 
   ExprPtr chars(const CharSet& set) const {
     if (form_.any_case) return one_of(with_other_case(set));
@@ -118,11 +118,13 @@ StatusOr<ExprPtr> RegexParser::parts(int depth) {
   const ExprPtr anything =
       form_.anywhere && depth == 0 ? repeat(chars(CharSet::all()), 0, kUnbounded) : nullptr;
   std::vector<ExprPtr> all;
-  if (!(depth == 0 && take("^")) && anything) all.push_back(anything);
+  if (!(depth == 0 && take_start()) && anything) all.push_back(anything);
   while (more() && peek() != '|' && peek() != ')') {
-    if (depth == 0 && take("$")) {
-      if (more() && peek() != '|') return error("'$' before the end");
-      return sequence(std::move(all));
+    const size_t begin = at_;
+    if (depth == 0 && take_end()) {
+      if (!more() || peek() == '|') return sequence(std::move(all));
+      if (!form_.assertions) return error("'$' before the end");
+      at_ = begin;
     }
     ASSIGN_OR_RETURN(ExprPtr part, atom(depth));
     ASSIGN_OR_RETURN(part, quantified(std::move(part)));
@@ -132,8 +134,21 @@ StatusOr<ExprPtr> RegexParser::parts(int depth) {
   return sequence(std::move(all));
 }
 
+std::optional<Assertion> RegexParser::take_assertion() {
+  if (take_start()) return Assertion::kStart;
+  if (take_end()) return Assertion::kEnd;
+  if (take("\\b")) return Assertion::kWordEdge;
+  if (take("\\B")) return Assertion::kNoWordEdge;
+  return std::nullopt;
+}
+
 StatusOr<ExprPtr> RegexParser::atom(int depth) {
   const size_t begin = at_;
+  if (const auto assertion = take_assertion()) {
+    if (form_.assertions) return asserted(*assertion);
+    at_ = begin;
+    return error("an anchor that is not at the start or end of an alternative of the whole");
+  }
   switch (const char32_t c = next()) {
     case '(':
       return group(depth);
@@ -148,15 +163,11 @@ StatusOr<ExprPtr> RegexParser::atom(int depth) {
       ASSIGN_OR_RETURN(const CharSet set, escape(/*in_class=*/false));
       return chars(set);
     }
-    case '^':
-    case '$':
     case '*':
     case '+':
     case '?':
       at_ = begin;
-      return error(c == '^' || c == '$'
-                       ? "an anchor that is not at the start or end of an alternative of the whole"
-                       : "nothing to repeat");
+      return error("nothing to repeat");
     default:
       return chars({c, c});
   }
@@ -214,9 +225,11 @@ StatusOr<std::optional<RegexParser::Bounds>> RegexParser::bounds() {
   if (comma) {
     ASSIGN_OR_RETURN(most, number());
   }
-  if (!least || !take("}")) {
+  if (!take("}") || !least) {
     at_ = begin;
-    return error("a brace that begins no quantifier (write '\\{')");
+    // Python counts from zero here; to ECMA-262 the brace is a character.
+    if (!least && most) return error("a quantifier without its lower limit");
+    return std::optional<Bounds>();
   }
   if (most && *most < *least) return error("a quantifier whose limits are in the wrong order");
   return Bounds{*least, most ? *most : comma ? kUnbounded : *least};
@@ -224,7 +237,7 @@ StatusOr<std::optional<RegexParser::Bounds>> RegexParser::bounds() {
 
 StatusOr<CharSet> RegexParser::char_class() {
   const bool negated = take("^");
-  CharSet set;
+  std::vector<std::pair<char32_t, char32_t>> ranges;
   while (!take("]")) {
     if (!more()) return error("'[' without ']'");
     if (pattern_.substr(at_).starts_with("[:") || pattern_.substr(at_).starts_with("&&"))
@@ -232,7 +245,7 @@ StatusOr<CharSet> RegexParser::char_class() {
     ASSIGN_OR_RETURN(const CharSet first, class_item());
     const auto rest = pattern_.substr(at_);
     if (!rest.starts_with("-") || rest.starts_with("-]")) {
-      set.add(first);
+      ranges.insert(ranges.end(), first.ranges().begin(), first.ranges().end());
       continue;
     }
     take("-");
@@ -241,10 +254,18 @@ StatusOr<CharSet> RegexParser::char_class() {
     const auto single = [](const CharSet& s) {
       return s.ranges().size() == 1 && s.ranges()[0].first == s.ranges()[0].second;
     };
-    if (!single(first) || !single(last) || first.ranges()[0].first > last.ranges()[0].first)
+    if (!single(first) || !single(last)) {  // of a class there is no range: all three, as ECMA-262
+      for (const CharSet& set : {first, CharSet('-', '-'), last})
+        ranges.insert(ranges.end(), set.ranges().begin(), set.ranges().end());
+      continue;
+    }
+    if (first.ranges()[0].first > last.ranges()[0].first)
       return error("a range whose ends are no characters in order");
-    set.add(first.ranges()[0].first, last.ranges()[0].first);
+    ranges.emplace_back(first.ranges()[0].first, last.ranges()[0].first);
   }
+  std::ranges::sort(ranges);  // each is then added at the end
+  CharSet set;
+  for (const auto& [first, last] : ranges) set.add(first, last);
   if (form_.any_case) set = with_other_case(set);
   return negated ? CharSet::all().without(set) : set;
 }
@@ -305,7 +326,7 @@ StatusOr<CharSet> RegexParser::escape(bool in_class) {
       return set;
     }
     default:
-      if (c < 0x80 && !word_chars().contains(c)) return one(c);
+      if (c == '_' || !word_chars().contains(c)) return one(c);
   }
   return error("an escape that is not supported");
 }
@@ -329,6 +350,12 @@ StatusOr<char32_t> RegexParser::hex(int least, int most) {
 }
 
 }  // namespace
+
+CharSet word_chars() {
+  CharSet set('a', 'z');
+  set.add('A', 'Z'), set.add('0', '9'), set.add('_', '_');
+  return set;
+}
 
 StatusOr<ExprPtr> regex_expr(std::string_view pattern, const RegexForm& form) {
   return RegexParser(pattern, form).parse();
@@ -367,7 +394,7 @@ ExprPtr in_json_string(const CharSet& chars) {
   const CharSet plain = chars.without(escaped), hidden = chars.both(escaped);
   std::vector<ExprPtr> ways;
   if (!plain.empty()) ways.push_back(one_of(plain));
-  if (hidden.empty()) return choice(std::move(ways));
+  if (hidden.empty()) return shareable(choice(std::move(ways)));
   // Behind the backslash: letters, and \u00HH by the first digit.
   CharSet letters, low[2];
   for (const auto& [first, last] : hidden.ranges())
@@ -385,7 +412,7 @@ ExprPtr in_json_string(const CharSet& chars) {
   if (!letters.empty()) behind.push_back(one_of(letters));
   if (!digits.empty()) behind.push_back(sequence({literal("u00"), choice(std::move(digits))}));
   ways.push_back(sequence({literal("\\"), choice(std::move(behind))}));
-  return choice(std::move(ways));
+  return shareable(choice(std::move(ways)));
 }
 
 }  // namespace nereid::text

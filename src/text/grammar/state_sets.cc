@@ -5,7 +5,6 @@
 namespace nereid::text {
 namespace {
 
-constexpr size_t kMaxConfigs = 4096;  // of a set
 constexpr int64_t kConfigWork = 8;
 
 uint64_t packed(int32_t a, int32_t b) {
@@ -19,11 +18,33 @@ StateSets::StateSets(const Network& network)
   clear();
 }
 
-void StateSets::clear() {
-  frames_.assign(2, {});
-  frame_of_.clear(), sets_.clear(), set_of_.clear(), next_.clear();
+void StateSets::clear_but(std::span<int32_t* const> kept) {
+  const std::vector<Frame> frames = std::move(frames_);
+  const std::vector<Set> sets = std::move(sets_);
+  frames_.assign(2, {});  // kBottom, kUnknown
+  sets_ = {};
+  frame_of_.clear(), set_of_.clear(), next_.clear();
   bytes_ = 0;
-  intern({});  // kDead
+  intern({});                                     // kDead
+  std::vector<int32_t> place(frames.size(), -1);  // in the new frames
+  const auto moved = [&](int32_t frame) {
+    std::vector<int32_t> path;
+    for (; frame > kUnknown && place[static_cast<size_t>(frame)] < 0;
+         frame = frames[static_cast<size_t>(frame)].parent)
+      path.push_back(frame);
+    int32_t at = frame > kUnknown ? place[static_cast<size_t>(frame)] : frame;
+    for (; !path.empty(); path.pop_back()) {
+      const auto from = static_cast<size_t>(path.back());
+      at = place[from] = push(frames[from].state, at);
+    }
+    return at;
+  };
+  for (int32_t* const number : kept) {
+    Set set = sets[static_cast<size_t>(*number)];
+    for (Config& config : set.configs) config.frame = moved(config.frame);
+    std::ranges::sort(set.configs, {}, [](const Config& c) { return packed(c.state, c.frame); });
+    *number = intern(std::move(set));
+  }
 }
 
 int32_t StateSets::push(int32_t state, int32_t parent) {
@@ -32,7 +53,7 @@ int32_t StateSets::push(int32_t state, int32_t parent) {
   if (is_new) {
     constexpr int64_t kFrameBytes = 32;
     frames_.push_back({state, parent});
-    bytes_ += kFrameBytes;
+    count_bytes(kFrameBytes);
   }
   return found->second;
 }
@@ -103,7 +124,7 @@ int32_t StateSets::intern(Set set) {
     constexpr int64_t kSetBytes = 160;
     sets_.push_back(std::move(set));
     next_.resize(next_.size() + num_classes_, -1);
-    bytes_ += kSetBytes + 16 * size + 4 * static_cast<int64_t>(num_classes_);
+    count_bytes(kSetBytes + 16 * size + 4 * static_cast<int64_t>(num_classes_));
   }
   return found->second;
 }

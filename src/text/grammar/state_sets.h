@@ -13,9 +13,11 @@
 namespace nereid::text {
 
 // Stacks share their lower parts. Work is counted: `spend` says how much is left; without it, or
-// when a set is too large, every step leads to kDead and failed() is true.
+// when a set or all of them are too large, every step leads to kDead and failed() is true.
 class StateSets {
  public:
+  static constexpr size_t kMaxConfigs = 4096;  // of a set
+  static constexpr int64_t kMostBytes = int64_t{64} << 20;
   static constexpr int32_t kDead = 0;    // nothing can follow, and no text ends here
   static constexpr int32_t kBottom = 0;  // the frame of what no rule has called
 
@@ -46,9 +48,12 @@ class StateSets {
     failed_ |= budget_ < 0;
     return !failed_;
   }
+  int64_t budget() const { return budget_; }
   bool failed() const { return failed_; }
   int64_t bytes() const { return bytes_; }
-  void clear();
+  void clear() { clear_but({}); }
+  // Forgets all sets but these, whose numbers change.
+  void clear_but(std::span<int32_t* const> kept);
 
  private:
   struct Frame {
@@ -67,6 +72,10 @@ class StateSets {
   int32_t close();  // the set of what is open and all that it leads to without a byte
   int32_t intern(Set set);
   int32_t push(int32_t state, int32_t parent);
+  void count_bytes(int64_t bytes) {
+    bytes_ += bytes;
+    failed_ |= bytes_ > kMostBytes;
+  }
 
   const Network& network_;
   const size_t num_classes_;

@@ -20,6 +20,7 @@ using Texts = std::vector<std::string>;
 
 class StructuralTag {
  public:
+  explicit StructuralTag(WorkLimit& work) : work_(work) {}
   StatusOr<Rules> make(const json::value& root);
 
  private:
@@ -62,7 +63,7 @@ class StructuralTag {
   }
 
   Rules rules_;
-  WorkLimit work_;
+  WorkLimit& work_;
 };
 
 Status error(const SchemaAt& at, std::string_view reason) {
@@ -126,7 +127,8 @@ StatusOr<Rules> StructuralTag::make(const json::value& root) {
   }
   if (const json::value* type = at.find("type"); type && *type != "structural_tag")
     return error(at["type"], "expected \"structural_tag\"");
-  if (!drop_endless(rules_)) return error(at, "there is no text of this form");
+  ASSIGN_OR_RETURN(const bool has_end, drop_endless(rules_, work_));
+  if (!has_end) return error(at, "there is no text of this form");
   return std::move(rules_);
 }
 
@@ -328,6 +330,8 @@ StatusOr<ExprPtr> StructuralTag::tags_with_separator(const SchemaAt& at, const E
 
 }  // namespace
 
-StatusOr<Rules> structural_tag_rules(const json::value& tag) { return StructuralTag().make(tag); }
+StatusOr<Rules> structural_tag_rules(const json::value& tag, WorkLimit& work) {
+  return StructuralTag(work).make(tag);
+}
 
 }  // namespace nereid::text

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/status.h"
 #include "text/grammar/expr.h"
+#include "text/grammar/work_limit.h"
 
 namespace nereid::text {
 
@@ -12,6 +13,6 @@ namespace nereid::text {
 // sequence, or, tag, triggered_tags or tags_with_separator, or of the older {"structures":
 // [{"begin", "schema", "end"}], "triggers": [...]}. Free text ends at the first trigger in it.
 // InvalidArgument begins with the JSON pointer of what is wrong or not supported.
-StatusOr<Rules> structural_tag_rules(const json::value& tag);
+StatusOr<Rules> structural_tag_rules(const json::value& tag, WorkLimit& work);
 
 }  // namespace nereid::text

@@ -2,6 +2,8 @@
 #include "text/grammar/text_set.h"
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "base/check.h"
@@ -23,10 +25,30 @@ Status too_many_states() {
 struct LooseState {
   std::vector<std::pair<std::pair<char32_t, char32_t>, int32_t>> edges;
   std::vector<int32_t> free;
+  std::vector<std::pair<Assertion, int32_t>> asserted;  // free where this holds
 };
+
+// What stands beside a place.
+enum class Side { kNone, kWord, kOther };
+
+bool holds(Assertion assertion, Side before, Side behind) {
+  const bool edge = (before == Side::kWord) != (behind == Side::kWord);
+  switch (assertion) {
+    case Assertion::kStart:
+      return before == Side::kNone;
+    case Assertion::kEnd:
+      return behind == Side::kNone;
+    case Assertion::kWordEdge:
+      return edge;
+    case Assertion::kNoWordEdge:
+      return !edge;
+  }
+  return false;
+}
 
 class LooseMaker {
  public:
+  explicit LooseMaker(WorkLimit& work) : work_(work) {}
   // From `from`; the state behind.
   StatusOr<int32_t> add(const Expr& expr, int32_t from);
   int32_t add_state() {
@@ -34,6 +56,7 @@ class LooseMaker {
     return static_cast<int32_t>(states.size()) - 1;
   }
   std::vector<LooseState> states;
+  bool asserts = false;
 
  private:
   StatusOr<int32_t> add_repeat(const Expr& expr, int32_t from);
@@ -44,10 +67,13 @@ class LooseMaker {
     return to;
   }
   void add_free(int32_t from, int32_t to) { states[static_cast<size_t>(from)].free.push_back(to); }
+
+  WorkLimit& work_;
 };
 
 StatusOr<int32_t> LooseMaker::add(const Expr& expr, int32_t from) {
   if (states.size() > kMaxLooseStates) return too_many_states();
+  RETURN_IF_ERROR(work_.spend(static_cast<int64_t>(1 + expr.bytes.size())));
   switch (expr.kind) {
     case Expr::Kind::kBytes:
       for (size_t at = 0; at < expr.bytes.size();) {
@@ -73,6 +99,12 @@ StatusOr<int32_t> LooseMaker::add(const Expr& expr, int32_t from) {
     }
     case Expr::Kind::kRepeat:
       return add_repeat(expr, from);
+    case Expr::Kind::kAssertion: {
+      const int32_t to = add_state();
+      states[static_cast<size_t>(from)].asserted.emplace_back(expr.assertion, to);
+      asserts = true;
+      return to;
+    }
     case Expr::Kind::kRule:
       break;
   }
@@ -102,8 +134,15 @@ StatusOr<int32_t> LooseMaker::add_repeat(const Expr& expr, int32_t from) {
   return to;
 }
 
-// The states and all that they lead to without a character, ascending.
-Status close(const std::vector<LooseState>& states, std::vector<int32_t>& set, WorkLimit& work) {
+// What stands on the two sides of a place.
+struct Sides {
+  Side before = Side::kNone, behind = Side::kNone;
+};
+
+// The states and all that they lead to without a character, ascending; over assertions only where
+// `sides` are given.
+Status close(const std::vector<LooseState>& states, std::vector<int32_t>& set, WorkLimit& work,
+             std::optional<Sides> sides = std::nullopt) {
   std::vector<bool> seen(states.size());
   std::vector<int32_t> open = std::move(set);
   set.clear();
@@ -113,11 +152,36 @@ Status close(const std::vector<LooseState>& states, std::vector<int32_t>& set, W
     if (seen[static_cast<size_t>(at)]) continue;
     seen[static_cast<size_t>(at)] = true;
     set.push_back(at);
-    const std::vector<int32_t>& free = states[static_cast<size_t>(at)].free;
-    open.insert(open.end(), free.begin(), free.end());
+    const LooseState& state = states[static_cast<size_t>(at)];
+    open.insert(open.end(), state.free.begin(), state.free.end());
+    for (const auto& [assertion, to] : state.asserted)
+      if (sides && holds(assertion, sides->before, sides->behind)) open.push_back(to);
   }
   std::ranges::sort(set);
   return work.spend(static_cast<int64_t>(1 + set.size() + states.size() / 64));
+}
+
+// States from which every text leads to the end: all characters lead from them to themselves.
+StatusOr<std::vector<bool>> states_of_all(const std::vector<LooseState>& states, int32_t end,
+                                          WorkLimit& work) {
+  const CharSet all = CharSet::all();
+  std::vector<bool> found(states.size());
+  for (size_t i = 0; i < states.size(); ++i) {
+    const auto& edges = states[i].edges;
+    const bool is_loop = std::ranges::equal(edges, all.ranges(), [&](const auto& edge, auto range) {
+      return edge.first == range && edge.second == edges[0].second;
+    });
+    if (!is_loop) continue;
+    const auto leads = [&](int32_t from, int32_t to) -> StatusOr<bool> {
+      std::vector<int32_t> reached = {from};
+      RETURN_IF_ERROR(close(states, reached, work));
+      return std::ranges::binary_search(reached, to);
+    };
+    ASSIGN_OR_RETURN(const bool ends, leads(static_cast<int32_t>(i), end));
+    if (!ends) continue;
+    ASSIGN_OR_RETURN(found[i], leads(edges[0].second, static_cast<int32_t>(i)));
+  }
+  return found;
 }
 
 }  // namespace
@@ -168,39 +232,67 @@ TextSet TextSet::of_steps(const std::vector<std::map<char32_t, int32_t>>& next,
 }
 
 StatusOr<TextSet> TextSet::of(const Expr& expr, WorkLimit& work) {
-  LooseMaker loose;
+  LooseMaker loose(work);
   const int32_t start = loose.add_state();
   ASSIGN_OR_RETURN(const int32_t end, loose.add(expr, start));
-  std::map<std::vector<int32_t>, int32_t> index_of;
-  std::vector<std::vector<int32_t>> sets = {{start}};
-  RETURN_IF_ERROR(close(loose.states, sets[0], work));
+  ASSIGN_OR_RETURN(const std::vector<bool> takes_all, states_of_all(loose.states, end, work));
+  using Open = std::pair<std::vector<int32_t>, Side>;  // states, and what stands before them
+  std::map<Open, int32_t> index_of;
+  std::vector<Open> sets = {{{start}, Side::kNone}};
+  RETURN_IF_ERROR(close(loose.states, sets[0].first, work));
   index_of[sets[0]] = 0;
+  const CharSet letters = loose.asserts ? word_chars() : CharSet();
   TextSet result;
   for (size_t i = 0; i < sets.size(); ++i) {
+    const auto [set, before] = sets[i];
     State state;
-    state.ends = std::ranges::binary_search(sets[i], end);
+    std::vector<int32_t> last = set;
+    if (loose.asserts) RETURN_IF_ERROR(close(loose.states, last, work, Sides{before, Side::kNone}));
+    state.ends = std::ranges::binary_search(last, end);
     // Where ranges begin and end, and what is entered and left there.
     std::map<char32_t, std::pair<std::vector<int32_t>, std::vector<int32_t>>> borders;
-    for (const int32_t s : sets[i])
-      for (const auto& [range, to] : loose.states[static_cast<size_t>(s)].edges) {
-        borders[range.first].first.push_back(to);
-        borders[range.second + 1].second.push_back(to);
-      }
+    const auto add = [&](std::pair<char32_t, char32_t> range, int32_t to) {
+      borders[range.first].first.push_back(to);
+      borders[range.second + 1].second.push_back(to);
+    };
+    for (const Side behind : {Side::kWord, Side::kOther}) {
+      if (!loose.asserts) break;
+      std::vector<int32_t> crossed = set;
+      RETURN_IF_ERROR(close(loose.states, crossed, work, Sides{before, behind}));
+      for (const int32_t s : crossed)
+        for (const auto& [range, to] : loose.states[static_cast<size_t>(s)].edges) {
+          const CharSet all(range.first, range.second);
+          const CharSet some = behind == Side::kWord ? all.both(letters) : all.without(letters);
+          for (const auto& part : some.ranges()) add(part, to);
+        }
+    }
+    for (const int32_t s : set) {
+      if (loose.asserts) break;
+      for (const auto& [range, to] : loose.states[static_cast<size_t>(s)].edges) add(range, to);
+    }
+    RETURN_IF_ERROR(work.spend(static_cast<int64_t>(borders.size())));
     std::vector<int32_t> now;
     for (auto at = borders.begin(); at != borders.end(); ++at) {
       for (const int32_t to : at->second.second) now.erase(std::ranges::find(now, to));
       now.insert(now.end(), at->second.first.begin(), at->second.first.end());
       if (now.empty()) continue;
-      std::vector<int32_t> next = now;
-      RETURN_IF_ERROR(close(loose.states, next, work));
+      Open next{now, letters.contains(at->first) ? Side::kWord : Side::kOther};
+      RETURN_IF_ERROR(close(loose.states, next.first, work));
+      // Beside a state from which all texts end, others add none.
+      const auto all = std::ranges::find_if(
+          next.first, [&](int32_t s) { return takes_all[static_cast<size_t>(s)]; });
+      if (all != next.first.end()) {
+        next = {{*all}, Side::kOther};
+        RETURN_IF_ERROR(close(loose.states, next.first, work));
+      }
       const auto [found, is_new] = index_of.try_emplace(next, static_cast<int32_t>(sets.size()));
       if (is_new) sets.push_back(std::move(next));
-      const char32_t last = std::next(at)->first - 1;
+      const char32_t last_char = std::next(at)->first - 1;
       if (!state.edges.empty() && state.edges.back().to == found->second &&
           state.edges.back().last + 1 == at->first)
-        state.edges.back().last = last;
+        state.edges.back().last = last_char;
       else
-        state.edges.push_back({at->first, last, found->second});
+        state.edges.push_back({at->first, last_char, found->second});
     }
     if (sets.size() > kMaxStates) return too_many_states();
     result.states_.push_back(std::move(state));
@@ -289,6 +381,57 @@ void TextSet::trim() {
   states_ = std::move(kept);
 }
 
+std::vector<TextSet::Distance> TextSet::distances() const {
+  std::vector<Distance> all(states_.size(), {kUnbounded, kUnbounded});  // of what is not reached
+  std::vector<int32_t> num_before(states_.size()), open = {0};
+  all[0] = {};
+  for (size_t i = 0; i < open.size(); ++i)
+    for (const Edge& edge : states_[static_cast<size_t>(open[i])].edges) {
+      Distance& to = all[static_cast<size_t>(edge.to)];
+      ++num_before[static_cast<size_t>(edge.to)];
+      if (to.least != kUnbounded) continue;
+      to.least = all[static_cast<size_t>(open[i])].least + 1;
+      open.push_back(edge.to);
+    }
+  // In an order in which no edge leads back; what is in or behind a circle is not reached.
+  open.clear();
+  if (num_before[0] == 0) open.push_back(0);
+  for (size_t i = 0; i < open.size(); ++i) {
+    Distance& from = all[static_cast<size_t>(open[i])];
+    from.most = std::max(from.most, from.least);
+    for (const Edge& edge : states_[static_cast<size_t>(open[i])].edges) {
+      Distance& to = all[static_cast<size_t>(edge.to)];
+      to.most = std::max(to.most, from.most + 1);
+      if (--num_before[static_cast<size_t>(edge.to)] == 0) open.push_back(edge.to);
+    }
+  }
+  for (size_t s = 0; s < all.size(); ++s)
+    if (num_before[s] > 0) all[s].most = kUnbounded;
+  return all;
+}
+
+std::pair<int32_t, int32_t> TextSet::text_lengths() const {
+  std::pair<int32_t, int32_t> lengths = {std::numeric_limits<int32_t>::max(), 0};
+  const std::vector<Distance> all = distances();
+  for (size_t s = 0; s < all.size(); ++s) {
+    if (!states_[s].ends || all[s].least == kUnbounded) continue;
+    lengths.first = std::min(lengths.first, all[s].least);
+    const bool endless = all[s].most == kUnbounded || lengths.second == kUnbounded;
+    lengths.second = endless ? kUnbounded : std::max(lengths.second, all[s].most);
+  }
+  return lengths;
+}
+
+int64_t TextSet::num_states_within(int32_t most) const {
+  int64_t count = 0;
+  for (const Distance& d : distances()) {
+    if (d.least == kUnbounded) continue;
+    const int32_t last = d.most == kUnbounded ? most : std::min(most, d.most);
+    count += std::max(0, last - d.least + 1);
+  }
+  return count;
+}
+
 bool TextSet::contains(std::string_view text) const {
   if (empty()) return false;
   const State* state = &states_[0];
@@ -310,7 +453,7 @@ ExprPtr TextSet::in_json(Rules& rules) const {
   constexpr int kMaxInline = 64;
   std::vector<int32_t> num_entries(states_.size()), rule(states_.size(), -1);
   std::vector<int> depth(states_.size());
-  std::vector<ExprPtr> exprs(states_.size());
+  std::vector<ExprPtr> exprs(states_.size()), calls(states_.size());
   for (size_t i = 0; i < states_.size(); ++i) {
     std::map<int32_t, bool> entered;
     for (const Edge& edge : states_[i].edges)
@@ -333,15 +476,16 @@ ExprPtr TextSet::in_json(Rules& rules) const {
         rules.push_back(exprs[n]);
       }
       if (rule[n] < 0) depth[i] = std::max(depth[i], depth[n] + 1);
+      if (rule[n] >= 0 && !calls[n]) calls[n] = call_of_some(rule[n]);
       ExprPtr& spelling = spelled[chars.ranges()];
       if (!spelling) spelling = in_json_string(chars);
-      ways.push_back(sequence({spelling, rule[n] < 0 ? exprs[n] : call(rule[n])}));
+      ways.push_back(sequence({spelling, rule[n] < 0 ? exprs[n] : calls[n]}));
     }
     if (states_[i].ends) ways.push_back(literal(""));
     exprs[i] = choice(std::move(ways));
     if (rule[i] >= 0) rules[static_cast<size_t>(rule[i])] = exprs[i];
   }
-  return rule[0] < 0 ? exprs[0] : call(rule[0]);
+  return rule[0] < 0 ? exprs[0] : call_of_some(rule[0]);
 }
 
 }  // namespace nereid::text

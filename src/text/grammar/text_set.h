@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -41,7 +42,14 @@ class TextSet {
     return combined(other, {.both = true, .mine = true, .others = true}, work);
   }
 
+  // Characters of the shortest and the longest text; kUnbounded: there is no longest. Of a set that
+  // is not empty.
+  std::pair<int32_t, int32_t> text_lengths() const;
+  // States that are at most needed for those of the texts that have up to so many characters.
+  int64_t num_states_within(int32_t most) const;
+
   bool empty() const { return states_.empty(); }
+  size_t num_states() const { return states_.size(); }
   bool contains(std::string_view text) const;
   // The texts as they stand between the quotes of a JSON string, each spelled in one way. Adds
   // rules to `rules`. The set must not be empty.
@@ -62,7 +70,11 @@ class TextSet {
     bool both = false, mine = false, others = false;
   };
   StatusOr<TextSet> combined(const TextSet& other, Kept kept, WorkLimit& work) const;
-  static int32_t add_text(std::vector<State>& states, std::string_view text);
+  // Of a text that leads to a state, characters: the fewest, and the most or kUnbounded.
+  struct Distance {
+    int32_t least = 0, most = 0;
+  };
+  std::vector<Distance> distances() const;
   // Drops states that lead to no end.
   void trim();
 

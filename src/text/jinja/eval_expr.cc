@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/find_text.h"
 #include "text/jinja/eval_depth.h"
 #include "text/jinja/evaluator.h"
 #include "text/jinja/objects.h"
@@ -15,6 +16,11 @@ void Evaluator::require_defined(const Value& value) {
   if (const auto* undefined = value.as<Undefined>()) {
     throw Error{undefined->hint ? *undefined->hint : "value is undefined"};
   }
+}
+
+Value Evaluator::undefined(std::string hint) {
+  budget_.memory(hint.size() + kStringBytes);
+  return Value::undefined(std::move(hint));
 }
 
 Value Evaluator::eval(const Expr& expr) {
@@ -63,7 +69,7 @@ Value Evaluator::eval_inner(const Expr& expr) {
     case Expr::kCondition:
       if (eval(*expr.parts[0]).truthy()) return eval(*expr.parts[1]);
       if (expr.parts[2]) return eval(*expr.parts[2]);
-      return Value::undefined(
+      return undefined(
           "the inline if-expression evaluated to false and no else section was defined");
     case Expr::kAttribute:
       return get_attribute(eval(*expr.parts[0]), expr.text);
@@ -93,13 +99,10 @@ Value Evaluator::eval_sign(const Expr& expr) {
 
 Value Evaluator::eval_name(const Expr& expr) {
   for (const Scope* scope = scope_.get(); scope != nullptr; scope = scope->parent.get()) {
-    budget_.work();
-    for (const auto& [name, value] : scope->variables) {
-      if (name == expr.text) return value;
-    }
+    if (const Value* value = scope->variables.find(expr.text, budget_)) return *value;
   }
   if (auto found = global(expr.text)) return *std::move(found);
-  return Value::undefined(fmt::format("'{}' is undefined", expr.text));
+  return undefined(fmt::format("'{}' is undefined", shown(expr.text)));
 }
 
 Value Evaluator::eval_list(const Expr& expr) {
@@ -110,22 +113,13 @@ Value Evaluator::eval_list(const Expr& expr) {
 }
 
 Value Evaluator::eval_dict(const Expr& expr) {
-  std::vector<std::pair<Value, Value>> items;
-  budget_.memory(expr.parts.size() * sizeof(Value));
+  DictBuilder out(budget_);
   for (size_t i = 0; i < expr.parts.size(); i += 2) {
     Value key = eval(*expr.parts[i]);
     require_hashable(key);
-    Value value = eval(*expr.parts[i + 1]);
-    const auto found = std::find_if(items.begin(), items.end(), [&](const auto& entry) {
-      return equals(entry.first, key, budget_);
-    });
-    if (found != items.end()) {
-      found->second = std::move(value);
-    } else {
-      items.emplace_back(std::move(key), std::move(value));
-    }
+    out.put(std::move(key), eval(*expr.parts[i + 1]));
   }
-  return Value::dict(std::move(items));
+  return out.take();
 }
 
 Value Evaluator::eval_compare(const Expr& expr) {
@@ -189,7 +183,7 @@ Args Evaluator::eval_args(const CallArgs& args) {
     if (!more.is_dict()) throw Error{"argument after ** must be a mapping"};
     for (const auto& [key, value] : more.entries().items) {
       if (!key.is_string()) throw Error{"keywords must be strings"};
-      budget_.memory(key.string().size() + sizeof(Value));
+      budget_.memory(key.string().size() + kStringBytes + sizeof(Value));
       out.named.emplace_back(key.string(), value);
     }
   }
@@ -284,8 +278,8 @@ bool Evaluator::contains(const Value& container, const Value& item) {
       throw Error{
           fmt::format("'in <string>' requires string as left operand, not {}", item.type_name())};
     }
-    budget_.scan(container.string().size() + item.string().size());
-    return container.string().find(item.string()) != std::string::npos;
+    budget_.search(container.string().size(), item.string().size());
+    return find_text(container.string(), item.string()) != std::string::npos;
   }
   if (container.is_dict()) {
     require_hashable(item);
@@ -298,26 +292,28 @@ bool Evaluator::contains(const Value& container, const Value& item) {
 
 Value Evaluator::get_attribute(const Value& value, std::string_view name) {
   require_defined(value);
-  if (value.is_object()) return value.object().get(name);
+  if (value.is_object()) return value.object().get(name, budget_);
   if (has_method(value, name)) {
+    budget_.memory(2 * kStringBytes);
     return Value(std::make_shared<BoundMethod>(value, std::string(name)));
   }
   if (is_mutator(value, name)) {
-    return Value::undefined(
+    return undefined(
         fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, value.type_name()));
   }
   if (value.is_dict()) {
     if (const Value* found = value.entries().find(name, budget_)) return *found;
   }
-  return Value::undefined(
-      fmt::format("'{} object' has no attribute '{}'", value.type_name(), name));
+  return undefined(
+      fmt::format("'{} object' has no attribute '{}'", value.type_name(), shown(name)));
 }
 
 Value item_at(Evaluator& evaluator, const Value& value, int64_t index) {
   const int64_t size = static_cast<int64_t>(evaluator.length(value));
   if (index < 0) index += size;
   if (index < 0 || index >= size) {
-    return Value::undefined(fmt::format("{} object has no element {}", value.type_name(), index));
+    return evaluator.undefined(
+        fmt::format("{} object has no element {}", value.type_name(), index));
   }
   if (!value.is_string()) return evaluator.iterate(value)->items[static_cast<size_t>(index)];
   std::string_view rest = value.string();
@@ -336,14 +332,14 @@ Value Evaluator::get_item(const Value& value, const Value& key) {
     if (key.is_string()) return get_attribute(value, key.string());
     std::string text;
     append_repr(text, key, budget_);
-    return Value::undefined(fmt::format("'dict object' has no attribute {}", text));
+    return undefined(fmt::format("'dict object' has no attribute {}", shown(text)));
   }
   if (key.is_string()) return get_attribute(value, key.string());
   const bool indexable =
       value.is_string() || value.is_list() ||
       (value.is_object() && value.object().kind_of_items() == Object::Items::kIndexed);
   if (indexable && key.is_integral()) return item_at(*this, value, key.integer());
-  return Value::undefined(fmt::format("'{} object' has no such element", value.type_name()));
+  return undefined(fmt::format("'{} object' has no such element", value.type_name()));
 }
 
 }  // namespace nereid::text::jinja

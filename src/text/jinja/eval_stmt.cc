@@ -19,21 +19,6 @@ ScopePtr new_scope(const ScopePtr& parent) {
 
 }  // namespace
 
-Value* Scope::find_own(std::string_view name) {
-  for (auto& [own, value] : variables) {
-    if (own == name) return &value;
-  }
-  return nullptr;
-}
-
-void Scope::set(std::string_view name, Value value) {
-  if (Value* own = find_own(name)) {
-    *own = std::move(value);
-  } else {
-    variables.emplace_back(std::string(name), std::move(value));
-  }
-}
-
 Evaluator::Evaluator(const Limits& limits)
     : limits_(limits), budget_(limits), root_(std::make_shared<Scope>()), scope_(root_) {}
 
@@ -43,8 +28,8 @@ Evaluator::~Evaluator() {
 
 std::string Evaluator::run(const Body& body, const json::object& context) {
   for (const auto& entry : context) {
-    root_->set(std::string_view(entry.key().data(), entry.key().size()),
-               from_json(entry.value(), budget_));
+    set_variable(std::string_view(entry.key().data(), entry.key().size()),
+                 from_json(entry.value(), budget_));
   }
   std::string out;
   exec(body, out);
@@ -54,7 +39,7 @@ std::string Evaluator::run(const Body& body, const json::object& context) {
 Value Evaluator::new_namespace(std::vector<std::pair<std::string, Value>> attributes) {
   budget_.memory(256);
   auto object = std::make_shared<NamespaceObject>();
-  for (auto& [name, value] : attributes) object->set(name, std::move(value));
+  for (auto& [name, value] : attributes) object->set(name, std::move(value), budget_);
   namespaces_.push_back(object);
   return Value(ObjectPtr(std::move(object)));
 }
@@ -102,7 +87,8 @@ Evaluator::Flow Evaluator::exec(const Stmt& stmt, std::string& out) {
         exec_set_block(stmt);
         break;
       case Stmt::kMacro:
-        scope_->set(stmt.text, Value(std::make_shared<MacroObject>(stmt, stmt.text, scope_)));
+        budget_.memory(4 * kStringBytes);
+        set_variable(stmt.text, Value(std::make_shared<MacroObject>(stmt, stmt.text, scope_)));
         break;
       case Stmt::kCall:
         exec_call(stmt, out);
@@ -166,7 +152,7 @@ Evaluator::Flow Evaluator::exec_loop(const Stmt& stmt, const Value& iterable, in
     budget_.work();
     loop->index0 = i;
     const ScopeSwitch inner(*this, new_scope(outer));
-    scope_->set("loop", Value(ObjectPtr(loop)));
+    set_variable("loop", Value(ObjectPtr(loop)));
     assign(*stmt.target, items->items[i]);
     if (exec(stmt.body, out) == Flow::kBreak) break;
   }
@@ -207,17 +193,19 @@ void Evaluator::exec_call(const Stmt& stmt, std::string& out) {
   print(eval_call(*stmt.expr, &caller), out);
 }
 
+void Evaluator::set_variable(std::string_view name, Value value) {
+  scope_->variables.set(name, std::move(value), budget_);
+}
+
 void Evaluator::assign(const Expr& target, const Value& value) {
   budget_.work();
   if (target.kind == Expr::kName) {
-    if (!scope_->find_own(target.text)) budget_.memory(sizeof(Value) + target.text.size());
-    scope_->set(target.text, value);
+    set_variable(target.text, value);
   } else if (target.kind == Expr::kAttribute) {
     const Value object = eval(*target.parts[0]);
     auto* space = object.is_object() ? dynamic_cast<NamespaceObject*>(&object.object()) : nullptr;
     if (space == nullptr) throw Error{"cannot assign attribute on non-namespace object"};
-    budget_.memory(sizeof(Value) + target.text.size());
-    space->set(target.text, value);
+    space->set(target.text, value, budget_);
   } else {
     const ListPtr items = iterate(value);
     if (items->items.size() != target.parts.size()) {
@@ -232,9 +220,9 @@ void Evaluator::assign(const Expr& target, const Value& value) {
 void Evaluator::bind_macro_args(const Stmt& macro, std::string_view name, Args& args) {
   const Signature& signature = macro.signature;
   const size_t count = signature.names.size();
-  std::vector<std::pair<Value, Value>> extra;
   for (size_t i = 0; i < count; ++i) {
     const std::string& parameter = signature.names[i];
+    budget_.work(1 + args.named.size() / 4);
     const auto named = std::find_if(args.named.begin(), args.named.end(),
                                     [&](const auto& entry) { return entry.first == parameter; });
     const size_t first_default = count - signature.defaults.size();
@@ -242,22 +230,23 @@ void Evaluator::bind_macro_args(const Stmt& macro, std::string_view name, Args& 
       if (named != args.named.end()) {
         throw Error{fmt::format("macro '{}' got multiple values for '{}'", name, parameter)};
       }
-      scope_->set(parameter, args.positional[i]);
+      set_variable(parameter, args.positional[i]);
     } else if (named != args.named.end()) {
-      scope_->set(parameter, named->second);
+      set_variable(parameter, named->second);
       args.named.erase(named);
     } else if (i >= first_default) {
-      scope_->set(parameter, eval(*signature.defaults[i - first_default]));
+      set_variable(parameter, eval(*signature.defaults[i - first_default]));
     } else {
-      scope_->set(parameter,
-                  Value::undefined(fmt::format("parameter '{}' was not provided", parameter)));
+      set_variable(parameter, Value::undefined(fmt::format("parameter '{}' was not provided",
+                                                           shown(parameter))));
     }
   }
+  DictBuilder extra(budget_);
   for (auto& [key, value] : args.named) {
     if (key == "caller" && signature.uses_caller) {
-      scope_->set(key, value);
+      set_variable(key, value);
     } else if (signature.uses_kwargs) {
-      extra.emplace_back(key, value);
+      extra.put(Value(key), value);
     } else {
       throw Error{fmt::format("macro '{}' takes no keyword argument '{}'", name, key)};
     }
@@ -267,10 +256,11 @@ void Evaluator::bind_macro_args(const Stmt& macro, std::string_view name, Args& 
   }
   if (signature.uses_varargs) {
     const size_t used = std::min(count, args.positional.size());
-    scope_->set("varargs", Value::tuple({args.positional.begin() + static_cast<ptrdiff_t>(used),
-                                         args.positional.end()}));
+    budget_.memory((args.positional.size() - used) * sizeof(Value));
+    set_variable("varargs", Value::tuple({args.positional.begin() + static_cast<ptrdiff_t>(used),
+                                          args.positional.end()}));
   }
-  if (signature.uses_kwargs) scope_->set("kwargs", Value::dict(std::move(extra)));
+  if (signature.uses_kwargs) set_variable("kwargs", extra.take());
 }
 
 Value Evaluator::call_macro(const Stmt& macro, std::string_view name, ScopePtr scope, Args& args) {

@@ -10,17 +10,15 @@
 
 #include "text/jinja/ast.h"
 #include "text/jinja/budget.h"
+#include "text/jinja/names.h"
 #include "text/jinja/value.h"
 
 namespace nereid::text::jinja {
 
 // Variables of a block; lookups go on in the parent.
 struct Scope {
-  std::vector<std::pair<std::string, Value>> variables;
+  Names variables;
   std::shared_ptr<Scope> parent;
-
-  Value* find_own(std::string_view name);
-  void set(std::string_view name, Value value);
 };
 using ScopePtr = std::shared_ptr<Scope>;
 
@@ -48,6 +46,8 @@ class Evaluator {
   Value call(const Value& callee, Args& args);
   Value apply_filter(std::string_view name, const Value& subject, const Args& args);
   bool apply_test(std::string_view name, const Value& subject, const Args& args);
+  // An undefined value, charged. `hint` holds names as shown() gives them.
+  Value undefined(std::string hint);
   // Throws the undefined value's own message when it is one.
   void require_defined(const Value& value);
 
@@ -87,6 +87,7 @@ class Evaluator {
   void exec_call(const Stmt& stmt, std::string& out);
   std::string render_scoped(const Body& body);
   void assign(const Expr& target, const Value& value);
+  void set_variable(std::string_view name, Value value);
   void bind_macro_args(const Stmt& macro, std::string_view name, Args& args);
   void print(const Value& value, std::string& out);
   void write(std::string_view text, std::string& out);

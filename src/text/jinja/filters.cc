@@ -33,10 +33,21 @@ Value f_trim(Evaluator& e, const Value& v, const Args& args) {
   return strip(text, chars, true, true);
 }
 
-Value f_upper(Evaluator& e, const Value& v, const Args&) { return python::upper(text_of(e, v)); }
-Value f_lower(Evaluator& e, const Value& v, const Args&) { return python::lower(text_of(e, v)); }
+// The same, whose characters are looked up one by one.
+std::string characters_of(Evaluator& evaluator, const Value& subject) {
+  std::string text = text_of(evaluator, subject);
+  evaluator.budget().classify(text.size());
+  return text;
+}
+
+Value f_upper(Evaluator& e, const Value& v, const Args&) {
+  return python::upper(characters_of(e, v));
+}
+Value f_lower(Evaluator& e, const Value& v, const Args&) {
+  return python::lower(characters_of(e, v));
+}
 Value f_capitalize(Evaluator& e, const Value& v, const Args&) {
-  return python::capitalize(text_of(e, v));
+  return python::capitalize(characters_of(e, v));
 }
 Value f_string(Evaluator& e, const Value& v, const Args&) {
   return v.is_string() ? v : Value(e.str(v));
@@ -50,7 +61,7 @@ Value f_escape(Evaluator& e, const Value& v, const Args&) {
 
 // Words begin after blanks, hyphens and opening brackets, unlike str.title().
 Value f_title(Evaluator& e, const Value& v, const Args&) {
-  const std::string text = text_of(e, v);
+  const std::string text = characters_of(e, v);
   const auto ends_word = [](char32_t c) {
     return python::is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<';
   };
@@ -84,9 +95,9 @@ Value f_format(Evaluator& e, const Value& v, const Args& args) {
   if (!args.positional.empty()) {
     throw Error{"can't handle positional and keyword arguments at the same time"};
   }
-  std::vector<std::pair<Value, Value>> entries;
-  for (const auto& [name, value] : args.named) entries.emplace_back(name, value);
-  return format_percent(e, e.str(v), Value::dict(std::move(entries)));
+  DictBuilder entries(e.budget());
+  for (const auto& [name, value] : args.named) entries.put(Value(name), value);
+  return format_percent(e, e.str(v), entries.take());
 }
 
 Value f_indent(Evaluator& e, const Value& v, const Args& args) {
@@ -120,7 +131,7 @@ Value f_indent(Evaluator& e, const Value& v, const Args& args) {
 
 // Runs of letters, digits and underscores.
 Value f_wordcount(Evaluator& e, const Value& v, const Args&) {
-  const std::string text = text_of(e, v);
+  const std::string text = characters_of(e, v);
   int64_t count = 0;
   bool in_word = false;
   for (std::string_view rest = text; !rest.empty();) {
@@ -148,7 +159,8 @@ Value f_urlencode(Evaluator& e, const Value& v, const Args&) {
         std::string_view("_.-~/").find(c) != std::string_view::npos) {
       out += c;
     } else {
-      out += fmt::format("%{:02X}", static_cast<uint8_t>(c));
+      constexpr std::string_view kDigits = "0123456789ABCDEF";
+      out += {'%', kDigits[code >> 4], kDigits[code & 15]};
     }
   }
   return out;
@@ -215,6 +227,7 @@ Value f_int(Evaluator& e, const Value& v, const Args& args) {
   const ArgReader reader(e, args, "int", {"default", "base"});
   const Value fallback = reader.value(0, int64_t{0});
   e.require_defined(v);
+  if (v.is_string()) e.budget().scan(v.string().size() * 8);
   std::optional<double> number;
   if (v.is_integral()) return v.integer();
   if (v.is_float()) number = v.number();
@@ -231,6 +244,7 @@ Value f_int(Evaluator& e, const Value& v, const Args& args) {
 Value f_float(Evaluator& e, const Value& v, const Args& args) {
   const ArgReader reader(e, args, "float", {"default"});
   e.require_defined(v);
+  if (v.is_string()) e.budget().scan(v.string().size() * 8);
   if (v.is_number()) return v.number();
   if (v.is_string()) {
     if (const auto value = parse_float(v.string())) return *value;
@@ -247,6 +261,7 @@ Value f_round(Evaluator& e, const Value& v, const Args& args) {
   if (method == "common") {
     if (v.is_integral() && precision >= 0) return v.integer();
     if (precision >= 0) {
+      e.budget().work(static_cast<size_t>(precision));
       return parse_float(fmt::format("{:.{}f}", v.number(), precision)).value_or(v.number());
     }
     const double scale = std::pow(10.0, static_cast<double>(-precision));

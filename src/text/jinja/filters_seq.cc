@@ -25,6 +25,7 @@ std::vector<Value> items_of(Evaluator& e, const Value& v) {
 Value get_path(Evaluator& e, Value value, const Value& path) {
   if (path.is_integral()) return e.get_item(value, path);
   const std::string names = e.str(path);
+  e.budget().work(names.size() / 8);
   for (const std::string_view part : split(names, ".", -1, false)) {
     int64_t index = 0;
     const char* end = part.data() + part.size();
@@ -40,6 +41,7 @@ Value sort_key(Evaluator& e, const Value& item, const Value* attribute, bool cas
   Value key = attribute != nullptr && !attribute->is_none() ? get_path(e, item, *attribute) : item;
   if (key.is_string() && !case_sensitive) {
     e.budget().memory(key.string().size() * 2);
+    e.budget().classify(key.string().size());
     key = Value(python::lower(key.string()));
   }
   return key;
@@ -232,6 +234,7 @@ Value f_batch(Evaluator& e, const Value& v, const Args& args) {
   if (size < 1) throw Error{"batch() linecount must be positive"};
   std::vector<Value> rows, row;
   for (Value& item : items_of(e, v)) {
+    e.budget().memory(2 * sizeof(Value));
     row.push_back(std::move(item));
     if (static_cast<int64_t>(row.size()) < size) continue;
     rows.push_back(Value::list(std::exchange(row, {})));
@@ -279,9 +282,9 @@ Value f_groupby(Evaluator& e, const Value& v, const Args& args) {
   std::vector<Value> pairs;  // (key to compare, key to show, item)
   for (const Value& item : items_of(e, v)) {
     const Value key = key_of(item);
+    e.budget().memory(8 * sizeof(Value));
     pairs.push_back(Value::tuple({sort_key(e, key, nullptr, case_sensitive), key, item}));
   }
-  e.budget().memory(pairs.size() * 8 * sizeof(Value));
   const Value position(int64_t{0});
   sort_items(e, pairs, &position, true, false);
   std::vector<Value> groups;

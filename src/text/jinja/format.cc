@@ -86,6 +86,9 @@ std::string format_number(const Value& value, const Spec& spec) {
 std::string format_value(Evaluator& evaluator, const Value& value, const Spec& spec) {
   evaluator.budget().memory(spec.width * spec.fill.size() + 32 +
                             static_cast<size_t>(std::max(spec.precision, 0)));
+  if (spec.precision > 0) {  // digits of a large or small number are found one by one
+    evaluator.budget().work(static_cast<size_t>(std::min(spec.precision, 1000)));
+  }
   if (spec.type != 's' && spec.type != 'r') {
     if (!value.is_number()) {
       throw Error{
@@ -248,9 +251,11 @@ std::string format_braces(Evaluator& evaluator, const std::string& format, const
       if (index >= args.positional.size()) throw Error{"format index out of range"};
       value = args.positional[index];
     } else {
+      evaluator.budget().work(1 + args.named.size() / 4);
       const auto found = std::find_if(args.named.begin(), args.named.end(),
                                       [&](const auto& entry) { return entry.first == name; });
-      if (found == args.named.end()) throw Error{fmt::format("format has no key '{}'", name)};
+      if (found == args.named.end())
+        throw Error{fmt::format("format has no key '{}'", shown(name))};
       value = found->second;
     }
     const std::string_view text = colon < field.size() ? field.substr(colon + 1) : "";

@@ -51,52 +51,36 @@ Value range(Evaluator& evaluator, const Value&, Args& args) {
   return Value(std::make_shared<RangeObject>(start, stop, step, Value::list(std::move(items))));
 }
 
-using Entries = std::vector<std::pair<Value, Value>>;
-
-void put(Evaluator& evaluator, Entries& items, Value key, Value value) {
-  require_hashable(key);
-  evaluator.budget().memory(2 * sizeof(Value));
-  for (auto& [known, old] : items) {
-    if (!equals(known, key, evaluator.budget())) continue;
-    old = std::move(value);
+// Puts what dict() takes, a dict or pairs, into `out`.
+void put_all(Evaluator& evaluator, const Value& value, DictBuilder& out) {
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.entries().items) out.put(key, item);
     return;
   }
-  items.emplace_back(std::move(key), std::move(value));
-}
-
-// What dict() takes: a dict or pairs.
-Entries entries_of(Evaluator& evaluator, const Value& value) {
-  if (value.is_dict()) {
-    evaluator.budget().memory(value.entries().items.size() * 2 * sizeof(Value));
-    return value.entries().items;
-  }
   evaluator.require_defined(value);
-  Entries out;
   for (const ListPtr all = evaluator.iterate(value); const Value& item : all->items) {
     const ListPtr pair = evaluator.iterate(item);
     if (pair->items.size() != 2) throw Error{"dict() takes a dict or pairs"};
-    put(evaluator, out, pair->items[0], pair->items[1]);
+    out.put(pair->items[0], pair->items[1]);
   }
-  return out;
 }
 
 Value dict(Evaluator& evaluator, const Value&, Args& args) {
-  Entries items;
-  if (!args.positional.empty()) {
-    if (args.positional.size() > 1) throw Error{"dict() takes one value and keyword arguments"};
-    items = entries_of(evaluator, args.positional[0]);
-  }
-  for (auto& [name, value] : args.named) put(evaluator, items, Value(name), std::move(value));
-  return Value::dict(std::move(items));
+  if (args.positional.size() > 1) throw Error{"dict() takes one value and keyword arguments"};
+  DictBuilder out(evaluator.budget());
+  for (const Value& base : args.positional) put_all(evaluator, base, out);
+  for (auto& [name, value] : args.named) out.put(Value(name), std::move(value));
+  return out.take();
 }
 
 Value make_namespace(Evaluator& evaluator, const Value&, Args& args) {
-  std::vector<std::pair<std::string, Value>> attributes;
   if (args.positional.size() > 1) throw Error{"namespace() takes one value and keyword arguments"};
-  for (const Value& base : args.positional) {
-    for (auto& [key, value] : entries_of(evaluator, base)) {
-      attributes.emplace_back(evaluator.str(key), std::move(value));
-    }
+  DictBuilder base(evaluator.budget());
+  for (const Value& value : args.positional) put_all(evaluator, value, base);
+  std::vector<std::pair<std::string, Value>> attributes;
+  const Value entries = base.take();
+  for (const auto& [key, value] : entries.entries().items) {
+    attributes.emplace_back(evaluator.str(key), value);
   }
   for (auto& entry : args.named) attributes.push_back(std::move(entry));
   return evaluator.new_namespace(std::move(attributes));
@@ -111,6 +95,7 @@ Value strftime_now(Evaluator& evaluator, const Value&, Args& args) {
   const ArgReader reader(evaluator, args, "strftime_now", {"format"}, 1);
   const std::string format = reader.text(0, "");
   if (format.size() > 256) throw Error{"strftime_now() format is longer than 256 bytes"};
+  evaluator.budget().work(32 + 4 * format.size());
   const std::time_t now = std::time(nullptr);
   std::tm local{};
   localtime_r(&now, &local);
@@ -124,15 +109,16 @@ class CyclerObject : public Object {
  public:
   explicit CyclerObject(ListPtr items) : items_(std::move(items)) { depth = items_->depth + 1; }
   std::string_view type_name() const override { return "Cycler"; }
-  Value get(std::string_view name) const override {
+  Value get(std::string_view name, Budget& budget) const override {
     if (name == "current") return items_->items[at_];
     if (name == "next" || name == "reset") {
+      budget.memory(4 * kStringBytes);
       // The object outlives the method value: both hold it through the same pointer.
       return Value(std::make_shared<FunctionObject>(
           std::string(name), name == "next" ? &CyclerObject::next : &CyclerObject::reset,
           Value(std::const_pointer_cast<Object>(self_.lock()))));
     }
-    return Object::get(name);
+    return Object::get(name, budget);
   }
   std::weak_ptr<const Object> self_;
 

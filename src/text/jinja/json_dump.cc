@@ -25,7 +25,7 @@ class Dumper {
   Dumper(const JsonStyle& style, Budget& budget) : style_(style), budget_(budget) {}
 
   void dump(const Value& value, int level) {
-    budget_.work();
+    budget_.memory(style_.item_separator.size() + style_.key_separator.size());
     if (value.is_string()) {
       dump_string(value.string());
     } else if (value.is_list()) {
@@ -33,6 +33,7 @@ class Dumper {
     } else if (value.is_dict()) {
       dump_dict(value.entries(), level);
     } else {
+      if (value.is_long_number()) budget_.memory(value.long_number().text.size());
       out_ += scalar(value);
     }
   }
@@ -43,6 +44,7 @@ class Dumper {
     if (value.is_none()) return "null";
     if (value.is_bool()) return *value.as<bool>() ? "true" : "false";
     if (value.is_int()) return std::to_string(value.integer());
+    if (value.is_long_number()) return value.long_number().text;
     if (value.is_float()) {
       const double number = value.number();
       if (std::isnan(number)) return "NaN";
@@ -80,6 +82,7 @@ class Dumper {
           break;
         default:
           if (static_cast<uint8_t>(c) < 0x20 || (style_.ensure_ascii && step.code >= 0x7F)) {
+            budget_.memory(12);
             append_escape(out_, step.code);
           } else {
             out_ += rest.substr(0, step.length);
@@ -111,6 +114,7 @@ class Dumper {
 
   void dump_dict(const DictData& dict, int level) {
     std::vector<const std::pair<Value, Value>*> order;
+    budget_.memory(dict.items.size() * sizeof(order[0]));
     for (const auto& entry : dict.items) order.push_back(&entry);
     if (style_.sort_keys) {
       std::stable_sort(order.begin(), order.end(), [&](const auto* a, const auto* b) {

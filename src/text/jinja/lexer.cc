@@ -15,6 +15,9 @@ namespace nereid::text::jinja {
 
 namespace {
 
+// A token becomes up to 300 bytes of the tree.
+constexpr size_t kMaxTokens = 400'000;
+
 std::string normalize_newlines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -64,6 +67,9 @@ class Lexer {
   }
 
   void add(Token::Kind kind, std::string_view text) {
+    if (tokens_.size() == kMaxTokens) {
+      fail(fmt::format("template has more than {} tokens", kMaxTokens));
+    }
     count();
     tokens_.push_back({kind, std::string(text), line_, column_});
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/find_text.h"
 #include "text/jinja/args.h"
 #include "text/jinja/objects.h"
 #include "text/jinja/operators.h"
@@ -50,6 +51,7 @@ Value str_split(Evaluator& evaluator, const Value& self, std::string_view name, 
   }
   const std::string& separator = string_arg(reader, 0, name);
   if (separator.empty()) throw Error{"empty separator"};
+  evaluator.budget().search(self.string().size(), separator.size());
   return parts_value(evaluator, split(self.string(), separator, limit, right));
 }
 
@@ -59,8 +61,9 @@ Value str_partition(Evaluator& evaluator, const Value& self, std::string_view na
   const std::string& separator = string_arg(reader, 0, name);
   if (separator.empty()) throw Error{"empty separator"};
   const std::string& text = self.string();
-  evaluator.budget().memory(text.size());
-  const size_t at = name == "partition" ? text.find(separator) : text.rfind(separator);
+  evaluator.budget().memory(text.size() + 3 * (sizeof(Value) + kStringBytes));
+  evaluator.budget().search(text.size(), separator.size());
+  const size_t at = name == "partition" ? find_text(text, separator) : rfind_text(text, separator);
   if (at == text.npos) {
     return name == "partition" ? Value::tuple({self, "", ""}) : Value::tuple({"", "", self});
   }
@@ -102,6 +105,7 @@ Value str_remove_affix(Evaluator& evaluator, const Value& self, std::string_view
 Value str_case(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {
   const ArgReader reader(evaluator, args, name, {});
   evaluator.budget().memory(self.string().size() * 3);
+  evaluator.budget().classify(self.string().size());
   if (name == "upper") return python::upper(self.string());
   if (name == "title") return python::title(self.string());
   if (name == "capitalize") return python::capitalize(self.string());
@@ -113,23 +117,26 @@ Value str_replace(Evaluator& evaluator, const Value& self, std::string_view name
   const ArgReader reader(evaluator, args, name, {"old", "new", "count"}, 2);
   const std::string& from = string_arg(reader, 0, name);
   const std::string& to = string_arg(reader, 1, name);
-  const size_t size = self.string().size();
-  evaluator.budget().memory(size + (size / std::max<size_t>(from.size(), 1) + 1) * to.size());
-  return replace(self.string(), from, to, reader.integer(2, -1));
+  const std::string& text = self.string();
+  const int64_t limit = reader.integer(2, -1);
+  evaluator.budget().search(text.size(), from.size());
+  const size_t matches = from.empty() ? text.size() + 1 : count(text, from, limit);
+  evaluator.budget().work(matches);
+  evaluator.budget().memory(text.size() + matches * to.size());
+  return replace(text, from, to, limit);
 }
 
 Value str_find(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {
   const ArgReader reader(evaluator, args, name, {"sub"}, 1);
   const std::string& sub = string_arg(reader, 0, name);
   const std::string& text = self.string();
-  evaluator.budget().scan(text.size() * 2);
+  evaluator.budget().search(text.size() * 2, sub.size());
   if (name == "count") {
     if (sub.empty()) return static_cast<int64_t>(utf8_length(text) + 1);
-    int64_t count = 0;
-    for (size_t at = 0; (at = text.find(sub, at)) != text.npos; at += sub.size()) ++count;
-    return count;
+    evaluator.budget().work(text.size() / sub.size() / 8);
+    return static_cast<int64_t>(count(text, sub, -1));
   }
-  const size_t at = name == "rfind" ? text.rfind(sub) : text.find(sub);
+  const size_t at = name == "rfind" ? rfind_text(text, sub) : find_text(text, sub);
   if (at != text.npos) {
     return static_cast<int64_t>(utf8_length(std::string_view(text).substr(0, at)));
   }
@@ -158,7 +165,7 @@ Value str_format(Evaluator& evaluator, const Value& self, std::string_view, cons
 
 Value str_is(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {
   const ArgReader reader(evaluator, args, name, {});
-  evaluator.budget().scan(self.string().size() * 4);
+  evaluator.budget().classify(self.string().size());
   bool cased = false;
   if (self.string().empty()) return name == "isascii";
   for (std::string_view rest = self.string(); !rest.empty();) {
@@ -195,6 +202,7 @@ Value str_is(Evaluator& evaluator, const Value& self, std::string_view name, con
 Value str_pad(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {
   const ArgReader reader(evaluator, args, name, {"width", "fillchar"}, 1);
   const std::string fill = name == "zfill" ? "0" : reader.text(1, " ");
+  evaluator.budget().scan(self.string().size());
   const int64_t missing = reader.integer(0, 0) - static_cast<int64_t>(utf8_length(self.string()));
   if (missing <= 0) return self;
   const size_t count = static_cast<size_t>(missing);

@@ -9,32 +9,28 @@
 
 namespace nereid::text::jinja {
 
-Value NamespaceObject::get(std::string_view name) const {
-  for (const auto& [own, value] : attributes_) {
-    if (own == name) return value;
-  }
-  return Object::get(name);
+Value NamespaceObject::get(std::string_view name, Budget& budget) const {
+  const Value* value = attributes_.find(name, budget);
+  return value != nullptr ? *value : Object::get(name, budget);
 }
 
-void NamespaceObject::set(std::string_view name, Value value) {
+void NamespaceObject::set(std::string_view name, Value value, Budget& budget) {
   if (name.starts_with('_')) {
-    throw Error{fmt::format("a namespace takes no name that begins with '_', such as '{}'", name)};
+    throw Error{
+        fmt::format("a namespace takes no name that begins with '_', such as '{}'", shown(name))};
   }
-  for (auto& [own, old] : attributes_) {
-    if (own != name) continue;
-    old = std::move(value);
-    return;
-  }
-  attributes_.emplace_back(std::string(name), std::move(value));
+  attributes_.set(name, std::move(value), budget);
 }
 
-Value MacroObject::get(std::string_view name) const {
+Value MacroObject::get(std::string_view name, Budget& budget) const {
   if (name == "name") return name_;
   if (name == "arguments") {
+    for (const std::string& own : stmt_.signature.names)
+      budget.memory(own.size() + 2 * kStringBytes);
     std::vector<Value> names(stmt_.signature.names.begin(), stmt_.signature.names.end());
     return Value::tuple(std::move(names));
   }
-  return Object::get(name);
+  return Object::get(name, budget);
 }
 
 Value MacroObject::call(Evaluator& evaluator, Args& args) {
@@ -51,10 +47,10 @@ GroupObject::GroupObject(const Value& grouper, const Value& list) {
   depth = pair.depth() + 1;
 }
 
-Value GroupObject::get(std::string_view name) const {
+Value GroupObject::get(std::string_view name, Budget& budget) const {
   if (name == "grouper") return pair_->items[0];
   if (name == "list") return pair_->items[1];
-  return Object::get(name);
+  return Object::get(name, budget);
 }
 
 bool GroupObject::append_repr(std::string& out, Budget& budget) const {
@@ -93,7 +89,7 @@ LoopObject::LoopObject(const Stmt& stmt, ListPtr items, const ScopePtr& scope, i
   depth = items_->depth + 1;
 }
 
-Value LoopObject::get(std::string_view name) const {
+Value LoopObject::get(std::string_view name, Budget& budget) const {
   const int64_t index = static_cast<int64_t>(index0);
   const int64_t size = static_cast<int64_t>(items_->items.size());
   if (name == "index") return index + 1;
@@ -111,6 +107,7 @@ Value LoopObject::get(std::string_view name) const {
   if (name == "nextitem") {
     return index + 1 < size ? items_->items[index0 + 1] : Value::undefined("there is no next item");
   }
+  budget.memory(4 * kStringBytes);
   const auto self = std::const_pointer_cast<LoopObject>(shared_from_this());
   if (name == "cycle") {
     return Value(std::make_shared<FunctionObject>(
@@ -128,7 +125,7 @@ Value LoopObject::get(std::string_view name) const {
         },
         Value(ObjectPtr(self))));
   }
-  return Object::get(name);
+  return Object::get(name, budget);
 }
 
 Value LoopObject::cycle(const Args& args) const {

@@ -13,12 +13,12 @@ namespace nereid::text::jinja {
 class NamespaceObject : public Object {
  public:
   std::string_view type_name() const override { return "Namespace"; }
-  Value get(std::string_view name) const override;
-  void set(std::string_view name, Value value);
+  Value get(std::string_view name, Budget& budget) const override;
+  void set(std::string_view name, Value value, Budget& budget);
   void clear() { attributes_.clear(); }
 
  private:
-  std::vector<std::pair<std::string, Value>> attributes_;
+  Names attributes_;
 };
 
 // A macro, or the caller() of a call block. Scopes are held weakly: values form no cycles.
@@ -27,7 +27,7 @@ class MacroObject : public Object {
   MacroObject(const Stmt& stmt, std::string name, const ScopePtr& scope)
       : stmt_(stmt), name_(std::move(name)), scope_(scope) {}
   std::string_view type_name() const override { return "Macro"; }
-  Value get(std::string_view name) const override;
+  Value get(std::string_view name, Budget& budget) const override;
   bool callable() const override { return true; }
   Value call(Evaluator& evaluator, Args& args) override;
 
@@ -42,7 +42,7 @@ class LoopObject : public Object, public std::enable_shared_from_this<LoopObject
  public:
   LoopObject(const Stmt& stmt, ListPtr items, const ScopePtr& scope, int loop_depth);
   std::string_view type_name() const override { return "LoopContext"; }
-  Value get(std::string_view name) const override;
+  Value get(std::string_view name, Budget& budget) const override;
   bool callable() const override { return stmt_.recursive; }
   Value call(Evaluator& evaluator, Args& args) override;
   Value cycle(const Args& args) const;
@@ -97,7 +97,7 @@ class GroupObject : public Object {
  public:
   GroupObject(const Value& grouper, const Value& list);
   std::string_view type_name() const override { return "_GroupTuple"; }
-  Value get(std::string_view name) const override;
+  Value get(std::string_view name, Budget& budget) const override;
   Items kind_of_items() const override { return Items::kIndexed; }
   ListPtr take_items() override { return pair_; }
   bool append_repr(std::string& out, Budget& budget) const override;

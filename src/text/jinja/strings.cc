@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/find_text.h"
 #include "text/unicode/python.h"
 #include "text/unicode/utf8.h"
 
@@ -41,6 +42,16 @@ std::string_view strip(std::string_view text, std::optional<std::string_view> ch
   return text;
 }
 
+size_t count(std::string_view text, std::string_view part, int64_t limit) {
+  size_t found = 0;
+  for (size_t at = 0; limit != 0 && (at = find_text(text, part, at)) != text.npos;
+       limit -= limit > 0) {
+    at += part.size();
+    ++found;
+  }
+  return found;
+}
+
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t limit) {
   std::string out;
@@ -55,7 +66,7 @@ std::string replace(std::string_view text, std::string_view from, std::string_vi
     }
   }
   for (; limit != 0; limit -= limit > 0) {
-    const size_t at = text.find(from);
+    const size_t at = find_text(text, from);
     if (at == text.npos) break;
     out += text.substr(0, at);
     out += to;
@@ -69,7 +80,7 @@ std::vector<std::string_view> split(std::string_view text, std::string_view sepa
                                     int64_t limit, bool from_right) {
   std::vector<std::string_view> parts;
   for (; limit != 0; limit -= limit > 0) {
-    const size_t at = from_right ? text.rfind(separator) : text.find(separator);
+    const size_t at = from_right ? rfind_text(text, separator) : find_text(text, separator);
     if (at == text.npos) break;
     if (from_right) {
       parts.push_back(text.substr(at + separator.size()));

@@ -11,6 +11,8 @@ namespace nereid::text::jinja {
 // Strips white space, or the characters of `chars`, from the chosen sides.
 std::string_view strip(std::string_view text, std::optional<std::string_view> chars, bool left,
                        bool right);
+// How often `part` (not empty) is in `text`, up to `limit` times (all when negative).
+size_t count(std::string_view text, std::string_view part, int64_t limit);
 // At most `limit` replacements, all when negative.
 std::string replace(std::string_view text, std::string_view from, std::string_view to,
                     int64_t limit);

@@ -11,11 +11,12 @@ namespace nereid::text::jinja {
 namespace {
 
 Status to_status(const Error& error) {
-  std::string text = error.message;
+  constexpr size_t kMaxMessage = 4096;  // a template's own may hold all that a client sent
+  std::string text(shown(error.message, kMaxMessage));
   if (error.column > 0) {
-    text = fmt::format("line {}, column {}: {}", error.line, error.column, error.message);
+    text = fmt::format("line {}, column {}: {}", error.line, error.column, text);
   } else if (error.line > 0) {
-    text = fmt::format("line {}: {}", error.line, error.message);
+    text = fmt::format("line {}: {}", error.line, text);
   }
   return error.is_limit ? resource_exhausted("{}", text) : invalid_argument("{}", text);
 }
@@ -52,6 +53,8 @@ StatusOr<std::string> Template::render(const json::object& context, const Limits
     return evaluator.run(tree_->body, context);
   } catch (const Error& error) {
     return to_status(error);
+  } catch (const Unwanted&) {
+    return cancelled("nobody waits for the rendered text any more");
   } catch (const std::bad_alloc&) {
     return resource_exhausted("no memory to render the template");
   }

@@ -28,7 +28,7 @@ class Template {
   const std::string& source() const { return source_; }
 
   // InvalidArgument for errors in the template and its raise_exception calls, ResourceExhausted
-  // when `limits` are exceeded; both begin with "line N: ".
+  // when `limits` are exceeded; both begin with "line N: ". Cancelled when the text is unwanted.
   StatusOr<std::string> render(const json::object& context, const Limits& limits = {}) const;
 
  private:

@@ -7,6 +7,7 @@
 #include <ctime>
 
 #include "base/json.h"
+#include "base/json_exact.h"
 #include "base/testing/source_dir.h"
 
 namespace nereid::text::jinja {
@@ -87,6 +88,23 @@ TEST(Template, TextIsPythons) {
               HasSubstr("caller"));
 }
 
+TEST(Template, LongNumbersKeepTheirDigits) {
+  const json::value context =
+      *parse_json_exact(R"({"n": 123456789012345678901, "x": {"y": [0.12345678901234567890]}})");
+  const auto shown = [&](std::string_view source) {
+    return try_render(source, context.as_object()).value_or("error");
+  };
+  EXPECT_EQ(shown("{{ n }} {{ n | string }} {{ '%s' % n }} {{ n | tojson }} {{ {'n': n} }}"),
+            "123456789012345678901 123456789012345678901 123456789012345678901 "
+            "123456789012345678901 {'n': 123456789012345678901}");
+  EXPECT_EQ(shown("{{ x | tojson }} {{ x }}"),
+            R"({"y": [0.12345678901234567890]} {'y': [0.12345678901234567890]})");
+  EXPECT_EQ(shown("{{ n is number }} {{ n is integer }} {{ n is float }} {{ n is mapping }} "
+                  "{{ x.y[0] is float }} {{ n is string }}"),
+            "True True False False True False");
+  EXPECT_EQ(shown("{{ n > 1 }} {{ n * 0 == 0 }} {{ n == n }} {{ 1 if n }}"), "True True True 1");
+}
+
 TEST(Template, GenerationBlocksRenderTheirBody) {
   EXPECT_EQ(render("a{% generation %}\nb{% endgeneration %}\nc"), "abc");
 }
@@ -143,6 +161,137 @@ TEST(Template, HostileTemplatesEndWithAnError) {
   Limits limits;
   limits.max_output = 10;
   EXPECT_FALSE(try_render("{{ 'a' * 11 }}", {}, limits).ok());
+}
+
+// Each line works on a text of 100 KB a hundred times.
+TEST(Template, OperationsChargeWhatTheyReadOfLongTexts) {
+  Limits limits;
+  limits.max_steps = 100'000;
+  for (const char* operation : {"a.center(0)",
+                                "a | center(1)",
+                                "a.zfill(0)",
+                                "b in a",
+                                "a.find(b)",
+                                "a.rfind(b)",
+                                "a.find('b')",
+                                "a.count('b')",
+                                "a.count('')",
+                                "a.split('b')",
+                                "a.rsplit('b')",
+                                "a.split()",
+                                "a.partition('b')",
+                                "a.rpartition('b')",
+                                "a.replace('b', '')",
+                                "a.splitlines()",
+                                "a.startswith(a)",
+                                "a.endswith(a)",
+                                "a.removeprefix(a)",
+                                "a.strip('b')",
+                                "a | int",
+                                "a | float",
+                                "a == c",
+                                "a < c",
+                                "a in [c]",
+                                "[c].index(a)",
+                                "[c].count(a)",
+                                "d.get(a)",
+                                "d[a] is defined",
+                                "a in d",
+                                "d[(a, 1)]",
+                                "a | length",
+                                "a[0]",
+                                "a[-1:]",
+                                "a | first",
+                                "a | upper",
+                                "a.isalpha()",
+                                "a is lower",
+                                "a | tojson",
+                                "a | trim",
+                                "a | wordcount",
+                                "a | title",
+                                "a | urlencode",
+                                "a | indent",
+                                "[a] | join('')",
+                                "'%s' % a",
+                                "'{}'.format(a)",
+                                "a | escape",
+                                "[a] | string",
+                                "[a, c] | unique | list",
+                                "[a, c] | sort",
+                                "[a, c] | max",
+                                "[a] | map(attribute=a) | list",
+                                "a | attr(a)",
+                                "namespace(x=1)[a]",
+                                "{1:1, 2:2, 3:3, 4:4, 5:5, 6:6, 7:7, 8:8, a:9}"}) {
+    const auto got = try_render(
+        fmt::format("{{% set a = 'a' * 100000 %}}{{% set c = 'a' * 100000 %}}"
+                    "{{% set b = 'a' * 50000 ~ 'b' %}}"
+                    "{{% set d = {{'a': 1, 'b': 1, 'c': 1, 'd': 1, 'e': 1, 'f': 1, 'g': 1, 'h': 1, "
+                    "'i': 1}} %}}"
+                    "{{% for i in range(100) %}}{{% set x = {} %}}{{% endfor %}}",
+                    operation),
+        {}, limits);
+    EXPECT_FALSE(got.ok()) << operation;
+    EXPECT_THAT(std::string(message(got.status())), HasSubstr("too m")) << operation;
+  }
+}
+
+// The product of these lengths is 10^12 comparisons.
+TEST(Template, SearchesForLongTextsTakeLinearTime) {
+  for (const char* search :
+       {"b in a", "a.find(b)", "a.rfind(b)", "a.count(b)", "a.split(b) | length",
+        "a.rsplit(b) | length", "a.partition(b) | length", "a.rpartition(b) | length",
+        "a.replace(b, '') | length", "a | replace(b, '') | length"}) {
+    EXPECT_FALSE(
+        render(fmt::format("{{% set a = 'a' * 2000000 %}}{{% set b = 'a' * 500000 ~ 'b' %}}"
+                           "{{{{ {} }}}}",
+                           search))
+            .starts_with("error"))
+        << search;
+  }
+}
+
+TEST(Template, ManyNamesAndKeysAreFoundByHash) {
+  constexpr int kMany = 100'000;
+  json::object many;
+  for (int i = 0; i < kMany; ++i) many[fmt::format("k{:07}", i)] = i;
+  json::object context = many;
+  context["d"] = many;
+  const auto got = try_render(
+      "{{ k0099999 }} {{ d.k0099999 }} {% set n = namespace(**d) %}{{ n.k0000007 }} "
+      "{% for k in d %}{% if d[k] != n[k] or k not in d %}{{ k }}{% endif %}{% endfor %}"
+      "{{ d == dict(d) }} {{ dict(d, k0000001=5).k0000001 }} {{ d | dictsort | length }} "
+      "{% macro f() %}{{ kwargs.k0000002 }}{% endmacro %}{{ f(**d) }} {{ d.nope is defined }}",
+      context);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(*got, "99999 99999 7 True 5 100000 2 False");
+}
+
+TEST(Template, EqualKeysAreOneKeyInLongDicts) {
+  EXPECT_EQ(render("{% set d = {1: 'a', 2: 'b', 3: 'c', 4: 'd', 5: 'e', 6: 'f', 7: 'g', 'x': 'h', "
+                   "(1, 'y'): 'i', none: 'j', 0: 'k', 1.5: 'l', true: 'm'} %}"
+                   "{{ d | length }}{{ d[1.0] }}{{ d[true] }}{{ d[(1.0, 'y')] }}{{ d[none] }}"
+                   "{{ d[false] }}{{ d[-0.0] }}{{ d[1.5] }}{{ d['x'] }}{{ d['y'] is defined }}"),
+            "12mmijkklhFalse");
+}
+
+TEST(Template, EndsWhenItsTextIsUnwanted) {
+  int asked = 0;
+  Limits limits;
+  limits.is_unwanted = [&] { return ++asked == 3; };
+  const auto got = try_render(
+      "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", {}, limits);
+  EXPECT_TRUE(absl::IsCancelled(got.status())) << got.status();
+  EXPECT_EQ(asked, 3);
+}
+
+TEST(Template, MessagesShowTheStartOfLongNames) {
+  EXPECT_LT(render("{% set a = 'a' * 1000000 %}{{ {}[a].x }}").size(), 200u);
+  EXPECT_LT(render("{% set a = 'a' * 1000000 %}{{ namespace()[a].x }}").size(), 200u);
+  EXPECT_LT(render("{{ raise_exception('a' * 1000000) }}").size(), 5000u);
+  std::string many;
+  for (int i = 0; i < 200'000; ++i) many += "{{1}}";
+  EXPECT_THAT(render(many), HasSubstr("more than 400000 tokens"));
 }
 
 TEST(Template, NamespaceCyclesAreFreed) {

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "absl/hash/hash.h"
+#include "base/json_exact.h"
 #include "text/unicode/python.h"
 #include "text/unicode/utf8.h"
 
@@ -19,8 +21,10 @@ void check_depth(int depth) {
 
 }  // namespace
 
-Value Object::get(std::string_view name) const {
-  return Value::undefined(fmt::format("'{} object' has no attribute '{}'", type_name(), name));
+Value Object::get(std::string_view name, Budget& budget) const {
+  budget.memory(2 * kStringBytes);
+  return Value::undefined(
+      fmt::format("'{} object' has no attribute '{}'", type_name(), shown(name)));
 }
 
 bool Object::append_repr(std::string&, Budget&) const { return false; }
@@ -46,18 +50,6 @@ Value Value::list(std::vector<Value> items, bool is_tuple) {
   return value;
 }
 
-Value Value::dict(std::vector<std::pair<Value, Value>> items) {
-  auto data = std::make_shared<DictData>();
-  for (const auto& [key, item] : items) {
-    data->depth = std::max({data->depth, key.depth() + 1, item.depth() + 1});
-  }
-  check_depth(data->depth);
-  data->items = std::move(items);
-  Value value;
-  value.data_ = DictPtr(std::move(data));
-  return value;
-}
-
 int Value::depth() const {
   if (is_list()) return items().depth;
   if (is_dict()) return entries().depth;
@@ -78,12 +70,19 @@ std::string_view Value::type_name() const {
   if (is_undefined()) return "Undefined";
   if (is_none()) return "NoneType";
   if (is_bool()) return "bool";
-  if (is_int()) return "int";
+  if (is_whole()) return "int";
   if (is_float()) return "float";
   if (is_string()) return "str";
   if (is_list()) return items().is_tuple ? "tuple" : "list";
   if (is_dict()) return "dict";
   return object().type_name();
+}
+
+std::string_view shown(std::string_view text, size_t max_bytes) {
+  if (text.size() <= max_bytes) return text;
+  size_t end = max_bytes;
+  while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
 }
 
 void require_hashable(const Value& key) {
@@ -92,20 +91,82 @@ void require_hashable(const Value& key) {
   }
 }
 
-const Value* DictData::find(const Value& key, Budget& budget) const {
-  if (key.is_string()) return find(std::string_view(key.string()), budget);
-  for (const auto& [name, value] : items) {
-    if (equals(name, key, budget)) return &value;
+namespace {
+
+// Equal values have equal hashes: 1, 1.0 and true are one key.
+size_t hash_of(const Value& key, Budget& budget) {
+  budget.work();
+  if (key.is_string()) {
+    budget.scan(key.string().size());
+    return hash_of_text(key.string());
   }
-  return nullptr;
+  if (key.is_number()) return absl::HashOf(key.number() == 0.0 ? 0.0 : key.number());
+  if (key.is_object()) return absl::HashOf(&key.object());
+  size_t hash = absl::HashOf(key.is_none(), key.is_list(), key.is_dict());
+  if (!key.is_list()) return hash;
+  for (const Value& item : key.items().items) hash = absl::HashOf(hash, hash_of(item, budget));
+  return hash;
+}
+
+}  // namespace
+
+const Value* DictData::find(const Value& key, Budget& budget) const {
+  const size_t at = position(key, budget);
+  return at == HashIndex::kNone ? nullptr : &items[at].second;
 }
 
 const Value* DictData::find(std::string_view key, Budget& budget) const {
-  budget.work(1 + items.size() / 8);
-  for (const auto& [name, value] : items) {
-    if (name.is_string() && name.string() == key) return &value;
+  const size_t at = position(key, budget);
+  return at == HashIndex::kNone ? nullptr : &items[at].second;
+}
+
+size_t DictData::position(const Value& key, Budget& budget) const {
+  if (key.is_string()) return position(std::string_view(key.string()), budget);
+  const auto is_key = [&](size_t i) { return equals(items[i].first, key, budget); };
+  if (items.size() > HashIndex::kFew) return index.find(hash_of(key, budget), is_key);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (is_key(i)) return i;
   }
-  return nullptr;
+  return HashIndex::kNone;
+}
+
+size_t DictData::position(std::string_view key, Budget& budget) const {
+  budget.scan(key.size());
+  const auto is_key = [&](size_t i) {
+    return items[i].first.is_string() && items[i].first.string() == key;
+  };
+  if (items.size() > HashIndex::kFew) return index.find(hash_of_text(key), is_key);
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (is_key(i)) return i;
+  }
+  return HashIndex::kNone;
+}
+
+void DictBuilder::put(Value key, Value value) {
+  require_hashable(key);
+  const size_t at = data_->position(key, budget_);
+  if (at == HashIndex::kNone) return add(std::move(key), std::move(value));
+  data_->depth = std::max(data_->depth, value.depth() + 1);
+  data_->items[at].second = std::move(value);
+}
+
+void DictBuilder::add(Value key, Value value) {
+  budget_.memory(2 * sizeof(Value) + HashIndex::kEntryBytes);
+  data_->depth = std::max({data_->depth, key.depth() + 1, value.depth() + 1});
+  auto& items = data_->items;
+  items.emplace_back(std::move(key), std::move(value));
+  if (items.size() <= HashIndex::kFew) return;
+  for (size_t i = items.size() == HashIndex::kFew + 1 ? 0 : items.size() - 1; i < items.size();
+       ++i) {
+    data_->index.add(hash_of(items[i].first, budget_), i);
+  }
+}
+
+Value DictBuilder::take() {
+  check_depth(data_->depth);
+  Value value;
+  value.data_ = DictPtr(std::exchange(data_, std::make_shared<DictData>()));
+  return value;
 }
 
 bool equals(const Value& a, const Value& b, Budget& budget) {
@@ -238,6 +299,9 @@ void append_repr(std::string& out, const Value& value, Budget& budget) {
     out += *value.as<bool>() ? "True" : "False";
   } else if (value.is_int()) {
     out += std::to_string(value.integer());
+  } else if (value.is_long_number()) {
+    budget.memory(value.long_number().text.size());
+    out += value.long_number().text;
   } else if (value.is_float()) {
     out += float_repr(value.number());
   } else if (value.is_list()) {
@@ -274,9 +338,23 @@ std::string to_str(const Value& value, Budget& budget) {
   return out;
 }
 
+namespace {
+
+Value long_number_value(std::string_view text, Budget& budget) {
+  budget.memory(text.size() + kStringBytes);
+  const StatusOr<json::value> number = parse_json(text);
+  return LongNumber{.text = std::string(text),
+                    .value = number.ok() && number->is_number() ? number->to_number<double>() : 0,
+                    .is_whole = text.find_first_of(".eE") == text.npos};
+}
+
+}  // namespace
+
 Value from_json(const json::value& value, Budget& budget, int depth) {
   check_depth(depth);
   budget.work();
+  if (const std::string_view number = long_number(value); !number.empty())
+    return long_number_value(number, budget);
   switch (value.kind()) {
     case json::kind::null:
       return None{};
@@ -289,7 +367,7 @@ Value from_json(const json::value& value, Budget& budget, int depth) {
     case json::kind::double_:
       return value.get_double();
     case json::kind::string:
-      budget.memory(value.get_string().size());
+      budget.memory(value.get_string().size() + kStringBytes);
       return std::string(value.get_string().data(), value.get_string().size());
     case json::kind::array: {
       std::vector<Value> items;
@@ -300,13 +378,13 @@ Value from_json(const json::value& value, Budget& budget, int depth) {
       return Value::list(std::move(items));
     }
     case json::kind::object: {
-      std::vector<std::pair<Value, Value>> items;
-      budget.memory(value.get_object().size() * 2 * sizeof(Value));
+      DictBuilder out(budget);
       for (const auto& entry : value.get_object()) {
-        items.emplace_back(std::string(entry.key().data(), entry.key().size()),
-                           from_json(entry.value(), budget, depth + 1));
+        budget.memory(entry.key().size() + kStringBytes);
+        out.add(std::string(entry.key().data(), entry.key().size()),
+                from_json(entry.value(), budget, depth + 1));
       }
-      return Value::dict(std::move(items));
+      return out.take();
     }
   }
   return None{};

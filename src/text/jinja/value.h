@@ -11,8 +11,11 @@
 
 #include "base/json.h"
 #include "text/jinja/budget.h"
+#include "text/jinja/hash_index.h"
 
 namespace nereid::text::jinja {
+
+inline constexpr size_t kStringBytes = 56;  // of a string or object beside what it holds
 
 class Value;
 class Evaluator;
@@ -23,6 +26,14 @@ struct Undefined {
 };
 struct None {};
 
+// A number that neither an int64 nor a double holds as it is written: reckoned with as a double,
+// and shown as its text.
+struct LongNumber {
+  std::string text;  // JSON
+  double value = 0;
+  bool is_whole = false;  // Python's int
+};
+
 // A list or tuple. Never changes after it was made, so values form no cycles through it.
 struct ListData {
   std::vector<Value> items;
@@ -30,12 +41,18 @@ struct ListData {
   int depth = 1;  // nesting; bounded so that walking and freeing a value needs bounded stack
 };
 
-// A dict in insertion order; lookup is linear, which is what small JSON objects like best.
+// A dict in insertion order. A DictBuilder makes it.
 struct DictData {
   std::vector<std::pair<Value, Value>> items;
+  HashIndex index;  // of all items, where they are more than HashIndex::kFew
   int depth = 1;
   const Value* find(const Value& key, Budget& budget) const;
   const Value* find(std::string_view key, Budget& budget) const;
+
+ private:
+  friend class DictBuilder;
+  size_t position(const Value& key, Budget& budget) const;
+  size_t position(std::string_view key, Budget& budget) const;
 };
 
 // Everything that is not data: functions, macros, loop, namespaces.
@@ -44,7 +61,7 @@ class Object {
   virtual ~Object() = default;
   virtual std::string_view type_name() const = 0;
   // The attribute; an undefined value when there is none.
-  virtual Value get(std::string_view name) const;
+  virtual Value get(std::string_view name, Budget& budget) const;
   virtual bool callable() const { return false; }
   virtual Value call(Evaluator& evaluator, Args& args);
   // What can be done with its items: nothing, walk them once, walk them and count, index too.
@@ -59,6 +76,7 @@ class Object {
 };
 
 using StringPtr = std::shared_ptr<const std::string>;
+using LongNumberPtr = std::shared_ptr<const LongNumber>;
 using ListPtr = std::shared_ptr<const ListData>;
 using DictPtr = std::shared_ptr<const DictData>;
 using ObjectPtr = std::shared_ptr<Object>;
@@ -70,15 +88,15 @@ class Value {
   Value(bool b) : data_(b) {}
   Value(int64_t i) : data_(i) {}
   Value(double d) : data_(d) {}
+  Value(LongNumber n) : data_(std::make_shared<const LongNumber>(std::move(n))) {}
   Value(std::string s) : data_(std::make_shared<const std::string>(std::move(s))) {}
   Value(std::string_view s) : Value(std::string(s)) {}
   Value(const char* s) : Value(std::string(s)) {}
   Value(ObjectPtr object) : data_(std::move(object)) {}
   static Value undefined(std::string hint);
-  // Both throw Error when the value would be nested deeper than kMaxValueDepth.
+  // Throws Error when the value would be nested deeper than kMaxValueDepth.
   static Value list(std::vector<Value> items, bool is_tuple = false);
   static Value tuple(std::vector<Value> items) { return list(std::move(items), true); }
-  static Value dict(std::vector<std::pair<Value, Value>> items);
 
   template <class T>
   const T* as() const {
@@ -88,7 +106,8 @@ class Value {
   bool is_none() const { return as<None>() != nullptr; }
   bool is_bool() const { return as<bool>() != nullptr; }
   bool is_int() const { return as<int64_t>() != nullptr; }
-  bool is_float() const { return as<double>() != nullptr; }
+  bool is_float() const { return as<double>() != nullptr || is_long_number(); }
+  bool is_long_number() const { return as<LongNumberPtr>() != nullptr; }
   bool is_number() const { return is_bool() || is_int() || is_float(); }
   bool is_string() const { return as<StringPtr>() != nullptr; }
   bool is_list() const { return as<ListPtr>() != nullptr; }
@@ -104,7 +123,14 @@ class Value {
   // bool and int as int64.
   bool is_integral() const { return is_bool() || is_int(); }
   int64_t integer() const { return is_bool() ? *as<bool>() : *as<int64_t>(); }
-  double number() const { return is_float() ? *as<double>() : static_cast<double>(integer()); }
+  double number() const {
+    if (is_long_number()) return long_number().value;
+    return is_float() ? *as<double>() : static_cast<double>(integer());
+  }
+  const LongNumber& long_number() const { return **as<LongNumberPtr>(); }
+
+  // Whether Python has it as an int.
+  bool is_whole() const { return is_long_number() ? long_number().is_whole : is_int(); }
 
   bool truthy() const;
   int depth() const;
@@ -112,11 +138,29 @@ class Value {
   std::string_view type_name() const;
 
  private:
-  std::variant<Undefined, None, bool, int64_t, double, StringPtr, ListPtr, DictPtr, ObjectPtr>
+  friend class DictBuilder;
+  std::variant<Undefined, None, bool, int64_t, double, LongNumberPtr, StringPtr, ListPtr, DictPtr,
+               ObjectPtr>
       data_;
 };
 
 inline constexpr int kMaxValueDepth = 160;
+
+// Fills one dict. Everything throws Error beyond the budget.
+class DictBuilder {
+ public:
+  explicit DictBuilder(Budget& budget) : budget_(budget), data_(std::make_shared<DictData>()) {}
+  // As Python's dict[key] = value. Throws Error for a key that no dict can have: a list or dict.
+  void put(Value key, Value value);
+  // The same for a key that is known to be new, and a string.
+  void add(Value key, Value value);
+  // Throws Error when the value would be nested deeper than kMaxValueDepth.
+  Value take();
+
+ private:
+  Budget& budget_;
+  std::shared_ptr<DictData> data_;
+};
 
 // Positional and keyword arguments of a call.
 struct Args {
@@ -133,6 +177,8 @@ std::string float_repr(double value);
 
 // Throws Error for a value that no dict can have as a key: a list or dict.
 void require_hashable(const Value& key);
+// What an error message shows of a name or text: its first `max_bytes`.
+std::string_view shown(std::string_view text, size_t max_bytes = 64);
 
 bool equals(const Value& a, const Value& b, Budget& budget);
 // a < b; throws Error for types that have no order.

@@ -1,0 +1,11 @@
+// Names that nobody can guess, made of the kernel's random numbers.
+#pragma once
+
+#include <string>
+
+namespace nereid {
+
+// 32 hexadecimal digits: 128 bits of getrandom().
+std::string random_hex();
+
+}  // namespace nereid

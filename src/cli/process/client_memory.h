@@ -1,0 +1,13 @@
+// Memory that models take for requests counts in the byte budget of the front ends.
+#pragma once
+
+#include <memory>
+
+#include "front/http/byte_budget.h"
+
+namespace nereid::cli {
+
+// For all servers of the process, from now on.
+void count_client_memory(const std::shared_ptr<front::ByteBudget>& budget);
+
+}  // namespace nereid::cli

@@ -1,0 +1,158 @@
+// See access.h.
+#include "front/access.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "front/http/api_keys.h"
+#include "front/http/cors.h"
+#include "front/http/web_pages.h"
+#include "front/kserve/routes.h"
+#include "front/openai/error.h"
+#include "front/translate/anthropic.h"
+#include "front/translate/ollama.h"
+
+namespace nereid::front {
+namespace {
+
+// The port's doors, one behind the other.
+class Doors {
+ public:
+  static StatusOr<Doors> create(const HttpOptions& options) {
+    Doors out;
+    ASSIGN_OR_RETURN(out.cors_, Cors::create(options.cors_origins));
+    ASSIGN_OR_RETURN(out.hosts_, AllowedHosts::create(options.host, options.allowed_hosts));
+    out.has_cors_ = !options.cors_origins.empty();
+    out.keys_ = options.api_keys;
+    out.restrictions_ = options.restrictions;
+    out.admin_ = options.admin;
+    for (const auto& group : options.restrictions)
+      for (const std::string& api : group.apis)
+        if (std::ranges::find(kApiNames, api) == kApiNames.end())
+          return invalid_argument("unknown restricted api '{}'", api);
+    return out;
+  }
+
+  const Cors& cors() const { return cors_; }
+  bool has_cors() const { return has_cors_; }
+
+  // Why a request may not reach its handler, if so; else it may get a permit.
+  std::optional<Response> refusal(Request& request, const Target& target) const {
+    // Browsers ask without a key whether their pages may send one.
+    if (has_cors_)
+      if (auto answer = cors_.preflight(request)) return answer;
+    const Cost cost = target.has_handler ? target.traits->cost : Cost::kNothing;
+    if (const std::string text = page_refusal(request, cors_, hosts_, cost); !text.empty())
+      return error_in_shape(target.errors, 403, text);
+    std::optional<ApiKeys::Caller> caller;
+    if (keys_) caller = keys_->find(ApiKeys::shown(request));
+    const Access access = access_of(target);
+    if (keys_ && keys_->are_for_callers() && access != Access::kAnybody && !caller)
+      return unauthorized(target);
+    bool has_secret = false;
+    if (const auto* group = restriction_of(target)) {
+      const std::string* sent = find_header(request.headers, group->key);
+      has_secret = sent != nullptr && same_secret(*sent, group->value);
+      if (!has_secret)
+        return error_in_shape(
+            target.errors, 403,
+            fmt::format("This API is restricted, expecting header '{}'", group->key));
+    }
+    const AdminCaller admin = {.has_admin_key = caller && caller->is_admin,
+                               .has_secret = has_secret,
+                               .needs_key = keys_ != nullptr,
+                               .is_on_loopback = request.is_on_loopback && !is_forwarded(request)};
+    if (const auto text = admin_refusal(access, admin_, admin); !text.empty())
+      return keys_ && !caller ? unauthorized(target) : error_in_shape(target.errors, 403, text);
+    if (caller) return take_permit(*caller, cost, request, target);
+    return std::nullopt;
+  }
+
+ private:
+  static Access access_of(const Target& target) {
+    if (target.has_handler) return target.traits->access;
+    // Whoever may use a path may be told its methods.
+    const bool is_probe = target.has_path && target.traits->access == Access::kAnybody;
+    return is_probe ? Access::kAnybody : Access::kCallers;
+  }
+
+  static Response unauthorized(const Target& target) {
+    Response response = error_in_shape(target.errors, 401, "an API key is missing or not known");
+    response.headers.push_back({"WWW-Authenticate", "Bearer"});
+    return response;
+  }
+
+  // A proxy on this machine speaks for others.
+  static bool is_forwarded(const Request& request) {
+    return find_header(request.headers, "Forwarded") != nullptr ||
+           find_header(request.headers, "X-Forwarded-For") != nullptr;
+  }
+
+  const HttpRestriction* restriction_of(const Target& target) const {
+    if (!target.traits) return nullptr;
+    for (const HttpRestriction& group : restrictions_)
+      if (std::ranges::find(group.apis, name_of(target.traits->api)) != group.apis.end())
+        return &group;
+    return nullptr;
+  }
+
+  static std::optional<Response> take_permit(const ApiKeys::Caller& caller, Cost cost,
+                                             Request& request, const Target& target) {
+    if (cost == Cost::kNothing) return std::nullopt;
+    if (cost == Cost::kUncounted && caller.limits.tokens_per_minute > 0)
+      return error_in_shape(target.errors, 403, kTokensAreNotCounted);
+    auto result = caller.use->begin(caller.limits, now());
+    if (auto* permit = std::get_if<KeyUse::PermitPtr>(&result)) {
+      request.permit = std::move(*permit);
+      return std::nullopt;
+    }
+    const auto& refusal = std::get<KeyRefusal>(result);
+    Response response = error_in_shape(target.errors, 429, refusal.reason);
+    std::erase_if(response.headers, [](const Header& h) { return h.name == "Retry-After"; });
+    response.headers.push_back({"Retry-After", std::to_string(refusal.retry_after_s)});
+    return response;
+  }
+
+  Cors cors_;
+  AllowedHosts hosts_;
+  bool has_cors_ = false;
+  std::shared_ptr<ApiKeys> keys_;
+  std::vector<HttpRestriction> restrictions_;
+  AdminRules admin_;
+};
+
+}  // namespace
+
+Response error_in_shape(ErrorShape shape, int status, std::string_view message) {
+  if (shape == ErrorShape::kKserve) return kserve_error(status, message);
+  Response response = openai_error({status, std::string(message), "", ""});
+  if (shape == ErrorShape::kAnthropic) response.body = messages_error(status, message);
+  if (shape == ErrorShape::kOllama) response.body = ollama_error(message);
+  return response;
+}
+
+Status set_access(const HttpOptions& options, Router& router) {
+  ASSIGN_OR_RETURN(const Doors doors, Doors::create(options));
+  if (doors.has_cors()) {
+    router.set_finish([cors = doors.cors()](const Request& request, Response& response) {
+      cors.add_headers(request, response);
+    });
+  }
+  router.set_guard(
+      [doors](Request& request, const Target& target) { return doors.refusal(request, target); });
+  return ok();
+}
+
+Status set_metrics_access(const HttpOptions& options, const std::string& host, Router& router) {
+  ASSIGN_OR_RETURN(const AllowedHosts hosts, AllowedHosts::create(host, options.allowed_hosts));
+  router.set_guard([hosts](Request& request, const Target& target) -> std::optional<Response> {
+    const std::string text = page_refusal(request, Cors(), hosts, Cost::kNothing);
+    if (text.empty()) return std::nullopt;
+    return error_in_shape(target.errors, 403, text);
+  });
+  return ok();
+}
+
+}  // namespace nereid::front

@@ -1,0 +1,30 @@
+// Who may use routes and rpcs for administrators (Access::kModels, kSettings).
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "front/http/protection.h"
+
+namespace nereid::front {
+
+// From where calls without keys may come, on a server that has none.
+enum class Peers : uint8_t { kNone, kLoopback, kAny };
+
+struct AdminRules {
+  Peers models = Peers::kLoopback;
+  Peers settings = Peers::kNone;
+};
+
+// What is known of a caller that has passed the check of keys.
+struct AdminCaller {
+  bool has_admin_key = false;
+  bool has_secret = false;  // of the restricted API that the route belongs to
+  bool needs_key = false;   // the server has keys of either kind
+  bool is_on_loopback = false;
+};
+
+// Why the caller may not use it, with what to do; "" when it may.
+std::string_view admin_refusal(Access access, const AdminRules& rules, const AdminCaller& caller);
+
+}  // namespace nereid::front

@@ -1,0 +1,42 @@
+// Latent attention, whose cache keeps one compressed key of each token: weights and fields as
+// DeepSeek names them.
+#pragma once
+
+#include "models/config.h"
+#include "models/decoder_rules.h"
+
+namespace nereid::models {
+
+inline constexpr WeightRule kLatentAttention[] = {
+    with_bias({"attn.q.latent", "self_attn.q_a_proj.weight", Dim::kQueryLatent, Dim::kHidden,
+               Shard::kNone, has_query_latent},
+              qkv_bias),
+    {"attn.q.latent.norm", "self_attn.q_a_layernorm.weight", Dim::kQueryLatent, Dim::kOne,
+     Shard::kNone, has_query_latent},
+    {"attn.q", "self_attn.q_b_proj.weight", Dim::kQuery, Dim::kQueryLatent, Shard::kHeads,
+     has_query_latent, false, Order::kTurningFirst},
+    {"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kHidden, Shard::kHeads, no_query_latent,
+     false, Order::kTurningFirst},
+    with_bias({"attn.k", "self_attn.kv_a_proj_with_mqa.weight", Dim::kLatent, Dim::kHidden,
+               Shard::kNone, nullptr, false, Order::kLatentRows},
+              qkv_bias),
+    with_bias({"attn.k.turning", "self_attn.kv_a_proj_with_mqa.weight", Dim::kTurning, Dim::kHidden,
+               Shard::kNone, nullptr, false, Order::kTurningRows},
+              qkv_bias),
+    {"attn.k.norm", "self_attn.kv_a_layernorm.weight", Dim::kLatent},
+    {"attn.k.up", "self_attn.kv_b_proj.weight", Dim::kLatent, Dim::kStill, Shard::kExperts, nullptr,
+     false, Order::kHeadKeys},
+    {"attn.v.up", "self_attn.kv_b_proj.weight", Dim::kValue, Dim::kLatent, Shard::kExperts, nullptr,
+     false, Order::kHeadValues},
+    with_bias({"attn.out", "self_attn.o_proj.weight", Dim::kHidden, Dim::kValues, Shard::kK},
+              out_bias),
+};
+
+// What the fields mean when a file leaves them out.
+struct LatentDefaults {
+  int64_t turning = 64, still = 128, latent = 512, value_dim = 128;
+};
+// Sizes of heads, their rotation and the scale of scores, for a decoder whose sizes are read.
+void read_latent_attention(Config& config, Traits& traits, const LatentDefaults& defaults);
+
+}  // namespace nereid::models

@@ -1,0 +1,53 @@
+// Masks that take long, made on a thread of their own, first come, first served.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/queue.h"
+#include "base/status.h"
+#include "nereid/request.h"
+#include "text/grammar/guided_output.h"
+
+namespace nereid::runtime {
+
+// The next mask of one sequence. Owned by the worker between add() and `made`.
+struct MaskJob {
+  MaskJob(RequestId of, text::GuidedOutput from) : id(of), output(std::move(from)) {}
+
+  const RequestId id;
+  text::GuidedOutput output;
+  std::vector<TokenId> tokens;  // that the output has not taken
+  std::vector<TokenId> end_ids;
+  std::vector<uint32_t> mask;  // zeros; filled where the status is OK and the output limits it
+  Status status = {};
+  int64_t steps = 0;  // that it took
+  std::atomic<bool> is_dropped = false;
+};
+
+class MaskWorker {
+ public:
+  // `made` is called on the worker's thread.
+  explicit MaskWorker(std::function<void(RequestId)> made) : made_(std::move(made)) {}
+  ~MaskWorker();  // `made` is not called any more
+
+  void add(std::shared_ptr<MaskJob> job);
+
+ private:
+  void run();
+
+  const std::function<void(RequestId)> made_;
+  Queue<std::shared_ptr<MaskJob>> jobs_;
+  std::atomic<bool> closing_ = false;
+  std::thread thread_;  // begun by the first add()
+};
+
+// Steps and other requests get the processor first.
+void let_engine_run_first();
+
+}  // namespace nereid::runtime
