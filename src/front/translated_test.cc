@@ -215,6 +215,21 @@ TEST_F(TranslatedTest, WantedCallsThatAreCut) {
   EXPECT_EQ(whole.at("choices").at(0).at("message").at("tool_calls").as_array().size(), 2u);
 }
 
+// A guide rules such text out; without one it may come in the piece that ends a call.
+TEST_F(TranslatedTest, TextBehindAForcedCallKeepsItsArguments) {
+  say(R"([{"name": "f", "parameters": {"a": null}, {"type": "x"})");
+  const std::string body = R"({"input": "hi", "tools": [{"type": "function", "name": "f"}],
+      "tool_choice": "required", "stream": )";
+  const json::value whole = post("/v1/responses", body + "false}").json();
+  const std::string arguments(whole.at("output").at(1).at("arguments").as_string());
+  EXPECT_EQ(arguments, R"({"a": null})");
+  std::string streamed;
+  for (const json::value& event : events(post("/v1/responses", body + "true}").body))
+    if (event.is_object() && event.at("type") == "response.function_call_arguments.delta")
+      streamed += std::string_view(event.at("delta").as_string());
+  EXPECT_EQ(streamed, arguments);
+}
+
 TEST_F(TranslatedTest, BudgetsBetweenCallsNeedTheirHeader) {
   const std::string body =
       body_of(R"(, "max_tokens": 50, "thinking": {"type": "enabled", "budget_tokens": 2048})");

@@ -362,14 +362,18 @@ class Chat : public std::enable_shared_from_this<Chat> {
     }
     if (!out.reasoning.empty() && request_.include_reasoning)
       write_chunk(index, {{"reasoning_content", out.reasoning}, {"reasoning", out.reasoning}});
-    if (!out.text.empty() || !piece.log_probs.empty())
-      write_chunk(index, {{"content", out.text}}, scores(piece.log_probs));
     size_t num_before = choices_[index].num_calls - num_begun(out.calls);
-    for (ToolCall& call : out.calls) {
+    const auto write_call = [&](ToolCall& call) {
       num_before += call.name.empty() ? 0 : 1;
       write_chunk(index,
                   {{"tool_calls", json::array{call_delta(std::move(call), num_before - 1)}}});
-    }
+    };
+    // Arguments of an earlier piece's call come before the text behind that call.
+    const bool continues_call = !out.calls.empty() && out.calls.front().name.empty();
+    if (continues_call) write_call(out.calls.front());
+    if (!out.text.empty() || !piece.log_probs.empty())
+      write_chunk(index, {{"content", out.text}}, scores(piece.log_probs));
+    std::for_each(out.calls.begin() + continues_call, out.calls.end(), write_call);
     write_token_ids(index, piece.token_ids);
     if (piece.done) write_last_chunk(index);
     if (num_running_ > 0) return;
