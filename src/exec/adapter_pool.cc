@@ -145,8 +145,8 @@ Status AdapterPool::load(const AdapterLoad& load, const LoadParts& parts,
       if (other.pages.overlap(parts.pages)) other = {};
     own = {.pages = parts.pages};
   } else if (own.is_whole || own.pages != parts.pages || own.num_loaded != load.first_weight) {
-    return invalid_argument("weights begin at {}; its pages have {} so far", load.first_weight,
-                            own.is_whole ? 0 : own.num_loaded);
+    return invalid_argument("weights from {} on do not continue the {} in its pages",
+                            load.first_weight, own.is_whole ? 0 : own.num_loaded);
   }
   own.num_loaded += load.num_weights;
   own.is_whole = own.num_loaded == parts.num_weights;

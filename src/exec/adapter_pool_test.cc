@@ -180,15 +180,15 @@ TEST_F(AdapterPoolTest, PartsAndMovesLieWhereTheTablesSay) {
 
 TEST_F(AdapterPoolTest, PartsComeInOrder) {
   run(part(0, 7));
-  EXPECT_THAT(refusal(part(8, 7)), HasSubstr("begin at 8; its pages have 7 so far"));
+  EXPECT_THAT(refusal(part(8, 7)), HasSubstr("from 8 on do not continue the 7 in its pages"));
   Step elsewhere = part(7, 7);
   elsewhere.adapter_loads[0].first_page = 0;
-  EXPECT_THAT(refusal(elsewhere), HasSubstr("from 7 on do not go on"));
+  EXPECT_THAT(refusal(elsewhere), HasSubstr("from 7 on do not continue"));
   Step move;
   move.adapter_moves = {{.adapter = 1, .to_page = 0}};
   EXPECT_THAT(refusal(move), HasSubstr("move of adapter 1: it is not completely loaded"));
   run(part(7, 19));
-  EXPECT_THAT(refusal(part(7, 7)), HasSubstr("from 7 on do not go on"));
+  EXPECT_THAT(refusal(part(7, 7)), HasSubstr("from 7 on do not continue"));
 }
 
 TEST_F(AdapterPoolTest, MovesGoToFreePages) {

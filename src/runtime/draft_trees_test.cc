@@ -232,7 +232,7 @@ TEST(DraftTrees, SeveralMtpLayersAreNoProposer) {
   std::ofstream(dir / "config.json") << json::serialize(config);
   ExecutorConfig wish = mtp_config();
   EXPECT_THAT(std::string(open_model(dir, wish).status().message()),
-              HasSubstr("field 'num_nextn_predict_layers': 2 of them; wanted is 1"));
+              HasSubstr("field 'num_nextn_predict_layers': 2 is not 1"));
   wish.speculation = "auto";
   const auto model = open_model(dir, wish);
   ASSERT_TRUE(model.ok()) << model.status();
@@ -249,7 +249,7 @@ TEST(DraftTrees, APoolNeedsNgrams) {
   config.speculation = "none";
   config.ngram_pool_size = 5;
   EXPECT_THAT(std::string(open_model(kTop / "models/quickstart", config).status().message()),
-              HasSubstr("here they are those of none"));
+              HasSubstr("here it is none"));
 }
 
 TEST(DraftTrees, WhatDoesNotFitIsRefused) {

@@ -108,9 +108,7 @@ Request primer(const Request& row) {
 }
 
 Request shaped(const Row& row, Request r, Way way) {
-  if (way == Way::kPrimed)
-    r.cache_salt += row.name;  // without it other rows' prefixes would be
-                               // hit
+  if (way == Way::kPrimed) r.cache_salt += row.name;  // separates other rows' prefixes
   r.streaming = row.streams && (way == Way::kStreamed || way == Way::kStreamedWhole);
   if (way == Way::kStreamedWhole) r.return_all_generated_tokens = true;
   return r;

@@ -365,8 +365,8 @@ TEST(ExecutorDraftModel, OfOtherTokensIsRefused) {
   };
   EXPECT_THAT(
       refusal(draft_model_of_other_tokens()),
-      ::testing::MatchesRegex("draft_model: token [0-9]+ of '.*other_tokens' is another one "
-                              "than the model's"));
+      ::testing::MatchesRegex("draft_model: token [0-9]+ of '.*other_tokens' differs from the "
+                              "model's"));
   const std::filesystem::path smaller = cache_dir() / "smaller";
   std::filesystem::create_directories(smaller);
   json::value facts = read_json_file(kSource / "models/quickstart-draft/config.json").value();

@@ -192,7 +192,8 @@ TEST_F(KvSizingTest, AdaptersTakeTheirShare) {
   EXPECT_LE(exec::AdapterPool::bytes(plan_.modules, limits), share);
   EXPECT_GT(exec::AdapterPool::bytes(plan_.modules, limits), share - 1024);
   config_.peft_cache.device_cache_fraction = 0.01;
-  EXPECT_THAT(error(), HasSubstr("and a place take 21024 bytes; num_device_module_layers 0 or"));
+  EXPECT_THAT(error(),
+              HasSubstr("and an adapter slot take 21024 bytes; num_device_module_layers 0 or"));
   config_.peft_cache.num_device_module_layers = 2;
   EXPECT_EQ(size().num_adapter_pages, 2 * 64 / 8);
 }

@@ -127,9 +127,9 @@ class Opener {
   }
 
   StatusOr<std::vector<io::EngineFile>> mtp_layer() const {
-    RETURN_IF_ERROR(check_states("layers that predict further tokens"));
+    RETURN_IF_ERROR(check_states("MTP layers"));
     const std::filesystem::path source = target_.model.source_dir;
-    ASSIGN_OR_RETURN(const auto target, read_target("a layer that predicts further tokens"));
+    ASSIGN_OR_RETURN(const auto target, read_target("an MTP layer"));
     ASSIGN_OR_RETURN(auto layer, models::mtp_layer(source, target));
     std::optional<io::Checkpoint> checkpoint;
     if (!build_.random_weights) {
