@@ -1,5 +1,5 @@
-// Collectives of threads: all ranks say where their memory is, each does its part of the work on
-// the memory of all, and no rank returns before all have done so.
+// Collectives of threads: ranks publish their memory, each computes its share over all ranks'
+// memory, and all return together.
 #include "comm/thread_group.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace nereid::comm {
 namespace {
 
-constexpr int64_t kPiece = 1024;  // elements that are added up at a time
+constexpr int64_t kPiece = 1024;  // elements summed at a time
 
 enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBarrier };
 constexpr std::string_view name_of(Collective what) {
@@ -26,7 +26,7 @@ constexpr std::string_view name_of(Collective what) {
   return kNames[static_cast<size_t>(what)];
 }
 
-// One rank's part of a collective call.
+// One rank's arguments of a collective call.
 struct Call {
   Collective what = Collective::kBarrier;
   const std::byte* in = nullptr;
@@ -42,7 +42,7 @@ struct Call {
   }
 };
 
-// Bytes on their way from one rank to another.
+// A message between two ranks.
 struct Parcel {
   enum class State : uint8_t { kNone, kOffered, kBeingCopied, kTaken };
   State state = State::kNone;
@@ -57,7 +57,7 @@ Status check_apart(const void* in, size_t in_bytes, const void* out, size_t out_
   return invalid_argument("'in' and 'out' share some memory; allowed are none, or in place");
 }
 
-// What all ranks share.
+// State shared by all ranks.
 class ThreadGroup {
  public:
   ThreadGroup(int size, Duration time_limit)
@@ -68,8 +68,8 @@ class ThreadGroup {
 
   int size() const { return size_; }
 
-  // Returns when all ranks have called; then every one must call finish() after its part of the
-  // work, which reads calls(). An error: no rank works.
+  // Returns when all ranks have called it; each must then call finish() after its share, which
+  // reads calls(). On an error no rank starts.
   Status start(int rank, const Call& call) {
     std::unique_lock lock(mutex_);
     RETURN_IF_ERROR(failure());
@@ -89,15 +89,14 @@ class ThreadGroup {
     const int64_t number = num_calls_;
     const bool came = changed_.wait_until(lock, now() + time_limit_,
                                           [&] { return num_calls_ != number || !failure_.ok(); });
-    if (num_calls_ != number) return ok();  // the others count on this rank's memory and work
+    if (num_calls_ != number) return ok();  // the others rely on this rank's memory and share
     if (!came) fail(too_late(fmt::format("rank {} waits in {}", rank, call.text())));
     return failure();
   }
 
   const std::vector<Call>& calls() const { return calls_; }
 
-  // All ranks are at work, which waits for nothing: so this needs no time limit, and a failure
-  // ends the next call.
+  // All ranks compute without waiting, so no time limit is needed; a failure ends the next call.
   void finish() {
     std::unique_lock lock(mutex_);
     if (--num_working_ == 0) return changed_.notify_all();
@@ -113,7 +112,7 @@ class ThreadGroup {
     const bool came = changed_.wait_until(lock, now() + time_limit_, [&] {
       return parcel.state == Parcel::State::kTaken || !failure_.ok();
     });
-    // While it is being copied, the memory must stay.
+    // The memory must stay valid while it is being copied.
     changed_.wait(lock, [&] { return parcel.state != Parcel::State::kBeingCopied; });
     const bool taken = parcel.state == Parcel::State::kTaken;
     parcel = {};
@@ -157,13 +156,13 @@ class ThreadGroup {
     return deadline_exceeded("{}: nobody came within {:.3f} s", what, seconds(time_limit_));
   }
 
-  // Under the lock. A copy of its own for each rank: the reference count of a shared one is kept by
-  // code of a library that thread checkers cannot see into.
+  // Requires the lock. A new Status per rank: thread checkers cannot see the reference counting of
+  // a shared one.
   Status failure() const {
     return failure_.ok() ? ok() : Status(failure_.code(), failure_.message());
   }
 
-  // Under the lock. The first reason stays.
+  // Requires the lock. The first reason is kept.
   void fail(const Status& reason) {
     NEREID_CHECK(!reason.ok());
     if (failure_.ok()) failure_ = Status(reason.code(), reason.message());
@@ -172,19 +171,19 @@ class ThreadGroup {
 
   const int size_;
   const Duration time_limit_;
-  std::mutex mutex_;  // guards all below, except calls_ while ranks are at work
+  std::mutex mutex_;  // guards the following members, except calls_ between start() and finish()
   std::condition_variable changed_;
   Status failure_;
-  int64_t num_calls_ = 0;  // collective calls that all ranks have made
-  int num_waiting_ = 0;    // ranks that wait for others to make the next one
+  int64_t num_calls_ = 0;  // collective calls made by all ranks
+  int num_waiting_ = 0;    // ranks waiting in start()
   int num_working_ = 0;
-  Call first_;               // what those that wait have called
+  Call first_;               // call of the waiting ranks
   std::vector<Call> calls_;  // by rank
   std::vector<Parcel> parcels_;
 };
 
-// Elements [begin, end) of the sum over the ranks' `in`, from rank 0 up, in f32; handed over in
-// pieces as store(index of the first, values, how many).
+// Elements [begin, end) of the sum over ranks, in order of ranks, in f32; passed piecewise to
+// store(first index, values, count).
 template <class T, class Store>
 void add_up(const std::vector<Call>& calls, int64_t begin, int64_t end, const Store& store) {
   const auto read = [](T x) {
@@ -213,8 +212,8 @@ void add_up(const std::vector<Call>& calls, int64_t begin, int64_t end, const St
   }
 }
 
-// Each rank adds up its share of the elements and gives it to all, so that in place no rank reads
-// what another one wrote.
+// Each rank sums its share and writes it to all ranks, so that in place no rank reads another's
+// writes.
 template <class T>
 void all_reduce_share(const std::vector<Call>& calls, int64_t rank) {
   const auto size = static_cast<int64_t>(calls.size());
@@ -327,7 +326,7 @@ class ThreadCommunicator final : public Communicator {
     return unsupported("ranks that are threads exchange host memory, not that of {}", info.id());
   }
 
-  // The others would wait for a call that never comes.
+  // Otherwise the other ranks would wait for a call that never comes.
   Status or_abort(Status status) {
     if (!status.ok()) abort(annotate(status, fmt::format("rank {}", rank_)));
     return status;

@@ -1,4 +1,4 @@
-// One file for all keys: each locks the byte at its own offset, and nothing is left behind.
+// One lock file for all keys: each key locks a byte at its own offset, and no files accumulate.
 #include "convert/build_lock.h"
 
 #include <fcntl.h>
@@ -14,9 +14,9 @@ BuildLock::BuildLock(const std::filesystem::path& dir, std::string_view key, Wai
   struct flock lock = {};
   lock.l_type = F_WRLCK;
   lock.l_whence = SEEK_SET;
-  lock.l_start = static_cast<off_t>(hash64(key) >> 2);  // within what an offset can be
+  lock.l_start = static_cast<off_t>(hash64(key) >> 2);  // within the range of off_t
   lock.l_len = 1;
-  // Of the open file, not of the process: threads wait for each other too.
+  // Locks of the open file, not the process: threads exclude each other too.
   held_ = ::fcntl(fd_, wait == Wait::kYes ? F_OFD_SETLKW : F_OFD_SETLK, &lock) == 0;
 }
 

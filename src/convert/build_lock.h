@@ -1,4 +1,4 @@
-// Who may build an engine of a cache directory.
+// Mutual exclusion of engine builders in a cache directory.
 #pragma once
 
 #include <filesystem>
@@ -6,14 +6,14 @@
 
 namespace nereid::convert {
 
-// Held by the one builder of a key, among the threads and processes that share a cache directory.
-// Released on destruction, and by the system when the process ends. Where locks do not work (some
-// network file systems) builders merely do the same work twice: files are renamed into place.
+// Held by the single builder of a key, across threads and processes. Released on destruction and at
+// process exit. Where locks are unsupported (some network file systems), work is done twice: files
+// are renamed into place.
 class BuildLock {
  public:
   enum class Wait { kYes, kNo };
 
-  // `key`: hex digits. Waits for the builder that holds it, or not.
+  // `key`: hex digits. Waits for the current holder, or not.
   BuildLock(const std::filesystem::path& dir, std::string_view key, Wait wait = Wait::kYes);
   BuildLock(const BuildLock&) = delete;
   BuildLock& operator=(const BuildLock&) = delete;

@@ -22,7 +22,7 @@ StatusOr<std::optional<kernels::WeightFormat>> weight_format(std::string_view na
                           word.substr(0, 40));
 }
 
-// Of a quantised model's weights; a model without weights has none.
+// Reads the stored formats of a quantised model; skipped without weights.
 Status find_stored_formats(const std::filesystem::path& dir, const CompileOptions& options,
                            models::Model& model) {
   const bool may_have = model.layout == models::Layout::kGguf || !model.quantization.empty();
@@ -63,7 +63,7 @@ StatusOr<Compiled> compile_model(models::Model model, const kernels::Registry& r
   if (options.weights == kernels::kInt4Groups && out.model.quantization.empty())
     log_info(
         "weights are rounded to int4 without calibration; `nereid quantize` makes int4 weights "
-        "that lose less");
+        "of higher quality");
   const graph::PassContext context{
       &registry,    device,           options.forced,       options.weights,
       options.head, options.adapters, options.hidden_layers};

@@ -1,4 +1,4 @@
-// A hash of labelled parts; labels and lengths keep different lists from meeting.
+// Hash of labelled parts; labels and lengths keep different lists distinct.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class ContentKey {
   void add(std::string_view label, std::string_view text);
   void add(std::string_view label, std::span<const std::byte> bytes);
   void add(std::string_view label, uint64_t number);
-  // Of its files, what engine_cache.h says.
+  // The checkpoint's files, as described in engine_cache.h.
   void add(const io::Checkpoint& checkpoint);
   std::string text() const;  // 16 hex digits
 

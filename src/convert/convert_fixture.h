@@ -1,4 +1,4 @@
-// A copy of the tiny Llama of the tests, and engines that are built of it.
+// Test only: a copy of the tests' tiny Llama, and its engines.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ class ConvertTest : public testing::Test {
     const auto path = ensure();
     return path.ok() ? "" : std::string(message(path.status()));
   }
-  // Rewrites the checkpoint with changed tensors; `storage_` keeps new data alive.
+  // Rewrites the checkpoint with changed tensors; `storage_` owns new data.
   template <class Change>
   void change_tensors(Change change) {
     const auto file = io::TensorFile::open(dir_ / "model/model.safetensors");

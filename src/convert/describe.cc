@@ -1,4 +1,4 @@
-// Why a path is taken for the kind of model that it is.
+// Reasons why a path is recognised as its kind of model.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -21,11 +21,11 @@ bool has_file(const std::filesystem::path& path) {
   return std::filesystem::exists(path, error);
 }
 
-// "an engine directory: ..." for the first line.
+// First line: "an engine directory: ...".
 std::string engine_text(const std::filesystem::path& path) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return "an engine file: it is no directory";
-  if (const auto model = models::read_model(path); model.ok())  // of several ranks
+  if (const auto model = models::read_model(path); model.ok())  // several ranks
     return fmt::format(
         "an engine directory: rank0.engine is there, config.json has pretrained_config and "
         "build_config\nweights: rank0.engine to {}, merged",
@@ -79,7 +79,7 @@ std::string model_text(const std::filesystem::path& path, const models::Model& m
                      architecture, weights.empty() ? "none" : weights.filename().string());
 }
 
-// Folders right below `path` that have a file of this name, in the order of their names.
+// Subfolders of `path` with a file of this name, sorted.
 std::vector<std::string> folders_with(const std::filesystem::path& path, const char* name) {
   constexpr size_t kMostShown = 5;
   std::vector<std::string> out;
@@ -122,7 +122,7 @@ std::vector<std::string> model_faults(const std::filesystem::path& path) {
   };
   note(verify_model(path));
   const auto dir = tokenizer_dir(path);
-  if (!dir.ok()) return faults;  // a fault of the model, which verify_model() tells
+  if (!dir.ok()) return faults;  // fault of the model, reported by verify_model()
   if (text::Tokenizer::has_files(*dir)) note(text::Tokenizer::load(*dir).status());
   const Status chat = text::load_chat_template(*dir).status();
   if (!absl::IsNotFound(chat)) note(chat);

@@ -1,5 +1,5 @@
-// Heads that guess what a model says next (Medusa, ReDrafter, EAGLE), in a folder of the checkpoint
-// or the engine directory of that model.
+// Draft heads (Medusa, ReDrafter, EAGLE) in a subfolder of their model's checkpoint or engine
+// directory.
 #pragma once
 
 #include <filesystem>
@@ -15,32 +15,32 @@
 
 namespace nereid::convert {
 
-// The folder's name.
+// Name of the subfolder.
 inline constexpr std::string_view kDraftFolder = "draft_model";
 
-// trtllm-build's word for what a folder of heads holds: medusa, explicit_draft_tokens (ReDrafter)
-// or eagle (EAGLE-1 and 3); empty: nothing of these.
+// trtllm-build's name for the heads in a folder: medusa, explicit_draft_tokens (ReDrafter) or eagle
+// (EAGLE-1 and 3); empty: none of these.
 std::string_view draft_mode(const std::filesystem::path& heads);
 
-// Puts the files of a folder of heads into kDraftFolder of `model`, in place of what is there.
+// Copies the files of a folder of heads to kDraftFolder of `model`, replacing its contents.
 // Unavailable with the system's reason.
 Status copy_draft_folder(const std::filesystem::path& heads, const std::filesystem::path& model);
 
-// An EAGLE head (1 or 3) and its weights, some of which are the model's.
+// An EAGLE head (1 or 3) and its weights, partly the target model's.
 struct EagleParts {
   models::Model head;
-  std::optional<io::Checkpoint> weights;  // none: they are random
+  std::optional<io::Checkpoint> weights;  // none: random
 };
 
-// Of the folder `heads`, for the model `target` of the directory `target_dir`. Errors as
+// Reads the head in `heads` for the model `target` in `target_dir`. Errors as
 // models::read_eagle_head() and open_eagle_head().
 StatusOr<EagleParts> read_eagle_parts(const std::filesystem::path& heads,
                                       const models::Model& target,
                                       const std::filesystem::path& target_dir, bool random_weights);
 
-// Where kDraftFolder of `engine_dir` holds an EAGLE head: puts its engine there (see
-// given_engine()), made of that folder and the model's checkpoint, which is not needed any more
-// then. Of other heads engines are made when they are loaded.
+// If kDraftFolder of `engine_dir` has an EAGLE head, builds its engine there (given_engine()) from
+// that folder and the model's checkpoint, which is then no longer needed. Engines of other heads
+// are built when loaded.
 Status build_eagle_engine(const std::filesystem::path& engine_dir,
                           const std::filesystem::path& checkpoint_dir,
                           const kernels::Registry& registry, const DeviceInfo& device,

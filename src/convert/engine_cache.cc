@@ -24,7 +24,7 @@ namespace {
 
 constexpr std::string_view kGivenName = "rank0.engine";
 
-// What killed builders left: parts of engines that no process builds now.
+// Removes unfinished engines of killed builders.
 void remove_unfinished(const std::filesystem::path& dir, const std::string& own_key) {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
@@ -38,7 +38,7 @@ void remove_unfinished(const std::filesystem::path& dir, const std::string& own_
   }
 }
 
-// Ok when the cache has a good engine; NotFound when it has none.
+// Ok: the cache has a valid engine; NotFound: none.
 Status check_cached(const std::filesystem::path& path, const std::string& key) {
   ASSIGN_OR_RETURN(const io::EngineFile file, io::EngineFile::open(path, io::Verify::kAuto));
   if (file.build_key() != key)
@@ -67,7 +67,7 @@ Status check_weights(const Compiled& compiled, const io::Checkpoint* checkpoint)
                                compiled.model.family->ignores);
 }
 
-// In the cache, unless another builder finishes it meanwhile; sets whether this one did.
+// Builds in the cache, unless another builder finishes first; sets whether this one built it.
 Status build_in(const std::filesystem::path& dir, const kernels::Registry& registry,
                 Compiled& compiled, const io::Checkpoint* weights, const BuildOptions& options,
                 BuildReport& out) {
@@ -83,7 +83,7 @@ Status build_in(const std::filesystem::path& dir, const kernels::Registry& regis
   return write_engine(out.path, out.key, compiled, weights);
 }
 
-// For this process alone.
+// Builds in memory, for this process only.
 Status build_in_memory(const kernels::Registry& registry, Compiled& compiled,
                        const io::Checkpoint* weights, const BuildOptions& options,
                        BuildReport& out) {
@@ -98,7 +98,7 @@ Status build_in_memory(const kernels::Registry& registry, Compiled& compiled,
   return ok();
 }
 
-// The engine of a compiled model from the cache, or built into it.
+// The engine of a compiled model, from the cache or built into it.
 StatusOr<std::filesystem::path> cached_engine(const std::filesystem::path& model_dir,
                                               const kernels::Registry& registry, Compiled compiled,
                                               const io::Checkpoint* weights,
@@ -132,7 +132,7 @@ StatusOr<std::filesystem::path> cached_engine(const std::filesystem::path& model
   return out.path;
 }
 
-// Its engine has no weights, or those of one rank: one with all of the checkpoint that it names.
+// For an engine without weights, or with one rank's: builds one with all weights of its checkpoint.
 StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
                                            const kernels::Registry& registry,
                                            const DeviceInfo& device, const BuildOptions& options,
@@ -154,7 +154,7 @@ StatusOr<std::filesystem::path> fill_given(const io::EngineFile& file,
   return filled;
 }
 
-// Built for a CPU with fewer instructions.
+// Whether the plan is for a CPU with fewer instructions.
 bool is_for_less(const io::Plan& plan, const DeviceInfo& device) {
   if (device.kind != DeviceKind::kCpu) return false;
   for (int isa = 0; isa < static_cast<int>(device.isa); ++isa)
@@ -189,7 +189,7 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
     log_warn("{}: its kernels were measured on {}; this is {}: build it here for the fastest ones",
              path.string(), other, device.name);
   if (is_for_less(file.plan(), device))
-    log_warn("{}: was built for isa {}, so its kernels are slow ones here: build it for {}",
+    log_warn("{}: was built for isa {}, so its kernels are slow here: build it for {}",
              path.string(), isa_of(file.plan()), name_of(device.isa));
   if (!file.checkpoint().empty()) return fill_given(file, registry, device, options, report);
   RETURN_IF_ERROR(io::EngineFile::open(path, io::Verify::kAuto).status());

@@ -1,13 +1,10 @@
-// Engines are built when first needed and kept; none has to be built by hand, and a stale or
-// damaged one is rebuilt, not refused.
+// Engine cache: engines are built on first use and kept; stale or damaged ones are rebuilt.
 //
-// The key of a cached engine is a hash of all that decides its bytes: nereid's version, what the
-// compiler makes of the model directory for the device (the whole plan, which tensors become which
-// weight, how weights are packed), and the checkpoint. So a change of a pass, of a packing, of a
-// kernel's cost or of a kernel that is measured gives another key, and so does an option, as far as
-// it changes the plan; not what measure_products() finds. Of the checkpoint it covers file names,
-// sizes and headers, and
-//   - all weights, when they are at most kHashAllBytes together;
+// Cache key: a hash of everything that determines the engine's bytes: nereid's version, the
+// compiled plan for the device (which tensors become which weight, packing), and the checkpoint. A
+// changed pass, packing, kernel cost or option changes the key if it changes the plan; results of
+// measure_products() do not. Of the checkpoint: file names, sizes and headers, and
+//   - all weights, if they total at most kHashAllBytes;
 //   - else each file's modification time and kSamples evenly spread pieces of kSampleBytes.
 #pragma once
 
@@ -32,59 +29,60 @@ inline constexpr uint64_t kSampleBytes = uint64_t{64} << 10;
 struct BuildOptions {
   std::filesystem::path cache_dir;  // empty: base's cache_dir()
   CompileOptions compile;
-  bool random_weights = false;   // repeatable noise; the directory needs config.json only
-  bool rebuild = false;          // even when a good engine is cached
-  Device* measure_on = nullptr;  // of a new engine: measure_products(); null: it is left out
+  bool random_weights = false;   // reproducible noise; only config.json is needed
+  bool rebuild = false;          // even if a valid engine is cached
+  Device* measure_on = nullptr;  // runs measure_products() for a new engine; null: skipped
 };
 
 struct BuildReport {
   std::filesystem::path path;
   std::string key;
-  bool built = false;  // false: taken from the cache, or given
-  double seconds = 0;  // of building
+  bool built = false;  // false: cached, or given as an engine
+  double seconds = 0;  // build time
   uint64_t bytes = 0;  // size of the engine file
 };
 
-// The engine file for a model on a device, built if the cache has no good one. `model_dir` may also
-// be an engine file or a directory with a rank0.engine, which are used as they are.
+// Path of a model's engine for a device, built if not validly cached. `model_dir` may also be an
+// engine file or a directory with rank0.engine, which are used unchanged.
 //
-// A cached engine's plan and (up to io::kAutoVerifyBytes) weights are verified here; a damaged,
-// foreign or outdated file is logged and replaced. Any number of threads and processes may ask for
-// the same engine at once: one builds, the others wait. Different engines are built side by side.
+// A cached engine's plan and (up to io::kAutoVerifyBytes) weights are verified; damaged, foreign or
+// outdated files are logged and replaced. Thread- and process-safe: one builds, others wait;
+// different engines are built in parallel.
 //
-// Where the cache cannot be written (a read-only or full disk) the engine is built in memory, with
-// a line in the log; take_engine() opens both kinds.
+// If the cache is not writable, the engine is built in memory (logged); take_engine() opens both
+// kinds.
 //
-// InvalidArgument/DataLoss: the model directory is at fault, naming file and tensor or field.
-// Unavailable: there is neither a cache nor memory.
+// InvalidArgument/DataLoss: fault of the model directory, with file and tensor or field.
+// Unavailable: neither cache nor memory.
 StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
                                               const kernels::Registry& registry,
                                               const DeviceInfo& device,
                                               const BuildOptions& options = {},
                                               BuildReport* report = nullptr);
 
-// The same for a model that has been compiled; `checkpoint`: null where weights are random.
+// The same for a compiled model; `checkpoint`: null = random weights.
 StatusOr<std::filesystem::path> ensure_engine(const std::filesystem::path& model_dir,
                                               const kernels::Registry& registry, Compiled compiled,
                                               const io::Checkpoint* checkpoint,
                                               const DeviceInfo& device,
                                               const BuildOptions& options);
 
-// Opens what ensure_engine() gave, whose weights were verified or just written. One in memory is
-// the opened file's alone from then on, and goes with it.
+// Opens the result of ensure_engine(), whose weights were verified or just written. An in-memory
+// engine is then owned by the opened file.
 StatusOr<io::EngineFile> take_engine(const std::filesystem::path& path);
 
-// Writes an engine file of a compiled model; random weights without a checkpoint. Errors as above.
+// Writes an engine file of a compiled model; without a checkpoint with random weights. Errors as
+// above.
 Status write_engine(const std::filesystem::path& path, const std::string& key,
                     const Compiled& compiled, const io::Checkpoint* checkpoint);
 
-// Writes rankN.engine in `dir` for each rank of the model's checkpoint, which has several: a rank's
-// file of the checkpoint in each, and the plan of all. `workers` of them at a time.
+// Writes rankN.engine in `dir` for each rank of a multi-rank checkpoint: the whole plan, and the
+// rank's file. `workers` at a time.
 Status write_rank_engines(const std::filesystem::path& dir, const std::string& key,
                           const Compiled& compiled, const io::Checkpoint& checkpoint,
                           int32_t workers);
 
-// The engine file that `path` is or holds; empty when it is a model directory.
+// The engine file at or in `path`; empty: a model directory.
 std::filesystem::path given_engine(const std::filesystem::path& path);
 
 }  // namespace nereid::convert

@@ -76,8 +76,7 @@ TEST_F(ConvertTest, AnEngineForFewerInstructionsSaysThatItIsSlow) {
     return testing::internal::GetCapturedStdout();
   };
   EXPECT_EQ(log_on(Isa::kGeneric), "");
-  EXPECT_THAT(log_on(Isa::kAvx2),
-              HasSubstr("built for isa generic, so its kernels are slow ones here"));
+  EXPECT_THAT(log_on(Isa::kAvx2), HasSubstr("built for isa generic, so its kernels are slow here"));
 }
 
 TEST_F(ConvertTest, WithoutACacheTheEngineIsInMemory) {

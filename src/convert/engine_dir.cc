@@ -33,7 +33,7 @@ StatusOr<json::object> pretrained_config(const models::Model& model, const model
   return config;
 }
 
-// Those of an earlier build that had more of them.
+// Removes engines of an earlier build with more ranks.
 void remove_engines_from(const std::filesystem::path& dir, int32_t rank) {
   std::error_code error;
   while (std::filesystem::remove(dir / models::rank_file_name(rank, true), error)) ++rank;
@@ -50,7 +50,7 @@ Status write_plans(const std::filesystem::path& dir, const std::string& key,
   return ok();
 }
 
-// An EAGLE head is made of parts of the checkpoint, when the engine is loaded if it has no weights.
+// Whether an EAGLE head reads the checkpoint at load time, because the engine has no weights.
 bool reads_checkpoint(const EngineDirOptions& options) {
   if (!options.strip_weights) return false;
   const json::value* const mode = options.build_config.if_contains("speculative_decoding_mode");

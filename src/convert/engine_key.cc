@@ -13,20 +13,19 @@
 namespace nereid::convert {
 namespace {
 
-// Raised when the bytes that a weight becomes change in a way that nothing below shows: how tensors
-// of a checkpoint are decoded, merged or scaled. A release that leaves it alone uses the engines
-// that the one before it has cached.
+// Increment when the bytes of converted weights change without a change in anything hashed below
+// (decoding, merging or scaling of tensors). An unchanged number keeps engines cached by earlier
+// releases.
 constexpr uint64_t kConversion = 1;
 
-// All of the plan but checksums, which are not known yet: facts of the model, values, kernels,
-// layouts and places of weights, the device.
+// The plan without checksums: model facts, values, kernels, weight layouts and places, device.
 void add_plan(ContentKey& key, const io::Plan& plan) {
   for (const io::Weight& w : plan.weights)
     NEREID_CHECK(std::ranges::all_of(w.planes, [](const io::Plane& p) { return !p.checksum; }));
   key.add("plan", json::serialize(io::plan_to_json(plan)));
 }
 
-// What each weight of the plan is made of.
+// The parts of each weight.
 void add_sources(ContentKey& key, const graph::Graph& graph) {
   for (const graph::Weight& weight : graph.weights) {
     key.add("weight", weight.is_vector);
@@ -43,8 +42,7 @@ void add_sources(ContentKey& key, const graph::Graph& graph) {
   }
 }
 
-// How weights are rounded and packed: the bytes that a small matrix becomes in each of the plan's
-// formats.
+// Rounding and packing: the bytes of a small matrix in each of the plan's formats.
 void add_packing(ContentKey& key, const io::Plan& plan) {
   constexpr int64_t kRows = kernels::kPanelRows + 1, kCols = kernels::kPanelStepK + 1;
   std::vector<BF16> matrix(static_cast<size_t>(kRows * kCols));

@@ -1,4 +1,4 @@
-// The cache key of an engine; see engine_cache.h for what it covers.
+// Cache key of an engine, see engine_cache.h.
 #pragma once
 
 #include <string>

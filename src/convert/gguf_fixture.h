@@ -1,5 +1,5 @@
-// Writes a Hugging Face model as a GGUF file, as convert_hf_to_gguf.py of ggml-org/llama.cpp does:
-// by the names of the checkpoint's tensors alone.
+// Test only: writes a Hugging Face model as GGUF as convert_hf_to_gguf.py of ggml-org/llama.cpp
+// does, from tensor names only.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace nereid::convert {
 
-// Rows of f32; `shape` as in the checkpoint.
+// f32 rows; `shape` as in the checkpoint.
 struct GgufMatrix {
   std::vector<int64_t> shape;
   std::vector<float> values;
@@ -55,10 +55,10 @@ struct GgufMatrix {
 };
 
 struct GgufWriterOptions {
-  bool permutes = false;                 // rows of rotary pairs go side by side
-  bool splits_keys = true;               // latent attention's kv_b as k_b and v_b
-  bool fuses = false;                    // q, k and v; gate and up of experts
-  std::string norm_of_mlp = "ffn_norm";  // post_attention_layernorm's word
+  bool permutes = false;                 // rows of rotary pairs become adjacent
+  bool splits_keys = true;               // MLA: kv_b is split into k_b and v_b
+  bool fuses = false;                    // fuses q, k and v; gate and up of experts
+  std::string norm_of_mlp = "ffn_norm";  // name of post_attention_layernorm
 };
 
 class GgufModelWriter {
@@ -85,7 +85,7 @@ class GgufModelWriter {
   std::vector<testing_only::GgufBlob> blobs() const {
     std::vector<testing_only::GgufBlob> blobs;
     for (const auto& [name, matrix] : out_) {
-      // Vectors and what is small are f32, matrices bf16.
+      // Vectors and small tensors are f32, matrices bf16.
       const bool is_vector =
           matrix.shape.size() == 1 || name.ends_with("norm.weight") || name.ends_with(".bias");
       testing_only::GgufBlob blob{name, is_vector ? 0u : 30u, matrix.shape, ""};
@@ -101,7 +101,7 @@ class GgufModelWriter {
     return blobs;
   }
 
-  // Metadata arrays that stand for tensors: key -> one number per layer.
+  // Metadata arrays in place of tensors: key -> one number per layer.
   json::object numbers() const {
     json::object out;
     for (const auto& [key, values] : numbers_) out[key] = values;
@@ -124,7 +124,7 @@ class GgufModelWriter {
     return out;
   }
 
-  // Rows of a head as GGUF has them for llama: 2i is row i of the first half, 2i + 1 of the second.
+  // A head's rows in llama's GGUF order: 2i is row i of the first half, 2i + 1 of the second.
   GgufMatrix paired(const GgufMatrix& x) const {
     if (!options_.permutes) return x;
     const int64_t half = t_.head_dim / 2;
@@ -134,7 +134,7 @@ class GgufModelWriter {
     });
   }
 
-  // Queries, keys and values from heads in groups.
+  // Q, K and V from heads stored by groups.
   GgufMatrix ungrouped(const GgufMatrix& x) const {
     const int64_t d = t_.head_dim, group = t_.num_heads / t_.num_kv_heads, run = group + 2;
     const int64_t queries = int64_t{t_.num_heads} * d, keys = int64_t{t_.num_kv_heads} * d;
@@ -298,8 +298,7 @@ class GgufModelWriter {
     put(prefix + word + kind, shifted(word, kind, x));
   }
 
-  // Experts in one tensor of the checkpoint: perhaps transposed, the rows of gate and up in turn or
-  // one behind the other.
+  // Stacked experts: optionally transposed, rows of gate and up interleaved or concatenated.
   static constexpr unsigned kTurned = 1, kInTurn = 2;
   void add_stacked(const std::string& prefix, const std::string& name, const GgufMatrix& x,
                    unsigned order) {
@@ -327,7 +326,7 @@ class GgufModelWriter {
     }
   }
 
-  // Latent attention: each head's keys transposed, and its values.
+  // MLA: per head the transposed keys, and the values.
   void add_up(const std::string& prefix, const GgufMatrix& x) {
     const int64_t still = t_.head_dim - t_.turning, both = still + t_.value_dim;
     GgufMatrix keys{{t_.num_heads, t_.latent, still}, {}};

@@ -10,18 +10,18 @@ namespace {
 
 using io::kNone;
 
-constexpr size_t kMaxPeriod = 256;  // calls of a layer, at most
+constexpr size_t kMaxPeriod = 256;  // maximum number of calls in a repeated block
 constexpr int kLeft = 48, kWidth = 520, kBoxHeight = 40, kLine = 16, kLane = 12, kTop = 40;
 
-// What of a call is drawn.
+// Text of a call.
 struct Step {
   std::string title;                 // "linear avx512"
   std::vector<std::string> weights;  // "layers.*.attn.qkv [1152, 896]"
   std::vector<io::ValueId> reads, makes;
-  std::string signature;  // equal for calls that differ in the layer's number only
+  std::string signature;  // equal for calls that differ in the layer index only
 };
 
-// A stretch of steps that stands `times` times one behind the other.
+// Steps [first, first + size), repeated `times` times.
 struct Block {
   size_t first = 0, size = 0, times = 1;
 };
@@ -101,7 +101,7 @@ Step step_of(const io::Plan& plan, const io::Call& call) {
   return step;
 }
 
-// The stretch at `first` that, repeated, covers most; one step when nothing repeats.
+// The repetition starting at `first` that covers the most steps; a single step if nothing repeats.
 Block block_at(const std::vector<Step>& steps, size_t first) {
   Block best{first, 1, 1};
   const size_t left = steps.size() - first;
@@ -155,7 +155,7 @@ class Drawing {
         fmt::format("<text x=\"{}\" y=\"{}\" fill=\"{}\">{}</text>\n", x, y, color, escaped(words));
   }
 
-  // Draws step `i` at `y` and gives where the next begins.
+  // Draws step `i` at `y`; returns the y of the next step.
   int draw_step(size_t i, bool repeated, int y) {
     const Step& step = steps_[i];
     const auto shown = [&](const std::string& name) {
@@ -190,7 +190,7 @@ class Drawing {
     text(4, top + kLine, "#a40", fmt::format("{} x", times));
   }
 
-  // A line on the right from the box that made a value last to each box that reads it.
+  // A line on the right from each value's writer to its last reader, with branches to all readers.
   void draw_edges() {
     std::map<io::ValueId, size_t> made;
     std::map<std::pair<size_t, size_t>, bool> done;
@@ -220,9 +220,9 @@ class Drawing {
 
   const io::Plan& plan_;
   std::vector<Step> steps_;
-  std::vector<size_t> row_of_;  // the step that is drawn for each
+  std::vector<size_t> row_of_;  // drawn step by call
   std::map<size_t, int> middle_;
-  std::vector<int> lanes_;  // where the last line of each ends
+  std::vector<int> lanes_;  // y of the end of the last line, by lane
   std::string body_;
 };
 

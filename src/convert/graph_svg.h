@@ -1,4 +1,4 @@
-// A plan as a picture.
+// Picture of a plan.
 #pragma once
 
 #include <string>
@@ -7,10 +7,9 @@
 
 namespace nereid::convert {
 
-// An SVG document: the calls in order as boxes with their kernels and weights, under each the
-// values it makes with their shapes, and lines to where they are read. Calls that repeat with
-// another layer number are drawn once, in a frame that says how often. Nothing but the plan decides
-// its bytes.
+// An SVG of the plan: calls in order as boxes with kernels, weights and output shapes; lines to
+// readers. Calls repeated over layers are drawn once in a frame with the count. A pure function of
+// the plan.
 std::string graph_svg(const io::Plan& plan);
 
 }  // namespace nereid::convert

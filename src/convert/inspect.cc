@@ -122,7 +122,7 @@ std::string kernels_text(const io::Plan& plan) {
   return text;
 }
 
-// What products take that is not the first choice of the device's library.
+// Product choices that differ from the library's first choice.
 std::string choices_text(const kernels::ProductChoices& choices) {
   if (choices.library.empty()) return "";
   std::string text = fmt::format(
@@ -186,7 +186,7 @@ Status check_sizes(const InspectOptions& o) {
   return ok();
 }
 
-// Opening a checkpoint of engines verifies small ones only.
+// Opening engines verifies small ones only.
 Status verify_rank_engines(const models::Model& model, const std::filesystem::path& dir) {
   for (int32_t rank = 0; model.in_engines && rank < model.ranks.num_files(); ++rank) {
     ASSIGN_OR_RETURN(

@@ -1,5 +1,5 @@
-// The matrices of one layer, but for its experts', or of one expert, rounded: with factors taken
-// out of their inputs, errors made up for, or plainly.
+// Rounding of the matrices of one layer (without experts) or of one expert: with column factors
+// (AWQ, SmoothQuant), error feedback (GPTQ), or plainly.
 #pragma once
 
 #include <map>
@@ -15,31 +15,29 @@
 
 namespace nereid::convert {
 
-// New numbers of vectors that factors were put into, by tensor; bf16 all of them.
+// Changed vectors (norm weights, biases) by tensor, all bf16.
 using ChangedVectors = std::map<std::string, std::vector<float>, std::less<>>;
 
-// What the inputs of a norm's place are multiplied by: its numbers in the checkpoint divided by its
-// new ones; 1 where it has none.
+// Factors taken out of a norm: checkpoint weight / new weight; 1 if unchanged.
 StatusOr<std::vector<float>> factors_of_norm(const FactorPlace& place, const graph::Graph& graph,
                                              const io::Checkpoint& checkpoint,
                                              const ChangedVectors& changed);
 
 class LayerRounding {
  public:
-  // `graph` as its family built it. Everything outlives it.
+  // `graph` as built by the family. All arguments must outlive it.
   LayerRounding(const QuantizeOptions& options, const graph::Graph& graph,
                 const io::Checkpoint& checkpoint, ThreadPool& pool, ChangedVectors& changed)
       : options_(options), graph_(graph), checkpoint_(checkpoint), pool_(pool), changed_(changed) {}
 
-  // Inputs of one layer and one expert in the order of the graph, with the statistics of each. The
-  // factors of a norm that experts read are chosen with the inputs of no expert, so these come
-  // first.
+  // Rounds the inputs of one layer and one expert, in graph order, with their statistics. Factors
+  // of a norm that experts read are chosen with the inputs outside experts, which come first.
   Status run(std::span<const ProductInput> inputs,
              std::span<const quant::InputStatistics> statistics);
 
-  // Row-major, of a weight of the inputs.
+  // Row-major planes of an input's weight.
   const kernels::QuantizedPlanes& planes(graph::WeightId id) const { return planes_.at(id); }
-  // Matrices of experts that were rounded plainly, though calibration was asked for.
+  // Expert matrices rounded plainly for lack of rows in the calibration text.
   int64_t num_unseen() const { return num_unseen_; }
 
  private:

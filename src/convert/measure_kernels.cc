@@ -18,17 +18,16 @@ namespace {
 using kernels::Linear;
 
 constexpr std::string_view kMeasuredOn = ", measured on ";
-// Kernels that cost more than this times the cheapest are not worth a measurement (plain loops).
+// Kernels estimated to cost more than this multiple of the cheapest are not measured (plain loops).
 constexpr double kHopeless = 4;
-// Memory of the weights that one product is timed with. A matrix that is larger is cut after some
-// of its rows; of a small one there are as many as the model has, since those of all layers pass
-// through the caches in turn.
+// Weight memory for timing a product. Larger matrices are cut after some rows; of smaller ones
+// there are as many copies as the model has, because layers evict each other from the caches.
 constexpr uint64_t kMostWeightBytes = uint64_t{64} << 20;
 constexpr int kRounds = 5;
-constexpr double kSampleSeconds = 1e-3;  // so that submitting the work does not count
+constexpr double kSampleSeconds = 1e-3;  // makes submission time negligible
 constexpr double kMostCalls = 256;
 
-// The shapes of a plan's operands, for look_up().
+// Operand shapes of a plan, for look_up().
 struct Shapes {
   const io::Plan& plan;
   View value(io::ValueId id) const {
@@ -40,7 +39,7 @@ struct Shapes {
   }
 };
 
-// Calls of a plan that are the same problem.
+// Calls of a plan with the same problem.
 struct Product {
   Linear problem;  // without addresses
   std::vector<size_t> calls;
@@ -63,7 +62,7 @@ std::vector<Product> products_of(const io::Plan& plan) {
   return products;
 }
 
-// A product in memory of the device, which is zeros.
+// A product on zeros in device memory.
 class Bench {
  public:
   static StatusOr<Bench> create(const Product& product, Device& device,
@@ -85,7 +84,7 @@ class Bench {
     return out;
   }
 
-  // Seconds that each of `calls` calls takes.
+  // Seconds per call over `calls` calls.
   StatusOr<double> time(const kernels::Kernel<Linear>& kernel, int calls) {
     const Time start = clock_();
     RETURN_IF_ERROR(submit([&](Stream& stream) -> Status {
@@ -103,18 +102,18 @@ class Bench {
   Bench(const Linear& problem, const std::function<Time()>& clock)
       : problem_(problem), clock_(clock) {}
 
-  // Cuts a large matrix after some of its rows.
+  // Cuts a large matrix after some rows.
   void shorten() {
     const uint64_t row_bytes =
         kernels::stored_bytes(problem_.weight) / static_cast<uint64_t>(problem_.weight.n);
-    constexpr uint64_t kStep = 256;  // whole panels and blocks of them
+    constexpr uint64_t kStep = 256;  // whole panels and blocks
     const uint64_t most = kMostWeightBytes / std::max<uint64_t>(row_bytes, 1) / kStep * kStep;
     const int64_t n = std::min(problem_.weight.n, static_cast<int64_t>(std::max(most, kStep)));
     problem_.weight.n = problem_.out.cols = problem_.out.stride = n;
     if (is_given(problem_.bias)) problem_.bias.k = n;
   }
 
-  // As many matrices as there are calls and as memory takes, one behind the other.
+  // As many matrices as calls, within the memory limit, one behind the other.
   void place_weights(size_t calls) {
     const kernels::WeightView& w = problem_.weight;
     const uint64_t copies =
@@ -127,7 +126,7 @@ class Bench {
     ASSIGN_OR_RETURN(Buffer buffer, device.allocate(bytes));
     void* const data = buffer.data();
     memory_.push_back(std::move(buffer));
-    // Written, so that it is memory of its own and not the page of zeros that all share.
+    // Written, so that it is not the shared zero page.
     if (bytes > 0) RETURN_IF_ERROR(submit([&](Stream& s) { return s.fill(data, 0, bytes); }));
     return data;
   }
@@ -142,11 +141,11 @@ class Bench {
   io::Plan weights_;
   std::vector<Buffer> memory_;
   const std::byte* blob_ = nullptr;
-  std::unique_ptr<Stream> stream_;  // ends before the memory that it works on
-  size_t next_ = 0;                 // weight
+  std::unique_ptr<Stream> stream_;  // ends before its memory
+  size_t next_ = 0;                 // weight index
 };
 
-// Worth timing: the plan's own kernel first, then those that the cost model does not rule out.
+// Kernels to time: the plan's own first, then those within kHopeless.
 kernels::Table<Linear> contenders(const Linear& problem, std::string_view chosen,
                                   const kernels::Registry& registry, const DeviceInfo& info) {
   kernels::Table<Linear> found = graph::candidates(registry, problem, info);
@@ -159,7 +158,7 @@ kernels::Table<Linear> contenders(const Linear& problem, std::string_view chosen
   return found;
 }
 
-// The kernel for the product, empty where the plan's own stays.
+// The fastest kernel; empty: the plan's own.
 StatusOr<std::string> faster_kernel(const Product& product, std::string_view chosen,
                                     const kernels::Registry& registry, Device& device,
                                     const std::function<Time()>& clock) {

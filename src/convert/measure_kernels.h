@@ -1,5 +1,5 @@
-// Kernels of products chosen by measurement, where the cost model that ranks them (choose_kernels)
-// can be wrong about a processor, and the algorithms of a GPU's library of products.
+// Kernel choice by measurement, where the cost model (choose_kernels) can be wrong about a
+// processor; and algorithm choice in a GPU's product library.
 #pragma once
 
 #include <functional>
@@ -14,32 +14,30 @@
 
 namespace nereid::convert {
 
-// Times every product (Linear) of the plan on `device`, a CPU, once for each shape, types and
-// weight layout: the kernels that can run it, with graph::kTypicalRows rows. One that takes at most
-// kWorthwhile of the time of the plan's kernel takes its place. The plan's target says afterwards
-// that it was measured, and on which processor.
+// Times each distinct product (Linear) of the plan on `device`, a CPU, with graph::kTypicalRows
+// rows: all kernels that can run it. A kernel with time <= kWorthwhile * the plan's kernel replaces
+// it. Marks the plan's target as measured on this processor.
 //
-// The result differs between processors and, where two kernels are nearly as fast, between runs, so
-// it is for engines that somebody builds, not for those that the cache makes by itself.
+// Results depend on the processor and, for nearly equal kernels, on the run: for explicitly built
+// engines, not for the cache.
 //
-// `clock`: what the time is. Unimplemented: not a CPU; otherwise the first error of a kernel or of
-// the device, ResourceExhausted where it lacks some ten MiB for the largest product.
+// `clock`: time source. Unimplemented: not a CPU; else the first error of a kernel or the device,
+// ResourceExhausted: some ten MiB for the largest product are missing.
 inline constexpr double kWorthwhile = 0.9;
 Status measure_kernels(io::Plan& plan, const kernels::Registry& registry, Device& device,
                        const std::function<Time()>& clock = now);
 
-// Measures what registry.tuner chooses among for the plan's products of all of a step's tokens, not
-// for the head, and keeps it in plan.choices, unless they have some. Where there is no tuner, or
-// the device lacks the memory (which the log says), the plan stays as it is. Otherwise the device's
-// first error.
+// Measures the choices of registry.tuner for the plan's products of all tokens (not the head) and
+// stores them in plan.choices, unless set. Without a tuner or memory (logged) the plan is
+// unchanged. Else the device's first error.
 Status measure_products(io::Plan& plan, const kernels::Registry& registry, Device& device);
 
-// How many of them are not what the library would choose by itself.
+// Number of choices that differ from the library's first choice.
 size_t num_chosen(const kernels::ProductChoices& choices);
 
-// The processor that a plan's kernels were measured on; empty when they were not.
+// Processor of a measured plan; empty: not measured.
 std::string_view measured_on(const io::Plan& plan);
-// The rest of its target: the instruction set, or SM, that they were chosen for.
+// The rest of its target: the instruction set or SM.
 std::string_view isa_of(const io::Plan& plan);
 
 }  // namespace nereid::convert

@@ -65,7 +65,7 @@ StatusOr<NewDirectory> NewDirectory::resume(const std::filesystem::path& path,
   partial += ".partial";
   if (::mkdir(partial.c_str(), 0755) != 0 && errno != EEXIST)
     return unavailable("{}: {}", partial.string(), std::strerror(errno));
-  // Released with the descriptor, and so when the process ends.
+  // Released with the descriptor, at the latest at process exit.
   out.lock_ = ::open(partial.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (out.lock_ < 0) return unavailable("{}: {}", partial.string(), std::strerror(errno));
   if (::flock(out.lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)

@@ -1,4 +1,4 @@
-// A directory that appears whole or not at all.
+// A directory that appears completely or not at all.
 #pragma once
 
 #include <filesystem>
@@ -10,37 +10,36 @@ namespace nereid::convert {
 
 class NewDirectory {
  public:
-  // Creates a temporary directory beside `path`, and its parents. What is at `path` already stays
-  // until finish(). InvalidArgument when that is not a directory, or has an entry that `is_ours`
-  // does not know, which is then named: no foreign file is removed. Unavailable with the system's
-  // reason.
+  // Creates a temporary directory next to `path`, and the parents. Existing contents of `path` stay
+  // until finish(). InvalidArgument: `path` is no directory, or has an entry unknown to `is_ours`
+  // (named): foreign files are never removed. Unavailable with the system's reason.
   static StatusOr<NewDirectory> create(const std::filesystem::path& path,
                                        bool (*is_ours)(std::string_view name));
 
-  // Likewise, but the temporary directory has a name of its own, `path` and ".partial", and is the
-  // one that an earlier process left behind, if one did. Unavailable while another process has it.
+  // The same with the fixed temporary name `path` + ".partial", reusing one left by an earlier
+  // process. Unavailable: another process uses it.
   static StatusOr<NewDirectory> resume(const std::filesystem::path& path,
                                        bool (*is_ours)(std::string_view name));
 
   NewDirectory(NewDirectory&& other) noexcept;
   NewDirectory& operator=(NewDirectory&&) = delete;
-  ~NewDirectory();  // removes the temporary directory unless finished, or kept
+  ~NewDirectory();  // removes the temporary directory unless finished or kept
 
-  // Where to write.
+  // Directory to write to.
   const std::filesystem::path& path() const { return temporary_; }
 
-  // Removes what an earlier process left there.
+  // Removes files left by an earlier process.
   Status clear();
 
-  // Leaves the temporary directory for a later resume() when it is not finished.
+  // Keeps the unfinished temporary directory for a later resume().
   void keep() { kept_ = true; }
 
-  // Gives the directory its name, in place of what was there.
+  // Renames the directory to its final name, replacing the old one.
   Status finish();
 
  private:
   NewDirectory() = default;
-  // What both ways begin with: the final name, free of files of others, and its parents.
+  // Common part: checks the final name and creates the parents.
   static StatusOr<NewDirectory> name(const std::filesystem::path& path,
                                      bool (*is_ours)(std::string_view name));
 

@@ -12,12 +12,12 @@ bool is_float8(const kernels::WeightFormat& format) {
   return format.scheme == kernels::Scheme::kFloat8;
 }
 
-// One tensor of f8e4m3 or i8, and scales of its rows.
+// One tensor of f8e4m3 or i8 numbers, with scales per row.
 bool is_bytes(const kernels::WeightFormat& format) {
   return is_float8(format) || format.inputs == DType::kI8;
 }
 
-// Words of fields of `bits`, the first in the lowest bits.
+// Packs fields of `bits` bits into words, first field lowest.
 void pack_fields(std::span<const uint8_t> fields, int32_t bits, std::vector<uint32_t>& words) {
   const auto per = static_cast<size_t>(kWordBits / bits);
   for (size_t begin = 0; begin < fields.size(); begin += per) {
@@ -97,7 +97,7 @@ Status write_packed(const kernels::WeightFormat& format, const RoundedTensor& te
     words.clear();
   }
   RETURN_IF_ERROR(writer.append(scales));
-  if (format.zeros) {  // packed along the rows
+  if (format.zeros) {  // packed along rows
     const int64_t per = kWordBits / format.bits, groups = format.num_groups(tensor.k);
     words.assign(static_cast<size_t>((tensor.n + per - 1) / per * groups), 0);
     for (int64_t row = 0; row < tensor.n; ++row)

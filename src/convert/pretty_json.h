@@ -1,4 +1,4 @@
-// JSON for people: one member a line, four spaces a level.
+// Readable JSON: one member per line, four spaces per level.
 #pragma once
 
 #include <string>

@@ -18,7 +18,7 @@ int32_t layer_of(std::string_view name) {
   return layer;
 }
 
-// Whether a value chooses experts.
+// Whether a value is routing scores.
 bool is_routed(const graph::Graph& graph, const graph::Uses& uses, graph::ValueId out) {
   return std::ranges::any_of(uses.readers[out], [&](int32_t reader) {
     return static_cast<size_t>(reader) < graph.nodes.size() &&
@@ -32,10 +32,10 @@ class PlaceFinder {
               const std::function<bool(graph::WeightId)>& is_chosen)
       : graph_(graph), uses_(uses), is_chosen_(is_chosen) {}
 
-  // Sets the place, and what follows it.
+  // Sets the place and the followers.
   void find(ProductInput& input) const {
     ProductInput found = input;
-    if (!find_readers(found)) return;  // somebody else reads it
+    if (!find_readers(found)) return;  // another reader cannot take factors
     found.place = place_of(input);
     const bool others = !found.followers.empty() || !found.expert_weights.empty();
     if (others && found.place.norm == kNone) return;
@@ -54,7 +54,7 @@ class PlaceFinder {
     return {};
   }
 
-  // Whether all that reads the input takes factors.
+  // Whether all readers of the input can take factors.
   bool find_readers(ProductInput& input) const {
     const auto is_own = [&](graph::WeightId id) {
       return std::ranges::find(input.weights, id) != input.weights.end();
@@ -76,7 +76,7 @@ class PlaceFinder {
     });
   }
 
-  // A product that chooses experts, whose matrix is one whole tensor.
+  // A router whose matrix is one whole tensor.
   bool can_follow(const graph::Linear& linear) const {
     const graph::Weight& w = graph_.weights[linear.weight];
     if (!is_routed(graph_, uses_, linear.out) || uses_.weight_readers[linear.weight] != 1 ||
@@ -92,7 +92,7 @@ class PlaceFinder {
     const int32_t writer = uses_.writer[id];
     return writer == kNone ? nullptr : &graph_.nodes[static_cast<size_t>(writer)].op;
   }
-  // A vector that is one whole tensor and that no other node uses.
+  // A vector that is one whole tensor with no other user.
   bool is_own_vector(graph::WeightId id) const {
     if (id == kNone) return true;
     const graph::Weight& w = graph_.weights[id];
@@ -109,8 +109,8 @@ class PlaceFinder {
     return place;
   }
 
-  // Of the product whose result is `value`, perhaps as a part of what is put side by side; column
-  // `column` of it.
+  // The product whose result is `value`, possibly as a concatenated part; `column`: the first
+  // column.
   FactorPlace of_product(graph::ValueId value, int64_t column) const {
     const graph::Op* writer = writer_of(value);
     if (!writer || uses_.readers[value].size() != 1) return {};
@@ -135,7 +135,7 @@ class PlaceFinder {
   FactorPlace of_glu(const graph::Glu& glu) const {
     if (glu.limit != 0 || glu.up_offset != 0) return {};
     return of_product(glu.x,
-                      graph_.values[glu.x].cols / 2);  // the second half is multiplied as it is
+                      graph_.values[glu.x].cols / 2);  // the second half enters linearly
   }
 
   FactorPlace of_attention(const graph::Attention& attention, int64_t k) const {
@@ -166,7 +166,7 @@ std::vector<ProductInput> product_inputs(const graph::Graph& graph,
     return id != head && uses.weight_readers[id] == 1 && is_chosen(id);
   };
   std::vector<ProductInput> inputs;
-  std::map<std::pair<graph::ValueId, int64_t>, size_t> places;  // in it
+  std::map<std::pair<graph::ValueId, int64_t>, size_t> places;  // index in `inputs`
   const auto input_of = [&](graph::ValueId x, graph::WeightId id, int64_t expert) -> ProductInput& {
     const auto [it, is_new] = places.try_emplace({x, expert}, inputs.size());
     if (!is_new) return inputs[it->second];
@@ -183,7 +183,7 @@ std::vector<ProductInput> product_inputs(const graph::Graph& graph,
       const bool routes = is_routed(graph, uses, linear->out);
       if (!routes && may(linear->weight))
         input_of(linear->x, linear->weight, -1).weights.push_back(linear->weight);
-      else if (routes && finds_places)  // perhaps for what follows alone
+      else if (routes && finds_places)  // possibly for followers only
         input_of(linear->x, linear->weight, -1);
     }
   }

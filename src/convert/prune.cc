@@ -14,7 +14,7 @@
 namespace nereid::convert {
 namespace {
 
-// Copies the tensors of one rank that stay.
+// Copies the kept tensors of one rank.
 Status prune_rank(const std::filesystem::path& from, const std::filesystem::path& to, bool all,
                   PruneReport& report) {
   ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(from));
@@ -48,12 +48,12 @@ StatusOr<PruneReport> prune_checkpoint(const PruneOptions& options) {
                             options.output_dir.string());
   ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.checkpoint_dir));
   if (model.layout != models::Layout::kTrtLlm)
-    return invalid_argument("checkpoint_dir: {} is no TensorRT-LLM checkpoint; convert it first",
+    return invalid_argument("checkpoint_dir: {} is not a TensorRT-LLM checkpoint; convert it first",
                             options.checkpoint_dir.string());
   ASSIGN_OR_RETURN(json::object config,
                    models::read_object(options.checkpoint_dir / "config.json"));
   config["is_pruned"] = true;
-  config["tie_word_embeddings"] = model.traits.tied_embedding;  // nothing else will say it
+  config["tie_word_embeddings"] = model.traits.tied_embedding;  // otherwise it would be lost
   ASSIGN_OR_RETURN(NewDirectory output,
                    NewDirectory::create(options.output_dir, is_checkpoint_file));
   PruneReport report;

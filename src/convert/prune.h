@@ -1,4 +1,4 @@
-// Checkpoints without their weights: enough to build engines that are filled later.
+// Pruned checkpoints, without weights: enough to build engines that are refitted later.
 #pragma once
 
 #include <filesystem>
@@ -8,20 +8,19 @@
 namespace nereid::convert {
 
 struct PruneOptions {
-  std::filesystem::path checkpoint_dir;  // in the TensorRT-LLM checkpoint layout
+  std::filesystem::path checkpoint_dir;  // in the TensorRT-LLM layout
   std::filesystem::path output_dir;      // see prune_checkpoint()
-  bool all = false;                      // vectors (norms, biases) too, not only matrices
+  bool all = false;                      // removes vectors (norms, biases) too, not only matrices
 };
 
 struct PruneReport {
   size_t num_removed = 0;
-  uint64_t bytes_before = 0, bytes_after = 0;  // of all ranks' tensors
+  uint64_t bytes_before = 0, bytes_after = 0;  // of the tensors of all ranks
 };
 
-// Writes config.json with `is_pruned`, a rankN.safetensors for each rank with the tensors that
-// stay, and copies of the tokenizer's files. The directory appears when it is complete, in place of
-// an older checkpoint. InvalidArgument: another layout, or output_dir is checkpoint_dir or has
-// other files.
+// Writes config.json with `is_pruned`, rankN.safetensors with the kept tensors, and the tokenizer
+// files. The directory appears when complete, replacing an older checkpoint. InvalidArgument:
+// another layout; output_dir is checkpoint_dir or has other files.
 StatusOr<PruneReport> prune_checkpoint(const PruneOptions& options);
 
 }  // namespace nereid::convert

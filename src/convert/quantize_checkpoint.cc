@@ -34,7 +34,7 @@ RoundedTensor empty_tensor(const Target& target) {
   return out;
 }
 
-// Row `from` of rounded rows becomes row `to` of the tensor.
+// Copies rounded row `from` to row `to` of the tensor.
 void copy_row(const kernels::WeightFormat& format, const kernels::QuantizedPlanes& planes,
               int64_t from, int64_t to, RoundedTensor& out) {
   for (int64_t col = 0; col < out.k; ++col) {
@@ -51,7 +51,7 @@ void copy_row(const kernels::WeightFormat& format, const kernels::QuantizedPlane
   }
 }
 
-// Puts the weights' rows where the tensor has them.
+// Arranges the weights' rows in the tensor's order.
 RoundedTensor assemble(const Target& target, const graph::Graph& graph,
                        const LayerRounding& layer) {
   RoundedTensor out = empty_tensor(target);
@@ -85,15 +85,16 @@ class Quantizer {
     ASSIGN_OR_RETURN(selection_, select(model_, checkpoint_, options_));
     if (selection_.inputs.empty() && !selection_.head)
       return invalid_argument(
-          "{}: no matrix can be rounded to {}: all are excluded, or have columns that are no "
+          "{}: no matrix can be rounded to {}: all are excluded, or have columns that are not a "
           "multiple of the group",
           options_.model_dir.string(), kernels::text_of(options_.format));
     const bool has_experts = std::ranges::any_of(
         selection_.inputs, [](const ProductInput& input) { return input.expert >= 0; });
     if (options_.sequential && has_experts)
       return invalid_argument(
-          "sequential: {} has experts, and what is rounded in front of them sends them other rows; "
-          "leave it out, or exclude the experts",
+          "sequential: {} has experts, and rounding before them changes their routing; leave it "
+          "out, "
+          "or exclude the experts",
           options_.model_dir.string());
     RETURN_IF_ERROR(create());
     const auto& inputs = selection_.inputs;
@@ -127,7 +128,7 @@ class Quantizer {
     return ok();
   }
 
-  // Of the run: what the directory has then is a checkpoint.
+  // Removes the run's record: the directory is a complete checkpoint.
   void remove_record() const { file_.remove(); }
 
   json::object config() const {
@@ -150,13 +151,13 @@ class Quantizer {
   bool calibrates() const { return options_.takes_factors() || options_.error_feedback; }
   bool needs_products() const { return options_.search_scales || options_.error_feedback; }
 
-  // Products of one layer that no expert has, or of one of its experts, are rounded together.
+  // Whether two inputs are rounded together: same layer and expert.
   bool are_together(size_t a, size_t b) const {
     const ProductInput &one = selection_.inputs[a], &other = selection_.inputs[b];
     return one.layer == other.layer && one.expert == other.expert;
   }
 
-  // All tensors of the file: rounded ones by layers, then the others.
+  // Lays out all tensors of the file: rounded ones by layer, then the others.
   Status create() {
     std::vector<io::TensorInfo> infos;
     const auto add = [&](const Target& target) {
@@ -174,7 +175,7 @@ class Quantizer {
       infos.push_back({tensor.name, type_of(*checkpoint_.find(tensor.source)->tensor), shape});
     }
     for (const io::Checkpoint::Entry& entry : checkpoint_.entries()) {
-      // Ones that no file has are left out again.
+      // Unit norms are left out again.
       if (selection_.replaced.contains(entry.tensor->name) || entry.tensor->encoding) continue;
       others_.push_back(entry.tensor);
       infos.push_back({entry.tensor->name, type_of(*entry.tensor), entry.tensor->shape});
@@ -198,10 +199,10 @@ class Quantizer {
     writer_.emplace(std::move(writer));
     return ok();
   }
-  // Tells what an earlier run has done, and the calibration what it has rounded.
+  // Resumes an earlier run, and passes its rounded matrices to the calibration.
   Status go_on() {
     if (record_.bytes == 0) return ok();
-    log_info("{}: goes on behind layer {} of {}", output_.path().string(),
+    log_info("{}: resumes behind layer {} of {}", output_.path().string(),
              record_.progress.layers_done, record_.progress.num_layers);
     for (size_t i = 0; options_.sequential && i < record_.num_inputs; ++i) {
       ASSIGN_OR_RETURN(const std::vector<BF16> matrices, file_.read_matrices(i));
@@ -209,7 +210,7 @@ class Quantizer {
     }
     return ok();
   }
-  // What the record counts need not be done again.
+  // Records what is done, so that a later run can resume.
   Status keep() {
     numbers_since_kept_ = 0;
     ASSIGN_OR_RETURN(record_.bytes, writer_->sync());
@@ -217,12 +218,12 @@ class Quantizer {
     output_.keep();
     return ok();
   }
-  // What is changed is bf16 or f32.
+  // Changed tensors are bf16 or f32.
   DType type_of(const io::StoredTensor& tensor) const {
     return tensor.type == DType::kF16 && options_.takes_factors() ? DType::kF32 : *tensor.type;
   }
 
-  // As many of what is rounded together as the memory for statistics allows.
+  // As many groups as fit into the memory for statistics.
   size_t batch_end(size_t begin) const {
     if (options_.sequential) return begin + 1;
     const auto& inputs = selection_.inputs;
@@ -255,7 +256,7 @@ class Quantizer {
     RETURN_IF_ERROR(options_.collect(wanted));
     for (size_t i = begin; i < end; ++i)
       if (inputs[i].expert < 0 && statistics[i - begin].num_rows() == 0)
-        return internal_error("calibration: nothing was seen of what '{}' multiplies",
+        return internal_error("calibration: no inputs of '{}' were collected",
                               model_.graph.weights[inputs[i].reader()].name);
     return ok();
   }
@@ -284,13 +285,13 @@ class Quantizer {
                       selection_.inputs[last].layer != selection_.inputs[first].layer;
     record_.progress.layers_done += ends;
     record_.num_inputs = last;
-    constexpr int64_t kMostNumbers = int64_t{1} << 28;  // that a killed run does again
+    constexpr int64_t kMostNumbers = int64_t{1} << 28;  // work that a killed run may repeat
     if (ends || options_.sequential || numbers_since_kept_ >= kMostNumbers) RETURN_IF_ERROR(keep());
     if (ends && options_.progress) options_.progress(record_.progress);
     return ok();
   }
 
-  // What the rounded weights of an input stand for, one behind the other.
+  // The values of an input's rounded weights, concatenated.
   StatusOr<std::vector<BF16>> matrices_of(const ProductInput& input,
                                           const LayerRounding& layer) const {
     std::vector<BF16> matrices;
@@ -318,7 +319,7 @@ class Quantizer {
     return ok();
   }
 
-  // Some rows at a time; its codes are kept.
+  // In pieces of some rows; the codes are kept.
   Status write_head() {
     const Target& target = *selection_.head;
     constexpr int64_t kMostNumbers = int64_t{1} << 22;
@@ -382,7 +383,7 @@ class Quantizer {
     }
     return ok();
   }
-  // A matrix that takes the factors of a norm.
+  // A matrix that takes a norm's factors.
   struct Follower {
     graph::WeightId weight = graph::kNone;
     FactorPlace place;
@@ -436,15 +437,15 @@ Status check_options(const QuantizeOptions& options, const models::Model& model)
   const bool calibrates = options.takes_factors() || options.error_feedback;
   if (calibrates && !options.collect) return internal_error("calibration without inputs");
   if (options.smoothing && options.search_scales)
-    return invalid_argument("smoothing: factors are searched for as well; choose one");
+    return invalid_argument("smoothing: search_scales is set too; choose one");
   if (options.smoothing && !(*options.smoothing >= 0 && *options.smoothing <= 1))
-    return invalid_argument("smoothing: {} is not from 0 to 1", *options.smoothing);
+    return invalid_argument("smoothing: {} is not in [0, 1]", *options.smoothing);
   if (!(options.damping > 0) || options.damping > 1)
-    return invalid_argument("damping: {} is not above 0 and at most 1", options.damping);
+    return invalid_argument("damping: {} is not in (0, 1]", options.damping);
   if (options.sequential && (!options.error_feedback || options.takes_factors()))
-    return invalid_argument("sequential: is for error feedback without factors of columns");
+    return invalid_argument("sequential: requires error feedback without column factors");
   if (options.one_scale && (options.error_feedback || options.format.bits != 8))
-    return invalid_argument("one_scale: is for 8 bits without error feedback");
+    return invalid_argument("one_scale: requires 8 bits without error feedback");
   if (options.sequential && !options.use_rounded)
     return internal_error("sequential calibration without a model to follow");
   if ((options.more_bits || !options.int8_modules.empty()) &&

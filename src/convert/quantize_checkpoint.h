@@ -1,5 +1,5 @@
-// A Hugging Face directory to one whose products have rounded weights, in the layout of
-// compressed-tensors: what `nereid quantize` does.
+// `nereid quantize`: rounds the products of a Hugging Face model, in the layout of
+// compressed-tensors.
 #pragma once
 
 #include <filesystem>
@@ -18,87 +18,83 @@
 
 namespace nereid::convert {
 
-// Runs the calibration text and adds what the products read to the statistics of those weights of
-// the graph as its family built it ("layers.0.attn.q"); of a mixture to those of the experts that
-// it is routed to ("layers.0.mlp.gate[3]").
+// Runs the calibration text and adds product inputs to the statistics by weight
+// ("layers.0.attn.q"); for a mixture by expert ("layers.0.mlp.gate[3]").
 using CollectInputs =
     std::function<Status(const std::map<std::string, quant::InputStatistics*>& wanted)>;
 
-// Tells what collects that a weight, row-major [n, k], is rounded: what it sees for statistics that
-// keep drift comes from a model with this matrix.
+// Replaces a weight by its rounded matrix, row-major [n, k], in the model that statistics with
+// drift are collected from.
 using UseRounded =
     std::function<Status(const std::string& weight, std::span<const BF16> matrix, int64_t k)>;
 
 struct QuantizeProgress {
   int32_t layers_done = 0, num_layers = 0;
   int64_t matrices_done = 0;
-  int64_t num_unseen = 0;  // of them those of experts that saw too few rows to be calibrated
+  int64_t num_unseen = 0;  // part of num_matrices: experts with too few rows for calibration
 };
 
 struct QuantizeOptions {
-  std::filesystem::path model_dir;   // Hugging Face directory, safetensors or PyTorch files
+  std::filesystem::path model_dir;   // Hugging Face directory with safetensors or PyTorch files
   std::filesystem::path output_dir;  // see quantize_checkpoint()
-  // Of the products' weights: integers of 4 or 8 bits in groups or whole rows, perhaps with zero
-  // points, or with inputs of i8; or f8e4m3.
+  // Of product weights: 4- or 8-bit integers in groups or rows, optionally with zero points or i8
+  // inputs; or f8e4m3.
   kernels::WeightFormat format = kernels::kInt8PerRow;
-  bool one_scale = false;           // for a matrix of 8 bits; f8e4m3: for all that read one input
-  bool search_scales = false;       // AWQ; needs `collect`
-  bool quantize_head = false;       // plainly; see head_format()
-  std::optional<double> smoothing;  // SmoothQuant, of this strength (0 to 1); needs `collect`
-  DType cache =
-      DType::kBF16;  // what config.json asks for of cached keys and values: bf16, i8, f8e4m3
-  bool error_feedback = false;  // GPTQ; needs `collect`
-  double damping = 0.01;        // of error feedback
-  bool act_order = true;        // likewise
-  // Layer after layer, product after product: each is calibrated on what it reads when all in front
-  // of it is rounded, and makes up for how that differs from what the float model gives it. With
-  // `error_feedback`, without factors, of models without experts; needs `use_rounded` too.
+  bool one_scale = false;           // one scale per 8-bit matrix; f8e4m3: per input
+  bool search_scales = false;       // AWQ; requires `collect`
+  bool quantize_head = false;       // plain rounding, see head_format()
+  std::optional<double> smoothing;  // SmoothQuant strength (0 to 1); requires `collect`
+  DType cache = DType::kBF16;       // KV cache type in config.json: bf16, i8, f8e4m3
+  bool error_feedback = false;      // GPTQ; requires `collect`
+  double damping = 0.01;            // error feedback: damping
+  bool act_order = true;            // error feedback: activation order
+  // Product after product: each is calibrated on inputs from the rounded model before it, and
+  // compensates the difference to the float model. With `error_feedback`, without factors, for
+  // models without experts; requires `use_rounded`.
   bool sequential = false;
-  // Whether norms, and products in front of others, take factors.
+  // Whether norms and preceding products take column factors.
   bool takes_factors() const { return search_scales || smoothing.has_value(); }
-  // Integers of the head have 8 bits and a scale for each row.
+  // Integer formats: 8 bits with a scale per row.
   kernels::WeightFormat head_format() const {
     const bool integers =
         format.scheme == kernels::Scheme::kInteger && format.inputs == DType::kBF16;
     return integers ? kernels::kInt8PerRow : format;
   }
-  // Modules that stay as they are: patterns of names without ".weight", * for any characters.
+  // Modules that are not rounded: patterns of names without ".weight"; "*" matches any characters.
   std::vector<std::string> exclude;
-  // Modules that become kInt8PerRow in the place of `format`, which are integers with inputs of
-  // bf16: patterns likewise.
+  // Modules with kInt8PerRow in place of `format` (which must be integers with bf16 inputs):
+  // patterns as above.
   std::vector<std::string> int8_modules;
-  // Likewise of the layers' value projections and down projections, experts' too: GGUF's "Q4_K_M"
-  // has more bits for the same. Not where a tensor has other weights as well.
+  // kInt8PerRow for value and down projections, experts included (GGUF's "Q4_K_M" has more bits for
+  // the same tensors). Not for tensors shared with other weights.
   bool more_bits = false;
-  std::set<std::string, std::less<>> int8_tensors;  // by more_bits; quantize_checkpoint() sets them
+  std::set<std::string, std::less<>> int8_tensors;  // from more_bits; set by quantize_checkpoint()
   kernels::WeightFormat format_of(std::string_view tensor) const;
   CollectInputs collect;
-  std::string calibration;  // whatever `collect` depends on, as a text of any form
+  std::string calibration;  // identifies everything that `collect` depends on
   UseRounded use_rounded;
-  uint64_t statistics_bytes = uint64_t{1} << 30;  // for layers calibrated together; one at least
-  std::function<void(const QuantizeProgress&)> progress;  // after each layer
+  uint64_t statistics_bytes = uint64_t{1} << 30;  // memory for statistics of layers calibrated
+                                                  // together; at least one layer
+  std::function<void(const QuantizeProgress&)> progress;  // called after each layer
 };
 
 struct QuantizeReport {
-  int64_t num_matrices = 0;  // that were rounded
-  int64_t num_int8 = 0;      // of them by QuantizeOptions::int8_modules and more_bits
-  int64_t num_unseen = 0;    // of them by QuantizeProgress::num_unseen
-  int64_t num_left = 0;      // of products, that were not: excluded, or not of this layout
+  int64_t num_matrices = 0;  // rounded matrices
+  int64_t num_int8 = 0;      // of those: by int8_modules and more_bits
+  int64_t num_unseen = 0;    // of those: QuantizeProgress::num_unseen
+  int64_t num_left = 0;      // product matrices not rounded: excluded, or unsupported layout
   uint64_t bytes_before = 0, bytes_after = 0;
 };
 
-// Writes config.json, model.safetensors and copies of the tokenizer's files and
-// generation_config.json. The embedding stays as it is, and so does the head unless it is asked
-// for, which it cannot where it is the embedding or is not stored as rows of floats. With
-// `search_scales` or `smoothing` norms, and products in front of others, take the inverse of the
-// factors; matrices that choose experts take the factors themselves. Experts that lie stacked in
-// one tensor become a tensor each. One layer's matrices are in memory at a time, of its experts
-// one's, and the statistics. Experts that the text showed too few rows are rounded plainly. The
-// directory appears when it is complete, in place of an older one. What was done before a failure,
-// or the process's end, stays in output_dir and ".partial"; a later call with the same options and
-// model goes on there and gives the same bytes, one with others begins anew. InvalidArgument: the
-// model is at fault, or is quantised already; no matrix is left to round; output_dir is model_dir
-// or has other files. Unimplemented: another layout. Unavailable: cannot write. Errors of
+// Writes config.json, model.safetensors, tokenizer files and generation_config.json. The embedding
+// is unchanged, and the head unless requested (impossible if tied or not stored as float rows).
+// With `search_scales` or `smoothing`, norms and preceding products take the inverse factors,
+// routers the factors. Stacked experts become one tensor each. Memory: the matrices of one layer or
+// expert, and the statistics. Experts with too few rows are rounded plainly. The directory appears
+// when complete, replacing an older one. After a failure or kill, `output_dir` + ".partial" stays;
+// a later call with the same options and model resumes with the same bytes, another call restarts.
+// InvalidArgument: fault of the model, or already quantised; no matrix to round; output_dir is
+// model_dir or has other files. Unimplemented: another layout. Unavailable: cannot write. Errors of
 // `collect`.
 StatusOr<QuantizeReport> quantize_checkpoint(const QuantizeOptions& options, ThreadPool& pool);
 

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kRecord = "progress.json", kMatrices = "rounded-";
 
-// Of floats as their bits: all of them come back as they were.
+// Floats as their bit patterns: lossless.
 json::object vectors_to_json(const ChangedVectors& vectors) {
   json::object out;
   for (const auto& [name, numbers] : vectors) {

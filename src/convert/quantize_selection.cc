@@ -12,8 +12,8 @@ namespace {
 
 constexpr std::string_view kWeightEnd = ".weight";
 
-// Whether a part is whole rows of floats, as nn.Linear has them or with its columns as rows;
-// perhaps of a tensor that has those of all experts.
+// Whether a part is whole float rows, stored as in nn.Linear or transposed, possibly in a stacked
+// tensor.
 bool is_rows(const graph::WeightPart& part, const io::Checkpoint& checkpoint) {
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
   return entry && entry->tensor->type && !entry->tensor->encoding && part.cols == 0 &&
@@ -90,7 +90,7 @@ class Selector {
            });
   }
 
-  // All matrices of a mixture's weight, each of its own rows; an engine has one format for them.
+  // Whether all experts' matrices can be rounded: an engine has one format for them.
   bool fits_experts(graph::WeightId id) const {
     const graph::Weight& weight = graph_.weights[id];
     const kernels::WeightFormat format = options_.format_of(models::apart_name(weight, 0));
@@ -110,7 +110,7 @@ class Selector {
     return true;
   }
 
-  // A tensor is rounded whole: all its weights, by products of one input.
+  // A tensor is rounded whole: all its weights belong to products of one input.
   void choose_products() {
     for (const ProductInput& input : product_inputs(
              graph_, [](graph::WeightId) { return true; }, false))
@@ -169,7 +169,8 @@ class Selector {
     return ok();
   }
 
-  // What stays floats of a stacked weight, or all of a bias: engines read one layout for all.
+  // Splits the float remainder of a stacked weight, or a whole bias: engines read one layout for
+  // all.
   void split(graph::WeightId id) {
     if (id == graph::kNone || chosen_.contains(id) || !models::is_stacked(graph_.weights[id]))
       return;
@@ -192,7 +193,7 @@ class Selector {
   const graph::Graph& graph_;
   const io::Checkpoint& checkpoint_;
   const QuantizeOptions& options_;
-  std::map<std::string_view, std::vector<graph::WeightId>> users_;  // of a tensor
+  std::map<std::string_view, std::vector<graph::WeightId>> users_;  // by tensor
   std::set<graph::WeightId> chosen_;
   std::set<std::string> rounded_;
   Selection out_;
@@ -231,7 +232,7 @@ kernels::WeightFormat QuantizeOptions::format_of(std::string_view tensor) const 
 }
 
 bool matches_pattern(std::string_view pattern, std::string_view name) {
-  // The last star takes one more character where the rest does not match.
+  // Backtrack: the last star takes one more character.
   size_t p = 0, n = 0, star = std::string_view::npos, taken = 0;
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {

@@ -1,4 +1,4 @@
-// Which matrices of a model quantize_checkpoint() rounds.
+// Selection of the matrices that quantize_checkpoint() rounds.
 #pragma once
 
 #include <optional>
@@ -15,39 +15,39 @@
 
 namespace nereid::convert {
 
-// A tensor that is rounded, and the weights that have rows of it.
+// A tensor to round, and the weights with rows of it.
 struct Target {
   std::string name;
   int64_t n = 0, k = 0;
   kernels::WeightFormat format;
   std::vector<graph::WeightId> weights;
-  int64_t expert = -1;  // whose matrix of the one weight it is; -1: of no mixture
-  std::string source;   // the tensor that it is made of, of the same name unless that is stacked
+  int64_t expert = -1;  // expert index in its single weight; -1: no mixture
+  std::string source;   // source tensor; has another name if stacked
 };
 
-// A matrix or vector of an expert, of a tensor that has those of all, which stays floats.
+// A float matrix or vector of one expert, split from a stacked tensor.
 struct SplitTensor {
   std::string name, source;
   graph::WeightId weight = graph::kNone;
   int64_t expert = 0;
 };
 
-// What is rounded, in the order in which it is written.
+// What is rounded, in order of writing.
 struct Selection {
   std::vector<ProductInput> inputs;
-  std::vector<std::vector<Target>> targets;  // of each input
-  std::vector<std::string> left;             // modules of products that stay as they are
-  std::optional<Target> head;                // if it is asked for; rounded plainly
-  // Stacked tensors are written as one for each expert, named as llm-compressor names them.
+  std::vector<std::vector<Target>> targets;  // by input
+  std::vector<std::string> left;             // product modules that are not rounded
+  std::optional<Target> head;                // if requested; rounded plainly
+  // Stacked tensors are written as one per expert, with llm-compressor's names.
   std::vector<SplitTensor> split;
-  std::set<std::string, std::less<>> replaced;  // tensors of the checkpoint that others stand for
+  std::set<std::string, std::less<>> replaced;  // checkpoint tensors replaced by others
 };
 
-// InvalidArgument: the head is asked for and cannot be rounded.
+// InvalidArgument: the head is requested and cannot be rounded.
 StatusOr<Selection> select(const models::Model& model, const io::Checkpoint& checkpoint,
                            const QuantizeOptions& options);
 
-// Those of QuantizeOptions::more_bits.
+// The tensors of QuantizeOptions::more_bits.
 std::set<std::string, std::less<>> tensors_with_more_bits(const graph::Graph& graph);
 
 // A tensor's name without ".weight".

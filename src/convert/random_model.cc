@@ -1,4 +1,4 @@
-// Dimensions as the models' published config.json files have them.
+// Dimensions from the models' published config.json files.
 #include "convert/random_model.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ struct Dimensions {
   int hidden, intermediate, layers, heads, kv_heads, vocab, positions;
   double rope_theta, eps;
   bool tied;
-  int experts, experts_per_token;  // 0: a dense model
+  int experts, experts_per_token;  // 0: dense
 };
 
 constexpr Dimensions kModels[] = {

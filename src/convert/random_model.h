@@ -1,4 +1,4 @@
-// Checkpoints that are dimensions alone, for benchmarks with random weights.
+// Checkpoints with dimensions only, for benchmarks with random weights.
 #pragma once
 
 #include <filesystem>
@@ -10,11 +10,11 @@
 
 namespace nereid::convert {
 
-// Published models whose dimensions are known: llama-3.1-8b, mixtral-8x7b, ...
+// Published models with known dimensions: llama-3.1-8b, mixtral-8x7b, ...
 std::span<const std::string> random_model_names();
 
-// A folder with the config.json of such a model and nothing else, written below `cache_dir` (empty:
-// base's cache_dir()). NotFound naming the known ones.
+// A folder with config.json only, below `cache_dir` (empty: base's cache_dir()). NotFound with the
+// known names.
 StatusOr<std::filesystem::path> random_model_dir(std::string_view name,
                                                  const std::filesystem::path& cache_dir);
 

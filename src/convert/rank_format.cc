@@ -12,25 +12,26 @@ namespace nereid::convert {
 struct RankAlgorithm {
   std::string_view word;
   std::string_view quant_algo;
-  kernels::WeightFormat format;          // of codes; a group stands for any
-  RankType rounding = RankType::kFloat;  // of floats; kFloat: codes are taken over alone
+  kernels::WeightFormat format;          // of codes; a nonzero group stands for any
+  RankType rounding = RankType::kFloat;  // rounding of floats; kFloat: stored codes are required
   std::string_view scales = ".per_channel_scale";
-  std::string_view factors = "";  // of input columns, which are ones: the source's are elsewhere
-  bool row_major = false;         // TensorRT-LLM's own order is another
+  std::string_view factors = "";  // tensor of input column factors, written as ones: the source has
+                                  // them in norms and products
+  bool row_major = false;         // row-major, not TensorRT-LLM's own order
   bool offsets = false;           // zero points; scales are [groups, out]
-  bool one_scale = false;         // for a matrix
-  std::string_view maker = "";    // what of `nereid quantize` makes such codes
+  bool one_scale = false;         // one scale per matrix
+  std::string_view maker = "";    // `nereid quantize` options that make such codes
   bool static_inputs = false;
 
   bool has_groups() const { return format.group > 0; }
-  // Four bits, whose scales have a factor for all that makes them f8e4m3 numbers' scales.
+  // 4-bit codes with static inputs: inputs are f8e4m3, and scales have a global factor.
   bool has_float8_inputs() const { return has_pairs() && static_inputs; }
   DType input_type() const { return has_float8_inputs() ? DType::kF8E4M3 : format.inputs; }
   bool has_pairs() const { return format.bits == 4; }  // of rows, in bytes
   bool is_plugin() const { return factors == kSmoother; }
-  // Scales are those of a product of two static factors, too.
+  // Scales include the static factors of input and result.
   bool has_static_results() const { return is_plugin() && static_inputs; }
-  // Whether what is stored so can be said.
+  // Whether the layout can store a format.
   bool holds(const kernels::WeightFormat& f) const {
     return f.scheme == format.scheme && f.bits == format.bits && f.inputs == format.inputs &&
            (f.group == 0 || has_groups()) && (!f.zeros || offsets) && !f.minima && !f.ordered;
@@ -57,7 +58,7 @@ constexpr std::string_view kCacheFactor = ".kv_cache_scaling_factor";
 constexpr std::string_view kInputFactor = ".activation_scaling_factor";
 constexpr std::string_view kResultFactor = ".act_scale";
 constexpr float kLargestByte = 127;
-constexpr float kLargestPairHalf = 8;  // -8
+constexpr float kLargestPairHalf = 8;  // magnitude of -8
 
 constexpr RankAlgorithm kAlgorithms[] = {
     {"int8", "W8A16", kernels::kInt8PerRow, RankType::kInt8, kRowScales, "", true},
@@ -112,12 +113,12 @@ bool is_qkv(const models::RankTensor& tensor) {
 
 bool is_head(const models::RankTensor& tensor) { return tensor.name == "lm_head.weight"; }
 
-// Products whose weights are rounded; experts' have no place in these layouts.
+// Whether a product's weight can be rounded; experts cannot in these layouts.
 bool is_product(const models::RankTensor& tensor) {
   return tensor.shape.size() == 2 && models::is_weight_only_name(tensor.name);
 }
 
-// Of a layer of SmoothQuant's plugins: what is beside the module's tensors, for static inputs.
+// SmoothQuant plugins: tensor of static input factors next to a module.
 std::string plugin_factor(const models::RankTensor& tensor) {
   constexpr std::pair<std::string_view, std::string_view> kBeside[] = {
       {"attention.qkv.weight", "input_layernorm.scale_to_int"},
@@ -186,8 +187,8 @@ Status RankFormat::check(const models::RankTensor& tensor) {
     if ((algorithm_->static_inputs && is_unseen(&Magnitudes::inputs)) ||
         (algorithm_->has_static_results() && is_unseen(&Magnitudes::outputs)))
       return invalid_argument(
-          "weights: '{}' has static factors of '{}', which a text (--calib_dataset FILE) has to "
-          "show",
+          "weights: '{}' needs static factors of '{}': pass a calibration text (--calib_dataset "
+          "FILE)",
           algorithm_->word, module);
     return infos(tensor).status();
   }
@@ -198,15 +199,15 @@ Status RankFormat::check(const models::RankTensor& tensor) {
       if (const io::StoredTensor& stored = *checkpoint_.find(part.tensor)->tensor;
           !rounds() && stored.encoding)
         return invalid_argument(
-            "weights: '{}' is quant_algo {}, which cannot say what tensor '{}' is: {}",
-            algorithm_->word, algorithm_->quant_algo, part.tensor,
+            "weights: '{}' is quant_algo {}, which cannot store tensor '{}': {}", algorithm_->word,
+            algorithm_->quant_algo, part.tensor,
             stored.encoding->format() ? kernels::text_of(*stored.encoding->format())
                                       : "columns in an order, or with factors, of their own");
   if (std::ranges::find(excluded_, module) == excluded_.end()) excluded_.push_back(module);
   return ok();
 }
 
-// All matrices of several groups have groups of as many columns.
+// All grouped matrices must have the same group size.
 Status RankFormat::find_group(const models::RankTensor& tensor) {
   if (!algorithm_->has_groups()) return ok();
   for (const models::RankBlock& block : tensor.blocks) {
@@ -244,7 +245,7 @@ RankType RankFormat::rounding() const {
 }
 
 int64_t RankFormat::group_of(const models::RankTensor& tensor) const {
-  if (!algorithm_->has_groups()) return 0;  // nor is it rounded
+  if (!algorithm_->has_groups()) return 0;  // not rounded either
   const graph::Weight& weight = graph_.weights[tensor.blocks[0].weight];
   const int64_t group = weight.stored->group_size(weight.k);
   return group == weight.k ? 0 : group;
@@ -306,7 +307,7 @@ Status RankFormat::check_shape(const models::RankTensor& tensor) const {
   const int64_t group = group_of(tensor);
   if (group > 0 && (tensor.blocks[0].col % group != 0 || k % group != 0))
     return invalid_argument(
-        "tp_size: a rank's {} columns of '{}' are no whole groups of {}; choose fewer ranks", k,
+        "tp_size: a rank's {} columns of '{}' are not whole groups of {}; choose fewer ranks", k,
         tensor.name, group);
   return ok();
 }
@@ -431,11 +432,11 @@ StatusOr<std::vector<float>> RankFormat::numbers(const models::RankTensor& tenso
     if (std::ranges::any_of(values, [&](float x) { return x != values[0]; }))
       return invalid_argument(
           "weights: quant_algo {} has one scale for '{}', whose rows have "
-          "scales of their own",
+          "different scales",
           algorithm_->quant_algo, rank_module(tensor));
     values.resize(1);
   }
-  if (has_results)  // what reads them multiplies them with both again
+  if (has_results)  // readers multiply by both again
     for (float& value : values) value /= input_steps(tensor) * result_step(tensor);
   if (!algorithm_->offsets) return values;
   const auto groups = static_cast<size_t>(groups_of(tensor)), rows = values.size() / groups;

@@ -1,5 +1,5 @@
-// What products' weights are in a TensorRT-LLM checkpoint: `quantization` of config.json, and the
-// tensors that stand for each matrix. Their codes are rounded here, or those that the source has.
+// Weight formats of products in a TensorRT-LLM checkpoint: `quantization` of config.json, and the
+// tensors of each matrix. Codes are the source's, or rounded here.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ namespace nereid::convert {
 
 struct RankAlgorithm;
 
-// The largest numbers that a calibration text showed, by weight ("layers.0.attn.q").
+// Largest magnitudes in a calibration text, by weight ("layers.0.attn.q").
 struct Magnitudes {
-  std::map<std::string, float> inputs;   // of what its product reads
-  std::map<std::string, float> outputs;  // of what its product makes
+  std::map<std::string, float> inputs;   // of the product's inputs
+  std::map<std::string, float> outputs;  // of the product's results
 };
 
-// Whether what `weights` of RankFormatOptions names has factors of static inputs, which need
+// Whether the format `weights` (RankFormatOptions) has static input factors, which require
 // magnitudes.
 bool has_static_inputs(std::string_view weights);
 
 struct RankFormatOptions {
   std::string weights;  // see ConvertOptions
   DType dtype = DType::kBF16;
-  DType cache = DType::kBF16;  // bf16, i8 or f8e4m3
-  double smoothing = 0.5;      // that the source was made with
+  DType cache = DType::kBF16;  // KV cache type: bf16, i8 or f8e4m3
+  double smoothing = 0.5;      // SmoothQuant strength of the source
   const Magnitudes* magnitudes = nullptr;
   bool rounds = true;
   int32_t group = 0;
@@ -44,10 +44,9 @@ struct RankFormatOptions {
 
 class RankFormat {
  public:
-  // `graph` knows what is stored (models::use_stored_formats()); it, the checkpoint and the
-  // magnitudes outlive this. `ranks`: the tensors of all ranks. InvalidArgument: no such word, or
-  // one for which the source has no codes, or others as well, naming a tensor; static factors
-  // without magnitudes.
+  // `graph` has stored formats (models::use_stored_formats()); graph, checkpoint and magnitudes
+  // must outlive this. `ranks`: the tensors of all ranks. InvalidArgument: unknown format; the
+  // source has no such codes, or others too (with a tensor); static factors without magnitudes.
   static StatusOr<RankFormat> create(const RankFormatOptions& options, const graph::Graph& graph,
                                      const io::Checkpoint& checkpoint,
                                      std::span<const std::vector<models::RankTensor>> ranks);
@@ -56,19 +55,19 @@ class RankFormat {
   Use use_of(const models::RankTensor& tensor) const;
   RankType rounding() const;
 
-  // What a tensor becomes in the file: its numbers or codes, then what belongs to it.
-  // InvalidArgument: an odd number of rows of four bits, or columns that are no whole groups.
+  // Tensors of the file for a rank's tensor: its numbers or codes first. InvalidArgument: an odd
+  // number of 4-bit rows, or columns that are not whole groups.
   StatusOr<std::vector<io::TensorInfo>> infos(const models::RankTensor& tensor) const;
 
   using Append = std::function<Status(std::span<const std::byte>)>;
-  // The codes of a taken tensor, some rows at a time.
+  // Appends the source's codes, in pieces of some rows.
   Status append_codes(const models::RankTensor& tensor, const Append& append) const;
-  // The numbers of one of the infos behind the first. `rounded`: the scales of rounded rows.
-  // InvalidArgument: scales that differ where the layout has one.
+  // Numbers of one of the further infos. `rounded`: scales of rounded rows. InvalidArgument:
+  // different scales where the layout has one.
   StatusOr<std::vector<float>> numbers(const models::RankTensor& tensor, const io::TensorInfo& part,
                                        std::span<const float> rounded) const;
 
-  // Whether products add their biases themselves, so that ranks behind the first have zeros.
+  // Whether products add their biases before ranks are summed, so that further ranks store zeros.
   bool adds_biases() const;
   json::object quantization() const;
 
@@ -81,14 +80,15 @@ class RankFormat {
   Status check_shape(const models::RankTensor& tensor) const;
   std::vector<int64_t> shape_of_scales(const models::RankTensor& tensor) const;
   Status find_group(const models::RankTensor& tensor);
-  // Of one scale or offset for each row and group, [rows, groups].
+  // One scale or offset per row and group, [rows, groups].
   StatusOr<std::vector<float>> stored(const models::RankTensor& tensor, bool offsets) const;
-  int64_t group_of(const models::RankTensor& tensor) const;  // columns; 0: rows have one
+  int64_t group_of(const models::RankTensor& tensor) const;  // columns; 0: one scale per row
   int64_t groups_of(const models::RankTensor& tensor) const;
   bool rounds() const;
   int64_t group_size() const { return group_ > 0 ? group_ : widest_; }
   float largest(const models::RankTensor& tensor, const std::map<std::string, float>& of) const;
-  // Of SmoothQuant's plugins: integers for an input of 1, and the number that is 1 in a result.
+  // SmoothQuant plugins: integer steps per unit of the input; value of one integer step of the
+  // result.
   float input_steps(const models::RankTensor& tensor) const;
   float result_step(const models::RankTensor& tensor) const;
   bool has_cache_factor(const models::RankTensor& tensor) const;
@@ -97,8 +97,8 @@ class RankFormat {
   const graph::Graph& graph_;
   const io::Checkpoint& checkpoint_;
   const RankAlgorithm* algorithm_ = nullptr;  // null: floats
-  int64_t group_ = 0;                         // columns, of matrices that have several
-  int64_t widest_ = 0;                        // likewise of those that have one
+  int64_t group_ = 0;                         // columns, of matrices with several groups
+  int64_t widest_ = 0;                        // columns, of matrices with one group
   bool head_has_codes_ = false;
   std::vector<std::string> excluded_;  // modules
 };

@@ -47,7 +47,7 @@ Status check_same_weights(const io::Plan& plan, const io::Plan& other,
   return ok();
 }
 
-// What a build was asked to make of weights, as far as it was.
+// The weight formats requested by the build, as far as the plan shows them.
 void read_asked_formats(const io::Plan& plan, CompileOptions& options) {
   const io::Weight* const head = head_of(plan);
   if (head) options.head = head->format;
@@ -60,7 +60,7 @@ void read_asked_formats(const io::Plan& plan, CompileOptions& options) {
     }
 }
 
-// The ranks of an engine directory's config.json. InvalidArgument where the checkpoint has others.
+// Ranks of an engine directory's config.json. InvalidArgument: the checkpoint's differ.
 StatusOr<models::Ranks> matching_ranks(const json::object& config, const RefitOptions& options,
                                        const models::Model& checkpoint) {
   models::Ranks ranks;
@@ -70,13 +70,14 @@ StatusOr<models::Ranks> matching_ranks(const json::object& config, const RefitOp
                                              (options.engine_dir / "config.json").string()));
   if (ranks.num_files() > 1 && (checkpoint.in_engines || !(ranks == checkpoint.ranks)))
     return invalid_argument(
-        "checkpoint_dir: {} is not shared as the engine is; `nereid convert --tp_size {} --pp_size "
+        "checkpoint_dir: {} has other ranks than the engine; `nereid convert --tp_size {} "
+        "--pp_size "
         "{}` makes one that is",
         options.checkpoint_dir.string(), ranks.tp, ranks.pp);
   return ranks;
 }
 
-// config.json of a refitted engine: it has weights now.
+// config.json of a refitted engine, which has weights.
 Status write_config(const RefitOptions& options, json::object config) {
   if (json::value* build = config.if_contains("build_config"); build && build->is_object())
     build->get_object()["use_strip_plan"] = false;

@@ -144,7 +144,7 @@ TEST_F(RefitTest, EnginesOfSeveralRanksAreFilledByAsMany) {
   expect_same(load("of_pruned"), load("engine"));
   EXPECT_THAT(
       std::string(message(refit("whole", "out", "out"))),
-      HasSubstr("is not shared as the engine is; `nereid convert --tp_size 2 --pp_size 1`"));
+      HasSubstr("has other ranks than the engine; `nereid convert --tp_size 2 --pp_size 1`"));
   EXPECT_THAT(std::string(message(refit("mistral", "out", "out"))), HasSubstr("the engine has"));
 }
 

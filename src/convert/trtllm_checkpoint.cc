@@ -40,7 +40,7 @@ struct Precision {
 constexpr Precision kPrecisions[] = {
     {"bfloat16", DType::kBF16}, {"float16", DType::kF16}, {"float32", DType::kF32}};
 
-// What config.json says, or the tensors where it does not; float16 in place of float32.
+// Element type from config.json, else from the tensors; float16 in place of float32.
 const char* stored_type(const models::Model& model, const io::Checkpoint& checkpoint) {
   for (const char* field : {"torch_dtype", "dtype"}) {
     const json::value* type = model.config.if_contains(field);
@@ -63,7 +63,7 @@ StatusOr<Precision> choose(const ConvertOptions& options, const models::Model& m
                           dtype.substr(0, 40));
 }
 
-// Writes the values of a rank's tensors, some `kCopyElements` at a time.
+// Writes the values of a rank's tensors, kCopyElements at a time.
 class RankWriter {
  public:
   RankWriter(const models::Model& model, const io::Checkpoint& checkpoint, DType to,
@@ -132,7 +132,7 @@ class RankWriter {
     return write_zeros(missing, writer);
   }
 
-  // Codes of some rows at a time, of an even number as far as possible; keeps their scales.
+  // Writes codes of some rows at a time, of an even number if possible; keeps the scales.
   Status write_rounded(const models::RankTensor& tensor, io::SafetensorsWriter& writer) {
     const int64_t k = tensor.shape[1], chunk = std::max<int64_t>(2, kCopyElements / k / 2 * 2);
     std::vector<float> rows;
@@ -155,7 +155,7 @@ class RankWriter {
     return round(true);
   }
 
-  // Rows [row, row + rows) of the block to values_.
+  // Reads rows [row, row + rows) of the block into values_.
   Status read_block(const models::RankBlock& block, int64_t row, int64_t rows) {
     const graph::Weight& weight = graph_.weights[block.weight];
     const int64_t k = weight.is_vector ? 1 : weight.k;
@@ -193,7 +193,7 @@ class RankWriter {
     return ok();
   }
 
-  // All of it at once: it is one head's.
+  // At once: it is one head's matrix.
   Status write_turned(const models::RankBlock& block, DType type, io::SafetensorsWriter& writer) {
     RETURN_IF_ERROR(read_block(block, 0, block.rows));
     const std::vector<float> read = values_;
@@ -226,14 +226,14 @@ class RankWriter {
     return ok();
   }
 
-  // values_ to bytes_; the position of the first element that does not fit, or all.
+  // Converts values_ to bytes_; returns the index of the first element out of range, or the size.
   size_t convert(DType type) {
     for (size_t i = 0; i < values_.size(); ++i)
       if (!store_as(type, values_[i], bytes_.data() + i * size_of(type))) return i;
     return values_.size();
   }
 
-  // Names the tensor that the weight's row came from.
+  // Error with the source tensor of the weight's row.
   Status refuse(const graph::Weight& weight, int64_t row, int64_t col, float value,
                 DType type) const {
     const graph::WeightPart* found = &weight.parts[0];
@@ -243,7 +243,7 @@ class RankWriter {
       if (begin <= row) found = &part, at = begin;
       if (part.width(k) == k) begin += part.size;
     }
-    return invalid_argument("{}: tensor '{}': element {} is {}, which {} cannot hold{}",
+    return invalid_argument("{}: tensor '{}': element {} is {}, which is out of {}'s range{}",
                             checkpoint_.find(found->tensor)->file->path().string(), found->tensor,
                             (row - at) * k + col, value, nereid::name_of(type),
                             type == DType::kF16 ? "; choose dtype bfloat16" : "");
@@ -259,7 +259,7 @@ class RankWriter {
   std::vector<std::byte> bytes_;
 };
 
-using RankTensors = std::vector<std::vector<models::RankTensor>>;  // of each rank
+using RankTensors = std::vector<std::vector<models::RankTensor>>;  // by rank
 
 Status write_ranks(const RankTensors& ranks, RankWriter& writer, const RankFormat& format,
                    const std::filesystem::path& dir, Progress& progress, ConvertReport& report) {
@@ -278,7 +278,8 @@ Status write_ranks(const RankTensors& ranks, RankWriter& writer, const RankForma
   return ok();
 }
 
-// Biases of columns are of the first rank alone where products add them before ranks are summed.
+// Biases of column-split products are stored by the first rank only, if products add them before
+// ranks are summed.
 void clear_biases(const models::Ranks& by, RankTensors& ranks) {
   for (size_t rank = 0; rank < ranks.size(); ++rank)
     for (models::RankTensor& tensor : ranks[rank])

@@ -1,5 +1,4 @@
-// Any checkpoint to a directory in the TensorRT-LLM checkpoint layout (models/trtllm.h): what
-// `convert_checkpoint` does.
+// `convert_checkpoint`: writes any checkpoint in the TensorRT-LLM layout (models/trtllm.h).
 #pragma once
 
 #include <filesystem>
@@ -15,57 +14,54 @@
 namespace nereid::convert {
 
 struct Progress {
-  uint64_t bytes = 0, total_bytes = 0;  // written, of all ranks
-  int32_t rank = 0;                     // being written
+  uint64_t bytes = 0, total_bytes = 0;  // written, all ranks together
+  int32_t rank = 0;                     // current rank
 };
 
 struct ConvertOptions {
   std::filesystem::path model_dir;   // Hugging Face, Meta or checkpoint directory, or GGUF file
   std::filesystem::path output_dir;  // see convert_checkpoint()
-  // bfloat16 | float16 | float32 | auto: what config.json says, float16 in place of float32; where
-  // it says nothing bfloat16 if a tensor is, else float16.
+  // bfloat16 | float16 | float32 | auto: config.json's type with float16 in place of float32; if
+  // absent bfloat16 if any tensor is, else float16.
   std::string dtype = "auto";
-  // "": as `dtype`; or what products become. Where the source stores such codes these are taken
-  // over. Floats are rounded to int8 | int4 | fp8_rowwise (quant_algo W8A16, W4A16,
-  // FP8_PER_CHANNEL_PER_TOKEN) with a scale for each row of a rank; products that are floats stay
-  // so with int4_awq | w4a8_awq | int4_gptq | int8_gptq (W4A16_AWQ, W4A8_AWQ, W4A16_GPTQ,
-  // W8A16_GPTQ) | fp8 (FP8) | int8_sq (W8A8_SQ_PER_CHANNEL) | sq_per_channel_per_token |
-  // sq_per_tensor_per_token | sq_per_channel_per_tensor | sq_per_tensor
-  // (W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, ...).
+  // Format of products; "": `dtype`. Stored codes of that format are passed through. Floats are
+  // rounded for int8 | int4 | fp8_rowwise (quant_algo W8A16, W4A16, FP8_PER_CHANNEL_PER_TOKEN),
+  // with a scale per row of a rank; they stay floats for int4_awq | w4a8_awq | int4_gptq |
+  // int8_gptq (W4A16_AWQ, W4A8_AWQ, W4A16_GPTQ, W8A16_GPTQ) | fp8 (FP8) | int8_sq
+  // (W8A8_SQ_PER_CHANNEL) | sq_per_channel_per_token | sq_per_tensor_per_token |
+  // sq_per_channel_per_tensor | sq_per_tensor (W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN, ...).
   std::string weights;
-  bool rounds = true;      // off: nothing is rounded, whatever `weights` may
-  int32_t group = 0;       // columns of a group that the source has to have; 0: any
-  Magnitudes magnitudes;   // see has_static_inputs(); a cache of 8 bits has factors likewise
-  double smoothing = 0.5;  // that the source was made with, for config.json
-  // What config.json asks for of cached keys and values: bf16, i8 or f8e4m3; absent: what the
-  // source does.
+  bool rounds = true;      // false: nothing is rounded
+  int32_t group = 0;       // required group size of the source; 0: any
+  Magnitudes magnitudes;   // see has_static_inputs(); also for 8-bit cache factors
+  double smoothing = 0.5;  // SmoothQuant strength of the source, for config.json
+  // KV cache type in config.json: bf16, i8 or f8e4m3; absent: the source's.
   std::optional<DType> cache;
   bool config_only = false;  // no rankN.safetensors
-  models::Ranks ranks;       // that share the weights; -1: as models::check_ranks() says
+  models::Ranks ranks;       // partition of the weights; -1: see models::check_ranks()
   std::function<void(const Progress&)> progress;  // called often
 };
 
 struct ConvertReport {
-  std::string dtype;  // chosen
+  std::string dtype;  // as chosen
   size_t num_tensors = 0;
-  uint64_t bytes = 0;  // of all ranks' tensors
+  uint64_t bytes = 0;  // of the tensors of all ranks
 };
 
-// Writes config.json, a rankN.safetensors for each rank and copies of the tokenizer's files and
-// generation_config.json, so that the directory can be served as it is. An engine built from it
-// computes what one built from `model_dir` does, bit for bit, unless `dtype` or `weights` rounds.
-// Factors of input columns are written as ones, as the source has them in norms and products. Some
-// megabytes of the model are in memory at a time. The directory appears when it is complete, in
-// place of an older checkpoint; the same input gives the same bytes. InvalidArgument: the model is
-// at fault, naming file and field or tensor; ranks that its sizes cannot be divided among; an
-// element that is not finite or does not fit in float16; output_dir is model_dir or has other
-// files. Unimplemented: the layout cannot say what the model is. Unavailable: cannot write.
+// Writes config.json, rankN.safetensors, tokenizer files and generation_config.json; the directory
+// can be served. Its engine computes bit for bit what one built from `model_dir` does, unless
+// `dtype` or `weights` rounds. Input column factors are written as ones, because the source has
+// them in norms and products. Memory: some megabytes of the model. The directory appears when
+// complete, replacing an older checkpoint; deterministic bytes. InvalidArgument: fault of the
+// model, with file and field or tensor; sizes that the ranks do not divide; an element that is not
+// finite or out of float16's range; output_dir is model_dir or has other files. Unimplemented: not
+// representable in the layout. Unavailable: cannot write.
 StatusOr<ConvertReport> convert_checkpoint(const ConvertOptions& options);
 
-// Names of a checkpoint directory's files, which a new one may take the place of.
+// Whether `name` is a file of a checkpoint directory, which a new checkpoint may replace.
 bool is_checkpoint_file(std::string_view name);
 
-// Copies what a tokenizer and its chat template are made of, where it is there.
+// Copies the files of tokenizer and chat template that exist.
 Status copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace nereid::convert

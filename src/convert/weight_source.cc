@@ -19,7 +19,7 @@
 namespace nereid::convert {
 namespace {
 
-constexpr int64_t kConvertElements = int64_t{1} << 22;  // that are under way at a time
+constexpr int64_t kConvertElements = int64_t{1} << 22;  // elements converted at a time
 
 bool is_finite(BF16 x) { return (x.bits & 0x7f80u) != 0x7f80u; }
 
@@ -55,7 +55,7 @@ void convert(const io::StoredTensor& tensor, int64_t first, int64_t step, std::s
   }
 }
 
-// Numbers of an encoded matrix, likewise.
+// The same for an encoded matrix.
 template <class T>
 void decode(const io::Encoding& encoding, int64_t row, int64_t col, int64_t row_step,
             int64_t col_step, std::span<T> out) {
@@ -69,7 +69,7 @@ void decode(const io::Encoding& encoding, int64_t row, int64_t col, int64_t row_
   }
 }
 
-// Elements of one part as the tensor has them, see WeightSource::read().
+// Elements of one part in stored form, see WeightSource::read().
 template <class T>
 Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight,
                    const graph::WeightPart& part, int64_t first, std::span<T> out) {
@@ -84,12 +84,12 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
   if (!encoding &&
       tensor.data.size() / size < static_cast<size_t>(begin + part.tensor_rows() * cols))
     return internal_error("tensor '{}' is too small", part.tensor);
-  // Where the weight's element (row, column) is, counted in elements of the tensor.
+  // Index of the weight's element (row, column) in the tensor.
   const int64_t row_step = part.transposed ? 1 : cols;
   const int64_t col_step = part.transposed ? part.tensor_rows() : 1;
   const bool whole_rows =
       !encoding && cols == k && !part.transposed && part.pairs == 0 && part.step == 1;
-  // The rows of a transposed tensor are the weight's columns.
+  // Rows of a transposed tensor are the weight's columns.
   const bool rows_are_columns = part.transposed != tensor.turned;
   const int64_t rows_in_front = part.index * (rows_are_columns ? cols : part.tensor_rows());
   for (size_t done = 0; done < out.size();) {
@@ -111,7 +111,7 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
                           entry->file->path().string(), part.tensor, first + (bad - out.begin()));
 }
 
-// Elements of one part as the weight wants them, likewise.
+// Elements of one part as the weight requires them: unit_rows, added.
 template <class T>
 Status read_part(const io::Checkpoint& checkpoint, const graph::Weight& weight,
                  const graph::WeightPart& part, int64_t first, std::span<T> out) {
@@ -189,8 +189,8 @@ class RandomSource final : public WeightSource {
   }
 };
 
-// Elements [first, first + out.size()) of parts that have the same rows, side by side; `read` gives
-// (part, first, out).
+// Elements [first, first + out.size()) of parts side by side; `read` is called with (part, first,
+// out).
 template <class T, class Read>
 Status read_beside(std::span<const graph::WeightPart> parts, int64_t k, int64_t first,
                    std::span<T> out, const Read& read) {
@@ -241,7 +241,7 @@ Status read_stacked(const graph::Weight& weight, const WeightSource& source, int
                       });
 }
 
-// The encoding of each part where all parts are stored in the weight's format, else none.
+// Encoding of each part if all parts are stored in the weight's format, else empty.
 std::vector<const io::Encoding*> stored_parts(const graph::Weight& weight,
                                               const WeightSource& source) {
   std::vector<const io::Encoding*> parts;
@@ -251,7 +251,7 @@ std::vector<const io::Encoding*> stored_parts(const graph::Weight& weight,
   return parts;
 }
 
-// Takes over row `row` of such a weight as row `to` of `planes`.
+// Copies row `row` of such a weight to row `to` of `planes`.
 Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* const> parts,
                   int64_t row, int64_t to, kernels::QuantizedPlanes& planes) {
   const kernels::WeightFormat& format = weight.format;
@@ -279,9 +279,8 @@ Status copy_codes(const graph::Weight& weight, std::span<const io::Encoding* con
                           from);
 }
 
-// Calls make(row, count, piece) for pieces of a weight's rows (those of all experts), several at a
-// time by the pool's threads, then take(piece) in order. Pieces are some megabytes together and
-// whole panels, so that what is made of them are pieces of the whole.
+// Calls make(row, count, piece) for pieces of a weight's rows (all experts) in parallel, then
+// take(piece) in order. Pieces are whole panels, some megabytes together.
 template <class Piece, class Make, class Take>
 Status by_pieces(const graph::Weight& weight, ThreadPool& pool, const Make& make,
                  const Take& take) {
@@ -312,8 +311,8 @@ Status by_pieces(const graph::Weight& weight, ThreadPool& pool, const Make& make
   return ok();
 }
 
-// Reads and rounds the numbers, or takes over what is stored in the weight's format; the planes of
-// the groups, which are small, are kept and follow the data.
+// Reads and rounds the numbers, or copies stored codes; the small group planes are kept in memory
+// and follow the data.
 Status write_integers(const graph::Weight& weight, const WeightSource& source, ThreadPool& pool,
                       io::EngineWriter& writer) {
   struct Piece {
@@ -401,7 +400,7 @@ std::unique_ptr<WeightSource> random_source() { return std::make_unique<RandomSo
 
 Status write_weights(const graph::Graph& graph, const WeightSource& source,
                      io::EngineWriter& writer) {
-  // At least two, so that machines with one core run, and test, the same code as others.
+  // At least two threads, so that single-core machines run the same code.
   ThreadPool pool(std::max(2, num_usable_cores()));
   for (const graph::Weight& weight : graph.weights)
     RETURN_IF_ERROR(write_weight(weight, source, pool, writer));

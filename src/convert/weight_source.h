@@ -1,5 +1,4 @@
-// Where the weights of an engine come from: a checkpoint, or a generator of repeatable noise for
-// measurements without one.
+// Sources of an engine's weights: a checkpoint, or reproducible noise for measurements.
 #pragma once
 
 #include <cstdint>
@@ -21,35 +20,35 @@ class WeightSource {
   // Elements [first, first + out.size()) of one part of `weight`, row-major, as bf16.
   virtual Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
                       std::span<BF16> out) const = 0;
-  // As f32 numbers, for a weight of that format.
+  // As f32, for f32 weights.
   virtual Status read(const graph::Weight& weight, const graph::WeightPart& part, int64_t first,
                       std::span<float> out) const = 0;
-  // How the part's tensor is encoded; null where it is not.
+  // Encoding of the part's tensor; null: plain.
   virtual const io::Encoding* encoding(const graph::WeightPart&) const { return nullptr; }
 };
 
-// Elements [first, first + out.size()) of a weight [experts * n, k], row-major, which may span
-// parts: as the checkpoint has them. Errors as those of checkpoint_source().
+// Elements [first, first + out.size()) of a weight [experts * n, k], row-major, in the checkpoint's
+// values. Errors as checkpoint_source().
 Status read_values(const graph::Weight& weight, const io::Checkpoint& checkpoint, int64_t first,
                    std::span<float> out);
 
-// Where row `row` of a weight whose parts are whole rows lies: the part, and the row of its tensor.
+// Position of a weight's row in its parts (whole rows only).
 struct PartRow {
   const graph::WeightPart* part = nullptr;
   int64_t row = 0;
 };
 PartRow part_row(const graph::Weight& weight, int64_t row);
 
-// Checkpoint tensors, which models::check_tensors() has accepted; F16 and F32 are rounded to bf16.
-// InvalidArgument naming file and tensor when an element is not finite.
+// Checkpoint tensors that passed models::check_tensors(); F16 and F32 are rounded to bf16.
+// InvalidArgument with file and tensor: an element is not finite.
 std::unique_ptr<WeightSource> checkpoint_source(const io::Checkpoint& checkpoint);
 
-// Uniform noise that is a pure function of (tensor name, element), scaled like a fresh
-// initialisation; vectors named "norm" are all ones.
+// Uniform noise, a pure function of (tensor name, element), scaled like an initialisation; norm
+// vectors are ones.
 std::unique_ptr<WeightSource> random_source();
 
-// Writes all weights of a compiled graph in order and in their layouts, some megabytes at a time,
-// which all usable cores convert. `source` is read by several threads at once.
+// Writes all weights of a compiled graph, in order and layout, some megabytes at a time on all
+// usable cores. `source` is read concurrently.
 Status write_weights(const graph::Graph& graph, const WeightSource& source,
                      io::EngineWriter& writer);
 

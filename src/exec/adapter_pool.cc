@@ -1,4 +1,4 @@
-// Checks and loads of adapters.
+// Adapter pool: checks, loads and moves.
 #include "exec/adapter_pool.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace nereid::exec {
 namespace {
 
-// Numbers of a module's matrices, with what aligns the next module's.
+// Size of a module's matrices in bf16 numbers, rounded up to the alignment of the next module.
 int64_t numbers_of(const io::AdapterModule& m, const AdapterMatrix& matrix) {
   return round_up(matrix.rank * (m.k + m.n) + matrix.has_gain * 2 * m.n, kAdapterAlignment);
 }
@@ -110,7 +110,7 @@ StatusOr<AdapterPool::LoadParts> AdapterPool::take(const AdapterLoad& load,
     return invalid_argument("weights [{}, {} + {}) are not in [0, {})", load.first_weight,
                             load.first_weight, load.num_weights, parts.num_weights);
   if (static_cast<size_t>(load.num_weights) > weights)
-    return invalid_argument("{} weights are left for {}", weights, load.num_weights);
+    return invalid_argument("the message has {} of its {} weights left", weights, load.num_weights);
   weights -= static_cast<size_t>(load.num_weights);
   const int64_t pages =
       adapter_pages(adapter_numbers(modules_, parts.matrices), limits_.adapter_page_numbers);
@@ -125,12 +125,12 @@ Status AdapterPool::move(const AdapterMove& move, std::vector<Held>& held) const
   if (move.adapter < 0 || move.adapter >= limits_.num_adapters)
     return invalid_argument("it is not in [0, {})", limits_.num_adapters);
   Held& own = held[static_cast<size_t>(move.adapter)];
-  if (!own.is_whole) return invalid_argument("its place holds no whole adapter");
+  if (!own.is_whole) return invalid_argument("it is not completely loaded");
   const Pages to{move.to_page, own.pages.count};
   if (to.first < 0 || to.end() > limits_.num_adapter_pages)
     return invalid_argument("pages [{}, {} + {}) are not in [0, {})", to.first, to.first, to.count,
                             limits_.num_adapter_pages);
-  // What was there is no adapter any more, as with a load.
+  // Adapters in the target pages are lost, as with a load.
   for (Held& other : held)
     if (&other != &own && other.pages.overlap(to)) other = {};
   own.pages = to;
@@ -145,7 +145,7 @@ Status AdapterPool::load(const AdapterLoad& load, const LoadParts& parts,
       if (other.pages.overlap(parts.pages)) other = {};
     own = {.pages = parts.pages};
   } else if (own.is_whole || own.pages != parts.pages || own.num_loaded != load.first_weight) {
-    return invalid_argument("weights from {} on do not go on behind the {} in its pages",
+    return invalid_argument("weights from {} on do not continue the {} in its pages",
                             load.first_weight, own.is_whole ? 0 : own.num_loaded);
   }
   own.num_loaded += load.num_weights;
@@ -180,7 +180,7 @@ Status AdapterPool::check(const StepView& step) const {
   const size_t num_moves = step.adapter_moves.size(), num_loads = step.adapter_loads.size();
   if (limits_.num_adapters == 0 && num_moves == 0 && num_loads == 0 &&
       step.adapter_matrices.empty() && step.adapter_weights.empty())
-    return ok();  // StepData::pack() has seen that no row has an adapter
+    return ok();  // rows with an adapter were refused by StepData::pack()
   if (num_moves > 0 && num_loads > 0)
     return invalid_argument("{} moves of adapters beside {} loads", num_moves, num_loads);
   const int64_t most = max_load_weights(limits_);
@@ -196,7 +196,7 @@ Status AdapterPool::check(const StepView& step) const {
   RETURN_IF_ERROR(change(step, held));
   for (const StepRow& row : step.rows)
     if (row.adapter >= 0 && !held[static_cast<size_t>(row.adapter)].is_whole)
-      return invalid_argument("adapter {} of slot {} is in no place", row.adapter, row.slot);
+      return invalid_argument("adapter {} of slot {} is not loaded", row.adapter, row.slot);
   return ok();
 }
 
@@ -218,7 +218,7 @@ void AdapterPool::stage(const StepView& step, int32_t index) {
   }
 }
 
-// In pieces that do not overlap themselves.
+// Copies pages in pieces whose source and target do not overlap.
 void AdapterPool::stage_move(const AdapterMove& move, Area& area) {
   const auto place = static_cast<size_t>(move.adapter);
   const Pages& pages = held_[place].pages;
@@ -236,7 +236,7 @@ void AdapterPool::stage_move(const AdapterMove& move, Area& area) {
   stage_table(move.adapter, matrices_[place], move.to_page, area);
 }
 
-// The weights of a matrix lie side by side in the message and in the pages.
+// A matrix's weights are contiguous in the message and in the pages.
 void AdapterPool::stage_load(const AdapterLoad& load, std::span<const AdapterMatrix> matrices,
                              size_t from, Area& area) {
   const int64_t end = load.first_weight + load.num_weights;
@@ -279,7 +279,7 @@ void AdapterPool::stage_table(int32_t adapter, std::span<const AdapterMatrix> ma
 }
 
 void AdapterPool::keep(const StepView& step) {
-  change(step, held_).IgnoreError();  // it has passed check()
+  change(step, held_).IgnoreError();  // cannot fail after check()
   auto matrices = step.adapter_matrices;
   for (const AdapterLoad& one : step.adapter_loads) {
     const auto own = matrices.first(static_cast<size_t>(one.num_matrices));

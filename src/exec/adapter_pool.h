@@ -1,5 +1,5 @@
-// The adapters that a device holds: as many places as the limits say, which share pages of memory,
-// filled by what messages of steps bring along.
+// LoRA adapters on the device: a fixed number of adapter slots that share pages of memory, filled
+// by loads in step messages.
 #pragma once
 
 #include <cstddef>
@@ -16,66 +16,64 @@
 
 namespace nereid::exec {
 
-// Most loads and moves together, and most weights, that a message may have: host memory in which
-// they are staged is taken at the start.
+// Maximum of loads + moves, and of weights, in a message: their staging memory is allocated at
+// start.
 inline constexpr int32_t kMaxAdapterChanges = 16;
 int64_t max_load_weights(const RunnerLimits& limits);
 
-// Numbers that the matrices of an adapter take, aligned; `matrices` have modules that there are.
+// Aligned size of an adapter's matrices in bf16 numbers; their modules must exist.
 int64_t adapter_numbers(std::span<const io::AdapterModule> modules,
                         std::span<const AdapterMatrix> matrices);
-// Pages of `page_numbers` that so many numbers fill: at least one, since a place without pages
-// holds nothing.
+// Pages for `numbers`: at least 1, because an adapter slot without pages is empty.
 int64_t adapter_pages(int64_t numbers, int64_t page_numbers);
 
-// Called on the engine thread, but for load() and run().
+// Called on the engine thread, except load() and run().
 class AdapterPool {
  public:
-  // `limits` have passed check_limits(), and so they have everywhere below.
+  // Precondition here and below: `limits` passed check_limits().
   static StatusOr<AdapterPool> create(std::span<const io::AdapterModule> modules,
                                       const RunnerLimits& limits, Device& device);
 
-  // Bytes on the device of all pages and tables.
+  // Device bytes of pages and tables.
   static size_t bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits);
-  // Bytes of host memory for what messages bring.
+  // Host bytes for staged loads.
   static size_t staging_bytes(std::span<const io::AdapterModule> modules,
                               const RunnerLimits& limits);
 
-  // InvalidArgument when a load or a move of the step is invalid, or a row's adapter is in no
-  // place.
+  // InvalidArgument: an invalid load or move, or a row's adapter that is not loaded.
   Status check(const StepView& step) const;
 
-  // Takes the loads and moves of a step that has passed check(); `area`, below RunnerLimits::depth,
-  // must not be that of a step in flight. Takes no memory of the device.
+  // Stages the loads and moves of a checked step in `area` < RunnerLimits::depth, which no step in
+  // flight uses. Allocates no device memory.
   void stage(const StepView& step, int32_t area);
 
-  // The step is on its way: what it loads is there for later ones.
+  // Applies the loads and moves of a launched step to the pool's state.
   void keep(const StepView& step);
 
-  // Whether a staged step brings weights, which load() copies, and whether its rows need them.
+  // has_loads(): the staged step has weights for load(); needs_loads(): its own rows use them.
   bool has_loads(int32_t area) const;
   bool needs_loads(int32_t area) const;
 
-  // On a stream of its own, once for each staged step that has_loads(), behind all steps before it:
-  // pages that it writes may have been read by them.
+  // Copies the weights of a staged step with has_loads() on the load stream, once, after all
+  // earlier steps, which may read the overwritten pages.
   Status load(int32_t area, Stream& stream) const;
 
-  // On the stream of steps, once for each staged step, before its rows are computed and behind
-  // load() of those before it; of its own where needs_loads().
+  // Applies moves and tables on the step stream, once per staged step, before its rows and after
+  // load() of earlier steps (with needs_loads(): also of this step).
   Status run(int32_t area, Stream& stream) const;
 
-  // What kernels look up adapters in.
+  // Sets the adapter tables and weights that kernels read.
   void add_to(kernels::StepView& step) const;
 
  private:
   struct Upload {
-    size_t to = 0, offset = 0, bytes = 0;  // `to`: in weights_
+    size_t to = 0, offset = 0, bytes = 0;  // `to`: byte offset in weights_
   };
   struct Move {
-    size_t to = 0, from = 0, bytes = 0;  // in weights_; the pieces do not overlap
+    size_t to = 0, from = 0, bytes = 0;  // byte offsets in weights_; without overlap
   };
   struct Area {
-    Buffer staging;  // host: weights of the step's loads, then tables
+    Buffer staging;  // host: the step's weights, then tables
     std::vector<Move> moves;
     std::vector<Upload> uploads;  // of weights
     std::vector<Upload> tables;   // into table_
@@ -88,13 +86,13 @@ class AdapterPool {
     bool overlap(const Pages& other) const { return other.first < end() && first < other.end(); }
     bool operator==(const Pages&) const = default;
   };
-  // What is in a place. No pages: nothing.
+  // Contents of an adapter slot. No pages: empty.
   struct Held {
     Pages pages;
     int64_t num_loaded = 0;  // weights
     bool is_whole = false;
   };
-  // A load with what belongs to it.
+  // A load with its matrices.
   struct LoadParts {
     std::span<const AdapterMatrix> matrices;
     Pages pages;
@@ -102,10 +100,10 @@ class AdapterPool {
   };
 
   Status check(const AdapterMatrix& matrix, int32_t former) const;
-  // Takes one load off the front of `matrices`, and its numbers off the `weights` that are left.
+  // Removes one load's matrices from the front of `matrices`, and its count from `weights`.
   StatusOr<LoadParts> take(const AdapterLoad& load, std::span<const AdapterMatrix>& matrices,
                            size_t& weights) const;
-  // What the places hold behind the step's loads and moves.
+  // State of the adapter slots after the step's loads and moves.
   Status change(const StepView& step, std::vector<Held>& held) const;
   Status move(const AdapterMove& move, std::vector<Held>& held) const;
   Status load(const AdapterLoad& load, const LoadParts& parts, std::vector<Held>& held) const;
@@ -119,8 +117,8 @@ class AdapterPool {
 
   RunnerLimits limits_;
   std::vector<io::AdapterModule> modules_;
-  std::vector<Held> held_;                            // by place
-  std::vector<std::vector<AdapterMatrix>> matrices_;  // by place
+  std::vector<Held> held_;                            // by adapter slot
+  std::vector<std::vector<AdapterMatrix>> matrices_;  // by adapter slot
   Buffer weights_;           // bf16 [num_adapter_pages, adapter_page_numbers]
   Buffer table_;             // kernels::AdapterMatrix [num_adapters, modules]
   std::vector<Area> areas_;  // [depth]

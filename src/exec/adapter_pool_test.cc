@@ -1,4 +1,4 @@
-// What messages may load into the pool of adapters.
+// Checks and effects of adapter loads in step messages.
 #include "exec/adapter_pool.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ class AdapterPoolTest : public testing::Test {
     pool_ = AdapterPool::create(kModules, limits_, *device_).value();
   }
 
-  // Adapter 1 with a rank of 2 in each module, each in a page.
+  // Adapter 1: rank 2 in each module, one page per module.
   static Step load() {
     Step step;
     step.adapter_loads = {{.adapter = 1, .num_matrices = 2, .first_page = 1, .num_weights = 26}};
@@ -31,7 +31,7 @@ class AdapterPoolTest : public testing::Test {
     step.adapter_weights.resize(2 * (4 + 2) + 2 * (4 + 3));
     return step;
   }
-  // Those of load() that begin at number `first`, numbered from 1 on.
+  // The weights of load() from number `first` on; weight i has the value i + 1.
   static Step part(int64_t first, int32_t count) {
     Step step = load();
     step.adapter_loads[0].first_weight = first, step.adapter_loads[0].num_weights = count;
@@ -40,7 +40,7 @@ class AdapterPoolTest : public testing::Test {
       step.adapter_weights.push_back(to_bf16(static_cast<float>(i + 1)));
     return step;
   }
-  // Takes a message that is valid and executes it.
+  // Stages and executes a valid message.
   void run(const Step& step) {
     std::vector<std::byte> message;
     encode(step, message);
@@ -55,7 +55,7 @@ class AdapterPoolTest : public testing::Test {
     ASSERT_TRUE(stream->submit(work).value()->wait().ok());
     pool_.keep(view);
   }
-  // What the device has of adapter 1, as kernels find it.
+  // The weights of adapter 1 as found through the kernels' tables.
   std::vector<float> numbers() const {
     kernels::StepView view;
     pool_.add_to(view);
@@ -112,7 +112,7 @@ TEST_F(AdapterPoolTest, PagesHaveOneAdapter) {
   Step rows;
   rows.rows = {{.adapter = 1}};
   EXPECT_EQ(refusal(rows), "");
-  // Another one in the first page leaves it, one in the second does not.
+  // Another adapter in the first page empties the slot; one in the second page does not.
   Step beside = load();
   beside.adapter_loads[0] = {.num_matrices = 1, .num_weights = 2 * (4 + 2)};
   beside.adapter_matrices.pop_back();
@@ -121,11 +121,11 @@ TEST_F(AdapterPoolTest, PagesHaveOneAdapter) {
   EXPECT_EQ(refusal(rows), "");
   beside.adapter_loads[0].first_page = 2;
   beside.rows = rows.rows;
-  EXPECT_THAT(refusal(beside), HasSubstr("adapter 1 of slot 0 is in no place"));
+  EXPECT_THAT(refusal(beside), HasSubstr("adapter 1 of slot 0 is not loaded"));
   EXPECT_EQ(refusal(rows), "") << "a refused step changes nothing";
   beside.rows = {};
   EXPECT_EQ(refusal(beside), "");
-  EXPECT_THAT(refusal(rows), HasSubstr("adapter 1 of slot 0 is in no place"));
+  EXPECT_THAT(refusal(rows), HasSubstr("adapter 1 of slot 0 is not loaded"));
 }
 
 TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
@@ -152,23 +152,25 @@ TEST_F(AdapterPoolTest, RefusesWhatDoesNot) {
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_matrices[0].has_gain = 2; }),
               HasSubstr("has_gain is 2, not 0 or 1"));
   EXPECT_THAT(refusal_of([](Step& s) { s.adapter_weights.pop_back(); }),
-              HasSubstr("25 weights are left for 26"));
+              HasSubstr("the message has 25 of its 26 weights left"));
 }
 
-// A message brings what it may, tables come with the last part.
+// Two layers. Not fused: the first norm (no product before it) and the last layer's norms (rows
+// gathered or returned). Fused: the four products next to the other two norms, and the last gate
+// and up.
 TEST_F(AdapterPoolTest, PartsAndMovesLieWhereTheTablesSay) {
   std::vector<float> all(26);
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<float>(i + 1);
   Step rows;
   rows.rows = {{.adapter = 1}};
   for (int64_t first = 0; first < 26; first += 7) {
-    EXPECT_THAT(refusal(rows), HasSubstr("adapter 1 of slot 0 is in no place"));
+    EXPECT_THAT(refusal(rows), HasSubstr("adapter 1 of slot 0 is not loaded"));
     run(part(first, static_cast<int32_t>(std::min<int64_t>(7, 26 - first))));
   }
   EXPECT_EQ(numbers(), all);
   EXPECT_EQ(refusal(rows), "");
   Step move;
-  move.adapter_moves = {{.adapter = 1, .to_page = 0}};  // its pages overlap
+  move.adapter_moves = {{.adapter = 1, .to_page = 0}};  // source and target pages overlap
   run(move);
   EXPECT_EQ(numbers(), all);
   move.adapter_moves[0].to_page = 1;
@@ -178,15 +180,15 @@ TEST_F(AdapterPoolTest, PartsAndMovesLieWhereTheTablesSay) {
 
 TEST_F(AdapterPoolTest, PartsComeInOrder) {
   run(part(0, 7));
-  EXPECT_THAT(refusal(part(8, 7)), HasSubstr("from 8 on do not go on behind the 7 in its pages"));
+  EXPECT_THAT(refusal(part(8, 7)), HasSubstr("from 8 on do not continue the 7 in its pages"));
   Step elsewhere = part(7, 7);
   elsewhere.adapter_loads[0].first_page = 0;
-  EXPECT_THAT(refusal(elsewhere), HasSubstr("from 7 on do not go on"));
+  EXPECT_THAT(refusal(elsewhere), HasSubstr("from 7 on do not continue"));
   Step move;
   move.adapter_moves = {{.adapter = 1, .to_page = 0}};
-  EXPECT_THAT(refusal(move), HasSubstr("move of adapter 1: its place holds no whole adapter"));
+  EXPECT_THAT(refusal(move), HasSubstr("move of adapter 1: it is not completely loaded"));
   run(part(7, 19));
-  EXPECT_THAT(refusal(part(7, 7)), HasSubstr("from 7 on do not go on"));
+  EXPECT_THAT(refusal(part(7, 7)), HasSubstr("from 7 on do not continue"));
 }
 
 TEST_F(AdapterPoolTest, MovesGoToFreePages) {
@@ -212,7 +214,7 @@ TEST_F(AdapterPoolTest, MovesGoToFreePages) {
 TEST_F(AdapterPoolTest, ARowsAdapterMustBeThere) {
   Step step;
   step.rows = {{.adapter = 1}};
-  EXPECT_THAT(refusal(step), HasSubstr("adapter 1 of slot 0 is in no place"));
+  EXPECT_THAT(refusal(step), HasSubstr("adapter 1 of slot 0 is not loaded"));
   Step both = load();
   both.rows = step.rows;
   EXPECT_EQ(refusal(both), "");

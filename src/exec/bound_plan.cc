@@ -1,4 +1,4 @@
-// Binding of plan calls to kernels and memory, and the walk over them.
+// Binding of plan calls to kernels and memory, and their execution.
 #include "exec/bound_plan.h"
 
 #include <algorithm>
@@ -21,20 +21,20 @@ bool show(const ProductObserver& observer, const std::string& weight, kernels::L
   return observer(weight, call);
 }
 
-// Each expert by itself, with a copy of the rows that are routed to it.
+// Shows each expert as a Linear over a copy of the rows routed to it.
 bool show(const ProductObserver& observer, const std::string& weight,
           const kernels::ExpertLinear& call) {
   const size_t size = size_of(call.x.dtype), width = static_cast<size_t>(call.weight.k) * size;
   std::vector<std::vector<std::byte>> rows(static_cast<size_t>(call.weight.experts));
   for (int64_t row = 0; row < call.x.rows; ++row)
     for (int64_t j = 0; j < call.experts.cols; ++j) {
-      // The rows are those of all experts, or have a piece for each one picked.
+      // x has the rows of all experts, or one k-wide piece per picked expert.
       const int64_t first =
           row * call.x.stride + (call.x.cols == call.weight.k ? 0 : j * call.weight.k);
       const auto* const x =
           static_cast<const std::byte*>(call.x.data) + static_cast<size_t>(first) * size;
       const auto expert = static_cast<size_t>(call.experts.row<int32_t>(row)[j]);
-      if (expert >= rows.size()) continue;  // no expert: the kernel gives zeros
+      if (expert >= rows.size()) continue;  // no expert: the kernel's result is 0
       auto& seen = rows[expert];
       seen.insert(seen.end(), x, x + width);
     }
@@ -48,8 +48,8 @@ bool show(const ProductObserver& observer, const std::string& weight,
   return true;
 }
 
-// Bytes that a call reads beside activations: a product's whole matrix, at most one for each expert
-// that a row picks, and the cached positions.
+// Bytes of weights and cached positions that a call reads: a product's matrix (at most one per
+// picked expert of each row) and the KV of its rows.
 template <class Op>
 uint64_t bytes_read(const Op& op, const StepData& step) {
   uint64_t bytes = 0;
@@ -69,7 +69,7 @@ uint64_t bytes_read(const Op& op, const StepData& step) {
   return bytes;
 }
 
-// The shape "[n, k]" of a product, as reports show it.
+// Shape "[n, k]" of a product in reports.
 template <class Op>
 std::string shape_of(const Op& op) {
   std::string shape;
@@ -99,7 +99,7 @@ kernels::StepView view_of(const StepData& step, const int32_t* slot_tokens) {
 
 }  // namespace
 
-// Resolves operands to addresses (it is what kernels::look_up() asks) and names to kernels.
+// Resolves operands to addresses (interface of kernels::look_up()) and names to kernels.
 class BoundPlan::Binder {
  public:
   Binder(const io::Plan& plan, const RunnerLimits& limits, const DeviceInfo& device,
@@ -111,7 +111,7 @@ class BoundPlan::Binder {
         memory_(memory),
         out_(out) {}
 
-  // The plan's calls as they are.
+  // Binds the plan's own calls.
   Status bind_plan() {
     for (size_t i = 0; i < plan_.calls.size(); ++i) {
       RETURN_IF_ERROR(add_call(i, out_.calls_));
@@ -126,8 +126,8 @@ class BoundPlan::Binder {
     return ok();
   }
 
-  // Those of steps of few tokens, with as many products that do what lies beside them as their
-  // kernels can.
+  // Binds a list of calls with fused products for each row count up to kMaxFusedRows; as many
+  // products are fused as the kernels support.
   Status bind_few() {
     const FusedPlaces places(plan_);
     std::vector<FusedValue> last;
@@ -142,7 +142,7 @@ class BoundPlan::Binder {
         return found && found->can(op, device_);
       };
       const FusedCalls calls = places.choose(can);
-      if (rows > 1 && calls.values == last) {  // these say which places are used
+      if (rows > 1 && calls.values == last) {  // equal values: the same fused calls
         out_.few_.push_back(out_.few_.back());
         continue;
       }
@@ -219,7 +219,7 @@ class BoundPlan::Binder {
     return std::get<Bound<K>>(calls.emplace_back(bound));
   }
 
-  // The kernel that does more than a Linear's of that name.
+  // The FusedLinear kernel with the name of a Linear kernel.
   const kernels::Kernel<kernels::FusedLinear>* find_fused(const std::string& name) const {
     const auto& table = registry_.table<kernels::FusedLinear>();
     const auto found = std::ranges::find_if(
@@ -249,7 +249,7 @@ class BoundPlan::Binder {
     return true;
   }
 
-  // The kernel of that name, or without a name the cheapest that can.
+  // The kernel named, or without a name the cheapest one that can run the op.
   template <class K>
   StatusOr<const kernels::Kernel<K>*> choose(const K& op, io::Extent extent,
                                              const std::string& name) const {
@@ -261,7 +261,7 @@ class BoundPlan::Binder {
         if (name.empty()) continue;
         return invalid_argument(
             "kernel '{}:{}' cannot run {} on {} ({}, isa {}); an engine built for other "
-            "instructions has to be built again for these",
+            "instructions must be rebuilt",
             K::kName, name, kernels::operands_text(op), device_.id(), device_.name,
             name_of(device_.isa));
       }
@@ -291,7 +291,8 @@ class BoundPlan::Binder {
   const kernels::Registry& registry_;
   const DeviceMemory& memory_;
   BoundPlan& out_;
-  const std::vector<FusedValue>* fused_ = nullptr;  // where values lie that are bound now
+  const std::vector<FusedValue>* fused_ = nullptr;  // memory of fused values while a fused call is
+                                                    // bound
 };
 
 StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& limits,
@@ -336,7 +337,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
       }
     const Time start = profile ? now() : Time();
     RETURN_IF_ERROR(bound.run(op, stream));
-    stream.device().health().made_progress();  // of kernels that do not use the pool
+    stream.device().health().made_progress();  // for kernels outside the thread pool
     if (profile) {
       RETURN_IF_ERROR(stream.synchronize());
       profile->add(bound.profile_entry, seconds(now() - start), bytes_read(op, step));

@@ -1,4 +1,4 @@
-// Steps whose tokens come with embeddings of their own, on a small made-up plan.
+// Steps with external embeddings, on a small made-up plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 const RunnerLimits kEmbeddingLimits = roomy_limits(4, 32, 64, 4);
 const Ids kText = {1, 5, 9, 2, 30, 31, 0, 7, 7, 8, 11};
 
-// Gives no memory while it is told so.
+// Refuses allocations while `is_stingy` is set.
 class StingyDevice : public WrappedDevice {
  public:
   using WrappedDevice::WrappedDevice;
@@ -45,7 +45,7 @@ class EmbeddingsTest : public ::testing::Test {
                                          StatusOr<kernels::OpenedDevice>(std::move(opened)));
   }
 
-  // The model's own embedding of a token.
+  // Appends the model's own embedding of a token.
   void append_own(Step& step, int32_t token) const {
     const kernels::WeightView table = io::view_of(file_.plan().weights[0], file_.blob().data());
     for (int64_t c = 0; c < table.k; ++c)
@@ -60,7 +60,7 @@ class EmbeddingsTest : public ::testing::Test {
     RETURN_IF_ERROR(harness_->finish(*ticket, &logits).status());
     return logits;
   }
-  // The tokens from `start` on as a row; those for which `given` is true by embedding.
+  // A row of tokens from `start` on; those with given(i) as external embeddings.
   template <class Given>
   Step part(const Sequence& sequence, int32_t start, int32_t count, Given given) const {
     Ids tokens(kText.begin() + start, kText.begin() + start + count);
@@ -111,7 +111,7 @@ TEST_F(EmbeddingsTest, AsManyNumbersAsTheTokensNeed) {
   }
 }
 
-// A row next to it gives what it gives alone.
+// NaN in one row leaves the results of the next row unchanged.
 TEST_F(EmbeddingsTest, NumbersThatAreNoneStayInTheirRow) {
   const Sequence sequence(0, kEmbeddingLimits), bad(1, kEmbeddingLimits);
   const auto expected = harness_->prefill(sequence, kText, 32);
@@ -128,7 +128,7 @@ TEST_F(EmbeddingsTest, NumbersThatAreNoneStayInTheirRow) {
   EXPECT_EQ(std::vector<float>(results[1].logits.begin(), results[1].logits.end()), expected);
 }
 
-// Memory for them is taken when the first come; rows for which there is none fail alone.
+// Memory for embeddings is allocated on first use; without it only rows with embeddings fail.
 TEST_F(EmbeddingsTest, WithoutMemoryTheirRowsFail) {
   const Sequence sequence(0, kEmbeddingLimits), plain(1, kEmbeddingLimits);
   const auto expected = harness_->prefill(sequence, kText, 32);

@@ -16,11 +16,11 @@ using kernels::ids::Norm;
 using kernels::ids::Quantize;
 
 constexpr int64_t kAlignment = 256;
-// Calls between the last reader of a value and the next one in its memory: kernels may begin before
-// the one in front of them has ended.
+// Minimum number of calls between the last reader of a value and the next value in its memory: a
+// kernel may start before the previous one has ended.
 constexpr size_t kDistance = 2;
 
-// Whether the call must have the output in the place of an input.
+// Whether the output must share an input's memory.
 bool is_in_place(const io::Op& op, io::ValueId id) {
   bool found = false;
   std::visit(
@@ -60,7 +60,7 @@ class FusedPlaces::Finder {
   const io::Value& value(io::ValueId id) const { return plan_.values[static_cast<size_t>(id)]; }
   bool is_rounded(io::ValueId id) const { return value(id).dtype == DType::kF8E4M3; }
 
-  // The call that makes the place's value, kNone: it is no place.
+  // Returns the call that writes the fusable call's input; kNone: not fusable.
   template <class Op>
   int32_t look_at(const Op&, Place&) {
     return kNone;
@@ -87,7 +87,8 @@ class FusedPlaces::Finder {
     return feeds_products(quantize.out, quantize.scales, place) ? maker : kNone;
   }
 
-  // A Linear right in front makes `in` for this call alone, and Linears alone read what it makes.
+  // Whether a Linear directly before is the only writer of `in` and this call its only reader, and
+  // all readers of `out` are Linears.
   bool lies_between(io::ValueId in, io::ValueId out, io::ValueId scales, Place& place) {
     const size_t front = place.call - 1;
     const auto* const linear = std::get_if<Linear>(&plan_.calls[front].op);
@@ -98,7 +99,7 @@ class FusedPlaces::Finder {
     return feeds_products(out, scales, place);
   }
 
-  // Linears alone read `out` with its scales, as these values, and there are some.
+  // Whether `out` (with its scales) has readers and all are Linears.
   bool feeds_products(io::ValueId out, io::ValueId scales, Place& place) {
     const DType type = value(out).dtype;
     if (flow_.num_writes(out) != 1 || (type != DType::kBF16 && type != DType::kF8E4M3))
@@ -134,7 +135,7 @@ FusedPlaces::FusedPlaces(const io::Plan& plan)
   if (plan.calls.size() <= kMaxCallsToFuse) Finder(*this).find();
 }
 
-// Values whose lives are far enough apart share memory where they are of one size.
+// Values of equal size share memory if their lifetimes are kDistance calls apart.
 void FusedPlaces::place_values(const std::vector<size_t>& makers) {
   struct Slot {
     int64_t offset, bytes;
@@ -177,7 +178,7 @@ std::vector<FusedValue> FusedPlaces::values_of(const std::vector<bool>& used) co
   return values;
 }
 
-// nullopt: its x is not what a FusedLinear reads.
+// nullopt: a FusedLinear cannot read its x.
 std::optional<kernels::ids::FusedLinear> FusedPlaces::linear_of(
     size_t call, const std::vector<bool>& used) const {
   const auto place_at = [&](int32_t index) -> const Place* {
@@ -214,7 +215,7 @@ std::optional<kernels::ids::FusedLinear> FusedPlaces::linear_of(
   return fused;
 }
 
-// Gives up a place of each product that cannot be run; false when there is none.
+// Clears `used` of one fusable call at each product without a kernel; false: none was cleared.
 bool FusedPlaces::drop_what_cannot(std::vector<bool>& used, const Can& can) const {
   const std::vector<FusedValue> values = values_of(used);
   bool dropped = false;

@@ -1,5 +1,5 @@
-// Which calls of a plan a FusedLinear can take the place of, in steps of few rows: there the ends
-// of kernels cost as much as what norms, gated units and rounding do.
+// Fused calls for steps of few rows: a FusedLinear replaces a Linear and the norm, gated activation
+// or rounding next to it, whose launch costs as much as its work.
 #pragma once
 
 #include <cstddef>
@@ -14,54 +14,53 @@
 namespace nereid::exec {
 
 inline constexpr int32_t kMaxFusedRows = 8;
-// Several times what any model has. Time and memory to find the places grow with the square of a
-// plan's calls, and engine files may have a million.
+// A multiple of any model's call count. Time and memory of the search are quadratic in it, and an
+// engine file may have a million calls.
 inline constexpr size_t kMaxCallsToFuse = 4096;
 
-// Where a value lies that products hand to each other, in memory beside the arenas.
+// Memory of a value between fused products, outside the arenas.
 struct FusedValue {
-  int64_t offset = io::kNone;  // bytes; kNone: it lies where the plan says
+  int64_t offset = io::kNone;  // bytes; kNone: where the plan has it
   DType dtype = DType::kF32;
   int64_t cols = 0;
 
   bool operator==(const FusedValue&) const = default;
 };
 
-// A step's calls.
+// The calls of a step.
 struct FusedCalls {
   struct Call {
-    size_t index = 0;                                 // in the plan
-    std::optional<kernels::ids::FusedLinear> linear;  // in place of a Linear
+    size_t index = 0;                                 // index in the plan
+    std::optional<kernels::ids::FusedLinear> linear;  // replaces the Linear
   };
   std::vector<Call> calls;
-  std::vector<FusedValue> values;  // by id; those behind the plan's are sums of squares
+  std::vector<FusedValue> values;  // by id; ids beyond the plan's: sums of squares
 };
 
-// What may be left out between the products of a plan: an RMS norm that adds to the residual
-// stream, gated units, the rounding of rows to f8e4m3. What is left out has no reader but the
-// product behind it, and reads nothing but the product's result in front of it (rounding: any
-// call's). A plan of more than kMaxCallsToFuse calls has no such place.
+// Calls between products that fused products can replace: RMS norm with residual add, gated
+// activation, rounding of rows to f8e4m3. Conditions: the only reader is the product behind it, and
+// its only input is the result of the product before it (rounding: of any call). Plans of more than
+// kMaxCallsToFuse calls have none.
 class FusedPlaces {
  public:
-  explicit FusedPlaces(const io::Plan& plan);  // which outlives it
+  explicit FusedPlaces(const io::Plan& plan);  // must outlive this
 
-  // Of memory for kMaxFusedRows rows of all values; 0: there is no place.
+  // Memory for kMaxFusedRows rows of all values; 0: no fusable call.
   size_t bytes() const { return bytes_; }
 
-  // Whether a product can be run that way, its values being where they are said to be, by the
-  // kernel that its Linear has in the plan.
+  // Whether the kernel of the plan's Linear can run `linear` with these values.
   using Can = std::function<bool(const kernels::ids::FusedLinear& linear, const std::string& kernel,
                                  const std::vector<FusedValue>& values)>;
-  // With as many places as `can` allows; without calls where that is none.
+  // Replaces as many calls as `can` allows; without calls if none.
   FusedCalls choose(const Can& can) const;
 
  private:
-  // A call that may be left out.
+  // A call that can be fused into the products next to it.
   struct Place {
     size_t call = 0;
-    int32_t front = io::kNone;   // the Linear in front
-    std::vector<size_t> behind;  // the Linears behind
-    bool rounds = false;         // these round their rows themselves
+    int32_t front = io::kNone;   // the Linear before it
+    std::vector<size_t> behind;  // the Linears behind it
+    bool rounds = false;         // the Linears behind round their own rows
     io::ValueId value = io::kNone, squares = io::kNone;
     bool must_fuse_behind() const { return rounds || squares != io::kNone; }
   };
@@ -75,8 +74,9 @@ class FusedPlaces {
 
   const io::Plan& plan_;
   std::vector<Place> places_;
-  std::vector<int32_t> front_, end_;  // by call: the places in front of a Linear and behind it
-  std::vector<FusedValue> values_;    // with every place
+  std::vector<int32_t> front_, end_;  // by call: index of the fusable call before and behind a
+                                      // Linear
+  std::vector<FusedValue> values_;    // with every fusable call replaced
   size_t bytes_ = 0;
 };
 

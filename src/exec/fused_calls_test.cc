@@ -1,5 +1,5 @@
-// Steps of few tokens whose products do what lies beside them, on a device that is no CPU and has
-// the definitions of ops as its kernels, against the same engines without.
+// Steps of few rows with fused calls, on a device other than a CPU with reference kernels, against
+// the same engines without fused calls.
 #include "exec/fused_calls.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ using kernels::FusedLinear;
 const RunnerLimits kFusedLimits = roomy_limits(4, 64, 128, 16);
 const Ids kFusedText = {1, 5, 9, 2, 30, 31, 0, 7, 7, 8, 11};
 
-// A CPU that passes for another device.
+// A CPU device with another device type.
 class OtherDevice : public WrappedDevice {
  public:
   explicit OtherDevice(std::unique_ptr<Device> device)
@@ -47,7 +47,7 @@ class OtherDevice : public WrappedDevice {
 
 bool can_all(const FusedLinear&, const DeviceInfo&) { return true; }
 
-// Such a device; with a FusedLinear of that name where it has one.
+// Opens an OtherDevice; with a FusedLinear kernel of that name if given.
 kernels::OpenedDevice open_other(std::string_view name = {},
                                  bool (*can)(const FusedLinear&, const DeviceInfo&) = can_all) {
   kernels::OpenedDevice opened = kernels::open_device("cpu", {.num_threads = 2}).value();
@@ -90,7 +90,7 @@ Harness harness_of(const std::filesystem::path& engine, kernels::OpenedDevice op
   return Harness(engine, limits, StatusOr<kernels::OpenedDevice>(std::move(opened)));
 }
 
-// Logits after the text, the last `count` tokens of it in a step of their own.
+// Logits after the text, whose last `count` tokens are one step.
 std::vector<float> logits_after(Harness& harness, size_t count) {
   const Sequence sequence(0, harness.runner().limits());
   const auto head = static_cast<int32_t>(kFusedText.size() - count);
@@ -98,7 +98,7 @@ std::vector<float> logits_after(Harness& harness, size_t count) {
   return harness.prefill(sequence, kFusedText, 64, nullptr, head);
 }
 
-// Calls of such a step by op.
+// Number of calls by op in such a step.
 std::map<std::string, int64_t> ops_of(Harness& harness, size_t count) {
   const Sequence sequence(0, harness.runner().limits());
   harness.runner().set_profiling(true);
@@ -116,7 +116,7 @@ double deviation_of(const std::vector<float>& values) {
   return std::sqrt(squares / static_cast<double>(values.size()));
 }
 
-// Root of the mean square of what differs.
+// Root mean square difference.
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double squares = 0;
   for (size_t i = 0; i < a.size(); ++i) squares += (double{a[i]} - b[i]) * (double{a[i]} - b[i]);
@@ -126,13 +126,13 @@ double distance(const std::vector<float>& a, const std::vector<float>& b) {
 struct Model {
   std::string name;
   convert::CompileOptions compile;
-  int num_norms = 0, num_units = 0;  // calls that are left out
+  int num_norms = 0, num_units = 0;  // fused calls
   int num_fused = 0;
-  double tolerance = 0;  // of a logit, as a share of the spread
+  double tolerance = 0;  // of a logit, relative to the spread
 };
 
-// Numbers of bf16 are rounded elsewhere (before the norm's factor and not after), each by at most
-// 2^-9 and some three of them in a layer of two; the models amplify as golden_test.cc says.
+// bf16 rounding happens at another point (before the norm's factor), each by at most 2^-9, about
+// three per layer, two layers; amplification as in golden_test.cc.
 const double kNarrow = 1.6 * 1.6 * 1.6 * 1.6 * 4.5 * 0x1p-9 / std::sqrt(3.) * std::sqrt(2 * 3.);
 
 void expect_fused(const Model& model) {
@@ -150,24 +150,24 @@ void expect_fused(const Model& model) {
   EXPECT_EQ(before["glu"] - after["glu"], model.num_units);
   EXPECT_EQ(after["fused_linear"], model.num_fused);
   EXPECT_EQ(before["linear"], after["linear"] + after["fused_linear"]);
-  // More tokens than that: the plan's own calls, to the bit.
+  // More rows than kMaxFusedRows: the plan's own calls, same bits.
   EXPECT_EQ(ops_of(fused, 9), ops_of(plain, 9));
   EXPECT_EQ(logits_after(fused, 11), logits_after(plain, 11));
 }
 
-// Two layers. The plan's own stay: the first norm, in front of which there is no product, and of
-// the last layer the norms, whose rows are gathered or given out. So four products lie at a norm,
-// and those of gate and up of the last layer make units.
+// Two layers. Not fused: the first norm (no product before it) and the last layer's norms (rows
+// gathered or returned). Fused: the four products next to the other two norms, and the last gate
+// and up.
 TEST(FusedCalls, TakeThePlaceOfNormsAndUnits) {
   expect_fused({"llama", {}, 2, 2, 5, kNarrow});
   expect_fused({"qwen2", {}, 2, 2, 5, kNarrow});  // biases of queries, keys and values
   expect_fused({"gemma", {}, 2, 2, 5, kNarrow});  // 1 + weight, and GELU
 }
 
-// Here attention's rows are rounded by the product behind it; the last gate and up read rows that
-// are rounded already. A number of bf16 that changes may become another one of f8e4m3: what is made
-// is no further from the engine of bf16 than the plan's own calls come, and differs from theirs by
-// less than both errors together.
+// Attention's rows are rounded by the product behind it; the last gate and up reads rows rounded by
+// a call. A changed bf16 number can become another f8e4m3 number: the error against the bf16 engine
+// is at most that of the plan's own calls, and the difference to these less than the sum of both
+// errors.
 TEST(FusedCalls, RoundTheirRows) {
   const auto engine = engine_of("llama", in_fp8());
   Harness exact = harness_of(engine_of("llama"), open_other());
@@ -186,13 +186,13 @@ TEST(FusedCalls, RoundTheirRows) {
 }
 
 TEST(FusedCalls, LeaveWhatDoesNotFit) {
-  expect_fused({"gemma2", {}, 0, 2, 2, kNarrow});  // norms of what goes to the residual
-  expect_fused(
-      {"cohere", {}, 0, 1, 1, kNarrow});   // centred norms; the last gate and up is gathered
-  expect_fused({"gpt2", {}, 0, 0, 0, 0});  // LayerNorm with bias, no gates
+  expect_fused({"gemma2", {}, 0, 2, 2, kNarrow});  // norms before the residual add
+  expect_fused({"cohere", {}, 0, 1, 1, kNarrow});  // centred norms; the last gate and up reads
+                                                   // gathered rows
+  expect_fused({"gpt2", {}, 0, 0, 0, 0});          // LayerNorm with bias; no gated activation
   convert::CompileOptions adapters;
   adapters.adapters = true;
-  expect_fused({"llama", adapters, 0, 0, 0, 0});  // what adapters add comes in between
+  expect_fused({"llama", adapters, 0, 0, 0, 0});  // adapter calls stand between the products
 }
 
 TEST(FusedCalls, OfEveryArchitectureMakeTheSame) {
@@ -210,7 +210,7 @@ TEST(FusedCalls, OfEveryArchitectureMakeTheSame) {
       EXPECT_EQ(got, expected);
       continue;
     }
-    // kNarrow allows for 4.5 standard deviations.
+    // kNarrow covers 4.5 standard deviations.
     EXPECT_LE(distance(got, expected), kNarrow / 4.5 * deviation_of(expected));
   }
   EXPECT_GT(num_fused, 30);
@@ -223,7 +223,7 @@ TEST(FusedCalls, AreThoseOfThePlansKernelsAndOfNoOthers) {
   EXPECT_EQ(logits_after(other, 1), logits_after(plain, 1));
 }
 
-// Which numbers of rows a kernel takes is its own matter, for each product by itself.
+// Each product is fused up to the row count of its own kernel.
 TEST(FusedCalls, AreAsManyAsTheirKernelsCan) {
   const auto engine = engine_of("llama", in_fp8());
   Harness harness =
@@ -231,7 +231,7 @@ TEST(FusedCalls, AreAsManyAsTheirKernelsCan) {
                    return a.x.rows <= (a.gated ? 2 : 4);
                  }));
   EXPECT_EQ(ops_of(harness, 2)["fused_linear"], 5);
-  // Units come as f8e4m3 again, which the product behind them cannot add to the residual.
+  // The activation's f8e4m3 result cannot feed the product that adds to the residual.
   const auto three = ops_of(harness, 3);
   EXPECT_EQ(three.at("glu"), 2);
   EXPECT_EQ(three.at("norm"), 4);
@@ -254,7 +254,7 @@ TEST(FusedCalls, AnObserverSeesThePlansCalls) {
   EXPECT_GT(seen[0].size(), 8u);
 }
 
-// The first pick of each row is no expert, as where another device has it.
+// The first pick of each row is no expert (-1), as with expert parallelism.
 Status route_to_one_less(const kernels::Route& args, Stream&) {
   reference(args);
   for (int64_t row = 0; row < args.experts.rows; ++row) args.experts.row<int32_t>(row)[0] = -1;
@@ -262,7 +262,7 @@ Status route_to_one_less(const kernels::Route& args, Stream&) {
 }
 
 TEST(FusedCalls, AnObserverSeesNoPicksThatAreNoExpert) {
-  std::map<std::string, int64_t> rows[2];  // that each expert was given
+  std::map<std::string, int64_t> rows[2];  // rows seen by each expert
   for (const int i : {0, 1}) {
     kernels::OpenedDevice opened = open_other();
     if (i == 1) {
@@ -282,7 +282,7 @@ TEST(FusedCalls, AnObserverSeesNoPicksThatAreNoExpert) {
     return sum;
   };
   EXPECT_GT(total(rows[0]), 0);
-  EXPECT_EQ(2 * total(rows[1]), total(rows[0]));  // the model picks two
+  EXPECT_EQ(2 * total(rows[1]), total(rows[0]));  // top-2 routing
 }
 
 TEST(FusedCalls, MemoryIsInTheTable) {

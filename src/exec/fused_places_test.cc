@@ -1,4 +1,4 @@
-// Which calls of a made-up plan may be left out, and which not.
+// Fusable calls of a made-up plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,17 +34,17 @@ TEST(ValueFlow, FollowsMemoryAndNotNames) {
   EXPECT_THAT(calls_that_read(flow, 2, 2), ElementsAre(3u, 7u, 7u)) << "as q, | k | v and as q";
   EXPECT_EQ(flow.writer_of(3, 2), 2);
   EXPECT_EQ(flow.writer_of(7, part), io::kNone) << "it was written as another value";
-  // Attention's result lies where the norm's was.
+  // The attention result reuses the norm's memory.
   EXPECT_THAT(calls_that_read(flow, 1, 1), ElementsAre(2u));
   EXPECT_THAT(calls_that_read(flow, 3, 3), IsEmpty());
-  // The last norm's is a result of the plan.
+  // The last norm's result is a result of the plan.
   EXPECT_THAT(calls_that_read(flow, 5, 5), ElementsAre(6u, plan.calls.size()));
   EXPECT_THAT(calls_that_read(flow, 6, 6), ElementsAre(plan.calls.size()));
 }
 
 enum : io::ValueId { kX, kH, kY, kSum, kNormed, kGateUp, kUnits, kOut, kSpare, kHalf };
 
-// y = h . w, a norm of x + y, gate and up, units, a product of them.
+// y = h . w; norm of x + y; gate and up; gated activation; down product.
 io::Plan layer_plan() {
   io::Plan plan;
   const auto value = [&](const char* name, DType type, int64_t cols, int64_t offset) {
@@ -72,7 +72,7 @@ io::Plan layer_plan() {
   return plan;
 }
 
-// The calls that are left out when `can` says so.
+// The calls replaced if `can` allows them.
 std::vector<size_t> left_out(
     const std::function<void(io::Plan&)>& change,
     const FusedPlaces::Can& can = [](auto&&...) { return true; }) {
@@ -117,7 +117,7 @@ TEST(FusedPlaces, AreNotLookedForInHugePlans) {
   EXPECT_THAT(places.choose([](auto&&...) { return true; }).calls, IsEmpty());
 }
 
-// What another call, or a result of the plan, reads is made.
+// Not fused: values read by another call, or returned by the plan.
 TEST(FusedPlaces, HaveNoOtherReaders) {
   const auto reads = [](io::ValueId id, size_t at) {
     return [id, at](io::Plan& plan) {
@@ -169,12 +169,12 @@ TEST(FusedPlaces, AreGivenUpWhereAKernelCannot) {
       << "it is chosen when the plan is bound";
 }
 
-// Memory becomes another value's two calls after its last reader at the earliest.
+// Memory is reused at the earliest two calls after the last reader.
 TEST(FusedPlaces, ValuesOverlapOnlyFarFromEachOther) {
   io::Plan plan = layer_plan();
   const std::vector<io::Call> layer(plan.calls.begin() + 2, plan.calls.end());
   const std::vector<io::Value> values = plan.values;
-  for (io::ValueId i = 1; i < 5; ++i) {  // with values of their own
+  for (io::ValueId i = 1; i < 5; ++i) {  // each with a value of its own
     plan.values.insert(plan.values.end(), values.begin(), values.end());
     const auto first = static_cast<io::ValueId>(values.size()) * i;
     const io::ValueId units = first - static_cast<io::ValueId>(values.size()) + kUnits;

@@ -1,4 +1,4 @@
-// Real models through the whole path: checkpoint -> engine -> runner, against outputs of the
+// Real models through the whole path (checkpoint -> engine -> runner) against outputs of the
 // reference implementation, on every instruction set of this machine or on test_device().
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -29,10 +29,10 @@ const fs::path kGolden = kSource / "tests/golden";
 
 struct GoldenCase {
   Ids prompt, greedy;
-  int32_t num_clear = 0;  // first steps whose token any correct engine gives
+  int32_t num_clear = 0;  // first steps whose token does not depend on rounding
 };
 
-// The golden file's cases; `clear` names the field that counts comparable steps, all when absent.
+// Cases of the golden file; `clear`: field with the number of comparable steps; absent: all.
 std::vector<GoldenCase> read_cases(const fs::path& path) {
   const auto root = read_json_file(path);
   NEREID_CHECK(root.ok());
@@ -51,7 +51,7 @@ std::vector<GoldenCase> read_cases(const fs::path& path) {
   return out;
 }
 
-// logits.<case>.<n> of a golden file as {case, n} -> values.
+// Tensors logits.<case>.<n> of a golden file as {case, n} -> values.
 using GoldenLogits = std::map<std::pair<int, int>, std::vector<float>>;
 GoldenLogits read_logits(const fs::path& path) {
   const auto file = io::TensorFile::open(path);
@@ -68,12 +68,11 @@ GoldenLogits read_logits(const fs::path& path) {
   return out;
 }
 
-// How far bf16 activations may move a logit. The inputs of the four products of a layer, its keys
-// and its values are rounded, as is the head's input, with a relative error of at most 2^-9 each
-// (uniform: 2^-9 / sqrt(3) in the mean square). They add up like a random walk in units of the
-// logits' spread; 4.5 standard deviations cover the largest of a few thousand logits. Attention
-// scores and gated products are products of two activations, so models whose weights have a gain
-// above 1 amplify.
+// Tolerance of a logit with bf16 activations, relative to the logits' spread. Rounded per layer:
+// inputs of four products, keys, values; also the head's input. Relative error <= 2^-9 each,
+// uniform: 2^-9 / sqrt(3) RMS. Errors add up like a random walk; 4.5 standard deviations cover the
+// maximum of a few thousand logits. Attention scores and gated products multiply two activations:
+// weights with gain > 1 amplify.
 constexpr double kTrainedAmplification = 2;
 constexpr double kRandomAmplification = 1.6 * 1.6 * 1.6 * 1.6;  // gain of the random models: 1.6
 double logits_tolerance(const std::vector<float>& expected, int32_t num_layers,
@@ -82,7 +81,7 @@ double logits_tolerance(const std::vector<float>& expected, int32_t num_layers,
          std::sqrt(6. * num_layers + 1);
 }
 
-// The worst error as a fraction of the tolerance; a failure names the worst cell.
+// Worst error / tolerance; a failure names the worst cell.
 double expect_close(const std::vector<float>& got, const std::vector<float>& expected,
                     int32_t num_layers, double amplification, const std::string& what) {
   EXPECT_EQ(got.size(), expected.size()) << what;
@@ -97,7 +96,7 @@ double expect_close(const std::vector<float>& got, const std::vector<float>& exp
   return error(worst) / tolerance;
 }
 
-// Greedy continuation of all prompts, decoded as one batch.
+// Greedy continuation of all prompts in one batch.
 std::vector<Ids> generate_batch(Harness& harness, const std::vector<GoldenCase>& cases,
                                 int32_t count) {
   const RunnerLimits& limits = harness.runner().limits();
@@ -140,7 +139,7 @@ class GoldenTest : public ::testing::TestWithParam<TestKernels> {
 INSTANTIATE_TEST_SUITE_P(Isa, GoldenTest, ::testing::ValuesIn(test_kernels()),
                          [](const auto& info) { return info.param.name(); });
 
-// With kernels that give the same bits however the work is cut.
+// With batch-invariant kernels.
 class GoldenBitsTest : public GoldenTest {};
 INSTANTIATE_TEST_SUITE_P(Isa, GoldenBitsTest, ::testing::ValuesIn(invariant_test_kernels()),
                          [](const auto& info) { return info.param.name(); });
@@ -179,7 +178,7 @@ TEST_P(GoldenTest, TargetLogits) {
   std::printf("worst error: %.2f of the tolerance\n", worst);
 }
 
-// Every model that has golden outputs.
+// All models with golden outputs.
 std::vector<std::string> tiny_architectures() {
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(kSource / "tests/models"))
@@ -189,9 +188,9 @@ std::vector<std::string> tiny_architectures() {
   return names;
 }
 
-// Of these only the ids are compared. Which experts a row goes to is a comparison: a rounding that
-// decides it moves the logits by more than logits_tolerance() allows for. A GPU's roundings decide
-// it in a row of three more.
+// Mixtures of which only ids are compared: expert selection is a comparison, and a rounding that
+// flips it moves logits by more than logits_tolerance(). GPU roundings flip it in a row of three
+// more models.
 const std::set<std::string> kMixtures =
     tests_run_on_cpu()
         ? std::set<std::string>{"deepseek_v3", "mixtral"}
@@ -224,8 +223,8 @@ TEST_P(GoldenTest, TinyArchitectures) {
   }
 }
 
-// Bit for bit: the logits of every prompt alone, in chunks, with other threads, and all prompts in
-// one step.
+// Bit for bit: logits of each prompt alone, in chunks, with other thread counts, and of all prompts
+// in one step.
 TEST_P(GoldenBitsTest, TinyArchitecturesDoNotDependOnHowWorkIsCut) {
   for (const std::string& name : tiny_architectures()) {
     SCOPED_TRACE(name);
@@ -252,7 +251,7 @@ TEST_P(GoldenBitsTest, TinyArchitecturesDoNotDependOnHowWorkIsCut) {
   }
 }
 
-// Bit for bit, on the quick-start model: the same logits however the work is cut.
+// Bit for bit, quick-start model: equal logits for any division of the work.
 TEST_P(GoldenBitsTest, ResultsDoNotDependOnHowWorkIsCut) {
   const auto cases = read_cases(kGolden / "target.json");
   const Ids a = cases[is_slow() ? 14 : 20].prompt, b = cases[1].prompt, c = cases[17].prompt;
@@ -266,7 +265,7 @@ TEST_P(GoldenBitsTest, ResultsDoNotDependOnHowWorkIsCut) {
   for (const int32_t chunk : {1, 7, 32, 100})
     EXPECT_EQ(harness.prefill(s1, a, chunk), whole_a) << "chunks of " << chunk;
 
-  // Decoding of a, prefill of b and the second half of c's prefill share a step.
+  // One step: decode of a, prefill of b, second half of c's prefill.
   const auto head = [](const Ids& ids, size_t n) { return Ids(ids.begin(), ids.begin() + n); };
   harness.prefill(s2, head(a, a.size() - 1), 256);
   harness.prefill(s1, head(c, 20), 256);
@@ -279,7 +278,7 @@ TEST_P(GoldenBitsTest, ResultsDoNotDependOnHowWorkIsCut) {
       &batch);
   EXPECT_EQ(batch, expected);
 
-  // A second sequence reuses the first one's blocks of a common prefix.
+  // A second sequence reuses the blocks of a common prefix.
   Sequence shared(3, limits);
   harness.prefill(s0, a, 256);
   std::copy_n(s0.blocks.begin(), shared_blocks, shared.blocks.begin());
@@ -291,12 +290,12 @@ TEST_P(GoldenBitsTest, ResultsDoNotDependOnHowWorkIsCut) {
   }
 }
 
-// How a harness that rounds differs from one that does not.
+// Difference between a harness with rounding and one without.
 struct Rounding {
-  double worst = 0;                   // of the logits after a prompt, as a share of their spread
-  int num_clear = 0, num_agreed = 0;  // golden ids; those before a case's first other id
+  double worst = 0;                   // of the logits after a prompt, relative to their spread
+  int num_clear = 0, num_agreed = 0;  // golden ids; equal ids before a case's first difference
 };
-// `is_invariant`: the bits are the same however the work is cut.
+// `is_invariant`: equal bits for any division of the work.
 Rounding measure_rounding(Harness& plain, Harness& rounded, const std::vector<GoldenCase>& cases,
                           int32_t num_steps, bool is_invariant) {
   Rounding out;
@@ -326,8 +325,8 @@ Rounding measure_rounding(Harness& plain, Harness& rounded, const std::vector<Go
 }
 
 struct RoundingBound {
-  double difference;  // of a logit, as a share of the spread
-  double agreement;   // share of the golden ids
+  double difference;  // of a logit, relative to the spread
+  double agreement;   // share of equal golden ids
 };
 void expect_rounding(const Rounding& got, const RoundingBound& bound, const std::string& what) {
   EXPECT_GT(got.worst, 0) << what << ": nothing was rounded";
@@ -337,9 +336,8 @@ void expect_rounding(const Rounding& got, const RoundingBound& bound, const std:
               what.c_str(), got.worst, bound.difference, got.num_agreed, got.num_clear);
 }
 
-// An 8-bit cache moves the logits by its own rounding only: against the bf16 cache on the same
-// engine, the largest difference stays below a share of the logits' spread, and the greedy ids
-// mostly agree with the golden ones.
+// 8-bit KV caches against the bf16 cache on the same engine: the largest logit difference stays
+// below a share of the spread, and most greedy ids equal the golden ones.
 TEST_P(GoldenTest, EightBitCaches) {
   if (is_slow()) GTEST_SKIP() << "covered by the vector kernels";
   std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
@@ -356,23 +354,22 @@ TEST_P(GoldenTest, EightBitCaches) {
   }
 }
 
-// How far rounded weights may move a logit, as a share of the logits' spread: logits_tolerance()
-// with the error of a product of rounded weights, of which a layer has four. `error`: the square
-// root of the mean square error of a weight, in standard deviations of the weights.
+// Tolerance of a logit with rounded weights, relative to the spread: logits_tolerance() with the
+// error of a product of rounded weights, four per layer. `error`: RMS error of a weight in standard
+// deviations of the weights.
 double rounding_tolerance(double error, int32_t num_layers,
                           double amplification = kTrainedAmplification) {
   return amplification * 4.5 * error * std::sqrt(4. * num_layers);
 }
-// Of rounding to steps of (largest magnitude / num_steps): step^2 / 12 is the mean square; the
-// largest of a row's or group's weights is `largest` standard deviations.
+// RMS error of rounding to steps of (largest magnitude / num_steps): step / sqrt(12); `largest`:
+// largest magnitude in standard deviations.
 double step_error(double largest, double num_steps) { return largest / num_steps / std::sqrt(12.); }
-// Of rounding to a mantissa of three bits, weights and inputs: steps are 2^-3 of the power of two
-// below, magnitudes on average 1.44 times that.
+// Rounding weights and inputs to a 3-bit mantissa: steps are 2^-3 of the power of two below;
+// magnitudes average 1.44 times that power.
 const double kFp8Error = std::sqrt(2.) * 0x1p-3 / 1.44 / std::sqrt(12.);
 
-// Rounded weights move the logits by their rounding only. The greedy ids agree with the golden
-// ones: all of them with integers of eight bits, most with four, with fp8 and where the head and
-// the embedding are rounded too.
+// Rounded weights against golden ids: all equal with 8-bit integers, most with 4-bit, fp8, and
+// rounded head and embedding.
 TEST_P(GoldenTest, RoundedWeights) {
   std::vector<GoldenCase> cases = read_cases(kGolden / "target.json");
   std::erase_if(cases,
@@ -404,8 +401,7 @@ TEST_P(GoldenTest, RoundedWeights) {
       {rounding_tolerance(step_error(3.2, 127), 7), .98}, "int8, the head too");
 }
 
-// Of mixtures, experts are rounded like other products: all golden ids with integers of eight bits,
-// some with four, most with fp8.
+// Rounded experts: all golden ids with 8-bit integers, some with 4-bit, most with fp8.
 TEST_P(GoldenTest, RoundedExperts) {
   const auto tolerance = [](double error) {
     return rounding_tolerance(error, 2, kRandomAmplification);
@@ -448,7 +444,7 @@ TEST_P(GoldenBitsTest, PipelinedEqualsSynchronous) {
     const auto finished = harness.finish(*flying);
     ASSERT_TRUE(finished.ok()) << finished.status();
     const Ids& ids = *finished;
-    // The rows of all steps but the first are in the other order.
+    // In all steps but the first the rows are swapped.
     got[0].push_back(ids[step == 0 ? 0 : 1]);
     got[1].push_back(ids[step == 0 ? 1 : 0]);
     flying = std::move(next);
@@ -458,7 +454,7 @@ TEST_P(GoldenBitsTest, PipelinedEqualsSynchronous) {
   EXPECT_EQ(got[1], harness.generate(s1, p1, steps, 64));
 }
 
-// Steps that the device recorded and replays, against the same ones issued call by call.
+// Recorded and replayed steps against the same steps issued call by call.
 TEST_P(GoldenRecordingTest, RecordedEqualsIssued) {
   const auto cases = read_cases(kGolden / "target.json");
   const RunnerLimits limits = roomy_limits(1, 64, 128, 32);
@@ -474,8 +470,8 @@ TEST_P(GoldenRecordingTest, RecordedEqualsIssued) {
   }
 }
 
-// The plain plan and the optimised one are the same function; on a GPU passes have values rounded
-// to bf16 that the plain plan has as f32.
+// The plain plan and the optimised one compute the same function; on a GPU passes round values to
+// bf16 that the plain plan keeps in f32.
 TEST_P(GoldenBitsTest, PassesDoNotChangeResults) {
   const auto cases = read_cases(kGolden / "target.json");
   const RunnerLimits limits = roomy_limits(1, 64, 256, 32);

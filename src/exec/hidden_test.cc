@@ -1,4 +1,4 @@
-// Hidden states as a second output of a step, on a small made-up plan.
+// Hidden states as an output of steps, on a small made-up plan.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class HiddenTest : public ::testing::Test {
       : path_(write_engine(plan, "hidden_test")),
         harness_(path_, kHiddenLimits, kernels::open_device("cpu", {.num_threads = 2})) {}
 
-  // Every row reads hidden states and logits of as many positions as it has logits.
+  // Each row returns hidden states and logits for all of its num_logits positions.
   StatusOr<std::vector<Outputs>> run(const std::vector<RowSpec>& rows, bool samples = true) {
     Step step = step_of(rows, 1, kHiddenLimits.block_tokens);
     for (StepRow& row : step.rows) {
@@ -55,7 +55,7 @@ class HiddenTest : public ::testing::Test {
     }
     return all;
   }
-  // Of all positions, computed in chunks.
+  // Outputs of all positions, computed in chunks.
   Outputs in_chunks(const Sequence& sequence, int32_t chunk) {
     Outputs all;
     const auto size = static_cast<int32_t>(kHiddenText.size());
@@ -73,7 +73,7 @@ class HiddenTest : public ::testing::Test {
   Harness harness_;
 };
 
-// The product of the head and the hidden states.
+// Logits = hidden states times the head's matrix.
 TEST_F(HiddenTest, TheyAreWhatTheHeadReads) {
   ASSERT_EQ(harness_.runner().hidden_size(), 32);
   const io::EngineFile file = io::EngineFile::open(path_).value();
@@ -96,7 +96,7 @@ TEST_F(HiddenTest, TheSameInChunksAndBesideOthers) {
   const Outputs whole = in_chunks(one, 11);
   for (const int32_t chunk : {1, 3, 4}) EXPECT_EQ(in_chunks(one, chunk).hidden, whole.hidden);
   const std::span<const int32_t> text(kHiddenText);
-  // No row draws a token; the second gives nothing.
+  // No row samples; the second returns nothing.
   const auto all =
       run({one.row(text, 0, 11), two.row(text.first(5), 0, 0), three.row(text, 0, 1)}, false);
   ASSERT_TRUE(all.ok()) << all.status();

@@ -1,4 +1,4 @@
-// Test only: which kernels a test of a whole model is run with.
+// Test only: the kernels with which a test of a whole model runs.
 #pragma once
 
 #include <cstdio>
@@ -16,10 +16,11 @@
 
 namespace nereid::exec {
 
-// Of an instruction set of the CPU, or of test_device().
+// Kernels of a CPU instruction set, or of test_device().
 struct TestKernels {
-  std::string isa;           // empty on other devices than the CPU
-  bool is_invariant = true;  // a row's bits do not depend on what is beside it; CPUs always
+  std::string isa;           // empty on devices other than the CPU
+  bool is_invariant = true;  // batch-invariant: a row's bits do not depend on other rows; true on
+                             // CPUs
 
   std::string name() const { return !isa.empty() ? isa : is_invariant ? "invariant" : "fastest"; }
   StatusOr<kernels::OpenedDevice> open(int num_threads) const {
@@ -31,7 +32,7 @@ struct TestKernels {
   }
 };
 
-// What a failure prints.
+// Text of failures.
 inline void PrintTo(const TestKernels& kernels, std::ostream* out) { *out << kernels.name(); }
 
 inline std::vector<TestKernels> test_kernels() {
@@ -41,14 +42,14 @@ inline std::vector<TestKernels> test_kernels() {
   return all;
 }
 
-// Of these, the ones with which a row's bits do not depend on what is beside it.
+// The batch-invariant ones.
 inline std::vector<TestKernels> invariant_test_kernels() {
   std::vector<TestKernels> all = test_kernels();
   std::erase_if(all, [](const TestKernels& kernels) { return !kernels.is_invariant; });
   return all;
 }
 
-// The engine of a model directory, in test_directory(); it ends the process where there is none.
+// The engine of a model directory, in test_directory(); ends the process on an error.
 inline std::filesystem::path build_engine(const std::filesystem::path& model,
                                           const TestKernels& kernels,
                                           convert::BuildOptions options = {}) {

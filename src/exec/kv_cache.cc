@@ -11,7 +11,7 @@
 namespace nereid::exec {
 namespace {
 
-constexpr size_t kReadAlignment = 16;  // of what kernels read at a time
+constexpr size_t kReadAlignment = 16;  // of kernels' vector reads
 
 }  // namespace
 
@@ -108,8 +108,8 @@ Status KvCache::copy_blocks(std::span<const BlockCopy> copies, Stream& stream) c
     const BlockCopy& first = copies[i];
     const auto group = static_cast<size_t>(first.group);
     const auto on_host = [&](int32_t block) { return block >= limits_.num_blocks[group]; };
-    // Neighbours go in one piece, which must not reach from one pool into the other, nor overlap
-    // itself.
+    // Adjacent copies are merged into one, which must neither cross from one pool to the other nor
+    // overlap itself.
     int32_t count = 1;
     for (; i + count < copies.size() && count < std::abs(first.to - first.from); ++count) {
       const BlockCopy& next = copies[i + count];
@@ -131,8 +131,8 @@ Status KvCache::move_cells(std::span<const CellMove> moves, Stream& stream) cons
   return ok();
 }
 
-// A line of the cell for each layer, head, and of keys and values lies as far behind the one before
-// it where nothing is between them: one copy.
+// The cell's lines of all layers, heads, keys and values have one stride if there are no scales:
+// one strided copy.
 Status KvCache::move_cell(const CellMove& move, Stream& stream) const {
   const auto g = static_cast<size_t>(move.group);
   const CacheGroup& group = groups_[g];
@@ -144,7 +144,7 @@ Status KvCache::move_cell(const CellMove& move, Stream& stream) const {
   const size_t line = static_cast<size_t>(group.head_dim) * size_of(limits_.kv_type);
   const bool has_panels = kernels::key_layout(kind_, group.head_dim, limits_.block_tokens) ==
                           kernels::KeyLayout::kPanels;
-  // `count` lines of one cell of `unit` bytes, as many as heads apart.
+  // `count` lines of `unit` bytes, one head apart.
   const auto copy = [&](size_t plane, size_t unit, size_t count) {
     const auto from_cell = static_cast<size_t>(move.from_cell) * unit;
     const auto to_cell = static_cast<size_t>(move.to_cell) * unit;
@@ -164,7 +164,7 @@ Status KvCache::move_cell(const CellMove& move, Stream& stream) const {
   return ok();
 }
 
-// A key in a panel is words of four bytes apart from each other.
+// A key in a panel is split into words of four bytes.
 Status KvCache::move_key_in_panels(const CellMove& move, size_t layer, Stream& stream) const {
   constexpr size_t kWord = 4;
   const auto g = static_cast<size_t>(move.group);

@@ -1,5 +1,4 @@
-// The KV cache of a model: the blocks of the device and those of the second-level pool in host
-// memory, laid out alike, and copies of whole blocks between and within them.
+// The KV cache: device blocks and the host pool in one layout, and copies of whole blocks.
 #pragma once
 
 #include <cstddef>
@@ -16,30 +15,29 @@
 
 namespace nereid::exec {
 
-// How a block of a group lies: one piece of memory with all layers of the group in turn, of each
-// its keys, then its values, [kv_heads, block_tokens, head_dim] each (keys perhaps in panels, see
-// kernels::KeyLayout), then their scales, f32 [kv_heads, block_tokens] each, for a cache type that
-// has them. Values that lie in their keys are those. Sizes in bytes.
+// Layout of a block: contiguous; for each layer of the group keys, then values, [kv_heads,
+// block_tokens, head_dim] each (keys may be in panels, see kernels::KeyLayout), then f32 scales
+// [kv_heads, block_tokens] of each for 8-bit types. Values stored in their keys (MLA) take no
+// space. Sizes in bytes.
 struct KvLayout {
-  size_t data = 0, scales = 0;  // of a layer's keys, or values, in a block; scales 0: none
-  size_t layer = 0, block = 0;  // of a layer in a block, and of a block
-  bool has_values = true;       // beside the keys
+  size_t data = 0, scales = 0;  // of one layer's keys (or values) in a block; scales 0: none
+  size_t layer = 0, block = 0;  // of one layer in a block; of a block
+  bool has_values = true;       // separate from the keys
 
   static KvLayout of(const CacheGroup& group, const RunnerLimits& limits);
 
-  // Where the i-th layer of the group lies, in bytes from the block's start.
+  // Byte offsets of the i-th layer of the group in a block.
   size_t keys(size_t i) const { return i * layer; }
   size_t values(size_t i) const { return keys(i) + (has_values ? data : 0); }
   size_t key_scales(size_t i) const { return values(i) + data; }
   size_t value_scales(size_t i) const { return key_scales(i) + (has_values ? scales : 0); }
 };
 
-// InvalidArgument when a copy names a group or a block that there is not.
+// InvalidArgument: a group or block id out of range.
 Status check_copies(std::span<const BlockCopy> copies, size_t num_groups,
                     const RunnerLimits& limits);
 
-// The keys and values of one position go to another, in all layers of a group: cells of blocks of
-// the device.
+// Move of one position's keys and values, all layers of a group, between cells of device blocks.
 struct CellMove {
   int32_t group = 0;
   int32_t from_block = 0, from_cell = 0;
@@ -53,13 +51,13 @@ class KvCache {
   const std::vector<CacheGroup>& groups() const { return groups_; }
   int32_t group_of(int32_t layer) const { return places_[static_cast<size_t>(layer)].group; }
 
-  // What the kernels of a layer get; the layout of the keys is that of the device.
+  // The cache arguments of a layer's kernels; the key layout is the device's.
   kernels::CacheView view(int32_t layer) const;
 
-  // Whether a copy is to or from the host's pool.
+  // Whether source or target is in the host pool.
   bool touches_host(const BlockCopy& copy) const;
 
-  // On the stream: each copy sees what those before it wrote. The copies have passed
+  // Run on the stream in order: each copy sees the writes of earlier ones. The copies passed
   // check_copies().
   Status copy_blocks(std::span<const BlockCopy> copies, Stream& stream) const;
   Status move_cells(std::span<const CellMove> moves, Stream& stream) const;
@@ -67,7 +65,7 @@ class KvCache {
  private:
   struct Place {
     int32_t group = 0;
-    int32_t index = 0;  // of the layer among those of the group
+    int32_t index = 0;  // of the layer in its group
   };
   struct Pool {
     KvLayout layout;

@@ -40,7 +40,7 @@ TEST(KvLayout, ABlockHasAllLayersOfItsGroup) {
   EXPECT_EQ(scaled.block, size_t{3} * 2 * 2 * 16 * (16 + 4));
 }
 
-// Values that lie in their keys take no memory of their own.
+// Values stored in their keys take no memory.
 TEST(KvLayout, LatentKeysHaveTheValues) {
   RunnerLimits limits = kCacheLimits;
   limits.block_tokens = 16;
@@ -54,7 +54,7 @@ TEST(KvLayout, LatentKeysHaveTheValues) {
   EXPECT_EQ(layout.block, size_t{2} * 16 * (24 + 4));
 }
 
-// Counts the copies that a stream is asked for.
+// Counts the copies issued to a stream.
 class CountingStream : public Stream {
  public:
   explicit CountingStream(Device& device) : device_(device) {}
@@ -97,7 +97,7 @@ class KvCacheTest : public ::testing::Test {
     auto* const first = static_cast<std::byte*>(cache_.view(0).keys);
     return {first + static_cast<size_t>(block) * block_, block_};
   }
-  // First byte of each device block; the whole block holds it.
+  // First byte of each device block; all bytes of a block are equal.
   std::vector<int> marks() {
     std::vector<int> out;
     for (int32_t block = 0; block < kCacheLimits.num_blocks[0]; ++block) {
@@ -126,20 +126,20 @@ TEST_F(KvCacheTest, NeighboursAreCopiedInOnePiece) {
 }
 
 TEST_F(KvCacheTest, EachCopySeesTheOnesBefore) {
-  copy({{0, 1}, {1, 2}, {2, 3}});  // a run, had it not overlapped itself
+  copy({{0, 1}, {1, 2}, {2, 3}});  // not merged: the merged copy would overlap itself
   EXPECT_THAT(marks(), ElementsAre(1, 1, 1, 1));
   EXPECT_THAT(copy({{2, 2}}), ElementsAre());
 }
 
 TEST_F(KvCacheTest, RunsDoNotReachFromPoolToPool) {
-  // Blocks 4, 5, 6 are the host's.
+  // Blocks 4, 5, 6 are host blocks.
   EXPECT_THAT(copy({{0, 4}, {1, 5}, {2, 6}}), ElementsAre(3 * block_));
   EXPECT_THAT(copy({{0, 2}, {1, 3}, {2, 4}}).size(), 2u);
   EXPECT_THAT(copy({{5, 0}, {6, 1}}).size(), 1u);
   EXPECT_THAT(marks(), ElementsAre(2, 3, 1, 2));
 }
 
-// Keys in lines and in panels, with scales and without, values of their own or in their keys.
+// Keys in lines and in panels, with and without scales, separate values and values in keys.
 TEST(KvCells, AMoveTakesOnePositionAndNoMore) {
   auto opened = *kernels::open_device("cpu", {.num_threads = 1});
   for (const int32_t block_tokens : {4, 16})
@@ -160,7 +160,7 @@ TEST(KvCells, AMoveTakesOnePositionAndNoMore) {
         CountingStream stream(*opened.device);
         const std::vector<CellMove> moves = {{0, 1, 3, 2, 1}, {0, 2, 1, 3, 2}};
         ASSERT_TRUE(cache.move_cells(moves, stream).ok());
-        // Keys in lines, without scales: one copy for each move.
+        // Keys in lines, no scales: one copy per move.
         if (block_tokens == 4 && type == DType::kBF16) {
           EXPECT_EQ(stream.sizes.size(), moves.size());
         }

@@ -1,4 +1,4 @@
-// Timed steps with made-up contents.
+// Timed steps with made-up tokens and cache contents.
 #include "exec/measure.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@
 namespace nereid::exec {
 namespace {
 
-// `is_first`: with what the rows' slots are loaded with to sample.
+// `is_first`: with the sampling parameters of the rows' slots.
 std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& shape,
                                        bool is_first) {
   const RunnerLimits& limits = runner.limits();
@@ -59,7 +59,7 @@ StatusOr<double> median_step_seconds(Runner& runner, std::span<const std::byte> 
     RETURN_IF_ERROR(next.status());
     flying = *std::move(next);
     if (!status.ok()) {
-      // The first error is the interesting one, but no step may be left behind.
+      // Returns the first error, after all steps in flight have ended.
       runner.wait(flying).IgnoreError();
       return status;
     }

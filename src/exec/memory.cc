@@ -22,7 +22,7 @@ constexpr int32_t kMaxAdapterPages = 1 << 24;
 constexpr int64_t kMaxAdapterPageNumbers = int64_t{1} << 32;
 constexpr int32_t kMaxBlockTokens = 1024;
 constexpr int32_t kMaxWindow = 1 << 30;
-constexpr double kMaxCacheBytes = 1e18;  // sizes below fit in 64 bits
+constexpr double kMaxCacheBytes = 1e18;  // keeps the sizes below in 64 bits
 constexpr int32_t kMaxBlocks = std::numeric_limits<int32_t>::max();
 
 Status check_range(std::string_view field, int64_t value, int64_t low, int64_t high) {
@@ -115,7 +115,7 @@ int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& g
   const int32_t all = blocks_per_sequence(limits);
   if (group.window == 0) return all;
   const int64_t t = limits.block_tokens;
-  // The window before a step's first token, the step's tokens, and a partial block at either end.
+  // Window before the step's first token + the step's tokens + a partial block at each end.
   const int64_t recent = (int64_t{group.window} + limits.max_tokens + t - 1) / t + 1;
   const int64_t held = recent + (group.sink + t - 1) / t;
   return static_cast<int32_t>(std::min<int64_t>(all, held));
@@ -166,7 +166,7 @@ SamplingBytes sampling_bytes(const RunnerLimits& limits) {
 
 std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits,
                                      const DeviceInfo& device) {
-  // The staging areas in host memory, the device's copy, slot tokens.
+  // Staging areas in host memory, the device's copy, slot tokens.
   const std::vector<CacheGroup> groups = cache_groups(plan, limits);
   const size_t slots = static_cast<size_t>(limits.max_rows) * sizeof(int32_t);
   const size_t num_copies = static_cast<size_t>(limits.depth) + 1;
@@ -201,7 +201,7 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
 
 namespace {
 
-// Blocks of each group that a batch of sequences of `length` blocks holds, or one of the longest.
+// Blocks by group of max_rows sequences of `length` blocks, at least of one of the longest.
 PerGroup<int64_t> demand(const std::vector<CacheGroup>& groups, const RunnerLimits& limits,
                          int64_t length) {
   PerGroup<int64_t> blocks;
@@ -261,7 +261,7 @@ StatusOr<PerGroup<int32_t>> num_blocks_that_fit(const io::Plan& plan, const Runn
         static_cast<double>(budget_bytes) / (1 << 20), static_cast<double>(left) / (1 << 20),
         limits.max_sequence_length, needed, describe(table));
   }
-  int64_t low = 0, high = int64_t{blocks_per_sequence(limits)} + 1;  // `high` need not fit
+  int64_t low = 0, high = int64_t{blocks_per_sequence(limits)} + 1;  // result in [low, high)
   while (high - low > 1) {
     const int64_t middle = low + (high - low) / 2;
     (fits(middle) ? low : high) = middle;

@@ -1,5 +1,5 @@
-// How much memory a plan needs under given limits; the same numbers decide allocation, reports and
-// how many KV blocks fit in a budget.
+// Memory of a plan under given limits; one computation for allocation, reports and the number of KV
+// blocks in a budget.
 #pragma once
 
 #include <cstddef>
@@ -12,48 +12,46 @@
 
 namespace nereid::exec {
 
-// InvalidArgument naming the field when a limit is out of range for the model. `num_blocks` may be
-// 0 here: what memory_table() and num_blocks_that_fit() take.
+// InvalidArgument naming the field if a limit is out of range for the model. `num_blocks` may be 0,
+// for memory_table() and num_blocks_that_fit().
 Status check_limits(const io::Plan& plan, const RunnerLimits& limits);
 
-// Columns of a block table for max_sequence_length positions.
+// Columns of a block table: max_sequence_length / block_tokens, rounded up.
 int32_t blocks_per_sequence(const RunnerLimits& limits);
 
-// The layers by what they look back at and by the shape of their keys and values, as the plan's
-// attention calls have it; the group that looks back furthest comes first, then the one that has
-// the first layer. A window that no sequence outgrows is none. `limits`: window and sink count.
+// Cache groups of the plan's attention layers, keyed by (window, KV heads, head dim, latent). A
+// window >= the model's max_positions counts as 0 (full attention). Order: full attention, then
+// descending window; ties by first layer. `limits`: window and sink are used.
 std::vector<CacheGroup> cache_groups(const io::Plan& plan, const RunnerLimits& limits);
 
-// Most blocks of a group that one sequence holds at a time: with a window, those behind it are
-// given back, but a step of max_tokens may have to be computed before that.
+// Upper bound of a sequence's blocks in a group: with a sliding window those of the window, the
+// sinks and one step of max_tokens.
 int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& group);
 
-// The window that tokens of a layer with `window` have under the limits; 0 = all positions.
+// Window of a layer with `window` under limits.window; 0 = full attention.
 int32_t window_of(int32_t window, const RunnerLimits& limits);
 
-// Bytes of the arena of values that have so many rows (tokens, or rows of logits).
+// Bytes of the arena for values with one row per token, or per row of logits.
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
-// Bytes of what a plan's products hand to each other in steps of few tokens (fused_calls.h); 0 on a
-// CPU, which always runs the plan's own calls.
+// Bytes of values between fused products (fused_calls.h); 0 on a CPU, which has no fused calls.
 size_t fused_bytes(const io::Plan& plan, const DeviceInfo& device);
-// Floats of one rope table, and bytes of all, end to end.
+// Floats of one rope table; bytes of all tables, end to end.
 size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits);
 size_t rope_table_bytes(const io::Plan& plan, const RunnerLimits& limits);
 
-inline constexpr size_t kUploadAlignment = 16;  // of each piece of a sampler's staging
+inline constexpr size_t kUploadAlignment = 16;  // of each upload in a sampler's staging
 
-// What sampling keeps for all slots, in bytes. On the device: `rows`, `params`, `results` and
-// `history` (tokens so far). In host memory, for each step in flight: `staging` (what every step
-// may upload), `results` again and `top` (lists of likeliest tokens).
+// Bytes of sampling state for all slots. Device: `rows`, `params`, `results`, `history` (tokens so
+// far). Host, per step in flight: `staging` (a step's uploads), `results` and `top` (likeliest
+// tokens).
 struct SamplingBytes {
   size_t rows = 0, params = 0, results = 0, top = 0, history = 0, staging = 0;
   size_t total(int32_t depth) const;
 };
 SamplingBytes sampling_bytes(const RunnerLimits& limits);
 
-// Everything that a runner and its sampler hold on a device, the host's part of the KV
-// cache ("host ...") last, a line for each group; `limits` must
-// have passed check_limits().
+// Memory of a runner and its sampler on a device; the host part of the KV cache ("host ...", one
+// line per group) comes last. Precondition: check_limits().
 std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& limits,
                                      const DeviceInfo& device);
 
@@ -61,12 +59,11 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
 PerGroup<int32_t> divide_blocks(const std::vector<CacheGroup>& groups, const RunnerLimits& limits,
                                 const PerGroup<int64_t>& shares, size_t bytes);
 
-// Most KV blocks of each group such that all of memory_table() fits in `budget_bytes`;
-// limits.num_blocks is not looked at, its num_host_blocks are not part of the budget. The groups
-// share in proportion to what a full batch holds of them, of sequences as long as possible, but at
-// least one of max_sequence_length: with fewer and longer ones the group that looks back furthest
-// runs out first. ResourceExhausted with the table when the budget does not even hold the blocks of
-// one sequence of max_sequence_length.
+// Largest numbers of KV blocks such that memory_table() fits in `budget_bytes`; limits.num_blocks
+// is ignored, num_host_blocks are outside the budget. The groups' proportions are those of a full
+// batch of the longest sequences that fit, at least of one sequence of max_sequence_length; a
+// smaller batch of longer sequences exhausts the group with the largest window first.
+// ResourceExhausted with the table: no room for one sequence of max_sequence_length.
 StatusOr<PerGroup<int32_t>> num_blocks_that_fit(const io::Plan& plan, const RunnerLimits& limits,
                                                 const DeviceInfo& device, size_t budget_bytes);
 

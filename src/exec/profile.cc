@@ -1,4 +1,4 @@
-// Accumulation of op times.
+// Accumulation of call times.
 #include "exec/profile.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Accumulated times of a plan's calls, grouped by op, kernel and shape.
+// Accumulated times of a plan's calls, by op, kernel and shape.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace nereid::exec {
 
-// A group of calls that one line of the report stands for.
+// One line of the report: op, kernel, shape.
 struct ProfileEntry {
   std::string op, kernel, shape;
   bool operator==(const ProfileEntry&) const = default;
@@ -21,10 +21,10 @@ class Profile {
   explicit Profile(const std::vector<ProfileEntry>& entries);
 
   void add(int32_t entry, double seconds, uint64_t bytes);
-  std::vector<OpTime> times() const;  // groups that ran, slowest first
+  std::vector<OpTime> times() const;  // entries with calls, slowest first
 
  private:
-  mutable std::mutex mutex_;  // the stream's thread adds, the engine's reads
+  mutable std::mutex mutex_;  // written by the stream's thread, read by the engine's
   std::vector<OpTime> times_;
 };
 

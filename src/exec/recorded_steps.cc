@@ -39,7 +39,7 @@ Status RecordedSteps::run(const StepData& step, Stream& stream,
     StatusOr<std::unique_ptr<Recording>> recording = stream.record(run);
     if (!recording.ok()) log_warn("steps are issued call by call: {}", message(recording.status()));
     if (!recording.ok() || !*recording) {
-      works_ = false;  // what is recorded already may be running
+      works_ = false;  // existing recordings may be in flight and stay
       return run(stream);
     }
     entry->recording = *std::move(recording);

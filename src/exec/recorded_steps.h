@@ -1,5 +1,5 @@
-// Decoding steps kept as recordings of a stream, one for each shape: what a step issues depends on
-// its sizes alone, since everything else is read from its arrays in device memory.
+// Recorded decode steps (CUDA graphs), one per shape: the issued work depends on a step's sizes
+// only; all else is read from device memory.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace nereid::exec {
 
-// More than steps that may be in flight: the least recently used one is not running any more.
+// > steps in flight, so that the least recently used recording is not running.
 inline constexpr size_t kMaxRecordings = 64;
 static_assert(kMaxRecordings > kMaxDepth);
 
 // Used inside submitted work of one stream.
 class RecordedSteps {
  public:
-  // Issues the step: `run` itself for the first step of a shape and for steps that do more than
-  // decode, else a recording of it, made at the second.
+  // Issues the step: calls `run` for the first step of a shape and for steps with prefill, else
+  // replays the recording made at the second.
   Status run(const StepData& step, Stream& stream, const std::function<Status(Stream&)>& run);
 
  private:
@@ -36,7 +36,7 @@ class RecordedSteps {
 
   std::vector<Entry> entries_;
   int64_t num_uses_ = 0;
-  bool works_ = true;  // until the device says that it gains nothing, or fails
+  bool works_ = true;  // false after the device declined or failed to record
 };
 
 }  // namespace nereid::exec

@@ -5,7 +5,7 @@
 namespace nereid::exec {
 namespace {
 
-// Notes what it is asked for; a replay does what was recorded.
+// Records its calls; a replay repeats them.
 class FakeStream : public Stream {
  public:
   struct Kept : Recording {
@@ -39,7 +39,7 @@ class FakeStream : public Stream {
 
 class RecordedStepsTest : public ::testing::Test {
  protected:
-  // Runs a step; how often its work was done.
+  // Runs a step; returns how often its work was executed.
   int run(int32_t rows, int32_t tokens, int32_t max_blocks) {
     StepData step;
     step.num_rows = rows, step.num_tokens = tokens, step.num_logits = rows;
@@ -85,8 +85,8 @@ TEST_F(RecordedStepsTest, TheLeastRecentlyUsedShapeMakesRoom) {
   const auto most = static_cast<int32_t>(kMaxRecordings);
   for (int i = 0; i < 2; ++i)
     for (int32_t blocks = 0; blocks < most; ++blocks) run(1, 1, blocks);
-  run(1, 1, 0);     // used again
-  run(1, 1, most);  // in place of 1
+  run(1, 1, 0);     // becomes the most recently used
+  run(1, 1, most);  // replaces shape 1
   EXPECT_EQ(stream_.num_recorded, most);
   run(1, 1, 0);
   EXPECT_EQ(stream_.num_recorded, most);

@@ -1,4 +1,4 @@
-// Angle tables of rotary position embedding.
+// Cosine and sine tables of the rotary embedding.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace nereid::exec {
 
 // Writes [num_positions, 2 * num_frequencies]: cosines, then sines, of the f32 angle position *
-// frequency, both times the attention factor (layout: kernels::Rope).
+// frequency, times the attention factor (layout: kernels::Rope).
 void fill_rope_table(const io::RopeTable& rope, int32_t num_positions, float* out);
 
 }  // namespace nereid::exec

@@ -1,4 +1,4 @@
-// The runner of an engine file: owns its memory and stream, stages steps, hands out tickets.
+// Runner of an engine file: memory, streams, staging of steps, tickets.
 #include "exec/runner.h"
 
 #include <algorithm>
@@ -24,20 +24,20 @@
 namespace nereid::exec {
 namespace {
 
-// What a step in flight holds until it is done.
+// Resources of a step in flight.
 struct Staging {
-  Buffer step_data;                            // written by launch(), read by the device's copy
-  Buffer host_embeddings, embeddings;          // likewise, and the copy
-  size_t embedding_bytes = 0;                  // of the step; 0: it has none, or no memory for them
-  std::vector<std::shared_ptr<Event>> copies;  // of blocks, and of weights of adapters
+  Buffer step_data;                            // written by launch(), copied to the device
+  Buffer host_embeddings, embeddings;          // host, and device copy
+  size_t embedding_bytes = 0;                  // of the step; 0: none, or their memory is missing
+  std::vector<std::shared_ptr<Event>> copies;  // block copies and adapter loads
   StepData step;
-  std::unique_ptr<Event> used;  // of a former step
+  std::unique_ptr<Event> used;  // reused event of an earlier step
   bool in_use = false;
-  // For a step with masks, which is launched and drawn in two calls.
+  // A step with masks is submitted in two parts, by launch() and draw().
   bool waits_for_masks = false;
-  std::unique_ptr<Event> forward;       // of the first one, once there was the second
-  std::unique_ptr<Event> used_forward;  // of a former step
-  Status drawn;                         // why the second call had no effect
+  std::unique_ptr<Event> forward;       // of the first part, once the second is submitted
+  std::unique_ptr<Event> used_forward;  // reused event of an earlier step
+  Status drawn;                         // error of draw()
 };
 
 class EngineRunner : public Runner {
@@ -45,7 +45,7 @@ class EngineRunner : public Runner {
   EngineRunner(io::EngineFile file, const RunnerLimits& limits)
       : file_(std::move(file)), limits_(limits) {}
 
-  // It stays where the device hangs, whose work may still use it.
+  // A runner on a hung device is leaked: running work may still use its memory.
   static void operator delete(EngineRunner* runner, std::destroying_delete_t) {
     if (runner->device_ && runner->device_->health().is_hung())
       return keep_for_ever(std::shared_ptr<void>(runner, [](void*) {}));
@@ -84,7 +84,7 @@ class EngineRunner : public Runner {
   }
 
   StatusOr<Ticket> launch(std::span<const std::byte> message) override {
-    RETURN_IF_ERROR(device_->health().failure());  // what hangs may still read what is staged
+    RETURN_IF_ERROR(device_->health().failure());  // a hung device may still read staged bytes
     int32_t index = 0;
     while (index < limits_.depth && staging_[index].in_use) ++index;
     if (index == limits_.depth)
@@ -134,7 +134,7 @@ class EngineRunner : public Runner {
     const int32_t index = staging_of(ticket);
     Staging& staging = staging_[index];
     Status status = event_of(ticket)->wait();
-    if (staging.forward) {  // its error came first
+    if (staging.forward) {  // the forward pass's error takes precedence
       if (Status computed = staging.forward->wait(); !computed.ok()) status = computed;
       staging.used_forward = std::move(staging.forward);
     }
@@ -234,7 +234,7 @@ class EngineRunner : public Runner {
                             message.embeddings.size(), step.num_embeddings, needed);
   }
 
-  // ResourceExhausted: there is no memory for them.
+  // ResourceExhausted: no memory for the embeddings.
   Status stage_embeddings(std::span<const BF16> embeddings, Staging& staging) {
     staging.embedding_bytes = 0;
     const size_t bytes = embeddings.size_bytes();
@@ -255,9 +255,9 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // Copies to and from the host go on a stream of their own, so that they run beside the step in
-  // flight; copies within the device keep their place between the steps. Each part of the list
-  // waits for the parts before it, and the step for all of them.
+  // Submits block copies: to and from the host on the copy stream, beside the step in flight;
+  // within the device on the step stream. Each run of one kind waits for the previous run, and the
+  // step for all of them.
   Status issue_copies(std::span<const BlockCopy> copies, Staging& staging) {
     staging.copies.clear();
     for (size_t begin = 0, end = 0; begin < copies.size(); begin = end) {
@@ -279,8 +279,8 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // Weights of adapters go on a stream of their own, behind the steps before this one and beside
-  // it; the next step waits for them, this one where its rows need them.
+  // Submits adapter loads on the load stream, after earlier steps and beside this one; the next
+  // step waits for them, this one if its rows use them.
   Status issue_loads(int32_t index) {
     if (loads_) RETURN_IF_ERROR(stream_->wait(*loads_));
     loads_ = nullptr;
@@ -305,7 +305,7 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // On a stream of their own, which no step waits for.
+  // Submits onboards on their own stream; no step waits for it.
   void issue_onboards(std::span<const BlockCopy> onboards) {
     if (onboards.empty()) return;
     const auto issue = [&]() -> StatusOr<std::unique_ptr<Event>> {
@@ -319,13 +319,13 @@ class EngineRunner : public Runner {
     onboards_.push_back(issue());
   }
 
-  // Keys and values of the drafts that hold go to where they would be without the others of their
-  // trees, before any later step or copy.
+  // Moves the KV of each accepted path to the row's first draft cells, before any later step or
+  // copy.
   Status keep_paths(const StepData& step, StepResult results) {
     if (!step.after) return ok();
     std::vector<CellMove> moves;
     for (int32_t r = 0; r < step.num_rows; ++r) {
-      int32_t first = step.row_begin[r];  // of the tree
+      int32_t first = step.row_begin[r];  // first draft
       while (first < step.row_begin[r + 1] && step.after[first] == 0) ++first;
       const std::span<const int32_t> path = results[static_cast<size_t>(r)].path;
       for (size_t i = 0; first < step.row_begin[r + 1] && i < path.size(); ++i)
@@ -340,7 +340,7 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // Moves a row's keys and values from one position to another, in each group.
+  // Moves a row's keys and values between two positions, in all groups.
   void add_moves(const StepData& step, int32_t row, int32_t from, int32_t to,
                  std::vector<CellMove>& moves) const {
     if (from == to) return;
@@ -352,7 +352,7 @@ class EngineRunner : public Runner {
     }
   }
 
-  // `event`: that of the forward pass, in whose place comes that of the whole.
+  // `event`: of the forward pass; becomes that of the whole step.
   Status issue_draw(int32_t index, std::span<const std::byte> masks,
                     std::unique_ptr<Event>& event) {
     Staging& staging = staging_[index];
@@ -369,7 +369,7 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  // On the stream.
+  // Runs on the stream.
   Status run_step(int32_t index, Stream& stream) {
     RETURN_IF_ERROR(sampler_->send(index, stream));
     RETURN_IF_ERROR(compute(index, stream));
@@ -387,7 +387,7 @@ class EngineRunner : public Runner {
     return sampler_->run(index, bound_.logits(num_logits), slot_tokens(), stream, bound_.hidden());
   }
 
-  // The device's step data is single: the stream's order protects it.
+  // The device's step data has one copy, protected by stream order.
   Status run_plan(const StepData& staged, int32_t index, Stream& stream) {
     const std::byte* const block = staging_[index].step_data.bytes();
     RETURN_IF_ERROR(stream.copy(step_data_.data(), block, staged.bytes));
@@ -403,7 +403,7 @@ class EngineRunner : public Runner {
     if (!file_.is_lost()) return ok();
     const Status lost =
         data_loss("{} has become smaller while it was in use", file_.path().string());
-    device_->health().fail(lost);  // its memory holds the weights no more
+    device_->health().fail(lost);  // the mapped weights are gone
     return lost;
   }
 
@@ -421,13 +421,13 @@ class EngineRunner : public Runner {
   std::unique_ptr<Profile> profile_;
   ProductObserver observer_;
   std::unique_ptr<RecordedSteps> recorded_ = std::make_unique<RecordedSteps>();
-  // The end of the last copies to or from the host that a step waits for, and within the device.
+  // Ends of the last host copies that a step waits for, and of the last device copies.
   std::shared_ptr<Event> host_copies_, device_copies_;
-  std::shared_ptr<Event> loads_;  // of weights of adapters, that the next step waits for
-  std::deque<StatusOr<std::unique_ptr<Event>>> onboards_;  // of which onboarded() has not told
-  std::unique_ptr<Stream> copy_stream_, onboard_stream_;   // null: there is no host pool
-  std::unique_ptr<Stream> load_stream_;                    // null: there are no adapters
-  std::unique_ptr<Stream> stream_;                         // last: its steps use everything above
+  std::shared_ptr<Event> loads_;  // adapter loads that the next step waits for
+  std::deque<StatusOr<std::unique_ptr<Event>>> onboards_;  // not yet reported by onboarded()
+  std::unique_ptr<Stream> copy_stream_, onboard_stream_;   // null: no host pool
+  std::unique_ptr<Stream> load_stream_;                    // null: no adapters
+  std::unique_ptr<Stream> stream_;                         // last member: its steps use the others
 };
 
 Status check_device(const io::Plan& plan, const DeviceInfo& device) {

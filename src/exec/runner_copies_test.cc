@@ -1,4 +1,4 @@
-// Copies of blocks beside the steps, on the plan of runner_test.cc.
+// Block copies beside steps, on the plan of runner_test.cc.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 namespace nereid::exec {
 namespace {
 
-// A stream of another device that counts its copies and can be held in front of them.
+// A stream of another device type that counts copies and can be blocked before them.
 class WatchedStream : public Stream {
  public:
   WatchedStream(std::unique_ptr<Stream> inner, std::atomic<int>& num_copies)
@@ -47,7 +47,7 @@ class WatchedStream : public Stream {
   std::atomic<int>& num_copies_;
 };
 
-// A CPU device whose streams are watched.
+// A CPU device with watched streams.
 class WatchedDevice : public WrappedDevice {
  public:
   WatchedDevice() : WrappedDevice(make_cpu_device({.num_threads = 1}).value()) {}
@@ -58,7 +58,7 @@ class WatchedDevice : public WrappedDevice {
     return copy_stream ? watch(onboard_stream, num_onboards) : watch(copy_stream, num_copies);
   }
 
-  // On the stream for copies that steps wait for, on that of steps, on that for onboards.
+  // Copies on the copy stream, the step stream and the onboard stream.
   std::atomic<int> num_copies = 0, num_step_copies = 0, num_onboards = 0;
   WatchedStream *copy_stream = nullptr, *onboard_stream = nullptr;
   WatchedStream* stream = nullptr;
@@ -101,13 +101,13 @@ class RunnerCopiesTest : public ::testing::Test {
     ASSIGN_OR_RETURN(Ticket ticket, launch(rows, copies));
     return wait(ticket, keep);
   }
-  // A row of one block: position 3 of a sequence that begins with the three tokens of `block`.
+  // A row in one block: position 3 after three tokens that depend on `block`.
   RowSpec last_row(int32_t& block) const {
     RowSpec row{.slot = 0, .start = 3, .tokens = kLast, .num_logits = 1};
     row.blocks[0] = {&block, 1};
     return row;
   }
-  // Writes the first three positions, made from `seed`.
+  // A row that writes the first three positions, from `seed`.
   RowSpec first_row(int32_t& block, Ids& tokens, int32_t seed) const {
     tokens = {seed % 32, (seed * 7 + 3) % 32, (seed * 11 + 5) % 32};
     RowSpec row{.slot = 1, .tokens = tokens};
@@ -122,7 +122,7 @@ class RunnerCopiesTest : public ::testing::Test {
   std::unique_ptr<Runner> runner_;
 };
 
-// The step's own stream is held until the next one's copy to the host is done.
+// The step stream is blocked until the next step's host copy is done.
 TEST_F(RunnerCopiesTest, ACopyToTheHostRunsBesideTheStep) {
   int32_t block = 5;
   std::atomic<bool> seen = false;
@@ -150,7 +150,7 @@ TEST_F(RunnerCopiesTest, AFailedCopyFailsItsStep) {
   EXPECT_TRUE(run({{last_row(block)}}, {{7, limits_.num_blocks[0]}}).ok());
 }
 
-// The stream for onboards is held until steps have run beside it.
+// The onboard stream is blocked until steps have run beside it.
 TEST_F(RunnerCopiesTest, NoStepWaitsForOnboards) {
   int32_t block = 5, other = 6;
   const int32_t host = limits_.num_blocks[0];
@@ -195,12 +195,13 @@ TEST_F(RunnerCopiesTest, OnboardsComeFromTheHost) {
   EXPECT_FALSE(runner_->onboarded(/*may_wait=*/true).has_value()) << "refused ones are not told";
 }
 
-// Random lists, two steps in flight: what a block holds is what the lists say, in their order.
-// Steps in flight use blocks of their own, as Runner::launch() asks.
+// Random lists, two steps in flight: block contents follow from the lists in order. Steps in flight
+// use disjoint blocks, as Runner::launch() requires.
 TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
-  constexpr int32_t kNumBlocks = 6;  // on each side; those that are copied
+  constexpr int32_t kNumBlocks = 6;  // copied blocks, on the device and in the host pool each
   std::mt19937 rng(7);
-  std::vector<int32_t> seeds(2 * kNumBlocks, 0);  // what blocks hold: device, then host
+  std::vector<int32_t> seeds(2 * kNumBlocks, 0);  // contents of the device blocks, then of the host
+                                                  // blocks
   const auto id = [&](int32_t i) {
     return i < kNumBlocks ? i : i - kNumBlocks + limits_.num_blocks[0];
   };
@@ -217,8 +218,8 @@ TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
   for (int32_t i = kNumBlocks; i < 2 * kNumBlocks; ++i) all.push_back({0, id(i)});
   ASSERT_TRUE(run({}, all).ok());
   for (int turn = 0; turn < 200; ++turn) {
-    // The first step writes a block, or only copies; the second one, which is launched while the
-    // first runs, copies around it and reads.
+    // The first step writes a block, or only copies; the second, launched while the first runs,
+    // copies and reads.
     int32_t written = static_cast<int32_t>(rng() % kNumBlocks);
     const auto random_copies = [&](int32_t but) {
       std::vector<BlockCopy> copies;
@@ -238,7 +239,7 @@ TEST_F(RunnerCopiesTest, ListsKeepTheirOrder) {
     const auto beside = random_copies(written);
     int32_t read = static_cast<int32_t>(rng() % kNumBlocks);
     std::vector<float> logits;
-    // From the host to blocks that are not touched before they are there.
+    // Onboards to blocks not used before they have ended.
     std::vector<BlockCopy> onboards;
     for (auto n = rng() % 3; n > 0; --n) {
       const auto from = static_cast<int32_t>(kNumBlocks + rng() % kNumBlocks);

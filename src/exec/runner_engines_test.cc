@@ -1,4 +1,4 @@
-// Engines that do not fit, are changed, or shrink.
+// Engines that do not fit, are changed, or shrink in use.
 #include <gmock/gmock.h>
 
 #include <atomic>
@@ -42,7 +42,7 @@ TEST_F(RunnerTest, RefusesEnginesThatDoNotFit) {
               HasSubstr("/nowhere.engine"));
 }
 
-// Every number of a plan that a crafted engine file could choose.
+// Setters of every number in a plan.
 std::vector<std::function<void(int64_t)>> knobs(io::Plan& plan) {
   std::vector<std::function<void(int64_t)>> out;
   const auto add = [&out](auto& field) {
@@ -74,8 +74,8 @@ std::vector<std::function<void(int64_t)>> knobs(io::Plan& plan) {
   return out;
 }
 
-// Plans that a hostile file could hold are refused or run without touching foreign memory (what the
-// sanitizer builds see); what they compute does not matter.
+// Hostile plans are refused, or run without access to foreign memory (checked by sanitizer builds);
+// their results are arbitrary.
 TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
   std::mt19937_64 random(7);
   constexpr int64_t kInteresting[] = {-1,
@@ -110,7 +110,7 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
     const auto turn = knobs(plan);
     for (int i = 0; i <= round % 2; ++i)
       turn[random() % turn.size()](kInteresting[random() % std::size(kInteresting)]);
-    // The gate that every file passes when it is opened.
+    // The check of every opened file.
     if (!io::check_plan(plan).ok()) {
       ++num_refused;
       continue;
@@ -130,7 +130,7 @@ TEST_F(RunnerTest, ChangedPlansAreRefusedOrHarmless) {
   EXPECT_GT(num_refused, 200);
 }
 
-// So that weights are hashed once, where the file is opened.
+// Weights are hashed once, at opening.
 TEST_F(RunnerTest, AnOpenFileIsNotVerifiedAgain) {
   const auto path = test_directory() / "altered.engine";
   std::filesystem::copy(engine_, path);
@@ -149,8 +149,7 @@ TEST_F(RunnerTest, AnOpenFileIsNotVerifiedAgain) {
 
 kernels::ProductChoices g_used;
 
-// What an engine was measured with is the device's to judge: on one that has no use for it, it
-// changes nothing.
+// Measured kernel choices are passed to the device; one without use for them ignores them.
 TEST_F(RunnerTest, TheDeviceGetsWhatWasMeasuredOfProducts) {
   kernels::Registry registry = harness_.registry();
   registry.tuner.use = [](const kernels::ProductChoices& choices, Stream&) { g_used = choices; };
@@ -164,7 +163,7 @@ TEST_F(RunnerTest, TheDeviceGetsWhatWasMeasuredOfProducts) {
   EXPECT_EQ(g_used.products[0].algorithm, given.products[0].algorithm);
 }
 
-// Somebody copies a new file over an engine in use: its pages go, and with them the weights.
+// A file copied over an engine in use: mapped pages, and so the weights, are lost.
 TEST_F(RunnerTest, AnEngineThatShrinksIsAnErrorOfTheStep) {
   const auto path = test_directory() / "shrinking.engine";
   std::filesystem::copy(engine_, path);
@@ -185,8 +184,8 @@ TEST_F(RunnerTest, AnEngineThatShrinksIsAnErrorOfTheStep) {
   EXPECT_EQ(step(), device->health().failure());
 }
 
-// A call that never ends: the step does after the device's timeout, and the runner and its memory
-// stay for the call.
+// A call that never returns: the step fails after the device's timeout; the runner and its memory
+// are leaked.
 TEST_F(RunnerTest, AStepThatHangsEndsAndItsRunnerStays) {
   std::shared_ptr<Device> device = make_cpu_device({.num_threads = 1}).value();
   keep_for_ever(device);
@@ -197,7 +196,7 @@ TEST_F(RunnerTest, AStepThatHangsEndsAndItsRunnerStays) {
       [&, released = release.get_future().share()](const std::string&, kernels::Linear& call) {
         if (over) return false;
         released.wait();
-        std::memset(call.out.data, 0, sizeof(float));  // its memory is there
+        std::memset(call.out.data, 0, sizeof(float));  // its memory is still allocated
         over = true;
         return false;
       });

@@ -97,7 +97,7 @@ TEST_F(RunnerTest, MoreLogitsThanSequences) {
   EXPECT_THAT(refused.status().ToString(), HasSubstr("12 logits; at most 11 are allowed"));
 }
 
-// The second step is launched before the first is done, with its token known to the device only.
+// The second step is launched before the first is done, with its input token on the device.
 TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   const Sequence sequence(1, kLimits);
   const Ids expected = harness_.generate(sequence, kPrompt, 8, 32);
@@ -118,10 +118,10 @@ TEST_F(RunnerTest, PipelinedStepsEqualSynchronousOnes) {
   }
   ASSERT_TRUE(harness_.runner().wait(*flying).ok());
   EXPECT_EQ(got, expected);
-  EXPECT_FALSE(harness_.runner().wait(*flying).ok());  // empty by now
+  EXPECT_FALSE(harness_.runner().wait(*flying).ok());  // empty after the first wait()
 }
 
-// Each token that a row draws has a mask of its own: the first draft holds, the other does not.
+// Each position to sample has its own mask: the first draft is accepted, the second rejected.
 TEST_F(RunnerTest, DraftsHaveMasksToo) {
   Runner& runner = harness_.runner();
   const Sequence sequence(1, kLimits);
@@ -148,8 +148,8 @@ TEST_F(RunnerTest, DraftsHaveMasksToo) {
   EXPECT_EQ(results[0].drawn[1].token, 7);
 }
 
-// The next step is launched before the masks of the one before are known, and draws what its own
-// allow.
+// The next step is launched before the masks of the previous step are known, and samples with its
+// own.
 TEST_F(RunnerTest, StepsWithMasksAreDrawnInASecondCall) {
   Runner& runner = harness_.runner();
   const Sequence sequence(1, kLimits);
@@ -203,7 +203,7 @@ TEST_F(RunnerTest, StepsWithMasksAreDrawnInASecondCall) {
   EXPECT_EQ(runner.wait(*last).value()[0].drawn[0].token, 4);
 }
 
-// Logits of every position at once equal those of ever longer prompts.
+// Logits of all positions in one step equal those of successively longer prompts.
 TEST_F(RunnerTest, LogitsOfEveryPosition) {
   const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits);
   const Ids prompt = {4, 8, 30};
@@ -245,7 +245,7 @@ TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
   EXPECT_TRUE(results[2].logits.empty());
 }
 
-// A message got lost, or there was no memory for what it loads: its rows fail, no others.
+// A lost message, or missing memory for a slot load: only the slot's rows fail.
 TEST_F(RunnerTest, OnlyRowsOfSlotsThatHoldNothingFail) {
   const Sequence s0(0, kLimits), s1(1, kLimits);
   const auto expected = harness_.prefill(s0, kPrompt, 32);
@@ -266,11 +266,11 @@ TEST_F(RunnerTest, OnlyRowsOfSlotsThatHoldNothingFail) {
   step.loads.push_back({.params = {.ngram = 2, .keeps_history = 1}, .slot = 1});
   step.histories = {{.slot = 1, .num_tokens = 2}};
   step.history_tokens = {1, 5};
-  run("the slot has 2 tokens to draw the one for position 11 with");
+  run("the slot's history has 2 tokens; sampling for position 11 needs them all");
 }
 
-// A sequence goes on from copies of its blocks: on the device, and by way of the host's pool with
-// the device's blocks overwritten in between.
+// A sequence continues from copies of its blocks: within the device, and through the host pool with
+// the device blocks overwritten in between.
 TEST_F(RunnerTest, CopiedBlocksHoldTheSame) {
   RunnerLimits limits = kLimits;
   limits.num_host_blocks = 5;
@@ -305,8 +305,8 @@ TEST_F(RunnerTest, CopiedBlocksHoldTheSame) {
   EXPECT_EQ(harness.runner().memory().back().bytes, 2u * 5 * 4 * 16 * 2);
 }
 
-// The equalities of the plain cache, with 8-bit caches, windows and sinks; blocks that nobody sees
-// are holes.
+// 8-bit caches, windows and sinks give the same equalities as the plain cache; unseen blocks are
+// holes.
 TEST_F(RunnerTest, CacheTypesAndWindowsAreExact) {
   for (const DType type : {DType::kBF16, DType::kI8, DType::kF8E4M3})
     for (const auto& [window, sink] : {std::pair{0, 0}, {5, 0}, {5, 2}}) {
@@ -389,10 +389,10 @@ TEST_F(RunnerTest, MeasuresSteps) {
   EXPECT_FALSE(measure_steps(harness_.runner(), {3, 20, 1, 65}, 5).ok());
   EXPECT_FALSE(measure_steps(harness_.runner(), {5, 20, 3}, 5).ok());
   EXPECT_EQ(harness_.prefill(Sequence(0, kLimits), kPrompt, 32).size(),
-            32u);  // nothing left behind
+            32u);  // the runner is usable
 }
 
-// A device whose memory starts full of NaN: nothing may depend on what was there before.
+// A device whose memory starts full of NaN: results must not depend on it.
 class PoisonedDevice : public WrappedDevice {
  public:
   using WrappedDevice::WrappedDevice;

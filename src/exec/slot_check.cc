@@ -1,4 +1,4 @@
-// Checks every number of a message's slots that a kernel reads: the bytes are foreign.
+// Checks of all slot data that kernels read; messages are foreign bytes.
 #include "exec/slot_check.h"
 
 #include <cmath>

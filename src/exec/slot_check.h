@@ -1,4 +1,4 @@
-// Checks of what a message says that a slot draws with.
+// Checks of the sampling data in messages.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace nereid::exec {
 
-// InvalidArgument naming what is wrong and what is allowed.
+// InvalidArgument with value and range.
 Status check_range(std::string_view what, int64_t value, int64_t low, int64_t high);
 
-// Parameters of one slot and its lists.
+// Checks a slot's parameters and lists.
 Status check_load(const SlotLoad& load, std::span<const int32_t> cells, int64_t vocab);
 
-// What the rows of a step want drawn and read back. `hidden_width`: 0 = there are no hidden states.
+// Checks the sampling and read-back requests of rows. `hidden_width`: 0 = no hidden states.
 Status check_rows(const StepView& step, int64_t vocab, int32_t hidden_width);
 
 }  // namespace nereid::exec

@@ -1,4 +1,4 @@
-// SlotSampler: loads slots, stages steps, picks the kernel, hands out what was drawn.
+// SlotSampler: slot loads, staging of steps, kernel choice, results.
 #include "exec/slot_sampler.h"
 
 #include <algorithm>
@@ -22,14 +22,15 @@ using kernels::SampleResult;
 using kernels::SampleRow;
 using kernels::TopToken;
 
-constexpr size_t kKeptListBytes = 65536;  // a slot's longer lists go when the next one has none
+constexpr size_t kKeptListBytes = 65536;  // a slot's larger list buffer is freed when its next list
+                                          // is empty
 
-// Whether a copy of the logits is needed from before they are edited.
+// Whether logits must be copied before they are edited.
 bool wants_raw_logits(const SampleParams& params, const SampleRow& row) {
   return params.log_probs == kernels::LogProbs::kRaw && kernels::edits_logits(params, row);
 }
 
-// Takes what belongs to one entry from the front of an array.
+// Removes `count` entries from the front of an array.
 StatusOr<std::span<const int32_t>> take(std::span<const int32_t>& all, int32_t count) {
   RETURN_IF_ERROR(
       check_range("number of cells or tokens", count, 0, static_cast<int64_t>(all.size())));
@@ -160,11 +161,11 @@ Status SlotSampler::check(const StepView& step) {
     RETURN_IF_ERROR(
         check_range("history: tokens", history.num_tokens, 0, limits_.max_sequence_length));
     ASSIGN_OR_RETURN(const auto own, take(tokens, history.num_tokens));
-    for (const int32_t token : own)  // the kernels ignore what is outside of the vocabulary
+    for (const int32_t token : own)  // ids outside the vocabulary are ignored by the kernels
       RETURN_IF_ERROR(check_range("history: token", token, 0, std::numeric_limits<int32_t>::max()));
   }
   if (!cells.empty() || !tokens.empty())
-    return invalid_argument("{} cells and {} tokens of histories belong to nothing", cells.size(),
+    return invalid_argument("{} cells and {} tokens of histories belong to no entry", cells.size(),
                             tokens.size());
   RETURN_IF_ERROR(check_rows(step, vocab(), hidden_width_));
   ++num_steps_;
@@ -177,7 +178,7 @@ Status SlotSampler::check(const StepView& step) {
 }
 
 Status SlotSampler::check_masks(const MaskView& masks, const Area& area) const {
-  if (!area.waits_for_masks) return invalid_argument("masks of a step that waits for none");
+  if (!area.waits_for_masks) return invalid_argument("masks of a step without masked rows");
   int32_t previous = -1;
   size_t num_masks = 0;
   for (const int32_t row : masks.rows) {
@@ -185,7 +186,7 @@ Status SlotSampler::check_masks(const MaskView& masks, const Area& area) const {
       return invalid_argument("a mask of row {} behind that of row {}; the step has {}", row,
                               previous, area.outcomes.size());
     const int32_t count = area.outcomes[static_cast<size_t>(row)].num_masks;
-    if (count == 0) return invalid_argument("a mask of row {}, which has none", row);
+    if (count == 0) return invalid_argument("a mask of row {}, whose has_mask is 0", row);
     num_masks += static_cast<size_t>(count);
     previous = row;
   }
@@ -194,11 +195,11 @@ Status SlotSampler::check_masks(const MaskView& masks, const Area& area) const {
                           mask_words());
 }
 
-// Takes all memory first, so that nothing is half done when there is none.
+// Allocates first, so that a failure leaves the slot unchanged.
 void SlotSampler::load(Area& area, const SlotLoad& load, std::span<const int32_t> cells) {
   Slot& slot = slot_at(load.slot);
   slot.num_history = 0;
-  constexpr int32_t kBeforeAll = -1;  // at which end ids are banned if ever
+  constexpr int32_t kBeforeAll = -1;  // a position at which every end-id ban applies
   slot.status = ok();
   if (kernels::weighs_drafts(load.params) && !weighs_drafts())
     slot.status = unsupported("this device tests drafts by equality alone");
@@ -249,7 +250,7 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
   return ok();
 }
 
-// `parents`: of drafts in a tree; else each draft comes after the one before it.
+// `parents`: draft tree; empty: a chain.
 Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const int32_t> drafts,
                                std::span<const int32_t> parents,
                                std::span<const float> draft_logits) {
@@ -257,16 +258,16 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   RETURN_IF_ERROR(slot.status);
   const SampleParams& params = slot.params;
   if (!drafts.empty() && !params.draws)
-    return invalid_argument("{} drafts of a slot that draws nothing", drafts.size());
+    return invalid_argument("{} drafts of a slot that does not sample", drafts.size());
   SampleRow first{.slot = row.slot,
                   .position = static_cast<int32_t>(row.first_drawn()),
                   .logits_row = static_cast<int32_t>(area.num_logits) - row.num_drafts - 1};
-  // The step before could not draw, or its message never came.
+  // The previous step could not sample, or its message is missing.
   if (params.keeps_history && slot.num_history < first.position)
-    return unavailable("the slot has {} tokens to draw the one for position {} with",
+    return unavailable("the slot's history has {} tokens; sampling for position {} needs them all",
                        slot.num_history, first.position);
   SampleRow edited = first;
-  if (row.has_mask) edited.mask = 0;  // whichever will be its
+  if (row.has_mask) edited.mask = 0;  // placeholder: masks arrive later
   const bool wants_raw = wants_raw_logits(params, edited);
   if (row.has_mask) {
     if (wants_raw) RETURN_IF_ERROR(reserve_logits(raw_logits_, "log_probs_mode raw"));
@@ -307,7 +308,7 @@ Status SlotSampler::add_draft_logits(Area& area, std::span<const float> logits) 
   return ok();
 }
 
-// On the device and of the area's host memory, for those that come with set_masks().
+// Device memory and the area's host memory for set_masks().
 Status SlotSampler::reserve_masks(Area& area, int32_t count) {
   const size_t mask_bytes = mask_words() * sizeof(uint32_t);
   if (!masks_.data()) {
@@ -325,16 +326,16 @@ Status SlotSampler::reserve_rows(Buffer& buffer, int64_t num_rows, size_t row_by
                                  std::string_view what) {
   const size_t bytes = static_cast<size_t>(num_rows) * row_bytes;
   if (bytes <= buffer.size()) return ok();
-  // Twice as much, so that a batch of such rows makes few copies.
+  // Doubling keeps the number of copies low for batches with masks.
   const size_t most = static_cast<size_t>(limits_.num_logits_rows()) * row_bytes;
   auto grown = device_.allocate_host(std::min(std::max(bytes, 2 * buffer.size()), most));
   if (!grown.ok())
     return annotate(grown.status(), fmt::format("{} bytes of {} of one step", bytes, what));
-  buffer = *std::move(grown);  // nothing was written for this step yet
+  buffer = *std::move(grown);  // not written for this step yet
   return ok();
 }
 
-// Takes memory for the logits of all rows of a step, if `buffer` has none yet.
+// Allocates memory for all logits of a step, unless `buffer` has it.
 Status SlotSampler::reserve_logits(Buffer& buffer, std::string_view what) {
   if (buffer.data()) return ok();
   const size_t bytes = static_cast<size_t>(limits_.num_logits_rows() * vocab()) * sizeof(float);
@@ -346,7 +347,7 @@ Status SlotSampler::reserve_logits(Buffer& buffer, std::string_view what) {
 }
 
 Status SlotSampler::reserve_lists(Area& area, size_t bytes, Slot& slot) {
-  // The step before may still read the old lists; it is waited for before this area's next turn.
+  // The step in flight may read the old lists; it ends before this area's next use.
   if (slot.lists.size() >= bytes && (bytes > 0 || slot.lists.size() <= kKeptListBytes)) return ok();
   area.retired.push_back(std::exchange(slot.lists, {}));
   if (bytes == 0) return ok();
@@ -358,7 +359,7 @@ Status SlotSampler::reserve_lists(Area& area, size_t bytes, Slot& slot) {
   return ok();
 }
 
-// For a list, a slot's tokens or a mask. Rows and parameters always have room; see SamplingBytes.
+// Host memory for lists, histories or masks. Rows and parameters have fixed memory: SamplingBytes.
 Status SlotSampler::reserve_staging(Area& area, std::string_view what, size_t wanted) {
   const size_t extra = round_up(wanted, kUploadAlignment);
   if (const size_t bytes = staging_bytes_ + area.num_extra + extra; bytes > area.staging.size()) {
@@ -372,7 +373,7 @@ Status SlotSampler::reserve_staging(Area& area, std::string_view what, size_t wa
   return ok();
 }
 
-// Host memory of the area takes all that the step uploads, so that it outlives the copies.
+// Copies the bytes to the area's host memory, which outlives the device copy.
 void SlotSampler::upload(Area& area, void* to, const void* from, size_t bytes) {
   NEREID_CHECK(area.num_staged + bytes <= area.staging.size());
   area.uploads.push_back({to, area.num_staged, bytes});
@@ -408,12 +409,12 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   if (area.num_draft_logits > 0)
     args.draft_logits =
         View::matrix(draft_logits_.data(), DType::kF32, area.num_draft_logits, vocab());
-  // Read only by steps that have masks: the engine's thread may allocate it for a later one.
+  // Set in steps with masks only: the engine thread may allocate it for a later step.
   if (area.num_masks > 0) args.masks = static_cast<const uint32_t*>(masks_.data());
   args.mask_stride = static_cast<int64_t>(mask_words());
   args.history = static_cast<int32_t*>(history_.data());
   args.history_stride = limits_.max_sequence_length;
-  // Straight to the host, unless rows read what was drawn for others.
+  // Direct to host memory, unless rows read results of other rows.
   const Buffer& results = area.has_drafts ? results_ : area.results;
   args.results = static_cast<SampleResult*>(results.data());
   args.top = static_cast<TopToken*>(area.top.data());
@@ -427,8 +428,7 @@ Status SlotSampler::run(int32_t index, const View& logits, int32_t* slot_tokens,
   return stream.copy(area.results.data(), results_.data(), num_rows * sizeof(SampleResult));
 }
 
-// Rows that follow one another go in one piece, of each hidden state too, which may be a part of a
-// wider matrix.
+// Consecutive rows are copied at once; a hidden state may be a column range of a wider matrix.
 Status SlotSampler::copy_rows(const Area& area, const View& logits, std::span<const View> hidden,
                               Stream& stream) const {
   const auto copy_logits = [&](const RowsCopy& copy) {
@@ -483,7 +483,7 @@ StepResult SlotSampler::results(int32_t index) {
   return area.row_results;
 }
 
-// Brings what was drawn together. The slot goes on behind it.
+// Gathers the accepted drafts and the next token, and advances the slot.
 void SlotSampler::take_drawn(Area& area, const Outcome& outcome, RowResult& result) {
   auto* const all = static_cast<SampleResult*>(area.results.data()) + outcome.first_drawn;
   auto* const top =

@@ -1,4 +1,4 @@
-// Memory of the lists that slots draw with.
+// Memory of slot lists.
 #include "exec/slot_sampler.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::Not;
 
-// Sizes of the buffers that were given back.
+// Records the sizes of freed buffers.
 class FreesDevice : public WrappedDevice {
  public:
   using WrappedDevice::WrappedDevice;
@@ -28,7 +28,7 @@ class FreesDevice : public WrappedDevice {
   std::vector<size_t> freed;
 };
 
-// From this message on slot 0 has a list of so many end ids.
+// A message that gives slot 0 a list of `size` end ids.
 std::vector<std::byte> with_list(int32_t size) {
   Step step;
   SlotLoad load{.slot = 0, .num_cells = size};
@@ -41,7 +41,7 @@ std::vector<std::byte> with_list(int32_t size) {
   return message;
 }
 
-// A step that is staged and never issued does not end those in flight.
+// Staging without issuing does not end the steps in flight.
 TEST(SlotSampler, ListsOutliveTheStepsThatReadThem) {
   const auto opened = kernels::open_device("cpu", {.num_threads = 1}).value();
   FreesDevice device(*opened.device);

@@ -1,4 +1,4 @@
-// Checking and packing of a step's rows.
+// Checks and packing of a step's rows.
 #include "exec/step_data.h"
 
 #include <algorithm>
@@ -15,15 +15,15 @@ constexpr size_t padded(size_t num_ints) {
   return round_up(num_ints * sizeof(int32_t), kAlignment);
 }
 
-// A row of the message with what belongs to it.
+// A row of the message with its arrays.
 struct RowParts {
   const StepRow& row;
   std::span<const int32_t> tokens;
-  std::span<const int32_t> parents;  // of drafts in a tree
+  std::span<const int32_t> parents;  // draft tree
   std::span<const int32_t> blocks;   // [groups, blocks up to end()]
 };
 
-// Goes through the rows of a message, whose counts need not agree.
+// Iterates over the rows of a message, whose counts may disagree.
 class RowReader {
  public:
   RowReader(const StepView& message, size_t num_groups, int32_t block_tokens)
@@ -34,7 +34,7 @@ class RowReader {
         num_groups_(num_groups),
         block_tokens_(block_tokens) {}
 
-  // The next row; its slot and positions must be in range before its parts can be told.
+  // The next row; slot and positions are checked before its arrays are cut off.
   StatusOr<RowParts> next(const RunnerLimits& limits) {
     const StepRow& row = rows_.front();
     rows_ = rows_.subspan(1);
@@ -63,7 +63,7 @@ class RowReader {
     return parts;
   }
 
-  // All was read.
+  // Fails unless all arrays are used up.
   Status finish() const {
     if (!parents_.empty()) return invalid_argument("{} parents belong to no row", parents_.size());
     if (tokens_.empty() && blocks_.empty()) return ok();
@@ -78,7 +78,7 @@ class RowReader {
   const int32_t block_tokens_;
 };
 
-// The blocks of group number `g`.
+// Checks the row's blocks in group `g`.
 Status check_blocks(std::span<const int32_t> blocks, size_t g, const CacheGroup& group,
                     int32_t start, const RunnerLimits& limits) {
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -114,8 +114,8 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
                  const RunnerLimits& limits, int32_t vocab_size) {
   const StepRow& row = parts.row;
   if (row.num_drafts < 0 || row.num_drafts >= row.num_tokens)
-    return invalid_argument("{} drafts of {} tokens; the first is none", row.num_drafts,
-                            row.num_tokens);
+    return invalid_argument("{} drafts of {} tokens; the first token cannot be a draft",
+                            row.num_drafts, row.num_tokens);
   for (size_t i = 0; i < parts.tokens.size(); ++i) {
     const int32_t token = parts.tokens[i];
     const bool is_draft = i + row.num_drafts >= parts.tokens.size();
@@ -146,14 +146,14 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
   return ok();
 }
 
-// Rounded up by at most a quarter, so that steps of one shape stay alike while sequences grow.
+// Rounded up by less than 1/4: steps keep one shape (recording) while sequences grow.
 int32_t table_width(int32_t num_blocks, int32_t most) {
   int32_t unit = 1;
   while (8 * unit <= num_blocks) unit *= 2;
   return std::min((num_blocks + unit - 1) / unit * unit, most);
 }
 
-// The arrays of a step while they are filled; null: the step has none of it.
+// The arrays of a step being filled; null: absent.
 struct Arrays {
   int32_t* tokens;
   int32_t* positions;
@@ -167,7 +167,7 @@ struct Arrays {
   int32_t* cells = nullptr;
 };
 
-// The numbers of a step whose every row is allowed.
+// Checks all rows; returns the counts of the step.
 StatusOr<StepData> check_message(const StepView& message, std::span<const CacheGroup> groups,
                                  const RunnerLimits& limits, int32_t vocab_size) {
   StepData step;
@@ -200,7 +200,7 @@ StatusOr<StepData> check_message(const StepView& message, std::span<const CacheG
   return step;
 }
 
-// Places of the arrays in `block`, one after the other; step.bytes: of all.
+// Lays out the arrays in `block`, one behind the other; sets step.bytes.
 Arrays lay_out(const StepView& message, size_t num_groups, std::byte* block, StepData& step) {
   const auto take = [&](size_t num_ints) {
     auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);
@@ -208,7 +208,7 @@ Arrays lay_out(const StepView& message, size_t num_groups, std::byte* block, Ste
     return ints;
   };
   const size_t num_tokens = message.tokens.size(), num_rows = message.rows.size();
-  // Braces keep the order.
+  // Braces fix the order of evaluation.
   Arrays a{take(num_tokens),      take(num_tokens),
            take(num_tokens),      take(num_rows + 1),
            take(step.num_logits), take(num_groups * num_rows * step.max_blocks)};
@@ -224,7 +224,7 @@ Arrays lay_out(const StepView& message, size_t num_groups, std::byte* block, Ste
   return a;
 }
 
-// Fills the arrays of one row's tokens, from its first token and logit on.
+// Fills the arrays of row `r`, from its first token and logit on.
 void fill_tokens(const StepView& message, int32_t r, int32_t token, int32_t logit,
                  const int32_t*& parents, const Arrays& a, StepData& step) {
   const StepRow& row = message.rows[r];

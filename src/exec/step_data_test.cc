@@ -30,7 +30,7 @@ class StepDataTest : public ::testing::Test {
   static Step step(const std::vector<RowSpec>& rows) {
     return step_of(rows, 1, kStepLimits.block_tokens);
   }
-  // The one error that packing gives.
+  // The error of pack().
   std::string error(const Step& step) {
     const auto data = pack(step);
     EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
@@ -137,13 +137,13 @@ TEST_F(StepDataTest, RefusesRowsThatDoNotAgreeWithTheArrays) {
               HasSubstr("1 drafts of a row that does not sample"));
 }
 
-// Blocks that the positions do not reach may be anything: a scheduler reserves ahead.
+// Blocks beyond the row's positions are arbitrary: a scheduler reserves ahead.
 TEST_F(StepDataTest, LooksOnlyAtBlocksInUse) {
   const Ids ahead = {1, 99};
   EXPECT_TRUE(pack(step({{0, 1, tokens_, ahead}})).ok());
 }
 
-// With a window of 6 and a sink of 2: at position 11 on, [2, 6) is out of sight.
+// Window 6, sink 2: at positions >= 11, [2, 6) is unseen.
 TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
   RunnerLimits limits = kStepLimits;
   limits.block_tokens = 2;
@@ -165,7 +165,7 @@ TEST(StepDataWindow, HolesAreForBlocksThatNobodySees) {
 }
 
 TEST(Memory, WindowsHoldFewerBlocks) {
-  RunnerLimits limits = kStepLimits;  // 8 tokens a step, 20 positions, blocks of 4
+  RunnerLimits limits = kStepLimits;  // 8 tokens per step, 20 positions, 4 tokens per block
   io::Plan plan = io::test_plan();
   const auto held = [&] {
     return blocks_held_per_sequence(limits, cache_groups(plan, limits).at(0));
@@ -187,7 +187,7 @@ TEST(Memory, WindowsHoldFewerBlocks) {
   EXPECT_EQ(window(), 0) << "it hides nothing";
 }
 
-// A plan of layers that look differently far back, or have other heads.
+// Layers with other windows or other heads.
 TEST(Memory, LayersOfOneKindAreAGroup) {
   io::Plan plan = io::test_plan();
   const io::Call attention = plan.calls[3];
@@ -215,7 +215,8 @@ TEST(Memory, LayersOfOneKindAreAGroup) {
   EXPECT_EQ(cache_groups(plan, limits).at(0).window, 7);
 }
 
-// Two full layers and two of a window: with a full batch of long sequences both run out together.
+// Two full layers and two with a window: both groups run out together with a full batch of long
+// sequences.
 TEST(Memory, GroupsShareByWhatABatchHolds) {
   io::Plan plan = io::test_plan();
   plan.model.num_layers = 2;
@@ -223,9 +224,9 @@ TEST(Memory, GroupsShareByWhatABatchHolds) {
   auto& windowed = std::get<kernels::ids::Attention>(plan.calls.back().op);
   windowed.cache = 1;
   windowed.window = 4;
-  RunnerLimits limits = kStepLimits;  // 3 rows, blocks of 4
+  RunnerLimits limits = kStepLimits;  // 3 rows, 4 tokens per block
   limits.max_tokens = 4;
-  limits.max_sequence_length = 64;  // 16 blocks, in the window 3
+  limits.max_sequence_length = 64;  // 16 blocks; with the window 3
   const size_t block = 256;
   const auto table = memory_table(plan, limits, DeviceInfo());
   size_t fixed = 0;

@@ -1,4 +1,4 @@
-// Layout of a message: a header with the counts, then the arrays, each at a multiple of 8 bytes.
+// Message layout: a header with the counts, then the arrays, each 8-byte aligned.
 #include "exec/step_message.h"
 
 #include <algorithm>
@@ -13,10 +13,10 @@
 namespace nereid::exec {
 namespace {
 
-// What a message holds; also says the order of bytes.
+// Kind of message; a wrong byte order changes it.
 constexpr uint32_t kStepMagic = 0x70657473u;  // "step"
 constexpr uint32_t kMaskMagic = 0x6b73616du;  // "mask"
-constexpr uint32_t kVersion = 11;             // raised with every change of a struct or an array
+constexpr uint32_t kVersion = 11;             // incremented with every change of a struct or array
 constexpr size_t kArrayAlignment = 8;
 
 template <class Arrays>
@@ -56,7 +56,7 @@ void encode_arrays(const Arrays& arrays, uint32_t magic, std::vector<std::byte>&
   std::apply([&](const auto&... array) { (write(array), ...); }, arrays.all());
 }
 
-// `what`: for errors.
+// `what`: in errors.
 template <class Arrays>
 StatusOr<Arrays> decode_arrays(std::span<const std::byte> message, uint32_t magic,
                                std::string_view what) {
@@ -65,12 +65,12 @@ StatusOr<Arrays> decode_arrays(std::span<const std::byte> message, uint32_t magi
     return invalid_argument("a message of {} of {} bytes; its header alone has {}", what,
                             message.size(), sizeof(header));
   if (reinterpret_cast<uintptr_t>(message.data()) % kArrayAlignment != 0)
-    return invalid_argument("a message of {} at an address that is no multiple of {}", what,
+    return invalid_argument("a message of {} at an address that is not a multiple of {}", what,
                             kArrayAlignment);
   std::memcpy(&header, message.data(), sizeof(header));
   if (header.magic != magic || header.version != kVersion)
     return invalid_argument(
-        "a message of kind {:#x}, version {}, in place of {}; only {:#x}, {} is understood",
+        "a message of kind {:#x}, version {} is not a message of {}: kind {:#x}, version {}",
         header.magic, header.version, what, magic, kVersion);
   Arrays arrays;
   size_t bytes = sizeof(header), index = 0;

@@ -1,5 +1,5 @@
-// One step as a message: arrays of plain data, without pointers, that say all that a runner needs
-// to execute it. The same bytes do for the runner of this process and for that of another one.
+// A step as a message: arrays of plain data without pointers, complete for a runner in this or
+// another process.
 #pragma once
 
 #include <cstddef>
@@ -15,65 +15,64 @@
 
 namespace nereid::exec {
 
-// One sequence's share of a step, positions [start, end()).
+// One row of a step: positions [start, end()) of a slot's sequence.
 struct StepRow {
   int32_t slot = 0;
   int32_t start = 0;
   int32_t num_tokens = 0;
-  int32_t num_logits = 0;  // of the last positions: 0, 1 + num_drafts or num_tokens
-  int32_t samples = 0;   // 1: a token is drawn for each position from first_drawn() on, as long as
-                         // that for the position before is the row's own: a draft holds
-  int32_t num_read = 0;  // last rows of the logits that come back with the result
-  int32_t num_hidden = 0;  // the same of the hidden states, of which there are as many as of logits
-  int32_t num_drafts = 0;  // of its last tokens, guesses; no later row of its slot may be launched
-                           // before the step is done
-  int32_t adapter = -1;    // where the pool of adapters holds the row's; -1: it has none
-  int32_t has_mask = 0;    // 1: the tokens it draws are of those that its masks allow, which come
-                           // in a message of their own: see MaskArrays. Not with a tree
-  // The text has so many more positions than the row's KV cache: what is drawn is for positions
-  // that lie so far behind.
+  int32_t num_logits = 0;  // positions with logits, the last ones: 0, 1 + num_drafts or num_tokens
+  int32_t samples = 0;     // 1: a token is sampled for position first_drawn() and, behind each
+                           // accepted draft, for the next position
+  int32_t num_read = 0;    // rows of logits to return, the last ones
+  int32_t num_hidden = 0;  // rows of hidden states to return, the last ones of num_logits
+  int32_t num_drafts = 0;  // drafts: the last num_drafts tokens; no later row of the slot is
+                           // launched before the step is done
+  int32_t adapter = -1;    // adapter slot; -1: none
+  int32_t has_mask = 0;    // 1: sampled tokens are restricted by masks, which come in a message of
+                           // MaskArrays. Excludes has_tree
+  // Position offset: position in the text = position in the KV cache + num_skipped. Sampling uses
+  // positions of the text.
   int32_t num_skipped = 0;
-  int32_t has_tree = 0;  // 1: its drafts come after each other as its `parents` say, 0: in turn
-  int32_t has_draft_logits = 0;  // 1: each of its drafts, which are no tree, comes with the logits
-                                 // that it was drawn from
-  int32_t wants_likeliest = 0;   // 1: see RowResult::likeliest
+  int32_t has_tree = 0;          // 1: draft tree, order in `parents`; 0: chain
+  int32_t has_draft_logits = 0;  // 1: each draft comes with the logits it was drawn from; chains
+                                 // only
+  int32_t wants_likeliest = 0;   // 1: fills RowResult::likeliest
 
   int64_t end() const { return int64_t{start} + num_tokens; }
   int64_t last_drawn() const { return end() + num_skipped; }
   int64_t first_drawn() const { return last_drawn() - num_drafts; }
 };
-inline constexpr int32_t kTokenOnDevice = -1;  // take the id from the slot's sampled token
-inline constexpr int32_t kTokenGiven = -2;     // no id: the next one of the step's embeddings
+inline constexpr int32_t kTokenOnDevice = -1;  // input id = the slot's last sampled token
+inline constexpr int32_t kTokenGiven = -2;     // input = the next of the step's embeddings
 inline constexpr int32_t kNoBlock = -1;
 inline constexpr int32_t kMaxTreeDrafts = 64;
 inline constexpr int32_t kNoParent = -1;
 
-// A whole block, all layers of its group. Blocks of the device are [0, num_blocks), those of the
-// host pool [num_blocks, num_blocks + num_host_blocks).
+// Copy of a whole block, all layers of a group. Device blocks are [0, num_blocks), host blocks
+// [num_blocks, num_blocks + num_host_blocks).
 struct BlockCopy {
   int32_t from = 0, to = 0;
   int32_t group = 0;
 };
 
-// From this step on the slot's tokens are drawn like this.
+// Sampling parameters of a slot from this step on.
 struct SlotLoad {
-  kernels::SampleParams params;  // `lists` is 0: where they lie is the runner's business
+  kernels::SampleParams params;  // `lists` must be 0: the runner sets it
   int32_t slot = 0;
   int32_t num_cells = 0;  // of its kernels::SampleLists
 };
 
-// The tokens of a slot so far, in place of those that the runner holds for it. An id outside of the
-// vocabulary, at a position whose embedding was given, is like no other token.
+// Replaces the runner's token history of a slot. Ids outside the vocabulary, at positions with
+// external embeddings, equal no token.
 struct SlotHistory {
   int32_t slot = 0;
   int32_t num_tokens = 0;
 };
 
-// A part of the weights of an adapter for place `adapter` of the pool: weights [first_weight,
-// first_weight + num_weights) of its matrices. Parts come in order, one or several messages long;
-// each says the same matrices, which take as many pages as they need from `first_page` on. Rows may
-// have the adapter from the message with its last part on. With the first part the place holds
-// nothing else any more, nor does a place that had one of these pages.
+// Weights [first_weight, first_weight + num_weights) of an adapter's matrices for adapter slot
+// `adapter`. Parts come in order, in one or more messages, each with the same matrices, whose pages
+// begin at `first_page`. Rows may use the adapter from the message with the last part on. The first
+// part empties the slot, and every slot with one of these pages.
 struct AdapterLoad {
   int32_t adapter = 0;
   int32_t num_matrices = 0;
@@ -81,59 +80,55 @@ struct AdapterLoad {
   int32_t num_weights = 0;
   int64_t first_weight = 0;
 };
-// The pages of place `adapter`, whose adapter is whole, become those from `to_page` on, of which no
-// other place has one. Made in order before anything is computed. A message with moves has no
-// loads.
+// Moves the pages of a completely loaded adapter to `to_page` and on; no other adapter slot may
+// have one of them. Moves run in order before the rows. A message has moves or loads, not both.
 struct AdapterMove {
   int32_t adapter = 0;
   int32_t to_page = 0;
 };
-// What an adapter makes of the columns of io::Plan::modules[module]; see kernels::AdapterMatrix.
+// LoRA matrix pair of module io::Plan::modules[module]; see kernels::AdapterMatrix.
 struct AdapterMatrix {
-  int32_t module = 0;  // greater than that of the matrix before
+  int32_t module = 0;  // ascending
   int32_t rank = 0;
   float scale = 0;
-  int32_t has_gain = 0;  // 1: it has
+  int32_t has_gain = 0;  // 0 or 1
 };
 
-// The arrays of a step. What belongs to the i-th entry of `rows`, `loads`, `histories`,
-// `adapter_loads` or `adapter_matrices` lies behind what belongs to those before it.
+// Arrays of a step. The parts of entry i of `rows`, `loads`, `histories`, `adapter_loads` and
+// `adapter_matrices` follow those of entry i - 1.
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
-  // num_tokens of each row, ids or kTokenGiven; a row's last may be kTokenOnDevice. A draft is an
-  // id.
+  // num_tokens per row: ids or kTokenGiven; the last one may be kTokenOnDevice. Drafts are ids.
   Array<int32_t> tokens;
-  // num_drafts (at most kMaxTreeDrafts) of each row with a tree: of each draft the one that it
-  // comes after, a number below its own, or kNoParent: the row's last token that is no draft. Two
-  // drafts after the same one differ. A draft is computed, and a token behind it drawn, as in a row
-  // with nothing else between it and the start of the tree. Those that hold are a path, which is
-  // then the row's: when the step is done, its keys and values lie behind those of the row's other
-  // tokens, as if there had been no other drafts.
+  // num_drafts (<= kMaxTreeDrafts) per row with a tree: parents[i] < i is the draft before draft i,
+  // kNoParent the row's last token that is no draft. Siblings differ. A draft is computed, and its
+  // successor sampled, as if only its path preceded it. The accepted drafts are a path; after the
+  // step its keys and values are in the cells of a chain.
   Array<int32_t> parents;
-  // For each draft of a row that has some, those of the whole vocabulary; see kernels::Sample.
+  // For each draft of a row with has_draft_logits: [vocab]; see kernels::Sample.
   Array<float> draft_logits;
-  // One for each kTokenGiven, as wide as the model's embedding table, whose row it stands for.
+  // One row per kTokenGiven, as wide as the embedding table, in place of its row.
   Array<BF16> embeddings;
-  // For each row, for each cache group in turn: the blocks of positions [0, end()). A block that
-  // none of the row's tokens sees (window, sink) may be kNoBlock.
+  // Per row and cache group: the blocks of positions [0, end()). kNoBlock is allowed where no token
+  // of the row attends (window, sink).
   Array<int32_t> blocks;
-  Array<BlockCopy> copies;  // made in order before anything is computed
-  // Made in order after all `copies` of this message and those before, beside everything else: from
-  // the host pool to device blocks that no message uses before Runner::onboarded() told their end.
+  Array<BlockCopy> copies;  // run in order before the rows
+  // Host-pool copies, run in order after all `copies` of this and earlier messages, beside all
+  // other work; no message uses their device blocks before Runner::onboarded() has returned them.
   Array<BlockCopy> onboards;
   Array<SlotLoad> loads;
-  Array<int32_t> cells;  // num_cells of each load
+  Array<int32_t> cells;  // num_cells per load
   Array<SlotHistory> histories;
-  Array<int32_t> history_tokens;  // num_tokens of each history
+  Array<int32_t> history_tokens;  // num_tokens per history
   Array<AdapterMove> adapter_moves;
   Array<AdapterLoad> adapter_loads;
-  Array<AdapterMatrix> adapter_matrices;  // num_matrices of each load
-  // num_weights of each load. Those of a matrix are a [rank, k], b [rank, n], [gain [n], shift
-  // [n]].
+  Array<AdapterMatrix> adapter_matrices;  // num_matrices per load
+  // num_weights per load. Per matrix: a [rank, k], b [rank, n], then with has_gain: gain [n], shift
+  // [n].
   Array<BF16> adapter_weights;
 
-  // In the order in which they lie in a message.
+  // In message order.
   auto all() {
     return std::tie(rows, tokens, parents, draft_logits, embeddings, blocks, copies, onboards,
                     loads, cells, histories, history_tokens, adapter_moves, adapter_loads,
@@ -146,15 +141,14 @@ struct StepArrays {
   }
 };
 
-// Which tokens the rows of a step may draw. A message of its own, since a mask depends on the token
-// before, which may be drawn while the step's forward pass is under way.
+// Token masks of a step's rows, in a message of their own: a mask depends on the previous token,
+// which may be sampled during the step's forward pass.
 template <template <class> class Array>
 struct MaskArrays {
-  // Numbers of the step's rows that get masks here, ascending. A row with `has_mask` that is not
-  // among them draws any token, which is not kept.
+  // Indices of rows with masks, ascending. A row with `has_mask` that is missing samples without a
+  // mask; its token is discarded.
   Array<int32_t> rows;
-  // kernels::mask_words() for each token that they may draw: one, and one for each draft; see
-  // kernels::Sample.
+  // kernels::mask_words() for each position to sample: one, and one per draft; see kernels::Sample.
   Array<uint32_t> words;
 
   auto all() { return std::tie(rows, words); }
@@ -166,16 +160,16 @@ using StepSpan = std::span<const T>;
 template <class T>
 using StepVector = std::vector<T>;
 
-// A step and its masks as they are read: the arrays lie in the message.
+// A decoded step and its masks: the arrays point into the message.
 using StepView = StepArrays<StepSpan>;
 using MaskView = MaskArrays<StepSpan>;
 
-// A step as it is made.
+// A step being built.
 struct Step : StepArrays<StepVector> {
   void clear();  // keeps the memory
 
-  // Adds the row with its tokens, whose number `row` need not have, and with the part of its block
-  // tables that it reaches, which they must cover. Embeddings are added by the caller.
+  // Adds a row with its tokens (sets num_tokens) and the blocks of [0, end()) from its block
+  // tables. The caller adds embeddings.
   void add(StepRow row, std::span<const int32_t> row_tokens,
            const PerGroup<std::span<const int32_t>>& tables, size_t num_groups,
            int32_t block_tokens);
@@ -185,17 +179,16 @@ struct Masks : MaskArrays<StepVector> {
   void clear();  // keeps the memory
 };
 
-// The message of a step or of its masks, in place of what `message` held.
+// Encodes a step or its masks into `message`, replacing its contents.
 void encode(const Step& step, std::vector<std::byte>& message);
 void encode(const Masks& masks, std::vector<std::byte>& message);
 
-// Where the arrays of a message lie. Says nothing of what is in them: who uses an array checks it.
-// InvalidArgument when the bytes are no message of this kind and version or not as many as its
-// counts need.
+// Spans of a message's arrays; their contents are unchecked. InvalidArgument: wrong kind, version,
+// or size for its counts.
 StatusOr<StepView> decode(std::span<const std::byte> message);
 StatusOr<MaskView> decode_masks(std::span<const std::byte> message);
 
-// Blocks of one group that hold positions [0, end), end > 0.
+// Blocks that hold positions [0, end), end > 0.
 constexpr int64_t num_blocks_for(int64_t end, int32_t block_tokens) {
   return (end - 1) / block_tokens + 1;
 }

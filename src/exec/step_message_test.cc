@@ -1,4 +1,4 @@
-// The bytes of a message, and that foreign ones are refused or at least do no harm.
+// Message encoding; foreign bytes are refused or harmless.
 #include "exec/step_message.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,8 @@ constexpr RunnerLimits kMessageLimits = [] {
 }();
 constexpr int32_t kMessageVocab = 16;
 
-// Three rows, one with an embedding and a draft, copies, a slot with lists and a slot with tokens.
+// Three rows, one with an external embedding and a draft; copies; a slot with lists; a slot with a
+// history.
 Step full_step() {
   const Ids tokens = {7, kTokenGiven, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
   Step step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
@@ -110,18 +111,18 @@ TEST(StepMessage, RefusesBytesThatAreNone) {
   for (const size_t at : {0, 4}) {
     std::vector<std::byte> other = good;
     other[at] ^= std::byte{2};
-    EXPECT_THAT(decode(other).status().ToString(), HasSubstr("is understood"));
+    EXPECT_THAT(decode(other).status().ToString(), HasSubstr("is not a message of"));
   }
 }
 
 class SlotSamplerTest : public ::testing::Test {
  protected:
-  // What staging says of the step, and of its i-th row.
+  // Status of staging, or of its i-th row.
   Status staged(const Step& step) {
     const std::vector<std::byte> message = encoded(step);
     return sampler_->stage(decode(message).value(), 0);
   }
-  // What is wrong with the masks of full_step().
+  // The error of full_step()'s masks after `change`.
   std::string masks_error(const std::function<void(Masks&)>& change) {
     Masks masks = full_masks();
     change(masks);
@@ -176,12 +177,13 @@ TEST_F(SlotSamplerTest, RefusesMasksThatAreNotTheStepS) {
   ASSERT_TRUE(staged(full_step()).ok());
   EXPECT_THAT(masks_error([](Masks& m) { m.words.clear(); }),
               HasSubstr("0 words of masks; 1 masks need 1"));
-  EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = 1; }), HasSubstr("row 1, which has none"));
+  EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = 1; }),
+              HasSubstr("row 1, whose has_mask is 0"));
   EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = 3; }), HasSubstr("row 3 behind that of"));
   EXPECT_THAT(masks_error([](Masks& m) { m.rows[0] = -1; }), HasSubstr("row -1 behind that of"));
   EXPECT_THAT(masks_error([](Masks& m) { m.rows = {2, 2}; }), HasSubstr("row 2 behind that of"));
   EXPECT_EQ(masks_error([](Masks&) {}), "OK");
-  EXPECT_THAT(masks_error([](Masks&) {}), HasSubstr("waits for none"));
+  EXPECT_THAT(masks_error([](Masks&) {}), HasSubstr("without masked rows"));
 }
 
 TEST_F(SlotSamplerTest, RowsWhoseEmbeddingsAreNotThereFailAlone) {
@@ -198,12 +200,12 @@ TEST_F(SlotSamplerTest, BeamsHaveNoDrafts) {
   step.loads[0].params.draws = 0;
   ASSERT_TRUE(staged(step).ok());
   const Status status = sampler_->results(0)[0].status;
-  EXPECT_THAT(status.ToString(), HasSubstr("1 drafts of a slot that draws nothing"));
+  EXPECT_THAT(status.ToString(), HasSubstr("1 drafts of a slot that does not sample"));
 }
 
 TEST_F(SlotSamplerTest, DrawsWhatTheMaskAllows) {
   const auto stream = opened_.device->create_stream().value();
-  constexpr uint32_t kNone = 0;  // the row gets no mask after all
+  constexpr uint32_t kNone = 0;  // the row gets no mask
   for (const uint32_t allowed : {5u, 11u, kNone}) {
     ASSERT_TRUE(staged(full_step()).ok());
     EXPECT_EQ(masks_error([&](Masks& m) {
@@ -224,7 +226,7 @@ TEST_F(SlotSamplerTest, DrawsWhatTheMaskAllows) {
   }
 }
 
-// Words of messages are replaced at random; what passes all checks is executed.
+// Random words of messages are replaced; messages that pass the checks are executed.
 TEST_F(SlotSamplerTest, ForeignMessagesDoNoHarm) {
   const std::vector<std::byte> good = encoded(full_step());
   const std::vector<CacheGroup> groups(1);

@@ -14,8 +14,8 @@
 
 namespace nereid::exec {
 
-// io::test_plan() with the attention's result projected and added to the stream, so that the logits
-// depend on every position.
+// io::test_plan() with the attention result projected and added to the residual stream, so that
+// logits depend on every position.
 inline io::Plan small_plan() {
   io::Plan plan = io::test_plan();
   const auto y = static_cast<io::ValueId>(plan.values.size());
@@ -32,7 +32,7 @@ inline io::Plan small_plan() {
   return plan;
 }
 
-// Writes an engine of `plan` with random weights (norms near 1) into the test's directory.
+// Writes an engine of `plan` with random weights (norms near 1) into test_directory().
 inline std::filesystem::path write_engine(const io::Plan& plan, const std::string& name) {
   const auto path = test_directory() / (name + ".engine");
   auto writer = io::EngineWriter::create(path, plan, "test");

@@ -1,5 +1,4 @@
-// Helpers of the tests in this folder: messages of steps, an opened device with a runner on it, and
-// greedy decoding that keeps logits.
+// Test only: step messages, an opened device with a runner, and greedy decoding that keeps logits.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ namespace nereid::exec {
 
 using Ids = std::vector<int32_t>;
 
-// Where this process's tests put engines; removed when they have run.
+// Directory of this process's engines; removed at the end.
 inline std::filesystem::path test_directory() {
   return std::filesystem::path(::testing::TempDir()) / fmt::format("nereid-exec-test-{}", getpid());
 }
@@ -34,7 +33,7 @@ inline double spread_of(const std::vector<float>& logits) {
   return std::sqrt(squares / static_cast<double>(logits.size()));
 }
 
-// A row of a step with what belongs to it.
+// A row of a step with its arrays.
 struct RowSpec {
   int32_t slot = 0, start = 0;
   std::span<const int32_t> tokens;
@@ -42,7 +41,7 @@ struct RowSpec {
   int32_t num_logits = 0;
 };
 
-// A step of such rows. Those with logits draw greedily, and all logits come back.
+// A step of these rows; rows with logits sample greedily and return all of them.
 inline Step step_of(const std::vector<RowSpec>& rows, size_t num_groups, int32_t block_tokens,
                     const std::vector<BlockCopy>& copies = {},
                     const std::vector<BlockCopy>& onboards = {}) {
@@ -70,8 +69,8 @@ inline StatusOr<Ticket> launch(Runner& runner, const std::vector<RowSpec>& rows,
   return runner.launch(message);
 }
 
-// A sequence with a slot and blocks of its own. Blocks are handed out scattered and descending, so
-// that a kernel that ignores the table cannot pass.
+// A sequence with a slot and blocks. Block ids are scattered and descending, so that kernels must
+// read the table.
 struct Sequence {
   Sequence(int32_t slot, const RunnerLimits& limits) : slot(slot) {
     const int32_t count = (limits.max_sequence_length - 1) / limits.block_tokens + 1;
@@ -81,14 +80,14 @@ struct Sequence {
   }
   RowSpec row(std::span<const int32_t> tokens, int32_t start, int32_t num_logits) const {
     RowSpec row{slot, start, tokens, {}, num_logits};
-    for (auto& table : row.blocks.of) table = blocks;  // every group alike
+    for (auto& table : row.blocks.of) table = blocks;  // the same ids in every group
     return row;
   }
   int32_t slot;
   Ids blocks;
 };
 
-// Limits with enough blocks for max_rows sequences of full length.
+// Limits with blocks for max_rows sequences of full length.
 inline RunnerLimits roomy_limits(int32_t max_rows, int32_t max_tokens, int32_t max_length,
                                  int32_t block_tokens) {
   RunnerLimits limits{max_rows, max_tokens, max_length, 0, block_tokens};
@@ -99,7 +98,7 @@ inline RunnerLimits roomy_limits(int32_t max_rows, int32_t max_tokens, int32_t m
 
 class Harness {
  public:
-  // Takes over what kernels::open_device() gave. Ends the process when it or the runner failed.
+  // Takes the result of kernels::open_device(); ends the process if it or the runner failed.
   template <class Opened>
   Harness(const std::filesystem::path& engine, const RunnerLimits& limits,
           StatusOr<Opened> opened) {
@@ -117,7 +116,7 @@ class Harness {
   const kernels::Registry& registry() const { return registry_; }
   size_t vocab() const { return static_cast<size_t>(runner_->vocab_size()); }
 
-  // Waits for a step; the best id of each row of logits. The logits go to `keep`.
+  // Waits for a step; returns the argmax of each row of logits, the logits in `keep`.
   StatusOr<Ids> finish(Ticket& ticket, std::vector<float>* keep = nullptr) {
     ASSIGN_OR_RETURN(const StepResult results, runner_->wait(ticket));
     Ids best;
@@ -136,7 +135,7 @@ class Harness {
     return best;
   }
 
-  // One synchronous step; the best ids, logits in `keep`.
+  // One synchronous step; returns the argmax ids, the logits in `keep`.
   Ids step(const std::vector<RowSpec>& rows, std::vector<float>* keep = nullptr) {
     auto ticket = launch(*runner_, rows);
     if (!ticket.ok()) fail(ticket.status());
@@ -145,8 +144,8 @@ class Harness {
     return *std::move(ids);
   }
 
-  // Computes positions [start, tokens.size()) in chunks of at most `chunk`; logits of the last
-  // position, its best id in `best`.
+  // Computes positions [start, tokens.size()) in chunks of at most `chunk`; returns the logits of
+  // the last position, their argmax in `best`.
   std::vector<float> prefill(const Sequence& sequence, const Ids& tokens, int32_t chunk,
                              int32_t* best = nullptr, int32_t start = 0) {
     std::vector<float> logits;
@@ -160,7 +159,7 @@ class Harness {
     return logits;
   }
 
-  // Greedy continuation of `prompt`; logits of every step in `keep`, one after another.
+  // Greedy continuation of `prompt`; logits of all steps in `keep`.
   Ids generate(const Sequence& sequence, const Ids& prompt, int32_t count, int32_t chunk,
                std::vector<float>* keep = nullptr) {
     Ids tokens = prompt, out;
@@ -181,7 +180,7 @@ class Harness {
     std::abort();
   }
 
-  std::shared_ptr<void> library_;  // code of the members below
+  std::shared_ptr<void> library_;  // has the code of the members below
   kernels::Registry registry_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Runner> runner_;

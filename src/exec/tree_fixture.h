@@ -1,4 +1,4 @@
-// Trees of drafts in tests: a runner's rows that have one, and rows that say one of its paths.
+// Test only: rows with a draft tree, and rows with one of its paths as a chain.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Tree {
   }
 };
 
-// Sequences of a test: the one with trees, and one that is written anew for each path.
+// Slots: with trees; rewritten for each path; other rows.
 inline constexpr int32_t kTreeSlot = 0, kPathSlot = 1, kOtherSlot = 2;
 
 class TreeRunner {
@@ -37,7 +37,7 @@ class TreeRunner {
     return sequences_[static_cast<size_t>(slot)].row(tokens, start, logits);
   }
 
-  // A message of a row that ends with the tree, before others.
+  // A message of a row that ends with the tree, followed by `others`.
   std::vector<std::byte> message(const Ids& known, int32_t start, const Tree& tree,
                                  const std::vector<RowSpec>& others = {}) const {
     Ids tokens(known.begin() + start, known.end());
@@ -56,7 +56,8 @@ class TreeRunner {
 
   struct Result {
     Ids drawn, path;
-    std::vector<std::vector<float>> logits;  // of the last token before the tree, of its drafts
+    std::vector<std::vector<float>> logits;  // of the last token before the tree, then of its
+                                             // drafts
   };
   StatusOr<Result> run(const std::vector<std::byte>& message) {
     ASSIGN_OR_RETURN(Ticket ticket, harness_.runner().launch(message));
@@ -71,17 +72,17 @@ class TreeRunner {
     return out;
   }
 
-  // Logits after these tokens, all computed in another sequence.
+  // Logits after these tokens, computed in another sequence.
   std::vector<float> logits_after(const Ids& tokens) {
     return harness_.prefill(sequences_[kPathSlot], tokens, limits_.max_tokens);
   }
-  // The same where all but the last are in the cache of a sequence.
+  // The same with all but the last token in a sequence's cache.
   std::vector<float> next(int32_t slot, const Ids& tokens) {
     const auto last = static_cast<int32_t>(tokens.size()) - 1;
     return harness_.prefill(sequences_[static_cast<size_t>(slot)], tokens, 1, nullptr, last);
   }
-  // Logits of a tree of seven drafts after a prompt, that token's first, and those of each path in
-  // a row of its own. The row of the tree has the second half of the prompt, beside another row.
+  // Logits of a tree of seven drafts after a prompt (first: of the prompt's last token), and of
+  // each path alone. The tree's row has the second half of the prompt, next to another row.
   struct Nodes {
     std::vector<std::vector<float>> in_tree, alone;
   };
@@ -111,7 +112,7 @@ inline Ids some_tokens(int32_t count, int32_t seed, int32_t vocab) {
   return tokens;
 }
 
-// A tree of seven drafts; behind a prompt of 60 tokens it goes over a block's and a tile's end.
+// Seven drafts; behind 60 tokens they cross the end of a block and of a tile.
 inline const Ids kParents = {-1, -1, 0, 0, 1, 2, 5};
 
 inline StatusOr<TreeRunner::Nodes> TreeRunner::nodes_after(int32_t length) {

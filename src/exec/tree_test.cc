@@ -1,4 +1,4 @@
-// Rows whose drafts are a tree, against rows that say one of its paths, on every instruction set.
+// Rows with a draft tree against rows with one of its paths, on every instruction set.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,11 +20,11 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Of a row's spread: five times what rounding inputs of products to bf16 moves logits by.
+// Relative to a row's spread: five times the effect of rounding product inputs to bf16.
 constexpr double kTreeTolerance = 0.08;
 
-// Each node of a tree gives what a row gives that says its path alone: the same bits, or logits
-// that differ by no more than `tolerance` of their spread.
+// Each node of a tree equals the end of a row with its path: the same bits, or logits within
+// `tolerance` of their spread.
 void expect_nodes_equal_paths(TreeRunner& runner, double tolerance = 0) {
   const int32_t longest = runner.max_length() - 20;
   for (const int32_t length : std::set{1, 17, std::min(60, longest), longest}) {
@@ -46,7 +46,7 @@ void expect_nodes_equal_paths(TreeRunner& runner, double tolerance = 0) {
   }
 }
 
-// Trees of what is said next and of other drafts, again and again: what holds is kept.
+// Repeated trees of the true continuation and other drafts: the accepted path is kept.
 void expect_path_is_kept(TreeRunner& runner) {
   Ids text = some_tokens(27, 3, runner.vocab());
   const auto best = [](const std::vector<float>& logits) {
@@ -57,7 +57,7 @@ void expect_path_is_kept(TreeRunner& runner) {
   const std::vector<Ids> paths = {{1, 3, 5}, {2, 3, 4}, {0, 2, 4}};
   for (size_t turn = 0; turn < shapes.size(); ++turn) {
     SCOPED_TRACE(turn);
-    // What is said next goes on the path; the other drafts are its ids and one.
+    // The true continuation becomes the path; other drafts are its id + 1 + i.
     Ids said;
     for (Ids known = text; said.size() < 4; known.push_back(said.back()))
       said.push_back(best(runner.logits_after(known)));
@@ -84,7 +84,7 @@ class TreeKernels : public ::testing::TestWithParam<TestKernels> {};
 std::vector<TestKernels> tree_kernels() {
   std::vector<TestKernels> all = test_kernels();
   std::erase_if(all, [](const TestKernels& kernels) {
-    return kernels.isa == name_of(Isa::kGeneric);  // TreeTest has its kernels
+    return kernels.isa == name_of(Isa::kGeneric);  // covered by TreeTest
   });
   return all;
 }
@@ -103,8 +103,7 @@ TEST_P(TreeKernels, NodesEqualTheirPathsAndOnePathIsKept) {
   for (const auto& [type, window] :
        {std::pair{DType::kBF16, 0}, {DType::kI8, 20}, {DType::kF8E4M3, 0}}) {
     SCOPED_TRACE(fmt::format("{} window {}", name_of(type), window));
-    if (!kernels.is_invariant && type != DType::kBF16)
-      break;  // a rounded cache moves logits further
+    if (!kernels.is_invariant && type != DType::kBF16) break;  // 8-bit caches move logits further
     RunnerLimits limits = tree_limits(tests_run_on_cpu() ? 160 : 270, 16);
     limits.max_tokens = limits.max_sequence_length;
     limits.kv_type = type, limits.window = window, limits.sink = window / 8;

@@ -6,7 +6,7 @@
 namespace nereid::exec {
 namespace {
 
-// Calls f(id) for the values that a call reads, or writes.
+// Calls f(id) for the values that a call reads or writes.
 template <kernels::Role kRole, class F>
 void for_values(const io::Op& op, F f) {
   std::visit(
@@ -19,7 +19,7 @@ void for_values(const io::Op& op, F f) {
       op);
 }
 
-// A value's part of each row of its arena, in bytes.
+// Byte range of a value in each row of its arena.
 struct Span {
   io::Extent extent;
   int64_t offset, stride, begin, end;

@@ -1,4 +1,4 @@
-// Which call reads what which other call wrote, by the memory that values share.
+// Data flow between a plan's calls, derived from overlaps of their values' memory.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,14 @@ class ValueFlow {
   explicit ValueFlow(const io::Plan& plan);
 
   struct Read {
-    size_t call = 0;  // number of calls: it is a result of the plan
+    size_t call = 0;  // call index; number of calls: a result of the plan
     io::ValueId id = io::kNone;
   };
-  // Of what the call writes to the value `id`.
+  // Readers of the bytes that `call` writes to `id`.
   const std::vector<Read>& reads_of(size_t call, io::ValueId id) const;
-  // The call that wrote all of `id` as `call` reads it, as a value of the same id; kNone: there is
-  // none, or several calls did.
+  // The only call that wrote `id` as read by `call`, under the same id; kNone: none, or several.
   int32_t writer_of(size_t call, io::ValueId id) const;
-  // How many calls write to the value as `id`.
+  // Number of calls that write to `id`.
   int32_t num_writes(io::ValueId id) const { return num_writes_[static_cast<size_t>(id)]; }
 
  private:

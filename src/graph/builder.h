@@ -1,5 +1,5 @@
-// How a model family writes its graph: any op by emit(), common ones by a call of their own that
-// infers widths. No fusion here; passes do that.
+// Builder of a family's graph: any op by emit(), common ones by calls that infer widths. Fusion is
+// left to passes.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@
 
 namespace nereid::graph {
 
-// What few families have, see kernels::Attention.
+// Optional features of kernels::Attention.
 struct AttentionKind {
   bool chunked = false;
   float cap = 0;
@@ -25,40 +25,40 @@ class Builder {
   explicit Builder(io::ModelFacts model);
 
   WeightId add(Weight weight);
-  // A [n, k] matrix or a vector of k that is one checkpoint tensor.
+  // A [n, k] matrix or a vector of k from one checkpoint tensor.
   WeightId matrix(std::string name, std::string tensor, int64_t n, int64_t k);
   WeightId vector(std::string name, std::string tensor, int64_t k);
-  // A [n, k] matrix for each expert, in the order of their tensors.
+  // A [n, k] matrix per expert, in the order of their tensors.
   WeightId experts(std::string name, std::vector<std::string> tensors, int64_t n, int64_t k);
 
-  // What kind of norm; RMS norm by default.
+  // Kind of norm; default: RMS norm.
   struct NormKind {
     float eps = 0;
     float weight_offset = 0;
     bool centered = false;  // LayerNorm
-    int32_t piece = 0;      // columns; 0: those of the weight
+    int32_t piece = 0;      // columns per group; 0: those of the weight
   };
 
   int64_t cols(ValueId id) const { return graph_.values[id].cols; }
   const Weight& weight(WeightId id) const { return graph_.weights[id]; }
 
-  // Values take the name given (it need not be unique; it is for people).
+  // Value names are for people and need not be unique.
 
-  // Adds `op`, which has all but its outputs, and returns it with them: each that is not optional
-  // becomes a value of `cols` columns (0: as many as the first input has) and of `type`, or else of
-  // the first type that the op declares. Several are told apart by the fields' names.
+  // Adds `op` and returns it with its outputs: each required output becomes a value of `cols`
+  // columns (0: as the first input) and of `type` (default: the first type in the op's
+  // declaration). Several outputs are named by their fields.
   template <class Op>
   Op emit(const std::string& name, Op op, int64_t cols = 0, std::optional<DType> type = {});
 
   ValueId embed(std::string name, WeightId table, float scale = 1);
   ValueId norm(std::string name, ValueId x, WeightId weight, const NormKind& kind,
                WeightId bias = kNone, DType out = DType::kBF16);
-  // Each head of x on its own.
+  // Norm of each head of x.
   ValueId head_norm(std::string name, ValueId x, WeightId weight, const NormKind& kind);
   ValueId linear(std::string name, ValueId x, WeightId weight, WeightId bias = kNone);  // f32
   ValueId concat(std::string name, std::vector<ValueId> parts);
   ValueId slice(std::string name, ValueId x, int64_t column, int64_t cols);
-  // `angles`: of the model's tables.
+  // `angles`: index of the model's rope tables.
   ValueId rope(std::string name, ValueId qkv, int32_t angles = 0, bool interleaved = false);
   ValueId attention(std::string name, ValueId qkv, int32_t layer, float scale, int32_t window,
                     const AttentionKind& kind = {});
@@ -67,10 +67,10 @@ class Builder {
   ValueId add(std::string name, ValueId x, ValueId y);
   ValueId sampled_rows(std::string name, ValueId x);
 
-  // What the next layer reads.
+  // Registers the input of the next layer.
   void add_residual(ValueId x) { graph_.residuals.push_back(x); }
 
-  // The graph, verified. `hidden`: what enters the head, where the plan is to give it.
+  // Returns the verified graph. `hidden`: input of the head, as an output of the plan.
   StatusOr<Graph> finish(ValueId logits, ValueId hidden = kNone) &&;
 
  private:

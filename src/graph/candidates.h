@@ -1,5 +1,5 @@
-// Which kernels may serve a call of a plan. One kernel serves all row counts of a call, so that a
-// row's bits never depend on how many others share the step.
+// Kernels that can run a call. One kernel serves all row counts of a call, so that a row's bits do
+// not depend on the number of rows in the step.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace nereid::graph {
 
-// Kernels are compared for a step of this many rows (a busy decode step); a candidate can run from
-// one row to a large prefill.
+// Kernels are compared at kTypicalRows rows (a busy decode step); a candidate must run 1 row and a
+// large prefill.
 inline constexpr int64_t kTypicalRows = 16;
 inline constexpr std::array<int64_t, 3> kRowCounts = {1, kTypicalRows, 8192};
 
@@ -20,7 +20,7 @@ K with_rows(K problem, int64_t rows) {
   return problem;
 }
 
-// Those of the device that can run `problem`, which needs no addresses, with any number of rows.
+// The device's kernels that can run `problem` (without addresses) with each of kRowCounts rows.
 template <class K>
 kernels::Table<K> candidates(const kernels::Registry& registry, const K& problem,
                              const DeviceInfo& device) {

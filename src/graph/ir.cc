@@ -126,7 +126,7 @@ std::vector<InPlace> updates_in_place(const Op& op) {
           });
       },
       op);
-  // Only one output can have the memory.
+  // An input's memory goes to one output only.
   std::erase_if(found, [&](const InPlace& a) {
     return !a.always && std::any_of(found.begin(), found.end(),
                                     [&](const InPlace& b) { return b.always && b.in == a.in; });

@@ -1,6 +1,6 @@
-// The compiler's intermediate form: a straight-line program of ops over token-packed matrices.
-// Every value is written once; ops are pure here (updating in place and sharing memory are
-// decisions of the memory planner).
+// Intermediate representation: a straight-line program of ops over token-packed matrices. Each
+// value is written once; ops are pure (in-place updates and shared memory are decided by
+// plan_memory).
 #pragma once
 
 #include <cstdint>
@@ -23,29 +23,29 @@ using ValueId = io::ValueId;
 using WeightId = io::WeightId;
 using io::kNone;
 
-// stride, column and offset are set by plan_memory.
+// plan_memory sets stride, column and offset.
 using Value = io::Value;
 
-// What one checkpoint tensor gives to a weight: `size` rows of a matrix, elements of a vector. Rows
-// and columns are those of the weight; a transposed tensor has them the other way round. Parts that
-// give only some of the columns follow one another from left to right, with the same rows.
+// Slice of a checkpoint tensor in a weight: `size` rows of a matrix, or elements of a vector. Rows
+// and columns are those of the weight; a transposed tensor has them swapped. Parts with some of the
+// columns are listed left to right, with equal rows.
 struct WeightPart {
   std::string tensor;
   int64_t size = 0;
-  int64_t first = 0;       // of the tensor's rows (elements)
+  int64_t first = 0;       // first row (element) in the tensor
   int64_t total = 0;       // rows (elements) of the tensor; 0: size
-  int64_t first_col = 0;   // of the tensor's columns, as many as the weight has
-  int64_t total_cols = 0;  // columns of the tensor; 0: as many as the weight has
+  int64_t first_col = 0;   // first column in the tensor
+  int64_t total_cols = 0;  // columns of the tensor; 0: the part's
   bool transposed = false;
-  int64_t step = 1;     // from one row (element) to the next
-  int64_t stacked = 0;  // such tensors in one, along a dimension in front; 0: there is no such one
-  int64_t index = 0;    // of those: this one
-  int64_t cols = 0;     // of the weight's columns; 0: all
-  // Of a rotary head's 2 * pairs rows: the tensor has rows i and i + pairs side by side; 0: it has
-  // them in order.
+  int64_t step = 1;     // row (element) stride
+  int64_t stacked = 0;  // leading dimension of the tensor; 0: none
+  int64_t index = 0;    // index in that dimension
+  int64_t cols = 0;     // columns of the weight; 0: all
+  // Rotary heads of 2 * pairs rows: the tensor interleaves rows i and i + pairs; 0: rows are in
+  // order.
   int64_t pairs = 0;
-  bool unit_rows = false;  // each row is divided by its length
-  float added = 0;         // to every number
+  bool unit_rows = false;  // rows are normalised to length 1
+  float added = 0;         // constant added to each number
 
   int64_t width(int64_t k) const { return cols > 0 ? cols : k; }
   int64_t tensor_row(int64_t row) const {
@@ -59,36 +59,35 @@ struct WeightPart {
   bool operator==(const WeightPart&) const = default;
 };
 
-// A weight of a family and the parts that its tensors have of it in Hugging Face's layout, by which
-// adapters name it.
+// A family's weight with its parts in Hugging Face's layout; adapters refer to it.
 struct WeightSource {
   std::string weight;  // "layers.0.attn.q"
   std::vector<WeightPart> parts;
 };
 
-// A matrix [n, k], its parts stacked along n; or a vector of k (n = 1), its parts end to end. With
-// `experts` > 1 as many of them, the parts of the first in front.
+// A matrix [n, k] of parts stacked along n, or a vector of k (n = 1) of concatenated parts.
+// `experts` > 1: that many matrices, in order.
 struct Weight {
   std::string name;
   std::vector<WeightPart> parts;
   int64_t n = 0, k = 0;
   bool is_vector = false;
-  kernels::WeightFormat format = {};  // what it becomes in the engine
-  // The format in which the checkpoint has all of it, where an engine can take it over as it is.
+  kernels::WeightFormat format = {};  // in the engine
+  // The checkpoint's format of all parts, if an engine can store it unchanged (pass through).
   std::optional<kernels::WeightFormat> stored = {};
   kernels::WeightLayout layout = kernels::WeightLayout::kRowMajor;  // set by choose_kernels
   int64_t experts = 1;
-  // What it is made of where `name` and `parts` do not say it: another layout, or several weights.
+  // Sources, if they differ from `name` and `parts`: another layout, or several weights.
   std::vector<WeightSource> sources = {};
 };
 
-// The weight's sources: `sources`, or name and parts themselves.
+// The weight's `sources`, or {name, parts}.
 std::vector<WeightSource> sources_of(const Weight& weight);
 
-using namespace kernels::ids;  // Embed, Norm, ...: the ops of a plan
+using namespace kernels::ids;  // ops of a plan: Embed, Norm, ...
 using kernels::Heads;
 
-// Columns side by side. Costs nothing at run time: the parts are written where the whole will be.
+// Concatenation of columns; no kernel: the parts are written in place.
 struct Concat {
   static constexpr std::string_view kName = "concat";
   static constexpr bool kRowsIndependent = true;
@@ -96,7 +95,7 @@ struct Concat {
   ValueId out = kNone;
 };
 
-// Columns [column, column + cols of out) of x. Costs nothing either: `out` is a part of x's memory.
+// Columns [column, column + cols of out) of x; no kernel: `out` shares x's memory.
 struct Slice {
   static constexpr std::string_view kName = "slice";
   static constexpr bool kRowsIndependent = true;
@@ -104,7 +103,7 @@ struct Slice {
   int64_t column = 0;
   ValueId out = kNone;
 };
-// Whether an op only says where values lie: it has no kernel.
+// Whether an op only fixes memory and has no kernel.
 template <class T>
 inline constexpr bool kIsLayout = std::is_same_v<T, Concat> || std::is_same_v<T, Slice>;
 
@@ -116,7 +115,7 @@ struct Joined<std::variant<Ops...>, More...> {
 };
 using Op = Joined<io::Op, Concat, Slice>::type;
 
-// A weight as a kernel gets it, without addresses.
+// Weight argument of a kernel, without addresses.
 kernels::WeightView shape_of(const Weight& weight);
 
 struct Node {
@@ -131,47 +130,46 @@ struct Graph {
   std::vector<Node> nodes;                 // in order of execution
   std::vector<io::AdapterModule> modules;  // see io::Plan
   ValueId logits = kNone;
-  std::vector<ValueId> hidden;     // see io::Plan; rows may be all tokens as long as passes run
-  std::vector<ValueId> residuals;  // what each layer of a model reads, as its family has built it
+  std::vector<ValueId> hidden;     // see io::Plan; before passes, rows may be all tokens
+  std::vector<ValueId> residuals;  // input of each layer, set by the family
   int64_t arena_bytes_per_row[io::kNumExtents] = {};  // set by plan_memory
 };
 
 std::string_view name_of(const Op& op);  // "embed", ..., "concat"
 bool is_row_wise(const Op& op);          // kRowsIndependent
 
-// Operands of an op in declaration order; absent ones (kNone) are left out.
+// Operands in order of declaration, without absent ones (kNone).
 std::vector<ValueId> inputs(const Op& op);
 std::vector<ValueId> outputs(const Op& op);
 std::vector<WeightId> weights(const Op& op);
-std::vector<WeightId> matrices(const Op& op);  // those of `weights` that are matrices
+std::vector<WeightId> matrices(const Op& op);  // the weights that are matrices
 
-// An op whose output takes over the input's memory: always, or only where no later node reads
-// the input.
+// An output that reuses an input's memory: always, or only if no later node reads the input.
 struct InPlace {
   ValueId in = kNone, out = kNone;
   bool always = true;
 };
 std::vector<InPlace> updates_in_place(const Op& op);
 
-// Renames: every use of `from` as an input (of one op; or of all and the plan's outputs) becomes
-// `to`.
+// Replaces each use of `from` as an input by `to`: in one op; in the whole graph and the plan's
+// outputs.
 void replace_inputs(Op& op, ValueId from, ValueId to);
 void replace_uses(Graph& graph, ValueId from, ValueId to);
 void replace_weight(Graph& graph, WeightId from, WeightId to);
 
-// For every value: the indices of the nodes that read it, and the node that writes it (kNone: no
-// one). The plan's outputs count as read by a node after the last.
+// By value: the nodes that read it, and the node that writes it (kNone: none). The plan's outputs
+// are read by node number nodes.size().
 struct Uses {
   std::vector<std::vector<int32_t>> readers;
   std::vector<int32_t> writer;
-  std::vector<int32_t> weight_readers;  // number of nodes, by weight
+  std::vector<int32_t> weight_readers;  // by weight: number of nodes
 };
 Uses find_uses(const Graph& graph);
 
-// Drops values and weights that no node mentions, renumbering the rest.
+// Removes unused values and weights and renumbers the rest.
 void sweep(Graph& graph);
 
-// Drops the marked nodes, then sweeps. `dropped`: one flag per node.
+// Removes the marked nodes (one flag per node), then sweeps.
 void drop_nodes(Graph& graph, const std::vector<bool>& dropped);
 
 // One line per node, for people.

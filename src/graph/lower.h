@@ -1,4 +1,4 @@
-// From a compiled graph to the engine's plan.
+// Lowering of a compiled graph to a plan.
 #pragma once
 
 #include "base/status.h"
@@ -8,12 +8,12 @@
 
 namespace nereid::graph {
 
-// Needs a graph that went through choose_kernels and plan_memory; row i of graph.weights becomes
-// row i of the plan's table, placed in the blob without checksums. The result passes
-// io::check_plan() (Internal when not).
+// Precondition: choose_kernels and plan_memory have run. Weight i becomes row i of the plan's
+// table, with a place in the blob and no checksum. The result passes io::check_plan(), else
+// Internal.
 StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device);
 
-// "avx512_bf16", "sm90", ...: what a plan's kernels were chosen for.
+// "avx512_bf16", "sm90", ...: the target that kernels are chosen for.
 std::string target_of(const DeviceInfo& device);
 
 }  // namespace nereid::graph

@@ -1,4 +1,4 @@
-// A two-layer decoder with a tied embedding for tests of this folder: every op, optional biases.
+// Test only: a two-layer decoder with a tied embedding, every op and optional biases.
 #pragma once
 
 #include "base/check.h"
@@ -6,7 +6,7 @@
 
 namespace nereid::graph {
 
-// Two of three experts, and one for all rows with a gate.
+// Top 2 of 3 experts, and a gated shared expert.
 inline ValueId test_mixture(Builder& b, const std::string& p, ValueId h) {
   using kernels::Activation;
   const auto matrix = [&](const std::string& name, int64_t n, int64_t k) {

@@ -57,7 +57,7 @@ class Verifier {
   static Status check(const Weight& w) {
     NEREID_REQUIRE(w.n > 0 && w.k > 0 && w.experts > 0 && (w.n == 1 || !w.is_vector),
                    "weight '{}' is [{}, {}, {}]", w.name, w.experts, w.n, w.k);
-    int64_t size = 0, rows = 0, col = 0;  // `rows` of the parts that lie side by side up to `col`
+    int64_t size = 0, rows = 0, col = 0;  // `rows`: of parts side by side up to `col`
     for (const WeightPart& part : w.parts) {
       const int64_t width = part.width(w.k);
       if (col == 0) rows = part.size;

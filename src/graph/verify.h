@@ -1,4 +1,4 @@
-// Proves that a graph means something; run after building and after every pass.
+// Verifier of graphs, run after building and after each pass.
 #pragma once
 
 #include "base/status.h"
@@ -6,9 +6,9 @@
 
 namespace nereid::graph {
 
-// Every value is written once and before it is read, every operand has the shape, type and extent
-// that its op wants, weights agree with their parts, every weight is used, logits are
-// f32 [sampled, vocab]. Internal (a pass or a model is wrong) naming node and operand.
+// Checks: each value is written once, before reads; operands have the shape, type and extent of the
+// op's declaration; weights agree with their parts and are used; logits are f32 [sampled, vocab].
+// Internal with node and operand.
 Status verify(const Graph& graph);
 
 }  // namespace nereid::graph

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMaxIndexEntries = 1'000'000;
 
-// In the order of preference.
+// In order of preference.
 constexpr const char* kWeightFiles[] = {"model.safetensors", "model.safetensors.index.json",
                                         "pytorch_model.bin", "pytorch_model.bin.index.json"};
 
@@ -44,7 +44,7 @@ StatusOr<std::span<const std::byte>> tensors_of_engine(std::span<const std::byte
   return engine.rank_tensors;
 }
 
-// The tensors of a file by the format that its name says, and what tells it from others like it.
+// Parses a file's tensors in the format of its suffix; sets its header and rank.
 StatusOr<std::vector<StoredTensor>> parse(const std::filesystem::path& path,
                                           std::span<const std::byte> file,
                                           std::span<const std::byte>& header,

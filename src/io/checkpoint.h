@@ -1,4 +1,4 @@
-// The tensors of a model: of a file of any format that is read, and of a directory's files.
+// Tensors of a model: of a file in any supported format, and of a directory's files.
 #pragma once
 
 #include <cstddef>
@@ -20,38 +20,37 @@
 
 namespace nereid::io {
 
-// One tensor of a file; the bytes live in the mapping.
+// A tensor of a file; its bytes are in the mapping.
 struct StoredTensor {
   std::string name;
-  std::string_view dtype;     // the format's name: "BF16"
-  std::optional<DType> type;  // ours, when we have one
+  std::string_view dtype;     // name in the file format: "BF16"
+  std::optional<DType> type;  // our type, if there is one
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
-  std::shared_ptr<const Encoding>
-      encoding;         // how `data` stands for numbers, where there is no type
-  bool turned = false;  // the encoding's rows are the last dimension: `shape` is [..., k, n]
+  std::shared_ptr<const Encoding> encoding;  // decodes `data`, if there is no type
+  bool turned = false;  // transposed: the encoding's rows are the last dimension, `shape` is [...,
+                        // k, n]
 
   std::string shape_text() const;  // "[4096, 256]"
 };
 
-// One open file: safetensors, or PyTorch's (".bin", ".pt", ".pth"), GGUF (".gguf") or a rank's
-// engine
-// (".engine") by the end of its name.
+// An open file, by suffix: safetensors, PyTorch (".bin", ".pt", ".pth"), GGUF (".gguf") or a rank's
+// engine (".engine").
 class TensorFile {
  public:
-  // Errors begin with the path. DataLoss for damaged contents.
+  // Errors begin with the path. DataLoss: damaged contents.
   static StatusOr<TensorFile> open(const std::filesystem::path& path);
   static StatusOr<TensorFile> open(const OpenFile& file);
 
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const std::filesystem::path& path() const { return path_; }
-  // The part that names the tensors, with their shapes and places.
+  // The part with names, shapes and positions of the tensors.
   std::span<const std::byte> header() const { return header_; }
   std::span<const std::byte> bytes() const { return file_.bytes(); }
   uint64_t file_bytes() const { return file_.bytes().size(); }
-  // It has become smaller since it was opened; zeros took the place of what went.
+  // The file was truncated while open; missing bytes read as zeros.
   bool is_lost() const { return file_.is_lost(); }
-  // Of the rank whose tensors an engine has; of other files those that this program wrote say it.
+  // Rank of an engine's tensors, or of a file written by this program.
   std::optional<int32_t> rank() const { return rank_; }
 
  private:
@@ -62,11 +61,11 @@ class TensorFile {
   std::optional<int32_t> rank_;
 };
 
-// The file that Checkpoint::open() begins with; empty when `dir` has none.
+// The first file read by Checkpoint::open(); empty: `dir` has none.
 std::filesystem::path find_weight_file(const std::filesystem::path& dir);
 
-// All tensors of a model directory: `model.safetensors`, else the shards that
-// `model.safetensors.index.json` names, else the same of `pytorch_model.bin`.
+// All tensors of a model directory: `model.safetensors`, else the shards of
+// `model.safetensors.index.json`, else `pytorch_model.bin` likewise.
 class Checkpoint {
  public:
   struct Entry {
@@ -74,46 +73,45 @@ class Checkpoint {
     const TensorFile* file = nullptr;
   };
 
-  // NotFound when the directory has no such file; DataLoss for damage (a shard without a tensor
-  // that the index promises, a tensor in two shards, ...), naming file and tensor.
+  // NotFound: no such file; DataLoss: damage (a tensor of the index is missing in its shard, a
+  // tensor in two shards, ...), with file and tensor.
   static StatusOr<Checkpoint> open(const std::filesystem::path& dir);
 
-  // What stands for one tensor of a file (counted from 0): itself under another name or in another
-  // shape, named parts of it, which point into its data, or nothing.
+  // Replacement of a tensor of file number `file` (from 0): renamed or reshaped, split into parts
+  // (pointing into its data), or nothing.
   using Translate =
       std::function<StatusOr<std::vector<StoredTensor>>(size_t file, const StoredTensor&)>;
 
-  // The tensors of files in one directory, translated. NotFound without a file; DataLoss for damage
-  // or two tensors of one name; errors of `translate` begin with the path.
+  // The translated tensors of files in one directory. NotFound: no file; DataLoss: damage or
+  // duplicate names; errors of `translate` begin with the path.
   static StatusOr<Checkpoint> open_files(const std::vector<std::filesystem::path>& files,
                                          const Translate& translate);
 
-  // Adds the tensors of another one. DataLoss when a name is taken.
+  // Adds the tensors of another checkpoint. DataLoss: duplicate name.
   Status add(Checkpoint other);
 
-  // Calls every tensor what `name_of` makes of its name, and leaves out those of which it makes
-  // nothing. DataLoss when two get one name.
+  // Renames all tensors by `name_of`; "" drops one. DataLoss: duplicate name.
   Status rename(const std::function<std::string(const std::string& name)>& name_of);
 
-  // A tensor instead of those that it is made of, or nothing instead of them.
+  // Replacement of several tensors by one or none.
   struct Joined {
-    std::vector<std::string> parts;  // names of tensors that are there, one at least
+    std::vector<std::string> parts;  // names of present tensors, at least one
     std::optional<StoredTensor> whole;
   };
-  // DataLoss when a new name is taken, or a part is used twice but as the only part of each.
+  // DataLoss: a new name is taken, or a part is used twice other than as the only part.
   Status join(std::vector<Joined> joined);
 
-  // Says of an encoded matrix [n, k] that is there: the tensor that it stands for is [k, n].
+  // Marks an encoded matrix [n, k] as transposed: its tensor is [k, n].
   void turn(const std::string& name);
 
-  // A vector that no file has. DataLoss when the name is taken.
+  // Adds a vector that is in no file. DataLoss: duplicate name.
   Status add_vector(std::string name, std::vector<float> numbers);
 
-  // nullptr when there is no such tensor.
+  // nullptr: no such tensor.
   const Entry* find(std::string_view name) const;
   const std::vector<Entry>& entries() const { return entries_; }
   const std::vector<std::unique_ptr<TensorFile>>& files() const { return files_; }
-  // The file a person should look at when something is missing: the index, or the only file.
+  // The file named in errors about missing tensors: the index, or the only file.
   const std::filesystem::path& main_file() const { return main_file_; }
   const std::filesystem::path& dir() const { return dir_; }
 

@@ -1,5 +1,4 @@
-// Numbers of a matrix that a file does not keep one by one: integers in groups with scales, blocks,
-// fp8 with scales, four bits that stand for a row of a table.
+// Encoded matrices: integers in groups with scales, block formats, fp8 with scales, table lookups.
 #pragma once
 
 #include <cmath>
@@ -11,31 +10,31 @@
 
 namespace nereid::io {
 
-// What the integers of one group of columns stand for, as WeightFormat has it; of fp8 the scale.
+// Scale and offset of a group of columns, as in WeightFormat; fp8: scale only.
 struct CodeGroup {
   float scale = 0;
   int32_t zero = 0;
   float minimum = 0;
 };
 
-// Immutable; its bytes lie in the mapping of the tensor's file. Rows are all dimensions but the
-// last. Whoever makes one has checked that the bytes are as many as the shape asks for.
+// Immutable; its bytes are in the tensor's file mapping. Rows: all dimensions but the last. The
+// creator has checked the number of bytes.
 class Encoding {
  public:
   virtual ~Encoding() = default;
 
-  // out[i] = the number at (row + i * row_step, col + i * col_step), all of them in the matrix.
+  // out[i] = number at (row + i * row_step, col + i * col_step), within the matrix.
   virtual void read(int64_t row, int64_t col, int64_t row_step, int64_t col_step,
                     std::span<float> out) const = 0;
 
-  // The format in which an engine can hold what is stored here as it is; nothing where there is
-  // none. The two functions behind it are for such.
+  // Engine format that can store the codes unchanged (pass through); nullopt: none. The next two
+  // functions are for such formats.
   virtual std::optional<kernels::WeightFormat> format() const { return {}; }
   virtual uint8_t code(int64_t /*row*/, int64_t /*col*/) const { return 0; }
   virtual CodeGroup group(int64_t /*row*/, int64_t /*group*/) const { return {}; }
 };
 
-// One whose T has `float at(int64_t row, int64_t col) const`.
+// Base class for a T with `float at(int64_t row, int64_t col) const`.
 template <class T>
 class EncodingOf : public Encoding {
  public:
@@ -48,14 +47,14 @@ class EncodingOf : public Encoding {
   }
 };
 
-// Twice the number that four bits of e2m1 (sign, 2 of exponent, 1 of mantissa) stand for, an
-// integer. Source: OCP Microscaling Formats 1.0.
+// Twice the value of an e2m1 number (sign, 2 exponent bits, 1 mantissa bit), an integer. Source:
+// OCP Microscaling Formats 1.0.
 constexpr int32_t twice_e2m1(uint8_t bits) {
   constexpr int8_t kTwice[] = {0, 1, 2, 3, 4, 6, 8, 12};
   return bits & 8 ? -kTwice[bits & 7] : kTwice[bits & 7];
 }
 
-// 2^exponent, from -149 on.
+// 2^exponent, exponent >= -149.
 inline float power_of_two(int32_t exponent) { return std::ldexp(1.0f, exponent); }
 
 }  // namespace nereid::io

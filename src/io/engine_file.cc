@@ -49,7 +49,7 @@ StatusOr<json::value> read_header(std::span<const std::byte> file, const EngineP
   return header;
 }
 
-// What another version wrote and this one cannot read.
+// Adds the writer's version to errors of unreadable files.
 Status annotate_writer(const Status& status, const std::string& writer) {
   if (status.ok() || writer == NEREID_VERSION) return status;
   return data_loss(
@@ -154,7 +154,7 @@ Status EngineFile::verify_weights(int num_threads) const {
   for (const Weight& w : engine_.plan.weights)
     for (const Plane& plane : w.planes) planes.emplace_back(&w, &plane);
   if (num_threads <= 0) num_threads = static_cast<int>(std::thread::hardware_concurrency());
-  constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;  // less is not worth a thread
+  constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;  // minimum work of a thread
   const uint64_t useful = 1 + engine_.plan.blob_bytes / kBytesPerThread;
   num_threads = static_cast<int>(std::clamp<uint64_t>(num_threads, 1, useful));
   std::atomic<size_t> next = 0;

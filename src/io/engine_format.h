@@ -1,4 +1,4 @@
-// The fixed part of an engine file, shared by reader and writer.
+// Fixed-size prefix of an engine file.
 #pragma once
 
 #include <bit>
@@ -25,7 +25,7 @@ struct EnginePrefix {
   uint64_t blob_offset = 0;  // from the start of the file
   uint64_t blob_bytes = 0;
   uint64_t reserved2 = 0;
-  uint64_t checksum = 0;  // of the bytes before it
+  uint64_t checksum = 0;  // of the preceding bytes
 
   uint64_t compute_checksum() const { return hash64(this, offsetof(EnginePrefix, checksum)); }
 };

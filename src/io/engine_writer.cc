@@ -71,7 +71,7 @@ Status EngineWriter::begin(Plan plan, std::string build_key) {
   const Status valid = check_plan(plan);
   if (!valid.ok()) return internal_error("cannot write an invalid plan: {}", message(valid));
   plan_ = std::move(plan);
-  // Those of a plan that was read from a file are no beginning.
+  // A plan read from a file has old checksums.
   for (Weight& weight : plan_.weights)
     for (Plane& plane : weight.planes) plane.checksum = 0;
   build_key_ = std::move(build_key);
@@ -114,7 +114,7 @@ std::string EngineWriter::header_text() const {
   return json::serialize(header);
 }
 
-// Checksums have a fixed width, so the header's size is known before they are.
+// Checksums have a fixed width, so the header's size is known in advance.
 void EngineWriter::measure_header() {
   header_bytes_ = header_text().size();
   blob_offset_ = round_up(sizeof(EnginePrefix) + header_bytes_, kBlobAlignment);

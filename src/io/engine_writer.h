@@ -1,5 +1,5 @@
-// Writes an engine file weight by weight: the model is never held in memory, and readers see the
-// finished file or none.
+// Writes an engine file weight by weight, without the model in memory; readers see the finished
+// file or none.
 #pragma once
 
 #include <filesystem>
@@ -13,38 +13,37 @@
 
 namespace nereid::io {
 
-// Gives every weight of the plan its planes, and those their places in the blob, in table order.
+// Sets the planes of all weights and their offsets in the blob, in table order.
 void place_weights(Plan& plan);
 
 class EngineWriter {
  public:
-  // `plan` must have placed weights; their checksums are filled in here. Creates a temporary file
-  // beside `path`. Unavailable with the system's reason.
+  // `plan` must have placed weights; checksums are filled in here. Creates a temporary file next to
+  // `path`. Unavailable with the system's reason.
   static StatusOr<EngineWriter> create(const std::filesystem::path& path, Plan plan,
                                        std::string build_key);
 
-  // The same in memory, without a folder: the file is there for this process, by the path that
-  // finish() leaves in path(), until close_memory_engine().
+  // In memory, without a directory: readable by this process at path() (set by finish()) until
+  // close_memory_engine().
   static StatusOr<EngineWriter> create_in_memory(Plan plan, std::string build_key);
 
-  // Writes a file without weights, which come from directory `checkpoint` (not empty) later.
+  // Writes a file without weights; `checkpoint` (not empty): directory of the weights.
   static Status write_plan(const std::filesystem::path& path, Plan plan, std::string build_key,
                            std::string checkpoint);
 
-  // Writes a rank's file: `tensors` is a safetensors image, not empty.
+  // Writes a rank's file; `tensors`: a safetensors image, not empty.
   static Status write_rank(const std::filesystem::path& path, Plan plan, std::string build_key,
                            int32_t rank, std::span<const std::byte> tensors);
 
   EngineWriter(EngineWriter&& other) noexcept;
   EngineWriter& operator=(EngineWriter&&) = delete;
-  ~EngineWriter();  // removes the temporary file unless finished
+  ~EngineWriter();  // removes an unfinished temporary file
 
-  // The next bytes of the weights' planes, in table order; pieces may have any size but do not
-  // cross from one plane into the next. Unavailable when the disk is full and so on.
+  // Appends bytes of the weights' planes in table order; pieces must not cross planes. Unavailable:
+  // disk full etc.
   Status append(std::span<const std::byte> bytes);
 
-  // Writes the header, makes the file durable and gives it its name. Internal when weights are
-  // incomplete.
+  // Writes the header, syncs the file and renames it. Internal: weights are incomplete.
   Status finish();
 
   const std::filesystem::path& path() const { return path_; }
@@ -59,25 +58,24 @@ class EngineWriter {
   Status write_header(uint64_t blob_bytes);
 
   std::filesystem::path path_;
-  std::string temporary_;  // empty once it is gone, and of one in memory
+  std::string temporary_;  // empty once renamed, and in memory
   int fd_ = -1;
   Plan plan_;
   std::string build_key_;
   std::string checkpoint_;     // of a file without weights
   std::string rank_checksum_;  // of a rank's file
-  int32_t rank_ = 0;           // likewise
+  int32_t rank_ = 0;           // of a rank's file
   uint64_t blob_offset_ = 0;
   size_t header_bytes_ = 0;
   size_t weight_ = 0, plane_ = 0;  // being written
-  uint64_t written_ = 0;           // bytes of the plane that left the buffer
+  uint64_t written_ = 0;           // bytes of the plane behind the buffer
   std::vector<std::byte> buffer_;
 };
 
-// Gives up an engine in memory; who has it open keeps it. False, and nothing happens, for a path of
-// another kind.
+// Releases an engine in memory; open files stay valid. False: `path` is not in memory.
 bool close_memory_engine(const std::filesystem::path& path);
 
-// Does so at the end of its scope.
+// Calls close_memory_engine() at the end of its scope.
 class MemoryEngineCloser {
  public:
   explicit MemoryEngineCloser(std::filesystem::path path) : path_(std::move(path)) {}

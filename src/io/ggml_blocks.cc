@@ -18,16 +18,16 @@ float half(const Byte* at) {
   std::memcpy(&x.bits, at, 2);
   return to_float(x);
 }
-// Number i of 32, the first 16 of them in the low halves of as many bytes.
+// Number i of 32: 0 to 15 in the low halves of 16 bytes, then the high halves.
 int32_t nibble(const Byte* q, int64_t i) { return q[i % 16] >> (i < 16 ? 0 : 4) & 15; }
 int32_t bit(const Byte* bits, int64_t i) { return bits[i / 8] >> (i % 8) & 1; }
 
-// A type's block is described by `kType` (ggml_type), `kNumbers`, `kBytes` and either
-// - `integer()`, the signed integer i, `scale()` of its group, and `kFormat`, whose zero point is
-//   added to the integer, or
-// - `integer()`, the unsigned integer i, `scale()` and `minimum()` of its group, and `kFormat` with
+// A block type has `kType` (ggml_type), `kNumbers`, `kBytes` and either
+// - `integer()` (signed integer i), `scale()` of its group and `kFormat`, whose zero point is added
+// to the integer, or
+// - `integer()` (unsigned integer i), `scale()` and `minimum()` of its group and `kFormat` with
 // minima.
-//   The products of scales and integers need no rounding.
+// Products of scales and integers are exact.
 constexpr kernels::WeightFormat groups(int32_t bits, int32_t size, bool minima = false) {
   return {.scheme = kernels::Scheme::kInteger, .bits = bits, .group = size, .minima = minima};
 }
@@ -72,7 +72,7 @@ struct Q8_0 {
   static int32_t integer(const Byte* b, int64_t i) { return static_cast<int8_t>(b[2 + i]); }
 };
 
-// Of 256 numbers in two halves, each with 32 bytes of four times two bits.
+// 256 numbers in two halves, each 32 bytes with four 2-bit numbers.
 int32_t two_bits(const Byte* q, int64_t i) {
   return q[i / 128 * 32 + i % 32] >> (i % 128 / 32 * 2) & 3;
 }
@@ -104,7 +104,7 @@ struct Q3_K {
   }
 };
 
-// Scale and minimum of part j of eight, six bits each.
+// 6-bit scale and minimum of part j of 8.
 struct ScaleAndMinimum {
   int32_t scale, minimum;
 };
@@ -112,7 +112,7 @@ ScaleAndMinimum six_bits(const Byte* s, int64_t j) {
   if (j < 4) return {s[j] & 63, s[j + 4] & 63};
   return {(s[j + 4] & 15) | s[j - 4] >> 6 << 4, s[j + 4] >> 4 | s[j] >> 6 << 4};
 }
-// What Q4_K and Q5_K begin with.
+// Header of Q4_K and Q5_K blocks.
 struct SixBitScales {
   static float scale(const Byte* b, int64_t i) {
     return half(b) * static_cast<float>(six_bits(b + 4, i / 32).scale);
@@ -121,7 +121,7 @@ struct SixBitScales {
     return half(b + 2) * static_cast<float>(six_bits(b + 4, i / 32).minimum);
   }
 };
-// Of 256 numbers in quarters, each with 32 bytes of two numbers.
+// 256 numbers in quarters, each 32 bytes with two 4-bit numbers.
 int32_t quarter_nibble(const Byte* q, int64_t i) {
   return q[i / 64 * 32 + i % 32] >> (i % 64 < 32 ? 0 : 4) & 15;
 }
@@ -221,10 +221,10 @@ class Blocks final : public EncodingOf<Blocks<B>> {
     return data_ + (row * blocks_ + col / B::kNumbers) * B::kBytes;
   }
   const Byte* data_;
-  const int64_t blocks_;  // of a row
+  const int64_t blocks_;  // per row
 };
 
-// Calls f(std::type_identity<block>) for the block of `type`, if there is one.
+// Calls f(std::type_identity<block>) for the block of `type`, if known.
 template <class F>
 void with_block(uint32_t type, const F& f) {
   const auto any = [&]<class... B>(std::type_identity<B>... b) {

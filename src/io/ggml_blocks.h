@@ -1,5 +1,5 @@
-// Quantised tensors of GGUF files: rows of blocks, each with its scales.
-// Source of the layouts: ggml-common.h and ggml-quants.c of ggml-org/ggml.
+// Quantised GGUF tensors: rows of blocks with scales. Source: ggml-common.h and ggml-quants.c of
+// ggml-org/ggml.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace nereid::io {
 
-// How many numbers a block of a ggml_type has, in how many bytes.
+// Numbers and bytes of a block of a ggml_type.
 struct GgmlBlock {
   int64_t numbers = 0;
   int64_t bytes = 0;
 };
 
-// Of a type that ggml_blocks() can read; of another: {0, 0}.
+// {0, 0}: a type that ggml_blocks() cannot read.
 GgmlBlock ggml_block(uint32_t type);
 
-// A matrix with rows of `cols`, which are whole blocks, of a type that ggml_block() knows.
+// A matrix whose rows of `cols` are whole blocks, of a type known to ggml_block().
 std::shared_ptr<const Encoding> ggml_blocks(uint32_t type, std::span<const std::byte> data,
                                             int64_t cols);
 

@@ -10,7 +10,7 @@
 namespace nereid::io {
 namespace {
 
-// Of ggml's types; `bytes` of an element, 0: in blocks.
+// ggml type; `bytes` per element, 0: block format.
 struct GgmlType {
   uint32_t id;
   std::string_view name;
@@ -60,7 +60,7 @@ StatusOr<StoredTensor> place(const GgufTensor& row, std::span<const std::byte> d
     return invalid_argument("tensor '{}': type {} is not known", row.name.substr(0, 200), row.type);
   tensor.dtype = type->name;
   tensor.type = type->type;
-  // The last dimension is counted in blocks; a type that cannot be read has a block of no bytes.
+  // The last dimension is in blocks; unreadable types have 0 bytes.
   const GgmlBlock block =
       type->bytes > 0 ? GgmlBlock{1, static_cast<int64_t>(type->bytes)} : ggml_block(row.type);
   const int64_t cols = row.shape.empty() ? 1 : row.shape.back();

@@ -10,9 +10,9 @@
 
 namespace nereid::io {
 
-// Parses a whole file's bytes, which must outlive the tensors; order is by position in the file.
-// Quantised tensors are there by name, type and shape, without data. `header` (may be null): what
-// comes before the data. InvalidArgument naming key or tensor and what is wrong.
+// Parses a file's bytes, which must outlive the tensors; order by position. Unreadable quantised
+// tensors have no data. `header` (may be null): the part before the data. InvalidArgument with key
+// or tensor and reason.
 StatusOr<std::vector<StoredTensor>> parse_gguf_tensors(
     std::span<const std::byte> file, std::span<const std::byte>* header = nullptr);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
 
-// What stands behind "'key':" up to the end of the header.
+// The text behind "'key':" to the end of the header.
 StatusOr<std::string_view> value_of_key(std::string_view header, std::string_view key) {
   const std::string quoted = fmt::format("'{}'", key);
   const size_t at = header.find(quoted);

@@ -1,4 +1,4 @@
-// The numbers of a stored tensor.
+// Numbers of a stored tensor.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace nereid::io {
 
-// All of them, row-major. InvalidArgument for a type other than BF16, F16 and F32.
+// All numbers, row-major. InvalidArgument: a type other than BF16, F16 and F32.
 StatusOr<std::vector<float>> numbers_of(const StoredTensor& tensor);
 
 }  // namespace nereid::io

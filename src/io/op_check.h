@@ -1,5 +1,4 @@
-// What a graph and a plan both prove of every op: its operands exist and agree with its
-// declaration.
+// Checks common to graph and plan: an op's operands exist and agree with its declaration.
 #pragma once
 
 #include <span>
@@ -14,12 +13,12 @@ namespace nereid::io {
 
 class OpChecker {
  public:
-  // `weights`: shape, format and layout of each, without addresses.
+  // `weights`: shape, format and layout, without addresses.
   OpChecker(const ModelFacts& model, std::span<const Value> values,
             std::vector<kernels::WeightView> weights)
       : model_(model), values_(values), weights_(std::move(weights)) {}
 
-  // InvalidArgument naming the operand.
+  // InvalidArgument with the operand.
   template <class Op>
   Status check(const Op& op) const {
     RETURN_IF_ERROR(check_ids(op));
@@ -91,7 +90,7 @@ class OpChecker {
   }
 
  public:
-  // Of the op's first output.
+  // The extent of the op's first output.
   template <class Op>
   Extent extent_of(const Op& op) const {
     Extent extent = Extent::kTokens;

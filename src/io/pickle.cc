@@ -13,9 +13,9 @@ constexpr size_t kMaxValues = 1'000'000, kMaxPickledDims = 8;
 enum class PickleKind : uint8_t {
   kMark,
   kNone,
-  kNumber,  // booleans too
+  kNumber,  // booleans included
   kText,
-  kOther,   // of no interest: a float, an ordered dictionary's class, ...
+  kOther,   // ignored: a float, an ordered dictionary's class, ...
   kGlobal,  // text: "module name"
   kTuple,   // items
   kDict,    // number: index in dicts_
@@ -109,7 +109,7 @@ class Unpickler {
     return push({.kind = PickleKind::kDict, .number = static_cast<int64_t>(dicts_.size() - 1)});
   }
 
-  // The last `count` values of the stack become items.
+  // The top `count` stack values become items.
   PickleValue group(PickleKind kind, size_t count) {
     PickleValue value{.kind = kind};
     value.first = static_cast<uint32_t>(items_.size());
@@ -122,7 +122,7 @@ class Unpickler {
     if (stack_.size() < count) return bad("a tuple of more than there is");
     return push(group(PickleKind::kTuple, count));
   }
-  // How many values lie above the last mark, which goes.
+  // Number of values above the last mark, which is removed.
   StatusOr<size_t> above_mark() {
     for (size_t i = stack_.size(); i-- > 0;)
       if (values_[stack_[i]].kind == PickleKind::kMark) {
@@ -216,7 +216,7 @@ class Unpickler {
     return ok();
   }
 
-  Status build() {  // attributes, such as _metadata: of no interest
+  Status build() {  // ignored: attributes such as _metadata
     if (stack_.size() < 2) return bad("attributes of nothing");
     stack_.pop_back();
     return ok();

@@ -1,6 +1,6 @@
-// The part of Python's pickle format that a file of tensors needs: plain data and the names of
-// tensors' storages. Nothing is ever called: an opcode or a global outside of the list is an error.
-// Source: Lib/pickletools.py of CPython, torch/serialization.py of PyTorch.
+// Subset of Python's pickle format for tensor files: plain data and storage names. Nothing is
+// called: unknown opcodes and globals are errors. Source: Lib/pickletools.py of CPython,
+// torch/serialization.py of PyTorch.
 #pragma once
 
 #include <cstddef>
@@ -17,14 +17,13 @@ namespace nereid::io {
 struct PickledTensor {
   std::string_view name;
   std::string_view storage_type;  // "FloatStorage"
-  std::string_view storage;       // its file's name in the archive: "0"
+  std::string_view storage;       // file name in the archive: "0"
   int64_t offset = 0;             // elements
   std::vector<int64_t> shape, stride;
 };
 
-// The tensors of a pickled dictionary, in its order, or a pickled tensor without a name.
-// InvalidArgument naming the place, the opcode or the global, or the key that is no tensor; at most
-// a million values.
+// Tensors of a pickled dictionary in order, or a single unnamed tensor. InvalidArgument with
+// position and opcode, global, or key without a tensor; at most a million values.
 StatusOr<std::vector<PickledTensor>> parse_pickled_tensors(std::span<const std::byte> pickle);
 
 }  // namespace nereid::io

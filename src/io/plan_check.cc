@@ -1,4 +1,4 @@
-// check_plan(): the one check between a plan from outside and memory accesses.
+// check_plan(): the check between an untrusted plan and memory accesses.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -20,7 +20,7 @@ constexpr size_t kMaxProductChoices = 10'000;
 constexpr size_t kMaxAlgorithmNumbers = 16;
 constexpr size_t kMaxNameBytes = 256;
 
-// One requirement of a table row or call; the first that fails is the message.
+// A requirement of a table row or call; the first failure is reported.
 #define NEREID_REQUIRE(condition, ...) \
   if (!(condition)) return invalid_argument(__VA_ARGS__)
 
@@ -81,7 +81,7 @@ Status check_value(const Plan& plan, const Value& v) {
   return ok();
 }
 
-// The format is right and the planes are those that it has, each of the size that it needs.
+// Valid format with exactly its planes, of the right sizes.
 Status check_planes(const Weight& w) {
   NEREID_REQUIRE(w.n >= 1 && w.n < kMaxDim && w.k >= 1 && w.k < kMaxDim,
                  "weight '{}': shape [{}, {}]", w.name, w.n, w.k);
@@ -136,8 +136,7 @@ std::vector<kernels::WeightView> shapes_of(const Plan& plan) {
   return shapes;
 }
 
-// What a plan needs beyond a graph: outputs lie where they are said to, each layer's cache belongs
-// to one call.
+// Checks beyond a graph's: memory of outputs; one call per cache layer.
 class CallChecker {
  public:
   explicit CallChecker(const Plan& plan)
@@ -175,8 +174,8 @@ class CallChecker {
     return ok();
   }
 
-  // Modules come in the order of the calls; those of a call, or of an expert of it, divide columns
-  // of its output.
+  // Modules are in the order of calls; those of a call, or of an expert in it, partition output
+  // columns.
   template <class Op>
   Status take_modules(const Op& op) {
     const auto& modules = plan_.modules;
@@ -243,7 +242,7 @@ class CallChecker {
   const Plan& plan_;
   const OpChecker ops_;
   std::vector<bool> layer_seen_;
-  size_t num_modules_ = 0;  // that calls have named
+  size_t num_modules_ = 0;  // named by calls so far
 };
 
 Status check_hidden(const Plan& plan) {

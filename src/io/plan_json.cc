@@ -1,7 +1,6 @@
-// The plan as JSON. Every struct lists its fields once; reader and writer both walk that list, so
-// they cannot disagree. Fields are append-only within a format version: what is added is a maybe(),
-// which files written before lack; their value is the one that a new object has. A field that is
-// not listed is refused.
+// The plan as JSON. Each struct lists its fields once, for reader and writer. Within a format
+// version fields are append-only: added ones are maybe(), absent in older files, with the default
+// of a new object. Unknown fields are refused.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -30,7 +29,7 @@ template <>
 struct Names<kernels::WeightLayout> {
   static constexpr std::string_view kNames[] = {"row_major", "panel16"};
 };
-// Attributes of ops bring their names along.
+// Attributes of ops carry their names.
 template <class E>
 std::span<const std::string_view> names_in_file(E e) {
   if constexpr (requires { names_of(e); })
@@ -43,7 +42,7 @@ std::string_view name_in_file(E e) {
   return names_in_file(e)[static_cast<size_t>(e)];
 }
 
-// A checksum, written as 16 hex digits: the text's length never depends on the value.
+// A checksum as 16 hex digits: fixed text length.
 struct Hex {
   uint64_t& value;
 };
@@ -75,7 +74,7 @@ template <class V>
 void fields(V& v, kernels::Heads& x) {
   v("num", x.num), v("num_kv", x.num_kv), v("dim", x.dim), v.maybe("latent", x.latent);
 }
-// What an op is made of, apart from what it gets at run time.
+// Fields of an op, without run-time arguments.
 template <class V, class Op>
 void op_fields(V& v, Op& op) {
   kernels::for_fields(op, [&](const auto& field, auto& x) {
@@ -192,7 +191,7 @@ class Reader {
       status_ = annotate(invalid_argument("is missing"), key);
     maybe(key, x);
   }
-  // It may be absent, and is then as it was.
+  // An optional field; absent: unchanged.
   template <class T>
   void maybe(std::string_view key, T&& x) {
     known_.push_back(key);
@@ -201,7 +200,7 @@ class Reader {
     const Status status = value ? read(*value, x) : ok();
     if (!status.ok()) status_ = annotate(status, key);
   }
-  // Behind all fields.
+  // Called behind all fields.
   Status finish() {
     if (!status_.ok()) return status_;
     for (const auto& field : *object_)
@@ -308,7 +307,7 @@ class Reader {
 }  // namespace
 
 json::value plan_to_json(const Plan& plan) {
-  Plan copy = plan;  // the field lists need lvalues that a reader could set
+  Plan copy = plan;  // the field lists require lvalues
   return Writer::write(copy);
 }
 

@@ -65,7 +65,7 @@ Numbers numbers_of(const StoredTensor* t) {
   return t ? Numbers{t->data.data(), *t->type} : Numbers{};
 }
 
-// Factors of 1 are none.
+// Factors that are all 1 count as none.
 Numbers factors_of(const StoredTensor* t) {
   const Numbers factors = numbers_of(t);
   bool is_one = true;
@@ -84,8 +84,8 @@ StoredTensor encoded(std::string name, const StoredTensor& data, std::string_vie
   return out;
 }
 
-// The zero point of integers of `bits` bits that are moved by `offset` times their scale; -1: it is
-// none, or no integer but for what floats of 16 bits leave out.
+// Zero point of `bits`-bit integers shifted by `offset`; -1: none, or not an integer within f16
+// rounding.
 int32_t zero_of_offset(float scale, float offset, int32_t bits) {
   const int32_t middle = 1 << (bits - 1);
   const float steps = offset == 0 ? 0 : offset / scale, whole = std::nearbyint(steps);
@@ -147,7 +147,7 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
 
  private:
   int32_t middle() const { return 1 << (layout_.bits - 1); }
-  // Signed numbers of four bits become unsigned ones.
+  // Signed 4-bit numbers become unsigned.
   int32_t pair(int64_t row, int64_t col) const {
     const auto byte = load_at<uint8_t>(data_, row / 2 * k_ + col);
     return ((byte >> (row % 2 * 4)) & 15) ^ 8;
@@ -179,7 +179,7 @@ class PackedIntegers final : public EncodingOf<PackedIntegers> {
 
   const PackedLayout layout_;
   const int64_t n_, k_, group_, groups_;
-  const bool by_rows_;  // scales
+  const bool by_rows_;  // order of scales
   const Numbers offsets_;
   const std::byte* data_;
   const Numbers scales_;
@@ -244,8 +244,8 @@ class ScaledBytes final : public EncodingOf<ScaledBytes> {
  private:
   int64_t block(int64_t row, int64_t g) const { return row / layout_.block_rows * cols_ + g; }
 
-  const ScaledLayout layout_;  // with the block's true size
-  const int64_t k_, cols_;     // scales of a row of blocks
+  const ScaledLayout layout_;  // with the effective block size
+  const int64_t k_, cols_;     // cols_: scales per row of blocks
   const std::byte* data_;
   const Numbers scales_;
   const std::byte* zeros_;
@@ -341,7 +341,7 @@ class TiledNibbles final : public EncodingOf<TiledNibbles> {
     return {scale(row, g), 0, kMiddle * scale(row, g) - offset(row, g)};
   }
 
-  static constexpr int64_t kTileRows = 8, kWordCols = 32;  // of a word: columns of two tiles
+  static constexpr int64_t kTileRows = 8, kWordCols = 32;  // columns of a word: two tiles
 
  private:
   static constexpr uint8_t kMiddle = 8;
@@ -433,7 +433,7 @@ class TableNibbles final : public EncodingOf<TableNibbles> {
   const Numbers table_, largest_, largest_table_, largest_scale_;
 };
 
-// n and k of a packed matrix by its data's shape.
+// (n, k) of a packed matrix from its data's shape.
 StatusOr<std::pair<int64_t, int64_t>> packed_size(const PackedTensors& parts,
                                                   const PackedLayout& layout) {
   const StoredTensor& data = *parts.data;

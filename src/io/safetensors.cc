@@ -45,7 +45,7 @@ const DTypeRow* find_dtype(std::string_view name) {
   return nullptr;
 }
 
-// A non-negative integer; doubles and negatives are refused.
+// A non-negative integer; other numbers are refused.
 std::optional<uint64_t> to_count(const json::value& value) {
   if (value.is_uint64()) return value.get_uint64();
   if (value.is_int64() && value.get_int64() >= 0) return static_cast<uint64_t>(value.get_int64());
@@ -106,7 +106,7 @@ StatusOr<StoredTensor> parse_tensor(std::string_view name, const json::value& va
   return tensor;
 }
 
-// The format allows neither overlaps nor holes.
+// Overlaps and holes are errors.
 Status check_coverage(const std::vector<StoredTensor>& tensors, std::span<const std::byte> data) {
   const std::byte* expected = data.data();
   const StoredTensor* previous = nullptr;
@@ -193,7 +193,7 @@ std::string serialize_safetensors(std::span<const StoredTensor> tensors) {
     offset += tensor.data.size();
   }
   std::string text = json::serialize(header);
-  text.append((8 - text.size() % 8) % 8, ' ');  // keeps the data aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   const uint64_t length = text.size();
   std::string out(reinterpret_cast<const char*>(&length), sizeof length);
   out += text;

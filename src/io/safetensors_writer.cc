@@ -50,7 +50,7 @@ std::string header_of(std::span<const TensorInfo> tensors, std::optional<int32_t
     offset = end;
   }
   std::string text = json::serialize(header);
-  text.append((8 - text.size() % 8) % 8, ' ');  // keeps the data aligned
+  text.append((8 - text.size() % 8) % 8, ' ');  // aligns the data
   const uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + text;
 }

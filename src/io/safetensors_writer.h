@@ -1,5 +1,5 @@
-// Writes a safetensors file tensor by tensor: the model is never held in memory, and readers see
-// the finished file or none.
+// Writes a safetensors file tensor by tensor, without the model in memory; readers see the finished
+// file or none.
 #pragma once
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 
 namespace nereid::io {
 
-// A tensor to be written: its place in the file follows from the order.
+// A tensor to be written, positioned by order.
 struct TensorInfo {
   std::string name;
   DType type = DType::kBF16;
@@ -25,39 +25,38 @@ struct TensorInfo {
 
 class SafetensorsWriter {
  public:
-  // Creates a temporary file beside `path`; its header says of which rank it is, if of one.
-  // Unavailable with the system's reason.
+  // Creates a temporary file next to `path`; optional rank in the header. Unavailable with the
+  // system's reason.
   static StatusOr<SafetensorsWriter> create(const std::filesystem::path& path,
                                             std::span<const TensorInfo> tensors,
                                             std::optional<int32_t> rank = {});
 
-  // Likewise, but the temporary file has a name of its own and stays when it is not finished; one
-  // that an earlier writer left goes on behind the first `done` bytes of tensors. InvalidArgument
-  // when it has fewer, or another header.
+  // With a fixed temporary name that is kept if unfinished; an existing one is continued behind the
+  // first `done` bytes of tensors. InvalidArgument: it has fewer, or another header.
   static StatusOr<SafetensorsWriter> resume(const std::filesystem::path& path,
                                             std::span<const TensorInfo> tensors, uint64_t done);
 
   SafetensorsWriter(SafetensorsWriter&& other) noexcept;
   SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
-  ~SafetensorsWriter();  // removes the temporary file unless finished, or resumable
+  ~SafetensorsWriter();  // removes an unfinished temporary file, unless resumable
 
-  // The next bytes of the tensors, in order. Unavailable when the disk is full and so on.
+  // Appends bytes of the tensors in order. Unavailable: disk full etc.
   Status append(std::span<const std::byte> bytes);
 
-  // Makes what was appended durable: how many bytes of tensors that are.
+  // Syncs appended bytes; returns the number of durable tensor bytes.
   StatusOr<uint64_t> sync();
 
-  // Makes the file durable and gives it its name. Internal when bytes are missing or too many.
+  // Syncs the file and renames it. Internal: missing or excess bytes.
   Status finish();
 
  private:
   SafetensorsWriter() = default;
 
   std::filesystem::path path_;
-  std::string temporary_;  // empty once it is gone
+  std::string temporary_;  // empty once renamed
   int fd_ = -1;
   bool stays_ = false;
-  uint64_t written_ = 0, missing_ = 0;  // bytes of tensors; still to come
+  uint64_t written_ = 0, missing_ = 0;  // tensor bytes written; missing
 };
 
 }  // namespace nereid::io

@@ -1,4 +1,4 @@
-// A small valid plan for tests of this folder and of fuzz targets.
+// Test only: a small valid plan, also for fuzz targets.
 #pragma once
 
 #include "io/engine_writer.h"
@@ -6,7 +6,7 @@
 
 namespace nereid::io {
 
-// embed -> norm -> qkv -> attention -> gather -> norm -> head, 32 ids, width 32.
+// embed -> norm -> qkv -> attention -> gather -> norm -> head; 32 ids, width 32.
 inline Plan test_plan() {
   using kernels::WeightLayout;
   Plan plan;

@@ -1,5 +1,4 @@
-// Files of PyTorch's kind for tests: what torch.save({name: tensor}) writes, byte for byte in what
-// matters.
+// Test only: PyTorch files equivalent to torch.save({name: tensor}).
 #pragma once
 
 #include <algorithm>
@@ -50,7 +49,7 @@ inline std::vector<int64_t> strides_of(const std::vector<int64_t>& shape) {
   return out;
 }
 
-// A value of a dictionary.
+// A dictionary value.
 inline std::string tensor_value(const std::string& storage_type, const std::string& storage,
                                 int64_t offset, const std::vector<int64_t>& shape,
                                 const std::vector<int64_t>& strides) {
@@ -77,7 +76,7 @@ inline std::string storage_type_of(const StoredTensor& tensor) {
                                  : "BFloat16Storage";
 }
 
-// What torch.save(tensor) writes.
+// Bytes of torch.save(tensor).
 inline std::string serialize_torch_tensor(const StoredTensor& tensor) {
   const std::string value =
       tensor_value(storage_type_of(tensor), "0", 0, tensor.shape, strides_of(tensor.shape));

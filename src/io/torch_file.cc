@@ -26,7 +26,7 @@ constexpr StorageRow kStorages[] = {
 
 using Files = std::map<std::string_view, std::span<const std::byte>>;  // without the folder
 
-// Row-major, without holes: dimensions of one element may have any stride.
+// Row-major without holes; dimensions of size 1 may have any stride.
 bool is_contiguous(const PickledTensor& tensor) {
   uint64_t step = 1;
   for (size_t i = tensor.shape.size(); i-- > 0;) {

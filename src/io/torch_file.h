@@ -1,6 +1,5 @@
-// Reader of the files that PyTorch saves tensors in since 1.6: a zip archive with a pickle,
-// data.pkl, and a file for each storage. Nothing of the pickle is run (io/pickle.h). Source:
-// torch/serialization.py of PyTorch.
+// Reader of PyTorch files (since 1.6): a zip archive with a pickle, data.pkl, and a file per
+// storage. The pickle is not executed (io/pickle.h). Source: torch/serialization.py of PyTorch.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +11,8 @@
 
 namespace nereid::io {
 
-// Parses a whole file's bytes, which must outlive the tensors; several may share a storage.
-// `header` (may be null): the pickle. InvalidArgument naming the tensor and what is wrong.
+// Parses a file's bytes, which must outlive the tensors; several may share a storage. `header` (may
+// be null): the pickle. InvalidArgument with tensor and reason.
 StatusOr<std::vector<StoredTensor>> parse_torch_file(std::span<const std::byte> file,
                                                      std::span<const std::byte>* header = nullptr);
 

@@ -13,7 +13,7 @@ constexpr uint32_t kEndMark = 0x06054b50, kEnd64Mark = 0x06064b50, kLocator64Mar
 constexpr uint32_t kEntryMark = 0x02014b50, kLocalMark = 0x04034b50;
 constexpr uint32_t kIn64 = 0xffffffff;
 
-// Little-endian numbers at a place; zero outside of the file, which marks and bounds then refuse.
+// Little-endian numbers by position; 0 outside the file, which fails later checks.
 class ZipBytes {
  public:
   explicit ZipBytes(std::span<const std::byte> file) : file_(file) {}
@@ -63,7 +63,7 @@ StatusOr<ZipDirectory> find_directory(const ZipBytes& file) {
   return invalid_argument("is not a zip archive, or its end is missing");
 }
 
-// The 64-bit numbers of an entry whose 32-bit ones are full, in the order of `wanted`.
+// The 64-bit values of an entry's saturated 32-bit fields, in the order of `wanted`.
 bool read_extra(const ZipBytes& file, uint64_t at, uint64_t end,
                 std::initializer_list<uint64_t*> wanted) {
   while (at + 4 <= end) {
@@ -83,7 +83,7 @@ bool read_extra(const ZipBytes& file, uint64_t at, uint64_t end,
   return std::ranges::all_of(wanted, [](const uint64_t* value) { return *value != kIn64; });
 }
 
-// The entry at `at`, which moves behind it.
+// Reads the entry at `at` and moves `at` behind it.
 StatusOr<ZipEntry> read_entry(const ZipBytes& file, uint64_t end, uint64_t& at) {
   if (at + kEntryBytes > end || file.number(at, 4) != kEntryMark)
     return invalid_argument("zip directory is cut off");

@@ -1,5 +1,5 @@
-// The directory of a zip archive whose files are stored as they are, as PyTorch writes them. The
-// bytes are hostile: every place is proven. Format: APPNOTE.TXT 6.3.9 (PKWARE), zip64 included.
+// Directory of an uncompressed zip archive, as written by PyTorch. The bytes are hostile: positions
+// are proven. Format: APPNOTE.TXT 6.3.9 (PKWARE), zip64 included.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +17,9 @@ struct ZipEntry {
   std::span<const std::byte> data;
 };
 
-// The archive's files in the order of their places; names and data lie in `file`. InvalidArgument:
-// no archive, more than a million files, one that is compressed, encrypted, outside or over
-// another, naming it.
+// The archive's files by position; names and data point into `file`. InvalidArgument with the file:
+// not an archive, more than a million files; compressed, encrypted, out of bounds or overlapping
+// ones.
 StatusOr<std::vector<ZipEntry>> parse_zip(std::span<const std::byte> file);
 
 }  // namespace nereid::io

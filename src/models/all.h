@@ -1,4 +1,4 @@
-// What the rows of all.cc are made of, one group per family file.
+// Readers and weight tables of the families in all.cc, grouped by file.
 #pragma once
 
 #include "models/family.h"

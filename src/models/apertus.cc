@@ -1,5 +1,4 @@
-// Apertus: Llama with norms of queries and keys and an MLP without a gate, whose activation has two
-// numbers of its own in each layer.
+// Apertus: Llama with QK norms and an ungated MLP with xIELU, whose two parameters are per layer.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
@@ -25,14 +24,14 @@ constexpr WeightRule kApertusLayer[] = {
 const DecoderWeights kApertusWeights = {.model = kLlamaModel,
                                         .layer = {kApertusLayer, kLlamaQkv, kLlamaOut, kLlamaMlp}};
 
-// Constants beside the activation's numbers.
+// Constants stored next to xIELU's parameters.
 bool apertus_ignores(const Traits& t, std::string_view tensor) {
   return tensor.ends_with(".act_fn.beta") || tensor.ends_with(".act_fn.eps") ||
          decoder_ignores(t, tensor);
 }
 
 Traits read_apertus_traits(Config& c) {
-  // Of no field: the activation is the family's own.
+  // The activation is fixed by the family, not by a field.
   Traits t = read_decoder(c, {.norm_eps = 1e-5, .activation = "relu2"}, {.activation = "mlp_act"});
   c.require("hidden_act", "xielu");
   t.ropes = {read_rope(c, t, {.theta = 1.2e7})};

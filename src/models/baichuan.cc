@@ -1,6 +1,5 @@
-// Baichuan: Llama with queries, keys and values fused; the larger models have ALiBi instead of a
-// rotary embedding, and no `max_position_embeddings`. The second generation divides the head's rows
-// by their lengths.
+// Baichuan: Llama with fused QKV. The larger models have ALiBi instead of a rotary embedding, and
+// no `max_position_embeddings`. Baichuan 2 normalises the head's rows to length 1.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
@@ -31,7 +30,7 @@ const DecoderWeights kBaichuanWeights = {
 
 Traits read_baichuan_traits(Config& c) {
   constexpr int32_t kSecondVocab = 125696;
-  // The TensorRT-LLM layout has max_position_embeddings for both.
+  // The TensorRT-LLM layout has max_position_embeddings in both cases.
   const bool rotary = c.has("max_position_embeddings") &&
                       !c.string("position_embedding_type", "").starts_with("alibi");
   Traits t =

@@ -1,4 +1,4 @@
-// BLOOM: LayerNorm, also of the embeddings, ALiBi, queries, keys and values fused head by head.
+// BLOOM: LayerNorm, also on the embeddings; ALiBi; QKV fused head by head.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/megatron_weights.h"
@@ -9,7 +9,7 @@ const DecoderWeights kBloomWeights = {.model = kMegatronModel,
                                       .layers = "transformer.h.{}.",
                                       .layer = {kLlamaNorms, kMegatronAttention, kMegatronMlp}};
 
-// Files have either name of two sizes.
+// Each of two sizes has two names in use.
 Traits read_bloom_traits(Config& c) {
   Traits t = read_decoder(c,
                           {.intermediate = 4,

@@ -1,6 +1,6 @@
-// Cohere (Command R, R7B, A): parallel layers with one LayerNorm, interleaved rotation, scaled
-// logits; the newer ones have windows on most layers, and no rotation on the others. The largest
-// (R+) have norms of queries and keys with weights of each head.
+// Cohere (Command R, R7B, A): parallel layers with one LayerNorm, interleaved RoPE, scaled logits.
+// Newer models: sliding window on most layers, no RoPE on the others. R+: QK norms with weights per
+// head.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

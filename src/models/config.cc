@@ -9,7 +9,7 @@
 namespace nereid::models {
 namespace {
 
-// A value as it stands in the file, shortened.
+// A value as JSON text, shortened.
 std::string text_of(const json::value& value) {
   std::string text = json::serialize(value);
   if (text.size() > 60) text.replace(57, std::string::npos, "...");

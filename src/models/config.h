@@ -1,5 +1,5 @@
-// Typed, bounded reads of a checkpoint's config.json. The file is hostile: every number has a
-// range, every error names field, value and what is allowed.
+// Typed, bounded reads of config.json. The file is hostile: each number has a range, each error
+// names field, value and what is allowed.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,22 @@
 
 namespace nereid::models {
 
-// A configuration file: one JSON object in at most 16 MiB; errors begin with its path.
+// Reads a JSON object of at most 16 MiB; errors begin with its path.
 StatusOr<json::object> read_object(const std::filesystem::path& path);
 
-// One JSON object. A field that is absent or null takes the default. The first error sticks;
-// getters return their default after it, so a reader checks status() once, at its end.
+// Reader of one JSON object. Absent or null fields take the default. The first error is kept;
+// getters return defaults after it, so readers check status() once, at the end.
 class Config {
  public:
-  // Pairs of (name that readers ask for, name in this file): formats that call the same thing
-  // otherwise.
+  // Field aliases of a format: (name used by readers, name in the file).
   using Names = std::span<const std::pair<std::string_view, std::string_view>>;
 
-  // `where` begins error messages: "config.json" or "config.json: rope_scaling".
+  // `where`: prefix of errors, "config.json" or "config.json: rope_scaling".
   Config(const json::object& object, std::string where, Names names = {})
       : object_(object), where_(std::move(where)), names_(names) {}
 
   bool has(std::string_view key) const { return find(key) != nullptr; }  // present and not null
-  bool mentions(std::string_view key) const {                            // null counts
+  bool mentions(std::string_view key) const {                            // present, null included
     return object_.contains(name_of(key));
   }
 
@@ -44,7 +43,7 @@ class Config {
                 std::optional<double> fallback = std::nullopt);
   bool boolean(std::string_view key, bool fallback);
   std::string string(std::string_view key, std::optional<std::string> fallback = std::nullopt);
-  // An integer or an array of them, each in [min, max]; absent: empty.
+  // An integer, or an array of them, each in [min, max]; absent: empty.
   std::vector<int32_t> integers(std::string_view key, int64_t min, int64_t max);
   // An array of at most 1024 numbers, each in [min, max]; absent: empty.
   std::vector<double> numbers(std::string_view key, double min, double max);
@@ -52,14 +51,14 @@ class Config {
   std::vector<std::string> strings(std::string_view key);
   // nullptr when absent.
   const json::object* object(std::string_view key);
-  // Reads an object within; false when absent. Its errors become this one's.
+  // Reads a nested object; false: absent. Its errors are kept here.
   bool inside(std::string_view key, const std::function<void(Config&)>& read);
 
-  // Records an error on a field unless there is one already.
+  // Records an error on a field unless there is an earlier one.
   void fail(std::string_view key, std::string_view problem);
-  // Fails when the field is present with another value than `only`; numbers compare by value.
+  // Fails if the field is present with a value other than `only`; numbers compare by value.
   void require(std::string_view key, const json::value& only);
-  // Whether a reader asked for the field.
+  // Whether a reader requested the field.
   bool was_read(std::string_view key) const { return read_.contains(key); }
   void add(const Status& status) {
     if (status_.ok()) status_ = status;

@@ -20,12 +20,12 @@ Builder::NormKind norm_kind(const Traits& t) {
   return {.eps = t.norm_eps, .weight_offset = t.norm_weight_offset, .centered = t.layer_norm};
 }
 
-// As a product reads it.
+// Rounded to bf16, as products read it.
 ValueId rounded(Builder& b, const std::string& name, ValueId x) {
   return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
 }
 
-// Weights by name, of any of several sets of rules.
+// A decoder layer; weights are looked up by name in all rule sets.
 class DecoderLayer {
  public:
   DecoderLayer(Builder& b, const Traits& t, const DecoderWeights& weights, int32_t index)
@@ -61,12 +61,12 @@ class DecoderLayer {
   ValueId product(const std::string& part, ValueId x) {
     return b_.linear(name_ + part, x, weight(part), weight(part + ".bias"));
   }
-  // What enters a product; where the family has no norm there, only the rounding is left.
+  // Input of a product: the norm, or without a norm weight the rounding alone.
   ValueId norm(const std::string& part, ValueId x) {
     if (weight(part) == kNone) return rounded(b_, name_ + part, x);
     return b_.norm(name_ + part, x, weight(part), norm_kind(t_), weight(part + ".bias"));
   }
-  // The same of the residual, which may become what the norm gives.
+  // norm() of the residual; with normed_residual the norm's result becomes the residual.
   ValueId read_residual(const std::string& part, ValueId& x) {
     if (!t_.normed_residual) return norm(part, x);
     x = norm_f32(part, x);
@@ -75,7 +75,7 @@ class DecoderLayer {
   ValueId activate(const std::string& part, ValueId x, kernels::Activation activation) {
     return emit(part, graph::Activate{.x = x, .activation = activation});
   }
-  // What goes to the residual.
+  // The addend of the residual: scaled and normed.
   ValueId norm_out(const std::string& part, ValueId x) {
     if (t_.residual_scale != 1) x = emit(part, graph::SoftCap{.x = x, .scale = t_.residual_scale});
     return norm_f32(part, x);
@@ -106,7 +106,7 @@ class DecoderLayer {
                                                        .offset = t_.query_offset});
   }
 
-  // The norms of queries and keys stand between rotation and attention; all three stay in place.
+  // QK norms between RoPE and attention; queries, keys and values stay in one buffer.
   ValueId heads_behind_rope(ValueId h) {
     const ValueId q = product("attn.q", h), k = product("attn.k", h), v = product("attn.v", h);
     const int64_t queries = b_.cols(q), keys = b_.cols(k), values = b_.cols(v);
@@ -119,7 +119,7 @@ class DecoderLayer {
                      {norm_heads("attn.q", turned_q), norm_heads("attn.k", turned_k), kept_v});
   }
 
-  // Queries reach into the latent columns, where the keys are.
+  // MLA: queries are projected into the latent space of the keys.
   ValueId latent_heads(ValueId h) {
     const ValueId from =
         weight("attn.q.latent") == kNone ? h : latent_norm("attn.q.latent", h, DType::kBF16);
@@ -214,7 +214,7 @@ class DecoderLayer {
     return weight("mlp.shared.down") == kNone ? out : b_.add(name_ + "mlp.all", out, shared(h));
   }
 
-  // The expert for all tokens, weighted by the sigmoid of its score where it has one.
+  // The shared expert, with its sigmoid gate if it has one.
   ValueId shared(ValueId h) {
     const ValueId out = dense("mlp.shared", h);
     if (weight("mlp.shared.score") == kNone) return out;

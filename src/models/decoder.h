@@ -1,25 +1,24 @@
-// The one decoder that all families are cases of. What a layer does follows from the traits and
-// from which weights the family names:
+// The decoder of all families. A layer is determined by the traits and the present weights:
 //
 //   embed, embed.up, positions, embed.norm        norm, head.down, head
-//                                       embed.up, head.down: from the embedding's width and back
-//   attn.norm                           without it attention reads the residual itself
-//   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm: of each head, or of all, or
-//                                       of each head with weights of its own
-//   attn.sinks, attn.out, attn.out.norm, attn.sum.norm: of the residual, behind the sum
-//   attn.q.latent, attn.q.latent.norm   what attn.q reads, where it does not read the residual
-//   attn.k.up                           latent attention: of each head from its query to the latent
-//   attn.k.turning, attn.k, attn.k.norm   columns; the one key: those that turn, the latent ones
-//   attn.v.up                           of each head from the latent columns to its value
-//   mlp.norm                            without it the MLP reads what attention does
-//   mlp.gate_up, or mlp.gate, mlp.up    mlp.up alone: without a gate
-//   mlp.act.positive, mlp.act.negative  of kernels::Xielu, where that is the activation
+//                                       embed.up, head.down: projections from and to embed width
+//   attn.norm                           absent: attention reads the residual
+//   attn.qkv, or attn.q, attn.k, attn.v with attn.q.norm, attn.k.norm (per head, or over all heads,
+//                                       or with weights per head)
+//   attn.sinks, attn.out, attn.out.norm, attn.sum.norm (post-norm of the residual)
+//   attn.q.latent, attn.q.latent.norm   compressed queries, the input of attn.q
+//   attn.k.up                           MLA: W_UK^T per head, from query to latent space
+//   attn.k.turning, attn.k, attn.k.norm MLA: rotary and latent columns of the single key head
+//   attn.v.up                           MLA: W_UV per head, from latent space to value
+//   mlp.norm                            absent: the MLP reads attention's input
+//   mlp.gate_up, or mlp.gate, mlp.up    mlp.up alone: ungated
+//   mlp.act.positive, mlp.act.negative  parameters of kernels::Xielu
 //   mlp.down, mlp.out.norm, mlp.sum.norm
-//   mlp.router                          a mixture of experts: those of the MLP are per expert
-//   mlp.router.correction               added to the scores where experts are picked
-//   mlp.shared.gate, .up, .down         an expert for all tokens, mlp.shared.score is its gate
+//   mlp.router                          mixture of experts: MLP weights are per expert
+//   mlp.router.correction               added to the scores for selection only
+//   mlp.shared.gate, .up, .down         shared expert; mlp.shared.score: its gate
 //
-// Each with its bias: "attn.q.bias". No fusion here: passes do that.
+// Each with a bias: "attn.q.bias". Fusion is left to passes.
 #pragma once
 
 #include <array>
@@ -32,28 +31,28 @@
 
 namespace nereid::models {
 
-// The weights of a family. Tensors of layers begin with `layers`, where {} is the layer's number.
+// The weights of a family. `layers`: prefix of layer tensors, {} is the layer index.
 struct DecoderWeights {
   std::span<const WeightRule> model;
   std::string_view layers = "model.layers.{}.";
-  // Any division; families share parts.
+  // Divided so that families can share rule sets.
   std::array<std::span<const WeightRule>, 6> layer;
 };
 
 StatusOr<graph::Graph> build_decoder(const Traits& traits, const DecoderWeights& weights,
                                      io::ModelFacts facts);
 
-// A layer of it on the residual x, which it returns with the layer's own added. `attended`: what
-// attention reads, bf16, where that is not the residual behind attn.norm.
+// Adds a decoder layer; returns the residual behind it. `attended`: input of attention, bf16, if it
+// is not attn.norm of the residual.
 graph::ValueId add_decoder_layer(graph::Builder& builder, const Traits& traits,
                                  const DecoderWeights& weights, int32_t index, graph::ValueId x,
                                  graph::ValueId attended = graph::kNone);
 
-// What the head makes of hidden states, for all of them. `bias` may be kNone.
+// Logits of all rows of `hidden`. `bias` may be kNone.
 graph::ValueId add_logits(graph::Builder& builder, const Traits& traits, graph::ValueId hidden,
                           graph::WeightId head, graph::WeightId bias);
 
-// Constants that checkpoints carry along, and a head that is the embedding.
+// Whether a tensor is a constant buffer, or the head of a tied embedding.
 bool decoder_ignores(const Traits& traits, std::string_view tensor);
 
 }  // namespace nereid::models

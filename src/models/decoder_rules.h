@@ -1,5 +1,5 @@
-// The weights that decoders have in common: name in the engine, sizes, how ranks share it, where it
-// has a bias. A family's table says what its checkpoints call them.
+// Weight rules common to decoders: engine name, sizes, shard axis, bias. A family's table supplies
+// the checkpoint names.
 #pragma once
 
 #include "models/weights.h"
@@ -25,7 +25,7 @@ constexpr WeightRule norm_rule(std::string_view name, std::string_view tensor,
   return with_bias({name, tensor, Dim::kHidden, Dim::kOne, Shard::kNone, when}, norm_bias);
 }
 
-// Of the whole model. A tied head is the embedding's tensor.
+// Weights outside layers. A tied head uses the embedding's tensor.
 constexpr WeightRule embed_rule(std::string_view tensor) {
   return {"embed", tensor, Dim::kVocab, Dim::kEmbed, Shard::kN};
 }
@@ -35,13 +35,13 @@ constexpr WeightRule head_rule(std::string_view tensor, Condition when = untied)
 constexpr WeightRule head_bias_rule(std::string_view tensor) {
   return {"head.bias", tensor, Dim::kVocab, Dim::kOne, Shard::kN, head_bias};
 }
-// `skipped` rows of the table stand in front of the first position's.
+// `skipped`: rows of the table before position 0.
 constexpr WeightRule positions_rule(std::string_view tensor, int32_t skipped = 0) {
   return {"positions", tensor, Dim::kPositions, Dim::kHidden, Shard::kNone,
           nullptr,     false,  Order::kSame,    skipped};
 }
 
-// Of attention.
+// Attention.
 constexpr WeightRule q_rule(std::string_view tensor) {
   return with_bias({"attn.q", tensor, Dim::kQuery, Dim::kHidden, Shard::kHeads}, qkv_bias);
 }
@@ -60,7 +60,7 @@ constexpr WeightRule out_rule(std::string_view tensor) {
   return with_bias({"attn.out", tensor, Dim::kHidden, Dim::kQuery, Shard::kHeads}, out_bias);
 }
 
-// Of the MLP.
+// MLP.
 constexpr WeightRule gate_rule(std::string_view tensor, Condition when = gated) {
   return with_bias({"mlp.gate", tensor, Dim::kIntermediate, Dim::kHidden, Shard::kN, when},
                    mlp_bias);
@@ -76,7 +76,7 @@ constexpr WeightRule down_rule(std::string_view tensor, Condition when = nullptr
                    mlp_bias);
 }
 
-// Of a mixture of experts, in layers that have some. "*" stands for an expert's number.
+// Mixture of experts, in layers with experts. "*": expert index.
 constexpr WeightRule router_rule(std::string_view tensor) {
   return {"mlp.router", tensor, Dim::kExperts, Dim::kHidden, Shard::kNone, is_mixture};
 }
@@ -89,7 +89,7 @@ constexpr WeightRule expert_up_rule(std::string_view tensor) {
 constexpr WeightRule expert_down_rule(std::string_view tensor) {
   return {"mlp.down", tensor, Dim::kHidden, Dim::kExpertIntermediate, Shard::kExperts, is_mixture};
 }
-// Of a router, where experts are picked.
+// Router score correction, used for the selection of experts only.
 constexpr WeightRule correction_rule(std::string_view tensor, Order order = Order::kSame) {
   return {.name = "mlp.router.correction",
           .tensor = tensor,
@@ -98,7 +98,7 @@ constexpr WeightRule correction_rule(std::string_view tensor, Order order = Orde
           .order = order,
           .format = kernels::kFloat32};
 }
-// The expert for all tokens.
+// Shared expert.
 constexpr WeightRule shared_gate_rule(std::string_view tensor) {
   return {"mlp.shared.gate", tensor,    Dim::kSharedIntermediate,
           Dim::kHidden,      Shard::kN, has_shared_expert};

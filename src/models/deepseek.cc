@@ -1,5 +1,5 @@
-// DeepSeek-V2 and V3: latent attention, whose cache keeps one compressed key of each token, and
-// mixtures of experts in groups with experts for all tokens, behind a few dense layers.
+// DeepSeek-V2 and V3: MLA; mixtures of grouped experts with shared experts, behind a few dense
+// layers.
 #include "models/all.h"
 #include "models/latent_attention.h"
 #include "models/llama_weights.h"
@@ -27,7 +27,7 @@ const DecoderWeights kDeepseek3Weights = {
     .model = kLlamaModel,
     .layer = {kLlamaNorms, kLatentAttention, kQwenMoeMlp, kSharedExperts, kCorrection}};
 
-// Experts by softmax, the groups with the best single expert, weights that keep their sum.
+// V2: softmax scores; groups ranked by their best expert; weights not renormalised.
 Traits read_deepseek2_traits(Config& c) {
   Traits t = read_deepseek(c, {0, 64, 6, 1407, 2, 1.0});
   c.require("scoring_func", "softmax");
@@ -48,7 +48,7 @@ Traits read_deepseek3_traits(Config& c) {
   return t;
 }
 
-// The form of V3 with other sizes.
+// DeepSeek-V3 with other sizes.
 Traits read_glm4_moe_lite_traits(Config& c) {
   Traits t = read_deepseek(c, {1, 64, 4, 1536, 1, 1.8});
   t.rope_interleaved = c.boolean("rope_interleave", true);

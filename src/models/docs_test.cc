@@ -1,4 +1,4 @@
-// The table of docs/models.md against the sources and the golden outputs.
+// Compares the table in docs/models.md with the sources and the golden outputs.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 const std::filesystem::path kRoot = source_dir();
 
-// Letters, digits, "_" and "-" that follow one another.
+// Maximal runs of letters, digits, "_" and "-".
 std::set<std::string> words_of(const std::string& text) {
   std::set<std::string> words;
   std::string word;
@@ -50,7 +50,7 @@ TEST(ModelsTable, NamesArchitecturesFilesLinesAndGoldens) {
     const auto source = read_file(kRoot / "src/models" / file);
     ASSERT_TRUE(source.ok()) << source.status();
     const auto lines = std::ranges::count(*source, '\n');
-    if (cells[3].find('(') != std::string::npos) continue;  // those of a sibling
+    if (cells[3].find('(') != std::string::npos) continue;  // lines of a sibling family
     ++num_files;
     EXPECT_EQ(std::stoi(cells[3]), lines) << file;
   }

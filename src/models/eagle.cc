@@ -16,7 +16,8 @@ using graph::Builder;
 using graph::ValueId;
 
 constexpr std::string_view kFcWeight = "fc.weight";
-constexpr std::string_view kEagleScope = "eagle.";  // of the tensors, beside those of the target
+constexpr std::string_view kEagleScope = "eagle.";  // prefix of the head's tensors, next to the
+                                                    // target model's
 
 constexpr WeightRule kEagleNorms[] = {
     norm_rule("mlp.norm", "post_attention_layernorm.weight"),
@@ -24,7 +25,7 @@ constexpr WeightRule kEagleNorms[] = {
 constexpr DecoderWeights kEagleLayer = {.layers = "eagle.layers.{}.",
                                         .layer = {kEagleNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
 
-// The target's own tensors, and the copy of its embeddings that some heads carry along.
+// The target model's tensors, and the copy of its embedding that some heads include.
 bool ignores_target(const Traits&, std::string_view tensor) {
   return !tensor.starts_with(kEagleScope) || tensor == "eagle.embed_tokens.weight";
 }

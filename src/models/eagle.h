@@ -1,12 +1,11 @@
-// The head of EAGLE-1 (Li et al. 2024): a decoder layer that predicts, from the hidden state of a
-// position and the token behind it, the hidden state of the next position, which the model's own
-// head turns into a guess of the token after that:
+// EAGLE-1 head (Li et al. 2024): a decoder layer that predicts hidden state t + 1 from hidden state
+// t and token t + 1; the target model's head turns it into a draft of token t + 2:
 //
-//   x = fc([embedding of token t + 1; state t]); state t + 1 = layer(x), without a norm in front
+//   x = fc([embedding of token t + 1; state t]); state t + 1 = layer(x), without an input norm
 //
-// Hugging Face layout: config.json of a Llama with one layer (and `bias`: whether fc has one),
-// fc.weight and .bias, layers.0.*; embeddings are the model's, and so is the head. The engine's
-// embeddings are the two halves side by side: all of its tokens are given ones.
+// Hugging Face layout: config.json of a one-layer Llama (and `bias`: fc has one), fc.weight and
+// .bias, layers.0.*; embedding and head are the target model's. The engine's embeddings are the two
+// halves side by side, all external.
 #pragma once
 
 #include <filesystem>
@@ -17,14 +16,14 @@
 
 namespace nereid::models {
 
-// Whether `dir` has weights of such a head.
+// Whether `dir` has the weights of an EAGLE-1 head.
 bool has_eagle_head(const std::filesystem::path& dir);
 
-// The head for `target`, with a graph and no weights. InvalidArgument naming file, field, value and
-// what is allowed.
+// The head for `target`: graph without weights. InvalidArgument with file, field, value and what is
+// allowed.
 StatusOr<Model> read_eagle_head(const std::filesystem::path& dir, const Model& target);
 
-// Its weights, and those of `target`'s head in `target_dir`. Errors as open_checkpoint().
+// The head's weights, and `target`'s head from `target_dir`. Errors as open_checkpoint().
 StatusOr<io::Checkpoint> open_eagle_head(const std::filesystem::path& dir, const Model& target,
                                          const std::filesystem::path& target_dir);
 

@@ -17,7 +17,8 @@ using graph::Builder;
 using graph::ValueId;
 
 constexpr int32_t kNumLayersRead = 3;
-constexpr std::string_view kEagle3Scope = "eagle3.";  // of the tensors, beside those of the target
+constexpr std::string_view kEagle3Scope = "eagle3.";  // prefix of the head's tensors, next to the
+                                                      // target model's
 constexpr std::string_view kHead = "eagle3.lm_head.weight", kTokens = "eagle3.d2t";
 
 constexpr WeightRule kModel[] = {
@@ -38,11 +39,11 @@ constexpr WeightRule kQkv[] = {
     with_bias({"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kTwoHidden, Shard::kHeads},
               qkv_bias),
 };
-// The layer goes by two names.
+// The layer has two names in use.
 constexpr std::string_view kLayerScopes[] = {"eagle3.midlayer.", "eagle3.layers.0."};
 
-// The target's own tensors, the maps of the vocabulary, and the copy of the target's embeddings
-// that some heads carry along.
+// The target model's tensors, vocabulary maps, and the copy of the target's embedding that some
+// heads include.
 bool ignores_others(const Traits&, std::string_view tensor) {
   return !tensor.starts_with(kEagle3Scope) || tensor == kTokens || tensor == "eagle3.t2d" ||
          tensor == "eagle3.embed_tokens.weight";
@@ -50,10 +51,10 @@ bool ignores_others(const Traits&, std::string_view tensor) {
 const Family kEagle3Head{.architecture = "Eagle3Head", .ignores = ignores_others};
 
 struct Kind {
-  std::string_view layer;         // of the tensors
-  bool has_head = false;          // of its own
+  std::string_view layer;         // tensor prefix
+  bool has_head = false;          // a head of its own
   bool has_bias = false;          // of fc
-  bool norm_is_residual = false;  // the layer adds to what hidden_norm makes of its input
+  bool norm_is_residual = false;  // the residual is hidden_norm's result
 };
 
 StatusOr<graph::Graph> build(const Traits& t, const Kind& kind, const Model& target,
@@ -201,8 +202,8 @@ StatusOr<std::vector<int32_t>> eagle3_tokens(const std::filesystem::path& dir, i
                 sizeof(distance));
     if (distance < -i || distance >= vocab - i || !seen.insert(i + distance).second)
       return invalid_argument(
-          "{}: tensor 'd2t' says {} of token {}, which is no token of the model's {} or that of "
-          "another one",
+          "{}: tensor 'd2t' has {} for token {}: outside the model's vocabulary of {}, or a "
+          "duplicate",
           file, distance, i, vocab);
     tokens.push_back(static_cast<int32_t>(i + distance));
   }

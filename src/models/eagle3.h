@@ -1,14 +1,14 @@
-// The head of EAGLE-3 (Li et al. 2025): a decoder layer that reads what three layers of the model
-// read, and predicts tokens without predicting the model's states:
+// EAGLE-3 head (Li et al. 2025): a decoder layer on the inputs of three layers of the target model;
+// it predicts tokens, not hidden states:
 //
-//   x = fc([low; middle; high]) of position t, or what the head itself has made of position t - 1
+//   x = fc([low; middle; high]) of position t, or the head's own x' of position t - 1
 //   x' = layer(x), whose attention reads [norm(embedding of token t + 1); norm(x)]
-//   logits = head(norm(x')); x' takes the place of fc's product in the position behind
+//   logits = head(norm(x')); x' replaces fc's product at the next position
 //
-// Layout of published checkpoints: config.json of a Llama with one layer, whose architecture is
+// Layout of published checkpoints: config.json of a one-layer Llama with architecture
 // LlamaForCausalLMEagle3 or Eagle3LlamaForCausalLM; fc.weight, midlayer.* or layers.0.* (with
-// hidden_norm), norm.weight; lm_head.weight for draft_vocab_size tokens and d2t, the distance of
-// each to the model's token. Embeddings are the model's; without draft_vocab_size so is the head.
+// hidden_norm), norm.weight; lm_head.weight for draft_vocab_size tokens and d2t (target id - draft
+// id). The embedding is the target model's; without draft_vocab_size so is the head.
 #pragma once
 
 #include <cstdint>
@@ -21,27 +21,26 @@
 
 namespace nereid::models {
 
-// Whether `dir` has a config.json of such a head.
+// Whether `dir` has a config.json of an EAGLE-3 head.
 bool has_eagle3_head(const std::filesystem::path& dir);
 
-// The layers of a model with `num_layers` whose input the head reads: those that config.json names
-// (eagle_aux_hidden_state_layer_ids; within eagle_config they are those whose output it is), else
-// 2, half of all, and the third from the last. InvalidArgument naming field and value.
+// Layers of the target model whose inputs the head reads: from config.json
+// (eagle_aux_hidden_state_layer_ids; inside eagle_config the ids name outputs), else 2, num_layers
+// / 2, num_layers - 3. InvalidArgument with field and value.
 StatusOr<std::vector<int32_t>> eagle3_layers(const std::filesystem::path& dir, int32_t num_layers);
 
-// The head for `target`, with a graph and no weights. Its embeddings are five parts side by side:
-// the token's, low, middle, high (0 where the head's own takes their place), the head's own (0
-// where there are the three). InvalidArgument naming file, field, value and what is allowed.
+// The head for `target`: graph without weights. Its embeddings have five parts: token embedding,
+// low, middle, high (0 with own state), own state (0 with the three). InvalidArgument with file,
+// field, value and what is allowed.
 StatusOr<Model> read_eagle3_head(const std::filesystem::path& dir, const Model& target);
 
-// Its weights, and where it needs them those of `target`'s head in `target_dir`. Errors as
-// open_checkpoint().
+// The head's weights, and `target`'s head from `target_dir` if needed. Errors as open_checkpoint().
 StatusOr<io::Checkpoint> open_eagle3_head(const std::filesystem::path& dir, const Model& head,
                                           const Model& target,
                                           const std::filesystem::path& target_dir);
 
-// The model's token for each of the `num` of the head, of `vocab`; empty: they are the same.
-// InvalidArgument: the head's files do not say so, or two have one.
+// Target id of each of the `num` draft ids, in [0, vocab); empty: equal vocabularies.
+// InvalidArgument: missing in the head's files, or duplicate ids.
 StatusOr<std::vector<int32_t>> eagle3_tokens(const std::filesystem::path& dir, int32_t num,
                                              int32_t vocab);
 

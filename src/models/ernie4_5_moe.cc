@@ -1,5 +1,4 @@
-// ERNIE 4.5 with experts: interleaved rotation, a router by softmax with a correction that only
-// picks, experts for all tokens.
+// ERNIE 4.5 MoE: interleaved RoPE, softmax router with a selection-only correction, shared experts.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/moe_weights.h"
@@ -17,7 +16,7 @@ const DecoderWeights kErnie45MoeWeights = {
     .model = kLlamaModel,
     .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kQwenMoeMlp, kSharedExperts, kErnieCorrection}};
 
-// Of layers that predict further tokens.
+// Tensors of MTP layers.
 bool ernie45_moe_ignores(const Traits& t, std::string_view tensor) {
   return tensor.starts_with("model.mtp_") || decoder_ignores(t, tensor);
 }

@@ -1,6 +1,5 @@
-// EXAONE 4: norms behind attention and MLP instead of before them, and of queries and keys; the
-// larger model has windows on most layers and no rotation on the others. K-EXAONE: DeepSeek-V3's
-// experts, norms before attention and MLP.
+// EXAONE 4: post-norms of attention and MLP, QK norms; the larger model has sliding windows on most
+// layers and no RoPE on the others. K-EXAONE: DeepSeek-V3's experts, pre-norms.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/moe_weights.h"
@@ -34,7 +33,7 @@ Traits read_exaone4_traits(Config& c) {
   t.ropes = {read_rope(c, t)};
   t.qk_norm = true;
   if (t.sliding_window == 0) return t;
-  // Some files write the pattern in letters, beside the list that it stands for.
+  // Some files write the pattern as letters, in addition to the list.
   const int32_t pattern =
       c.has("layer_types") ? 1 : c.integer("sliding_window_pattern", 1, kMaxLayers, 4);
   read_windows(c, t, [pattern](int32_t layer) { return (layer + 1) % pattern != 0; });
@@ -45,7 +44,7 @@ Traits read_exaone4_traits(Config& c) {
 Traits read_exaone_moe_traits(Config& c) {
   Traits t = read_exaone4_traits(c);
   read_mixture(c, t, {1, 64, 8, 1024, 1, 2.5, "num_experts", "num_shared_experts"});
-  t.num_extra_layers = 0;  // in tensors of their own
+  t.num_extra_layers = 0;  // MTP layers have other tensor names
   read_corrected_router(c, t, 1, 1);
   return t;
 }

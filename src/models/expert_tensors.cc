@@ -12,14 +12,14 @@
 namespace nereid::models {
 namespace {
 
-// Parts of names in files, and what transformers 5 calls them in memory.
+// (name part in files, transformers 5's name in memory).
 constexpr std::pair<std::string_view, std::string_view> kHeld[] = {
     {".block_sparse_moe.", ".mlp."},
     {".block_sparse_moe.gate.", ".block_sparse_moe.router."},
     {"embed_out.", "lm_head."}};
 constexpr std::string_view kFirstExpert = ".experts.0.";
 
-// Gives tensors the names that the graph asks for where there is none of these.
+// Renames tensors to the names in the graph, if none of these is present.
 Status rename_held(const graph::Graph& graph, io::Checkpoint& checkpoint) {
   for (const auto& [stored, held] : kHeld) {
     const auto is_stored = [&](std::string_view tensor) {
@@ -39,8 +39,8 @@ Status rename_held(const graph::Graph& graph, io::Checkpoint& checkpoint) {
   return ok();
 }
 
-// Whether the matrices of a layer's experts, `size` rows between `hidden` columns, are turned. Of
-// square ones the other tensor says it.
+// Whether a layer's expert matrices (`size` x `hidden`) are transposed. Square ones are ambiguous,
+// then the other tensor decides.
 bool are_turned(const io::Checkpoint& checkpoint, const std::string& experts, int64_t size,
                 int64_t hidden) {
   const io::Checkpoint::Entry* const down = checkpoint.find(experts + "down_proj");

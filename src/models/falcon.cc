@@ -1,5 +1,5 @@
-// Falcon: LayerNorm, layers mostly parallel, with one norm or two; queries, keys and values fused
-// by key heads; ALiBi instead of a rotary embedding on request.
+// Falcon: LayerNorm, mostly parallel layers with one norm or two, QKV fused by KV heads, optionally
+// ALiBi instead of RoPE.
 #include <cmath>
 
 #include "models/all.h"
@@ -22,7 +22,7 @@ const DecoderWeights kFalconWeights = {.model = kMegatronModel,
                                        .layers = "transformer.h.{}.",
                                        .layer = {kFalconNorms, kMegatronAttention, kMegatronMlp}};
 
-// The first models have one key head or as many as query heads.
+// The first models have one KV head (multi_query) or as many as query heads.
 Traits read_falcon_traits(Config& c) {
   Traits t = read_decoder(
       c,

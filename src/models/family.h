@@ -1,4 +1,4 @@
-// A model family: how to read its config.json, which tensors it has, how its graph is built.
+// Model family: reader of config.json, weight table, graph.
 #pragma once
 
 #include <filesystem>
@@ -21,10 +21,10 @@ namespace nereid::models {
 
 struct Family {
   std::string_view architecture;  // config.json's architectures[0]
-  // Errors are left in config.status().
+  // Errors are kept in config.status().
   Traits (*read_traits)(Config& config) = nullptr;
   const DecoderWeights* weights = nullptr;
-  // Begins every tensor's name, except in checkpoints that leave it out of all.
+  // Prefix of all tensor names; a checkpoint may omit it in all of them.
   std::string_view optional_prefix = "";
   Ignores ignores = decoder_ignores;
 };
@@ -32,10 +32,10 @@ struct Family {
 // All families (all.cc).
 std::span<const Family> families();
 
-// InvalidArgument for an unknown architecture, naming those that are supported.
+// InvalidArgument for an unknown architecture, with the supported ones.
 StatusOr<const Family*> find_family(std::string_view architecture);
 
-// How a model is written down.
+// Checkpoint layouts.
 enum class Layout : uint8_t {
   kHuggingFace,  // config.json with `architectures`, model*.safetensors
   kTrtLlm,       // config.json with `architecture` and `dtype`, rankN.safetensors
@@ -43,55 +43,55 @@ enum class Layout : uint8_t {
   kMeta,         // params.json, consolidated.NN.pth
 };
 
-// How a TensorRT-LLM checkpoint is shared out.
+// Partition of a TensorRT-LLM checkpoint.
 struct Ranks {
-  int32_t tp = 1, pp = 1;           // ranks that share a layer; stages
+  int32_t tp = 1, pp = 1;           // ranks per layer (tensor parallelism); pipeline stages
   int32_t moe_tp = 1, moe_ep = 1;   // of experts: moe_tp * moe_ep = tp
-  bool parallel_embedding = false;  // tables of tokens and positions are shared out too,
+  bool parallel_embedding = false;  // token and position tables are partitioned too,
   int32_t embedding_dim = 0;        // by rows (0) or by columns (1)
   int32_t num_files() const { return tp * pp; }
   bool operator==(const Ranks&) const = default;
 };
 
-// How Meta's files share the weights of a Llama.
+// Partition of a Llama in Meta's files.
 struct MetaShares {
   int32_t num_files = 1;
-  bool embed_columns = false;  // of the embedding each has columns, not rows
+  bool embed_columns = false;  // the embedding is split by columns, not rows
 };
 
-// What a GGUF file has.
+// Contents of a GGUF file.
 struct GgufLayout {
   std::string architecture;
   std::set<std::string, std::less<>> tensors;
-  // Vectors of one number that stand in the metadata, under the names of tensors.
+  // One-element vectors stored as metadata, by tensor name.
   std::map<std::string, float, std::less<>> numbers;
-  int32_t num_layers = 0, num_extra_layers = 0;  // the latter predict further tokens
+  int32_t num_layers = 0, num_extra_layers = 0;  // num_extra_layers: MTP layers
 };
 
-// A model directory's config.json and generation_config.json, or a GGUF file's metadata,
-// understood; no weights.
+// config.json and generation_config.json of a model directory, or the metadata of a GGUF file; no
+// weights.
 struct Model {
   const Family* family = nullptr;
   Layout layout = Layout::kHuggingFace;
-  Ranks ranks;                // of kTrtLlm
-  bool in_engines = false;    // of kTrtLlm: the tensors are in rankN.engine
-  MetaShares meta;            // of kMeta
-  GgufLayout gguf;            // of kGguf
-  bool is_text_part = false;  // of kHuggingFace: the files hold more, see text_part.h
-  Quantization quantization;  // of kHuggingFace and kTrtLlm
-  json::object config;        // config.json as it is, or what stands for it
+  Ranks ranks;                // kTrtLlm
+  bool in_engines = false;    // kTrtLlm: tensors are in rankN.engine
+  MetaShares meta;            // kMeta
+  GgufLayout gguf;            // kGguf
+  bool is_text_part = false;  // kHuggingFace: the text part of a larger model, see text_part.h
+  Quantization quantization;  // kHuggingFace and kTrtLlm
+  json::object config;        // config.json, unchanged or converted
   Traits traits;
-  graph::Graph graph;  // as built by the family, verified; graph.model holds the facts
+  graph::Graph graph;  // built by the family and verified; graph.model has the facts
 };
 
-// Reads `dir`/config.json (and generation_config.json when there), or Meta's params.json; `dir` may
-// be a GGUF file. Errors name file, field, value and what is allowed. An engine directory of
-// several ranks is read as the checkpoint that it was made of; one of one rank is refused as such.
+// Reads `dir`/config.json (and generation_config.json), or Meta's params.json; `dir` may be a GGUF
+// file. Errors have file, field, value and what is allowed. An engine directory of several ranks is
+// read as its checkpoint; one of a single rank is refused.
 StatusOr<Model> read_model(const std::filesystem::path& dir);
 
-// The weights of a model directory under the names that the model's graph uses, whatever the
-// layout; `model` is what read_model(dir) gave. Errors as Checkpoint::open(), and InvalidArgument
-// for a tensor that cannot be cut as config.json says.
+// The weights of a model directory under the tensor names of model.graph, in any layout; `model` =
+// read_model(dir). Errors as Checkpoint::open(); InvalidArgument: a tensor cannot be split as
+// config.json requires.
 StatusOr<io::Checkpoint> open_checkpoint(const Model& model, const std::filesystem::path& dir);
 
 }  // namespace nereid::models

@@ -1,6 +1,6 @@
-// Gemma 1, 2 and 3 (text): weights of norms around zero, scaled embeddings. Gemma 2 has norms
-// around attention and MLP, soft caps and windows; Gemma 3 norms of queries and keys and a rotary
-// base of its own for the windowed layers.
+// Gemma 1, 2 and 3 (text): norm weights around zero, scaled embeddings. Gemma 2: norms before and
+// after attention and MLP, soft caps, sliding windows. Gemma 3: QK norms, and a separate RoPE base
+// for windowed layers.
 #include <cmath>
 
 #include "models/all.h"
@@ -42,7 +42,7 @@ Traits read_gemma_with_windows(Config& c, DecoderDefaults defaults) {
 const DecoderWeights kGemmaSandwichWeights = {
     .model = kLlamaModel, .layer = {kGemmaSandwichNorms, kLlamaQkv, kLlamaOut, kLlamaMlp}};
 
-// Older files say "gelu" in `hidden_act` and mean its approximation; `hidden_activation` is newer.
+// Older files have `hidden_act` "gelu" for its tanh approximation; `hidden_activation` is newer.
 Traits read_gemma_traits(Config& c) {
   Traits t = read_gemma(c, {}, "hidden_activation");
   t.ropes = {read_rope(c, t)};
@@ -58,7 +58,7 @@ Traits read_gemma2_traits(Config& c) {
   return t;
 }
 
-// Files of text and images leave out the sizes that transformers takes for granted.
+// Files of multimodal models omit sizes that equal transformers' defaults.
 Traits read_gemma3_traits(Config& c) {
   Traits t = read_gemma_with_windows(c, {.vocab = 262208, .heads = 8, .positions = 131072});
   t.ropes = read_ropes_of_windows(c, t, {.theta = 1e6}, {.theta_name = "rope_local_base_freq"});

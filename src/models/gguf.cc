@@ -40,7 +40,7 @@ constexpr GgufKeyRow kDecoderKeys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
     {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"}};
 
-// Keys that change the numbers of some architecture, and what they are where they change nothing.
+// Keys that change the computation of some architecture, with their neutral values.
 const std::pair<std::string_view, json::value> kNeutralKeys[] = {
     {"attention.causal", true},
     {"attention.key_length_swa", nullptr},
@@ -59,7 +59,7 @@ const std::pair<std::string_view, json::value> kNeutralKeys[] = {
     {"swiglu_clamp_exp", nullptr},
     {"swiglu_clamp_shexp", nullptr}};
 
-// The shortest decimal number that rounds to a value of 32 bits: what was written before rounding.
+// The shortest decimal number that rounds to an f32 value: the number before rounding.
 json::value unrounded(const json::value& value) {
   const double* number = value.if_double();
   const bool fits = number && std::abs(*number) <= std::numeric_limits<float>::max();
@@ -71,7 +71,7 @@ json::value unrounded(const json::value& value) {
   return shortest;
 }
 
-// A list of one value for all layers is that value.
+// A list with equal entries for all layers becomes one value.
 const json::value& of_all_layers(const json::value& value) {
   const json::array* list = value.if_array();
   const bool is_one =
@@ -111,7 +111,7 @@ Status refuse_keys(const GgufArchitecture& row, const GgufFields& f) {
   return ok();
 }
 
-// Layers that predict further tokens count in `block_count` and come last.
+// MTP layers are included in `block_count` and come last.
 Status read_layers(const GgufArchitecture& row, GgufFields& f, GgufLayout& layout) {
   const auto own = std::ranges::find(row.keys, "block_count", &GgufKeyRow::key);
   const std::string_view field = own == row.keys.end() ? "num_hidden_layers" : own->field;
@@ -127,7 +127,7 @@ Status read_layers(const GgufArchitecture& row, GgufFields& f, GgufLayout& layou
   return ok();
 }
 
-// Numbers of layers that the metadata have in place of tensors.
+// Per-layer numbers that are metadata instead of tensors.
 Status read_numbers(const GgufArchitecture& row, const GgufFields& f, GgufLayout& layout) {
   for (const GgufLayerNumber& number : row.numbers) {
     const json::value* value = f.metadata.if_contains(number.key);
@@ -155,7 +155,7 @@ Status read_numbers(const GgufArchitecture& row, const GgufFields& f, GgufLayout
 
 using Parts = std::span<const GgufPart>;
 
-// A tensor and the part that has it; nullptr when there is none.
+// A tensor and the file part with it; nullptr: none.
 std::pair<const GgufTensor*, const GgufPart*> find_tensor(Parts parts, std::string_view name) {
   for (const GgufPart& part : parts) {
     const auto it = std::ranges::find(part.gguf.tensors, name, &GgufTensor::name);
@@ -164,7 +164,7 @@ std::pair<const GgufTensor*, const GgufPart*> find_tensor(Parts parts, std::stri
   return {};
 }
 
-// Numbers of a vector of F32; none where the tensor is absent.
+// Numbers of an F32 vector; empty: no such tensor.
 StatusOr<json::array> read_vector(Parts parts, std::string_view name) {
   json::array numbers;
   const auto [tensor, part] = find_tensor(parts, name);
@@ -182,7 +182,7 @@ StatusOr<json::array> read_vector(Parts parts, std::string_view name) {
   return numbers;
 }
 
-// Divisors of the rotary frequencies: for all contexts, or for short and long ones.
+// Divisors of the RoPE frequencies: for all contexts, or for short and long ones.
 Status read_divisors(Parts parts, GgufFields& f) {
   const json::value* original = f.find("rope.scaling.original_context_length");
   const json::value* factor = f.find("rope.scaling.attn_factor");
@@ -227,7 +227,7 @@ Status read_scaling(GgufFields& f) {
     take("rope.scaling.yarn_attn_factor", "attention_factor");
     take("rope.scaling.yarn_beta_fast", "beta_fast");
     take("rope.scaling.yarn_beta_slow", "beta_slow");
-    // A tenth of it stands in DeepSeek's files.
+    // DeepSeek's files have a tenth of it.
     const bool is_tenth = f.layout.architecture == "deepseek2";
     take("rope.scaling.yarn_log_multiplier", "mscale_all_dim");
     const json::value* scale = scaling.if_contains("mscale_all_dim");
@@ -242,11 +242,11 @@ Status read_scaling(GgufFields& f) {
   return ok();
 }
 
-// Files that leave out the base or the columns that turn mean 10000 and all of a head.
+// Absent RoPE base: 10000; absent rotary width: the whole head.
 void read_rotation(GgufFields& f) {
   if (!f.config.contains("rope_theta")) f.config["rope_theta"] = 10000.0;
   const double dim = f.head_dim(), turning = f.number("rope.dimension_count", dim);
-  // A quarter of a column keeps the product of both from falling below a whole number.
+  // A quarter column protects the product from rounding below a whole number.
   const double fraction = turning == dim ? 1 : (turning + 0.25) / dim;
   f.config["partial_rotary_factor"] = std::isfinite(fraction) ? fraction : 0.0;
 }
@@ -260,7 +260,7 @@ void read_token_ids(GgufFields& f) {
     f.config["eos_token_id"] = json::value_from(ends);
 }
 
-// The converter takes some families' usual widths for all; the tensors have them.
+// The converter writes common widths for some families; the tensors have the real ones.
 void read_sizes(const GgufArchitecture& row, Parts parts, GgufFields& f) {
   const auto columns = [&](std::string_view name) {
     const GgufTensor* tensor = find_tensor(parts, name).first;

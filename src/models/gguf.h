@@ -1,5 +1,5 @@
-// Models in a GGUF file: config.json's fields out of the metadata, and where the weights are.
-// Sources: gguf-py/gguf/constants.py and convert_hf_to_gguf.py of ggml-org/llama.cpp.
+// GGUF files: config.json from metadata, tensor names. Sources: gguf-py/gguf/constants.py and
+// convert_hf_to_gguf.py of ggml-org/llama.cpp.
 #pragma once
 
 #include <filesystem>
@@ -12,15 +12,15 @@
 
 namespace nereid::models {
 
-// The Hugging Face config.json that the file's metadata stand for. InvalidArgument naming file, key
-// and value; Unimplemented for an architecture outside of the list, which the error gives.
+// The Hugging Face config.json equivalent to the file's metadata. InvalidArgument with file, key
+// and value; Unimplemented: an unsupported architecture (lists the supported ones).
 StatusOr<json::object> read_gguf_config(const std::filesystem::path& path, GgufLayout& layout);
 
-// Makes the weights' parts the tensors of such a file. Unimplemented: a weight that has no name
-// there.
+// Replaces the weights' parts by the file's tensors. Unimplemented: a weight without a name in
+// GGUF.
 Status use_gguf_tensors(graph::Graph& graph, const Traits& traits, const GgufLayout& layout);
 
-// Whether a tensor follows from others or was read with the metadata.
+// Whether a tensor is derived from others or was read with the metadata.
 bool is_gguf_extra(std::string_view tensor, const GgufLayout& layout);
 
 }  // namespace nereid::models

@@ -69,7 +69,7 @@ constexpr GgufKeyRow kExaoneMoeKeys[] = {{"expert_gating_func", ""},
                                          {"expert_shared_count", "num_shared_experts"},
                                          {"expert_shared_feed_forward_length", ""},
                                          {"leading_dense_block_count", "first_k_dense_replace"}};
-// DeepSeek-V3's router with plain attention.
+// Router of DeepSeek-V3 with plain attention.
 constexpr GgufKeyRow kCorrectedMoeKeys[] = {{"expert_gating_func", ""},
                                             {"expert_weights_scale", "routed_scaling_factor"},
                                             {"expert_group_count", "n_group"},
@@ -104,7 +104,7 @@ constexpr GgufLayerNumber kXielu[] = {{"xielu.alpha_p", "mlp.act.positive", "act
 constexpr GgufPair kPostNormWords[] = {{"mlp.norm", "post_attention_norm"}};
 constexpr GgufPair kFalconWords[] = {{"attn.norm", "attn_norm_2"}, {"mlp.norm", "attn_norm"}};
 
-// The largest Gemmas scale the scores by the width that heads share, the others by a head's.
+// Score scale: the largest Gemmas use hidden size / heads, the others the head dim.
 void set_score_scale(GgufFields& f, int64_t largest) {
   const bool is_largest = f.layers() == largest;
   const double heads = f.number("attention.head_count", 1);
@@ -128,19 +128,18 @@ void complete_olmo2(GgufFields& f) {
 void complete_windows(GgufFields& f) {
   if (f.config.contains("sliding_window")) f.set_windows(4);
 }
-// The file does not say that the ramp keeps its fractions.
+// The files lack `truncate`, which is false.
 void complete_gpt_oss(GgufFields& f) {
   if (f.config.contains("sliding_window")) f.set_windows(2);
   if (json::value* scaling = f.config.if_contains("rope_scaling"))
     scaling->as_object()["truncate"] = false;
 }
-// The converter makes Mixtral's files llama's.
+// The converter writes Mixtral as architecture llama.
 void complete_llama(GgufFields& f) {
   if (f.config.contains("num_local_experts"))
     f.config["architectures"] = json::array{"MixtralForCausalLM"};
 }
-// The family's usual window is none of the file's. Scores that grow with the position are Ministral
-// 3's.
+// An absent window means none, unlike in config.json. Position-scaled scores: Ministral 3.
 void complete_mistral3(GgufFields& f) {
   if (!f.config.contains("sliding_window")) f.config["sliding_window"] = nullptr;
   const double growth = f.number("attention.temperature_scale", 0);
@@ -150,7 +149,7 @@ void complete_mistral3(GgufFields& f) {
   if (scaling.is_null()) scaling = json::object{{"rope_type", "default"}};
   scaling.as_object()["llama_4_scaling_beta"] = growth;
 }
-// The family's files leave it out and mean it.
+// The files lack the field, which is true.
 void complete_qwen3moe(GgufFields& f) {
   if (!f.config.contains("norm_topk_prob")) f.config["norm_topk_prob"] = true;
 }
@@ -180,7 +179,7 @@ void complete_mpt(GgufFields& f) {
   if (const json::value* limit = f.find("attention.clamp_kqv")) attention["clip_qkv"] = *limit;
   f.config["attn_config"] = std::move(attention);
 }
-// Models with ALiBi are told by their number of layers.
+// Models with ALiBi are recognised by their number of layers.
 void complete_baichuan(GgufFields& f) {
   if (f.layers() != 40) return;
   const json::value length = f.config["max_position_embeddings"];
@@ -192,7 +191,7 @@ constexpr int kSoftmax = 1, kSigmoid = 2;  // expert_gating_func
 json::value whole_number(double value) {
   return std::abs(value) < 1e9 ? json::value(static_cast<int64_t>(value)) : json::value(0);
 }
-// Latent attention, of whose heads `turning` columns turn.
+// MLA; `turning`: rotary dims of a head.
 void set_latent(GgufFields& f, double key_length, double turning) {
   f.config["qk_rope_head_dim"] = whole_number(turning);
   f.config["qk_nope_head_dim"] = whole_number(key_length - turning);
@@ -216,7 +215,7 @@ void complete_deepseek2(GgufFields& f) {
   if (!f.config.contains("routed_scaling_factor")) f.config["routed_scaling_factor"] = 1.0;
   for (const char* groups : {"n_group", "topk_group"})
     if (!f.config.contains(groups)) f.config[groups] = 1;
-  // Files of GLM 4.7 Flash leave the function out; only sigmoids have corrections.
+  // Files of GLM 4.7 Flash lack the function; corrections imply sigmoid.
   const double dense = f.number("leading_dense_block_count", 0);
   const bool corrected =
       dense >= 0 && dense < kMaxLayers && f.has(fmt::format("blk.{:.0f}.exp_probs_b.bias", dense));
@@ -229,7 +228,7 @@ void complete_deepseek2(GgufFields& f) {
   }
 }
 
-// Where the file leaves the function out it is the sigmoid.
+// Absent: sigmoid.
 void set_scoring(GgufFields& f) {
   const double function = f.number("expert_gating_func", kSigmoid);
   f.config["scoring_func"] = function == 0 || function == kSigmoid ? "sigmoid"
@@ -237,7 +236,7 @@ void set_scoring(GgufFields& f) {
                                  ? "softmax"
                                  : fmt::format("expert_gating_func {}", function);
 }
-// What a field that the file leaves out means here is not the family's usual value.
+// Sets a field whose absence in GGUF has a meaning other than the family's default.
 void set_absent(GgufFields& f, std::string_view field, const json::value& value) {
   if (!f.config.contains(field)) f.config[field] = value;
 }
@@ -251,7 +250,7 @@ void set_corrected_moe(GgufFields& f, std::string_view shared_experts) {
     if (f.config.contains(groups) && f.config[groups] == json::value(0)) f.config.erase(groups);
 }
 void complete_corrected_moe(GgufFields& f) { set_corrected_moe(f, "n_shared_experts"); }
-// The family's usual window is none of the file's.
+// An absent window means none, unlike in config.json.
 void complete_dots1(GgufFields& f) {
   complete_corrected_moe(f);
   set_absent(f, "sliding_window", nullptr);
@@ -268,9 +267,8 @@ void complete_granite_moe(GgufFields& f) {
   const bool shares = f.number("expert_shared_feed_forward_length", 0) > 0;
   if (shares) f.config["architectures"] = json::array{"GraniteMoeSharedForCausalLM"};
 }
-// Llama 4's files keep neither the chunks nor the layers without rotation nor the growth of the
-// scores: they are the published models'. A window of 0 says that there is none of them. Queries
-// and keys have norms but in the model of 128 experts.
+// Chunk size, layers without RoPE and temperature tuning are missing in the files: values of the
+// published models. A window of 0: none of them. QK norms: all but the model with 128 experts.
 void complete_llama4(GgufFields& f) {
   constexpr int kMaverickExperts = 128;
   f.config["use_qk_norm"] = f.number("expert_count", 0) != kMaverickExperts;
@@ -280,8 +278,8 @@ void complete_llama4(GgufFields& f) {
   if (!has_chunks)
     f.config["no_rope_layers"] = json::array(static_cast<size_t>(f.layers()), json::value(1));
 }
-// Files without the scales are of MiniCPM 1, and those of MiniCPM 3 never have them: its graph in
-// llama.cpp has these numbers.
+// Scales missing in files of MiniCPM 1, and always in MiniCPM 3: the constants of llama.cpp's
+// graph.
 void set_minicpm_scales(GgufFields& f, double embedding, double depth, double base) {
   f.config["scale_emb"] = embedding;
   f.config["scale_depth"] = depth;

@@ -1,4 +1,4 @@
-// Which tensors of a GGUF file a graph's weights are.
+// Mapping from a graph's weights to the tensors of a GGUF file.
 #include <algorithm>
 #include <iterator>
 
@@ -11,7 +11,7 @@ namespace {
 using graph::Weight;
 using graph::WeightPart;
 
-// The graph's weight and the tensor's word, which a layer's number comes before.
+// (graph weight, word in the tensor name behind the layer number).
 constexpr GgufPair kWords[] = {{"embed", "token_embd"},
                                {"embed.norm", "token_embd_norm"},
                                {"positions", "position_embd"},
@@ -34,7 +34,7 @@ constexpr GgufPair kWords[] = {{"embed", "token_embd"},
                                {"mlp.shared.up", "ffn_up_shexp"},
                                {"mlp.shared.down", "ffn_down_shexp"},
                                {"mlp.shared.score", "ffn_gate_inp_shexp"}};
-// Of latent attention.
+// MLA.
 constexpr GgufPair kLatentWords[] = {{"attn.q.latent", "attn_q_a"},
                                      {"attn.q.latent.norm", "attn_q_a_norm"},
                                      {"attn.k", "attn_kv_a_mqa"},
@@ -46,7 +46,7 @@ std::string_view find_word(std::span<const GgufPair> words, std::string_view wei
   return it == words.end() ? "" : it->second;
 }
 
-// A weight's name: its layer's prefix, the name in the layer, and how tensors of its kind end.
+// A weight's name: layer prefix, name in the layer, suffix of tensors of its kind.
 struct WeightName {
   std::string prefix;
   std::string_view base;
@@ -71,12 +71,12 @@ class GgufTensors {
     const GgufArchitecture* row = find_gguf_architecture(layout.architecture);
     words_ = row->words;
     numbers_ = row->numbers;
-    // Falcon's first layers have one norm, under the usual name.
+    // Falcon's first layers have one norm, under the common name.
     if (layout.architecture == "falcon" && !has("blk.0.attn_norm_2.weight")) words_ = {};
     pairs_ = row->is_paired ? t_.head_dim / 2 : 0;
   }
 
-  // None where the weight has no name.
+  // Empty: the weight has no name in GGUF.
   std::vector<WeightPart> parts(const Weight& weight) const {
     const WeightName name(weight.name);
     const int64_t rows = weight.experts * (weight.is_vector ? weight.k : weight.n);
@@ -114,7 +114,7 @@ class GgufTensors {
   int64_t query_rows() const { return int64_t{t_.num_heads} * t_.head_dim; }
   int64_t key_rows() const { return int64_t{t_.num_kv_heads} * t_.head_dim; }
 
-  // A projection, which may be a part of one tensor with the others.
+  // A projection, which may be a part of a fused tensor.
   WeightPart of_heads(const WeightName& name, std::string_view word, int64_t first, int64_t rows,
                       int64_t pairs) const {
     const std::string own = name.tensor(word), fused = name.tensor("attn_qkv");
@@ -125,7 +125,7 @@ class GgufTensors {
             .total = query_rows() + 2 * key_rows(),
             .pairs = pairs};
   }
-  // All experts in one tensor; in older files a tensor for each, in some gate and up in one.
+  // All experts in one tensor; in older files one per expert, or gate and up fused.
   std::vector<WeightPart> expert_parts(const Weight& weight, const WeightName& name,
                                        const std::string& word, int64_t rows) const {
     const std::string stacked = name.tensor(word + "_exps");
@@ -153,7 +153,7 @@ class GgufTensors {
     for (const auto& [up, apart] :
          {GgufPair("attn.k.up", "attn_k_b"), GgufPair("attn.v.up", "attn_v_b")}) {
       if (name.base != up) continue;
-      // A matrix for each head, those of keys transposed: as the graph has them.
+      // A matrix per head, of keys transposed, as in the graph.
       if (has(name.tensor(apart))) return {{.tensor = name.tensor(apart), .size = rows}};
       word = "attn_kv_b";
     }

@@ -1,5 +1,5 @@
-// GLM-4: interleaved rotation of a part of each head, gate and up fused; the newer checkpoints
-// (Glm4ForCausalLM) have norms around attention and MLP.
+// GLM-4: interleaved partial RoPE, fused gate and up; Glm4ForCausalLM: norms before and after
+// attention and MLP.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

@@ -1,5 +1,4 @@
-// GLM-4.5 and later, and dots.llm1: DeepSeek-V3's experts with plain attention, of which GLM turns
-// a part of each head.
+// GLM-4.5 and later (partial RoPE), and dots.llm1: DeepSeek-V3's experts with plain attention.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/moe_weights.h"
@@ -22,7 +21,7 @@ Traits read_glm4_moe_traits(Config& c) {
   return t;
 }
 
-// A window in the upper layers.
+// Sliding window in the upper layers.
 Traits read_dots1_traits(Config& c) {
   Traits t = read_decoder(c, {.window = c.mentions("sliding_window") ? 0 : 4096});
   t.ropes = {read_rope(c, t)};

@@ -1,4 +1,4 @@
-// GPT-2: LayerNorm, learned positions, one fused projection, weights stored transposed.
+// GPT-2: LayerNorm, learned positions, fused QKV, transposed weights.
 #include "models/all.h"
 #include "models/gpt2_weights.h"
 #include "models/read_fields.h"

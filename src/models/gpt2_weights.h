@@ -1,4 +1,4 @@
-// What GPT-2's checkpoints and those of its kin name alike.
+// Weight names of GPT-2 and related families.
 #pragma once
 
 #include "models/decoder_rules.h"

@@ -1,4 +1,5 @@
-// GPT-BigCode (StarCoder 1, SantaCoder): GPT-2 with one key head, weights not transposed.
+// GPT-BigCode (StarCoder 1, SantaCoder): GPT-2 with one KV head and weights that are not
+// transposed.
 #include "models/all.h"
 #include "models/gpt2_weights.h"
 #include "models/read_fields.h"
@@ -22,7 +23,7 @@ const DecoderWeights kBigcodeWeights = {
 
 Traits read_gpt_bigcode_traits(Config& c) {
   Traits t = read_gpt2_traits(c);
-  t.scale_by_layer = false;  // transformers' has no such scale
+  t.scale_by_layer = false;  // absent in transformers
   t.num_kv_heads = c.boolean("multi_query", true) ? 1 : t.num_heads;
   return t;
 }

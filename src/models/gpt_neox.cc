@@ -1,5 +1,5 @@
-// GPT-NeoX and Pythia: layers mostly parallel with two LayerNorms, queries, keys and values fused
-// head by head, rotation of a part of each head.
+// GPT-NeoX and Pythia: mostly parallel layers with two LayerNorms, QKV fused head by head, partial
+// RoPE.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/megatron_weights.h"

@@ -1,5 +1,5 @@
-// GPT-OSS: a mixture of experts with sinks, windows and biases; the experts lie in one tensor, rows
-// of gate and up in turn.
+// GPT-OSS: mixture of experts, attention sinks, sliding windows, biases; experts are stacked, rows
+// of gate and up interleaved.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
@@ -30,7 +30,7 @@ constexpr WeightRule kGptOssMlp[] = {
 const DecoderWeights kGptOssWeights = {.model = kLlamaModel,
                                        .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kGptOssMlp}};
 
-// The activation is the family's own, whatever `hidden_act` says.
+// The activation is fixed by the family, not by `hidden_act`.
 Traits read_gpt_oss_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 8, .head_dim = 64, .window = 128, .norm_eps = 1e-5});
   t.ropes = {read_rope(c, t, {.theta = 150000})};

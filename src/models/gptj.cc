@@ -1,4 +1,4 @@
-// GPT-J: parallel layers with one LayerNorm, interleaved rotation of a part of each head.
+// GPT-J: parallel layers with one LayerNorm, interleaved partial RoPE.
 #include "models/all.h"
 #include "models/decoder_rules.h"
 #include "models/read_fields.h"

@@ -1,5 +1,4 @@
-// Granite with experts, stacked in one tensor with gates above the others; perhaps with one for all
-// tokens.
+// Granite MoE: experts stacked in one tensor, gate rows before up rows; optional shared expert.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

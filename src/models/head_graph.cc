@@ -6,7 +6,7 @@
 namespace nereid::models {
 namespace {
 
-// A product with a sum, of which each term has been rounded on its own.
+// Product of the concatenated terms, each rounded to bf16.
 graph::ValueId product(graph::Builder& b, const std::string& name,
                        const std::vector<graph::ValueId>& terms, graph::WeightId weight,
                        graph::WeightId bias = graph::kNone) {

@@ -1,5 +1,4 @@
-// Hunyuan: Llama with norms of queries and keys behind their rotation; perhaps with experts, one of
-// them for all tokens.
+// Hunyuan: Llama with QK norms behind RoPE; optionally experts with a shared one.
 #include <algorithm>
 #include <vector>
 
@@ -26,7 +25,7 @@ constexpr WeightRule kHunyuanMoe[] = {
     shared_down_rule("mlp.shared_mlp.down_proj.weight"),
 };
 
-// A number, or one for each layer, which must be the same.
+// A number, or a list of equal numbers per layer.
 int32_t of_all_layers(Config& c, std::string_view key, int64_t min, int64_t max, int32_t usual) {
   const std::vector<int32_t> list = c.integers(key, min, max);
   if (list.empty()) return usual;

@@ -1,4 +1,4 @@
-// InternLM2: Llama with other names and queries, keys and values fused by key heads.
+// InternLM2: Llama with other names and QKV fused by KV heads.
 #include "models/all.h"
 #include "models/decoder_rules.h"
 #include "models/read_fields.h"

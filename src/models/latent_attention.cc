@@ -22,7 +22,7 @@ void read_latent_attention(Config& c, Traits& t, const LatentDefaults& defaults)
   for (const auto& [key, size] :
        {std::pair("qk_rope_head_dim", t.turning), std::pair("kv_lora_rank", t.latent)})
     if (size % 2 != 0) c.fail(key, fmt::format("{} is odd", size));
-  Traits turning = t;  // whose head is what turns
+  Traits turning = t;  // traits of the rotary dims
   turning.head_dim = t.turning;
   t.ropes = {read_rope(c, turning)};
   t.attention_scale =

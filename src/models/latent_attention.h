@@ -1,5 +1,4 @@
-// Latent attention, whose cache keeps one compressed key of each token: weights and fields as
-// DeepSeek names them.
+// MLA (multi-head latent attention): weights and fields with DeepSeek's names.
 #pragma once
 
 #include "models/config.h"
@@ -32,11 +31,11 @@ inline constexpr WeightRule kLatentAttention[] = {
               out_bias),
 };
 
-// What the fields mean when a file leaves them out.
+// Values of absent fields.
 struct LatentDefaults {
   int64_t turning = 64, still = 128, latent = 512, value_dim = 128;
 };
-// Sizes of heads, their rotation and the scale of scores, for a decoder whose sizes are read.
+// Reads head sizes, RoPE and score scale, after the decoder's sizes.
 void read_latent_attention(Config& config, Traits& traits, const LatentDefaults& defaults);
 
 }  // namespace nereid::models

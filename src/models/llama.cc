@@ -10,14 +10,14 @@ const DecoderWeights kLlamaWeights = {.model = kLlamaModel,
 
 Traits read_llama_traits(Config& c) {
   Traits t = read_decoder(c, {.window = 0});
-  t.sliding_window = 0;  // some files name one, no layer has it
+  t.sliding_window = 0;  // some files set it, no layer uses it
   t.ropes = {read_rope(c, t)};
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
   t.mlp_bias = c.boolean("mlp_bias", false);
   return t;
 }
 
-// Files that leave these two out mean the values of the first Mistral, null means off.
+// Absent fields have the values of the first Mistral; null: off.
 Traits read_mistral_traits(Config& c) {
   constexpr int64_t kKvHeads = 8, kWindow = 4096;
   const auto kv_heads = c.mentions("num_key_value_heads") ? std::nullopt : std::optional(kKvHeads);
@@ -27,7 +27,7 @@ Traits read_mistral_traits(Config& c) {
   return t;
 }
 
-// Scores grow with the position.
+// Position-scaled scores.
 Traits read_ministral3_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 8, .head_dim = 128, .window = 0, .norm_eps = 1e-5});
   t.ropes = {read_rope(c, t, {.theta = 1e6})};

@@ -1,5 +1,5 @@
-// Llama 4: chunked attention with rotation, in some layers full attention without it; experts that
-// read their input times their weight.
+// Llama 4: chunked attention with RoPE, in some layers full attention without RoPE; each expert's
+// input is scaled by its routing weight.
 #include <algorithm>
 #include <vector>
 
@@ -31,7 +31,7 @@ constexpr WeightRule kLlama4Mlp[] = {
     down_rule("feed_forward.down_proj.weight", is_dense),
 };
 
-// Every n-th layer, or those that the list says.
+// Layers with experts: every step-th, or those in the list.
 void read_expert_layers(Config& c, Traits& t) {
   const int32_t step = c.integer("interleave_moe_layer_step", 1, kMaxLayers, 1);
   const std::vector<int32_t> listed = c.integers("moe_layers", 0, t.num_layers - 1);

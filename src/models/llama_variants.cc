@@ -1,4 +1,4 @@
-// Families that are Llama but for a few fields.
+// Families that differ from Llama in a few fields.
 #include "models/all.h"
 #include "models/read_fields.h"
 
@@ -17,7 +17,7 @@ Traits read_granite_traits(Config& c) {
   return t;
 }
 
-// LayerNorm with weights around one, an MLP without a gate, rotation of a part of each head.
+// LayerNorm with weights around one, ungated MLP, partial RoPE.
 Traits read_nemotron_traits(Config& c) {
   Traits t = read_decoder(c, {.norm_eps = 1e-5, .activation = "relu2"}, {.norm_eps = "norm_eps"});
   t.ropes = {read_rope(c, t, {.fraction = 0.5})};
@@ -29,7 +29,7 @@ Traits read_nemotron_traits(Config& c) {
   return t;
 }
 
-// An MLP without a gate.
+// Ungated MLP.
 Traits read_arcee_traits(Config& c) {
   Traits t = read_decoder(c, {.norm_eps = 1e-5, .activation = "relu2"});
   t.ropes = {read_rope(c, t)};
@@ -39,7 +39,7 @@ Traits read_arcee_traits(Config& c) {
   return t;
 }
 
-// Interleaved rotation.
+// Interleaved RoPE.
 Traits read_ernie45_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 2, .head_dim = 128, .norm_eps = 1e-5, .tied = true});
   t.ropes = {read_rope(c, t, {.theta = 5e5})};
@@ -48,17 +48,17 @@ Traits read_ernie45_traits(Config& c) {
   return t;
 }
 
-// Biases of queries, keys and values, and of all other products.
+// QKV biases; biases of all other products.
 Traits read_internlm3_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 2, .head_dim = 128, .norm_eps = 1e-5});
   t.ropes = {read_rope(c, t)};
-  // transformers 5 writes them under other names.
+  // transformers 5 uses other names.
   t.qkv_bias = c.boolean("qkv_bias", c.boolean("attention_bias", false));
   t.attention_out_bias = t.mlp_bias = c.boolean("bias", c.boolean("mlp_bias", false));
   return t;
 }
 
-// Interleaved rotation.
+// Interleaved RoPE.
 Traits read_helium_traits(Config& c) {
   Traits t = read_decoder(c, {.head_dim = 128, .norm_eps = 1e-8});
   t.ropes = {read_rope(c, t, {.theta = 1e5})};
@@ -68,7 +68,7 @@ Traits read_helium_traits(Config& c) {
   return t;
 }
 
-// Biases of queries, keys and values alone.
+// QKV biases only.
 Traits read_seed_oss_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 8, .head_dim = 128});
   t.ropes = {read_rope(c, t)};
@@ -78,7 +78,7 @@ Traits read_seed_oss_traits(Config& c) {
   return t;
 }
 
-// Some layers have no rotation.
+// No RoPE in some layers.
 Traits read_smollm3_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 4, .window = 0, .tied = true});
   t.sliding_window = 0;

@@ -1,4 +1,4 @@
-// Weights as Llama names them, and with it most families since.
+// Weight names of Llama, used by most later families.
 #pragma once
 
 #include "models/decoder_rules.h"
@@ -30,7 +30,7 @@ inline constexpr WeightRule kLlamaMlp[] = {
     down_rule("mlp.down_proj.weight"),
 };
 
-// With gate and up in one tensor.
+// Fused gate and up.
 inline constexpr WeightRule kFusedMlp[] = {
     gate_up_rule("mlp.gate_up_proj.weight"),
     down_rule("mlp.down_proj.weight"),

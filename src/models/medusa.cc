@@ -25,7 +25,7 @@ const Family kMedusaHead{.architecture = "MedusaHead", .ignores = ignores_nothin
 StatusOr<graph::Graph> build_head(io::ModelFacts facts, int32_t head, int32_t num_blocks) {
   const int64_t width = facts.hidden_size, vocab = facts.vocab_size;
   Builder b(std::move(facts));
-  // No token is looked up: the table says how wide the states are that stand in for its rows.
+  // The table has one row: it only fixes the width of the external embeddings.
   const graph::WeightId states = b.add(
       {.name = "states",
        .parts = {{.tensor = fmt::format("{}.0.linear.weight", head), .size = 1, .total = width}},
@@ -38,7 +38,7 @@ StatusOr<graph::Graph> build_head(io::ModelFacts facts, int32_t head, int32_t nu
   return std::move(b).finish(b.sampled_rows("logits", logits));
 }
 
-// The number of the head that a tensor belongs to; -1: of none.
+// Head index of a tensor; -1: none.
 int32_t head_of(std::string_view tensor) {
   int32_t head = -1;
   const auto [end, error] = std::from_chars(tensor.data(), tensor.data() + tensor.size(), head);
@@ -92,8 +92,9 @@ StatusOr<io::Checkpoint> open_medusa_head(const std::filesystem::path& dir,
         if (tensor.name.starts_with(kOptionalPrefix)) tensor.name.erase(0, kOptionalPrefix.size());
         const int32_t owner = head_of(tensor.name);
         if (owner < 0)
-          return invalid_argument("tensor '{}' is of no head: those begin with its number",
-                                  stored.name.substr(0, 200));
+          return invalid_argument(
+              "tensor '{}' belongs to no head: names begin with the head's number",
+              stored.name.substr(0, 200));
         if (owner >= config.num_heads)
           return invalid_argument("tensor '{}' is of head {}; config.json's medusa_num_heads is {}",
                                   stored.name.substr(0, 200), owner, config.num_heads);

@@ -1,4 +1,4 @@
-// Weights as Megatron names them, and with it BLOOM, Falcon and GPT-NeoX.
+// Weight names of Megatron, used by BLOOM, Falcon and GPT-NeoX.
 #pragma once
 
 #include "models/decoder_rules.h"

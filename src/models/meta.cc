@@ -16,7 +16,7 @@ namespace {
 constexpr int32_t kMaxFiles = 64;
 constexpr const char* kEmbedding = "tok_embeddings.weight";
 
-// Fields of params.json; another one may change the numbers.
+// Known fields of params.json; unknown ones may change the computation.
 constexpr std::string_view kFields[] = {
     "dim",        "n_layers",     "n_heads",         "n_kv_heads",  "head_dim",
     "norm_eps",   "vocab_size",   "multiple_of",     "hidden_dim",  "ffn_dim_multiplier",
@@ -24,7 +24,7 @@ constexpr std::string_view kFields[] = {
 
 enum class Cut : uint8_t { kNone, kRows, kColumns };
 
-// The graph's weight, the tensor's name, and what a file has of it.
+// (graph weight, tensor name, cut among files).
 struct TensorRow {
   std::string_view weight, tensor;
   Cut cut;
@@ -54,7 +54,7 @@ StatusOr<int32_t> count_files(const std::filesystem::path& dir) {
   return count;
 }
 
-// The MLP's width follows from two thirds of four times the model's.
+// MLP width: 2/3 of 4 * dim, rounded up to a multiple.
 int64_t intermediate_size(Config& c, int64_t dim) {
   if (c.has("hidden_dim")) return c.integer("hidden_dim", 1, kMaxIntermediate);
   const int64_t multiple = c.integer("multiple_of", 1, kMaxIntermediate, 256);
@@ -63,9 +63,9 @@ int64_t intermediate_size(Config& c, int64_t dim) {
   return (size + multiple - 1) / multiple * multiple;
 }
 
-// params.json does not say for how long a context a model was made unless a user added
-// `max_seq_len`; of the published ones these fields tell: Llama 3.1 on, Code Llama, Llama 3, Llama
-// 1 (but its largest, whose fields are as Llama 2's), Llama 2.
+// params.json lacks the context length unless a user added `max_seq_len`. Published models are
+// recognised by these fields: Llama 3.1 and later, Code Llama, Llama 3, Llama 1 (except its
+// largest, which equals Llama 2), Llama 2.
 int64_t usual_context(Config& c) {
   const double theta = c.number("rope_theta", 1.001, 1e12, 10000);
   if (c.boolean("use_scaled_rope", false)) return 131072;
@@ -74,7 +74,7 @@ int64_t usual_context(Config& c) {
   return c.number("norm_eps", 0, 1, 1e-5) < 5e-6 ? 2048 : 4096;
 }
 
-// Llama 3.2's small models stretch further than Llama 3.1 without saying so.
+// Llama 3.2's small models have a larger factor than Llama 3.1, which params.json lacks.
 json::value rope_scaling(Config& c, int64_t dim) {
   if (!c.boolean("use_scaled_rope", false)) {
     const json::object* own = c.object("rope_scaling");
@@ -87,15 +87,14 @@ json::value rope_scaling(Config& c, int64_t dim) {
           {"original_max_position_embeddings", 8192}};
 }
 
-// Ids that Meta's tokenizers give to the beginning and the ends of texts: Llama 3's or
-// SentencePiece's.
+// Special ids of Meta's tokenizers: Llama 3 or SentencePiece.
 void set_special_ids(int64_t vocab_size, json::object& config) {
   const bool is_llama3 = vocab_size == 128256;
   config["bos_token_id"] = is_llama3 ? 128000 : 1;
   config["eos_token_id"] = is_llama3 ? json::array{128001, 128008, 128009} : json::array{2};
 }
 
-// The rows of all files' embeddings, which share it by rows (Llama 3) or by columns.
+// Rows of the embedding over all files, split by rows (Llama 3) or columns.
 void read_vocabulary(Config& c, const io::TensorFile& first, int64_t dim, MetaShares& shares,
                      json::object& config) {
   const auto find = [&](std::string_view name) {
@@ -118,7 +117,7 @@ void read_vocabulary(Config& c, const io::TensorFile& first, int64_t dim, MetaSh
   set_special_ids(vocab, config);
 }
 
-// The parts of a weight that `files` files have, in their order.
+// The parts of a weight in `files` files, in order.
 std::vector<graph::WeightPart> shared_parts(const graph::Weight& weight, const std::string& tensor,
                                             Cut cut, int32_t files, int64_t pairs) {
   const int64_t rows = weight.is_vector ? weight.k : weight.n;

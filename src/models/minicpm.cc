@@ -1,4 +1,4 @@
-// MiniCPM: Llama with scaled embeddings, residual and logits; version 3 with latent attention.
+// MiniCPM: Llama with scaled embeddings, residual and logits; MiniCPM 3 with MLA.
 #include <cmath>
 
 #include "models/all.h"

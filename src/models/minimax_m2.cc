@@ -1,5 +1,4 @@
-// MiniMax M2: Mixtral's experts with DeepSeek-V3's router, norms of queries and keys as a whole,
-// rotation of a part of each head.
+// MiniMax M2: Mixtral's experts, DeepSeek-V3's router, QK norms over all heads, partial RoPE.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/moe_weights.h"

@@ -1,5 +1,4 @@
-// Mixtral: Llama with a mixture of experts. Phi-MoE is one with LayerNorm, biases, longrope and
-// another router.
+// Mixtral: Llama with a mixture of experts. Phi-MoE: LayerNorm, biases, longrope, another router.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/moe_weights.h"
@@ -21,7 +20,7 @@ Traits read_mixtral(Config& c, const RopeFields& rope, int64_t experts) {
 const DecoderWeights kMixtralWeights = {.model = kLlamaModel,
                                         .layer = {kLlamaNorms, kLlamaQkv, kLlamaOut, kMixtralMlp}};
 
-// The router's softmax is over the picked experts alone.
+// Softmax over the selected experts only.
 Traits read_mixtral_traits(Config& c) {
   Traits t = read_mixtral(c, {.theta = 1e6}, 8);
   t.renormalise_experts = true;

@@ -124,7 +124,7 @@ TEST_F(ModelsTest, RopeScalingsAreNamedAndChecked) {
               HasSubstr("'mscale': -1"));
 }
 
-// Fields by which other families change the numbers.
+// Fields that change the computation of other families.
 TEST_F(ModelsTest, FieldsOfOtherFamiliesAreRefusedByName) {
   EXPECT_EQ(error_with("logit_scale", 1), "");
   EXPECT_THAT(error_with("logit_scale", 0.125),
@@ -135,7 +135,7 @@ TEST_F(ModelsTest, FieldsOfOtherFamiliesAreRefusedByName) {
               HasSubstr("'layer_types': 'sliding_attention' is not supported"));
 }
 
-// Fields that transformers adds when it saves a model, and that change nothing.
+// Neutral fields that transformers adds when it saves a model.
 TEST_F(ModelsTest, ConfigurationsAsTransformersSavesThem) {
   const auto traits = [&](const std::string& name, const json::object& fields) {
     json::object config =
@@ -224,7 +224,7 @@ TEST_F(ModelsTest, TheCheckpointSaysHowKeysAndValuesAreCached) {
                         "is not one of null, NO_QUANT, INT8, FP8"));
 }
 
-// What changes the numbers and is not there yet, or makes no sense.
+// Unsupported or nonsensical settings.
 TEST_F(ModelsTest, FamiliesRefuseByName) {
   struct Refusal {
     std::string model, field;
@@ -289,7 +289,7 @@ TEST_F(ModelsTest, FamiliesRefuseByName) {
   }
 }
 
-// Windows of the upper layers, where the file switches them on.
+// Sliding windows of the upper layers, if switched on.
 TEST_F(ModelsTest, Qwen2Windows) {
   config_ = read_json_file(kSource + "/tests/models/qwen2/config.json")->as_object();
   config_["sliding_window"] = 32;
@@ -323,7 +323,7 @@ TEST_F(ModelsTest, BiasesAddTensors) {
   EXPECT_EQ(biases, 2 * 7);
 }
 
-// Fields that transformers 5 writes under another name or with another value.
+// Fields with another name or value in transformers 5.
 TEST_F(ModelsTest, Transformers5Fields) {
   config_["architectures"] = {"MistralForCausalLM"};
   config_["sliding_window"] = 0;
@@ -341,7 +341,7 @@ TEST_F(ModelsTest, Transformers5Fields) {
   }
 }
 
-// Python writes them where JSON has no word: a field that is not read does not matter.
+// Python writes NaN and Infinity, which JSON lacks: allowed in unread fields.
 TEST_F(ModelsTest, NumbersThatAreNotFinite) {
   config_["time_step_limit"] = "@";
   config_["note"] = "Infinity \"NaN";
@@ -376,11 +376,11 @@ TEST_F(ModelsTest, Gemma3Layers) {
   EXPECT_THAT(error_with("attn_logit_softcapping", 50.0), HasSubstr("'attn_logit_softcapping'"));
   EXPECT_THAT(error_with("query_pre_attn_scalar", 0), HasSubstr("'query_pre_attn_scalar'"));
   EXPECT_EQ(error_with("final_logit_softcapping", 30.0), "");
-  // Without the list every n-th layer sees all.
+  // Without the list, every n-th layer has full attention.
   config_.erase("layer_types");
   config_["sliding_window_pattern"] = 2;
   EXPECT_THAT(read(config_)->traits.has_window, ElementsAre(true, false, true));
-  // Newer files have one object for each kind of layer.
+  // Newer files have an object per kind of layer.
   config_["rope_parameters"] = {
       {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
       {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 2e4}}}};
@@ -435,7 +435,7 @@ TEST_F(ModelsTest, Gpt2Fields) {
   EXPECT_EQ(read(config_)->traits.attention_scale, 1);
 }
 
-// Published GPT-2 checkpoints leave the first part of every name out and carry their masks along.
+// Published GPT-2 checkpoints omit the first part of all names and include attention masks.
 TEST_F(ModelsTest, Gpt2WithoutPrefix) {
   const std::string source = kSource + "/tests/models/gpt2/";
   const auto file = io::TensorFile::open(source + "model.safetensors");
@@ -476,7 +476,7 @@ TEST_F(ModelsTest, HostileExpertsAreRefusedByName) {
   EXPECT_THAT(error_with("use_sliding_window", true), HasSubstr("'use_sliding_window'"));
 }
 
-// Layers that predict further tokens are left out, those that config.json does not name are not.
+// MTP layers are ignored; other layers beyond num_hidden_layers are errors.
 TEST_F(ModelsTest, ExtraLayersAreLeftOut) {
   const auto model = read_model(kSource + "/tests/models/deepseek_v3");
   ASSERT_TRUE(model.ok()) << model.status();
@@ -488,7 +488,7 @@ TEST_F(ModelsTest, ExtraLayersAreLeftOut) {
   EXPECT_FALSE(decoder_ignores(t, "model.layers.30.eh_proj.weight"));
 }
 
-// One key of each token, its values in it; corrections keep their 32 bits.
+// One key per token that contains its value; corrections stay f32.
 TEST_F(ModelsTest, LatentAttention) {
   const auto model = read_model(kSource + "/tests/models/deepseek_v3");
   ASSERT_TRUE(model.ok()) << model.status();
@@ -560,7 +560,7 @@ TEST_F(TensorsTest, MissingLeftoverAndWrongTensorsAreNamed) {
                 t.push_back(named(t, "model.norm.weight"));
                 t.back().name = "model.layers.2.input_layernorm.weight";
               }),
-              HasSubstr("tensor 'model.layers.2.input_layernorm.weight' has no place"));
+              HasSubstr("tensor 'model.layers.2.input_layernorm.weight' is not part of"));
   EXPECT_EQ(error_after([&](Tensors& t) {
               t.push_back(named(t, "model.norm.weight"));
               t.back().name = "model.layers.0.self_attn.rotary_emb.inv_freq";

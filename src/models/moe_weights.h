@@ -1,5 +1,4 @@
-// Weights of mixtures of experts as Mixtral names them, and as Qwen does, and with it most families
-// since.
+// Expert weight names of Mixtral and of Qwen, used by most later families.
 #pragma once
 
 #include "models/decoder_rules.h"
@@ -17,13 +16,13 @@ inline constexpr WeightRule kQwenMoeMlp[] = {
     expert_gate_rule("mlp.experts.*.gate_proj.weight"),
     expert_up_rule("mlp.experts.*.up_proj.weight"),
     expert_down_rule("mlp.experts.*.down_proj.weight"),
-    // Of layers without experts.
+    // Dense layers.
     gate_rule("mlp.gate_proj.weight", is_dense),
     up_rule("mlp.up_proj.weight", is_dense),
     down_rule("mlp.down_proj.weight", is_dense),
 };
 
-// The experts for all tokens, as DeepSeek names them.
+// Shared experts with DeepSeek's names.
 inline constexpr WeightRule kSharedExperts[] = {
     shared_gate_rule("mlp.shared_experts.gate_proj.weight"),
     shared_up_rule("mlp.shared_experts.up_proj.weight"),

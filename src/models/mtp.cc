@@ -17,7 +17,7 @@ constexpr WeightRule kRules[] = {
     {"norm", "shared_head.norm.weight", Dim::kHidden},
 };
 
-// All of the model's other tensors are beside it.
+// The target model's tensors are in the same files.
 bool ignores_all(const Traits&, std::string_view) { return true; }
 const Family kMtpLayer{.architecture = "MtpLayer", .ignores = ignores_all};
 
@@ -58,11 +58,9 @@ StatusOr<Model> mtp_layer(const std::filesystem::path& dir, const Model& target)
   const std::string file = (dir / "config.json").string();
   if (target.layout != Layout::kHuggingFace)
     return invalid_argument(
-        "'{}': layers that predict further tokens are read from checkpoints in "
-        "Hugging Face's layout alone",
-        dir.string());
+        "'{}': MTP layers are read from checkpoints in Hugging Face's layout only", dir.string());
   if (target.traits.num_extra_layers != 1)
-    return invalid_argument("{}: field 'num_nextn_predict_layers': {} of them; wanted is 1", file,
+    return invalid_argument("{}: field 'num_nextn_predict_layers': {} is not 1", file,
                             target.traits.num_extra_layers);
   Model model;
   model.family = &kMtpLayer;
@@ -72,7 +70,7 @@ StatusOr<Model> mtp_layer(const std::filesystem::path& dir, const Model& target)
   Traits& t = model.traits;
   const std::string scope = fmt::format("model.layers.{}.", t.num_layers);
   t.num_layers = 1, t.num_extra_layers = 0;
-  t.has_experts.clear();  // it has some
+  t.has_experts.clear();  // the MTP layer has experts
   ASSIGN_OR_RETURN(model.graph,
                    build(t, scope, target, head_facts(t, kMtpLayer.architecture, dir, target)));
   return model;

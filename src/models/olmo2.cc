@@ -1,5 +1,5 @@
-// OLMo 1: LayerNorm that has no weights. OLMo 2 and 3: norms behind attention and MLP instead of
-// before them, and of queries and keys as a whole.
+// OLMo 1: LayerNorm without weights. OLMo 2 and 3: post-norms of attention and MLP, QK norms over
+// all heads.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"
@@ -36,7 +36,7 @@ Traits read_olmo2_traits(Config& c) {
   return t;
 }
 
-// With windows on most layers; only the others' rotary embedding is scaled.
+// Sliding window on most layers; RoPE scaling on the others only.
 Traits read_olmo3_traits(Config& c) {
   Traits t = read_decoder(c, {.window = 4096, .norm_eps = 1e-5});
   t.ropes = read_ropes_of_windows(c, t, {.theta = 5e5}, {.theta = 5e5});

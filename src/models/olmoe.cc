@@ -1,4 +1,4 @@
-// OLMoE: Qwen's experts; norms of queries and keys as a whole.
+// OLMoE: Qwen's experts, QK norms over all heads.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/moe_weights.h"

@@ -1,4 +1,4 @@
-// The tensors of a model directory under the names that its graph's weights ask for.
+// Opens a model directory's tensors under the names in its graph.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace nereid::models {
 namespace {
 
-// What converters of several versions left in and follows from config.json or other tensors.
+// Leftovers of converter versions: derived from config.json or from other tensors.
 bool is_derived(std::string_view name) {
   return name.ends_with("rotary_inv_freq") || name.ends_with("embed_positions") ||
          name.ends_with("embed_positions_for_gpt_attention") || name.ends_with("rotary_cos_sin") ||
@@ -31,7 +31,7 @@ std::set<std::string, std::less<>> tensors_of(const graph::Graph& graph) {
   return names;
 }
 
-// Renames a rank's tensors and drops those that are taken from another rank.
+// Renames a rank's tensors and drops replicas of other ranks' tensors.
 class RankTranslator {
  public:
   static StatusOr<RankTranslator> create(const Model& model) {
@@ -47,7 +47,7 @@ class RankTranslator {
         out.shapes_.emplace(tensor.name + suffix, std::move(tensor.shape));
       }
     }
-    // A head that is the embedding may be there all the same.
+    // A tied head may be present all the same.
     out.extra_ = model.traits.tied_embedding ? "lm_head.weight" : "";
     out.is_quantised_ = !model.quantization.empty();
     return out;
@@ -67,7 +67,7 @@ class RankTranslator {
     const auto it = shapes_.find(name);
     if (it == shapes_.end() && stored.name == extra_) return out;
     if (it == shapes_.end())
-      return invalid_argument("tensor '{}' has no place in a model of this config.json",
+      return invalid_argument("tensor '{}' is not part of a model of this config.json",
                               stored.name.substr(0, 200));
     const bool has_numbers = !is_quantised_ || is_float(stored.type);
     if (has_numbers && stored.shape != it->second)
@@ -97,7 +97,7 @@ class RankTranslator {
   bool is_quantised_ = false;
 };
 
-// Of names and of each tensor's beginning, so that whole tensors are compared of copies alone.
+// Hash of names and the beginning of each tensor; equal hashes are compared in full.
 uint64_t fingerprint(const io::TensorFile& file) {
   uint64_t hash = 0;
   for (const io::StoredTensor& tensor : file.tensors()) {
@@ -114,8 +114,8 @@ bool same_tensors(const io::TensorFile& a, const io::TensorFile& b) {
   });
 }
 
-// A rank's file in another's place: what this program wrote says whose it is; of other files no two
-// are alike, for every rank has parts of its own, but two that changed places look like any two.
+// Detects files of ranks in the wrong place: files of this program name their rank; other files
+// must be pairwise different (swapped ones are not detected).
 Status check_places(const io::Checkpoint& checkpoint) {
   std::map<uint64_t, const io::TensorFile*> seen;
   for (size_t rank = 0; rank < checkpoint.files().size(); ++rank) {
@@ -134,8 +134,8 @@ Status check_places(const io::Checkpoint& checkpoint) {
 StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::path& dir) {
   if (is_pruned(model.config))
     return invalid_argument(
-        "{}: is_pruned is true: there are no weights; trtllm-build makes an engine of it that "
-        "trtllm-refit fills from the whole checkpoint",
+        "{}: is_pruned is true: no weights; trtllm-build builds an engine from it, and "
+        "trtllm-refit adds the weights of the whole checkpoint",
         (dir / "config.json").string());
   std::vector<std::filesystem::path> files;
   for (int32_t rank = 0; rank < model.ranks.num_files(); ++rank) {
@@ -160,7 +160,7 @@ StatusOr<io::Checkpoint> open_ranks(const Model& model, const std::filesystem::p
   return checkpoint;
 }
 
-// Experts and heads lie one behind the other: a matrix has the rows of all, a vector the numbers.
+// Experts and heads are concatenated: by rows for a matrix, by elements for a vector.
 StatusOr<io::Checkpoint> open_gguf(const Model& model, const std::filesystem::path& path) {
   std::map<std::string, bool, std::less<>> is_vector;
   for (const graph::Weight& weight : model.graph.weights)
@@ -184,8 +184,7 @@ StatusOr<io::Checkpoint> open_gguf(const Model& model, const std::filesystem::pa
   for (const auto& [name, number] : model.gguf.numbers)
     RETURN_IF_ERROR(checkpoint.add_vector(name, {number}));
   if (model.gguf.num_extra_layers > 0)
-    log_info("{}: {} layer(s) that predict further tokens are left out", path.string(),
-             model.gguf.num_extra_layers);
+    log_info("{}: {} MTP layer(s) are ignored", path.string(), model.gguf.num_extra_layers);
   return checkpoint;
 }
 
@@ -205,7 +204,7 @@ StatusOr<io::Checkpoint> open_meta(const Model& model, const std::filesystem::pa
   return checkpoint;
 }
 
-// Modules whose matrices have their columns as rows (GPT-2) have quantised ones as all others do.
+// Transposed modules (GPT-2) have quantised matrices in the usual orientation.
 void turn_matrices(const graph::Graph& graph, io::Checkpoint& checkpoint) {
   for (const graph::Weight& weight : graph.weights)
     for (const graph::WeightPart& part : weight.parts) {
@@ -216,7 +215,7 @@ void turn_matrices(const graph::Graph& graph, io::Checkpoint& checkpoint) {
     }
 }
 
-// The weights of norms that a checkpoint without any leaves out.
+// Adds the weights (ones) of norms that are absent in the checkpoint.
 Status add_unit_norms(const graph::Graph& graph, const Traits& traits, io::Checkpoint& checkpoint) {
   for (const graph::Weight& weight : graph.weights)
     if (has_ones(traits, weight.name) && !checkpoint.find(weight.parts[0].tensor))

@@ -1,5 +1,5 @@
-// OPT: LayerNorm, learned positions, which begin in the third row of their table. The 350M one has
-// its norms behind and narrow embeddings.
+// OPT: LayerNorm, learned positions from the third row of their table. OPT-350M: post-norms, narrow
+// embeddings.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

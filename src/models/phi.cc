@@ -1,5 +1,4 @@
-// Phi 1, 1.5 and 2: parallel layers with one LayerNorm, rotation of a part of each head, biases
-// everywhere.
+// Phi 1, 1.5 and 2: parallel layers with one LayerNorm, partial RoPE, biases everywhere.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

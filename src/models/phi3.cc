@@ -1,4 +1,4 @@
-// Phi-3, Phi-3.5 and Phi-4: Llama with fused projections; longrope.
+// Phi-3, Phi-3.5 and Phi-4: Llama with fused projections and longrope.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

@@ -1,6 +1,5 @@
-// config.json of published checkpoints, one in each line of tests/configs/published.jsonl, with the
-// number of parameters that transformers' model of it has (of models of text and images, the text
-// part's): each is read, and the graph wants just as many.
+// config.json of published checkpoints (lines of tests/configs/published.jsonl) with the number of
+// parameters in transformers (multimodal models: the text part's): the graph has as many.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -18,7 +17,7 @@
 namespace nereid::models {
 namespace {
 
-// Of the tensors that the weights are made of, each counted once; norms' ones are in no file.
+// Over distinct tensors; unit norms are in no file.
 int64_t num_parameters(const Model& model) {
   std::map<std::string, int64_t> sizes;
   for (const graph::Weight& weight : model.graph.weights) {

@@ -19,9 +19,9 @@ namespace {
 using io::StoredTensor;
 
 constexpr int64_t kMostColumns = int64_t{1} << 31;
-constexpr int64_t kDefaultBlock = 128;  // of fp8 with scales for blocks
+constexpr int64_t kDefaultBlock = 128;  // block size of fp8 with block scales
 
-// The value is one of `allowed`, which may be written in capitals.
+// The value must be one of `allowed`, upper case included.
 void check_word(Config& c, std::string_view key, std::initializer_list<std::string_view> allowed) {
   if (!c.has(key)) return;
   const std::string word = absl::AsciiStrToLower(c.string(key));
@@ -52,7 +52,7 @@ void read_awq(Config& c, Quantization& q) {
   check_word(c, "version", {"gemm"});
 }
 
-// Whether all groups of modules say that activations are integers of 8 bits.
+// Whether all config_groups have 8-bit integer activations.
 bool has_byte_inputs(Config& c) {
   const json::object* groups = c.object("config_groups");
   const auto is_bytes = [](const json::object::value_type& group) {
@@ -107,7 +107,7 @@ void read_model_optimizer(Config& c, Quantization& q) {
   read_cache_scheme(c, q);
 }
 
-// The type of all modules' configuration, as torchao calls its class.
+// Configuration of all modules, by torchao's class name.
 void read_torchao(Config& c, Quantization& q) {
   constexpr std::string_view kByteInputs[] = {"Int8DynamicActivationInt8WeightConfig",
                                               "Int8StaticActivationInt8WeightConfig"};
@@ -134,7 +134,7 @@ constexpr Method kMethods[] = {{"gptq", read_gptq},
                                {"mxfp4", read_nothing},
                                {"torchao", read_torchao}};
 
-// What scales activations and caches, and marks of an order that we read from the tensors.
+// Scales of activations and caches, and order marks, which follow from the tensors.
 constexpr std::string_view kLeftOut[] = {".input_scale",
                                          ".input_zero_point",
                                          ".input_global_scale",
@@ -148,7 +148,7 @@ constexpr std::string_view kLeftOut[] = {".input_scale",
                                          "._weight_act_quant_scale",
                                          "._weight_act_quant_zero_point"};
 
-// Finds what belongs together, one matrix after the other.
+// Finds the tensors of each matrix.
 class Joiner {
  public:
   Joiner(const Quantization& q, const io::Checkpoint& checkpoint)
@@ -200,7 +200,7 @@ class Joiner {
     return take({&data, parts.scales, parts.zeros, parts.index}, std::move(whole));
   }
 
-  // compressed-tensors' integers; their bits and groups follow from the shapes.
+  // compressed-tensors integers; bits and groups follow from the shapes.
   Status packed_rows(const StoredTensor& data) {
     const StoredTensor* shape = find(".weight_shape");
     const io::PackedTensors parts{&data, find(".weight_scale"), find(".weight_zero_point"),
@@ -211,7 +211,7 @@ class Joiner {
           "tensor '{}': '{}.weight_scale' (a matrix) or '{}.weight_shape' (two I64) is missing",
           data.name, stem_, stem_);
     if (find(".weight_g_idx"))
-      return unsupported("tensor '{}': columns in an order of their own (weight_g_idx)", data.name);
+      return unsupported("tensor '{}': reordered columns (weight_g_idx)", data.name);
     int64_t size[2];
     std::memcpy(size, shape->data.data(), sizeof size);
     const int64_t count = data.shape[1], groups = parts.scales->shape[1];
@@ -242,7 +242,7 @@ class Joiner {
     return take({&data, parts.scales, parts.inputs}, std::move(whole));
   }
 
-  // nvfp4 of compressed-tensors, which divides by the scale for all, and of Model Optimizer.
+  // nvfp4 of compressed-tensors (divides by the global scale) and of Model Optimizer (multiplies).
   Status packed_floats(const StoredTensor& data) {
     const StoredTensor* divisor = find(".weight_global_scale");
     io::E2m1Tensors parts{&data, find(".weight_scale"), divisor, divisor != nullptr};
@@ -257,7 +257,7 @@ class Joiner {
     return take({&data, parts.scales}, std::move(whole));
   }
 
-  // Bytes with scales of rows, groups or blocks; pairs of four bits, whose zero points are floats.
+  // 8-bit numbers with scales per row, group or block; 4-bit pairs with float zero points.
   Status torchao(const StoredTensor& data) {
     const StoredTensor* const inputs = find("._weight_act_pre_scale");
     const StoredTensor* const zeros = find("._weight_zero_point");
@@ -277,10 +277,9 @@ class Joiner {
     return scaled({&data, scales, zeros, inputs}, {1, 0, 1, q_.byte_inputs});
   }
 
-  // Rows and columns of the matrix as the file's `__metadata__` has them, a JSON text for each
-  // tensor; zeros where it says nothing.
+  // Rows and columns from the file's `__metadata__`, a JSON text per tensor; zeros: absent.
   StatusOr<std::pair<int64_t, int64_t>> size_in_header() {
-    constexpr size_t kLength = 8;  // of the header, in front of it
+    constexpr size_t kLength = 8;  // bytes of the length in front of the header
     if (header_of_ != file_) {
       header_of_ = file_, header_ = {};
       const auto bytes = file_->header();
@@ -366,9 +365,9 @@ class Joiner {
   const Quantization& q_;
   const io::Checkpoint& checkpoint_;
   std::string stem_;
-  const io::TensorFile* file_ = nullptr;  // of the tensor that is looked at
+  const io::TensorFile* file_ = nullptr;  // of the current tensor
   const io::TensorFile* header_of_ = nullptr;
-  json::object header_;  // that file's `__metadata__`
+  json::object header_;  // `__metadata__` of that file
   std::vector<io::Checkpoint::Joined> joined_;
 };
 

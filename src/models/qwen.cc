@@ -1,5 +1,5 @@
-// Qwen2, Qwen2.5 and Qwen3: Llama with biases of queries, keys and values, or norms of queries and
-// keys, and with a window in the upper layers where the file switches it on.
+// Qwen2, Qwen2.5 and Qwen3: Llama with QKV biases, or QK norms; optional sliding window in the
+// upper layers.
 #include "models/all.h"
 #include "models/read_fields.h"
 

@@ -1,4 +1,4 @@
-// Qwen2-MoE: a mixture of experts with one for all tokens. Qwen3-MoE: norms of queries and keys.
+// Qwen2-MoE: mixture of experts with a shared one. Qwen3-MoE: QK norms.
 #include <algorithm>
 
 #include "models/all.h"
@@ -17,8 +17,7 @@ constexpr WeightRule kQwenSharedMlp[] = {
      has_shared_expert},
 };
 
-// Layers named dense, and those that are not a multiple of the step; one of none is among the
-// last.
+// Layer i has experts iff (i + 1) % decoder_sparse_step == 0 and i is not in mlp_only_layers.
 void read_dense_layers(Config& c, Traits& t) {
   const int32_t step = c.integer("decoder_sparse_step", 1, kMaxLayers, 1);
   const std::vector<int32_t> dense = c.integers("mlp_only_layers", 0, t.num_layers - 1);
@@ -30,7 +29,7 @@ void read_dense_layers(Config& c, Traits& t) {
 Traits read_qwen_moe(Config& c, const DecoderDefaults& defaults, int64_t experts, int64_t picked,
                      int64_t intermediate) {
   Traits t = read_decoder(c, defaults);
-  t.sliding_window = 0;  // files name one and switch it off
+  t.sliding_window = 0;  // set in files, but switched off
   t.ropes = {read_rope(c, t)};
   t.expert_intermediate_size =
       c.integer("moe_intermediate_size", 1, kMaxIntermediate, intermediate);
@@ -59,7 +58,7 @@ Traits read_qwen3_moe_traits(Config& c) {
   Traits t = read_qwen_moe(c, {.kv_heads = 4, .window = 0}, 128, 8, 768);
   t.qk_norm = true;
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
-  // Some files name them, as they are in all.
+  // Some files state it; all have QK norms.
   c.require("use_qk_norm", true);
   return t;
 }

@@ -8,7 +8,7 @@ namespace nereid::models {
 namespace {
 
 constexpr std::string_view kFraction = "partial_rotary_factor";
-constexpr int64_t kMaxExpertsInAll = 1 << 17;  // of all layers: each is three tensors
+constexpr int64_t kMaxExpertsInAll = 1 << 17;  // over all layers; three tensors per expert
 
 void read_llama3(Config& c, RopeTraits& rope) {
   rope.scaling = RopeScaling::kLlama3;
@@ -20,7 +20,7 @@ void read_llama3(Config& c, RopeTraits& rope) {
                                            rope.low_freq_factor));
 }
 
-// `mscale` counts beside `mscale_all_dim` alone.
+// `mscale` applies together with `mscale_all_dim` only.
 void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
   rope.scaling = RopeScaling::kYarn;
   rope.beta_fast = c.number("beta_fast", 1e-3, 1e6, 32);
@@ -36,7 +36,7 @@ void read_yarn(Config& c, const Traits& t, RopeTraits& rope) {
   rope.truncate = c.boolean("truncate", true);
 }
 
-// transformers takes `factor` where the file has one, and the ratio of the contexts elsewhere.
+// As transformers: `factor` if present, else the ratio of the contexts.
 void read_longrope(Config& c, const Traits& t, const RopeFields& fields, int32_t original,
                    RopeTraits& rope) {
   rope.scaling = RopeScaling::kLongRope;
@@ -62,7 +62,7 @@ void read_longrope(Config& c, const Traits& t, const RopeFields& fields, int32_t
     if (c.has(key)) c.fail(key, "is not supported for this family");
 }
 
-// The variant's name and its numbers; theta and fraction may stand inside too (newer files).
+// Reads the scaling variant and its numbers; theta and fraction may be inside (newer files).
 void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t original,
                   RopeTraits& rope, double& fraction) {
   const std::string type = c.string("rope_type", c.string("type", "default"));
@@ -79,7 +79,7 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
                                            "yarn, longrope",
                                            type.substr(0, 40)));
   rope.factor = c.number("factor", 1, 1e4);
-  // It begins where max_position_embeddings ends, and so do we.
+  // Dynamic NTK starts beyond max_position_embeddings, which bounds our positions.
   if (type == "dynamic") rope.factor = 1;
   if (type == "dynamic" && fields.ntk_alpha && c.has("alpha") && rope.dim > 2)
     rope.theta *= std::pow(c.number("alpha", 1e-3, 1e9), rope.dim / (rope.dim - 2.0));
@@ -88,7 +88,7 @@ void read_scaling(Config& c, const Traits& t, const RopeFields& fields, int32_t 
   if (type == "yarn") read_yarn(c, t, rope);
 }
 
-// Fields that change the numbers, and what they are where they change nothing.
+// Fields that change the computation, with their neutral values.
 const std::pair<std::string_view, json::value> kNeutral[] = {
     {"add_cross_attention", false},
     {"alibi", false},
@@ -234,7 +234,7 @@ Traits read_decoder(Config& c, const DecoderDefaults& defaults, const DecoderNam
 
 void read_rope_layers(Config& c, Traits& t) {
   const int32_t interval = c.integer("no_rope_layer_interval", 1, kMaxLayers, 4);
-  const std::vector<int32_t> listed = c.integers("no_rope_layers", 0, 1);  // 1: rotation
+  const std::vector<int32_t> listed = c.integers("no_rope_layers", 0, 1);  // 1: RoPE
   for (int32_t i = 0; i < t.num_layers; ++i) t.has_rope.push_back((i + 1) % interval != 0);
   if (!listed.empty()) t.has_rope.assign(listed.begin(), listed.end());
   const auto layers = static_cast<size_t>(t.num_layers);
@@ -263,7 +263,7 @@ void read_windows(Config& c, Traits& t, const std::function<bool(int32_t)>& usua
 
 void read_experts(Config& c, Traits& t, std::string_view count, int64_t usual, int64_t picked,
                   std::string_view picked_name) {
-  // transformers 5 writes num_local_experts where earlier versions wrote num_experts.
+  // transformers 5 writes num_local_experts, earlier versions num_experts.
   for (const std::string_view name : {"num_experts", "num_local_experts"})
     if (!c.has(count) && c.has(name)) count = name;
   t.num_experts = c.integer(count, 1, kernels::kMaxExperts, usual);

@@ -1,4 +1,4 @@
-// Fields of config.json that several families read alike, and the bounds of their sizes.
+// config.json fields common to several families, with bounds of sizes.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ inline constexpr int64_t kMaxPositions = 1 << 24;
 kernels::Activation read_activation(Config& config, std::string_view key,
                                     std::string_view fallback);
 
-// What a file calls the fields of its rotary embedding, and what they are where it leaves them out.
+// Names of the RoPE fields, and values of absent ones.
 struct RopeFields {
   std::string_view theta_name = "rope_theta", fraction_name = "partial_rotary_factor";
   double theta = 10000;
-  std::optional<double> fraction;  // of a head's columns; none: all, and nothing else is allowed
-  bool ntk_alpha = false;          // dynamic: `alpha` raises theta, as for a longer context
-  bool own_mscale = false;         // longrope: `short_mscale` and `long_mscale` are there
+  std::optional<double> fraction;  // rotary share of a head's columns; none: must be 1
+  bool ntk_alpha = false;          // dynamic: `alpha` scales theta, as for a longer context
+  bool own_mscale = false;         // longrope: has `short_mscale` and `long_mscale`
 };
-// Theta and fraction, with `rope_scaling` or `rope_parameters`.
+// Reads theta, fraction, and `rope_scaling` or `rope_parameters`.
 RopeTraits read_rope(Config& config, const Traits& traits, const RopeFields& fields = {});
 
-// Of the layers without and of those with a window, which is not scaled: one object for each kind
-// in `rope_parameters` (newer files), or fields of their own.
+// RoPE of layers without and with a sliding window (the latter unscaled): an object per kind in
+// `rope_parameters` (newer files), or separate fields.
 std::vector<RopeTraits> read_ropes_of_windows(Config& config, const Traits& traits,
                                               const RopeFields& full, const RopeFields& windowed);
 
-// What a family's files call the fields that all decoders have.
+// Names of the fields that all decoders have.
 struct DecoderNames {
   std::string_view hidden = "hidden_size", intermediate = "intermediate_size";
   std::string_view layers = "num_hidden_layers", heads = "num_attention_heads";
@@ -49,39 +49,37 @@ inline constexpr DecoderNames kGpt2Names = {.hidden = "n_embd",
                                             .positions = "n_positions",
                                             .norm_eps = "layer_norm_epsilon",
                                             .activation = "activation_function"};
-// What they mean when they leave a field out.
+// Values of absent fields.
 struct DecoderDefaults {
-  std::optional<int64_t> vocab, heads;  // none: must be there
-  std::optional<int64_t> kv_heads;      // none: the number of heads
+  std::optional<int64_t> vocab, heads;  // none: required
+  std::optional<int64_t> kv_heads;      // none: number of heads
   std::optional<int64_t> head_dim;      // none: hidden size / number of heads
-  std::optional<int64_t> intermediate;  // as a multiple of the hidden size; none: must be there
-  std::optional<int64_t> positions;     // none: must be there
+  std::optional<int64_t> intermediate;  // multiple of the hidden size; none: required
+  std::optional<int64_t> positions;     // none: required
   std::optional<int64_t> window;        // 0: off; none: the family has no window
   double norm_eps = 1e-6;
   std::string_view activation = "silu";
   bool tied = false;
 };
-// Sizes, norms, activation and whether the head is tied; no rotary embedding.
+// Reads sizes, norms, activation and tied embedding; not RoPE.
 Traits read_decoder(Config& config, const DecoderDefaults& defaults = {},
                     const DecoderNames& names = {});
 
-// Which layers have the rotary embedding: every one but each n-th, or those that the list says.
+// Layers with RoPE: all but every n-th, or by a list.
 void read_rope_layers(Config& config, Traits& traits);
 
-// Which layers have the window: `layer_types`, or what `usual` says of each.
+// Layers with the sliding window: `layer_types`, else `usual` by layer.
 void read_windows(Config& config, Traits& traits, const std::function<bool(int32_t)>& usual,
                   std::string_view windowed = "sliding_attention");
 
-// The number of experts and of those picked, in fields of these names; what they are where the file
-// leaves them out.
+// Number of experts and of selected experts, by field names, with defaults.
 void read_experts(Config& config, Traits& traits, std::string_view count, int64_t usual,
                   int64_t picked, std::string_view picked_name = "num_experts_per_tok");
 
-// A positive number that switches itself off where it is absent.
+// A positive number; absent: 0 (off).
 float read_cap(Config& config, std::string_view key);
 
-// Fails when the file sets a field that changes the numbers of some family and that the reader of
-// this one never asked for.
+// Fails if a field that changes some family's computation is set and was not read.
 void refuse_unread(Config& config);
 
 }  // namespace nereid::models

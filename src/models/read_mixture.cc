@@ -8,7 +8,7 @@ namespace nereid::models {
 
 namespace {
 
-// Newer files list the kind of each layer.
+// Newer files list the kind of each layer's MLP.
 void read_mlp_kinds(Config& c, Traits& t) {
   const std::vector<std::string> kinds = c.strings("mlp_layer_types");
   if (kinds.empty()) return;

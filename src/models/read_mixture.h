@@ -1,4 +1,4 @@
-// Fields of mixtures of experts as DeepSeek names them, and with it many families since.
+// Fields of mixtures of experts with DeepSeek's names, used by many later families.
 #pragma once
 
 #include <cstdint>
@@ -9,22 +9,21 @@
 
 namespace nereid::models {
 
-// What they mean when a file leaves them out, and what it calls them.
+// Values of absent fields, and field names.
 struct MixtureDefaults {
   int64_t dense_layers, experts, picked, intermediate, shared;
   double scale;
   std::string_view experts_name = "n_routed_experts", shared_name = "n_shared_experts";
 };
 
-// Experts with some for all tokens, behind a few dense layers; layers that predict further tokens.
+// Reads experts, shared experts, leading dense layers, MTP layers.
 void read_mixture(Config& config, Traits& traits, const MixtureDefaults& defaults);
 
-// Experts in `groups` groups, of which the best `kept` take part: those with the largest sum of
-// their `group_best` best.
+// Group-limited routing: of `groups` groups the `kept` best take part, ranked by the sum of their
+// `group_best` best experts.
 void read_groups(Config& config, Traits& traits, int64_t groups, int64_t kept, int32_t group_best);
 
-// A router that scores by sigmoid, with a correction that only picks; groups count by their best
-// two experts.
+// Sigmoid router with a selection-only correction; groups are ranked by their best two experts.
 void read_corrected_router(Config& config, Traits& traits, int64_t groups, int64_t kept);
 
 }  // namespace nereid::models

@@ -1,4 +1,4 @@
-// From a model directory to a verified graph.
+// Reads a model directory: config.json to verified graph.
 #include <algorithm>
 #include <utility>
 
@@ -23,7 +23,7 @@ StatusOr<std::string> read_architecture(const json::object& config, const std::s
   return std::string(list->get_array()[0].get_string());
 }
 
-// Falcon as it was first published (RefinedWeb): older names of the same fields.
+// First published Falcon (RefinedWeb): older names of the same fields.
 void rename_refined_web(json::object& config) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"n_layer", "num_hidden_layers"},
@@ -38,7 +38,7 @@ void rename_refined_web(json::object& config) {
   config["architectures"] = json::array{"FalconForCausalLM"};
 }
 
-// transformers 5 writes a window of 0 where earlier versions wrote null.
+// transformers 5 writes a window of 0, earlier versions null.
 void drop_empty_window(json::object& config) {
   json::value* window = config.if_contains("sliding_window");
   const json::value* kinds = config.if_contains("layer_types");
@@ -48,18 +48,18 @@ void drop_empty_window(json::object& config) {
   if (window && *window == json::value(0) && !has_windows) *window = nullptr;
 }
 
-// Of the same family as a model that scores texts.
+// The causal language model of a sequence classifier's family.
 std::string language_model_of(std::string_view architecture) {
   return std::string(architecture.substr(0, architecture.rfind("For"))) + "ForCausalLM";
 }
 
-// An id of a special token; absent, null and -1 mean that there is none.
+// A special token id; absent, null or -1: none.
 int32_t special_id(Config& config, std::string_view key, int32_t vocab_size) {
   const std::vector<int32_t> ids = config.integers(key, -1, vocab_size - 1);
   return ids.empty() ? io::kNone : ids.front();
 }
 
-// Every file's end ids count; those of generation_config.json come first.
+// End ids of both files, generation_config.json first.
 Status read_special_ids(Config& config, const std::filesystem::path& dir, io::ModelFacts& facts) {
   const int64_t last = facts.vocab_size - 1;
   facts.bos_id = special_id(config, "bos_token_id", facts.vocab_size);
@@ -88,7 +88,7 @@ bool is_engine_config(const json::object& config) {
   return config.contains("pretrained_config") && config.contains("build_config");
 }
 
-// An engine's config.json: that of the checkpoint which its several ranks hold.
+// config.json of a multi-rank engine: that of its checkpoint.
 StatusOr<json::object> config_of_ranks(const json::object& config, const std::string& where) {
   const json::value& pretrained = config.at("pretrained_config");
   if (pretrained.is_object() && is_trtllm_config(pretrained.get_object())) {
@@ -97,10 +97,10 @@ StatusOr<json::object> config_of_ranks(const json::object& config, const std::st
     if (ranks.num_files() > 1) return pretrained.get_object();
   }
   return invalid_argument(
-      "{}: belongs to an engine; a checkpoint or a Hugging Face directory is wanted", where);
+      "{}: belongs to an engine; a checkpoint or a Hugging Face directory is required", where);
 }
 
-// config.json, or what stands for it, as it is; the layout, and what the files say of themselves.
+// config.json (or its equivalent) unchanged; sets the layout.
 StatusOr<json::object> read_config(const std::filesystem::path& dir,
                                    const std::filesystem::path& path, Model& model) {
   if (model.layout == Layout::kGguf) return read_gguf_config(path, model.gguf);
@@ -117,7 +117,7 @@ StatusOr<json::object> read_config(const std::filesystem::path& dir,
   return object;
 }
 
-// What only one layout says: ranks and quantisation; completes `object` for the family's reader.
+// Reads what one layout has only (ranks, quantisation); completes `object` for the family's reader.
 Status read_layout(const std::filesystem::path& dir, const std::string& where, json::object& object,
                    Model& model) {
   if (model.layout == Layout::kHuggingFace) {
@@ -156,7 +156,7 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   return facts;
 }
 
-// Makes the graph's weights those of the layout's tensors. What adapters call them stays.
+// Replaces the weights' parts by the layout's tensors. Adapter names stay Hugging Face's.
 Status use_tensors(const json::object& object, const std::string& where, Model& model) {
   if (model.layout != Layout::kHuggingFace)
     for (graph::Weight& weight : model.graph.weights) weight.sources = graph::sources_of(weight);
@@ -197,7 +197,7 @@ StatusOr<Model> read_model(const std::filesystem::path& dir) {
   if (!family.ok()) return annotate(find_family(architecture).status(), path.string());
   model.family = *family;
 
-  // There is no language head; the graph's is never asked.
+  // No language head: the graph's is unused.
   if (scores) object["tie_word_embeddings"] = true;
   Config config(object, path.string());
   if (model.layout == Layout::kTrtLlm) {

@@ -1,5 +1,4 @@
-// What stands in several files or objects: end ids, and the text part of a model of text and
-// images.
+// Data in several files or objects: end ids, text part of multimodal models.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -51,8 +50,7 @@ TEST_F(ReadModelTest, EndsOfTextAreThoseOfBothFiles) {
   EXPECT_THAT(with(R"({"eos_token_id": 5})"), ElementsAre(5));
 }
 
-// The text part of a model of text and images: fields of both objects, tensors under either order
-// of prefixes, and nothing of the images'.
+// Text part: fields of both objects, tensors in either prefix order, no image tensors.
 TEST_F(ReadModelTest, TextPart) {
   json::object whole = {{"architectures", {"Mistral3ForConditionalGeneration"}},
                         {"vision_config", json::object()},

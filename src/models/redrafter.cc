@@ -17,7 +17,7 @@ using graph::ValueId;
 
 constexpr int32_t kMostBlocks = 8, kMostBeams = 32;
 constexpr std::string_view kRedrafterFiles[] = {"model.safetensors", "model.pt"};
-// Older beginnings of names, and what they are called here.
+// (older name prefix, current one).
 constexpr std::pair<std::string_view, std::string_view> kOldNames[] = {
     {"input_projs.", "input_proj."}, {"lm_heads.", "lm_head."}, {"0.", "lm_head."}};
 

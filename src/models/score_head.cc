@@ -32,8 +32,8 @@ bool scores_texts(std::string_view architecture) {
 Status refuse_score_head(const Model& model) {
   if (!model.traits.scores) return ok();
   return invalid_argument(
-      "architecture '{}': a model that scores texts is served from its own folder; neither "
-      "checkpoints nor engines have a place for its head",
+      "architecture '{}': a model that scores texts is served from its own folder; "
+      "checkpoints and engines cannot store its head",
       model.graph.model.architecture);
 }
 

@@ -1,6 +1,6 @@
-// The head of a model that scores texts, as Hugging Face's ...ForSequenceClassification have it:
-// score.weight [labels, hidden] reads the state of a text's last token in the place of a language
-// head. Published rerankers have one label.
+// Score head of Hugging Face's ...ForSequenceClassification models: score.weight [labels, hidden]
+// on the hidden state of the last token, in place of a language head. Published rerankers have one
+// label.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ inline constexpr std::string_view kScoreTensor = "score.weight";
 
 struct Model;
 
-// InvalidArgument for a model that scores texts, where its head would be left behind.
+// InvalidArgument for a model with a score head, where the head would be lost.
 Status refuse_score_head(const Model& model);
 
-// Whether a model of this architecture (config.json's architectures[0]) scores texts.
+// Whether a model of this architecture (config.json's architectures[0]) has a score head.
 bool scores_texts(std::string_view architecture);
 
 struct ScoreHead {
-  int32_t num_labels = 0;      // 0: the model has no such head
+  int32_t num_labels = 0;      // 0: no score head
   std::vector<float> weights;  // [num_labels, hidden_size]
 };
 
-// That of a Hugging Face directory. NotFound, InvalidArgument naming file and tensor.
+// The score head of a Hugging Face directory. NotFound, InvalidArgument with file and tensor.
 StatusOr<ScoreHead> read_score_head(const std::filesystem::path& dir, int32_t hidden_size);
 
 }  // namespace nereid::models

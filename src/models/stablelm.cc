@@ -1,5 +1,4 @@
-// StableLM: LayerNorm, rotation of a part of each head, parallel layers and norms of queries and
-// keys with weights of each head on request.
+// StableLM: LayerNorm, partial RoPE; optional parallel layers and QK norms with weights per head.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

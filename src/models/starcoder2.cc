@@ -1,4 +1,4 @@
-// StarCoder2: LayerNorm, an MLP without a gate, biases, a window.
+// StarCoder2: LayerNorm, ungated MLP, biases, sliding window.
 #include "models/all.h"
 #include "models/llama_weights.h"
 #include "models/read_fields.h"

@@ -8,7 +8,7 @@
 namespace nereid::models {
 namespace {
 
-// `kind`: the text part's `model_type`, where it says more.
+// `kind`: `model_type` of the text part, if it decides.
 struct TextPart {
   std::string_view whole, kind, text;
 };
@@ -19,7 +19,7 @@ constexpr TextPart kTextParts[] = {
     {"Llama4ForConditionalGeneration", "", "Llama4ForCausalLM"},
 };
 
-// Fields of the whole that the text part may need.
+// Top-level fields that the text part may need.
 constexpr std::string_view kOfBoth[] = {"bos_token_id",      "pad_token_id", "tie_word_embeddings",
                                         "torch_dtype",       "dtype",        "quantization_config",
                                         "compression_config"};
@@ -37,7 +37,7 @@ std::string_view text_architecture(const json::object& config) {
   return "";
 }
 
-// The end ids of both.
+// End ids of both objects.
 json::array all_ends(const json::object& whole, const json::object& text) {
   json::array ends;
   for (const json::object* fields : {&whole, &text}) {
@@ -67,7 +67,7 @@ StatusOr<bool> take_text_part(json::object& config, const std::string& where) {
   text["eos_token_id"] = all_ends(config, text);
   text["architectures"] = json::array{json::value(architecture)};
   config = std::move(text);
-  log_info("{}: the text part alone is taken; it is a {}", where, architecture);
+  log_info("{}: only the text part is used, a {}", where, architecture);
   return true;
 }
 

@@ -9,7 +9,7 @@
 namespace nereid::models {
 namespace {
 
-// The dimension whose wavelength fits `rotations` times in the original context.
+// The dimension with `rotations` wavelengths in the original context.
 double yarn_dimension(const RopeTraits& rope, int32_t dim, double rotations) {
   return dim * std::log(rope.original_positions / (rotations * 2 * std::numbers::pi)) /
          (2 * std::log(rope.theta));
@@ -102,7 +102,7 @@ std::vector<io::RopeTable> rope_tables(const Traits& t, int32_t context) {
 
 namespace {
 
-// Text of a line for each value.
+// Text with a line per value.
 struct Lines {
   std::string text;
 

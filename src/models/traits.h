@@ -1,5 +1,5 @@
-// What makes one decoder differ from another: sizes, variants, switches. Families read them from
-// their checkpoints' config.json; everything after that sees only traits.
+// Traits: sizes, variants and switches of a decoder. Families read them from config.json; all later
+// code uses traits only.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ struct RopeTraits {
   double original_positions = 0;                     // llama3, yarn: context length before scaling
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn
-  bool truncate = true;  // yarn: the ramp begins and ends at whole dimensions
+  bool truncate = true;                              // yarn: the ramp's ends are whole dimensions
   // yarn: absent = 0.1 ln(factor) + 1; longrope: absent = sqrt(1 + ln(factor) / ln(original))
   std::optional<double> attention_factor;
-  double score_factor = 1;       // yarn: of attention's scores, for the family to read
-  std::vector<double> divisors;  // longrope: of each frequency
-  // longrope: the same where the context is longer than the original one
+  double score_factor = 1;       // yarn: factor of attention scores, applied by the family
+  std::vector<double> divisors;  // longrope: per frequency
+  // longrope: for contexts longer than the original one
   std::optional<double> long_attention_factor;
   std::vector<double> long_divisors;
-  int32_t dim = 0;  // the first columns of a head, those that turn; 0: all
+  int32_t dim = 0;  // rotary dims: leading columns of a head; 0: all
 };
 
 struct Traits {
@@ -41,7 +41,7 @@ struct Traits {
 
   int32_t vocab_size = 0;
   int32_t hidden_size = 0;
-  int32_t embed_size = 0;  // columns of the embedding and of what the head reads
+  int32_t embed_size = 0;  // width of the embedding and of the head's input
   int32_t intermediate_size = 0;
   int32_t num_layers = 0;
   int32_t num_heads = 0;
@@ -49,73 +49,74 @@ struct Traits {
   int32_t head_dim = 0;
   int32_t max_positions = 0;
   int32_t sliding_window = 0;    // 0 = none
-  bool chunked = false;          // the window is the query's own chunk of so many positions
-  std::vector<bool> has_window;  // by layer, where only some have the window
-  std::vector<bool> has_rope;    // by layer, where only some have the rotary embedding
+  bool chunked = false;          // the window is the query's chunk of that many positions
+  std::vector<bool> has_window;  // by layer; empty: all
+  std::vector<bool> has_rope;    // by layer; empty: all
   float norm_eps = 0;
-  bool layer_norm = false;  // norms take off the mean
+  bool layer_norm = false;  // LayerNorm: norms subtract the mean
   bool norm_bias = false;
-  bool unit_norms = false;       // norms' weights are ones, which checkpoints leave out
-  bool unit_head_norms = false;  // those of queries and keys are
-  bool embed_norm = false;       // of the embeddings
-  bool norms_behind = false;     // of the residual, behind what is added to it; else in front
+  bool unit_norms = false;       // norm weights are 1 and absent in checkpoints
+  bool unit_head_norms = false;  // QK norm weights are 1
+  bool embed_norm = false;       // norm of the embeddings
+  bool norms_behind = false;     // post-norm: norms of the residual behind the sum; else pre-norm
   float norm_weight_offset = 0;
-  bool normed_residual = false;  // what attention and MLP read is what they are added to
+  bool normed_residual = false;  // attention and MLP are added to their normed input
   bool parallel = false;         // attention and MLP read the same residual
-  bool own_norms = false;        // though parallel, each has its norm
+  bool own_norms = false;        // parallel layers with separate norms
   kernels::Activation activation = kernels::Activation::kSilu;
-  bool xielu = false;  // that of the MLP, in place of `activation`, with two numbers of each layer
+  bool xielu = false;  // MLP activation xIELU with two parameters per layer, replaces `activation`
   float glu_limit = 0, glu_up_offset = 0;  // see kernels::Glu
-  std::vector<RopeTraits> ropes;           // tables of angles; none: no rotary embedding
-  bool rope_interleaved = false;           // turns neighbouring columns, not halves
+  std::vector<RopeTraits> ropes;           // rope tables; empty: no rotary embedding
+  bool rope_interleaved = false;           // rotary pairs are adjacent columns, not halves
   float alibi = 0;                         // exponent of the smallest slope; 0: no ALiBi
   float alibi_scale = 1;                   // of the slopes
   bool qk_norm = false;
-  bool norms_behind_rope = false;  // norms of queries and keys: behind their rotation
-  bool head_norms = false;         // norms of queries and keys with weights of each head
-  bool unit_head = false;          // the head's rows are divided by their lengths
-  bool gated = true;               // the MLP
+  bool norms_behind_rope = false;  // QK norms behind RoPE
+  bool head_norms = false;         // QK norms with weights per head
+  bool unit_head = false;          // the head's rows are normalised to length 1
+  bool gated = true;               // gated MLP
   bool qkv_bias = false;
   bool attention_out_bias = false;
   bool mlp_bias = false;
   bool tied_embedding = false;
-  bool scores = false;  // texts, with a head of its own (score_head.h)
+  bool scores = false;  // sequence classifier with a score head (score_head.h)
   bool head_bias = false;
-  float attention_scale = 0;    // of the scores; 0: 1 / sqrt(head_dim)
-  bool scale_by_layer = false;  // which each layer divides by its number, from 1 on
+  float attention_scale = 0;    // factor of the scores; 0: 1 / sqrt(head_dim)
+  bool scale_by_layer = false;  // scores are also divided by (layer index + 1)
   float attention_cap = 0;      // soft cap of the scores; 0: none
-  // Of queries, in layers without rotation where only some have it: see kernels::ScaleByPosition.
+  // Position-scaled queries (kernels::ScaleByPosition), in layers without RoPE if only some have
+  // RoPE.
   float query_growth = 0;  // 0: none
   int32_t query_period = 1, query_offset = 0;
-  float qkv_limit = 0;  // of queries, keys and values; 0: none
+  float qkv_limit = 0;  // clip limit of queries, keys and values; 0: none
   float embed_scale = 1;
-  float residual_scale = 1;  // of what is added to the residual
-  // Of latent attention, where head_dim is that of queries and the one key head is `latent` columns
-  // and those that turn.
-  int32_t latent = 0;        // compressed keys and values; 0: attention is not latent
-  int32_t query_latent = 0;  // compressed queries; 0: they are not
-  int32_t turning = 0;       // columns of a head that turn: its last in the checkpoint
+  float residual_scale = 1;  // factor of the residual's addends
+  // MLA: head_dim is a query's width, and the single key head has `latent` + `turning` columns.
+  int32_t latent = 0;        // kv_lora_rank: compressed keys and values; 0: no MLA
+  int32_t query_latent = 0;  // q_lora_rank: compressed queries; 0: none
+  int32_t turning = 0;       // rotary dims: the last columns of a head in the checkpoint
   int32_t value_dim = 0;     // of a head
   float latent_norm_eps = 0;
-  // Of a mixture of experts.
-  int32_t num_experts = 0;        // in each layer that has some; 0: none
-  std::vector<bool> has_experts;  // by layer, where only some have them; the others' MLP is dense
+  // Mixture of experts.
+  int32_t num_experts = 0;        // per layer with experts; 0: none
+  std::vector<bool> has_experts;  // by layer; empty: all. Other layers have a dense MLP
   int32_t experts_per_token = 0;
   int32_t expert_intermediate_size = 0;
-  int32_t shared_intermediate_size = 0;  // of the expert for all tokens; 0: none
+  int32_t shared_intermediate_size = 0;  // shared expert; 0: none
   kernels::Scoring expert_scoring = kernels::Scoring::kSoftmax;
-  bool experts_read_weighted = false;  // each its input times its weight, which is not its output's
-  float expert_reach = 0;              // of the sparse mixer
-  bool renormalise_experts = false;    // the weights of those picked add up to one
+  bool experts_read_weighted = false;  // the routing weight scales an expert's input, not its
+                                       // output
+  float expert_reach = 0;              // jitter eps of the sparse mixer
+  bool renormalise_experts = false;    // weights of the selected experts are normalised to sum 1
   int32_t expert_groups = 1, expert_groups_kept = 1, expert_group_best = 1;  // kernels::Route
   float expert_scale = 1;
-  // Layers behind the last one that predict further tokens (mtp.h): no part of the model's graph.
+  // MTP layers behind the last layer (mtp.h); not in the model's graph.
   int32_t num_extra_layers = 0;
   float logits_scale = 1;
   float logits_cap = 0;  // soft cap of the logits; 0: none
 };
 
-// Conditions of weights.
+// Conditions of weight rules.
 constexpr bool tied(const Traits& t) { return t.tied_embedding; }
 constexpr bool untied(const Traits& t) { return !t.tied_embedding; }
 constexpr bool mlp_norm(const Traits& t) { return !t.parallel || t.own_norms; }
@@ -141,26 +142,25 @@ constexpr bool gated(const Traits& t) { return t.gated; }
 constexpr bool mlp_bias(const Traits& t) { return t.mlp_bias; }
 constexpr bool has_query_latent(const Traits& t) { return t.query_latent > 0; }
 constexpr bool no_query_latent(const Traits& t) { return t.query_latent == 0; }
-// Of a layer, see layer_traits().
+// For the traits of one layer, see layer_traits().
 constexpr bool is_mixture(const Traits& t) { return t.num_experts > 0; }
 constexpr bool is_dense(const Traits& t) { return t.num_experts == 0; }
 constexpr bool has_shared_expert(const Traits& t) {
   return is_mixture(t) && t.shared_intermediate_size > 0;
 }
 
-// Those of one layer: without experts where it has none, without norms of ones for queries and keys
-// that are not rotated.
+// Traits of one layer: without experts if it has none; no unit QK norms in layers without RoPE.
 Traits layer_traits(const Traits& traits, int32_t layer);
 
-// Whether a weight is ones, which no checkpoint has.
+// Whether a weight is all ones and absent in checkpoints.
 bool has_ones(const Traits& traits, std::string_view weight);
 
 // Inverse frequencies and attention factor (formulas: Su et al. 2021 RoPE; Peng et al. 2023 YaRN;
-// Meta's Llama 3.1 reference; Ding et al. 2024 LongRoPE), rounded to f32. Longrope has divisors for
-// contexts up to the original one and for longer ones: `context` is the longest sequence.
+// Meta's Llama 3.1 reference; Ding et al. 2024 LongRoPE), rounded to f32. `context`: longest
+// sequence; longrope has other divisors beyond the original context.
 io::RopeTable rope_table(const RopeTraits& rope, int32_t head_dim, int32_t context);
 
-// All of them.
+// The tables of all traits.ropes.
 std::vector<io::RopeTable> rope_tables(const Traits& traits, int32_t context);
 
 // The traits as "name: value" lines, for people.

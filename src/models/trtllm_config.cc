@@ -1,4 +1,4 @@
-// config.json of the TensorRT-LLM checkpoint layout, both ways.
+// config.json of the TensorRT-LLM layout, reading and writing.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -33,14 +33,14 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 16> kFieldNa
     {"max_seq_len", "max_position_embeddings"},
 }};
 
-// Models that TensorRT-LLM's GPT stands for.
+// Models written as TensorRT-LLM's GPT.
 using GptVariant = std::pair<std::string_view, std::string_view>;
 constexpr GptVariant kGptVariants[] = {{"gpt2", "GPT2LMHeadModel"},
                                        {"starcoder", "GPTBigCodeForCausalLM"},
                                        {"starcoder2", "Starcoder2ForCausalLM"},
                                        {"nemotron", "NemotronForCausalLM"}};
 
-// Fields of a Hugging Face config.json that say nothing about the model, or that others say here.
+// Hugging Face fields without influence on the model, or with another name here.
 constexpr std::string_view kDropped[] = {"architectures",
                                          "model_type",
                                          "torch_dtype",
@@ -55,9 +55,8 @@ constexpr std::string_view kDropped[] = {"architectures",
                                          "compression_config",
                                          "eos_token_id"};
 
-// Fields that this layout has for every family, by their own names. Where a family's reader does
-// not ask for one, others see to it: check_variants(), check_trtllm_config(), and for biases the
-// tensors.
+// Fields that this layout has for every family. Those that a family's reader does not read are
+// checked elsewhere: check_variants(), check_trtllm_config(); biases by the tensors.
 constexpr std::string_view kOfAllFamilies[] = {"attention_bias",
                                                "mlp_bias",
                                                "bias",
@@ -68,7 +67,7 @@ constexpr std::string_view kOfAllFamilies[] = {"attention_bias",
                                                "embedding_multiplier",
                                                "residual_multiplier"};
 
-// Fields that change the computation and must have one value, or be absent.
+// Fields that change the computation and must have this value, or be absent.
 struct Only {
   std::string_view field;
   json::value value;
@@ -105,7 +104,7 @@ int32_t normalization_mode(const Traits& t) {
   return by_softmax && t.renormalise_experts ? kRenormaliseGroups : kGroups;
 }
 
-// Experts under the names of the families' own files.
+// Renames expert fields to the families' own names.
 void complete_experts(json::object& config) {
   const json::value* moe = config.if_contains("moe");
   if (!moe || !moe->is_object()) return;
@@ -120,11 +119,11 @@ void complete_experts(json::object& config) {
     set_default(config, "norm_topk_prob", *mode == json::value(1));
 }
 
-// Latent attention and its experts, likewise. Source: DeepSeekV2Config and MoeConfig of
+// Renames MLA fields to the families' own names. Source: DeepSeekV2Config and MoeConfig of
 // TensorRT-LLM.
 Status complete_latent(json::object& config, const std::string& where, int32_t heads) {
   if (!config.contains("kv_lora_rank")) return ok();
-  // The cache has one key of each token.
+  // The cache has one key per token.
   if (config["num_key_value_heads"] == json::value(1)) config["num_key_value_heads"] = heads;
   const json::object outer = config;
   const auto copy = [&](const json::object& from, std::string_view theirs, std::string_view ours) {
@@ -159,7 +158,7 @@ Status complete_latent(json::object& config, const std::string& where, int32_t h
   return c.status();
 }
 
-// Other names of architectures.
+// Aliases of architectures.
 std::string usual_architecture(Config& c) {
   const std::string name = c.string("architecture");
   if (name == "LLaMAForCausalLM") return "LlamaForCausalLM";
@@ -173,7 +172,7 @@ std::string usual_architecture(Config& c) {
   return name;
 }
 
-// What MPT's own files have in an object.
+// MPT's own files nest these fields.
 void complete_mpt(json::object& config) {
   json::object attention = {{"alibi", true}};
   if (const json::value* own = config.if_contains("attn_config"); own && own->is_object())
@@ -184,7 +183,7 @@ void complete_mpt(json::object& config) {
   config["attn_config"] = std::move(attention);
 }
 
-// What Falcon's own files call them, and the number of key heads says by itself there.
+// Field names of Falcon's own files, where the number of KV heads is implicit.
 void complete_falcon(json::object& config) {
   const json::value kv_heads = config["num_key_value_heads"];
   const json::value* parallel = config.if_contains("parallel_attention");
@@ -211,7 +210,7 @@ const char* hf_name_of(kernels::Activation activation) {
       return "relu";
     case kernels::Activation::kRelu2:
       return "relu2";
-    case kernels::Activation::kNone:  // no family of this layout has them
+    case kernels::Activation::kNone:  // none in this layout
     case kernels::Activation::kGeluSigmoid:
       break;
   }
@@ -223,7 +222,7 @@ bool has_weight(const graph::Graph& graph, std::string_view name) {
                              [&](const graph::Weight& w) { return w.name.ends_with(name); });
 }
 
-// position_embedding_type: what the graph does, and other words for it.
+// position_embedding_type of the graph, with accepted aliases.
 std::vector<std::string_view> position_types(const graph::Graph& graph) {
   if (has_weight(graph, "positions")) return {"learned_absolute"};
   if (graph.model.latent > 0) return {"rope_gpt_neox", "learned_absolute", "rope_gptj"};
@@ -263,7 +262,7 @@ json::object renamed(const json::object& own) {
       if (key == theirs) name = ours;
     out[name] = value;
   }
-  // One table of angles, as newer files write it.
+  // A single rope table, as newer files write it.
   if (const json::value* rope = out.if_contains("rope_parameters");
       rope && rope->is_object() && rope->get_object().contains("rope_theta")) {
     const json::object inner = rope->get_object();
@@ -275,7 +274,7 @@ json::object renamed(const json::object& own) {
   return out;
 }
 
-// What TensorRT-LLM's own readers look for, from the traits.
+// Fields required by TensorRT-LLM's readers, from the traits.
 json::object standard_fields(const Model& model) {
   const Traits& t = model.traits;
   const io::ModelFacts& facts = model.graph.model;
@@ -324,7 +323,7 @@ json::object standard_fields(const Model& model) {
   return config;
 }
 
-// The same model again? Names the first difference.
+// Checks that reading back yields the same model; names the first difference.
 Status check_readable(const Model& model, const json::object& written) {
   json::object object = written;
   const std::string where = fmt::format("architecture '{}'", model.family->architecture);
@@ -381,7 +380,7 @@ Status complete_trtllm_config(json::object& config, const std::string& where) {
   if (architecture == "FalconForCausalLM") complete_falcon(config);
   RETURN_IF_ERROR(complete_latent(config, where, heads));
   complete_experts(config);
-  config["sliding_window"];  // absent means none here, whatever it means to the family elsewhere
+  config["sliding_window"];  // absent: no window in this layout
   return ok();
 }
 
@@ -406,7 +405,7 @@ bool is_pruned(const json::object& config) {
 }
 
 Status find_trtllm_head(json::object& config, const std::filesystem::path& last_stage) {
-  if (is_pruned(config)) return ok();  // what is missing says nothing
+  if (is_pruned(config)) return ok();  // missing tensors do not matter
   std::error_code error;
   if (!std::filesystem::exists(last_stage, error)) return ok();  // random weights, or refused later
   ASSIGN_OR_RETURN(const io::TensorFile file, io::TensorFile::open(last_stage));
@@ -440,7 +439,7 @@ StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
   json::object own = model.layout == Layout::kTrtLlm ? model.config : renamed(model.config);
   json::object config = {
       {"architecture", facts.architecture}, {"dtype", dtype}, {"logits_dtype", "float32"}};
-  if (facts.latent > 0)  // here they are those of the cache
+  if (facts.latent > 0)  // the cache's heads
     for (const char* key : {"num_key_value_heads", "head_size"}) own.erase(key);
   for (const auto& [key, value] : standard_fields(model)) {
     const json::value* there = own.if_contains(key);

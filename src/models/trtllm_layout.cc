@@ -1,6 +1,5 @@
-// What each tensor of the TensorRT-LLM checkpoint layout holds of the graph's weights. The cut of a
-// tensor belongs to the format: where it leaves a table whole, a weight that could be shared is
-// not.
+// Mapping between the tensors of the TensorRT-LLM layout and the graph's weights. The format fixes
+// each tensor's partition: some weights that could be sharded are whole.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,25 +14,25 @@ namespace {
 
 constexpr int64_t kMaxShares = 1 << 20;  // matrices of all ranks
 
-// How the ranks of a stage share a matrix. A bias is shared where rows are.
+// Partition of a matrix among the ranks of a stage. A bias is partitioned if rows are.
 enum class Cut : uint8_t {
   kNone,
   kRows,
   kColumns,
   kHeads,          // queries, keys and values, each by heads
-  kTable,          // not at all, or as the embedding is
-  kHead,           // rows, after zeros up to a multiple of the ranks
-  kSwappedHalves,  // rows of the lower half, then of the upper one
+  kTable,          // whole, or as the embedding
+  kHead,           // rows, padded with zeros to a multiple of the ranks
+  kSwappedHalves,  // rows of the lower half, then of the upper half
   kExpertRows,     // experts, and rows of each
   kExpertColumns,  // experts, and columns of each
-  kTurningHeads,   // queries of latent attention, by heads: their columns that turn come last
-  kLatentHeads,    // what makes the heads' keys, turned, then what makes their values
+  kTurningHeads,   // MLA queries by heads, rotary columns last
+  kLatentHeads,    // MLA by heads: key up-projections transposed, then value up-projections
 };
 
-// `.weight` and `.bias` are appended; a weight's bias is called "<weight>.bias".
+// `.weight` and `.bias` are appended; a weight's bias is "<weight>.bias".
 struct LayoutRow {
   std::string_view name;
-  std::vector<std::string_view> parts;  // of the graph, in order
+  std::vector<std::string_view> parts;  // graph weights in order
   Cut cut = Cut::kNone;
   bool is_whole_name = false;  // nothing is appended
 };
@@ -53,7 +52,7 @@ const LayoutRow kAttentionRows[] = {{"input_layernorm", {"attn.norm"}},
                                     {"attention.k_layernorm", {"attn.k.norm"}},
                                     {"attention.sinks", {"attn.sinks"}, Cut::kRows, true},
                                     {"attention.dense", {"attn.out"}, Cut::kColumns}};
-// As TensorRT-LLM's DeepSeek has them. Keys are in two tensors, of which the second is not read.
+// MLA as in TensorRT-LLM's DeepSeek. Key projections are stored twice; the second copy is not read.
 const LayoutRow kLatentRows[] = {
     {"input_layernorm", {"attn.norm"}},
     {"attention.q_a_layernorm", {"attn.q.latent.norm"}},
@@ -67,8 +66,7 @@ const LayoutRow kCompressedQueries = {"attention.fused_a",
 const LayoutRow kPlainQueries = {"attention.fused_a", {"attn.k", "attn.k.turning"}};
 const LayoutRow kNormRows[] = {{"post_layernorm", {"mlp.norm"}},
                                {"post_layernorm", {"mlp.sum.norm"}}};
-// What two of TensorRT-LLM's families call the norm in front of the MLP: GPT-NeoX, and Falcon where
-// attention and MLP read the same residual.
+// Other names of the norm before the MLP: GPT-NeoX; Falcon with parallel layers.
 const LayoutRow kNeoxNorm = {"post_attention_layernorm", {"mlp.norm"}};
 const LayoutRow kFalconNorm = {"mlp_layernorm", {"mlp.norm"}};
 const LayoutRow kSandwichNormRows[] = {{"post_layernorm", {"attn.out.norm"}},
@@ -78,8 +76,8 @@ const LayoutRow kPlainMlpRows[] = {{"mlp.fc", {"mlp.up"}, Cut::kRows},
                                    {"mlp.xielu_positive", {"mlp.act.positive"}, Cut::kNone, true},
                                    {"mlp.xielu_negative", {"mlp.act.negative"}, Cut::kNone, true},
                                    {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
-const LayoutRow kGatedMlpRows[] = {{"mlp.fc", {"mlp.gate"}, Cut::kRows},  // the activated branch
-                                   {"mlp.gate", {"mlp.up"}, Cut::kRows},  // the multiplier
+const LayoutRow kGatedMlpRows[] = {{"mlp.fc", {"mlp.gate"}, Cut::kRows},  // activated branch
+                                   {"mlp.gate", {"mlp.up"}, Cut::kRows},  // multiplier
                                    {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
 const LayoutRow kFusedMlpRows[] = {{"mlp.fc", {"mlp.gate_up"}, Cut::kSwappedHalves},
                                    {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
@@ -96,7 +94,7 @@ constexpr std::string_view kKinds[] = {".weight", ".bias"};
 int64_t rows_of(const graph::Weight& w) { return w.experts * (w.is_vector ? w.k : w.n); }
 int64_t cols_of(const graph::Weight& w) { return w.is_vector ? 1 : w.k; }
 
-// The tensors of one rank, built row by row of the table.
+// Builds the tensors of one rank from the table.
 class RankLayout {
  public:
   RankLayout(const graph::Graph& graph, const Ranks& ranks, int32_t rank)
@@ -130,7 +128,7 @@ class RankLayout {
     return std::move(out_);
   }
 
-  // Weights that no row of any rank names.
+  // Fails for weights that no row of any rank names.
   Status check_names() {
     for (int32_t i = 0; i < graph_.model.num_layers; ++i) name_layer(i);
     for (const LayoutRow& row : kFirstRows) name(row, "");
@@ -178,7 +176,7 @@ class RankLayout {
                                 : std::span<const LayoutRow>(kPlainMlpRows));
     return rows;
   }
-  // Whether the layer's norms in front of attention and MLP read the same.
+  // Whether the layer's norms before attention and MLP read the same value.
   bool has_norms_beside(int32_t layer) const {
     const auto read_by = [&](std::string_view norm) -> graph::ValueId {
       const graph::WeightId id = find(fmt::format("layers.{}.{}", layer, norm));
@@ -199,7 +197,7 @@ class RankLayout {
     for (const LayoutRow& row : rows_of_layer(layer)) name(row, fmt::format("layers.{}.", layer));
   }
 
-  // Adds the row's matrix and bias, as far as the graph has them.
+  // Adds the row's matrix and bias, if the graph has them.
   void add(const LayoutRow& row, const std::string& theirs, const std::string& ours) {
     for (const std::string_view kind : kKinds) {
       std::vector<graph::WeightId> parts;
@@ -270,7 +268,7 @@ class RankLayout {
     if (!is_vector) tensor.shape.push_back(cols);
   }
 
-  // Keys and values are held by several ranks when there are fewer of them than ranks.
+  // With fewer KV heads than ranks, several ranks have the same KV head.
   void cut_heads(const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
     const io::ModelFacts& m = graph_.model;
     const std::string& name = weight(parts[0]).name;
@@ -333,7 +331,7 @@ class RankLayout {
     tensor.is_stacked = true;
   }
 
-  // Those of columns belong to sums: every rank of an expert has them whole.
+  // Biases of column-split matrices are added to sums: each rank of an expert has the whole bias.
   void cut_expert_biases(Cut how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
     const graph::Weight& w = weight(parts[0]);
     const int64_t experts = divide(w.experts, ranks_.moe_ep, "moe_ep_size", w.name);
@@ -365,7 +363,7 @@ class RankLayout {
   Status status_;
 };
 
-// Where a block of a weight is.
+// A block of a weight, with its part.
 struct Place {
   int64_t row, col;
   graph::WeightPart part;
@@ -418,7 +416,7 @@ Status use_rank_tensors(graph::Graph& graph, const Ranks& ranks) {
       return std::tie(a.row, a.col) < std::tie(b.row, b.col);
     });
     std::vector<graph::WeightPart> parts;
-    const Place* before = nullptr;  // what several tensors hold is taken from the first
+    const Place* before = nullptr;  // replicated blocks are read from the first tensor
     for (const Place& place : places[i]) {
       if (!before || before->row != place.row || before->col != place.col)
         parts.push_back(place.part);

@@ -1,13 +1,12 @@
-// Quantised TensorRT-LLM checkpoints: `quantization` of config.json, and the tensors beside a
+// Quantised TensorRT-LLM checkpoints: `quantization` of config.json, and the tensors next to a
 // module's weight. Source: tensorrt_llm/quantization/{mode,layers}.py of NVIDIA/TensorRT-LLM.
 //
-// The integers of W8A16 and W4A16 lie in an order of one GPU's kernels there, which cannot be
-// undone elsewhere; so do those of GPTQ. `"weight_layout": "row_major"` in `quantization`, a field
-// of ours, says that they lie as the numbers would: [out, in], of four bits rows 2 i in the low
-// halves of bytes [out / 2, in].
+// W8A16, W4A16 and GPTQ integers are stored in the order of one GPU architecture's kernels, which
+// cannot be undone elsewhere. Our field `"weight_layout": "row_major"` in `quantization` marks
+// row-major order: [out, in]; 4 bits: rows 2 i in the low halves of bytes [out / 2, in].
 //
-// W4A8_AWQ is W4A16_AWQ for the weights: its loader divides the scales by weights_scaling_factor_2,
-// so that they fit in eight bits, and multiplies results with it.
+// W4A8_AWQ equals W4A16_AWQ for the weights: its loader divides scales by weights_scaling_factor_2,
+// so that they fit into eight bits, and multiplies results by it.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -31,14 +30,14 @@ constexpr std::string_view kNoQuant = "NO_QUANT";
 struct Algorithm {
   std::string_view name;
   std::string_view scales;
-  DType type;  // of the weight's numbers; kU8: signed integers in groups, of four bits in pairs
+  DType type;  // of the stored numbers; kU8: signed integers with group scales, 4-bit ones in pairs
   bool needs_row_major = false;
   bool byte_inputs = false;
   int32_t bits = 4;      // of kU8
-  bool offsets = false;  // `zero`, and scales likewise: [groups, out]
-  bool fixed = false;    // scales are multiplied with those of a module's input and result
-  bool e2m1 = false;     // of kU8: four-bit floats, [out, in / 2], and a factor for all scales
-  std::string_view activations = "";  // what TensorRT-LLM rounds them to, and we do not
+  bool offsets = false;  // has `zero`; scales and zeros are [groups, out]
+  bool fixed = false;    // scales are multiplied by the fixed scales of input and result
+  bool e2m1 = false;     // of kU8: 4-bit floats, [out, in / 2], with a global scale
+  std::string_view activations = "";  // activation type in TensorRT-LLM, ignored here
 };
 constexpr Algorithm kAlgorithms[] = {
     {"W8A16", ".per_channel_scale", DType::kI8, true},
@@ -64,11 +63,11 @@ constexpr Algorithm kAlgorithms[] = {
      .e2m1 = true,
      .activations = "nvfp4"}};
 
-// The names that its loader gives to those of NVFP4.
+// NVFP4 names of its loader.
 constexpr std::string_view kBlockScales = ".weights_block_scaling_factor";
 constexpr std::string_view kFactorOfAll = ".weights_global_scaling_factor";
 
-// What belongs to a module's weight.
+// Tensors that belong to a module's weight.
 constexpr std::string_view kParts[] = {".per_channel_scale",
                                        ".weights_scaling_factor",
                                        ".weights_scaling_factor_2",
@@ -77,7 +76,7 @@ constexpr std::string_view kParts[] = {".per_channel_scale",
                                        ".zero",
                                        ".smoother",
                                        ".prequant_scaling_factor"};
-// What scales activations and caches, both of which have scales of each token here.
+// Scales of activations and caches, which are per token here.
 constexpr std::string_view kLeftOut[] = {".activation_scaling_factor",
                                          ".activation_global_scaling_factor",
                                          ".alpha",
@@ -89,8 +88,7 @@ constexpr std::string_view kLeftOut[] = {".activation_scaling_factor",
                                          ".k_cache_scaling_factor",
                                          ".v_cache_scaling_factor"};
 
-// Modules whose weights the converters round, and where SmoothQuant's plugins have the factor that
-// rounds their inputs.
+// Modules with weight-only quantisation, and the factor tensors of SmoothQuant's plugins.
 constexpr std::string_view kWeightOnly[] = {"attention.qkv", "attention.dense", "mlp.fc",
                                             "mlp.gate", "mlp.proj"};
 constexpr std::string_view kInputFactors[] = {
@@ -98,7 +96,7 @@ constexpr std::string_view kInputFactors[] = {
     "post_layernorm.scale_to_int", "post_layernorm.scale_to_int",
     "mlp.quantization_scaling_factor"};
 
-// "a.weight@rank1" is "a.weight" and "@rank1".
+// "a.weight@rank1" -> ("a.weight", "@rank1").
 std::pair<std::string_view, std::string_view> split_rank(std::string_view name) {
   const size_t at = std::min(name.rfind("@rank"), name.size());
   return {name.substr(0, at), name.substr(at)};
@@ -117,7 +115,7 @@ class RankJoiner {
   Status join(const StoredTensor& tensor) {
     const auto [name, rank] = split_rank(tensor.name);
     rank_ = rank;
-    if (is_quantization_part(name)) {  // gone with its weight, or of a weight that is not rounded
+    if (is_quantization_part(name)) {  // joined with its weight, or of an unquantised one
       stem_ = name.substr(0, name.rfind('.'));
       const StoredTensor* weight = find(".weight");
       const auto used = parts();
@@ -160,17 +158,17 @@ class RankJoiner {
     return renamed ? renamed : find(".weights_scaling_factor_2");
   }
   const StoredTensor* offsets() const { return algorithm_.offsets ? find(".zero") : nullptr; }
-  // What an input's columns are multiplied with, or divided by (SmoothQuant's plugins).
+  // Factor of an input's columns (divisor for SmoothQuant's plugins).
   const StoredTensor* inputs() const {
     const StoredTensor* factors = find(".prequant_scaling_factor");
     return factors ? factors : find(".smoother");
   }
-  // What a weight of codes is made of beside it.
+  // Further tensors of a weight of codes.
   std::array<const StoredTensor*, 4> parts() const {
     return {scales(), factor_of_all(), inputs(), offsets()};
   }
-  // What the scales of a module are multiplied with. A plugin's is that of the weights times that
-  // of the input over that of the result, all of them fixed.
+  // Factor of a module's scales. SmoothQuant's plugins: fixed weight scale * input scale / result
+  // scale.
   StatusOr<float> factor() const {
     if (!algorithm_.fixed) return 1.0f;
     const auto* const module = std::ranges::find_if(
@@ -192,7 +190,7 @@ class RankJoiner {
     return product;
   }
   Status refuse(const StoredTensor& t) const {
-    return invalid_argument("tensor '{}': has dtype {}, which quant_algo '{}' does not give it",
+    return invalid_argument("tensor '{}': has dtype {}, which does not match quant_algo '{}'",
                             t.name, t.dtype, algorithm_.name);
   }
 
@@ -201,14 +199,14 @@ class RankJoiner {
     if (!is_bytes && tensor.type != algorithm_.type) return refuse(tensor);
     if (algorithm_.needs_row_major && !row_major_)
       return unsupported(
-          "tensor '{}': the integers of quant_algo '{}' lie in an order that only TensorRT-LLM's "
-          "GPU kernels know; convert the model again with `nereid convert --use_weight_only`, "
+          "tensor '{}': the integers of quant_algo '{}' have an order that only TensorRT-LLM's "
+          "GPU kernels read; convert the model again with `nereid convert --use_weight_only`, "
           "which writes quantization.weight_layout 'row_major'",
           tensor.name, algorithm_.name);
     if (!scales())
       return invalid_argument("tensor '{}': has dtype {}, and '{}{}' is missing", tensor.name,
                               tensor.dtype, stem_, algorithm_.scales);
-    StoredTensor data = tensor;  // fp8 may be stored as bytes, pairs as signed ones
+    StoredTensor data = tensor;  // fp8 may be stored as bytes, pairs as signed bytes
     data.type = algorithm_.type;
     if (algorithm_.e2m1) return four_bit_floats(data);
     if (algorithm_.type == DType::kU8) return in_groups(data);
@@ -290,7 +288,7 @@ StatusOr<Quantization> read_trtllm_quantization(const json::object& config,
   if (inner.has("group_size")) out.group = inner.integer("group_size", 1, 1 << 30);
   RETURN_IF_ERROR(inner.status());
   out.row_major = layout == "row_major";
-  // Scales of a cache have no use here, but their tensors have to be known.
+  // Cache scales are ignored, but their tensors must be known.
   out.method = name != kNoQuant ? name : out.cache != DType::kBF16 ? std::string(kNoQuant) : "";
   return out;
 }

@@ -63,11 +63,11 @@ int64_t size_of(Dim dim, const Traits& t) {
   return 0;
 }
 
-// Heads side by side in a dimension: of queries, of keys and values, or of all three.
+// Dimensions with heads side by side: query heads, KV heads, or both.
 bool has_query_heads(Dim dim) { return dim == Dim::kQuery || dim == Dim::kQueryKeyValue; }
 bool has_key_heads(Dim dim) { return dim == Dim::kKeyValue || dim == Dim::kQueryKeyValue; }
 
-// What a rank holds of a dimension made of heads; 0: they cannot be divided.
+// A rank's part of a dimension of heads; 0: indivisible.
 int64_t heads_size(Dim dim, const Traits& t, int32_t ranks) {
   int64_t heads = 0;
   if (has_query_heads(dim)) {
@@ -100,7 +100,7 @@ Status check_part(const io::Checkpoint& checkpoint, const graph::WeightPart& par
   return ok();
 }
 
-// The tensor of each expert.
+// The tensor name of each expert.
 std::vector<std::string> expert_tensors(const std::string& pattern, int32_t num_experts) {
   const size_t star = pattern.find('*');
   std::vector<std::string> names;
@@ -110,7 +110,7 @@ std::vector<std::string> expert_tensors(const std::string& pattern, int32_t num_
   return names;
 }
 
-// The parts of a weight of kQueryKeyValue whose tensor goes by key heads.
+// Parts of a kQueryKeyValue weight whose tensor is ordered by KV heads.
 std::vector<graph::WeightPart> parts_by_key_head(const graph::WeightPart& whole, const Traits& t) {
   const int64_t d = t.head_dim, group = t.num_heads / t.num_kv_heads, run = (group + 2) * d;
   std::vector<graph::WeightPart> parts;
@@ -126,7 +126,7 @@ std::vector<graph::WeightPart> parts_by_key_head(const graph::WeightPart& whole,
   return parts;
 }
 
-// The parts of a vector of all heads.
+// Parts of a vector over all heads.
 std::vector<graph::WeightPart> parts_of_heads(const graph::WeightPart& whole, const Traits& t) {
   const auto heads = static_cast<int32_t>(whole.size / t.head_dim);
   std::vector<graph::WeightPart> parts(static_cast<size_t>(heads), whole);
@@ -145,7 +145,7 @@ std::vector<graph::WeightPart> parts_of_heads(const graph::WeightPart& whole, co
   return parts;
 }
 
-// The parts of a weight of latent attention.
+// Parts of an MLA weight.
 std::vector<graph::WeightPart> parts_of_latent(const WeightRule& rule,
                                                const graph::WeightPart& whole, const Traits& t) {
   std::vector<graph::WeightPart> parts;
@@ -215,7 +215,8 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
   return weight;
 }
 
-// The bias of a rule's weight, shared by ranks where the weight's rows are. Names are the caller's.
+// The bias rule of a weight rule; sharded if the weight is sharded by rows. The caller sets the
+// names.
 WeightRule bias_of(const WeightRule& rule) {
   const bool by_rows =
       rule.shard == Shard::kN ||
@@ -309,19 +310,19 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
   for (const io::Checkpoint::Entry& entry : checkpoint.entries()) {
     if (wanted.contains(entry.tensor->name)) continue;
     if (!ignores(traits, entry.tensor->name))
-      return invalid_argument("{}: tensor '{}' has no place in a model of this config.json",
+      return invalid_argument("{}: tensor '{}' is not part of a model of this config.json",
                               entry.file->path().string(), entry.tensor->name);
     if (is_of_extra_layer(traits, entry.tensor->name)) ++num_left_out;
   }
   if (num_left_out > 0)
-    log_info("{}: the {} tensors of {} layer(s) that predict further tokens are left out",
-             checkpoint.main_file().string(), num_left_out, traits.num_extra_layers);
+    log_info("{}: the {} tensors of {} MTP layer(s) are ignored", checkpoint.main_file().string(),
+             num_left_out, traits.num_extra_layers);
   return ok();
 }
 
 namespace {
 
-// The format of one part's tensor, where the part takes whole rows of it.
+// The stored format of a part's tensor, if the part consists of whole rows.
 std::optional<kernels::WeightFormat> stored_format(const graph::WeightPart& part,
                                                    const io::Checkpoint& checkpoint) {
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);

@@ -1,4 +1,4 @@
-// Rules of weights shared by ranks, and tables of rotary angles.
+// Sharded weight rules, and rope tables.
 #include "models/weights.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Sizes of a model with eight query heads and two key heads of 64.
+// Eight query heads and two KV heads of 64.
 Traits shared_traits() {
   Traits t;
   t.vocab_size = 1000, t.hidden_size = 512, t.intermediate_size = 1536;
@@ -52,7 +52,7 @@ TEST(WeightRule, IsDividedAlongItsAxis) {
   EXPECT_THAT(shard_text(embed, 0), HasSubstr("cannot be divided among 0 ranks"));
 }
 
-// A rank's columns begin where a group does, since a scale belongs to a group.
+// A rank's columns begin at a group border, because scales are per group.
 TEST(WeightRule, ColumnsAreCutBetweenGroups) {
   const WeightRule down = {"down", "", Dim::kHidden, Dim::kIntermediate, Shard::kK};
   const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, Shard::kHeads};
@@ -68,8 +68,7 @@ TEST(WeightRule, ColumnsAreCutBetweenGroups) {
   EXPECT_EQ(shard_text(up, 8, kernels::kInt4Groups), "[1, 192, 512]");
 }
 
-// Wanted numbers were computed from the published formulas in double precision, apart from this
-// code.
+// Expected numbers: published formulas in double precision, computed independently.
 TEST(RopeTable, Llama3) {
   RopeTraits rope{10000, RopeScaling::kLlama3, 8, 64, 1, 4};
   const io::RopeTable table = rope_table(rope, 16, 64);

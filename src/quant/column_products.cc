@@ -7,7 +7,7 @@
 namespace nereid::quant {
 namespace {
 
-constexpr int64_t kSumRowsTogether = 256;  // of the sums
+constexpr int64_t kSumRowsTogether = 256;  // rows of `sums` computed at a time
 
 Status resize(Device& device, size_t bytes, Buffer& buffer) {
   if (buffer.size() == bytes) return ok();
@@ -35,7 +35,7 @@ Status ColumnProducts::copy_columns(const View& x, int64_t width) {
   return ok();
 }
 
-// The columns of y and x are rows of the factors of a product whose sums run over their rows.
+// Computes y^T x by a matrix product with transposed copies of y and x.
 Status ColumnProducts::add(const View& y, const View& x, std::span<float> sums) {
   const int64_t n = y.cols, k = x.cols, width = kernels::padded_k(x.rows);
   RETURN_IF_ERROR(copy_columns(x, width));

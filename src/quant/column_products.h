@@ -1,4 +1,4 @@
-// Products of the columns of a matrix with one another, by the device's own matrix product.
+// Products of a matrix's columns (y^T x), by the device's matrix product.
 #pragma once
 
 #include <memory>
@@ -13,25 +13,25 @@ namespace nereid::quant {
 
 class ColumnProducts {
  public:
-  // Of a device whose memory the host can read; both outlive it.
+  // The device's memory must be host-readable; arguments must outlive this.
   static StatusOr<std::unique_ptr<ColumnProducts>> create(const kernels::Registry& registry,
                                                           Device& device);
 
-  // sums += y^T x of bf16 rows y [rows, n] and x [rows, k]; sums: f32 [n, k]. May be called from
-  // work on another stream of the device. Errors of the device.
+  // sums += y^T x; y: bf16 [rows, n], x: bf16 [rows, k], sums: f32 [n, k]. May be called from work
+  // on another stream of the device. Errors of the device.
   Status add(const View& y, const View& x, std::span<float> sums);
 
  private:
   ColumnProducts(const kernels::Registry& registry, Device& device)
       : registry_(registry), device_(device) {}
 
-  // Into columns_, [cols, width].
+  // Transposes x into columns_, [cols, width].
   Status copy_columns(const View& x, int64_t width);
 
   const kernels::Registry& registry_;
   Device& device_;
-  Buffer columns_, packed_, out_;   // of the last call, used again by one of that size
-  std::unique_ptr<Stream> stream_;  // last: its work uses everything above
+  Buffer columns_, packed_, out_;   // reused by calls of the same size
+  std::unique_ptr<Stream> stream_;  // last member: its work uses the others
 };
 
 }  // namespace nereid::quant

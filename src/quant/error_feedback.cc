@@ -13,15 +13,17 @@ using kernels::QuantizedPlanes;
 using kernels::Scheme;
 using kernels::WeightFormat;
 
-constexpr int kShrinkSteps = 20;         // of scales of integers that are tried
-constexpr double kSmallestShrink = 0.6;  // of them
-constexpr int kStretchSteps = 8;         // of scales of f8e4m3 numbers, up to twice the smallest
-constexpr int64_t kRowsTogether = 8;     // that read a row of the spread while it is near
-constexpr int kImprovements = 2;         // times that scales, and all integers, are looked at again
+constexpr int kShrinkSteps = 20;         // candidate scales of integer groups
+constexpr double kSmallestShrink = 0.6;  // smallest candidate / full scale
+constexpr int kStretchSteps = 8;         // candidate scales of f8e4m3 groups, up to twice the full
+                                         // scale
+constexpr int64_t kRowsTogether = 8;     // rows processed together per row of spread_, for cache
+                                         // reuse
+constexpr int kImprovements = 2;         // passes of coordinate descent over scales and integers
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-// The lower factor L of a = L L^T, in place, rows of it; false: not positive definite.
+// Cholesky: a = L L^T, L in place (lower triangle); false: not positive definite.
 bool factor(std::vector<double>& a, int64_t k, ThreadPool& pool) {
   for (int64_t j = 0; j < k; ++j) {
     double* const row = &a[at(j * k)];
@@ -41,9 +43,9 @@ bool factor(std::vector<double>& a, int64_t k, ThreadPool& pool) {
   return true;
 }
 
-// The inverse of an upper triangular matrix, whose rows are given.
+// Inverse of an upper triangular matrix given by rows.
 std::vector<double> invert_upper(const std::vector<double>& u, int64_t k, ThreadPool& pool) {
-  std::vector<double> columns(u.size());  // of the inverse, one behind the other
+  std::vector<double> columns(u.size());  // columns of the inverse, concatenated
   pool.parallel_for(k, 8, [&](int64_t begin, int64_t end, int) {
     for (int64_t col = begin; col < end; ++col) {
       double* const x = &columns[at(col * k)];
@@ -63,7 +65,7 @@ std::vector<double> invert_upper(const std::vector<double>& u, int64_t k, Thread
 
 }  // namespace
 
-// What one group's numbers are rounded to.
+// Scale and zero point of a group.
 struct Grid {
   WeightFormat format;
   float scale = 0, minimum = 0;
@@ -79,7 +81,7 @@ struct Grid {
     return static_cast<uint8_t>(
         std::clamp(std::nearbyint((x + minimum) / scale) + zero, 0.0, most));
   }
-  // As a product multiplies it, its row's scale included.
+  // The value that a product uses, row scale included.
   double value(uint8_t code) const {
     if (format.scheme == Scheme::kFloat8) return double{to_float(F8E4M3{code})} * scale;
     const auto u = static_cast<float>(code);
@@ -99,8 +101,8 @@ Grid grid_of(const WeightFormat& format, const QuantizedPlanes& planes, int64_t 
                          : format.default_zero()};
 }
 
-// The scale of least error: of integers it may be smaller than what holds all numbers; f8e4m3 ones
-// round alike with twice the scale, but for the smallest.
+// The candidate scale with the least weighted error: integers may clip; f8e4m3 rounds alike at
+// twice the scale, except subnormals.
 float best_scale(Grid grid, std::span<const float> numbers, std::span<const double> weights) {
   if (grid.scale == 0) return grid.scale;
   const bool integers = grid.format.scheme == Scheme::kInteger;
@@ -141,11 +143,10 @@ StatusOr<ErrorFeedback> ErrorFeedback::create(std::vector<double> products, int6
     std::ranges::stable_sort(out.order_, [&](int32_t a, int32_t b) {
       return out.weights_[at(a)] > out.weights_[at(b)];
     });
-  const double added =
-      mean > 0 ? damping * mean : 1;  // an input that is always zero takes any weight
+  const double added = mean > 0 ? damping * mean : 1;  // an always-zero input constrains nothing
   out.products_.assign(products.begin(), products.end());
   for (int64_t i = 0; i < k; ++i) out.products_[at(i * k + i)] += static_cast<float>(added);
-  // With the order turned round, the inverse's upper factor is the inverse of the lower factor.
+  // In reversed order: upper factor of the inverse = inverse of the lower factor.
   std::vector<double> turned(products.size());
   for (int64_t i = 0; i < k; ++i)
     for (int64_t j = 0; j < k; ++j)
@@ -177,7 +178,7 @@ void ErrorFeedback::follow(std::span<const double> drift, std::span<float> matri
       for (int64_t i = 0; i < k_; ++i)
         for (int64_t j = 0; j < k_; ++j)
           missing[at(j)] += double{numbers[i]} * drift[at(i * k_ + j)];
-      // The inverse is the upper factor's transpose times the factor, in the columns' order.
+      // inverse = U^T U, in the columns' order
       std::ranges::fill(added, 0);
       for (int64_t i = 0; i < k_; ++i) {
         const double* const spread = &spread_[at(i * k_)];
@@ -190,7 +191,7 @@ void ErrorFeedback::follow(std::span<const double> drift, std::span<float> matri
   });
 }
 
-// Some rows while they are rounded.
+// Rows being rounded.
 struct RoundedRows {
   const WeightFormat& format;
   int64_t k = 0, count = 0;
@@ -205,7 +206,7 @@ struct RoundedRows {
   double value(int64_t row, int64_t col) { return grid(row, col).value(codes[at(row * k + col)]); }
 };
 
-// Column after column; each one's error goes to those behind it.
+// GPTQ: column by column, each error is compensated by later columns.
 void ErrorFeedback::spread_errors(RoundedRows& rows) const {
   std::vector<double> rest(at(rows.count * k_));
   for (int64_t r = 0; r < rows.count; ++r)
@@ -226,7 +227,7 @@ void ErrorFeedback::spread_errors(RoundedRows& rows) const {
 
 namespace {
 
-// What is left of a row, and its product with what the input's columns have in common.
+// A row's residual, and its product with mean x^T x.
 class Residual {
  public:
   Residual(RoundedRows& rows, int64_t row, const std::vector<float>& products)
@@ -235,7 +236,7 @@ class Residual {
       add(col, double{rows.numbers[at(row * k_ + col)]} - rows.value(row, col));
   }
 
-  // Takes the integer of a column that is best while all others stay.
+  // Replaces a column's integer by the best one, all others fixed.
   bool improve(int64_t col) {
     const Grid& grid = rows_.grid(row_, col);
     uint8_t& code = rows_.codes[at(row_ * k_ + col)];
@@ -248,11 +249,11 @@ class Residual {
     return true;
   }
 
-  // Takes the scale of a group that is best while its integers stay.
+  // Replaces a group's scale by the best one, integers fixed.
   void improve_scale(int64_t begin, int64_t end) {
     Grid& grid = rows_.grid(row_, begin);
     if (grid.scale == 0) return;
-    // For each unit of the scale.
+    // Change of the group per unit of scale.
     std::vector<double> units;
     double along = 0, square = 0;
     for (int64_t i = begin; i < end; ++i)
@@ -273,7 +274,7 @@ class Residual {
   }
 
  private:
-  // To what is left in a column.
+  // Adds x to a column's residual.
   void add(int64_t col, double x) {
     if (x == 0) return;
     const float* const products = &products_[at(col * k_)];

@@ -1,4 +1,4 @@
-// What calibration keeps of the rows that a product reads.
+// Calibration statistics of a product's input rows.
 #pragma once
 
 #include <cstdint>
@@ -13,29 +13,29 @@ namespace nereid::quant {
 
 class InputStatistics {
  public:
-  // Of rows of `k` columns, 0 < k. Products of columns take k * k * 4 bytes; without them only the
-  // columns' magnitudes are kept.
+  // `k` > 0: columns. `keep_products`: k * k * 4 bytes for column products; else column magnitudes
+  // only.
   InputStatistics(int64_t k, bool keep_products);
 
-  // Adds rows [rows, k] in host memory, bf16. InvalidArgument: other columns or type, or a number
+  // Adds rows [rows, k], bf16 in host memory. InvalidArgument: other columns or type, or a number
   // that is not finite.
   Status add(const View& rows, ColumnProducts& products);
 
-  // What is kept besides of two models whose products read different rows, see add_drift().
+  // Enables drift statistics (two models with different inputs), see add_drift().
   void keep_drift() { drift_.resize(static_cast<size_t>(k_ * k_)); }
   bool keeps_drift() const { return !drift_.empty(); }
-  // Adds the rows x [rows, k] of a model that is rounded up to here, where the float model has
-  // `was`; bf16. Errors as add().
+  // Adds rows `x` [rows, k] of the partially rounded model and `was` of the float model; bf16.
+  // Errors as add().
   Status add_drift(const View& was, const View& x, ColumnProducts& products);
 
   int64_t k() const { return k_; }
   int64_t num_rows() const { return num_rows_; }
-  // Of each column, over all rows; 0 without rows.
+  // Mean |x| per column; 0 without rows.
   std::vector<double> mean_magnitudes() const;
-  const std::vector<float>& largest_magnitudes() const { return largest_; }  // likewise
-  // (1 / rows) * sum of x^T x, [k, k], both halves; empty where it is not kept.
+  const std::vector<float>& largest_magnitudes() const { return largest_; }  // max |x|
+  // (1 / rows) * sum of x^T x, [k, k], symmetric; empty: not kept.
   std::vector<double> mean_products() const;
-  // (1 / rows) * sum of (was - x)^T x, [k, k]; empty where it is not kept.
+  // (1 / rows) * sum of (was - x)^T x, [k, k]; empty: not kept.
   std::vector<double> mean_drift() const;
 
  private:

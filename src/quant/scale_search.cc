@@ -38,7 +38,7 @@ std::vector<float> factors_of(const ScaleSearch& search, std::span<const double>
   return factors;
 }
 
-// Sum of d (x^T x) d^T over the rows of one matrix.
+// Sum of d (x^T x) d^T over the rows of a matrix; d: rounding error.
 StatusOr<double> product_error(const kernels::WeightFormat& format, std::span<const float> matrix,
                                int64_t k, const std::vector<float>& factors,
                                std::span<const double> products, ThreadPool& pool) {
@@ -82,7 +82,7 @@ StatusOr<std::vector<float>> smoothing_factors(const ScaleSearch& search,
   std::vector<float> factors(spot(k), 1.0f);
   for (int64_t col = 0; col < k; ++col) {
     float input = 0, weight = 0;
-    for (int64_t j = 0; j < search.times; ++j) {  // those that share the factor
+    for (int64_t j = 0; j < search.times; ++j) {  // columns sharing the factor
       const int64_t i = col / run * run + j * search.repeat + col % search.repeat;
       if (i >= k) continue;
       input = std::max(input, largest[spot(i)]);

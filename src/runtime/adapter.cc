@@ -1,4 +1,4 @@
-// Adapters from the tensors of requests, and what all adapters have in common.
+// Adapters from the tensors of requests, and the common parts of all adapters.
 #include "runtime/adapter.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace nereid::runtime {
 namespace {
 
-// [rank, k] -> [k, rank].
+// Transposed: [rank, k] -> [k, rank].
 std::vector<BF16> turned(const std::vector<BF16>& a, int64_t rank, int64_t k) {
   std::vector<BF16> out;
   out.reserve(a.size());
@@ -33,8 +33,7 @@ Status AdapterBuilder::add(int32_t module, int64_t rank, double scale, std::vect
                            std::span<const BF16> out, std::span<const float> factors) {
   const io::AdapterModule& m = bounds_.modules[static_cast<size_t>(module)];
   RETURN_IF_ERROR(check_rank(m.source, rank));
-  if (!there_.insert(module).second)
-    return invalid_argument("module '{}' is there twice", m.source);
+  if (!there_.insert(module).second) return invalid_argument("module '{}' appears twice", m.source);
   if (!std::isfinite(static_cast<float>(scale)))
     return invalid_argument("module '{}': a scale of {}", m.source, scale);
   NEREID_CHECK(std::ssize(a) == rank * m.k && std::ssize(out) == rank * m.n);
@@ -51,8 +50,8 @@ Status AdapterBuilder::add(int32_t module, int64_t rank, double scale, std::vect
   return ok();
 }
 
-// The product's bias is not multiplied; the shift takes back what the gain makes of it. A gain is
-// the factor less 1, which is small, so that it loses little in bf16.
+// DoRA: gain = factor - 1 (small, so bf16 loses little); shift = -gain * bias, because DoRA does
+// not scale the product's bias.
 Status AdapterBuilder::add_gain(std::span<const float> factors, Part& part) const {
   const io::AdapterModule& m = bounds_.modules[static_cast<size_t>(part.module)];
   NEREID_CHECK(std::ssize(factors) == m.n);
@@ -98,7 +97,7 @@ StatusOr<std::shared_ptr<const Adapter>> AdapterBuilder::finish(uint64_t task_id
 
 namespace {
 
-// The modules that a row of a config names: one, or that of each expert.
+// The modules of a config row: one, or one per expert.
 StatusOr<std::vector<int32_t>> modules_of(int32_t id, int32_t layer,
                                           const AdapterModules& modules) {
   ASSIGN_OR_RETURN(const std::string_view name, lora_module_name(id));
@@ -111,8 +110,8 @@ StatusOr<std::vector<int32_t>> modules_of(int32_t id, int32_t layer,
   return found;
 }
 
-// A row of an adapter's tensors, whose weights are `weights`: a, then b of the module; where it
-// stands for experts, a of all of them in front.
+// Adds a row of an adapter's tensors; `weights`: a, then b of the module; for experts a of all,
+// then b of all.
 Status add_row(std::span<const int32_t> row, std::span<const float> weights,
                const AdapterBounds& bounds, const AdapterModules& names, AdapterBuilder& builder) {
   ASSIGN_OR_RETURN(const std::vector<int32_t> modules, modules_of(row[0], row[1], names));

@@ -1,4 +1,4 @@
-// Puts an adapter together, a module at a time.
+// Builds an adapter module by module.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace nereid::runtime {
 
-// Of a matrix [source rows, cols], of which a module has rows, these in the module's order.
+// The module's rows of a matrix [source rows, cols], in the module's order.
 template <class T>
 std::vector<T> rows_of(const io::AdapterModule& module, std::span<const T> matrix, int64_t cols) {
   std::vector<T> out(static_cast<size_t>(module.n * cols));
@@ -35,14 +35,13 @@ class AdapterBuilder {
   // InvalidArgument naming the module and the bound.
   Status check_rank(std::string_view module, int64_t rank) const;
 
-  // `a`: [rank, k], `out`: [n, rank], rows in the module's order; of DoRA `factors` [n], what the
-  // sum of the model's product and the adapter's is multiplied with. InvalidArgument naming the
-  // module.
+  // Shapes: `a` [rank, k], `out` [n, rank], rows in the module's order; DoRA: `factors` [n],
+  // multipliers of (model's product + adapter's product). InvalidArgument with the module.
   Status add(int32_t module, int64_t rank, double scale, std::vector<BF16> a,
              std::span<const BF16> out, std::span<const float> factors = {});
 
   bool empty() const { return parts_.empty(); }
-  // InvalidArgument: the device has fewer pages than it takes.
+  // InvalidArgument: the adapter needs more pages than the device has.
   StatusOr<std::shared_ptr<const Adapter>> finish(uint64_t task_id);
 
  private:

@@ -30,7 +30,7 @@ Status AdapterCache::prefetch(const std::filesystem::path& folder) {
     const char* const end = name.data() + name.size();
     const auto [last, wrong] = std::from_chars(name.data(), end, directory.task_id);
     if (wrong != std::errc() || last != end)
-      return invalid_argument("{}: '{}' is no task id", folder.string(), name);
+      return invalid_argument("{}: '{}' is not a task id", folder.string(), name);
     ASSIGN_OR_RETURN(auto adapter, read_adapter(directory, bounds_));
     const std::lock_guard lock(mutex_);
     if (entries_.contains(directory.task_id))
@@ -52,7 +52,7 @@ StatusOr<std::shared_ptr<const Adapter>> AdapterCache::find(const LoraConfig& lo
   held = use(lora.task_id);
   ++(held ? num_hits_ : num_misses_);
   if (!held && !given && !lora.folder.empty()) {
-    lock.unlock();  // others need not wait for the files
+    lock.unlock();  // files are read without the lock
     ASSIGN_OR_RETURN(given, read_adapter({lora.task_id, lora.folder, lora.root}, bounds_));
     lock.lock();
     held = use(lora.task_id);

@@ -1,4 +1,4 @@
-// The adapters of a model in host memory, by task id.
+// Host cache of a model's adapters, by task id.
 #pragma once
 
 #include <cstddef>
@@ -14,26 +14,26 @@
 
 namespace nereid::runtime {
 
-// Evicts the adapter that was named longest ago, but none that is in use. For any thread.
+// LRU cache; adapters in use are not evicted. Thread-safe.
 class AdapterCache {
  public:
   AdapterCache(AdapterBounds bounds, size_t max_bytes)
       : bounds_(std::move(bounds)), max_bytes_(max_bytes) {}
 
-  // Takes in one that stays. Errors as read_adapter(); InvalidArgument: the id is taken;
-  // ResourceExhausted: it does not fit beside the others.
+  // Loads an adapter that is never evicted. Errors as read_adapter(); InvalidArgument: the id is
+  // taken; ResourceExhausted: no room beside the others.
   Status load(const LoraDirectory& directory);
 
-  // Takes in those of a folder with directories, each named by its task id in decimal; they may be
-  // evicted. Errors as load(); InvalidArgument: another name, or the folder cannot be read.
+  // Loads the adapters in the subdirectories of `folder`, named by task id in decimal; they may be
+  // evicted. Errors as load(); InvalidArgument: other names, or an unreadable folder.
   Status prefetch(const std::filesystem::path& folder);
 
-  // What a request names or brings along. InvalidArgument: the model takes none, the id is unknown
-  // (or has been evicted) and there is no folder, other weights have it, or the weights are
-  // ill-shaped; ResourceExhausted: it does not fit beside those in use.
+  // The adapter of a request, by id or from its tensors. InvalidArgument: the model has no adapter
+  // support, the id is unknown (or evicted) and there is no folder, the id has other weights, or
+  // wrong shapes; ResourceExhausted: no room beside adapters in use.
   StatusOr<std::shared_ptr<const Adapter>> find(const LoraConfig& lora);
 
-  // Adds what there is to know of the host cache.
+  // Adds the statistics of the host cache.
   void tell(AdapterStats& stats) const;
 
  private:
@@ -43,7 +43,7 @@ class AdapterCache {
     bool stays = false;
   };
 
-  // Null: it is not there.
+  // Null: not cached.
   std::shared_ptr<const Adapter> use(uint64_t task_id);
   Status put(std::shared_ptr<const Adapter> adapter, bool stays);
 

@@ -1,6 +1,6 @@
-// An adapter of every matrix of a tiny model of each family: what it makes of the model is the
-// model with the sums of its products in the matrices, up to rounding; and it is the same, bit by
-// bit, with an engine that was made from the model's TensorRT-LLM checkpoint.
+// An adapter of every matrix of a tiny model of each family equals, up to rounding, the model with
+// merged matrices (W + B A), and bit by bit the same adapter on an engine of the model's
+// TensorRT-LLM checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ const fs::path kTinyFolders = fs::path(source_dir()) / "tests/models";
 constexpr uint64_t kTask = 3;
 constexpr int64_t kLayoutRank = 2;
 
-// What the TensorRT-LLM layout cannot say.
+// Models that the TensorRT-LLM layout cannot represent.
 const std::set<std::string> kOnlyFolders = {};
 
 std::vector<std::string> tiny_models() {
@@ -78,8 +78,8 @@ class AdapterLayouts : public testing::TestWithParam<std::string> {
     return c;
   }
 
-  // Each matrix of a layer that adapters may change, but routers, whose choices are not continuous,
-  // and tensors with all experts (merged_adapter_test.cc).
+  // All adaptable matrices of a layer, except routers (discontinuous) and tensors with all experts
+  // (merged_adapter_test.cc).
   void find_matrices() {
     const auto opened = kernels::open_device("cpu", {.num_threads = 1}).value();
     const auto build = build_options(model_, config(false), opened).value();
@@ -120,7 +120,7 @@ class AdapterLayouts : public testing::TestWithParam<std::string> {
         << io::serialize_safetensors(tensors);
   }
 
-  // Some checkpoints leave out what stands in front of all names, or have more there.
+  // Some checkpoints lack the names' common prefix, or have a longer one.
   static bool is_called(std::string_view tensor, std::string_view name) {
     return tensor == name || name.ends_with("." + std::string(tensor)) ||
            tensor.ends_with("." + std::string(name));
@@ -150,7 +150,7 @@ class AdapterLayouts : public testing::TestWithParam<std::string> {
   void add_product(const Changed& one, const io::StoredTensor& t,
                    std::vector<std::byte>& bytes) const {
     ASSERT_EQ(t.type, DType::kBF16) << t.name;
-    const bool is_turned = GetParam().starts_with("gpt2");  // a Conv1D has [k, n]
+    const bool is_turned = GetParam().starts_with("gpt2");  // Conv1D weights are [k, n]
     ASSERT_EQ(t.shape, is_turned ? (std::vector{one.k, one.n}) : (std::vector{one.n, one.k}));
     for (int64_t row = 0; row < one.n; ++row)
       for (int64_t col = 0; col < one.k; ++col) {
@@ -166,7 +166,7 @@ class AdapterLayouts : public testing::TestWithParam<std::string> {
       }
   }
 
-  // Context logits and what is drawn behind them.
+  // Context logits, and tokens sampled behind the prompt.
   Outcome run(const fs::path& model, bool with_adapter, bool uses_adapter) const {
     const auto executor = Executor::create(model, config(with_adapter));
     EXPECT_TRUE(executor.ok()) << executor.status();
@@ -187,8 +187,8 @@ class AdapterLayouts : public testing::TestWithParam<std::string> {
   std::map<std::string, Changed> matrices_;
 };
 
-// Of the positions' relative errors the one in the middle: where experts are chosen, a position may
-// have others for the least difference.
+// Median of the positions' relative errors: with experts, a small difference can change the routing
+// of a position.
 float middle_error(const std::vector<float>& wanted, const std::vector<float>& got,
                    const std::vector<float>& without, size_t positions) {
   const size_t width = wanted.size() / positions;

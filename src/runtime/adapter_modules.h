@@ -1,4 +1,4 @@
-// The modules of an engine by what adapters call them.
+// Modules of an engine by their names in adapters.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +25,7 @@ class AdapterModules {
     }
   }
 
-  // Those that a matrix makes, by its name in Hugging Face's layout, in front of which there may be
-  // more.
+  // Modules made of a matrix, by its Hugging Face name, which may have a prefix.
   std::span<const int32_t> find(std::string_view source) const {
     for (;;) {
       if (const auto found = by_source_.find(source); found != by_source_.end())

@@ -53,7 +53,7 @@ bool AdapterPlaces::advance(std::span<const Use> running, exec::Step& step) {
   return !step.adapter_loads.empty() || !step.adapter_moves.empty();
 }
 
-// Of the sequences in order the first whose adapter is in no place. Null: there is none.
+// The first sequence in order whose adapter is in no adapter slot. Null: none.
 std::shared_ptr<const Adapter> AdapterPlaces::next_missing(std::span<const Use> running) const {
   for (const Use& use : running) {
     if (std::ranges::find(places_, use.key, &Place::key) != places_.end()) continue;
@@ -63,7 +63,7 @@ std::shared_ptr<const Adapter> AdapterPlaces::next_missing(std::span<const Use> 
   return nullptr;
 }
 
-// False: the step moves pages for it, unless it has loads; then a later one does.
+// False: the adapter must wait; the step moves pages to make room, unless it has loads.
 bool AdapterPlaces::find_room(const std::shared_ptr<const Adapter>& adapter,
                               std::span<const Use> running, exec::Step& step) {
   const auto is_free = [](const Place& p) { return p.key == 0; };
@@ -93,7 +93,7 @@ bool AdapterPlaces::evict(std::span<const Use> running) {
 }
 
 std::optional<int32_t> AdapterPlaces::find_gap(int32_t num_pages) const {
-  std::vector<std::pair<int32_t, int32_t>> held;  // first and end
+  std::vector<std::pair<int32_t, int32_t>> held;  // [first, end)
   for (const Place& p : places_)
     if (p.key != 0) held.emplace_back(p.first_page, p.first_page + p.num_pages);
   std::ranges::sort(held);
@@ -106,8 +106,8 @@ std::optional<int32_t> AdapterPlaces::find_gap(int32_t num_pages) const {
   return std::nullopt;
 }
 
-// Moves adapters to the front in the order of their pages, until there is a gap or the step has
-// moved enough.
+// Moves adapters to the front, in page order, until there is a gap or the step's limits are
+// reached.
 void AdapterPlaces::close_gaps(int32_t num_pages, exec::Step& step) {
   std::vector<Place*> held;
   for (Place& place : places_)

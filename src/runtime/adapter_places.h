@@ -1,4 +1,4 @@
-// Which adapter is where on the device.
+// Adapter slots and pages of the device.
 #pragma once
 
 #include <cstdint>
@@ -16,54 +16,53 @@
 
 namespace nereid::runtime {
 
-// An adapter is in a place, and in pages that lie side by side. Its weights come in parts, a
-// bounded number with each step; sequences wait until all are there. For the engine thread alone.
+// An adapter occupies a slot and consecutive pages. Its weights are loaded in parts, a bounded
+// number per step; its sequences wait for the last part. Engine thread only.
 class AdapterPlaces {
  public:
-  // `max_weights`: of a step, see exec::max_load_weights().
+  // `max_weights` per step: exec::max_load_weights().
   AdapterPlaces(int32_t num_places, int32_t num_pages, int64_t max_weights)
       : places_(static_cast<size_t>(num_places)),
         num_pages_(num_pages),
         max_weights_(max_weights) {}
 
-  // A sequence has the adapter from open() to close(); close() of one without does nothing.
+  // Binds an adapter to a sequence until close(); close() without open() does nothing.
   void open(RequestId id, std::shared_ptr<const Adapter> adapter);
   void close(RequestId id);
 
-  // A sequence that holds memory and the key of its adapter. For all of them together there are
-  // places and pages.
+  // A sequence with memory, and its adapter's key. The scheduler guarantees slots and pages for all
+  // of them together.
   struct Use {
     RequestId id = 0;
     uint64_t key = 0;
   };
 
-  // Whether steps behind those that advance() has filled may have rows with the adapter.
+  // Whether steps after those filled by advance() may use the adapter.
   bool is_there(uint64_t key) const;
 
-  // Adds to the step what it does for the adapters that are not there, first come first served;
-  // true when that is anything. Adapters that no sequence of `running` has give way, the one used
-  // longest ago first. Where the pages that are free then do not lie side by side, those in use
-  // move towards the front, about as many numbers in a step as it may load, before the next one is
-  // loaded.
+  // Adds to the step loads for missing adapters of `running`, first come, first served; true: the
+  // step has loads or moves. Adapters without a sequence in `running` are evicted, least recently
+  // used first. If free pages are not consecutive, used ones are moved to the front, about as many
+  // numbers per step as it may load, before the next load.
   bool advance(std::span<const Use> running, exec::Step& step);
 
-  // The place of a sequence's adapter, which is there; -1 without one.
+  // The slot of a sequence's loaded adapter; -1: no adapter.
   int32_t place_of(RequestId id);
 
-  // The steps since the last that is known to be done may not have been executed.
+  // After a failed step: the loads of later steps may be lost, so all slots are emptied.
   void forget();
 
-  // Adds what there is to know of the places.
+  // Adds the statistics of the adapter slots.
   void tell(AdapterStats& stats) const;
 
  private:
   struct Place {
-    uint64_t key = 0;  // 0: nothing
+    uint64_t key = 0;  // 0: empty
     int64_t last_use = 0;
     int32_t first_page = 0, num_pages = 0;
     bool is_there = false;
   };
-  // The one whose weights come.
+  // The adapter being loaded.
   struct Loading {
     std::shared_ptr<const Adapter> adapter;
     size_t place = 0;
@@ -73,7 +72,7 @@ class AdapterPlaces {
   std::shared_ptr<const Adapter> next_missing(std::span<const Use> running) const;
   bool find_room(const std::shared_ptr<const Adapter>& adapter, std::span<const Use> running,
                  exec::Step& step);
-  // The one used longest ago of those that do not run gives way; false: they all run.
+  // Evicts the least recently used adapter that is not in `running`; false: none.
   bool evict(std::span<const Use> running);
   std::optional<int32_t> find_gap(int32_t num_pages) const;
   void close_gaps(int32_t num_pages, exec::Step& step);

@@ -1,4 +1,4 @@
-// Adapters from PEFT folders: what is read, what is refused, and where they lie on the device.
+// Adapters from PEFT folders: parsing, refusals, slots and pages on the device.
 #include "runtime/adapter.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ class PeftAdapterTest : public testing::Test {
                {"rank_pattern", {{"up_proj", 4}}}};
   }
 
-  // Numbers from `first` on.
+  // A tensor of the numbers first, first + 1, ...
   void add(const std::string& module, const std::string& which, std::vector<int64_t> shape,
            float first) {
     std::vector<float>& numbers = data_.emplace_back();
@@ -102,7 +102,7 @@ TEST_F(PeftAdapterTest, ScalesFollowPatternsAndRankStabilisation) {
   EXPECT_FLOAT_EQ(adapter->matrices[1].scale, 5);
 }
 
-// As PEFT matches them: the file's first key that fits, with '^' the whole name alone.
+// PEFT's rule: the first matching key of the file; '^' matches the whole name only.
 TEST_F(PeftAdapterTest, PatternsWithACaretNameOneModule) {
   config_["alpha_pattern"] = {{"^mlp.up_proj", 20}, {"up_proj", 10}, {"mlp.up_proj", 30}};
   EXPECT_FLOAT_EQ(read().value()->matrices[1].scale, 2.5f);
@@ -110,14 +110,13 @@ TEST_F(PeftAdapterTest, PatternsWithACaretNameOneModule) {
   EXPECT_FLOAT_EQ(read().value()->matrices[1].scale, 5);
 }
 
-// The tensors of hf_lora_convert.py hold what the directory holds, the scales in the second
-// matrices.
+// The tensors of hf_lora_convert.py equal the directory's, with the scales in the second matrices.
 TEST_F(PeftAdapterTest, ConvertedItIsTheSame) {
   config_["use_rslora"] = true;  // up_proj: 6 / sqrt(4)
   config_["lora_alpha"] = 6;
   const auto read_one = read().value();
   LoraConfig lora = convert_peft_adapter(dir_).value();
-  EXPECT_THAT(lora.config, ElementsAre(1, 0, 2, 7, 0, 4));  // by number and layer
+  EXPECT_THAT(lora.config, ElementsAre(1, 0, 2, 7, 0, 4));  // (module number, layer, rank)
   EXPECT_EQ(lora.weights.size(), 2u * 16u);
   const auto converted = adapter_of(lora, {kTwoModules, 8}).value();
   ASSERT_EQ(converted->matrices.size(), 2u);
@@ -145,7 +144,7 @@ TEST_F(PeftAdapterTest, ConvertedItIsTheSame) {
   tensors_[1].name = "base_model.model.model.layers.0.mlp.strange.lora_B.weight";
   EXPECT_FALSE(read().ok());
   EXPECT_THAT(convert_peft_adapter(dir_).status().ToString(),
-              HasSubstr("'model.layers.0.mlp.strange' is none that TensorRT-LLM has a number for"));
+              HasSubstr("'model.layers.0.mlp.strange' has no TensorRT-LLM module number"));
 }
 
 TEST(LoraModuleNames, OfEveryFamily) {
@@ -227,7 +226,7 @@ TEST_F(PeftAdapterTest, TensorsMustFitTheModel) {
   add("model.layers.1.mlp.up_proj", "A", {2, 3}, 1);
   EXPECT_THAT(refusal(), HasSubstr("'model.layers.1.mlp.up_proj' has no lora_B"));
   add("model.layers.1.mlp.up_proj", "B", {1, 2}, 1);
-  EXPECT_THAT(refusal(), HasSubstr("'model.layers.1.mlp.up_proj' is none that"));
+  EXPECT_THAT(refusal(), HasSubstr("'model.layers.1.mlp.up_proj' cannot have an adapter"));
   tensors_.resize(4);
   tensors_[0].shape = {3, 2};
   EXPECT_THAT(refusal(), HasSubstr("A [3, 2] and B [2, 2] are not [rank, 3] and [2, rank]"));
@@ -235,12 +234,13 @@ TEST_F(PeftAdapterTest, TensorsMustFitTheModel) {
   tensors_[0].name = "base_model.model.model.embed_tokens.lora_embedding_A";
   EXPECT_THAT(refusal(), HasSubstr("'model.embed_tokens' has no lora_B"));
   tensors_[0].name = "base_model.model.model.embed_tokens.lora_embedding_C";
-  EXPECT_THAT(refusal(), HasSubstr("lora_embedding_C' is none of a LoRA adapter"));
+  EXPECT_THAT(refusal(), HasSubstr("lora_embedding_C' does not belong to a LoRA adapter"));
   tensors_[0].name = "base_model.model.model.layers.0.mlp.experts.lora_A.weight";
   tensors_[1].name = "base_model.model.model.layers.0.mlp.experts.lora_B.weight";
-  EXPECT_THAT(refusal(), HasSubstr("'model.layers.0.mlp.experts' is none that this model's"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("'model.layers.0.mlp.experts' cannot have an adapter in this model"));
   tensors_[1].name = "base_model.model.model.layers.0.self_attn.q_proj.weight";
-  EXPECT_THAT(refusal(), HasSubstr("experts' is none"));
+  EXPECT_THAT(refusal(), HasSubstr("experts' cannot have an adapter"));
   tensors_.clear();
   EXPECT_THAT(refusal(), HasSubstr("holds no matrices"));
 }
@@ -280,7 +280,7 @@ TEST_F(PeftAdapterTest, OneWithAFolderIsReadAgainAfterItGaveWay) {
   EXPECT_EQ(stats.num_evictions, 2);
 }
 
-// Whatever is wrong with a file is an error of who named it, and says what.
+// Faults of files are InvalidArgument with the cause.
 TEST_F(PeftAdapterTest, BadFilesAreTheCallersFault) {
   namespace fs = std::filesystem;
   const auto tensors = dir_ / "adapter_model.safetensors", config = dir_ / "adapter_config.json";
@@ -335,9 +335,9 @@ TEST_F(PeftAdapterTest, OddNumbersAreRefused) {
   EXPECT_THAT(refusal_with("lora_alpha", 1e300), HasSubstr("a scale of"));
 }
 
-// Nothing is read of a tensor whose shape does not fit, so that a file with holes costs nothing.
+// A tensor of a wrong shape is refused unread, so that a sparse file costs nothing.
 TEST_F(PeftAdapterTest, ShapesAreLookedAtBeforeNumbers) {
-  // 24 bytes as before, of a type that no adapter has.
+  // 24 bytes as before, of an unsupported type.
   tensors_[0].dtype = "I8";
   tensors_[0].shape = {8, 3};
   EXPECT_THAT(refusal(), HasSubstr("A [8, 3] and B [2, 2] are not [rank, 3] and [2, rank]"));
@@ -345,7 +345,7 @@ TEST_F(PeftAdapterTest, ShapesAreLookedAtBeforeNumbers) {
 
 TEST_F(PeftAdapterTest, AMatrixIsThereOnce) {
   tensors_[2].name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight";
-  EXPECT_THAT(refusal(), HasSubstr("are of one matrix"));
+  EXPECT_THAT(refusal(), HasSubstr("are for the same matrix"));
 }
 
 std::shared_ptr<const Adapter> of_pages(uint64_t key, int32_t num_pages) {
@@ -357,7 +357,7 @@ std::shared_ptr<const Adapter> of_pages(uint64_t key, int32_t num_pages) {
 
 class AdapterPlacesTest : public testing::Test {
  protected:
-  // All that is done for the adapters that run, step by step.
+  // The loads and moves for the running adapters, all steps.
   struct Done {
     std::vector<int32_t> moved_to, loaded_at;  // pages
     int num_steps = 0;
@@ -379,7 +379,7 @@ class AdapterPlacesTest : public testing::Test {
   std::vector<AdapterPlaces::Use> running_;
 };
 
-// Free pages that do not lie side by side are brought together: what is there is moved.
+// Free pages that are not consecutive are joined by moves.
 TEST_F(AdapterPlacesTest, PagesMoveWhereTheyMust) {
   AdapterPlaces places(8, 10, 100);
   for (const auto& [key, pages] : {std::pair(1, 3), std::pair(2, 2), std::pair(3, 3),
@@ -392,7 +392,7 @@ TEST_F(AdapterPlacesTest, PagesMoveWhereTheyMust) {
   places.tell(stats);
   EXPECT_EQ(stats.num_pages, 10);
   EXPECT_EQ(stats.num_pages_used, 10);
-  running_ = {{1, 1}, {3, 3}};  // [0, 3) and [5, 8): the other four are in two pieces
+  running_ = {{1, 1}, {3, 3}};  // [0, 3) and [5, 8): the other four pages are in two gaps
   run(5);
   const Done done = bring(places);
   EXPECT_THAT(done.moved_to, ElementsAre(3));
@@ -439,7 +439,7 @@ TEST_F(AdapterPlacesTest, WeightsComeInParts) {
   EXPECT_TRUE(places.is_there(1));
   step.clear();
   EXPECT_FALSE(places.advance(running_, step));
-  // One that nobody waits for any more leaves its place.
+  // An adapter whose sequences have ended leaves its slot while loading.
   run(2);
   ASSERT_TRUE(places.advance(running_, step));
   running_.pop_back();
@@ -455,7 +455,7 @@ TEST_F(AdapterPlacesTest, WeightsComeInParts) {
 TEST_F(AdapterPlacesTest, TheOneUsedLongestAgoGivesWay) {
   AdapterPlaces places(2, 2, 100);
   for (uint64_t id = 1; id <= 3; ++id) places.open(id, of_pages(id, 1));
-  EXPECT_EQ(places.place_of(9), -1);  // has none
+  EXPECT_EQ(places.place_of(9), -1);  // no adapter
   const auto place = [&](RequestId id) {
     run(id);
     bring(places);
@@ -466,7 +466,7 @@ TEST_F(AdapterPlacesTest, TheOneUsedLongestAgoGivesWay) {
   EXPECT_EQ(place(2), 1);
   EXPECT_EQ(place(1), 0);
   run(2);
-  EXPECT_EQ(place(3), 0);  // 2 is older and runs
+  EXPECT_EQ(place(3), 0);  // 2 is older but in use
   running_.clear();
   EXPECT_EQ(place(1), 1);
   places.forget();
@@ -481,7 +481,7 @@ TEST_F(AdapterPlacesTest, TheOneUsedLongestAgoGivesWay) {
   EXPECT_EQ(stats.num_loads, 5);
 }
 
-// Rows of a merged matrix that the engine has in another order, or in two weights.
+// Rows of a merged matrix that the engine reorders, or splits into two weights.
 TEST_F(PeftAdapterTest, RowsGoWhereTheEngineHasThem) {
   const std::string source = "model.layers.0.self_attn.query_key_value";
   const std::vector<io::AdapterModule> modules = {
@@ -501,7 +501,7 @@ TEST_F(PeftAdapterTest, RowsGoWhereTheEngineHasThem) {
   for (const BF16 x : (*adapter)->weights) numbers.push_back(to_float(x));
   EXPECT_THAT(numbers, ElementsAre(1, 2, 3, 12, 10, 11, 1, 2, 3, 13));
   EXPECT_THAT(read_peft_adapter({5, dir_}, {kTwoModules, 8}).status().ToString(),
-              HasSubstr("query_key_value' is none that this model's adapters may change; it has 2, "
+              HasSubstr("query_key_value' cannot have an adapter in this model; 2 modules can, "
                         "among them q_proj, up_proj"));
 }
 

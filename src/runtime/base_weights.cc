@@ -12,7 +12,7 @@
 namespace nereid::runtime {
 namespace {
 
-// What a row's numbers stand for; bf16, which most models are of, without a call for each.
+// Dequantises a row; bf16, the most common type, without a call per number.
 void read_row(const kernels::WeightView& weight, int64_t row, std::span<float> out) {
   const bool is_panel = weight.layout == kernels::WeightLayout::kPanel16;
   if (!weight.format.is_float()) {
@@ -28,7 +28,7 @@ void read_row(const kernels::WeightView& weight, int64_t row, std::span<float> o
   }
 }
 
-// row[i] += the sum of factors[j] * a[j * stride + i], added in the order of j; 0 <= i < kBlock.
+// row[i] += sum over j of factors[j] * a[j * stride + i], in order of j; 0 <= i < kBlock.
 constexpr size_t kBlock = 16;
 void add_block(float* row, std::span<const float> factors, const float* a, size_t stride) {
   float sums[kBlock];

@@ -1,4 +1,4 @@
-// The model's matrices that adapters change, for what depends on them (DoRA).
+// The model's matrices that adapters modify, for DoRA.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace nereid::runtime {
 
-// The part of a product that io::Plan::modules[module] names, with an adapter: W + scale * b a.
+// The modified matrix of io::Plan::modules[module]: W + scale * b a.
 struct ChangedWeight {
   int32_t module = 0;
   float scale = 0;
@@ -22,22 +22,22 @@ struct ChangedWeight {
   std::span<const BF16> b;  // [n, rank]
 };
 
-// Reads the engine file; for any thread.
+// Reads the engine file; thread-safe.
 class BaseWeights {
  public:
   // Errors as io::EngineFile::open().
   static StatusOr<std::shared_ptr<const BaseWeights>> open(const std::filesystem::path& engine);
 
-  // Whether it is a matrix of a product; others are embeddings' and experts'.
+  // Whether the module is a product's matrix (not an embedding's or experts').
   bool is_product(int32_t module) const;
 
-  // Whether the matrix of a product or an embedding is `tensor`, rounded to bf16.
+  // Whether the matrix of a product or embedding equals `tensor` rounded to bf16.
   bool equals(int32_t module, const io::StoredTensor& tensor) const;
 
-  // The bias of a product's columns, [n]; empty: it has none.
+  // The bias of a product's columns, [n]; empty: none.
   std::vector<float> bias(int32_t module) const;
 
-  // The 2-norm of each row of a product's matrix, [n].
+  // 2-norm of each row of W + scale * b a, [n].
   std::vector<float> row_lengths(const ChangedWeight& changed) const;
 
  private:

@@ -1,5 +1,5 @@
-// Checks of an ExecutorConfig, in the order of the public header; what depends on the model is
-// checked where the model is opened.
+// Checks of an ExecutorConfig, in the order of the public header. Checks that depend on the model
+// are in open_model.
 #include "kernels/api/op.h"
 #include "runtime/lookahead.h"
 #include "runtime/request_check.h"
@@ -50,7 +50,7 @@ Status check_kv_cache(const KvCacheConfig& kv) {
   return check_range("kv_cache.event_buffer_size", kv.event_buffer_size, 0, 1 << 24);
 }
 
-// A size that nothing acts on would be ignored: without adapters all of them.
+// Sizes without effect are refused: without enable_lora all of them.
 Status check_peft_cache(const PeftCacheConfig& given, bool enable_lora) {
   const PeftCacheConfig only;
   Status status;
@@ -124,7 +124,7 @@ Status check_speculation(const ExecutorConfig& c) {
     if (!value.empty() && c.draft_model.empty() && s != "mtp")
       return invalid_argument("{}: '{}' needs draft_model, the heads' directory", field, value);
   if (c.eagle_tree_top_k > 0 && !c.eagle_choices.empty())
-    return invalid_argument("eagle_tree_top_k: {} beside eagle_choices; allowed is one of them",
+    return invalid_argument("eagle_tree_top_k: {} and eagle_choices exclude each other",
                             c.eagle_tree_top_k);
   if (c.eagle_tree_depth > 0 && c.eagle_tree_top_k == 0)
     return invalid_argument("eagle_tree_depth: {} needs eagle_tree_top_k", c.eagle_tree_depth);
@@ -132,7 +132,7 @@ Status check_speculation(const ExecutorConfig& c) {
     return invalid_argument("typical_acceptance: {} is not in [0, 1]", c.typical_acceptance);
   if ((s == "ngram" || s == "mtp" || s == "lookahead") && !c.draft_model.empty())
     return invalid_argument(
-        "draft_model: '{}' has nothing to do with speculation {}; allowed are draft_model, "
+        "draft_model: '{}' is not used by speculation {}; allowed are draft_model, "
         "medusa, redrafter, eagle, auto and none",
         c.draft_model.string(), s);
   return ok();
@@ -153,7 +153,7 @@ Status check_lookahead(const LookaheadConfig& c) {
         c.window_size, c.verification_set_size);
   if (num_drafts(c) <= kMost) return ok();
   return invalid_argument(
-      "lookahead: a window of {}, n-grams of {} and a verification set of {} make {} guesses a "
+      "lookahead: a window of {}, n-grams of {} and a verification set of {} make {} drafts a "
       "step; at most {} are allowed",
       c.window_size, c.ngram_size, c.verification_set_size, num_drafts(c), kMost);
 }

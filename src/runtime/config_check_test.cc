@@ -1,5 +1,5 @@
-// Every field of configurations: what is refused, with which words, and that the borders of the
-// legal range are accepted.
+// Every configuration field: refusals with their messages, and acceptance at the ends of the legal
+// range.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -65,7 +65,7 @@ TEST(ConfigCheck, Speculation) {
   lookahead("lookahead.ngram_size: 1 is allowed with a window of 1 and a", {4, 1, 0});
   lookahead("lookahead: a window of 16, n-grams of 5 and a verification set of 1 make 67 guesses",
             {16, 5, 1});
-  expect("draft_model: 'x' has nothing to do with speculation lookahead",
+  expect("draft_model: 'x' is not used by speculation lookahead",
          [](auto& c) { c.speculation = "lookahead", c.draft_model = "x"; });
   expect("ngram_pool_size: -1 is not in [0, 67108864]", [](auto& c) { c.ngram_pool_size = -1; });
   expect("typical_acceptance: 1.5 is not in [0, 1]", [](auto& c) { c.typical_acceptance = 1.5f; });

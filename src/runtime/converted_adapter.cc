@@ -1,4 +1,4 @@
-// Adapters as TensorRT-LLM's hf_lora_convert.py writes them: the tensors of a request as NumPy
+// Adapters in the format of TensorRT-LLM's hf_lora_convert.py: the tensors of a request as NumPy
 // arrays.
 #include <algorithm>
 #include <cstring>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr char kWeightsFile[] = "model.lora_weights.npy";
 
-// Rows of module id, layer, rank and, since TensorRT-LLM 0.17, whether it is DoRA.
+// Rows: module id, layer, rank and, since TensorRT-LLM 0.17, is_dora.
 Status read_config(const io::NpyArray& array, LoraConfig& lora) {
   constexpr size_t kMaxBytes = size_t{4} << 20;
   const int64_t columns = array.shape.empty() ? 0 : array.shape.back();
@@ -25,14 +25,14 @@ Status read_config(const io::NpyArray& array, LoraConfig& lora) {
   if (array.data.size() > kMaxBytes)
     return invalid_argument("{} bytes, at most {} are allowed", array.data.size(), kMaxBytes);
   if (columns != 3 && columns != 4)
-    return invalid_argument("has not 3 or 4 columns: module id, layer, rank, DoRA");
+    return invalid_argument("must have 3 or 4 columns: module id, layer, rank, DoRA");
   lora.columns = static_cast<int32_t>(columns);
   lora.config.resize(array.data.size() / sizeof(int32_t));
   copy_bytes(lora.config.data(), array.data.data(), lora.config.size() * sizeof(int32_t));
   return ok();
 }
 
-// The numbers of a row that is as long as the model allows: of the experts of a layer together.
+// Maximum length of a row in this model: the experts of a layer together.
 int64_t longest_row(const AdapterBounds& bounds) {
   std::map<std::pair<int32_t, int32_t>, int64_t> lengths;
   int64_t longest = 0;
@@ -45,7 +45,7 @@ int64_t longest_row(const AdapterBounds& bounds) {
   return longest;
 }
 
-// Rows behind one another, as many as the config has.
+// One row per row of the config.
 Status read_weights(const io::NpyArray& array, const AdapterBounds& bounds, LoraConfig& lora) {
   const auto rows = static_cast<int64_t>(lora.config.size()) / lora.columns;
   const size_t bytes = array.type == "<f4" ? 4 : 2;
@@ -114,7 +114,7 @@ StatusOr<std::shared_ptr<const Adapter>> read_any(const LoraDirectory& directory
 StatusOr<std::shared_ptr<const Adapter>> read_adapter(const LoraDirectory& directory,
                                                       const AdapterBounds& bounds) {
   auto adapter = read_any(directory, bounds);
-  // Whoever named it can mend it, whatever is wrong with a file.
+  // All faults of the files are the caller's: InvalidArgument.
   const bool is_fault_of_file = !adapter.ok() && !absl::IsNotFound(adapter.status());
   if (is_fault_of_file) return invalid_argument("{}", message(adapter.status()));
   return adapter;

@@ -1,4 +1,4 @@
-// CostTable: means by range, and a growing curve through them.
+// CostTable: means by range, and isotonic regression through them.
 #include "runtime/cost_table.h"
 
 #include <algorithm>
@@ -10,15 +10,16 @@
 namespace nereid::runtime {
 namespace {
 
-// The first of a size may pay for what is made once, such as a recorded step.
+// The first measurement of a size may include one-time work such as recording a step.
 constexpr int64_t kFewMeasured = 2;
 constexpr int64_t kForgottenAfter = 4096;  // measurements of other ranges
-constexpr double kHalvedAfter = 1024;      // of all ranges: the weight of what was measured before
+constexpr double kHalvedAfter = 1024;      // all ranges: half-life of a measurement's weight, in
+                                           // measurements
 constexpr double kMostWeight = 64;
-constexpr double kMostOfMean = 8;  // times the mean: what a measurement counts as at most
+constexpr double kMostOfMean = 8;  // a measurement is clipped at this multiple of the mean
 constexpr int32_t kUsesOfKnown = 256, kUsesOfUnknown = 16;
 constexpr int32_t kDueAtOnce = 3;   // measurements
-constexpr int32_t kNumSingle = 16;  // smaller sizes have a range each, then eight to an octave
+constexpr int32_t kNumSingle = 16;  // sizes below have one range each, larger ones eight per octave
 
 }  // namespace
 
@@ -26,7 +27,7 @@ size_t CostTable::range_of(int32_t size) {
   NEREID_CHECK(size > 0);
   if (size < kNumSingle) return static_cast<size_t>(size);
   const auto bits = static_cast<uint32_t>(std::min(size, (1 << 20) - 1));
-  const int octave = std::bit_width(bits) - 5;  // 0: 16 to 31
+  const int octave = std::bit_width(bits) - 5;  // 0: sizes 16 to 31
   return static_cast<size_t>(kNumSingle + 8 * octave + static_cast<int>(bits >> (octave + 1)) - 8);
 }
 
@@ -34,7 +35,7 @@ void CostTable::add(int32_t size, double seconds) {
   Range& range = ranges_[range_of(size)];
   if (!is_kept(range)) range.count = 0;
   ++num_added_;
-  if (++range.count <= kFewMeasured) {  // the second takes the place of the first
+  if (++range.count <= kFewMeasured) {  // the second measurement replaces the first
     range.seconds = range.count == 1 ? seconds : std::min(seconds, kMostOfMean * range.seconds);
     range.size = size;
     range.weight = 1;
@@ -55,14 +56,14 @@ bool CostTable::is_kept(const Range& range) const {
   return range.count > 0 && num_added_ - range.last_at <= kForgottenAfter;
 }
 
-// Ranges with a single measurement count only while there are no others.
+// Ranges with one measurement are used only if no range has two.
 void CostTable::find_points() {
   points_.clear();
   for (int64_t least = kFewMeasured; least > 0 && points_.empty(); --least)
     for (const Range& range : ranges_)
       if (range.count >= least && is_kept(range))
         points_.push_back({range.size, range.seconds, range.weight});
-  // Pools of neighbours, each with the mean of its members; their `size` counts these.
+  // Pool adjacent violators; Point::size counts the members of a pool.
   pools_.clear();
   for (const Point& point : points_) {
     Point pool{1, point.seconds, point.weight};
@@ -92,7 +93,8 @@ double CostTable::at(int32_t size) const {
   return last.seconds + share * (next->seconds - last.seconds);
 }
 
-// The slope is that from a size well below the largest, which errors change little.
+// Slope from a point at <= 0.75 of the largest size, which is less sensitive to errors than the
+// last segment's.
 double CostTable::beyond(double size) const {
   const Point& last = points_.back();
   double slope = 0;

@@ -1,4 +1,4 @@
-// What a step costs by its size, as measured while it serves.
+// Time of a step by its size, measured while serving.
 #pragma once
 
 #include <array>
@@ -7,12 +7,11 @@
 
 namespace nereid::runtime {
 
-// Seconds by a size (tokens or rows of a step): means of the measurements of each of a few ranges
-// of sizes, made to grow with the size by isotonic regression (pool adjacent violators) and
-// interpolated. Means, since throughput follows them: where every tenth step takes ten times as
-// long, medians would not tell. Newer measurements count more, one alone changes a mean by a
-// bounded share, and the first of a range, which may pay for what is made once, counts only until
-// the second. What has not been measured for long is forgotten.
+// Seconds by size (tokens or rows of a step): means of measurements in ranges of sizes, made
+// monotone by isotonic regression (pool adjacent violators) and interpolated. Means instead of
+// medians, because throughput follows means: if every tenth step takes ten times as long, a median
+// does not show it. Newer measurements weigh more; the influence of one is bounded; the first of a
+// range, which may include one-time work, is replaced by the second. Old ranges are forgotten.
 class CostTable {
  public:
   CostTable() {
@@ -22,23 +21,23 @@ class CostTable {
 
   void add(int32_t size, double seconds);
 
-  // 0 before the first measurement. Below the least size measured the cost is that one's. Above
-  // the largest it goes on as it grew up to there, from twice that size on at least in proportion,
-  // so that larger steps are tried one by one.
+  // 0 before the first measurement. Below the smallest measured size: its cost. Above the largest,
+  // s: a line with the slope up to there, at least in proportion to the size from 2 s on, so that
+  // larger steps are tried one by one.
   double at(int32_t size) const;
 
-  // Something of between half and twice that size was measured.
+  // Whether a size in [size / 2, 2 * size] was measured.
   bool knows(int32_t size) const;
 
-  // The largest size measured, 0 before the first.
+  // The largest measured size, 0 before the first.
   int32_t largest() const {
     return points_.empty() ? 0 : static_cast<int32_t>(points_.back().size);
   }
 
-  // Counts the decisions that rest on the cost of a size. Due: it has served for many, or for a few
-  // if it never was measured itself; until it has been measured a few times in a row. So at most
-  // four (one to begin with, which overlaps with nothing, and three that are measured) of 260
-  // decisions are made to measure, 1.6 % of them.
+  // use(): counts a decision based on the cost of `size`. is_due(): `size` should be measured
+  // again, after many uses (few, if it was never measured), until it was measured kDueAtOnce times.
+  // At most 4 of 260 decisions (one unmeasured step without overlap, three measured ones) are made
+  // to measure.
   void use(int32_t size);
   bool is_due(int32_t size) const;
 
@@ -47,11 +46,11 @@ class CostTable {
 
   struct Range {
     double seconds = 0, size = 0;  // means
-    int64_t count = 0;             // of measurements
-    double weight = 0;             // of those, older ones counting less
-    int64_t last_at = 0;           // num_added_ at the last of them
-    int32_t num_uses = 0;          // since then
-    int32_t num_due = 0;           // measurements that are still to come
+    int64_t count = 0;             // measurements
+    double weight = 0;             // decayed count
+    int64_t last_at = 0;           // num_added_ at the last measurement
+    int32_t num_uses = 0;          // since the last measurement
+    int32_t num_due = 0;           // measurements still due
   };
   struct Point {
     double size = 0, seconds = 0, weight = 0;
@@ -64,7 +63,7 @@ class CostTable {
 
   std::array<Range, kNumRanges> ranges_;
   int64_t num_added_ = 0;
-  std::vector<Point> points_;  // in order of size, seconds growing
+  std::vector<Point> points_;  // ascending in size and seconds
   std::vector<Point> pools_;   // of the regression
 };
 

@@ -1,5 +1,5 @@
-// A device whose work never ends, and one whose driver does not return: what waits is told, nothing
-// that hangs is freed, and the process can end.
+// A device whose work never ends, and a driver call that never returns: waiting requests get an
+// error, memory in use is leaked, and the process can end.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -20,7 +20,7 @@ Status hung(std::string_view for_seconds) {
       "device cpu has failed: it has made no progress for {} s (device_timeout_secs)", for_seconds);
 }
 
-// A model of one place: one request runs, others wait, and all end with the same error once.
+// A model with one slot: one request runs, others wait, and each ends once with the same error.
 void expect_all_end(Fixture& f, const Status& expected) {
   const RequestId runs = f.client.send(*f.executor, request({9, 10, 11}, 20));
   while (f.runner->num_steps() == 0) std::this_thread::yield();
@@ -54,7 +54,7 @@ TEST(DeviceHang, WorkThatNeverEndsEndsAllRequests) {
     f.runner->hold(true);
     expect_all_end(f, hung("0.08"));
     f.executor.reset();     // does not wait for the device
-    f.runner->hold(false);  // which goes on, with all that it uses
+    f.runner->hold(false);  // the device continues with all that it uses
   }
 }
 
@@ -62,10 +62,10 @@ TEST(DeviceHang, ACallOfTheDriverThatNeverReturnsEndsAllRequests) {
   Fixture f(one_place(), {}, nullptr, Guides::kTurnSteps, kTimeout);
   f.runner->hold_launches(true);
   expect_all_end(f, hung("0.1"));
-  f.executor.reset();  // does not wait for the engine's thread, which stays in there
+  f.executor.reset();  // does not wait for the engine thread
 }
 
-// It comes back while the executor is there, and has nothing to say.
+// The engine thread returns while the executor exists, and sends no update.
 TEST(DeviceHang, AThreadThatComesBackTellsNobody) {
   Fixture f(one_place(), {}, nullptr, Guides::kTurnSteps, kTimeout);
   f.runner->hold_launches(true);

@@ -1,6 +1,6 @@
-// DoRA on a small model with biases: equal to the model whose matrices are changed as PEFT changes
-// them (peft/tuners/lora/dora.py: m * (W + s B A) / |W + s B A| by rows, biases as they were), from
-// a folder and from the tensors of a request, alone and in a batch.
+// DoRA on a small model with biases equals the model with modified matrices as in PEFT
+// (peft/tuners/lora/dora.py: m * (W + s B A) / |W + s B A| by rows, biases unchanged), from a
+// folder and from request tensors, alone and in a batch.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ const std::filesystem::path kBiasedModel =
 constexpr int32_t kRank = 4;
 constexpr float kScale = 2;  // lora_alpha / r
 
-// A file of tensors in the making.
+// A safetensors file under construction.
 class Tensors {
  public:
   void add(std::string name, std::vector<int64_t> shape, std::vector<float> numbers) {
@@ -64,7 +64,7 @@ void write_json(const std::filesystem::path& path, const json::object& object) {
   std::ofstream(path) << json::serialize(object);
 }
 
-// A model's matrices changed by an adapter, and the adapter.
+// A model with matrices modified by an adapter, and the adapter.
 class DoraTest : public testing::Test {
  protected:
   DoraTest() {
@@ -103,7 +103,7 @@ class DoraTest : public testing::Test {
     return out;
   }
 
-  // What PEFT makes of W, with what it writes for it.
+  // Modifies W as PEFT does, and adds PEFT's tensors to `adapter`.
   void change(const std::string& module, const std::vector<int64_t>& shape, std::vector<float>& w,
               Tensors& adapter) {
     const int64_t n = shape[0], k = shape[1];
@@ -185,7 +185,7 @@ class DoraTest : public testing::Test {
   std::vector<std::vector<float>> rows_;
 };
 
-// Of the second from the first, by the first's length.
+// |expected - got| / |expected|.
 double distance(const std::vector<float>& expected, const std::vector<float>& got) {
   EXPECT_EQ(expected.size(), got.size());
   double off = 0, all = 0;
@@ -207,8 +207,8 @@ TEST_F(DoraTest, EqualsTheChangedModelAloneAndInABatch) {
   for (const Request& r : requests) alone.push_back(client.run(**adapted, r));
   const Outcome expected = client.run(**changed, request(std::nullopt));
   ASSERT_FALSE(expected.context_logits.empty());
-  // Weights of the changed model are rounded to bf16, 2^-9 of each; a GPU rounds queries and
-  // weights of values, too.
+  // Weights of the modified model are rounded to bf16 (2^-9 relative); a GPU also rounds queries
+  // and attention weights.
   const double allowed = tests_run_on_cpu() ? 0.02 : 0.03;
   EXPECT_LT(distance(expected.context_logits, alone[0].context_logits), allowed);
   EXPECT_LT(distance(expected.context_logits, alone[2].context_logits), allowed);

@@ -35,7 +35,7 @@ DraftCache::Entry& DraftCache::find(RequestId id, const Text& text) {
       .root = entry->root, .keys = entry->keys, .tokens = tokens, .num_prompt = entry->num_prompt};
   sched::PrefixHit hit = pool_.match(wanted);
   std::vector<sched::Claim> claims(pool_.num_groups(), {.num_tokens = hit.num_tokens});
-  if (!pool_.admit(entry->table, hit, wanted, claims)) {  // no block for a copy
+  if (!pool_.admit(entry->table, hit, wanted, claims)) {  // no free block for the partial copy
     hit = {};
     claims.assign(pool_.num_groups(), {});
     NEREID_CHECK(pool_.admit(entry->table, hit, wanted, claims));
@@ -57,7 +57,7 @@ bool DraftCache::reserve(sched::BlockTable& table, int32_t first_written, int32_
   return true;
 }
 
-// Of those that were asked about in the same call the one with the smallest id.
+// Entries asked about in the same call are evicted in order of id.
 bool DraftCache::give_up_oldest() {
   const auto age = [](const auto& entry) { return entry.second->asked_at; };
   const auto oldest = std::ranges::min_element(entries_, {}, age);
@@ -67,7 +67,7 @@ bool DraftCache::give_up_oldest() {
   return true;
 }
 
-// The keys of all whole blocks of these tokens, which begin with those that have keys.
+// Extends the entry's keys to all full blocks of `tokens`, whose beginning has keys already.
 void DraftCache::add_keys(Entry& entry, std::span<const TokenId> tokens) const {
   const auto size = static_cast<size_t>(pool_.tokens_per_block());
   while ((entry.keys.size() + 1) * size <= tokens.size()) {
@@ -78,7 +78,7 @@ void DraftCache::add_keys(Entry& entry, std::span<const TokenId> tokens) const {
   }
 }
 
-// What is written and stays.
+// The computed tokens that stay.
 sched::Contents DraftCache::known(Entry& entry) const {
   const auto tokens = std::span(entry.tokens).first(entry.num_known);
   add_keys(entry, tokens);
@@ -96,7 +96,7 @@ void DraftCache::publish(Entry& entry) {
   pool_.drop_unseen(entry.table, num_known - 1);
 }
 
-// Prompts that begin alike often part within a block: its leading positions are found, too.
+// Also publishes the last, partly filled block: similar prompts often differ inside a block.
 void DraftCache::release(Entry& entry) {
   if (entry.table.empty()) return;
   if (entry.num_missing == 0)

@@ -1,4 +1,4 @@
-// What a model that proposes drafts has cached of the sequences: a block pool of its own.
+// KV cache of a draft model or draft head: a block pool of its own, by sequence.
 #pragma once
 
 #include <cstdint>
@@ -17,63 +17,64 @@ namespace nereid::runtime {
 
 class DraftCache {
  public:
-  // `copies_blocks`: what others have left may end within a block, which is copied then.
+  // `copies_blocks`: a prefix hit may end inside a block, which is copied.
   DraftCache(const exec::Runner& runner, bool copies_blocks);
 
-  // What the positions of a sequence stand for.
+  // The text of a sequence as the draft model sees it.
   struct Text {
     std::string_view root;            // see sched::Contents
-    std::span<const TokenId> tokens;  // one for each position that is known
-    int32_t num_prompt = 0;           // leading ones that are the prompt
+    std::span<const TokenId> tokens;  // known tokens, one per position
+    int32_t num_prompt = 0;           // leading tokens that are the prompt
   };
 
   struct Entry {
     sched::BlockTable table;
-    std::vector<TokenId> tokens;  // whose keys and values are written
-    size_t num_known = 0;         // of those, leading ones that stay
-    size_t num_missing = 0;       // positions that were left out: no longer another one's text
+    std::vector<TokenId> tokens;  // tokens with keys and values
+    size_t num_known = 0;         // leading tokens of `tokens` that stay
+    size_t num_missing = 0;       // skipped positions; > 0: the entry's blocks are not shared with
+                                  // other sequences
     std::string root;             // see sched::Contents
     int32_t num_prompt = 0;
     std::vector<sched::BlockKey> keys;
-    uint64_t asked_at = 0;  // the call that looked at it last
+    uint64_t asked_at = 0;  // num_calls_ of the last call that used it
   };
 
-  // A call of the proposer; what one looks at is kept until the next.
+  // Starts a call of the proposer; entries used in it are not evicted until the next.
   void begin_call() { ++num_calls_; }
 
-  // A sequence's entry; a new one begins with what others have left of its text, without the last
-  // position.
+  // The entry of a sequence; a new one starts with the cached prefix of its text, last position
+  // excluded.
   Entry& find(RequestId id, const Text& text);
 
-  // Takes back what lies behind the first positions.
+  // Releases the positions behind the first `num_tokens`.
   void trim(Entry& entry, size_t num_tokens);
 
-  // Blocks for so many positions, of which those from the first one on are to be written; if need
-  // be those of entries that this call has not looked at.
+  // Blocks for `num_tokens` positions, of which [first_written, num_tokens) will be written; evicts
+  // entries that this call has not used.
   bool reserve(sched::BlockTable& table, int32_t first_written, int32_t num_tokens);
   bool reserve(Entry& entry, int32_t num_tokens) {
     return reserve(entry.table, static_cast<int32_t>(entry.tokens.size()), num_tokens);
   }
 
-  // A table of the same first positions, which earlier steps have written; what either side writes
-  // behind them is its own. To be given back by drop().
+  // A table that shares the first `num_tokens` positions, written by earlier steps (copy on write).
+  // Released by drop().
   sched::BlockTable fork(const sched::BlockTable& table, int32_t num_tokens) {
     return pool_.fork(table, num_tokens);
   }
   void drop(sched::BlockTable& table) { pool_.release(table, sched::Release::kKeep); }
 
-  // Lets others find whole blocks of what is known, and gives back what no later row looks at.
+  // Publishes the full blocks of known tokens, and releases blocks to which no later row attends.
   void publish(Entry& entry);
 
-  // Adds the row, with its tokens and the table's blocks.
+  // Adds a row with its tokens and the table's blocks.
   void add_row(const sched::BlockTable& table, exec::StepRow row, std::span<const TokenId> tokens,
                exec::Step& step) const;
-  // Adds the copies that the pool has asked for since the last step.
+  // Adds the pool's copies since the last step.
   void add_copies(exec::Step& step);
 
-  // The sequence has ended: others find all that is known.
+  // The sequence has ended: its known tokens stay cached.
   void forget(RequestId id);
-  void forget_all();  // and what was published
+  void forget_all();  // the prefix cache included
 
   bool holds(RequestId id) const { return entries_.contains(id); }
   int32_t num_free_blocks() const { return pool_.num_free(0); }  // of the first cache group
@@ -86,7 +87,7 @@ class DraftCache {
 
   sched::BlockPool pool_;
   std::map<RequestId, std::unique_ptr<Entry>>
-      entries_;  // in an order that does not depend on hashes
+      entries_;  // ordered by id, so that eviction is deterministic
   uint64_t num_calls_ = 0;
 };
 

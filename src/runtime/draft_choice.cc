@@ -1,4 +1,4 @@
-// DraftChooser: drafts in the order of their chances, as far as they pay.
+// DraftChooser: drafts in descending order of acceptance probability, as many as pay.
 #include "runtime/draft_choice.h"
 
 #include <algorithm>
@@ -7,8 +7,9 @@
 namespace nereid::runtime {
 namespace {
 
-constexpr double kLeastChance = 0.02;  // of a draft that is looked at
-constexpr double kWorth = 1.05;        // times the tokens per second without drafts
+constexpr double kLeastChance = 0.02;  // drafts below it are not considered
+constexpr double kWorth = 1.05;        // required gain: tokens per second / tokens per second
+                                       // without drafts
 
 }  // namespace
 

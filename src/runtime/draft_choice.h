@@ -1,4 +1,4 @@
-// How many drafts a step should compute, and of which sequences.
+// Number of drafts of each sequence in a step.
 #pragma once
 
 #include <cstdint>
@@ -9,49 +9,49 @@
 
 namespace nereid::runtime {
 
-// What steps and drafts take, in seconds.
+// Measured times in seconds.
 struct SpeculationCosts {
   CostTable step;   // by tokens
-  CostTable draft;  // by sequences: one more draft of each of them; 0 = drafts cost nothing to get
-  // By sequences: the first draft of each, for which the proposer catches up with what is known.
-  // Without measurements it costs as much as one more.
+  CostTable draft;  // by sequences: one more draft of each; 0 = drafts are free
+  // By sequences: the first draft of each, for which the proposer computes all new known tokens.
+  // Unmeasured: the cost of one more draft.
   CostTable first_draft;
-  // By rows: host work between two steps. One with drafts is waited for, so that nothing runs
-  // beside it; one without has it hidden if steps overlap.
+  // By rows: host time between two steps. It adds to steps with drafts; for steps without drafts it
+  // is hidden if steps overlap.
   CostTable host;
   bool overlaps = false;
 };
 
-// The next step without drafts, as far as it is known before it is planned.
+// The next step without drafts, as far as it is known before planning.
 struct NextStep {
   int32_t num_tokens = 0;
-  int32_t num_drawing = 0;  // rows that reach the end of what is known, and so give a token
-  int32_t room = 0;         // drafts that it takes at most
+  int32_t num_drawing = 0;  // rows that reach the end of the known tokens and yield a token
+  int32_t room = 0;         // maximum number of drafts
 };
 
-// A sequence that could have drafts.
+// A sequence that can have drafts.
 struct DraftCandidate {
-  double rate = 0;  // chance of a draft to hold if the one before it has held, [0, 1)
-  // Not empty: of a tree, the chance of each draft to hold, not growing; so many as `most` at
-  // least.
+  double rate = 0;  // acceptance probability of a draft after an accepted one, [0, 1)
+  // Draft tree: acceptance probability of each draft, not ascending; at least `most` entries.
+  // Empty: chain.
   std::span<const double> chances;
-  int32_t most = 0;   // drafts that it can have
-  int32_t count = 0;  // that it gets
+  int32_t most = 0;   // maximum number of drafts
+  int32_t count = 0;  // result: number of drafts
 };
 
-// What is expected of a step.
+// Expected result of a step.
 struct Expectation {
   double tokens = 0, seconds = 0;
   double rate() const { return tokens / seconds; }
 };
 
-// Gives candidates the drafts with which the step is expected to give most tokens in a second: the
-// j-th of a sequence holds with the chance rate^j, or with its chance in a tree; they are looked at
-// in the order of that chance, and the best of all beginnings of that order is taken; none unless
-// it is worth more than errors of measurement. A function of its arguments.
+// Selects the number of drafts of each candidate that maximises expected tokens per second. P(draft
+// j accepted) = rate^j, or chances[j] in a tree; the best prefix of all drafts in descending order
+// of P is taken, or none unless the gain exceeds measurement errors (kWorth). A pure function of
+// its arguments.
 class DraftChooser {
  public:
-  // Their `count` is 0 before. `costs.step` knows the step without drafts.
+  // Precondition: `count` = 0 in all candidates; `costs.step` knows the step without drafts.
   Expectation choose(const SpeculationCosts& costs, const NextStep& next,
                      std::span<DraftCandidate> candidates);
 
@@ -62,7 +62,7 @@ class DraftChooser {
     size_t candidate = 0;
   };
 
-  std::vector<Draft> order_;  // memory that is used again
+  std::vector<Draft> order_;  // reused memory
   std::vector<int32_t> num_at_depth_;
 };
 

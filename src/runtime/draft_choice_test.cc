@@ -1,4 +1,4 @@
-// What steps are taken to cost, and which drafts pay at such costs.
+// Estimated costs of steps, and the drafts that pay at them.
 #include "runtime/draft_choice.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ TEST(CostTable, GrowsWithTheSizeWhateverWasMeasured) {
   EXPECT_DOUBLE_EQ(table.at(8), 8);
 }
 
-// One step in ten takes eleven times as long: that is what a step costs, whatever the median says.
+// One step in ten takes eleven times as long: the mean counts, not the median.
 TEST(CostTable, WhatOftenTakesLongCounts) {
   CostTable table;
   for (int i = 0; i < 400; ++i) table.add(4, i % 10 == 5 ? 11 : 1);
@@ -61,7 +61,7 @@ TEST(CostTable, OneStepThatTookLongCountsForABoundedShare) {
   EXPECT_NEAR(table.at(4), 6, 0.01) << "what was long ago counts for nothing";
 }
 
-// What is measured seldom follows the last few measurements.
+// Rare measurements: the mean follows the last few.
 TEST(CostTable, OldMeasurementsWeighLess) {
   CostTable table;
   for (int i = 0; i < 100; ++i) table.add(1, 1);
@@ -109,7 +109,7 @@ TEST(CostTable, IsDueAfterManyUses) {
 
 class DraftChooserTest : public ::testing::Test {
  protected:
-  // Counts for sequences of these rates, all of which decode.
+  // Draft counts of decoding sequences with these acceptance rates.
   std::vector<int32_t> counts(const std::vector<double>& rates, int32_t most = 4,
                               int32_t room = 1000) {
     std::vector<DraftCandidate> candidates;
@@ -149,7 +149,7 @@ TEST_F(DraftChooserTest, ACostInProportionGivesNone) {
   EXPECT_DOUBLE_EQ(expected_.rate(), 1);
 }
 
-// A draft costs 0.25 where a step of three gives three tokens for 1.75.
+// A draft costs 0.25; a step of three tokens costs 1.75.
 TEST_F(DraftChooserTest, EachSequenceHasAsManyAsItsRateIsWorth) {
   steps_cost([](int n) { return 1 + 0.25 * n; });
   EXPECT_THAT(counts({0.9, 0.1, 0.6}), ElementsAre(4, 0, 1));
@@ -167,7 +167,7 @@ TEST_F(DraftChooserTest, WhatIsWonMustBeMoreThanWhatDraftsCost) {
   EXPECT_THAT(counts({0.8}, 8), ElementsAre(0));
 }
 
-// A first draft alone would not pay for the host's time; three do.
+// One draft does not pay for the host time; three do.
 TEST_F(DraftChooserTest, TheHostIsWaitedForOnce) {
   steps_cost([](int) { return 1.0; });
   host_costs(0.9);
@@ -184,7 +184,7 @@ TEST_F(DraftChooserTest, TheBestDraftsGetTheRoom) {
   EXPECT_THAT(counts({0.5, 0.9}, 4, 0), Each(0));
 }
 
-// Costs grow from 32 tokens on: few sequences have drafts, many have fewer, then none.
+// Costs grow from 32 tokens on: drafts for few sequences, fewer in larger batches, then none.
 TEST_F(DraftChooserTest, FewerInALargerBatch) {
   steps_cost([](int n) { return std::max(32, n) / 32.0; });
   EXPECT_THAT(counts(std::vector<double>(4, 0.7)), Each(4));
@@ -192,15 +192,15 @@ TEST_F(DraftChooserTest, FewerInALargerBatch) {
   EXPECT_THAT(counts(std::vector<double>(32, 0.7)), Each(0));
 }
 
-// A prompt takes long anyhow, and a draft adds little to it.
+// Next to a prompt, a draft adds little to the step.
 TEST_F(DraftChooserTest, BesideAPromptDraftsPaySooner) {
   steps_cost([](int n) { return 1.0 * n; });
   num_prompt_ = 200;
   EXPECT_THAT(counts({0.5, 0.5}), Each(4));
 }
 
-// Whatever the tables say, the choice is worth at least what the step without drafts is, and what
-// is expected is what the tables give for the counts.
+// For any tables: tokens per second of the choice >= without drafts, and the expectation equals the
+// tables' values at the counts.
 TEST_F(DraftChooserTest, NeverExpectsLessThanWithoutDrafts) {
   auto draw = [at = uint64_t{0}]() mutable { return philox(17, at++)[0] / 4294967296.0; };
   int num_with_drafts = 0, num_without = 0;

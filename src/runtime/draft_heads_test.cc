@@ -1,5 +1,5 @@
-// What heads on hidden states guess: the same as PyTorch (tests/golden/heads.json), whatever else
-// asks and however the states came.
+// Drafts of heads on hidden states equal PyTorch's (tests/golden/heads.json), independent of other
+// questions and of how states arrived.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -25,9 +25,9 @@ struct TopLogit {
 struct HeadsCase {
   Tokens prompt;
   TokenId next = 0;
-  Tokens medusa;                                  // the likeliest of each head
-  std::vector<std::vector<TopLogit>> medusa_top;  // the five likeliest of each
-  Tokens eagle;                                   // the chain
+  Tokens medusa;                                  // argmax of each head
+  std::vector<std::vector<TopLogit>> medusa_top;  // five likeliest tokens of each head
+  Tokens eagle;                                   // chain
 
   Tokens known() const {
     Tokens all = prompt;
@@ -60,7 +60,7 @@ class GoldenHeadsTest : public HeadsTest {
   explicit GoldenHeadsTest(const std::filesystem::path& folder, const std::string& choices = "")
       : HeadsTest(heads_config(folder, choices)) {}
 
-  // All cases in one call, each for another number of guesses, then each alone.
+  // All cases in one call with different draft counts, then each alone.
   void expect_golden(Tokens HeadsCase::*guesses) {
     const std::vector<HeadsCase> cases = heads_cases();
     ASSERT_THAT(cases, SizeIs(16));
@@ -77,7 +77,7 @@ class GoldenHeadsTest : public HeadsTest {
       const Tokens& all = cases[i].*guesses;
       const Tokens expected(all.begin(), all.begin() + std::min(all.size(), i % 5 + 1));
       if (questions[i].drafts.size() > expected.size())
-        questions[i].drafts.resize(expected.size());  // the file has four of a chain
+        questions[i].drafts.resize(expected.size());  // the file has four drafts of a chain
       EXPECT_EQ(questions[i].drafts, expected) << "case " << i;
       compute(cases[i].prompt, 100 + i);
       EXPECT_EQ(ask(cases[i].known(), 100 + i, static_cast<int32_t>(all.size())), all)
@@ -85,8 +85,7 @@ class GoldenHeadsTest : public HeadsTest {
     }
   }
 
-  // Steps that test guesses, some of which do not hold: the next ones are as if all were computed
-  // anew.
+  // Steps that test drafts, some rejected: the next drafts equal those of a fresh computation.
   void expect_same_as_anew() {
     Tokens text = heads_cases()[9].prompt;
     Tokens drawn = compute(text, 1);
@@ -121,9 +120,8 @@ class MedusaTreeTest : public GoldenHeadsTest {
   }
 };
 
-// Where two logits are within 0.25 of each other, either may come first: they are between -32 and
-// 32, where rounding to bf16 moves a number by up to 0.0625, and the states and the head's inner
-// layer are rounded behind each of the two.
+// Logits within 0.25 of each other may be swapped: magnitudes are below 32, where bf16 rounding
+// changes a number by up to 0.0625; states and the head's inner layer are rounded on both sides.
 TEST_F(MedusaTreeTest, HasTheLikeliestOfPyTorch) {
   ASSERT_TRUE(model_.proposer->makes_trees());
   EXPECT_EQ(model_.proposer->usual_drafts(), 6);
@@ -147,7 +145,7 @@ TEST_F(MedusaTreeTest, HasTheLikeliestOfPyTorch) {
   }
 }
 
-// The state of the next guesses is that of the last draft of the path.
+// The next drafts start from the state of the path's last draft.
 TEST_F(MedusaTreeTest, GoesOnFromTheEndOfThePath) {
   const HeadsCase c = heads_cases()[9];
   Tokens known = c.known();
@@ -181,7 +179,7 @@ TEST_F(MedusaHeadsTest, GuessNothingBehindAnotherTokenThanTheLastDrawn) {
   EXPECT_THAT(ask(c.known(), 1, 3), IsEmpty()) << "it has ended";
 }
 
-// With penalties, heads behind the first have not seen what the others guess.
+// With penalties, later heads ignore the drafts of earlier heads.
 TEST_F(MedusaHeadsTest, DrawWithTheRequestsParameters) {
   const HeadsCase c = heads_cases()[0];
   compute(c.prompt, 1);
@@ -214,8 +212,7 @@ TEST_F(EagleHeadTest, WaitsForTheRestOfAPrompt) {
   EXPECT_EQ(ask(c.known(), 1, 4), c.eagle);
 }
 
-// A prompt in chunks: its states are computed from before the next chunk comes, and what it leads
-// to is the same.
+// A prompt in chunks: states are computed before the next chunk arrives, with the same result.
 TEST_F(EagleHeadTest, FollowsAPrompt) {
   const auto& head = static_cast<const EagleHead&>(*model_.proposer);
   const HeadsCase c = heads_cases()[15];
@@ -247,7 +244,7 @@ TEST_F(EagleHeadTest, WhatWaitsIsInTheTableOfMemory) {
 
 TEST_F(EagleHeadTest, GoesOnFromTheModelsOwnStates) { expect_same_as_anew(); }
 
-// The states of a cached prefix never come; what the head has cached of it takes their place.
+// States of a cached prefix never arrive; the head's own prefix cache replaces them.
 TEST_F(EagleHeadTest, TakesWhatAnotherTextHasLeft) {
   HeadsCase c = heads_cases()[15];
   Tokens prompt;
@@ -263,7 +260,7 @@ TEST_F(EagleHeadTest, TakesWhatAnotherTextHasLeft) {
   EXPECT_THAT(ask(known, 3, 4), SizeIs(4)) << "without some positions";
 }
 
-// What is banned for the first two tokens is drawn from the third on.
+// Ids banned for the first two tokens are sampled from the third on.
 TEST_F(EagleHeadTest, DrawsForThePositionsOfTheText) {
   constexpr TokenId kEnd = 5;
   const HeadsCase c = heads_cases()[2];
@@ -284,7 +281,7 @@ struct Refusal {
   const char* expected;
 };
 
-// Of a folder with other fields in its config.json.
+// Refusals of a folder with other config.json fields.
 void expect_refusals(const std::filesystem::path& folder, const std::vector<Refusal>& refusals) {
   ExecutorConfig config = heads_config(folder);
   config.draft_model = config.cache_dir / folder.filename();
@@ -310,7 +307,7 @@ TEST(DraftHeads, ChoicesThatDoNotFitAreRefused) {
   EXPECT_THAT(error(kMedusaFolder, "{0}, {0, 0}, {0, 0, 0}, {0, 0, 0, 0}"),
               HasSubstr("medusa_choices: a node is 4 deep"));
   EXPECT_THAT(error(kMedusaFolder, "{1, 0}"),
-              HasSubstr("medusa_choices: {1, 0} is there without {1}"));
+              HasSubstr("medusa_choices: {1, 0} has no parent {1}"));
   EXPECT_THAT(error(kEagleFolder, "{0}"), HasSubstr("is not a folder of Medusa heads"));
 }
 

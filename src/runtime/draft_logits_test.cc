@@ -1,5 +1,4 @@
-// Drafts that are taken for other reasons than that they are drawn: with the logits that they come
-// from, and typical ones.
+// Draft tests other than equality: by the ratio of probabilities, and typical acceptance.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -29,7 +28,7 @@ Request sampled(uint64_t seed) {
   return r;
 }
 
-// What such a request generates, and the logits that it was drawn from.
+// Generated tokens of a request, and their logits.
 struct Generated {
   std::vector<TokenId> tokens;
   std::vector<float> logits;
@@ -93,7 +92,7 @@ TEST(DraftLogits, GreedyRequestsHaveNoUseForThem) {
 
 using Shares = std::vector<double>;
 
-// Of logits of one position.
+// Probabilities of one position.
 Shares softmax(std::span<const float> logits) {
   const double most = std::ranges::max(logits);
   Shares shares;
@@ -103,7 +102,7 @@ Shares softmax(std::span<const float> logits) {
   return shares;
 }
 
-// The first tokens of so many sequences with that draft, and none or these logits.
+// First tokens of `num` sequences with this draft and, unless empty, these draft logits.
 void draw(Fixture& f, TokenId draft, std::span<const float> logits, int64_t num,
           std::vector<int64_t>& counts) {
   constexpr int64_t kAtOnce = 512, kInRequest = 8;
@@ -125,8 +124,8 @@ void draw(Fixture& f, TokenId draft, std::span<const float> logits, int64_t num,
   }
 }
 
-// How many standard deviations chi-square is above what is to be expected, by Wilson and Hilferty's
-// approximation. Tokens expected less than 5 times count together.
+// Chi-square's excess over its expectation in standard deviations (Wilson-Hilferty). Tokens with an
+// expected count < 5 are pooled.
 double misfit(const std::vector<int64_t>& counts, const Shares& shares, double num) {
   double chi = 0, rest = 0, rest_expected = 0;
   int degrees = -1;
@@ -146,9 +145,8 @@ double misfit(const std::vector<int64_t>& counts, const Shares& shares, double n
   return (std::cbrt(chi / degrees) - (1 - v)) / std::sqrt(v);
 }
 
-// Drafts are drawn from other logits than the model's; what comes out is distributed as the model
-// says. As many sequences have each draft as is expected of so many draws. NEREID_DRAWS sets how
-// many: 10,000 if it does not.
+// Drafts from a different distribution: outputs still follow the model's. Sequences per draft = its
+// expected number among NEREID_DRAWS draws (default 10,000).
 TEST(DraftLogits, KeepTheDistributionOfTheModel) {
   const char* const text = std::getenv("NEREID_DRAWS");
   const double num_draws = text ? std::atof(text) : 1e4;
@@ -168,7 +166,7 @@ TEST(DraftLogits, KeepTheDistributionOfTheModel) {
            std::llround(num_draws * q[token]), counts);
     const double num = std::accumulate(counts.begin(), counts.end(), 0.0);
     const auto held = static_cast<double>(f.executor->stats().num_accepted_drafts - before);
-    double expected = 0;  // share of drafts that hold
+    double expected = 0;  // share of accepted drafts
     for (size_t i = 0; i < p.size(); ++i) expected += by_ratio ? std::min(p[i], q[i]) : p[i] * q[i];
     EXPECT_NEAR(num, num_draws, kVocab);
     EXPECT_NEAR(held / num, expected, 0.03) << by_ratio;
@@ -179,7 +177,7 @@ TEST(DraftLogits, KeepTheDistributionOfTheModel) {
 
 TEST(DraftLogits, SeveralSequencesAndSmallSteps) {
   exec::RunnerLimits limits = wide();
-  limits.max_tokens = 6;  // so that not all drafts have room
+  limits.max_tokens = 6;  // too small for all drafts
   Fixture f(limits);
   const Generated draft(f, sampled(1));
   Request r = sampled(2);

@@ -1,4 +1,4 @@
-// DraftModel: which positions it computes, and what its steps say.
+// DraftModel: choice of rows, and messages of its steps.
 #include "runtime/draft_model.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ void DraftModel::propose(std::span<DraftQuestion> questions) {
   choose_rows(questions);
   if (rows_.empty()) return;
   if (const Status status = compute(begin); !status.ok()) {
-    log_error("the draft model fails, there are no more drafts: {}", message(status));
+    log_error("the draft model has failed, no more drafts: {}", message(status));
     failed_ = true;
     cache_.forget_all();
     for (DraftQuestion& question : questions) question.drafts.clear();
@@ -48,7 +48,7 @@ void DraftModel::propose(std::span<DraftQuestion> questions) {
   for (Row& row : rows_) cache_.publish(*row.entry);
 }
 
-// Without what was computed for other tokens than those that are known now.
+// The sequence's entry, trimmed to the prefix that equals the known tokens.
 DraftCache::Entry& DraftModel::entry_of(const sched::Sequence& sequence) {
   DraftCache::Entry& entry = cache_.find(sequence.id(), text_of(sequence));
   const auto known = sequence.tokens();
@@ -59,7 +59,7 @@ DraftCache::Entry& DraftModel::entry_of(const sched::Sequence& sequence) {
   return entry;
 }
 
-// Sequences with the least to compute go first, so that none waits for another one's prompt.
+// Rows with the fewest new tokens first, so that none waits for another one's prompt.
 void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
   const exec::RunnerLimits& limits = runner_->limits();
   candidates_.clear();
@@ -67,7 +67,7 @@ void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
   for (DraftQuestion& question : questions) {
     const sched::Sequence& sequence = *question.sequence;
     const size_t length = sequence.tokens().size();
-    // It has no embeddings for the rows of a prompt table, and ends where its positions do.
+    // No embeddings for rows of a prompt table; no positions beyond its own limit.
     if (sequence.spec().prompt_table || length >= static_cast<size_t>(limits.max_sequence_length))
       continue;
     DraftCache::Entry& entry = entry_of(sequence);
@@ -86,7 +86,7 @@ void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
     const auto end = static_cast<int32_t>(row.entry->tokens.size()) + row.num_new;
     if (!question->is_behind)
       row.num_drafts = std::min(question->most, limits.max_sequence_length - end);
-    // The last draft is drawn and not computed.
+    // The last draft is sampled and not computed.
     if (!cache_.reserve(*row.entry, end + std::max(0, row.num_drafts - 1))) {
       question->is_behind = false;
       continue;
@@ -99,7 +99,7 @@ void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
 Status DraftModel::compute(Time begin) {
   int32_t most = 1;
   for (const Row& row : rows_) most = std::max(most, row.num_drafts);
-  // One step is launched while the one before it runs.
+  // One step in flight while the next is launched.
   ASSIGN_OR_RETURN(exec::Ticket flying, launch(0));
   Status status;
   for (int32_t number = 1; number <= most; ++number) {
@@ -114,7 +114,7 @@ Status DraftModel::compute(Time begin) {
   return status;
 }
 
-// Step 0 catches up and draws the first draft, step i draws the one after the i-th.
+// Step 0 computes the new known tokens and samples draft 1; step i samples draft i + 1.
 StatusOr<exec::Ticket> DraftModel::launch(int32_t number) {
   step_.clear();
   cache_.add_copies(step_);
@@ -155,7 +155,7 @@ void DraftModel::add_row(size_t row, std::span<const TokenId> tokens, int32_t st
                  tokens, step_);
 }
 
-// What step `number` has drawn.
+// Takes the drafts sampled by step `number`.
 Status DraftModel::take(exec::Ticket& ticket, int32_t number) {
   ASSIGN_OR_RETURN(const exec::StepResult results, runner_->wait(ticket));
   size_t next = 0;
@@ -165,7 +165,7 @@ Status DraftModel::take(exec::Ticket& ticket, int32_t number) {
     if (row.num_drafts == 0 || row.ended) continue;
     row.ended = !result.status.ok() || result.drawn.empty() || result.drawn[0].token < 0;
     if (row.ended) continue;
-    // The step has computed the draft before this one.
+    // Step `number` has computed the previous draft.
     if (number > 0) row.entry->tokens.push_back(row.question->drafts.back());
     row.question->drafts.push_back(result.drawn[0].token);
   }

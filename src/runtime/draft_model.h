@@ -14,21 +14,18 @@
 
 namespace nereid::runtime {
 
-// Speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023). It has a KV
-// cache of its own, whose positions follow the tokens that the host knows: what was computed for
-// drafts that did not hold is computed again.
+// Speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023). Its own KV
+// cache follows the tokens known to the host; positions of rejected drafts are recomputed.
 //
-// One call computes, for all questions together, one step that catches up with the tokens known and
-// then a step for each further draft, each token of which goes from one to the next on the device.
-// A prompt that does not fit into the first step goes on in the next call.
+// propose() runs, for all questions together, one step over the new known tokens, then one step per
+// further draft, whose input token stays on the device. A prompt that does not fit into the first
+// step continues in the next call.
 //
-// Drafts are drawn with the parameters, the seed and the positions of the sequence itself, as far
-// as they are not masks, adapters or a dense bias: where both models agree on probabilities they
-// draw the same token.
+// Drafts are sampled with the sequence's parameters, seed and positions (except masks, adapters and
+// dense bias): where both models agree on probabilities they sample the same token.
 class DraftModel : public Proposer {
  public:
-  // A runner of a model with the vocabulary of the one that tests its drafts, and with as many
-  // rows.
+  // A runner with the target model's vocabulary and number of rows.
   explicit DraftModel(std::unique_ptr<exec::Runner> runner);
 
   std::string_view name() const override { return "draft_model"; }
@@ -40,13 +37,13 @@ class DraftModel : public Proposer {
   int32_t num_free_blocks() const { return cache_.num_free_blocks(); }
 
  private:
-  // A question that this call computes something for; its place is its row and its slot.
+  // A question computed in this call; its index is its row and its slot.
   struct Row {
     DraftQuestion* question = nullptr;
     DraftCache::Entry* entry = nullptr;
-    int32_t num_new = 0;     // known tokens that are computed now
-    int32_t num_drafts = 0;  // 0: it has still more to catch up with
-    bool ended = false;      // what is drawn from here on is not used
+    int32_t num_new = 0;     // known tokens computed now
+    int32_t num_drafts = 0;  // 0: more known tokens remain
+    bool ended = false;      // later samples are not used
   };
 
   DraftCache::Entry& entry_of(const sched::Sequence& sequence);
@@ -60,10 +57,10 @@ class DraftModel : public Proposer {
 
   const std::unique_ptr<exec::Runner> runner_;
   DraftCache cache_;
-  bool failed_ = false;  // and the log says so: there are no drafts any more
-  // State of the propose() under way.
+  bool failed_ = false;  // logged; no more drafts
+  // State of the current propose().
   double first_seconds_ = 0;
-  std::vector<Row> candidates_;  // all that may have a row, with all of their new tokens
+  std::vector<Row> candidates_;  // all possible rows, with all their new tokens
   std::vector<Row> rows_;
   exec::Step step_;
   std::vector<std::byte> message_;

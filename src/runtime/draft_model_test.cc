@@ -1,4 +1,4 @@
-// What a draft model guesses: the same as if it had computed each text anew, whatever it keeps.
+// Drafts of a draft model equal those computed from scratch, whatever its cache has.
 #include "runtime/draft_model.h"
 
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ class DraftModelTest : public ::testing::Test {
     return question.drafts;
   }
 
-  // By a model that has computed nothing yet.
+  // Drafts of a fresh draft model.
   std::vector<TokenId> anew(const std::vector<TokenId>& tokens, int32_t most) {
     FakeRunner* const runner = runner_;
     const auto model = open();
@@ -60,7 +60,7 @@ TEST_F(DraftModelTest, EachDraftFollowsFromTheOneBefore) {
   }
 }
 
-// Some drafts hold, some do not, and other texts are guessed in the same steps.
+// Some drafts are accepted, some rejected, with other sequences in the same steps.
 TEST_F(DraftModelTest, WhatDidNotHoldIsTakenBack) {
   const auto model = open();
   std::mt19937 random(1);
@@ -80,7 +80,7 @@ TEST_F(DraftModelTest, WhatDidNotHoldIsTakenBack) {
       const size_t num_holding = random() % (question.drafts.size() + 1);
       text.insert(text.end(), question.drafts.begin(),
                   question.drafts.begin() + static_cast<ptrdiff_t>(num_holding));
-      // One that was drawn, and at times one more that nothing was guessed for.
+      // A sampled token, sometimes one more without a draft.
       for (size_t more = 1 + random() % 2; more > 0; --more)
         text.push_back(static_cast<TokenId>(20 + random() % 20));
     }
@@ -155,7 +155,7 @@ TEST_F(DraftModelTest, AfterAFailureThereAreNoneAndTheBooksBalance) {
   EXPECT_EQ(model->num_free_blocks(), roomy().num_blocks[0]);
 }
 
-// A cached block of which only the beginning is alike is copied, if there is a block for the copy.
+// A block that matches partly is copied, if there is a free block.
 TEST_F(DraftModelTest, BlocksThatBeginAlikeAreCopiedWhereThereIsRoom) {
   exec::RunnerLimits limits = roomy();
   limits.num_blocks = 2;
@@ -180,8 +180,7 @@ TEST_F(DraftModelTest, BlocksThatBeginAlikeAreCopiedWhereThereIsRoom) {
   EXPECT_EQ(cache.num_free_blocks(), 2);
 }
 
-// Of sequences that were asked about in the same call the first gives way, whatever their ids hash
-// to.
+// Of sequences asked about in the same call, the smallest id is evicted first.
 TEST_F(DraftModelTest, TheOldestGivesWayThenTheFirst) {
   exec::RunnerLimits limits = roomy();
   constexpr int32_t kSequences = 24;
@@ -206,8 +205,7 @@ TEST_F(DraftModelTest, TheOldestGivesWayThenTheFirst) {
   EXPECT_EQ(cache.num_free_blocks(), kSequences);
 }
 
-// What a sequence leaves of a block that it has not filled: nothing while it goes on, all of it
-// afterwards.
+// A partly filled block is published when its sequence ends, not before.
 TEST_F(DraftModelTest, AnUnfinishedBlockIsFoundOnceItsSequenceHasEnded) {
   const FakeRunner runner(*device_, registry_, roomy(), kVocab);
   const int32_t size = roomy().block_tokens;
@@ -232,8 +230,8 @@ TEST_F(DraftModelTest, AnUnfinishedBlockIsFoundOnceItsSequenceHasEnded) {
   EXPECT_EQ(cache.num_free_blocks(), roomy().num_blocks[0]);
 }
 
-// Where the draft model is the model itself all of its drafts hold: it draws with the parameters
-// and random numbers of the request.
+// Draft model = target model: all drafts are accepted, because it samples with the request's
+// parameters and random numbers.
 TEST(DraftModelExecutor, DrawsAsTheRequestDoes) {
   ModelInstance model;
   model.device.device = make_cpu_device({.num_threads = 1}).value();

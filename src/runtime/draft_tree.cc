@@ -15,7 +15,7 @@ using Path = std::vector<int32_t>;
 
 std::string text_of(const Path& path) { return fmt::format("{{{}}}", fmt::join(path, ", ")); }
 
-// Reads paths from the text, one after the other.
+// Reads the paths of the text one by one.
 class PathReader {
  public:
   explicit PathReader(std::string_view text) : text_(text) {}
@@ -94,7 +94,7 @@ StatusOr<DraftTree> parse_draft_tree(std::string_view text) {
   std::map<Path, int32_t> places;  // -1: not in the tree yet
   for (const Path& path : paths)
     if (!places.emplace(path, -1).second)
-      return invalid_argument("{} is there twice", text_of(path));
+      return invalid_argument("{} appears twice", text_of(path));
   DraftTree tree;
   for (const Path& path : paths) {
     int32_t parent = -1;
@@ -102,7 +102,7 @@ StatusOr<DraftTree> parse_draft_tree(std::string_view text) {
       const auto found = places.find(Path(path.begin(), path.begin() + static_cast<int>(depth)));
       if (found == places.end())
         return invalid_argument(
-            "{} is there without {}", text_of(path),
+            "{} has no parent {}", text_of(path),
             text_of(Path(path.begin(), path.begin() + static_cast<int>(depth))));
       if (found->second < 0) {
         found->second = static_cast<int32_t>(tree.nodes.size());

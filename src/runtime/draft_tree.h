@@ -1,4 +1,4 @@
-// The shape of a tree of drafts: which guess comes after which.
+// The shape of a draft tree.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,23 @@ namespace nereid::runtime {
 
 struct DraftTree {
   struct Node {
-    int32_t parent = -1;  // a node before it; -1: it comes after the tokens that are known
-    int32_t depth = 1;    // of the nodes from the first one on that lead to it
-    int32_t rank = 0;     // among the guesses for its position, 0 = the likeliest
+    int32_t parent = -1;  // an earlier node; -1: the root (the last known token)
+    int32_t depth = 1;    // nodes on the path from the root, itself included
+    int32_t rank = 0;     // rank among the guesses for its position, 0 = the likeliest
   };
-  std::vector<Node> nodes;  // so many from the first one on are a tree as well
+  std::vector<Node> nodes;  // every prefix is a tree
 
-  // The likeliest guess for each position.
+  // The likeliest guess at each depth.
   static DraftTree chain(int32_t length);
 
   bool is_chain() const;
   int32_t depth() const;
 };
 
-// TensorRT-LLM's text for it: "{0}, {0, 0}, {1}" are the nodes, each as the ranks that lead to it;
-// a comma at the end is fine. Order is kept, but that parents stand before their children.
-// InvalidArgument, naming what stands where: anything else, ranks outside [0, kMaxTopTokens), a
-// node without its parent or twice, none or more than exec::kMaxTreeDrafts of them.
+// TensorRT-LLM's text format: "{0}, {0, 0}, {1}" lists the nodes by the ranks on their paths; a
+// trailing comma is allowed. Order is kept, except that parents come before children.
+// InvalidArgument with the place: other text, ranks outside [0, kMaxTopTokens), a node without its
+// parent or twice, zero or more than exec::kMaxTreeDrafts nodes.
 StatusOr<DraftTree> parse_draft_tree(std::string_view text);
 
 }  // namespace nereid::runtime

@@ -1,4 +1,4 @@
-// Trees of drafts as text.
+// Draft trees as text.
 #include "runtime/draft_tree.h"
 
 #include <gmock/gmock.h>
@@ -59,8 +59,8 @@ TEST(DraftTree, WhatIsNoTreeIsRefused) {
       {"{0} {1}", "expected ','"},
       {"{0, 0", "expected '}'"},
       {"[0]", "expected '{' at character 1"},
-      {"{0}, {1, 0}", "{1, 0} is there without {1}"},
-      {"{0}, {0}", "{0} is there twice"},
+      {"{0}, {1, 0}", "{1, 0} has no parent {1}"},
+      {"{0}, {0}", "{0} appears twice"},
       {most + "{1, 0}", "more than 64 nodes"},
   };
   for (const auto& [text, expected] : cases)

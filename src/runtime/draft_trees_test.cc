@@ -1,5 +1,5 @@
-// Trees of guesses of heads, heads that read several layers, layers that predict further tokens:
-// the same as NumPy (tests/golden/tiny_heads.py), and the drafts that a tree says it has.
+// Draft trees of heads, heads with several layers, MTP layers: equal to NumPy
+// (tests/golden/tiny_heads.py), consistent parents.
 #include <fstream>
 #include <functional>
 #include <map>
@@ -67,7 +67,7 @@ class EagleTreeTest : public HeadsTest {
     known.push_back(compute(known, 1).at(0));
     return known;
   }
-  // Of each draft its path.
+  // The path of each draft.
   static std::vector<Tokens> paths_of(const DraftQuestion& tree) {
     std::vector<Tokens> paths;
     for (size_t i = 0; i < tree.drafts.size(); ++i) {
@@ -87,8 +87,8 @@ TEST_F(EagleTreeTest, HasPathsOfSeveralDepths) {
   ASSERT_THAT(tree.drafts, SizeIs(12));
   ASSERT_THAT(tree.parents, SizeIs(12));
   const std::vector<Tokens> paths = paths_of(tree);
-  EXPECT_EQ(std::set(paths.begin(), paths.end()).size(), 12u) << "no path is there twice";
-  // The likeliest draft of all is the likeliest next token.
+  EXPECT_EQ(std::set(paths.begin(), paths.end()).size(), 12u) << "no path appears twice";
+  // The first draft is the likeliest next token.
   EXPECT_THAT(paths[0], SizeIs(1));
   std::map<size_t, int> num_at_depth;
   for (const Tokens& path : paths) ++num_at_depth[path.size()];
@@ -96,7 +96,7 @@ TEST_F(EagleTreeTest, HasPathsOfSeveralDepths) {
   EXPECT_LE(num_at_depth[1], 3);
 }
 
-// Whoever asks for fewer, and however often, gets the beginning of the same order.
+// Fewer drafts are a prefix of more, however often they are requested.
 TEST_F(EagleTreeTest, FewerDraftsAreTheLikeliestOfMore) {
   const Tokens text = known();
   const DraftQuestion all = tree_of(text, 1, 12);
@@ -108,7 +108,7 @@ TEST_F(EagleTreeTest, FewerDraftsAreTheLikeliestOfMore) {
   EXPECT_EQ(tree_of(text, 3, 12).drafts, all.drafts) << "again";
 }
 
-// States come in the order of a row's tokens, whichever of its drafts hold.
+// States are in the order of a row's tokens, whichever drafts are accepted.
 TEST_F(EagleTreeTest, GoesOnFromTheEndOfThePath) {
   Tokens text = known();
   EXPECT_THAT(tree_of(text, 1, 12).drafts, SizeIs(12));
@@ -150,8 +150,8 @@ class EagleChoicesTest : public EagleTreeTest {
   EagleChoicesTest() : EagleTreeTest(tree_config(0, 0, "{0}, {1}, {0, 0}, {1, 0}, {0, 0, 0}")) {}
 };
 
-// The chain of the likeliest, and one behind the second likeliest that is the chain of a text that
-// goes on with it.
+// The chain of likeliest drafts, and a branch of the second likeliest, which equals the chain of
+// the text with that token.
 TEST_F(EagleChoicesTest, BranchesAreChains) {
   ModelInstance chains = open_model(kTop / "models/quickstart", heads_config(kEagleFolder)).value();
   const Tokens text = known();
@@ -181,7 +181,7 @@ TEST_F(Eagle3Test, GuessesWhatNumPyDoes) {
   }
 }
 
-// A banned word, a bias and a penalty are of the model's tokens.
+// Bans, biases and penalties use the target model's ids.
 TEST_F(Eagle3Test, DrawsWithTheRequestsParameters) {
   const ChainCase c = chain_cases("eagle3.json").at(0);
   RequestId id = 0;
@@ -196,7 +196,7 @@ TEST_F(Eagle3Test, DrawsWithTheRequestsParameters) {
     EXPECT_THAT(question.drafts, SizeIs(1));
     return question.drafts.empty() ? -1 : question.drafts[0];
   };
-  const TokenId unknown = 4;  // which the head has not
+  const TokenId unknown = 4;  // unknown to the head
   EXPECT_EQ(first_guess([](auto&) {}), c.chain[0]);
   EXPECT_NE(first_guess([&](auto& spec) { spec.bad_words = {{c.chain[0]}}; }), c.chain[0]);
   EXPECT_EQ(first_guess([&](auto& spec) {
@@ -222,7 +222,7 @@ TEST_F(MtpTest, GuessesWhatNumPyDoes) {
   }
 }
 
-// Of several layers none is read: who asks for them is told, `auto` guesses otherwise.
+// Several MTP layers are not supported: speculation mtp is refused, auto uses another proposer.
 TEST(DraftTrees, SeveralMtpLayersAreNoProposer) {
   const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_two_mtp_layers";
   std::filesystem::remove_all(dir);
@@ -232,24 +232,24 @@ TEST(DraftTrees, SeveralMtpLayersAreNoProposer) {
   std::ofstream(dir / "config.json") << json::serialize(config);
   ExecutorConfig wish = mtp_config();
   EXPECT_THAT(std::string(open_model(dir, wish).status().message()),
-              HasSubstr("field 'num_nextn_predict_layers': 2 of them; wanted is 1"));
+              HasSubstr("field 'num_nextn_predict_layers': 2 is not 1"));
   wish.speculation = "auto";
   const auto model = open_model(dir, wish);
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->proposer->name(), "ngram");
 }
 
-// The pool belongs to guesses from texts.
+// ngram_pool_size needs the ngram proposer.
 TEST(DraftTrees, APoolNeedsNgrams) {
   ExecutorConfig config = eagle3_config();
   config.ngram_pool_size = 5;
   EXPECT_THAT(std::string(open_model(kTop / "models/quickstart", config).status().message()),
-              HasSubstr("ngram_pool_size: 5 needs guesses of ngram; here they are those of eagle"));
+              HasSubstr("ngram_pool_size: 5 needs speculation ngram; here it is eagle"));
   config = heads_config("");
   config.speculation = "none";
   config.ngram_pool_size = 5;
   EXPECT_THAT(std::string(open_model(kTop / "models/quickstart", config).status().message()),
-              HasSubstr("here they are those of none"));
+              HasSubstr("here it is none"));
 }
 
 TEST(DraftTrees, WhatDoesNotFitIsRefused) {

@@ -7,8 +7,8 @@
 namespace nereid::runtime {
 namespace {
 
-// In lists of words for a token that the head lacks: no history has it, so such a word never
-// occurs.
+// Replaces tokens unknown to the head in word lists: no history has it, so such a word never
+// matches.
 constexpr TokenId kNeverThere = kUnknownToken - 1;
 
 }  // namespace

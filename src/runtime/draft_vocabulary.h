@@ -1,4 +1,4 @@
-// Tokens of a head that knows fewer of them than the model that tests its guesses.
+// Token mapping of a draft head with a smaller vocabulary than the target model's.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@ namespace nereid::runtime {
 
 class DraftVocabulary {
  public:
-  // `tokens`: the model's token of each of the head's, all different and below `vocab_size`.
+  // `tokens`: the model's token of each head token, distinct, in [0, vocab_size).
   DraftVocabulary(std::vector<TokenId> tokens, int32_t vocab_size);
 
   TokenId model_token(TokenId own) const { return tokens_[static_cast<size_t>(own)]; }
 
-  // Says the last of the step's loads, and the history behind the first `num_history` tokens, in
-  // the head's tokens. One that it does not know becomes like no other.
+  // Translates the step's last slot load, and the history behind the first `num_history` tokens, to
+  // the head's tokens. Unknown tokens become kUnknownToken.
   void translate(exec::Step& step, size_t num_history) const;
 
  private:
   TokenId own(TokenId token) const;
 
   std::vector<TokenId> tokens_;
-  std::vector<TokenId> own_;  // by the model's token
+  std::vector<TokenId> own_;  // head token by model token
 };
 
 }  // namespace nereid::runtime

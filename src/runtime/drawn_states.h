@@ -1,5 +1,4 @@
-// The hidden state that each sequence's last token was drawn from, for heads that guess what comes
-// behind it.
+// The hidden state from which each sequence's last token was sampled, for draft heads.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +13,11 @@ namespace nereid::runtime {
 
 class DrawnStates {
  public:
-  // Keeps the state of a result with Proposer::States::kDrawn; states are `width` wide.
+  // Keeps the state of a result with Proposer::States::kDrawn; `width`: numbers per state.
   void landed(const sched::Row& row, const exec::RowResult& result, size_t width);
 
-  // Null: what is kept is of another token, drawn before a pause or beside one not known yet.
+  // Null: the kept state belongs to another token (sampled before a preemption, or not known to the
+  // host yet).
   const std::vector<BF16>* find(const sched::Sequence& sequence) const;
 
   void forget(RequestId id) { states_.erase(id); }
@@ -25,7 +25,7 @@ class DrawnStates {
 
  private:
   struct State {
-    size_t num_known = 0;  // tokens of the sequence, the last of which was drawn from it
+    size_t num_known = 0;  // known tokens when it was kept; the last one was sampled from it
     std::vector<BF16> hidden;
   };
   absl::flat_hash_map<RequestId, State> states_;

@@ -1,4 +1,4 @@
-// EagleHead: which positions it computes, and what its steps say.
+// EagleHead: choice of rows, and messages of its steps.
 #include "runtime/eagle_head.h"
 
 #include <algorithm>
@@ -10,15 +10,15 @@
 namespace nereid::runtime {
 namespace {
 
-// The message's, before and in it, and where the device has them: in its own memory and staged.
+// In the message and its builder, in the staging area and on the device.
 constexpr size_t kCopiesOfEmbeddings = 4;
 
-// Steps' worth of positions of all sequences that may wait: two in flight, those of the turn, and
-// what others leave of the head's step. One that has more when there are so many begins anew.
+// Limit of waiting positions, all sequences together, in steps of the head: two in flight, those of
+// the turn, and leftovers of the head's step. A sequence that exceeds it starts anew.
 constexpr size_t kMostWaitingSteps = 4;
 
-// Positions that have memory of their own while a sequence decodes; so many that no drafts were
-// asked for are followed where many wait.
+// Positions with kept memory while a sequence decodes; longer backlogs without drafts are computed
+// when many positions wait.
 constexpr size_t kKeptStates = 16;
 
 }  // namespace
@@ -68,7 +68,7 @@ void EagleHead::drop_front(Waiting& waiting, size_t count) {
             waiting.states.begin());
   set_size(waiting, left);
   waiting.first += count;
-  // A prompt's chunk takes more memory than what comes later.
+  // A prompt chunk needs more memory than decoding.
   if (left == 0 && waiting.states.capacity() > kKeptStates * width_)
     std::vector<BF16>().swap(waiting.states);
 }
@@ -81,10 +81,9 @@ void EagleHead::forget(RequestId id) {
   cache_.forget(id);
 }
 
-// Keeps the states of positions whose next token has been drawn or was known, as far as they are
-// not kept or computed yet.
+// Keeps the states of positions whose next token is known, unless kept or computed already.
 void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
-  // It has no embeddings for the rows of a prompt table.
+  // No embeddings for rows of a prompt table.
   if (result.hidden.empty() || failed_ || row.sequence->spec().prompt_table) return;
   const size_t given_width = own_width_ * static_cast<size_t>(input_.num_given);
   const auto count = result.hidden.size() / given_width;
@@ -98,7 +97,7 @@ void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
     set_size(*waiting, 0);
     waiting->first = known_to = begin;
   }
-  if (num_waiting_ + count > most_waiting()) {  // of others
+  if (num_waiting_ + count > most_waiting()) {  // other sequences' states fill the limit
     waiting->first = end - num_wrong;
     return;
   }
@@ -122,7 +121,8 @@ void EagleHead::follow(std::span<const sched::Sequence* const> running) {
   for (const sched::Sequence* const sequence : running) {
     const auto waiting = waiting_.find(sequence->id());
     if (waiting == waiting_.end() || num_waiting(*waiting->second) == 0) continue;
-    // What is known to the end is computed when drafts are asked for, but they may not be.
+    // States up to the last known token are computed with drafts; drafts may not be requested for a
+    // while.
     const size_t count = num_waiting(*waiting->second);
     const bool is_prompt = waiting->second->first + count + 1 < sequence->tokens().size();
     if (is_prompt || (num_waiting_ > most_waiting() / 4 && count > kKeptStates))
@@ -144,7 +144,7 @@ void EagleHead::answer(std::span<DraftQuestion> questions) {
   for (Row& row : rows_)
     for (Branch& branch : row.branches) drop(branch);
   if (!status.ok()) {
-    log_error("the {} head fails, there are no more drafts: {}", name(), message(status));
+    log_error("the {} head has failed, no more drafts: {}", name(), message(status));
     failed_ = true;
     cache_.forget_all();
     waiting_.clear();
@@ -157,7 +157,7 @@ void EagleHead::answer(std::span<DraftQuestion> questions) {
   }
 }
 
-// Position t stands for token t + 1, behind token 0.
+// Position t has token t + 1; token 0 is part of the root.
 DraftCache::Text EagleHead::text_of(const sched::Sequence& sequence) {
   const auto known = sequence.tokens();
   root_ = fmt::format("{}:{}", known[0], sequence.spec().cache_salt);
@@ -176,12 +176,12 @@ void EagleHead::add_candidate(DraftQuestion& question) {
   DraftCache::Entry& entry = cache_.find(sequence.id(), text_of(sequence));
   Waiting& waiting = *found->second;
   const size_t next = entry.tokens.size() + entry.num_missing;
-  // Without drafts the last position is left for when there are some.
+  // Without drafts the last position waits for a later call.
   const size_t end =
       std::min(waiting.first + num_waiting(waiting), num_known - (question.most == 0 ? 2 : 1));
   if (waiting.first > next && num_waiting(waiting) > 0) {
-    // The first token that is new to the model stands behind the last missing state, and says more
-    // than the state does: the next state takes its place.
+    // The first new token follows the last missing state. The token matters more than the state:
+    // the next state is used in its place.
     --waiting.first;
     set_size(waiting, num_waiting(waiting) + 1);
     std::copy_backward(waiting.states.begin(),
@@ -192,7 +192,7 @@ void EagleHead::add_candidate(DraftQuestion& question) {
     const size_t num_done = std::min(next - waiting.first, num_waiting(waiting));
     drop_front(waiting, num_done);
   }
-  question.is_behind = end < num_known - 1;  // the rest of the prompt is being computed
+  question.is_behind = end < num_known - 1;  // false: all known tokens are computed in this call
   if (end <= waiting.first) return;
   candidates_.push_back({.question = &question,
                          .entry = &entry,
@@ -200,7 +200,7 @@ void EagleHead::add_candidate(DraftQuestion& question) {
                          .num_new = static_cast<int32_t>(end - waiting.first)});
 }
 
-// Sequences with the least to compute go first, so that none waits for another one's prompt.
+// Rows with the fewest new positions first, so that none waits for another one's prompt.
 void EagleHead::choose_rows(std::span<DraftQuestion> questions) {
   const exec::RunnerLimits& limits = runner_->limits();
   candidates_.clear();
@@ -228,7 +228,7 @@ void EagleHead::choose_rows(std::span<DraftQuestion> questions) {
   }
 }
 
-// A step needs the tokens and states of the one before on the host, which puts its input together.
+// No overlap: a step's input is built on the host from the previous step's tokens and states.
 Status EagleHead::compute(Time begin) {
   for (;;) {
     ASSIGN_OR_RETURN(exec::Ticket ticket, launch());
@@ -239,8 +239,8 @@ Status EagleHead::compute(Time begin) {
   }
 }
 
-// The first one catches up and gives the first guesses, each further one those of the next depth.
-// Empty: no sequence wants more.
+// The first step computes all new positions and yields the first guesses, each later step those of
+// the next depth. Empty ticket: done.
 StatusOr<exec::Ticket> EagleHead::launch() {
   step_.clear();
   cache_.add_copies(step_);
@@ -257,7 +257,7 @@ StatusOr<exec::Ticket> EagleHead::launch() {
   return runner_->launch(message_);
 }
 
-// Each row of a step has a slot of its own.
+// Each row of a step has its own slot.
 void EagleHead::add_params(const Row& row, const Branch& branch) {
   const size_t num_history = step_.history_tokens.size();
   add_draft_params(*row.question->sequence, static_cast<int32_t>(step_.rows.size()), vocab_size_,
@@ -330,8 +330,8 @@ Status EagleHead::take(exec::Ticket& ticket) {
   return ok();
 }
 
-// The branches of the next depth, as many as there is room for. The first one behind a branch goes
-// on in its blocks, the others have forks of them.
+// Branches of the next depth, as many as there are rows. A parent's first child continues in its
+// blocks, the others in forks of them.
 void EagleHead::branch_out(Row& row) {
   std::vector<Branch> old = std::exchange(row.branches, {});
   std::vector<int32_t> nodes;

@@ -1,4 +1,4 @@
-// Drafts from an EAGLE head on the hidden states of the model that tests them.
+// Drafts from an EAGLE head on the target model's hidden states.
 #pragma once
 
 #include <memory>
@@ -19,40 +19,37 @@
 
 namespace nereid::runtime {
 
-// What a head gets of each position: its embeddings are the token's, the model's states, and where
-// the head's own states have a place apart, that; else the head's own take the place of the model's
-// one.
+// Input of the head per position: token embedding, the target model's states and, with has_own, the
+// head's own state in a separate part; without has_own, the head's own state replaces the target
+// model's.
 struct HeadInput {
   std::string_view name = "eagle";          // see Proposer
-  int32_t num_given = 1;                    // states of a position that the model gives
-  int32_t first_state = 0, num_states = 1;  // those of them that the head reads
+  int32_t num_given = 1;                    // target model's states per position
+  int32_t first_state = 0, num_states = 1;  // range of those that the head reads
   bool has_own = false;
-  std::vector<TokenId> tokens;  // the model's, of each of the head's; empty: they are the same
+  std::vector<TokenId> tokens;  // model token of each head token; empty: equal vocabularies
 };
 
-// A chain or a tree of guesses of an EAGLE head (models/eagle.h, eagle3.h), or of a layer that is
-// like one (models/mtp.h). The head has a KV cache of its own: position t is
-// the state of position t with the token behind it, and the last of them gives the first guesses.
-// Further ones come from the state that the head has predicted; those positions are computed again
-// from the model's states when it has tested them. Guesses that share their beginning share its
-// blocks, each goes on in blocks of its own.
+// A chain or tree of drafts from an EAGLE head (models/eagle.h, eagle3.h) or a similar layer
+// (models/mtp.h). The head has its own KV cache: position t has the state of position t and the
+// token behind it, and the last position yields the first guesses. Further guesses come from the
+// head's predicted states; these positions are recomputed from the target model's states after the
+// test. Branches share the blocks of their common prefix (copy on write).
 //
-// States come as steps land, and are computed from before the next step is planned, those of a
-// prompt chunk by chunk, at most as many positions at a time as a step of the head has: what waits
-// on the host is bounded for all sequences together (see size_kv_cache(), which keeps chunks
-// small). Positions whose states never came, since the model found them in its prefix cache or had
-// no room for them in a step, are left out where the head has not cached them either, all but the
-// last of them: guesses hold less often then. (The scheduler has the last position of a cached
-// prefix computed again, see Limits::renews_last_cached, so that where the head has cached the
-// prefix, too, nothing is missing.)
+// States arrive as steps land and are computed before the next plan, prompts chunk by chunk, at
+// most max_tokens of the head at a time; waiting states are bounded for all sequences together
+// (size_kv_cache() keeps chunks small). Positions without states (prefix hits, steps without room
+// for them) are skipped, except the last of them, unless the head has cached them; skipping lowers
+// the acceptance rate. With Limits::renews_last_cached the last position of a prefix hit has a
+// state, so that nothing is missing if the head has cached the prefix too.
 //
-// The first guess behind a token is drawn with the parameters, the seed and the position of the
-// sequence itself, as the drafts of DraftModel, and counts as the likeliest; then come the
-// likeliest others.
+// The first guess behind a token is sampled with the sequence's parameters, seed and position, as
+// in DraftModel, and counts as the likeliest; the others follow by probability.
 class EagleHead : public Proposer {
  public:
-  // A runner whose embeddings are as `input` says, each part as wide as `rows`, with as many rows
-  // as the model's at least. Branches of trees share what it has more. `vocab_size`: the model's.
+  // A runner with the embeddings of `input` (each part as wide as `rows`) and at least the target
+  // model's number of rows; further rows are shared by tree branches. `vocab_size`: the target
+  // model's.
   EagleHead(std::unique_ptr<exec::Runner> runner, EmbeddingRows rows, TreeShape shape,
             HeadInput input, int32_t vocab_size);
 
@@ -67,31 +64,31 @@ class EagleHead : public Proposer {
   int32_t usual_drafts() const override { return shape_.is_chain() ? 0 : shape_.size(); }
   void landed(const sched::Row& row, const exec::RowResult& result) override;
 
-  size_t num_waiting() const { return num_waiting_; }  // positions whose states wait on the host
+  size_t num_waiting() const { return num_waiting_; }  // positions with states waiting on the host
 
  private:
-  // What the head reads of positions [first, end()) that are not computed yet.
+  // Inputs of positions [first, end()) that are not computed yet.
   struct Waiting {
     size_t first = 0;
     std::vector<BF16> states;
   };
-  // A node of a tree that is computed, behind the positions of its path.
+  // A tree node being computed behind the positions of its path.
   struct Branch {
-    int32_t node = GrowingTree::kRoot;       // the root: all that is new of what is known
-    std::vector<BF16> state;                 // that the head has predicted in front of the node
-    std::optional<sched::BlockTable> table;  // none: it has the entry's
+    int32_t node = GrowingTree::kRoot;       // kRoot: all new known positions
+    std::vector<BF16> state;                 // predicted by the head at the parent
+    std::optional<sched::BlockTable> table;  // none: the entry's table
   };
   struct Row {
     DraftQuestion* question = nullptr;
     DraftCache::Entry* entry = nullptr;
     Waiting* waiting = nullptr;
-    int32_t num_new = 0;              // positions that are computed from the model's states
-    std::optional<GrowingTree> tree;  // none: there are more of them to come
-    std::vector<Branch> branches;     // of the depth that is computed
+    int32_t num_new = 0;              // positions computed from the target model's states
+    std::optional<GrowingTree> tree;  // none: more known positions remain
+    std::vector<Branch> branches;     // of the current depth
   };
 
   size_t num_waiting(const Waiting& waiting) const { return waiting.states.size() / width_; }
-  size_t most_waiting() const;  // positions, of all sequences
+  size_t most_waiting() const;  // positions, all sequences together
   void set_size(Waiting& waiting, size_t num_states);
   void drop_front(Waiting& waiting, size_t count);
   void answer(std::span<DraftQuestion> questions);
@@ -113,19 +110,19 @@ class EagleHead : public Proposer {
   const TreeShape shape_;
   const HeadInput input_;
   const int32_t vocab_size_;
-  const std::optional<DraftVocabulary> vocabulary_;  // none: the model's
+  const std::optional<DraftVocabulary> vocabulary_;  // none: the target model's
   const int32_t num_ranks_;
   const size_t own_width_;  // of a state
-  const size_t width_;      // of what the head reads of the model's, of a position
+  const size_t width_;      // of the target model's states that the head reads, per position
   DraftCache cache_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Waiting>> waiting_;
-  size_t num_waiting_ = 0;  // positions of all of them
-  bool failed_ = false;     // and the log says so: there are no drafts any more
-  // State of the propose() under way.
+  size_t num_waiting_ = 0;  // positions, all sequences together
+  bool failed_ = false;     // logged; no more drafts
+  // State of the current propose().
   double first_seconds_ = 0;
   std::string root_;
-  std::vector<DraftQuestion> behind_;  // of follow(): without drafts
-  std::vector<Row> candidates_;        // all that may have a row, with all of their positions
+  std::vector<DraftQuestion> behind_;  // for follow(), which requests no drafts
+  std::vector<Row> candidates_;        // all possible rows, with all their positions
   std::vector<Row> rows_;
   std::vector<TokenId> given_;
   std::vector<Guess> guesses_;

@@ -1,4 +1,4 @@
-// The embedding table of the model, for heads that guess behind its tokens.
+// The target model's embedding table, for draft heads.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,10 @@
 
 namespace nereid::runtime {
 
-// The rows of a model's embedding table, in host memory.
+// Rows of an embedding table in host memory.
 class EmbeddingRows {
  public:
-  // InvalidArgument: the engine has no table.
+  // InvalidArgument: the engine has no embedding table.
   static StatusOr<EmbeddingRows> open(const std::filesystem::path& engine);
 
   void add(TokenId token, std::vector<BF16>& out) const;

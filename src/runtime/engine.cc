@@ -103,7 +103,7 @@ bool Engine::begin_turn() {
   return goes_on;
 }
 
-// Nothing runs on a device that has failed: who waits for it, or still comes, is told so.
+// After a device failure, ends all requests, also later ones, with its error.
 void Engine::look_after_device() {
   const Status failure = health_.failure();
   if (failure.ok()) return;
@@ -115,7 +115,7 @@ void Engine::look_after_device() {
   tell(sched_.fail_all(failure));
 }
 
-// Looking at every block takes a while; a request that comes meanwhile waits for it.
+// The pool audit visits every block, during which requests wait: at most once per period.
 void Engine::check_counts() {
   constexpr auto kPeriod = std::chrono::seconds(1);
   const Time at = now();
@@ -168,7 +168,7 @@ void Engine::submit(Submit command) {
   }
 }
 
-// Of a request that has several of them still open, or one.
+// Open sequences of a request.
 int32_t Engine::num_sequences(RequestId id) const {
   const auto group = groups_.find(id);
   return group == groups_.end() ? 1 : group->second.size;
@@ -218,10 +218,9 @@ void Engine::close(RequestId id) {
   if (--group->second.num_open == 0) groups_.erase(group);
 }
 
-// Whether there is a next step, and it need not wait for one in flight. Beside drafts no next
-// row is launched: a sequence without drafts would then run in more steps than those with them,
-// each of which costs about as much as one for all. Beside a step that has not drawn there is no
-// next one yet.
+// Whether a next step can be launched while others are in flight. Not next to a step with drafts:
+// the sequences without drafts would need more steps, each of which costs about as much as one for
+// all. Not next to a step that waits for its masks.
 bool Engine::launch_next() {
   for (const Step& step : flying_)
     if (step.has_drafts || step.waits_for_masks) return false;
@@ -241,7 +240,7 @@ bool Engine::launch_next() {
   return launches;
 }
 
-// A part of what the sequences wait for that have been let in.
+// Adds a part of the adapters that admitted sequences wait for.
 bool Engine::load_adapters() {
   const auto running = sched_.running();
   if (std::ranges::none_of(running, &sched::Sequence::awaits_adapter)) return false;
@@ -270,8 +269,7 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
           .record = std::move(record)};
 }
 
-// Tells the scheduler of copies from the host that have ended; `may_wait`: of one at least, if
-// there is one.
+// Reports ended onboards to the scheduler; `may_wait`: waits for one if any is in flight.
 void Engine::take_onboards(bool may_wait) {
   while (!onboards_.empty()) {
     std::optional<Status> ended = onboards_.front();
@@ -293,8 +291,8 @@ void Engine::finish_oldest() {
   draw_oldest();
 }
 
-// Masks are made while the forward pass runs: the step before has landed, so that the tokens before
-// those that are drawn are known.
+// Masks are made during the forward pass, after the previous step has landed: they depend on its
+// tokens.
 void Engine::draw_oldest() {
   if (flying_.empty() || !std::exchange(flying_.front().waits_for_masks, false)) return;
   Step& step = flying_.front();
@@ -351,8 +349,8 @@ std::span<const TokenId> Engine::input_of(const sched::Row& row) {
   return input_;
 }
 
-// Adds the embeddings of those tokens of input_ that are rows of the prompt table, rows that follow
-// one another in one piece.
+// Adds the embeddings of the tokens in input_ that are prompt table rows; consecutive rows are
+// copied at once.
 void Engine::add_embeddings(const sched::SequenceSpec& spec) {
   const auto width = static_cast<size_t>(runner_.embedding_width());
   const TokenId first_row = runner_.vocab_size();
@@ -448,7 +446,7 @@ void Engine::fail_numerically(const sched::Row& row) {
   tell({.row = std::move(news)});
 }
 
-// What the row has for its client, from the runner's memory.
+// Copies the row's logits and hidden states for the client from the runner's memory.
 Status Engine::copy_logits(const sched::Row& row, const exec::RowResult& result,
                            SequenceNews& news) {
   const std::span<const float> logits = result.logits;
@@ -471,7 +469,7 @@ Status Engine::copy_logits(const sched::Row& row, const exec::RowResult& result,
   return ok();
 }
 
-// Gathers what the row knows, [num_tokens, vocab]; not null when that completes the prompt.
+// Collects the row's context logits, [num_tokens, vocab]; not null: the prompt is complete.
 Engine::ContextLogits Engine::take_context_logits(const sched::Row& row,
                                                   std::span<const float> logits) {
   const auto found = context_logits_.find(row.sequence->id());
@@ -490,8 +488,8 @@ Engine::ContextLogits Engine::take_context_logits(const sched::Row& row,
   return whole;
 }
 
-// Figures go out before the news that clients see, so that a client that has its final response
-// finds them up to date.
+// Statistics are published before the updates, so that a client with its final response finds them
+// up to date.
 void Engine::report() {
   for (KvCacheEvent& event : sched_.take_events()) rings_.events.push(std::move(event));
   const sched::SchedulerStats s = sched_.stats();

@@ -1,6 +1,6 @@
-// The step loop: one thread owns the scheduler and the runner of a model instance. As many steps
-// are in flight as the runner takes: with more than one, a step is launched before the results of
-// the one before it are looked at.
+// The step loop: one thread owns the scheduler and the runner of a model instance. Up to
+// RunnerLimits::depth steps are in flight: with more than one, a step is launched before the
+// previous step's results are read.
 #pragma once
 
 #include <deque>
@@ -115,8 +115,8 @@ class Engine {
   StepRecorder recorder_;
   // Steps in flight, oldest first; less than the runner's depth when the next is planned.
   std::vector<Step> flying_;
-  // Launched plans with onboards of which the scheduler has not been told, oldest first: why the
-  // launch failed, or no value where the runner will tell how they end.
+  // Launched plans with unreported onboards, oldest first: the launch's error, or no value if the
+  // runner will report them.
   std::deque<std::optional<Status>> onboards_;
   std::vector<SequenceNews> news_;  // of this turn, not yet posted
   // Memory that every turn uses again.
@@ -128,7 +128,7 @@ class Engine {
   std::vector<AdapterPlaces::Use> adapter_uses_;
   std::vector<std::byte> message_;     // the last one
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
-  // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
+  // f32 [prompt, vocab] of sequences with context logits, until the prompt is complete.
   absl::flat_hash_map<RequestId, std::vector<float>> context_logits_;
   int64_t num_refused_ = 0;     // accepted, then refused by the scheduler
   int64_t num_submitted_ = 0;   // taken from the inbox

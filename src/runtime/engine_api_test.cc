@@ -1,5 +1,5 @@
-// What the executor API promises beyond tokens, on a fake model: several sequences, deadlines,
-// awaiting, many at once, statistics.
+// The executor API on a fake model: several sequences, deadlines, awaiting, concurrency,
+// statistics.
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -22,7 +22,7 @@ Request sampled(std::vector<TokenId> prompt, int32_t max_tokens, uint64_t seed) 
   return r;
 }
 
-// Tokens by sequence; also checks that each sequence and the request end once.
+// Tokens by sequence; checks that each sequence and the request end once.
 std::vector<std::vector<TokenId>> by_sequence(const std::vector<Response>& all, size_t count) {
   std::vector<std::vector<TokenId>> tokens(count);
   std::vector<int> finals(count);
@@ -54,7 +54,7 @@ TEST(EngineApi, SeveralSequencesAreThoseOfSeedsInARow) {
     for (uint64_t i = 0; i < 3; ++i)
       EXPECT_EQ(tokens[i], f.client.run(*f.executor, sampled({9, 10, 11}, 12, 5 + i)).tokens);
     EXPECT_NE(tokens[0], tokens[1]);
-    // Their ids are taken.
+    // Their ids are used up.
     EXPECT_EQ(f.executor->enqueue(request({9}, 1)).value(), id + 6);
     f.expect_counts_add_up();
   }
@@ -108,7 +108,7 @@ TEST(EngineApi, DeadlinesEndRunningAndWaitingRequests) {
   r.max_tokens = 3;
   const RequestId patient = f.executor->enqueue(r).value();
   while (f.runner->num_steps() == 0) std::this_thread::yield();
-  std::this_thread::sleep_for(milliseconds(30));  // what both may take
+  std::this_thread::sleep_for(milliseconds(30));  // the deadline of both
   f.runner->hold(false);
   for (const RequestId id : {running, waiting}) {
     const auto all = all_responses(*f.executor, id);

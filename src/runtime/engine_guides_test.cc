@@ -1,5 +1,5 @@
-// Guided sequences in the engine loop, against a fake model: how steps overlap, and that tokens are
-// the same whatever runs beside.
+// Grammar-constrained sequences in the engine loop on a fake model: overlap of steps, and equal
+// tokens in any company.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -24,7 +24,8 @@ std::shared_ptr<const text::Tokenizer> shipped_tokenizer() {
   return tokenizer;
 }
 
-// Of the shipped tokenizer the fake model knows the marks and the letters from '!' to 'Z'.
+// Ids of the shipped tokenizer within the fake model's vocabulary: marks, and the letters '!' to
+// 'Z'.
 constexpr TokenId kEnd = 3;
 constexpr TokenId kFirstLetter = 6;
 constexpr TokenId letter(char c) { return kFirstLetter + (c - '!'); }
@@ -85,7 +86,7 @@ TEST(EngineGuides, WhatAGrammarLeavesNoChoiceOfTakesOneStep) {
   }
 }
 
-// Drafts that sequences get in a step of so many rows, one of which must go on with three tokens.
+// Number of drafts in a step of num_rows rows, one with three forced tokens.
 size_t num_forced_drafts(int num_rows, const SpeculationCosts& costs) {
   sched::Scheduler scheduler({.max_batch_size = 8,
                               .max_num_tokens = 64,
@@ -136,7 +137,7 @@ TEST(EngineGuides, FewForcedTokensBesideManyRowsAreDraftsWhereThatPays) {
   EXPECT_EQ(num_forced_drafts(3, {}), 3u) << "as many as rows";
 }
 
-// A third free, the others guided; ends of all kinds.
+// One third unconstrained, the others with grammars; all finish reasons.
 std::vector<Request> mixed_requests(int count, uint64_t seed) {
   std::mt19937_64 rng(seed);
   const auto pick = [&](int low, int high) {
@@ -161,8 +162,8 @@ std::vector<Request> mixed_requests(int count, uint64_t seed) {
 struct Way {
   const char* name;
   int32_t max_rows, max_tokens, num_blocks, depth;
-  int32_t max_logits = 0;  // more than rows: there is room to jump ahead beside others
-  int64_t guide_steps = Guides::kTurnSteps;  // 0: whatever is not known yet is made elsewhere
+  int32_t max_logits = 0;                    // more than rows: room for forced tokens
+  int64_t guide_steps = Guides::kTurnSteps;  // 0: all masks are made by the other thread
 };
 
 class GuidedEveryWay : public testing::TestWithParam<Way> {};
@@ -203,7 +204,7 @@ TEST_P(GuidedEveryWay, TokensEqualThoseOfOneAtATime) {
   }
   EXPECT_GT(num_ended, 10);
   if (way.max_logits > 0) {
-    // What is forced is known late where a guide's state is made elsewhere.
+    // With masks from the other thread, forced tokens are known late.
     EXPECT_GT(f.runner->num_drafts(), way.guide_steps > 0 ? 50 : 0);
   }
   f.expect_counts_add_up();
@@ -225,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Way{"late_ahead_preempted", 8, 64, 7, 4, 64, 0}),
     [](const auto& info) { return info.param.name; });
 
-// Whose grammar takes more steps than are allowed; each number is another text.
+// A grammar beyond the step limit; each number is another text.
 Request heavy_guide(int number) {
   Request r = guided("", 30);
   r.guided_decoding = {GuideType::kJsonSchema,
@@ -276,7 +277,7 @@ TEST(EngineGuides, AGrammarThatTakesTooManyStepsEndsItsRequestOnly) {
 
 TEST(EngineGuides, OptionsThatLeaveNoTokenAreTheClientsFault) {
   Fixture f(roomy(), {}, shipped_tokenizer());
-  // The first grammar comes later than the answer of enqueue(), as the vocabulary takes long.
+  // The first grammar is ready after enqueue() returns, because building the vocabulary takes long.
   EXPECT_TRUE(f.client.run(*f.executor, guided("[A-C]{3}", 9)).last.status.ok());
   const auto refusal = [&](const auto& change) {
     Request r = guided("[A-C]{3}", 9);
@@ -308,11 +309,11 @@ TEST(EngineGuides, OptionsThatLeaveNoTokenAreTheClientsFault) {
                 r.guided_decoding.reset();
                 r.embedding_bias.assign(kVocab, -INFINITY);
               }),
-              HasSubstr("leave no token to choose for position 3"));
+              HasSubstr("leave no token for position 3"));
   EXPECT_THAT(refusal([](Request& r) { r.guided_decoding->guide = "\u00e4"; }),
               HasSubstr("no token of the model"))
       << "no token writes it";
-  // Known only behind the first tokens.
+  // Detected behind the first tokens only.
   Request later = guided("A[B-D]", 9);
   later.bad_words = {{letter('A'), letter('B')}, {letter('C')}, {letter('A'), letter('D')}};
   const Received got = f.client.run(*f.executor, later);
@@ -366,7 +367,7 @@ TEST(Grammars, WaitingTextsAreBoundedAndGoWithThoseWhoWait) {
   EXPECT_TRUE(made_guide(grammars, text(-1)).ok());
 }
 
-// What is in flight beside a step that fails starts over.
+// Sequences in flight next to a failed step start over.
 TEST(EngineGuides, AStepThatFailsEndsItsRequestsOnly) {
   const Request r = guided("[A-F]{20}", 30), other = guided("[A-F]{9}", 30, 1);
   Fixture alone(roomy(), {}, shipped_tokenizer());

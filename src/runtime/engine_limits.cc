@@ -14,8 +14,8 @@ constexpr int32_t kUsualBatchSize = 32, kUsualBeamWidth = 1, kUsualNumTokens = 2
 void apply_limit(const char* name, int32_t limit, const std::filesystem::path& model,
                  int32_t& value) {
   if (value > limit)
-    log_warn("{}: {} is more than the {} that {} was built with, which is taken", name, value,
-             limit, model.string());
+    log_warn("{}: {} is more than the {} that {} was built with, which is used", name, value, limit,
+             model.string());
   if (value == 0 || value > limit) value = limit;
 }
 

@@ -1,4 +1,4 @@
-// What an engine was built for, applied to the options of the executor that loads it.
+// Limits that an engine was built with, applied to the executor's options.
 #pragma once
 
 #include <filesystem>
@@ -9,11 +9,11 @@
 
 namespace nereid::runtime {
 
-// Limits of `config` that are 0 become the engine's, and usual ones where `model` is no engine
-// directory; larger ones than the engine's become those with a warning, but more beams are refused.
-// Device "auto" becomes "cpu" for an engine that is for CPUs.
-// Heads that the engine was built with become `draft_model` where nothing else is wanted.
-// Gives the engine's other limits. Errors as convert::read_engine_limits().
+// Limits of `config` that are 0 become the engine's (or the usual ones if `model` is no engine
+// directory); larger values are reduced with a warning, a larger beam width is refused. Device
+// "auto" becomes "cpu" for a CPU engine. Draft heads in the engine become `draft_model` if neither
+// draft_model nor speculation is set. Returns the engine's other limits. Errors as
+// convert::read_engine_limits().
 StatusOr<convert::EngineLimits> apply_engine_limits(const std::filesystem::path& model,
                                                     ExecutorConfig& config);
 

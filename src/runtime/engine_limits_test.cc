@@ -1,4 +1,4 @@
-// What an engine was built for is what the executor does by default, and its bound.
+// An engine's limits as the executor's defaults and bounds.
 #include "runtime/engine_limits.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Log-probabilities and logits that clients ask for: alignment, completeness, bounds.
+// Log-probabilities and logits in responses: alignment, completeness, bounds.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ TEST(EngineLogits, LogProbsAndLogitsAreAlignedWithTheTokens) {
   }
 }
 
-// Raw logits for the position after each prefix of the prompt, by one request each.
+// Raw logits behind each prefix of the prompt, one request each.
 std::vector<float> logits_of_prefixes(const std::vector<TokenId>& prompt) {
   Fixture f;
   std::vector<float> all;
@@ -81,7 +81,7 @@ TEST(EngineLogits, ContextLogitsOfThePromptComeOnce) {
     limits.max_logits = 3 * max_tokens / 4;  // more than slots, or fewer
     Fixture f(limits);
     Request r = request(prompt, 3);
-    f.client.run(*f.executor, r);  // a prefix to be found, which must not be used
+    f.client.run(*f.executor, r);  // caches a prefix, which must not be used
     r.streaming = true;
     r.output.return_context_logits = true;
     r.sampling.num_return_sequences = 2;
@@ -97,7 +97,7 @@ TEST(EngineLogits, ContextLogitsOfThePromptComeOnce) {
       EXPECT_EQ(*response.context_logits, expected);
     }
     EXPECT_EQ(count, 1);
-    // Cancelled while the prompt is under way.
+    // Cancelled during the prompt.
     std::vector<RequestId> ids;
     for (int i = 0; i < 20; ++i) ids.push_back(f.executor->enqueue(r).value());
     for (RequestId id : ids) f.executor->cancel(id);
@@ -126,7 +126,7 @@ TEST(EngineLogits, LogitsAreBoundedByBytes) {
     ASSERT_TRUE(last.context_logits);
     EXPECT_EQ(last.context_logits->size(), 20u * kVocab);
   }
-  // The room comes back with the final responses.
+  // The final responses free the reserved bytes.
   for (int i = 0; i < 5; ++i)
     while (!f.executor->enqueue(r, [](Response) {}).ok()) std::this_thread::yield();
   r.input_token_ids.assign(51, 9);

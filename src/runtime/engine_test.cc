@@ -1,5 +1,5 @@
-// The engine loop, outbox and executor against a fake model: exactness under every setting,
-// failures, limits.
+// Engine loop, outbox and executor on a fake model: exactness under every setting, failures,
+// limits.
 #include <gmock/gmock.h>
 
 #include <new>
@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-// Random requests; a third begins with the same prefix.
+// Random requests; a third with a common prefix.
 std::vector<Request> random_requests(int count, uint64_t seed) {
   std::mt19937_64 rng(seed);
   const auto pick = [&](int low, int high) {
@@ -79,7 +79,7 @@ TEST_P(EveryWay, TokensEqualThoseOfOneAtATime) {
   limits.depth = s.depth;
   Fixture f(limits, config);
   const bool preempts = s.num_blocks < 16;
-  f.runner->hold(preempts);  // until all are there, so that they get into each other's way
+  f.runner->hold(preempts);  // until all requests have arrived, so that they compete for memory
   std::vector<RequestId> ids;
   for (const Request& r : requests) ids.push_back(f.client.send(*f.executor, r));
   f.runner->hold(false);
@@ -155,7 +155,7 @@ TEST(Engine, NanLogitsFailOnlyTheirRequest) {
   EXPECT_EQ(f.executor->stats().num_failed, 1);
 }
 
-// One that runs, one that waits, one that comes later: all are told the first error.
+// A running, a waiting and a later request get the first error.
 TEST(Engine, AFailedDeviceEndsAllRequests) {
   for (const bool overlap : {true, false}) {
     ExecutorConfig config;
@@ -179,7 +179,7 @@ TEST(Engine, AFailedDeviceEndsAllRequests) {
     EXPECT_EQ(f.executor->health(), expected);
     EXPECT_FALSE(f.executor->can_enqueue());
     EXPECT_EQ(f.executor->enqueue(request({9}, 2), [](const Response&) {}).status(), expected);
-    f.runner->fail_step(before);  // as the device's own error comes, under another name
+    f.runner->fail_step(before);  // the device's own error, under another name
     f.runner->hold(false);
     EXPECT_EQ(f.client.wait(runs).last.status, expected);
     EXPECT_EQ(f.client.wait(waits).last.status, expected);
@@ -207,7 +207,8 @@ TEST(EngineDeathTest, ByOptionAFailedDeviceEndsTheProcess) {
       "answer: UNAVAILABLE: device cpu has failed: an illegal address");
 }
 
-// What the sampler keeps for a row only when it needs it: the row fails, with what was too large.
+// Sampler memory allocated on demand: only the row without memory fails, with the size in the
+// message.
 TEST(Engine, MemoryForOneRowFailsThatRowAlone) {
   for (const bool overlap : {true, false}) {
     ExecutorConfig config;
@@ -234,7 +235,7 @@ TEST(Engine, MemoryForOneRowFailsThatRowAlone) {
         {"bytes of logits", [](Request& r) { r.output.return_generation_logits = true; }},
     };
     f.device->set_budget(0);
-    f.runner->hold(true);  // until all are there
+    f.runner->hold(true);  // until all requests have arrived
     const RequestId plain = f.client.send(*f.executor, request(prompt, 20));
     std::vector<RequestId> ids;
     for (const auto& c : cases) {
@@ -295,7 +296,7 @@ TEST(Engine, QueueIsBoundedAndSaysSo) {
 
 TEST(Engine, DrainRefusesNewWorkAndCancelsAfterTheTimeout) {
   exec::RunnerLimits limits = roomy();
-  limits.max_sequence_length = 1 << 20;  // the request takes hours
+  limits.max_sequence_length = 1 << 20;  // the request would take hours
   limits.num_blocks = limits.max_sequence_length / limits.block_tokens;
   Fixture f(limits);
   f.runner->hold(true);
@@ -336,7 +337,7 @@ TEST(Engine, CallbacksMayThrowCancelAndEnqueue) {
   f.expect_counts_add_up();
 }
 
-// A response that the callback did not take, first or final, becomes one error.
+// An exception from the callback, in the first or the final response, becomes one error response.
 TEST(Engine, WhatACallbackThrowsEndsItsRequestWithOneError) {
   for (const bool streaming : {true, false}) {
     for (const bool memory : {true, false}) {

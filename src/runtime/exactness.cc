@@ -1,4 +1,4 @@
-// Collecting and comparing the outcomes of the exactness suite.
+// Collects and compares the outcomes of the exactness suite.
 #include "runtime/exactness.h"
 
 #include <fmt/format.h>

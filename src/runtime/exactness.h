@@ -1,6 +1,5 @@
-// Test only: what the exactness suite is made of. A row is a request that uses one feature, a
-// column is a way to run it, an outcome is everything a client gets to see that must not depend on
-// the column.
+// Test only: the exactness suite. Row: a request with one feature; column: a way to run it;
+// outcome: everything the client gets that must not depend on the column.
 #pragma once
 
 #include <condition_variable>
@@ -19,7 +18,7 @@
 
 namespace nereid::runtime::exactness {
 
-// One sequence, or one beam, all its responses joined.
+// One sequence or beam, all its responses joined.
 struct Output {
   std::vector<TokenId> tokens;
   std::vector<float> log_probs;
@@ -37,21 +36,21 @@ struct Outcome {
   int num_responses = 0;
 };
 
-// Empty when both are equal to the last bit, else what differs first. `num_responses` may differ.
+// Empty if equal bit for bit, else the first difference. `num_responses` may differ.
 std::string difference(const Outcome& expected, const Outcome& got);
 
-// Sends requests and joins their responses; expects of each stream what the public header promises.
-// Must outlive the executor's callbacks.
+// Sends requests and joins their responses; checks the public header's guarantees for streams. Must
+// outlive the executor's callbacks.
 class Client {
  public:
-  // 0 after a refusal, which is a test failure.
+  // 0: refused, which is a test failure.
   RequestId send(Executor& executor, const Request& request);
   Outcome wait(RequestId id);
   Outcome run(Executor& executor, const Request& request) { return wait(send(executor, request)); }
 
  private:
   struct Pending {
-    bool replaces = false;  // each response holds everything so far
+    bool replaces = false;  // each response holds all tokens so far
     bool done = false;
     Outcome outcome;
   };
@@ -63,23 +62,24 @@ class Client {
   std::map<RequestId, std::shared_ptr<Pending>> pending_;
 };
 
-// What a row may use to shape its request.
+// Material for a row's request.
 struct Aids {
-  std::vector<TokenId> greedy;  // what the row's prompt gives without any feature
+  std::vector<TokenId> greedy;  // greedy output of the row's prompt without features
   const text::Tokenizer& tokenizer;
   const Executor& executor;
-  std::function<std::vector<TokenId>(std::string_view)> tokens_of;  // what an earlier row gave
+  std::function<std::vector<TokenId>(std::string_view)> tokens_of;  // tokens of an earlier row
 };
 
 struct Row {
   const char* name;
-  const char* base;  // the row whose outcome must differ, or the feature did nothing; null: none
-  int prompt = 0;    // index into prompts()
+  const char* base;  // row whose outcome must differ, to show that the feature had an effect; null:
+                     // none
+  int prompt = 0;    // index in prompts()
   std::function<void(Request&, const Aids&)> set;
-  bool streams = true;  // best_of and what needs no second response cannot
+  bool streams = true;  // false: best_of, and rows with a single response
 };
 
-// The prompts' lengths are a block and more: one a multiple of 16, the others not.
+// Prompts longer than a block: one a multiple of 16 tokens, the others not.
 std::vector<std::vector<TokenId>> prompts(const text::Tokenizer& tokenizer);
 
 std::span<const Row> rows();

@@ -11,7 +11,7 @@
 namespace nereid::runtime::exactness {
 namespace {
 
-constexpr int32_t kTiny = 44;  // blocks: the hungriest row's worst case, and a little
+constexpr int32_t kTiny = 44;  // blocks: worst case of the largest row, plus a few
 
 using kernels::Scheme;
 constexpr kernels::WeightFormat kInt4Zeros = {
@@ -78,7 +78,7 @@ void policy(ExecutorConfig& c, int which) {
   c.scheduler.capacity_policy = static_cast<CapacityPolicy>(which);
 }
 
-// A beam is a row of a step: narrow steps leave the wider rows out.
+// Each beam needs a row of the step: steps with few tokens skip rows with more beams.
 void chunk(ExecutorConfig& c, int tokens) {
   c.max_num_tokens = tokens;
   c.max_beam_width = std::min(c.max_beam_width, tokens);
@@ -99,7 +99,7 @@ void blocks_of(ExecutorConfig& c, int tokens) {
   c.kv_cache.tokens_per_block = tokens;
 }
 
-// The controller chooses how many drafts: what it tests depends on measured costs.
+// Draft counts depend on measured times.
 void adapting(ExecutorConfig& c, int) {
   usual(c, 0);
   c.speculation = "auto";
@@ -167,7 +167,7 @@ bool taken_back(const ExecutorStats& s) {
 }
 bool paused_and_taken_back(const ExecutorStats& s) { return paused(s) && taken_back(s); }
 
-// Without drafts.
+// Columns without drafts.
 std::vector<Column> plain_columns() {
   const auto overlapped = [](ExecutorConfig& c, int) { c.enable_overlap = true; };
   const auto threads = [](ExecutorConfig& c, int n) { c.num_threads = n; };
@@ -209,7 +209,7 @@ std::vector<Column> plain_columns() {
   return all;
 }
 
-// Steps run in a second process.
+// Columns with steps in a second process.
 std::vector<Column> remote_columns() {
   std::vector<Column> all = {
       {"SecondProcess", Way::kBatch, usual, 0, nullptr, Breadth::kAll},
@@ -225,7 +225,7 @@ std::vector<Column> remote_columns() {
   return all;
 }
 
-// Drafts that the test makes, as chains.
+// Columns with chains of drafts made by the test.
 std::vector<Column> speculated_columns() {
   std::vector<Column> all = {
       {"Speculated", Way::kBatch, usual, 0, taken_back, Breadth::kAll},
@@ -245,7 +245,7 @@ std::vector<Column> speculated_columns() {
   return all;
 }
 
-// Such drafts as trees.
+// Columns with draft trees made by the test.
 std::vector<Column> tree_columns() {
   std::vector<Column> all = {
       {"SpeculatedTrees", Way::kBatch, usual, 0, taken_back, Breadth::kAll},
@@ -266,7 +266,7 @@ std::vector<Column> tree_columns() {
   return all;
 }
 
-// One proposer in several ways: its columns are named after it.
+// Columns of one proposer, with its name as prefix.
 std::vector<Column> columns_of(const std::string& proposer, void (*propose)(ExecutorConfig&),
                                std::vector<Column> ways) {
   for (Column& c : ways) {

@@ -1,6 +1,6 @@
-// Tiny models of families whose layers or caches differ (windows, mixtures of experts, latent
-// attention) on the CPU: what a request gives in company, in chunks, from reused blocks and after a
-// pause is what it gives alone, bit by bit.
+// Tiny models of families with other layers or caches (windows, mixtures of experts, latent
+// attention) on the CPU: in batches, in chunks, with prefix hits and after preemption a request
+// gives bit for bit what it gives alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ ExecutorConfig together(KvCacheType type) {
   return c;
 }
 
-// Prompts of whole and of partial blocks, one begun like another; greedy, drawn, beams.
+// Prompts of whole and partial blocks, two with a common prefix; greedy, sampled, beam search.
 std::vector<Request> requests() {
   std::vector<Request> all;
   for (const int32_t length : {5, 32, 40, 70, 90, 91})
@@ -64,14 +64,14 @@ std::vector<Request> requests() {
   return all;
 }
 
-// A tiny model, the type of its cache, its weights.
+// (model, KV cache type, weight format).
 using Model = std::tuple<const char*, KvCacheType, const char*>;
 
 class Families : public testing::TestWithParam<Model> {
  protected:
   static KvCacheType type() { return std::get<1>(GetParam()); }
   static bool speculates() { return std::string_view(std::get<0>(GetParam())).ends_with("-mtp"); }
-  // What is expected comes from steps without guesses.
+  // Expectations are from steps without drafts.
   static ExecutorConfig together(KvCacheType type) {
     ExecutorConfig config = exactness::together(type);
     if (speculates()) config.speculation = "mtp";
@@ -92,7 +92,7 @@ class Families : public testing::TestWithParam<Model> {
       if (executor) it->second.push_back(client.run(*executor, r));
     return it->second;
   }
-  // All at once, `rounds` times or until `enough`.
+  // All requests at once, `rounds` times or until `enough`.
   static ExecutorStats run_at_once(const ExecutorConfig& config, int rounds,
                                    bool (*enough)(const ExecutorStats&) = nullptr) {
     const std::vector<Outcome>& wanted = expected();
@@ -129,7 +129,7 @@ TEST_P(Families, InChunks) {
 TEST_P(Families, WithPauses) {
   ExecutorConfig config = together(type());
   config.kv_cache.max_tokens = 30 * kTokensPerBlock;
-  // Requests may end before others arrive: then once more.
+  // Requests may end before others arrive; then the round is repeated.
   constexpr int kMostRounds = 50;
   const auto paused = [](const ExecutorStats& s) { return s.num_preemptions > 0; };
   EXPECT_TRUE(paused(run_at_once(config, kMostRounds, paused)));
@@ -149,13 +149,13 @@ INSTANTIATE_TEST_SUITE_P(Tiny, Families,
                                           testing::Values(KvCacheType::kAuto, KvCacheType::kInt8),
                                           testing::Values("auto")),
                          name_of_model);
-// Norms behind the sums and narrow embeddings; limits of queries, keys and values.
+// Post-norms and narrow embeddings; clipped queries, keys and values.
 INSTANTIATE_TEST_SUITE_P(Older, Families,
                          testing::Combine(testing::Values("opt-narrow", "mpt-clip"),
                                           testing::Values(KvCacheType::kAuto),
                                           testing::Values("auto")),
                          name_of_model);
-// With guesses of its own layer for them.
+// With drafts of its MTP layer.
 INSTANTIATE_TEST_SUITE_P(MultiTokenPrediction, Families,
                          testing::Combine(testing::Values("../heads/deepseek_v3-mtp"),
                                           testing::Values(KvCacheType::kAuto, KvCacheType::kInt8),

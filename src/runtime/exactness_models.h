@@ -1,5 +1,4 @@
-// Test only: executors whose steps another process executes, whose drafts come from a test, or
-// whose copies from the host take long.
+// Test only: executors with steps in another process, drafts from a test, or slow onboards.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +22,7 @@
 
 namespace nereid::runtime::exactness {
 
-// A folder with an adapter of the shipped model's embedding, of made-up numbers.
+// A folder with an adapter of the shipped model's embedding, random numbers.
 inline std::filesystem::path write_embedding_adapter() {
   constexpr int64_t kRank = 2, kVocabulary = 4096, kHidden = 256;
   const auto dir = std::filesystem::path(testing::TempDir()) / "nereid_embedding_adapter";
@@ -46,7 +45,7 @@ inline std::filesystem::path write_embedding_adapter() {
   return dir;
 }
 
-// Task ids 1 to 3, with room on the device for all.
+// Task ids 1 to 3, which fit on the device together.
 inline void add_adapters(ExecutorConfig& c) {
   static const std::filesystem::path embedding = write_embedding_adapter();
   const std::filesystem::path dir = std::filesystem::path(source_dir()) / "tests/adapters";
@@ -62,7 +61,7 @@ inline StatusOr<std::filesystem::path> engine_of(const std::filesystem::path& di
   return convert::ensure_engine(dir, model.device.registry, model.device.device->info(), build);
 }
 
-// An engine of `dir` whose products have weights of `format`.
+// An engine of `dir` with weights of `format` in its products.
 inline StatusOr<std::filesystem::path> engine_with(const std::filesystem::path& dir,
                                                    const ExecutorConfig& config,
                                                    const kernels::WeightFormat& format) {
@@ -72,7 +71,7 @@ inline StatusOr<std::filesystem::path> engine_with(const std::filesystem::path& 
   return convert::ensure_engine(dir, opened.registry, opened.device->info(), build);
 }
 
-// `has_trees`: its runner takes trees of drafts.
+// `has_trees`: the runner supports draft trees.
 inline StatusOr<ModelInstance> open_local(const std::filesystem::path& dir, ExecutorConfig& config,
                                           bool has_trees) {
   ASSIGN_OR_RETURN(const convert::EngineLimits limits, apply_engine_limits(dir, config));
@@ -87,7 +86,7 @@ inline StatusOr<ModelInstance> open_local(const std::filesystem::path& dir, Exec
   return model;
 }
 
-// One whose steps another process executes.
+// A model whose steps run in another process.
 inline StatusOr<ModelInstance> open_remote(const std::filesystem::path& dir, ExecutorConfig& config,
                                            bool has_trees = false) {
   ASSIGN_OR_RETURN(ModelInstance model, open_local(dir, config, has_trees));

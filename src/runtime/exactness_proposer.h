@@ -1,4 +1,4 @@
-// Test only: drafts from what the rows of the exactness suite gave without any, some of them wrong.
+// Test only: drafts from the outputs of the exactness rows without drafts, some of them wrong.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 
 namespace nereid::runtime::exactness {
 
-// Guesses that depend on nothing but the tokens known. Rows that have begun alike may get each
-// other's.
+// Drafts are a function of the known tokens. Rows with a common beginning may get each other's
+// drafts.
 class RowProposer : public Proposer {
  public:
   RowProposer(std::span<const Request> requests, std::span<const Outcome> outcomes,
@@ -58,8 +58,7 @@ class RowProposer : public Proposer {
     }
   }
 
-  // The draft, which becomes the parent of the next level, with none or some beside it; false:
-  // there is no room for them.
+  // Adds the draft that becomes the next level's parent, with up to a few siblings; false: no room.
   bool add_level(DraftQuestion& question, TokenId token, uint32_t roll, int32_t& parent) const {
     const uint32_t before = roll / 16 % 3, behind = roll / 64 % 2;
     if (question.drafts.size() + before + 1 + behind > static_cast<size_t>(question.most))

@@ -1,4 +1,4 @@
-// The rows of the exactness suite: one request for each feature.
+// The rows of the exactness suite: one request per feature.
 #include "base/rng.h"
 #include "nereid/request.h"
 #include "runtime/exactness.h"
@@ -10,7 +10,7 @@ namespace {
 using R = Request&;
 using A = const Aids&;
 
-// Much randomness: the model is sure of itself, and a row must have something to choose from.
+// High temperature: the model's distributions are sharp, and a row needs several likely tokens.
 void sampled(R r) {
   r.sampling.top_p = 1.0f;
   r.sampling.temperature = 4.0f;
@@ -55,7 +55,7 @@ void retention(R r, A) {
   c.decode_priority = 0;
 }
 
-// Some of the prompt's tokens, over the end of a block and at the very end, are rows of a table.
+// Some prompt tokens, across a block's end and at the prompt's end, are rows of a table.
 void table(R r, A a, int32_t seed) {
   constexpr size_t kNumRows = 5;
   PromptTable& t = r.prompt_table.emplace();
@@ -84,7 +84,7 @@ constexpr const char* kSchema =
         "required": ["name", "size"], "additionalProperties": false})";
 constexpr const char* kRegex = "(yes|no)( [a-z]{2,5}){1,3}\\.";
 
-// Most of it at once.
+// Most features at once.
 void everything(R r, A a) {
   sampled(r);
   with_log_probs(r);
@@ -105,14 +105,14 @@ void everything(R r, A a) {
   r.stop_words = {{a.greedy[15], a.greedy[16]}};
 }
 
-// One of two tokens each time: what came after the last few comes again every other time.
+// Two possible tokens at each position, so that n-grams repeat about every other time.
 void repeats(R r, A) {
   sampled(r);
   with_log_probs(r);
   r.logit_bias = {{17, 200.0f}, {18, 200.0f}};
 }
 
-// Drawing, stopping, output.
+// Sampling, stopping, output.
 const Row kDrawing[] = {
     {"greedy", nullptr, 0, [](R, A) {}},
     {"greedy_whole_blocks", "greedy", 1, [](R, A) {}},
@@ -332,7 +332,7 @@ const Row kBeams[] = {
      [](R r, A a) { beams(r, 2), r.stop_words = {part(a.greedy, 6, 2)}; }},
 };
 
-// Encoded and cut to length.
+// Source of prompts: tokenised and cut to length.
 constexpr const char* kText =
     "Machine learning is a branch of artificial intelligence in which computers learn patterns "
     "from data instead of following rules written by hand. A model is shown many examples, and "

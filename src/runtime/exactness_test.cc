@@ -1,5 +1,5 @@
-// Every feature under every way to run it, on the shipped model and the CPU: tokens, log-probs and
-// logits must be those of the same request alone, unchunked, without cache or overlap, bit by bit.
+// Every feature times every way to run it, shipped model, CPU: tokens, log-probabilities and logits
+// equal, bit by bit, those of the same request alone, without chunks, cache or overlap.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int32_t kNumNewTokens = 24;
-constexpr int32_t kGuessedIds = 1000;  // that wrong guesses are among
+constexpr int32_t kGuessedIds = 1000;  // range of wrong drafts
 
 std::unique_ptr<Executor> open(const ExecutorConfig& config, const Numerics& numerics,
                                bool in_second_process = false,
@@ -47,7 +47,7 @@ Request bare_request(int prompt) {
   return r;
 }
 
-// The rows' requests, and what each must give.
+// Requests of the rows, and their expected outcomes.
 struct Expectations {
   std::vector<Request> requests;
   std::vector<Outcome> outcomes;
@@ -66,7 +66,7 @@ Expectations run_plainly(const Numerics& numerics) {
   Expectations e;
   const auto executor = open(config, numerics);
   if (!executor) return e;
-  std::map<int, Outcome> bare_outcomes;  // of each prompt
+  std::map<int, Outcome> bare_outcomes;  // by prompt
   for (const Row& row : rows()) {
     Request r = bare_request(row.prompt);
     const auto [bare, is_new] = bare_outcomes.try_emplace(row.prompt);
@@ -93,7 +93,7 @@ std::unique_ptr<Proposer> guesses(const Expectations& e, bool in_trees) {
   return std::make_unique<RowProposer>(e.requests, e.outcomes, kGuessedIds, in_trees);
 }
 
-// Shares a block and a part of the next with the row, then goes on differently.
+// Shares a block and a part of the next with the row, then diverges.
 Request primer(const Request& row) {
   Request r;
   const size_t shared = (row.input_token_ids.size() - 1) / kBlock * kBlock - kBlock + 9;
@@ -108,13 +108,13 @@ Request primer(const Request& row) {
 }
 
 Request shaped(const Row& row, Request r, Way way) {
-  if (way == Way::kPrimed) r.cache_salt += row.name;  // or else other rows had left whole hits
+  if (way == Way::kPrimed) r.cache_salt += row.name;  // separates other rows' prefixes
   r.streaming = row.streams && (way == Way::kStreamed || way == Way::kStreamedWhole);
   if (way == Way::kStreamedWhole) r.return_all_generated_tokens = true;
   return r;
 }
 
-// Random company that takes memory for longer than the rows do.
+// Random other requests that hold memory for longer than the rows.
 Request companion(size_t seed) {
   Request r = bare_request(static_cast<int>(seed % 3));
   r.input_token_ids.resize(r.input_token_ids.size() - seed % 13);
@@ -125,7 +125,7 @@ Request companion(size_t seed) {
   return r;
 }
 
-// No value: the row is not for this executor.
+// No value: the executor cannot run the row.
 using Outcomes = std::vector<std::optional<Outcome>>;
 
 Outcomes run_together(Executor& executor, const std::vector<Request>& requests,
@@ -180,7 +180,7 @@ struct Cell {
   Column column;
 };
 
-// What a failure prints.
+// Text of failures.
 void PrintTo(const Cell& cell, std::ostream* out) {
   *out << cell.numerics.name << cell.column.name;
 }
@@ -195,10 +195,11 @@ TEST_P(Exactness, EveryRowEqualsItselfAlone) {
   numerics.set(config);
   if (column.propose) column.propose(config);
   if (column.set) column.set(config, column.argument);
-  const bool needs_less = config.kv_cache.max_attention_window > 0;  // blocks go back while it runs
+  const bool needs_less = config.kv_cache.max_attention_window > 0;  // blocks are released while it
+                                                                     // runs
   const bool must_happen = column.happened && !needs_less;
   ExecutorStats stats;
-  // How far requests overlap is up to the machine: where they did not, they are sent again.
+  // Overlap of requests depends on the machine: without it they are sent again.
   constexpr int kTries = 20;
   for (int i = 0; i < kTries && (i == 0 || (must_happen && !column.happened(stats))); ++i) {
     const auto executor =
@@ -233,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(Way, Exactness, testing::ValuesIn(cells()), [](const au
   return info.param.numerics.name + info.param.column.name;
 });
 
-// Right but for one; the engine goes on by itself.
+// All drafts but one are right; the engine continues without drafts.
 TEST(Drafts, ThoseOfTheRequestChangeNothing) {
   const Expectations& e = expected(all_numerics().front());
   for (const char* speculation : {"none", "ngram"}) {
@@ -245,7 +246,7 @@ TEST(Drafts, ThoseOfTheRequestChangeNothing) {
     Client client;
     for (size_t i = 0; i < rows().size(); ++i) {
       Request r = e.requests[i];
-      if (r.sampling.beam_width > 1 || r.guided_decoding) continue;  // they take none
+      if (r.sampling.beam_width > 1 || r.guided_decoding) continue;  // no drafts with these
       r.draft_token_ids = e.outcomes[i].sequences.at(0).at(0).tokens;
       if (r.draft_token_ids.size() > 8) ++r.draft_token_ids[8];
       EXPECT_EQ(difference(e.outcomes[i], client.run(*executor, r)), "") << rows()[i].name;
@@ -256,7 +257,7 @@ TEST(Drafts, ThoseOfTheRequestChangeNothing) {
   }
 }
 
-// A row that gives what its base gives proves nothing.
+// A row with the outcome of its base would test nothing.
 TEST(ExactnessRows, EachFeatureDoesSomething) {
   const Expectations& e = expected(all_numerics().front());
   ASSERT_EQ(e.outcomes.size(), rows().size());
@@ -302,7 +303,7 @@ TEST(SecondProcess, RefusesWhatIsNoMessageAndGoesOn) {
   EXPECT_EQ(wait(good), "");
 }
 
-// Layers with a window keep what it reaches and one block more, those without everything.
+// A layer with a window keeps the window plus one block, a layer without everything.
 TEST(CacheGroups, AWindowHoldsOneBlockMoreAtSixteenWindows) {
   constexpr int32_t kWindow = 2 * kBlock, kLength = 16 * kWindow;
   for (const bool overlap : {false, true}) {

@@ -149,7 +149,7 @@ class ExecutorImpl : public Executor {
   }
 
   StatusOr<RequestId> enqueue(Request request, ResponseCallback callback) override {
-    if (!callback) return invalid_argument("callback: there is none");
+    if (!callback) return invalid_argument("callback: must not be null");
     RETURN_IF_ERROR(check_request(request, bounds_));
     std::vector<Request> one;
     one.push_back(std::move(request));

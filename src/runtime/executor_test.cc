@@ -1,5 +1,4 @@
-// The public Executor on the shipped model and the CPU: golden tokens, and equality of every way to
-// get them.
+// The public Executor, shipped model, CPU: golden tokens, and equality of all ways to run requests.
 #include <gmock/gmock.h>
 
 #include <filesystem>
@@ -27,8 +26,8 @@ const std::vector<TokenId> kEndIds = {3, 0};  // generation_config.json
 
 struct Case {
   std::vector<TokenId> prompt;
-  std::vector<TokenId> greedy;  // first tokens, which any correct engine must reproduce
-  bool ends = false;            // the end id follows them
+  std::vector<TokenId> greedy;  // first tokens, independent of rounding
+  bool ends = false;            // followed by the end id
 };
 
 std::vector<TokenId> ids(const json::value& list) {
@@ -75,7 +74,7 @@ Request request(const std::vector<TokenId>& prompt, int32_t max_tokens) {
   return r;
 }
 
-// The golden prompts, half of them greedy, half sampled in different ways.
+// The golden prompts, half greedy, half with different sampling parameters.
 std::vector<Request> requests() {
   std::vector<Request> all;
   const auto cases = golden_cases();
@@ -323,7 +322,7 @@ TEST(Executor, AnEnginesLimitsStandForWhatIsLeftOpen) {
   EXPECT_EQ(limits("checkpoint", 0, 0), std::pair(int64_t{32}, 2048));
 }
 
-// With the model's tokens, of which two have changed places.
+// The model's tokenizer with two tokens swapped.
 std::filesystem::path draft_model_of_other_tokens() {
   const std::filesystem::path dir = cache_dir() / "other_tokens";
   std::filesystem::create_directories(dir);
@@ -366,8 +365,8 @@ TEST(ExecutorDraftModel, OfOtherTokensIsRefused) {
   };
   EXPECT_THAT(
       refusal(draft_model_of_other_tokens()),
-      ::testing::MatchesRegex("draft_model: token [0-9]+ of '.*other_tokens' is another one "
-                              "than the model's"));
+      ::testing::MatchesRegex("draft_model: token [0-9]+ of '.*other_tokens' differs from the "
+                              "model's"));
   const std::filesystem::path smaller = cache_dir() / "smaller";
   std::filesystem::create_directories(smaller);
   json::value facts = read_json_file(kSource / "models/quickstart-draft/config.json").value();

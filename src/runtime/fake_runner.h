@@ -1,6 +1,5 @@
-// Test only: a Runner whose "model" is a hash of the whole prefix as read back through the block
-// table. It runs on a real CPU stream, so that threads, staging and sampling are the real ones, and
-// faults can be ordered.
+// Test only: a Runner whose "model" is a hash of the prefix as read through the block table. It
+// runs on a real CPU stream with real threads, staging and sampling; faults can be injected.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@ namespace nereid::runtime {
 
 class FakeRunner : public exec::Runner {
  public:
-  static constexpr int32_t kNanToken = 7;  // a prompt that holds it makes logits and states NaN
+  static constexpr int32_t kNanToken = 7;  // a prompt with it makes logits and states NaN
   static constexpr int32_t kHiddenSize = 3;
 
   FakeRunner(Device& device, const kernels::Registry& registry, const exec::RunnerLimits& limits,
@@ -115,24 +114,24 @@ class FakeRunner : public exec::Runner {
   int32_t hidden_size() const override { return kHiddenSize; }
   bool weighs_drafts() const override { return sampler_->weighs_drafts(); }
 
-  // While held, steps are taken but do not begin.
+  // While true, submitted steps do not start.
   void hold(bool held) {
     std::lock_guard lock(mutex_);
     held_ = held;
     changed_.notify_all();
   }
-  // While held, launch() does not return.
+  // While true, launch() blocks.
   void hold_launches(bool held) {
     std::lock_guard lock(mutex_);
     launches_held_ = held;
     changed_.notify_all();
   }
-  // While held, copies from the host do not begin. `steps_too`: once one is launched, hold(true).
+  // While true, onboards do not start. `steps_too`: calls hold(true) after the first one.
   void hold_onboards(bool held, bool steps_too = false) {
     onboards_hold_steps_ = steps_too;
     std::lock_guard lock(mutex_);
     onboards_held_ = held;
-    changed_.notify_all();  // locked: once it is seen, this object may go
+    changed_.notify_all();  // under the lock: the object may be destroyed afterwards
   }
   void fail_onboards(bool fails) { onboards_fail_ = fails; }
   int num_onboards() const { return num_onboards_; }
@@ -150,7 +149,7 @@ class FakeRunner : public exec::Runner {
   };
   struct Staging {
     std::vector<std::byte> message;
-    exec::StepView step;  // of it
+    exec::StepView step;  // decoded message
     std::vector<std::byte> data;
     std::vector<float> logits;
     std::vector<BF16> hidden;
@@ -172,7 +171,7 @@ class FakeRunner : public exec::Runner {
         std::array{View::matrix(s.hidden.data(), DType::kBF16, s.num_logits, kHiddenSize)});
   }
 
-  // Stores the rows' tokens; the number of logits.
+  // Stores the rows' tokens; returns the number of logits.
   int32_t compute(const exec::StepView& step, float* logits, BF16* hidden) {
     std::span<const int32_t> tokens = step.tokens, blocks = step.blocks;
     int32_t num_logits = 0;
@@ -188,7 +187,7 @@ class FakeRunner : public exec::Runner {
       const auto end = static_cast<int32_t>(in.end());
       for (int32_t e = end - in.num_logits; e < end; ++e, logits += vocab_size_) {
         fill_logits(row, e + 1, logits);
-        // Some of them, so that they depend on the prefix too.
+        // A part of the logits, so that states depend on the prefix too.
         for (int32_t i = 0; i < kHiddenSize; ++i) *hidden++ = to_bf16(logits[i]);
       }
     }
@@ -200,7 +199,7 @@ class FakeRunner : public exec::Runner {
     changed_.wait(lock, [&] { return !held; });
   }
 
-  // Behind the step that brings them, whose copies come before.
+  // Runs after the step of the message and its copies.
   void onboard(std::span<const exec::BlockCopy> copies, const Event& step) {
     NEREID_CHECK(onboard_stream_->wait(step).ok());
     if (onboards_hold_steps_) hold(true);
@@ -233,8 +232,7 @@ class FakeRunner : public exec::Runner {
       cell(row, position++) = token == exec::kTokenOnDevice ? slot_tokens_[row.in.slot] : token;
   }
 
-  // Each candidate's logit depends on the whole prefix of `end` positions; a few stand out so that
-  // sampling has something to choose from.
+  // Each logit depends on the whole prefix of `end` positions; a few are much larger than the rest.
   void fill_logits(const Row& row, int32_t end, float* logits) {
     uint64_t h = 1469598103934665603u;
     bool nan = false;
@@ -245,7 +243,7 @@ class FakeRunner : public exec::Runner {
     for (int32_t v = 0; v < vocab_size_; ++v) {
       uint64_t x = (h + static_cast<uint64_t>(v)) * 0x9E3779B97F4A7C15u;
       x ^= x >> 29;
-      // Never draws kNanToken by itself, so that only a prompt can hold it.
+      // kNanToken is never sampled: only prompts have it.
       logits[v] =
           v == kNanToken ? -INFINITY : static_cast<float>(x * 0xBF58476D1CE4E5B9u >> 40) * 0x1p-21f;
     }
@@ -255,7 +253,7 @@ class FakeRunner : public exec::Runner {
   const exec::RunnerLimits limits_;
   const int32_t vocab_size_;
   const std::vector<exec::CacheGroup> groups_;
-  std::vector<int32_t> cells_;  // KV: the token at [block, position in block]
+  std::vector<int32_t> cells_;  // KV: token at [block, position in block]
   std::vector<int32_t> slot_tokens_;
   std::vector<Staging> staging_;  // [depth]
   std::unique_ptr<exec::SlotSampler> sampler_;
@@ -266,7 +264,7 @@ class FakeRunner : public exec::Runner {
   std::mutex mutex_;
   std::condition_variable changed_;
   bool held_ = false, launches_held_ = false, onboards_held_ = false;
-  std::deque<std::unique_ptr<Event>> onboards_;  // of which onboarded() has not told
+  std::deque<std::unique_ptr<Event>> onboards_;  // not yet reported by onboarded()
   std::unique_ptr<Stream> onboard_stream_;
   std::unique_ptr<Stream> stream_;  // destroyed first: joins its thread
 };

@@ -14,7 +14,7 @@ namespace {
 
 std::string_view op_of(std::string_view choice) { return choice.substr(0, choice.find(':')); }
 
-// A misspelt op would otherwise be ignored in silence.
+// An unknown op would be ignored silently.
 Status check_op(const std::string& choice) {
   std::string known;
   bool found = false;
@@ -23,7 +23,7 @@ Status check_op(const std::string& choice) {
     known += known.empty() ? "" : ", ";
     known += name;
   };
-  // That of a FusedLinear is given by the products that it is made of.
+  // FusedLinear takes its kernels from the products that it replaces.
   [&]<class... Ops>(std::type_identity<std::tuple<Ops...>>) {
     ((std::is_same_v<Ops, kernels::FusedLinear> ? void() : look_at(Ops::kName)), ...);
   }(std::type_identity<kernels::AllOps>{});

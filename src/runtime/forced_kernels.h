@@ -1,5 +1,4 @@
-// Which kernels an engine is made with: those that the configuration names, and those that
-// `deterministic` asks for.
+// Kernels forced by the configuration or by `deterministic`.
 #pragma once
 
 #include <string>
@@ -12,8 +11,8 @@
 
 namespace nereid::runtime {
 
-// "op:name" for each op of the choice. InvalidArgument: an op that does not exist (names of kernels
-// are checked where they are selected), or one whose choice `deterministic` forbids.
+// "op:name" for each forced op. InvalidArgument: an unknown op (kernel names are checked where they
+// are selected), or an op that `deterministic` fixes.
 StatusOr<std::vector<std::string>> forced_kernels_of(const ExecutorConfig& config,
                                                      const kernels::Registry& registry,
                                                      const DeviceInfo& device);

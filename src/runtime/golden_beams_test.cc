@@ -1,4 +1,4 @@
-// Beam search on the shipped model equals that of Hugging Face transformers (tests/golden).
+// Beam search on the shipped model equals Hugging Face transformers (tests/golden).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,13 +16,13 @@ namespace {
 const std::filesystem::path kSource = source_dir();
 const std::vector<TokenId> kEndIds = {3, 0};
 
-// The goldens were computed in f32, the engine rounds activations to bf16, on a GPU queries and
-// weights of values too: scores this close may change places, and each is this exact.
+// Goldens are f32; the engine rounds activations to bf16, on a GPU also queries and attention
+// weights. Scores are exact within this tolerance, and closer ones may be swapped.
 const double kScoreTolerance = tests_run_on_cpu() ? 0.02 : 0.06;
 
 struct Hypothesis {
   std::vector<TokenId> tokens;  // without the end id
-  double score = 0;             // sum of log-probs / (tokens, end id included) ^ length penalty
+  double score = 0;             // sum of log-probs / (tokens + end id) ^ length_penalty
 };
 
 struct Case {
@@ -67,7 +67,7 @@ TEST(GoldenBeams, EqualTransformers) {
   const json::value golden = read_json_file(kSource / "tests/golden/beam.json").value();
   ExecutorConfig config = test_config();
   config.num_threads = 1;
-  // Near ties are decided by the order of summation, so the same kernels everywhere.
+  // Near ties depend on the order of summation: the same kernels everywhere.
   if (tests_run_on_cpu()) config.isa = "avx2";
   config.max_beam_width = 4;
   config.cache_dir = std::filesystem::path(testing::TempDir()) / "nereid_exactness_test";
@@ -97,8 +97,8 @@ TEST(GoldenBeams, EqualTransformers) {
     }
   }
   EXPECT_EQ(num_all, 128);
-  // The others are rivals within the tolerance, as the scores above prove; a GPU's sums of another
-  // order let some more change places, and what has left a search early ends elsewhere.
+  // The others are rivals within the tolerance, as their scores show; a GPU's other order of
+  // summation swaps some more, and a beam dropped early ends differently.
   EXPECT_GE(num_same, tests_run_on_cpu() ? 120 : 110)
       << "beams with the golden's tokens, of " << num_all;
 }

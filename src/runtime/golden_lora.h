@@ -1,5 +1,5 @@
-// Test only: adapters of the shipped model, as folders and as the tensors of requests, and what
-// Hugging Face PEFT makes of prompts with them (tests/golden).
+// Test only: adapters of the shipped model as folders and as request tensors, and the outputs of
+// Hugging Face PEFT with them (tests/golden).
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,15 +25,15 @@ namespace nereid::runtime::exactness {
 inline const std::filesystem::path kTree = source_dir();
 inline const char* const kAdapters[] = {"upper", "thanks"};
 inline constexpr uint64_t kUpper = 1, kUnknown = 77;
-inline constexpr int kNumModules = 42;  // that the adapters change
-// Module layers (of rank 64 of 256 + 768 columns and rows) that one of them fills: 29 pages of rank
-// 8, of which each has 8.
+inline constexpr int kNumModules = 42;  // modules with adapter weights
+// Module layers (rank 64, 256 + 768 columns and rows) of one adapter: 29 pages of rank 8, 8 pages
+// per module layer.
 inline constexpr int kAdapterLayers = 4, kAdapterPages = 29;
 
 inline ExecutorConfig lora_config() {
   ExecutorConfig config = test_config();
   config.num_threads = 1;
-  // Near ties are decided by the order of summation, so the same kernels everywhere.
+  // Near ties depend on the order of summation: the same kernels on every CPU.
   if (tests_run_on_cpu()) config.isa = "avx2";
   config.kv_cache.max_tokens = 8192;
   config.enable_lora = true;
@@ -52,7 +52,7 @@ inline ExecutorConfig with_directories() {
 
 struct LoraCase {
   Request request;
-  std::vector<TokenId> greedy;  // as many as are clear
+  std::vector<TokenId> greedy;  // the tokens that do not depend on rounding
 };
 
 inline std::vector<LoraCase> golden_cases() {
@@ -74,7 +74,7 @@ inline std::vector<LoraCase> golden_cases() {
   return cases;
 }
 
-// An adapter's folder as the tensors of a request, its scale of 2 included.
+// A folder's adapter as request tensors, scale 2 folded in.
 inline LoraConfig tensors_of(const char* name, uint64_t task_id) {
   const auto file =
       io::TensorFile::open(kTree / "tests/adapters" / name / "adapter_model.safetensors").value();

@@ -1,5 +1,5 @@
-// Adapters on the shipped model: equal to Hugging Face PEFT (tests/golden), from folders and from
-// the tensors of requests, alone and side by side.
+// Adapters on the shipped model equal Hugging Face PEFT (tests/golden): from folders, from request
+// tensors, alone and in one batch.
 #include "runtime/golden_lora.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ TEST(GoldenLora, EqualsPeftAloneAndInABatch) {
     requests.push_back(c.request);
     requests.back().lora.reset();
   }
-  // Two more adapters, brought along.
+  // Two more adapters, from request tensors.
   for (uint64_t i = 0; i < 2; ++i) {
     requests.push_back(cases[i].request);
     requests.back().lora = tensors_of(kAdapters[i], kUpper + 2 + i);
@@ -52,8 +52,8 @@ TEST(GoldenLora, EqualsPeftAloneAndInABatch) {
     EXPECT_EQ(difference(alone[i], client.wait(ids[i])), "") << i;
 }
 
-// Equal to NumPy (tests/golden/tiny_heads.py), alone, beside others, and with drafts of a model
-// that knows nothing of adapters.
+// Equal to NumPy (tests/golden/tiny_heads.py): alone, in a batch, and with a draft model without
+// adapters.
 TEST(GoldenLora, OneOfTheHeadEqualsNumPy) {
   constexpr uint64_t kHead = 9;
   const json::value golden = read_json_file(kTree / "tests/golden/head_adapter.json").value();
@@ -99,7 +99,7 @@ TEST(GoldenLora, OneOfTheHeadEqualsNumPy) {
   }
 }
 
-// The scale is a power of two, so that it may stand anywhere.
+// The scale is a power of two: exact in either matrix.
 TEST(GoldenLora, TensorsOfRequestsAreTheSameAdapter) {
   Client client;
   const auto executor = create(with_directories());
@@ -109,7 +109,7 @@ TEST(GoldenLora, TensorsOfRequestsAreTheSameAdapter) {
   brought.lora = tensors_of("upper", kUnknown);
   const Outcome expected = client.run(*executor, named);
   EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
-  brought.lora = LoraConfig{.task_id = kUnknown};  // known by now
+  brought.lora = LoraConfig{.task_id = kUnknown};  // cached by now
   EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
   brought.lora = tensors_of("upper", kUnknown);
   EXPECT_EQ(difference(expected, client.run(*executor, brought)), "");
@@ -124,7 +124,7 @@ void write_npy(const std::filesystem::path& path, const std::string& type, const
   file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(data.size()));
 }
 
-// What hf_lora_convert.py writes.
+// Files of hf_lora_convert.py.
 TEST(GoldenLora, AdaptersArePrefetched) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "nereid_lora_prefetch";
   std::filesystem::remove_all(folder);
@@ -149,7 +149,7 @@ TEST(GoldenLora, AdaptersArePrefetched) {
     return Executor::create(kTree / "models/quickstart", config).status().ToString();
   };
   std::filesystem::create_directories(folder / "x5");
-  EXPECT_THAT(refusal(), HasSubstr("'x5' is no task id"));
+  EXPECT_THAT(refusal(), HasSubstr("'x5' is not a task id"));
   std::filesystem::rename(folder / "x5", folder / "6");
   EXPECT_THAT(refusal(), HasSubstr("/6: has neither adapter_config.json (PEFT) nor"));
   write_npy(folder / "6/model.lora_weights.npy", "<f4", "1, 1, 1", std::vector<std::byte>(4));
@@ -185,7 +185,7 @@ TEST(GoldenLora, RefusesWhatDoesNotFit) {
   EXPECT_THAT(changed([](auto& l) { l.config[2] = 20; }),
               HasSubstr("of rank 20 needs 10240 weights, a row has 8192"));
   EXPECT_THAT(changed([](auto& l) { l.config[2] = 7; }), HasSubstr("weights, the row has more"));
-  EXPECT_THAT(changed([](auto& l) { l.config[3] = 1; }), HasSubstr("is there twice"));
+  EXPECT_THAT(changed([](auto& l) { l.config[3] = 1; }), HasSubstr("appears twice"));
   EXPECT_THAT(changed([](auto& l) { l.weights[0] = 1.0f / 0.0f; }),
               HasSubstr("a weight is not a finite number"));
   const Outcome fine = client.run(*executor, golden_cases()[0].request);

@@ -12,14 +12,14 @@
 namespace nereid::runtime {
 namespace {
 
-// Texts that are tried on the caller's thread, and the steps for it: a millisecond.
+// Limits of compiling on the caller's thread (about 1 ms): bytes of text, steps.
 constexpr size_t kMostNowBytes = 1024;
 constexpr int64_t kNowSteps = 10'000;
-// The first mask on the caller's thread, in steps of text::Effort: less than a millisecond.
+// Limit of the first mask on the caller's thread, in steps of text::Effort (less than 1 ms).
 constexpr int64_t kNowMaskSteps = 200'000;
-// A thread of the pool tries with the first steps, then with so many times more.
+// Steps of the first attempt in a pool thread; each further attempt has kMoreSteps times as many.
 constexpr int64_t kFirstSteps = 400'000, kMoreSteps = 5;
-// Grammars that nobody uses are kept up to this size of all.
+// Above this total size, grammars without users are dropped.
 constexpr int64_t kManyBytes = int64_t{96} << 20;
 
 text::GrammarKind grammar_kind(GuideType type) {
@@ -68,7 +68,7 @@ Grammars::Key Grammars::key_of(const GuidedDecoding& wanted) {
   return key;
 }
 
-// Null: nobody has made them yet, and this call may not.
+// Null: not built yet, and may_make is false.
 std::shared_ptr<const text::TokenTrie> Grammars::tokens(bool may_make) {
   std::unique_lock lock(tokens_mutex_, std::defer_lock);
   if (may_make)
@@ -117,7 +117,7 @@ Grammars::Wishes Grammars::wishes_of(const Request& request) const {
   return wishes;
 }
 
-// Unavailable: the effort does not suffice.
+// Unavailable: the effort is used up.
 Status Grammars::finish(const Wishes& wishes, std::shared_ptr<text::Grammar> grammar,
                         text::Effort& effort, text::Guide& guide) {
   guide.tokens = tokens(effort.waits);
@@ -125,7 +125,7 @@ Status Grammars::finish(const Wishes& wishes, std::shared_ptr<text::Grammar> gra
   guide.grammar = std::move(grammar);
   if (wishes.reasoning) {
     ASSIGN_OR_RETURN(guide.reasoning, reasoning_part(*wishes.reasoning));
-    if (guide.grammar && !effort.waits) return needs_more();  // it looks at all tokens
+    if (guide.grammar && !effort.waits) return needs_more();  // broken_closings() visits all tokens
     ASSIGN_OR_RETURN(guide.broken_ids, text::broken_closings(guide));
   }
   text::GuidedOutput output(std::shared_ptr<const text::Guide>(std::shared_ptr<void>(), &guide));
@@ -137,7 +137,7 @@ Status Grammars::finish(const Wishes& wishes, std::shared_ptr<text::Grammar> gra
   return check_some_left(wishes.left, mask, wishes.position);
 }
 
-// Unavailable: neither kept nor refused.
+// Unavailable: neither compiled nor refused before.
 Grammars::GrammarOr Grammars::known(const Key& key) {
   const std::lock_guard lock(mutex_);
   if (const auto found = refused_.find(key); found != refused_.end()) return found->second;
@@ -147,7 +147,7 @@ Grammars::GrammarOr Grammars::known(const Key& key) {
   return found->second.grammar;
 }
 
-// Unavailable: the grammars in use hold too much.
+// Unavailable: the grammars in use exceed kMostBytes.
 Grammars::GrammarOr Grammars::compile(const GuidedDecoding& wanted, text::WorkLimit& work) {
   {
     const std::lock_guard lock(mutex_);
@@ -165,7 +165,8 @@ Grammars::GrammarOr Grammars::compile(const GuidedDecoding& wanted, text::WorkLi
   return text::Grammar::of(*std::move(network), all, account_);
 }
 
-// Freeing what a guide holds takes milliseconds, which its last holder, the engine, has not.
+// A guide is freed on a pool thread: it takes milliseconds, and the last reference is often the
+// engine's.
 std::shared_ptr<text::Guide> Grammars::new_guide() {
   {
     const std::lock_guard lock(mutex_);
@@ -182,11 +183,11 @@ std::shared_ptr<text::Guide> Grammars::new_guide() {
           [bin = bin_](text::Guide* guide) { bin->push(std::unique_ptr<text::Guide>(guide)); }};
 }
 
-// Remembers what was made, or why not.
+// Caches the result, success or refusal.
 Grammars::GrammarOr Grammars::keep(const Key& key, GrammarOr made) {
   if (absl::IsUnavailable(made.status())) return made;
   if (!made.ok()) made = annotate(made.status(), "guided_decoding");
-  Kept oldest;  // freed without the lock
+  Kept oldest;  // freed after the lock is released
   const std::lock_guard lock(mutex_);
   if (made.ok()) {
     if (kept_.size() >= kMostKept) {
@@ -207,7 +208,7 @@ Grammars::GrammarOr Grammars::keep(const Key& key, GrammarOr made) {
 }
 
 void Grammars::forget_unused() {
-  std::vector<Kept> unused;  // freed without the lock
+  std::vector<Kept> unused;  // freed after the lock is released
   const std::lock_guard lock(mutex_);
   if (*account_ <= kManyBytes) return;
   for (auto at = kept_.begin(); at != kept_.end();) {
@@ -220,7 +221,7 @@ void Grammars::forget_unused() {
   }
 }
 
-// Unavailable: it takes longer.
+// Unavailable: it needs more time.
 Grammars::GrammarOr Grammars::try_now(const Key& key, const GuidedDecoding& wanted) {
   if (wanted.guide.size() > kMostNowBytes) return needs_more();
   const auto all = tokens(/*may_make=*/false);
@@ -316,7 +317,7 @@ void Grammars::start(const Order& order, Done done) {
   if (result) done(*result);
 }
 
-// One thread takes nothing that is known to take long, so that others need not wait for that.
+// One thread runs jobs of few steps only, so that they never wait for long ones.
 void Grammars::run(int64_t most_steps) {
   let_engine_run_first();
   std::unique_lock lock(mutex_);
@@ -346,7 +347,7 @@ void Grammars::work(const std::shared_ptr<Job>& job) {
   GrammarOr made = limit.ask() ? compile(job->wanted, limit) : GrammarOr(needs_more());
   if (limit.is_used_up() && (job->steps < text::WorkLimit::kMost || limit.is_unwanted())) {
     const std::lock_guard lock(mutex_);
-    if (!is_wanted(*job)) {  // somebody may have come meanwhile
+    if (!is_wanted(*job)) {  // a new waiter may have come
       compiling_.erase(job->key);
       return;
     }

@@ -1,4 +1,4 @@
-// Grammars that requests name, compiled for the model's vocabulary.
+// Grammars of requests, compiled for the model's vocabulary.
 #pragma once
 
 #include <array>
@@ -24,38 +24,37 @@
 
 namespace nereid::runtime {
 
-// Keeps the latest by their text, refusals too. What takes longer than a millisecond is compiled
-// by two threads: equal texts once for all who wait, those that take few steps first, and only as
-// long as somebody waits. Safe from many threads.
+// Caches grammars by text, refusals included. Compilations of more than about a millisecond run on
+// two threads: equal texts once, few steps first, only while somebody waits. Thread-safe.
 class Grammars {
   struct Waiter;
 
  public:
-  // OK, or why the guide was not made. Called on a thread of this object, which it must not block,
-  // or within start().
+  // OK, or the error. Called on a thread of this object, which it must not block, or within
+  // start().
   using Done = std::function<void(const Status&)>;
 
-  // A guide that is ready or being made. Work on it ends when the last holder lets go of the guide.
+  // A guide, ready or being compiled; compiling stops when the last reference to the guide is gone.
   struct Order {
-    std::shared_ptr<text::Guide> guide;  // null: the request needs none
+    std::shared_ptr<text::Guide> guide;  // null: no grammar constraint
     std::shared_ptr<Waiter> waiter;      // null: the guide is ready
   };
 
   static constexpr size_t kMostWaiting = 64;                 // texts
   static constexpr int64_t kMostBytes = int64_t{192} << 20;  // of all grammars in use
 
-  // `tokenizer` may be null; then no request may need a guide.
+  // `tokenizer` may be null if no request has a grammar.
   Grammars(std::shared_ptr<const text::Tokenizer> tokenizer, int32_t vocab_size);
-  ~Grammars();  // calls nobody any more
+  ~Grammars();  // after it `done` is not called
 
-  // For guided_decoding and reasoning of a checked request. InvalidArgument: what is wrong with the
-  // text, as far as it is known by now, or no token is left to begin with. Unavailable: too many
-  // texts wait, or the grammars in use hold too much.
+  // For guided_decoding and reasoning of a checked request. InvalidArgument: a fault of the text,
+  // as far as found in time, or no token can come first. Unavailable: too many texts wait, or the
+  // grammars in use exceed kMostBytes.
   StatusOr<Order> order(const Request& request);
-  // Of an order that has a waiter, once. The guide is filled when `done` is told OK.
+  // For an order with a waiter, once. On `done(OK)` the guide is filled.
   void start(const Order& order, Done done);
 
-  int64_t num_compiled() const;  // how often making a grammar of a text was begun
+  int64_t num_compiled() const;  // compilations started
 
  private:
   static constexpr size_t kMostKept = 16, kMostRefused = 256;
@@ -63,31 +62,31 @@ class Grammars {
   using Key = std::array<unsigned char, 32>;  // SHA-256 of type and text
   using GrammarOr = StatusOr<std::shared_ptr<text::Grammar>>;
 
-  // What a guide needs beside its grammar.
+  // Inputs of a guide other than its grammar.
   struct Wishes {
     std::optional<ReasoningConfig> reasoning;
     std::vector<TokenId> end_ids;
-    TokenBits left;  // of the first token, whose position is `position`
+    TokenBits left;  // tokens allowed first, at `position`
     int32_t position = 0;
   };
   struct Waiter {
     std::weak_ptr<text::Guide> guide;
     Wishes wishes;
     Done done;                     // null before start()
-    std::optional<Status> result;  // that `done` was not told of
+    std::optional<Status> result;  // not yet passed to `done`
   };
   // A text to compile, or a guide to finish.
   struct Job {
     bool compiles = true;
     Key key{};
     GuidedDecoding wanted;
-    std::shared_ptr<text::Grammar> grammar;  // of a guide to finish; null: it has none
-    int64_t steps = 0;                       // that making the grammar may take in this turn
+    std::shared_ptr<text::Grammar> grammar;  // to finish: the guide's grammar, null: none
+    int64_t steps = 0;                       // limit of this attempt
     std::vector<std::shared_ptr<Waiter>> waiters;
   };
   struct Kept {
     std::shared_ptr<text::Grammar> grammar;
-    uint64_t used = 0;  // when, in calls
+    uint64_t used = 0;  // number of the last call that used it
   };
 
   static Key key_of(const GuidedDecoding& wanted);
@@ -105,7 +104,7 @@ class Grammars {
   std::shared_ptr<text::Guide> new_guide();
   Status queue(Job job, const std::shared_ptr<Waiter>& waiter);
 
-  // The caller holds the mutex.
+  // Requires the mutex.
   static bool is_wanted(const Job& job);
   void drop_unwanted();
   void enter(std::shared_ptr<Job> job);
@@ -118,15 +117,15 @@ class Grammars {
   const int32_t vocab_size_;
   const std::shared_ptr<text::GrammarAccount> account_ = std::make_shared<text::GrammarAccount>(0);
   const std::shared_ptr<Queue<std::unique_ptr<text::Guide>>> bin_ =
-      std::make_shared<Queue<std::unique_ptr<text::Guide>>>();  // to be freed by a thread
+      std::make_shared<Queue<std::unique_ptr<text::Guide>>>();  // guides to be freed by a thread
   std::mutex tokens_mutex_;
   std::shared_ptr<const text::TokenTrie> tokens_;
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards the following members
   std::condition_variable wake_;
   std::map<Key, Kept> kept_;
   std::map<Key, Status> refused_;
-  std::deque<Key> refused_order_;                  // oldest first
-  std::map<Key, std::shared_ptr<Job>> compiling_;  // texts that wait or are worked on
+  std::deque<Key> refused_order_;                                       // oldest first
+  std::map<Key, std::shared_ptr<Job>> compiling_;                       // waiting or being compiled
   std::map<std::pair<int64_t, uint64_t>, std::shared_ptr<Job>> queue_;  // by steps, then age
   uint64_t num_uses_ = 0, num_entered_ = 0;
   int64_t num_compiled_ = 0;

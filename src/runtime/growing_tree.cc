@@ -57,7 +57,7 @@ void GrowingTree::add(int32_t node, std::span<const Guess> guesses) {
   }
 }
 
-// All nodes in the order of their chances; of equal ones the first, so that parents come first.
+// All nodes by descending probability; ties by index, so that parents come first.
 std::vector<int32_t> GrowingTree::likeliest() const {
   std::vector<int32_t> order(nodes_.size());
   std::iota(order.begin(), order.end(), 0);
@@ -67,7 +67,7 @@ std::vector<int32_t> GrowingTree::likeliest() const {
   return order;
 }
 
-// Nodes behind one that is not among the likeliest are not either.
+// A node outside the likeliest has no successors among them.
 std::vector<int32_t> GrowingTree::next() {
   std::vector<int32_t> next;
   const auto first = static_cast<int32_t>(std::exchange(first_, nodes_.size()));
@@ -109,7 +109,7 @@ void GrowingTree::answer(std::vector<TokenId>& drafts, std::vector<int32_t>& par
     std::iota(order.begin(), order.end(), 0);
     const auto place = [&](int32_t i) { return nodes_[static_cast<size_t>(i)].place; };
     std::ranges::sort(order, {}, place);
-    for (size_t i = 0; i < order.size(); ++i)  // one that is missing ends it
+    for (size_t i = 0; i < order.size(); ++i)  // prefix before the first missing place
       if (place(order[i]) != static_cast<int32_t>(i)) order.resize(i);
   } else {
     order = likeliest();

@@ -1,4 +1,4 @@
-// Which guesses become drafts.
+// Selection of drafts from guesses.
 #include "runtime/growing_tree.h"
 
 #include <gmock/gmock.h>
@@ -69,7 +69,7 @@ TEST(GrowingTree, FixedPlacesAreFilledInTheirOrder) {
   EXPECT_THAT(answer_of(tree).parents, ElementsAre(-1, -1, 0, 1, 2));
 }
 
-// What stands at a place must stand there in every answer: a guess that is missing ends it.
+// Node i of every answer is the same place: the answer ends at a missing guess.
 TEST(GrowingTree, AnswerEndsAtAPlaceWithoutGuess) {
   const TreeShape shape = fixed("{0}, {1}, {0, 1}, {1, 0}");
   GrowingTree tree(shape, kMany, kDeep);
@@ -88,7 +88,7 @@ TEST(GrowingTree, LikeliestGuessesAreExpandedAndKept) {
   EXPECT_THAT(tree.next(), ElementsAre(0, 1));
   tree.add(0, Guesses{{20, -0.2f}, {21, -2}});
   tree.add(1, Guesses{{30, -0.1f}, {31, -5}});
-  // 30 has -3.1, 31 has -8: behind 20 (-0.3) and 21 (-2.1).
+  // Log-probabilities of paths: 30 has -3.1, 31 has -8 (behind 20: -0.3, 21: -2.1).
   EXPECT_THAT(tree.next(), ElementsAre(2, 3));
   tree.add(2, Guesses{{40, -0.5f}, {41, -2}});
   tree.add(3, Guesses{{50, -0.5f}, {51, -2}});
@@ -97,7 +97,7 @@ TEST(GrowingTree, LikeliestGuessesAreExpandedAndKept) {
   EXPECT_THAT(answer_of(tree).parents, ElementsAre(-1, 0, 1, 0));
 }
 
-// Guesses behind one that is not tested would not be either.
+// Nodes that would not be tested are not expanded.
 TEST(GrowingTree, OnlyWhatIsKeptIsExpanded) {
   const TreeShape shape{.top_k = 3, .depth = 5, .num_drafts = 30};
   GrowingTree tree(shape, 2, kDeep);
@@ -108,7 +108,7 @@ TEST(GrowingTree, OnlyWhatIsKeptIsExpanded) {
   EXPECT_THAT(tree.next(), ElementsAre(3));
 }
 
-// Equal chances: the draft in front comes first.
+// Equal probabilities: parents come first.
 TEST(GrowingTree, ParentsComeFirst) {
   const TreeShape shape{.top_k = 1, .depth = 3, .num_drafts = 3};
   GrowingTree tree(shape, kMany, kDeep);

@@ -9,11 +9,12 @@
 namespace nereid::runtime {
 namespace {
 
-// One token alone is not worth a step that nothing runs beside.
+// A single forced token does not pay for a step without overlap.
 constexpr int32_t kLeastForced = 2, kMostForced = 32;
-// What was tested before counts less with each test. To begin with most tokens hold.
+// Decay per test, and prior counts of the acceptance rate of forced tokens (9 of 10).
 constexpr double kKeptOfTests = 0.99, kPriorTested = 10, kPriorHeld = 9;
-constexpr double kWorth = 1.05;  // times the tokens per second without drafts
+constexpr double kWorth = 1.05;  // required gain: tokens per second / tokens per second without
+                                 // drafts
 
 }  // namespace
 
@@ -31,7 +32,7 @@ bool Guides::offer(sched::Scheduler& scheduler, bool in_flight, const Speculatio
   return true;
 }
 
-// Finds forced text of each sequence of which more is known than when this was last asked.
+// Finds forced tokens of each sequence with new tokens since the last call.
 void Guides::find_forced(const sched::Scheduler& scheduler) {
   forced_.clear();
   text::Effort effort{.steps = turn_steps_, .waits = false};
@@ -59,8 +60,8 @@ void Guides::find_forced(const sched::Scheduler& scheduler) {
   }
 }
 
-// Where they are as many as the running sequences, one step gives as much as two. Fewer should give
-// more tokens in a second than the next step would without them.
+// num_forced >= num_rows: one step yields as much as two. Fewer must raise the expected tokens per
+// second by kWorth.
 bool Guides::pays(size_t num_rows, const SpeculationCosts& costs) const {
   const double rate = (num_held_ + kPriorHeld) / (num_tested_ + kPriorTested);
   int32_t num_forced = 0;
@@ -75,7 +76,7 @@ bool Guides::pays(size_t num_rows, const SpeculationCosts& costs) const {
   if (!costs.step.knows(rows)) return false;
   const double host = costs.host.at(rows);
   const double plain = costs.step.at(rows) + (costs.overlaps ? 0 : host);
-  const double jumping = costs.step.at(rows + num_forced) + host;  // nothing runs beside it
+  const double jumping = costs.step.at(rows + num_forced) + host;  // such a step does not overlap
   return (rows + num_expected) * plain > kWorth * rows * jumping;
 }
 
@@ -100,7 +101,7 @@ void Guides::fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<i
     const sched::Sequence& sequence = *row.sequence;
     if (!row.samples || !sequence.spec().guide) continue;
     const auto found = states_.find(sequence.id());
-    if (found == states_.end()) continue;  // it has ended
+    if (found == states_.end()) continue;  // the sequence has ended
     if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) continue;
     const size_t num_words = masks.words.size();
     if (!fill(found->second, row, effort, masks)) {
@@ -113,7 +114,7 @@ void Guides::fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<i
   }
 }
 
-// False: the effort does not suffice.
+// False: the effort is used up.
 bool Guides::catch_up(State& state, const sched::Sequence& sequence, text::Effort& effort) {
   const auto output = sequence.tokens().subspan(static_cast<size_t>(sequence.num_prompt()));
   for (; state.num_matched < output.size() && state.failure.ok(); ++state.num_matched) {
@@ -125,7 +126,7 @@ bool Guides::catch_up(State& state, const sched::Sequence& sequence, text::Effor
   return true;
 }
 
-// The masks of one row; false: the effort does not suffice for the first.
+// Adds the masks of one row; false: the effort is used up before the first.
 bool Guides::fill(State& state, const sched::Row& row, text::Effort& effort,
                   exec::Masks& masks) const {
   if (!catch_up(state, *row.sequence, effort)) return false;
@@ -142,8 +143,8 @@ bool Guides::fill(State& state, const sched::Row& row, text::Effort& effort,
   return true;
 }
 
-// The masks behind a row's drafts. Where one fails, or the effort does not suffice, it has no
-// token, so that no draft behind it holds.
+// Adds the masks behind a row's drafts. After an error, or without effort, a mask is empty, which
+// rejects all further drafts.
 void Guides::add_drafts(const State& state, const sched::Row& row, text::Effort& effort,
                         exec::Masks& masks) const {
   text::GuidedOutput ahead = state.output;
@@ -156,7 +157,7 @@ void Guides::add_drafts(const State& state, const sched::Row& row, text::Effort&
   }
 }
 
-// One without a token.
+// A mask without tokens.
 std::span<uint32_t> Guides::add_mask(exec::Masks& masks) const {
   const auto num_words = static_cast<size_t>(kernels::mask_words(vocab_size_));
   masks.words.resize(masks.words.size() + num_words);

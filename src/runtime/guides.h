@@ -1,4 +1,4 @@
-// Which tokens the guides of sequences allow next, and which they leave no choice of.
+// Grammar constraints of running sequences: token masks, and forced tokens (jump-forward).
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 
 namespace nereid::runtime {
 
-// Owned by the engine thread, which works for guides for a few milliseconds of each turn at most.
-// Masks that need more are made by another thread; their sequences wait.
+// Owned by the engine thread, which spends at most a few milliseconds per turn here. Masks that
+// take longer are made by another thread while their sequences are held.
 class Guides {
  public:
   static constexpr int64_t kTurnSteps = 1'000'000;  // of text::Effort
-  // What one sequence may take of the other thread: so many steps, and more for each token.
+  // Limit of a sequence's work on the other thread: kSlowSteps + kSlowStepsPerToken * tokens.
   static constexpr int64_t kSlowSteps = 1'000'000'000, kSlowStepsPerToken = 2'000'000;
 
-  // `jumps_ahead`: offer() does something. `turn_steps`: for the masks of one step. `made` is
-  // called on another thread when a mask is made that fill() called late.
+  // `jumps_ahead`: enables offer(). `turn_steps`: limit for the masks of one step. `made` is called
+  // on another thread when a mask that fill() reported in `late` is ready.
   Guides(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps,
          std::function<void(RequestId)> made)
       : vocab_size_(vocab_size),
@@ -34,48 +34,47 @@ class Guides {
         turn_steps_(turn_steps),
         worker_(std::move(made)) {}
 
-  // Before a plan: what running sequences must go on with becomes their drafts, so that one step
-  // computes it, if that pays. Other tokens may write the same text: the sampler decides, as with
-  // every draft. False: first all steps in flight should land (`in_flight`: there are some).
+  // Before a plan: forced tokens of running sequences become their drafts if one step for them
+  // pays. Other tokens may spell the same text, so the sampler tests them like all drafts. False:
+  // all steps in flight must land first (`in_flight`: there are some).
   [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight,
                            const SpeculationCosts& costs);
-  // Says in `out`, the message's row for `row`, whether it waits for a mask: where it samples, of a
-  // sequence with a guide.
+  // Sets has_mask in the message row `out` if `row` samples under a grammar.
   void add(const sched::Row& row, exec::StepRow& out);
-  // The masks of such rows of a launched step, when every step before it has landed. Rows that need
-  // none, and those of sequences that have ended or start over by now, have none. A guide that
-  // fails leaves no token; failure() says why. `late` gets the numbers of rows whose masks take
-  // longer: they draw nothing, and no row of their sequences may be planned before take_mask().
+  // The masks of a launched step's rows with has_mask, after all earlier steps have landed. Rows
+  // that may sample any token, and rows of ended or restarted sequences, get none. A failed grammar
+  // yields an empty mask and failure(). `late`: indices of rows whose masks take longer; their
+  // tokens are discarded, and no row of their sequences may be planned before take_mask().
   void fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late);
-  // After `made`: the mask is there for the next row. False: its sequence has ended.
+  // After `made`: takes the mask for the next row. False: the sequence has ended.
   bool take_mask(RequestId id);
 
-  // A row is about to be committed with so many tokens.
+  // `row` is about to be committed with `num_drawn` tokens.
   void landed(const sched::Row& row, size_t num_drawn);
 
-  // Why the guide of a sequence failed; OK where it did not.
+  // Error of a sequence's grammar, or OK.
   Status failure(RequestId id) const;
-  // The mask of the next token; empty: it is not limited, or not known at once.
+  // The mask of the next token; empty: unrestricted, or not available at once.
   std::vector<uint32_t> next_mask(const sched::Sequence& sequence);
   void forget(RequestId id);
 
  private:
   struct State {
     text::GuidedOutput output;
-    size_t num_matched = 0;  // tokens of the output that it has taken
-    size_t num_asked = 0;    // tokens of the sequence when offer() looked at it last
+    size_t num_matched = 0;  // output tokens accepted by the matcher
+    size_t num_asked = 0;    // length of the sequence at the last offer()
     Status failure = {};
-    std::shared_ptr<MaskJob> job = {};  // has the output until it is done
-    std::vector<uint32_t> mask = {};    // that it made, behind `num_matched` tokens
+    std::shared_ptr<MaskJob> job = {};  // owns the matcher until it is done
+    std::vector<uint32_t> mask = {};    // made by a job, behind `num_matched` tokens
     int64_t slow_steps = 0;             // of all jobs
   };
-  // What a sequence must go on with, behind the tokens that the host knows.
+  // Forced tokens behind the tokens known to the host.
   struct Forced {
     RequestId id = 0;
     State* state = nullptr;
-    size_t num_known = 0;  // tokens of the sequence
+    size_t num_known = 0;  // length of the sequence
     std::vector<TokenId> tokens;
-    int32_t num_unknown = 0;  // of these, those that the device has drawn
+    int32_t num_unknown = 0;  // leading tokens that the device has sampled already
   };
 
   void find_forced(const sched::Scheduler& scheduler);
@@ -92,7 +91,7 @@ class Guides {
   const int64_t turn_steps_;
   absl::flat_hash_map<RequestId, State> states_;
   std::vector<Forced> forced_;  // of a call of offer()
-  // Forced tokens whose forerunner was drawn, and of those the ones that were drawn as well.
+  // Acceptance of forced tokens behind an accepted one, decayed counts.
   double num_tested_ = 0, num_held_ = 0;
   MaskWorker worker_;
 };

@@ -1,5 +1,5 @@
-// Guided decoding on the shipped model: whatever is drawn, a text that ended is one of the
-// grammar's.
+// Grammar-constrained decoding on the shipped model: every text that ended is in the grammar's
+// language.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -68,7 +68,7 @@ class GuidesTest : public ::testing::Test {
     return made_guide(grammars_, request(guided, 1)).value()->grammar;
   }
 
-  // Whether all are whole texts of the grammar.
+  // Whether all are complete texts of the grammar.
   void expect_whole(const GuidedDecoding& guided, const std::vector<std::vector<TokenId>>& texts) {
     for (const auto& ids : texts) {
       text::Matcher matcher(grammar(guided));
@@ -125,7 +125,7 @@ TEST_F(GuidesTest, OthersInTheBatchAndGuessesChangeNothing) {
   EXPECT_THAT(together, testing::Contains(alone[0]));
 }
 
-// Tokens and log-probabilities are the same to the last bit, in fewer steps.
+// Jump-forward: the same tokens and log-probabilities, bit by bit, in fewer steps.
 TEST_F(GuidesTest, JumpingAheadChangesNothing) {
   const auto step_by_step = open("none", false);
   const GuidedDecoding names = {
@@ -161,7 +161,7 @@ TEST_F(GuidesTest, JumpingAheadChangesNothing) {
   EXPECT_LT(num_steps(*executor_) + 5, num_steps(*step_by_step));
 }
 
-// One letter, spelled by one token: its probabilities sum up to one.
+// One letter of one token each: probabilities sum to 1.
 TEST_F(GuidesTest, LogProbsAreOfWhatMayFollow) {
   Request r = request({GuideType::kRegex, "[ab]"}, 1, 1.0f);
   r.output.return_log_probs = true;
@@ -177,8 +177,8 @@ TEST_F(GuidesTest, LogProbsAreOfWhatMayFollow) {
       1, 1e-5);
 }
 
-// Up to the mark the output is what it is without a guide, behind it a text of the guide. Greedy: a
-// token with the mark in its middle is banned, which moves draws by what its probability was.
+// Greedy output up to the mark equals unconstrained output; behind it the text is in the language.
+// (Not sampled: a token with the mark in its middle is banned, which shifts draws.)
 TEST_F(GuidesTest, TheAnswerBehindReasoningIsHeld) {
   size_t num_held = 0;
   for (const char* prompt :
@@ -220,7 +220,7 @@ TEST_F(GuidesTest, ReasoningIsClosedAtItsLimit) {
   const auto answer = ids.subspan(4 + mark.size());
   expect_whole(kRegex, {{answer.begin(), answer.end()}});
 
-  r.guided_decoding.reset();  // the limit alone
+  r.guided_decoding.reset();  // the token limit alone
   r.max_tokens = 4 + static_cast<int32_t>(mark.size()) + 3, r.end_ids.clear();
   const auto output_of = [&](const Request& request) {
     const RequestId id = executor_->enqueue(request).value();
@@ -267,7 +267,7 @@ TEST_F(GuidesTest, RefusesByName) {
               HasSubstr("beam_width"));
 }
 
-// Sets of states that take too long to follow.
+// State sets that take too long.
 TEST_F(GuidesTest, AGrammarThatIsTooAmbiguousEndsItsRequestOnly) {
   const RequestId bad =
       executor_->enqueue(request({GuideType::kRegex, "((a?){2000}){2}(a?b?){5000}"}, 1)).value();

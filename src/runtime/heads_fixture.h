@@ -1,4 +1,4 @@
-// Test only: a model beside heads on its hidden states, asked for guesses without an engine.
+// Test only: a model and draft heads on its hidden states, without an engine.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -49,8 +49,8 @@ class HeadsTest : public ::testing::Test {
     return {std::move(spec), 1 << 20, 16, 1};
   }
 
-  // The model computes positions [start, end) of a text, the last `num_drafts` of them guesses, and
-  // draws from there; what it draws.
+  // Computes positions [start, end) of a text, the last `num_drafts` as drafts, and samples;
+  // returns the sampled tokens.
   Tokens compute(const Tokens& text, RequestId id, int32_t start = 0, int32_t num_drafts = 0,
                  const std::vector<int32_t>& parents = {}) {
     sched::Sequence sequence = sequence_of(text, id);

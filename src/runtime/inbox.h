@@ -1,4 +1,4 @@
-// What other threads ask of the engine thread.
+// Commands from other threads to the engine thread.
 #pragma once
 
 #include <memory>
@@ -13,26 +13,26 @@
 
 namespace nereid::runtime {
 
-// The sequences of one request, with neighbouring ids; the first one's is the request's.
+// The sequences of one request, consecutive ids; the first id is the request's.
 struct Submit {
   std::vector<sched::SequenceSpec> group;
-  std::shared_ptr<const Adapter> adapter;  // of all of them; null: none
-  bool waits_for_guide = false;            // of all of them: GuideMade comes
+  std::shared_ptr<const Adapter> adapter;  // of all sequences; null: none
+  bool waits_for_guide = false;            // held until GuideMade
 };
-// The guide of a request is filled, or why it is not.
+// The request's guide is filled, or its error.
 struct GuideMade {
   RequestId id = 0;
   Status status;
 };
-// The mask that a sequence waits for.
+// A late mask of a sequence is ready.
 struct MaskMade {
   RequestId id = 0;
 };
-// A request with all its sequences.
+// Ends a request with all its sequences.
 struct Cancel {
   RequestId id = 0;
 };
-// The outbox found a stop string in the text of one sequence and takes no more of its news.
+// Stop string in the output of one sequence; the outbox ignores its further updates.
 struct StopStringFound {
   RequestId id = 0;
 };

@@ -1,4 +1,4 @@
-// Sizing by exec's own memory table, so that what is planned is what is allocated.
+// KV cache sizing with exec's memory table, the same that decides allocations.
 #include "runtime/kv_sizing.h"
 
 #include <algorithm>
@@ -17,17 +17,17 @@
 namespace nereid::runtime {
 namespace {
 
-// What a model may take of the memory that is free when the configuration does not say how much:
-// host memory is shared with others.
+// Share of free memory for a model without memory options; host memory is shared with other
+// processes.
 constexpr double kHostShare = 0.5;
 constexpr double kDeviceShare = 0.9;
 
-// Rows of logits beyond the batch are for context logits; with more than this many the product with
-// the head is no faster. They take at most this share of the memory.
+// Rows of logits (beyond one per sequence, for context logits): at most kEnoughLogits, beyond which
+// the head's product gets no faster, and at most 1 / kLogitsShare of the memory.
 constexpr int32_t kEnoughLogits = 256;
 constexpr size_t kLogitsShare = 64;
 
-// Without the pool in host memory.
+// Bytes without the host pool.
 size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, const Device& device) {
   size_t total = 0;
   for (const exec::MemoryItem& item : exec::memory_table(plan, limits, device.info()))
@@ -35,14 +35,14 @@ size_t total_bytes(const io::Plan& plan, const exec::RunnerLimits& limits, const
   return total;
 }
 
-// Bytes that weights, buffers and the device's KV blocks may have together.
+// Bytes for weights, buffers and device KV blocks together.
 size_t budget_of(const io::Plan& plan, const exec::RunnerLimits& limits,
                  const ExecutorConfig& config, const Device& device, size_t bytes_beside) {
   const bool on_cpu = device.info().kind == DeviceKind::kCpu;
   size_t available = static_cast<size_t>(config.memory_bytes);
   if (config.memory_bytes == 0) {
     available = device.free_bytes();
-    // The pool in host memory comes out of the same memory.
+    // The host pool takes the same memory.
     const auto pool = static_cast<size_t>(config.kv_cache.host_cache_bytes);
     if (on_cpu) available -= std::min(available, pool);
   }
@@ -81,7 +81,7 @@ void shorten_sequences(int64_t length, exec::RunnerLimits& limits) {
   limits.max_sequence_length = static_cast<int32_t>(length);
 }
 
-// Most blocks that fit; sequences are shortened when it takes that to hold one of them.
+// As many blocks as fit; sequences are shortened if not even one fits.
 StatusOr<exec::PerGroup<int32_t>> fit(const io::Plan& plan, const Device& device, size_t budget,
                                       exec::RunnerLimits& limits) {
   const auto fit_for = [&](int32_t length) {
@@ -91,7 +91,7 @@ StatusOr<exec::PerGroup<int32_t>> fit(const io::Plan& plan, const Device& device
   };
   StatusOr<exec::PerGroup<int32_t>> blocks = fit_for(limits.max_sequence_length);
   if (blocks.ok()) return blocks;
-  // The longest that fit, in blocks; `high` do not.
+  // Longest sequence that fits, in blocks; `high` does not fit.
   int32_t low = 0, high = exec::blocks_per_sequence(limits);
   while (high - low > 1) {
     const int32_t middle = low + (high - low) / 2;
@@ -112,7 +112,7 @@ DType cache_type(KvCacheType type, const io::Plan& plan) {
 Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::RunnerLimits& limits) {
   limits.window = config.max_attention_window;
   limits.sink = config.sink_token_length;
-  // One that covers every position hides nothing, and blocks behind a window cannot be reused.
+  // A window >= max_positions has no effect, but would disable block reuse behind it.
   if (limits.window >= plan.model.max_positions) limits.window = 0;
   const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
   if (groups.back().window > 0) return ok();
@@ -125,8 +125,8 @@ Status set_window(const io::Plan& plan, const KvCacheConfig& config, exec::Runne
   return ok();
 }
 
-// The states of all positions of a step go to the host for a head that reads them, and wait there:
-// steps are no larger than this many bytes of them, and than what a full batch needs for drafts.
+// Bound of a step's hidden states, which are copied to the host and wait there for a draft head:
+// this many bytes, but at least kLeastStates rows and kLeastStatesOfRow per sequence.
 constexpr size_t kStateBytesPerStep = size_t{4} << 20;
 constexpr int32_t kLeastStates = 256, kLeastStatesOfRow = 4;
 
@@ -139,8 +139,8 @@ void set_max_tokens(const io::Plan& plan, const ExecutorConfig& config, bool all
   const int32_t most = std::max({fit, kLeastStates, kLeastStatesOfRow * limits.max_rows});
   if (most >= limits.max_tokens) return;
   log_info(
-      "max_num_tokens: {}, of which steps take at most {}: the states of so many positions go "
-      "to the draft head",
+      "max_num_tokens: {} is reduced to {}, because the hidden states of all positions go to the "
+      "draft head",
       limits.max_tokens, most);
   limits.max_tokens = most;
 }
@@ -168,7 +168,7 @@ Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
         config.host_cache_bytes);
   const auto bytes = static_cast<size_t>(config.host_cache_bytes);
   const std::vector<exec::CacheGroup> groups = exec::cache_groups(plan, limits);
-  // In proportion to the device's.
+  // In proportion to the device blocks.
   exec::PerGroup<int64_t> shares;
   for (size_t g = 0; g < groups.size(); ++g) shares[g] = limits.num_blocks[g];
   limits.num_host_blocks = exec::divide_blocks(groups, limits, shares, bytes);
@@ -177,14 +177,14 @@ Status set_host_blocks(const io::Plan& plan, const KvCacheConfig& config,
     if (blocks == 0)
       return invalid_argument(
           "kv_cache.host_cache_bytes: {} bytes hold no block of {} tokens ({} bytes); allowed are "
-          "0 and what holds one of each kind",
+          "0 and values for a block of each cache group",
           bytes, limits.block_tokens, exec::KvLayout::of(groups[g], limits).block);
     blocks = std::min(blocks, std::numeric_limits<int32_t>::max() - limits.num_blocks[g]);
   }
   return ok();
 }
 
-// Columns and rows of the widest matrix of a layer that an adapter may change.
+// Columns + rows of the widest adaptable matrix.
 int64_t widest_module(const io::Plan& plan) {
   int64_t widest = 1;
   for (const io::AdapterModule& m : plan.modules)
@@ -192,9 +192,8 @@ int64_t widest_module(const io::Plan& plan) {
   return widest;
 }
 
-// Places and pages for adapters: as many pages as num_device_module_layers says, or what a share of
-// the memory holds of places and pages. At most so many that twice as many adapters of the largest
-// rank fit as there are rows that can want one.
+// Adapter slots and pages: as many pages as num_device_module_layers requests, or slots and pages
+// in device_cache_fraction of the memory; at most 2 * max_rows adapters of the largest rank.
 Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
                     exec::RunnerLimits& limits) {
   if (!config.enable_lora) return ok();
@@ -211,13 +210,13 @@ Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const De
                             ? static_cast<double>(peft.num_device_module_layers) *
                                   peft.max_adapter_size * static_cast<double>(widest) * sizeof(BF16)
                             : peft.device_cache_fraction * available;
-  limits.num_adapters = 1;  // without pages
+  limits.num_adapters = 1;  // measures one slot, without pages
   const auto place = static_cast<double>(exec::AdapterPool::bytes(plan.modules, limits));
   const double counted = counts_layers ? 0 : place;
   if (budget < counted + page)
     return resource_exhausted(
-        "peft_cache: a page for rank {} of {} columns and rows and a place take {:.0f} bytes; "
-        "num_device_module_layers {} or device_cache_fraction {} of {:.0f} bytes hold none",
+        "peft_cache: a page (rank {}, {} columns + rows) and an adapter slot take {:.0f} bytes; "
+        "num_device_module_layers {} or device_cache_fraction {} of {:.0f} bytes is less",
         peft.optimal_adapter_size, widest, counted + page, peft.num_device_module_layers,
         peft.device_cache_fraction, available);
   std::vector<exec::AdapterMatrix> largest;
@@ -234,14 +233,14 @@ Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const De
   return ok();
 }
 
-// The device's blocks; see size_kv_cache().
+// Sets the device's blocks; see size_kv_cache().
 Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Device& device,
                   size_t bytes_beside, exec::RunnerLimits& limits) {
   const size_t budget = budget_of(plan, limits, config, device, bytes_beside);
   const auto& max_tokens = config.kv_cache.max_tokens;
   const bool budget_given = config.memory_bytes > 0 || config.kv_cache.memory_fraction;
   const auto groups = [&] { return exec::cache_groups(plan, limits); };
-  // More than a full batch of the longest sequences is never used, but for cached prefixes.
+  // Blocks beyond a full batch of the longest sequences serve cached prefixes only.
   const auto full_batch = [&](const exec::CacheGroup& group) {
     return int64_t{exec::blocks_held_per_sequence(limits, group)} * config.max_batch_size;
   };
@@ -274,7 +273,7 @@ Status set_blocks(const io::Plan& plan, const ExecutorConfig& config, const Devi
 int32_t longest_sequence(const io::Plan& plan, const ExecutorConfig& config) {
   const int32_t wanted = config.max_sequence_length, most = plan.model.max_positions;
   if (wanted > most)
-    log_warn("max_sequence_length: {} is more than the {} that the model allows, which is taken",
+    log_warn("max_sequence_length: {} is more than the {} that the model allows, which is used",
              wanted, most);
   return wanted == 0 ? most : std::min(wanted, most);
 }
@@ -290,8 +289,7 @@ StatusOr<exec::RunnerLimits> size_kv_cache(const io::Plan& plan, const ExecutorC
                             .block_tokens = config.kv_cache.tokens_per_block};
   limits.kv_type = cache_type(config.kv_cache.type, plan);
   if (config.kv_cache.type == KvCacheType::kAuto && limits.kv_type != DType::kBF16)
-    log_info("keys and values are cached as {}: the checkpoint asks for it",
-             name_of(limits.kv_type));
+    log_info("KV cache type {}, from the checkpoint", name_of(limits.kv_type));
   limits.depth = config.enable_overlap ? 2 : 1;
   set_max_tokens(plan, config, all_states, limits);
   RETURN_IF_ERROR(set_adapters(plan, config, device, limits));
@@ -317,7 +315,7 @@ StatusOr<exec::RunnerLimits> size_draft_cache(const io::Plan& draft, const Execu
       .kv_type = cache_type(config.kv_cache.type, draft)};
   RETURN_IF_ERROR(exec::check_limits(draft, own));
   const std::vector<exec::CacheGroup> groups = exec::cache_groups(draft, own);
-  if (groups.empty()) own.max_tokens = own.max_rows;  // a row has no more than one token
+  if (groups.empty()) own.max_tokens = own.max_rows;  // without a KV cache a row has one token
   for (size_t g = 0; g < groups.size(); ++g) {
     const int64_t full_batch =
         int64_t{exec::blocks_held_per_sequence(own, groups[g])} * limits.max_rows;

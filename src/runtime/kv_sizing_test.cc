@@ -90,10 +90,10 @@ TEST_F(KvSizingTest, RowsOfLogitsFollowMemoryAndTokens) {
   config_.memory_bytes = int64_t{1} << 30;
   EXPECT_EQ(size().max_logits, 256);
   config_.max_num_tokens = 2;
-  EXPECT_EQ(size().max_logits, 4);  // one for each sequence
+  EXPECT_EQ(size().max_logits, 4);  // one per sequence
 }
 
-// States that go to a draft head bound the tokens of a step, unless prompts may not be cut.
+// Hidden states for a draft head bound the tokens per step, unless prompts may not be chunked.
 TEST_F(KvSizingTest, StepsWhoseStatesAreWantedAreBounded) {
   plan_.hidden = {0};
   plan_.model.hidden_size = 4096;
@@ -115,8 +115,7 @@ TEST_F(KvSizingTest, StepsWhoseStatesAreWantedAreBounded) {
   EXPECT_EQ(tokens(true), 8192);
 }
 
-// All of the memory given to the cache: whatever is needed to load and to run a step is in the
-// table, and nothing beside it.
+// All of the memory for the cache: the memory table covers everything that loading and a step need.
 TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("nereid_kv_sizing_test." + std::to_string(::getpid()));
@@ -127,7 +126,7 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
   config_.kv_cache.memory_fraction = 1;
   const size_t memory = size_t{1} << 17;
   config_.memory_bytes = static_cast<int64_t>(memory);
-  // Long histories, and lengths that are shortened to what fits.
+  // Long histories, and sequences shortened to what fits.
   for (const int32_t batch : {1, 50, 64}) {
     config_.max_batch_size = batch;
     const auto limits = size_kv_cache(plan_, config_, *opened_.device).value();
@@ -176,14 +175,14 @@ TEST_F(KvSizingTest, TheCheckpointsTypeIsTheDefault) {
   EXPECT_EQ(size().kv_type, DType::kBF16);
 }
 
-// Of a mixture what says where matrices are takes more than small adapters themselves.
+// In a mixture, the tables take more memory than small adapters.
 TEST_F(KvSizingTest, AdaptersTakeTheirShare) {
   for (int i = 0; i < 500; ++i) {
     const std::string name = fmt::format("layers.0.mlp.experts.{}.up_proj", i);
     plan_.modules.push_back({.name = name, .k = 48, .n = 16, .source = name});
   }
   config_.enable_lora = true;
-  config_.memory_bytes = 2 << 20;  // what adapters are loaded through is in it, too
+  config_.memory_bytes = 2 << 20;  // includes the staging memory of adapter loads
   config_.peft_cache.device_cache_fraction = 0.25;
   const exec::RunnerLimits limits = size();
   EXPECT_EQ(limits.adapter_page_numbers, 8 * 64);
@@ -193,7 +192,8 @@ TEST_F(KvSizingTest, AdaptersTakeTheirShare) {
   EXPECT_LE(exec::AdapterPool::bytes(plan_.modules, limits), share);
   EXPECT_GT(exec::AdapterPool::bytes(plan_.modules, limits), share - 1024);
   config_.peft_cache.device_cache_fraction = 0.01;
-  EXPECT_THAT(error(), HasSubstr("and a place take 21024 bytes; num_device_module_layers 0 or"));
+  EXPECT_THAT(error(),
+              HasSubstr("and an adapter slot take 21024 bytes; num_device_module_layers 0 or"));
   config_.peft_cache.num_device_module_layers = 2;
   EXPECT_EQ(size().num_adapter_pages, 2 * 64 / 8);
 }
@@ -220,7 +220,7 @@ TEST_F(KvSizingTest, WindowsNeedFewerBlocks) {
   EXPECT_EQ(size().max_sequence_length, 64);  // longer than the cache
   config_.kv_cache.max_attention_window = plan_.model.max_positions;
   config_.kv_cache.sink_token_length = 4;
-  EXPECT_EQ(window(), 0);  // hides nothing
+  EXPECT_EQ(window(), 0);  // no effect
   EXPECT_EQ(size().sink, 0);
   config_.kv_cache.max_attention_window = 8;
   config_.kv_cache.sink_token_length = 0;

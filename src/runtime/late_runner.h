@@ -1,4 +1,4 @@
-// Test only: a runner whose copies from the host seem to take several steps.
+// Test only: a runner whose onboards appear to take several steps.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Lookahead: the tree of drafts, the window and the pool of n-grams.
+// Lookahead: draft tree, window and n-gram pool.
 #include "runtime/lookahead.h"
 
 #include <algorithm>
@@ -11,12 +11,10 @@ namespace {
 
 constexpr int32_t kRoot = exec::kNoParent;
 constexpr int32_t kNoDraft = -2;
-// Known tokens whose n-grams one call adds: a long prompt must not hold up the step. The rest
-// follows step by step.
+// Maximum number of known tokens whose n-grams one call adds; a long prompt takes several calls.
 constexpr size_t kNgramsAtOnce = 4096;
 
-// The draft `token` behind `parent`, which is a new one unless there is one already; kNoDraft when
-// there is no room for it.
+// Adds draft `token` behind `parent`, or finds it; kNoDraft: no room.
 int32_t add_draft(DraftQuestion& question, int32_t parent, TokenId token) {
   if (parent == kNoDraft) return kNoDraft;
   std::vector<TokenId>& drafts = question.drafts;
@@ -30,7 +28,7 @@ int32_t add_draft(DraftQuestion& question, int32_t parent, TokenId token) {
 
 }  // namespace
 
-// The first row is made of tokens of the prompt.
+// The first window row consists of random prompt tokens.
 Lookahead::State& Lookahead::state_of(const sched::Sequence& sequence) {
   const auto [found, is_new] = states_.try_emplace(sequence.id());
   State& state = found->second;
@@ -94,7 +92,7 @@ void Lookahead::keep(State& state, TokenId first, Tokens rest) {
   std::rotate(all.begin(), place, place + 1);
 }
 
-// Where a step had room for the whole window, it moves on.
+// The window advances if the step had room for all of it.
 void Lookahead::landed(const sched::Row& row, const exec::RowResult& result) {
   const auto found = states_.find(row.sequence->id());
   if (found == states_.end() || row.num_drafts == 0) return;
@@ -110,7 +108,7 @@ void Lookahead::landed(const sched::Row& row, const exec::RowResult& result) {
   if (!next.empty()) move_window(state, row.sequence->tokens().back(), std::move(next));
 }
 
-// `last`: the root of its tree.
+// `last`: root of the draft tree, the last known token.
 void Lookahead::move_window(State& state, TokenId last, Tokens row) {
   std::vector<Tokens>& window = state.window;
   window[0][0] = last;

@@ -1,5 +1,4 @@
-// Drafts without a second model: the model itself computes, beside its next token, what it would
-// say at some places further on if guesses for those before them were right.
+// Lookahead decoding: drafts from the target model's own parallel guesses.
 #pragma once
 
 #include <cstdint>
@@ -12,22 +11,22 @@
 
 namespace nereid::runtime {
 
-// Most drafts of a sequence in a step.
+// Maximum number of drafts of a sequence per step.
 constexpr int32_t num_drafts(const LookaheadConfig& c) {
   const int32_t depth = c.ngram_size - 1;
   return depth == 0 ? 0 : depth - 1 + (c.window_size - 1 + c.verification_set_size) * depth;
 }
 
 // Lookahead decoding (Fu et al. 2024, "Break the Sequential Dependency of LLM Inference Using
-// Lookahead Decoding"). A window has window_size columns, guesses for positions that follow each
-// other, and up to ngram_size - 1 rows. A token of its first row comes after those to its left, the
-// others after the one above; so the window is a tree of drafts, whose root, the last known token,
-// is the first token of the first column. What the model finds likeliest behind each column becomes
-// its next row, and its tokens an n-gram, which is kept with its first token. The n-grams that are
-// kept with the last known token are drafts, too.
+// Lookahead Decoding"). The window has window_size columns (guesses for consecutive positions) and
+// up to ngram_size - 1 rows. A token of the first row follows the tokens to its left, other tokens
+// follow the one above: the window is a draft tree whose root, the last known token, is the first
+// token of the first column. The argmax behind each column becomes the next row; each column
+// becomes an n-gram, pooled by its first token. Pooled n-grams of the last known token are drafts
+// too.
 class Lookahead : public Proposer {
  public:
-  // `config`: of requests that have none of their own. Tokens are in [0, vocab_size).
+  // `config`: default of requests without their own. Tokens are in [0, vocab_size).
   Lookahead(const LookaheadConfig& config, int32_t vocab_size)
       : config_(config), vocab_size_(vocab_size) {}
 
@@ -46,13 +45,12 @@ class Lookahead : public Proposer {
 
   struct State {
     LookaheadConfig config;
-    // What followed a token, ngram_size - 1 tokens each: at most verification_set_size, those seen
-    // last first.
+    // Token -> its continuations, ngram_size - 1 tokens each, most recent first, at most
+    // verification_set_size.
     absl::flat_hash_map<TokenId, std::vector<Tokens>> pool;
-    size_t num_pooled = 0;       // known tokens whose n-grams are in it
-    std::vector<Tokens> window;  // rows; of the first one the first token is the last known one
-    // At the last answer: tokens known then, and for each column its last draft; kNoDraft: no room
-    // was left for it.
+    size_t num_pooled = 0;       // known tokens whose n-grams are pooled
+    std::vector<Tokens> window;  // rows; window[0][0] is the last known token
+    // Of the last answer: number of known tokens, and by column the last draft (kNoDraft: no room).
     size_t num_known = 0;
     std::vector<int32_t> ends;
   };

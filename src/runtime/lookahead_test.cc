@@ -1,4 +1,4 @@
-// Lookahead decoding on a model that is a function of the last token, asked without an engine.
+// Lookahead decoding without an engine; the model's next token is a function of the last one.
 #include "runtime/lookahead.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ void expect_a_tree(const DraftQuestion& question) {
   }
 }
 
-// The model's step with the first `count` of the drafts; what it draws.
+// The model's step with the first `count` drafts; returns its tokens.
 Tokens step(Lookahead& proposer, sched::Sequence& sequence, const DraftQuestion& question,
             size_t count) {
   const auto known = sequence.tokens();
@@ -65,7 +65,7 @@ Tokens step(Lookahead& proposer, sched::Sequence& sequence, const DraftQuestion&
   return tokens;
 }
 
-// Tokens that so many steps make.
+// Number of tokens from num_steps steps.
 size_t tokens_of(const LookaheadConfig& config, int num_steps) {
   Lookahead proposer(config, kPredictableVocab);
   Tokens text = {1, 50, 7, 20};
@@ -103,7 +103,7 @@ TEST(Lookahead, NgramsOfTheTextComeFirst) {
   EXPECT_THAT(std::span(question.parents).first(4), ElementsAre(-1, 0, -1, 2));
 }
 
-// The window and the n-grams say the same.
+// The window and the n-grams propose the same tokens.
 TEST(Lookahead, NoDraftIsTwiceInItsPlace) {
   Lookahead proposer({4, 3, 4}, kPredictableVocab);
   sched::Sequence sequence = sequence_of({5, 5, 5, 5});
@@ -125,7 +125,7 @@ TEST(Lookahead, RequestsMayHaveLess) {
   EXPECT_THAT(ask(proposer, sequence_of({1, 2, 1}, LookaheadConfig{1, 1, 0})).drafts, IsEmpty());
 }
 
-// Where a step has less room, or was asked of other tokens, the window stays.
+// The window stays if a step had too little room, or had other tokens.
 TEST(Lookahead, AWindowThatWasNotComputedStays) {
   Lookahead proposer({4, 3, 0}, kPredictableVocab);
   sched::Sequence sequence = sequence_of({1, 50, 7, 20});
@@ -142,7 +142,7 @@ TEST(Lookahead, AWindowThatWasNotComputedStays) {
   EXPECT_GT(ask(proposer, sequence).drafts.size(), 3u) << "another row";
 }
 
-// Ids of a prompt table's rows are no drafts.
+// Ids of prompt table rows are not drafted.
 TEST(Lookahead, KnowsTheVocabulary) {
   Lookahead proposer({4, 3, 4}, kPredictableVocab);
   sched::Sequence sequence =

@@ -15,9 +15,9 @@ constexpr std::string_view kNoState = "no model with state spaces is served";
 struct Module {
   int32_t id;
   std::string_view name;  // TensorRT-LLM's
-  // Last parts of what checkpoints call it; a row is looked at before the rows below it.
+  // Name suffixes in checkpoints; earlier rows of the table take precedence.
   std::vector<std::string_view> endings;
-  std::string_view reason = {};  // why adapters may not change it
+  std::string_view reason = {};  // error text: adapters may not change it
 };
 
 const std::vector<Module>& modules() {
@@ -71,7 +71,7 @@ std::optional<int32_t> layer_of(std::string_view name) {
 
 namespace {
 
-// "3" of "3.gate_proj": the number in front of `behind`.
+// "3" of "3.gate_proj": the number before `behind`.
 std::optional<int32_t> number_before(std::string_view text, char behind, std::string_view& rest) {
   int32_t number = 0;
   const char* const end = text.data() + text.size();
@@ -81,8 +81,8 @@ std::optional<int32_t> number_before(std::string_view text, char behind, std::st
   return number;
 }
 
-// Of an expert's matrix, `name` from behind "experts." on: "3.gate_proj", or "down_proj[3]" and
-// "gate_up_proj[3][0::2]" of a tensor that has all experts.
+// Module of an expert's matrix; `name` behind "experts.": "3.gate_proj", or "down_proj[3]" and
+// "gate_up_proj[3][0::2]" for tensors with all experts.
 std::optional<LoraModuleId> expert_module_of(std::string_view name, int32_t layer) {
   std::string_view part = name;
   std::optional<int32_t> expert = number_before(name, '.', part);

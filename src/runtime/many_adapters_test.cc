@@ -1,5 +1,4 @@
-// More adapters of the shipped model than the device or the host has room for: what they give is
-// what they give alone, and what does not fit is refused.
+// More adapters than the device or the host cache holds: results as alone, and refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of rank 1 on the down_proj of one layer; each task id has its own weights.
+// Rank 1, down_proj of one layer; weights depend on the task id.
 LoraConfig small_adapter(uint64_t task_id) {
   constexpr size_t kInner = 768, kHidden = 256;
   LoraConfig lora{.task_id = task_id, .config = {6, static_cast<int32_t>(task_id % 6), 1}};
@@ -28,7 +27,7 @@ LoraConfig small_adapter(uint64_t task_id) {
 }
 constexpr size_t kSmallAdapterBytes = sizeof(exec::AdapterMatrix) + 1024 * sizeof(BF16);
 
-// The first matrices of an adapter.
+// The first num_modules modules of an adapter.
 LoraConfig part_of(const LoraConfig& lora, int num_modules, uint64_t task_id) {
   LoraConfig part{.task_id = task_id, .weights = lora.weights, .config = lora.config};
   part.weights.resize(lora.weights.size() / kNumModules * static_cast<size_t>(num_modules));
@@ -57,8 +56,7 @@ TEST(ManyAdapters, TakeTurnsInOnePlace) {
   EXPECT_GT(executor->stats().adapters.num_loads, 1);
 }
 
-// Adapters of 1 to 29 pages in 60, with no order in which they come and go, so that the free pages
-// do not lie side by side.
+// Adapters of 1 to 29 pages in 60 pages, in random order, so that free pages are scattered.
 TEST(ManyAdapters, OfManySizesSharePages) {
   ExecutorConfig config = with_directories();
   config.max_batch_size = 8;
@@ -122,7 +120,7 @@ TEST(ManyAdapters, EqualPeftBesideThirtyOtherAdaptersAndNone) {
   Client client;
   const auto executor = create(config);
   ASSERT_TRUE(executor);
-  // Those beside the golden ones run first and longest, so that these meet all of them.
+  // The other adapters run first and longest, next to all golden ones.
   std::vector<Request> others;
   for (uint64_t i = 0; i < kOthers + 4; ++i) {
     others.push_back(cases[i % cases.size()].request);
@@ -153,7 +151,7 @@ TEST(ManyAdapters, EqualPeftBesideThirtyOtherAdaptersAndNone) {
   expect_counts_add_up(*executor);
 }
 
-// Requests with small adapters to an executor, from several threads at once.
+// Requests with small adapters from several threads at once.
 class SmallAdapters {
  public:
   explicit SmallAdapters(Executor& executor)
@@ -161,7 +159,7 @@ class SmallAdapters {
     plain_.max_tokens = 2;
   }
 
-  // Keeps what every `step`-th up to `last` gives.
+  // Stores the outcome of every `step`-th adapter up to `last`.
   void run_alone(uint64_t step, uint64_t last) {
     std::set<float> different;
     for (uint64_t id = step; id <= last; id += step) {
@@ -172,8 +170,8 @@ class SmallAdapters {
     EXPECT_EQ(different.size(), alone_.size()) << "adapters do nothing";
   }
 
-  // Every `step`-th from `first` to `last`, two at a time, and after them, by the id alone, one of
-  // a while before.
+  // Sends every `step`-th adapter of [first, last], two at a time, and after them an earlier one by
+  // id alone.
   void send(uint64_t first, uint64_t step, uint64_t last) {
     for (uint64_t id = first; id <= last; id += 2 * step) {
       const uint64_t other = id + step;
@@ -199,7 +197,7 @@ class SmallAdapters {
     if (!alone_.contains(id)) return;
     EXPECT_EQ(difference(alone_[id], got), "") << id;
   }
-  // It is either still there, or refused by name and then brought again.
+  // Still cached, or refused by name and sent with its weights.
   void send_again(uint64_t id) {
     const auto sent = executor_.enqueue(with({.task_id = id}));
     if (!sent.ok()) {

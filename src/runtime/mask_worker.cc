@@ -25,7 +25,7 @@ void make_mask(MaskJob& job) {
 
 }  // namespace
 
-// On Linux niceness is a thread's own.
+// On Linux niceness is per thread.
 void let_engine_run_first() {
   constexpr int kNicer = 10;
   const auto thread = static_cast<id_t>(::gettid());

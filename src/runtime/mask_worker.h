@@ -1,4 +1,4 @@
-// Masks that take long, made on a thread of their own, first come, first served.
+// A thread that makes slow token masks, first come, first served.
 #pragma once
 
 #include <atomic>
@@ -22,11 +22,11 @@ struct MaskJob {
 
   const RequestId id;
   text::GuidedOutput output;
-  std::vector<TokenId> tokens;  // that the output has not taken
+  std::vector<TokenId> tokens;  // not accepted by `output` yet
   std::vector<TokenId> end_ids;
-  std::vector<uint32_t> mask;  // zeros; filled where the status is OK and the output limits it
+  std::vector<uint32_t> mask;  // zeros; filled if the status is OK and `output` restricts the token
   Status status = {};
-  int64_t steps = 0;  // that it took
+  int64_t steps = 0;  // steps used
   std::atomic<bool> is_dropped = false;
 };
 
@@ -34,7 +34,7 @@ class MaskWorker {
  public:
   // `made` is called on the worker's thread.
   explicit MaskWorker(std::function<void(RequestId)> made) : made_(std::move(made)) {}
-  ~MaskWorker();  // `made` is not called any more
+  ~MaskWorker();  // after it `made` is not called
 
   void add(std::shared_ptr<MaskJob> job);
 
@@ -44,10 +44,10 @@ class MaskWorker {
   const std::function<void(RequestId)> made_;
   Queue<std::shared_ptr<MaskJob>> jobs_;
   std::atomic<bool> closing_ = false;
-  std::thread thread_;  // begun by the first add()
+  std::thread thread_;  // started by the first add()
 };
 
-// Steps and other requests get the processor first.
+// Lowers the calling thread's priority below the engine's and request threads.
 void let_engine_run_first();
 
 }  // namespace nereid::runtime

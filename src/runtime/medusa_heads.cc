@@ -45,7 +45,7 @@ void MedusaHeads::propose(std::span<DraftQuestion> questions) {
   if (rows_.empty()) return;
   const Status status = compute();
   if (status.ok()) return;
-  log_error("the Medusa heads fail, there are no more drafts: {}", message(status));
+  log_error("the Medusa heads have failed, no more drafts: {}", message(status));
   failed_ = true;
   states_.forget_all();
   for (DraftQuestion& question : questions) question.drafts.clear();
@@ -113,7 +113,8 @@ Status MedusaHeads::take(exec::Ticket& ticket, size_t head) {
   return ok();
 }
 
-// What is drawn, then the likeliest others; none where nothing can be drawn.
+// Guesses of a head for a row: the sampled token, then the likeliest others; empty if nothing can
+// be sampled.
 void MedusaHeads::add_guesses(size_t head, size_t row, const exec::RowResult& result) {
   std::vector<TokenId>& guesses = guesses_[head][row];
   guesses.clear();
@@ -123,7 +124,7 @@ void MedusaHeads::add_guesses(size_t head, size_t row, const exec::RowResult& re
     if (top.token != guesses[0]) guesses.push_back(top.token);
 }
 
-// The tree as far as there are guesses for its nodes.
+// The tree's nodes that have guesses.
 void MedusaHeads::answer(size_t row) {
   const Row& r = rows_[row];
   for (const DraftTree::Node& node :

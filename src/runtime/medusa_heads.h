@@ -1,4 +1,4 @@
-// Drafts from Medusa heads on the hidden state of the model that tests them.
+// Drafts from Medusa heads on the target model's hidden states.
 #pragma once
 
 #include <memory>
@@ -13,18 +13,16 @@
 
 namespace nereid::runtime {
 
-// Medusa-1: head i guesses the token i places behind those that are known, from the state that the
-// last of them was drawn from (models/medusa.h). One call computes one row of each sequence with as
-// many heads as the guesses that are wanted are deep, side by side. The guesses are the nodes of a
-// tree, each the token of its rank from the head of its depth.
+// Medusa-1: from the state of the last sampled token, head i guesses token i behind the known ones
+// (models/medusa.h). A call runs as many heads in parallel as drafts are deep, one row per
+// sequence. Drafts are the nodes of a tree: rank r at depth d is the r-th guess of head d.
 //
-// Rank 0 is drawn with the parameters, the seed and the position of the sequence itself, as the
-// drafts of DraftModel; then come the likeliest others. Penalties do not see the guesses of the
-// heads before.
+// Rank 0 is sampled with the sequence's parameters, seed and position, as in DraftModel; the others
+// follow by probability. Penalties ignore the guesses of earlier heads.
 class MedusaHeads : public Proposer {
  public:
-  // A runner of each head: no KV cache, states as embeddings, the vocabulary of the model that
-  // tests the drafts, and as many rows. The tree is as deep as there are heads at most.
+  // A runner per head: no KV cache, hidden states as embeddings, the target model's vocabulary and
+  // number of rows. Tree depth <= number of heads.
   MedusaHeads(std::vector<std::unique_ptr<exec::Runner>> heads, DraftTree tree);
 
   std::string_view name() const override { return "medusa"; }
@@ -41,12 +39,12 @@ class MedusaHeads : public Proposer {
   }
 
  private:
-  // Its place is its slot.
+  // Its index is its slot.
   struct Row {
     DraftQuestion* question = nullptr;
     const std::vector<BF16>* state = nullptr;
     int32_t num_drafts = 0;
-    int32_t depth = 0;  // of these
+    int32_t depth = 0;  // depth of the drafts
   };
 
   void choose_rows(std::span<DraftQuestion> questions);
@@ -61,8 +59,8 @@ class MedusaHeads : public Proposer {
   const bool is_chain_;
   std::vector<int32_t> num_ranks_;  // by head
   DrawnStates states_;
-  bool failed_ = false;  // and the log says so: there are no drafts any more
-  // State of the propose() under way.
+  bool failed_ = false;  // logged; no more drafts
+  // State of the current propose().
   std::vector<Row> rows_;
   std::vector<std::vector<std::vector<TokenId>>> guesses_;  // by head, row and rank
   exec::Step step_;

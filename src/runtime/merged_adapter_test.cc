@@ -1,6 +1,6 @@
-// Adapters of embeddings and of experts on tiny models: a model some of whose rows are zeros, with
-// an adapter that has these rows, is the model that has them itself. And what such a request gives
-// in company, in chunks and from reused blocks is what it gives alone, bit by bit.
+// Adapters of embeddings and experts on tiny models: a model with some rows zeroed, plus an adapter
+// with these rows, equals the original model; and in batches, in chunks and with prefix hits a
+// request gives bit for bit what it gives alone.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,10 +27,10 @@ namespace fs = std::filesystem;
 constexpr int64_t kHidden = 48, kInner = 16, kExperts = 4;  // of the mixtures
 constexpr int64_t kDenseHidden = 64, kVocabulary = 512;
 constexpr TokenId kFirstToken = 20;
-constexpr int64_t kTokens = 8;  // whose embeddings the adapter has
+constexpr int64_t kTokens = 8;  // with an adapted embedding
 constexpr uint64_t kTask = 9;
 
-// Files of the three: "zeros", "merged" and "adapter".
+// The model files "zeros", "merged" and "adapter".
 class Merged {
  public:
   explicit Merged(const std::string& model)
@@ -45,8 +45,8 @@ class Merged {
     return static_cast<float>(static_cast<int64_t>(i * i * 2654435761u % 61) - 30) / 64;
   }
 
-  // Rows of a matrix [n, k] of the checkpoint, or of expert `e` of one [experts, k, n], and of the
-  // module the same.
+  // Sets a row of a checkpoint matrix [n, k], or of expert `e` in [experts, k, n], in "merged", and
+  // the module's row in the adapter.
   void edit(const std::string& tensor, int64_t row, const std::vector<float>& numbers,
             int64_t e = -1) {
     edits_.push_back({tensor, row, e, numbers});
@@ -59,7 +59,7 @@ class Merged {
     t.data = std::as_bytes(std::span(data_.back()));
   }
 
-  // A module with two rows of a matrix of its own, which are others for the next module.
+  // A module of rank 2 whose rows differ from those of the next module.
   void add_module(const std::string& module, int64_t n, int64_t k) {
     std::vector<float> a, b(static_cast<size_t>(n * 2));
     for (int64_t j = 0; j < 2; ++j) {
@@ -75,8 +75,8 @@ class Merged {
     ++num_modules_;
   }
 
-  // Likewise all experts' [n, k] in one, by target_parameters. `tensor_of(e, row)`: the
-  // checkpoint's tensor and row; `swapped`: B reads the input.
+  // All experts' [n, k] in one module (target_parameters). `tensor_of(e, row)`: the checkpoint's
+  // tensor and row; `swapped`: B reads the input.
   void add_stacked(const std::string& module, int64_t n, int64_t k, bool swapped,
                    const std::function<void(int64_t e, int64_t row, std::vector<float>)>& change) {
     constexpr int64_t kRank = 2, kAll = kRank * kExperts;
@@ -220,7 +220,7 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
   return most;
 }
 
-// In company, in chunks, with blocks found again.
+// In a batch, in chunks, with prefix hits.
 void expect_the_same_together(const Merged& files, const std::vector<Outcome>& alone) {
   ExecutorConfig config = config_for(files, true);
   config.num_threads = 2;
@@ -235,7 +235,7 @@ void expect_the_same_together(const Merged& files, const std::vector<Outcome>& a
     for (int round = 0; round < 2; ++round) {
       std::vector<RequestId> ids;
       for (const bool wants_logits : {true, false})
-        for (Request r : sent) {  // those without context logits find blocks
+        for (Request r : sent) {  // requests without context logits hit the prefix cache
           r.output.return_context_logits = wants_logits;
           ids.push_back(client.send(*executor, r));
           r.lora.reset();
@@ -253,7 +253,7 @@ void expect_the_same_together(const Merged& files, const std::vector<Outcome>& a
   }
 }
 
-// The adapter makes the merged model of the one with zeros, up to `tolerance`, and is not nothing.
+// "zeros" with the adapter equals "merged" up to `tolerance`, and differs from "zeros".
 void expect_merged(const Merged& files, float tolerance) {
   const auto merged = open(files, "merged", config_for(files, false));
   const auto zeros = open(files, "zeros", config_for(files, true));
@@ -278,7 +278,7 @@ TEST(MergedAdapter, OfTheEmbedding) {
   expect_merged(files, 0);
 }
 
-// The embedding of Gemma is scaled, and with it what an adapter adds.
+// Gemma scales the embedding, and so the adapter's part.
 TEST(MergedAdapter, OfAScaledEmbedding) {
   Merged files("gemma2");
   files.add_embedding(kDenseHidden);
@@ -286,7 +286,7 @@ TEST(MergedAdapter, OfAScaledEmbedding) {
   const auto zeros = open(files, "zeros", config_for(files, true));
   const auto merged = open(files, "merged", config_for(files, false));
   ASSERT_TRUE(zeros && merged);
-  // Its head is the same matrix, which stays without the rows: prompts alone are compared.
+  // The tied head lacks the adapter's rows: only prompts are compared.
   Request r = requests(false)[1];
   r.max_tokens = r.sampling.min_tokens.emplace(1);
   Request with = r;
@@ -304,7 +304,7 @@ TEST(MergedAdapter, OfAScaledEmbedding) {
 }
 
 constexpr int64_t kQueries = 64;
-constexpr float kRounding = 2e-3f;  // of sums in another order, now and then of a number in bf16
+constexpr float kRounding = 2e-3f;  // other order of summation, sometimes another bf16 number
 
 TEST(MergedAdapter, OfEachExpert) {
   Merged files("mixtral");
@@ -323,7 +323,7 @@ TEST(MergedAdapter, OfEachExpert) {
   expect_merged(files, kRounding);
 }
 
-// Both orders in which PEFT has written which side reads the input.
+// Both of PEFT's conventions for the side that reads the input.
 TEST(MergedAdapter, OfAllExpertsInOneTensor) {
   for (const bool swapped : {false, true}) {
     Merged files("qwen3_moe");
@@ -345,7 +345,7 @@ TEST(MergedAdapter, OfAllExpertsInOneTensor) {
   }
 }
 
-// Rows of gate and up in turn, tensors turned.
+// Interleaved rows of gate and up, transposed tensors.
 TEST(MergedAdapter, OfAllExpertsOfGptOss) {
   Merged files("gpt_oss");
   const std::string prefix = "model.layers.1.mlp.experts";
@@ -362,7 +362,7 @@ TEST(MergedAdapter, OfAllExpertsOfGptOss) {
   expect_merged(files, kRounding);
 }
 
-// As hf_lora_convert.py makes tensors of it: the same adapter, from a request.
+// Tensors as of hf_lora_convert.py: the same adapter, from a request.
 TEST(MergedAdapter, OfExpertsFromARequest) {
   Merged files("mixtral");
   for (int e = 0; e < kExperts; ++e) {
@@ -395,7 +395,7 @@ TEST(MergedAdapter, OfExpertsFromARequest) {
               HasSubstr("the model has no module 5 (mlp_h_to_4h) in layer 0"));
 }
 
-// PEFT writes the embedding itself beside its adapter; another one is no adapter.
+// PEFT saves the embedding next to its adapter; a different embedding is refused.
 TEST(MergedAdapter, CopiesOfTheModelsMatricesMustBeThose) {
   for (const bool own : {true, false}) {
     Merged files("llama");

@@ -1,4 +1,4 @@
-// Test only: the shipped model with layers that look differently far back.
+// Test only: the shipped model with per-layer attention windows.
 #pragma once
 
 #include <filesystem>
@@ -15,8 +15,8 @@
 
 namespace nereid::runtime {
 
-// Writes an engine like that of `model`, layer i with the i-th of `windows` (again from the first;
-// 0 = all positions), into config.cache_dir.
+// Writes an engine of `model` with window windows[i % size] in layer i (0 = full attention) into
+// config.cache_dir.
 inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path& model,
                                                     const ExecutorConfig& config,
                                                     const std::vector<int32_t>& windows) {

@@ -1,4 +1,4 @@
-// A model opened on a device: everything an executor drives.
+// A model opened on a device: everything an executor needs.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@
 
 namespace nereid::runtime {
 
-// Members are destroyed in reverse order: the device outlives what uses it. Where the device hangs,
-// they stay until the process ends.
+// Members are destroyed in reverse order: the device outlives its users. On a hung device they are
+// leaked.
 struct ModelInstance {
   ModelInstance() = default;
   ModelInstance(ModelInstance&&) = default;
@@ -30,23 +30,22 @@ struct ModelInstance {
 
   kernels::OpenedDevice device;
   std::unique_ptr<exec::Runner> runner;
-  std::shared_ptr<const text::Tokenizer>
-      tokenizer;  // null: the model has none, or none we can read
+  std::shared_ptr<const text::Tokenizer> tokenizer;  // null: none, or in an unsupported format
   std::vector<TokenId> default_end_ids;
   models::ScoreHead score_head;              // without labels unless the model scores texts
-  convert::EngineLimits limits;              // of requests; what a step can hold is in the runner
+  convert::EngineLimits limits;              // of requests; step limits are in the runner
   std::unique_ptr<Proposer> proposer;        // of drafts; null: none
-  int64_t guide_steps = Guides::kTurnSteps;  // of the engine's thread, for the masks of a step
+  int64_t guide_steps = Guides::kTurnSteps;  // limit of the engine thread for the masks of a step
   std::unique_ptr<AdapterCache> adapters =
-      std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
+      std::make_unique<AdapterCache>(AdapterBounds(), 0);  // adapters by task id
 };
 
-// How the configuration has a model's engine built for the device.
+// Build options of the model's engine for the device.
 StatusOr<convert::BuildOptions> build_options(const std::filesystem::path& model_dir,
                                               const ExecutorConfig& config,
                                               const kernels::OpenedDevice& device);
 
-// Builds the engine when there is none in the cache, opens the device, sizes the KV cache, loads.
+// Builds the engine unless cached, opens the device, sizes the KV cache, loads the engine.
 StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                                    const ExecutorConfig& config);
 

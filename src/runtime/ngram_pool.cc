@@ -1,4 +1,4 @@
-// NgramPool: a hash table with a few places for each run.
+// NgramPool: a set-associative hash table of runs.
 #include "runtime/ngram_pool.h"
 
 #include <algorithm>

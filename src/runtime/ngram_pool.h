@@ -1,4 +1,4 @@
-// What came behind runs of tokens, in the texts of all sequences.
+// n-gram pool: the token behind each run of tokens, over the texts of all sequences.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace nereid::runtime {
 
-// A bounded map from runs of kRun tokens to the token that came behind them last. Texts with
-// different roots (see sched::Contents::root) know nothing of each other. A run has a few places
-// that it may be at; of these the one that was used longest ago is given up for it. A run is told
-// by 64 bits of a hash: one in 2^64 gets another one's token, which is a guess like others.
+// A bounded map: run of kRun tokens -> the token that last followed it. Texts with different roots
+// (sched::Contents::root) are separate. Set-associative with kPlaces entries per set; the least
+// recently used is replaced. Runs are compared by a 64-bit hash; a collision (2^-64) yields a wrong
+// draft.
 class NgramPool {
  public:
   static constexpr size_t kRun = 4;
 
-  // At least so many runs; 16 bytes each, all of them now.
+  // At least num_runs entries of 16 bytes, allocated at once.
   explicit NgramPool(size_t num_runs);
 
   static uint64_t root_hash(std::string_view root);
@@ -29,18 +29,18 @@ class NgramPool {
   std::optional<TokenId> find(uint64_t root, std::span<const TokenId> run);
 
  private:
-  static constexpr size_t kPlaces = 8;  // of a run
+  static constexpr size_t kPlaces = 8;  // entries per set
 
   struct Entry {
-    uint64_t hash = 0;  // 0: there is none
+    uint64_t hash = 0;  // 0: empty
     uint32_t used_at = 0;
     TokenId next = 0;
   };
 
   std::span<Entry> places_of(uint64_t hash);
 
-  std::vector<Entry> entries_;  // kPlaces each, a power of two of them
-  uint32_t clock_ = 0;          // uses so far; it may wrap around
+  std::vector<Entry> entries_;  // sets of kPlaces, a power of two of sets
+  uint32_t clock_ = 0;          // uses so far; may wrap around
 };
 
 }  // namespace nereid::runtime

@@ -1,4 +1,4 @@
-// NgramProposer: an index of each sequence's runs of tokens that grows with it.
+// NgramProposer: an incremental index of each sequence's runs of tokens.
 #include "runtime/ngram_proposer.h"
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 namespace nereid::runtime {
 namespace {
 
-// Runs that one call adds: a long prompt must not hold up the step. The rest follows step by step.
+// Maximum number of runs that one call adds; a long prompt takes several calls.
 constexpr size_t kMostAtOnce = 4096;
 
 uint64_t run_hash(std::span<const TokenId> run) {
@@ -24,7 +24,7 @@ NgramProposer::NgramProposer(size_t pool_size) {
   if (pool_size > 0) pool_.emplace(pool_size);
 }
 
-// The last run is left out: it is what is looked for.
+// The last run is excluded: it is the key to look up.
 void NgramProposer::extend(Index& index, std::span<const TokenId> tokens) {
   const size_t end = std::min(tokens.size(), index.num_indexed + kMostAtOnce);
   for (; index.num_indexed < end; ++index.num_indexed)
@@ -46,14 +46,14 @@ void NgramProposer::answer_from_own(DraftQuestion& question) {
   const auto found = index.ends.find(run_hash(last));
   if (found == index.ends.end()) return;
   const auto end = static_cast<size_t>(found->second);
-  if (!std::ranges::equal(tokens.first(end).last(kMatch), last)) return;  // only its hash is equal
-  // What repeats with a short period goes on from the guesses themselves.
+  if (!std::ranges::equal(tokens.first(end).last(kMatch), last)) return;  // hash collision
+  // A short period repeats: drafts continue from drafts.
   std::vector<TokenId>& drafts = question.drafts;
   for (size_t at = end; drafts.size() < static_cast<size_t>(question.most); ++at)
     drafts.push_back(at < tokens.size() ? tokens[at] : drafts[at - tokens.size()]);
 }
 
-// Each guess is looked up behind the ones before it.
+// Each draft is looked up behind the previous ones.
 void NgramProposer::answer_from_pool(DraftQuestion& question) {
   const auto tokens = question.sequence->tokens();
   if (tokens.size() < NgramPool::kRun) return;
@@ -68,7 +68,7 @@ void NgramProposer::answer_from_pool(DraftQuestion& question) {
   }
 }
 
-// The pool learns a text as it comes, to its last token, behind which nothing is asked.
+// Adds new text to the pool as it lands, to its last token.
 void NgramProposer::landed(const sched::Row& row, const exec::RowResult& result) {
   if (!pool_) return;
   const sched::Sequence& sequence = *row.sequence;

@@ -1,4 +1,4 @@
-// Drafts from text: what came after the last few tokens where they stood before.
+// Drafts from repeated text (prompt lookup).
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace nereid::runtime {
 
-// Prompt lookup (Saxena 2023) in prompt and output of the sequence itself. Needs no model; it pays
-// where the output repeats the prompt or itself. With a pool, where the sequence's own text says
-// nothing, what the texts of all sequences with the same root say: it pays where answers are alike.
+// Prompt lookup (Saxena 2023) in the sequence's own prompt and output: no model; pays where output
+// repeats earlier text. With a pool, also in the texts of all sequences with the same root: pays
+// where answers are similar.
 class NgramProposer : public Proposer {
  public:
-  static constexpr size_t kMatch = 3;  // tokens that must be the same
+  static constexpr size_t kMatch = 3;  // length of a match
 
-  // `pool_size`: runs of tokens of all sequences that are kept; 0 = no pool.
+  // `pool_size`: runs in the pool; 0 = no pool.
   explicit NgramProposer(size_t pool_size = 0);
 
   std::string_view name() const override { return "ngram"; }
@@ -31,15 +31,15 @@ class NgramProposer : public Proposer {
   void forget(RequestId id) override;
 
  private:
-  // Where each run of kMatch tokens ended last; the newest of runs with one hash.
+  // Last end of each run of kMatch tokens, by hash.
   struct Index {
     absl::flat_hash_map<uint64_t, int32_t> ends;
-    size_t num_indexed = kMatch;  // runs that end below are in it
+    size_t num_indexed = kMatch;  // runs that end below it are indexed
   };
-  // Of a sequence whose text goes into the pool.
+  // A sequence whose text goes into the pool.
   struct Source {
     uint64_t root = 0;
-    size_t num_learned = 0;  // its first tokens
+    size_t num_learned = 0;  // leading tokens already in the pool
   };
 
   void answer(DraftQuestion& question);
@@ -50,7 +50,7 @@ class NgramProposer : public Proposer {
   absl::flat_hash_map<RequestId, Index> indexes_;
   std::optional<NgramPool> pool_;
   absl::flat_hash_map<RequestId, Source> sources_;
-  std::vector<TokenId> tail_;  // memory that is used again: last known tokens and new ones
+  std::vector<TokenId> tail_;  // reused memory: last known tokens and new ones
 };
 
 }  // namespace nereid::runtime

@@ -1,4 +1,4 @@
-// Guesses from text: of the sequence itself, and of all of them.
+// Drafts from repeated text: of the sequence itself, and of the pool.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ Text guesses_of(Text tokens, int32_t most) {
   return guesses_of(proposer, ngram_sequence(std::move(tokens)), most);
 }
 
-// A step has drawn the tokens, which is all that the sequence says.
+// A step has sampled `drawn`, the only output so far.
 void land(NgramProposer& proposer, Text prompt, const Text& drawn, RequestId id = 1,
           std::string root = "") {
   sched::Sequence sequence = ngram_sequence(std::move(prompt), id, std::move(root));
@@ -68,7 +68,7 @@ TEST(NgramProposer, KnowsEachSequenceByItself) {
   EXPECT_THAT(guesses_of(proposer, ngram_sequence(text, 1), 1), ElementsAre(4));
 }
 
-// What a long prompt's end holds is found some calls later.
+// A long prompt is indexed over several calls.
 TEST(NgramProposer, ALongPromptIsIndexedStepByStep) {
   NgramProposer proposer;
   Text tokens(20000);
@@ -80,7 +80,7 @@ TEST(NgramProposer, ALongPromptIsIndexedStepByStep) {
   EXPECT_THAT(guesses_of(proposer, sequence, 1), ElementsAre(15003));
 }
 
-// To its last token, which no step has read.
+// To the last token, which no step has read.
 TEST(NgramPool, OthersGuessWhatASequenceHasSaid) {
   NgramProposer proposer(64);
   land(proposer, {1, 2, 3, 4, 5}, {6, 7});
@@ -108,14 +108,14 @@ TEST(NgramPool, TenantsAndAdaptersShareNothing) {
   EXPECT_THAT(guesses_of(proposer, ngram_sequence({1, 2, 3, 4}, 2), 1), IsEmpty());
 }
 
-// What nothing was drawn for ends a text.
+// A failed position ends the learned text.
 TEST(NgramPool, LearnsNoTokensThatAreNone) {
   NgramProposer proposer(64);
   land(proposer, {1, 2, 3, 4}, {-1});
   EXPECT_THAT(guesses_of(proposer, ngram_sequence({1, 2, 3, 4}, 2), 1), IsEmpty());
 }
 
-// A text is used again and again, others once; it stays, and of the others so many as have room.
+// One text is used repeatedly, others once: it stays, with as many others as fit.
 TEST(NgramPool, IsBoundedAndKeepsWhatIsUsed) {
   constexpr int kSize = 256;
   NgramPool pool(kSize);

@@ -1,4 +1,4 @@
-// Requests whose cached blocks come back from the host pool while others run.
+// Requests whose cached blocks are onboarded while others run.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -35,7 +35,7 @@ class OnboardTest : public ::testing::Test {
     EXPECT_EQ(f_.runner->num_onboards(), 0);
   }
 
-  // Sends the request, and returns when its blocks are on their way.
+  // Sends the request; returns when its onboards are in flight.
   RequestId send_and_hold() {
     f_.runner->hold_onboards(true);
     const RequestId id = f_.client.send(*f_.executor, request_);
@@ -43,7 +43,7 @@ class OnboardTest : public ::testing::Test {
     return id;
   }
 
-  // The same, with another one that runs by then and goes on when hold(false) is called.
+  // The same with another request running, which continues at hold(false).
   RequestId send_beside(RequestId& other) {
     f_.runner->hold_onboards(true, /*steps_too=*/true);
     f_.runner->hold(true);

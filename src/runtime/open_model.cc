@@ -1,4 +1,4 @@
-// From a model directory to a ModelInstance, and Executor::create() on top of it.
+// Opens a model directory as a ModelInstance; Executor::create().
 #include <utility>
 
 #include "base/log.h"
@@ -18,7 +18,7 @@ namespace nereid {
 namespace runtime {
 namespace {
 
-// Stop strings need the text of tokens; everything else works without.
+// Null: no tokenizer, or an unsupported one. Only stop strings and grammars need it.
 std::shared_ptr<const text::Tokenizer> load_tokenizer(const std::filesystem::path& dir) {
   if (!text::Tokenizer::has_files(dir)) return nullptr;
   auto tokenizer = text::Tokenizer::load(dir);
@@ -51,7 +51,7 @@ Status load_adapters(const std::filesystem::path& engine, std::vector<io::Adapte
   return ok();
 }
 
-// Makes the runner, and beside it the proposer of drafts.
+// Makes the runner and the draft proposer.
 Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
                     const ExecutorConfig& config, const kernels::Choices& forced,
                     ModelInstance& model) {
@@ -73,7 +73,7 @@ Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
   }
   const std::string_view proposer = model.proposer ? model.proposer->name() : "none";
   if (config.ngram_pool_size > 0 && proposer != "ngram")
-    return invalid_argument("ngram_pool_size: {} needs guesses of ngram; here they are those of {}",
+    return invalid_argument("ngram_pool_size: {} needs speculation ngram; here it is {}",
                             config.ngram_pool_size, proposer);
   limits.has_trees = model.proposer && model.proposer->makes_trees();
   ASSIGN_OR_RETURN(model.runner, exec::make_runner(std::move(file), device, model.device.registry,
@@ -119,8 +119,8 @@ StatusOr<ModelInstance> open_model(const std::filesystem::path& model_dir,
                    build_options(model_dir, config, model.device));
   ASSIGN_OR_RETURN(const auto engine,
                    convert::ensure_engine(model_dir, model.device.registry, device.info(), build));
-  const io::MemoryEngineCloser closer(engine);  // what opens it again does so in here
-  // Its weights were verified, or just written, by ensure_engine().
+  const io::MemoryEngineCloser closer(engine);  // for the further openings in this function
+  // Weights were verified or just written by ensure_engine().
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine, io::Verify::kHeader));
   const io::ModelFacts facts = file.plan().model;
   std::vector<io::AdapterModule> modules = file.plan().modules;

@@ -24,7 +24,7 @@
 namespace nereid::runtime {
 namespace {
 
-// Drafts are tokens of the model that tests them.
+// Draft model and target model must have the same tokens.
 Status check_draft_tokenizer(const std::filesystem::path& dir, const text::Tokenizer* tokenizer,
                              const std::filesystem::path& draft_model) {
   if (!tokenizer || !text::Tokenizer::has_files(dir)) return ok();
@@ -34,12 +34,12 @@ Status check_draft_tokenizer(const std::filesystem::path& dir, const text::Token
                             draft_model.string(), own->vocab_size(), tokenizer->vocab_size());
   for (int32_t id = 0; id < own->vocab_size(); ++id)
     if (own->token_bytes(id) != tokenizer->token_bytes(id))
-      return invalid_argument("token {} of '{}' is another one than the model's", id,
+      return invalid_argument("token {} of '{}' differs from the model's", id,
                               draft_model.string());
   return ok();
 }
 
-// Opens engines of one model directory after another.
+// Opens the engines of a draft model directory.
 class Opener {
  public:
   Opener(const ModelInstance& model, const io::Plan& plan, const ExecutorConfig& config)
@@ -86,7 +86,7 @@ class Opener {
     return files;
   }
 
-  // Sets the shape of its guesses.
+  // Sets `shape`.
   StatusOr<std::vector<io::EngineFile>> redrafter(TreeShape& shape) const {
     RETURN_IF_ERROR(check_states("a ReDrafter head"));
     ASSIGN_OR_RETURN(const auto head, models::read_redrafter_config(dir(), target_.model));
@@ -110,7 +110,7 @@ class Opener {
     return one(std::move(file));
   }
 
-  // Sets what `input` says of the tokens.
+  // Sets the token mapping of `input`.
   StatusOr<std::vector<io::EngineFile>> eagle3_head(HeadInput& input) const {
     RETURN_IF_ERROR(check_layers(target_.model.num_layers));
     ASSIGN_OR_RETURN(io::EngineFile file, eagle_engine("an EAGLE-3 head"));
@@ -127,9 +127,9 @@ class Opener {
   }
 
   StatusOr<std::vector<io::EngineFile>> mtp_layer() const {
-    RETURN_IF_ERROR(check_states("layers that predict further tokens"));
+    RETURN_IF_ERROR(check_states("MTP layers"));
     const std::filesystem::path source = target_.model.source_dir;
-    ASSIGN_OR_RETURN(const auto target, read_target("a layer that predicts further tokens"));
+    ASSIGN_OR_RETURN(const auto target, read_target("an MTP layer"));
     ASSIGN_OR_RETURN(auto layer, models::mtp_layer(source, target));
     std::optional<io::Checkpoint> checkpoint;
     if (!build_.random_weights) {
@@ -137,7 +137,7 @@ class Opener {
     }
     ASSIGN_OR_RETURN(io::EngineFile file,
                      head_engine(std::move(layer), checkpoint ? &*checkpoint : nullptr));
-    log_info("layer {} of {} predicts further tokens", target.traits.num_layers, source.string());
+    log_info("MTP layer {} of {}", target.traits.num_layers, source.string());
     return one(std::move(file));
   }
 
@@ -151,7 +151,7 @@ class Opener {
     return files;
   }
 
-  // By default as many drafts as the beams have tokens.
+  // Default: as many drafts as the beams have tokens.
   TreeShape beams(int32_t count, int32_t length) const {
     if (count == 1) return {.fixed = DraftTree::chain(length)};
     const int32_t most = std::min(count * length, exec::kMaxTreeDrafts);
@@ -166,7 +166,7 @@ class Opener {
                             dir().string(), what);
   }
 
-  // The one that trtllm-build has put beside the head, else one made of both checkpoints.
+  // The head's engine from trtllm-build, else one built from both checkpoints.
   StatusOr<io::EngineFile> eagle_engine(std::string_view what) const {
     if (!convert::given_engine(dir()).empty()) return built_head();
     ASSIGN_OR_RETURN(const auto target, read_target(what));
@@ -201,7 +201,7 @@ class Opener {
     return target;
   }
 
-  // An engine that was given may have been built without them.
+  // A prebuilt engine may lack these hidden states.
   Status check_layers(int32_t num_layers) const {
     RETURN_IF_ERROR(check_states("an EAGLE-3 head"));
     ASSIGN_OR_RETURN(const auto layers, models::eagle3_layers(dir(), num_layers));
@@ -240,11 +240,11 @@ DraftKind kind_of(const std::filesystem::path& dir) {
   return models::has_eagle_head(dir) ? DraftKind::kEagle : DraftKind::kModel;
 }
 
-// The words of ExecutorConfig::speculation.
+// Values of ExecutorConfig::speculation, indexed by DraftKind.
 constexpr std::string_view kWords[] = {"draft_model", "medusa", "redrafter",
                                        "eagle",       "eagle",  "mtp"};
 
-// The tree for so many heads: what the configuration says, or the chain.
+// The tree for num_heads heads: from the configuration, else a chain.
 StatusOr<DraftTree> medusa_tree(const ExecutorConfig& config, int32_t num_heads) {
   if (config.medusa_choices.empty()) return DraftTree::chain(num_heads);
   auto tree = parse_draft_tree(config.medusa_choices);
@@ -287,8 +287,8 @@ Status check_kind(const ExecutorConfig& config, DraftKind kind) {
       config.speculation, config.draft_model.string(), word);
 }
 
-// What the model gives to a head: of EAGLE-3 the states behind the first, which enters its own
-// head.
+// Hidden states that the target model passes to a head. EAGLE-3: all but the first, which is the
+// input of the target model's own head.
 HeadInput input_of(DraftKind kind, const io::Plan& target) {
   const auto num_given = static_cast<int32_t>(target.hidden.size());
   HeadInput input{.name = kWords[static_cast<size_t>(kind)], .num_given = num_given};
@@ -347,8 +347,8 @@ StatusOr<DraftEngines> DraftEngines::open(const ModelInstance& model, const io::
   return out;
 }
 
-// Heads that compute the branches of a tree as rows: a few sequences have all of theirs, more have
-// to share.
+// Heads whose tree branches are rows: num_branches rows per sequence up to kSharedRows in total;
+// larger batches share.
 StatusOr<exec::RunnerLimits> DraftEngines::limits_of(const io::EngineFile& file,
                                                      const ExecutorConfig& config,
                                                      const exec::RunnerLimits& limits) const {

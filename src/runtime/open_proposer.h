@@ -1,5 +1,4 @@
-// From ExecutorConfig to a proposer of drafts: which kind, its engines, what they take of the
-// memory.
+// From ExecutorConfig to a draft proposer: kind, engines, memory.
 #pragma once
 
 #include <memory>
@@ -15,33 +14,33 @@
 
 namespace nereid::runtime {
 
-// What the directory of ExecutorConfig::draft_model holds.
+// Contents of the ExecutorConfig::draft_model directory.
 enum class DraftKind : uint8_t {
   kModel,
   kMedusa,
   kRedrafter,
   kEagle,
   kEagle3,
-  kMtp,  // nothing: a layer of the model's own checkpoint
+  kMtp,  // no directory: a layer of the model's own checkpoint
 };
 
-// What proposes drafts, opened but not on the device yet.
+// The engines of a proposer, opened but not loaded to the device.
 class DraftEngines {
  public:
-  // Builds engines where there are none. `model` is open but for its runner, `target` is its
-  // engine. InvalidArgument, naming draft_model or speculation: another vocabulary or width, a
-  // directory of another kind than `config.speculation` says.
+  // Builds missing engines. `model` is open except its runner, `target` is its engine.
+  // InvalidArgument naming draft_model or speculation: another vocabulary or width, or a directory
+  // of another kind than `config.speculation`.
   static StatusOr<DraftEngines> open(const ModelInstance& model, const io::EngineFile& target,
                                      const ExecutorConfig& config);
 
-  // Bytes that they take on the device beside a model with these limits.
+  // Device bytes next to a model with these limits.
   StatusOr<size_t> bytes(const ExecutorConfig& config, const exec::RunnerLimits& limits,
                          const DeviceInfo& device) const;
 
-  // Whether they need the hidden states of all positions.
+  // Whether hidden states of all positions are needed.
   bool want_all_states() const { return kind_ >= DraftKind::kEagle; }
 
-  // Loads them: takes the device's memory.
+  // Loads the engines to the device.
   StatusOr<std::unique_ptr<Proposer>> load(const ExecutorConfig& config,
                                            const exec::RunnerLimits& limits,
                                            const kernels::OpenedDevice& device) &&;
@@ -51,18 +50,18 @@ class DraftEngines {
                                          const exec::RunnerLimits& limits) const;
 
   DraftKind kind_ = DraftKind::kModel;
-  TreeShape shape_;                          // of kMedusa (a fixed one) and those behind it
-  std::vector<io::EngineFile> files_;        // of kMedusa: one for each head
-  std::optional<EmbeddingRows> embeddings_;  // of kRedrafter and those behind it
-  HeadInput input_;                          // of kEagle and those behind it
-  int32_t vocab_size_ = 0;                   // of the model
+  TreeShape shape_;                          // kMedusa: fixed; kRedrafter and above
+  std::vector<io::EngineFile> files_;        // kMedusa: one per head
+  std::optional<EmbeddingRows> embeddings_;  // kRedrafter and above
+  HeadInput input_;                          // kEagle and above
+  int32_t vocab_size_ = 0;                   // of the target model
 };
 
-// Whether there are any.
+// Whether the configuration needs draft engines.
 bool wants_draft_engines(const std::filesystem::path& model_dir, const ExecutorConfig& config);
 
-// The layers whose inputs they read: the model's engine has to be built so. InvalidArgument as
-// models::eagle3_layers().
+// Layers whose inputs the draft head reads; the target model's engine must be built with them.
+// InvalidArgument as models::eagle3_layers().
 StatusOr<std::vector<int32_t>> layers_read_by_drafts(const std::filesystem::path& model_dir,
                                                      const ExecutorConfig& config);
 

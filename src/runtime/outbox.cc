@@ -1,4 +1,4 @@
-// Outbox: one Client for each request, with an OutputBuilder for each of its sequences.
+// Outbox: one Client per request, with an OutputBuilder per sequence.
 #include "runtime/outbox.h"
 
 #include <algorithm>
@@ -22,11 +22,11 @@ struct Outbox::Client {
       sequences.emplace_back(subscription, tokenizer);
   }
 
-  // Beams come together.
+  // Responding sequences; beams respond together.
   int32_t num_responding() const {
     return std::min(subscription.num_sequences, subscription.num_returned);
   }
-  // Not all sequences are returned, so none is before all are known.
+  // best_of: responses wait until all sequences have ended.
   bool selects() const { return subscription.num_sequences > subscription.num_returned; }
 
   void respond(int32_t index, int32_t as_index);
@@ -37,14 +37,15 @@ struct Outbox::Client {
 
   Subscription subscription;
   std::vector<OutputBuilder> sequences;
-  std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
-  std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // likewise
-  std::vector<float> embedding;                              // likewise
+  std::shared_ptr<const std::vector<float>> context_logits;  // until sent
+  std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // until sent
+  std::vector<float> embedding;                              // until sent
   bool waits_for_scores = false;
-  std::vector<std::pair<SequenceNews, Time>> parked;  // meanwhile, oldest first
-  int32_t num_over = 0;                               // sequences
+  std::vector<std::pair<SequenceNews, Time>> parked;  // updates behind unfinished prompt scores,
+                                                      // oldest first
+  int32_t num_over = 0;                               // ended sequences
   int32_t num_finals = 0;                             // responses with is_sequence_final
-  bool ended = false;  // the final response is out; the engine's news may still come
+  bool ended = false;  // the final response was sent; updates may still arrive
 };
 
 Outbox::Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress)
@@ -120,8 +121,7 @@ void Outbox::deliver(SequenceNews& news, Time time) {
   const auto found = clients_.find(news.row.id);
   if (found == clients_.end() && !ended_.ok()) return;
   NEREID_CHECK(found != clients_.end());
-  // Callbacks may open new requests, but only through the queue: `client` is safe, and so is the
-  // map.
+  // A callback may open requests, but these are queued: neither `client` nor the map changes.
   const std::shared_ptr<Client> holder = found->second;
   Client& client = *holder;
   client.waits_for_scores |= news.prompt_scores && !news.prompt_scores->done;
@@ -160,7 +160,8 @@ void Outbox::end(Client& client, const Status& status) {
 }
 
 void Outbox::close(Client& client) {
-  client.subscription.callback = nullptr;  // what it holds is let go before drain() may return
+  client.subscription.callback = nullptr;  // the callback's captures are released before drain()
+                                           // can return
   progress_.closed(client.subscription.logits_bytes);
 }
 
@@ -178,7 +179,7 @@ void Outbox::take_in(Client& client, SequenceNews& news, Time time) {
   const PromptScores* const scores = news.prompt_scores.get();
   const bool is_unscored = scores && !scores->status.ok();
   if (!news.row.status.ok() || is_unscored) {
-    // The others would be cut off from their request.
+    // Ends the request's other sequences.
     if (client.subscription.num_sequences > 1 || (is_unscored && !news.row.finished))
       inbox_.push(Cancel{client.subscription.id});
     return client.fail(is_unscored ? scores->status : news.row.status);
@@ -216,7 +217,7 @@ void Outbox::Client::respond(int32_t index, int32_t as_index) {
   call(std::move(response));
 }
 
-// Best first; the earlier of equals.
+// Best score first; ties by index.
 void Outbox::Client::respond_with_best() {
   std::vector<int32_t> order(sequences.size());
   std::iota(order.begin(), order.end(), 0);
@@ -234,7 +235,7 @@ void Outbox::Client::fail(const Status& status) {
   call(std::move(response));
 }
 
-// In place of all responses that are still to come.
+// Replaces all further responses.
 void Outbox::Client::give_up(const Status& status) {
   ended = true;
   try {

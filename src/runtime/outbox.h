@@ -1,5 +1,5 @@
-// Turns engine news into responses on a thread of its own: stop strings, trimming, grouping of the
-// sequences of one request, callbacks.
+// The outbox thread: turns updates of sequences into responses (stop strings, trimming, grouping by
+// request) and calls the callbacks.
 #pragma once
 
 #include <cstdint>
@@ -23,67 +23,67 @@ namespace nereid::runtime {
 
 struct PromptScores;
 
-// The part of a request that the outbox needs.
+// The outbox's part of a request.
 struct Subscription {
   RequestId id = 0;
   ResponseCallback callback;
   bool streaming = false;
-  bool whole = false;         // streaming: each response holds all tokens so far; always for beams
-  bool log_probs = false;     // the client wants them; best_of needs them anyway
-  int32_t num_sequences = 1;  // the engine's sequences have the ids [id, id + num_sequences)
-  int32_t num_returned = 1;   // the best of them, or of the beams
+  bool whole = false;         // streaming: each response has all tokens so far; always true for
+                              // beams
+  bool log_probs = false;     // for the client; best_of computes them anyway
+  int32_t num_sequences = 1;  // ids [id, id + num_sequences)
+  int32_t num_returned = 1;   // number of best sequences, or beams, to return
   int32_t beam_width = 1;
-  std::vector<TokenId> echo;  // goes before the first output token: the prompt, or nothing
+  std::vector<TokenId> echo;  // precedes the first output token: the prompt, or empty
   int32_t num_input_tokens = 0;
-  int32_t min_tokens = 0;  // output tokens in whose text no stop string is looked for
+  int32_t min_tokens = 0;  // stop strings are not searched in the first min_tokens output tokens
   std::vector<std::string> stop_strings;
   std::optional<uint64_t> client_id;
-  int64_t logits_bytes = 0;  // most that the responses hold together
+  int64_t logits_bytes = 0;  // bound of the responses' logits together
 };
 
-// What the engine has to tell of one sequence.
+// Update of one sequence from the engine.
 struct SequenceNews {
   sched::RowNews row;
-  std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
-  // f32 [prompt, vocab], with or before the first token; null unless asked for
+  std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless requested
+  // f32 [prompt, vocab], at the latest with the first token; null unless requested
   std::shared_ptr<const std::vector<float>> context_logits;
-  // The same for the prompt's scores; what comes behind them waits until they are done.
+  // Prompt log-probabilities, at the latest with the first token; later updates wait until they are
+  // done.
   std::shared_ptr<const PromptScores> prompt_scores;
-  std::vector<float> embedding;  // with the last news of a sequence that is pooled
+  std::vector<float> embedding;  // pooling: with the sequence's last update
 };
 
-// News of one turn of the engine loop, in the order of events.
+// Updates of one engine turn, in order of events.
 struct NewsBatch {
-  Time time;  // when the host learned the tokens
+  Time time;  // when the host got the tokens
   std::vector<SequenceNews> news;
 };
 
 class Outbox {
  public:
-  // `tokenizer` may be null when no subscription has stop strings. `inbox` is told of stop
-  // strings found and of requests that are to end with one of their sequences; both references must
-  // outlive the outbox.
+  // `tokenizer` may be null if no subscription has stop strings. `inbox` receives StopStringFound,
+  // and Cancel for requests that end with one of their sequences. References must outlive the
+  // outbox.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress);
-  ~Outbox();  // delivers what is queued, then joins
+  ~Outbox();  // delivers queued updates, then joins
 
-  // To be called before the engine has the request, so that the subscription is there when its
-  // first news comes.
+  // Called before the engine gets the request, so that its first update finds the subscription.
   void open(Subscription subscription);
   void post(NewsBatch batch);
-  // The scores that news of the sequence brought or will bring are done. From any thread.
+  // The prompt scores of the sequence are done. Thread-safe.
   void scored(RequestId id);
 
-  // Answers all requests, and those that still come, with an error: no more news of theirs counts.
-  // Any thread.
+  // Answers all requests, also later ones, with an error; their further updates are ignored.
+  // Thread-safe.
   void end_all(const Status& status);
 
-  // An empty list for the engine to fill, whose memory was that of a batch delivered before, if
-  // there is one.
+  // An empty list for the engine's updates, with the memory of a delivered batch if there is one.
   std::vector<SequenceNews> take_list();
   void keep_list(std::vector<SequenceNews> list);
 
  private:
-  static constexpr size_t kMostLists = 8;  // kept; more are under way when it is late
+  static constexpr size_t kMostLists = 8;  // kept for reuse; more exist while the outbox is behind
   struct Client;
   struct Scored {
     RequestId id = 0;
@@ -107,9 +107,9 @@ class Outbox {
   Queue<Item> items_;
   std::mutex lists_mutex_;
   std::vector<std::vector<SequenceNews>> lists_;  // at most kMostLists
-  // One entry for each sequence that news may still come of. Outbox thread only.
+  // By sequence id, while updates may arrive. Outbox thread only.
   absl::flat_hash_map<RequestId, std::shared_ptr<Client>> clients_;
-  Status ended_;  // not OK: why all requests have ended. Likewise
+  Status ended_;  // not OK: the error of end_all(). Outbox thread only
   std::thread thread_;
 };
 

@@ -1,4 +1,4 @@
-// Outbox: requests of several sequences, beams, and what the lists of a response are aligned with.
+// Outbox: requests with several sequences, beams, and the alignment of response lists.
 #include <gmock/gmock.h>
 
 #include "runtime/outbox.h"
@@ -44,7 +44,7 @@ class OutboxGroupTest : public testing::Test {
     post(std::move(*news));
   }
 
-  // Delivers everything; exactly one response is final, the last.
+  // Delivers everything; exactly one response, the last, is final.
   void close() {
     outbox_.reset();
     ASSERT_FALSE(responses_.empty());
@@ -144,8 +144,8 @@ TEST_F(OutboxGroupTest, BeamsAreSentWholeAndNeverShrink) {
   open({.streaming = true, .num_returned = 2, .beam_width = 3, .echo = {7}});
   beams({{1}, {2}});
   beams({{1, 3}, {2, 4}});
-  beams({{1}, {2}});        // paused, begun anew
-  beams({{1, 3}, {2, 4}});  // where it was
+  beams({{1}, {2}});        // preempted, restarted
+  beams({{1, 3}, {2, 4}});  // as long as before
   beams({{2, 4, 5}, {1, 3, 6}});
   beams({{2, 4, 5}, {8}}, FinishReason::kEndId);
   close();

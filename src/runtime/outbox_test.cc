@@ -36,8 +36,7 @@ class OutboxTest : public testing::Test {
     outbox_->open(std::move(s));
   }
 
-  // One token a turn, then the final news; returns all tokens that came out. The outbox is gone
-  // after it.
+  // One token per turn, then the final update; returns the delivered tokens. Closes the outbox.
   std::vector<TokenId> run(FinishReason reason = FinishReason::kLength) {
     for (TokenId token : tokens_) outbox_->post({now(), {{.row = {.id = 1, .tokens = {token}}}}});
     outbox_->post({now(), {{.row = {.id = 1, .finished = true, .reason = reason}}}});
@@ -53,7 +52,7 @@ class OutboxTest : public testing::Test {
     return all;
   }
 
-  // The tokens up to the one with which the text first contains `stop`.
+  // The tokens up to the one that completes `stop`.
   std::vector<TokenId> until(const std::string& stop) {
     for (size_t n = 1; n <= tokens_.size(); ++n)
       if (tokenizer_->decode(std::span(tokens_).first(n), true).find(stop) != std::string::npos)
@@ -91,7 +90,7 @@ TEST_F(OutboxTest, StopStringCutsAfterTheTokenThatCompletesIt) {
   }
 }
 
-// Clients without scores do not.
+// Clients without scores do not wait.
 TEST_F(OutboxTest, WhatComesWithScoresAndBehindThemWaitsUntilTheyAreDone) {
   for (const bool fails : {false, true}) {
     SetUp();
@@ -103,7 +102,7 @@ TEST_F(OutboxTest, WhatComesWithScoresAndBehindThemWaitsUntilTheyAreDone) {
     other.callback = [&](const Response&) { others.set_value(); };
     progress_.opened();
     outbox_->open(std::move(other));
-    outbox_->scored(1);  // of nothing that waits
+    outbox_->scored(1);  // nothing waits
     outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[0]}}, .prompt_scores = scores}}});
     outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[1]}}}}});
     outbox_->post({now(), {{.row = {.id = 2, .finished = true, .reason = FinishReason::kLength}}}});
@@ -186,7 +185,7 @@ TEST_F(OutboxTest, EachSequenceHasItsOwnText) {
   s.callback = [this](Response r) { responses_.push_back(std::move(r)); };
   progress_.opened();
   outbox_->open(std::move(s));
-  // The first one's text never holds the string; the second one's does, in pieces.
+  // The first text never contains the string; the second one does, over several tokens.
   for (TokenId token : tokens_) {
     outbox_->post({now(), {{.row = {.id = 1, .tokens = {tokens_[0]}}}}});
     outbox_->post({now(), {{.row = {.id = 2, .tokens = {token}}}}});

@@ -1,4 +1,4 @@
-// OutputBuilder: stop strings, alignment of the lists, what streaming leaves out.
+// OutputBuilder: stop strings, alignment of the lists, streaming.
 #include "runtime/output_builder.h"
 
 #include <algorithm>
@@ -63,7 +63,8 @@ bool OutputBuilder::completes_stop_string(TokenId token) {
   return stops_.push(piece, /*final=*/false).stopped;
 }
 
-// A beam search that was paused begins anew; it says the same again until it is where it was.
+// A preempted beam search restarts and repeats itself: updates that are not longer than before are
+// skipped.
 void OutputBuilder::add_beams(std::vector<sched::BeamNews>& beams, bool finished) {
   size_t longest = 0;
   for (const sched::BeamNews& beam : beams) longest = std::max(longest, beam.tokens.size());

@@ -1,4 +1,4 @@
-// The output of one sequence, from the engine's news to the lists of a response.
+// Output of one sequence: from updates to the lists of a response.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,22 @@ class OutputBuilder {
   OutputBuilder(const Subscription& subscription,
                 const std::shared_ptr<const text::Tokenizer>& tokenizer);
 
-  // Takes news in. Tokens after the one that completes a stop string are dropped, and the sequence
-  // is then over with kStopWords.
+  // Adds an update. Tokens behind a stop string's last token are dropped, and the output ends with
+  // kStopWords.
   void add(SequenceNews& news, Time time);
 
-  // There is something to stream: tokens since the last take(), or longer beams than ever before.
+  // Whether there is something to stream: tokens since the last take(), or longer beams than
+  // before.
   bool grown() const { return grown_; }
   bool over() const { return reason_ != FinishReason::kNotFinished; }
   bool stopped_by_text() const { return stopped_by_text_; }
 
-  // The outputs for a response now: one, or one for each returned beam. Streaming without
-  // Subscription::whole: what came since the last call; else everything. After kCancelled or
-  // kTimedOut without generated tokens.
+  // Outputs of the next response: one, or one per returned beam. Streaming without
+  // Subscription::whole: the tokens since the last call; else all tokens. After kCancelled or
+  // kTimedOut: no generated tokens.
   std::vector<SequenceOutput> take();
 
-  // Sum of the log-probs of all tokens; minus infinity when cut off by kCancelled or kTimedOut.
+  // Sum of log-probabilities; -infinity after kCancelled or kTimedOut.
   float score() const;
   const RequestMetrics& metrics() const { return metrics_; }
 
@@ -49,11 +50,11 @@ class OutputBuilder {
   const Subscription& subscription_;
   text::Detokenizer detokenizer_;
   text::StopStrings stops_;
-  SequenceOutput kept_;  // of the next response; without the echoed prompt
+  SequenceOutput kept_;  // tokens of the next response, without the echoed prompt
   std::vector<sched::BeamNews> beams_;
-  size_t longest_ = 0;       // of the beams that were kept so far
+  size_t longest_ = 0;       // of the kept beams
   int32_t num_output_ = 0;   // tokens so far
-  double cum_log_prob_ = 0;  // of them
+  double cum_log_prob_ = 0;  // of those tokens
   bool echoed_ = false;
   bool grown_ = false;
   bool stopped_by_text_ = false;

@@ -1,4 +1,4 @@
-// Adapters as Hugging Face PEFT writes them, and as hf_lora_convert.py makes of them.
+// Adapters in the format of Hugging Face PEFT, and their conversion as by hf_lora_convert.py.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace nereid::runtime {
 namespace {
 
-// Last parts of what matrices are called that adapters may change: "q_proj, k_proj, ...".
+// Name suffixes of the adaptable matrices: "q_proj, k_proj, ...".
 std::string kinds_of(std::span<const io::AdapterModule> modules) {
   constexpr size_t kMost = 24;
   std::vector<std::string_view> kinds;
@@ -31,11 +31,11 @@ StatusOr<std::span<const int32_t>> find_modules(std::string_view name, const Ada
                                                 const AdapterModules& modules) {
   if (const auto found = modules.find(name); !found.empty()) return found;
   return invalid_argument(
-      "module '{}' is none that this model's adapters may change; it has {}, among them {}", name,
+      "module '{}' cannot have an adapter in this model; {} modules can, among them {}", name,
       bounds.modules.size(), kinds_of(bounds.modules));
 }
 
-// DoRA's lengths of the rows of a matrix [n, k], if the module has some.
+// DoRA: magnitudes [n] of a matrix [n, k]; empty: none.
 StatusOr<std::vector<float>> magnitudes_of(const std::string& name, const PeftPair& pair,
                                            const PeftConfig& config, const AdapterBounds& bounds,
                                            const io::AdapterModule& m) {
@@ -54,14 +54,14 @@ StatusOr<std::vector<float>> magnitudes_of(const std::string& name, const PeftPa
   return io::numbers_of(*pair.magnitudes);
 }
 
-// Adds one of the modules that the pair's matrix makes.
+// Adds one of the modules made of the pair's matrix.
 Status add_part(int32_t module, double scale, const PeftMatrices& matrices,
                 const std::vector<float>& magnitudes, const AdapterBounds& bounds,
                 AdapterBuilder& builder) {
   const io::AdapterModule& m = bounds.modules[static_cast<size_t>(module)];
   const int64_t rank = std::ssize(matrices.a) / m.k;
   const std::vector<BF16> b = rows_of(m, std::span(matrices.b), rank);
-  std::vector<float> factors;  // the lengths that rows shall have, divided by those that they have
+  std::vector<float> factors;  // magnitude / norm of the row
   if (!magnitudes.empty()) {
     factors = rows_of(m, std::span(magnitudes), 1);
     const std::vector<float> lengths =
@@ -95,7 +95,7 @@ Status add_module(const std::string& name, const PeftPair& pair, const PeftConfi
   return ok();
 }
 
-// What is no adapter must change nothing.
+// A whole matrix in an adapter must equal the model's.
 Status check_copy(const std::string& name, const io::StoredTensor& tensor,
                   const AdapterBounds& bounds, const AdapterModules& modules) {
   ASSIGN_OR_RETURN(const auto parts, find_modules(name, bounds, modules));
@@ -107,11 +107,11 @@ Status check_copy(const std::string& name, const io::StoredTensor& tensor,
       tensor.name, tensor.shape_text(), name);
 }
 
-// A row of TensorRT-LLM's two tensors: `a`, then `b` with the scale; of a module of experts these
-// of all of them, each in turn.
+// A row of TensorRT-LLM's two tensors: `a`, then `b` with the scale; for experts a of all, then b
+// of all.
 struct ConvertedRow {
   int32_t rank = 0;
-  std::vector<std::string> names;  // of one, or of the experts 0, 1, ...
+  std::vector<std::string> names;  // of one module, or of the experts 0, 1, ...
   std::vector<float> a, b;
 };
 using ConvertedRows = std::map<LoraModuleId, ConvertedRow>;
@@ -145,13 +145,12 @@ Status convert_module(const LoraModuleId& id, const std::string& name, const Pef
 }
 
 StatusOr<ConvertedRows> convert_modules(const PeftFiles& files) {
-  std::map<LoraModuleId, const std::string*> names;  // experts in the order of their numbers
+  std::map<LoraModuleId, const std::string*> names;  // experts in numerical order
   for (const auto& [name, pair] : files.pairs) {
     const auto id = lora_module_of(name);
-    if (!id)
-      return invalid_argument("module '{}' is none that TensorRT-LLM has a number for", name);
+    if (!id) return invalid_argument("module '{}' has no TensorRT-LLM module number", name);
     if (!names.emplace(*id, &name).second)
-      return invalid_argument("modules '{}' and '{}' have one number", *names[*id], name);
+      return invalid_argument("modules '{}' and '{}' have the same number", *names[*id], name);
   }
   ConvertedRows rows;
   for (const auto& [id, name] : names) {
@@ -190,7 +189,7 @@ StatusOr<LoraConfig> convert_peft_adapter(const std::filesystem::path& directory
         directory.string());
   if (!files.copies.empty())
     return invalid_argument(
-        "{}: tensor '{}' is a matrix of the model, with which it cannot be compared here; write "
+        "{}: tensor '{}' is a matrix of the model and cannot be compared with it here; write "
         "the "
         "adapter with save_embedding_layers=False",
         directory.string(), files.copies.begin()->second->name);

@@ -1,8 +1,8 @@
-// Adapters of tensors that have all experts of a layer, as PEFT writes those of target_parameters:
-// under "<experts>", the first such tensor under "<experts>.base_layer". A has the experts one
-// behind the other, each rank rows; column j * experts + e of B is the j-th of expert e. Which
-// tensor is meant, and which of the two reads the input, is told by their widths. Source:
-// ParamWrapper in peft/tuners/lora/layer.py of github.com/huggingface/peft.
+// PEFT adapters of target_parameters: pairs for tensors with all experts of a layer, named
+// "<experts>", the first such tensor "<experts>.base_layer". A: [experts * rank, ...]; column j *
+// experts + e of B is column j of expert e. The target tensor, and whether A or B reads the input,
+// follow from the widths. Source: ParamWrapper in peft/tuners/lora/layer.py of
+// github.com/huggingface/peft.
 #include <utility>
 
 #include "runtime/peft_files.h"
@@ -17,13 +17,13 @@ std::string_view without_nesting(std::string_view module) {
   return module;
 }
 
-// A pair and how it is read.
+// A pair and its interpretation.
 struct Stacked {
   PeftMatrices matrices;
   int64_t experts = 0, rank = 0;
   bool swapped = false;  // B reads the input
-  int64_t k = 0, n = 0;  // of the tensor that is meant, for each expert
-  int64_t first = 0;     // of its rows, those of a module
+  int64_t k = 0, n = 0;  // of the target tensor, per expert
+  int64_t first = 0;     // first row of the module in the target tensor
   int64_t step = 1;
 
   // [rank, k].
@@ -79,7 +79,7 @@ Status add_peft_experts(const std::string& name, const PeftPair& pair, const Pef
   Stacked s{.experts = modules.num_experts(layer)};
   const auto down = modules.find({kMoe4HToH, layer, 0}), gate = modules.find({kMoeHTo4H, layer, 0});
   if (!down || !gate)
-    return invalid_argument("module '{}' is none that this model's adapters may change", name);
+    return invalid_argument("module '{}' cannot have an adapter in this model", name);
   if (config.has_magnitudes || pair.magnitudes)
     return invalid_argument("module '{}': DoRA of embeddings and experts is not supported", name);
   RETURN_IF_ERROR(check_peft_pair(name, pair));
@@ -99,8 +99,8 @@ Status add_peft_experts(const std::string& name, const PeftPair& pair, const Pef
         name, pair.a->shape_text(), pair.b->shape_text(), 2 * g.n, g.k, d.n, d.k);
   if (a == b)
     return invalid_argument(
-        "module '{}': A {} and B {} are of one width, which does not tell which reads the input",
-        name, pair.a->shape_text(), pair.b->shape_text());
+        "module '{}': A {} and B {} have equal widths: it is ambiguous which reads the input", name,
+        pair.a->shape_text(), pair.b->shape_text());
   s.k = is_down ? d.k : g.k, s.n = is_down ? d.n : 2 * g.n;
   s.swapped = a != s.k;
   const std::string parameter = prefix + (is_down ? ".down_proj" : ".gate_up_proj");

@@ -12,7 +12,7 @@ namespace {
 constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kPeftConfig = "adapter_config.json";
 
-// Fields that change what is computed; each may be missing, null, false or empty.
+// Fields that change the computation; each must be absent, null, false or empty.
 constexpr std::string_view kOnlyWithout[] = {"use_qalora",
                                              "use_bdlora",
                                              "lora_bias",
@@ -25,8 +25,8 @@ constexpr std::string_view kOnlyWithout[] = {"use_qalora",
                                              "monteclora_config",
                                              "alora_invocation_tokens"};
 
-// How init_lora_weights begins where the adapter was taken out of the model's own matrices: it is
-// meant for what was left of them, which PEFT makes again.
+// Prefixes of init_lora_weights for adapters split off from the model's matrices: they need the
+// remaining matrices, which PEFT recomputes.
 constexpr std::string_view kTakenOut[] = {"pissa", "olora", "corda", "loftq", "lora_ga"};
 
 Status check_beginning(const json::object& object) {
@@ -109,10 +109,9 @@ StatusOr<PeftConfig> read_config(const json::object& fields) {
   return config;
 }
 
-// "base_model.model." <module> ".lora_A" [".default"] ".weight", of an embedding
-// ".lora_embedding_A"
-// [".default"]; or ".weight" of a matrix of the model, which PEFT writes beside adapters of the
-// embedding.
+// Tensor names: "base_model.model." <module> ".lora_A" [".default"] ".weight"; of an embedding
+// ".lora_embedding_A" [".default"]; ".weight": copy of a model matrix, which PEFT saves with
+// embedding adapters.
 Status sort_tensor(const io::StoredTensor& tensor, PeftFiles& files) {
   std::string_view name = tensor.name;
   for (const auto& [ending, member] :
@@ -130,7 +129,8 @@ Status sort_tensor(const io::StoredTensor& tensor, PeftFiles& files) {
     name.remove_prefix(kPrefix.size());
     const io::StoredTensor*& place = files.pairs[std::string(name)].*member;
     if (place)
-      return invalid_argument("tensors '{}' and '{}' are of one matrix", place->name, tensor.name);
+      return invalid_argument("tensors '{}' and '{}' are for the same matrix", place->name,
+                              tensor.name);
     place = &tensor;
     return ok();
   }
@@ -142,7 +142,7 @@ Status sort_tensor(const io::StoredTensor& tensor, PeftFiles& files) {
       files.copies[std::string(name)] = &tensor;
       return ok();
     }
-  return invalid_argument("tensor '{}' is none of a LoRA adapter of products", tensor.name);
+  return invalid_argument("tensor '{}' does not belong to a LoRA adapter of products", tensor.name);
 }
 
 }  // namespace
@@ -183,7 +183,7 @@ Status check_peft_pair(const std::string& name, const PeftPair& pair) {
     return invalid_argument("module '{}' has no lora_{}", name, pair.a ? "B" : "A");
   for (const io::StoredTensor* tensor : {pair.a, pair.b})
     if (tensor->shape.size() != 2)
-      return invalid_argument("tensor '{}' {} is no matrix", tensor->name, tensor->shape_text());
+      return invalid_argument("tensor '{}' {} is not a matrix", tensor->name, tensor->shape_text());
   return ok();
 }
 

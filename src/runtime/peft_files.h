@@ -1,5 +1,4 @@
-// The files of an adapter as Hugging Face PEFT writes it: adapter_config.json and a file of
-// tensors.
+// Files of a Hugging Face PEFT adapter: adapter_config.json and tensors.
 #pragma once
 
 #include <cmath>
@@ -20,9 +19,8 @@
 
 namespace nereid::runtime {
 
-// rank_pattern and alpha_pattern, in the file's order: the first key that a module matches gives
-// its number. A key matches the module of that name and those that end with "." and the key; with
-// "^" in front the module of that name alone.
+// rank_pattern and alpha_pattern in the file's order; the first matching key wins. A key matches
+// the module of that name and those that end with "." + key; "^" + name matches that module only.
 using Pattern = std::vector<std::pair<std::string, double>>;
 
 struct PeftConfig {
@@ -46,7 +44,7 @@ struct PeftConfig {
   }
 };
 
-// The two matrices of a module, and of DoRA the lengths of its rows [n].
+// The two matrices of a module; DoRA: magnitudes [n].
 struct PeftPair {
   const io::StoredTensor* a = nullptr;
   const io::StoredTensor* b = nullptr;
@@ -57,30 +55,29 @@ struct PeftFiles {
   PeftConfig config;
   io::TensorFile tensors;
   std::map<std::string, PeftPair> pairs;                  // by module
-  std::map<std::string, const io::StoredTensor*> copies;  // of the model's matrices, by module
+  std::map<std::string, const io::StoredTensor*> copies;  // copies of the model's matrices, by
+                                                          // module
 };
 
-// Checked as far as that is possible without a model. InvalidArgument naming file and field or
-// tensor.
+// Checks everything that does not depend on a model. InvalidArgument with file and field or tensor.
 StatusOr<PeftFiles> open_peft_files(const ReadFolder& directory);
 
-// adapter_config.json, and the file of tensors beside it.
+// adapter_config.json; its tensor file.
 StatusOr<json::object> read_peft_config(const ReadFolder& directory);
 StatusOr<io::TensorFile> open_peft_tensors(const ReadFolder& directory);
 
-// InvalidArgument: one of the pair is missing or no matrix.
+// InvalidArgument: a matrix of the pair is missing, or not 2-D.
 Status check_peft_pair(const std::string& name, const PeftPair& pair);
-// Both matrices of a pair in bf16, whose shapes have been checked. InvalidArgument: numbers of
-// another type.
+// A pair of matrices of checked shapes in bf16. InvalidArgument: unsupported element type.
 struct PeftMatrices {
   std::vector<BF16> a, b;
 };
 StatusOr<PeftMatrices> read_peft_pair(const PeftPair& pair);
 
-// Whether a module stands for tensors that have all experts of a layer (target_parameters).
+// Whether a module names tensors with all experts of a layer (target_parameters).
 bool names_all_experts(std::string_view module);
 
-// Adds such a module: InvalidArgument naming it and the shapes.
+// Adds such a module. InvalidArgument with the module and the shapes.
 Status add_peft_experts(const std::string& name, const PeftPair& pair, const PeftConfig& config,
                         const AdapterBounds& bounds, const AdapterModules& modules,
                         AdapterBuilder& builder);

@@ -1,6 +1,6 @@
-// Prompt tuning and p-tuning as Hugging Face PEFT writes them: adapter_config.json and one matrix,
-// also of p-tuning, whose encoder has run before it is saved. Source: peft/utils/save_and_load.py
-// of github.com/huggingface/peft.
+// Prompt tuning and p-tuning in the format of Hugging Face PEFT: adapter_config.json and one matrix
+// (p-tuning: the encoder's output). Source: peft/utils/save_and_load.py of
+// github.com/huggingface/peft.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Embeddings: requests whose prompt is computed and pooled, and which say nothing.
+// Embeddings: requests whose prompt is computed and pooled, without output tokens.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -22,7 +22,7 @@ Request pooled(std::vector<TokenId> prompt, Pooling pooling) {
   return r;
 }
 
-// Of each position of a prompt, by one request for each of its prefixes.
+// States of each position of a prompt, from one request per prefix.
 std::vector<std::vector<float>> states_of(const std::vector<TokenId>& prompt) {
   Fixture f;
   std::vector<std::vector<float>> all;
@@ -49,7 +49,7 @@ TEST(Embeddings, AreTheLastStateOrTheMeanOfAll) {
     limits.max_logits = 3 * max_tokens / 4;
     Fixture f(limits);
     ASSERT_EQ(f.executor->hidden_size(), FakeRunner::kHiddenSize);
-    f.client.run(*f.executor, request(prompt, 3));  // leaves a prefix in the cache
+    f.client.run(*f.executor, request(prompt, 3));  // caches a prefix
     std::vector<RequestId> last, means;
     for (int i = 0; i < 10; ++i) {
       last.push_back(f.client.send(*f.executor, pooled(prompt, Pooling::kLast)));
@@ -78,7 +78,7 @@ TEST(Embeddings, AreNoGeneratedTokens) {
   EXPECT_EQ(s.num_finished, 1);
 }
 
-// A sequence of answers needs a position for each; an embedding has none.
+// The prompt may take all positions, because no output follows.
 TEST(Embeddings, OfPromptsAsLongAsASequence) {
   Fixture f;
   const std::vector<TokenId> prompt = long_prompt(128);
@@ -100,7 +100,7 @@ TEST(Embeddings, WhatIsNoNumberFailsItsRequestAlone) {
   f.expect_counts_add_up();
 }
 
-// The rows in flight of those that have ended are forgotten.
+// Rows in flight of ended sequences are ignored.
 TEST(Embeddings, CancelledOnTheWay) {
   exec::RunnerLimits limits = roomy();
   limits.max_tokens = 8;
@@ -118,7 +118,7 @@ TEST(Embeddings, CancelledOnTheWay) {
   f.expect_counts_add_up();
 }
 
-// Those that share a failed step begin anew.
+// Sequences next to a failed step restart.
 TEST(Embeddings, AfterAFailedStepOfOthers) {
   const std::vector<TokenId> prompt = long_prompt(60);
   exec::RunnerLimits limits = roomy();

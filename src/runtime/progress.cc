@@ -71,13 +71,13 @@ void Progress::publish(const ExecutorStats& stats, bool idle) {
 ExecutorStats Progress::stats() const {
   std::lock_guard lock(mutex_);
   ExecutorStats stats = stats_;
-  // Requests on their way to the engine wait too.
+  // Requests on their way to the engine are waiting too.
   stats.num_waiting += num_queued_;
   return stats;
 }
 
 bool Progress::wait_idle(std::chrono::milliseconds timeout) const {
-  // Longer ones would overflow the clock.
+  // Longer timeouts would overflow the clock.
   constexpr std::chrono::milliseconds kLongest = std::chrono::years(100);
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, std::min(timeout, kLongest),

@@ -1,4 +1,4 @@
-// What any thread may know of the engine: a snapshot of its figures, and when everything is done.
+// Shared state of the engine for any thread: statistics, queue places, idleness.
 #pragma once
 
 #include <chrono>
@@ -12,33 +12,33 @@ namespace nereid::runtime {
 
 class Progress {
  public:
-  // Takes `count` places in the waiting queue; false and none when they are more than are left of
-  // `max_queue_size`. Any thread.
+  // Reserves `count` queue places; false: none, because fewer are left of `max_queue_size`.
+  // Thread-safe.
   bool enter_queue(int64_t count, int32_t max_queue_size);
   bool has_room(int32_t max_queue_size) const { return num_queued() < max_queue_size; }
   int32_t num_queued() const;
-  // The engine: `count` requests started, or ended without starting.
+  // Engine thread: `count` requests started, or ended without starting.
   void leave_queue(int32_t count);
 
-  // Counts `bytes` of logits as promised to a client; false and none when they are more than are
-  // left of `max_logits_bytes`. Any thread.
+  // Reserves `bytes` of logits for a client; false: none, because fewer are left of
+  // `max_logits_bytes`. Thread-safe.
   bool promise_logits(int64_t bytes, int64_t max_logits_bytes);
   int64_t promised_logits() const;
 
-  // A request was accepted; it stays open until its final response was delivered, which keeps the
-  // promise of its logits.
+  // opened(): a request was accepted; closed(): its final response was delivered, and its logits'
+  // reservation ends.
   void opened();
   void closed(int64_t logits_bytes);
 
-  // The engine's thread hangs: it is idle from now on, with nothing queued, whatever it still says.
+  // The engine thread hangs: counts as idle with an empty queue from now on.
   void abandon();
 
-  // The engine, once per turn. `idle`: nothing waits, runs or is in flight.
+  // Engine thread, once per turn. `idle`: no sequence waits, runs or is in flight.
   void publish(const ExecutorStats& stats, bool idle);
 
   ExecutorStats stats() const;
 
-  // True when no request is open and the engine is idle; false when `timeout` passed before that.
+  // True: no request is open and the engine is idle; false: `timeout` has passed.
   bool wait_idle(std::chrono::milliseconds timeout) const;
 
  private:

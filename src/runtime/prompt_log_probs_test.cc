@@ -1,4 +1,4 @@
-// Log-probabilities of prompts, made of the logits as steps bring them.
+// Log-probabilities of prompts, from the logits of steps.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -45,7 +45,7 @@ TEST(PromptLogProbs, AreThoseOfTheContextLogits) {
     limits.max_tokens = max_tokens;
     limits.max_logits = 3 * max_tokens / 4;
     Fixture f(limits);
-    f.client.run(*f.executor, request(prompt, 3));  // leaves a prefix that must not be used
+    f.client.run(*f.executor, request(prompt, 3));  // caches a prefix, which must not be used
     Request r = scored(prompt, 4);
     r.output.return_context_logits = true;
     r.streaming = true;
@@ -76,7 +76,7 @@ TEST(PromptLogProbs, AreThoseOfTheContextLogits) {
   }
 }
 
-// What a text is said to be worth when it is generated, it is worth as a prompt.
+// Generated tokens have the same log-probabilities as part of a prompt.
 TEST(PromptLogProbs, OfAnAnswerAreThoseItWasGeneratedWith) {
   Fixture f;
   Request first = request({9, 10, 11}, 20);
@@ -121,7 +121,7 @@ TEST(PromptLogProbs, WhatIsNoNumberFailsItsRequestAlone) {
   f.expect_counts_add_up();
 }
 
-// The rows in flight of those that have ended are forgotten.
+// Rows in flight of ended sequences are ignored.
 TEST(PromptLogProbs, CancelledOnTheWay) {
   exec::RunnerLimits limits = roomy();
   limits.max_tokens = 8;

@@ -10,7 +10,7 @@
 namespace nereid::runtime {
 namespace {
 
-// Higher logits first, then lower ids.
+// Higher logits first, ties by id.
 bool before(const TokenLogProb& a, const TokenLogProb& b) {
   return a.log_prob != b.log_prob ? a.log_prob > b.log_prob : a.token < b.token;
 }
@@ -29,8 +29,7 @@ void find_top(std::span<const float> logits, std::span<TokenLogProb> top) {
   }
 }
 
-// Scores the token at `position` + 1 by the logits that its forerunners gave. False: they are not
-// finite.
+// Scores the token at `position` + 1 by the logits at `position`. False: logits not finite.
 bool score_token(std::span<const float> logits, TokenId token, size_t position,
                  PromptLogProbs& out) {
   const float largest = *std::ranges::max_element(logits);
@@ -82,7 +81,7 @@ Status PromptScorer::add(const sched::Row& row, std::span<const float> logits,
   const auto num_prompt = static_cast<size_t>(row.sequence->num_prompt());
   const auto start = static_cast<size_t>(row.start), end = static_cast<size_t>(row.end());
   try {
-    if (all.log_probs.size() != num_prompt - 1) {  // before its first job
+    if (all.log_probs.size() != num_prompt - 1) {  // before the prompt's first job
       all.num_top = std::min(all.num_top, static_cast<int32_t>(vocab));
       all.log_probs.resize(num_prompt - 1);
       all.ranks.resize(num_prompt - 1);

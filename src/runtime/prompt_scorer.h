@@ -1,6 +1,5 @@
-// Makes log-probabilities of prompts from the logits that steps bring, so that the logits
-// of a whole prompt need not be kept. The engine's thread copies them; a thread of the scorer does
-// the rest.
+// Log-probabilities of prompts from the logits of steps, so that a prompt's logits need not be
+// kept. The engine thread copies logits; the scorer's thread does the rest.
 #pragma once
 
 #include <atomic>
@@ -22,30 +21,28 @@
 
 namespace nereid::runtime {
 
-// Log-probabilities of one prompt. The other members may be read once `done`.
+// Log-probabilities of one prompt. Other members may be read once `done`.
 struct PromptScores {
   std::atomic<bool> done = false;
-  Status status;  // Internal: the logits of a position are not finite
+  Status status;  // Internal: logits not finite
   PromptLogProbs values;
 };
 
-// Engine's thread only.
+// Engine thread only.
 class PromptScorer {
  public:
-  // `on_done(id)` is called by the scorer's thread when the scores that add() gave are done.
+  // `on_done(id)` is called on the scorer's thread when the scores returned by add() are done.
   explicit PromptScorer(std::function<void(RequestId)> on_done) : on_done_(std::move(on_done)) {}
-  ~PromptScorer();  // scores what was added, then joins
+  ~PromptScorer();  // scores added rows, then joins
   PromptScorer(const PromptScorer&) = delete;
   PromptScorer& operator=(const PromptScorer&) = delete;
 
-  // A sequence whose prompt is scored has begun; `num_top` likeliest tokens are kept at each
-  // position.
+  // Starts a sequence with `num_top` likeliest tokens per prompt position.
   void open(RequestId id, int32_t num_top);
 
-  // What a row gave of its positions, f32 [num_tokens, vocab]; sequences that are not open are left
-  // alone. A position that comes again, as after a preemption, takes the place of what it gave
-  // before. The row that ends the prompt sets `scores`. Waits while much is to be scored.
-  // ResourceExhausted: no memory.
+  // Adds the logits of a row's positions, f32 [num_tokens, vocab]; ignored unless the sequence is
+  // open. A repeated position (after a preemption) replaces the former result. The row that ends
+  // the prompt sets `scores`. Blocks while kMostJobs jobs wait. ResourceExhausted: no memory.
   Status add(const sched::Row& row, std::span<const float> logits,
              std::shared_ptr<const PromptScores>& scores);
 
@@ -53,15 +50,15 @@ class PromptScorer {
   bool empty() const { return open_.empty(); }
 
  private:
-  static constexpr size_t kMostJobs = 2;  // that wait, with copies of their logits
+  static constexpr size_t kMostJobs = 2;  // waiting jobs, each with a copy of its logits
 
   struct Job {
     std::shared_ptr<PromptScores> scores;
-    size_t position = 0;        // the first one
-    std::vector<TokenId> next;  // what followed each position
+    size_t position = 0;        // of the first row of logits
+    std::vector<TokenId> next;  // the token behind each position
     std::vector<float> logits;  // f32 [next, vocab] or more
     size_t vocab = 0;
-    std::optional<RequestId> ends;  // the sequence, if that is all of its prompt
+    std::optional<RequestId> ends;  // set in the last job of its prompt
   };
 
   void push(Job job);
@@ -70,18 +67,18 @@ class PromptScorer {
 
   const std::function<void(RequestId)> on_done_;
   absl::flat_hash_map<RequestId, std::shared_ptr<PromptScores>> open_;
-  std::mutex mutex_;  // guards the two below
+  std::mutex mutex_;  // guards the next two members
   std::deque<Job> jobs_;
   bool closed_ = false;
   std::condition_variable changed_;
-  std::thread thread_;  // from the first job on
+  std::thread thread_;  // started by the first job
 };
 
-// Positions that are scored per step at most, at least one: 4 Mi logits, so that steps of others
-// run between the pieces of a long prompt.
+// Maximum number of scored positions per step, at least 1: 4 Mi logits, so that long prompts are
+// interleaved with other sequences' steps.
 int32_t most_scored_tokens(int32_t vocab_size);
 
-// Most bytes that the log-probabilities of a prompt take.
+// Upper bound of the bytes of a prompt's log-probabilities.
 int64_t prompt_log_prob_bytes(int64_t num_prompt, int32_t num_top);
 
 }  // namespace nereid::runtime

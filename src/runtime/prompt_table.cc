@@ -1,4 +1,4 @@
-// Digests of rows: of a cryptographic hash, since equal ones are taken for equal rows.
+// Digests of prompt table rows: SHA-256, because equal digests are taken for equal rows.
 #include "runtime/prompt_table.h"
 #include "base/copy_bytes.h"
 
@@ -14,7 +14,7 @@
 namespace nereid::runtime {
 namespace {
 
-// The extra id, then the row.
+// Hashes the extra id, then the row.
 sched::InputKey digest(uint64_t extra_id, std::span<const uint16_t> row,
                        std::vector<unsigned char>& bytes) {
   bytes.resize(sizeof(extra_id) + row.size_bytes());

@@ -1,5 +1,4 @@
-// Prompt tables on the shipped model and the CPU. That every way to run them gives the same is the
-// exactness suite's to show.
+// Prompt tables on the shipped model, CPU. The exactness suite compares the ways to run them.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -49,7 +48,7 @@ class PromptTables : public testing::Test {
   }
   static void TearDownTestSuite() { executor_ = nullptr; }
 
-  // Of 40 tokens, which repeat.
+  // 40 tokens with repetitions.
   static Request text() {
     Request r;
     for (int32_t i = 0; i < 40; ++i) r.input_token_ids.push_back(100 + i % 19 * 7);
@@ -58,7 +57,7 @@ class PromptTables : public testing::Test {
     r.output.num_top_log_probs = 3;
     return r;
   }
-  // The tokens [first, last) of the text are rows of a table, each `value` all along.
+  // Tokens [first, last) of the text are table rows of constant `value`.
   static Request with_rows(size_t first, size_t last, float value) {
     Request r = text();
     PromptTable& table = r.prompt_table.emplace();
@@ -73,7 +72,7 @@ class PromptTables : public testing::Test {
     if (!id.ok()) return {.status = id.status(), .is_final = true};
     return last_of(*executor_, *id);
   }
-  // Blocks of the prompt that were found.
+  // Prefix cache blocks that the prompt hit.
   static int64_t reused(const Request& r) {
     const int64_t before = executor_->stats().kv_blocks_reused;
     EXPECT_TRUE(run(r).status.ok());
@@ -83,7 +82,7 @@ class PromptTables : public testing::Test {
   static inline std::unique_ptr<Executor> executor_;
 };
 
-// The model's embeddings as the engine has them.
+// The engine's own embedding rows.
 std::vector<uint16_t> own_rows(const std::vector<TokenId>& tokens) {
   const auto device = kernels::open_device("cpu", {.num_threads = 1}).value();
   convert::BuildOptions build;
@@ -165,7 +164,8 @@ TEST_F(PromptTables, IdsBehindTheTableAreRefused) {
   EXPECT_THAT(run(r).status.ToString(), HasSubstr("input_token_ids[3]"));
 }
 
-// The text repeats its rows, which are no guesses; penalties, bans and the echo have them too.
+// Table rows repeat in the text but are neither drafts nor part of penalties and bans; the echo has
+// them.
 TEST_F(PromptTables, GuessesAndPenaltiesDoNotKnowThem) {
   ExecutorConfig config = table_config();
   config.speculation = "ngram";
@@ -188,7 +188,7 @@ TEST_F(PromptTables, GuessesAndPenaltiesDoNotKnowThem) {
   }
 }
 
-// Three rows of that many columns, as PEFT saves what prompt tuning has trained.
+// Three rows of that many columns, as PEFT saves them after prompt tuning.
 void write_rows(const std::filesystem::path& dir, const std::vector<float>& numbers,
                 int64_t columns) {
   std::filesystem::create_directories(dir);
@@ -221,7 +221,7 @@ TEST_F(PromptTables, AnAdapterOfRowsStandsInFrontOfTheTokens) {
     const auto id = named->enqueue(std::move(r));
     return id.ok() ? last_of(*named, *id) : Response{.status = id.status(), .is_final = true};
   };
-  // The same rows of the request's own.
+  // The same rows in the request itself.
   Request own = with_rows(4, 8, 0.5f), more = own;
   own.sampling.prompt_ignore_length = 40;
   own.sampling.presence_penalty = 0.5f;
@@ -241,7 +241,7 @@ TEST_F(PromptTables, AnAdapterOfRowsStandsInFrontOfTheTokens) {
   ASSERT_TRUE(echoed.status.ok()) << echoed.status;
   EXPECT_TRUE(
       std::ranges::equal(std::span(echoed.outputs[0].token_ids).first(40), own.input_token_ids));
-  // They count.
+  // They count toward the length limit.
   own.input_token_ids.resize(static_cast<size_t>(named->max_sequence_length()) - 2, 100);
   own.max_tokens = 1;
   EXPECT_FALSE(ask(own).status.ok());

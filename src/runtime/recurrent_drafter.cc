@@ -31,7 +31,7 @@ void RecurrentDrafter::propose(std::span<DraftQuestion> questions) {
   if (rows_.empty()) return;
   const Status status = compute();
   if (!status.ok()) {
-    log_error("the ReDrafter head fails, there are no more drafts: {}", message(status));
+    log_error("the ReDrafter head has failed, no more drafts: {}", message(status));
     failed_ = true;
     states_.forget_all();
     return;
@@ -56,8 +56,8 @@ void RecurrentDrafter::choose_rows(std::span<DraftQuestion> questions) {
   }
 }
 
-// A step for each depth: it needs the tokens and states of the one before on the host, which puts
-// its input together.
+// One step per depth without overlap: a step's input is built on the host from the previous step's
+// tokens and states.
 Status RecurrentDrafter::compute() {
   for (;;) {
     step_.clear();
@@ -71,7 +71,7 @@ Status RecurrentDrafter::compute() {
   }
 }
 
-// Each row of a step has a slot of its own.
+// Each row of a step has its own slot.
 void RecurrentDrafter::add(const Row& row, const Beam& beam) {
   const sched::Sequence& sequence = *row.question->sequence;
   const auto slot = static_cast<int32_t>(step_.rows.size());
@@ -103,7 +103,7 @@ Status RecurrentDrafter::take(exec::Ticket& ticket) {
   return ok();
 }
 
-// The beams of the next depth, as many as there is room for.
+// The beams of the next depth, as many as there are rows.
 void RecurrentDrafter::grow(Row& row) {
   if (row.beams.empty()) return;
   const std::vector<Beam> old = std::exchange(row.beams, {});

@@ -1,4 +1,4 @@
-// Drafts from a recurrent network on the hidden state of the model that tests them.
+// Drafts from a recurrent network on the target model's hidden state.
 #pragma once
 
 #include <memory>
@@ -14,18 +14,16 @@
 
 namespace nereid::runtime {
 
-// ReDrafter (models/redrafter.h): a beam search over guesses, each of which is one more token for
-// the network behind the state that the last known token was drawn from. At each depth the
-// likeliest guesses with all before them go on, as rows side by side; the likeliest of all are
-// tested as a tree, in which beams share their beginnings.
+// ReDrafter (models/redrafter.h): beam search with a recurrent network from the hidden state of the
+// last known token. At each depth the likeliest guesses (by path probability) are expanded, one row
+// each; the likeliest of all guesses are tested as a tree with shared prefixes.
 //
-// The first guess behind a token is drawn with the parameters, the seed and the position of the
-// sequence itself, as the drafts of DraftModel, and counts as the likeliest; then come the
-// likeliest others.
+// The first guess behind a token is sampled with the sequence's parameters, seed and position, as
+// in DraftModel, and counts as the likeliest; the others follow by probability.
 class RecurrentDrafter : public Proposer {
  public:
-  // A runner without a KV cache, with the model's vocabulary, whose embeddings are three times as
-  // wide as `rows`, and with as many rows as the model's at least. Beams share what it has more.
+  // A runner without a KV cache, with the target model's vocabulary, embeddings of width 3 * `rows`
+  // width, and at least the target model's number of rows; beams share the rest.
   RecurrentDrafter(std::unique_ptr<exec::Runner> runner, EmbeddingRows rows, TreeShape shape);
 
   std::string_view name() const override { return "redrafter"; }
@@ -40,16 +38,16 @@ class RecurrentDrafter : public Proposer {
   }
 
  private:
-  // A guess (or what is known, at first) whose next ones are computed.
+  // A guess (at first: the root) to be expanded.
   struct Beam {
     int32_t node = GrowingTree::kRoot;
-    std::vector<BF16> own;  // state of the network in front of it; empty: zeros
+    std::vector<BF16> own;  // state of the network before it; empty: zeros
   };
   struct Row {
     DraftQuestion* question = nullptr;
     const std::vector<BF16>* state = nullptr;
     GrowingTree tree;
-    std::vector<Beam> beams;  // of the depth that is computed
+    std::vector<Beam> beams;  // of the current depth
   };
 
   void choose_rows(std::span<DraftQuestion> questions);
@@ -63,8 +61,8 @@ class RecurrentDrafter : public Proposer {
   const TreeShape shape_;
   const size_t width_;
   DrawnStates states_;
-  bool failed_ = false;  // and the log says so: there are no drafts any more
-  // State of the propose() under way.
+  bool failed_ = false;  // logged; no more drafts
+  // State of the current propose().
   std::vector<Row> rows_;
   std::vector<Guess> guesses_;
   exec::Step step_;

@@ -1,4 +1,4 @@
-// What a ReDrafter head guesses: the beams of NumPy (tests/golden/tiny_heads.py).
+// Drafts of a ReDrafter head equal NumPy's beams (tests/golden/tiny_heads.py).
 #include <algorithm>
 #include <fstream>
 #include <functional>
@@ -25,7 +25,7 @@ ExecutorConfig beams_config() {
 
 struct BeamsCase {
   Tokens prompt, known;
-  std::vector<Tokens> beams;  // the likeliest first
+  std::vector<Tokens> beams;  // likeliest first
 };
 
 std::vector<BeamsCase> beams_cases() {
@@ -47,7 +47,7 @@ class RecurrentDrafterTest : public HeadsTest {
 
   static constexpr int32_t kAll = 32;
 
-  // The longest paths of a tree, which are in the order of their chances.
+  // The longest paths of a tree, in its order (by probability).
   static std::vector<Tokens> beams_of(const DraftQuestion& tree) {
     std::vector<Tokens> paths, longest;
     for (size_t i = 0; i < tree.drafts.size(); ++i) {
@@ -93,7 +93,7 @@ TEST_F(RecurrentDrafterTest, FewerDraftsAreTheLikeliestOfMore) {
   EXPECT_THAT(some.parents, ElementsAre(-1));
 }
 
-// The state is that of the last draft of the path that held.
+// The state of the accepted path's last draft is used.
 TEST_F(RecurrentDrafterTest, GoesOnFromTheEndOfThePath) {
   const BeamsCase c = beams_cases().at(1);
   Tokens known = c.known;
@@ -124,7 +124,7 @@ TEST_F(RecurrentDrafterTest, GuessesNothingBehindAnotherTokenThanTheLastDrawn) {
   EXPECT_THAT(tree_of(c.known, 1).drafts, IsEmpty()) << "it has ended";
 }
 
-// What is banned for the first two tokens is drawn from the third on.
+// Ids banned for the first two tokens are sampled from the third on.
 TEST_F(RecurrentDrafterTest, DrawsForThePositionsOfTheText) {
   constexpr TokenId kEnd = 5;
   const BeamsCase c = beams_cases().at(0);
@@ -136,7 +136,7 @@ TEST_F(RecurrentDrafterTest, DrawsForThePositionsOfTheText) {
   sched::Sequence sequence(std::move(spec), 1 << 20, 16, 1);
   DraftQuestion question{&sequence, kAll};
   model_.proposer->propose(std::span(&question, 1));
-  Tokens first;  // of each depth the likeliest, behind one another
+  Tokens first;  // likeliest token of each depth
   int32_t last = -1;
   for (size_t i = 0; i < question.drafts.size(); ++i)
     if (question.parents[i] == last && first.size() < kBeamLength) {
@@ -146,7 +146,7 @@ TEST_F(RecurrentDrafterTest, DrawsForThePositionsOfTheText) {
   EXPECT_THAT(first, ElementsAre(c.beams[0][0], c.beams[0][1], kEnd, kEnd));
 }
 
-// Of a folder with other fields, or tensors of other names.
+// Folders with other fields or tensor names.
 TEST(Redrafter, WhatDoesNotFitIsRefused) {
   ExecutorConfig config = heads_config(kRedrafterFolder);
   config.draft_model = config.cache_dir / "redrafter";

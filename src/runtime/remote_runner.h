@@ -1,5 +1,4 @@
-// Test only: a runner whose steps are executed by another process, which gets nothing but their
-// messages.
+// Test only: a runner whose steps are executed by another process, from their messages alone.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -28,8 +27,8 @@ namespace nereid::runtime {
 
 class RemoteRunner : public exec::Runner {
  public:
-  // `local`: a runner of the same engine, which says what both have in common. With overlap four
-  // steps are in flight. The program step_executor lies beside this one.
+  // `local`: a runner of the same engine with the same properties. With overlap four steps are in
+  // flight. Needs the program step_executor in the same directory.
   RemoteRunner(const exec::Runner& local, const std::filesystem::path& engine,
                const ExecutorConfig& config)
       : limits_(deep(local.limits())),
@@ -83,7 +82,7 @@ class RemoteRunner : public exec::Runner {
 
   void draw(exec::Ticket&, std::span<const std::byte> masks) override { send(masks); }
 
-  // Tickets are waited for in their order, as the engine does.
+  // Tickets are waited for in order, as by the engine.
   StatusOr<exec::StepResult> wait(exec::Ticket&) override {
     RETURN_IF_ERROR(receive());
     RETURN_IF_ERROR(result_.status);
@@ -111,8 +110,8 @@ class RemoteRunner : public exec::Runner {
   bool weighs_drafts() const override { return weighs_drafts_; }
 
  private:
-  // The caller goes on to read results: were it to wait for room in the socket, while the other
-  // process waits for room for a result, neither would go on.
+  // A thread of its own sends: if the caller blocked here while the other process blocked on a
+  // result, neither would continue.
   void send(std::span<const std::byte> bytes) {
     const std::lock_guard lock(mutex_);
     unsent_.emplace_back(bytes.begin(), bytes.end());
@@ -126,7 +125,7 @@ class RemoteRunner : public exec::Runner {
       lock.unlock();
       const Status sent = send_bytes(socket_, bytes);
       lock.lock();
-      if (!sent.ok()) return;  // receive() fails, too
+      if (!sent.ok()) return;  // receive() fails too
     }
   }
   Status receive() {
@@ -157,9 +156,8 @@ class RemoteRunner : public exec::Runner {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::vector<std::byte>> unsent_;
-  std::jthread sender_{[this](const std::stop_token& stop) {
-    send_all(stop);
-  }};  // the last member: it uses the others
+  std::jthread sender_{
+      [this](const std::stop_token& stop) { send_all(stop); }};  // last member: uses the others
 };
 
 }  // namespace nereid::runtime

@@ -1,4 +1,4 @@
-// Field by field, in the order of the public header.
+// Request checks, field by field in the order of the public header.
 #include "runtime/request_check.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Status check_finite_not_negative(std::string_view field, std::optional<float> va
   return invalid_argument("{}: {} is not allowed; a finite number, at least 0", field, *value);
 }
 
-// In (0, 1].
+// Range (0, 1].
 Status check_share(std::string_view field, std::optional<float> value) {
   if (!value || (*value > 0 && *value <= 1)) return ok();
   return invalid_argument("{}: {} is not in (0, 1]", field, *value);
@@ -51,7 +51,7 @@ Status check_ids(std::string_view field, const Ids& ids, int32_t vocab_size) {
   return ok();
 }
 
-// Lists of words, each a list of tokens.
+// Lists of words; a word is a list of tokens.
 Status check_words(std::string_view field, const std::vector<std::vector<TokenId>>& words,
                    size_t most, size_t longest, int32_t vocab_size) {
   RETURN_IF_ERROR(check_size(field, words.size(), most));
@@ -64,7 +64,7 @@ Status check_words(std::string_view field, const std::vector<std::vector<TokenId
   return ok();
 }
 
-// A bias of minus infinity bans a token.
+// -infinity bans a token.
 Status check_bias(std::string_view field, size_t index, float value) {
   if (value < INFINITY) return ok();
   return invalid_argument("{}[{}]: {} is not allowed; a finite number or -inf", field, index,
@@ -205,7 +205,7 @@ Status check_duration(std::string_view field,
 Status check_retention(const KvCacheRetentionConfig& c) {
   RETURN_IF_ERROR(
       check_size("kv_cache_retention.token_ranges", c.token_ranges.size(), kMaxRetentionRanges));
-  int64_t free_from = 0;  // where the next range may begin
+  int64_t free_from = 0;  // end of the previous range
   for (size_t i = 0; i < c.token_ranges.size(); ++i) {
     const auto& range = c.token_ranges[i];
     const std::string field = fmt::format("kv_cache_retention.token_ranges[{}]", i);
@@ -262,7 +262,7 @@ Status check_draft_logits(const Request& r, const RequestBounds& bounds) {
         r.draft_logits.size(), wanted, bounds.vocab_size, r.draft_token_ids.size());
   if (!bounds.weighs_drafts && !is_greedy(r.sampling))
     return invalid_argument(
-        "draft_logits: on this device only for greedy requests; without them guesses are tested by "
+        "draft_logits: on this device only for greedy requests; without them drafts are tested by "
         "equality");
   const auto wrong = std::ranges::find_if(r.draft_logits, [](float x) { return !(x < INFINITY); });
   if (wrong == r.draft_logits.end()) return ok();
@@ -313,14 +313,14 @@ Status check_prompt_table(const Request& r, const RequestBounds& bounds) {
   return ok();
 }
 
-// Ids that an input token may have: those of the vocabulary, then the rows of the table.
+// Valid input ids: [0, vocab_size + rows of the prompt table).
 int32_t num_input_ids(const Request& r, const RequestBounds& bounds) {
   if (!r.prompt_table) return bounds.vocab_size;
   return bounds.vocab_size +
          static_cast<int32_t>(r.prompt_table->values.size()) / bounds.embedding_width;
 }
 
-// Checks that the host can decide token by token, as `field` asks for.
+// Checks the requirements of `field` for per-token work on the host.
 Status check_host_steps(std::string_view field, const Request& r, const RequestBounds& bounds) {
   if (!bounds.has_tokenizer)
     return invalid_argument("{}: the model directory has no usable tokenizer", field);
@@ -365,7 +365,7 @@ Status check_reasoning(const Request& r, const RequestBounds& bounds) {
   return check_host_steps("reasoning", r, bounds);
 }
 
-// What an engine was not built for.
+// Refuses what the engine was not built for.
 Status check_built(const Request& r, const RequestBounds& bounds) {
   const auto num_prompt = static_cast<int64_t>(r.input_token_ids.size());
   if (bounds.max_input_len > 0 && num_prompt > bounds.max_input_len)
@@ -382,13 +382,13 @@ Status check_built(const Request& r, const RequestBounds& bounds) {
   return ok();
 }
 
-// Refuses what an embedding has not: it is the answer of one sequence, which says nothing.
+// Pooled requests have one sequence and no output tokens.
 Status check_pooling(const Request& r, const RequestBounds& bounds) {
   const OutputConfig& o = r.output;
   if (!o.pooling) {
     if (bounds.num_labels > 0)
       return invalid_argument(
-          "pooling: it is needed: this model scores texts and has no language head");
+          "pooling: required: this model scores texts and has no language head");
     if (r.max_tokens >= 1) return ok();
     return invalid_argument("max_tokens: {} is not allowed; at least 1 is needed", r.max_tokens);
   }
@@ -449,7 +449,7 @@ Status check_request(const Request& r, const RequestBounds& bounds) {
   RETURN_IF_ERROR(check_reasoning(r, bounds));
   RETURN_IF_ERROR(check_sequences(r));
   if (const int32_t count = num_sequences(r); count > bounds.limits.max_queue_size)
-    return invalid_argument("{}: {} sequences never find room in a queue of {} (max_queue_size)",
+    return invalid_argument("{}: {} sequences exceed the queue of {} (max_queue_size)",
                             r.sampling.best_of ? "best_of" : "num_return_sequences", count,
                             bounds.limits.max_queue_size);
   RETURN_IF_ERROR(check_sampling(r.sampling));

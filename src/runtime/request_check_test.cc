@@ -1,5 +1,4 @@
-// Every field of requests: what is refused, with which words, and that the borders of the legal
-// range are accepted.
+// Every request field: refusals with their messages, and acceptance at the ends of the legal range.
 #include "runtime/request_check.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +38,7 @@ Request plain() {
 }
 
 struct Change {
-  const char* message;  // begins so; null: accepted
+  const char* message;  // prefix of the message; null: accepted
   std::function<void(Request&)> set;
 };
 
@@ -139,7 +138,7 @@ TEST(RequestCheck, Logits) {
          r.sampling.num_return_sequences = 2;
          r.output.return_context_logits = r.output.return_generation_logits = true;
        }},
-      {"return_generation_logits: 253 rows",  // to the longest sequence
+      {"return_generation_logits: 253 rows",  // up to the longest sequence
        [](Request& r) {
          r.max_tokens = 1 << 30;
          r.output.return_generation_logits = true;
@@ -173,7 +172,7 @@ TEST(RequestCheck, SequencesThatNeverFindRoom) {
   Request r = plain();
   r.sampling.best_of = 4;
   EXPECT_THAT(std::string(message(check_request(r, small))),
-              StartsWith("best_of: 4 sequences never find room in a queue of 3"));
+              StartsWith("best_of: 4 sequences exceed the queue of 3"));
 }
 
 TEST(RequestCheck, Sampling) {
@@ -303,7 +302,7 @@ TEST(RequestCheck, DraftLogits) {
       r.draft_token_ids.assign(drafts, 1);
       r.draft_logits.assign(logits, 0.5f);
       r.draft_acceptance_threshold = threshold;
-      r.sampling.temperature = 0;  // what these bounds allow
+      r.sampling.temperature = 0;  // required by these bounds
     };
   };
   expect_each({{nullptr, with(2, 200)},

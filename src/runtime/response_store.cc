@@ -1,4 +1,4 @@
-// ResponseStore: one mutex, one condition; waiters look again at every change.
+// ResponseStore: one mutex, one condition variable; waiters check again after every change.
 #include "runtime/response_store.h"
 
 #include <iterator>
@@ -35,7 +35,7 @@ void ResponseStore::close() {
   changed_.notify_all();
 }
 
-// A timeout that reaches beyond the clock's range is none.
+// No value: a timeout beyond the clock's range.
 ResponseStore::Deadline ResponseStore::deadline(Timeout timeout) {
   const Time start = now();
   if (!timeout || *timeout >= std::chrono::floor<std::chrono::milliseconds>(Time::max() - start))
@@ -91,7 +91,7 @@ std::vector<Response> ResponseStore::await_until(RequestId id, const Deadline& u
   return {std::move(error)};
 }
 
-// Everything ready of one request; its id is forgotten with the final response.
+// Takes all ready responses of a request; its id is removed with the final response.
 std::vector<Response> ResponseStore::take(RequestId id) {
   const auto found = open_.find(id);
   std::vector<Response> taken = std::exchange(found->second, {});
@@ -99,7 +99,7 @@ std::vector<Response> ResponseStore::take(RequestId id) {
   ready_.erase(id);
   if (!taken.empty() && taken.back().is_final) {
     open_.erase(found);
-    // Another thread may wait for this id, or for the last one.
+    // Other threads may wait for this id, or for the last response of all.
     changed_.notify_all();
   }
   return taken;

@@ -15,15 +15,15 @@
 
 namespace nereid::runtime {
 
-// For any thread. Remembers only requests whose final response was not taken yet: every other id
-// that was given out has ended or has a callback, so that memory does not grow with the ids.
+// Thread-safe. Has only ids whose final response was not taken: any other id has ended or has a
+// callback, so memory does not grow with the number of ids.
 class ResponseStore {
  public:
-  // `id` will be answered here; before its first put().
+  // Registers `id`, before its first put().
   void expect(RequestId id);
   void put(Response response);
 
-  // No expect() follows: those who wait for anything at all return when nothing is left to come.
+  // No more expect(): await() for any id returns when nothing is left to come.
   void close();
 
   // See Executor::await_responses().
@@ -34,7 +34,7 @@ class ResponseStore {
   int64_t num_ready(std::optional<RequestId> id) const;
 
  private:
-  using Deadline = std::optional<Time>;  // none: wait for ever
+  using Deadline = std::optional<Time>;  // no value: wait for ever
 
   static Deadline deadline(Timeout timeout);
   template <class Ready>
@@ -45,7 +45,7 @@ class ResponseStore {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   absl::flat_hash_map<RequestId, std::vector<Response>> open_;  // final response not taken
-  std::set<RequestId> ready_;                                   // those with responses
+  std::set<RequestId> ready_;                                   // ids with responses
   int64_t num_ready_ = 0;                                       // responses
   bool closed_ = false;
 };

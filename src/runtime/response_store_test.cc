@@ -1,4 +1,4 @@
-// ResponseStore: what await returns, when it waits and when it does not.
+// ResponseStore: results of await, when it blocks and when it does not.
 #include "runtime/response_store.h"
 
 #include <gmock/gmock.h>
@@ -67,7 +67,7 @@ TEST(ResponseStore, SeveralIdsKeepTheirOrder) {
   EXPECT_TRUE(lists[2].empty());
 }
 
-// With a timeout of its own for each id the wait would take minutes.
+// One timeout per id would take minutes.
 TEST(ResponseStore, SeveralIdsShareOneTimeout) {
   ResponseStore store;
   store.expect(1);
@@ -84,7 +84,7 @@ TEST(ResponseStore, WaitsUntilSomethingComes) {
   ResponseStore store;
   store.expect(1);
   std::thread other([&] {
-    EXPECT_TRUE(wait_until_nothing_runs());  // the one that waits below does
+    EXPECT_TRUE(wait_until_nothing_runs());  // the thread below is blocked in await()
     store.put(response(1, false));
     store.put(response(1, true));
   });

@@ -1,4 +1,4 @@
-// Defaults, the two orders of sampling, and packing of the lists.
+// Defaults, the two orders of sampling, list packing.
 #include "runtime/sample_params.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ void add_end_ids(const sched::SequenceSpec& spec, SlotParams& slot) {
   slot.params.min_length = saturated(int64_t{slot.params.num_prompt} + min_tokens);
 }
 
-// An id that is named more than once gets the sum.
+// Biases of repeated ids are added.
 void add_biases(const sched::SequenceSpec& spec, SlotParams& slot) {
   std::map<TokenId, float> biases;
   for (const auto& [id, bias] : spec.logit_bias) biases[id] += bias;

@@ -1,4 +1,4 @@
-// From what a client asked for to what the sample kernels read.
+// From a request's sampling options to the sample kernels' parameters.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,22 @@
 
 namespace nereid::runtime {
 
-// Parameters of one slot and the cells of its lists.
+// Parameters of a slot, and the cells of its lists.
 struct SlotParams {
   kernels::SampleParams params;
   std::vector<int32_t> cells;  // of kernels::SampleLists
 };
 
-// `spec` has passed check_request. Beams (beam_width > 1) ask for the 2 * beam_width likeliest
-// tokens of the processed log-softmax and draw nothing.
+// Precondition: `spec` passed check_request(). Beam search (beam_width > 1) reports the 2 *
+// beam_width likeliest tokens of the processed log-softmax and samples nothing.
 SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int32_t vocab_size);
 
-// Whether the likeliest token is drawn.
+// Whether the likeliest token is sampled.
 bool is_greedy(const SamplingConfig& sampling);
 
-// Loads a slot of the step with what draws guesses for `sequence`: its own parameters as far as
-// they are not masks, adapters, log-probs, tests of drafts or a dense bias. It comes after the
-// tokens that are known and after those that are `guessed`, of which penalties take kUnknownToken
-// for like no other. `num_top` of the likeliest tokens are reported.
+// Loads a slot of the step for sampling drafts of `sequence`: its parameters without masks,
+// adapters, log-probs, draft tests and dense bias. History: the known tokens, then `guessed`, where
+// kUnknownToken equals no token in penalties. Reports the `num_top` likeliest tokens.
 inline constexpr TokenId kUnknownToken = std::numeric_limits<TokenId>::max();
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
                       std::span<const TokenId> guessed, exec::Step& step, int32_t num_top = 0);

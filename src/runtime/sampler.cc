@@ -1,4 +1,4 @@
-// Sampler: decides what slots are loaded with, reads results.
+// Sampler: slot loads and results.
 #include "runtime/sampler.h"
 
 #include "base/check.h"
@@ -39,7 +39,7 @@ void Sampler::add_sample(const sched::Row& row, exec::Step& step) {
     step.cells.insert(step.cells.end(), wanted.cells.begin(), wanted.cells.end());
   }
   slot.next_position = row.num_drafts > 0 ? -1 : position + 1;
-  // The host decides how a beam goes on, so its tokens may be another beam's by now.
+  // The host selects beams, so the slot's tokens may be another beam's.
   if (!slot.keeps_history || (loaded && slot.draws)) return;
   const std::span<const TokenId> tokens = sequence.tokens(row.beam);
   NEREID_CHECK(tokens.size() >= static_cast<size_t>(position));
@@ -52,7 +52,7 @@ std::span<const sched::Drawn> Sampler::drawn(const sched::Row& row, const exec::
   if (row.num_drafts > 0)
     slots_[static_cast<size_t>(row.slot)].next_position =
         row.first_drawn() + static_cast<int32_t>(result.drawn.size());
-  top_.reserve(result.top.size());  // entries of drawn_ point to it
+  top_.reserve(result.top.size());  // entries of drawn_ point into it
   for (size_t i = 0; i < result.drawn.size(); ++i) {
     const kernels::SampleResult& r = result.drawn[i];
     const size_t first = top_.size();

@@ -1,4 +1,4 @@
-// What the messages of steps say of sampling, and what comes back of it.
+// Sampling part of step messages, and their sampling results.
 #pragma once
 
 #include <span>
@@ -10,9 +10,9 @@
 
 namespace nereid::runtime {
 
-// A row's token depends only on its logits, parameters, seed, position and the tokens before it:
-// not on batch, slot or overlap. The runner keeps parameters and, where they are needed, tokens by
-// slot; this knows which sequence they belong to and loads them again when that changes. Owned by
+// The sampled token of a row is a function of logits, parameters, seed, position and previous
+// tokens; batch, slot and overlap do not matter. The runner keeps parameters and, where needed,
+// tokens by slot; this class tracks the sequence of each slot and reloads it on a change. Owned by
 // the engine thread.
 class Sampler {
  public:
@@ -24,22 +24,22 @@ class Sampler {
 
   explicit Sampler(const Options& options);
 
-  // Says in `out`, the message's row for `row`, what is drawn and which logits come back: those of
-  // all its positions when the row has all_logits, else those that it draws from when its request
-  // wants generation logits. Adds to `step` what its slot has to be loaded with. The rows of all
-  // steps must be added in the order in which the steps are launched.
+  // Sets the sampling fields of the message row `out`, and which logits are returned: with
+  // all_logits those of all positions, with generation logits those that tokens are sampled from.
+  // Adds the slot's load to `step` if needed. Rows must be added in the order in which steps are
+  // launched.
   void add(const sched::Row& row, exec::StepRow& out, exec::Step& step);
 
-  // What a row has drawn, none if it does not sample; valid until the next call.
+  // Sampled tokens of a row, none if it does not sample; valid until the next call.
   std::span<const sched::Drawn> drawn(const sched::Row& row, const exec::RowResult& result);
 
  private:
-  // What the runner holds for a slot.
+  // The runner's contents of a slot.
   struct Slot {
     RequestId sequence = 0;
     int32_t beam = 0;
-    int32_t next_position = -1;  // after the last draw; any other means: load again. -1: not known
-                                 // before its drafts are
+    int32_t next_position = -1;  // after the last sampled token; another position: reload. -1:
+                                 // unknown until its drafts are tested
     bool keeps_history = false, draws = true;
   };
 

@@ -1,4 +1,4 @@
-// Beams whose sampling depends on what each of them said so far.
+// Beam search with sampling state that depends on each beam's own tokens.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -37,7 +37,7 @@ void expect_no_repetition(const Received& got, const std::vector<TokenId>& promp
   }
 }
 
-// Beams take over each other's tokens at nearly every step, and so must their histories.
+// Beams take over each other's tokens at nearly every step; histories must follow.
 TEST(SamplerBeams, AreEachBannedWhatTheySaidThemselves) {
   Fixture f(roomy(), with_beams());
   const std::vector<TokenId> first = {1, 2, 3}, second = {9, 8};
@@ -48,7 +48,7 @@ TEST(SamplerBeams, AreEachBannedWhatTheySaidThemselves) {
   f.expect_counts_add_up();
 }
 
-// Of the same prompt, slots and neighbours aside.
+// The same prompt with other slots and neighbours.
 TEST(SamplerBeams, GiveTheSameAloneAndBesideOthers) {
   Fixture alone(roomy(), with_beams()), together(roomy(), with_beams());
   const auto wish = [](TokenId id) {

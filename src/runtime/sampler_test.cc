@@ -1,5 +1,5 @@
-// The sampler, and that of the runner on a real CPU stream: loading of slots, history, lists, two
-// steps in flight, results and logits.
+// The sampler and the runner's slot sampler on a real CPU stream: slot loads, histories, lists, two
+// steps in flight, results, logits.
 #include "runtime/sampler.h"
 
 #include <gmock/gmock.h>
@@ -45,7 +45,7 @@ sched::SequenceSpec spec_with_log_probs(std::vector<TokenId> prompt) {
 
 sched::Sequence make(sched::SequenceSpec spec) { return {std::move(spec), kMaxLength, 16, 1}; }
 
-// The row that draws the token for `position`.
+// The row that samples the token of `position`.
 sched::Row row_at(sched::Sequence& sequence, int32_t slot, int32_t position) {
   return {
       .sequence = &sequence, .slot = slot, .start = position - 1, .num_tokens = 1, .samples = true};
@@ -54,7 +54,7 @@ sched::Row row_of(sched::Sequence& sequence, int32_t slot) {
   return row_at(sequence, slot, sequence.num_prompt());
 }
 
-// What results() gave, on its own memory.
+// Results with their own memory.
 struct Copied {
   TokenId token;
   float log_prob, full_log_prob;
@@ -93,7 +93,7 @@ class SamplerTest : public ::testing::Test {
     std::shared_ptr<std::vector<float>> logits;
   };
 
-  // Submits a step over these logits, all its rows one after the other. `drafts`: of the last row.
+  // Submits a step over these logits, in order of rows. `drafts`: of the last row.
   Flying launch(const std::vector<sched::Row>& rows, const std::vector<std::vector<float>>& logits,
                 const std::vector<TokenId>& drafts = {}) {
     Flying step{.rows = rows, .logits = std::make_shared<std::vector<float>>()};
@@ -194,8 +194,8 @@ TEST_F(SamplerTest, DrawnTokensArePenalisedBeforeTheHostKnowsThem) {
   EXPECT_EQ(std::ranges::adjacent_find(drawn), drawn.end()) << "a token came twice";
 }
 
-// Two drafts hold, the third does not: what is drawn is what steps one by one draw, and the slot
-// goes on behind it.
+// Two drafts are accepted, the third is rejected: tokens equal those of single steps, and the slot
+// continues behind them.
 TEST_F(SamplerTest, ARowWithDraftsDrawsWhatStepsOneByOneDraw) {
   sched::SequenceSpec spec = spec_with_log_probs({1, 2, 3});
   spec.sampling.temperature = 1.5f;
@@ -235,7 +235,7 @@ TEST_F(SamplerTest, ARowWithDraftsDrawsWhatStepsOneByOneDraw) {
     EXPECT_EQ(step({row_at(drafted, 4, 3 + i)}, {logits_row(i)})[0], want[static_cast<size_t>(i)]);
 }
 
-// The position fails when it is its turn to be drawn first.
+// The position fails when it is the first to be sampled.
 TEST_F(SamplerTest, ADraftBehindWhichNothingCanBeDrawnDoesNotHold) {
   sched::Sequence sequence = make(greedy_spec({1, 2}));
   const std::vector<float> broken(kSampledVocab, NAN);
@@ -263,7 +263,7 @@ TEST_F(SamplerTest, ASlotIsLoadedAgainForAnotherSequence) {
   EXPECT_EQ(slot_tokens_[3], 7);
   const auto alone = step({row_of(plain, 4)}, {logits_row(3)});
   EXPECT_EQ(step({row_of(plain, 3)}, {logits_row(3)}), alone);
-  // Back in its slot after it was paused: what it drew is drawn again.
+  // After a preemption the same token is sampled again.
   const auto first = step({row_of(biased, 5)}, {logits_row(3)});
   step({row_at(biased, 5, 3)}, {logits_row(4)});
   EXPECT_EQ(step({row_of(biased, 5)}, {logits_row(3)}), first);
@@ -289,7 +289,7 @@ TEST_F(SamplerTest, ListsGrowWhileTheStepBeforeIsInFlight) {
     flying.push_back(launch({row_of(sequence, 1)}, {logits_row(1)}));
   }
   for (const Flying& step : flying) drawn.push_back(finish(step)[0].token);
-  // The bad word bans the id that is biased most, by lists that are each sequence's own.
+  // Each sequence's own bad word bans its most biased id.
   EXPECT_THAT(drawn, ElementsAre(3, 21, 201 % kSampledVocab, 1001 % kSampledVocab));
 }
 

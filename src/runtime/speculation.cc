@@ -11,20 +11,23 @@
 namespace nereid::runtime {
 namespace {
 
-// Weight of what was, with each draft tested.
+// Decay of the counts of accepted and tested drafts, per test.
 constexpr double kKeepOwn = 0.97, kKeepOverall = 0.995;
-// Drafts that a rate begins with: of a sequence, and of one that was probed, at the rate of all; of
-// all at even chances.
+// Beta priors of acceptance rates as pseudo-counts. Sequence: kPriorOwn at the overall rate
+// (kPriorProbed once it was explored); overall: kPriorOverall at 1/2.
 constexpr double kPriorOwn = 12, kPriorProbed = 4, kPriorOverall = 4;
 constexpr double kMostCertain = 0.98;
 
 constexpr int32_t kProbeDrafts = 2;
-constexpr size_t kSilentFor = 16;  // tokens without drafts after which a sequence may be probed
-// Times the time that the last probe took in addition: at first, and where probe after probe
-// changes nothing.
+constexpr size_t kSilentFor = 16;  // tokens since the last test of a draft, before a sequence is
+                                   // explored
+// Time between explorations = factor * extra time of the last one: initially; maximum, reached by
+// doubling while explorations change nothing.
 constexpr double kProbeEvery = 100, kProbeSeldom = 800;
-constexpr size_t kUnchosenShare = 4;  // of the sequences: so many steps are decided on at once
-constexpr double kLeastProbe = 0.1;   // of the step's time: what a probe counts at least
+constexpr size_t kUnchosenShare = 4;  // After a choice without drafts, the next is made after
+                                      // (sequences / kUnchosenShare) steps.
+constexpr double kLeastProbe = 0.1;   // minimum of an exploration's extra time, as a share of the
+                                      // step's time
 
 bool draws_freely(const sched::SequenceSpec& spec) {
   return spec.sampling.beam_width == 1 && !spec.guide;
@@ -53,8 +56,8 @@ bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
   return true;
 }
 
-// Those whose next row is one token, so that drafts can come behind it, and of which more is known
-// than when they got drafts last. What else the next step computes is counted.
+// Finds sequences whose next row is one token (so that drafts can follow) and that have new tokens
+// since their last drafts, and counts the other tokens of the next step.
 void Speculation::find_candidates(sched::Scheduler& scheduler) {
   num_questions_ = 0;
   candidates_.clear();
@@ -66,7 +69,7 @@ void Speculation::find_candidates(sched::Scheduler& scheduler) {
     next_.num_tokens += num_pending;
     if (num_pending <= sequence->beam_width()) next_.num_drawing += num_pending;
     if (num_pending != 1 || !sequence->may_draft() || sequence->spec().guide) continue;
-    if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the client's
+    if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the request's
     if (states_[sequence->id()].num_known == sequence->tokens().size()) continue;
     const int32_t left =
         sequence->spec().max_new_tokens - sequence->num_generated() - 1 - sequence->has_unknown();
@@ -95,7 +98,7 @@ void Speculation::add_question(const sched::Sequence& sequence, int32_t most) {
       {.rate = rate_of(states_[sequence.id()]), .chances = chances_, .most = most});
 }
 
-// Until a place was tested it counts as if one in its number held there.
+// Acceptance probability of tree node i: prior 1 / (i + 2), weight kPriorOverall.
 void Speculation::find_chances() {
   in_tree_.resize(static_cast<size_t>(options_.max_drafts));
   chances_.resize(in_tree_.size());
@@ -115,7 +118,8 @@ double Speculation::rate_of(const State& state) const {
   return std::min(rate, kMostCertain);
 }
 
-// Where the device has drawn a token that the host does not know yet, the first guess is for it.
+// If the device has sampled a token that the host does not know yet, the first draft is for its
+// position.
 void Speculation::answer_all() {
   const auto questions = std::span(questions_).first(num_questions_);
   for (DraftQuestion& question : questions) question.most += question.sequence->has_unknown();
@@ -131,8 +135,9 @@ void Speculation::decide() {
     for (DraftCandidate& c : candidates_) c.count = c.most;
     return;
   }
-  if (!costs_.step.knows(next_.num_drawing)) return;  // until a step without drafts was measured
-  // To choose among the drafts of many takes a while: where none paid, the next steps have none.
+  // A step without drafts must be measured first.
+  if (!costs_.step.knows(next_.num_drawing)) return;
+  // A choice for many sequences takes time: after one without drafts it is skipped for some steps.
   if (!none_paid_ || ++num_unchosen_ >= candidates_.size() / kUnchosenShare) {
     expected_ = chooser_.choose(costs_, next_, candidates_);
     none_paid_ = std::ranges::all_of(candidates_, [](const auto& c) { return c.count == 0; });
@@ -140,15 +145,16 @@ void Speculation::decide() {
     if (!none_paid_) probe_every_ = kProbeEvery;
   }
   const bool is_plain = next_.num_tokens == next_.num_drawing;
-  if (is_plain && costs_.step.is_due(next_.num_tokens)) {  // it is measured again
+  if (is_plain && costs_.step.is_due(next_.num_tokens)) {  // a step without drafts is measured
+                                                           // again
     for (DraftCandidate& c : candidates_) c.count = 0;
   } else if (is_plain && (probes_again_ || last_finished_ >= next_probe_)) {
     probe();
   }
 }
 
-// Those that have had none for longest, so that they have some again where they would hold by now.
-// A proposer that caught up with them is asked again in the next step, which tells what it costs.
+// Explores the sequences without drafts for longest. A proposer with a cost is asked again in the
+// next step, because in the first it also computes the backlog.
 void Speculation::probe() {
   const auto silent_for = [this](size_t i) {
     const sched::Sequence& sequence = *questions_[i].sequence;
@@ -176,15 +182,15 @@ void Speculation::probe() {
   if (probed_.empty()) probes_again_ = false;
 }
 
-// One, unless what the proposer takes for about as many as there are is not known: then twice as
-// many as are.
+// 1, unless the proposer's time for about num_questions_ sequences is unmeasured: then twice the
+// largest measured number.
 size_t Speculation::probe_size() const {
   const CostTable& table = costs_.first_draft.largest() > 0 ? costs_.first_draft : costs_.draft;
   const bool is_known = table.knows(static_cast<int32_t>(num_questions_));
   return is_known ? 1 : std::max<size_t>(1, 2 * static_cast<size_t>(table.largest()));
 }
 
-// What was decided on is handed over now.
+// Records the exploration whose drafts are now handed over.
 void Speculation::note_probe() {
   if (probed_.empty()) return;
   const bool is_new = !probes_again_;
@@ -198,7 +204,7 @@ void Speculation::note_probe() {
   }
 }
 
-// The drafts that were decided on go to the scheduler, those of a free proposer from what is there.
+// Passes the chosen drafts to the scheduler; a free proposer's drafts are known already.
 void Speculation::ask_chosen(sched::Scheduler& scheduler) {
   const auto questions = std::span(questions_).first(num_questions_);
   if (proposer_->is_free()) {
@@ -223,7 +229,7 @@ void Speculation::ask_chosen(sched::Scheduler& scheduler) {
   for (const DraftQuestion& question : chosen) {
     State& state = states_[question.sequence->id()];
     if (question.drafts.empty() && !question.is_behind) {
-      // None is as good as one that does not hold.
+      // No draft counts as a rejected one.
       state.tested.add(false, kKeepOwn);
       state.tested_at = question.sequence->tokens().size();
     }
@@ -245,7 +251,8 @@ void Speculation::ask(std::span<DraftQuestion> questions) {
   }
 }
 
-// Calls that catch up with more than the tokens of a step, as with a prompt, say nothing of others.
+// Calls with a backlog longer than a step's tokens (prompts) are not representative and not
+// measured.
 void Speculation::measure_proposer(std::span<const DraftQuestion> questions, double seconds) {
   propose_seconds_ += seconds;
   int32_t depth = 0, sum = 0;
@@ -279,7 +286,7 @@ void Speculation::hand_over(const DraftQuestion& question, int32_t count,
 
 void Speculation::open(RequestId id) { states_.try_emplace(id); }
 
-// Of the request's own drafts, which are those of the first tokens.
+// Adds the logits of the request's own drafts, which are for its first output tokens.
 void Speculation::add_draft_logits(const sched::Row& row, exec::StepRow& out,
                                    exec::Step& step) const {
   const auto& logits = row.sequence->spec().draft_logits;
@@ -311,9 +318,9 @@ void Speculation::add(const sched::Row& row, exec::StepRow& out, exec::Step& ste
 
 void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
   const auto found = states_.find(row.sequence->id());
-  if (found == states_.end()) return;  // it has ended
+  if (found == states_.end()) return;  // the sequence has ended
   if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, result);
-  if (row.num_drafts == 0 || row.sequence->spec().guide) return;  // these were no guesses
+  if (row.num_drafts == 0 || row.sequence->spec().guide) return;  // forced tokens of a grammar
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
   const size_t num_held = result.drawn.size() - 1;
@@ -332,9 +339,9 @@ void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
   }
 }
 
-// Of a tree: which places held.
+// Counts the accepted nodes of a draft tree.
 void Speculation::note_places(size_t num_drafts, std::span<const int32_t> path) {
-  size_t next = 0;  // of the path, which goes up
+  size_t next = 0;  // index in `path`, which is ascending
   for (size_t i = 0; i < std::min(num_drafts, in_tree_.size()); ++i) {
     const bool held = next < path.size() && static_cast<size_t>(path[next]) == i;
     next += held;
@@ -346,14 +353,14 @@ void Speculation::finished(const sched::StepPlan& plan, Time launched, Time fini
   if (plan.rows.empty()) return;
   const Time previous = std::exchange(last_finished_, finished);
   const double proposed = std::exchange(propose_seconds_, 0);
-  const bool is_beside = launched < previous;  // it was launched while that one ran
+  const bool is_beside = launched < previous;  // launched during the previous step
   int32_t num_drafts = 0;
-  bool is_plain = true;  // no row of a prompt
+  bool is_plain = true;  // no prefill row
   for (const sched::Row& row : plan.rows) {
     num_drafts += row.num_drafts;
     is_plain = is_plain && row.samples && row.num_tokens == 1 + row.num_drafts;
   }
-  // Without drafts steps overlap, if they can: one that did not is the first of some.
+  // Steps without drafts overlap if they can; one that did not is an exception and not measured.
   const bool is_usual = is_beside || num_drafts > 0 || !options_.overlaps;
   if (is_plain && is_usual)
     costs_.step.add(plan.num_tokens, seconds(finished - std::max(launched, previous)));
@@ -367,7 +374,7 @@ void Speculation::finished(const sched::StepPlan& plan, Time launched, Time fini
   next_probe_ =
       std::max(next_probe_, finished) +
       std::chrono::duration_cast<Duration>(std::chrono::duration<double>(probe_every_ * excess));
-  // Where more are probed than one, there is still something to find out.
+  // Exploring several sequences measures the proposer's time and does not lengthen the interval.
   if (num_probed == 1 && !probes_again_) probe_every_ = std::min(2 * probe_every_, kProbeSeldom);
 }
 

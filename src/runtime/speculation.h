@@ -1,5 +1,5 @@
-// Drafts: guesses of what sequences say next, computed beside the tokens that are known. Those that
-// the sampler draws anyway are tokens won; the others cost what they took to compute.
+// Speculative decoding: draft tokens are computed with the known tokens of a step; accepted ones
+// save steps, rejected ones cost their computation.
 #pragma once
 
 #include <cstdint>
@@ -18,31 +18,31 @@
 
 namespace nereid::runtime {
 
-// What comes after the tokens of a sequence, and the answer.
+// Request to a proposer for drafts of one sequence, with the answer.
 struct DraftQuestion {
   const sched::Sequence* sequence = nullptr;
-  int32_t most = 0;             // guesses wanted, > 0
-  std::vector<TokenId> drafts;  // up to `most` of them
-  // Empty: each draft comes after the one before it. Else, from a proposer that makes trees, one
-  // for each draft: see exec::StepArrays::parents.
+  int32_t most = 0;             // maximum number of drafts, > 0
+  std::vector<TokenId> drafts;  // at most `most`
+  // Draft tree (proposers with makes_trees()): see exec::StepArrays::parents. Empty: a chain.
   std::vector<int32_t> parents;
-  bool is_behind = false;  // none yet: ask again before the next plan, tokens or not
+  bool is_behind = false;  // no drafts yet, because known tokens remain to be computed; ask again
+                           // before the next plan
 };
 
-// Where guesses come from. Called on the engine thread between steps, so what it knows of a
-// sequence are the tokens that the host knows, and hidden states of the steps that have landed.
+// Source of drafts. Called on the engine thread between steps: it sees tokens known to the host,
+// and hidden states of landed steps.
 class Proposer {
  public:
-  // Hidden states of the model that tests the guesses, as what enters its head.
+  // Wanted hidden states of the target model: inputs of its head.
   enum class States : uint8_t {
     kNone,
-    kDrawn,  // of the positions that tokens are drawn from
-    kAll,    // of every position that a step computes, as far as it has room for them
+    kDrawn,  // of positions that tokens are sampled from
+    kAll,    // of all positions of a step, as far as it has room for them
   };
 
   virtual ~Proposer() = default;
 
-  // The word of ExecutorConfig::speculation for it.
+  // Its value of ExecutorConfig::speculation.
   virtual std::string_view name() const = 0;
 
   virtual States wanted_states() const { return States::kNone; }
@@ -50,86 +50,84 @@ class Proposer {
   // Whether landed() reads RowResult::likeliest of rows with drafts.
   virtual bool wants_likeliest() const { return false; }
 
-  // What a row gave, before the scheduler takes note of it: tokens, and the states that are wanted,
-  // the last of the result's `hidden`. Not of beams, nor of what a grammar holds.
+  // Result of a row before its commit: tokens, and the wanted states, which are the last of
+  // `hidden`. Not called for beam search and grammar-constrained sequences.
   virtual void landed(const sched::Row&, const exec::RowResult&) {}
 
-  // Answers questions about different sequences, whose `drafts` are empty. Unless the proposer is
-  // free, each sequence has more tokens than when it was asked about before, or was behind then.
+  // Answers questions about distinct sequences, whose `drafts` are empty. Unless is_free(), each
+  // sequence has new tokens since its last question, or was behind.
   virtual void propose(std::span<DraftQuestion> questions) = 0;
 
-  // Before a plan: the sequences that run, in order. A proposer of States::kAll computes what it
-  // can of those whose prompt is still being computed, so that their states need not be kept.
+  // Before a plan: the running sequences in order. A proposer of States::kAll computes the states
+  // of prompts in progress, so that they need not be kept.
   virtual void follow(std::span<const sched::Sequence* const>) {}
 
-  // Seconds of the last propose() until each answer had its first guess; 0: all guesses come
-  // together, or the proposer does not tell.
+  // Seconds of the last propose() until all first drafts were known; 0: drafts come together, or
+  // unknown.
   virtual double first_seconds() const { return 0; }
 
-  // Its guesses take next to no time. So it is asked about all sequences before it is decided which
-  // of its guesses are computed; any other one is asked for those that will be.
+  // Drafts take almost no time: it is asked about all sequences before the choice of drafts. Other
+  // proposers are asked after it.
   virtual bool is_free() const { return false; }
 
-  // Whether answers may have parents: then the runner must take trees, and the i-th guess of each
-  // answer stands at the same place of the same tree.
+  // Whether answers may be trees: requires a runner with has_trees; draft i of every answer is the
+  // same node of one tree shape.
   virtual bool makes_trees() const { return false; }
 
-  // Guesses of a sequence in a step where the configuration says nothing; 0: as many as usual.
+  // Default number of drafts per sequence and step; 0: the general default.
   virtual int32_t usual_drafts() const { return 0; }
 
-  // The sequence has ended, or never began.
+  // The sequence has ended, or never started.
   virtual void forget(RequestId) {}
 
-  // What it holds on the device, as lines of the executor's table.
+  // Device memory, for the executor's memory report.
   virtual std::vector<exec::MemoryItem> memory() const { return {}; }
 };
 
-// Asks the proposer and hands its guesses to the scheduler. Owned by the engine.
+// Asks the proposer and passes its drafts to the scheduler. Owned by the engine.
 class Speculation {
  public:
   struct Options {
-    int32_t max_drafts = 8;  // of a sequence in a step
-    // As many as pay by what was measured (see DraftChooser), down to none. Else as many as there
-    // are.
+    int32_t max_drafts = 8;  // per sequence and step
+    // true: as many as pay by measured times (DraftChooser), possibly none; false: all.
     bool adapts = false;
-    bool overlaps = false;  // a step is launched while the one before it runs
-    // Guesses end before an id that is outside, such as one of a prompt table's rows.
+    bool overlaps = false;  // steps are launched during the previous step
+    // Drafts are cut before an id >= vocab_size (prompt table rows).
     int32_t vocab_size = std::numeric_limits<int32_t>::max();
-    Time (*clock)() = now;  // for what the proposer takes
+    Time (*clock)() = now;  // for the proposer's time
   };
 
-  // `proposer`: null = nothing is guessed; else it must outlive this.
+  // `proposer`: null = no drafts; else it must outlive this.
   Speculation(Proposer* proposer, const Options& options);
 
-  // Before a plan: new drafts for each running sequence of which more is known than before. Drafts
-  // come after tokens that the host knows: false = first all steps in flight should land, if there
-  // are any (`in_flight`), and nothing has been done.
+  // Before a plan: drafts for each running sequence with new tokens. Drafts follow tokens known to
+  // the host; false: nothing was done, all steps in flight must land first (`in_flight`: there are
+  // some).
   [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight);
 
-  // A sequence has been submitted.
+  // A sequence was submitted.
   void open(RequestId id);
 
-  // Asks for what the proposer wants to know of a row, and adds the logits that its drafts were
-  // drawn from. `spare_logits`: rows of logits that the step has room for, of which each hidden
-  // state takes one.
+  // Requests the row's hidden states for the proposer and adds its draft logits. `spare_logits`:
+  // rows of logits left in the step; each additional hidden state takes one.
   void add(const sched::Row& row, exec::StepRow& out, exec::Step& step,
            int32_t& spare_logits) const;
 
-  // A row is about to be committed with what it gave: the drafts that held and one more token.
+  // `row` is about to be committed with its result.
   void landed(const sched::Row& row, const exec::RowResult& result);
 
-  // All rows of the plan have been committed.
+  // All rows of the plan were committed.
   void finished(const sched::StepPlan& plan, Time launched, Time finished);
 
   void forget(RequestId id);
 
   const SpeculationCosts& costs() const { return costs_; }
 
-  // Adds what was tested since the start to the figures.
+  // Adds draft statistics since the start.
   void report(ExecutorStats& stats) const;
 
  private:
-  // Drafts whose draft before held, and of those the ones that held; older ones count less.
+  // Decayed counts: tested drafts (those behind an accepted draft), and accepted ones.
   struct Tested {
     double held = 0, tested = 0;
     void add(bool one_held, double keep) {
@@ -138,10 +136,10 @@ class Speculation {
     }
   };
   struct State {
-    bool is_asked = false;   // so its drafts are no longer those of the request
-    size_t num_known = 0;    // tokens, when a proposer that is not free was asked
-    size_t tested_at = 0;    // tokens known when its drafts were tested last
-    int64_t last_probe = 0;  // the number of the last probe that it was in
+    bool is_asked = false;   // asked before: its drafts are no longer the request's
+    size_t num_known = 0;    // length of the sequence at the last question (proposers with a cost)
+    size_t tested_at = 0;    // length of the sequence at its last draft test
+    int64_t last_probe = 0;  // number of its last exploration
     Tested tested;
   };
 
@@ -164,33 +162,33 @@ class Speculation {
   Proposer* const proposer_;
   const Options options_;
   absl::flat_hash_map<RequestId, State> states_;
-  Tested overall_;               // of all sequences
-  std::vector<Tested> in_tree_;  // the same by the place in the tree, if the proposer makes trees
-  std::vector<double> chances_;  // of these, not growing
+  Tested overall_;               // all sequences together
+  std::vector<Tested> in_tree_;  // by tree node, if the proposer makes trees
+  std::vector<double> chances_;  // of in_tree_, not ascending
   DraftStats request_drafts_, proposer_drafts_;
   SpeculationCosts costs_;
   DraftChooser chooser_;
-  // Of the call. Questions are the first num_questions_, the others keep their memory; each has a
-  // candidate.
+  // State of one offer(): the first num_questions_ questions, each with a candidate; the rest is
+  // reused memory.
   std::vector<DraftQuestion> questions_;
   size_t num_questions_ = 0;
   std::vector<DraftCandidate> candidates_;
   NextStep next_;
-  // What was chosen last.
+  // The last choice.
   bool none_paid_ = false;
-  size_t num_unchosen_ = 0;  // steps since then that were not chosen for
-  // What was measured last.
-  bool was_busy_ = false;       // sequences were running at the last offer
+  size_t num_unchosen_ = 0;  // steps since the last choice
+  // The last measurement.
+  bool was_busy_ = false;       // sequences were running at the last offer()
   double propose_seconds_ = 0;  // since the last step finished
   Time last_finished_{};
-  // Of steps in which sequences have drafts only to see whether they hold now, and what they cost.
-  std::vector<size_t> probed_;  // their places among the questions
+  // Exploration: drafts of sequences without drafts, to measure acceptance and cost.
+  std::vector<size_t> probed_;  // indices of questions
   int64_t num_probes_ = 0;
-  bool probes_again_ = false;  // those of the last probe have drafts in the next step, too
-  size_t num_probed_ = 0;      // that were handed over and not measured
-  Expectation expected_;       // of the step without them
+  bool probes_again_ = false;  // the same sequences get drafts in the next step too
+  size_t num_probed_ = 0;      // handed over and not yet measured
+  Expectation expected_;       // of the step without exploration
   Time next_probe_{};
-  double probe_every_;  // times the time that a probe takes in addition
+  double probe_every_;  // interval / extra time of an exploration
 };
 
 }  // namespace nereid::runtime

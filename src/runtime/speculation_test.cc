@@ -1,4 +1,4 @@
-// Where drafts come from, and for how many is asked.
+// Proposers, and the number of requested drafts.
 #include "runtime/speculation.h"
 
 #include <gmock/gmock.h>
@@ -15,15 +15,15 @@ namespace {
 
 using ::testing::IsEmpty;
 
-Time g_time;              // of the tests
-Duration g_usual_time{};  // what would have gone by without noise
+Time g_time;              // the tests' clock
+Duration g_usual_time{};  // time without noise
 Time test_time() { return g_time; }
 void pass(Duration usual, double noise) {
   g_usual_time += usual;
   g_time += std::chrono::duration_cast<Duration>(usual * noise);
 }
 
-// Factors of mean 1: one in so many is 30 times what the others are.
+// Factors of mean 1: one in `one_in` is 30 times the others.
 std::function<double()> seldom_slow(int32_t one_in, uint64_t seed) {
   return [=, at = uint64_t{0}]() mutable {
     const bool is_slow = philox(seed, at++)[0] % static_cast<uint32_t>(one_in) == 0;
@@ -31,7 +31,7 @@ std::function<double()> seldom_slow(int32_t one_in, uint64_t seed) {
   };
 }
 
-// Notes how many it is asked for, and guesses as many, which takes as long as it says.
+// Records the number of requested drafts and returns as many, at a configurable cost.
 class CountingProposer : public Proposer {
  public:
   std::string_view name() const override { return "counting"; }
@@ -51,8 +51,8 @@ class CountingProposer : public Proposer {
   bool is_free() const override { return free; }
 
   std::map<RequestId, int32_t> asked;
-  Duration cost_of_draft{}, cost_of_first{};           // the latter besides, once in a call
-  std::function<double()> noise = [] { return 1.0; };  // a factor of that
+  Duration cost_of_draft{}, cost_of_first{};           // cost_of_first: additional, once per call
+  std::function<double()> noise = [] { return 1.0; };  // factor of the cost
   bool free = false;
 };
 
@@ -66,7 +66,7 @@ sched::Limits limits(int32_t batch) {
           .max_logits = 512};
 }
 
-// An engine without a device: its steps take as long as the test says.
+// An engine without a device: the test sets step times.
 class SpeculationTest : public ::testing::Test {
  protected:
   using Cost = std::function<double(int32_t)>;  // milliseconds by tokens
@@ -89,8 +89,8 @@ class SpeculationTest : public ::testing::Test {
                       .ok());
   }
 
-  // One step without others beside it; the drafts in it. A draft of a sequence holds with the
-  // chance that `rates_` has for it, else with that of all.
+  // One step without overlap; returns its number of drafts. Acceptance probability: rates_ of the
+  // sequence, else the common rate.
   int32_t step(Speculation& speculation) {
     proposer_.asked.clear();
     EXPECT_TRUE(speculation.offer(sched_, false));
@@ -119,14 +119,14 @@ class SpeculationTest : public ::testing::Test {
     return num_drafts;
   }
 
-  // Of so many steps.
+  // Sum over num_steps steps.
   int64_t drafts_of(Speculation& speculation, int num_steps) {
     int64_t sum = 0;
     for (int i = 0; i < num_steps; ++i) sum += step(speculation);
     return sum;
   }
 
-  // Tokens in a millisecond of so many steps, had there been no noise.
+  // Tokens per millisecond over num_steps steps, noise removed.
   double speed(Speculation& speculation, int num_steps) {
     g_usual_time = {};
     num_tokens_ = 0;
@@ -137,7 +137,7 @@ class SpeculationTest : public ::testing::Test {
   CountingProposer proposer_;
   sched::Scheduler sched_{limits(32)};
   Cost cost_ = [](int32_t) { return 10.0; };
-  std::function<double()> noise_ = [] { return 1.0; };  // a factor of that
+  std::function<double()> noise_ = [] { return 1.0; };  // factor of the cost
   double rate_ = 0.8;
   std::map<RequestId, double> rates_;
   RequestId last_id_ = 0;
@@ -148,7 +148,7 @@ TEST_F(SpeculationTest, WithoutAdaptingAsksForAllAlways) {
   submit(12);
   rate_ = 0;
   Speculation speculation(&proposer_, {.max_drafts = 5});
-  step(speculation);  // no row runs before it
+  step(speculation);  // no row before it
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(step(speculation), 60);
     EXPECT_EQ(proposer_.asked.size(), 12u);
@@ -161,7 +161,7 @@ TEST_F(SpeculationTest, AllDraftsWhereMoreTokensCostNothing) {
   Speculation speculation(&proposer_, adapting(6));
   drafts_of(speculation, 20);
   EXPECT_EQ(step(speculation), 18);
-  // Now and then a step without drafts is measured again.
+  // Sometimes a step without drafts is measured.
   EXPECT_GT(drafts_of(speculation, 400), 400 * 18 * 98 / 100);
   EXPECT_LT(drafts_of(speculation, 400), 400 * 18);
 }
@@ -178,7 +178,7 @@ TEST_F(SpeculationTest, NoneWhereEachTokenCostsAsMuchAsTheFirst) {
   EXPECT_GT(sched_.stats().num_drafts, 0) << "it was tried";
 }
 
-// The best fixed number at these costs is two; that of a larger batch is none.
+// At these costs the best fixed number is two; for a larger batch none.
 TEST_F(SpeculationTest, ComesCloseToTheBestFixedNumber) {
   proposer_.cost_of_draft = of_ms(1);
   cost_ = [](int32_t n) { return 8.0 + n; };
@@ -198,7 +198,7 @@ TEST_F(SpeculationTest, ComesCloseToTheBestFixedNumber) {
   EXPECT_GT(reached, 1.2 * speed(none, 100));
 }
 
-// One draft does not pay for the first of them, many do.
+// One draft does not pay for the first one's cost, many do.
 TEST_F(SpeculationTest, TheFirstDraftMayCostMoreThanTheOthers) {
   proposer_.cost_of_first = of_ms(5);
   proposer_.cost_of_draft = of_ms(0.2);
@@ -213,7 +213,7 @@ TEST_F(SpeculationTest, TheFirstDraftMayCostMoreThanTheOthers) {
   EXPECT_GT(reached, 2 * speed(none, 100));
 }
 
-// Most drafts take 0.65 ms, but one in twenty 20: 1.6 on the average, which is more than they win.
+// Most drafts take 0.65 ms, one in twenty 20 ms: the mean of 1.6 ms exceeds their gain.
 TEST_F(SpeculationTest, DraftsThatNowAndThenTakeLongCostWhatTheyTakeOnTheAverage) {
   cost_ = [](int32_t n) { return 1.9 + 0.1 * n; };
   proposer_.cost_of_draft = of_ms(1.6);
@@ -225,8 +225,8 @@ TEST_F(SpeculationTest, DraftsThatNowAndThenTakeLongCostWhatTheyTakeOnTheAverage
   EXPECT_GT(speed(speculation, 4000), 0.97 / 2);
 }
 
-// Steps and drafts whose times are noisy, of any shape: never much slower than without drafts, and
-// close to the best fixed number.
+// Noisy times of any shape: never much slower than without drafts, and close to the best fixed
+// number.
 TEST_F(SpeculationTest, NoiseCostsLittle) {
   const Cost costs[] = {[](int32_t) { return 4.0; }, [](int32_t n) { return 2 + 0.5 * n; },
                         [](int32_t n) { return 1.0 * n; },
@@ -285,8 +285,8 @@ TEST_F(SpeculationTest, SilentOnesAreProbedAndComeBack) {
   EXPECT_GT(drafts_of(speculation, 100), 300);
 }
 
-// A draft costs as much for all sequences as for one, so that it pays for many alone, of which the
-// costs for one do not tell.
+// A draft costs the same for all sequences as for one: pays for many only, which measurements of
+// one do not show.
 TEST_F(SpeculationTest, WhatPaysForAllTogetherIsFoundByProbesOfMoreAndMore) {
   proposer_.cost_of_draft = of_ms(6);
   cost_ = [](int32_t n) { return 4.0 + std::min(n, 32) + 0.05 * std::max(0, n - 32); };
@@ -314,7 +314,7 @@ TEST_F(SpeculationTest, AProposerThatCostsTooMuchIsNotAsked) {
   EXPECT_GT(drafts_of(speculation, 100), 300) << "probes tell that it costs less now";
 }
 
-// Drafts come after what the host knows, so they wait for steps in flight, if they pay.
+// Drafts that pay wait for steps in flight.
 TEST_F(SpeculationTest, StepsInFlightAreWaitedForWhereDraftsPay) {
   submit(1);
   Speculation speculation(&proposer_, adapting(4));
@@ -333,7 +333,7 @@ TEST_F(SpeculationTest, StepsInFlightAreWaitedForWhereDraftsPay) {
   sched_.commit(next.rows[0], drawn);
 }
 
-// A prompt of the queue has the step for itself; drafts take what it leaves.
+// Prompts are planned before drafts.
 TEST_F(SpeculationTest, PromptsGoBeforeDrafts) {
   submit(2);
   Speculation speculation(&proposer_, adapting(4));
@@ -358,7 +358,8 @@ TEST_F(SpeculationTest, WhatIsFreeIsAskedFirstAndChosenFrom) {
   EXPECT_EQ(proposer_.asked.size(), 2u);
 }
 
-// What comes with a request is told from what the proposer says, and each test has its length.
+// Drafts of requests and of the proposer are counted separately, tests by number of accepted
+// drafts.
 TEST_F(SpeculationTest, CountsBySourceAndLength) {
   Speculation speculation(&proposer_, {.max_drafts = 4});
   ASSERT_TRUE(sched_

@@ -1,4 +1,5 @@
-// The statistics as JSON: names and order of TensorRT-LLM's serializer, which log scrapers parse.
+// Statistics as JSON with the names and order of TensorRT-LLM's serializer, which log scrapers
+// parse.
 #include <fmt/chrono.h>
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Statistics and events on their way from the engine to their readers: bounded, the oldest are
-// dropped first.
+// Bounded queues of statistics and events from the engine to readers; the oldest entries are
+// dropped.
 #pragma once
 
 #include <algorithm>
@@ -13,12 +13,12 @@
 
 namespace nereid::runtime {
 
-// Keeps the newest `capacity` items; taking empties it. Any thread.
+// Keeps the newest `capacity` items; take() empties it. Thread-safe.
 template <class T>
 class Ring {
  public:
   explicit Ring(int32_t capacity) : capacity_(static_cast<size_t>(capacity)) {
-    constexpr size_t kMostAtOnce = 1024;  // a longer one grows as it fills
+    constexpr size_t kMostAtOnce = 1024;  // larger buffers grow as they fill
     items_.reserve(std::min(capacity_, kMostAtOnce));
   }
 
@@ -38,7 +38,7 @@ class Ring {
                 items_.end());
     std::vector<T> all(std::make_move_iterator(items_.begin()),
                        std::make_move_iterator(items_.end()));
-    items_.clear();  // its memory stays for what comes next
+    items_.clear();  // keeps its memory
     oldest_ = 0;
     return all;
   }
@@ -47,7 +47,7 @@ class Ring {
   const size_t capacity_;
   std::mutex mutex_;
   std::vector<T> items_;
-  size_t oldest_ = 0;  // of items_, once it is full
+  size_t oldest_ = 0;  // index in items_ once it is full
 };
 
 struct StatsRings {

@@ -1,5 +1,5 @@
-// Test only: a process that executes steps. It opens an engine, then gets nothing but messages of
-// steps on the socket that is its standard input, and sends back what they gave.
+// Test only: a process that executes steps. It opens an engine, reads step messages from the socket
+// that is its standard input, and sends back results.
 // usage: step_executor ENGINE LIMITS DEVICE THREADS
 // LIMITS: the bytes of exec::RunnerLimits in hexadecimal.
 #include <poll.h>
@@ -33,7 +33,7 @@ bool may_receive(int timeout_ms) {
   return ::poll(&p, 1, timeout_ms) > 0;
 }
 
-// How the copies from the host that have ended came out, in order.
+// Statuses of ended onboards, in order.
 std::vector<Status> take_onboards(exec::Runner& runner, bool may_wait) {
   std::vector<Status> all;
   while (auto ended = runner.onboarded(may_wait && all.empty())) all.push_back(*std::move(ended));
@@ -53,14 +53,14 @@ Step launch(exec::Runner& runner, std::span<const std::byte> message) {
   return {.ticket = runner.launch(message), .waits_for_masks = has_masks};
 }
 
-// The newest step in flight gets its masks.
+// Passes masks to the newest step in flight.
 void draw(exec::Runner& runner, std::deque<Step>& flying, std::span<const std::byte> masks) {
   if (flying.empty() || !flying.back().waits_for_masks) std::abort();
   flying.back().waits_for_masks = false;
   if (flying.back().ticket.ok()) runner.draw(*flying.back().ticket, masks);
 }
 
-// The oldest step in flight.
+// Waits for the oldest step in flight.
 Status finish(exec::Runner& runner, std::deque<Step>& flying) {
   Step step = std::move(flying.front());
   flying.pop_front();
@@ -70,7 +70,7 @@ Status finish(exec::Runner& runner, std::deque<Step>& flying) {
   return send_bytes(kSocket, ResultWriter().take(result, take_onboards(runner, false)));
 }
 
-// Until the other process hangs up.
+// Serves until the other process closes the socket.
 Status serve(exec::Runner& runner) {
   std::deque<Step> flying;
   for (;;) {

@@ -1,5 +1,5 @@
-// Once it is warm, the step loop takes no memory: neither from the device nor, on the engine's
-// thread, from the heap.
+// The warm step loop allocates no memory, neither on the device nor, on the engine thread, from the
+// heap.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,7 +18,7 @@
 
 namespace {
 
-// Of the threads that have asked for it.
+// Set in threads that count.
 thread_local bool t_counts = false;
 thread_local int64_t t_num_allocations = 0;
 
@@ -55,14 +55,14 @@ namespace {
 
 constexpr size_t kMostSteps = 1024;
 
-// What had been taken when each step was launched, from the first one on.
+// Allocations at the launch of each step.
 struct StepMemory {
   std::array<int64_t, kMostSteps> host{}, device{};
   std::atomic<size_t> num_steps = 0;
-  std::atomic<int64_t> num_heard = 0;  // tokens that the client has
+  std::atomic<int64_t> num_heard = 0;  // tokens that the client has received
 };
 
-// Counts what is asked of a device.
+// Counts device allocations.
 class CountingDevice : public WrappedDevice {
  public:
   using WrappedDevice::WrappedDevice;
@@ -77,7 +77,7 @@ class CountingDevice : public WrappedDevice {
   std::atomic<int64_t> count = 0;
 };
 
-// Notes both counts at each launch, which the engine's thread makes.
+// Records both counts at each launch, on the engine thread.
 class CountingRunner : public exec::Runner {
  public:
   CountingRunner(std::unique_ptr<exec::Runner> inner, const CountingDevice& device,
@@ -110,8 +110,8 @@ class CountingRunner : public exec::Runner {
   int32_t hidden_size() const override { return inner_->hidden_size(); }
 
  private:
-  // All that was drawn is posted by now. How late the outbox is depends on the machine, and with it
-  // how much memory is under way.
+  // All sampled tokens have been posted. The outbox's delay, and so the memory in its queue,
+  // depends on the machine.
   void wait_for_client() const {
     const Time end = now() + std::chrono::seconds(60);
     while (memory_.num_heard < num_drawn_ && now() < end) std::this_thread::yield();
@@ -122,10 +122,10 @@ class CountingRunner : public exec::Runner {
   StepMemory& memory_;
   std::array<int32_t, kMostSteps> num_logits_{};  // by step
   size_t num_waited_ = 0;                         // steps
-  int64_t num_drawn_ = 0;                         // by them
+  int64_t num_drawn_ = 0;                         // of those steps
 };
 
-// The shipped model with everything counted.
+// The shipped model with counting device and runner.
 std::unique_ptr<Executor> counted_executor(const ExecutorConfig& config, StepMemory& memory) {
   ModelInstance model;
   model.device = kernels::open_device("cpu", {.num_threads = 1}).value();
@@ -158,7 +158,7 @@ TEST(StepMemory, DecodingTakesNone) {
     std::atomic<int> num_open = 0;
     const auto executor = counted_executor(config, *memory);
     constexpr int32_t kNumTokens = 300, kNumRequests = 6;
-    // A first round fills what grows with use; the second is looked at, apart from its ends.
+    // The first round fills growing buffers; the second is measured, except its ends.
     size_t begin = 0;
     for (int round = 0; round < 2; ++round) {
       begin = memory->num_steps;

@@ -1,4 +1,4 @@
-// StepRecorder: differences of the scheduler's counts from step to step.
+// StepRecorder: differences of the scheduler's counts between steps.
 #include "runtime/step_recorder.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ void count_rows(const sched::StepPlan& plan, IterationStats& stats) {
     const bool generates =
         row.start >= row.sequence->num_prompt() && row.num_tokens == 1 + row.num_drafts;
     if (!generates) stats.num_ctx_tokens += row.num_tokens;
-    if (row.beam > 0) continue;  // a request is counted once
+    if (row.beam > 0) continue;  // a request counts once
     ++stats.num_scheduled_requests;
     ++(generates ? stats.num_gen_requests : stats.num_context_requests);
   }
@@ -30,7 +30,7 @@ void mark_scheduled(const sched::StepPlan& plan, std::vector<RequestStats>& requ
   absl::flat_hash_map<RequestId, RequestStats*> by_id;
   for (RequestStats& r : requests) {
     r.scheduled = false;
-    // Each step that generates gives one token.
+    // Each generating step yields one token.
     r.avg_num_decoded_tokens_per_iter = r.num_generated_tokens > 0 ? 1 : 0;
     by_id.emplace(r.id, &r);
   }

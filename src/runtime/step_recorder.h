@@ -13,7 +13,7 @@
 
 namespace nereid::runtime {
 
-// What the model's buffers take, in bytes; does not change while it runs.
+// Bytes of the model's buffers; constant while it runs.
 struct MemoryTotals {
   int64_t cpu = 0, gpu = 0, pinned = 0;
 };
@@ -31,15 +31,15 @@ class StepRecorder {
 
   StepRecorder(const MemoryTotals& memory, StatsRings& rings) : memory_(memory), rings_(rings) {}
 
-  // Just planned and not yet launched. `num_queued`: requests that never ran, those on their way to
-  // the engine included.
+  // Before a launch. `num_queued`: requests that never ran, those on their way to the engine
+  // included.
   Open begin(const sched::StepPlan& plan, const sched::Scheduler& sched, int64_t num_queued);
 
-  // Finished and committed with this news.
+  // After the commit, with its updates.
   void end(Open open, const sched::Scheduler& sched, std::span<const SequenceNews> news);
 
   void count_numeric_failure() { ++figures_.num_numeric_failures; }
-  const ExecutorStats& figures() const { return figures_; }  // those of steps
+  const ExecutorStats& figures() const { return figures_; }  // the part about steps
 
  private:
   const MemoryTotals memory_;

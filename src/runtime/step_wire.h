@@ -1,5 +1,4 @@
-// Test only: messages of steps and their results on a socket between two processes. Each is sent as
-// its size and its bytes.
+// Test only: step messages and results on a socket between two processes, each as size and bytes.
 #pragma once
 
 #include <sys/socket.h>
@@ -17,7 +16,7 @@
 
 namespace nereid::runtime {
 
-// In place of a step: wait for onboards and tell of them.
+// Instead of a step: waits for onboards and returns their statuses.
 inline constexpr std::byte kWaitForOnboards[] = {std::byte{'o'}};
 
 inline Status send_all(int socket, const void* data, size_t bytes) {
@@ -54,7 +53,7 @@ inline StatusOr<std::vector<std::byte>> receive_bytes(int socket) {
   return bytes;
 }
 
-// The result of a step with memory of its own.
+// A step's result with its own memory.
 struct OwnedResult {
   std::vector<Status> onboarded;
   struct Row {
@@ -66,12 +65,12 @@ struct OwnedResult {
   };
   Status status;
   std::vector<Row> owned;
-  std::vector<exec::RowResult> rows;  // pointing to `owned`
+  std::vector<exec::RowResult> rows;  // point into `owned`
 };
 
 class ResultWriter {
  public:
-  // `onboarded`: what the runner told since the last result.
+  // `onboarded`: statuses since the last result.
   std::vector<std::byte> take(const StatusOr<exec::StepResult>& result,
                               const std::vector<Status>& onboarded = {}) {
     bytes_.clear();

@@ -16,7 +16,7 @@ namespace nereid::runtime {
 
 struct Received {
   std::vector<TokenId> tokens;   // of all responses, joined
-  std::vector<float> log_probs;  // likewise
+  std::vector<float> log_probs;  // of all responses, joined
   int num_responses = 0;
   Response last;
 
@@ -28,14 +28,14 @@ struct Received {
 // Must outlive the executor's callbacks.
 class TestClient {
  public:
-  // Sends, expecting acceptance; returns the id.
+  // Sends a request that must be accepted; returns its id.
   RequestId send(Executor& executor, Request request) {
     auto id = executor.enqueue(std::move(request), [this](Response r) { take(std::move(r)); });
     EXPECT_TRUE(id.ok()) << id.status();
     return id.value_or(0);
   }
 
-  // Blocks until the request has its final response.
+  // Blocks until the request's final response.
   Received wait(RequestId id) {
     std::unique_lock lock(mutex_);
     const bool in_time = changed_.wait_for(lock, std::chrono::seconds(120),

@@ -1,4 +1,4 @@
-// Test only: a configuration for the device that tests run on.
+// Test only: a configuration for the test device.
 #pragma once
 
 #include "base/testing/test_device.h"
@@ -6,7 +6,7 @@
 
 namespace nereid::runtime {
 
-// One request's bits do not depend on those beside it: CPUs give that by themselves.
+// Batch-invariant, so that a request's bits do not depend on others; CPUs always are.
 inline ExecutorConfig test_config() {
   ExecutorConfig config;
   config.device = test_device();

@@ -1,4 +1,4 @@
-// Test only: a device with a budget of memory.
+// Test only: a device with a memory budget.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 namespace nereid::runtime {
 
-// Refuses allocations, on the host too, that are over what is left of its budget.
+// Refuses device and host allocations beyond the budget.
 class TightDevice : public WrappedDevice {
  public:
   TightDevice(std::unique_ptr<Device> device, size_t budget)

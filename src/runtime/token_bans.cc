@@ -1,4 +1,4 @@
-// The bans of kernels::Sample, made from the parameters and lists that its kernels read.
+// Token bans of kernels::Sample, from the parameters and lists that its kernels read.
 #include "runtime/token_bans.h"
 
 #include <algorithm>
@@ -47,7 +47,8 @@ class BansOfSlot {
   }
   void ban_repeated(int32_t size) {
     if (size <= 0) return;
-    constexpr size_t kMostCompared = 4'000'000;  // tokens; longer ones ban nothing here
+    constexpr size_t kMostCompared = 4'000'000;  // token comparisons; beyond it the n-gram ban is
+                                                 // skipped here
     const auto n = static_cast<size_t>(size);
     if (history_.size() < n || (history_.size() - n + 1) * n > kMostCompared) return;
     const auto begun = history_.last(n - 1);
@@ -102,12 +103,12 @@ Status check_some_left(std::span<const uint32_t> left, std::span<const uint32_t>
   if (mask.empty())
     return invalid_argument(
         "the request's biases (allowed_token_ids among them), bad_words, no_repeat_ngram_size and "
-        "min_tokens leave no token to choose for position {}; take one of them away",
+        "min_tokens leave no token for position {}; remove one of them",
         position);
   return invalid_argument(
       "guided_decoding: no token of the model that may come at position {} is left by the "
       "request's biases (allowed_token_ids among them), bad_words, no_repeat_ngram_size and "
-      "min_tokens; take one of them away or change the grammar",
+      "min_tokens; remove one of them or change the grammar",
       position);
 }
 

@@ -1,4 +1,4 @@
-// Which tokens the options of a request leave to draw.
+// Tokens that a request's options allow.
 #pragma once
 
 #include <cstdint>
@@ -11,20 +11,20 @@
 
 namespace nereid::runtime {
 
-// Sets of tokens are bits, as in text/grammar/token_mask.h.
+// Token sets are bit sets, as in text/grammar/token_mask.h.
 using TokenBits = std::vector<uint32_t>;
 
 // Whether an option of the request may ban tokens.
 bool may_ban(const Request& request);
 
-// What biases, bans and min_tokens leave of the vocabulary for the token behind `history`, which
-// begins with a prompt of `num_prompt` tokens: step 3 of kernels::Sample, without masks.
+// Tokens that biases, bans and min_tokens allow behind `history` (first num_prompt tokens: the
+// prompt): step 3 of kernels::Sample, without masks.
 TokenBits tokens_left(const sched::SequenceSpec& spec, int32_t num_prompt,
                       std::span<const TokenId> history, int32_t vocab_size);
 // The same for the first token of a request.
 TokenBits first_tokens_left(const Request& request, int32_t vocab_size);
 
-// InvalidArgument: no token is in `left` and, unless it is empty, in `mask`.
+// InvalidArgument: `left` and (unless empty) `mask` have no common token.
 Status check_some_left(std::span<const uint32_t> left, std::span<const uint32_t> mask,
                        int32_t position);
 

@@ -8,7 +8,8 @@
 namespace nereid::runtime {
 namespace {
 
-// More than a wait of the engine's thread has, which ends by itself then.
+// The engine thread's own waits end by themselves at the timeout; the watchdog's is longer by this
+// share.
 constexpr double kExtraTimeout = 0.25;
 
 }  // namespace
@@ -58,17 +59,17 @@ void Watchdog::run() {
 void Watchdog::give_up(const Status& error) {
   health_.hang(error);
   const Status failure = health_.failure();
-  log_error("{}; the engine's thread hangs; its model answers no more requests", message(failure));
+  log_error("{}; the engine thread hangs; its model answers no more requests", message(failure));
   gave_up_ = true;
   progress_.abandon();
   outbox_.end_all(failure);
 }
 
-// Without the usual way out, where a device that has failed may block.
+// Skips destructors: on a failed device they may block.
 void Watchdog::leave_process() {
   constexpr auto kForAnswers = std::chrono::seconds(10), kForClients = std::chrono::seconds(1);
   progress_.wait_idle(kForAnswers);
-  std::this_thread::sleep_for(kForClients);  // answers are on their way through a front end
+  std::this_thread::sleep_for(kForClients);  // responses pass through a front end
   log_error("the process ends (exit_on_device_failure)");
   spdlog::shutdown();
   std::_Exit(1);

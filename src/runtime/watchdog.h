@@ -1,5 +1,5 @@
-// Watches the engine's thread, which may hang in a call of the device's driver where no wait of
-// ours can end it, and ends the process after a failure of the device where that is wanted.
+// Watches the engine thread, which may hang in a driver call that no timeout of ours ends, and ends
+// the process after a device failure if configured.
 #pragma once
 
 #include <atomic>
@@ -17,19 +17,19 @@ namespace nereid::runtime {
 
 class Watchdog {
  public:
-  // Starts the thread. `exits`: once the device has failed and all requests have been answered, the
-  // process ends with exit code 1. All references must outlive it.
+  // Starts the thread. `exits`: after a device failure the process ends with exit code 1, once all
+  // requests have been answered. References must outlive it.
   Watchdog(Health& health, Outbox& outbox, Progress& progress, bool exits);
   ~Watchdog();
 
-  // The engine's thread: its turn, and what it waits for in there, begins and ends.
+  // Engine thread: start and end of a turn, and of each wait inside it.
   void turn_begins() { turn_.store(turn_.load(std::memory_order_relaxed) | 1); }
   void turn_ends() { turn_.store((turn_.load(std::memory_order_relaxed) | 1) + 1); }
-  // It knows that the device has failed.
+  // The engine thread has seen a device failure.
   void device_failed();
 
-  // The engine's thread hangs: the device has failed, the outbox has answered all requests, and
-  // nothing that the thread may use can be freed. Any thread.
+  // The engine thread hangs: the device has failed, all requests were answered, and memory that the
+  // thread may use must be leaked. Thread-safe.
   bool gave_up() const { return gave_up_; }
 
  private:

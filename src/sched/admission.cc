@@ -1,4 +1,4 @@
-// Scheduler: who is let in, and by which accounting of blocks.
+// Scheduler: admission of waiting sequences, and the block accounting of each capacity policy.
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
@@ -7,9 +7,9 @@
 
 namespace nereid::sched {
 
-// Admits in order; no sequence passes one for which there is no room. When the first of those that
-// run had no row in the last plan for lack of memory, none is admitted before it has one: a
-// newcomer that waits for blocks from the host could not give back at once what it took.
+// Waiting sequences are admitted in order; none overtakes one that lacks room. If the first running
+// sequence got no row in the last plan for lack of memory, nobody is admitted before it has one: a
+// newcomer whose blocks arrive from the host pool cannot give them back at once.
 void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   const bool is_static = limits_.policy.capacity_policy == CapacityPolicy::kStaticBatch;
   if (first_sat_out_last_ && !running_.empty() && can_go_on(*running_.front())) return;
@@ -22,7 +22,7 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   for (const Share& share : shares_) left -= claim(share.wanted);
   int32_t num_skipped = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    Sequence& sequence = **it++;  // admission takes it out of the set
+    Sequence& sequence = **it++;  //     admission erases it from waiting_
     if (sequence.holds_ > 0) continue;
     if (left <= 0 && !is_static) return;
     if (free_slots_.empty() && !goes_before_running(sequence)) return;
@@ -46,7 +46,8 @@ bool Scheduler::goes_before_running(const Sequence& sequence) const {
   return may_pause() && !running_.empty() && sequence.before(*running_.back());
 }
 
-// Pauses the last running sequence if it comes after `sequence`; true when memory is back at once.
+// Preempts the last running sequence if it comes after `sequence`; true when its memory is free at
+// once.
 bool Scheduler::pause_for(const Sequence& sequence) {
   if (num_draining_ > 0 || !goes_before_running(sequence)) return false;
   Sequence* victim = running_.back();
@@ -69,7 +70,7 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
     hit.num_tokens = sequence.num_prompt_ - 1;
   } else {
     Contents contents = sequence.contents();
-    // The last token is always computed, or there would be no logits.
+    // The last token is always computed: its logits are needed.
     contents.tokens = contents.tokens.first(contents.tokens.size() - 1);
     if (may_share() && !sequence.wants_all_logits()) hit = pool_.match(contents);
     if (is_delayed(sequence, hit, contents)) return Admission::kSkipped;
@@ -87,7 +88,7 @@ Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
   if (!sequence.started_) {
     sequence.metrics_.reused_blocks = static_cast<int32_t>(after.reused - before.reused);
     sequence.metrics_.missed_blocks = static_cast<int32_t>(after.missed - before.missed);
-    // A prompt that sequences of one request share counts as its first one found it.
+    // Sequences of one request that share a prompt report the cached tokens of the first one.
     sequence.metrics_.cached_tokens = forks ? leader->metrics_.cached_tokens : hit.num_tokens;
   }
   start(sequence, hit.num_tokens, now);
@@ -107,13 +108,13 @@ bool Scheduler::has_place_for_adapter(const Sequence& sequence) const {
 bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& contents) {
   BlockTable& table = sequence.lanes_[0].table;
   if (pool_.admit(table, hit, contents, claims(sequence, hit.num_tokens))) return true;
-  // A cached prefix can be longer than group 0 has room for beside it; its window never is.
+  // Hit and window together can exceed the pool of a windowed group 0; the window alone never does.
   if (limits_.groups[0].window == 0 || !running_.empty() || hit.num_tokens == 0) return false;
   hit = {};
   return pool_.admit(table, hit, contents, claims(sequence, 0));
 }
 
-// Blocks for the whole known text; in a group with a sliding window, for its first chunk.
+// Blocks for all known tokens; in a group with a sliding window for the first chunk.
 std::vector<Claim> Scheduler::claims(const Sequence& sequence, int32_t num_cached) const {
   std::vector<Claim> all;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {
@@ -125,7 +126,7 @@ std::vector<Claim> Scheduler::claims(const Sequence& sequence, int32_t num_cache
   return all;
 }
 
-// The sequence whose prompt `sequence` will share, if it is still there.
+// The live sequence whose prompt `sequence` will share; null: none.
 const Sequence* Scheduler::live_leader(const Sequence& sequence) const {
   if (sequence.spec_.leader == 0 || sequence.started_ || !may_share()) return nullptr;
   const auto found = sequences_.find(sequence.spec_.leader);
@@ -134,12 +135,13 @@ const Sequence* Scheduler::live_leader(const Sequence& sequence) const {
   return leader.stopped_ || !leader.before(sequence) ? nullptr : &leader;
 }
 
-// Positions that steps before this one compute.
+// Positions that steps before the one being planned compute.
 int32_t Scheduler::settled(const Sequence& sequence) const {
   return sequence.planned_at_ == serial_ ? sequence.planned_from_ : sequence.computed_;
 }
 
-// With a sliding window the leader may have given back what the prompt's last token sees.
+// With a sliding window the leader may have released blocks that the prompt's last token attends
+// to.
 bool Scheduler::can_fork(const Sequence& leader) const {
   if (!can_go_on(leader)) return false;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {
@@ -149,7 +151,7 @@ bool Scheduler::can_fork(const Sequence& leader) const {
   return true;
 }
 
-// All of the prompt but its last token is shared; the block that this one goes to is its own.
+// The prompt but its last token is shared; the block of the last token is copied on write.
 bool Scheduler::fork(const Sequence& leader, Sequence& sequence) {
   const int32_t num_prompt = sequence.num_prompt_;
   for (size_t g = 0; g < limits_.groups.size(); ++g)
@@ -165,8 +167,8 @@ bool Scheduler::still_delayed(Sequence& sequence) const {
          ++sequence.num_delays_ <= kMaxReuseDelays;
 }
 
-// Prompts that arrive together are computed once: the second waits for the blocks that the first is
-// computing. Only new sequences wait, and not for ever.
+// Equal prompts that arrive together are computed once: a new sequence waits, for at most
+// kMaxReuseDelays plans, for the blocks that another one is computing.
 bool Scheduler::is_delayed(Sequence& sequence, const PrefixHit& hit,
                            const Contents& contents) const {
   sequence.awaited_ = 0;
@@ -178,16 +180,16 @@ bool Scheduler::is_delayed(Sequence& sequence, const PrefixHit& hit,
   return still_delayed(sequence);
 }
 
-// Device blocks that must stay free beside the `num_tokens` positions that are taken now.
+// Device blocks that must stay free beside those of `num_tokens` positions.
 int32_t Scheduler::headroom_for(const Sequence& sequence, size_t group, int32_t num_tokens) const {
-  // Each running beam may grow, or else the newcomer would soon be paused again.
+  // One block for each running beam, or the newcomer would soon be preempted.
   if (may_pause()) return limits_.max_batch_size - static_cast<int32_t>(free_slots_.size());
   int64_t headroom = std::max(0, sequence.worst_blocks_[group] - pool_.blocks_for(num_tokens));
   for (const Sequence* other : running_) headroom += blocks_to_come(*other, group);
   return static_cast<int32_t>(std::min<int64_t>(headroom, INT32_MAX));
 }
 
-// What `sequence` can still come to need beyond the blocks that it holds.
+// Blocks that `sequence` can still need: worst case minus held.
 int32_t Scheduler::blocks_to_come(const Sequence& sequence, size_t group) const {
   int64_t held = static_cast<int64_t>(sequence.block_table(0, group).size());
   if (sequence.num_lanes() > 1 || limits_.groups[group].window > 0) {
@@ -201,7 +203,7 @@ int32_t Scheduler::blocks_to_come(const Sequence& sequence, size_t group) const 
   return static_cast<int32_t>(std::max<int64_t>(0, sequence.worst_blocks_[group] - held));
 }
 
-// Host memory for all that the sequence may become, so that its steps take none.
+// Reserves host memory up to the sequence's length limit, so that later steps allocate nothing.
 void Scheduler::make_room_to_grow(Sequence& sequence) {
   const auto limit = static_cast<size_t>(sequence.limit_);
   const size_t num_blocks = limit / static_cast<size_t>(limits_.tokens_per_block) + 1;
@@ -224,7 +226,7 @@ void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
   announce(sequence);
   sequence.arriving_ = pool_.is_arriving(sequence.lanes_[0].table);
   if (sequence.arriving_) {
-    ++num_arriving_;  // none of its blocks is given back before they are there
+    ++num_arriving_;  // its blocks are kept until their copies have ended
   } else {
     drop_unseen(sequence);
   }

@@ -1,4 +1,4 @@
-// Beam search: one ranked walk over the candidates of all beams decides what lives and what ends.
+// Beam search: one pass over the ranked candidates of all beams selects live beams and hypotheses.
 #include "sched/beam_search.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ struct Candidate {
   int32_t parent;
   TokenId token;
   float log_prob, cum;
-  float rank;  // cum with the diversity term
+  float rank;  // cumulative log-probability + diversity term
 };
 
 int32_t num_generated(const BeamRules& rules, const LiveBeam& beam) {
@@ -26,7 +26,7 @@ float normalised(const BeamRules& rules, float value, int32_t length) {
   return value / std::pow(static_cast<float>(length), rules.length_penalty);
 }
 
-// The best 2 * width of all beams, best first.
+// The best 2 * width candidates of all beams, best first.
 std::vector<Candidate> ranked(const BeamRules& rules,
                               std::span<const std::vector<TokenLogProb>> candidates,
                               const BeamState& state) {
@@ -68,7 +68,7 @@ void insert(const BeamRules& rules, Hypothesis h, std::vector<Hypothesis>& finis
   if (finished.size() > static_cast<size_t>(rules.width)) finished.pop_back();
 }
 
-// `c` ends a beam; it counts unless `width` better ones have ended.
+// Candidate `c` becomes a hypothesis, unless `width` better ones are finished.
 void end_beam(const BeamRules& rules, const Candidate& c, FinishReason reason, BeamState& state) {
   const LiveBeam& parent = state.live[c.parent];
   const float score = normalised(rules, c.rank, num_generated(rules, parent) + 1);

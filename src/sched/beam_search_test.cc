@@ -1,5 +1,5 @@
-// Beam search: each rule by numbers that were worked out by hand. All log-probabilities are
-// multiples of 1/8, so that sums are exact.
+// Beam search: each rule with numbers worked out by hand. Log-probabilities are multiples of 1/8,
+// so that sums are exact.
 #include "sched/beam_search.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ BeamRules rules(int width) {
   return {.width = width, .num_prompt = 2, .limit = 100, .early_stopping = 0, .end_ids = kEnds};
 }
 
-// Live beams after the prompt {50, 51}: the outputs and their sums.
+// Live beams after the prompt {50, 51}: (output, cumulative log-probability).
 BeamState after(std::vector<std::pair<std::vector<TokenId>, float>> outputs) {
   BeamState state;
   for (auto& [output, cum] : outputs) {
@@ -147,8 +147,8 @@ TEST(BeamSearch, EarlyStoppingEndsWithAFullPool) {
   EXPECT_THAT(texts(best_hypotheses(r, state, 2)), ElementsAre(ElementsAre(10), ElementsAre(90)));
 }
 
-// The best live candidate has the sum -2 at length 2: with penalty 1 that is -1 now, and -0.5 at
-// the longest length, 4.
+// The best live candidate has the sum -2 at length 2: score -1 with penalty 1; at the longest
+// length, 4, it would be -0.5.
 TEST(BeamSearch, WithoutEarlyStoppingItEndsWhenNoBeamCanDoBetter) {
   const auto run = [](int early_stopping, float worst) {
     BeamRules r = rules(1);

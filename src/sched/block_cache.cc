@@ -1,4 +1,5 @@
-// BlockPool: what blocks contain - finding, publishing, keeping, moving between the levels.
+// BlockPool: contents of blocks - lookup, publishing, retention, moves between device and host
+// pool.
 #include <algorithm>
 #include <array>
 #include <utility>
@@ -42,11 +43,11 @@ PrefixHit BlockPool::match(const Contents& contents) const {
   return hit;
 }
 
-// The most leading nodes of `path`, which begins below a root, from whose end all groups can go on:
-// each has every block that is still seen there.
+// Length of the longest prefix of `path` (which begins below a root) from whose end every group can
+// continue: each has all blocks that its window and sinks cover there.
 size_t BlockPool::num_served(std::span<const NodeId> path) const {
   size_t served = 0;
-  std::array<int32_t, kMaxGroups> run{};  // by group: where its last run of blocks begins
+  std::array<int32_t, kMaxGroups> run{};  // by group: start of its last run of blocks
   for (size_t i = 0; i < path.size(); ++i) {
     const auto num_blocks = static_cast<int32_t>(i) + 1;
     bool all = true;
@@ -69,8 +70,8 @@ void BlockPool::publish(BlockTable& table, const Contents& contents, int32_t num
       std::min(contents.keys.size(), static_cast<size_t>(num_computed / tokens_per_block_));
   NEREID_CHECK(full <= table.groups[0].blocks.size() &&
                full * tokens_per_block_ <= contents.tokens.size());
-  // When another sequence's blocks with the same contents were found instead of this one's, they
-  // may have been evicted since: begin again with the own ones.
+  // The found blocks of another sequence with equal contents may have been evicted since: publish
+  // this sequence's own blocks from the start.
   if (table.num_published > 0 && !tree_.alive(table.last)) {
     table.num_published = 0;
     table.last = {};
@@ -92,8 +93,8 @@ void BlockPool::publish_tail(BlockTable& table, const Contents& contents, int32_
   if (rest > 0 && rest < tokens_per_block_) store(table, contents, rest);
 }
 
-// Makes the block after the published ones findable with its first `num_tokens` tokens. The node
-// that now stands for these contents, or kNoNode when they cannot be told.
+// Makes the block after the published ones findable with its first `num_tokens` tokens. Returns the
+// node of these contents, or kNoNode when they cannot be stored.
 NodeId BlockPool::store(const BlockTable& table, const Contents& contents, int32_t num_tokens) {
   const auto index = static_cast<size_t>(table.num_published);
   const Block& block = groups_[0][table.groups[0].blocks[index]];
@@ -111,9 +112,9 @@ NodeId BlockPool::store(const BlockTable& table, const Contents& contents, int32
     }
     if (tail && tree_.best_child(parent, run).num_tokens == num_tokens) return kNoNode;
   }
-  // It may have been published when another holder of the block ended.
+  // Another holder of the block may have published it at its end.
   if (block.node != kNoNode && tree_[block.node].num_tokens >= num_tokens) return kNoNode;
-  if (tree_.has_key(key)) return kNoNode;  // other contents collide with these: the first ones stay
+  if (tree_.has_key(key)) return kNoNode;  // key collision: the contents stored first stay
   if (parent == kNoNode) parent = tree_.add_root(contents.root);
   const NodeId node = tree_.add(parent, key, run);
   attach_all(node, table, contents);
@@ -122,7 +123,7 @@ NodeId BlockPool::store(const BlockTable& table, const Contents& contents, int32
   return node;
 }
 
-// Gives `node` the table's blocks in those groups that have none of it.
+// Gives `node` the table's blocks in the groups where it has none.
 void BlockPool::attach_all(NodeId node, const BlockTable& table, const Contents& contents) {
   const auto index = static_cast<size_t>(table.num_published);
   const Retention retention = retention_at(contents.retention, contents.num_prompt,
@@ -166,7 +167,7 @@ void BlockPool::forget_everything() {
   tree_.clear();
 }
 
-// Changes the retention of a block that is held.
+// Changes the retention of a held block.
 void BlockPool::retain(size_t g, BlockId id, const Retention& retention) {
   const bool changes = groups_[g][id].retention.priority != retention.priority;
   groups_[g].retain(id, retention);
@@ -178,37 +179,37 @@ void BlockPool::tell_updated(size_t g, BlockId id) {
   events_.updated(g, tree_[block.node], groups_[g].on_host(id), block.retention.priority);
 }
 
-// `from` is empty afterwards, unless no host block could be had.
+// `from` is empty afterwards, unless no host block was available.
 void BlockPool::offload(size_t g, BlockId from) {
   BlockGroup& group = groups_[g];
   const NodeId node = group[from].node;
   const Time expiry = group[from].expiry;
   const BlockId victim = group.host_victim();
   const NodeId candidate = victim == kNoBlock ? kNoNode : group[victim].node;
-  // With group 0's block of the parent both would be lost.
+  // Evicting group 0's block of the parent would remove both.
   if (g == 0 && candidate != kNoNode && candidate == tree_[node].parent) return;
   const BlockId to = take_host(g, group[from].retention.priority);
   if (to == kNoBlock) return;
-  // The block that was taken may have held an ancestor, and then these contents went with it.
+  // The evicted host block may have held an ancestor; then this node was removed with it.
   const bool alive = group[from].node == node;
   if (alive) move(g, from, to);
   group.link(to, alive ? expiry : Time::max());
 }
 
-// Brings the contents of a pinned host block back.
+// Copies a pinned host block to a new device block.
 BlockId BlockPool::onboard(size_t g, BlockId from) {
   const BlockId to = take(g);
   move(g, from, to);
   return to;
 }
 
-// From a pinned block to one that is held.
+// Both blocks: `from` pinned, `to` held.
 void BlockPool::copy_from_host(size_t g, BlockId from, BlockId to) {
   groups_[g].pin(to);
   onboards_.push_back({.from = from, .to = to, .group = static_cast<int32_t>(g)});
 }
 
-// No block of it may be read yet where one is on its way.
+// A block of the node whose copy has not ended must not be read.
 bool BlockPool::is_arriving(const Node& node) const {
   for (size_t g = 0; g < groups_.size(); ++g) {
     const BlockId id = node.blocks[g];
@@ -217,7 +218,7 @@ bool BlockPool::is_arriving(const Node& node) const {
   return false;
 }
 
-// Copies the contents and leaves the old block empty; `to` is in no list.
+// Copies the contents and empties `from`; `to` is in no list.
 void BlockPool::move(size_t g, BlockId from, BlockId to) {
   BlockGroup& group = groups_[g];
   const NodeId node = group[from].node;
@@ -234,7 +235,7 @@ void BlockPool::move(size_t g, BlockId from, BlockId to) {
   tell_updated(g, to);
 }
 
-// An unlinked empty host block; kNoBlock: none whose contents have at most this priority.
+// An empty host block in no list; kNoBlock: all host blocks have a priority above `up_to_priority`.
 BlockId BlockPool::take_host(size_t g, int32_t up_to_priority) {
   BlockGroup& group = groups_[g];
   const BlockId id = group.host_victim();
@@ -247,8 +248,8 @@ BlockId BlockPool::take_host(size_t g, int32_t up_to_priority) {
   return id;
 }
 
-// Front first, because a prefix is worth more than a suffix; what was moved is not in the lists
-// before all is done, or it would have to make room for the rest.
+// Front first: a prefix is worth more than a suffix. Moved blocks enter the lists after the last
+// move, or they would be evicted for the rest.
 void BlockPool::offload_table(size_t g, const BlockTable& table) {
   BlockGroup& group = groups_[g];
   std::vector<BlockId> moved;
@@ -258,13 +259,13 @@ void BlockPool::offload_table(size_t g, const BlockTable& table) {
     const BlockId to = take_host(g, kMaxRetention);
     if (to == kNoBlock) break;
     moved.push_back(to);
-    // As in offload(), the contents may have gone with an ancestor.
+    // The node may have been removed with an ancestor, as in offload().
     if (group[id].node != kNoNode) move(g, id, to);
   }
   for (size_t i = moved.size(); i-- > 0;) group.link(moved[i], group.expiry_from(moved[i], now_));
 }
 
-// Takes the contents of a block out of the tree; of group 0 with the node, and what is below it.
+// Removes the contents of a block from the tree; in group 0 the node with its subtree.
 void BlockPool::detach(size_t g, BlockId id) {
   const NodeId node = groups_[g][id].node;
   if (g == 0) return forget(node);
@@ -273,7 +274,7 @@ void BlockPool::detach(size_t g, BlockId id) {
   events_.removed(g, {tree_[node].key});
 }
 
-// Takes `top` and what is below it out of the tree.
+// Removes `top` with its subtree.
 void BlockPool::forget(NodeId top) {
   removed_.clear();
   tree_.remove(top, removed_);

@@ -1,4 +1,4 @@
-// BlockPool: what blocks contain - partial reuse, retention, the host pool, events, statistics.
+// BlockPool: contents of blocks - partial reuse, retention, host pool, events, statistics.
 #include <gmock/gmock.h>
 
 #include "sched/block_pool.h"
@@ -13,7 +13,7 @@ using ::testing::SizeIs;
 
 constexpr int kT = 4;
 
-// A text with its real keys.
+// A text with its block keys.
 struct Text {
   std::vector<TokenId> tokens;
   std::vector<InputKey> input_keys;
@@ -34,7 +34,7 @@ struct Text {
             .retention = &retention,
             .num_prompt = static_cast<int32_t>(tokens.size())};
   }
-  Contents prompt() const { return first(tokens.size() - 1); }  // what a new sequence looks up
+  Contents prompt() const { return first(tokens.size() - 1); }  // matched by a new sequence
 };
 
 Text counting(TokenId first, int n) {
@@ -43,10 +43,10 @@ Text counting(TokenId first, int n) {
   return Text(std::move(tokens));
 }
 
-// Of group 0.
+// The blocks of group 0.
 const std::vector<BlockId>& held_by(const BlockTable& table) { return table.groups[0].blocks; }
 
-// Computes `text` and lets it go; its blocks in order.
+// Computes `text` and releases it; returns its blocks in order.
 std::vector<BlockId> run(BlockPool& pool, const Text& text, Release how = Release::kKeep) {
   const auto n = static_cast<int32_t>(text.tokens.size());
   BlockTable table;
@@ -58,7 +58,7 @@ std::vector<BlockId> run(BlockPool& pool, const Text& text, Release how = Releas
   return blocks;
 }
 
-// Ids 6 to 10 with keys at positions 5 and 6: equal ids with another key are another text.
+// Equal ids with other keys (positions 5 and 6) are another text.
 TEST(InputKeys, TellEqualIdsApart) {
   const std::vector<TokenId> ids = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   const auto text = [&](uint64_t low, uint64_t high, size_t num_keys) {
@@ -70,7 +70,7 @@ TEST(InputKeys, TellEqualIdsApart) {
   run(pool, text(1, 2, 7));
   const auto found = [&](const Text& t) { return pool.match(t.prompt()).num_tokens; };
   EXPECT_EQ(found(text(1, 2, 7)), 9);
-  EXPECT_EQ(found(text(1, 2, 10)), 9);  // zeros are none
+  EXPECT_EQ(found(text(1, 2, 10)), 9);  // zero keys are no keys
   EXPECT_EQ(found(text(2, 2, 7)), 5);
   EXPECT_EQ(found(text(1, 3, 7)), 6);
   EXPECT_EQ(found(text(0, 0, 0)), 5);
@@ -154,7 +154,8 @@ TEST(PartialReuse, ATailThatAForkGoesOnWritingIsReplaced) {
   pool.check(2);
 }
 
-// backend.md, perf metrics: 4 blocks, the last one partly filled; then the same prompt again.
+// The example of backend.md, perf metrics: 4 blocks, the last one partly filled; the same prompt
+// twice.
 TEST(PoolStats, FollowTheBackendsExample) {
   BlockPool pool({.groups = {{.num_blocks = 16}}, .tokens_per_block = kT});
   const Text prompt = counting(1, 14);
@@ -280,8 +281,8 @@ TEST(HostPool, VictimsMoveThereAndComeBack) {
   BlockTable table;
   EXPECT_FALSE(pool.admit(table, hit, a.all(), {{8, 1}})) << "host blocks need device blocks";
   ASSERT_TRUE(pool.admit(table, hit, a.all(), {{8, 0}}));
-  // b's tail goes to the one empty host block and has to make room for b's first block: those that
-  // a comes from are not given away before it has been read.
+  // b's tail is offloaded to the one empty host block, then evicted from it for b's first block;
+  // the sources of a's copies are not reused before they were read.
   EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{0, 4}, BlockCopy{1, 4}));
   EXPECT_THAT(pool.take_onboards(), ElementsAre(BlockCopy{3, 0}, BlockCopy{2, 1}));
   EXPECT_EQ(pool.stats().offloaded, 4);

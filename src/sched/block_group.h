@@ -1,5 +1,4 @@
-// The blocks of one cache group on both levels: who holds them, what they contain, and the order in
-// which the free ones are given away.
+// The blocks of one cache group on both levels: reference counts, contents, eviction order.
 #pragma once
 
 #include <cstdint>
@@ -15,60 +14,62 @@
 namespace nereid::sched {
 
 struct Block {
-  int32_t refs = 0;           // tables that hold it; always 0 in the host pool
-  int32_t pins = 0;           // copies from the host pool, not yet ended, that read or write it
-  NodeId node = kNoNode;      // its published contents
+  int32_t refs = 0;           // tables that hold the block; 0 in the host pool
+  int32_t pins = 0;           // host-pool copies, not yet ended, that read or write the block
+  NodeId node = kNoNode;      // published contents
   bool suspect = false;       // held, and not to be published
   Retention retention;        // of its contents
-  Time expiry = Time::max();  // of that; below max: in the expiry queue
+  Time expiry = Time::max();  // of the retention; below max: the block is in the expiry queue
 };
 
-// A block without a holder is linked in a list of its level; a held one is in none, nor is a host
-// block that is pinned. All operations are O(1), O(log) for blocks with a duration.
+// A free block is linked in an eviction list of its level; held blocks and pinned host blocks are
+// in none. Operations are O(1), O(log n) for blocks with a duration.
 class BlockGroup {
  public:
   explicit BlockGroup(const CacheGroup& config);
 
   const CacheGroup& config() const { return config_; }
   const Block& operator[](BlockId id) const { return blocks_[id]; }
-  BlockId end() const { return static_cast<BlockId>(blocks_.size()); }  // of the ids of both levels
+  BlockId end() const { return static_cast<BlockId>(blocks_.size()); }  // ids of both levels
   bool on_host(BlockId id) const { return id >= config_.num_blocks; }
   int32_t num_free() const { return device_.size(); }
-  int32_t most_held() const { return most_held_; }  // at a time, since construction
+  int32_t most_held() const { return most_held_; }  // maximum since construction
   int32_t num_host_free() const { return host_.size_of(EvictionLists::kEmpty); }
 
   void hold(BlockId id);
-  void unhold(BlockId id, Time now);  // the last one: not while it is pinned
-  // Keeps a block for a copy. A device block must be held as long.
+  void unhold(BlockId id, Time now);  // the last reference; the block is not pinned
+  // Keeps a block until its copy has ended. A device block must be held meanwhile.
   void pin(BlockId id);
   void unpin(BlockId id, Time now);
   void set_suspect(BlockId id) { blocks_[id].suspect = true; }
 
-  // Contents: of a block without any; of one that loses them.
+  // fill(): gives an empty block contents; clear(): removes them.
   void fill(BlockId id, NodeId node, const Retention& retention);
   void clear(BlockId id);
-  void retain(BlockId id, const Retention& retention);  // of a block that is held
+  void retain(BlockId id, const Retention& retention);  // the block is held
 
-  // The first to be given away of a level; kNoBlock: the level is empty or all is held.
+  // The block that is evicted next on a level; kNoBlock: no free block.
   BlockId victim() const { return device_.victim(); }
   BlockId host_victim() const { return host_.victim(); }
 
-  // Out of its list, and back as the youngest; its retention ends at `expiry`.
+  // unlink(): takes the block out of its list. link(): appends it as the youngest; its retention
+  // ends at `expiry`.
   void unlink(BlockId id);
   void link(BlockId id, Time expiry);
-  Time expiry_from(BlockId id, Time now) const;  // of what is released now
+  Time expiry_from(BlockId id, Time now) const;  // expiry of a block released now
 
-  // Takes one whose retention has run out at `now` back to the default; no value: there is none.
+  // Resets one block whose retention ended at `now` to the default priority; no value: none.
   struct Expired {
     BlockId id;
-    bool changes;  // it had another priority
+    bool changes;  // the priority differed
   };
   std::optional<Expired> expire(Time now);
 
-  // No block has contents any more, and what is held is suspect.
+  // All blocks lose their contents; held ones become tainted.
   void forget_everything();
 
-  // Ends the process when lists, references and expiries disagree; the number of references.
+  // Ends the process when lists, references and expiries disagree; returns the number of
+  // references.
   int64_t check() const;
 
  private:

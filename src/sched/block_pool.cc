@@ -1,4 +1,4 @@
-// BlockPool: who holds which block. What blocks contain is in block_cache.cc.
+// BlockPool: references to blocks. Contents of blocks are in block_cache.cc.
 #include "sched/block_pool.h"
 
 #include <algorithm>
@@ -42,8 +42,9 @@ bool BlockPool::admit(BlockTable& table, const PrefixHit& hit, const Contents& c
   for (BlockId id : hit.blocks) path.push_back(groups_[0][id].node);
   for (size_t g = 0; g < groups_.size(); ++g)
     if (!has_room(g, path, hit, claims[g])) return false;
-  // The whole hit is out of the lists before anything is taken, or taking could evict it. A partly
-  // matching block is not: its bytes stay until its group takes, and that begins with its copy.
+  // All blocks of the hit leave the eviction lists before a block is taken, which could evict them.
+  // The partly matching block stays listed: its bytes last until its group takes a block, and that
+  // starts with its copy.
   GroupBlocks partial = kNoBlocks;
   if (hit.partial.valid()) partial = tree_[hit.partial.id].blocks;
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -82,8 +83,8 @@ bool BlockPool::has_room(size_t g, std::span<const NodeId> path, const PrefixHit
   return idle + fresh + claim.headroom <= num_free(g);
 }
 
-// Whether a table whose first `num_tokens` positions are a hit holds the group's block of them.
-// Group 0 takes all, so that what a prefix begins with is as young as its end.
+// Whether a table whose first `num_tokens` positions are a hit holds the group's block `block`.
+// Group 0 holds all of them, so that the front of a prefix ages as its end does.
 bool BlockPool::takes(size_t g, size_t block, int32_t num_tokens) const {
   const CacheGroup& group = groups_[g].config();
   const auto index = static_cast<int32_t>(block);
@@ -91,7 +92,7 @@ bool BlockPool::takes(size_t g, size_t block, int32_t num_tokens) const {
          index < blocks_for(group.sink);
 }
 
-// The hit's blocks; `partial`: the one whose leading tokens match, or kNoBlock.
+// Gives `table` the hit's blocks; `partial`: the block whose leading tokens match, or kNoBlock.
 void BlockPool::admit_group(size_t g, BlockTable& table, std::span<const NodeId> path,
                             const PrefixHit& hit, BlockId partial, const Contents& contents) {
   BlockTable::Group& own = table.groups[g];
@@ -113,8 +114,7 @@ void BlockPool::admit_group(size_t g, BlockTable& table, std::span<const NodeId>
   if (copy != kNoBlock) own.blocks.push_back(copy);
 }
 
-// A fresh block with the contents of `from`. When that is the only free one left, it is taken over
-// as it is.
+// A new block with the contents of `from`, or `from` itself if it is the only free one.
 BlockId BlockPool::take_partial(size_t g, BlockId from) {
   BlockGroup& group = groups_[g];
   if (!group.on_host(from) && group[from].refs == 0 && group.num_free() == 1) {
@@ -182,7 +182,7 @@ bool BlockPool::reserve(BlockTable& table, int32_t first_written, int32_t num_to
   return true;
 }
 
-// Blocks that grow() takes.
+// Number of blocks that grow() takes.
 size_t BlockPool::num_missing(size_t g, const BlockTable& table, int32_t first_written,
                               int32_t num_tokens) const {
   const std::vector<BlockId>& blocks = table.groups[g].blocks;
@@ -285,7 +285,7 @@ void BlockPool::release(BlockTable& table, Release how) {
   table = {};
 }
 
-// The victim, held once. What it contained moves to the host pool or is forgotten.
+// The next block to evict, held once; its contents move to the host pool or are removed.
 BlockId BlockPool::take(size_t g) {
   BlockGroup& group = groups_[g];
   const BlockId id = group.victim();

@@ -1,9 +1,8 @@
-// Model-based fuzz of the pool alone: sequences of random texts come, grow, fork, slide, pause and
-// go, and a slow device holds what every position of both levels contains. It runs copies and rows
-// late and in order, so contents that are found, copied, shared or given away wrongly show as a
-// wrong cell; one to three groups of different windows. A mirror built from the events alone says
-// what match() must find. NEREID_FUZZ_SEEDS
-// sets how many seeds run (default 10,000).
+// Model-based fuzz test of the pool alone: sequences of random texts come, grow, fork, slide, pause
+// and go. A slow device with the contents of every position of both levels runs copies and rows
+// late and in order, so a wrongly found, copied, shared or released block shows as a wrong cell.
+// One to three groups of different windows. A mirror built from the events alone gives the expected
+// result of match(). NEREID_FUZZ_SEEDS: number of seeds (default 10,000).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -103,7 +102,7 @@ class PoolTraffic {
 
   static TokenRun run_of(const FuzzText& text) { return {text.tokens, text.input_keys}; }
 
-  // The input keys of every block and of every tail that it could be cached with.
+  // Adds the input keys of every block, and of every tail, under which the text can be cached.
   void tell_mirror(const FuzzText& text) {
     BlockKey parent = root_key(text.root);
     for (size_t begin = 0; begin < text.tokens.size(); begin += t_) {
@@ -143,7 +142,7 @@ class PoolTraffic {
     return text;
   }
 
-  // One step: some of the living go on, someone new comes, some end.
+  // One step: some sequences go on, a new one comes, some end.
   void plan(bool more) {
     now_ += std::chrono::milliseconds(pick(0, 2));
     pool_.expire(now_);
@@ -227,7 +226,7 @@ class PoolTraffic {
     if (weak_keys_ || !config_.enable_reuse) return;
     const auto [tokens, blocks] = mirror_.match(wanted, t_, config_);
     ASSERT_EQ(static_cast<int>(hit.blocks.size()), blocks);
-    // What matches partly may be on its way from the host.
+    // The partly matching block may have a copy in flight.
     const bool waits = hit.num_tokens == blocks * t_ && num_arrivals() > 0;
     ASSERT_TRUE(hit.num_tokens == tokens || waits) << hit.num_tokens << " " << tokens;
     for (int i = 0; i < blocks; ++i)
@@ -235,7 +234,7 @@ class PoolTraffic {
                 mirror_.groups[0].at(wanted.keys[i]).level == 1);
   }
 
-  // The same text up to some computed position, then another one.
+  // The same text up to some computed position, then a different one.
   void fork(PlannedStep& step) {
     Seq& parent = *std::next(live_.begin(), pick(0, live_.size() - 1));
     if (parent.ending || parent.earlier == 0 || pool_.is_arriving(parent.table)) return;
@@ -330,7 +329,7 @@ class PoolTraffic {
            });
   }
 
-  // The oldest copies from the host have ended, with those before them.
+  // Ends the oldest host-pool copies, after those before them.
   void arrive() {
     if (arrivals_.empty()) return;
     if (HostCopies& first = arrivals_.front(); !std::exchange(first.made, true))
@@ -343,10 +342,10 @@ class PoolTraffic {
     reap();
   }
 
-  // The device is lost with all that flies: neither copies nor rows have happened.
+  // The device is lost: no copy or row in flight was executed.
   void fail() {
     ++failures_;
-    // Copies may have been made for those that have not run, before they waited for others.
+    // Collected copies may depend on copies that never ran.
     for (Seq& seq : live_)
       if (!seq.has_run) seq.ending = true, seq.how = Release::kForget;
     for (const PlannedStep& step : flying_) {
@@ -399,8 +398,8 @@ class PoolTraffic {
   const PoolConfig config_;
   const int t_;
   BlockPool pool_;
-  std::vector<std::vector<uint64_t>> cells_;  // [group][block of either level, position]
-  int most_tokens_ = 0;                       // of a text
+  std::vector<std::vector<uint64_t>> cells_;  // [group][block of both levels, position]
+  int most_tokens_ = 0;                       // maximum length of a text
   std::list<Seq> live_;
   std::deque<PlannedStep> flying_;
   std::deque<HostCopies> arrivals_;  // of steps that have landed
@@ -436,7 +435,7 @@ TEST(BlockPoolFuzz, ContentsAndBooks) {
       static_cast<long long>(totals.failures), static_cast<long long>(totals.late),
       static_cast<long long>(totals.lost));
   if (num_seeds < 1000) return;
-  // A fuzz that no longer reaches the hard cases proves nothing.
+  // The fuzz test must reach the hard cases.
   const auto seeds = static_cast<int64_t>(num_seeds);
   EXPECT_GT(s.reused, 10 * seeds);
   EXPECT_GT(s.copied, 5 * seeds);

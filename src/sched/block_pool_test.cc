@@ -1,5 +1,4 @@
-// BlockPool: who holds what - counts, whole-block reuse, forks, windows, and hits that must not
-// happen.
+// BlockPool: references - counts, whole-block reuse, forks, windows, and false hits.
 #include "sched/block_pool.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +16,7 @@ std::vector<TokenId> iota(int n, TokenId first = 0) {
   return tokens;
 }
 
-// Of group 0.
+// The blocks of group 0.
 const std::vector<BlockId>& held(const BlockTable& table) { return table.groups[0].blocks; }
 
 PoolConfig config(int num_blocks) {
@@ -172,7 +171,7 @@ TEST(BlockPool, OneBlocksEvictionTakesAllBehindItAlong) {
   EXPECT_EQ(pool.num_cached(), 3);
   ASSERT_TRUE(pool.admit(c, {}, {}, {{4, 0}}));
   EXPECT_EQ(pool.num_cached(), 0);
-  // b has those contents itself and publishes them again.
+  // b publishes its own blocks of these contents.
   pool.publish(b, text(keys, tokens), 12);
   EXPECT_EQ(pool.match(text(keys, tokens)).blocks, held(b));
   pool.check(4);
@@ -274,7 +273,7 @@ TEST(BlockPool, ATailNeverReplacesMoreInItsOwnBlock) {
   ASSERT_TRUE(pool.admit(a, {}, {}, {{8, 0}}));
   const std::vector<BlockKey> keys = {1, 2};
   pool.publish(a, text(keys, tokens), 8);
-  for (int i = 0; i < PrefixTree::kMaxSiblings; ++i) {  // so that a search does not see a's block
+  for (int i = 0; i < PrefixTree::kMaxSiblings; ++i) {  // more siblings than a search compares
     auto other = tokens;
     other[4] = 100 + i;
     const std::vector<BlockKey> other_keys = {1, 100 + static_cast<BlockKey>(i)};
@@ -326,7 +325,7 @@ TEST(BlockPool, WindowGivesFrontBlocksBackAndStopsPublishing) {
   pool.check(0);
 }
 
-// A group that sees all, and one with a window of 6.
+// A group without a window, and one with a window of 6.
 PoolConfig mixed(int full, int windowed) {
   PoolConfig two = config(full);
   two.groups.push_back({.num_blocks = windowed, .window = 6});
@@ -341,7 +340,7 @@ TEST(BlockGroups, AWindowGivesBlocksBackWhateverItsNeighboursDo) {
   ASSERT_TRUE(pool.admit(a, {}, {}, {{16, 0}, {16, 0}}));
   pool.publish(a, text(keys, tokens), 16);
   const auto windowed = a.groups[1].blocks;
-  pool.drop_unseen(a, 13);  // sees from position 8 on
+  pool.drop_unseen(a, 13);  // attends to positions >= 8
   EXPECT_THAT(a.groups[1].blocks, ElementsAre(kNoBlock, kNoBlock, windowed[2], windowed[3]));
   EXPECT_FALSE(a.groups[0].has_holes);
   EXPECT_EQ(pool.num_free(0), 4);
@@ -375,11 +374,11 @@ TEST(BlockGroups, AHitEndsWhereEveryGroupCanGoOn) {
   ASSERT_TRUE(pool.admit(a, {}, {}, {{16, 0}, {16, 0}}));
   pool.publish(a, text(keys, tokens), 16);
   pool.release(a, Release::kKeep);
-  // The windowed group gives its last two blocks of the prefix to somebody else.
+  // The windowed group's last two blocks of the prefix are evicted.
   ASSERT_TRUE(pool.admit(b, {}, {}, {{8, 0}, {8, 0}}));
   EXPECT_EQ(pool.num_cached(), 4) << "group 0 still has them all";
   EXPECT_EQ(pool.match(text(keys, tokens)).num_tokens, 8);
-  // Who computes the same fills the gap.
+  // Another sequence with the same contents fills the gap.
   BlockTable c;
   pool.release(b, Release::kKeep);
   ASSERT_TRUE(pool.admit(c, pool.match(text(keys, tokens)), {}, {{16, 0}, {16, 0}}));

@@ -1,4 +1,4 @@
-// CacheEvents: a bounded queue that drops its oldest.
+// CacheEvents: a bounded queue that drops the oldest event.
 #include "sched/cache_events.h"
 
 #include <iterator>

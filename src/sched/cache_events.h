@@ -1,4 +1,4 @@
-// The changes of the prefix cache, kept for clients that mirror it.
+// Changes of the prefix cache as events for clients that mirror it.
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@
 
 namespace nereid::sched {
 
-// Keeps the newest events up to a limit. With limit 0 nothing is built or kept.
+// Keeps the newest `limit` events. Limit 0: nothing is built.
 class CacheEvents {
  public:
   explicit CacheEvents(int32_t limit) : limit_(static_cast<size_t>(limit)) {}
 
   bool enabled() const { return limit_ > 0; }
-  // Says that the cache group number `group` is there, with its size.
+  // Event: cache group `group` with its sizes.
   void created(size_t group, const CacheGroup& config);
-  // `priority`, `level`: of the node's block in the group.
+  // `priority`: of the node's block in the group.
   void stored(size_t group, const Node& node, const Node& parent, std::span<const TokenId> tokens,
               int32_t priority);
-  void removed(size_t group, std::vector<BlockKey> keys);  // nothing for an empty list
+  void removed(size_t group, std::vector<BlockKey> keys);  // no event for an empty list
   void updated(size_t group, const Node& node, int32_t level, int32_t priority);
 
-  std::vector<KvCacheEvent> take();  // all kept ones, oldest first
+  std::vector<KvCacheEvent> take();  // all kept events, oldest first
 
  private:
   void add(KvCacheEvent event);

@@ -1,4 +1,4 @@
-// One part of a model's KV cache: the layers that look equally far back.
+// One cache group of the paged KV cache: layers with the same attention window.
 #pragma once
 
 #include <algorithm>
@@ -14,25 +14,25 @@ namespace nereid::sched {
 
 inline constexpr size_t kMaxGroups = kMaxKvGroups;
 
-// A block of any group holds the same number of positions; what it holds of each is the group's
-// business. Block ids are per group: the device has [0, num_blocks), the host pool
-// [num_blocks, num_blocks + num_host_blocks).
+// Blocks of all groups hold the same number of positions. Ids are per group: device blocks [0,
+// num_blocks), host blocks [num_blocks, num_blocks + num_host_blocks).
 struct CacheGroup {
   int32_t num_blocks = 0;       // > 0
   int32_t num_host_blocks = 0;  // 0 = no host pool
-  int32_t window = 0;           // positions a token sees, itself included; 0 = all
-  int32_t sink = 0;             // leading positions that stay visible beyond the window
+  int32_t window = 0;           // sliding window: positions a token attends to, itself included; 0
+                                // = all
+  int32_t sink = 0;             // attention sinks: leading positions visible beyond the window
 
-  // The first position, sinks aside, that a token at `position` or later sees.
+  // The first position, sinks excluded, that tokens at positions >= `position` attend to.
   int32_t first_seen(int32_t position) const {
     return window == 0 ? 0 : std::max(0, position + 1 - window);
   }
 };
 
-// Whether the groups are 1 to kMaxGroups, all with blocks, the one that looks back furthest first.
+// 1 to kMaxGroups groups, num_blocks > 0, the largest window first.
 bool are_valid(const std::vector<CacheGroup>& groups);
 
-// A block of each group, kNoBlock beyond the number of groups.
+// One block per group, kNoBlock for indices >= number of groups.
 using GroupBlocks = std::array<BlockId, kMaxGroups>;
 inline constexpr GroupBlocks kNoBlocks = [] {
   GroupBlocks blocks{};

@@ -1,4 +1,4 @@
-// Block accounting of one request.
+// Block accounting of a request.
 #include "sched/capacity.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ int32_t worst_case_blocks(const Limits& limits, const CacheGroup& group, int32_t
     worst = shared + beam_width * (worst - shared);
   }
   if (group.window > 0) {
-    // A chunk that starts anywhere in a block, and what its first token sees.
+    // The chunk may start inside a block; its first token attends to `window` positions.
     const int64_t chunk = std::min<int64_t>(limits.max_num_tokens, positions);
     const int64_t windowed = blocks(group.sink) + blocks(group.window + chunk) + 1;
     worst = std::min(worst, beam_width * windowed);

@@ -1,4 +1,4 @@
-// EvictionLists: circular lists through one array, and a bitmap of those in use.
+// EvictionLists: circular lists in one array, and a bitmap of non-empty lists.
 #include "sched/eviction_lists.h"
 
 #include <bit>

@@ -1,4 +1,4 @@
-// The free blocks of one level in the order in which they are given away.
+// Eviction order of the free blocks of one level.
 #pragma once
 
 #include <array>
@@ -10,18 +10,17 @@
 
 namespace nereid::sched {
 
-// One list for blocks without contents and one for each retention priority, each ordered by the
-// time of release. The victim is the oldest block of the lowest list that is not empty. All
-// operations are O(1).
+// One list for blocks without contents and one per retention priority, each in order of release.
+// The next block to evict is the oldest of the lowest non-empty list. Operations are O(1).
 class EvictionLists {
  public:
   static constexpr int kEmpty = 0;
   static constexpr int list_for(int32_t priority) { return priority + 1; }
 
-  // Blocks [first, first + count), all linked in the list kEmpty; the smallest id is the oldest.
+  // Blocks [first, first + count), all in the list kEmpty; the smallest id is the oldest.
   EvictionLists(BlockId first, int32_t count);
 
-  void push(BlockId id, int list);  // as the youngest
+  void push(BlockId id, int list);  // appended as the youngest
   void remove(BlockId id);
   void move(BlockId id, int list) {
     remove(id);
@@ -30,7 +29,7 @@ class EvictionLists {
 
   BlockId victim() const;  // kNoBlock: no block is linked
   bool contains(BlockId id) const { return list_[id - first_] != kNowhere; }
-  int list_of(BlockId id) const { return list_[id - first_]; }  // of a block that is linked
+  int list_of(BlockId id) const { return list_[id - first_]; }  // the block is linked
   int32_t size() const { return size_; }
   int32_t size_of(int list) const { return sizes_[list]; }
 

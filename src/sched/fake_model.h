@@ -1,7 +1,6 @@
-// Test only: a fake in-order device that stores real KV contents, and the same model without any
-// blocks as the reference. A token is a hash of the whole prefix as the device reads it back
-// through the block table, so a wrong block, a stale hit, a lost write or a copy in the wrong order
-// shows as a different text.
+// Test only: a fake in-order device that stores KV contents, and the same model without blocks as
+// the reference. A token is a hash of its whole prefix as read through the block table: a wrong
+// block, stale hit, lost write or misordered copy changes the text.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +21,7 @@ inline uint64_t mix(uint64_t h, uint64_t value) {
   return h ^ (h >> 32);
 }
 
-// What the model reads at a position: with an input key not what the id alone stands for.
+// The input at a position: the token id, mixed with its input key if it has one.
 inline TokenId input_at(const SequenceSpec& s, int position, TokenId token) {
   const auto p = static_cast<size_t>(position);
   return p < s.input_keys.size() ? token + kVocab * static_cast<TokenId>(s.input_keys[p].low)
@@ -36,7 +35,7 @@ inline uint64_t prefix_hash(const SequenceSpec& s, std::span<const TokenId> toke
   return h;
 }
 
-// Ids that may not come at an output position below min_tokens.
+// Ids banned at an output position below min_tokens.
 inline std::vector<TokenId> banned_ids(const SequenceSpec& s, int num_generated) {
   if (num_generated >= s.sampling.min_tokens.value_or(0)) return {};
   std::vector<TokenId> ids = s.end_ids;
@@ -51,7 +50,7 @@ inline TokenId draw_token(uint64_t h, const SequenceSpec& s, std::span<const Tok
   return token;
 }
 
-// Likeliest first, banned ones left out.
+// Candidates without the banned ones, likeliest first.
 inline std::vector<TokenLogProb> likeliest(uint64_t h, std::span<const TokenId> banned, int count) {
   std::vector<TokenLogProb> all;
   for (TokenId v = 0; v < kVocab; ++v)
@@ -62,7 +61,7 @@ inline std::vector<TokenLogProb> likeliest(uint64_t h, std::span<const TokenId> 
   return all;
 }
 
-// A row as it leaves the host: later changes of the sequence must not reach the device.
+// A row as copied at launch: later changes of the sequence must not reach the device.
 struct LaunchedRow {
   LaunchedRow(const Row& r, size_t num_groups) : row(r), spec(&r.sequence->spec()) {
     const auto known = r.sequence->tokens(r.beam);
@@ -84,7 +83,7 @@ struct LaunchedRow {
   std::vector<TokenId> input;
   std::vector<int> parents;                  // of its drafts
   std::vector<std::vector<TokenId>> banned;  // for each token that may be drawn
-  std::vector<std::vector<BlockId>> tables;  // by group
+  std::vector<std::vector<BlockId>> tables;  // block tables by group
 };
 
 struct LaunchedStep {
@@ -98,9 +97,10 @@ struct LaunchedStep {
 };
 
 struct FakeResult {
-  std::vector<TokenId> tokens;  // the drafts that hold, and one more
+  std::vector<TokenId> tokens;  // accepted drafts and the next token
   std::vector<TokenLogProb> top;
-  bool whole = true;  // of a row that ends a pooled prompt: what it sees was written for it
+  bool whole = true;  // of a row that ends a pooled prompt: all cells it attends to were written
+                      // for it
 };
 
 class FakeDevice {
@@ -111,7 +111,7 @@ class FakeDevice {
       cells_.emplace_back(static_cast<size_t>(group.num_blocks + group.num_host_blocks) * t_);
   }
 
-  // Not ok: rubbish arrives.
+  // Not ok: the copies deliver garbage.
   void copy(std::span<const BlockCopy> copies, bool ok = true) {
     for (const BlockCopy& c : copies) {
       Cell* const to = &cells_.at(c.group).at(size_t(c.to) * t_);
@@ -120,8 +120,8 @@ class FakeDevice {
     }
   }
 
-  // Runs as late as possible, when the host waits for it: that is the worst case for blocks given
-  // away too early. A step that fails moves nothing and writes rubbish.
+  // Run when the host waits for the step: the worst case for blocks released too early. A failed
+  // step copies nothing and writes garbage.
   std::vector<FakeResult> run(const LaunchedStep& step) {
     if (!step.fails) copy(step.plan.copies);
     for (const LaunchedRow& r : step.rows)
@@ -132,7 +132,7 @@ class FakeDevice {
   }
 
  private:
-  // What one position holds: the token, and the hash of everything up to it.
+  // The KV of one position: the token, and the hash of the prefix up to it.
   struct Cell {
     TokenId token = -1;
     uint64_t prefix = 0;
@@ -143,7 +143,7 @@ class FakeDevice {
     return cells_.at(g).at(static_cast<size_t>(block) * t_ + position % t_);
   }
 
-  // Each group holds something else of the same tokens.
+  // Each group stores a different hash of the same tokens.
   static uint64_t nothing(size_t g) { return kNothing + g; }
 
   void write(const LaunchedRow& r, size_t g, bool fails) {
@@ -158,13 +158,13 @@ class FakeDevice {
     }
   }
 
-  // Whether any token of the row looks at position `key`.
+  // Whether any token of the row attends to position `key`.
   static bool sees(const LaunchedRow& r, const CacheGroup& group, int key) {
     return group.window == 0 || key > r.row.start - group.window || key < group.sink;
   }
 
-  // Whether what the row sees of a group below `end` was written for it, as far as the group can
-  // tell.
+  // Whether the cells of a group below `end` to which the row attends were written for it, as far
+  // as the group's hashes show.
   bool is_whole(const LaunchedRow& r, size_t g, int end) {
     bool before_seen = true;
     uint64_t before = nothing(g);
@@ -173,7 +173,7 @@ class FakeDevice {
       if (seen) {
         const Cell& c = cell(r, g, p);
         if (before_seen && c.prefix != mix(before, static_cast<uint64_t>(c.token))) return false;
-        // Another group, which sees it too, must hold the same token.
+        // Group 0, where its window covers p, must hold the same token.
         if (sees(r, groups_[0], p) && cell(r, 0, p).token != c.token) return false;
         before = c.prefix;
       }
@@ -202,7 +202,7 @@ class FakeDevice {
     }
   }
 
-  // The draft after that one which is the token; -1: none is.
+  // The child of `draft` with this token; -1: none.
   static int child_of(const LaunchedRow& r, int draft, TokenId token) {
     for (int i = draft + 1; i < r.row.num_drafts; ++i)
       if (r.parents[i] == draft && r.input.at(r.row.first_drawn() + i - r.row.start) == token)
@@ -212,7 +212,7 @@ class FakeDevice {
 
   int t_;
   std::vector<CacheGroup> groups_;
-  std::vector<std::vector<Cell>> cells_;  // by group
+  std::vector<std::vector<Cell>> cells_;  // by group: a cell for each position of its blocks
   std::vector<TokenId> last_;             // per slot
 };
 
@@ -259,7 +259,7 @@ struct ReferenceBeam {
   float cum, rank;
 };
 
-// All continuations of all beams, the best first.
+// All continuations of all beams, best first.
 inline std::vector<ReferenceBeam> continuations(const SequenceSpec& s, int length,
                                                 const std::vector<ReferenceBeam>& live) {
   std::vector<ReferenceBeam> all;
@@ -280,7 +280,7 @@ inline std::vector<ReferenceBeam> continuations(const SequenceSpec& s, int lengt
   return all;
 }
 
-// What ends a text of `length` new tokens; kNotFinished: nothing does.
+// The finish reason of a text of `length` new tokens; kNotFinished: goes on.
 inline FinishReason end_of(const SequenceSpec& s, int length, const std::vector<TokenId>& text) {
   std::vector<TokenId> tokens = s.prompt;
   tokens.insert(tokens.end(), text.begin(), text.end());

@@ -1,4 +1,4 @@
-// What the scheduler tells: news of single sequences, and its figures.
+// Updates of sequences from the scheduler to the engine, and the scheduler's statistics.
 #pragma once
 
 #include <array>
@@ -13,16 +13,15 @@
 
 namespace nereid::sched {
 
-// One beam so far, or one finished hypothesis.
+// A live beam, or a finished hypothesis.
 struct BeamNews {
-  std::vector<TokenId> tokens;   // all generated ones
+  std::vector<TokenId> tokens;   // all generated tokens
   std::vector<float> log_probs;  // of each; empty unless OutputConfig::return_log_probs
-  float cum_log_prob = 0;        // their sum, and that of the end id where one ended it
+  float cum_log_prob = 0;        // their sum, and that of the end id if one ended the hypothesis
   FinishReason reason = FinishReason::kNotFinished;
 };
 
-// What the client should see of one sequence after an event. Each accepted sequence gets exactly
-// one with `finished`.
+// Update of one sequence after an event. Each accepted sequence gets exactly one with `finished`.
 struct RowNews {
   RequestId id = 0;
   absl::InlinedVector<TokenId, 2> tokens;  // new output, in order; none with beams
@@ -31,33 +30,35 @@ struct RowNews {
                                                          // unless OutputConfig::num_top_log_probs
   absl::InlinedVector<float, 2> full_log_probs;  // of `tokens`, never normalised: they add up to
                                                  // cum_log_prob
-  std::vector<BeamNews> beams;  // with beams: all that are returned, best first; empty: no change
+  std::vector<BeamNews> beams;  // beam search: all hypotheses to return, best first; empty: no
+                                // change
   bool finished = false;
   FinishReason reason = FinishReason::kNotFinished;  // set when finished without an error
-  Status status;                                     // not OK: it failed; implies finished
+  Status status;                                     // not OK: the sequence failed; implies
+                                                     // finished
   RequestMetrics metrics;                            // so far; without token times
 
   bool empty() const { return tokens.empty() && beams.empty() && !finished; }
 };
 
-// Counts since construction, except the first lines.
+// Counts since construction; the first lines are current values.
 struct SchedulerStats {
-  int64_t num_running = 0, num_waiting = 0, num_paused = 0;  // paused: of the waiting ones
+  int64_t num_running = 0, num_waiting = 0, num_paused = 0;  // num_paused: part of num_waiting
   std::array<KvGroupStats, kMaxKvGroups> groups;
   int64_t num_groups = 0;
-  int64_t blocks_total = 0, blocks_free = 0;  // of all groups
+  int64_t blocks_total = 0, blocks_free = 0;  // summed over groups
   int64_t host_blocks_total = 0, host_blocks_free = 0;
 
   int64_t blocks_reused = 0, blocks_missed = 0, num_preemptions = 0;
-  int64_t blocks_allocated = 0, blocks_allocated_new = 0;  // with and without hits
+  int64_t blocks_allocated = 0, blocks_allocated_new = 0;  // hits included; hits excluded
   int64_t blocks_offloaded = 0, blocks_onboarded = 0;
   int64_t prompt_tokens =
-      0;  // prompt positions planned, again after a preemption, without prefix hits
+      0;  // prompt positions planned, recomputation included, prefix hits excluded
   int64_t generated_tokens = 0;                     // kept output tokens
-  int64_t num_drafts = 0, num_accepted_drafts = 0;  // computed, and of those drawn
+  int64_t num_drafts = 0, num_accepted_drafts = 0;  // computed; accepted
   int64_t num_finished = 0, num_cancelled = 0, num_timed_out = 0, num_failed = 0;
   int64_t num_started = 0;   // sequences that got their first row
-  Duration queue_time = {};  // sum over those, from arrival to that row's plan
+  Duration queue_time = {};  // sum over those of (plan of the first row - arrival)
 };
 
 }  // namespace nereid::sched

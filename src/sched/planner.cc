@@ -1,4 +1,4 @@
-// Scheduler: one step, from who has work to rows. Makes no device call.
+// Scheduler: plans one step, from runnable sequences to rows. No device call.
 #include <algorithm>
 #include <utility>
 
@@ -26,15 +26,15 @@ StepPlan Scheduler::plan(Time now, StepPlan former) {
   return plan;
 }
 
-// Decodes go first, so that they never wait for a long prompt; but what is older than they are has
-// one chunk of the step for itself.
+// Decodes are planned before prefill, so that they never wait for a long prompt; an older prompt
+// has one block of the step's tokens reserved.
 void Scheduler::sort_running() {
   decodes_.clear();
   shares_.clear();
   int32_t left = limits_.max_num_tokens, set_aside = 0;
   for (Sequence* sequence : running_) {
     if (sequence->awaits_adapter_) sequence->awaits_adapter_ = !has_adapter(*sequence);
-    // A paused sequence needs its memory back soon: no new sequence is admitted before it.
+    // A preempted sequence needs memory soon: no new sequence is admitted before it.
     short_of_memory_ |= sequence->preempted_;
     if (!can_go_on(*sequence) || sequence->at_limit() || sequence->num_host_rows_ > 0) continue;
     const int32_t n = sequence->length() - sequence->computed_;
@@ -45,7 +45,7 @@ void Scheduler::sort_running() {
       }
       shares_.push_back({.sequence = sequence, .wanted = n});
     } else if (!sequence->drafts_.empty() && sequence->inflight_ > 0) {
-      continue;  // until the host knows what the drafts come after
+      continue;  // drafts wait for the tokens in flight
     } else if (const int32_t num_rows = sequence->num_lanes(); num_rows <= left - set_aside) {
       left -= num_rows;
       decodes_.push_back(sequence);
@@ -61,11 +61,11 @@ void Scheduler::plan_decodes(StepPlan& plan) {
 }
 
 void Scheduler::plan_shares(StepPlan& plan) {
-  // Sequences that gave up their memory to others have no share any more.
+  // Sequences preempted by plan_decodes() are removed.
   std::erase_if(shares_, [&](const Share& share) { return !can_go_on(*share.sequence); });
-  // Sequences just admitted may come before others that run: the first in order shares first.
+  // A sequence just admitted may come before running ones.
   std::ranges::sort(shares_, Before(), &Share::sequence);
-  // Each slot in use has a row of logits; what is left of them is for context logits.
+  // One row of logits per slot in use; the remaining ones are for context logits.
   int32_t spare =
       limits_.num_logits_rows() - limits_.max_batch_size + static_cast<int32_t>(free_slots_.size());
   int32_t to_score = limits_.max_scored_tokens > 0 ? limits_.max_scored_tokens : INT32_MAX;
@@ -94,8 +94,8 @@ void Scheduler::plan_shares(StepPlan& plan) {
   }
 }
 
-// First come, first served. A chunk that does not reach the end stops at a block's end, so that the
-// next one writes whole blocks; only the first may be less than a block, or it might never go on.
+// First come, first served. Chunks end at block ends, so that the next chunk writes whole blocks;
+// the first share may get less than a block, which guarantees progress.
 void Scheduler::share_in_turn(int32_t budget) {
   bool first = true;
   for (Share& share : shares_) {
@@ -114,8 +114,8 @@ void Scheduler::share_in_turn(int32_t budget) {
   }
 }
 
-// Everybody gets a block in turn; the first at least what there is, so that the plan moves it even
-// if all others lack memory.
+// Round robin, one block per turn. The first share gets at least what is left, which guarantees
+// progress even if all others lack memory.
 void Scheduler::share_equally(int32_t budget) {
   const int32_t size = limits_.tokens_per_block;
   int32_t left = budget;
@@ -134,13 +134,13 @@ void Scheduler::share_equally(int32_t budget) {
   }
 }
 
-// With chunked context off only a resumed sequence that has outgrown the step is cut.
+// Without chunked context only a resumed sequence longer than a step is chunked.
 bool Scheduler::may_chunk(const Share& share) const {
   return limits_.policy.enable_chunked_context || share.wanted > limits_.max_num_tokens;
 }
 
-// False: `sequence` sits this step out, until memory on its way back has arrived, older ones have
-// finished, or its own rows in flight have landed.
+// False: `sequence` gets no row in this step. It waits for memory of draining sequences, for older
+// sequences to finish, or for its own rows in flight.
 bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
   const int64_t before = pool_.stats().alloc_total;
   bool enough = reserve(sequence, num_tokens);
@@ -153,20 +153,20 @@ bool Scheduler::make_room(Sequence& sequence, int32_t num_tokens) {
     enough = reserve(sequence, num_tokens);
   }
   first_sat_out_ |= !enough && &sequence == running_.front();
-  // Only the prompt's blocks, so that the figure does not depend on the length of the output.
+  // Counts the prompt's blocks only: the figure does not depend on the output's length.
   if (num_tokens <= sequence.num_prompt_)
     sequence.metrics_.allocated_blocks += static_cast<int32_t>(pool_.stats().alloc_total - before);
   return enough;
 }
 
-// The one that gives its memory to others first: what is held could do nothing with it.
+// The next sequence to preempt: the last held one, because its memory is idle, else the last one.
 Sequence& Scheduler::last_to_serve() const {
   const auto held = std::find_if(running_.rbegin(), running_.rend(),
                                  [](const Sequence* s) { return s->holds_ > 0 && !s->draining(); });
   return held == running_.rend() ? *running_.back() : **held;
 }
 
-// All lanes or false; lanes that got their blocks keep them.
+// All beams or false; beams that got their blocks keep them.
 bool Scheduler::reserve(Sequence& sequence, int32_t num_tokens) {
   for (int32_t i = 0; i < sequence.num_lanes(); ++i)
     if (!pool_.reserve(sequence.lanes_[i].table, sequence.computed_, num_tokens)) return false;
@@ -182,7 +182,7 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   row.ends_prompt = reaches_end && sequence.pools();
   row.input_on_device = row.end() > num_known;
   row.all_logits = sequence.wants_all_logits();
-  row.needs_host = sequence.searches();  // the host decides how it goes on
+  row.needs_host = sequence.searches();  // the host selects the next beams
   for (row.beam = 0; row.beam < num_lanes; ++row.beam) {
     row.slot = sequence.lanes_[row.beam].slot;
     plan.rows.push_back(row);
@@ -198,8 +198,8 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
   if (reaches_end && !sequence.searches()) ++sequence.unknown_;
 }
 
-// Rows whose tokens the host knows compute drafts too, with what all others left of the step; for
-// drafts no sequence is paused.
+// Adds drafts to rows whose tokens the host knows, from what is left of tokens, logits and blocks;
+// no sequence is preempted for drafts.
 void Scheduler::plan_drafts(StepPlan& plan) {
   int32_t logits = limits_.num_logits_rows();
   for (const Row& row : plan.rows) logits -= row.num_logits();
@@ -221,8 +221,7 @@ void Scheduler::plan_drafts(StepPlan& plan) {
   }
 }
 
-// As many as the limit on its length leaves; blocks only from what each running beam may grow into
-// besides.
+// At most limit - end - 1 drafts; blocks are taken only beyond one free block per running beam.
 int32_t Scheduler::num_drafts_for(const Sequence& sequence, const Row& row, int32_t most) const {
   int32_t count = std::min(
       {most, static_cast<int32_t>(sequence.drafts_.size()), sequence.limit_ - row.end() - 1});

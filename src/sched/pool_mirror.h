@@ -1,5 +1,5 @@
-// Test only: the prefix cache as its events describe it to a listener, and what a match must
-// find.
+// Test only: the prefix cache as a listener reconstructs it from events, and the expected result of
+// a match.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -22,10 +22,10 @@ struct Mirror {
     int level = 0, priority = 0;
   };
   std::array<std::map<uint64_t, Entry>, kMaxGroups> groups;
-  // Events do not tell them: of blocks that have some.
+  // Input keys of the blocks that have some; events do not contain them.
   std::map<uint64_t, std::vector<InputKey>> input_keys;
 
-  // Leading tokens that an entry has in common with `run`.
+  // Number of leading tokens that an entry and `run` have in common.
   int64_t common(uint64_t hash, const Entry& entry, const TokenRun& run) const {
     const auto found = input_keys.find(hash);
     const TokenRun own{entry.tokens, found == input_keys.end() ? std::span<const InputKey>()
@@ -59,7 +59,8 @@ struct Mirror {
     }
   }
 
-  // Whether each group has what the token behind the first `num_blocks` blocks sees.
+  // Whether each windowed group has the blocks that the token behind the first `num_blocks` blocks
+  // attends to.
   bool serves(const Contents& c, int t, int num_blocks, const PoolConfig& config) const {
     for (size_t g = 1; g < config.groups.size(); ++g) {
       const CacheGroup& group = config.groups[g];
@@ -71,7 +72,7 @@ struct Mirror {
     return true;
   }
 
-  // Tokens that match, and how many whole blocks they are.
+  // (matching tokens, matching whole blocks).
   std::pair<int, int> match(const Contents& c, int t, const PoolConfig& config) const {
     const std::map<uint64_t, Entry>& entries = groups[0];
     int blocks = 0;

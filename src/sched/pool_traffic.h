@@ -1,4 +1,4 @@
-// Test only: what is on its way in the fuzz of the pool: sequences, steps and copies.
+// Test only: sequences, steps and copies in flight in the fuzz test of the pool.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace nereid::sched {
 
-inline constexpr uint64_t kGarbage = 0xBAD;  // in a cell that nobody has written
+inline constexpr uint64_t kGarbage = 0xBAD;  // in a cell that was never written
 
 struct FuzzText {
   std::string root;
@@ -28,7 +28,7 @@ struct FuzzText {
             .retention = &retention,
             .num_prompt = static_cast<int32_t>(tokens.size() / 2)};
   }
-  // What position p of a group holds once it is computed: all that it depends on.
+  // Expected contents of position p of a group: a hash of everything they depend on.
   uint64_t cell(size_t group, int p) const {
     uint64_t before = hash64(root) + 1 + group;
     for (int i = 0; i <= p && i < static_cast<int>(input_keys.size()); ++i)
@@ -40,10 +40,10 @@ struct FuzzText {
 struct Seq {
   FuzzText text;
   BlockTable table;
-  int computed = 0, landed = 0;  // planned, and known to be written
-  int earlier = 0;               // computed by earlier steps than the one that is planned
+  int computed = 0, landed = 0;  // planned; known to be written
+  int earlier = 0;               // computed by steps before the one being planned
   int inflight = 0;
-  bool has_run = false;  // a row of it has landed
+  bool has_run = false;  // one of its rows has landed
   bool ending = false;
   Release how = Release::kKeep;
 };
@@ -59,7 +59,7 @@ struct PlannedStep {
   std::vector<PlannedRow> rows;
 };
 
-// Copies from the host that may run: those of the steps before them have.
+// Host-pool copies that may run: those of the steps before them have ended.
 struct HostCopies {
   std::vector<BlockCopy> copies;
   bool ok = true, made = false;

@@ -1,4 +1,4 @@
-// PrefixTree: intrusive sibling lists over node slots that are used again.
+// PrefixTree: intrusive sibling lists over reused node slots.
 #include "sched/prefix_tree.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ InputKey key_at(const TokenRun& run, size_t i) {
   return i < run.keys.size() ? run.keys[i] : InputKey();
 }
 
-// Up to the last that is not zero.
+// The keys up to the last one that is not zero.
 std::span<const InputKey> keys_of(const TokenRun& run) {
   size_t size = run.keys.size();
   while (size > 0 && run.keys[size - 1] == InputKey()) --size;
@@ -40,7 +40,7 @@ TokenRun TokenRun::subrun(size_t first, size_t count) const {
 BlockKey block_key(BlockKey parent, const TokenRun& run) {
   const BlockKey key = hash64(run.tokens.data(), run.tokens.size_bytes(), parent);
   const auto keys = keys_of(run);
-  // The other seed: keys that look like tokens must not give the hash of a longer text.
+  // Complemented seed: keys must not hash like further tokens.
   return keys.empty() ? key : hash64(keys.data(), keys.size_bytes(), ~key);
 }
 

@@ -1,4 +1,4 @@
-// What cached blocks contain: a tree of token runs, found by hash and verified by equality.
+// Prefix cache: a tree of token runs of one block each, found by hash and verified by equality.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace nereid::sched {
 
-// Chained hash of a block's tokens and of all that is before it; names a block in events. A hint
-// only: every hit is compared by tokens, parent and root.
+// Chained hash of a block's tokens and all tokens before it; names a block in events. A hint only:
+// every hit is verified by tokens, parent and root.
 using BlockKey = uint64_t;
 BlockKey root_key(std::string_view root);
 
-// Tells apart inputs that have the same id, such as rows of different prompt tables: all zero for a
-// token that is nothing but its id, else a digest that stands for the whole input.
+// Distinguishes inputs with equal ids, such as rows of different prompt tables: zero for a plain
+// token, else a digest of the input.
 struct InputKey {
   uint64_t low = 0, high = 0;
   bool operator==(const InputKey&) const = default;
 };
 
-// Tokens, and the keys of the leading ones; those behind have none.
+// Tokens, and input keys of the leading ones; missing keys are zero.
 struct TokenRun {
   std::span<const TokenId> tokens;
   std::span<const InputKey> keys = {};
@@ -38,7 +38,7 @@ BlockKey block_key(BlockKey parent, const TokenRun& run);  // of the block of `r
 using NodeId = int32_t;
 inline constexpr NodeId kNoNode = -1;
 
-// A node that may have gone since.
+// A node id with the serial that detects removal.
 struct NodeRef {
   NodeId id = kNoNode;
   uint64_t serial = 0;
@@ -46,12 +46,12 @@ struct NodeRef {
 };
 
 struct Node {
-  uint64_t serial = 0;  // names these contents; 0 = the slot is unused
+  uint64_t serial = 0;  // unique per contents; 0: unused slot
   BlockKey key = 0;
   NodeId parent = kNoNode, first_child = kNoNode;
   NodeId prev = kNoNode, next = kNoNode;  // siblings, newest first
-  int32_t num_tokens = 0;  // below T: the tail of a sequence, always a leaf; 0: a root
-  // Where the contents are; kNoBlock: this group has given them away. Group 0 always has them.
+  int32_t num_tokens = 0;                 // < T: tail of a sequence, always a leaf; 0: a root
+  // Blocks with the contents; kNoBlock: the group has none. Group 0 always has one.
   GroupBlocks blocks = kNoBlocks;
 };
 
@@ -60,14 +60,14 @@ struct RemovedNode {
   GroupBlocks blocks = kNoBlocks;
 };
 
-// Each node hangs below the node of the block before it, first blocks below the root of their
-// salt, so a path from a root is exactly one prefix and nothing is kept that cannot be found.
+// The parent of a node is the node of the block before it, or the root of its cache salt: a path
+// from a root is one prefix.
 class PrefixTree {
  public:
-  // Siblings that a search for the best partial match looks at, newest first.
+  // Siblings compared in a search for a partial match, newest first.
   static constexpr int kMaxSiblings = 32;
 
-  // `num_blocks`: nodes there can be, roots aside.
+  // `num_blocks`: maximum number of nodes, roots excluded.
   PrefixTree(size_t num_groups, int32_t tokens_per_block, int32_t num_blocks);
 
   const Node& operator[](NodeId id) const { return nodes_[id]; }
@@ -81,12 +81,12 @@ class PrefixTree {
   bool is_complete(NodeId id) const;  // every group has a block of it
   TokenRun run(NodeId id) const;
   int32_t num_with_block(size_t group) const;
-  int32_t num_nodes() const { return static_cast<int32_t>(index_.size()); }  // without roots
+  int32_t num_nodes() const { return static_cast<int32_t>(index_.size()); }  // roots excluded
 
-  NodeId find_root(std::string_view root) const;  // kNoNode: nothing is cached under it
-  NodeId add_root(std::string_view root);         // a new one; the caller adds a child at once
+  NodeId find_root(std::string_view root) const;  // kNoNode: no cached block with this salt
+  NodeId add_root(std::string_view root);         // a new root; the caller adds a child at once
 
-  // The child of `parent` that holds exactly this.
+  // The child of `parent` with exactly these tokens and keys.
   NodeId find(NodeId parent, BlockKey key, const TokenRun& run) const;
   bool has_key(BlockKey key) const { return index_.contains(key); }
 
@@ -94,17 +94,17 @@ class PrefixTree {
     NodeId node = kNoNode;
     int32_t num_tokens = 0;
   };
-  // The complete child with the most leading tokens in common with `run`; none in common: no node.
+  // The complete child with the longest common prefix with `run`; no common token: kNoNode.
   Match best_child(NodeId parent, const TokenRun& run) const;
 
-  // A sibling whose tokens `node` begins with, so that it is of no more use.
+  // A sibling whose tokens are a prefix of those of `node`, which replaces it.
   NodeId subsumed_sibling(NodeId node) const;
 
-  // `key` is not in use; 1 to T tokens. The caller sets its blocks at once.
+  // `key` must be unused; `run` has 1 to T tokens. The caller sets the blocks at once.
   NodeId add(NodeId parent, BlockKey key, const TokenRun& run);
 
-  // Takes `top` and all below it away and appends them to `removed`; a root goes with its last
-  // child.
+  // Removes `top` with its subtree and appends the nodes to `removed`; a root is removed with its
+  // last child.
   void remove(NodeId top, std::vector<RemovedNode>& removed);
   void clear();
 
@@ -117,9 +117,9 @@ class PrefixTree {
   size_t num_groups_, tokens_per_block_;
   std::vector<Node> nodes_;
   std::vector<TokenId> tokens_;                                    // [node, T]
-  absl::flat_hash_map<NodeId, std::vector<InputKey>> input_keys_;  // of nodes that have some
+  absl::flat_hash_map<NodeId, std::vector<InputKey>> input_keys_;  // of nodes with keys
   std::vector<NodeId> unused_;
-  absl::flat_hash_map<BlockKey, NodeId> index_;  // all nodes but the roots
+  absl::flat_hash_map<BlockKey, NodeId> index_;  // all nodes, roots excluded
   absl::flat_hash_map<std::string, NodeId> roots_;
   absl::flat_hash_map<NodeId, std::string> root_bytes_;
   uint64_t last_serial_ = 0;

@@ -1,4 +1,4 @@
-// Retention of a position, and what has run out.
+// Retention by position, and the queue of expiries.
 #include "sched/retention.h"
 
 #include <algorithm>

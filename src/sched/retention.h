@@ -1,4 +1,4 @@
-// How long the prefix cache should keep each block of a request.
+// Retention of cached blocks: priority and duration by position.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace nereid::sched {
 
 inline constexpr int32_t kMaxRetention = 100;  // priorities are 0..100
 
-// How long one block is kept. Its duration begins when no sequence holds it any more.
+// Retention of one block. Its duration starts when its last holder releases it.
 struct Retention {
   int32_t priority = KvCacheRetentionConfig::kDefaultRetention;
-  std::optional<Duration> duration;  // then the default priority; unset = for ever
+  std::optional<Duration> duration;  // after it: the default priority; unset: unlimited
 
   bool operator==(const Retention&) const = default;
 };
 
-// The retention of the block whose first position is `position`; `config` may be null: defaults.
-// Ranges speak of the prompt; what was generated has the decode values.
+// Retention of the block whose first position is `position`; null `config`: defaults. Ranges apply
+// to the prompt, decode values to generated tokens.
 Retention retention_at(const KvCacheRetentionConfig* config, int32_t num_prompt, int32_t position);
 
-// Blocks whose contents fall back to the default priority at a time of their own.
+// Blocks by the time at which their retention falls back to the default priority.
 class ExpiryQueue {
  public:
   void add(Time when, int32_t block) { queue_.emplace(when, block); }
@@ -33,7 +33,7 @@ class ExpiryQueue {
   void clear() { queue_.clear(); }
   size_t size() const { return queue_.size(); }
 
-  // Takes one whose time has come; -1: none.
+  // Removes and returns one expired block; -1: none.
   int32_t pop(Time now);
 
  private:

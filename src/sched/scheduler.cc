@@ -1,5 +1,5 @@
-// Scheduler: the life of a sequence from submit to its final news. Memory comes back in one place,
-// release_if_drained().
+// Scheduler: the life of a sequence from submit to its final update. Memory is released in one
+// place, release_if_drained().
 #include "sched/scheduler.h"
 
 #include <algorithm>
@@ -97,7 +97,8 @@ RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
   const int32_t num_accepted = std::max(0, num_drawn - 1);
-  if (!sequence.spec().guide) {  // what a guide forces is no guess
+  if (!sequence.spec().guide) {  // forced tokens of a grammar count as neither drafts nor accepted
+                                 // drafts
     stats_.num_drafts += row.num_drafts;
     stats_.num_accepted_drafts += num_accepted;
     sequence.metrics_.num_drafts += row.num_drafts;
@@ -164,7 +165,7 @@ std::vector<RowNews> Scheduler::fail(const StepPlan& plan, const Status& status)
   std::vector<RowNews> all;
   for (const Row& row : plan.rows)
     if (RowNews news = abort(row, status); !news.empty()) all.push_back(std::move(news));
-  // What the others computed since may rest on what the step should have moved or written.
+  // Blocks of the others may depend on copies and writes of the failed step.
   const std::vector<Sequence*> others = running_;
   for (Sequence* sequence : others) {
     sequence->suspect_ = true;
@@ -252,7 +253,7 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const Status& st
 void Scheduler::take_token(Sequence& sequence, const Drawn& drawn, RowNews& news) {
   if (sequence.searches()) {
     sequence.candidates_.emplace_back(drawn.top.begin(), drawn.top.end());
-    // A paused search starts over, so its last step may be left out.
+    // A preempted beam search starts over, so its last step is ignored.
     if (sequence.inflight_ == 0 && !sequence.preempted_) advance_beams(sequence, news);
     return;
   }
@@ -288,7 +289,7 @@ void Scheduler::advance_beams(Sequence& sequence, RowNews& news) {
   finish(sequence, news.beams[0].reason, ok(), news);
 }
 
-// Each live beam goes on with its parent's blocks; nothing is copied before someone writes.
+// Each live beam shares its parent's blocks (copy on write).
 void Scheduler::branch(Sequence& sequence, size_t num_old) {
   const std::vector<LiveBeam>& live = sequence.beams_.live;
   std::vector<BlockTable> old(num_old);
@@ -316,8 +317,8 @@ Sequence& Scheduler::landed(const Row& row) {
   return sequence;
 }
 
-// A row that flew on after the end has computed positions whose tokens were never kept; they are
-// left out. Beams publish their prompt only.
+// Positions computed after the end, whose tokens were not kept, are not published. Of beams only
+// the prompt is.
 void Scheduler::publish(Sequence& sequence) {
   if (!limits_.enable_reuse || sequence.failed_) return;
   const int32_t known =
@@ -329,13 +330,13 @@ void Scheduler::publish(Sequence& sequence) {
   retract(sequence, num_full);
 }
 
-// Gives back what no later row will look at.
+// Releases the blocks to which no later row attends.
 void Scheduler::drop_unseen(Sequence& sequence) {
   if (!limits_.any_window()) return;
   for (Sequence::Lane& lane : sequence.lanes_) pool_.drop_unseen(lane.table, sequence.committed_);
 }
 
-// Tells that all full blocks from position `computed_` on are being computed.
+// Registers the sequence's full blocks from `computed_` on as pending prefix blocks.
 void Scheduler::announce(Sequence& sequence) {
   if (!limits_.enable_reuse || !may_share() || limits_.groups[0].window > 0) return;
   const auto keys = sequence.keys();
@@ -344,7 +345,7 @@ void Scheduler::announce(Sequence& sequence) {
   for (int32_t i = sequence.announced_from_; i < sequence.announced_to_; ++i) ++announced_[keys[i]];
 }
 
-// They are, up to block `to`, or never will be.
+// Removes pending blocks below block `to`: they were published, or never will be.
 void Scheduler::retract(Sequence& sequence, int32_t to) {
   for (; sequence.announced_from_ < std::min(to, sequence.announced_to_);
        ++sequence.announced_from_) {
@@ -361,7 +362,7 @@ void Scheduler::pause(Sequence& sequence) {
   release_if_drained(sequence);
 }
 
-// The one place where memory comes back. May destroy `sequence`.
+// The one place where memory is released. May destroy `sequence`.
 void Scheduler::release_if_drained(Sequence& sequence) {
   if (!sequence.draining() || sequence.inflight_ > 0 || sequence.arriving_) return;
   if (sequence.running()) {

@@ -1,5 +1,5 @@
-// Decides what each step computes: continuous batching with chunked prompts, prefix reuse, beams,
-// priorities, deadlines and pauses.
+// The scheduler: plans the rows of each step (continuous batching with chunked prefill, prefix
+// cache, beam search, priorities, deadlines, preemption).
 #pragma once
 
 #include <cstdint>
@@ -23,131 +23,129 @@
 
 namespace nereid::sched {
 
-// Pure host logic for one thread. Plans may be launched before earlier ones are committed: a
-// sequence's next token may then be known only to the device. Rows must be committed or aborted in
-// the order in which they were planned.
+// Pure host logic for one thread. A plan may be launched before earlier ones are committed: the
+// next token of a sequence may be known to the device only. Rows are committed or aborted in the
+// order in which they were planned.
 //
-// All live sequences have one order: priority, then place, which is the age of their request for
-// its first sequences. The first of all is never paused and can always take what it needs, so every
-// plan moves something forward; README.md has the bounds.
+// Live sequences are ordered by (priority, place); a request's first sequences have the place of
+// its arrival. The first sequence is never preempted and can always take what it needs, so every
+// plan makes progress; README.md has the bounds.
 class Scheduler {
  public:
-  // Each sequence of a request beyond the first kSequencesInPlace has its place behind
-  // kRequestsBetween more of the requests that come later.
+  // Sequence i >= kSequencesInPlace of a request is placed behind (i - kSequencesInPlace + 1) *
+  // kRequestsBetween later requests.
   static constexpr uint64_t kSequencesInPlace = 4, kRequestsBetween = 8;
-  // Of sequence `index` of the request that came as number `serial`; no two are equal.
+  // The place of sequence `index` of request number `serial`; unique.
   static constexpr uint64_t place_of(uint64_t serial, uint64_t index) {
     const uint64_t beyond = index < kSequencesInPlace ? 0 : index - kSequencesInPlace + 1;
     return ((serial + beyond * kRequestsBetween) << 24) + index;
   }
-  // Plans that a sequence waits, in all, for prompt blocks that others are computing.
+  // Maximum number of plans for which a sequence waits for pending prefix blocks.
   static constexpr int32_t kMaxReuseDelays = 256;
 
   explicit Scheduler(const Limits& limits);  // every limit > 0
 
-  // Queues the sequences of one request, all or none. InvalidArgument: can never run, with the
-  // numbers (see validate); ResourceExhausted: queue full.
+  // Queues all sequences of one request or none. InvalidArgument: it can never run (validate());
+  // ResourceExhausted: the queue is full.
   Status submit(std::vector<SequenceSpec> group);
   Status submit(SequenceSpec spec);
 
-  // The part of submit() that depends on nothing but the limits; for any thread.
+  // The checks of submit() that depend on the limits only; thread-safe.
   static Status validate(const Limits& limits, int64_t num_prompt_tokens, int32_t max_new_tokens,
                          int32_t beam_width = 1, int32_t num_sequences = 1) {
     return check_demand(limits, num_prompt_tokens, max_new_tokens, beam_width, num_sequences);
   }
 
-  // The rows of the next step; empty when there is nothing to do before the next commit(),
-  // onboarded() or release(). Their logits, context logits included, are at most
-  // Limits::num_logits_rows(). `former`: a plan that is over, whose memory is used again.
+  // The rows of the next step; empty: nothing to do before the next commit(), onboarded() or
+  // release(). Sum of their logits <= Limits::num_logits_rows(). `former`: a finished plan whose
+  // memory is reused.
   StepPlan plan(Time now, StepPlan former = {});
 
-  // Asked in plan() about the adapters of sequences that hold memory, until it says that they are
-  // there: before that they have no rows. Null, as at first: adapters are always there.
+  // Called in plan() for sequences with an adapter until it returns true; before that they get no
+  // rows. Null (default): adapters are always loaded.
   void set_adapter_check(std::function<bool(uint64_t adapter)> is_there) {
     is_adapter_there_ = std::move(is_there);
   }
 
-  // Guesses what a sequence says after the tokens that the host knows. Its next row that samples
-  // computes them too, as far as the step and its memory have room; it is planned when the host
-  // knows all tokens. Ignored for those that have ended and for searches.
-  // `parents`: of a tree, for each draft the number of the one it comes after, below its own, or -1
-  // for the tokens known; drafts after the same one differ. Empty: each comes after the one before.
+  // Drafts: guesses of the tokens after those known to the host. The next row that samples computes
+  // them as far as step and memory have room, once the host knows all tokens. Ignored for ended
+  // sequences and beam search.
+  // `parents` (draft tree): parents[i] < i is the draft before draft i, -1 the last known token;
+  // siblings differ. Empty: a chain.
   void draft(RequestId id, std::span<const TokenId> tokens, std::span<const int32_t> parents = {});
 
-  // The device has finished `row`; `drawn` is what it drew, empty when the row does not sample,
-  // else the tokens of the drafts that hold (of a tree a path, which the device has brought to the
-  // row's first positions) and one more. The positions of the other drafts are taken back. With
-  // beams the news comes with the last beam's row.
+  // `row` has landed. `drawn`: empty if the row does not sample, else the accepted drafts (of a
+  // tree: a path, moved by the device to the row's first positions) and one more token. The
+  // positions of rejected drafts are released. Beam search: the update comes with the row of the
+  // last beam.
   RowNews commit(const Row& row, std::span<const Drawn> drawn);
 
-  // This row's result cannot be used (logits that are not finite): its sequence ends with `status`
-  // and nothing of it is reused.
+  // The result of `row` is unusable (logits not finite): the sequence ends with `status`, and its
+  // blocks are not reused.
   RowNews abort(const Row& row, const Status& status);
 
-  // What this row drew is not to be used, as its mask was not known; hold() was called before later
-  // rows of its sequence could be planned. The last known token is computed again.
+  // The tokens of `row` are discarded because its grammar mask was missing; hold() was called
+  // before later rows of the sequence were planned. The last known token is computed again.
   RowNews undrawn(const Row& row);
 
-  // No row of the sequence is planned until each hold() was released; others go past it. Ignored
-  // for those that have ended.
+  // No row of the sequence is planned while it is held (hold() calls > release() calls); others
+  // overtake it. Ignored for ended sequences.
   void hold(RequestId id);
   void release(RequestId id);
   int32_t num_held() const { return num_held_; }
 
-  // The device failed the whole step: stands for commit() or abort() of all its rows. Their
-  // sequences end with `status`, all others start over from their known tokens, and the prefix
-  // cache is emptied: the step may have moved any block.
+  // The device failed the whole step: replaces commit() or abort() of all its rows. Their sequences
+  // end with `status`, all others restart from their known tokens, and the prefix cache is emptied,
+  // because the step may have moved any block.
   std::vector<RowNews> fail(const StepPlan& plan, const Status& status);
 
-  // The onboards of the first plan that has some and for which this was not called have ended, also
-  // where the plan's step was never launched. Not OK: those that wait for their blocks start over
-  // from known tokens.
+  // Ends the onboards of the oldest plan that has some and was not ended yet, whether or not its
+  // step was launched. Not OK: sequences with these blocks restart from their known tokens.
   void onboarded(const Status& status);
 
-  // Ends a sequence: by the client, or because a stop string was found in its text. No value:
-  // unknown or already ended.
+  // Ends a sequence: cancelled by the client, or stopped at a stop string. No value: unknown or
+  // already ended.
   std::optional<RowNews> cancel(RequestId id) { return end(id, FinishReason::kCancelled); }
   std::optional<RowNews> stop(RequestId id) { return end(id, FinishReason::kStopWords); }
-  // The same for one that cannot go on.
+  // Ends a sequence with an error.
   std::optional<RowNews> refuse(RequestId id, const Status& status) {
     return end(id, FinishReason::kNotFinished, status);
   }
   std::vector<RowNews> cancel_all();
 
-  // There is no device any more: ends all sequences with `status`. Rows in flight are still
-  // committed or aborted, without news.
+  // The device is lost: ends all sequences with `status`. Rows in flight are still committed or
+  // aborted, without updates.
   std::vector<RowNews> fail_all(const Status& status);
 
-  // Ends all sequences whose deadline has passed, waiting or running, with kTimedOut.
+  // Ends all sequences past their deadline with kTimedOut.
   std::vector<RowNews> expire(Time now);
 
   // Changes of the prefix cache since the last call, oldest first.
   std::vector<KvCacheEvent> take_events() { return pool_.take_events(); }
 
-  // Every live sequence by id; `scheduled`: it has a row in flight.
+  // All live sequences by id; `scheduled`: has a row in flight.
   std::vector<RequestStats> request_stats() const;
 
-  // The sequences that hold memory, in order.
+  // The sequences with slots and blocks, in order.
   std::span<const Sequence* const> running() const { return running_; }
 
-  bool idle() const { return sequences_.empty(); }    // nothing waits, runs or is in flight
-  int32_t num_queued() const { return num_queued_; }  // accepted and never started
+  bool idle() const { return sequences_.empty(); }    // no sequence waits, runs or is in flight
+  int32_t num_queued() const { return num_queued_; }  // accepted, never started
   const Limits& limits() const { return limits_; }
   SchedulerStats stats() const;
 
-  // Proves that blocks, slots and rows add up; ends the process when they do not. Callable at any
-  // time.
+  // Pool audit: ends the process unless blocks, slots and rows add up. Callable at any time.
   void check() const;
 
  private:
   struct Before {
     bool operator()(const Sequence* a, const Sequence* b) const { return a->before(*b); }
   };
-  // A sequence that has more than one token to compute, or was just admitted.
+  // The part of a step's tokens for a sequence with more than one token to compute.
   struct Share {
     Sequence* sequence = nullptr;
-    int32_t wanted = 0;      // tokens it could use in this step
-    int32_t num_tokens = 0;  // tokens it gets
+    int32_t wanted = 0;      // tokens left to compute
+    int32_t num_tokens = 0;  // tokens granted
   };
   enum class Admission { kAdmitted, kSkipped, kNoRoom };
 
@@ -192,8 +190,8 @@ class Scheduler {
 
   // admission.cc: from waiting to running
   void admit_waiting(const StepPlan& plan, Time now);
-  // With a window a shared block that one holder gives back does not come free, which the worst
-  // case of those that may not be paused would have to count on.
+  // With a window, a block shared by several holders stays taken when one of them releases it; the
+  // worst-case accounting of GUARANTEED_NO_EVICT cannot bound that.
   bool may_share() const { return !limits_.any_window() || may_pause(); }
   bool goes_before_running(const Sequence& sequence) const;
   bool pause_for(const Sequence& sequence);
@@ -215,25 +213,26 @@ class Scheduler {
   const Limits limits_;
   std::function<bool(uint64_t adapter)> is_adapter_there_;
   BlockPool pool_;
-  absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;  // owns; each runs or waits
-  std::vector<Sequence*> running_;       // in order; hold slots and blocks
-  std::set<Sequence*, Before> waiting_;  // hold nothing
+  absl::flat_hash_map<RequestId, std::unique_ptr<Sequence>> sequences_;  // owner
+  std::vector<Sequence*> running_;       // in order; with slots and blocks
+  std::set<Sequence*, Before> waiting_;  // without slots and blocks
   std::set<std::pair<Time, RequestId>> deadlines_;
-  absl::flat_hash_map<BlockKey, int32_t> announced_;  // by how many the block is being computed
+  absl::flat_hash_map<BlockKey, int32_t> announced_;  // pending prefix block -> number of sequences
+                                                      // computing it
   std::vector<int32_t> free_slots_;
-  uint64_t num_requests_ = 0;  // submitted ones
-  uint64_t serial_ = 0;        // of the plan that is being made
-  int32_t num_queued_ = 0;     // of waiting_, those that never started
+  uint64_t num_requests_ = 0;  // submitted requests
+  uint64_t serial_ = 0;        // number of the plan being made
+  int32_t num_queued_ = 0;     // part of waiting_: never started
   int32_t num_inflight_ = 0;   // rows planned and not yet committed or aborted
-  int32_t num_draining_ = 0;   // of running_
-  int32_t num_arriving_ = 0;   // of running_
-  int32_t num_held_ = 0;       // of sequences_
+  int32_t num_draining_ = 0;   // part of running_
+  int32_t num_arriving_ = 0;   // part of running_
+  int32_t num_held_ = 0;       // part of sequences_
   SchedulerStats stats_;
 
-  // State of the plan that is being made.
+  // State of the plan being made.
   bool short_of_memory_ = false;
-  bool first_sat_out_ = false;       // the first of running_, for lack of memory
-  bool first_sat_out_last_ = false;  // in the plan before
+  bool first_sat_out_ = false;       // running_.front() lacked memory
+  bool first_sat_out_last_ = false;  // the same in the plan before
   std::vector<Sequence*> decodes_;
   std::vector<Share> shares_;
 };

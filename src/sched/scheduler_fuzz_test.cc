@@ -1,6 +1,6 @@
-// Model-based fuzz: random traffic under every policy against a fake device with real KV contents.
-// Asserts every text, exactly one final news for each sequence, no lost block and the bounds of
-// waiting that README.md states. NEREID_FUZZ_SEEDS sets how many seeds run (default 10,000).
+// Model-based fuzz test: random traffic under every policy against a fake device with real KV
+// contents. Asserts every text, exactly one final update per sequence, no lost block, and the
+// bounds of waiting in README.md. NEREID_FUZZ_SEEDS: number of seeds (default 10,000).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -29,7 +29,7 @@ class Traffic : RandomRequests {
 
   void go(TrafficTotals& totals) {
     int to_send = pick(1, 40);
-    int64_t work = 0;  // rows that a fully serial run would have
+    int64_t work = 0;  // rows of a fully serial run
     for (int64_t turn = 0; to_send > 0 || !sched_.idle() || !flying_.empty(); ++turn) {
       if (pick(0, 99) < arrival_rate_) arrive(totals);
       ASSERT_LT(turn, 1000 + 40 * work) << "no progress";
@@ -141,7 +141,7 @@ class Traffic : RandomRequests {
     return work;
   }
 
-  // Half of the time one whose blocks are on their way, if there is one: few are.
+  // Half of the time a sequence with onboards in flight, if there is one: these are few.
   void end_someone() {
     if (clients_.empty()) return;
     std::vector<RequestId> on_their_way;
@@ -164,7 +164,7 @@ class Traffic : RandomRequests {
     if (client.last.finished || client.spec.sampling.beam_width > 1) return;
     const std::vector<TokenId> chain = guesses(client.spec, client.text.size());
     if (pick(0, 1)) return sched_.draft(id, chain);
-    // The same with others beside each.
+    // The same drafts, each with siblings.
     std::vector<TokenId> tree;
     std::vector<int32_t> parents;
     int32_t parent = -1;
@@ -184,7 +184,7 @@ class Traffic : RandomRequests {
     ++totals.trees;
   }
 
-  // What a request will say behind so many tokens, perhaps with a mistake.
+  // The continuation of a request after `num_said` tokens, perhaps with a mistake.
   std::vector<TokenId> guesses(const SequenceSpec& spec, size_t num_said) {
     std::vector<TokenId> tokens = reference(spec, limits_).text;
     tokens.erase(tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(num_said));
@@ -244,7 +244,7 @@ class Traffic : RandomRequests {
     make_arrivals();
   }
 
-  // Some of its blocks are written by copies of whose end the scheduler has not been told.
+  // Whether copies to its blocks have not been reported by onboarded().
   bool is_arriving(const Sequence& sequence) const {
     for (const LateCopies& arrival : arrivals_)
       for (const BlockCopy& copy : arrival.copies)
@@ -252,7 +252,7 @@ class Traffic : RandomRequests {
     return false;
   }
 
-  // Those that may run by now, in order, as far as they are early.
+  // Runs the early copies that may run by now, in order.
   void make_arrivals() {
     for (LateCopies& arrival : arrivals_) {
       if (arrival.made) continue;
@@ -280,10 +280,10 @@ class Traffic : RandomRequests {
     });
   }
 
-  // The bounds of waiting; see README.md.
+  // The bounds of waiting in README.md.
   void watch_order(const StepPlan& plan, TrafficTotals& totals) {
     std::set<RequestId> served, flying;
-    const Client* last = nullptr;  // of those served, who comes last in order
+    const Client* last = nullptr;  // last in order of the sequences with a row
     for (const Row& row : plan.rows) {
       const Client& client = clients_.at(row.sequence->id());
       served.insert(client.spec.id);
@@ -305,7 +305,7 @@ class Traffic : RandomRequests {
     }
   }
 
-  // README.md: waits for blocks that others compute, then for all that was let in before it.
+  // README.md: waits for pending prefix blocks, then for all sequences admitted before it.
   int max_overtaken() const {
     return Scheduler::kMaxReuseDelays +
            (depth_ + 1) * limits_.max_batch_size * limits_.max_sequence_length;
@@ -325,7 +325,7 @@ class Traffic : RandomRequests {
     }
     for (size_t i = 0; i < step.plan.rows.size(); ++i) {
       const Row& row = step.plan.rows[i];
-      if (fail_rate_ > 0 && pick(0, 199) == 0) {  // not finite
+      if (fail_rate_ > 0 && pick(0, 199) == 0) {  // logits not finite
         clients_.at(row.sequence->id()).poisoned = true;
         deliver(sched_.abort(row, internal_error("not finite")));
         continue;
@@ -339,8 +339,7 @@ class Traffic : RandomRequests {
     }
   }
 
-  // Rows of a prompt whose positions are all wanted give each of them once, in order, from the
-  // first.
+  // Rows of a pooled prompt (all positions wanted) cover each position once, in order.
   void watch_pooled(const Row& row, const FakeResult& result) {
     Client& client = clients_.at(row.sequence->id());
     ASSERT_TRUE(result.whole || fail_rate_ > 0);
@@ -427,10 +426,10 @@ class Traffic : RandomRequests {
   RequestId next_id_ = 1;
   uint64_t num_submitted_ = 0;
   Time time_{};
-  int depth_ = 1;  // steps in flight when the next one is planned, plus one
+  int depth_ = 1;  // 1 + steps in flight when the next one is planned
   int cancel_rate_ = 0, fail_rate_ = 0, draft_rate_ = 0, arrival_rate_ = 100;  // percent per turn
   int64_t ended_on_their_way_ = 0;
-  int64_t held_ = 0;  // drafts that were drawn
+  int64_t held_ = 0;  // accepted drafts
   bool mixes_priorities_ = false, has_deadlines_ = false;
   bool launched_ = false;
 };
@@ -459,7 +458,7 @@ TEST(SchedulerFuzz, EveryTextEqualsTheReference) {
             << " of them beside full groups; overtaken at most " << t.most_overtaken
             << " plans in a row\n";
   if (num_seeds < 1000) return;
-  // A fuzz that no longer reaches the hard cases proves nothing.
+  // The fuzz test must reach the hard cases.
   EXPECT_GT(t.preemptions, t.requests / 100);
   EXPECT_GT(t.reused, t.requests / 10);
   EXPECT_GT(t.beams, t.requests / 50);

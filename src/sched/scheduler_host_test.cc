@@ -1,4 +1,4 @@
-// Scheduler: sequences whose cached blocks are on their way from the host pool.
+// Scheduler: sequences whose cached blocks are onboarded from the host pool.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Sequences of ten tokens that draw the same token for ever. Of the first one's prompt two blocks
-// are in the host pool, and nothing of it on the device.
+// Sequences of ten tokens; every sampled token is the same. Two blocks of the first prompt are in
+// the host pool, none on the device.
 class SchedulerHost : public ::testing::Test {
  protected:
   static constexpr int kPrompt = 10, kNumBlocks = 8;
@@ -86,7 +86,7 @@ TEST_F(SchedulerHost, APlanMayHaveNothingButCopies) {
   EXPECT_FALSE(plan.empty());
   EXPECT_THAT(plan.rows, IsEmpty());
   EXPECT_TRUE(sched_.plan(Time{}).empty());
-  // Another one with the same prefix waits for the same blocks.
+  // Another sequence with the same prefix waits for the same copies.
   ASSERT_TRUE(sched_.submit(spec(4, kPrompt, 3)).ok());
   EXPECT_TRUE(sched_.plan(Time{}).empty());
   sched_.check();

@@ -1,4 +1,4 @@
-// Scheduler: the policies - who may run, who waits for whom, what a pause keeps, what goes first.
+// Scheduler: policies - admission, waiting, preemption, order.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr int kPolicyBlock = 4;
 
-// A scheduler whose steps are committed at once; every row that samples draws token 7.
+// A scheduler whose steps are committed at once; every row that samples gets token 7.
 struct Loop {
   Scheduler sched;
   std::map<RequestId, RowNews> ended;
@@ -48,7 +48,7 @@ std::vector<RequestId> ids(const StepPlan& plan) {
   return all;
 }
 
-// Ids are read before the commit, which may end sequences.
+// Row fields copied before the commit, which may destroy sequences.
 struct Seen {
   RequestId id;
   int start, num_tokens;
@@ -83,7 +83,7 @@ TEST(Policy, NoEvictAdmitsByTheWorstCase) {
     const bool evicts = policy == CapacityPolicy::kMaxUtilization;
     l.policy.capacity_policy = policy;
     Loop loop(l);
-    // 20 positions, 5 blocks each: not both at their longest.
+    // 20 positions, 5 blocks each: more than the pool for both.
     ASSERT_TRUE(loop.sched.submit(spec(1, 4, 17)).ok());
     ASSERT_TRUE(loop.sched.submit(spec(2, 4, 17, 500)).ok());
     const auto first = next(loop);
@@ -142,7 +142,7 @@ TEST(Policy, ContextLogitsNeedTheWholePromptComputed) {
   EXPECT_THAT(positions, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8));
 }
 
-// Even where every slot is taken.
+// The same with every slot taken.
 TEST(Policy, ContextLogitsAdvanceByTheRowsOfLogits) {
   Limits l = limits();
   l.max_batch_size = 1;
@@ -350,7 +350,7 @@ std::vector<SequenceSpec> group_of(size_t count, const SequenceSpec& first) {
   return group;
 }
 
-// Of six sequences in four slots the fifth waits for eight of the requests that come later.
+// Of six sequences in four slots the fifth is placed behind eight later requests.
 TEST(Policy, LaterRequestsGoBeforeMostOfALargeGroup) {
   Limits l = limits();
   l.max_queue_size = 64;
@@ -375,7 +375,7 @@ TEST(Policy, ALaterRequestNeedNotWaitForTheEndOfALargeGroup) {
   loop.step();
   EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(1, 2, 3, 4, 5, 6));
   ASSERT_TRUE(loop.sched.submit(spec(20, 4, 2, 500)).ok());
-  loop.step();  // the rows of the last one are planned when it is paused
+  loop.step();  // preempted when the rows of the last sequence are planned
   EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(1, 2, 3, 4, 5, 20));
   loop.run();
   EXPECT_EQ(loop.ended.size(), 7u);
@@ -476,7 +476,7 @@ TEST(SchedulerPolicy, AsManyAdaptersRunAsThereArePlaces) {
   EXPECT_EQ(narrow.ended.size(), 3u);
 }
 
-// A sequence whose adapter is on its way holds its memory and has no rows; others go on.
+// A sequence whose adapter is being loaded holds its memory and has no rows; others go on.
 TEST(SchedulerPolicy, WithoutItsAdapterASequenceHasNoRows) {
   Limits l = limits();
   l.max_adapters = 3;
@@ -493,7 +493,7 @@ TEST(SchedulerPolicy, WithoutItsAdapterASequenceHasNoRows) {
   EXPECT_TRUE(loop.sched.running()[0]->awaits_adapter());
   there = 3;
   EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(2, 3));
-  there = 0;  // it is asked once
+  there = 0;  // asked once
   EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(2, 3));
   while (!loop.ended.contains(3)) loop.step();
   EXPECT_TRUE(loop.step().empty());
@@ -501,7 +501,7 @@ TEST(SchedulerPolicy, WithoutItsAdapterASequenceHasNoRows) {
   EXPECT_TRUE(loop.sched.idle());
 }
 
-// The third has a place, but the pages are those of the first two.
+// The third adapter has a slot, but no pages.
 TEST(SchedulerPolicy, AsManyAdaptersRunAsThereArePages) {
   Limits l = limits();
   l.max_adapters = 3, l.max_adapter_pages = 5;

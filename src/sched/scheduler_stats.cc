@@ -1,4 +1,4 @@
-// Scheduler: figures, and the check of all counts.
+// Scheduler: statistics and pool audit.
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
@@ -88,7 +88,7 @@ void Scheduler::check() const {
     NEREID_CHECK(!s->arriving_ || s->inflight_ == 0);
     arriving += s->arriving_;
     NEREID_CHECK(s->unknown_ <= s->inflight_);
-    // What is drawn after the end is not kept.
+    // Positions past the end are not kept.
     NEREID_CHECK(s->stopped_ || s->computed_ <= s->length() + s->num_guessed_);
     NEREID_CHECK(s->num_host_rows_ <= s->inflight_ &&
                  (s->num_guessed_ == 0 || s->num_host_rows_ == 1));

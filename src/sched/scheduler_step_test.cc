@@ -1,4 +1,4 @@
-// Scheduler: what the rows of a step are; one behaviour per test.
+// Scheduler: the rows of a step; one behaviour per test.
 #include <gmock/gmock.h>
 
 #include "sched/fake_model.h"
@@ -37,7 +37,7 @@ std::vector<RowNews> commit_with_log_probs(Scheduler& sched, const StepPlan& pla
 
 std::vector<Part> step(Scheduler& sched) {
   const StepPlan plan = sched.plan(Time{});
-  std::vector<Part> planned = parts(plan);  // a row's sequence may be gone once it is committed
+  std::vector<Part> planned = parts(plan);  // a commit may destroy the row's sequence
   commit_with_log_probs(sched, plan);
   sched.check();
   return planned;
@@ -66,7 +66,7 @@ TEST(SchedulerStep, NoEvictAdmitsOnlyWhatFitsToItsEnd) {
   Scheduler sched(l);
   ASSERT_TRUE(sched.submit(spec(1, 4, 13)).ok());  // 16 positions: 4 blocks
   ASSERT_TRUE(sched.submit(spec(2, 4, 9)).ok());   // 3 blocks, one too many
-  ASSERT_TRUE(sched.submit(spec(3, 2, 1)).ok());   // would fit, but none passes the second
+  ASSERT_TRUE(sched.submit(spec(3, 2, 1)).ok());   // would fit, but must not overtake the second
   for (int i = 0; i < 13; ++i) EXPECT_THAT(step(sched), ElementsAre(testing::Field(&Part::id, 1)));
   EXPECT_EQ(step(sched).size(), 2u);
   while (!sched.idle()) step(sched);
@@ -112,7 +112,7 @@ TEST(SchedulerStep, ContextLogitsAreAsManyAsSlots) {
   s.output.return_context_logits = true;
   ASSERT_TRUE(sched.submit(s).ok());
   int position = 0;
-  for (int expected : {4, 4, 2}) {  // nothing is looked up: each position has logits
+  for (int expected : {4, 4, 2}) {  // no prefix is matched: each position has logits
     const StepPlan plan = sched.plan(Time{});
     ASSERT_EQ(plan.rows.size(), 1u);
     EXPECT_TRUE(plan.rows[0].all_logits);
@@ -210,7 +210,7 @@ TEST(SchedulerStep, GivesBackWhatNobodySees) {
   l.groups[0].window = 8;
   l.groups[0].sink = 2;
   l.max_num_tokens = 8;
-  l.groups[0].num_blocks = 7;  // for 28 of 64 positions
+  l.groups[0].num_blocks = 7;  // 28 of 64 positions
   Scheduler sched(l);
   ASSERT_TRUE(sched.submit(spec(1, 32, 32)).ok());
   int steps = 0;
@@ -220,7 +220,7 @@ TEST(SchedulerStep, GivesBackWhatNobodySees) {
   EXPECT_EQ(sched.stats().blocks_free, 7);
 }
 
-// Positions 4 to 10 are computed, of which the tokens of 5 and 6 are known afterwards.
+// Positions 4 to 10 are computed; one draft is accepted, the positions of the others are released.
 TEST(SchedulerStep, DraftsThatDoNotHoldAreTakenBack) {
   Limits l = limits();
   l.max_logits = 16;
@@ -244,10 +244,10 @@ TEST(SchedulerStep, DraftsThatDoNotHoldAreTakenBack) {
   EXPECT_THAT(step(sched), ElementsAre(Part{1, 6, 1})) << "the other drafts are forgotten";
 }
 
-// Those that hold are computed once, and those not yet tried come after them.
+// Accepted drafts are computed once; the remaining drafts follow them.
 TEST(SchedulerStep, DraftsThatHoldSaveSteps) {
   Limits l = limits();
-  l.max_logits = 3;  // the four slots have one each
+  l.max_logits = 3;  // raised to max_batch_size: a row for each slot
   Scheduler sched(l);
   ASSERT_TRUE(sched.submit(spec(1, 4, 8)).ok());
   step(sched);

@@ -13,7 +13,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Commits every row of a plan; each sampling row draws `token`.
+// Commits every row of a plan; each row that samples gets `token`.
 std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token) {
   std::vector<RowNews> all;
   const Drawn drawn{.token = token};
@@ -97,7 +97,7 @@ TEST(Scheduler, WhatIsNotDrawnIsComputedAgainFromTheLastToken) {
   EXPECT_EQ(sched.stats().blocks_free, 32);
 }
 
-// Neither the blocks of what is held nor its place in the order keep others waiting.
+// Neither the blocks of a held sequence nor its place in the order keep others waiting.
 TEST(Scheduler, WhatIsHeldGivesItsMemoryToOthersFirst) {
   Limits small = limits();
   small.groups = {{.num_blocks = 4}};
@@ -121,7 +121,7 @@ TEST(Scheduler, WhatIsHeldGivesItsMemoryToOthersFirst) {
   sched.check();
 }
 
-// Of a whole prefix, of one that ends within a block, and where blocks are not divided.
+// A full hit, a hit inside a block, and blocks without partial reuse.
 TEST(Scheduler, TheLastCachedTokenIsComputedAgainWhereItsStateIsWanted) {
   for (const auto& [num_same, is_divided, start] :
        {std::tuple(8, true, 7), std::tuple(6, true, 5), std::tuple(8, false, 4),

@@ -1,5 +1,5 @@
-// Test only: what the fuzz of the scheduler keeps of its requests, and what it draws: limits, texts
-// and ways to search.
+// Test only: the scheduler fuzz test's records of its requests, and its random limits, texts and
+// search parameters.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +34,11 @@ struct TrafficTotals {
   int most_overtaken = 0;
 };
 
-// Copies from the host pool, from the plan until the scheduler is told of their end.
+// Host-pool copies from their plan until onboarded().
 struct LateCopies {
   std::vector<BlockCopy> copies;
-  int64_t after = 0;   // steps must have landed, the last one with copies among them
-  bool early = false;  // made as soon as they may be, else when the scheduler is told
+  int64_t after = 0;   // number of steps that must land before, the last one with copies included
+  bool early = false;  // true: run as soon as allowed; false: at onboarded()
   bool ok = true, made = false;
 };
 
@@ -54,7 +54,7 @@ class RandomRequests {
     return tokens;
   }
 
-  // Pools from just enough for one sequence to roomy.
+  // Pools from one sequence's minimum to ample.
   Limits random_limits() {
     Limits l{.max_batch_size = pick(1, 8),
              .max_num_tokens = pick(0, 1) ? pick(1, 8) : pick(4, 64),
@@ -92,7 +92,7 @@ class RandomRequests {
     group.window = window;
     if (window == 0) return;
     if (pick(0, 1)) group.sink = pick(1, 6);
-    // Just what one sequence needs of a window.
+    // One sequence's minimum with a window.
     const int needed = (group.sink + window + l.max_num_tokens) / t + 4;
     if (pick(0, 1)) group.num_blocks = std::min(one, needed) + pick(0, 4);
   }

@@ -1,5 +1,5 @@
-// What one step computes: a small flat message from the scheduler to the executor of steps, and
-// what comes back for each row.
+// Plan of one step: a flat message from the scheduler to the step executor, and the result of each
+// row.
 #pragma once
 
 #include <cstdint>
@@ -12,61 +12,62 @@ namespace nereid::sched {
 
 class Sequence;
 
-// A block of one cache group: those of the device are [0, num_blocks), the host pool's follow.
+// A block of one cache group: device blocks [0, num_blocks), then host blocks.
 using BlockId = int32_t;
-inline constexpr BlockId kNoBlock = -1;  // a hole: positions that no later row will look at
+inline constexpr BlockId kNoBlock = -1;  // a hole: no later row attends to its positions
 
-// A whole block's contents, all layers of its group.
+// Copy of a whole block, all layers of its group.
 struct BlockCopy {
   BlockId from = kNoBlock, to = kNoBlock;
   int32_t group = 0;
   bool operator==(const BlockCopy&) const = default;
 };
 
-// One sequence's (or one beam's) share of a step: positions [start, start + num_tokens).
+// One sequence's (or beam's) part of a step: positions [start, start + num_tokens).
 struct Row {
   Sequence* sequence =
       nullptr;       // owned by the scheduler; alive until the row is committed or aborted
-  int32_t beam = 0;  // which of the sequence's beams; those of one step are neighbours, in order
-  int32_t slot = 0;  // device slot in [0, max_batch_size); holds the row's per-sequence state
+  int32_t beam = 0;  // beam index; rows of one sequence are adjacent, in order
+  int32_t slot = 0;  // in [0, max_batch_size): index of the device's per-sequence state
   int32_t start = 0;
   int32_t num_tokens = 0;
-  bool samples = false;  // reaches the end: a token is drawn, for position first_drawn(); with
-                         // beams the likeliest 2 * width tokens are wanted instead
-  bool input_on_device = false;  // the last input token is known only to the device (slot `slot`)
-  bool all_logits = false;       // context logits: logits of every position of the row; or hidden
-                                 // states of all of them
-  bool ends_prompt = false;      // reaches the end of a sequence that is only pooled: it ends it
-  // How many of its last tokens are guesses, the first of Sequence::drafts(). For each that holds
-  // one token more is drawn, for positions first_drawn() and on.
+  bool samples = false;          // samples a token for position first_drawn(); beam search: the
+                                 // 2 * width likeliest tokens
+  bool input_on_device = false;  // the last input token is known to the device only (by `slot`)
+  bool all_logits = false;       // returns logits, or hidden states, of every position of the row
+  bool ends_prompt = false;      // reaches the end of a pooled sequence and ends it
+  // The last num_drafts tokens are drafts, the first ones of Sequence::drafts(). Tokens are sampled
+  // for positions first_drawn() to first_drawn() + number of accepted drafts.
   int32_t num_drafts = 0;
-  bool needs_host = false;  // no later row of its sequence is planned before this one has landed
+  bool needs_host = false;  // no later row of the sequence is planned before this one has landed
 
   int32_t end() const { return start + num_tokens; }
-  int32_t first_drawn() const { return end() - num_drafts; }  // position, if it samples
+  int32_t first_drawn() const { return end() - num_drafts; }  // position; if the row samples
   int32_t num_logits() const {
     return all_logits ? num_tokens : samples ? 1 + num_drafts : ends_prompt ? 1 : 0;
   }
 };
 
 struct StepPlan {
-  std::vector<BlockCopy> copies;  // executed in order, before anything of the step is computed
-  // From the host pool to blocks that no row has before Scheduler::onboarded() was called for them.
-  // They begin when `copies` are made, in order with those of other plans, and no step waits.
+  std::vector<BlockCopy> copies;  // run in order before the step's rows
+  // Host-pool copies to blocks that no row uses before Scheduler::onboarded(). They start after
+  // `copies`, in the order of plans; no step waits for them.
   std::vector<BlockCopy> onboards;
-  std::vector<Row> rows;   // may be none beside onboards
+  std::vector<Row> rows;   // may be empty with onboards
   int32_t num_tokens = 0;  // sum over rows
 
-  // Then there are no copies either.
+  // An empty plan has no copies.
   bool empty() const { return rows.empty() && onboards.empty(); }
 };
 
-// What the device made of a row that samples.
+// Sampling result of a row.
 struct Drawn {
-  TokenId token = -1;       // beams: the likeliest. Rows whose logits are not finite are aborted
-  float log_prob = 0;       // of `token`, as the client wants to see it
-  float full_log_prob = 0;  // of `token`, never normalised over the kept ones: what sums add up
-  std::span<const TokenLogProb> top = {};  // likeliest first; beams: up to 2 * width candidates
+  TokenId token = -1;       // beam search: the likeliest. Rows with logits that are not finite are
+                            // aborted.
+  float log_prob = 0;       // log-probability of `token` as reported to the client
+  float full_log_prob = 0;  // log-probability before top-k and top-p; summed to cum_log_prob
+  std::span<const TokenLogProb> top = {};  // likeliest first; beam search: up to 2 * width
+                                           // candidates
 };
 
 }  // namespace nereid::sched

@@ -22,7 +22,7 @@ inline SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId 
   return s;
 }
 
-// What a step draws for a row of one token.
+// The step's result for a row of one token.
 inline std::span<const Drawn> given(const Row& row, const Drawn& drawn) {
   return {&drawn, row.samples ? size_t{1} : 0};
 }

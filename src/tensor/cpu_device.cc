@@ -1,4 +1,4 @@
-// Host memory, streams and events of the CPU device.
+// CPU device: host memory, streams and events.
 #include "tensor/cpu_device.h"
 
 #include <sys/mman.h>
@@ -22,10 +22,10 @@ namespace {
 
 constexpr size_t kSmallAlignment = 256;
 constexpr size_t kHugePage = size_t{2} << 20;
-// The part of available memory that one allocation must leave to the rest of the system.
+// Minimum of available memory that an allocation leaves to the system.
 constexpr size_t kReserve = size_t{64} << 20;
 
-// Zeroed, aligned to 2 MiB and backed by huge pages where the system allows it.
+// Zeroed, 2 MiB aligned, with huge pages if the system allows them.
 StatusOr<Buffer> allocate_large(size_t bytes) {
   const size_t length = round_up(bytes, kHugePage);
   void* const raw =
@@ -38,7 +38,7 @@ StatusOr<Buffer> allocate_large(size_t bytes) {
   if (before > 0) munmap(raw, before);
   if (before < kHugePage) munmap(reinterpret_cast<void*>(aligned + length), kHugePage - before);
   void* const data = reinterpret_cast<void*>(aligned);
-  madvise(data, length, MADV_HUGEPAGE);  // a hint; small pages work too
+  madvise(data, length, MADV_HUGEPAGE);  // a hint
   return Buffer(data, bytes, [length](void* p) { munmap(p, length); });
 }
 
@@ -59,7 +59,7 @@ StatusOr<Buffer> allocate_host_memory(size_t bytes) {
   return Buffer(data, bytes, [](void* p) { std::free(p); });
 }
 
-// Shared by the event and the stream, so that either may go first.
+// Shared by event and stream, which may be destroyed in any order.
 class Completion {
  public:
   void set(Status status) {
@@ -81,8 +81,7 @@ class Completion {
       health.hang(stall.error());
       return health.failure();
     }
-    // A copy of its own: the reference count of a shared one is kept by code of a library that
-    // thread checkers cannot see into.
+    // A new Status: thread checkers cannot see the reference counting of a shared one.
     return status_->ok() ? ok() : Status(status_->code(), status_->message());
   }
   bool done() {
@@ -172,7 +171,7 @@ class CpuStream : public Stream {
         status = internal_error("cpu: work ended with an exception: {}", e.what());
       }
       health_.made_progress();
-      task->work = nullptr;  // what it captured is gone before anyone hears of its end
+      task->work = nullptr;  // captures are destroyed before completion is signalled
       task->completion->set(std::move(status));
     }
   }
@@ -181,7 +180,7 @@ class CpuStream : public Stream {
   Health& health_;
   ThreadPool& pool_;
   Queue<Task> tasks_;
-  std::thread thread_;  // last: it uses the members above
+  std::thread thread_;  // last member: uses the others
 };
 
 class CpuDevice : public Device {

@@ -1,4 +1,4 @@
-// The CPU as a Device: host memory, a thread pool, streams that each have a thread of their own.
+// The CPU as a Device: host memory, a thread pool, streams with a thread each.
 #pragma once
 
 #include <memory>
@@ -16,10 +16,10 @@ struct CpuOptions {
   std::string isa;      // "" = best | generic | avx2 | avx512 | avx512_bf16 | amx
 };
 
-// InvalidArgument for a thread count outside [0, kMaxCpuThreads] or an instruction set that this
-// processor lacks. Memory from the device starts as zeros. Stream::native() is the device's
-// ThreadPool*, shared by its streams; kernels run on the stream's thread as thread 0 of the pool.
-// The device must outlive its streams and buffers.
+// InvalidArgument: a thread count outside [0, kMaxCpuThreads], or an instruction set that the
+// processor lacks. Device memory is zeroed. Stream::native() is the device's ThreadPool*, shared by
+// its streams; kernels run on the stream's thread as pool thread 0. The device must outlive its
+// streams and buffers.
 StatusOr<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
 
 }  // namespace nereid

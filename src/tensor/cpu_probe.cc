@@ -1,4 +1,4 @@
-// Instruction sets and names of the processor.
+// Instruction sets and name of the processor.
 #include "tensor/cpu_probe.h"
 
 #include <unistd.h>
@@ -31,7 +31,7 @@ Registers cpuid(uint32_t leaf, uint32_t subleaf = 0) {
 
 constexpr bool bit(uint32_t word, int index) { return (word >> index & 1) != 0; }
 
-// Register state that the operating system saves (XCR0); 0 when it does not use xsave.
+// XCR0: register state that the operating system saves; 0 without xsave.
 uint64_t enabled_state() {
   constexpr int kOsXsave = 27;
   if (!bit(cpuid(1).c, kOsXsave)) return 0;
@@ -40,7 +40,7 @@ uint64_t enabled_state() {
   return uint64_t{high} << 32 | low;
 }
 
-// Tile data is off until the process asks for it (Linux 5.16, Documentation/arch/x86/xstate.rst).
+// AMX tile data requires a permission request (Linux 5.16, Documentation/arch/x86/xstate.rst).
 bool request_tile_permission() {
   constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
   constexpr long kTileData = 18;               // XFEATURE_XTILEDATA

@@ -1,4 +1,4 @@
-// What the processor and the system let this process use: instruction sets, cores, memory.
+// Resources available to this process: instruction sets, cores, memory.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +10,27 @@
 
 namespace nereid {
 
-// Instruction sets that both the processor and the operating system support (cpuid, xgetbv; AMX
-// also needs arch_prctl, which this call makes), worst first; always starts with kGeneric. Each
-// includes the ones before it.
+// Instruction sets supported by processor and operating system (cpuid, xgetbv; AMX also arch_prctl,
+// called here), ascending from kGeneric; each includes the previous ones.
 std::vector<Isa> usable_isas();
 
-// Whether an AVX-512 machine has its products of bytes too.
+// Whether an AVX-512 machine has the VNNI byte products.
 bool has_avx512_vnni();
 
-// The best usable one for "" or the named one; InvalidArgument listing the usable ones otherwise.
+// The named instruction set, "" = the best usable one; InvalidArgument with the usable ones.
 StatusOr<Isa> choose_isa(std::string_view name);
 
-// Physical cores in this process's affinity mask, at most the processor quota of its control
-// groups, at least 1.
+// Physical cores in the affinity mask, at most the cgroup quota, at least 1.
 int num_usable_cores();
 
-// Marketing name of the processor, "unknown" when the system does not say.
+// Marketing name of the processor, or "unknown".
 std::string processor_name();
 
 struct HostMemory {
   size_t total_bytes = 0;
   size_t free_bytes = 0;  // available without swapping
 };
-// /proc/meminfo, narrowed by the limits of this process's control groups (v1 and v2), which are
-// looked up once a second at most.
+// /proc/meminfo, bounded by cgroup limits (v1 and v2), which are read at most once a second.
 HostMemory host_memory();
 
 }  // namespace nereid

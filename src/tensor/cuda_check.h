@@ -7,9 +7,9 @@
 
 namespace nereid {
 
-// OK for cudaSuccess. Otherwise ResourceExhausted (memory), Unavailable (driver or device missing)
-// or Internal, as "cuda:0: <call>: <reason>". Clears the runtime's pending error unless it is one
-// that stays until the process ends.
+// OK for cudaSuccess; else ResourceExhausted (memory), Unavailable (driver or device missing) or
+// Internal, as "cuda:0: <call>: <reason>". Clears the runtime's pending error unless it is sticky
+// (stays until process exit).
 Status cuda_status(cudaError_t error, const char* call, int device);
 
 }  // namespace nereid

@@ -44,8 +44,8 @@ Status cuda_status(cudaError_t error, const char* call, int device) {
 
 namespace {
 
-// How long to sleep before the next question whether work is done that was waited for so long: a
-// small part of that time, since the sleep may last beyond the end of the work.
+// Sleep before the next poll: a small share of the time waited so far, because the sleep may
+// outlast the work.
 Duration next_sleep(Duration waited) {
   constexpr Duration kSpin = std::chrono::microseconds(50);
   constexpr Duration kShortest = std::chrono::microseconds(10);
@@ -55,16 +55,15 @@ Duration next_sleep(Duration waited) {
   return waited < kIdleAfter ? std::clamp(waited / 16, kShortest, kLongest) : kIdle;
 }
 
-// The kernel may add this to each sleep of a thread; 50 us otherwise.
+// Timer slack of the thread, which the kernel adds to sleeps (default 50 us).
 void sleep_precisely() {
   constexpr unsigned long kSlackNanoseconds = 1000;
   thread_local const int done = ::prctl(PR_SET_TIMERSLACK, kSlackNanoseconds, 0, 0, 0);
   static_cast<void>(done);
 }
 
-// Asks `query` until the work is done, with its result: cudaEventSynchronize() and its like know no
-// limit of time. cudaErrorNotReady: the device hangs. Without `sleeps` the thread keeps its core
-// until the work has taken a while.
+// Polls `query` until the work is done, since cudaEventSynchronize() has no timeout.
+// cudaErrorNotReady: the device hangs. Without `sleeps` the thread spins for a while first.
 template <class Query>
 cudaError_t poll(Health& health, bool sleeps, const Query& query) {
   constexpr Duration kSpinAnyway = std::chrono::milliseconds(100);
@@ -76,7 +75,7 @@ cudaError_t poll(Health& health, bool sleeps, const Query& query) {
       if (error == cudaSuccess) health.made_progress();
       return error;
     }
-    cudaGetLastError();  // no error of a launch
+    cudaGetLastError();  // clears cudaErrorNotReady, which is no launch error
     const Time at = now();
     if (!stall) stall.emplace(health);
     if (health.is_hung() || stall->over(at)) {
@@ -90,7 +89,7 @@ cudaError_t poll(Health& health, bool sleeps, const Query& query) {
   }
 }
 
-// Covers everything its stream held when it was recorded; carries the status of the host work too.
+// Covers everything issued to its stream before recording, and the status of the host work.
 class CudaEvent final : public Event {
  public:
   CudaEvent(Device& device, cudaEvent_t event, Status status)
@@ -105,7 +104,7 @@ class CudaEvent final : public Event {
           poll(health, /*sleeps=*/true, [this] { return cudaEventQuery(event_); });
       if (error == cudaErrorNotReady) return health.failure();
       const Status finished = cuda_status(error, "cudaEventQuery", device_.info().index);
-      // The event was recorded in order, so this is about work that ran, and such errors stay.
+      // The event was recorded in order: the error is from work that ran, and sticky.
       if (!finished.ok()) health.fail(finished);
       if (status_.ok()) status_ = finished;
     }
@@ -117,12 +116,12 @@ class CudaEvent final : public Event {
     return false;
   }
   cudaEvent_t handle() const { return event_; }
-  // For a new piece of work: `status` of its host part.
+  // Reuse for new work; `status` of its host part.
   void reset(Status status) { status_ = std::move(status); }
 
  private:
   Device& device_;
-  cudaEvent_t event_;  // null when recording failed; status_ says why
+  cudaEvent_t event_;  // null: recording failed, see status_
   Status status_;
 };
 
@@ -136,7 +135,7 @@ class CudaRecording final : public Recording {
   cudaGraphExec_t graph_;
 };
 
-// Says how far an upload is, now and then: one that is over quickly says nothing.
+// Logs the progress of long uploads.
 class UploadLog {
  public:
   UploadLog(std::string device, size_t bytes) : device_(std::move(device)), bytes_(bytes) {}
@@ -156,8 +155,8 @@ class UploadLog {
   Time last_ = now();
 };
 
-// By way of two pieces of page-locked memory: while one is on its way to the device, several
-// threads fill the other, which may have to be read from a file first.
+// Uploads through two page-locked pieces: one is copied to the device while several threads fill
+// the other, possibly from a file.
 Status upload_in_pieces(Device& device, std::byte* to, const std::byte* from, size_t bytes) {
   constexpr size_t kPiece = size_t{32} << 20;
   constexpr int64_t kGrain = 1 << 20;
@@ -170,7 +169,7 @@ Status upload_in_pieces(Device& device, std::byte* to, const std::byte* from, si
   for (Piece& piece : pieces) {
     ASSIGN_OR_RETURN(piece.memory, device.allocate_host(std::min(bytes, kPiece)));
   }
-  // After the pieces: when this returns early, its end waits for what still reads them.
+  // declared after the pieces: its destructor waits for their readers
   ASSIGN_OR_RETURN(const std::unique_ptr<Stream> stream, device.create_copy_stream());
   ThreadPool threads(bytes > kPiece ? std::min(num_usable_cores(), kMostThreads) : 1);
   UploadLog log(device.info().id(), bytes);
@@ -214,7 +213,7 @@ class CudaDevice final : public Device {
     }
     RETURN_IF_ERROR(cuda_status(error, "cudaMalloc", index));
     return Buffer(data, bytes, [this](void* p) {
-      if (health().is_hung()) return;  // what hangs may use it, and the call would wait for it
+      if (health().is_hung()) return;  // running work may use it, and the call would block
       cudaSetDevice(info_.index);
       cudaFree(p);
     });
@@ -264,8 +263,8 @@ class CudaDevice final : public Device {
   }
 
  private:
-  // CUDA's own functions at the exit of the process would wait for what hangs: they are registered
-  // earlier, so they would run later.
+  // CUDA's exit handlers would wait for hung work; they were registered earlier, so this runs
+  // first.
   static void leave_at_exit() {
     ::on_exit(
         [](int status, void*) {
@@ -327,7 +326,7 @@ StatusOr<std::unique_ptr<CudaStream>> CudaStream::create(Device& device, bool ru
 }
 
 CudaStream::~CudaStream() {
-  if (device_.health().is_hung()) {  // the calls would wait for what hangs
+  if (device_.health().is_hung()) {  // the calls would block
     static_cast<void>(new auto(std::move(locals_)));
     return;
   }
@@ -344,7 +343,7 @@ StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&
   const int index = device_.info().index;
   Status status = cuda_status(cudaSetDevice(index), "cudaSetDevice", index);
   if (status.ok()) status = work(*this);
-  // Recorded even when `work` failed half-way: what it had enqueued still uses the caller's memory.
+  // Recorded even if `work` failed: its enqueued part still uses the caller's memory.
   cudaEvent_t event = used ? static_cast<CudaEvent&>(*used).handle() : nullptr;
   const bool again = event != nullptr;
   Status recorded;
@@ -368,7 +367,7 @@ StatusOr<std::unique_ptr<Event>> CudaStream::submit(std::function<Status(Stream&
   return std::unique_ptr<Event>(std::make_unique<CudaEvent>(device_, event, std::move(status)));
 }
 
-// After an error: one that stays until the process ends is returned by every call.
+// After an error: a sticky one is returned by every call.
 void CudaStream::look_for_failure() {
   const cudaError_t error = cudaStreamQuery(stream_);
   if (error == cudaErrorNotReady) return;
@@ -378,7 +377,7 @@ void CudaStream::look_for_failure() {
 
 Status CudaStream::wait(const Event& event) {
   const cudaEvent_t handle = static_cast<const CudaEvent&>(event).handle();
-  if (!handle) return ok();  // its status says why there is nothing to wait for
+  if (!handle) return ok();  // its status has the reason
   RETURN_IF_CUDA_ERROR(device_.info().index, cudaStreamWaitEvent(stream_, handle));
   return ok();
 }

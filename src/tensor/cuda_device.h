@@ -1,7 +1,6 @@
-// The device seam over the CUDA runtime: plain device memory, page-locked host memory, uploads in
-// pieces through the latter, one non-blocking stream per Stream, events that are asked again and
-// again with short sleeps, so that a wait can end when the device hangs.
-// Thread-safe per device; a stream belongs to one thread at a time.
+// CUDA device: device memory, page-locked host memory, piecewise uploads, one non-blocking CUDA
+// stream per Stream, events polled with short sleeps so that waits end when the device hangs. The
+// device is thread-safe; a stream belongs to one thread at a time.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,22 +14,22 @@
 
 namespace nereid {
 
-// Of each stream: what cuBLASLt's vendor advises for Hopper.
+// Per stream: NVIDIA's recommendation for cuBLASLt on Hopper.
 inline constexpr size_t kCudaWorkspaceBytes = size_t{32} << 20;
-// For rows of a weight as bf16, so many that they stay in a second-level cache.
+// For bf16 rows of a weight, small enough for the L2 cache.
 inline constexpr size_t kCudaUnpackedBytes = size_t{32} << 20;
 inline constexpr int32_t kCudaCounters = 65536;
 
-// GPUs that the driver shows; 0 when there is no driver.
+// Number of GPUs; 0 without a driver.
 int num_cuda_devices();
 
-// Device `index`. Unavailable with the driver's reason, InvalidArgument for a number that does not
-// exist, Unimplemented below compute capability 8.0 (bf16 needs it).
+// Opens device `index`. Unavailable with the driver's reason; InvalidArgument: no such device;
+// Unimplemented: compute capability < 8.0 (no bf16).
 StatusOr<std::unique_ptr<Device>> open_cuda_device(int index);
 
 class CudaStream final : public Stream {
  public:
-  // Without `runs_kernels` it has no workspace and no counters.
+  // `runs_kernels` false: without workspace and counters.
   static StatusOr<std::unique_ptr<CudaStream>> create(Device& device, bool runs_kernels);
   ~CudaStream() override;
 
@@ -52,20 +51,20 @@ class CudaStream final : public Stream {
 
   cudaStream_t handle() const { return stream_; }
 
-  // Device scratch for the kernel about to be enqueued, kCudaWorkspaceBytes, 256-byte aligned. The
-  // next kernel of this stream gets the same bytes, which is safe because they run in order.
+  // Scratch memory of the next kernel: kCudaWorkspaceBytes, 256-byte aligned, reused by every
+  // kernel of the stream.
   void* workspace() const { return workspace_.data(); }
 
-  // Device scratch beside the workspace, kCudaUnpackedBytes, 256-byte aligned.
+  // Further scratch memory: kCudaUnpackedBytes, 256-byte aligned.
   void* unpacked() const {
     return static_cast<std::byte*>(workspace_.data()) + kCudaWorkspaceBytes;
   }
 
-  // kCudaCounters counters, zero when a kernel begins; a kernel that counts sets them back.
+  // kCudaCounters counters, 0 at kernel start; kernels reset those that they use.
   int32_t* counters() const { return static_cast<int32_t*>(counters_.data()); }
 
-  // State that kernels keep with the stream (library handles, caches): one T per stream, made on
-  // first use and destroyed before the stream.
+  // Kernel state per stream (library handles, caches): one T, created on first use, destroyed
+  // before the stream.
   template <class T>
   T& local() {
     std::shared_ptr<void>& slot = locals_[std::type_index(typeid(T))];

@@ -1,4 +1,4 @@
-// A named range in the timeline of NVIDIA's profilers (NVTX); costs next to nothing without one.
+// A named NVTX range in profiler timelines; almost free without a profiler.
 #pragma once
 
 #include <nvtx3/nvToolsExt.h>

@@ -1,4 +1,4 @@
-// Element types, bf16 and 8-bit float conversion.
+// Element types; bf16, f16 and f8e4m3 conversion.
 #pragma once
 
 #include <bit>
@@ -42,7 +42,7 @@ constexpr std::string_view name_of(DType t) {
   return kNames[static_cast<size_t>(t)];
 }
 
-// bfloat16 bits; arithmetic happens in float.
+// bfloat16 bits; arithmetic is in float.
 struct BF16 {
   uint16_t bits = 0;
 };
@@ -56,7 +56,7 @@ constexpr BF16 to_bf16(float x) {
   return {static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16)};
 }
 
-// IEEE 754's binary16.
+// IEEE 754 binary16.
 struct F16 {
   uint16_t bits = 0;
 };
@@ -70,7 +70,7 @@ constexpr float to_float(F16 x) {
   return sign ? -value : value;
 }
 
-// Round to nearest even; magnitudes from 65520 on become infinity, NaN stays NaN.
+// Round to nearest even; magnitudes >= 65520 become infinity; NaN stays NaN.
 constexpr F16 to_f16(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   const uint32_t sign = u >> 31 << 15, magnitude = u & 0x7fffffffu;
@@ -80,14 +80,14 @@ constexpr F16 to_f16(float x) {
     const uint32_t rounded = (magnitude + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
     return {static_cast<uint16_t>(sign | (rounded - (112u << 10)))};
   }
-  // Sums in [0.5, 1) are multiples of 2^-24, the step of the subnormal numbers.
+  // Sums in [0.5, 1) are multiples of 2^-24, the subnormal step.
   const uint32_t steps = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) -
                          std::bit_cast<uint32_t>(0.5f);
   return {static_cast<uint16_t>(sign | steps)};
 }
 
-// Eight bits: sign, 4 of exponent (bias 7), 3 of mantissa; no infinities, 0x7f and 0xff are NaN.
-// Source: Micikevicius et al. 2022, "FP8 Formats for Deep Learning".
+// Sign, 4 exponent bits (bias 7), 3 mantissa bits; no infinities; 0x7f and 0xff are NaN. Source:
+// Micikevicius et al. 2022, "FP8 Formats for Deep Learning".
 struct F8E4M3 {
   uint8_t bits = 0;
 };
@@ -101,7 +101,7 @@ constexpr float to_float(F8E4M3 x) {
   return sign ? -value : value;
 }
 
-// Round to nearest even; magnitudes above the largest become it, NaN stays NaN.
+// Round to nearest even; larger magnitudes saturate; NaN stays NaN.
 constexpr F8E4M3 to_f8e4m3(float x) {
   const uint32_t u = std::bit_cast<uint32_t>(x);
   const uint32_t sign = u >> 31 << 7, magnitude = u & 0x7fffffffu;
@@ -112,7 +112,7 @@ constexpr F8E4M3 to_f8e4m3(float x) {
     const uint32_t rounded = (magnitude + 0x7ffffu + (magnitude >> 20 & 1u)) >> 20;
     return {static_cast<uint8_t>(sign | (rounded - (120u << 3)))};
   }
-  // Sums in [2^14, 2^15) are multiples of 2^-9, the step of the subnormal numbers.
+  // Sums in [2^14, 2^15) are multiples of 2^-9, the subnormal step.
   const uint32_t steps = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0x1p14f) -
                          std::bit_cast<uint32_t>(0x1p14f);
   return {static_cast<uint8_t>(sign | steps)};

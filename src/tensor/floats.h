@@ -1,4 +1,4 @@
-// Stored numbers as f32.
+// Conversion of stored numbers to f32.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,7 @@
 
 namespace nereid {
 
-// Numbers of type T (BF16, F16 or float), one behind the other at any address; bytes at the end
-// that are no whole number are left out.
+// Consecutive numbers of type T (BF16, F16 or float) at any address; trailing bytes are ignored.
 template <class T>
 std::vector<float> floats_of(std::span<const std::byte> bytes) {
   std::vector<float> numbers;

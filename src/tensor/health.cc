@@ -1,4 +1,4 @@
-// The first failure of a device, and how long it may take without progress.
+// Health: first failure of a device; Stall: time without progress.
 #include "tensor/health.h"
 
 #include <dlfcn.h>
@@ -11,8 +11,8 @@
 namespace nereid {
 namespace {
 
-constexpr int kSlices = 8;                              // of a timeout
-constexpr Duration kNoTimeout = std::chrono::hours(1);  // between two looks where there is none
+constexpr int kSlices = 8;                              // polls per timeout
+constexpr Duration kNoTimeout = std::chrono::hours(1);  // poll interval without a timeout
 
 Duration with_extra(Duration timeout, double extra) {
   return timeout + std::chrono::duration_cast<Duration>(extra * timeout);
@@ -20,8 +20,7 @@ Duration with_extra(Duration timeout, double extra) {
 
 }  // namespace
 
-// A copy of its own for each caller, since thread checkers cannot see into the reference
-// count of a shared one.
+// A new Status per caller: thread checkers cannot see the reference counting of a shared one.
 Status Health::failure() const {
   if (state_ == State::kHealthy) return ok();
   std::lock_guard lock(mutex_);
@@ -72,7 +71,7 @@ Status Stall::error() const {
 void keep_for_ever(std::shared_ptr<void> object) {
   static std::mutex& mutex = *new std::mutex;
   static auto& kept = *new std::vector<std::shared_ptr<void>>;
-  // Threads that hang run code of this library, which must not be unmapped.
+  // Hung threads execute code of this library, which must stay mapped.
   Dl_info self = {};
   if (::dladdr(reinterpret_cast<const void*>(&keep_for_ever), &self) != 0)
     ::dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE);

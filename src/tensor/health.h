@@ -1,5 +1,4 @@
-// Whether what a model runs on works: a device, later a group of ranks. Any thread, unless it says
-// otherwise.
+// Health of a device (later: of a group of ranks). Thread-safe except where noted.
 #pragma once
 
 #include <atomic>
@@ -17,35 +16,34 @@ namespace nereid {
 
 class Health {
  public:
-  // `name`: of the device in messages, "device cuda:0".
+  // `name`: in messages, "device cuda:0".
   explicit Health(std::function<std::string()> name) : name_(std::move(name)) {}
   Health(const Health&) = delete;
   Health& operator=(const Health&) = delete;
 
   enum class State : uint8_t {
     kHealthy,
-    kFailed,  // no more work is done, for good
-    kHung,    // likewise, and work that has begun may go on: nothing that it may use is freed
+    kFailed,  // no more work is executed
+    kHung,    // as kFailed, but started work may go on: its memory must not be freed
   };
   State state() const { return state_; }
   bool is_hung() const { return state_ == State::kHung; }
 
-  // Unavailable, naming the device and the first error. OK while it is healthy.
+  // Unavailable with the device's name and the first error; OK while healthy.
   Status failure() const;
-  // Called where an error that stays is met (of CUDA: until the process ends); not OK. The first
-  // one counts.
+  // Reports a sticky error (CUDA: until process exit), not OK. The first one counts.
   void fail(const Status& error);
-  // Called where work has not ended and timeout() has passed without progress.
+  // Reports work without progress for timeout().
   void hang(const Status& error);
 
-  // The longest time without progress that a wait for work puts up with; 0: no limit.
+  // Limit of a wait without progress; 0: none.
   void set_timeout(Duration timeout) { timeout_ = timeout.count(); }
   Duration timeout() const { return Duration(timeout_); }
 
-  // Grows while work is being done.
+  // Increases while work is executed.
   uint64_t progress() const { return progress_ + (more_progress_ ? more_progress_() : 0); }
   void made_progress() const { progress_.fetch_add(1, std::memory_order_relaxed); }
-  // Before the device is used: what progress() adds, and what is called once by the first hang().
+  // Set before the device is used: addend of progress(), and a callback of the first hang().
   void set_hooks(std::function<uint64_t()> progress, std::function<void()> hung) {
     more_progress_ = std::move(progress);
     hung_ = std::move(hung);
@@ -64,20 +62,20 @@ class Health {
   mutable std::atomic<uint64_t> progress_ = 0;
 };
 
-// Counts the time for which a wait has seen no progress. One thread.
+// Measures the time of a wait without progress. Single-threaded.
 class Stall {
  public:
-  // `extra`: of the timeout, granted on top.
+  // `extra`: share of the timeout added to it.
   explicit Stall(const Health& health, double extra = 0);
 
-  // To be called again and again while the wait goes on, at least every slice(): whether no
-  // progress was made for the timeout. A time between two calls counts as one slice at most: a
-  // process that was suspended has not waited.
+  // Called repeatedly during the wait, at least every slice(): whether there was no progress for
+  // the timeout. The time between two calls counts as at most one slice, so suspension of the
+  // process does not count.
   bool over(Time at = now());
-  // The count begins anew.
+  // Restarts the measurement.
   void restart(Time at = now());
   Duration slice() const { return slice_; }
-  // What to tell Health::hang().
+  // The error for Health::hang().
   Status error() const;
 
  private:
@@ -88,8 +86,7 @@ class Stall {
   uint64_t seen_;
 };
 
-// Keeps what work of a device that hangs may still use until the process ends, together with the
-// code of this library.
+// Leaks an object that work of a hung device may use, and keeps this library mapped.
 void keep_for_ever(std::shared_ptr<void> object);
 
 }  // namespace nereid

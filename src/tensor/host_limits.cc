@@ -1,4 +1,4 @@
-// Cores and memory that affinity masks and control groups leave to this process.
+// Cores and memory within affinity masks and cgroups.
 #include <sched.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr size_t kMaxProcFile = size_t{1} << 20;
 
-// The first decimal number in the file; nullopt when there is none ("max") or no file.
+// The first decimal number; nullopt: none ("max"), or no file.
 std::optional<uint64_t> number_in(std::string_view text) {
   const size_t start = text.find_first_not_of(" \t\n");
   if (start == std::string_view::npos) return std::nullopt;
@@ -42,15 +42,15 @@ std::optional<uint64_t> number_in_file(const fs::path& path) {
   return text.ok() ? number_in(*text) : std::nullopt;
 }
 
-// The number after `key` at the start of a line, as in "MemAvailable:  123 kB".
+// The number behind `key` at a line start, as in "MemAvailable:  123 kB".
 std::optional<uint64_t> field(std::string_view text, std::string_view key) {
   for (size_t at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1))
     if (at == 0 || text[at - 1] == '\n') return number_in(text.substr(at + key.size()));
   return std::nullopt;
 }
 
-// Directories of this process's control groups from the innermost to the root, for a v1
-// `controller` or (v2) the unified hierarchy. A container sees its own group as the root.
+// Directories of this process's cgroups, innermost first, for a v1 `controller` or the unified (v2)
+// hierarchy. A container sees its own group as the root.
 std::vector<fs::path> group_directories(std::string_view controller) {
   std::vector<fs::path> out;
   const auto text = read_file("/proc/self/cgroup", kMaxProcFile);
@@ -75,7 +75,7 @@ std::vector<fs::path> group_directories(std::string_view controller) {
   return out;
 }
 
-// Whole processors that the quota of the control groups allows; nullopt = no quota.
+// Processors within the cgroup quota, rounded; nullopt: no quota.
 std::optional<int> processor_quota() {
   double quota = std::numeric_limits<double>::infinity();
   for (const fs::path& group : group_directories("cpu")) {
@@ -95,7 +95,7 @@ std::optional<int> processor_quota() {
   return std::max(1, static_cast<int>(quota));
 }
 
-// A control group that allows less than what the machine, or the groups inside it, have.
+// A cgroup with a limit below the machine's, or below those of inner groups.
 struct LimitedGroup {
   uint64_t limit = 0;
   fs::path used, stat;
@@ -124,7 +124,7 @@ Limits read_limits() {
   return out;
 }
 
-// Limits hardly ever change, and finding them takes a file or two for each level of the hierarchy.
+// Limits rarely change, and reading them takes a file or two per hierarchy level.
 std::shared_ptr<const Limits> current_limits() {
   constexpr auto kLast = std::chrono::seconds(1);
   static std::mutex mutex;
@@ -152,8 +152,8 @@ int num_usable_cores() {
           fs::path("/sys/devices/system/cpu") / ("cpu" + std::to_string(cpu)) / "topology";
       const auto package = number_in_file(topology / "physical_package_id");
       const auto core = number_in_file(topology / "core_id");
-      // Without a topology every logical processor counts as a core; the high package keeps it
-      // apart from real ones.
+      // Without topology each logical processor counts as a core; the package number separates it
+      // from real ones.
       cores.insert(core ? std::pair(package.value_or(0), *core)
                         : std::pair(std::numeric_limits<uint64_t>::max(), uint64_t(cpu)));
     }
@@ -169,7 +169,7 @@ HostMemory host_memory() {
     out.free_bytes = field(*text, "MemAvailable:").value_or(0) * 1024;
   for (const LimitedGroup& group : limits->groups) {
     const uint64_t used = number_in_file(group.used).value_or(0);
-    // Page cache counts as used but is given back under pressure.
+    // Page cache counts as used but is reclaimable.
     uint64_t cache = 0;
     if (const auto text = read_file(group.stat, kMaxProcFile); text.ok())
       cache = field(*text, "inactive_file ").value_or(0);

@@ -1,4 +1,4 @@
-// Epoch-stamped chunk counter, spinning and sleeping of the fork-join pool.
+// Fork-join pool: epoch-stamped chunk counter, spinning, sleeping.
 #include "tensor/thread_pool.h"
 
 #include <algorithm>
@@ -11,10 +11,10 @@ namespace {
 constexpr int kChunkBits = 24;
 constexpr uint64_t kChunkMask = (uint64_t{1} << kChunkBits) - 1;
 
-// Pauses between two looks at state_ before a worker sleeps: some tens of microseconds, longer
-// than the serial parts of a step and shorter than a scheduling quantum.
+// Pauses before a worker sleeps: some tens of microseconds, longer than a step's serial parts and
+// shorter than a scheduling quantum.
 constexpr int kSpinRounds = 1000;
-// With more threads than processors a spinning thread keeps a working one from running.
+// With more threads than processors, spinning delays working threads.
 constexpr int kSpinRoundsCrowded = 20;
 
 void pause() {
@@ -68,7 +68,8 @@ void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
   num_done_.store(0, std::memory_order_relaxed);
   const uint64_t epoch = (state_.load(std::memory_order_relaxed) >> kChunkBits) + 1;
   const uint64_t state = epoch << kChunkBits | static_cast<uint64_t>(num_chunks);
-  // Sequentially consistent against num_sleeping_: either we see the sleeper or it sees the epoch.
+  // Sequentially consistent with num_sleeping_: either this thread sees the sleeper, or the sleeper
+  // sees the epoch.
   state_.store(state, std::memory_order_seq_cst);
   if (num_sleeping_.load(std::memory_order_seq_cst) > 0) {
     { std::lock_guard sleep_lock(sleep_mutex_); }
@@ -80,8 +81,8 @@ void ThreadPool::run(int64_t items, int64_t grain, Body body, void* context) {
   wait_until_done(num_chunks);
 }
 
-// Spins for the usual case of chunks that end at about the same time, then sleeps: when the system
-// has taken the processor away from a thread in the middle of a chunk, ours becomes free for it.
+// Spins (chunks usually end together), then sleeps, which frees the processor for a preempted
+// worker.
 void ThreadPool::wait_until_done(int64_t num_chunks) {
   const auto done = [&] { return num_done_.load(std::memory_order_seq_cst) == num_chunks; };
   for (int round = 0; round < spin_rounds_; ++round) {
@@ -89,13 +90,14 @@ void ThreadPool::wait_until_done(int64_t num_chunks) {
     pause();
   }
   std::unique_lock lock(done_mutex_);
-  // Sequentially consistent against num_done_: the last thread sees the flag or we see its count.
+  // Sequentially consistent with num_done_: either the last worker sees the flag, or this thread
+  // sees its count.
   caller_waits_.store(true, std::memory_order_seq_cst);
   done_.wait(lock, done);
   caller_waits_.store(false, std::memory_order_relaxed);
 }
 
-// Runs chunks of the region that `state` belongs to until none is left; how many it ran.
+// Runs chunks of the region of `state` until none is left; returns their number.
 int64_t ThreadPool::take_chunks(uint64_t state, int thread) {
   const uint64_t epoch = state >> kChunkBits;
   int64_t num_run = 0;
@@ -125,7 +127,7 @@ void ThreadPool::worker(int thread) {
     if (stop_.load(std::memory_order_relaxed)) return;
     seen_epoch = state >> kChunkBits;
     const int64_t num_run = take_chunks(state, thread);
-    // Only a thread that took a chunk reports: until then the caller is still in this region.
+    // Only a thread that took a chunk reports, while the caller is still in this region.
     if (num_run == 0) continue;
     num_done_.fetch_add(num_run, std::memory_order_seq_cst);
     if (caller_waits_.load(std::memory_order_seq_cst)) {
@@ -135,7 +137,7 @@ void ThreadPool::worker(int thread) {
   }
 }
 
-// The state of a region newer than `seen_epoch`; spins, then sleeps. Any state at stop.
+// The state of a region newer than `seen_epoch`: spins, then sleeps. At stop: any state.
 uint64_t ThreadPool::wait_for_job(uint64_t seen_epoch) {
   for (int round = 0; round < spin_rounds_; ++round) {
     const uint64_t state = state_.load(std::memory_order_acquire);

@@ -1,5 +1,5 @@
-// Fork-join pool of the CPU kernels: the caller is thread 0, the others spin briefly between
-// regions and then sleep, so an idle process uses no processor time.
+// Fork-join pool of the CPU kernels: the caller is thread 0; workers spin briefly between regions,
+// then sleep.
 #pragma once
 
 #include <atomic>
@@ -15,24 +15,23 @@ namespace nereid {
 
 class ThreadPool {
  public:
-  // `num_threads` >= 1 counts the caller; num_threads - 1 threads are started.
+  // `num_threads` >= 1 includes the caller; num_threads - 1 threads are started.
   explicit ThreadPool(int num_threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int num_threads() const { return num_threads_; }
-  // Changes with each chunk that a thread takes. Any thread.
+  // Changes with every chunk. Thread-safe.
   uint64_t progress() const {
     return state_.load(std::memory_order_relaxed) + num_serial_.load(std::memory_order_relaxed);
   }
 
-  // Calls fn(begin, end, thread) for disjoint ranges that cover [0, items); returns when all are
-  // done. Every range starts at a multiple of `grain` and is at most `grain` long, so the cut does
-  // not depend on the number of threads or on timing; which thread runs a range does. `thread` is
-  // in [0, num_threads()) and no two ranges run with the same `thread` at a time. A thread that
-  // the system has suspended before it took a range is not waited for. Safe to call from several
-  // threads (they take turns); not from inside fn. fn must not throw.
+  // Calls fn(begin, end, thread) for disjoint ranges covering [0, items); returns when all are
+  // done. Ranges start at multiples of `grain` with length <= `grain`: the division is independent
+  // of threads and timing, the assignment is not. `thread` in [0, num_threads()) is unique among
+  // concurrent ranges. Threads suspended before taking a range are not waited for. Concurrent
+  // callers take turns; not from inside fn. fn must not throw.
   template <class F>
   void parallel_for(int64_t items, int64_t grain, F&& fn) {
     if (items <= 0) return;
@@ -55,14 +54,14 @@ class ThreadPool {
 
   const int num_threads_;
   int spin_rounds_ = 0;
-  std::mutex caller_mutex_;              // one region at a time
-  std::atomic<uint64_t> num_serial_{0};  // chunks that the caller has run by itself
+  std::mutex caller_mutex_;              // serialises regions
+  std::atomic<uint64_t> num_serial_{0};  // chunks run by the caller alone
 
-  // Epoch of the region in the high bits, number of chunks not yet taken in the low bits: a thread
-  // that slept through a region cannot take a chunk of a later one by mistake.
+  // (epoch of the region, chunks not yet taken): a thread that slept through a region cannot take a
+  // chunk of a later one.
   alignas(64) std::atomic<uint64_t> state_{0};
-  // The region. Written only while no chunk is left to take; a reader's values count only once its
-  // compare-and-swap on state_ has succeeded, which proves that the region was still open.
+  // The region. Written only while no chunk is left; a reader's values are valid once its
+  // compare-and-swap on state_ succeeds, which proves that the region was open.
   alignas(64) std::atomic<Body> body_{nullptr};
   std::atomic<void*> context_{nullptr};
   std::atomic<int64_t> items_{0};

@@ -1,4 +1,4 @@
-// A matrix somewhere in a device's memory: what kernels take. It owns nothing.
+// A matrix in device memory, not owned: kernel argument.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct View {
   DType dtype = DType::kF32;
   int64_t rows = 0;
   int64_t cols = 0;
-  int64_t stride = 0;  // elements between the starts of two rows
+  int64_t stride = 0;  // elements between row starts
 
   static View matrix(void* data, DType dtype, int64_t rows, int64_t cols) {
     return {data, dtype, rows, cols, cols};

@@ -1,4 +1,4 @@
-// Test only: a device that leaves everything to another; tests override what they watch.
+// Test only: a device that forwards to another; tests override parts.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@ class WrappedDevice : public Device {
  public:
   explicit WrappedDevice(std::unique_ptr<Device> inner)
       : owned_(std::move(inner)), inner_(*owned_) {}
-  explicit WrappedDevice(Device& inner) : inner_(inner) {}  // which outlives it
+  explicit WrappedDevice(Device& inner) : inner_(inner) {}  // must outlive this
 
   const DeviceInfo& info() const override { return inner_.info(); }
   StatusOr<Buffer> allocate(size_t bytes) override { return inner_.allocate(bytes); }
@@ -28,7 +28,7 @@ class WrappedDevice : public Device {
   Device& inner() const { return inner_; }
 
  private:
-  const std::unique_ptr<Device> owned_;  // null: it is somebody else's
+  const std::unique_ptr<Device> owned_;  // null: not owned
   Device& inner_;
 };
 

@@ -398,7 +398,7 @@ TEST_F(ConversionTest, IntegersInAGpusOrderAreRefused) {
   config.at("quantization").as_object().erase("weight_layout");
   ASSERT_TRUE(write_file_atomic(dir_ / "x/config.json", json::serialize(config)).ok());
   EXPECT_EQ(build("--checkpoint_dir $D/x --output_dir $D/engine"), 1);
-  EXPECT_THAT(error_, HasSubstr("the integers of quant_algo 'W8A16' lie in an order that only"));
+  EXPECT_THAT(error_, HasSubstr("the integers of quant_algo 'W8A16' have an order that only"));
 }
 
 TEST_F(ConversionTest, WhatIsSaidOfTheSourceMustBeTrue) {

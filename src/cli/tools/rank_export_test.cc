@@ -344,7 +344,7 @@ TEST_F(RankExportTest, WhatTheLayoutCannotSayIsNamed) {
   refuses({"int8_wo", "--kv_cache_dtype", "int8"}, "--calib_dataset: is missing");
   refuses({"fp8", "--error_feedback", "--calib_dataset", kText}, "one scale for a matrix");
   refuses({"int8_wo", "--tp_size", "0"}, "tp_size: 0 is not allowed");
-  refuses({"int8_wo", "--exclude_modules", "*.q_proj"}, "cannot say what tensor");
+  refuses({"int8_wo", "--exclude_modules", "*.q_proj"}, "cannot store tensor");
   EXPECT_EQ(
       run({"--model_dir", kServed, "--output_dir", out_, "--qformat", "fp8", "--tp_size", "2"}), 1);
   EXPECT_THAT(printed_, HasSubstr("--tp_size: '2' is for --export_format tensorrt_llm"));
@@ -367,7 +367,7 @@ TEST_F(RankExportTest, TheConverterTakesOverWhatIsThere) {
       "model has none; `nereid quantize --qformat int4_awq --export_format tensorrt_llm`");
   refuses(dir_ / "awq", {awq[0], awq[1], awq[2], "--group_size", "64"},
           "group_size: 64, but the model has int4 in groups of 32");
-  refuses(dir_ / "rows", awq, "cannot say what tensor 'model.layers.0.self_attn.q_proj.weight' is");
+  refuses(dir_ / "rows", awq, "cannot store tensor 'model.layers.0.self_attn.q_proj.weight'");
   refuses(dir_ / "rows", {"--use_fp8", "--calib_dataset", kText}, "tokenizer");
   refuses(dir_ / "awq", {"--per_group"}, "--per_group: allowed with --weight_only_precision");
   refuses(dir_ / "awq", {awq[0], awq[1], "w4a8_awq"}, "--calib_dataset: is missing");

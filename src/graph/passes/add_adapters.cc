@@ -1,6 +1,5 @@
-// Low-rank adapters: an op behind the embedding and behind each product, experts' too, with a
-// module for each of the family's weights that is made of whole rows of a matrix of Hugging Face's
-// layout.
+// LoRA: adds a low_rank op behind the embedding and each product (experts included), with a module
+// for each of the family's weights that consists of whole rows of a Hugging Face matrix.
 #include <algorithm>
 #include <string>
 #include <string_view>
@@ -16,7 +15,7 @@ using io::AdapterModule;
 
 constexpr std::string_view kWeightSuffix = ".weight", kTiedWeight = "head", kTiedHead = "lm_head";
 
-// Whether the part is all of its tensor, row for row, or of one of the matrices in it.
+// Whether the part is a whole tensor, or a whole matrix of a stacked one.
 bool is_whole(const WeightPart& part) {
   WeightPart whole{.tensor = part.tensor, .size = part.size};
   whole.total = part.total == part.size ? part.total : 0;
@@ -25,7 +24,7 @@ bool is_whole(const WeightPart& part) {
   return part == whole;
 }
 
-// Whether it is every other row of such a matrix.
+// Whether it is every second row of such a matrix.
 bool is_every_other(const WeightPart& part) {
   WeightPart all = part;
   all.first = 0, all.step = 1, all.total = 0;
@@ -33,7 +32,7 @@ bool is_every_other(const WeightPart& part) {
          is_whole(all);
 }
 
-// What an adapter calls the matrix of an expert, "": nothing.
+// PEFT name of an expert's matrix; "": none.
 std::string name_of_expert(const WeightPart& part) {
   if (part.stacked > 0) {
     const std::string name = fmt::format("{}[{}]", part.tensor, part.index);
@@ -44,7 +43,7 @@ std::string name_of_expert(const WeightPart& part) {
   return part.tensor.substr(0, part.tensor.size() - kWeightSuffix.size());
 }
 
-// Whether the part is whole rows of a matrix.
+// Whether the part consists of whole rows of a matrix.
 bool has_whole_rows(const WeightPart& part) {
   WeightPart rows{.tensor = part.tensor, .size = part.size};
   rows.first = part.first, rows.total = part.total, rows.step = part.step;
@@ -52,7 +51,7 @@ bool has_whole_rows(const WeightPart& part) {
   return part == rows && part.tensor.ends_with(kWeightSuffix);
 }
 
-// The module whose rows are those of the source's parts, all of one tensor; no name: there is none.
+// The module with the rows of the source's parts, all of one tensor; empty name: impossible.
 AdapterModule module_of(const WeightSource& source) {
   const WeightPart& first = source.parts.front();
   AdapterModule module;
@@ -70,7 +69,7 @@ AdapterModule module_of(const WeightSource& source) {
   return module;
 }
 
-// Of each expert in turn. Empty: a source is not what an adapter can name.
+// One module per expert and source. Empty: a source cannot be named by adapters.
 std::vector<AdapterModule> modules_of(const Weight& weight) {
   std::vector<AdapterModule> modules;
   int64_t column = 0;
@@ -101,8 +100,7 @@ std::vector<AdapterModule> modules_of(const Weight& weight) {
   return modules;
 }
 
-// A head that shares its matrix with the embedding is a module of its own, by the name that Hugging
-// Face's models have for it.
+// A tied head is a module of its own, "lm_head" in Hugging Face's models.
 bool is_tied_head(const Graph& graph, const Linear& linear) {
   if (graph.values[linear.out].cols != graph.model.vocab_size) return false;
   const std::vector<WeightPart>& parts = graph.weights[linear.weight].parts;
@@ -112,7 +110,7 @@ bool is_tied_head(const Graph& graph, const Linear& linear) {
   });
 }
 
-// What stands behind a node that adapters may add to, but for its place in the graph's modules.
+// A low_rank op behind a node, without its first module's index.
 struct Addition {
   LowRank op;
   std::vector<AdapterModule> modules;
@@ -121,7 +119,7 @@ struct Addition {
 Addition add_to(const Graph& graph, const Embed& embed) {
   Addition added{{.y = embed.out, .scale = embed.scale}, modules_of(graph.weights[embed.table])};
   for (AdapterModule& m : added.modules) {
-    std::swap(m.k, m.n);  // the table has a row for each token
+    std::swap(m.k, m.n);  // the table has a row per token
     m.of_tokens = true;
   }
   if (added.modules.size() > 1 || (!added.modules.empty() && added.modules[0].has_rows()))

@@ -1,6 +1,5 @@
-// Outputs of the residual in front of layers, rounded to bf16: hidden states beside the one that
-// enters the head. The rounding stands behind the first op that reads the residual, which a later
-// pass may let make it (fold_residual_norm).
+// Outputs the residual before selected layers as bf16 hidden states. The rounding is placed behind
+// the residual's first reader, so that fold_residual_norm can still fuse.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -12,10 +11,10 @@ namespace nereid::graph {
 Status add_layer_states(Graph& graph, const PassContext& context) {
   if (context.hidden_layers.empty()) return ok();
   const Uses uses = find_uses(graph);
-  std::multimap<int32_t, Node> rounded;  // by the node that each stands behind
+  std::multimap<int32_t, Node> rounded;  // by the node it follows
   for (const int32_t layer : context.hidden_layers) {
     if (layer < 0 || static_cast<size_t>(layer) >= graph.residuals.size())
-      return invalid_argument("hidden states in front of layer {}; the model has {} layers", layer,
+      return invalid_argument("hidden states before layer {}; the model has {} layers", layer,
                               graph.residuals.size());
     const ValueId x = graph.residuals[static_cast<size_t>(layer)];
     Value state = graph.values[x];

@@ -1,4 +1,4 @@
-// Picks a kernel for every node and a layout for every matrix.
+// Chooses a kernel for each node and a layout for each matrix.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -36,14 +36,15 @@ class Chooser {
                       fmt::format("{} ({})", K::kName, kernels::operands_text(typical)));
     const kernels::Kernel<K>* const best = *selected;
     Choice choice{std::string(best->name), best->cost(typical, context_.device)};
-    // What depends on the server's options is chosen when the plan is bound, unless it is forced.
+    // Kernels that depend on server options (KV cache) are chosen when the plan is bound, unless
+    // forced.
     if (kernels::has_role<K, kernels::Role::kCache>() && !is_forced(K::kName)) choice.kernel = "";
     return choice;
   }
   StatusOr<Choice> operator()(const Concat&) const { return Choice{}; }
   StatusOr<Choice> operator()(const Slice&) const { return Choice{}; }
 
-  // For look_up(): no addresses, a server with default options.
+  // look_up() without addresses, for default server options.
   View value(ValueId id) const {
     const Value& v = graph_.values[id];
     return {nullptr, v.dtype, 1, v.cols, v.cols};
@@ -71,8 +72,7 @@ class Chooser {
   const PassContext& context_;
 };
 
-// "op:name" must name a kernel that exists for the device; whether it can run a problem is asked
-// later.
+// "op:name" must exist for the device; whether it can run a problem is checked later.
 Status check_forced(const PassContext& context, const std::string& choice) {
   std::string known;
   bool found = false;
@@ -90,7 +90,7 @@ Status check_forced(const PassContext& context, const std::string& choice) {
                           context.device.id(), known);
 }
 
-// A layout serves all users of a matrix (a tied embedding is a table and a head).
+// One layout for all users of a matrix (a tied embedding is table and head).
 Status choose_layout(Graph& graph, const Chooser& chooser, WeightId id) {
   std::optional<WeightLayout> best;
   double best_cost = std::numeric_limits<double>::infinity();

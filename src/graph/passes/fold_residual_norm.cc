@@ -1,5 +1,5 @@
-// x' = x + y followed by norm(x') becomes one norm that updates the residual on its way: one pass
-// over the residual instead of two.
+// x' = x + y and norm(x') become one norm that updates the residual: one pass over it instead of
+// two.
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -16,7 +16,7 @@ Status fold_residual_norm(Graph& graph, const PassContext&) {
     if (!norm || norm->add != kNone) continue;
     const int32_t writer = uses.writer[norm->x];
     const auto* add = std::get_if<Add>(&graph.nodes[writer].op);
-    // The sum exists only once the norm has run, so no op may need it earlier.
+    // x' exists after the norm only: no earlier op may read it.
     const std::vector<int32_t>& readers = uses.readers[norm->x];
     if (!add || *std::min_element(readers.begin(), readers.end()) < static_cast<int32_t>(i))
       continue;

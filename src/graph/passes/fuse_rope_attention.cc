@@ -1,4 +1,4 @@
-// Attention reads every query and key once anyway: it can rotate them on the way in.
+// Rotary embedding inside attention, which reads every query and key anyway.
 #include <utility>
 #include <variant>
 

@@ -1,6 +1,5 @@
-// Only the last position of a sequence is sampled, so whatever works row by row between the last
-// attention and the logits need not run for the others: the selection of sampled rows moves up the
-// graph as far as it can (it wants f32 inputs, as GatherRows does).
+// Only a sequence's last position is sampled: the gather of sampled rows moves up to the last
+// attention, through row-wise nodes, as far as inputs are f32 (as GatherRows requires).
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -22,8 +21,8 @@ class Mover {
   }
 
  private:
-  // The largest set of row-wise nodes whose results only sampled rows need and whose other inputs
-  // can be gathered.
+  // The largest set of row-wise nodes whose results are read at sampled rows only and whose other
+  // inputs can be gathered.
   void choose_nodes() {
     for (int32_t i = gather_ - 1; i >= 0; --i)
       moved_[i] = is_row_wise(graph_.nodes[i].op) && only_read_by_moved(i);
@@ -45,7 +44,7 @@ class Mover {
     return true;
   }
   bool is_gather(int32_t node) const { return node == gather_; }
-  // The plan's output of hidden states has rows for sampled positions only.
+  // The plan's hidden states have sampled rows only.
   bool reads_hidden(int32_t reader, ValueId id) const {
     return reader == static_cast<int32_t>(graph_.nodes.size()) &&
            std::ranges::find(graph_.hidden, id) != graph_.hidden.end();
@@ -57,7 +56,7 @@ class Mover {
     return true;
   }
 
-  // Gathers each value that enters the moved nodes right before its first use.
+  // Gathers each value that enters the moved nodes, before its first use.
   void rewrite() {
     const GatherRows old = std::get<GatherRows>(graph_.nodes[gather_].op);
     std::map<ValueId, ValueId> gathered;
@@ -99,7 +98,7 @@ Status gather_before_head(Graph& graph, const PassContext&) {
     const auto* gather = std::get_if<GatherRows>(&graph.nodes[i].op);
     if (!gather || find_uses(graph).writer[gather->x] == kNone) continue;
     Mover(graph, static_cast<int32_t>(i)).run();
-    return ok();  // a graph has one selection of sampled rows
+    return ok();  // a graph has one GatherRows
   }
   return ok();
 }

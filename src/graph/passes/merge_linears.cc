@@ -1,5 +1,4 @@
-// Products of the same input whose results are put side by side become one product of the stacked
-// weights: one pass over the input, one larger and better used kernel call.
+// Products of one input whose results are concatenated become one product with stacked weights.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -10,7 +9,7 @@
 namespace nereid::graph {
 namespace {
 
-// The weight that stacks `ids`, named after what the product makes.
+// The stacked weight, named after the merged product.
 WeightId stack(Graph& graph, const std::vector<WeightId>& ids, std::string name) {
   Weight merged;
   merged.name = std::move(name);
@@ -30,14 +29,14 @@ WeightId stack(Graph& graph, const std::vector<WeightId>& ids, std::string name)
   return static_cast<WeightId>(graph.weights.size() - 1);
 }
 
-// A norm (of each head, for example) that can work in place on a part of a wider matrix.
+// A norm (e.g. of each head) that can run in place on a part of a wider matrix.
 bool is_part_norm(const Graph& graph, const Op& op) {
   const auto* norm = std::get_if<Norm>(&op);
   return norm && norm->add == kNone && graph.values[norm->x].dtype == graph.values[norm->out].dtype;
 }
 
-// The linears whose results are the parts of `concat`, some perhaps after a norm of their heads; or
-// nothing when they cannot be one product.
+// The linears whose results (some after a norm of their heads) are the parts of `concat`; empty:
+// they cannot be merged.
 std::vector<int32_t> mergeable(const Graph& graph, const Uses& uses, const Concat& concat) {
   std::vector<int32_t> nodes;
   const Linear* first = nullptr;
@@ -70,7 +69,7 @@ bool read_by(const Graph& graph, const Uses& uses, ValueId id) {
   });
 }
 
-// One product instead of `linears`, written to `out`.
+// One product with output `out` in place of `linears`.
 Linear merge(Graph& graph, const std::vector<int32_t>& linears, ValueId out) {
   std::vector<WeightId> matrices, biases;
   Linear merged;
@@ -88,8 +87,7 @@ Linear merge(Graph& graph, const std::vector<int32_t>& linears, ValueId out) {
   return merged;
 }
 
-// The product and, cut from it, what the linears gave: these nodes stand where the first linear
-// stood.
+// The merged product and the slices that replace the linears' results, placed at the first linear.
 std::vector<Node> merge_and_cut(Graph& graph, const std::vector<int32_t>& linears,
                                 const Concat& concat) {
   graph.values.push_back(graph.values[concat.out]);
@@ -108,7 +106,7 @@ template <class... Readers>
 void merge_parts_for(Graph& graph) {
   const Uses uses = find_uses(graph);
   std::vector<bool> dropped(graph.nodes.size());
-  std::map<int32_t, std::vector<Node>> instead;  // of the node
+  std::map<int32_t, std::vector<Node>> instead;  // by node
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const auto* found = std::get_if<Concat>(&graph.nodes[i].op);
     if (!found || !read_by<Readers...>(graph, uses, found->out)) continue;

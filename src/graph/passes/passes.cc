@@ -14,7 +14,7 @@ constexpr Pass kPasses[] = {
     {"tie_embedding", "weights made of the same tensors are stored once", tie_embedding},
     {"merge_qkv", "query, key and value projections become one product", merge_qkv},
     {"merge_gate_up", "gate and up projections become one product", merge_gate_up},
-    {"add_layer_states", "what some layers read is given back, where that is wanted",
+    {"add_layer_states", "adds layer inputs to the plan's hidden states (EAGLE-3)",
      add_layer_states, true},
     {"gather_before_head", "only sampled rows go through what follows the last attention",
      gather_before_head},

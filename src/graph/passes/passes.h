@@ -1,6 +1,5 @@
-// The compiler's passes, all of them, in the order they run. Each is a function on the graph;
-// after each the graph is verified. Optional ones can be switched off, which must never change what
-// the model computes.
+// The compiler's passes in order. Each is a function on the graph, which is verified after it.
+// Optional passes can be disabled without changing the function that the model computes.
 #pragma once
 
 #include <optional>
@@ -16,24 +15,24 @@
 
 namespace nereid::graph {
 
-// What passes may look at besides the graph.
+// Inputs of passes other than the graph.
 struct PassContext {
   const kernels::Registry* registry = nullptr;
   DeviceInfo device;
   kernels::Choices forced;                       // "op:kernel"
-  std::optional<kernels::WeightFormat> weights;  // of the products; absent: as the family says
-  // Of the head; absent: int8 with a scale for each row where products get integers, bf16 where
-  // they get something else, as the checkpoint has it where nothing is asked for.
+  std::optional<kernels::WeightFormat> weights;  // of products; absent: the family's
+  // Of the head; absent: with `weights`, int8 per row if they are integers, else bf16; without
+  // `weights`, the checkpoint's.
   std::optional<kernels::WeightFormat> head;
-  bool adapters = false;               // products take adapters
-  std::vector<int32_t> hidden_layers;  // what these layers read is among the plan's hidden states
+  bool adapters = false;               // products support adapters
+  std::vector<int32_t> hidden_layers;  // layers whose inputs are hidden states of the plan
 };
 
 struct Pass {
   std::string_view name;
   std::string_view summary;
   Status (*run)(Graph& graph, const PassContext& context) = nullptr;
-  bool required = false;  // cannot be switched off
+  bool required = false;  // cannot be disabled
 };
 
 std::span<const Pass> passes();
@@ -42,23 +41,21 @@ struct PassReport {
   std::string_view name;
   bool ran = false;
   double seconds = 0;
-  size_t num_nodes = 0;  // after it
+  size_t num_nodes = 0;  // after the pass
 };
 
-// Runs all passes but the `disabled` ones. InvalidArgument for a disabled name that is not known or
-// is required (listing those that may be disabled); otherwise the first error of a pass, prefixed
-// with its name.
+// Runs all passes except `disabled`. InvalidArgument: a disabled name is unknown or required (lists
+// those that may be disabled); else the first error of a pass, prefixed with its name.
 Status run_passes(Graph& graph, const PassContext& context, std::span<const std::string> disabled,
                   std::vector<PassReport>* report = nullptr);
 
-// Required: decides what the weights become, before passes that compare them.
+// Required: sets weight formats, before passes that compare them.
 Status set_weight_formats(Graph& graph, const PassContext& context);
 
-// Required: what some layers read becomes an output, where that is wanted. InvalidArgument: there
-// is no such layer.
+// Required: makes the inputs of hidden_layers outputs. InvalidArgument: no such layer.
 Status add_layer_states(Graph& graph, const PassContext& context);
 
-// Optional: shape the graph.
+// Optional: transform the graph.
 Status tie_embedding(Graph& graph, const PassContext& context);
 Status merge_qkv(Graph& graph, const PassContext& context);
 Status merge_gate_up(Graph& graph, const PassContext& context);
@@ -66,23 +63,22 @@ Status gather_before_head(Graph& graph, const PassContext& context);
 Status fold_residual_norm(Graph& graph, const PassContext& context);
 Status fuse_rope_attention(Graph& graph, const PassContext& context);
 
-// Required: behind products that adapters may add to, the op that does so, where adapters are
-// wanted.
+// Required: adds low_rank ops if `adapters`.
 Status add_adapters(Graph& graph, const PassContext& context);
 
-// Required: what products read becomes f8e4m3 or i8 where their weights ask for it and the device
-// has a kernel that costs no more than for what they read now.
+// Required: rounds product inputs to f8e4m3 or i8 if the weight format asks for it and the device's
+// kernel for it is not slower.
 Status quantize_inputs(Graph& graph, const PassContext& context);
 
-// Optional: where a norm or glu has kernels that make f8e4m3 rows themselves.
+// Optional: norms and gated activations round their results themselves, if there is a kernel.
 Status fold_quantize(Graph& graph, const PassContext& context);
 
-// Required: on GPUs, what products make for gated units and for sums becomes bf16.
+// Required: on GPUs, products feeding gated activations and sums output bf16.
 Status round_products(Graph& graph, const PassContext& context);
 
-// Required: decide kernels, weight layouts and places in the arenas.
+// Required: choose kernels, weight layouts, arena offsets.
 Status choose_kernels(Graph& graph, const PassContext& context);
-// What the cheapest kernel for an op costs, in seconds. NotFound when there is none.
+// Cost of the cheapest kernel for an op in seconds. NotFound: none.
 StatusOr<double> kernel_cost(const Graph& graph, const PassContext& context, const Op& op);
 Status plan_memory(Graph& graph, const PassContext& context);
 

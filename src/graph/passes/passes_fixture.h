@@ -1,4 +1,4 @@
-// Passes over graphs of the tests, for the reference kernels.
+// Test only: passes over test graphs, for the reference kernels.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,8 +42,8 @@ class PassesTest : public testing::Test {
   PassContext context_;
 };
 
-// Runs the plan on labels instead of numbers: a read must find the label of the last write of its
-// own value, in every byte.
+// Runs the plan on labels instead of numbers: each byte read must have the label of the last write
+// of the same value.
 class LabelMachine {
  public:
   explicit LabelMachine(const Graph& graph) : graph_(graph) {
@@ -51,13 +51,13 @@ class LabelMachine {
   }
   void run() {
     for (const Node& node : graph_.nodes) {
-      // A slice reads its own part only: other slices may have taken theirs already.
+      // A slice reads its own part only: other slices' memory may be reused.
       const auto* slice = std::get_if<Slice>(&node.op);
       if (slice) expect(slice->out, slice->x);
       for (const ValueId id : inputs(node.op))
         if (!slice) expect(id, id);
       for (const ValueId id : outputs(node.op)) write(id);
-      // A kernel may read an input after its first write, except what the op updates in place.
+      // A kernel may read inputs after its first write, except those updated in place.
       for (const ValueId id : inputs(node.op))
         if (!becomes_output(node.op, id)) expect(id, id);
     }

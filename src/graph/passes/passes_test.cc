@@ -18,7 +18,7 @@ TEST_F(PassesTest, TieEmbeddingKeepsOneCopy) {
   EXPECT_EQ(all<Embed>(g)[0].table, all<Linear>(g).back().weight);
 }
 
-// The work does not grow with the square of the number of weights.
+// Linear, not quadratic, in the number of weights.
 TEST_F(PassesTest, TieEmbeddingTakesManyWeights) {
   Graph many = test_graph();
   for (int i = 0; i < 200'000; ++i) {
@@ -41,7 +41,7 @@ TEST_F(PassesTest, MergeQkvStacksWeightsAndBiases) {
   EXPECT_EQ(all<Concat>(g).size(), 2u);  // gate_up of each layer
 }
 
-// Tensors as checkpoints name them.
+// With checkpoint tensor names.
 Graph with_weight_names() {
   Graph graph = test_graph();
   for (Weight& w : graph.weights)
@@ -52,11 +52,11 @@ Graph with_weight_names() {
 TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   Graph g = after(merge_gate_up, after(merge_qkv, with_weight_names()));
   const std::string before = print(g);
-  EXPECT_EQ(print(after(add_adapters, g)), before);  // no adapters are asked for
+  EXPECT_EQ(print(after(add_adapters, g)), before);  // adapters are off
   context_.adapters = true;
   const Graph adapted = after(add_adapters, g);
   const std::vector<LowRank> ops = all<LowRank>(adapted);
-  ASSERT_EQ(ops.size(), 10u);  // of the embedding and all products
+  ASSERT_EQ(ops.size(), 10u);  // the embedding and all products
   EXPECT_EQ(ops[0].x, kNone);
   EXPECT_EQ(ops[0].y, all<Embed>(adapted)[0].out);
   EXPECT_EQ(ops[0].k, 48);
@@ -67,7 +67,7 @@ TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   EXPECT_EQ(ops[1].y, all<Linear>(adapted)[0].out);
   EXPECT_EQ(ops[1].out, all<Rope>(adapted)[0].qkv);
   ASSERT_EQ(adapted.modules.size(), 16u);
-  EXPECT_EQ(adapted.modules.back().source, "lm_head");  // which is the embedding, too
+  EXPECT_EQ(adapted.modules.back().source, "lm_head");  // the tied embedding
   const io::AdapterModule& embedding = adapted.modules[0];
   EXPECT_EQ(embedding.name, "embed");
   EXPECT_EQ(embedding.k, 48);
@@ -82,7 +82,7 @@ TEST_F(PassesTest, AdaptersAddToWholeMatrices) {
   EXPECT_FALSE(v.of_tokens);
 }
 
-// The modules of an expert lie side by side.
+// An expert's modules are adjacent.
 TEST_F(PassesTest, AdaptersAddToExperts) {
   context_.adapters = true;
   Graph graph = test_graph(false, /*mixture=*/true);
@@ -105,7 +105,7 @@ TEST_F(PassesTest, AdaptersAddToExperts) {
   EXPECT_EQ(name(apart, ops[0].first_module + 2), "layers.0.gate2");
   EXPECT_EQ(name(apart, ops[2].first_module + 1), "layers.0.down1");
   EXPECT_EQ(ops[2].k, 40);
-  for (Weight& w : graph.weights) {  // gate of two matrices for each expert
+  for (Weight& w : graph.weights) {  // gate from two matrices per expert
     if (w.experts == 1 || !w.name.ends_with("gate")) continue;
     std::vector<WeightPart> parts;
     for (WeightPart part : w.parts) {
@@ -126,7 +126,7 @@ TEST_F(PassesTest, AdaptersAddToExperts) {
   EXPECT_EQ(joined.modules[static_cast<size_t>(ops[0].first_module) + 5].column, 20);
 }
 
-// All experts in one tensor, rows of two matrices in turn.
+// All experts in one tensor, rows of two matrices interleaved.
 TEST_F(PassesTest, AdaptersNameMatricesWithinATensor) {
   context_.adapters = true;
   Graph graph = test_graph(false, /*mixture=*/true);
@@ -146,7 +146,7 @@ TEST_F(PassesTest, AdaptersNameMatricesWithinATensor) {
     EXPECT_THAT(names, testing::Contains(name));
 }
 
-// A matrix whose rows have places of their own in the engine is none that an adapter knows.
+// A matrix with reordered rows cannot be named by adapters.
 TEST_F(PassesTest, AdaptersLeaveParts) {
   context_.adapters = true;
   Graph graph = with_weight_names();
@@ -213,11 +213,11 @@ TEST_F(PassesTest, FuseRopeAttention) {
   EXPECT_TRUE(is_given(all<Attention>(g)[1].angles));
 }
 
-// What only few families have reaches the op, and the kind of rotation goes with the angles.
+// Rare attention features are kept, and the rotation kind goes with the rope table.
 TEST_F(PassesTest, FusionKeepsTheKindOfAttentionAndRotation) {
   io::ModelFacts m = test_graph().model;
   m.num_layers = 1;
-  m.ropes = {{std::vector<float>(4, 1.0f)}};  // half of a head turns
+  m.ropes = {{std::vector<float>(4, 1.0f)}};  // half of a head's dims are rotary
   Builder b(m);
   const ValueId x = b.embed("embed", b.matrix("embed", "embed", 48, 32));
   const ValueId h = b.norm("norm", x, b.vector("norm", "norm", 32), {1e-5f});
@@ -236,7 +236,7 @@ TEST_F(PassesTest, FusionKeepsTheKindOfAttentionAndRotation) {
   EXPECT_EQ(g.weights[attention.sinks].name, "sinks");
 }
 
-// Residual and last attention output are gathered; all that follows runs on sampled rows.
+// Residual and last attention output are gathered; everything behind runs on sampled rows.
 TEST_F(PassesTest, GatherMovesUpToTheLastAttention) {
   const Graph g = after(gather_before_head);
   ASSERT_EQ(all<GatherRows>(g).size(), 2u);
@@ -250,7 +250,7 @@ TEST_F(PassesTest, GatherMovesUpToTheLastAttention) {
   EXPECT_EQ(g.values[g.hidden.at(0)].extent, io::Extent::kSampled);
 }
 
-// They cost sampled rows alone, and the norm that reads a residual makes it as without them.
+// Layer states cost sampled rows only; the norm of the residual is unchanged.
 TEST_F(PassesTest, LayerStatesAreRoundedResiduals) {
   const Graph without = compile(test_graph());
   context_.hidden_layers = {1, 0, 1};
@@ -272,7 +272,7 @@ TEST_F(PassesTest, StatesOfNoLayerAreRefused) {
     context_.hidden_layers = {layer};
     Graph g = test_graph();
     EXPECT_THAT(std::string(message(run_passes(g, context_, {}))),
-                HasSubstr(fmt::format("in front of layer {}; the model has 2 layers", layer)));
+                HasSubstr(fmt::format("before layer {}; the model has 2 layers", layer)));
   }
 }
 
@@ -329,7 +329,7 @@ TEST_F(PassesTest, PlannedMemoryNeverLosesALiveValue) {
   }
 }
 
-// q and k with a norm of each head, in several orders of the nodes.
+// q and k with head norms, in several node orders.
 Graph head_norm_graph(bool norm_first) {
   io::ModelFacts m;
   m.name = "test", m.architecture = "TestForCausalLM", m.source_dir = "/nowhere";
@@ -355,8 +355,8 @@ Graph head_norm_graph(bool norm_first) {
   return *std::move(b).finish(b.sampled_rows("logits", head));
 }
 
-// One product whose parts are normed where they lie; without the merge each part is normed in its
-// place of the whole.
+// One product with head norms in place; without the merge each part is normed in its slice of the
+// whole.
 TEST_F(PassesTest, HeadNormsWorkInPlace) {
   for (const bool norm_first : {false, true}) {
     const Graph merged = compile(head_norm_graph(norm_first));
@@ -385,12 +385,12 @@ TEST_F(PassesTest, AMixtureOfExpertsIsCompiled) {
   const auto products = all<ExpertLinear>(g);
   ASSERT_EQ(products.size(), 6u);
   EXPECT_EQ(plan->weights[products[0].weight].experts, 3);
-  // Rows that are not sampled are routed nowhere in the last layer.
+  // In the last layer, rows that are not sampled are not routed.
   const auto routes = all<Route>(g);
   ASSERT_EQ(routes.size(), 4u);
   EXPECT_EQ(g.values[routes[0].experts].extent, io::Extent::kTokens);
   EXPECT_EQ(g.values[routes[2].experts].extent, io::Extent::kSampled);
-  // Of five experts a weight for three would be too small.
+  // A weight with three of five experts is too small.
   Graph wrong = test_graph(false, true);
   wrong.weights[all<ExpertLinear>(wrong)[0].weight].experts = 5;
   EXPECT_THAT(std::string(message(verify(wrong))), HasSubstr("[5, 40, 32] has parts of 120"));
@@ -407,7 +407,7 @@ TEST_F(PassesTest, MemoryIsShared) {
 
 TEST_F(PassesTest, ReadingAfterAnUpdateInPlaceIsRefused) {
   Graph g = test_graph();
-  // The first layer's second norm reads the residual from before the attention's sum.
+  // The first layer's second norm reads the residual before attention's sum.
   for (Node& node : g.nodes)
     if (Norm* norm = std::get_if<Norm>(&node.op);
         norm && g.values[norm->out].name == "layers.0.norm2")

@@ -1,6 +1,6 @@
-// Gives every value a place in the arena of its extent. Ops that update in place, slices and parts
-// of a whole share one buffer; buffers whose lives do not overlap share memory (largest first,
-// lowest place that is free: the greedy-by-size rule of Pisarchyk and Lee, 2020).
+// Assigns arena offsets. In-place updates, slices and concatenated parts share a buffer; buffers
+// with disjoint lifetimes share memory (greedy by size, Pisarchyk and Lee, 2020: largest first,
+// lowest free offset).
 #include <algorithm>
 #include <utility>
 #include <variant>
@@ -16,7 +16,7 @@ constexpr int64_t kAlignment = 64;
 
 struct Buffer {
   ValueId root = kNone;
-  int32_t first = 0, last = 0;  // nodes between which it is alive, both included
+  int32_t first = 0, last = 0;  // lifetime: first and last node, inclusive
   int64_t bytes = 0;            // per row
   int64_t offset = kNone;
 };
@@ -36,7 +36,7 @@ class Planner {
 
  private:
   struct Home {
-    ValueId in = kNone;  // itself, or the value whose buffer it lives in
+    ValueId in = kNone;  // itself, or the value whose buffer contains it
     int64_t column = 0;
   };
   Home resolve(ValueId id) const {
@@ -52,8 +52,7 @@ class Planner {
            y.column < x.column + graph_.values[a].cols;
   }
 
-  // A node after `node` that reads what `in` holds before it, itself or as a part of something
-  // else; kNone: there is none.
+  // A node after `node` that reads memory of `in` written before `node`; kNone: none.
   int32_t later_reader(int32_t node, ValueId in) const {
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       const auto id = static_cast<ValueId>(i);
@@ -64,7 +63,7 @@ class Planner {
     return kNone;
   }
 
-  // `out` takes over the memory of `in`, or, where that is optional, may do so.
+  // `out` reuses the memory of `in`, if required or possible.
   Status update_in_place(int32_t node, const InPlace& update) {
     const int32_t reader = later_reader(node, update.in);
     const Value& in = graph_.values[update.in];
@@ -77,7 +76,7 @@ class Planner {
     return ok();
   }
 
-  // Whether the parts lie side by side in one buffer already.
+  // Whether the parts are adjacent in one buffer already.
   bool is_contiguous(const Concat& concat) const {
     const Home first = resolve(concat.parts[0]);
     int64_t column = first.column;

@@ -1,4 +1,4 @@
-// fp8 and int8: the inputs of products whose weights ask for it, and who makes them.
+// fp8 and int8 inputs of products: rounding ops, and their fusion into the previous op.
 #include <map>
 #include <type_traits>
 #include <utility>
@@ -19,8 +19,8 @@ ValueId add_value(Graph& graph, ValueId like, std::string_view suffix, DType dty
   return static_cast<ValueId>(graph.values.size() - 1);
 }
 
-// The op in front of `quantize` makes its rows where that is cheaper and no other op reads what it
-// made.
+// Fuses `quantize` into the op before it, if that op has no other reader and the fused kernel is
+// cheaper.
 template <class T>
 StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& uses, T& op,
                     const Quantize& quantize) {
@@ -40,7 +40,7 @@ StatusOr<bool> fold(const Graph& graph, const PassContext& context, const Uses& 
   return true;
 }
 
-// What the cheapest kernel costs, whatever the weight's layout will be.
+// Cost of the cheapest kernel over all weight layouts.
 template <class Product>
 StatusOr<double> product_cost(Graph& graph, const PassContext& context, const Product& product) {
   kernels::WeightLayout& layout = graph.weights[product.weight].layout;
@@ -76,7 +76,7 @@ Status quantize_inputs(Graph& graph, const PassContext& context) {
     auto changed = product;
     changed.x = quantize.out;
     changed.scales = quantize.scales;
-    // Rounding costs quality, so it has to be good for something.
+    // Rounding costs quality: it must be faster.
     const StatusOr<double> rounded = product_cost(graph, context, changed);
     const StatusOr<double> whole = product_cost(graph, context, product);
     if (!rounded.ok() || (whole.ok() && *whole < *rounded)) {
@@ -96,8 +96,8 @@ Status quantize_inputs(Graph& graph, const PassContext& context) {
   }
   graph.nodes = std::move(nodes);
   if (num_left > 0)
-    log_info("{} products multiply their inputs as bf16: {} has no faster kernel for rounded ones",
-             num_left, context.device.id());
+    log_info("{} products read bf16 inputs: {} has no faster kernel for rounded inputs", num_left,
+             context.device.id());
   return ok();
 }
 

@@ -1,5 +1,5 @@
-// What products make for gated units and for sums that norms make, in bf16: these numbers are read
-// once, and on GPUs reading and writing them is most of what both cost in steps of many rows.
+// On GPUs, results of products for gated activations and norms' sums become bf16: they are read
+// once, and their memory traffic dominates both ops in steps of many rows.
 #include <algorithm>
 #include <variant>
 
@@ -12,8 +12,8 @@ const Op& writer_of(const Graph& graph, const Uses& uses, ValueId value) {
   return graph.nodes[static_cast<size_t>(uses.writer[value])].op;
 }
 
-// Adds `value` and the parts that it is made of; false: others than products make them, or others
-// than node `reader` read `value`.
+// Collects `value` and its concatenated parts; false: a part is not a product's result, or has a
+// reader other than `reader`.
 bool find_parts(const Graph& graph, const Uses& uses, ValueId value, int32_t reader,
                 std::vector<ValueId>& found) {
   if (uses.readers[value] != std::vector{reader}) return false;
@@ -26,7 +26,7 @@ bool find_parts(const Graph& graph, const Uses& uses, ValueId value, int32_t rea
   return std::holds_alternative<Linear>(op) || std::holds_alternative<ExpertLinear>(op);
 }
 
-// What the node reads and nobody else.
+// The operand that may become bf16; kNone: none.
 ValueId operand_of(const Op& op) {
   if (const auto* glu = std::get_if<Glu>(&op)) return glu->x;
   if (const auto* norm = std::get_if<Norm>(&op)) return norm->add;

@@ -7,8 +7,8 @@
 namespace nereid::graph {
 namespace {
 
-// On GPUs products make bf16 for gated units and sums, merged or not, and where there are kernels;
-// not where adapters add to them.
+// On GPUs products feeding gated activations and sums output bf16, merged or not, if there are
+// kernels; not behind adapters.
 TEST_F(PassesTest, ProductsAreRoundedOnGpus) {
   const auto num_rounded = [&](const std::vector<std::string>& disabled, bool mixture = false) {
     Graph built = test_graph(false, mixture);
@@ -29,8 +29,8 @@ TEST_F(PassesTest, ProductsAreRoundedOnGpus) {
     for (auto& kernel : table) kernel.device = DeviceKind::kCuda;
   };
   std::apply([&](auto&... tables) { (on_gpu(tables), ...); }, registry_.tables);
-  // In each of two layers gate and up, what attention gives (the last: of sampled rows) and what
-  // the gated unit gives.
+  // Per layer: gate and up; attention's output projection (last layer: sampled rows); down
+  // projection.
   EXPECT_EQ(num_rounded({}), 5);
   EXPECT_EQ(num_rounded({"merge_gate_up"}), 7);
   EXPECT_EQ(num_rounded({"fold_residual_norm"}), 2);

@@ -1,7 +1,6 @@
-// The formats of matrices that only products read, experts' too: the one that the build asks for,
-// else the one in which the checkpoint has them. A router's stay as they are: its errors would
-// choose other experts. The head has a rule of its own, since its errors go into the logits
-// directly, and takes the embedding along where both are one tensor.
+// Formats of product matrices (experts included): the build's, else the checkpoint's. Routers keep
+// theirs, because errors would change the selected experts. The head has its own option, because
+// its errors enter the logits directly; a tied embedding follows it.
 #include <algorithm>
 #include <variant>
 
@@ -18,8 +17,8 @@ kernels::WeightFormat head_format(const Weight& head, const PassContext& context
   return integers ? kernels::kInt8PerRow : kernels::WeightFormat{};
 }
 
-// A table made of the same tensor gets the same format where the device can look rows up in it;
-// elsewhere it stays a copy of its own.
+// A tied table gets the head's format if the device can look up rows in it, else it stays a
+// separate copy.
 void set_head_format(Graph& graph, WeightId head, const PassContext& context) {
   const kernels::WeightFormat format = head_format(graph.weights[head], context);
   const kernels::WeightFormat before = graph.weights[head].format;
@@ -32,7 +31,7 @@ void set_head_format(Graph& graph, WeightId head, const PassContext& context) {
   }
 }
 
-// Matrices whose stored format no kernel of the device multiplies are bf16 there.
+// Pass-through formats without a kernel on the device become bf16.
 void leave_unread_formats(Graph& graph, const PassContext& context) {
   int64_t num_left = 0;
   for (const Node& node : graph.nodes)
@@ -44,8 +43,8 @@ void leave_unread_formats(Graph& graph, const PassContext& context) {
       ++num_left;
     }
   if (num_left > 0)
-    log_warn("{} matrices become bf16: {} has no kernel for the type that they are stored in",
-             num_left, context.device.id());
+    log_warn("{} matrices become bf16: {} has no kernel for their stored format", num_left,
+             context.device.id());
 }
 
 }  // namespace
@@ -67,7 +66,7 @@ Status set_weight_formats(Graph& graph, const PassContext& context) {
     if (const auto* linear = std::get_if<Linear>(&node.op)) {
       const bool routed = is_routed(linear->out);
       set(node.op, !routed);
-      if (!routed) head = linear->weight;  // the last product's
+      if (!routed) head = linear->weight;  // the last product
     } else if (std::holds_alternative<ExpertLinear>(node.op)) {
       set(node.op, true);
     }

@@ -1,4 +1,4 @@
-// A checkpoint with tied embeddings uses one matrix as the table and as the head: keep one copy.
+// Tied embeddings: stores the common matrix of table and head once.
 #include <algorithm>
 #include <string_view>
 #include <unordered_map>
@@ -9,7 +9,7 @@
 namespace nereid::graph {
 
 Status tie_embedding(Graph& graph, const PassContext&) {
-  // Weights that begin with the same tensor; each of them differs from the others.
+  // By first tensor: the distinct weights that begin with it.
   std::unordered_map<std::string_view, std::vector<WeightId>> seen;
   for (size_t i = 0; i < graph.weights.size(); ++i) {
     const Weight& weight = graph.weights[i];

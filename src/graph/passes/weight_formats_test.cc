@@ -1,4 +1,4 @@
-// The types that weights are stored in, and what their products read.
+// Formats of weights and of product inputs.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Weights of products become integers; vectors do not.
+// Product weights become integers; vectors do not.
 TEST_F(PassesTest, WeightFormatsAreThoseOfTheBuild) {
   context_.weights = kernels::kInt4Groups;
   const Graph g = compile(test_graph(/*biased=*/true));
@@ -29,8 +29,8 @@ TEST_F(PassesTest, WeightFormatsAreThoseOfTheBuild) {
   EXPECT_EQ(plan->weights[linears[0].weight].planes.size(), 2u);
 }
 
-// The head has what it is asked to have, else what goes with the products, else what is stored; and
-// the table with it, where it is the same tensor and rows can be looked up in it.
+// Head format: option, else derived from the products' format, else stored; a tied table follows if
+// the device can look up rows in it.
 TEST_F(PassesTest, FormatOfTheHead) {
   const auto formats = [&](const Graph& graph) {
     const Graph g = compile(graph);
@@ -63,7 +63,7 @@ TEST_F(PassesTest, FormatOfTheHead) {
   EXPECT_EQ(formats(test_graph()), std::pair(kernels::kInt8PerRow, floats));
 }
 
-// What is stored as no kernel of the device reads it becomes bf16.
+// A pass-through format without a kernel becomes bf16.
 TEST_F(PassesTest, StoredFormatsNeedAKernel) {
   Graph stored = test_graph();
   for (Weight& w : stored.weights)
@@ -92,7 +92,7 @@ TEST_F(PassesTest, WeightsOfDifferentFormatsStayApart) {
   EXPECT_EQ(after(tie_embedding, g).weights.size(), g.weights.size());
 }
 
-// Products of fp8 read rows of f8e4m3, made once for all that read them; the head stays as it is.
+// fp8 products read f8e4m3 rows, rounded once per value; the head is unchanged.
 TEST_F(PassesTest, Fp8WeightsReadQuantizedRows) {
   context_.weights = kernels::kFp8PerRow;
   const Graph g = compile(test_graph(), {"fold_quantize"});
@@ -110,8 +110,7 @@ TEST_F(PassesTest, Fp8WeightsReadQuantizedRows) {
   EXPECT_TRUE(all<Quantize>(compile(test_graph())).empty());
 }
 
-// Those of int8 with int8 inputs likewise read rows of i8, where the device has a kernel for them:
-// without one they read what they read before.
+// int8 products with int8 inputs read i8 rows if the device has a kernel, else the unrounded rows.
 TEST_F(PassesTest, ByteInputsAreMadeWhereTheyCanBeMultiplied) {
   context_.weights = kernels::kInt8Both;
   const Graph g = compile(test_graph());
@@ -132,8 +131,8 @@ TEST_F(PassesTest, ByteInputsAreMadeWhereTheyCanBeMultiplied) {
   ASSERT_TRUE(lower(left, DeviceInfo{}).ok());
 }
 
-// Rounding rows loses something, so it has to pay: where a product of rows as they are costs less,
-// in whatever layout of its weight, they stay so.
+// Rounding loses quality: inputs stay unrounded if the product is then cheaper in any weight
+// layout.
 TEST_F(PassesTest, InputsAreNotRoundedForSlowerProducts) {
   using kernels::Linear;
   context_.weights = kernels::kFp8PerRow;
@@ -161,7 +160,7 @@ TEST_F(PassesTest, InputsAreNotRoundedForSlowerProducts) {
   }
 }
 
-// A kernel that makes f8e4m3 rows itself takes the place of two, here of two slow ones.
+// A kernel that rounds to f8e4m3 itself replaces two slow kernels.
 TEST_F(PassesTest, FoldQuantize) {
   context_.weights = kernels::kFp8PerRow;
   const auto count = [&] {
@@ -171,7 +170,7 @@ TEST_F(PassesTest, FoldQuantize) {
     for (const Glu& glu : all<Glu>(g)) folded += glu.scales != kNone;
     return std::pair(folded, all<Quantize>(g).size());
   };
-  // In each of two layers: two norms and a glu, not attention.
+  // Per layer two norms and a glu; attention cannot.
   EXPECT_EQ(count(), std::pair(size_t{6}, size_t{2}));
   registry_.add<kernels::Quantize>(
       {{"fast", DeviceKind::kCpu, [](const kernels::Quantize&, const DeviceInfo&) { return true; },
@@ -183,7 +182,7 @@ TEST_F(PassesTest, FoldQuantize) {
   EXPECT_EQ(count(), std::pair(size_t{2}, size_t{6}));
 }
 
-// Experts get the format of the build, what chooses them does not; those of fp8 read f8e4m3.
+// Experts get the build's format, routers do not; fp8 experts read f8e4m3.
 TEST_F(PassesTest, WeightFormatsOfExperts) {
   for (const kernels::WeightFormat& format :
        {kernels::kInt8PerRow, kernels::kInt4Groups, kernels::kFp8PerRow}) {
