@@ -8,6 +8,7 @@
 
 #include "text/grammar/gbnf.h"
 #include "text/grammar/grammar_test_util.h"
+#include "text/grammar/network.h"
 
 namespace nereid::text {
 namespace {
@@ -140,6 +141,54 @@ TEST(Grammar, TextsOfAListMayBeginAlike) {
                {"a", "abcdd", "bc"});
   expect_texts(GrammarKind::kRegex, "(ab|a|abc){2,3}c", {"aac", "abac", "ababcc", "abcabcabcc"},
                {"ac", "abab", "abcc"});
+}
+
+// What stands in many places has one rule where its copies would need many edges.
+TEST(Grammar, ExpressionsThatMayShareHaveOneRule) {
+  const ExprPtr letter = one_of(CharSet::all()), word = sequence({letter, letter});
+  for (const auto& [part, count, is_shared] :
+       {std::tuple(letter, 3000, false), std::tuple(shareable(letter), 3000, true),
+        std::tuple(shareable(letter), 3, false), std::tuple(shareable(word), 2000, true)}) {
+    const Rules rules = {sequence({repeat(part, 1, count), literal("."), optional(part)})};
+    WorkLimit work;
+    const Network network = make_network(rules, work).value();
+    EXPECT_EQ(network.starts.size(), is_shared ? 2u : 1u) << count;
+    size_t num_edges = 0;
+    for (const NetworkState& state : network.states)
+      num_edges += state.bytes.size() + state.free.size();
+    if (count > 1000) {
+      EXPECT_EQ(num_edges < 10'000, is_shared) << count;
+    }
+    const auto grammar = Grammar::of(network, test_tokens());
+    const std::string one(part->kind == Expr::Kind::kSequence ? 2 : 1, 'x');
+    std::string most;
+    for (int i = 0; i < count; ++i) most += one;
+    EXPECT_TRUE(matches(grammar, one + ".") && matches(grammar, most + "." + one));
+    EXPECT_FALSE(matches(grammar, ".") || matches(grammar, most + one + "."));
+    EXPECT_FALSE(matches(grammar, one + "." + one + one));
+  }
+}
+
+TEST(Grammar, WhatNeverEndsIsDropped) {
+  WorkLimit work;
+  Rules rules = {choice({call(1), sequence({literal("a"), optional(call(2))}), call(3)}),
+                 sequence({literal("b"), call(1)}),
+                 sequence({literal("c"), choice({call(1), call(2)})}),
+                 sequence({literal("d"), choice({call(3), literal("e")})})};
+  EXPECT_TRUE(drop_endless(rules, work).value());
+  const auto grammar = Grammar::of(make_network(rules, work).value(), test_tokens());
+  EXPECT_TRUE(matches(grammar, "a") && matches(grammar, "de") && matches(grammar, "dde"));
+  for (const char* dead : {"b", "ac", "ab"}) {
+    Matcher matcher(grammar);
+    EXPECT_FALSE(matcher.accept(dead).ok()) << dead;
+  }
+  Rules none = {sequence({literal("a"), call(1)}), sequence({literal("b"), call(0)})};
+  EXPECT_FALSE(drop_endless(none, work).value());
+  Rules appended = {call(1), literal("x")};
+  EXPECT_EQ(append_rules(appended, {sequence({literal("y"), call_of_some(1)}), literal("z")}), 2);
+  appended[0] = call(2);
+  EXPECT_TRUE(drop_endless(appended, work).value());
+  EXPECT_TRUE(matches(Grammar::of(make_network(appended, work).value(), test_tokens()), "yz"));
 }
 
 // Alternatives whose sets of states grow with the text.

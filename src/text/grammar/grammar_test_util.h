@@ -53,6 +53,15 @@ inline void expect_texts(GrammarKind kind, std::string_view grammar,
     EXPECT_FALSE(matches(compiled, text)) << grammar << ": " << text;
 }
 
+// A schema, texts of it and texts that are not.
+struct SchemaCase {
+  const char* schema;
+  std::vector<std::string> good, bad;
+};
+inline void expect_schemas(const std::vector<SchemaCase>& cases) {
+  for (const SchemaCase& c : cases) expect_texts(GrammarKind::kJsonSchema, c.schema, c.good, c.bad);
+}
+
 inline std::string refusal(GrammarKind kind, std::string_view text) {
   const auto grammar = Grammar::compile(kind, text, test_tokens());
   return grammar.ok() ? "accepted" : std::string(message(grammar.status()));
