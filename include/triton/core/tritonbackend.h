@@ -14,7 +14,7 @@
 
 #include "triton/core/tritonserver.h"
 
-// Put on the entry points that a backend implements.
+// Attribute of the entry points that a backend implements.
 #define TRITONBACKEND_ISPEC TRITONSERVER_DECLSPEC
 
 #define TRITONBACKEND_API_VERSION_MAJOR 1

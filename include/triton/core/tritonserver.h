@@ -111,7 +111,7 @@ typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorAllocFn_t)(
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorBufferAttributesFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name,
     TRITONSERVER_BufferAttributes* buffer_attributes, void* userp, void* buffer_userp);
-// What memory would be used; tensor_name and byte_size may be null.
+// Asks for the memory that would be used; tensor_name and byte_size may be null.
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorQueryFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, void* userp, const char* tensor_name,
     size_t* byte_size, TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
