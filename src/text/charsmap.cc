@@ -10,10 +10,10 @@ namespace nereid::text {
 
 namespace {
 
-// What a map is made of is some ten bytes long.
+// Bounds for hostile maps: real keys and replacements have some ten bytes.
 constexpr size_t kMaxKeyBytes = 256, kMaxReplacementBytes = 1024;
 
-// Fields of a Darts-clone unit.
+// Fields of a unit of the Darts-clone double array.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }

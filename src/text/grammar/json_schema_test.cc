@@ -233,8 +233,8 @@ const std::vector<Case>
              {"{}", "{\"next\":{\"v\":1}}"},
              {"{\"next\":1}"}},
             {R"x({"type": "null", "own": {"any": "thing"}})x", {"null"}, {"1"}},
-            // One of objects that may both have other members: what is not of the other
-            // branches.
+            // oneOf of objects that may both have other members: the complement of
+            // the other branches.
             {R"x({"oneOf": [{"type": "string"}, {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": {"type": "integer"}}, {"type": "object", "properties": {"b": {"type": "string"}}, "additionalProperties": {"type": "string"}}]})x",
              {"\"s\"", R"({"a":"x","c":1})", R"({"c":1})", R"({"b":"x"})", R"({"b":"x","c":"y"})",
               R"({"a":"x","c":"y"})"},
@@ -282,8 +282,7 @@ const std::vector<Case>
             {R"x({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "oneOf": [{"dependentRequired": {"a": ["b"]}}, {"required": ["a"]}]})x",
              {"{}", R"({"b":1})", R"({"a":1})"},
              {R"({"a":1,"b":2})"}},
-            // Elements of many values that must differ: each is of another kind than those
-            // before it.
+            // Distinct elements of many values: each is of another kind.
             {R"x({"type": "array", "items": {"type": "string"}, "uniqueItems": true})x",
              {"[]", R"(["alpha"])", R"(["zeta","alpha","mu"])"},
              {R"(["a","a"])", R"(["ab","a"])", "[1]"}},
@@ -305,19 +304,19 @@ const std::vector<Case>
             {R"x({"type": "array", "allOf": [{"contains": {"type": "integer"}}, {"contains": {"minimum": 3}}]})x",
              {"[4]", "[1,5,\"a\"]"},
              {"[]", "[1]", "[\"a\"]"}},
-            // What needs more states with all lengths has shorter texts.
+            // A schema that needs more states for all lengths has shorter texts.
             {R"x({"type": "string", "format": "email", "maxLength": 1024})x",
              {"\"ab@c.de\""},
              {"\"ab\""}},
-            // Numbers that are no integers have digits that a double keeps.
+            // Non-integers have digits that a double keeps.
             {R"x({"type": "number", "not": {"type": "integer"}})x",
              {"1.5", "-0.25", "999999999.5"},
              {"1.0", "2", "1234567890123456789.5", "0.99999999999999999999"}},
-            // Schemas within themselves have opposites that end.
+            // Recursive schemas have finite complements.
             {R"x({"$defs": {"t": {"type": "object", "properties": {"c": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "additionalProperties": false}}, "type": "object", "not": {"$ref": "#/$defs/t"}, "properties": {"c": {}}})x",
              {R"({"c":1})", R"({"c":[{},{"c":2}]})", R"({"d":1})"},
              {"{}", R"({"c":[]})", R"({"c":[{"c":[]}]})"}},
-            // Anchors within groups, edges of words, escapes.
+            // Anchors inside groups, word boundaries, escapes.
             {R"x({"type": "string", "pattern": "(^a$)|(^b+$)"})x",
              {"\"a\"", "\"bb\""},
              {"\"ab\"", "\"xa\"", "\"\""}},
@@ -343,7 +342,7 @@ const std::vector<Case>
             {R"x({"patternProperties": {"(^x$|^y)": {"type": "null"}}, "additionalProperties": false, "type": "object"})x",
              {R"({"x":null})", R"({"yz":null})"},
              {R"({"xy":null})", R"({"x":1})"}},
-            // Formats: one that is not known says nothing.
+            // Formats: an unknown one has no effect.
             {R"x({"type": "string", "format": "color"})x", {"\"red\""}, {"1"}},
             {R"x({"type": "string", "format": "regex"})x",
              {"\"^(ab|c)*[a-z]+\\\\d$\"", "\"\""},
@@ -361,7 +360,7 @@ const std::vector<Case>
             {R"x({"$schema": "http://json-schema.org/draft-04/schema#", "id": "http://x/a", "properties": {"a": {"id": "/properties/a", "$ref": "#/definitions/n"}, "b": {"id": "b", "allOf": [{"$ref": "#/definitions/n"}]}}, "definitions": {"n": {"type": "null"}}, "type": "object", "additionalProperties": false})x",
              {R"({"a":null,"b":null})"},
              {R"({"a":1})", R"({"b":1})"}},
-            // Up to draft 7 nothing counts beside "$ref", an "$id" neither.
+            // Up to draft 7 "$ref" hides its siblings, "$id" included.
             {R"x({"$schema": "http://json-schema.org/draft-07/schema#", "$id": "http://x/sibling_id/base/", "definitions": {"foo": {"$id": "http://x/sibling_id/foo.json", "type": "string"}, "base_foo": {"$id": "foo.json", "type": "number"}}, "allOf": [{"$id": "http://x/sibling_id/", "$ref": "foo.json"}]})x",
              {"1"},
              {"\"a\""}},
@@ -462,7 +461,7 @@ TEST(JsonSchema, ErrorsBeginWithThePointer) {
     EXPECT_THAT(refusal(GrammarKind::kJsonSchema, schema), HasSubstr(error)) << schema;
 }
 
-// What would double with each of these is counted.
+// Sizes that would double with each of these are counted.
 TEST(JsonSchema, RefusesWhatTakesTooLong) {
   std::string choices;
   for (int i = 0; i < 20; ++i)
@@ -483,7 +482,7 @@ TEST(JsonSchema, RefusesWhatTakesTooLong) {
   EXPECT_THAT(refusal(GrammarKind::kJsonSchema, given),
               HasSubstr("this takes more than 10000000 steps"));
 
-  // A schema that is twice in a list is there once.
+  // A schema listed twice counts once.
   const auto twice = test_grammar(GrammarKind::kJsonSchema, R"x({"$defs": {"n": {"type": "object",
       "properties": {"a": {"$ref": "#/$defs/n"}}, "additionalProperties": false}},
       "allOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/n"}]})x");

@@ -11,7 +11,7 @@ namespace nereid::text::jinja {
 namespace {
 
 Status to_status(const Error& error) {
-  constexpr size_t kMaxMessage = 4096;  // a template's own may hold all that a client sent
+  constexpr size_t kMaxMessage = 4096;  // a template's own message may contain a client's data
   std::string text(shown(error.message, kMaxMessage));
   if (error.column > 0) {
     text = fmt::format("line {}, column {}: {}", error.line, error.column, text);
