@@ -17,8 +17,8 @@
 
 namespace {
 
-// Commands that read their arguments themselves: called by the program's own name (a link) or as
-// the first word.
+// Commands that parse their arguments themselves, called by the program's own name (a link) or
+// as the first word.
 struct Tool {
   const char* name;
   int (*run)(int argc, char** argv);
@@ -70,7 +70,7 @@ const Tool* find_tool(std::string_view name) {
   return nullptr;
 }
 
-// `nereid serve --model-repository=...` is the server over a repository.
+// Whether `nereid serve` has --model-repository and serves a Triton repository.
 bool serves_repository(int argc, char** argv) {
   return argc > 2 && std::string_view(argv[1]) == "serve" &&
          std::any_of(argv + 2, argv + argc, [](std::string_view word) {
@@ -78,7 +78,7 @@ bool serves_repository(int argc, char** argv) {
          });
 }
 
-// The command that `argv` names. Throws when memory or threads are short.
+// Runs the command named in `argv`. Throws when memory or threads are exhausted.
 int run(int argc, char** argv) {
   if (const Tool* tool = find_tool(argv[0])) return tool->run(argc, argv);
   if (serves_repository(argc, argv)) return nereid::cli::tritonserver_main(argc - 1, argv + 1);
@@ -111,7 +111,7 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
-// What a limit of this process allows, in units of `unit`.
+// A resource limit of this process, in units of `unit`.
 std::string limit_text(decltype(RLIMIT_AS) resource, rlim_t unit) {
   rlimit limit{};
   if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";

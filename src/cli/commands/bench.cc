@@ -1,5 +1,5 @@
-// nereid bench: prefill and decode speed of a model on this machine, beside the machine's own
-// limits.
+// nereid bench: prefill and decode speed of a model on this machine, with the machine's
+// own limits beside.
 #include "cli/commands/bench.h"
 
 #include <CLI/Option.hpp>
@@ -32,12 +32,12 @@ struct BenchOptions {
   int32_t prompt_tokens = 512;
   int32_t new_tokens = 128;
   int32_t repeats = 3;
-  std::string step_trace;  // file; empty: none
-  std::string dtype;       // of weights; empty: as --weights
+  std::string step_trace;  // output file; empty: none
+  std::string dtype;       // weights' type; empty: as --weights
   bool profile = false;
 };
 
-// When each token of one request reached us.
+// Arrival times of one request's tokens.
 struct Timeline {
   std::vector<Time> tokens;
   Status status;
@@ -150,7 +150,7 @@ std::string step_timeline(std::span<const IterationStats> steps) {
 }
 
 void reset_peak_rss() {
-  std::ofstream("/proc/self/clear_refs") << "5";  // Linux: VmHWM starts again from now
+  std::ofstream("/proc/self/clear_refs") << "5";  // Linux: resets VmHWM
 }
 
 int64_t peak_rss_bytes() {
@@ -184,7 +184,7 @@ void print_machine(const DeviceInfo& info, const kernels::Roofline& roofline, do
   fmt::print("; weights {:.1f} MB\n", weight_bytes / 1e6);
 }
 
-// Bare steps of each batch, call by call.
+// Prints the time of bare steps of each batch size, kernel call by kernel call.
 Status print_profile(const BenchOptions& options, const kernels::Roofline& roofline) {
   constexpr int32_t kSteps = 20;
   ASSIGN_OR_RETURN(const runtime::ModelInstance model,

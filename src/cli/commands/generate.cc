@@ -1,4 +1,4 @@
-// nereid generate: one prompt, the answer streamed to the terminal.
+// nereid generate: one prompt, its output streamed to the terminal.
 #include <unistd.h>
 
 #include <CLI/Option.hpp>
@@ -34,13 +34,13 @@ struct GenerateOptions {
   float top_p = 0;
   uint64_t seed = 0;
   std::vector<std::string> stop;
-  SamplingConfig sampling;  // what has no default of its own here
+  SamplingConfig sampling;  // options without a default of their own here
   int32_t num_sequences = 1;
   std::vector<std::string> bad_words;
-  int32_t log_probs = -1;  // likeliest tokens shown beside each; -1: none
+  int32_t log_probs = -1;  // likeliest tokens printed beside each; -1: none
   bool ids = false;
 
-  // Several sequences or beams are shown when they are complete.
+  // True for one sequence, which streams; several sequences or beams are printed when complete.
   bool is_plain() const {
     return num_sequences == 1 && sampling.beam_width == 1 && !sampling.best_of && log_probs < 0;
   }
@@ -81,7 +81,7 @@ StatusOr<Request> make_request(const GenerateOptions& options, std::vector<Token
   return request;
 }
 
-// One line for each token: its log-probability and the likeliest ones at its place.
+// Prints a line for each token: its log-probability, and the likeliest tokens at its position.
 void print_log_probs(const SequenceOutput& output, const text::Tokenizer& tokenizer) {
   const auto text = [&](TokenId id) {
     return json::serialize(json::value(tokenizer.decode(std::span(&id, 1), false)));
@@ -96,7 +96,7 @@ void print_log_probs(const SequenceOutput& output, const text::Tokenizer& tokeni
   }
 }
 
-// Waits for everything, then shows it, best sequence first; returns the final response.
+// Waits for all sequences, then prints them, the best first; returns the final response.
 Response print_sequences(Queue<Response>& responses, const GenerateOptions& options,
                          const text::Tokenizer& tokenizer) {
   std::vector<SequenceOutput> sequences;
@@ -127,7 +127,7 @@ Response print_sequences(Queue<Response>& responses, const GenerateOptions& opti
   return last;
 }
 
-// Writes pieces as they come; returns the final response.
+// Prints pieces as they arrive; returns the final response.
 Response stream_to_terminal(Queue<Response>& responses, const GenerateOptions& options,
                             text::Detokenizer detokenizer) {
   while (std::optional<Response> response = responses.take()) {
@@ -154,10 +154,10 @@ Status generate(GenerateOptions& options) {
   ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(options.tokenizer_dir));
   ASSIGN_OR_RETURN(const std::string prompt, prompt_text(options));
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer->encode(prompt));
-  // Room for all sequences of the one request.
+  // Limits for all sequences of the only request.
   ExecutorConfig& config = options.model.executor;
   config.max_queue_size = std::max(options.num_sequences, options.sampling.best_of.value_or(1));
-  config.normalize_log_probs = false;  // so that they compare with the likeliest ones' beside them
+  config.normalize_log_probs = false;  // comparable with the likeliest tokens beside them
   config.max_beam_width = std::max(config.max_beam_width, options.sampling.beam_width);
   ASSIGN_OR_RETURN(const auto executor,
                    Executor::create(options.model.model_dir, options.model.executor));
@@ -176,7 +176,7 @@ Status generate(GenerateOptions& options) {
                                text::Detokenizer(tokenizer, /*skip_special_tokens=*/true))
           : print_sequences(*responses, options, *tokenizer);
   RETURN_IF_ERROR(last.status);
-  const int32_t num_new = last.outputs[0].num_output_tokens;  // of the last one that ended
+  const int32_t num_new = last.outputs[0].num_output_tokens;  // of the sequence that ended last
   const double first = seconds(last.metrics.first_token - start);
   const double rest = seconds(last.metrics.last_token - last.metrics.first_token);
   fmt::print(stderr,

@@ -1,4 +1,4 @@
-// nereid inspect: what a model is, how it is compiled here and where its memory goes.
+// nereid inspect: a model's architecture, its compiled plan for this machine, and its memory.
 #include "convert/inspect.h"
 
 #include <CLI/Option.hpp>
@@ -17,7 +17,7 @@ namespace {
 struct InspectCommandOptions {
   ModelOptions model;
   std::vector<std::string> disabled_passes;
-  std::string graph;  // file, empty: none
+  std::string graph;  // output file; empty: none
   bool verify = false;
 };
 

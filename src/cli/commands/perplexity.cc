@@ -1,4 +1,4 @@
-// nereid perplexity: how well a model predicts a text, and how far it is from another model.
+// nereid perplexity: how well a model predicts a text, and its divergence from another model.
 #include "cli/commands/perplexity.h"
 
 #include <CLI/Option.hpp>
@@ -46,9 +46,9 @@ StatusOr<Logits> logits_after(Executor& model, std::span<const TokenId> ids) {
 
 struct Row {
   std::span<const float> logits;
-  float top = 0;       // the largest
-  int64_t best = 0;    // where it is
-  double log_sum = 0;  // of exponentials
+  float top = 0;       // the largest logit
+  int64_t best = 0;    // index of the largest logit
+  double log_sum = 0;  // log of the sum of exponentials
 
   explicit Row(std::span<const float> row) : logits(row) {
     best = std::ranges::max_element(row) - row.begin();
@@ -70,10 +70,10 @@ void compare(const Row& row, const Row& other, TextScore& score) {
   score.num_same_best += row.best == other.best;
 }
 
-// The last `count` tokens of one window.
+// Scores the last `count` tokens of one window.
 Status score_window(Executor& model, Executor* other, std::span<const TokenId> ids, size_t count,
                     TextScore& score) {
-  const auto context = ids.first(ids.size() - 1);  // nothing asks what comes after the last one
+  const auto context = ids.first(ids.size() - 1);  // the logits after the last token are not needed
   ASSIGN_OR_RETURN(const Logits logits, logits_after(model, context));
   Logits others;
   if (other) {
@@ -122,7 +122,7 @@ namespace {
 struct PerplexityOptions {
   ModelOptions model;
   std::filesystem::path text, reference;
-  Windows windows;  // 0: by the model, and by the window
+  Windows windows;  // 0: from the model, and from the window
 };
 
 Status check_windows(const PerplexityOptions& options, int32_t most) {

@@ -30,7 +30,7 @@ const Words kSpeculation = {"none",  "ngram", "draft_model", "medusa", "redrafte
                             "eagle", "mtp",   "lookahead",   "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};
 
-// The flags only take words of the list.
+// The value of a word; the flags accept only words of the list.
 template <class Enum>
 Enum value_of(const Words& words, const std::string& word) {
   return static_cast<Enum>(std::find(words.begin(), words.end(), word) - words.begin());
@@ -223,7 +223,7 @@ void ModelOptions::declare_machine(CLI::App& command) {
                   fmt::format("checkpoint folder, engine or .gguf file; with --random-weights "
                               "also {}",
                               fmt::join(names, ", ")))
-      ->required();  // finish() looks whether it is there
+      ->required();  // finish() checks that it exists
   command
       .add_option(
           "--device", executor.device,

@@ -1,4 +1,4 @@
-// nereid bench-serve: measures a running server of any make that speaks OpenAI's API.
+// nereid bench-serve: measures any running server with OpenAI's API.
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <cmath>

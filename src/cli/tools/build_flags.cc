@@ -44,7 +44,7 @@ constexpr ArgFlag kFlags[] = {
      "the model's config.pbtxt says"},
     {"--max_prompt_embedding_table_size --max_multimodal_len", kInteger, kActed, "", "0",
      "most rows of a request's prompt table; 0: any number"},
-    // Models without a checkpoint, adapters, speculation, weights apart.
+    // Models without a checkpoint, adapters, speculation, separate weights.
     {"--model_config", kText, kActed, "", "",
      "config.json, without --checkpoint_dir; the weights are random"},
     {"--lora_plugin", kChoice, kActed, kTypes, "disable", "any type: requests may have adapters"},
@@ -107,7 +107,7 @@ constexpr ArgFlag kFlags[] = {
     {"--visualize_network", kMaybe, kIgnored, "", "", "ONNX dump"},
     {"--gpus_per_node", kInteger, kIgnored, "", "8", "automatic sharding"},
     {"--cluster_key", kText, kIgnored, "", "", "automatic sharding"},
-    // Very old.
+    // Flags of very old versions.
     {"--use_custom_all_reduce", kFeature, kIgnored, "", "disable", "old"},
     {"--multi_block_mode", kFeature, kIgnored, "", "disable", "old"},
     {"--enable_xqa", kFeature, kIgnored, "", "enable", "old"},

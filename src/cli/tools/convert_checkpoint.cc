@@ -1,5 +1,5 @@
-// convert_checkpoint: a model of any kind that is read becomes a checkpoint in the TensorRT-LLM
-// layout. Flags: those of the convert_checkpoint.py scripts of all families and versions.
+// convert_checkpoint: converts any supported model to a checkpoint in the TensorRT-LLM layout.
+// Flags: those of the convert_checkpoint.py scripts of all families and versions.
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,7 +88,7 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
     {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
     {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration reads one text file"},
-    // Heads that guess tokens, which go with the checkpoint.
+    // Heads that propose draft tokens, stored with the checkpoint.
     {"--medusa_model_dir", kText, kActed, "", "", "Medusa heads"},
     {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
     {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
@@ -103,7 +103,7 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--redrafter_draft_len_per_beam", kInteger, kActed, "", "5", "with --drafter_model_dir"},
     {"--redrafter_no_greedy_search", kFlag, kIgnored, "", "", "requests say how they draw"},
     {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len says"},
-    // How other converters do it.
+    // Internals of other converters.
     {"--load_by_shard", kFlag, kIgnored, "", "", "weights are always streamed"},
     {"--load_model_on_cpu", kFlag, kIgnored, "", "", "weights are always streamed"},
     {"--workers", kInteger, kIgnored, "", "1", "ranks converted at a time"},
@@ -142,7 +142,7 @@ constexpr std::pair<std::string_view, const char*> kWeightWords[] = {{"", "int8"
                                                                      {"int4_gptq", "int4_gptq"},
                                                                      {"int8_gptq", "int8_gptq"}};
 
-// The word of what --use_weight_only and its precision ask for, or none.
+// The weights' type that --use_weight_only and its precision name, or none.
 StatusOr<std::string> weight_only(const Args& args) {
   const bool together = args.given("--use_weight_only_with_precision");
   const char* const flag =
@@ -162,7 +162,7 @@ StatusOr<std::string> weight_only(const Args& args) {
   return std::string();
 }
 
-// Likewise of SmoothQuant's flags.
+// The weights' type that SmoothQuant's flags name, or none.
 StatusOr<std::string> smooth_quant(const Args& args) {
   if (args.is_on("--use_smooth_quant")) return std::string("int8_sq");
   if (!args.given("--smoothquant")) {
@@ -176,7 +176,7 @@ StatusOr<std::string> smooth_quant(const Args& args) {
   return std::string(by_rows ? "sq_per_channel_per_tensor" : "sq_per_tensor");
 }
 
-// ConvertOptions::weights.
+// Sets ConvertOptions::weights.
 StatusOr<std::string> read_weights(const Args& args) {
   ASSIGN_OR_RETURN(const std::string only, weight_only(args));
   ASSIGN_OR_RETURN(const std::string smooth, smooth_quant(args));
@@ -215,7 +215,7 @@ Status check(const Args& args) {
   return ok();
 }
 
-// How a float model is rounded for what only takes codes over; nothing where it is not.
+// How to round a float model for an option that needs stored codes; nullopt for other options.
 std::optional<convert::QuantizeOptions> rounding_of(const convert::ConvertOptions& options) {
   convert::QuantizeOptions out;
   out.model_dir = options.model_dir;
@@ -232,7 +232,7 @@ std::optional<convert::QuantizeOptions> rounding_of(const convert::ConvertOption
   return out;
 }
 
-// Rounds a float model where the flags ask for what has to be calibrated, and converts.
+// Converts; rounds a float model first where the flags need calibration.
 StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
                                                   convert::ConvertOptions& options) {
   const std::optional<convert::QuantizeOptions> rounding = rounding_of(options);
@@ -245,7 +245,7 @@ StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
     ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
     is_float = model.layout == models::Layout::kHuggingFace && model.quantization.empty();
   }
-  // Refused, as it has no codes that could be taken over: before a text is read for it.
+  // Refused, since it has no codes: before a calibration text is read.
   if (is_float && !rounding) return convert::convert_checkpoint(options);
   std::optional<CalibrationText> text;
   if ((is_float && rounding->smoothing) || is_static || (has_cache && has_text)) {
@@ -277,7 +277,7 @@ StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
 constexpr HeadsFlag kHeadsFlags[] = {
     kMedusaFlag, {"--eagle_model_dir", "eagle"}, {"--drafter_model_dir", "explicit_draft_tokens"}};
 
-// What else is said of the source is true of it.
+// Checks the other flags about the source against it.
 Status check_source(const Args& args, const std::filesystem::path& source) {
   if (args.given("--meta_ckpt_dir")) {
     if (args.given("--model_dir"))
@@ -299,7 +299,7 @@ Status check_source(const Args& args, const std::filesystem::path& source) {
   return ok();
 }
 
-// Llama as the size flags say; read back once, so that what is written is known to be readable.
+// Writes a config.json for Llama by the size flags, and reads it back as a check.
 Status write_sizes(const Args& args, const std::filesystem::path& dir) {
   const std::string& dtype = args.text("--dtype");
   const int64_t kv_heads = args.integer(args.given("--n_kv_head") ? "--n_kv_head" : "--n_head");
@@ -336,7 +336,7 @@ Status write_sizes(const Args& args, const std::filesystem::path& dir) {
   return ok();
 }
 
-// Numbers too large for a rank are refused by the conversion like any other.
+// Numbers too large for a rank are refused by the conversion, like all others.
 models::Ranks ranks_of(const Args& args) {
   const auto number = [&](std::string_view flag) {
     return static_cast<int32_t>(
@@ -350,7 +350,7 @@ models::Ranks ranks_of(const Args& args) {
           .embedding_dim = number("--embedding_sharding_dim")};
 }
 
-// One line that is written over while standard error is a terminal: share, rank, rate, time left.
+// A line that is overwritten while standard error is a terminal: share, rank, rate, time left.
 class ProgressLine {
  public:
   void show(const convert::Progress& progress) {

@@ -8,10 +8,10 @@
 namespace nereid::cli {
 namespace {
 
-// A number of theirs: a field of the folder's config.json.
+// A number of the heads: a field of the folder's config.json.
 struct HeadsNumber {
   std::string_view name, folder, field;
-  bool is_chosen = false;  // it is written there; else it must be what is there
+  bool is_chosen = false;  // true: written there; else it must equal the field
 };
 constexpr HeadsNumber kHeadsNumbers[] = {
     {"--num_medusa_heads", "--medusa_model_dir", "medusa_num_heads"},

@@ -1,6 +1,6 @@
-// hf_lora_convert.py: a PEFT directory of a LoRA adapter becomes the two tensors that requests of
-// the tensorrt_llm model bring along, as NumPy files; one of prompt tuning or p-tuning their prompt
-// table.
+// hf_lora_convert.py: converts a PEFT directory of a LoRA adapter to the two tensors that
+// requests of the tensorrt_llm model take, as NumPy files; a directory of prompt tuning or
+// p-tuning to its prompt table.
 #include <bit>
 #include <cmath>
 
@@ -23,7 +23,7 @@ constexpr ArgFlag kLoraFlags[] = {
     {"--verbose", kFlag, kIgnored, "", "", "more text"},
 };
 
-// The numbers in their type; InvalidArgument: one is too large for it.
+// The numbers as bytes of `type`; InvalidArgument: one is out of range.
 StatusOr<std::string> bytes_of(const std::vector<float>& numbers, const std::string& type) {
   std::string bytes;
   const auto append = [&](auto x) { bytes.append(reinterpret_cast<const char*>(&x), sizeof(x)); };
@@ -42,7 +42,7 @@ StatusOr<std::string> bytes_of(const std::vector<float>& numbers, const std::str
   return bytes;
 }
 
-// NumPy has no bfloat16.
+// NumPy's type name; it has no bfloat16.
 const char* npy_type(const std::string& type) {
   return type == "float32" ? "<f4" : type == "float16" ? "<f2" : "|V2";
 }

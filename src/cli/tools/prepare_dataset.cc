@@ -1,4 +1,3 @@
-// See prepare_dataset.h.
 #include "cli/tools/prepare_dataset.h"
 
 #include <algorithm>
@@ -42,7 +41,7 @@ const ArgTable kDatasetTable{"prepare_dataset", kDatasetFlags, "DISTRIBUTION"};
 
 constexpr int64_t kMaxLength = 1 << 20, kMaxRequests = 1 << 22;
 
-// A flag that must be given, in [low, high].
+// A required flag, in [low, high].
 StatusOr<int64_t> needed(const Args& args, const char* flag, int64_t low, int64_t high) {
   if (!args.given(flag)) return invalid_argument("argument {}: is required", flag);
   const int64_t value = args.integer(flag);
@@ -65,7 +64,7 @@ StatusOr<std::vector<int64_t>> lengths_of(const Args& args, const std::string& w
   return uniform_lengths(count, low, high, seed, lane);
 }
 
-// Flags of the other distribution would be silently without effect.
+// Refuses flags of the other distribution, which would have no effect.
 Status check_distribution(const Args& args) {
   const std::string& name = args.words()[0];
   if (name == "real-dataset" || name == "dataset")

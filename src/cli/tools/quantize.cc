@@ -1,5 +1,5 @@
-// quantize: a Hugging Face directory becomes one with rounded weights, or a checkpoint in the
-// TensorRT-LLM layout. Flags: those of quantize.py, and a few more.
+// quantize: converts a Hugging Face directory to one with rounded weights, or to a checkpoint in
+// the TensorRT-LLM layout. Flags: those of quantize.py, and a few more.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -169,7 +169,7 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   return options;
 }
 
-// What the layout of ranks cannot say is refused; `quantize` becomes what it can.
+// Adapts `quantize` to the layout of ranks; refuses options that it cannot represent.
 StatusOr<convert::ConvertOptions> for_ranks(const Args& args, convert::QuantizeOptions& quantize) {
   const std::string& name = args.text("--qformat");
   convert::ConvertOptions out;
@@ -192,7 +192,7 @@ StatusOr<convert::ConvertOptions> for_ranks(const Args& args, convert::QuantizeO
     return invalid_argument(
         "--quantize_lm_head: allowed with --export_format tensorrt_llm: int8_wo, w8a8");
   if (name == "int4_wo") {
-    // W4A16 has scales of whole rows; groups are in the layouts of AWQ and GPTQ.
+    // W4A16 has scales of whole rows; groups need the layouts of AWQ and GPTQ.
     const bool has_groups = args.given("--awq_block_size") || quantize.format.zeros;
     if (!has_groups) quantize.format.group = 0;
     if (has_groups) out.weights = quantize.format.zeros ? "int4_gptq" : "int4_awq";
@@ -218,8 +218,8 @@ Status check_for_one_directory(const Args& args) {
   return ok();
 }
 
-// The text of --calib_dataset where a format calibrates or a checkpoint has static factors; none
-// where neither does.
+// The text of --calib_dataset, if a format calibrates or a checkpoint has static
+// factors; else nullopt.
 StatusOr<std::optional<CalibrationText>> text_of(const Args& args,
                                                  const convert::QuantizeOptions& options,
                                                  const convert::ConvertOptions* ranks) {

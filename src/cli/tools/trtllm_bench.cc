@@ -1,4 +1,5 @@
-// See trtllm_bench.h. Flags and report: TensorRT-LLM's bench package.
+// Command line and runs of trtllm-bench; see trtllm_bench.h. Flags and report:
+// TensorRT-LLM's bench package.
 #include "cli/tools/trtllm_bench.h"
 
 #include <algorithm>
@@ -27,7 +28,7 @@ namespace {
 using enum ArgKind;
 using enum ArgUse;
 
-// Before the subcommand.
+// Flags before the subcommand.
 constexpr ArgFlag kGroupFlags[] = {
     {"--model -m", kText, kActed, "", "", "the model's folder, or its name beside --model_path"},
     {"--model_path", kText, kActed, "", "", "folder of the model"},
@@ -88,7 +89,7 @@ std::vector<ArgFlag> table_of(std::span<const ArgFlag> own) {
   return out;
 }
 
-// The place of the subcommand: the first word that is no flag of the group or its value.
+// The index of the subcommand: the first word that is no flag of the group and no flag's value.
 size_t subcommand_at(const std::vector<std::string>& arguments) {
   size_t i = 0;
   while (i < arguments.size() && arguments[i].starts_with('-'))
@@ -110,7 +111,7 @@ Status check_counts(const Args& args) {
   return ok();
 }
 
-// The folder of the model, and what is loaded.
+// Sets the model's folder and the loading options.
 Status take_model(const Args& args, BenchPlan& plan) {
   plan.model_name = args.text("--model");
   plan.model_dir = args.given("--model_path") ? args.text("--model_path") : plan.model_name;
@@ -132,7 +133,7 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
   config.num_threads = static_cast<int32_t>(args.integer("--threads"));
   config.max_sequence_length = static_cast<int32_t>(args.integer("--max_seq_len"));
   config.max_beam_width = static_cast<int32_t>(args.integer("--beam_width"));
-  // Random prompts are not found again, and warming up must not help.
+  // Random prompts never share a prefix, and the warm-up must not help.
   model.no_kv_cache_reuse = true;
   if (args.given("--kv_cache_free_gpu_mem_fraction")) {
     model.kv_cache_fraction = args.number("--kv_cache_free_gpu_mem_fraction");
@@ -208,7 +209,7 @@ Status check_fits(const std::vector<BenchRequest>& requests, const Executor& exe
   return ok();
 }
 
-// A member of the model's config.json, as it stands there or for its parts.
+// A string of the model's config.json, or of its "pretrained_config".
 std::string of_config(const std::filesystem::path& dir, std::string_view key) {
   const StatusOr<json::value> config = read_json_file(dir / "config.json");
   if (!config.ok() || !config->is_object()) return "";
@@ -291,7 +292,7 @@ Status run_bench(BenchPlan& plan) {
   for (int64_t i = 0; i < std::min<int64_t>(plan.warmup, 1 << 16); ++i)
     first.push_back(requests[static_cast<size_t>(i) % requests.size()]);
   RETURN_IF_ERROR(run_on_executor(*executor, first, plan.load).status());
-  executor->latest_iteration_stats();  // those of warming up
+  executor->latest_iteration_stats();  // drops the warm-up's
   ASSIGN_OR_RETURN(const std::vector<RequestRecord> records,
                    run_on_executor(*executor, requests, plan.load));
 

@@ -1,5 +1,5 @@
-// trtllm-refit: other weights for an engine that is built. trtllm-prune: a checkpoint without its
-// weights, from which such engines can be built.
+// trtllm-refit: new weights for a built engine. trtllm-prune: a checkpoint without its weights, for
+// building such engines.
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
 #include "convert/measure_kernels.h"
@@ -36,7 +36,7 @@ Status check_given(const Args& args, const char* flag) {
   return invalid_argument("{}: is missing; give a directory", flag);
 }
 
-// The device that the engine was built for, with the kernels that it was built for.
+// Opens the device and kernels that the engine was built for.
 StatusOr<kernels::OpenedDevice> open_for(const std::filesystem::path& engine_dir,
                                          const std::string& device) {
   const std::filesystem::path engine = convert::given_engine(engine_dir);

@@ -1,5 +1,5 @@
-// The flags of trtllm-serve of all its versions and the keys of its YAML file, and what becomes of
-// each here.
+// The flags of all versions of trtllm-serve and the keys of its YAML file, and the
+// treatment of each here.
 #include "cli/tools/trtllm_serve.h"
 
 namespace nereid::cli {
@@ -9,7 +9,7 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kTable[] = {
-    // What the server does.
+    // Flags that have an effect.
     {"--tokenizer", kText, kActed, "", "", "folder of the tokenizer; needed beside an engine"},
     {"--host --hostname", kText, kActed, "", "localhost", "address to listen on"},
     {"--port", kInteger, kActed, "", "8000", "HTTP port; 0 = any free one"},
@@ -74,7 +74,7 @@ constexpr ArgFlag kTable[] = {
     {"--disable_overlap_scheduler", kChoice, kActed, "true false", "false",
      "the host's work is not done beside the step"},
 
-    // What has one value here.
+    // Flags of which one value is supported.
     {"--tensor_parallel_size --tp_size", kInteger, kOnly, "", "1", "ranks"},
     {"--pipeline_parallel_size --pp_size", kInteger, kOnly, "", "1", "ranks"},
     {"--context_parallel_size --cp_size", kInteger, kOnly, "", "1", "ranks"},
@@ -117,7 +117,7 @@ constexpr ArgFlag kTable[] = {
     {"--kv_cache_config.use_uvm", kChoice, kOnly, "true false", "false", "unified memory"},
     {"--scheduler_config.waiting_queue_policy", kText, kOnly, "", "", "order of waiting requests"},
 
-    // Plumbing of other engines: answers are the same with and without.
+    // Internals of other engines: they change no response.
     {"--backend", kChoice, kIgnored, "pytorch tensorrt trt _autodeploy", "pytorch", "engine"},
     {"--model", kText, kIgnored, "", "", "in files; the command line's MODEL counts"},
     {"--tokenizer_mode", kChoice, kIgnored, "auto slow", "auto", "the same tokens"},

@@ -48,7 +48,7 @@ Status check_ranks(const Args& args) {
   return ok();
 }
 
-// "24.07" > "24.06"; what is no version counts as older.
+// "24.07" > "24.06"; text that is no version counts as older.
 bool is_newer_than_24_06(const char* version) {
   int year = 0, month = 0;
   if (!version || std::sscanf(version, "%d.%d", &year, &month) != 2) return false;
@@ -65,7 +65,7 @@ size_t count_gpus() {
   return count;
 }
 
-// Processes of that name that are running at this moment, as `pgrep -r R` lists them.
+// Running processes of that name, as `pgrep -r R` lists them.
 std::string running_servers() {
   std::string pids;
   std::error_code error;
@@ -94,7 +94,7 @@ Status refuse_second_server(bool force) {
   return ok();
 }
 
-// Starts it and leaves it running.
+// Starts the server and leaves it running.
 Status start(const LaunchPlan& plan) {
   for (const auto& [name, value] : plan.environment) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> argv;

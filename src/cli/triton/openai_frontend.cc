@@ -1,4 +1,5 @@
-// See openai_frontend.h. Flags: python/openai/openai_frontend/main.py of the Triton server.
+// Flags of Triton's OpenAI front end; see openai_frontend.h. Source:
+// python/openai/openai_frontend/main.py of the Triton server.
 #include "cli/triton/openai_frontend.h"
 
 #include <unistd.h>
@@ -60,7 +61,7 @@ std::vector<std::string> words_of(const std::string& list, char separator) {
   return out;
 }
 
-// "inference,metrics KEY VALUE" as the value of --http-restricted-api.
+// "inference,metrics KEY VALUE" as a value of --http-restricted-api.
 StatusOr<std::string> restriction(const std::string& list) {
   const std::vector<std::string> words = words_of(list, ' ');
   if (words.size() != 3)
@@ -146,7 +147,7 @@ StatusOr<FrontendPlan> plan_openai_frontend(const std::vector<std::string>& argu
   ASSIGN_OR_RETURN(plan.options, options_of(std::move(words)));
   plan.options.port_flags = {"--openai-port", "--host", "--kserve-http-port", "--kserve-grpc-port",
                              "--host"};
-  plan.options.allow_metrics = false;  // no port of their own: OpenAI's has them
+  plan.options.allow_metrics = false;  // no metrics port of its own: the OpenAI port has them
   RETURN_IF_ERROR(take_openai(args, plan.options.http));
   if (args.is_on("--enable-kserve-frontends")) {
     const int64_t port = args.integer("--kserve-http-port");
@@ -170,7 +171,7 @@ int openai_frontend_main(int argc, char** argv) {
   }
   if (!plan->ignored.empty())
     log_warn("these options have no effect here: {}", fmt::join(plan->ignored, " "));
-  // Scripts wait for these lines, which the original's web server prints.
+  // Log lines of the original's web server, for which scripts wait.
   fmt::print(stderr, "INFO:     Started server process [{}]\n", ::getpid());
   fmt::print(stderr, "INFO:     Waiting for application startup.\n");
   return serve_repository(plan->options, [&plan](int port) {

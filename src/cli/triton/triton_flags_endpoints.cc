@@ -42,7 +42,7 @@ Status set_compression(TritonOptions& o, const std::string& v) {
       v);
 }
 
-// Pools of the stock server's request states.
+// Notes a pool of the stock server's request states, which does not exist here.
 Status note_pool(TritonOptions& o, const char* flag, const std::string& v, const char* why) {
   RETURN_IF_ERROR(parse_integer(v, 1, kMaxInt).status());
   o.warnings.push_back(fmt::format("{}={}: no effect, {}", flag, v, why));
@@ -257,7 +257,7 @@ std::vector<TritonFlag> grpc_connection_flags() {
   };
 }
 
-// The details of endpoints that cannot be switched on are checked and change nothing.
+// Flags of endpoints that cannot be switched on: checked, without effect.
 std::vector<TritonFlag> cloud_flags() {
   constexpr auto any_port = [](TritonOptions&, const std::string& v) {
     return parse_integer(v, 0, 65535).status();

@@ -24,7 +24,7 @@ Status count(TritonOptions& o, const char* flag, const std::string& v, CountSett
   return ok();
 }
 
-// In any case, as the stock server takes it.
+// Case is ignored, as in the stock server.
 Status set_control_mode(TritonOptions& o, const std::string& given) {
   const std::string v = absl::AsciiStrToLower(given);
   TRITONSERVER_ModelControlMode mode = TRITONSERVER_MODEL_CONTROL_NONE;
@@ -66,7 +66,7 @@ Status set_backend_config(TritonOptions& o, const std::string& v) {
   return ok();
 }
 
-// <name>,<key>=<value>; the settings of the one cache are handed over together.
+// <name>,<key>=<value>; all settings of the only cache are passed together.
 Status set_cache_config(TritonOptions& o, const std::string& v) {
   constexpr const char *kFlag = "--cache-config", *kFormat = "<cache name>,<setting>=<value>";
   ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFlag, kFormat));
@@ -129,7 +129,7 @@ Status set_host_policy(TritonOptions& o, const std::string& v) {
   return ok();
 }
 
-// <gpu>:<bytes> of a pool that this server has none of: checked, then said to change nothing.
+// <gpu>:<bytes> of a pool that does not exist here: checked, then noted as without effect.
 Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
   ASSIGN_OR_RETURN(const auto pair, parse_pair(v, ':', flag, "<GPU device ID>:<number of bytes>"));
   RETURN_IF_ERROR(parse_integer(pair.first, 0, kMaxInt).status());
@@ -141,7 +141,7 @@ Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
   return ok();
 }
 
-// <gpu>:<fraction>: each model's own parameters say how much it takes.
+// <gpu>:<fraction>: each model's own parameters set its share.
 Status set_gpu_limit(TritonOptions& o, const std::string& v) {
   ASSIGN_OR_RETURN(const auto pair,
                    parse_pair(v, ':', "--model-load-gpu-limit", "<GPU device ID>:<fraction>"));
