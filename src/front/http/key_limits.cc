@@ -1,4 +1,3 @@
-// See key_limits.h.
 #include "front/http/key_limits.h"
 
 #include <algorithm>

@@ -20,7 +20,7 @@ std::vector<Prompt> all_prompts(Fields& fields) {
 
 bool is_rows(const Prompt& prompt) { return std::holds_alternative<PromptRowsPtr>(prompt); }
 
-// What needs the tokens of a prompt.
+// Refuses fields that need the tokens of a prompt.
 void refuse_with_rows(Fields& fields, const CompletionRequest& request) {
   if (std::ranges::none_of(request.prompts, is_rows)) return;
   constexpr char kNot[] = "not with \"prompt_embeds\", which have no tokens";
