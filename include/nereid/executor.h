@@ -1,5 +1,5 @@
-// The public C++ API: an Executor owns one model on one device and turns Requests into streams of
-// Responses.
+// The public C++ API: an Executor owns one model on one device and turns each Request into a
+// stream of Responses.
 #pragma once
 
 #include <chrono>

@@ -72,7 +72,7 @@ struct OutputConfig {
   LogProbsMode log_probs_mode = LogProbsMode::kProcessed;
   bool return_context_logits = false;  // raw, f32 [prompt, vocab]
   // Raw log-probabilities of each prompt token but the first, and of this many likeliest tokens at
-  // its position; unset: none; valid: 0 to 32. Such a request takes no prefix from the cache.
+  // its position; unset: none; valid: 0 to 32. No prefix is taken from the cache for it.
   std::optional<int32_t> num_prompt_log_probs;
   bool return_generation_logits =
       false;  // raw, f32 [output, vocab] of each sequence; not for beams

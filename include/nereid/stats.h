@@ -77,8 +77,8 @@ struct ExecutorStats {
 };
 
 // One step of the engine loop, recorded when it has finished; field meanings of TensorRT-LLM's
-// iteration statistics. "Active" requests hold KV memory; a request of several sequences counts as
-// that many.
+// iteration statistics. "Active" requests hold KV memory; a request of several sequences
+// counts that often.
 struct IterationStats {
   std::chrono::system_clock::time_point timestamp;
   int64_t iter = 0;

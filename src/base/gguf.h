@@ -46,8 +46,8 @@ struct GgufPart {
 // begin with a path.
 StatusOr<std::vector<GgufPart>> open_gguf_model(const std::filesystem::path& path);
 
-// The metadata (keys and values) of a model: a file, or a folder with its parts. Errors begin with
-// the path.
+// The metadata (keys and values) of a model: of a file, or of a folder with all parts of a model.
+// Errors begin with the path.
 StatusOr<json::object> read_gguf_metadata(const std::filesystem::path& path);
 
 // The end ids of a model: tokenizer.ggml.eos_token_id, eot_token_id and eom_token_id, in this

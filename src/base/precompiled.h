@@ -1,5 +1,5 @@
-// The precompiled header of each target. A file still includes every header that it uses: the debug
-// preset builds without this one.
+// What most files include, compiled once for each build. A file still includes what it uses: the
+// debug preset builds without this.
 #pragma once
 
 #include <algorithm>

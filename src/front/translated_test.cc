@@ -164,7 +164,7 @@ TEST_F(TranslatedTest, AWantedCallAndAFormGoTogether) {
   EXPECT_EQ(responses.json().at("output").at(0).at("type").as_string(), "function_call");
 }
 
-// Of calls cut by max_tokens the complete ones stay.
+// The complete ones among calls cut by max_tokens stay.
 TEST_F(TranslatedTest, WantedCallsThatAreCut) {
   const std::string script =
       R"([{"name": "f", "parameters": {"a": 1}}, {"name": "f", "parameters": {"a": "one two"}}])";

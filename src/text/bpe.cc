@@ -67,7 +67,7 @@ bool Bpe::take_raw_bytes() {
     letter.clear();
     append_byte_letters({&c, 1}, letter);
     const auto id = vocab_.id(letter);
-    if (!id) return false;  // such bytes fall back to other tokens
+    if (!id) return false;  // these bytes fall back to other tokens
     raw_byte_ids_[byte] = *id;
   }
   raw_ids_.reserve(vocab_.size());

@@ -16,7 +16,7 @@
 
 namespace nereid::text {
 
-// A merge of two tokens into one. Of rules for the same pair the last one counts.
+// A merge of two tokens into one. The last one counts among rules for the same pair.
 struct MergeRule {
   int32_t left, right, id;
   uint32_t rank;  // lowest first; leftmost pair among equal ranks

@@ -31,7 +31,7 @@ class Vocab {
   // {"TOKEN": ID, ...}.
   static StatusOr<Vocab> from_json(const JsonNode& spec);
 
-  // Of equal texts the last counts. InvalidArgument for an id out of range or a text too long.
+  // The last of equal texts counts. InvalidArgument for an id out of range or a text too long.
   Status add(std::string_view text, int32_t id);
   // Reserves room for `count` tokens.
   void reserve(size_t count) { ids_.reserve(count); }

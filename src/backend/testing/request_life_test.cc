@@ -215,7 +215,7 @@ TEST_F(FeatureTest, BeamsByOtherRules) {
   const auto plain = beams({});
   EXPECT_NE(beams({float_input("beam_search_diversity_rate", 5.0f)}), plain);
   EXPECT_EQ(beams({float_input("beam_search_diversity_rate", 0.0f)}), plain);
-  // With an end token that comes early the default stops at the first rows that have it.
+  // An end token that comes early: the default stops at the first rows that have it.
   const std::vector<Output> ending = {int_input("end_id", plain[0][4]),
                                       float_input("len_penalty", 2.0f)};
   const auto stopping = [&](std::optional<bool> early) {

@@ -33,8 +33,8 @@ StatusOr<BenchResult> run_case(Executor& executor, const BenchCase& what, uint64
 // events in the Trace Event Format. `steps` in order.
 std::string step_timeline(std::span<const IterationStats> steps);
 
-// Peak resident memory of this process in bytes since reset_peak_rss() or its start, from /proc; 0
-// when unknown.
+// Peak resident memory of this process in bytes since reset_peak_rss() or its start, from
+// /proc; 0: unknown.
 void reset_peak_rss();
 int64_t peak_rss_bytes();
 

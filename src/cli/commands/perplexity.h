@@ -12,7 +12,7 @@ namespace nereid::cli {
 
 // A text is scored in windows of `window` tokens that begin `stride` apart, each computed alone. A
 // window scores the tokens that the previous one did not reach, except its own first token, which
-// has no context. With stride < window each token has a context of at least window - stride tokens.
+// has no context. If stride < window, each token has a context of at least window - stride tokens.
 // Source: "Perplexity of fixed-length models" of Hugging Face transformers' documentation.
 struct Windows {
   int32_t window = 0;  // at least 2

@@ -245,7 +245,7 @@ class Checker {
 
   fs::path repository_, backend_dir_;
   RepositoryCheck out_;
-  // Of backends' parameters, which the server does not read.
+  // Faults of backends' parameters, which the server does not read.
   std::vector<Problem> parameter_problems_;
   TextModels models_;
 };

@@ -9,7 +9,7 @@
 
 namespace nereid::cli {
 
-// The error of each model whose configuration the server refuses. With `config_name` it reads
+// The error of each model whose configuration the server refuses. `config_name`: it reads
 // configs/<config_name>.pbtxt where a model has one. Redirects the process's log to a temporary
 // file: for a tool, not for a server.
 StatusOr<std::map<std::string, std::string>> refused_configurations(

@@ -42,7 +42,7 @@ struct TritonOptions {
   std::vector<std::pair<std::string, std::string>> cache_settings;
   bool has_old_cache_size = false;      // --response-cache-byte-size
   bool uses_config_as_written = false;  // --disable-auto-complete-config
-  // Of the deprecated flag; uses_config_as_written overrides it.
+  // The deprecated flag's value; uses_config_as_written overrides it.
   std::optional<bool> strict_model_config;
   bool allow_http = true, allow_grpc = true, allow_metrics = true;
   size_t client_memory_bytes = front::kDefaultBudgetBytes;
@@ -57,7 +57,7 @@ struct TritonOptions {
   front::GrpcOptions grpc;
   PortFlags port_flags;
   std::vector<std::string> trace;  // of --trace-config, as written
-  // Of the deprecated trace flags, which `trace` overrides.
+  // Entries of the deprecated trace flags, which `trace` overrides.
   std::vector<std::string> deprecated_trace;
   bool wants_help = false;
   std::vector<std::string> warnings;  // for deprecated flags and flags without effect here

@@ -21,7 +21,7 @@ StatusOr<GenerateReplyText> GenerateReplyText::create(const InferenceReply& repl
   }
   std::stable_sort(members.begin(), members.end(),
                    [](const Member& a, const Member& b) { return a.name < b.name; });
-  // Of duplicate members the last one counts.
+  // The last of duplicate members counts.
   const auto first =
       std::unique(members.rbegin(), members.rend(), [](const auto& a, const auto& b) {
         return a.name == b.name;

@@ -33,7 +33,7 @@ bool FairQueue::enter(const ExchangePtr& exchange, size_t limit, int64_t num_pro
   return true;
 }
 
-// Needs the mutex. Of equal keys the one that arrived first.
+// Needs the mutex. Takes the first that arrived among equal keys.
 FairQueue::Waiting FairQueue::take_next() {
   const auto next = std::ranges::min_element(lines_, {}, &Line::turn);
   turn_ = std::max(turn_, next->turn());

@@ -32,7 +32,7 @@ struct LanguageModel {
   bool decoupled = true;  // the engine may send several responses, so tokens can be streamed
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
-  // Of generation_config, config or tokenizer_config; the first is end_id.
+  // End ids of generation_config, config or tokenizer_config; the first is end_id.
   std::vector<int32_t> eos_ids;
   int64_t max_seq_len = 0;         // prompt and output tokens
   int64_t default_max_tokens = 0;  // see OpenAiOptions

@@ -12,8 +12,8 @@ struct ReasoningFormat {
   bool always = false;  // text begins with reasoning also without `open`
   std::string_view template_sign;
   bool needs_special_tokens = false;
-  // Harmony: the answer is in messages of channels (harmony.h). With a grammar the answer is the
-  // message that `close` opens; `end` is the part of `close` that ends the reasoning.
+  // Harmony: the answer is in messages of channels (harmony.h). If a grammar is set, the answer is
+  // the message that `close` opens; `end` is the part of `close` that ends the reasoning.
   std::string_view end = {};
 
   bool is_harmony() const { return !end.empty(); }

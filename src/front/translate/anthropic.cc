@@ -119,7 +119,7 @@ std::optional<Fault> check_budget(const json::value& budget, const json::object&
   return std::nullopt;
 }
 
-// Without "thinking" the answer shows no reasoning. With "adaptive" its length is not limited.
+// Without "thinking" the answer shows no reasoning; with "adaptive" its length is not limited.
 std::optional<Fault> read_thinking(const json::object& request, json::object& chat) {
   chat["include_reasoning"] = false;
   const json::value* const value = present(request, "thinking");

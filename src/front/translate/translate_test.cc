@@ -376,7 +376,7 @@ TEST(Messages, NumbersOfCallsKeepTheirDigits) {
               HasSubstr(fmt::format(R"("arguments":{})", kLongArguments)));
 }
 
-// Of calls cut by max_tokens the complete ones are blocks; a stream has all text written.
+// The complete ones among calls cut by max_tokens are blocks; a stream has all text written.
 TEST(Messages, CallsThatAreCutAreLeftOutOrStreamed) {
   auto t = translate_messages_of(kHi);
   Translation& translation = *std::get<Translated>(t).translation;

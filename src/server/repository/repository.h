@@ -34,7 +34,7 @@ struct ModelFiles {
   std::filesystem::path dir;  // after its agents, if any
   ModelConfig config;
   std::vector<int64_t> versions;  // chosen by the version policy, ascending
-  // Of the folder in the repository; changes when a file appears, disappears or is written.
+  // The folder's fingerprint; changes when a file appears, disappears or is written.
   uint64_t fingerprint = 0;
   uint64_t contents = 0;  // the fingerprint without configuration files
   bool overridden = false;

@@ -49,7 +49,7 @@ class InferenceResponse {
   OutputTensor& add_output(const TensorSpec& spec, TRITONSERVER_DataType datatype, Shape shape);
   void set_parameter(TRITONSERVER_Parameter parameter);  // replaces a parameter of the same name
 
-  // Sends `response` through its context and always consumes it. With a non-OK `error` it becomes
+  // Sends `response` through its context and always consumes it. A non-OK `error` makes it
   // an error response.
   static Status send(std::unique_ptr<InferenceResponse> response, uint32_t flags,
                      const Status& error);

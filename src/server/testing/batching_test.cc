@@ -22,8 +22,8 @@ std::string batching(const std::string& more, const std::string& behavior = "cou
   return test_model(behavior, "max_batch_size: 4\ndynamic_batching { " + more + " }\n");
 }
 
-// A request of batch size 1 whose execution takes `delay_ms` (gate.h) when it is the first of its
-// batch.
+// A request of batch size 1 whose execution takes `delay_ms` (gate.h) if it is the
+// first of its batch.
 std::unique_ptr<TestCall> ask(TestServer& server, int32_t delay_ms, size_t width = 1,
                               uint64_t priority = 0, uint64_t timeout_us = 0) {
   auto call = std::make_unique<TestCall>(server.get(), "m", std::vector<int32_t>(width, delay_ms),

@@ -30,7 +30,7 @@ std::string ensemble_of(const std::string& one) {
          "] }\n";
 }
 
-// Of 50 requests in a row, the number answered by the thread that sent them.
+// The number of 50 requests in a row that the thread that sent them answered.
 int num_answered_here(TestServer& server, const std::string& model, const std::string& id,
                       bool may_run_here) {
   int count = 0;

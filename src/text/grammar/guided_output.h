@@ -47,8 +47,8 @@ class GuidedOutput {
   Status accept(int32_t id, Effort& effort);
   // Whether some token may not follow.
   bool limits_next() const;
-  // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). With a
-  // grammar none of `end_ids` may end the output inside the reasoning.
+  // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). If a grammar
+  // is set, none of `end_ids` may end the output inside the reasoning.
   Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, Effort& effort);
   // Jump-forward tokens: a tokenisation of the text that the answer must continue with, at most
   // `most`. Other tokenisations are allowed too.

@@ -81,7 +81,7 @@ constexpr Expansion kUpper[] = {
     {0xFB17, {0x544, 0x53D}},
 };
 
-// Those whose title case is not an upper case letter followed by lower case ones.
+// The exceptions whose title case is not an upper case letter followed by lower case ones.
 constexpr Expansion kTitle[] = {{0xDF, {0x53, 0x73}},
                                 {0x149, {0x2BC, 0x4E}},
                                 {0x1FB7, {0x391, 0x342, 0x345}},
