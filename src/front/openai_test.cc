@@ -432,7 +432,7 @@ TEST_F(ServerTest, InferTakesDecoupledModelsThatAnswerOnce) {
   const std::string body(kBody);
   const Reply twice = asked(body.substr(0, body.size() - 1) + R"(, "parameters": {"replies": 2}})");
   EXPECT_EQ(twice.status, 400);
-  EXPECT_THAT(twice.body, HasSubstr("infer takes one answer and the model gave 2"));
+  EXPECT_THAT(twice.body, HasSubstr("infer returns one response and the model sent 2"));
 }
 
 }  // namespace

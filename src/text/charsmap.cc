@@ -35,8 +35,8 @@ StatusOr<Charsmap> Charsmap::parse(std::string_view blob) {
   uint32_t trie_bytes = 0;
   if (blob.size() >= 4) std::memcpy(&trie_bytes, blob.data(), 4);
   if (blob.size() < 4 || trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > blob.size() - 4) {
-    return invalid_argument("character map of {} bytes says that its trie has {}", blob.size(),
-                            trie_bytes);
+    return invalid_argument("character map of {} bytes: its header gives the trie {} bytes",
+                            blob.size(), trie_bytes);
   }
   map.units_.resize(trie_bytes / 4);
   std::memcpy(map.units_.data(), blob.data() + 4, trie_bytes);

@@ -43,7 +43,8 @@ class EncodeWork {
   }
   // Calls `is_unwanted` at once, for work whose time does not follow from its bytes.
   Status ask() {
-    if (is_unwanted_ && is_unwanted_()) return cancelled("nobody waits for the tokens any more");
+    if (is_unwanted_ && is_unwanted_())
+      return cancelled("the request was cancelled while its text was tokenised");
     ask_below_ = left_ - std::min(left_, kUnitsToAsk);
     return ok();
   }

@@ -274,10 +274,10 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--requests", options->requests,
-                   "send so many at once in place of the batches; as many run together as "
-                   "--max-batch-size and memory allow")
+                   "send this many requests at once instead of the batches; as many run together "
+                   "as --max-batch-size and memory allow")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--prompt-tokens", options->prompt_tokens, "prompt length")
+  command->add_option("--prompt-tokens", options->prompt_tokens, "tokens of each prompt")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command->add_option("--new-tokens", options->new_tokens, "tokens to generate for each request")
@@ -287,12 +287,13 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--step-trace", options->step_trace,
-                      "file that gets a timeline of the steps, for ui.perfetto.dev");
+                      "write a timeline of the steps to this file, for ui.perfetto.dev");
   command->add_option("--dtype", options->dtype, "the same as --weights: bf16 | int8 | int4 | fp8")
       ->check(CLI::IsMember({"bf16", "int8", "int4", "fp8"}))
       ->excludes("--weights");
-  command->add_flag("--profile", options->profile,
-                    "then time each kind of call of a step, and the bytes that it reads");
+  command->add_flag(
+      "--profile", options->profile,
+      "also print the time of each kind of kernel call in a step, and the bytes that it reads");
   command->callback([options, &exit_code] {
     if (const Status status = bench(*options); !status.ok()) exit_code = fail(status);
   });

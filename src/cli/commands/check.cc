@@ -23,8 +23,9 @@ bool check_model(const std::filesystem::path& path) {
 }  // namespace
 
 int check_main(int argc, char** argv) {
-  constexpr ArgFlag kFlags[] = {{"--backend-directory", ArgKind::kText, ArgUse::kActed, "", "",
-                                 "where libtriton_NAME.so are; default: backends beside bin"}};
+  constexpr ArgFlag kFlags[] = {
+      {"--backend-directory", ArgKind::kText, ArgUse::kActed, "", "",
+       "folder of the backends libtriton_NAME.so; default: backends beside bin"}};
   bool has_problems = false;
   const int code =
       run_tool({"nereid check", kFlags, "PATH"}, argc, argv, [&](const Args& args) -> Status {

@@ -193,13 +193,14 @@ void declare_sampling(CLI::App& command, GenerateOptions& options) {
   constexpr auto kMax = 1 << 30;
   SamplingConfig& s = options.sampling;
   command
-      .add_option("--num-sequences", options.num_sequences,
-                  "independent answers, or beams shown; each draws with its own seed")
+      .add_option(
+          "--num-sequences", options.num_sequences,
+          "number of independent answers, each sampled with a seed of its own, or of beams printed")
       ->check(CLI::Range(1, 128))
       ->capture_default_str();
-  command.add_option("--best-of", s.best_of, "answers drawn, of which the likeliest are shown")
+  command.add_option("--best-of", s.best_of, "answers sampled, of which the likeliest are printed")
       ->check(CLI::Range(1, 128));
-  command.add_option("--beam-width", s.beam_width, "beam search of this width; 1 = none")
+  command.add_option("--beam-width", s.beam_width, "beam search of this width; 1 = sampling")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
   command.add_option("--length-penalty", s.length_penalty,
@@ -209,35 +210,40 @@ void declare_sampling(CLI::App& command, GenerateOptions& options) {
                   "beams: 1 = with the first full set of hypotheses (default), 0 = when no beam "
                   "can do better at its length, 2 = at any length")
       ->check(CLI::Range(0, 2));
-  command.add_option("--diversity-rate", s.beam_search_diversity_rate, "beams; default 0");
+  command.add_option("--diversity-rate", s.beam_search_diversity_rate,
+                     "beam search: penalty for choosing tokens of the same beam; default 0");
   command
-      .add_option("--min-p", s.min_p, "drop tokens below this share of the likeliest's; 0 = off")
+      .add_option(
+          "--min-p", s.min_p,
+          "drop tokens whose probability is below this share of the likeliest token's; 0 = off")
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--top-p-decay", s.top_p_decay, "factor on --top-p after each token")
+  command
+      .add_option("--top-p-decay", s.top_p_decay, "factor on --top-p after each token; default 1")
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--top-p-min", s.top_p_min, "floor of the decaying --top-p")
+  command.add_option("--top-p-min", s.top_p_min, "lower bound of --top-p with --top-p-decay")
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--repetition-penalty", s.repetition_penalty,
-                     "above 1: tokens of prompt and answer become less likely");
+                     "above 1: tokens that occur in prompt or answer become less likely");
   command.add_option("--presence-penalty", s.presence_penalty,
-                     "subtracted from the logits of tokens that occurred");
+                     "subtracted from the logits of tokens that have occurred");
   command.add_option("--frequency-penalty", s.frequency_penalty,
-                     "subtracted once for each time that a token occurred");
+                     "subtracted from a token's logit once for each occurrence");
   command
-      .add_option("--prompt-ignore-length", s.prompt_ignore_length,
-                  "leading prompt tokens that these two do not count; default 0")
+      .add_option(
+          "--prompt-ignore-length", s.prompt_ignore_length,
+          "leading prompt tokens that --presence-penalty and --frequency-penalty ignore; default 0")
       ->check(CLI::Range(0, kMax));
   command
       .add_option("--no-repeat-ngram-size", s.no_repeat_ngram_size,
                   "no sequence of this many tokens occurs twice; 0 = off")
       ->check(CLI::Range(0, kMax));
-  command.add_option("--min-tokens", s.min_tokens, "new tokens at least")
+  command.add_option("--min-tokens", s.min_tokens, "least number of new tokens")
       ->check(CLI::Range(0, kMax));
   command.add_option("--bad-word", options.bad_words,
                      "text that never occurs in the answer; may be repeated");
   command
       .add_option("--logprobs", options.log_probs,
-                  "show the log-probability of each token and of this many likeliest ones")
+                  "print the log-probability of each token and of this many likeliest ones")
       ->check(CLI::Range(0, 32));
 }
 
@@ -251,10 +257,10 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input")
       ->required();
   command->add_flag("--chat", options->chat, "wrap the prompt in the model's chat template");
-  command->add_option("-n,--max-tokens", options->max_tokens, "new tokens at most")
+  command->add_option("-n,--max-tokens", options->max_tokens, "most new tokens")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
-  command->add_option("--temperature", options->temperature, "0 = greedy")
+  command->add_option("--temperature", options->temperature, "sampling temperature; 0 = greedy")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   command->add_option("--top-k", options->top_k, "0 = off")
@@ -263,7 +269,9 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("--top-p", options->top_p, "0 = off")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "same seed, same text")->capture_default_str();
+  command
+      ->add_option("--seed", options->seed, "seed of sampling: the same seed gives the same text")
+      ->capture_default_str();
   command->add_option("--stop", options->stop, "text that ends the answer; may be repeated");
   declare_sampling(*command, *options);
   command->add_flag("--ids", options->ids, "print token ids instead of text");

@@ -188,27 +188,28 @@ Status perplexity(PerplexityOptions& options) {
 
 void add_perplexity(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
-      "perplexity", "measure how well a model predicts a text, as transformers' guide does");
+      "perplexity",
+      "measure how well a model predicts a text, by the method of transformers' guide");
   auto options = std::make_shared<PerplexityOptions>();
   options->model.log_level = "warn";
   options->model.declare(*command);
-  command->add_option("-f,--file", options->text, "the text, UTF-8")
+  command->add_option("-f,--file", options->text, "file with the text, UTF-8")
       ->required()
       ->check(CLI::ExistingFile);
   command
       ->add_option("--window", options->windows.window,
-                   "tokens computed together; default: what the model allows, at most 2048. Memory "
-                   "is four bytes for each of them and each word of the vocabulary")
+                   "tokens of a window; default: the model's maximum, at most 2048. Memory: 4 "
+                   "bytes * window * vocabulary")
       ->check(CLI::Range(2, 1 << 30));
   command
       ->add_option("--stride", options->windows.stride,
-                   "tokens from one window's start to the next; smaller than the window: tokens "
-                   "are scored with more before them, and it takes longer; default: the window")
+                   "tokens from one window's start to the next; a smaller stride gives tokens more "
+                   "context and takes longer; default: --window")
       ->check(CLI::Range(1, 1 << 30));
   command
       ->add_option("--reference", options->reference,
-                   "a model with the same vocabulary, run with its own types of weights and KV "
-                   "cache: prints how far the model's next token is from this one's")
+                   "another model with the same vocabulary, run with its own types of weights and "
+                   "KV cache: print the KL divergence of the model's next token from this one's")
       ->check(CLI::ExistingPath);
   command->callback([options, &exit_code] {
     if (const Status status = perplexity(*options); !status.ok()) exit_code = fail(status);

@@ -191,7 +191,7 @@ Status ResponseParser::read_line(std::string_view line) {
       state_ = left_ > 0 ? State::kChunk : State::kTrailer;
       return ok();
     case State::kChunkEnd:
-      if (!line.empty()) return invalid_argument("a chunk is longer than it says");
+      if (!line.empty()) return invalid_argument("a chunk is longer than its size line");
       state_ = State::kChunkSize;
       return ok();
     default:

@@ -43,7 +43,7 @@ StatusOr<DraftHeads> read_draft_heads(const Args& args, std::span<const HeadsFla
       heads.config[number.field] = value;
     } else if (const json::value* own = heads.config.if_contains(number.field);
                own && *own != value) {
-      return invalid_argument("{}: {}, but config.json of {} says {}", number.name,
+      return invalid_argument("{}: {}, but config.json of {} has {}", number.name,
                               args.integer(number.name), heads.folder.string(),
                               json::serialize(*own));
     }

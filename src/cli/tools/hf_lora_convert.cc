@@ -17,9 +17,10 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kLoraFlags[] = {
-    {"--in-file -i", kText, kActed, "", "", "folder of the adapter, as PEFT writes it"},
-    {"--out-dir -o", kText, kActed, "", "", "where the .npy files go"},
-    {"--storage-type -t", kChoice, kActed, "float32 float16 bfloat16", "float16", "of the weights"},
+    {"--in-file -i", kText, kActed, "", "", "folder of the adapter in PEFT's format"},
+    {"--out-dir -o", kText, kActed, "", "", "folder that the .npy files are written to"},
+    {"--storage-type -t", kChoice, kActed, "float32 float16 bfloat16", "float16",
+     "type of the weights in the files"},
     {"--verbose", kFlag, kIgnored, "", "", "more text"},
 };
 

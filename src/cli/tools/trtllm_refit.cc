@@ -15,19 +15,22 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kRefitFlags[] = {
-    {"--checkpoint_dir", kText, kActed, "", "", "checkpoint or Hugging Face directory, whole"},
+    {"--checkpoint_dir", kText, kActed, "", "",
+     "checkpoint or Hugging Face directory with all weights"},
     {"--engine_dir", kText, kActed, "", "", "engine directory that trtllm-build made"},
     {"--output_dir", kText, kActed, "", "engine_outputs",
-     "where the engine goes; may be --engine_dir"},
-    {"--device", kText, kActed, "", "", "cuda:N; the default is the first of the engine's kind"},
+     "folder that the engine is written to; may be --engine_dir"},
+    {"--device", kText, kActed, "", "",
+     "device, such as cuda:0; default: the first of the engine's kind"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
 };
 
 constexpr ArgFlag kPruneFlags[] = {
     {"--checkpoint_dir", kText, kActed, "", "",
      "checkpoint directory that convert_checkpoint made"},
-    {"--out_dir", kText, kActed, "", "pruned_checkpoint", "where the checkpoint goes"},
-    {"--prune_all", kFlag, kActed, "", "", "leave out vectors (norms, biases) too"},
+    {"--out_dir", kText, kActed, "", "pruned_checkpoint",
+     "folder that the checkpoint is written to"},
+    {"--prune_all", kFlag, kActed, "", "", "remove vectors (norms, biases) too"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
 };
 

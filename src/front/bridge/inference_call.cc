@@ -375,8 +375,8 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
 
 Status several_answers(size_t count) {
   return invalid_argument(
-      "infer takes one answer and the model gave {}: ask without streaming and for one sequence of "
-      "one prompt, or by generate_stream or the rpc ModelStreamInfer",
+      "infer returns one response and the model sent {}: request no streaming and one sequence of "
+      "one prompt, or use generate_stream or the rpc ModelStreamInfer",
       count);
 }
 

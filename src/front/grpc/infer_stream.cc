@@ -157,8 +157,8 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     const size_t bytes = waiting_bytes_ + size + kAnswerOverhead;
     if (bytes > kMaxWaitingBytes) {
       return resource_exhausted(
-          "the answers of this stream that wait for an earlier one would have {} bytes, at most {} "
-          "are allowed",
+          "answers of this stream behind an unfinished one would have {} bytes, at most {} are "
+          "allowed",
           bytes, kMaxWaitingBytes);
     }
     if (const Status status = waiting_share_.reserve(bytes); !status.ok())

@@ -141,9 +141,8 @@ std::string page_refusal(const Request& request, const Cors& cors, const Allowed
                                                            : "";
   // Browsers send Host with every request, so a missing one is allowed.
   if ((given || !request.authority.empty()) && !hosts.allows(host))
-    return fmt::format(
-        "the host '{}' is none that this server answers to: {}; --allowed-host adds others",
-        plain_host(host), hosts.text());
+    return fmt::format("the host '{}' is not a name of this server: {}; --allowed-host adds others",
+                       plain_host(host), hosts.text());
   const bool is_safe =
       request.method == "GET" || request.method == "HEAD" || request.method == "OPTIONS";
   if ((is_safe && cost == Cost::kNothing) || !is_foreign(request, cors, host)) return "";

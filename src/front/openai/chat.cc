@@ -466,7 +466,8 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
   if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
     parsed.common.sampling.skip_special_tokens = false;
   if (parsed.max_reasoning_tokens && !has_reasoning_marks(*std::get<LanguageModelPtr>(model)))
-    parsed.common.warning = "thinking_token_budget: no limit where no marks of reasoning are known";
+    parsed.common.warning =
+        "thinking_token_budget: has no effect, since the model has no known markers of reasoning";
   auto chat = std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), context,
                                      std::move(parsed));
   if (auto error = chat->read_prompt(lane)) return *std::move(error);

@@ -126,8 +126,8 @@ std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
                                                 const PromptWork& work) {
   if (own_template && !model.takes_templates)
     return ApiError{400,
-                    "'chat_template': this server takes no templates of requests (it was started "
-                    "without --trust-request-chat-template)",
+                    "'chat_template': this server does not accept templates in requests (it was "
+                    "started without --trust-request-chat-template)",
                     "chat_template", "unsupported_parameter"};
   if (!model.chat_template && !own_template)
     return ApiError{

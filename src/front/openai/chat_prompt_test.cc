@@ -64,7 +64,7 @@ TEST(ChatPrompt, RendersUntilItIsUnwanted) {
   const LanguageModel slow = model_with(kSlow);
   int asked = 0;
   const PromptWork work{Lane::kLong, [&] { return ++asked == 3; }};
-  EXPECT_THAT(prompt(slow, conversation(90), work), HasSubstr("nobody waits"));
+  EXPECT_THAT(prompt(slow, conversation(90), work), HasSubstr("was cancelled while its template"));
   EXPECT_EQ(asked, 3);
 }
 

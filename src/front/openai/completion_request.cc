@@ -41,7 +41,7 @@ CompletionRequest completion_of(Fields& fields) {
     sampling.max_tokens = 1;
   }
   if (out.echo && !sampling.detokenize)
-    fields.fail("echo", "not with \"detokenize\": false, which leaves the text out");
+    fields.fail("echo", "not with \"detokenize\": false, which returns no text");
   out.add_special_tokens = fields.flag("add_special_tokens").value_or(true);
   out.suffix = fields.text("suffix").value_or("");
   if (!out.suffix.empty() && sampling.max_prompt_tokens)

@@ -12,9 +12,9 @@ class GuideReader {
 
   void set(std::string_view key, const char* type, std::string text) {
     if (guide_)
-      return fields_.fail(key, fmt::format("not together with '{}': one of them says what the "
-                                           "text has to be",
-                                           field_));
+      return fields_.fail(
+          key,
+          fmt::format("not together with '{}': only one field may constrain the output", field_));
     guide_ = Guide{type, std::move(text)};
     field_ = key;
   }

@@ -124,7 +124,7 @@ std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const Commo
   if (request.unknown.empty()) return std::nullopt;
   const std::string names = names_of_unknown(request);
   if (context.options.strict_fields)
-    return ApiError{400, fmt::format("this server does not know these fields: {}", names),
+    return ApiError{400, fmt::format("unknown fields, which this server refuses: {}", names),
                     request.unknown[0], "unknown_parameter"};
   static LogLimit log;
   log.warn("fields of a request that are not known: {}", names);

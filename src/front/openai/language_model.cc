@@ -141,8 +141,8 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   const auto text_config = model_config(server, names.text);
   if (options.tokenizer_dir.empty() && text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(
-        "this server has no tokenizer (no model '{}'), so there is no text: ask model '{}' for "
-        "token ids, POST /v2/models/{}/generate",
+        "this server has no tokenizer (no model '{}'), so it cannot take or return text: send "
+        "token ids to model '{}', POST /v2/models/{}/generate",
         names.text, names.engine, names.engine);
   if (options.tokenizer_dir.empty()) RETURN_IF_ERROR(text_config.status());
   const std::filesystem::path dir = options.tokenizer_dir.empty()

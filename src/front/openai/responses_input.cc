@@ -76,10 +76,10 @@ class KeptItems {
       if (auto error = load(response, where)) return *std::move(error);
     auto found = items_.extract(id);
     if (!found.empty()) return std::move(found.mapped());
-    return ApiError{
-        404,
-        fmt::format("'{}': no item '{}' is kept, or it is there twice", where, id.substr(0, 100)),
-        where, "item_not_found"};
+    return ApiError{404,
+                    fmt::format("'{}': item '{}' is not stored, or is referenced twice", where,
+                                id.substr(0, 100)),
+                    where, "item_not_found"};
   }
 
  private:

@@ -40,8 +40,9 @@ std::vector<std::string> read_texts(Fields& fields, std::string_view key, bool o
 void check_pairs(Fields& fields, std::string_view first, const ScoreRequest& pairs) {
   if (fields.error()) return;
   if (pairs.first.size() != 1 && pairs.first.size() != pairs.size())
-    return fields.fail(first, fmt::format("{} texts for {} others: one is needed, or as many",
-                                          pairs.first.size(), pairs.size()));
+    return fields.fail(first,
+                       fmt::format("{} texts for {} others: expected one text, or equally many",
+                                   pairs.first.size(), pairs.size()));
   size_t bytes = 0;
   for (const std::string& text : pairs.first)
     bytes += text.size() * (pairs.first.size() == 1 ? pairs.size() : 1);

@@ -24,10 +24,10 @@ class Scores : public PooledPrompts {
   std::optional<ApiError> read_prompts() override {
     if (auto error = check_pooling(*model_)) return error;
     if (model_->num_labels != 1)
-      return api_error(unsupported(
-          "model '{}' scores no pairs of texts: it has {} labels, where one is needed (a head for "
-          "scores, of an architecture ...ForSequenceClassification)",
-          model_->id, model_->num_labels));
+      return api_error(
+          unsupported("model '{}' cannot score pairs of texts: it has {} labels, expected 1 (a "
+                      "score head, of an architecture ...ForSequenceClassification)",
+                      model_->id, model_->num_labels));
     for (size_t i = 0; i < request_.size(); ++i) {
       const Prompt text = request_.pair(i);
       auto ids = prompt_ids(*model_, text, /*add_special_tokens=*/true, request_.common.sampling,

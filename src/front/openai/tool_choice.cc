@@ -65,7 +65,7 @@ void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
   if (guide && is_of_texts(fields)) guide.reset();
   if (guide)
     return fields.fail("tool_choice",
-                       "a call is wanted, and another field says what the text has to be");
+                       "the call is required, and another field constrains the output");
   if (!out.named_tool.empty()) {
     for (const json::value& tool : tools) {
       const json::object& function = *function_of(tool);
@@ -174,7 +174,8 @@ void read_tools(Fields& fields, ChatRequest& out) {
   if (out.tool_use != ToolUse::kAuto)
     force_call(fields, shown, out);
   else if (has_strict)
-    out.common.warning = "strict functions: only calls that tool_choice wants are held to schemas";
+    out.common.warning =
+        "strict functions: only calls that tool_choice requires are constrained to schemas";
   out.context["tools"] = std::move(shown);
 }
 

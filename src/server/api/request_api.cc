@@ -265,10 +265,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char* host_policy_name) try {
   if (of(request)->is_raw) {
-    return to_error(invalid_argument(
-        "raw input '{}' takes no data for a host policy ('{}'): its shape follows from data that "
-        "names none",
-        name, host_policy_name));
+    return to_error(
+        invalid_argument("raw input '{}' cannot have data for a host policy ('{}'): its shape "
+                         "follows from data without a policy",
+                         name, host_policy_name));
   }
   return with_input(request, name, [&](InputTensor& input) {
     if (byte_size == 0) return;

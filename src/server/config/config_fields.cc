@@ -303,8 +303,7 @@ Status check_backend(const Parsed& p, const ModelConfig& out) {
   }
   if (out.backend.starts_with("${")) {
     return invalid_argument(
-        "'backend' of {} is the placeholder {} that nobody filled in, expected a name such as "
-        "tensorrtllm{}",
+        "'backend' of {} is the unfilled placeholder {}, expected a name such as tensorrtllm{}",
         out.name, out.backend, p.where("backend"));
   }
   for (const auto& [field, library] :

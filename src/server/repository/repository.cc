@@ -206,7 +206,7 @@ StatusOr<ModelFiles> Repositories::find_files(const ModelId& id,
   out.overridden = !changes.empty();
   if (!changes.files.empty()) {
     if (!changes.config) {
-      return invalid_argument("files without parameter 'config', which must come with them");
+      return invalid_argument("files without parameter 'config', which they require");
     }
     ASSIGN_OR_RETURN(out.scratch, write_files(changes));
     out.dir = out.scratch->path();

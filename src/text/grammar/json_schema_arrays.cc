@@ -214,7 +214,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
       {1, static_cast<int64_t>(e.front.size()), e.least, e.most == kUnbounded ? 0 : e.most});
   if (limited && e.most_contained < e.least_contained) return nothing();
   if ((places + 1) * (int64_t{counted} + 1) > kMostPlaces)
-    return e.contains->at.error("so many elements are not supported", "contains");
+    return e.contains->at.error("this number of elements is not supported", "contains");
   const auto rule = [&, first = static_cast<int32_t>(rules_.size())](int64_t place, int32_t count) {
     return first + static_cast<int32_t>(std::min(place, places) * (counted + 1)) + count;
   };

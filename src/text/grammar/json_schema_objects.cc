@@ -312,7 +312,7 @@ StatusOr<JsonSchemaMaker::Size> JsonSchemaMaker::size_of(const Parts& parts,
   const int64_t counted = std::min<int64_t>(members, std::max(size.least, size.most));
   if (of && counted > 1 && members * counted > kMostPlaces)
     return of->at.error(
-        "limits of the number of members are not supported beside so many properties",
+        "limits of the number of members are not supported beside this number of properties",
         of->at.find("minProperties") ? "minProperties" : "maxProperties");
   return size;
 }
@@ -420,7 +420,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::object(const Parts& parts) {
   const auto num_members = static_cast<int32_t>(members.size());
   if (other && size.least > num_members + 1)
     return parts.with("minProperties")
-        ->at.error("of members that no property names, only one counts", "minProperties");
+        ->at.error("only one member outside of 'properties' counts", "minProperties");
   ExprPtr inner = members_of(members, other, behind, size);
   if (!inner) return nothing();
   return sequence({literal("{"), blanks_, std::move(inner), literal("}")});

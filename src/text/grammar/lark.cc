@@ -170,7 +170,7 @@ StatusOr<Rules> LarkParser::parse() {
     if (!rules_[static_cast<size_t>(known.rule)])
       return known.rule == kStart
                  ? invalid_argument("grammar: there is no rule 'start'")
-                 : error(fmt::format("there is no '{}', which stands", name), known.used_at);
+                 : error(fmt::format("'{}' is not defined, used", name), known.used_at);
   if (ignored_.empty()) return std::move(rules_);
   rules_[kIgnored] = repeat(choice(std::move(ignored_)), 0, kUnbounded);
   // Other rules may call `start` too.
@@ -238,7 +238,8 @@ Status LarkParser::directive() {
 Status LarkParser::import() {
   ASSIGN_OR_RETURN(const std::string_view library, needed_name());
   if (library != "common")
-    return error(fmt::format("an import from '{}', which is not there (common is),", library));
+    return error(
+        fmt::format("an import from '{}', which does not exist; allowed: common;", library));
   if (take(".")) {
     ASSIGN_OR_RETURN(const std::string_view wanted, needed_name());
     std::string_view as = wanted;

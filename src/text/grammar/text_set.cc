@@ -17,7 +17,7 @@ constexpr int32_t kNoState = -1;
 constexpr size_t kMaxLooseStates = 200'000;  // states of a nondeterministic automaton
 
 Status too_many_states() {
-  return invalid_argument("what these texts must hold together needs more than {} states",
+  return invalid_argument("these conditions together need more than {} states",
                           TextSet::kMaxStates);
 }
 

@@ -54,7 +54,7 @@ StatusOr<std::string> Template::render(const json::object& context, const Limits
   } catch (const Error& error) {
     return to_status(error);
   } catch (const Unwanted&) {
-    return cancelled("nobody waits for the rendered text any more");
+    return cancelled("the request was cancelled while its template was rendered");
   } catch (const std::bad_alloc&) {
     return resource_exhausted("no memory to render the template");
   }
