@@ -28,7 +28,7 @@ cp docs/migrate-from-triton.md "$target/docs/"
 [ -f "$cuda_build/lib/libnereid_cuda.so" ] && cp "$cuda_build/lib/libnereid_cuda.so" "$target/lib/"
 [ -n "${NEREID_BUNDLE_CUBLASLT:-}" ] && cp -L "$NEREID_BUNDLE_CUBLASLT" "$target/lib/"
 
-# What every system with glibc has, and what comes with the driver.
+# Libraries of every system with glibc, and those of the driver.
 skip='^(ld-linux.*|linux-vdso.*|lib(c|m|dl|rt|pthread|resolv|util|mvec|anl|nsl|thread_db|cuda|nvidia-.*))\.so'
 find "$target" -type f \( -name nereid -o -name '*.so*' \) -print0 | xargs -0 ldd 2>/dev/null |
   awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |

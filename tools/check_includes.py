@@ -34,7 +34,7 @@ STANDARD = {
 }
 STANDARD = {header: re.compile(rf"\bstd::(?:{names})\b") for header, names in STANDARD.items()}
 STANDARD["gtest/gtest.h"] = re.compile(r"\b(?:EXPECT|ASSERT)_[A-Z]+\b|\bADD_FAILURE\b")
-# What else the standard promises to declare such names.
+# Other headers that the standard guarantees to declare these names.
 ALSO = {"string": {"string_view", "sstream", "fstream"}, "string_view": {"string"}, "mutex": {"condition_variable"},
         "memory": {"functional"}, "sstream": {"fstream"}, "chrono": {"thread", "condition_variable"}, "gtest/gtest.h": {"gmock/gmock.h"}}
 ALSO["string_view"] |= {"sstream", "fstream"}

@@ -22,7 +22,7 @@ pack() {
   cp -r "$here"/../tests/{golden,models,heads,adapters} "$bundle/tests/"
   cp -r "$here"/../models/quickstart* "$bundle/models/"
   cp "${BASH_SOURCE[0]}" "$bundle/tools/"
-  # What the bundle does not have yet, except glibc's own libraries.
+  # Libraries missing in the bundle, except glibc's own.
   ldd "$bundle"/bin/*_test "$bundle/lib/libnereid_cuda.so" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | sort -u |
     while read -r library; do
       name=$(basename "$library")
@@ -93,7 +93,7 @@ skip() { rows+=("$(printf '%-34s %s' "$1" "SKIP: $2")"); }
 on_device=(env "NEREID_TEST_DEVICE=$device" "NEREID_SOURCE_DIR=$bundle" "TMPDIR=$work" "TEST_TMPDIR=$work"
   "LD_LIBRARY_PATH=$bundle/lib:$cublaslt")
 
-# Of the first golden prompt: its numbers of a list, with single spaces; the number of steps that are clear.
+# Values of the first golden prompt: its numbers of a list, with single spaces; the number of steps that are clear.
 golden_list() { echo $(grep -o "\"$1\": \[[^]]*\]" "$golden/target.json" | head -n 1 | tr -cd '0-9 '); }
 golden_clear() { grep -o '"clear_steps": [0-9]*' "$golden/target.json" | head -n 1 | tr -cd '0-9'; }
 

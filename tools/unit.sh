@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The unit tests of a build directory. What was skipped, and why, is said at the end, and what failed is said again there,
-# where a long log is read first.
+# The unit tests of a build directory. Skipped tests, with the reason, and failed ones are listed at
+# the end, where a long log is read first.
 # usage: unit.sh BUILD [options of ctest]
 set -euo pipefail
 . "$(dirname "$0")/skips.sh"

@@ -46,7 +46,7 @@ typedef enum nereid_finish_reason {
 
 NEREID_API nereid_code nereid_error_code(const nereid_error* error);    /* NULL: NEREID_OK */
 NEREID_API const char* nereid_error_message(const nereid_error* error); /* valid until freed */
-NEREID_API void nereid_error_free(nereid_error* error);                 /* NULL is fine */
+NEREID_API void nereid_error_free(nereid_error* error);                 /* NULL is allowed */
 
 /* Loads a model directory. `config_json`: NULL, or an object with fields of ExecutorConfig
  * (nereid/config.h) by their names, {"max_batch_size": 8, "kv_cache": {"max_tokens": 4096}};
@@ -54,11 +54,11 @@ NEREID_API void nereid_error_free(nereid_error* error);                 /* NULL 
 NEREID_API nereid_error* nereid_executor_create(const char* model_dir, const char* config_json,
                                                 nereid_executor** executor);
 
-/* Cancels what still runs. No other call may be under way. NULL is fine. */
+/* Cancels running requests. No other call may be active. NULL is allowed. */
 NEREID_API void nereid_executor_free(nereid_executor* executor);
 
-/* One request. `options_json`: an object with fields of Request (nereid/request.h) but
- * input_token_ids by their names; max_tokens is required:
+/* One request. `options_json`: an object with fields of Request (nereid/request.h), except
+ * input_token_ids, by their names; max_tokens is required:
  * {"max_tokens": 16, "streaming": true, "sampling": {"top_k": 20, "seed": 7}}. Times are in
  * milliseconds, pairs are arrays of two, a prompt_table's values are numbers, rounded to bf16. */
 typedef struct nereid_request {
@@ -84,16 +84,16 @@ NEREID_API void nereid_cancel(nereid_executor* executor, uint64_t id);
 NEREID_API nereid_error* nereid_await(nereid_executor* executor, int64_t timeout_ms,
                                       nereid_responses** responses);
 
-/* The same for one request. An id that is over or was never given out is answered at once with one
- * error response. */
+/* nereid_await() for one request. An id that has ended or does not exist gets one error response
+ * at once. */
 NEREID_API nereid_error* nereid_await_request(nereid_executor* executor, uint64_t id,
                                               int64_t timeout_ms, nereid_responses** responses);
 
-/* Responses that could be taken now: of one request, or of all (id 0). */
+/* Number of responses ready now: of one request, or of all (id 0). */
 NEREID_API int64_t nereid_num_responses_ready(const nereid_executor* executor, uint64_t id);
 
 NEREID_API size_t nereid_responses_size(const nereid_responses* responses);
-NEREID_API void nereid_responses_free(nereid_responses* responses); /* NULL is fine */
+NEREID_API void nereid_responses_free(nereid_responses* responses); /* NULL is allowed */
 
 /* Pointers are valid until the list is freed. */
 typedef struct nereid_response {
@@ -133,14 +133,13 @@ typedef struct nereid_token_log_prob {
   float log_prob;
 } nereid_token_log_prob;
 
-/* False and nothing written when an index is out of range. */
+/* False, and nothing is written, when an index is out of range. */
 NEREID_API bool nereid_get_response(const nereid_responses* responses, size_t index,
                                     nereid_response* response);
 NEREID_API bool nereid_get_output(const nereid_responses* responses, size_t index, size_t output,
                                   nereid_output* out);
 
-/* The likeliest tokens at a position of an output: writes up to `room`, returns how many there
- * are. */
+/* The likeliest tokens at a position of an output: writes up to `room`, returns their number. */
 NEREID_API size_t nereid_get_top_log_probs(const nereid_responses* responses, size_t index,
                                            size_t output, size_t position,
                                            nereid_token_log_prob* top, size_t room);
@@ -150,20 +149,20 @@ NEREID_API void nereid_drain(nereid_executor* executor, int64_t timeout_ms);
 NEREID_API void nereid_shutdown(nereid_executor* executor);
 NEREID_API bool nereid_can_enqueue(const nereid_executor* executor);
 
-/* JSON for the caller to free; NULL: out of memory. A snapshot of counts; the others empty their
- * rings and are arrays, the oldest first. */
+/* Statistics as JSON, freed by the caller; NULL: out of memory. nereid_stats_json is a snapshot of
+ * counts; the others return and empty their rings, as arrays, the oldest first. */
 NEREID_API char* nereid_stats_json(const nereid_executor* executor);
 NEREID_API char* nereid_iteration_stats_json(nereid_executor* executor);
 NEREID_API char* nereid_request_stats_json(nereid_executor* executor);
 NEREID_API char* nereid_kv_cache_events_json(nereid_executor* executor);
-NEREID_API void nereid_string_free(char* text); /* NULL is fine */
+NEREID_API void nereid_string_free(char* text); /* NULL is allowed */
 
 NEREID_API int32_t nereid_vocab_size(const nereid_executor* executor);
 NEREID_API int32_t nereid_embedding_width(const nereid_executor* executor);
 NEREID_API int32_t nereid_max_sequence_length(const nereid_executor* executor);
 
-/* Ids that the checkpoint's generation_config.json and config.json name as end ids: writes up to
- * `room`, returns how many there are. */
+/* The end ids of the checkpoint's generation_config.json and config.json: writes up to `room`,
+ * returns their number. */
 NEREID_API size_t nereid_default_end_ids(const nereid_executor* executor, int32_t* ids,
                                          size_t room);
 

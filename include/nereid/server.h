@@ -1,4 +1,4 @@
-/* What this server's library exports beyond tritonserver.h. Other servers do not have it. */
+/* Exports of this server's library beyond tritonserver.h, which other servers do not have. */
 #ifndef NEREID_SERVER_H_
 #define NEREID_SERVER_H_
 
@@ -10,24 +10,23 @@
 extern "C" {
 #endif
 
-/* A number that has another value whenever models have become ready or stopped being it, those that
- * were loaded again too: who has read what the server shows of its models needs to read it again
- * only then. Take the number first. On any thread; waits for nothing. */
+/* A counter that changes whenever a model becomes ready or ceases to be, also on a reload. A caller
+ * that has read the server's models needs to read them again only after a change; it must take the
+ * counter first. Any thread; does not block. */
 __attribute__((visibility("default"))) uint64_t NEREID_ServerModelChanges(
     TRITONSERVER_Server* server);
 
-/* Memory that the process holds for its clients, beside what front ends hold themselves: tensors
- * between the steps of an ensemble, outputs of models, what our backends make of inputs. Whoever
- * runs the front ends may count it. `hold` is told of bytes before they are allocated and returns
- * an error, which the client gets, to refuse them; `release` of those that were not refused. Both
- * on any thread. For all servers of the process, before any of them has requests. Without a call
- * nothing is counted. */
+/* Sets a counter for the memory that the core and our backends hold for clients: tensors between
+ * the steps of an ensemble, outputs of models, data made of inputs. `hold` is called before bytes
+ * are allocated; its error refuses them and is sent to the client. `release` is called for bytes
+ * that were not refused. Both are called on any thread. To be set before any server of the process
+ * has requests, for all of them; by default nothing is counted. */
 typedef TRITONSERVER_Error* (*NEREID_HoldMemoryFn_t)(void* userp, uint64_t byte_size);
 typedef void (*NEREID_ReleaseMemoryFn_t)(void* userp, uint64_t byte_size);
 __attribute__((visibility("default"))) void NEREID_ServerCountMemory(
     NEREID_HoldMemoryFn_t hold, NEREID_ReleaseMemoryFn_t release, void* userp);
 
-/* Tell them, also from response allocators and backends. */
+/* Call the counter; for response allocators and backends, too. */
 __attribute__((visibility("default"))) TRITONSERVER_Error* NEREID_ServerHoldMemory(
     uint64_t byte_size);
 __attribute__((visibility("default"))) void NEREID_ServerReleaseMemory(uint64_t byte_size);

@@ -1,4 +1,4 @@
-// White space around texts.
+// White space around texts: spaces, tabs and line ends.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@ namespace nereid {
 
 inline constexpr std::string_view kBlanks = " \t\r\n";
 
-// `text` without those at its ends.
+// `text` without leading and trailing blanks.
 inline std::string_view without_blanks(std::string_view text) {
   const size_t begin = text.find_first_not_of(kBlanks);
   if (begin == std::string_view::npos) return {};

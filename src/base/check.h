@@ -1,4 +1,4 @@
-// CHECK is for our own bugs only, never for input: it prints where and ends the process.
+// CHECK tests an invariant of ours, never input: it prints its place and ends the process.
 #pragma once
 
 #include <cstdio>

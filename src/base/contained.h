@@ -1,5 +1,5 @@
-// Where exceptions end: at the entry of a thread and in callbacks of C code or of an event loop,
-// from where they would end the process.
+// Exceptions are caught at the entry of a thread, in callbacks of C code and in handlers of an
+// event loop: one that left these would end the process.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,8 @@
 
 namespace nereid {
 
-// Logs what the handler that calls this has caught; short of memory, or says nothing.
+// Logs the exception that the calling handler has caught; logs nothing when there is no
+// memory for a line.
 inline void log_caught(std::string_view where) noexcept {
   static LogLimit log;
   try {
@@ -22,11 +23,11 @@ inline void log_caught(std::string_view where) noexcept {
     } catch (...) {
       log.error("{}: an exception of an unknown type", where);
     }
-  } catch (...) {  // no memory for a line
+  } catch (...) {  // no memory for a log line
   }
 }
 
-// Calls `body`. False when it threw, which is logged.
+// Calls `body`. False: it threw; the exception is logged.
 template <class Body>
 bool contained(std::string_view where, Body&& body) noexcept {
   try {
@@ -38,10 +39,12 @@ bool contained(std::string_view where, Body&& body) noexcept {
   }
 }
 
-// The whole work of a thread, begun again after an exception: what it is there for goes on.
+// Runs a thread's whole work, and runs it again after an exception, so that the
+// thread's service goes on.
 template <class Body>
 void run_contained(std::string_view where, Body&& body) noexcept {
-  constexpr std::chrono::milliseconds kPause{10};  // so that what throws each time leaves room
+  // Pause between restarts, so that a `body` that always throws does not take a processor.
+  constexpr std::chrono::milliseconds kPause{10};
   while (!contained(where, body)) std::this_thread::sleep_for(kPause);
 }
 

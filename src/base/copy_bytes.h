@@ -1,4 +1,4 @@
-// Copies of bytes that may be none.
+// Copies of byte ranges that may be empty.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace nereid {
 
-// memcpy(), whose pointers may not be null even where there is nothing to copy: an empty vector,
-// span or view has such a one.
+// memcpy() that allows null pointers for 0 bytes: data() of an empty vector, span
+// or view may be null.
 inline void copy_bytes(void* to, const void* from, size_t bytes) {
   if (bytes > 0) std::memcpy(to, from, bytes);
 }

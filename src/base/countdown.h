@@ -1,4 +1,4 @@
-// Logs what a wait still waits for.
+// A countdown in the log while something is waited for.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,8 @@ namespace nereid {
 
 class Countdown {
  public:
-  // Calls `say` on a thread of its own with the seconds that are left until `deadline`, at once and
-  // every second until this goes.
-  // Without memory for a thread it says nothing.
+  // Calls `say` on a thread of its own with the seconds left until `deadline`, at once and then
+  // every second until the destructor. Without memory for a thread `say` is not called.
   Countdown(Time deadline, std::function<void(int64_t)> say) {
     try {
       thread_ = std::thread([this, deadline, say = std::move(say)] { run(deadline, say); });

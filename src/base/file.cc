@@ -23,13 +23,13 @@ struct Close {
 };
 using File = std::unique_ptr<std::FILE, Close>;
 
-// No FIFO without a writer blocks it.
+// O_NONBLOCK: opening a FIFO that has no writer would block.
 constexpr int kReadFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK;
 
 std::string reason(int error) { return std::strerror(error); }
 
-// To the disk. A folder that cannot be read, or a file system that knows no such call for folders,
-// has nothing to offer.
+// fsync() of a file or folder. For a folder, EACCES and EINVAL (file systems without fsync() of
+// folders) are no errors.
 Status sync_path(const std::filesystem::path& path, bool is_folder) {
   if (!flushes_files()) return ok();
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | (is_folder ? O_DIRECTORY : 0));
@@ -95,8 +95,8 @@ StatusOr<OpenFile> OpenFile::open(const std::filesystem::path& path) {
   return take(::open(path.c_str(), kReadFlags), path);
 }
 
-// The links are resolved first; then no folder on the way may be one, so that what takes the place
-// of a folder meanwhile is refused.
+// Links are resolved first, then the result is opened with no link allowed in it: a link put in a
+// folder's place meanwhile makes the open fail.
 StatusOr<OpenFile> OpenFile::open_below(const std::filesystem::path& root,
                                         const std::filesystem::path& path) {
   std::error_code error;

@@ -15,10 +15,10 @@ namespace nereid {
 class OpenFile {
  public:
   // NotFound, InvalidArgument (a directory, a FIFO, a device), or Unavailable with the system's
-  // reason. Never waits.
+  // reason. Never blocks.
   static StatusOr<OpenFile> open(const std::filesystem::path& path);
-  // The same, but only where `path` leads to below `root`: links that stay inside are followed, and
-  // no change of the folders meanwhile leads out. InvalidArgument: it lies elsewhere.
+  // open() of a path that must lie below `root`: links that stay inside are followed, and no change
+  // of the folders meanwhile leads out. InvalidArgument: it lies elsewhere.
   static StatusOr<OpenFile> open_below(const std::filesystem::path& root,
                                        const std::filesystem::path& path);
 
@@ -33,7 +33,7 @@ class OpenFile {
 
   int fd() const { return fd_; }
   size_t size() const;
-  // As it was asked for; for errors.
+  // The path as given to open(), for errors.
   const std::filesystem::path& path() const { return path_; }
 
  private:
@@ -44,15 +44,15 @@ class OpenFile {
   std::filesystem::path path_;
 };
 
-// A folder whose files are read.
+// A folder that files are read from.
 class ReadFolder {
  public:
-  // With `root`, nothing is read that lies outside it (see OpenFile::open_below).
+  // With `root`, files outside it are refused (see OpenFile::open_below).
   ReadFolder(std::filesystem::path path, std::filesystem::path root = {})
       : path_(std::move(path)), root_(std::move(root)) {}
 
   const std::filesystem::path& path() const { return path_; }
-  // Whether there is something of that name.
+  // Whether the folder has an entry of that name.
   bool has(std::string_view name) const;
   StatusOr<OpenFile> open(std::string_view name) const;
 
@@ -65,13 +65,13 @@ StatusOr<std::string> read_file(const std::filesystem::path& path,
                                 size_t max_bytes = size_t{1} << 30);
 StatusOr<std::string> read_file(OpenFile file, size_t max_bytes);
 
-// Gives a complete file or folder its final name, in the place of a file or an empty folder of that
-// name. Its bytes and the name are on the disk on return: a crash of the machine leaves the old or
-// the new one, never half.
+// Renames a complete file or folder to its final name, replacing a file or an empty folder of that
+// name. Bytes and name are on disk on return: after a crash of the machine either the old or the
+// new one is there, whole.
 Status rename_durably(const std::filesystem::path& from, const std::filesystem::path& to);
 
-// Writes to a temporary name beside `path` and renames it durably: readers see the old file or the
-// new one, never half.
+// Writes a temporary file beside `path` and renames it durably: readers see the old file or the new
+// one, never a part.
 Status write_file_atomic(const std::filesystem::path& path, std::string_view bytes);
 
 // $NEREID_CACHE_DIR, else $XDG_CACHE_HOME/nereid, else ~/.cache/nereid, else /tmp/nereid-<uid>.

@@ -43,7 +43,7 @@ class FileTest : public testing::Test {
   void TearDown() override { std::filesystem::remove_all(dir_); }
 };
 
-// Nobody writes into it: a reader that opened it as a file would wait for ever.
+// A FIFO without a writer: a reader that opened it as a file would block for ever.
 TEST_F(FileTest, OnlyRegularFilesAreRead) {
   std::filesystem::create_directories(dir_);
   const auto fifo = dir_ / "fifo";
@@ -82,7 +82,7 @@ TEST_F(FileTest, RoundTripCreatesFoldersAndLeavesNoTemporary) {
   EXPECT_EQ(files, 1);
 }
 
-// After a power cut the new file is there whole, or the old one.
+// After a power cut either the new file is there whole, or the old one.
 TEST_F(FileTest, WhatIsRenamedIsOnTheDisk) {
   ::setenv("NEREID_FSYNC", "0", 1);
   disk_calls.clear();
@@ -164,7 +164,7 @@ TEST_F(BelowTest, NothingElseIsOpened) {
   EXPECT_TRUE(ReadFolder(root_).open("out").ok()) << "without a root";
 }
 
-// A folder gives way to a link and comes back, over and over: what is opened lies inside.
+// A folder alternates with a link that leads outside; every file that was opened lies inside.
 TEST_F(BelowTest, AChangeMeanwhileLeadsNowhere) {
   std::atomic<bool> is_over{false};
   std::thread other([&] {

@@ -6,7 +6,7 @@
 
 namespace nereid {
 
-// memmem() of the C libraries is a two-way search, linear for all texts.
+// memmem() of the C libraries is a two-way search, linear for all inputs.
 size_t find_text(std::string_view text, std::string_view part, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (part.empty()) return from;
@@ -15,10 +15,9 @@ size_t find_text(std::string_view text, std::string_view part, size_t from) {
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
-// Knuth, Morris and Pratt, from the end: `reach` holds for each suffix of `part` the length of the
-// longest shorter suffix that it begins with.
+// Knuth-Morris-Pratt from the end: `reach` is the failure function of the reversed `part`.
 size_t rfind_text(std::string_view text, std::string_view part) {
-  constexpr size_t kShort = 32;  // compared as a whole at each place
+  constexpr size_t kShort = 32;  // parts up to this length are compared as a whole at each position
   if (part.size() <= kShort || part.size() > text.size()) return text.rfind(part);
   const auto at = [part](size_t i) { return part[part.size() - 1 - i]; };
   std::vector<size_t> reach(part.size());

@@ -1,5 +1,5 @@
-// Searching text in time that grows with the sum of both lengths, whatever the texts hold: that of
-// std::string_view::find() and rfind() grows with their product.
+// Substring search in O(|text| + |part|) for all inputs; std::string_view::find() and rfind() take
+// O(|text| * |part|).
 #pragma once
 
 #include <cstddef>
@@ -7,9 +7,9 @@
 
 namespace nereid {
 
-// The first place of `part` in `text` from `from` on; npos without one.
+// The first position of `part` in `text` at or after `from`; npos without one.
 size_t find_text(std::string_view text, std::string_view part, size_t from = 0);
-// The last place.
+// The last position of `part` in `text`; npos without one.
 size_t rfind_text(std::string_view text, std::string_view part);
 
 }  // namespace nereid

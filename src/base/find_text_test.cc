@@ -32,7 +32,8 @@ TEST(FindText, EqualsTheStringsOwnSearch) {
   EXPECT_EQ(rfind_text("", "a"), std::string::npos);
 }
 
-// The product of these lengths is 10^12 comparisons: a search that takes it does not end in a test.
+// The product of the lengths is 10^12: a search of that many comparisons would not
+// end within a test.
 TEST(FindText, LongPartsThatNearlyMatch) {
   const std::string text(2'000'000, 'a'), part(500'000, 'a');
   EXPECT_EQ(find_text(text, part + "b"), std::string::npos);

@@ -32,7 +32,8 @@ enum GgufType : uint32_t {
   kI64,
   kF64,
 };
-constexpr uint64_t kTypeBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};  // at least
+// Least bytes of a value of each type.
+constexpr uint64_t kTypeBytes[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 12, 8, 8, 8};
 
 class GgufReader {
  public:
@@ -202,7 +203,7 @@ std::optional<PartName> part_name(std::string_view file) {
   return is_part ? std::optional(std::move(name)) : std::nullopt;
 }
 
-// The models of a folder without weights of another format, by their first files.
+// The first files of the models in a folder that has no weights of another format.
 std::set<std::string> models_in(const std::filesystem::path& dir) {
   std::set<std::string> models;
   std::error_code error;
@@ -212,7 +213,7 @@ std::set<std::string> models_in(const std::filesystem::path& dir) {
     for (const char* other : {".safetensors", ".bin", ".pt", ".pth", ".engine"})
       if (file.extension() == other) return {};
     const std::string name = file.filename().string();
-    // A file of a model's eyes lies beside the model's.
+    // An mmproj file holds a vision encoder, not a language model.
     if (file.extension() != ".gguf" || name.starts_with("mmproj")) continue;
     const std::optional<PartName> part = part_name(name);
     models.insert(part ? part->of_part(0) : name);
@@ -263,7 +264,7 @@ StatusOr<std::vector<GgufPart>> open_gguf_model(const std::filesystem::path& pat
   }
   const uint64_t count = parts.size();
   for (uint64_t i = 0; i < count; ++i) {
-    // A model in one file may leave the keys out.
+    // The keys may be absent where the model is one file.
     const auto check = [&](const char* key, uint64_t wanted, bool is_needed) {
       const json::value* value = parts[i].gguf.metadata.if_contains(key);
       if (value ? *value == json::value(wanted) : !is_needed) return ok();

@@ -1,4 +1,3 @@
-// See guarded_region.h.
 #include "base/guarded_region.h"
 
 #include <signal.h>
@@ -11,7 +10,8 @@
 
 namespace nereid {
 
-// Read by the handler, hence no lock: a slot is in use while `end` is not 0.
+// Slots are read by the signal handler, hence without a lock: a slot is in use
+// while `end` is not 0.
 struct GuardedRegion::Slot {
   std::atomic<uintptr_t> begin{0}, end{0};
   std::atomic<bool> is_lost{false};
@@ -19,23 +19,25 @@ struct GuardedRegion::Slot {
 
 namespace {
 
-std::mutex slots_mutex;  // of those who take and give back slots
+std::mutex slots_mutex;  // held while slots are taken and given back
 std::array<GuardedRegion::Slot, 8192> slots;
 struct sigaction next_action;
 uintptr_t page_size;
 
-// Whoever handled SIGBUS before: each shared library may have a copy of this file.
+// Calls the handler of SIGBUS that was installed before: each shared library may have a
+// copy of this file.
 void pass_on(int signal, siginfo_t* info, void* context) {
   if ((next_action.sa_flags & SA_SIGINFO) != 0) {
     next_action.sa_sigaction(signal, info, context);
   } else if (next_action.sa_handler != SIG_DFL && next_action.sa_handler != SIG_IGN) {
     next_action.sa_handler(signal);
   } else {
-    ::sigaction(SIGBUS, &next_action, nullptr);  // the access happens again and ends the process
+    ::sigaction(SIGBUS, &next_action, nullptr);  // the access is repeated and ends the process
   }
 }
 
-// Only calls that are safe in a handler; mmap() is a system call without state of its own.
+// Calls only functions that are async-signal-safe, and mmap(), a system call without
+// state in the C library.
 void on_bus_error(int signal, siginfo_t* info, void* context) {
   const auto at = reinterpret_cast<uintptr_t>(info->si_addr);
   for (auto& slot : slots) {

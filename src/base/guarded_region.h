@@ -1,5 +1,6 @@
-// A mapping of memory that somebody else may make smaller at any time. Touching what has gone
-// raises SIGBUS, which would end the process; here zeros take its place, and the region says so.
+// A mapping of memory that another process may truncate at any time. An access behind the new
+// end raises SIGBUS, which would end the process; the handler here maps zeros there and marks
+// the region as lost.
 #pragma once
 
 #include <atomic>
@@ -14,9 +15,9 @@ class GuardedRegion {
  public:
   enum class Access { kRead, kReadAndWrite };
 
-  // Maps `size` bytes, at least one, of `fd` from `offset`. ResourceExhausted when there are too
-  // many; Internal when the kernel refuses. The first one installs a handler of SIGBUS that passes
-  // on what is not about a region.
+  // Maps `size` bytes, at least one, of `fd` from `offset`. ResourceExhausted: too many regions;
+  // Internal: mmap() failed. The first call installs a handler of SIGBUS that passes on signals
+  // outside of all regions.
   static StatusOr<std::shared_ptr<GuardedRegion>> map(int fd, uint64_t offset, uint64_t size,
                                                       Access access = Access::kReadAndWrite);
   ~GuardedRegion();
@@ -24,7 +25,7 @@ class GuardedRegion {
   GuardedRegion& operator=(const GuardedRegion&) = delete;
 
   char* data() const { return static_cast<char*>(base_) + skip_; }
-  // Bytes were touched that were not there any more: what was read since may be zeros, what was
+  // Set once bytes behind the end were accessed: bytes read since then may be zeros, bytes
   // written may be lost.
   const std::atomic<bool>& is_lost() const;
 
@@ -32,7 +33,7 @@ class GuardedRegion {
 
  private:
   GuardedRegion() = default;
-  void* base_ = nullptr;  // begins at a page
+  void* base_ = nullptr;  // page-aligned start of the mapping
   size_t mapped_ = 0, skip_ = 0;
   Slot* slot_ = nullptr;
 };

@@ -1,4 +1,5 @@
-// Stable 64- and 128-bit hashes (XXH3): checksums in files and keys that outlive the process.
+// Stable 64- and 128-bit hashes (XXH3), for checksums in files and for keys that
+// outlive the process.
 #pragma once
 
 #include <cstddef>

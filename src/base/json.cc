@@ -12,7 +12,7 @@
 #include "base/json_exact.h"
 #include "base/python_json.h"
 
-// Boost's assertions, which hold in every build (BOOST_ENABLE_ASSERT_HANDLER).
+// The handler of Boost's assertions, which are on in every build (BOOST_ENABLE_ASSERT_HANDLER).
 void boost::assertion_failed(char const* expression, char const*, char const* file, long line) {
   nereid::check_failed(file, static_cast<int>(line), expression);
 }
@@ -25,7 +25,7 @@ void boost::assertion_failed_msg(char const* expression, char const* text, char 
 namespace nereid {
 namespace {
 
-// NaN, Infinity and -Infinity outside of strings become strings.
+// Quotes NaN, Infinity and -Infinity outside of strings.
 std::string quote_non_finite(std::string_view text) {
   constexpr std::string_view kWords[] = {"NaN", "Infinity", "-Infinity"};
   std::string out;
@@ -47,7 +47,8 @@ std::string quote_non_finite(std::string_view text) {
   return out;
 }
 
-// The key of the one member that stands for a long number: no UTF-8, so that no document has it.
+// The key of the one-member object that represents a long number. It is not valid UTF-8, so
+// no document has it.
 constexpr char kLongNumber[] = "\xFF";
 
 json::parse_options options_of(size_t max_depth) {
@@ -56,7 +57,8 @@ json::parse_options options_of(size_t max_depth) {
   return options;
 }
 
-// Handler of json::basic_parser that builds the document's value; a long number becomes an object.
+// Handler of json::basic_parser that builds the document's value; a long number becomes an object
+// with the key kLongNumber.
 struct ExactHandler {
   static constexpr size_t max_object_size = json::object::max_size();
   static constexpr size_t max_array_size = json::array::max_size();
@@ -78,7 +80,7 @@ struct ExactHandler {
   bool on_key_part(Text s, size_t, Error&) { return values.push_chars(s), true; }
   bool on_key(Text s, size_t, Error&) { return values.push_key(s), true; }
   bool on_int64(int64_t i, Text, Error&) { return values.push_int64(i), true; }
-  // The text is all of the number: a document is written as a whole.
+  // `text` is always the whole number: a document is parsed in one write.
   bool on_number_part(Text, Error&) { return true; }
   bool on_uint64(uint64_t, Text s, Error&) { return push_long(s); }
   bool on_double(double d, Text s, Error&) {
@@ -90,7 +92,8 @@ struct ExactHandler {
   bool on_comment_part(Text, Error&) { return true; }
   bool on_comment(Text, Error&) { return true; }
 
-  // Whether the double is not what is written. One with at most 17 digits is the nearest to it.
+  // Whether `value` loses digits of `text`. A double with at most 17 digits is the
+  // nearest to its text.
   static bool is_long(std::string_view text, double value) {
     constexpr size_t kDigits = 17;
     const std::string_view mantissa = text.substr(0, text.find_first_of("eE"));
@@ -111,7 +114,7 @@ struct ExactHandler {
   json::value_stack values;
 };
 
-// As json::stream_parser.
+// An incremental parser with the interface of json::stream_parser.
 class ExactParser {
  public:
   ExactParser(const json::parse_options& options, json::storage_ptr storage,

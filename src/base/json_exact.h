@@ -1,19 +1,20 @@
-// JSON whose numbers keep all of their digits.
+// JSON parsing that keeps all digits of numbers.
 #pragma once
 
 #include "base/json.h"
 
 namespace nereid {
 
-// Parses as parse_json() does, but numbers keep all of their digits: one that neither an int64 nor
-// a double holds with all of them is a value of its own kind (see long_number()).
+// parse_json() that keeps all digits: a number that neither an int64 nor a double holds exactly
+// becomes a value of its own kind (see long_number()).
 StatusOr<json::value> parse_json_exact(std::string_view text, size_t max_depth = 128,
                                        json::storage_ptr storage = {},
                                        json::storage_ptr temporary = {});
-// The JSON text of such a number; empty for other values. No JSON text is parsed to one otherwise.
+// The JSON text of a long number; empty for other values. No other JSON text parses to a
+// value of this kind.
 std::string_view long_number(const json::value& value);
-// Makes the long numbers of `value` doubles, as parse_json() has them, but for those of members
-// called `kept` of the outermost object.
+// Rounds the long numbers of `value` to doubles, as parse_json() does, except in members called
+// `kept` of the outermost object.
 void round_long_numbers(json::value& value, std::string_view kept = {});
 
 }  // namespace nereid

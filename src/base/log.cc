@@ -6,8 +6,8 @@
 namespace nereid {
 namespace {
 
-// In the place of a function's name: a message may pass from one shared library's copy of this file
-// to another's.
+// Marks a message of log_lines(): it takes the place of the function's name, since a message may
+// pass from one shared library's copy of this file to another's.
 constexpr char kLines[] = "lines";
 
 bool has_lines(const spdlog::details::log_msg& message) {
@@ -18,7 +18,7 @@ void append(spdlog::memory_buf_t& to, std::string_view text) {
   to.append(text.data(), text.data() + text.size());
 }
 
-// `extra`: characters to put a backslash before.
+// Appends `text` with control characters escaped and a backslash before each character of `extra`.
 void append_escaped(spdlog::memory_buf_t& to, std::string_view text, std::string_view extra,
                     bool keeps_lines) {
   constexpr std::string_view kCodes = "\n\r\t\b\f", kLetters = "nrtbf";

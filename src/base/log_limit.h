@@ -1,4 +1,4 @@
-// Keeps a message that clients can cause from filling the log.
+// A rate limit for log messages that clients can cause.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,8 +12,8 @@
 
 namespace nereid {
 
-// One for each place that logs, static there: a few lines in each window of time; the others are
-// counted, and the next line that is written says how many they were. Any thread.
+// A rate limit for one log statement, static beside it: a few lines in each window of time.
+// Suppressed lines are counted, and the next line written has the count. Any thread.
 class LogLimit {
  public:
   explicit LogLimit(int lines = 10, std::chrono::seconds window = std::chrono::seconds(10))
@@ -28,7 +28,7 @@ class LogLimit {
     write_at(spdlog::level::err, format, std::forward<Args>(args)...);
   }
 
-  // Calls `out(text)`, or not.
+  // Calls `out(text)` unless the limit is reached.
   template <class Out, class... Args>
   void write(const Out& out, fmt::format_string<Args...> format, Args&&... args) {
     size_t left_out = 0;

@@ -18,7 +18,7 @@ TEST(LogLimit, AFewLinesInEachWindowAndACountOfTheOthers) {
   EXPECT_THAT(lines, ElementsAre("line 0", "line 1"));
 
   lines.clear();
-  LogLimit always(1, std::chrono::seconds(0));  // each line begins a window
+  LogLimit always(1, std::chrono::seconds(0));  // a window of 0 s: each line begins a new one
   for (int i = 0; i < 3; ++i) always.write(keep, "line {}", i);
   EXPECT_THAT(lines, ElementsAre("line 0", "line 1", "line 2"));
 

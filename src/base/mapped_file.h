@@ -1,4 +1,4 @@
-// A read-only memory-mapped file. Somebody may make the file smaller meanwhile: see is_lost().
+// A read-only memory-mapped file. Another process may truncate it meanwhile: see is_lost().
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ class MappedFile {
   static StatusOr<MappedFile> open(const OpenFile& opened);
 
   std::span<const std::byte> bytes() const { return bytes_; }
-  // Bytes were touched that are not in the file any more; zeros took their place.
+  // Whether bytes behind the file's new end were accessed; they read as zeros.
   bool is_lost() const { return region_ != nullptr && region_->is_lost(); }
 
  private:
@@ -27,7 +27,8 @@ class MappedFile {
   std::span<const std::byte> bytes_;
 };
 
-// Lets the system take back the memory of a part of a mapped file; it is read again when needed.
+// Lets the system take back the memory of a part of a mapped file (madvise); the next access
+// reads the file again.
 void forget_pages(std::span<const std::byte> mapped);
 
 }  // namespace nereid

@@ -8,7 +8,7 @@
 namespace nereid {
 namespace {
 
-constexpr size_t kMaxName = 256;  // longer ones are no misspelling, and the cost is quadratic
+constexpr size_t kMaxName = 256;  // longer names are no misspelling, and the cost is quadratic
 
 std::string lower(std::string_view text) {
   std::string out(text);

@@ -6,7 +6,7 @@
 namespace nereid {
 namespace {
 
-// The end of the string or comment that begins at text[0], or of that one character.
+// The length of the string or comment that begins at text[0]; 1 for any other character.
 size_t skip(std::string_view text) {
   const char first = text[0];
   if (first == '#') return std::min(text.find('\n'), text.size());

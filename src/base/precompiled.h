@@ -1,5 +1,5 @@
-// What most files include, compiled once for each build. A file still includes what it uses: the
-// debug preset builds without this.
+// The precompiled header of each target. A file still includes every header that it uses: the
+// debug preset builds without this one.
 #pragma once
 
 #include <algorithm>

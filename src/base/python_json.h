@@ -8,8 +8,8 @@
 
 namespace nereid {
 
-// A document that Python's json module wrote: NaN, Infinity and -Infinity, for which JSON has no
-// words, become the strings of these names, which are no numbers to whoever reads such a field.
+// Parses a document that Python's json module wrote: NaN, Infinity and -Infinity, which JSON does
+// not have, become strings of these names, so that a reader of a number field refuses them.
 StatusOr<json::value> parse_python_json(std::string_view text);
 
 }  // namespace nereid

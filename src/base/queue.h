@@ -1,5 +1,5 @@
-// Blocking multi-producer queue that can be closed; the engine inbox and the outbox are instances
-// of it. Once it has held as much as it ever will, it takes no more memory.
+// Blocking multi-producer queue that can be closed; the engine's inbox and the outbox are such
+// queues. It takes no memory beyond the largest number of items that it has held.
 #pragma once
 
 #include <chrono>
@@ -26,8 +26,8 @@ class Queue {
     return true;
   }
 
-  // Puts everything queued into `out`, oldest first, in place of what is there, whose memory is
-  // used again. Sleeps until there is something only if `may_sleep`, or for so long at most. False:
+  // Moves everything queued into `out`, oldest first, replacing its contents and reusing its
+  // memory. Blocks until there is an item only if `may_sleep`, at most for `most_sleep`. False:
   // closed and drained.
   bool take_all(std::vector<T>& out, bool may_sleep, std::chrono::microseconds most_sleep = {}) {
     out.clear();
@@ -44,13 +44,13 @@ class Queue {
     return true;
   }
 
-  // Oldest item; sleeps until there is one. nullopt: closed and drained.
+  // The oldest item; blocks until there is one. nullopt: closed and drained.
   std::optional<T> take() {
     std::unique_lock lock(mutex_);
     ready_.wait(lock, [&] { return closed_ || num_queued() > 0; });
     if (num_queued() == 0) return std::nullopt;
     T item = std::move(items_[num_taken_++]);
-    // Each item is moved once or less, on average.
+    // Compaction at half: each item is moved at most once on average.
     if (2 * num_taken_ >= items_.size()) drop_taken();
     return item;
   }
@@ -84,7 +84,7 @@ class Queue {
   mutable std::mutex mutex_;
   std::condition_variable ready_;
   std::vector<T> items_ = with_room();
-  size_t num_taken_ = 0;  // of items_, from the front
+  size_t num_taken_ = 0;  // items at the front of items_ that were taken
   bool closed_ = false;
 };
 

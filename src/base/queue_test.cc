@@ -45,7 +45,7 @@ TEST(Queue, HoldsMoveOnlyItems) {
   EXPECT_TRUE(items.empty());
 }
 
-// Both ways of taking, by turns, with backlogs of all sizes.
+// take() and take_all() by turns, with backlogs of all sizes.
 TEST(Queue, TakesInOrderHoweverMuchIsLeft) {
   Queue<int> queue;
   std::vector<int> all;
@@ -61,7 +61,7 @@ TEST(Queue, TakesInOrderHoweverMuchIsLeft) {
   }
 }
 
-// What a producer and a consumer of everything use by turns stays where it is.
+// A producer and a consumer of everything, by turns, use the same two buffers.
 TEST(Queue, ReusesItsMemory) {
   Queue<int> queue;
   std::vector<int> out;

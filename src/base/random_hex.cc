@@ -16,7 +16,7 @@ std::string random_hex() {
   std::array<uint64_t, 2> bits;
   ssize_t n = 0;
   do n = ::getrandom(bits.data(), sizeof(bits), 0);
-  while (n < 0 && errno == EINTR);  // up to 256 bytes come whole
+  while (n < 0 && errno == EINTR);  // up to 256 bytes are never delivered in part
   NEREID_CHECK(n == sizeof(bits));
   return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
 }

@@ -1,4 +1,4 @@
-// Names that nobody can guess, made of the kernel's random numbers.
+// Unguessable names made of the kernel's random numbers.
 #pragma once
 
 #include <string>

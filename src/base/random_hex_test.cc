@@ -20,7 +20,7 @@ TEST(RandomHex, DigitsOf128BitsThatDiffer) {
   EXPECT_EQ(seen.size(), 1000u);
 }
 
-// There is no state that tells the next one: a copy of the process makes others.
+// No state of the process determines the next name: a forked copy makes others.
 TEST(RandomHex, KeepsNoState) {
   random_hex();
   int pipe_ends[2];

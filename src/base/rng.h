@@ -27,7 +27,7 @@ constexpr std::array<uint32_t, 4> philox(uint64_t key, uint64_t counter_low,
 }
 
 // Uniform float in [0, 1) with 24 random bits, for the token at `position` of a request with
-// `seed`.
+// `seed`. Draws of one token differ in `lane`.
 constexpr float uniform(uint64_t seed, uint64_t position, uint64_t lane = 0) {
   return static_cast<float>(philox(seed, position, lane)[0] >> 8) * 0x1.0p-24f;
 }

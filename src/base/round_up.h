@@ -1,4 +1,4 @@
-// Rounding sizes up to alignments.
+// Rounding of sizes to alignments.
 #pragma once
 
 namespace nereid {

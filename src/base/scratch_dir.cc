@@ -17,7 +17,7 @@ namespace nereid {
 namespace {
 
 constexpr const char* kPrefix = "nereid-scratch-";
-constexpr time_t kYoungSeconds = 10;  // a new folder may not be locked yet
+constexpr time_t kYoungSeconds = 10;  // a folder younger than this may not be locked yet
 constexpr size_t kProbeBytes = size_t{64} << 10;
 
 int open_locked(const std::filesystem::path& dir) {
@@ -27,7 +27,7 @@ int open_locked(const std::filesystem::path& dir) {
   return -1;
 }
 
-// Folders of this user whose processes have ended.
+// Removes folders of this user whose processes have ended.
 void remove_left_behind(const std::filesystem::path& parent) {
   std::error_code error;
   for (std::filesystem::directory_iterator it(parent, error), end; !error && it != end;
@@ -44,7 +44,7 @@ void remove_left_behind(const std::filesystem::path& parent) {
   }
 }
 
-// Whether a disk has room is only known by writing.
+// Writes a file: whether a disk has room is only found by writing.
 Status probe(const std::filesystem::path& dir) {
   const std::filesystem::path file = dir / "probe";
   RETURN_IF_ERROR(write_file_atomic(file, std::string(kProbeBytes, ' ')));

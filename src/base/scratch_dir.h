@@ -1,5 +1,5 @@
-// A temporary folder, gone with all that is in it when this goes. What processes left behind that
-// were killed is removed when one is made.
+// A temporary folder, removed with its contents by the destructor. Creating one also removes the
+// folders of processes that were killed.
 #pragma once
 
 #include <filesystem>
@@ -12,8 +12,8 @@ namespace nereid {
 
 class ScratchDir {
  public:
-  // A new, empty folder in $TMPDIR, /tmp, /dev/shm or /var/tmp: the first of them in which files
-  // can be written. Unavailable with what each says.
+  // A new, empty folder in the first of $TMPDIR, /tmp, /dev/shm and /var/tmp in which files can be
+  // written. Unavailable with the error of each.
   static StatusOr<ScratchDir> create();
   ScratchDir(ScratchDir&& other) noexcept
       : path_(std::exchange(other.path_, {})), lock_(std::exchange(other.lock_, -1)) {}
@@ -24,7 +24,7 @@ class ScratchDir {
  private:
   ScratchDir(std::filesystem::path path, int lock) : path_(std::move(path)), lock_(lock) {}
   std::filesystem::path path_;
-  int lock_;  // the folder, open and locked: a process that can lock it may remove it
+  int lock_;  // fd of the folder, locked: a process that can lock it may remove it
 };
 
 }  // namespace nereid

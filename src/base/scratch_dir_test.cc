@@ -56,7 +56,8 @@ TEST_F(ScratchDirTest, WhatNobodyHoldsIsRemoved) {
   const auto next = ScratchDir::create();
   ASSERT_TRUE(next.ok());
   EXPECT_FALSE(fs::exists(dir_ / "nereid-scratch-old"));
-  EXPECT_TRUE(fs::exists(dir_ / "nereid-scratch-young"));  // about to be locked
+  // Young: its owner may not have locked it yet.
+  EXPECT_TRUE(fs::exists(dir_ / "nereid-scratch-young"));
   EXPECT_TRUE(fs::exists(dir_ / "other-old"));
   EXPECT_TRUE(fs::exists(held->path()));
 }

@@ -1,5 +1,6 @@
-// Events handled one at a time, in order, by whichever thread brings one while none is being
-// handled: state that only events touch needs no lock, and an event may post more.
+// A serial executor without a thread: events run one at a time, in order, on the thread
+// that posts one while none is running. State that only events access needs no lock, and an
+// event may post more.
 #pragma once
 
 #include <deque>
@@ -13,7 +14,7 @@ namespace nereid {
 class SerialEvents {
  public:
   // Runs `event` now, or leaves it to the thread that is running events. The owner must outlive the
-  // call. What an event throws goes to that thread's caller, when all events have run.
+  // call. An exception of an event goes to that thread's caller once all events have run.
   template <class Event>
   void post(Event event) {
     std::unique_lock lock(mutex_);
@@ -41,7 +42,7 @@ class SerialEvents {
       events_.pop_front();
       lock.unlock();
       run(next);
-      next = nullptr;  // destroys its captures outside the lock
+      next = nullptr;  // destroys the captures outside of the lock
       lock.lock();
     }
     handling_ = false;

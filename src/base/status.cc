@@ -1,4 +1,4 @@
-// Building errors, out of line: callers keep one call, placed among what seldom runs.
+// Construction of errors, out of line, so that a caller has one call in its cold part.
 #include "base/status.h"
 
 namespace nereid {

@@ -1,5 +1,5 @@
-// Failure as a value: absl::Status across folder borders, no exceptions. Messages are built with
-// fmt.
+// Failure as a value: absl::Status across folder borders, no exceptions. Messages are
+// built with fmt.
 #pragma once
 
 #include <fmt/format.h>

@@ -24,7 +24,7 @@ inline std::string gguf_text(std::string_view text) {
   return gguf_number(text.size(), 8) + std::string(text);
 }
 
-// Type and value: unsigned integers as u32, signed ones as i32, doubles as f32.
+// A value, after its type: unsigned integers as u32, signed ones as i32, doubles as f32.
 inline std::string gguf_value(const json::value& value, bool with_type = true) {
   const auto typed = [&](uint32_t type, const std::string& bytes) {
     return with_type ? gguf_number(type, 4) + bytes : bytes;

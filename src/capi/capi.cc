@@ -1,4 +1,4 @@
-// nereid.h on top of nereid::Executor.
+// The C API of nereid.h on top of nereid::Executor.
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -33,7 +33,7 @@ struct nereid_executor {
 
 struct nereid_responses {
   std::vector<Response> list;
-  std::vector<std::string> errors;  // texts of the failed ones, else empty
+  std::vector<std::string> errors;  // error texts of failed requests; empty for the others
 };
 
 namespace {
@@ -43,13 +43,13 @@ nereid_error* error_of(const Status& status) {
   return new nereid_error{status, std::string(message(status))};
 }
 
-// For when there is no memory for an error either: made at the first call, never freed.
+// The error returned when there is no memory for an error: made at the first call, never freed.
 nereid_error* out_of_memory() {
   static nereid_error error{nereid::resource_exhausted("out of memory"), "out of memory"};
   return &error;
 }
 
-// Runs `body`, a function that returns Status. No exception passes.
+// Runs `body`, a function that returns Status, and turns exceptions into errors.
 template <class Body>
 nereid_error* guarded(Body body) noexcept {
   try {

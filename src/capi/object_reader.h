@@ -1,4 +1,5 @@
-// Reads the members of a JSON object into the fields of a struct; what is left over is an error.
+// Reads the members of a JSON object into the fields of a struct; a member that no field
+// takes is an error.
 #pragma once
 
 #include <chrono>
@@ -20,7 +21,8 @@ namespace nereid::capi {
 template <class Enum>
 using EnumNames = std::initializer_list<std::pair<std::string_view, Enum>>;
 
-// Remembers the first error, which names the member by its path ("sampling.top_k").
+// A reader of one object. It keeps the first error, which names the member by
+// its path ("sampling.top_k").
 class ObjectReader {
  public:
   // `value` must outlive the reader.
@@ -29,7 +31,7 @@ class ObjectReader {
     if (!object_) refuse(path_, "an object");
   }
 
-  // Leaves `out` alone when there is no such member, or when it is null and optional.
+  // Leaves `out` unchanged when the member is absent, or null and `out` is optional.
   template <class T>
   void read(std::string_view name, T& out) {
     if (const json::value* v = find(name)) take(*v, member(name), out);
@@ -64,7 +66,8 @@ class ObjectReader {
       nested(v->get_array()[i], fmt::format("{}[{}]", member(name), i), visit);
   }
 
-  // After all reads. InvalidArgument: a member of the wrong type or range, or an unknown one.
+  // To be called after all reads. InvalidArgument: a member of the wrong type or range,
+  // or an unknown one.
   Status done() const {
     RETURN_IF_ERROR(status_);
     for (const auto& [key, value] : *object_) {
@@ -155,7 +158,7 @@ class ObjectReader {
 
   const json::object* object_;
   const std::string path_;
-  std::vector<std::string_view> names_;  // asked for so far; literals
+  std::vector<std::string_view> names_;  // names asked for so far, all literals
   Status status_;
 };
 

@@ -1,4 +1,4 @@
-// One line for each option of the public headers.
+// The JSON names of options: one line for each option of the public headers.
 #include "capi/options_json.h"
 
 #include <span>
@@ -169,7 +169,7 @@ void read_retention(ObjectReader& in, KvCacheRetentionConfig& c) {
   in.read("decode_duration", c.decode_duration);
 }
 
-// Its values are numbers here.
+// The table's values are numbers in JSON; the engine has bf16 bits.
 void read_prompt_table(ObjectReader& in, PromptTable& t) {
   std::vector<float> values;
   in.read("values", values);

@@ -1,4 +1,4 @@
-// The options of the C++ API as JSON, by the names of their fields.
+// The options of the C++ API as JSON objects, by the names of their fields.
 #pragma once
 
 #include <string_view>
@@ -10,11 +10,11 @@
 
 namespace nereid::capi {
 
-// InvalidArgument: not JSON (with the place), an unknown field or one of the wrong type (named).
-// Values are checked by the executor.
+// InvalidArgument: no JSON (with line and column), or a field that is unknown or of the wrong type
+// (named). The executor checks the values.
 StatusOr<ExecutorConfig> parse_config(std::string_view text);
 
-// Everything but input_token_ids.
+// A request without input_token_ids.
 StatusOr<Request> parse_request(std::string_view text);
 
 std::string to_json(const ExecutorStats& stats);

@@ -1,4 +1,4 @@
-// The options as JSON: every field arrives, everything else is refused by name.
+// Options as JSON: every field arrives, any other member is refused by name.
 #include "capi/options_json.h"
 
 #include <fmt/format.h>

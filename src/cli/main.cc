@@ -17,8 +17,8 @@
 
 namespace {
 
-// Commands that read their arguments themselves: called by the program's own name (a link) or as
-// the first word.
+// Commands that parse their arguments themselves, called by the program's own name (a link) or
+// as the first word.
 struct Tool {
   const char* name;
   int (*run)(int argc, char** argv);
@@ -28,15 +28,15 @@ struct Tool {
 constexpr Tool kTools[] = {
     {"convert", nereid::cli::convert_checkpoint_main,
      "turn a model into a TensorRT-LLM checkpoint, for any number of ranks"},
-    {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "the same under its old name"},
+    {"convert_checkpoint", nereid::cli::convert_checkpoint_main, "old name of convert"},
     {"quantize", nereid::cli::quantize_main,
      "round a model's weights to int8, int4 or fp8, calibrated on a text"},
     {"hf_lora_convert", nereid::cli::hf_lora_convert_main,
      "turn a LoRA adapter of PEFT into the tensors of requests, as NumPy files"},
     {"build", nereid::cli::trtllm_build_main, "build an engine directory"},
-    {"trtllm-build", nereid::cli::trtllm_build_main, "the same under its old name"},
-    {"trtllm-refit", nereid::cli::trtllm_refit_main, "give an engine directory other weights"},
-    {"trtllm-prune", nereid::cli::trtllm_prune_main, "leave the weights out of a checkpoint"},
+    {"trtllm-build", nereid::cli::trtllm_build_main, "old name of build"},
+    {"trtllm-refit", nereid::cli::trtllm_refit_main, "replace the weights of an engine directory"},
+    {"trtllm-prune", nereid::cli::trtllm_prune_main, "copy a checkpoint without its weights"},
     {"trtllm-serve", nereid::cli::trtllm_serve_main,
      "serve a model with TensorRT-LLM's flags and YAML files"},
     {"trtllm-bench", nereid::cli::trtllm_bench_main,
@@ -47,8 +47,7 @@ constexpr Tool kTools[] = {
      "serve a model repository; --help lists the flags, which are Triton's"},
     {"openai_frontend", nereid::cli::openai_frontend_main,
      "serve a model repository by OpenAI's API; flags of Triton's openai_frontend/main.py"},
-    {"check", nereid::cli::check_main,
-     "report everything that is wrong with a model repository or a model"},
+    {"check", nereid::cli::check_main, "report all faults of a model repository or a model"},
     {"fill_template", nereid::cli::fill_template_main,
      "fill the ${placeholders} of a config.pbtxt"},
     {"launch_triton_server", nereid::cli::launch_triton_server_main,
@@ -70,7 +69,7 @@ const Tool* find_tool(std::string_view name) {
   return nullptr;
 }
 
-// `nereid serve --model-repository=...` is the server over a repository.
+// Whether `nereid serve` has --model-repository and serves a Triton repository.
 bool serves_repository(int argc, char** argv) {
   return argc > 2 && std::string_view(argv[1]) == "serve" &&
          std::any_of(argv + 2, argv + argc, [](std::string_view word) {
@@ -78,7 +77,7 @@ bool serves_repository(int argc, char** argv) {
          });
 }
 
-// The command that `argv` names. Throws when memory or threads are short.
+// Runs the command named in `argv`. Throws when memory or threads are exhausted.
 int run(int argc, char** argv) {
   if (const Tool* tool = find_tool(argv[0])) return tool->run(argc, argv);
   if (serves_repository(argc, argv)) return nereid::cli::tritonserver_main(argc - 1, argv + 1);
@@ -111,7 +110,7 @@ int run(int argc, char** argv) {
   return exit_code;
 }
 
-// What a limit of this process allows, in units of `unit`.
+// A resource limit of this process, in units of `unit`.
 std::string limit_text(decltype(RLIMIT_AS) resource, rlim_t unit) {
   rlimit limit{};
   if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";

@@ -1,5 +1,5 @@
-// `new` on mimalloc, for every library of the program. mimalloc's own, which is built from C, ends
-// the process where memory is short; here what asked for it fails.
+// operator new on mimalloc, for every library of the program. mimalloc's own operator new, built as
+// C, ends the process without memory; this one throws std::bad_alloc.
 #include <mimalloc.h>
 
 #include <new>

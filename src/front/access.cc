@@ -1,4 +1,4 @@
-// See access.h.
+// Access checks of a port; see access.h.
 #include "front/access.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 namespace nereid::front {
 namespace {
 
-// The port's doors, one behind the other.
+// The checks of a port, in order.
 class Doors {
  public:
   static StatusOr<Doors> create(const HttpOptions& options) {
@@ -38,9 +38,9 @@ class Doors {
   const Cors& cors() const { return cors_; }
   bool has_cors() const { return has_cors_; }
 
-  // Why a request may not reach its handler, if so; else it may get a permit.
+  // The refusal of a request; nullopt if its handler may run, with a permit if its key has limits.
   std::optional<Response> refusal(Request& request, const Target& target) const {
-    // Browsers ask without a key whether their pages may send one.
+    // CORS preflight requests come without a key.
     if (has_cors_)
       if (auto answer = cors_.preflight(request)) return answer;
     const Cost cost = target.has_handler ? target.traits->cost : Cost::kNothing;
@@ -73,7 +73,7 @@ class Doors {
  private:
   static Access access_of(const Target& target) {
     if (target.has_handler) return target.traits->access;
-    // Whoever may use a path may be told its methods.
+    // The methods of a path (OPTIONS, 405) are answered to its callers; for probes to everybody.
     const bool is_probe = target.has_path && target.traits->access == Access::kAnybody;
     return is_probe ? Access::kAnybody : Access::kCallers;
   }
@@ -84,7 +84,7 @@ class Doors {
     return response;
   }
 
-  // A proxy on this machine speaks for others.
+  // A proxy on this machine forwards requests of others.
   static bool is_forwarded(const Request& request) {
     return find_header(request.headers, "Forwarded") != nullptr ||
            find_header(request.headers, "X-Forwarded-For") != nullptr;

@@ -1,4 +1,4 @@
-// Who may use the routes of a port, and errors in the shapes of its APIs.
+// Access to the routes of a port, and errors in the shapes of its APIs.
 #pragma once
 
 #include <string_view>
@@ -9,15 +9,13 @@
 
 namespace nereid::front {
 
-// What a client of that API reads as an error. 429 and 503 have Retry-After.
+// An error body as clients of that API parse it. 429 and 503 have Retry-After.
 Response error_in_shape(ErrorShape shape, int status, std::string_view message);
 
-// Sets guard and last headers of the API's port. InvalidArgument: an origin, a host or an API is
-// not valid.
+// Sets guard and final headers of the API port. InvalidArgument: an invalid origin, host or API.
 Status set_access(const HttpOptions& options, Router& router);
 
-// The guard of the port of metrics, which listens on `host`: nothing but the names that it answers
-// to.
+// The guard of the metrics port, which listens on `host`: checks only the Host header.
 Status set_metrics_access(const HttpOptions& options, const std::string& host, Router& router);
 
 }  // namespace nereid::front

@@ -1,4 +1,4 @@
-// Every route and every rpc of a full server against what protects it.
+// Every route and every rpc of a full server against its protection.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -29,7 +29,7 @@ std::string replaced(std::string text, std::string_view what, std::string_view w
   return text;
 }
 
-// A path that the pattern matches.
+// A path that matches the pattern.
 std::string path_of(const Entry& route) {
   std::string path = route.pattern;
   for (const auto& [parameter, value] :
@@ -42,7 +42,7 @@ std::string path_of(const Entry& route) {
 
 std::string name_of(const Entry& route) { return route.method + " " + route.pattern; }
 
-// Whether clients of that API find their error in the body.
+// Checks that the body has the error in the shape of that API.
 void expect_shape(const Reply& reply, ErrorShape shape, const std::string& where) {
   const StatusOr<json::value> parsed = parse_json(reply.body);
   ASSERT_TRUE(parsed.ok() && parsed->is_object()) << where << ": " << reply.body;
@@ -87,7 +87,7 @@ class AccessTest : public ::testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
-  // Nobody is told apart but by what the options say.
+  // Options with which every client has the same rights.
   static HttpOptions open() {
     HttpOptions options;
     options.admin = {.models = Peers::kAny, .settings = Peers::kAny};
@@ -120,7 +120,7 @@ TEST_F(AccessTest, RestrictedApisTakeInTheirRoutes) {
     start(options);
     for (const Entry& route : all) {
       if (name_of(route.traits.api) != api) {
-        // One of each other API is enough.
+        // One route of each other API suffices.
         if (route.method == "GET" && route.traits.cost == Cost::kNothing) {
           EXPECT_NE(send(route).status, 403) << name_of(route) << " for " << api;
         }
@@ -132,7 +132,7 @@ TEST_F(AccessTest, RestrictedApisTakeInTheirRoutes) {
         EXPECT_THAT(reply.body, HasSubstr("expecting header 'x-secret'"));
         expect_shape(reply, route.traits.errors, name_of(route));
       }
-      // Nor by another method, nor by the head alone.
+      // The same for another method, and for HEAD.
       const std::string other = route.method == "GET" ? "HEAD" : "PATCH";
       EXPECT_EQ(ask(server_->http_port(), other, path_of(route)).status, 403) << name_of(route);
     }
@@ -186,7 +186,7 @@ TEST_F(AccessTest, LimitsHoldForWhatCosts) {
   }
 }
 
-// What a model computes is paid for, whatever the route's name.
+// Routes that compute have a cost, whatever their names.
 TEST_F(AccessTest, NoInferenceIsFree) {
   start(open());
   for (const Entry& route : routes())
@@ -213,7 +213,7 @@ TEST_F(AccessTest, AdministratorsShowTheirKey) {
     expect_shape(reply, route.traits.errors, name_of(route));
   }
   EXPECT_EQ(num, 9u);
-  // The secret of the restricted API is as good, and callers need no key of their own.
+  // The secret of the restricted API suffices: callers need no key besides.
   HttpOptions restricted;
   restricted.api_keys = *ApiKeys::create({}, "", {"master"});
   restricted.restrictions = {{{"logging", "trace", "model-repository"}, "x-secret", "abc"}};
@@ -329,7 +329,7 @@ MethodTable methods_of(const GrpcOptions& options) {
   return *std::move(methods);
 }
 
-// The statuses of all rpcs by path; streams that begin are "began".
+// Statuses of all rpcs by path; "began" for streams that begin.
 std::map<std::string, std::string> statuses(const GrpcOptions& options,
                                             const TestClient::Headers& metadata = {}) {
   std::map<std::string, std::string> out;
@@ -363,7 +363,7 @@ TEST_F(AccessTest, RpcsAreProtectedToo) {
   };
   for (const auto& [path, status] : statuses(options))
     EXPECT_EQ(status == "16", methods.at(path).protection.access != Access::kAnybody) << path;
-  // A request for settings without any is a question.
+  // A settings request without settings only reads.
   for (const auto& [path, status] : with("plain"))
     EXPECT_EQ(status == "7", methods.at(path).protection.access == Access::kModels) << path;
   for (const auto& [path, status] : with("master")) EXPECT_NE(status, "7") << path;

@@ -1,4 +1,4 @@
-// Adapters that requests load and unload, over a scripted core.
+// Adapters loaded and unloaded by requests, over a scripted core.
 #include <gmock/gmock.h>
 
 #include <cstring>
@@ -59,7 +59,7 @@ TEST_F(AdapterRoutesTest, AreLoadedNamedListedAndUnloaded) {
   EXPECT_EQ(loaded.status, 200);
   EXPECT_EQ(loaded.body, "Success: LoRA adapter 'loud' added successfully.");
   const std::string upper = std::filesystem::canonical(fake_.lora_load_dir + "/upper").string();
-  EXPECT_EQ(last_folder(), upper);  // it was tried
+  EXPECT_EQ(last_folder(), upper);  // the load was tried
   const uint64_t first = last_task_id();
   EXPECT_THAT(listed(), ElementsAre("org/tiny", "loud"));
   const json::value card = ask(port_, "GET", "/v1/models/loud").json();
@@ -115,7 +115,7 @@ TEST_F(AdapterRoutesTest, RefusedWithTheField) {
   EXPECT_THAT(refused(load("x", "/etc")), StartsWith("400 lora_path '/etc' does not lie inside"));
   {
     std::lock_guard lock(fake_.mutex);
-    fake_.fail_after = 0;  // what the engine says of an adapter that does not fit
+    fake_.fail_after = 0;  // the engine's error for an adapter that does not fit
   }
   EXPECT_GE(load("x", "upper").status, 400);
   EXPECT_EQ(status_of("x"), 404);

@@ -1,4 +1,4 @@
-// What a server says of its settings and refuses because of them, the same over HTTP and gRPC.
+// Settings of a server and the requests refused because of them, the same over HTTP and gRPC.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -29,7 +29,7 @@ class ControlTest : public ::testing::Test {
  protected:
   void SetUp() override { FakeTriton::get().reset(); }
 
-  // Whoever is not asked for a key may change settings and load models.
+  // By default callers without keys may change settings and load models.
   void start(GrpcOptions grpc, HttpOptions http = {}) {
     grpc.admin = http.admin = {.models = Peers::kAny, .settings = Peers::kAny};
     auto shared = std::make_shared<GrpcShared>();
@@ -77,7 +77,7 @@ TEST_F(ControlTest, LogSettingsBeginAsTheServerWasStarted) {
   EXPECT_EQ(seen.at("log_verbose_level").as_int64(), 3);
   EXPECT_EQ(seen.at("log_format").as_string(), "ISO8601");
   EXPECT_EQ(seen.at("log_file").as_string(), "/var/log/server");
-  // What a change leaves out stays.
+  // Members absent from a change keep their values.
   EXPECT_TRUE(post("/v2/logging", "{}").json() == seen);
   const json::value settings = parse_json(answer_json("LogSettings"))->at("settings");
   EXPECT_EQ(settings.at("log_verbose_level").at("uint32_param").as_int64(), 3);
@@ -111,7 +111,7 @@ TEST_F(ControlTest, SharedMemorySwitchedOff) {
   EXPECT_EQ(get("/v2/health/live").status, 200);
 }
 
-// Who may not use the API is not told whether it is on.
+// A restricted API's switch is not visible to other callers.
 TEST_F(ControlTest, RestrictionsComeBeforeSwitches) {
   GrpcOptions grpc;
   grpc.allow_shared_memory = false;
@@ -176,7 +176,7 @@ TEST_F(ControlTest, KeysHaveLimits) {
   std::filesystem::remove(file);
   start(grpc, http);
   const auto says = [](const char* key) { return fmt::format("X-API-Key: {}\r\n", key); };
-  // Refused bodies are requests too, GET is none.
+  // Refused bodies count as requests, GETs do not.
   for (int i = 0; i < 3; ++i)
     EXPECT_EQ(ask(http_->http_port(), "GET", "/v1/models", "", says("slow")).status, 200);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(post("/v1/completions", "{}", says("slow")).status, 400);
@@ -189,7 +189,7 @@ TEST_F(ControlTest, KeysHaveLimits) {
   EXPECT_EQ(post("/v2/models/types/generate", "{}", says("slow")).status, 429);
   EXPECT_EQ(post("/v2/repository/index", "{}", says("slow")).status, 200);
   for (int i = 0; i < 5; ++i) EXPECT_EQ(post("/v1/completions", "{}", says("free")).status, 400);
-  // What would not be counted.
+  // A request whose tokens would not be counted.
   const Reply forbidden = post("/v2/models/types/generate", "{}", says("counted"));
   EXPECT_EQ(forbidden.status, 403);
   const auto status = [&](const char* rpc, const char* key) {
@@ -205,7 +205,7 @@ TEST_F(ControlTest, KeysHaveLimits) {
   EXPECT_EQ(status("LogSettings", "slow"), "0");
 }
 
-// Browsers ask first, without a key, and only then send the request of a page.
+// Browsers send a preflight without a key before a page's request.
 TEST_F(ControlTest, WebPagesOfNamedOrigins) {
   HttpOptions http;
   http.cors_origins = {"https://a.example"};
@@ -227,7 +227,7 @@ TEST_F(ControlTest, WebPagesOfNamedOrigins) {
   EXPECT_EQ(may_not.status, 204);
   EXPECT_FALSE(has(may_not, "Access-Control-Allow")) << may_not.head;
   EXPECT_TRUE(has(may_not, "Vary: Origin\r\n"));
-  // Answers, errors included, can be read by these pages only; a question is no key.
+  // Responses and errors are readable by these pages only; a preflight is no authentication.
   const Reply refused = ask(port, "GET", "/v2", "", "Origin: https://a.example\r\n");
   EXPECT_EQ(refused.status, 401);
   EXPECT_TRUE(has(refused, "Access-Control-Allow-Origin: https://a.example\r\n"));
@@ -260,7 +260,7 @@ TEST_F(ControlTest, LoadsBringNoSharedObjects) {
   EXPECT_FALSE(refused("1/model.bin", "YQ=="));
 }
 
-// Each of a flood of loads waits for its turn, and all are answered.
+// Many loads at once queue, and all are answered.
 TEST_F(ControlTest, LoadsTakeFewThreads) {
   start({});
   FakeTriton& fake = FakeTriton::get();
@@ -274,7 +274,7 @@ TEST_F(ControlTest, LoadsTakeFewThreads) {
               static_cast<ssize_t>(load.size()));
   }
   EXPECT_TRUE(eventually([&] { return fake.num_loading == 16; }));
-  // An unload does not wait for them, and when it is answered all loads have been read.
+  // An unload does not wait for loads; when it is answered all loads have been received.
   EXPECT_EQ(post("/v2/repository/models/m/unload", "").status, 501);
   EXPECT_EQ(fake.num_loading, 16);
   fake.hold_loads = false;
@@ -287,14 +287,14 @@ TEST_F(ControlTest, LoadsTakeFewThreads) {
   EXPECT_EQ(fake.num_loaded, 50);
 }
 
-// The core says no at once: on the event loop.
+// Where the core refuses at once, the event loop calls it.
 TEST_F(ControlTest, LoadsThatAreNotAllowedTakeNoThread) {
   HttpOptions http;
   http.extensions = std::make_shared<Extensions>(LogStart(), false, /*has_model_control=*/false);
   GrpcOptions grpc;
   grpc.extensions = http.extensions;
   start(grpc, http);
-  std::set<int> threads;  // of before: not one of a load's own
+  std::set<int> threads;  // the threads before, none made for a load
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
     threads.insert(std::stoi(task.path().filename()));
   EXPECT_EQ(post("/v2/repository/models/m/load", "").status, 501);
@@ -303,7 +303,7 @@ TEST_F(ControlTest, LoadsThatAreNotAllowedTakeNoThread) {
   EXPECT_TRUE(threads.contains(FakeTriton::get().load_thread));
 }
 
-// The C API would take another name than the client's.
+// The C API would cut the name.
 TEST_F(ControlTest, NamesHaveNoNulByte) {
   start({});
   const auto error = [this](const std::string& body) {
@@ -362,7 +362,7 @@ TEST_F(ControlTest, RegionsHaveBounds) {
   shm_unlink(key.c_str());
 }
 
-// The client takes its memory away between registration and request.
+// The client truncates its memory between registration and request.
 TEST_F(ControlTest, ARegionThatShrinksFailsTheRequest) {
   start({});
   const std::string key = fmt::format("/nereid-control-{}", ::getpid());
@@ -432,7 +432,7 @@ TEST_F(ControlTest, GenerateTellsTheLoadToWhoAsks) {
   EXPECT_EQ(load("generate", "text"),
             "TEXT named_metrics.kv_cache_utilization=0.25, named_metrics.max_token_capacity=6400");
   EXPECT_EQ(load("generate", "xml"), "");
-  // Two caches count by their tokens.
+  // The load of two caches is weighted by their tokens.
   fake.metrics += series("b", "max", 50) + series("b", "used", 50) + series("b", "tokens_per", 128);
   EXPECT_EQ(load("generate", "text"),
             "TEXT named_metrics.kv_cache_utilization=0.625, "

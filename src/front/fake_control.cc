@@ -1,4 +1,4 @@
-// Calls of the C API that the front makes but no test of it needs: each fails.
+// Calls of the C API that the front makes but no test needs: each fails.
 #include <unistd.h>
 
 #include <chrono>
@@ -36,7 +36,7 @@ NEREID_FAKE(TRITONSERVER_ServerOptionsSetLogFormat,
             (TRITONSERVER_ServerOptions*, TRITONSERVER_LogFormat))
 #undef NEREID_FAKE
 
-// Fails, too, once it may.
+// Fails too, once released.
 TRITONSERVER_Error* TRITONSERVER_ServerLoadModelWithParameters(TRITONSERVER_Server*, const char*,
                                                                const TRITONSERVER_Parameter**,
                                                                uint64_t) {

@@ -1,4 +1,4 @@
-// The stand-in's scripted models; see fake_triton.h.
+// The fake's scripted models; see fake_triton.h.
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -27,7 +27,7 @@ int32_t int_input(const TRITONSERVER_InferenceRequest& r, const std::string& nam
   return other;
 }
 
-// Everything a running request needs after its object may be gone.
+// State of a running request, which may outlive its object.
 struct Job {
   explicit Job(const TRITONSERVER_InferenceRequest& r)
       : model(r.model),
@@ -74,11 +74,11 @@ FakeTensor values_tensor(const char* name, TRITONSERVER_DataType type, std::vect
           std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T))};
 }
 
-// What a request asks of the scripted engine.
+// The inputs of a request to the scripted engine.
 struct LlmRequest {
   std::vector<int32_t> script;
   int32_t max_tokens = 0, end_id = -1, num_sequences = 1, beam_width = 1, num_top = 0;
-  int32_t num_prompt = 0, num_prompt_top = -1;  // -1: the prompt has no log-probabilities
+  int32_t num_prompt = 0, num_prompt_top = -1;  // -1: no log-probabilities of the prompt
   bool log_probs = false;
   std::vector<std::pair<std::string, int64_t>> usage = {};
   int fail_after = -1;

@@ -1,4 +1,4 @@
-// What the opaque types of tritonserver.h are in the stand-in; see fake_triton.h.
+// The objects behind tritonserver.h's opaque types in the fake; see fake_triton.h.
 #pragma once
 
 #include <atomic>

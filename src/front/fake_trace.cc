@@ -1,5 +1,4 @@
-// The trace calls of the stand-in library (fake_triton.h): objects without a life of their own; the
-// stand-in never reports activities.
+// The trace calls of the fake (fake_triton.h): plain objects; the fake reports no activities.
 #include "triton/core/tritonserver.h"
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceTensorNew(

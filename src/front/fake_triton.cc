@@ -53,7 +53,7 @@ TRITONSERVER_Server* fake_server() {
 
 namespace {
 
-// What the configuration of a model says.
+// The configuration of a model.
 std::string config_text(std::string_view name) {
   const FakeTriton& fake = FakeTriton::get();
   return R"({"name":"x",)" +
@@ -173,7 +173,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_S
   *flags = is_decoupled ? TRITONSERVER_TXN_DECOUPLED : TRITONSERVER_TXN_ONE_TO_ONE;
   return check_model(name, version);
 }
-// A test loads a model by changing what its configuration says.
+// A test loads a model by changing its configuration.
 TRITONSERVER_Error* NEREID_ServerHoldMemory(uint64_t) { return nullptr; }
 void NEREID_ServerReleaseMemory(uint64_t) {}
 
@@ -231,7 +231,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRe
   --FakeTriton::get().num_live;
   return nullptr;
 }
-// Sequences are not part of the fake, nor running on the caller's thread.
+// The fake has neither sequences nor execution on the caller's thread.
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetFlags(TRITONSERVER_InferenceRequest*,
                                                           uint32_t) {
   return nullptr;

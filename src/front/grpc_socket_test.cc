@@ -1,5 +1,5 @@
-// The gRPC port over real sockets: limits on connections, clients that say little, and the times
-// that traces of its requests have.
+// The gRPC port over real sockets: limits on connections, slow clients, and times in
+// traces of its requests.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nghttp2/nghttp2.h>
@@ -26,10 +26,10 @@ using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// An HTTP/2 client on a socket of its own; blocks until what it waits for is there.
+// An HTTP/2 client on a socket of its own; its calls block.
 class SocketClient {
  public:
-  // Without `speaks` it never says anything by itself.
+  // Without `speaks` it sends nothing by itself.
   explicit SocketClient(int port, bool speaks = true) : fd_(connect_to(port)), speaks_(speaks) {
     nghttp2_session_callbacks* callbacks = nullptr;
     nghttp2_session_callbacks_new(&callbacks);
@@ -80,14 +80,15 @@ class SocketClient {
     static_cast<void>(!::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL));
   }
 
-  // A call with what `body` has of its message; the grpc-status, or "" when the connection ended.
+  // Makes a call with `body`, a part of its message unless `is_whole`; returns the grpc-status, or
+  // "" when the connection ended.
   std::string call(const std::string& path, std::string body, bool is_whole = true) {
     return status(begin(path, std::move(body), is_whole));
   }
   std::string status(int32_t id) {
     return wait([&] { return closed_[id]; }) ? statuses_[id] : "";
   }
-  // The call's stream. What it sends goes out when something is waited for.
+  // Opens a call's stream. Its bytes are sent in the next wait.
   int32_t begin(const std::string& path, std::string body, bool is_whole = true) {
     std::vector<std::pair<std::string, std::string>> headers = {
         {":method", "POST"},
@@ -197,7 +198,7 @@ TEST_F(GrpcSocketTest, ConnectionsBeyondTheLimitAreClosed) {
   EXPECT_TRUE(connect()->wait_for_end());
   EXPECT_EQ(server_->stats()->connections_refused, 1u);
   EXPECT_EQ(server_->stats()->connections_accepted, 2u);
-  // Those that are there are served, and one that goes makes room.
+  // Open connections are served, and closing one makes room.
   EXPECT_EQ(first->call(kLive, kNoMessage), "0");
   second.reset();
   EXPECT_TRUE(eventually([&] { return server_->stats()->connections_open == 1; }));
@@ -221,7 +222,7 @@ TEST_F(GrpcSocketTest, WhoDoesNotBeginIsClosedWhoIdlesIsNot) {
   EXPECT_TRUE(eventually([&] { return server_->stats()->connections_open == 50; }));
 }
 
-// A request that comes in drops ends by itself and delays no other.
+// A request that stops half-way times out alone and delays no other.
 TEST_F(GrpcSocketTest, RequestsThatStopHalfWay) {
   options_.message_timeout = milliseconds(200);
   options_.threads = 1;
@@ -237,7 +238,7 @@ TEST_F(GrpcSocketTest, AStopSaysWhatItWaitsFor) {
   start();
   const auto client = connect();
   client->begin("/inference.GRPCInferenceService/ModelStreamInfer", kLastsUntilCancelled);
-  // A ping overtakes what waits to be sent, so the second one comes behind the request.
+  // A ping overtakes queued output, so the second one is behind the request.
   EXPECT_TRUE(client->ping() && client->ping());
   EXPECT_EQ(server_->stats()->calls_active, 1);
   testing::internal::CaptureStdout();
@@ -257,7 +258,7 @@ TEST_F(GrpcSocketTest, WhatAStopFindsRunningEndsWithAStatus) {
   EXPECT_EQ(client->status(id), "14");
 }
 
-// A trace file that is whole once the traced requests are over.
+// A trace file, complete once the traced requests are over.
 class TraceScratch {
  public:
   explicit TraceScratch(const char* name)
@@ -275,7 +276,7 @@ class TraceScratch {
     EXPECT_TRUE(tracer.ok()) << tracer.status();
     return *tracer;
   }
-  // Names of the events whose name begins so, in the order of the file; times may not go back.
+  // Names of the events with this prefix, in the order of the file; times must not decrease.
   std::vector<std::string> events(std::string_view begin) const {
     std::string text;
     EXPECT_TRUE(eventually([&] {
@@ -333,7 +334,7 @@ TEST_F(GrpcSocketTest, ModelInferTakesDecoupledModelsWhereThatIsAllowed) {
   EXPECT_EQ(connect()->call(kInfer, infer_message(2)), "3");
 }
 
-// The core lets a model send more than it says; only the first response counts.
+// The core lets a model send more responses than it declares; only the first one counts.
 TEST_F(GrpcSocketTest, AModelThatAnswersOnceIsHeardOnce) {
   const TraceScratch scratch("grpc_once_trace");
   options_.tracer = scratch.tracer();
@@ -356,7 +357,7 @@ TEST_F(GrpcSocketTest, TracesOfStreamsHaveTheTimesOfEachAnswer) {
                   "GRPC_SEND_START", "GRPC_SEND_END", "GRPC_SEND_START", "GRPC_SEND_END"));
 }
 
-// A chunk is only made when the client has the one before, so each is written by itself.
+// Each chunk is made after the client has read the previous one, so each is written alone.
 TEST(HttpTrace, EachChunkOfAGenerateStreamHasItsTimes) {
   constexpr int kChunks = 4;
   FakeTriton& fake = FakeTriton::get();

@@ -1,5 +1,5 @@
-// Large gRPC messages: workers open and read them, their parsed form counts in the budget, and
-// settings have none.
+// Large gRPC messages: workers decompress and parse them, their parsed form counts in the budget,
+// and settings have none.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -25,14 +25,14 @@ std::string message_of(const std::string& type, const std::string& json) {
   return bytes->substr(kGrpcPrefixBytes);
 }
 
-// To a model that returns its input.
+// A request to a model that returns its input.
 std::string request(const std::string& id) {
   return message_of("ModelInferRequest", fmt::format(R"({{"model_name": "types", "id": "{}",
 "inputs": [{{"name": "x", "datatype": "INT32", "shape": ["1", "1"], "contents": {{"int_contents": [1]}}}}]}})",
                                                      id));
 }
 
-// The model answers when the test lets it.
+// The model answers when the test releases it.
 std::string slow_request() {
   return message_of("ModelInferRequest", R"({"model_name": "types",
 "parameters": {"waits": {"int64_param": "1"}},
@@ -57,7 +57,7 @@ class LargeMessagesTest : public ::testing::Test {
   }
   ~LargeMessagesTest() override { shared_->workers.reset(); }
 
-  // From here on the worker has something else to do, until the result is set.
+  // Keeps the worker busy until the result is set.
   std::promise<void> busy() {
     std::promise<void> end;
     shared_->workers->push([waits = end.get_future().share()] { waits.wait(); });
@@ -92,7 +92,7 @@ TEST_F(LargeMessagesTest, AWorkerReadsThem) {
 }
 
 TEST_F(LargeMessagesTest, AWorkerOpensThem) {
-  // Once it is open it is quick to read.
+  // Decompressed, it is parsed quickly.
   std::string text(kQuickMessageBytes / 2, '\0');
   uint32_t state = 1;
   for (char& c : text) c = static_cast<char>('a' + ((state = state * 1664525 + 1013904223) >> 28));
@@ -144,7 +144,7 @@ TEST_F(LargeMessagesTest, AClientMayLeaveMeanwhile) {
   EXPECT_EQ(budget_->used(), 0u);
 }
 
-// Two bytes of a message can be an object of a hundred, and one byte a number of eight.
+// Two bytes of a message can become an object of a hundred, and one byte a number of eight.
 TEST_F(LargeMessagesTest, TheParsedFormCountsInTheBudget) {
   const auto field = [](const std::string& tag, const std::string& value) {
     std::string out = tag;
@@ -166,7 +166,7 @@ TEST_F(LargeMessagesTest, TheParsedFormCountsInTheBudget) {
   }
 }
 
-// Answers that wait for an earlier one hold the client up.
+// Answers that wait for an earlier one stop the client.
 TEST_F(LargeMessagesTest, AnswersThatWaitAreCounted) {
   constexpr size_t kMany = 10000;
   FakeTriton::get().hold_types = true;
@@ -175,14 +175,14 @@ TEST_F(LargeMessagesTest, AnswersThatWaitAreCounted) {
   for (size_t i = 0; i < kMany; ++i) client_->message(id, "\x0a\x01x"s, i + 1 == kMany);
   client_->pump();
   EXPECT_TRUE(client_->replies[id].messages.empty());
-  EXPECT_GT(shared_->stats->buffered_bytes, 40000u);  // more than half are not looked at yet
+  EXPECT_GT(shared_->stats->buffered_bytes, 40000u);  // more than half are not parsed yet
   FakeTriton::get().hold_types = false;
   EXPECT_EQ(reply(id).messages.size(), kMany + 1);
   EXPECT_EQ(reply(id).headers.at("grpc-status"), "0");
   EXPECT_EQ(budget_->used(), 0u);
 }
 
-// One request after the other, as their own messages count, too, until they are answered.
+// One request after the other, since their own messages count, too, until they are answered.
 TEST_F(LargeMessagesTest, AnswersThatWaitCountInTheBudget) {
   constexpr size_t kMany = 30, kData = 48000;
   FakeTriton::get().hold_types = true;
@@ -190,7 +190,7 @@ TEST_F(LargeMessagesTest, AnswersThatWaitCountInTheBudget) {
   client_->message(id, slow_request());
   std::string data;  // bytes "y" in base64, which come back in the answer
   for (size_t i = 0; i < kData / 3; ++i) data += "eXl5";
-  // With a parameter that does not come back: a request that is held takes more than its answer.
+  // A parameter that does not come back: a held request takes more than its answer.
   const std::string large =
       message_of("ModelInferRequest", fmt::format(R"({{"model_name": "types",
 "parameters": {{"unknown": {{"string_param": "{}"}}}},
@@ -226,7 +226,7 @@ TEST_F(LargeMessagesTest, AnswersThatWaitCountInTheBudget) {
   EXPECT_EQ(budget_->used(), 0u);
 }
 
-// What a message opens to counts while it is opened.
+// Decompressed bytes count while they are made.
 TEST_F(LargeMessagesTest, WhatIsOpenedCountsInTheBudget) {
   const std::string bomb = compress(std::string(32 << 20, '\0'), Encoding::kGzip);
   for (const char* rpc : {"ModelInfer", "ModelStreamInfer"}) {

@@ -1,5 +1,5 @@
-// What keeps one client from holding up the others: workers for long work, the budget of bytes, the
-// measure of an event loop's turns.
+// Protection of other clients against one: workers for long work, the byte budget, the measurement
+// of event loops' turns.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -122,7 +122,7 @@ TEST(Workers, WorkThatTakesLongerIsDoneInTheNextLane) {
 TEST(Workers, LongWorkLeavesAWorkerForTheRest) {
   std::promise<void> ends[3], first;
   std::atomic<int> begun{0};
-  Workers workers(2);  // goes first, with what uses the others
+  Workers workers(2);  // declared last, since it uses the others
   for (int i = 0; i < 3; ++i)
     workers.push(
         [&, i] {
@@ -131,7 +131,7 @@ TEST(Workers, LongWorkLeavesAWorkerForTheRest) {
         },
         Lane::kLong);
   first.get_future().wait();
-  for (int i = 0; i < 10; ++i) {  // while one is done, and two wait
+  for (int i = 0; i < 10; ++i) {  // while one runs and two wait
     std::promise<void> done;
     workers.push([&] { done.set_value(); });
     done.get_future().wait();
@@ -177,7 +177,7 @@ TEST_F(BudgetTest, RequestsThatWaitCount) {
   const Reply refused = post("/echo", 400000);
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.body, "the server holds more than 1000000 bytes of requests and replies");
-  EXPECT_EQ(post("/echo", 1000).status, 200);  // the usual ones go on
+  EXPECT_EQ(post("/echo", 1000).status, 200);  // normal requests go on
   held->post([held] { held->send({200, "", {}, ""}); });
   held.reset();
   first.join();

@@ -1,5 +1,5 @@
-// Requests and replies of megabytes over real sockets: what is refused by its size, and that what
-// is read and written by workers arrives in order.
+// Requests and replies of megabytes over real sockets: refusals by size, and the order of
+// results of workers.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -47,7 +47,7 @@ class LongRequestsTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
-// The text is not tokenised to find that out: the error counts bytes, not tokens.
+// The text is not tokenised for that: the error counts bytes, not tokens.
 TEST_F(LongRequestsTest, PromptsThatCannotFitAreRefusedByTheirBytes) {
   const std::string text(300000, 'q');
   const std::string completion = fmt::format(R"({{"prompt": "{}"}})", text);
@@ -81,8 +81,8 @@ TEST_F(LongRequestsTest, ALongPromptThatFitsIsAnswered) {
   EXPECT_EQ(fake_.last_prompt, *tokenizer->encode(text));
 }
 
-// A load of other files under the same configuration. The files count, not what lies beside them
-// since: clients must not get another tokenizer than the model has.
+// A load of other files under the same configuration. The tokenizer must be that of the loaded
+// files, not of the present ones.
 TEST_F(LongRequestsTest, TheTokenizerIsThatOfTheLoadedModel) {
   const auto scratch = ScratchDir::create();
   ASSERT_TRUE(scratch.ok()) << scratch.status();
@@ -101,7 +101,7 @@ TEST_F(LongRequestsTest, TheTokenizerIsThatOfTheLoadedModel) {
   };
   EXPECT_EQ(ask_for_one().status, 200);
   const auto before = fake_.last_prompt;
-  // Another tokenizer comes: no word is one token any more.
+  // Another tokenizer: no word is one token any more.
   json::value file = *read_json_file(dir / "tokenizer.json");
   file.at("model").at("merges") = json::array();
   std::ofstream(dir / "tokenizer.json") << json::serialize(file);
@@ -111,7 +111,7 @@ TEST_F(LongRequestsTest, TheTokenizerIsThatOfTheLoadedModel) {
   fake_.tokenizer_hash = text::Tokenizer::files_hash(dir);
   EXPECT_EQ(ask_for_one().status, 200);
   EXPECT_NE(fake_.last_prompt, before);
-  // A model of other files than those that are there now.
+  // The model has other files than the present ones.
   fake_.tokenizer_hash = "0123456789abcdef";
   const Reply reply = ask_for_one();
   EXPECT_EQ(reply.status, 503);
@@ -145,7 +145,7 @@ TEST_F(LongRequestsTest, ParametersOfGenerateAreCounted) {
       << reply.body;
 }
 
-// "types" answers with what it got: megabytes in, megabytes out, several responses.
+// "types" returns its inputs: megabytes in, megabytes out, several responses.
 TEST_F(LongRequestsTest, LargeRepliesComeWholeAndInOrder) {
   std::string words = "\"word\"";
   while (words.size() < 1500000) words += ",\"another word\"";
@@ -167,7 +167,7 @@ TEST_F(LongRequestsTest, LargeRepliesComeWholeAndInOrder) {
   EXPECT_GT(stream.body.size(), 3 * 1000000u);
 }
 
-// A client that reads nothing costs the tensors and a part of the text, not all of it.
+// A client that does not read costs the tensors and a part of the text, not all of it.
 TEST_F(LongRequestsTest, ALargeReplyIsWrittenAsItIsRead) {
   std::string body = R"({"words": ["w")";
   while (body.size() < 20000000) body += R"(,"another word of some length")";
@@ -185,7 +185,7 @@ TEST_F(LongRequestsTest, ALargeReplyIsWrittenAsItIsRead) {
     // The request, the tensors in and out, and two parts.
     const size_t most = 3 * text.size() + (size_t{2} << 20);
     EXPECT_LT(budget_->used(), most) << verb;
-    if (leaves) {  // with the rest unread: nothing of it is kept
+    if (leaves) {  // the unread rest is freed
       close(fd);
       EXPECT_TRUE(eventually([&] { return budget_->used() == 0; })) << verb;
       continue;
@@ -202,8 +202,7 @@ TEST_F(LongRequestsTest, ALargeReplyIsWrittenAsItIsRead) {
   }
 }
 
-// The same of infer, as JSON and as bytes behind JSON; whole texts come to more than the server
-// holds.
+// The same for infer, as JSON and as bytes behind JSON; whole texts would exceed the budget.
 TEST_F(LongRequestsTest, ALargeInferReplyIsWrittenAsItIsRead) {
   std::string words = "\"w\"";
   int64_t count = 1;
@@ -233,7 +232,7 @@ TEST_F(LongRequestsTest, ALargeInferReplyIsWrittenAsItIsRead) {
   }
 }
 
-// A tree is many times as large as its text: it must not come beside the budget.
+// A tree is many times as large as its text: it must count in the budget.
 TEST_F(LongRequestsTest, ParsedJsonCountsInTheBudget) {
   server_->stop(std::chrono::milliseconds(60000));
   budget_ = std::make_shared<ByteBudget>(size_t{32} << 20);
@@ -278,7 +277,7 @@ struct NeverRead {
   void start(TRITONSERVER_Server*, Tracer&) {}
 };
 
-// There may be room for the tree of a body and none for what is made of it.
+// The budget may have room for the tree of a body but not for the values made of it.
 TEST_F(LongRequestsTest, WhatIsMadeOfParsedJsonCountsInTheBudget) {
   Workers workers(1);
   const OpenAiContextPtr context(
@@ -292,7 +291,7 @@ TEST_F(LongRequestsTest, WhatIsMadeOfParsedJsonCountsInTheBudget) {
   EXPECT_NE(exchange->body.find("no room"), std::string::npos) << exchange->body;
 }
 
-// A reply that is many times as large as its request counts before it is made.
+// A reply many times as large as its request counts before it is made.
 TEST_F(LongRequestsTest, RepliesOfTheTokenizerCountInTheBudget) {
   server_->stop(std::chrono::milliseconds(60000));
   budget_ = std::make_shared<ByteBudget>(size_t{24} << 20);
@@ -316,7 +315,7 @@ TEST_F(LongRequestsTest, RepliesOfTheTokenizerCountInTheBudget) {
   EXPECT_EQ(post("/detokenize", R"({"tokens":[100,101]})").status, 200);
 }
 
-// An answer that is sent whole counts while it gathers.
+// An answer sent whole counts while it gathers.
 TEST_F(LongRequestsTest, AnswersThatGatherCountInTheBudget) {
   server_->stop(std::chrono::milliseconds(60000));
   budget_ = std::make_shared<ByteBudget>(1 << 20);

@@ -22,7 +22,7 @@ using ::testing::StartsWith;
 
 json::object usage_of(const json::value& body) { return body.at("usage").as_object(); }
 
-// What the engine counts reaches every reply: two prompts, or two sequences of one.
+// The engine's counts reach every reply: for two prompts, or two sequences of one.
 TEST_F(ServerTest, UsageHasWhatTheEngineCounts) {
   say("one two three");
   const auto length = static_cast<int64_t>(ids("one two three").size()) + 1;
@@ -131,7 +131,7 @@ TEST_F(ServerTest, EmbeddingsAreCutNormalisedAndEncoded) {
   EXPECT_NEAR(whole.at(1), 1 / std::sqrt(5.0), 1e-6);
   EXPECT_EQ(whole.at(2), 0);
   EXPECT_EQ(values_of(ask_for(R"(, "dimensions": 1)")), std::vector<double>{1});
-  // 4.0, 2.0 and 0.0 as 32-bit floats, little end first; sizes with each padding.
+  // 4.0, 2.0 and 0.0 as little-endian 32-bit floats; sizes with each padding.
   EXPECT_EQ(ask_for(R"(, "normalize": false, "encoding_format": "base64")"), "AACAQAAAAEAAAAAA");
   EXPECT_EQ(ask_for(R"(, "normalize": false, "encoding_format": "base64", "dimensions": 2)"),
             "AACAQAAAAEA=");
@@ -218,7 +218,7 @@ TEST_F(ServerTest, FieldsThatNeedAnOptionOrAModel) {
 
 TEST_F(ServerTest, StrictFunctionsThatAreNotHeldToTheirSchemas) {
   say("one");
-  fake_.max_seq_len = 2048;  // the template says much of tools
+  fake_.max_seq_len = 2048;  // the template renders long texts for tools
   const auto head_of = [&](std::string_view choice, std::string_view strict) {
     return post("/v1/chat/completions",
                 fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], {}
@@ -278,7 +278,7 @@ TEST_F(ServerTest, ChatOfTokenIdsAndTokensAsIds) {
   EXPECT_EQ(refused.json().at("error").at("param").as_string(), "prompt_token_ids");
 }
 
-// They are refused before the engine sees them, the longer ones before they are tokenised.
+// Refused before the engine sees them, the longer ones before they are tokenised.
 TEST_F(ServerTest, LongBannedWordsAreRefused) {
   say("one");
   std::string many;
@@ -293,7 +293,7 @@ TEST_F(ServerTest, LongBannedWordsAreRefused) {
   EXPECT_THAT(fake_.last_inputs, HasSubstr("bad_words_list[1,2,"));
 }
 
-// Reads until `end` has come.
+// Reads until `end` has arrived.
 std::string read_to(int fd, std::string_view end) {
   std::string out;
   char buffer[4096];
@@ -305,7 +305,7 @@ std::string read_to(int fd, std::string_view end) {
   return out;
 }
 
-// The thread that brings a token sends it: the one event loop is held up meanwhile.
+// The thread that has a token sends it while the only event loop is busy.
 TEST_F(ServerTest, StreamsNeedNoEventLoop) {
   say("one two three four");
   HttpOptions options;
@@ -360,7 +360,7 @@ HttpOptions on_any_port() {
   return options;
 }
 
-// As Triton's OpenAI front end, which is made with FastAPI, answers what its schema forbids.
+// Answers for bodies that a schema forbids, as from Triton's OpenAI front end, which uses FastAPI.
 TEST_F(ServerTest, FastApiErrors) {
   HttpOptions options = on_any_port();
   options.openai.fastapi_errors = options.openai.strict_fields = true;
@@ -387,7 +387,7 @@ TEST_F(ServerTest, FastApiErrors) {
   refused(R"({"model": "tiny", "messages": []})", {"body", "messages"}, "missing");
   refused(R"({"model": "tiny", "messages": [{}]})", {"body", "messages", 0}, "type_error");
   refused(R"({"messages": [{"role": "user", "content": "x"}]})", {"body", "model"}, "missing");
-  // What no schema finds is 400, with a text.
+  // A fault that no schema finds is 400, with a text.
   const Reply together = asked("{" + one + R"(, "top_logprobs": 2})");
   EXPECT_EQ(together.status, 400);
   EXPECT_THAT(std::string(together.json().at("detail").as_string()), HasSubstr("top_logprobs"));
@@ -432,7 +432,7 @@ TEST_F(ServerTest, InferTakesDecoupledModelsThatAnswerOnce) {
   const std::string body(kBody);
   const Reply twice = asked(body.substr(0, body.size() - 1) + R"(, "parameters": {"replies": 2}})");
   EXPECT_EQ(twice.status, 400);
-  EXPECT_THAT(twice.body, HasSubstr("infer takes one answer and the model gave 2"));
+  EXPECT_THAT(twice.body, HasSubstr("infer returns one response and the model sent 2"));
 }
 
 }  // namespace

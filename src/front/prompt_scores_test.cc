@@ -26,7 +26,8 @@ TEST_F(ServerTest, AnEchoHasTheLogProbsOfThePrompt) {
   EXPECT_EQ(scores.at("text_offset").at(prompt.size()).as_int64(), 12) << "characters, not bytes";
   EXPECT_EQ(scores.at("text_offset").at(prompt.size() + 1).as_int64(), 15);
 
-  // Streamed, the core's last sequence first: the prompt comes before anything of each.
+  // A stream in which the core's last sequence comes first: each one's output
+  // comes after the prompt.
   json::object joined[3];
   std::string texts[3];
   for (const json::value& event :

@@ -1,4 +1,4 @@
-// Puts routers, listeners and threads together; see server.h.
+// Assembles routers, listeners and threads; see server.h.
 #include "front/server.h"
 
 #include <algorithm>
@@ -23,17 +23,17 @@
 namespace nereid::front {
 namespace {
 
-// For clients to take the last bytes of answers that the server ends.
+// Time for clients to read the end of answers that the server cuts.
 constexpr std::chrono::milliseconds kToReadTheEnd{300};
 
 }  // namespace
 
-// For work on requests and replies of megabytes; more would take the cores from the models.
+// For requests and replies of megabytes; more threads would take cores from the models.
 constexpr int kWorkers = 2;
 
 struct HttpServer::Impl {
   std::unique_ptr<IoThreads> threads;
-  std::unique_ptr<Workers> workers;  // goes before the threads that it posts to
+  std::unique_ptr<Workers> workers;  // destroyed before the threads that it posts to
   std::unique_ptr<Listener> http;
   std::unique_ptr<Listener> metrics;
   std::shared_ptr<std::atomic<bool>> draining = std::make_shared<std::atomic<bool>>(false);
@@ -59,7 +59,7 @@ ListenerOptions listener_options(const HttpOptions& options) {
   return http;
 }
 
-// Options of the metrics port, made from those of the API's port (`http`).
+// Options of the metrics port, from those of the API port (`http`).
 ListenerOptions metrics_options(const HttpOptions& options, ListenerOptions http) {
   if (!options.metrics_use_tls) http.tls = nullptr;
   if (!options.metrics_host.empty()) http.host = options.metrics_host;
@@ -103,7 +103,7 @@ StatusOr<std::unique_ptr<HttpServer>> HttpServer::start(TRITONSERVER_Server* ser
   RETURN_IF_ERROR(check(options.openai));
   add_openai_routes(router, server, options.openai, kserve.tracer, *impl->workers, budget);
 
-  // The listener's once it is there.
+  // Set to the listener's stats once it exists.
   const auto stats = std::make_shared<std::atomic<const ListenerStats*>>(nullptr);
   const auto front_metrics = [stats, grpc = options.grpc_stats, budget] {
     const ListenerStats* http = stats->load();
@@ -170,14 +170,14 @@ void HttpServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* 
     impl_->metrics.reset();
   }
   if (!drained) {
-    // A reply may still come and would post to these threads: better to leave them running.
+    // A late reply would post to these threads, so they are left running.
     log_error("requests did not end in time; their connections are abandoned");
     static_cast<void>(impl_->threads.release());
     static_cast<void>(impl_->http.release());
     static_cast<void>(impl_->workers.release());
     return;
   }
-  impl_->workers.reset();  // the page of metrics refers to the listener
+  impl_->workers.reset();  // the metrics page refers to the listener
   impl_->http.reset();
   impl_->threads.reset();
 }

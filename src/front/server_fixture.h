@@ -1,4 +1,4 @@
-// A front over the scripted core, asked through real sockets.
+// A front over the scripted core, accessed through real sockets.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ class ServerTest : public ::testing::Test {
   }
   void TearDown() override {
     server_->stop(std::chrono::milliseconds(60000));
-    // Nothing may be left behind, whatever the test did.
+    // No object may be left behind, whatever the test did.
     EXPECT_TRUE(eventually([&] { return fake_.num_live == 0 && fake_.num_responses == 0; }));
   }
 

@@ -129,7 +129,7 @@ TEST_F(ServerTest, Models) {
   EXPECT_EQ(ask(port_, "GET", "/v1/models/other").status, 404);
   EXPECT_EQ(ask(port_, "GET", "/v1/models/tensorrt_llm").status, 200);
   EXPECT_EQ(ask(port_, "GET", "/v1/models/ensemble").status, 404);  // the fake has none
-  // A load that changes the configuration changes what is known of the model.
+  // A load with another configuration updates the model.
   fake_.max_seq_len = 32;
   const auto shorter = ask(port_, "GET", "/v1/models").json();
   EXPECT_EQ(shorter.at("data").at(0).at("max_model_len").as_int64(), 32);
@@ -313,7 +313,7 @@ TEST_F(ServerTest, LogProbsInBothShapes) {
   EXPECT_EQ(scores.at("token_logprobs").at(1).as_double(), -1.0);
   EXPECT_EQ(scores.at("text_offset").at(0).as_int64(), 0);
   EXPECT_EQ(scores.at("text_offset").at(1).as_int64(), 3);
-  EXPECT_EQ(scores.at("top_logprobs").at(0).as_object().size(), 3u);  // two and the drawn one
+  EXPECT_EQ(scores.at("top_logprobs").at(0).as_object().size(), 3u);  // two and the generated one
   EXPECT_EQ(scores.at("top_logprobs")
                 .at(1)
                 .at(std::string(scores.at("tokens").at(1).as_string()))
@@ -410,7 +410,7 @@ TEST_F(ServerTest, ChatToolCalls) {
   EXPECT_EQ(all[all.size() - 2].at("choices").at(0).at("finish_reason").as_string(), "tool_calls");
 }
 
-// Configurations of other versions lack inputs: what means the same without one leaves it out.
+// Configurations of other versions lack inputs: a neutral value is omitted, any other is refused.
 TEST_F(ServerTest, InputsThatAModelLacksAreLeftOutOrRefusedByName) {
   say("one");
   fake_.lacked_inputs = {"prompt_ignore_length", "num_return_sequences", "early_stopping",

@@ -1,4 +1,4 @@
-// What clients see of a server that stops while it answers them.
+// Clients of a server that stops while it answers them.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -23,7 +23,7 @@ class StopTest : public ::testing::Test {
  protected:
   void SetUp() override {
     fake_.reset();
-    fake_.max_tokens_now = 2;  // so answers last until the test or their end lets them go on
+    fake_.max_tokens_now = 2;  // so answers last until the test or their end releases them
     const auto tokenizer = *text::Tokenizer::load(fake_.tokenizer_dir);
     {
       std::lock_guard lock(fake_.mutex);
@@ -43,7 +43,7 @@ class StopTest : public ::testing::Test {
     EXPECT_TRUE(eventually([&] { return fake_.num_live == 0 && fake_.num_responses == 0; }));
   }
 
-  // The reply to a request that the stop finds running.
+  // The reply to a request that is running at the stop.
   Reply reply_at_stop(const std::string& path, const std::string& body,
                       const std::atomic<bool>* hurry = nullptr) {
     Reply reply;
@@ -121,7 +121,7 @@ TEST_F(StopTest, ARequestThatIsStillArrivingGets503) {
   const std::string_view half =
       "POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n{";
   ASSERT_EQ(send(fd, half.data(), half.size(), MSG_NOSIGNAL), static_cast<ssize_t>(half.size()));
-  // One that is answered later says that the first bytes of this one have been read.
+  // A later request's answer shows that the first bytes of this one were read.
   ask(port_, "GET", "/v2/health/live");
   ask(port_, "GET", "/v2/health/live");
   server_->stop(milliseconds(0));

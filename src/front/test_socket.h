@@ -39,7 +39,7 @@ inline int connect_to(int port) {
   return -1;
 }
 
-// False when the peer takes no more.
+// False when the peer accepts no more.
 inline bool send_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = send(fd, text.data(), text.size(), MSG_NOSIGNAL);

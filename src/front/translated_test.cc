@@ -31,7 +31,7 @@ class TranslatedTest : public ServerTest {
     fake_.max_seq_len = 1000;
     say("one two");
   }
-  // Tokens of the prompt that the engine got last.
+  // Tokens of the last prompt sent to the engine.
   size_t num_prompt_tokens() {
     std::lock_guard lock(fake_.mutex);
     return fake_.last_prompt.size();
@@ -164,7 +164,7 @@ TEST_F(TranslatedTest, AWantedCallAndAFormGoTogether) {
   EXPECT_EQ(responses.json().at("output").at(0).at("type").as_string(), "function_call");
 }
 
-// Of calls that max_tokens cuts, the complete ones stay.
+// The complete ones among calls cut by max_tokens stay.
 TEST_F(TranslatedTest, WantedCallsThatAreCut) {
   const std::string script =
       R"([{"name": "f", "parameters": {"a": 1}}, {"name": "f", "parameters": {"a": "one two"}}])";

@@ -1,4 +1,3 @@
-// See log_switches.h.
 #include "server/log_switches.h"
 
 #include <spdlog/sinks/basic_file_sink.h>
@@ -16,11 +15,11 @@
 namespace nereid::server {
 namespace {
 
-// What scripts that read the stock server's log expect.
+// The stock server's line format, which scripts parse.
 constexpr char kPattern[] = "%~%m%d %H:%M:%S.%f %P %s:%#] ";
 constexpr char kIsoPattern[] = "%Y-%m-%dT%H:%M:%SZ %~ %P %s:%#] ";
 
-std::array<std::atomic<bool>, 4> switches;  // by TRITONSERVER_LogLevel
+std::array<std::atomic<bool>, 4> switches;  // indexed by TRITONSERVER_LogLevel
 std::atomic<bool> terse{false};
 
 size_t index_of(spdlog::level::level_enum level) {
@@ -29,7 +28,7 @@ size_t index_of(spdlog::level::level_enum level) {
   return level == spdlog::level::info ? TRITONSERVER_LOG_INFO : TRITONSERVER_LOG_VERBOSE;
 }
 
-// Stands before the logger's own sinks.
+// A filter in front of the logger's own sinks.
 class SwitchSink : public spdlog::sinks::sink {
  public:
   explicit SwitchSink(std::vector<spdlog::sink_ptr> sinks) : own_(std::move(sinks)), sinks_(own_) {}
@@ -52,7 +51,7 @@ class SwitchSink : public spdlog::sinks::sink {
     for (auto& sink : own_) sink->set_formatter(formatter->clone());
     for (auto& sink : sinks_) sink->set_formatter(formatter->clone());
   }
-  // Null: the logger's own again.
+  // Sets the target; null: the logger's own sinks.
   void replace(spdlog::sink_ptr sink) {
     std::lock_guard lock(mutex_);
     sinks_ = sink == nullptr ? own_ : std::vector{std::move(sink)};
@@ -69,7 +68,7 @@ std::shared_ptr<SwitchSink> installed;
 TRITONSERVER_LogFormat format = TRITONSERVER_LOG_DEFAULT;
 
 std::unique_ptr<spdlog::formatter> formatter_of(TRITONSERVER_LogFormat of) {
-  // The stock server's variable, which takes the quotes away.
+  // The stock server's variable: with value 0 messages are written without quotes.
   const char* const escape = std::getenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES");
   const char* const text = escape != nullptr && std::string_view(escape) == "0" ? "%*" : "%&";
   return log_formatter(
@@ -95,7 +94,7 @@ void install_log_switches() {
     auto& sinks = spdlog::default_logger()->sinks();
     installed = std::make_shared<SwitchSink>(sinks);
     sinks = {installed};
-    spdlog::flush_on(spdlog::level::trace);  // who follows a log file sees whole lines, at once
+    spdlog::flush_on(spdlog::level::trace);  // readers of a log file get whole lines at once
     apply_level();
   });
 }

@@ -1,4 +1,4 @@
-// Lifecycle of the server: load, answer questions, stop.
+// Life cycle of the server: load, answer queries, stop.
 #include "server/server.h"
 
 #include <prometheus/metric_family.h>

@@ -1,4 +1,4 @@
-// The server core: a set of loaded models that can be asked about, sent requests, and stopped.
+// The server core: a set of loaded models, queries about them, requests to them, and a stop.
 #pragma once
 
 #include <atomic>
@@ -17,13 +17,13 @@ namespace nereid::server {
 
 class Server {
  public:
-  // Loads the start-up models. Internal, naming each model and why, when one fails and
+  // Loads the start-up models. Internal, naming each failed model and its error, if
   // exit_on_error is set.
   static StatusOr<std::unique_ptr<Server>> create(ServerOptions options);
   ~Server();  // stops
 
-  // Lets running requests finish and unloads, within the exit timeout. Internal when that was not
-  // enough.
+  // Waits for running requests and unloads, within the exit timeout. Internal: the
+  // timeout has passed.
   Status stop();
 
   ModelManager& models() { return *models_; }
@@ -35,11 +35,11 @@ class Server {
   RateLimiter* limiter() { return limiter_.get(); }  // null: off
   ResponseCache* cache() { return cache_.get(); }    // null: off
 
-  // Not when the repositories could not be read, which without exit_on_error is no error of
-  // create().
+  // False when the repositories could not be read, which without exit_on_error is no
+  // error of create().
   bool is_live() const { return !stopping_.load() && !has_failed_; }
-  Status check_not_exiting() const;  // Unavailable otherwise
-  Status check_running() const;      // the same, also when it is not live
+  Status check_not_exiting() const;  // Unavailable while the server stops
+  Status check_running() const;      // check_not_exiting(), and an error when it is not live
   bool is_ready() const;
 
   // JSON documents of the protocol.
@@ -49,7 +49,7 @@ class Server {
   // `name` "": every model. InvalidArgument when it is not ready.
   StatusOr<std::string> statistics(const std::string& name, int64_t version) const;
 
-  // The Prometheus page of models, system and custom metrics.
+  // The Prometheus page: models, system and custom metrics.
   std::string metrics_text() const;
 
   void set_exit_timeout(uint32_t seconds) { options_.exit_timeout_s = seconds; }
@@ -64,7 +64,7 @@ class Server {
   std::unique_ptr<RateLimiter> limiter_;
   std::unique_ptr<ModelManager> models_;
   std::unique_ptr<SystemMetrics> system_metrics_;
-  bool has_failed_ = false;  // set before anybody has the server
+  bool has_failed_ = false;  // set before the server is shared
   std::atomic<bool> stopping_{false};
   std::mutex stop_mutex_;
   bool stopped_ = false;

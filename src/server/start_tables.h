@@ -1,4 +1,4 @@
-// The tables that a server logs when it has started: scripts read them.
+// The tables that a server logs after its start; scripts parse them.
 #pragma once
 
 #include <string>
@@ -12,14 +12,14 @@ namespace nereid::server {
 
 using TableRow = std::vector<std::string>;
 
-// Ruled rows of equal numbers of cells, the first being the head; a cell of several lines continues
-// below, with the others empty.
+// A ruled table of rows of equally many cells, the first row being the head; a cell of several
+// lines continues in lines with empty other cells.
 std::string format_table(const std::vector<TableRow>& rows);
 
-// Repository agents, backends and models, as log messages.
+// Logs the tables of repository agents, backends and models.
 void log_loaded(ModelManager& models);
 
-// What the server was started with. `extensions` are the protocol extensions of its metadata.
+// Logs the table of options. `extensions`: the protocol extensions of the server's metadata.
 void log_options(const ServerOptions& options, const UsableGpus& gpus, std::string_view version,
                  const std::vector<std::string>& extensions);
 

@@ -83,10 +83,10 @@ Status AddedTokenFinder::split(std::string_view text, bool parse_special, Encode
     const AddedToken* token = tokens_[match.value];
     size_t begin = at;
     size_t end = at + match.length;
-    at = end;  // what follows is searched from here even when this match does not count
+    at = end;  // the next search begins here even if this match is refused
     if (token->special && !parse_special) continue;
     if (token->single_word && !is_between_words(text.substr(0, begin), text.substr(end))) continue;
-    // Text before `done` belongs to the token before.
+    // Text before `done` belongs to the previous token.
     begin = std::max(begin, done);
     end = std::max(end, begin);
     if (token->lstrip) begin = done + skip_space_left(text.substr(done, begin - done));

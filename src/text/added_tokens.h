@@ -1,4 +1,4 @@
-// Added tokens of tokenizer.json: tokens that are cut out of the text before anything else sees it.
+// Added tokens of tokenizer.json: tokens cut out of the text before it is normalised and split.
 #pragma once
 
 #include <array>
@@ -16,9 +16,9 @@ namespace nereid::text {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
-  bool single_word = false;  // matches only between characters that are not \w
-  bool lstrip = false;       // swallows the white space to its left
-  bool rstrip = false;       // and to its right
+  bool single_word = false;  // matches only if both neighbours are not \w
+  bool lstrip = false;       // takes the white space to its left
+  bool rstrip = false;       // takes the white space to its right
   bool normalized = true;    // searched in normalised text, after the others
   bool special = false;
 
@@ -32,12 +32,12 @@ class AddedTokenFinder {
   static constexpr size_t kMaxContentBytes = 1024;
 
   struct Match {
-    const AddedToken* token;  // null for the text between tokens
+    const AddedToken* token;  // null for text between tokens
     std::string_view text;
   };
   struct Entry {
     std::string pattern;
-    const AddedToken* token;  // its owner keeps it at its address for the finder's life
+    const AddedToken* token;  // owned elsewhere at a stable address, for the finder's life
   };
 
   AddedTokenFinder() = default;
@@ -45,8 +45,8 @@ class AddedTokenFinder {
 
   bool empty() const { return tokens_.empty(); }
 
-  // Cuts `text` (valid UTF-8) into tokens and what is between them. Special tokens are passed over,
-  // as text, unless `parse_special`. Errors are those of `work`.
+  // Divides `text` (valid UTF-8) into tokens and the text between them. Special tokens count as
+  // text unless `parse_special`. Errors are those of `work`.
   Status split(std::string_view text, bool parse_special, EncodeWork& work,
                std::vector<Match>& out) const;
 
@@ -55,9 +55,9 @@ class AddedTokenFinder {
   size_t next_start(std::string_view text, size_t at) const;
 
   std::vector<const AddedToken*> tokens_;
-  Trie trie_;  // to indices of tokens_
+  Trie trie_;  // values are indices of tokens_
   std::array<bool, 256> first_bytes_{};
-  int only_first_byte_ = -1;  // when there is just one
+  int only_first_byte_ = -1;  // -1 unless all tokens begin with the same byte
 };
 
 }  // namespace nereid::text

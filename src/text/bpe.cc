@@ -10,11 +10,11 @@ namespace nereid::text {
 
 namespace {
 
-// Up to this many symbols a scan for the lowest rank is faster than a heap.
+// Up to this many symbols a linear scan for the lowest rank is faster than a heap.
 constexpr size_t kFewSymbols = 24;
 constexpr size_t kMergesToCharge = 1024;
 
-// Where the mark of a space follows something else, behind `begin`; npos where none does.
+// The first space mark after `begin` that follows another character; npos without one.
 size_t next_space(std::string_view word, size_t begin) {
   constexpr std::string_view kMark = kSpaceMark;
   bool after_mark = true;
@@ -49,7 +49,7 @@ Bpe::Bpe(Vocab vocab, const std::vector<MergeRule>& merges, BpeOptions options)
   cuts_at_spaces_ = no_token_crosses_spaces();
 }
 
-// Then what is in front of a space's mark and what begins with it become tokens each for itself.
+// If so, the text before a space mark and the text from it on can be encoded independently.
 bool Bpe::no_token_crosses_spaces() const {
   if (!options_.prefix.empty() || !options_.suffix.empty() || !vocab_.id(kSpaceMark)) return false;
   const auto crosses = [](const std::string& token) { return next_space(token, 0) != token.npos; };
@@ -67,7 +67,7 @@ bool Bpe::take_raw_bytes() {
     letter.clear();
     append_byte_letters({&c, 1}, letter);
     const auto id = vocab_.id(letter);
-    if (!id) return false;  // such bytes fall back to other tokens
+    if (!id) return false;  // these bytes fall back to other tokens
     raw_byte_ids_[byte] = *id;
   }
   raw_ids_.reserve(vocab_.size());
@@ -143,8 +143,9 @@ bool Bpe::start_bytes(std::string_view text, EncodeScratch& scratch) const {
   return true;
 }
 
-// One symbol for each character; a character without a token becomes its bytes, the unknown token,
-// or nothing. As in the reference, an unknown token waits for the next character that has a token.
+// One symbol for each character; a character without a token becomes its bytes, the unknown
+// token, or nothing. As in the reference, an unknown token is emitted before the next
+// character that has a token.
 Status Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
   auto& symbols = scratch.symbols;
   symbols.clear();
@@ -195,7 +196,8 @@ Status Bpe::start_symbols(std::string_view word, EncodeScratch& scratch) const {
   return ok();
 }
 
-// Ranks lie beside the symbols: the lowest is found by a scan, and what follows it moves up.
+// Merges with an array of ranks beside the symbols: a scan finds the lowest, and
+// later symbols move up.
 void Bpe::merge_few(std::string_view word, EncodeScratch& scratch) const {
   auto& symbols = scratch.symbols;
   uint32_t ranks[kFewSymbols];
@@ -215,7 +217,7 @@ void Bpe::merge_few(std::string_view word, EncodeScratch& scratch) const {
                            static_cast<uint8_t>(word[i + 1])]);
   else
     for (size_t i = 0; i + 1 < count; ++i) look_up(i);
-  if (count > 0) take(count - 1, Merge());  // it has no right neighbour
+  if (count > 0) take(count - 1, Merge());  // no right neighbour
   while (count > 1) {
     const size_t best = static_cast<size_t>(std::min_element(ranks, ranks + count - 1) - ranks);
     if (merged[best] < 0) break;
@@ -265,7 +267,7 @@ Status Bpe::merge_many(EncodeScratch& scratch) const {
     if (symbol.id < 0 || symbol.next < 0) continue;
     EncodeScratch::Symbol& right = symbols[symbol.next];
     const Merge* merge = find_merge(symbol.id, right.id);
-    if (merge == nullptr || merge->rank != top >> 32) continue;  // stale
+    if (merge == nullptr || merge->rank != top >> 32) continue;  // stale entry
     symbol.id = merge->id;
     symbol.next = right.next;
     right.id = -1;

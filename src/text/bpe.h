@@ -1,4 +1,4 @@
-// Byte-pair encoding of one word: merge the adjacent pair of lowest rank until none is left.
+// Byte-pair encoding of one word: merges the adjacent pair of lowest rank until none is left.
 #pragma once
 
 #include <array>
@@ -16,20 +16,20 @@
 
 namespace nereid::text {
 
-// Two tokens and what they become. Of equal pairs the last rule counts.
+// A merge of two tokens into one. The last one counts among rules for the same pair.
 struct MergeRule {
   int32_t left, right, id;
-  uint32_t rank;  // the lowest is merged first; of equal ranks the leftmost pair
+  uint32_t rank;  // lowest first; leftmost pair among equal ranks
 };
 
 struct BpeOptions {
   std::optional<int32_t> unknown;
   bool fuse_unknown = false;   // one unknown token for a run of unknown characters
   bool byte_fallback = false;  // "<0xHH>" tokens for characters without a token
-  bool ignore_merges = false;  // a word that is a token is that token
+  bool ignore_merges = false;  // a word in the vocabulary is that token
   std::string prefix;          // before every character of a word but the first
-  std::string suffix;          // after the last one
-  // Tokens that are cut out of a word before anything merges, and never merge.
+  std::string suffix;          // after the last character
+  // Tokens cut out of a word before merging, which never merge.
   std::vector<std::pair<std::string, int32_t>> whole;
 };
 
@@ -46,7 +46,7 @@ class Bpe : public Model {
  private:
   struct Merge {
     uint32_t rank = std::numeric_limits<uint32_t>::max();
-    int32_t id = -1;  // there is none
+    int32_t id = -1;  // -1: none
   };
 
   static uint64_t pair_key(int32_t left, int32_t right) {
@@ -63,7 +63,7 @@ class Bpe : public Model {
   Status start_symbols(std::string_view word, EncodeScratch& scratch) const;
   int32_t id_of_character(std::string_view character, char32_t code) const;
   bool start_bytes(std::string_view text, EncodeScratch& scratch) const;
-  // `word` is what the symbols stand for.
+  // `word` is the text of the symbols.
   void merge_few(std::string_view word, EncodeScratch& scratch) const;
   Status merge_many(EncodeScratch& scratch) const;
   void push_pair(EncodeScratch& scratch, int32_t left) const;
@@ -74,12 +74,12 @@ class Bpe : public Model {
   std::array<int32_t, 256> byte_ids_;   // ids of "<0xHH>", or -1
   Trie whole_;
   bool has_whole_ = false;
-  bool cuts_at_spaces_ = false;  // long words, in front of the marks of spaces
-  // With raw bytes: the tokens' bytes to ids, and the ids of single bytes.
+  bool cuts_at_spaces_ = false;  // long words are divided before space marks
+  // With raw bytes: ids by the tokens' bytes, and the ids of single bytes.
   bool raw_ = false;
   StringMap<int32_t> raw_ids_;
   std::array<int32_t, 256> raw_byte_ids_;
-  std::vector<Merge> byte_merges_;  // of two bytes, the first in the high half of the index
+  std::vector<Merge> byte_merges_;  // merges of two bytes, the first in the high half of the index
 };
 
 }  // namespace nereid::text

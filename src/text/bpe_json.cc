@@ -1,4 +1,4 @@
-// Reading the model of type BPE.
+// Reads the model of type BPE.
 #include "text/bpe.h"
 
 namespace nereid::text {
@@ -9,7 +9,7 @@ constexpr size_t kMaxAffixBytes = 64;
 
 struct MergeReader {
   const Vocab& vocab;
-  size_t prefix_bytes;  // dropped from the right token when the two are joined
+  size_t prefix_bytes;  // bytes dropped from the right token of a pair
 
   StatusOr<MergeRule> rule(const JsonNode& list, size_t index, std::string_view left,
                            std::string_view right) const {
@@ -26,7 +26,7 @@ struct MergeReader {
     return MergeRule{*left_id, *right_id, *id, static_cast<uint32_t>(index)};
   }
 
-  // "LEFT RIGHT" or ["LEFT", "RIGHT"].
+  // A merge rule: "LEFT RIGHT" or ["LEFT", "RIGHT"].
   StatusOr<MergeRule> read(const JsonNode& list, const json::value& merge, size_t index) const {
     if (const json::string* text = merge.if_string()) {
       const std::string_view line = view_of(*text);

@@ -15,7 +15,7 @@ bool is_printable(unsigned byte) {
 
 struct Alphabet {
   std::array<std::string, 256> letters;
-  std::array<int16_t, 0x144> bytes;  // by code point; -1 = not a letter
+  std::array<int16_t, 0x144> bytes;  // byte by code point; -1 = no letter
 
   Alphabet() {
     bytes.fill(-1);

@@ -10,10 +10,10 @@ namespace nereid::text {
 
 namespace {
 
-// What a map is made of is some ten bytes long.
+// Bounds for hostile maps: real keys and replacements have some ten bytes.
 constexpr size_t kMaxKeyBytes = 256, kMaxReplacementBytes = 1024;
 
-// Fields of a Darts-clone unit.
+// Fields of a unit of the Darts-clone double array.
 bool has_leaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
 uint32_t value_of(uint32_t unit) { return unit & 0x7FFFFFFF; }
 uint32_t label_of(uint32_t unit) { return unit & 0x800000FF; }
@@ -35,8 +35,8 @@ StatusOr<Charsmap> Charsmap::parse(std::string_view blob) {
   uint32_t trie_bytes = 0;
   if (blob.size() >= 4) std::memcpy(&trie_bytes, blob.data(), 4);
   if (blob.size() < 4 || trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > blob.size() - 4) {
-    return invalid_argument("character map of {} bytes says that its trie has {}", blob.size(),
-                            trie_bytes);
+    return invalid_argument("character map of {} bytes: its header gives the trie {} bytes",
+                            blob.size(), trie_bytes);
   }
   map.units_.resize(trie_bytes / 4);
   std::memcpy(map.units_.data(), blob.data() + 4, trie_bytes);

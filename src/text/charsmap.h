@@ -1,5 +1,5 @@
-// SentencePiece's precompiled character map: strings of characters to what normalisation makes of
-// them, as a double-array trie (Darts-clone layout) followed by the replacements.
+// SentencePiece's precompiled character map: from strings of characters to their normalised form. A
+// double-array trie (Darts-clone layout), followed by the replacements.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ class Charsmap {
  public:
   // An empty map replaces nothing.
   Charsmap() = default;
-  // `blob`: 4 bytes little-endian size of the trie, the trie's 4-byte units, strings that end with
-  // a zero byte. InvalidArgument when sizes do not fit. A damaged trie gives wrong replacements but
-  // reads nothing outside of it.
+  // `blob`: the trie's size in 4 bytes little-endian, its 4-byte units, then zero-terminated
+  // strings. InvalidArgument: sizes do not match. A damaged trie gives wrong replacements but no
+  // access outside of it.
   static StatusOr<Charsmap> parse(std::string_view blob);
   static StatusOr<Charsmap> parse_base64(std::string_view text);
 
   bool empty() const { return units_.empty(); }
 
   struct Match {
-    size_t length = 0;             // bytes of the key; 0 when there is none
+    size_t length = 0;             // bytes of the key; 0 = no match
     std::string_view replacement;  // owned by this object
   };
-  // The shortest or longest key that `text` begins with.
+  // The shortest or longest key that is a prefix of `text`.
   Match shortest(std::string_view text) const { return find(text, true); }
   Match longest(std::string_view text) const { return find(text, false); }
 
@@ -38,7 +38,7 @@ class Charsmap {
   std::string strings_;
 };
 
-// The bytes of standard base64 with padding; InvalidArgument otherwise.
+// Decodes standard base64 with padding; InvalidArgument otherwise.
 StatusOr<std::string> decode_base64(std::string_view text);
 
 }  // namespace nereid::text

@@ -20,7 +20,7 @@ json::object message(std::string_view role, std::string_view content) {
   return {{"role", view(role)}, {"content", view(content)}};
 }
 
-// The text of a conversation, empty when it does not render.
+// Renders a conversation; empty when that fails.
 class Probe {
  public:
   Probe(const std::function<StatusOr<std::string>(const json::object&)>& render,
@@ -42,7 +42,7 @@ class Probe {
   const ChatNeeds& needs_;
 };
 
-// A conversation whose assistant calls a tool.
+// A conversation with a tool call of the assistant.
 json::array call_with(json::value arguments) {
   json::object function = {{"name", "probe"}, {"arguments", std::move(arguments)}};
   json::object answer = message("assistant", "");
@@ -55,7 +55,7 @@ bool needs_text_arguments(const Probe& probe) {
   json::object arguments;
   arguments[view(kArgument)] = "value";
   const std::string object = probe.text(call_with(std::move(arguments)));
-  // In single quotes it is Python's text of a dict, which is not JSON.
+  // Single quotes are Python's text of a dict, which is not JSON.
   const bool as_object = object.find(kArgument) != std::string::npos &&
                          object.find("'" + std::string(kArgument)) == std::string::npos;
   return !as_object && probe.shows(call_with(json::value(view(kArguments))), kArguments);
@@ -70,7 +70,7 @@ bool has_role(const json::object& message, std::string_view role) {
   return own != nullptr && std::string_view(*own) == role;
 }
 
-// The message as one of that role with a text; null: it is none.
+// The message, if it has that role and a text; else null.
 json::object* as_text_of(json::value& item, std::string_view role) {
   json::object* const object = item.if_object();
   return object && has_role(*object, role) && content_of(*object) ? object : nullptr;
@@ -81,7 +81,7 @@ void join(std::string& text, std::string_view more) {
   text += more;
 }
 
-// Puts the text behind that of the last message, if it is a user's.
+// Appends the text to the last message, if it is a user's.
 bool append_to_user(json::array& messages, std::string& text) {
   json::object* const last = messages.empty() ? nullptr : as_text_of(messages.back(), "user");
   if (!last) return false;
@@ -91,8 +91,9 @@ bool append_to_user(json::array& messages, std::string& text) {
   return true;
 }
 
-// System texts move in front of the user message that follows, else behind the one before, else
-// become one. `keeps_first`: those in front of the conversation become one message.
+// Joins system texts to the next message if it is a user's, else to the previous one if it is a
+// user's; else they become a message. `keeps_first`: those at the conversation's front become
+// one system message.
 void fold_system(json::array& messages, bool keeps_first) {
   json::array out;
   std::string pending;
@@ -129,7 +130,7 @@ void name_thoughts(json::object& message) {
   }
 }
 
-// As Python writes it, which is what models were trained with.
+// Writes arguments as Python's json does, the form in training data.
 void write_arguments(json::value& call) {
   json::object* object = call.if_object();
   json::value* function = object ? object->if_contains("function") : nullptr;
@@ -139,7 +140,7 @@ void write_arguments(json::value& call) {
   try {
     jinja::Budget budget({});
     *arguments = view(jinja::dump_json(jinja::from_json(*arguments, budget), {}, budget));
-  } catch (const jinja::Error&) {  // too deep or too large: the template's own error says it
+  } catch (const jinja::Error&) {  // too deep or too large: the template's own error reports it
   }
 }
 

@@ -1,4 +1,4 @@
-// What templates cannot take is found by rendering, and conversations are changed accordingly.
+// Limitations of templates, found by rendering, and the adapted conversations.
 #include "text/chat_needs.h"
 
 #include <gtest/gtest.h>
@@ -33,12 +33,12 @@ TEST(ChatNeeds, SystemTextMovesIntoTheUsersMessages) {
                         "{{ raise_exception('no system role') }}{% endif %}"
                         "{{ m.role[0] }}:{{ m.content }};{% endfor %}"),
             "u:be brief\n\nhi;a:;u:late;");
-  // One that leaves it out without a word.
+  // A template that leaves it out without an error.
   EXPECT_EQ(render_chat("{% for m in messages if m.role == 'user' %}{{ m.content }};{% endfor %}"),
             "be brief\n\nhi;late;");
 }
 
-// Templates that look for it in front of the conversation alone, and say so or not.
+// Templates that accept system text only at the front, with an error otherwise or without one.
 TEST(ChatNeeds, LateSystemTextMovesIntoTheUsersMessages) {
   constexpr const char* kLate = R"({"messages": [
     {"role": "system", "content": "a"}, {"role": "system", "content": "b"},

@@ -21,7 +21,7 @@ bool file_exists(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// An empty object when the file is missing.
+// A JSON object; empty when the file is missing.
 StatusOr<json::object> read_optional_object(const std::filesystem::path& path) {
   if (!file_exists(path)) return json::object();
   ASSIGN_OR_RETURN(json::value value, read_json_file(path));
@@ -29,7 +29,7 @@ StatusOr<json::object> read_optional_object(const std::filesystem::path& path) {
   return std::move(value.get_object());
 }
 
-// A token as text: a string, or an object with "content".
+// The text of a token: a string, or an object with "content".
 const json::string* token_text(const json::value& value) {
   if (value.is_object()) return field_or_null(value.get_object(), "content").if_string();
   return value.if_string();
@@ -72,7 +72,7 @@ Status add_template(Sources& templates, std::string_view name, std::string_view 
   return ok();
 }
 
-// "chat_template" is a string or a list of {"name", "template"}.
+// "chat_template": a string or a list of {"name", "template"}.
 Status add_from_json(Sources& templates, const json::value& value, std::string_view where) {
   if (const json::string* text = value.if_string()) {
     return add_template(templates, "default", {text->data(), text->size()}, where);
@@ -130,7 +130,7 @@ bool ChatTemplate::mentions(std::string_view text) const {
 }
 
 Status ChatTemplate::find_needs() {
-  jinja::Limits limits;  // of a conversation of a few words
+  jinja::Limits limits;  // for a conversation of a few words
   limits.max_steps = 200'000;
   limits.max_memory = size_t{16} << 20;
   for (auto& [name, named] : templates_) {

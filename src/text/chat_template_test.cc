@@ -1,4 +1,4 @@
-// The quick-start model's chat template against goldens, and where templates are looked for.
+// The quick-start model's chat template against goldens, and the search for template files.
 #include "text/chat_template.h"
 
 #include <gmock/gmock.h>
@@ -83,7 +83,8 @@ TEST_F(ChatTemplateFiles, NamedTemplatesServeToolsAndDocuments) {
   EXPECT_EQ(render(R"({"documents": [{}]})"), "r");
 }
 
-// One that takes long with a conversation of a few words does not keep a server from starting.
+// A template that takes long for a conversation of a few words does not keep a
+// server from starting.
 TEST_F(ChatTemplateFiles, OneThatTakesTooLongIsRefused) {
   for (const char* source :
        {"{% set a='a'*2000000 %}{{ ('a'*1000000 ~ 'b') in a }}",

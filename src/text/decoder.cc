@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMaxNestedDecoders = 8;
 constexpr size_t kMaxDecoders = 64;
-constexpr size_t kMaxGrowth = 4096;  // of all stages together
+constexpr size_t kMaxGrowth = 4096;  // over all stages
 
 struct DecoderRow {
   std::string_view type;
@@ -32,7 +32,7 @@ constexpr DecoderRow kDecoders[] = {
     {"CTC", read_ctc_stage},
 };
 
-// What transformers removes, in its order.
+// Replacements of transformers' clean-up, in its order.
 constexpr std::pair<std::string_view, std::string_view> kCleanUp[] = {
     {" .", "."},     {" ?", "?"},   {" !", "!"},   {" ,", ","},     {" ' ", "'"},
     {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
@@ -89,7 +89,8 @@ std::string Decoder::continuation_bytes(std::string_view token) const {
   if (byte_fallback_) {
     if (const auto byte = byte_of_token(token)) return std::string(1, static_cast<char>(*byte));
   }
-  // Between two tokens that no stage changes; what the second one brings along is not the token's.
+  // The text between two tokens that no stage changes; the separator before the
+  // second one is removed.
   constexpr std::string_view kOther = "\x01";
   const auto between = [&](std::optional<std::string_view> middle) {
     Stream stream(*this, /*continues=*/true);

@@ -1,4 +1,4 @@
-// Decoders of tokenizer.json: tokens back to text, one token at a time.
+// Decoders of tokenizer.json: tokens to text, one token at a time.
 #pragma once
 
 #include <cstdint>
@@ -14,29 +14,29 @@ namespace nereid::text {
 
 class DecoderStage;
 
-// What a stage keeps between tokens.
+// State of a stage between tokens.
 struct DecoderStageState {
   std::string held;        // text or bytes that may still change
-  std::string last;        // the token before
-  uint64_t tokens = 0;     // tokens that ended
+  std::string last;        // the previous token
+  uint64_t tokens = 0;     // number of finished tokens
   uint64_t stripped = 0;   // characters dropped from the current token
-  bool text_seen = false;  // the current token has text that is out
+  bool text_seen = false;  // text of the current token was written
   Utf8Stream utf8;
 };
 
 // Immutable.
 class Decoder {
  public:
-  // The pieces of text of one sequence of tokens, joined, are what the decoder makes of all of
-  // them. Copyable; keep the decoder.
+  // The decoder applied to a stream of tokens: the pieces joined are its result for all tokens at
+  // once. Copyable; the decoder must outlive it.
   class Stream {
    public:
-    // `continues`: the tokens follow others, so that the first one keeps its leading space.
+    // `continues`: the tokens follow others, so the first one keeps its leading space.
     Stream(const Decoder& decoder, bool continues);
 
-    // Appends the text that is settled with `token`.
+    // Appends the text that later tokens can no longer change.
     void push(std::string_view token, std::string& out);
-    // Appends the rest and starts over, as at construction.
+    // Appends the rest and returns to the initial state.
     void finish(std::string& out);
 
    private:
@@ -50,7 +50,7 @@ class Decoder {
   // Null joins tokens with spaces. Errors name path, value and what is allowed.
   static StatusOr<Decoder> from_json(const JsonNode& spec);
 
-  // Removes the blanks that "clean_up_tokenization_spaces" speaks of, behind the other stages.
+  // Adds a last stage that removes blanks as "clean_up_tokenization_spaces" does.
   void add_clean_up();
 
   // True when the decoder is ByteLevel alone.
@@ -67,8 +67,8 @@ class Decoder {
 
   std::vector<std::shared_ptr<const DecoderStage>> stages_;
   bool byte_level_ = false, byte_fallback_ = false;
-  bool joined_ = false;  // the stages so far make one token of all
-  size_t growth_ = 1;    // bytes that they can make of one
+  bool joined_ = false;  // the stages so far join all tokens to one
+  size_t growth_ = 1;    // product of the stages' growth()
 };
 
 }  // namespace nereid::text

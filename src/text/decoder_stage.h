@@ -1,4 +1,4 @@
-// One stage of a decoder. A token may come in parts when a stage before joined many tokens to one.
+// One stage of a decoder. A token may come in parts when an earlier stage has joined tokens.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace nereid::text {
 
-// Where a stage writes: the next stage, or the text behind the last one.
+// The output of a stage: the input of the next one, or the text behind the last one.
 class DecoderSink {
  public:
   DecoderSink(Decoder::Stream& stream, size_t stage, std::string& out)
@@ -23,12 +23,12 @@ class DecoderSink {
 
  private:
   Decoder::Stream& stream_;
-  size_t stage_;  // that reads what is written here
+  size_t stage_;  // stage that reads this output
   std::string& out_;
 };
 
-// Immutable. `part` gets the current token's text, cut between characters; `end_token` ends it;
-// `finish` ends the sequence after its last token.
+// Immutable. `part` takes the current token's text, divided between characters; `end_token` ends
+// it; `finish` ends the sequence after its last token.
 class DecoderStage {
  public:
   using State = DecoderStageState;
@@ -38,9 +38,9 @@ class DecoderStage {
   virtual void part(State& state, std::string_view text, DecoderSink& sink) const = 0;
   virtual void end_token(State& state, DecoderSink& sink) const = 0;
   virtual void finish(State&, DecoderSink&) const {}
-  // How many bytes one byte can become.
+  // The most bytes that one byte can become.
   virtual size_t growth() const { return 1; }
-  // True when everything comes out as one token.
+  // True when the output is a single token.
   virtual bool joins() const { return false; }
 };
 

@@ -1,4 +1,4 @@
-// Stages that join tokens and those that work on whole tokens.
+// Stages that join tokens, and stages that work on whole tokens.
 #include <utility>
 
 #include "absl/strings/str_replace.h"
@@ -27,7 +27,7 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
   return out;
 }
 
-// Collects the parts of a token for a stage that needs it whole.
+// Collects the parts of a token for a stage that needs the whole token.
 class WholeTokenStage : public DecoderStage {
  public:
   void part(State& state, std::string_view text, DecoderSink&) const override {
@@ -43,7 +43,7 @@ class WholeTokenStage : public DecoderStage {
   virtual void whole_token(State& state, const std::string& token, DecoderSink& sink) const = 0;
 };
 
-// No decoder: a space between tokens.
+// The default without a decoder: a space between tokens.
 class SpaceJoiner : public DecoderStage {
  public:
   void start(State& state, bool continues, bool) const override {
@@ -69,7 +69,7 @@ class FuseStage : public DecoderStage {
   bool joins() const override { return true; }
 };
 
-// Letters to bytes, all bytes to text.
+// Converts letters of the byte-level alphabet to bytes, and all bytes to text.
 class ByteLevelStage : public WholeTokenStage {
  public:
   void finish(State& state, DecoderSink& sink) const override {
@@ -87,8 +87,8 @@ class ByteLevelStage : public WholeTokenStage {
   }
 };
 
-// A run of "<0xHH>" becomes text when it is UTF-8, else one U+FFFD for each byte; so all of it
-// waits for its end.
+// A run of "<0xHH>" becomes text if it is UTF-8, else one U+FFFD for each byte; so the whole run is
+// held until it ends.
 class ByteFallbackStage : public WholeTokenStage {
  public:
   explicit ByteFallbackStage(bool keep_valid) : keep_valid_(keep_valid) {}
@@ -106,7 +106,7 @@ class ByteFallbackStage : public WholeTokenStage {
   }
 
  private:
-  // SentencePiece's rule: characters that are whole count, every other byte is a U+FFFD.
+  // SentencePiece's rule: complete characters are kept, every other byte is a U+FFFD.
   static void flush_complete(State& state, DecoderSink& sink) {
     while (!state.held.empty()) {
       const Utf8Step step = utf8_step(state.held);
@@ -161,7 +161,7 @@ class WordPieceStage : public WholeTokenStage {
   bool clean_up_;
 };
 
-// The suffix of a word becomes a space, but vanishes in the last token; so one token waits.
+// The suffix of a word becomes a space, but is dropped in the last token; so one token is held.
 class BpeStage : public WholeTokenStage {
  public:
   explicit BpeStage(std::string suffix) : suffix_(std::move(suffix)) {}
@@ -206,7 +206,7 @@ StatusOr<DecoderStagePtr> read_byte_level_stage(const JsonNode&) {
   return std::make_shared<ByteLevelStage>();
 }
 
-// "keep_valid" is set for SentencePiece models, never by files.
+// "keep_valid" is set for SentencePiece models, never in files.
 StatusOr<DecoderStagePtr> read_byte_fallback_stage(const JsonNode& spec) {
   ASSIGN_OR_RETURN(const bool keep_valid, spec["keep_valid"].boolean(false));
   return std::make_shared<ByteFallbackStage>(keep_valid);

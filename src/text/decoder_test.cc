@@ -1,4 +1,4 @@
-// Every decoder: the text of all tokens, and that pieces of a stream join to it and are not late.
+// Every decoder: the text of all tokens, and pieces of a stream that join to it and are not late.
 #include "text/decoder.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ std::optional<Decoder> make(const char* spec) {
   return *std::move(decoder);
 }
 
-// What each token releases, and at last the end.
+// The text released by each token, and at the end.
 Tokens pieces(const Decoder& decoder, const Tokens& tokens, bool continues = false) {
   Decoder::Stream stream(decoder, continues);
   Tokens out;
@@ -52,7 +52,7 @@ TEST(Decoder, ByteRunsAreTextOrReplacementCharacters) {
   EXPECT_THAT(pieces(*make(kLlama2), {"<0xE2>", "<0x82>", "<0xAC>", "x"}),
               ElementsAre("", "", "", "€x", ""));
   EXPECT_EQ(text(kLlama2, {"<0xE2>", "<0x82>", "x"}), "\uFFFD\uFFFDx");
-  EXPECT_EQ(text(kLlama2, {"<0x41>", "<0xFF>"}), "\uFFFD\uFFFD");  // all of the run
+  EXPECT_EQ(text(kLlama2, {"<0x41>", "<0xFF>"}), "\uFFFD\uFFFD");  // all bytes of the run
   constexpr const char* kKeepValid = R"({"type": "ByteFallback", "keep_valid": true})";
   EXPECT_EQ(text(kKeepValid, {"<0x41>", "<0xFF>"}), "A\uFFFD");
   EXPECT_THAT(pieces(*make(kKeepValid), euro), ElementsAre("", "", "€", ""));
@@ -84,7 +84,7 @@ TEST(Decoder, StripAndReplace) {
   EXPECT_EQ(
       text(R"({"type": "Replace", "pattern": {"Regex": "[0-9]+"}, "content": "#"})", {"a12b", "3"}),
       "a#b#");
-  // Across the parts of a joined token.
+  // Replacement across the parts of a joined token.
   constexpr const char* kJoined = R"({"type": "Sequence", "decoders": [{"type": "Fuse"},
     {"type": "Replace", "pattern": {"String": "abc"}, "content": "!"}]})";
   EXPECT_THAT(pieces(*make(kJoined), {"xab", "cab", "ac", "ab"}),

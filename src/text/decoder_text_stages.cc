@@ -1,4 +1,4 @@
-// Stages that change characters inside a token, and let text go before the token's end.
+// Stages that change characters inside a token, and release text before the token ends.
 #include <algorithm>
 #include <limits>
 
@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kMaxContentBytes = 1024;
 constexpr size_t kMaxTokenTextBytes = size_t{1} << 30;
 
-// Markers become spaces; those of the first token vanish, unless nothing was put before it.
+// Markers become spaces; those of the first token are dropped, unless encoding adds none there.
 class MetaspaceStage : public DecoderStage {
  public:
   MetaspaceStage(std::string marker, bool drop_in_first)
@@ -42,8 +42,8 @@ class MetaspaceStage : public DecoderStage {
   bool drop_in_first_;
 };
 
-// Up to `start` copies of a character vanish at the front of a token, up to `stop` at its end; the
-// latter wait for what follows.
+// Drops up to `start` copies of a character at the front of a token and up to `stop` at its end;
+// the latter are held until the next text.
 class StripStage : public DecoderStage {
  public:
   StripStage(char32_t code, uint64_t start, uint64_t stop) : start_(start), stop_(stop) {
@@ -84,8 +84,8 @@ class StripStage : public DecoderStage {
   uint64_t start_, stop_;
 };
 
-// Replaces a string inside a token. In parts of a joined token the longest end that the string may
-// begin with waits for what follows.
+// Replaces a string inside a token. In parts of a joined token the longest suffix that is a prefix
+// of the string is held.
 class ReplaceStringStage : public DecoderStage {
  public:
   ReplaceStringStage(std::string from, std::string to)
@@ -122,7 +122,7 @@ class ReplaceStringStage : public DecoderStage {
   std::string from_, to_;
 };
 
-// A regular expression may look at all of a token.
+// Replaces matches of a regular expression in a whole token.
 class ReplaceRegexStage : public DecoderStage {
  public:
   ReplaceRegexStage(Pattern pattern, std::string to)
@@ -131,13 +131,13 @@ class ReplaceRegexStage : public DecoderStage {
     state.held += text;
   }
   void end_token(State& state, DecoderSink& sink) const override {
-    // A token on which the expression exceeds its limits stays as it is.
+    // A token on which the expression exceeds its limits stays unchanged.
     EncodeWork work(state.held.size());
     static_cast<void>(pattern_.replace_all(state.held, to_, kMaxTokenTextBytes, work).ok());
     sink.token(state.held);
     state.held.clear();
   }
-  size_t growth() const override { return to_.size() + 1; }  // where it matches no text, too
+  size_t growth() const override { return to_.size() + 1; }  // +1: it may match the empty text
 
  private:
   Pattern pattern_;

@@ -16,7 +16,7 @@ namespace {
 namespace proto = nereid::sentencepiece;
 
 constexpr const char* kPrefix = "tokenizer.ggml.";
-// As in the proto, which has the same numbers.
+// Numbers of SentencePiece's proto.
 constexpr int64_t kUnknownType = 2, kControlType = 3, kUserType = 4, kByteType = 6;
 
 struct GgufVocab {
@@ -25,7 +25,7 @@ struct GgufVocab {
   JsonNode field(std::string_view name) const {
     return JsonNode(metadata, "metadata")[fmt::format("{}{}", kPrefix, name)];
   }
-  // The text of the token with the id that a field gives; empty when there is none.
+  // The text of the token whose id is in a field; empty without one.
   StatusOr<std::string_view> token_of(std::string_view id_field) const {
     const JsonNode id = field(id_field);
     if (id.is_null()) return std::string_view();
@@ -50,7 +50,7 @@ json::value added_token(size_t id, std::string_view text, bool is_special) {
           {"rstrip", false}};
 }
 
-// A user's token has spaces where a vocabulary has their mark.
+// A user-defined token has spaces in place of space marks.
 std::string with_marks(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -103,7 +103,7 @@ StatusOr<proto::Model> make_pieces(const GgufVocab& vocab) {
   return model;
 }
 
-// `is_unigram`: of the T5 family, whose texts end with a mark and do not begin with one.
+// `is_unigram`: a T5 model, whose texts end with an end mark and begin with none.
 StatusOr<TokenizerPartsPtr> read_pieces(const GgufVocab& vocab, json::object config,
                                         bool is_unigram) {
   ASSIGN_OR_RETURN(proto::Model model, make_pieces(vocab));
@@ -131,7 +131,7 @@ StatusOr<TokenizerPartsPtr> read_pieces(const GgufVocab& vocab, json::object con
   return read_sentencepiece(model.SerializeAsString(), std::move(config), UnusedPieces::kFill);
 }
 
-// BERT's pieces: those that begin a word have the space's mark, those that go on have no "##".
+// BERT's pieces: at the start of a word they have the space mark, inside a word no "##".
 StatusOr<TokenizerPartsPtr> read_word_pieces(const GgufVocab& vocab, const json::value& config) {
   ASSIGN_OR_RETURN(const json::array* tokens, vocab.field("tokens").array());
   json::object ids;
@@ -248,7 +248,7 @@ StatusOr<TokenizerPartsPtr> read_gguf_tokenizer(const json::value& metadata) {
   ASSIGN_OR_RETURN(json::object config, gguf_tokenizer_config(metadata));
   ASSIGN_OR_RETURN(const std::string_view model, vocab.field("model").string());
   if (model == "llama" || model == "t5") return read_pieces(vocab, config, model == "t5");
-  // Its marks are put on here, not by the rules of tokenizer_config.json.
+  // The begin and end marks are added here, not by the rules of tokenizer_config.json.
   config.erase("add_bos_token"), config.erase("add_eos_token");
   if (model == "gpt2") return read_byte_level(vocab, config);
   if (model == "bert") return read_word_pieces(vocab, config);

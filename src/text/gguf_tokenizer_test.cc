@@ -1,5 +1,4 @@
-// Tokenizers in GGUF files, which gguf-py 0.17 wrote (tests/fuzz/seeds), and what is wrong with
-// others.
+// Tokenizers in GGUF files, written by gguf-py 0.17 (tests/fuzz/seeds), and damaged ones.
 #include <gmock/gmock.h>
 
 #include <set>
@@ -41,7 +40,7 @@ TEST(GgufTokenizer, PiecesWithScores) {
   EXPECT_TRUE((*tokenizer)->is_special(2));
 }
 
-// A token that a user added has spaces; rows of a model without a piece have one that no text has.
+// User-defined tokens have spaces; unused vocabulary rows have a piece that no text contains.
 TEST(GgufTokenizer, AddedAndUnusedPieces) {
   json::object metadata = metadata_of("gguf_pieces.bin");
   const auto add = [&](const char* text, int type) {
@@ -60,7 +59,7 @@ TEST(GgufTokenizer, AddedAndUnusedPieces) {
   EXPECT_THAT(*(*tokenizer)->encode("[PAD9]"), testing::Not(testing::Contains(unused)));
 }
 
-// T5's pieces: the cut of the highest sum, extra spaces dropped, a mark behind the text.
+// T5's pieces: the segmentation of the highest sum, extra spaces dropped, an end mark.
 TEST(GgufTokenizer, PiecesOfHighestSum) {
   const json::object metadata = {
       {"tokenizer.ggml.model", "t5"},
@@ -80,7 +79,7 @@ TEST(GgufTokenizer, PiecesOfHighestSum) {
               HasSubstr("must be a list of bytes"));
 }
 
-// BERT's pieces: the space's mark where a word begins, marks around the text.
+// BERT's pieces: the space mark at the start of a word, marks around the text.
 TEST(GgufTokenizer, WordPieces) {
   const json::object metadata = {
       {"tokenizer.ggml.model", "bert"},
@@ -105,8 +104,8 @@ TEST(GgufTokenizer, ByteLevelMerges) {
   EXPECT_EQ((*tokenizer)->decode(*ids, true), "the the");
 }
 
-// Words that a pre-tokenizer cuts: with a vocabulary of bytes and one token for each word that is
-// asked for, a word is one token where it is cut out whole and more where it is not.
+// The words of each pre-tokenizer: with a vocabulary of bytes and one token for each expected word,
+// a word cut out whole is one token, any other is more.
 TEST(GgufTokenizer, WordsOfEveryPreTokenizer) {
   struct Row {
     const char *pre, *text;
@@ -141,7 +140,7 @@ TEST(GgufTokenizer, WordsOfEveryPreTokenizer) {
       append_byte_letters(std::string(1, static_cast<char>(byte)), letter);
       tokens.push_back(json::string(letter)), types.push_back(1);
     }
-    // A word becomes one token by merging its letters from the left.
+    // Merges from the left make a word one token.
     std::set<std::string> known;
     for (const std::string& word : row.words) {
       std::string whole;

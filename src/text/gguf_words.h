@@ -1,6 +1,6 @@
-// How the byte-level BPE tokenizers of GGUF files cut text before they merge: the names that
-// `tokenizer.ggml.pre` has. Source: src/llama-vocab.cpp of ggml-org/llama.cpp; where the models'
-// own tokenizer.json normalises or spells a pattern in another way, that holds.
+// Word patterns of the byte-level BPE tokenizers in GGUF files, by the names of
+// `tokenizer.ggml.pre`. Source: src/llama-vocab.cpp of ggml-org/llama.cpp; where a model's own
+// tokenizer.json has another normalisation or pattern, that one is used.
 #pragma once
 
 #include <span>
@@ -10,15 +10,15 @@
 namespace nereid::text {
 
 struct GgufWords {
-  // Cut one after the other; a match and what lies between matches are pieces of their own.
+  // Applied one after the other; a match and the text between matches are pieces of their own.
   std::span<const std::string_view> patterns;
-  std::span<const std::string_view> names;  // of tokenizer.ggml.pre
-  bool ignore_merges = false;               // a word that is a token is not merged
-  bool adds_bos = false;                    // unless tokenizer.ggml.add_bos_token says otherwise
-  bool is_nfc = false;                      // text is normalised by NFC first
+  std::span<const std::string_view> names;  // values of tokenizer.ggml.pre
+  bool ignore_merges = false;               // a word in the vocabulary is not merged
+  bool adds_bos = false;                    // default of tokenizer.ggml.add_bos_token
+  bool is_nfc = false;                      // text is NFC-normalised first
 };
 
-// The row that has the name, nullptr where none has.
+// The row of that name; nullptr without one.
 const GgufWords* find_gguf_words(std::string_view name);
 
 // All names, for an error: "gpt-2, phi-2, ...".

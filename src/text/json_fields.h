@@ -1,4 +1,4 @@
-// Typed access to the fields of one JSON object with errors that name the field and what it holds.
+// Typed access to the fields of a JSON object, with errors that name the field and its value.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@ namespace nereid::text {
 // The value as an object; `what` names it in the error.
 StatusOr<const json::object*> as_object(const json::value& value, std::string_view what);
 
-// Required fields. InvalidArgument when missing or of another type.
+// Required fields. InvalidArgument: missing, or of another type.
 StatusOr<const json::object*> object_field(const json::object& object, std::string_view name);
 StatusOr<const json::array*> array_field(const json::object& object, std::string_view name);
 StatusOr<std::string_view> string_field(const json::object& object, std::string_view name);

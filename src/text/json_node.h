@@ -1,5 +1,5 @@
-// A value inside a JSON document that knows its path, for errors that name path, value and what is
-// allowed.
+// A value inside a JSON document with its path, for errors that name path, value
+// and what is allowed.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ class JsonNode {
  public:
   JsonNode(const json::value& value, std::string path) : value_(&value), path_(std::move(path)) {}
 
-  // A field of an object or an element of an array; a null node where there is none.
+  // A field of an object or an element of an array; a null node when absent.
   JsonNode operator[](std::string_view field) const;
   JsonNode operator[](size_t index) const;
 
@@ -37,7 +37,7 @@ class JsonNode {
   StatusOr<std::string_view> string() const;
   StatusOr<int32_t> token_id() const;
   StatusOr<char32_t> character() const;  // a string of one character
-  // The same, with `fallback` for null.
+  // As above, with `fallback` for null.
   StatusOr<std::string_view> string(std::string_view fallback) const;
   StatusOr<bool> boolean(bool fallback) const;
   StatusOr<int64_t> integer(int64_t fallback, int64_t low, int64_t high) const;
@@ -47,7 +47,7 @@ class JsonNode {
   // "PATH = VALUE: must be ALLOWED".
   Status wrong(std::string_view allowed) const;
 
-  // The row of `table`, a list of {type, ...}, whose type the field "type" names.
+  // The row of `table`, a list of {type, ...}, whose type equals the field "type".
   template <class Row, size_t N>
   StatusOr<const Row*> row_of_type(const Row (&table)[N]) const {
     const JsonNode type = (*this)["type"];
@@ -65,7 +65,7 @@ class JsonNode {
   std::string path_;
 };
 
-// The value as it is written, cut after some characters, for errors.
+// The value as JSON, cut after some characters, for errors.
 std::string brief(const json::value& value);
 
 }  // namespace nereid::text

@@ -25,7 +25,7 @@ constexpr ModelRow kModels[] = {{"BPE", read<Bpe>},
                                 {"WordPiece", read<WordPiece>},
                                 {"WordLevel", read<WordLevel>}};
 
-// Old files do not name the type.
+// The model's type in old files, which do not have the field.
 std::string_view type_of_untyped(const JsonNode& spec) {
   if (!spec["merges"].is_null()) return "BPE";
   if (spec["vocab"].value().is_array()) return "Unigram";

@@ -1,4 +1,4 @@
-// The "model" of tokenizer.json: what turns one word into token ids.
+// The "model" of tokenizer.json: one word to token ids.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@
 
 namespace nereid::text {
 
-// Memory that Model::encode() reuses from word to word and from text to text. One object serves one
-// tokenizer and one thread at a time.
+// Memory that Model::encode() reuses between words and texts. One object serves one tokenizer and
+// one thread at a time.
 struct EncodeScratch {
   struct Symbol {
     int32_t id;
@@ -23,7 +23,7 @@ struct EncodeScratch {
   };
   struct PathNode {
     double score;
-    int64_t begin;  // where the best last token begins; -1: not reached
+    int64_t begin;  // start of the best last token; -1: not reached
     int32_t id;
   };
   std::vector<Symbol> symbols;
@@ -43,14 +43,13 @@ class Model {
   // Null is refused. Errors name path, value and what is allowed.
   static StatusOr<std::unique_ptr<Model>> from_json(const JsonNode& spec);
 
-  // Appends the ids of `word` (valid UTF-8, not empty), with `scratch.work` set. InvalidArgument
-  // when the model has no token for it; and as that work says, which is charged for long words and
-  // for walks through long tokens.
+  // Appends the ids of `word` (valid UTF-8, not empty); `scratch.work` is set.
+  // InvalidArgument: no token for it. Errors of `scratch.work`, charged for long words and for
+  // walks through long tokens.
   virtual Status encode(std::string_view word, EncodeScratch& scratch,
                         std::vector<int32_t>& ids) const = 0;
 
-  // Makes the model take raw bytes instead of letters of the byte-level alphabet. False when it
-  // cannot.
+  // Switches the model from letters of the byte-level alphabet to raw bytes. False: not possible.
   virtual bool take_raw_bytes() { return false; }
 
   const Vocab& vocab() const { return vocab_; }

@@ -1,4 +1,4 @@
-// The models on vocabularies small enough to cut by hand, and damaged ones.
+// The models on vocabularies small enough to tokenise by hand, and damaged ones.
 #include "text/model.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ TEST(Unigram, TakesTheBestSumAndTheEarlierOfEqualOnes) {
     ["a", -1], ["b", -1], ["ab", -1.5], ["abc", -9], ["c", -2], ["bc", -2]]})";
   EXPECT_THAT(ids(kSpec, "abc"), ElementsAre(1, 6));  // -3, against -3.5 and -9
   EXPECT_THAT(ids(kSpec, "ab"), ElementsAre(3));
-  EXPECT_THAT(ids(kSpec, "xya"), ElementsAre(0, 1));  // a run of unknown characters is one
+  EXPECT_THAT(ids(kSpec, "xya"), ElementsAre(0, 1));  // a run of unknown characters is one token
   EXPECT_THAT(ids(kSpec, "axbx"), ElementsAre(1, 0, 2, 0));
 }
 
@@ -89,8 +89,7 @@ TEST(WordLevel, WholeWords) {
   EXPECT_THAT(ids(kSpec, "b"), ElementsAre(0));
 }
 
-// Words are cut in front of the marks of spaces where no token goes over one, which changes
-// nothing.
+// Words are divided before space marks if no token crosses one; the result is the same.
 TEST(Bpe, LongTextsAreCutAtSpaces) {
   std::string spec = R"({"type": "BPE", "fuse_unk": true, "unk_token": "?", "vocab": {"?": 0,
     "▁": 1, "▁▁": 2, "a": 3, "b": 4, "ab": 5, "▁a": 6, "▁ab": 7, "▁▁ab": 8%s},
@@ -102,7 +101,7 @@ TEST(Bpe, LongTextsAreCutAtSpaces) {
   };
   const std::string text = "▁ab▁▁abxyz▁▁▁a▁b▁abx▁";
   EXPECT_THAT(ids(with("", "").c_str(), text.c_str()), ElementsAre(7, 8, 0, 2, 6, 1, 4, 7, 0, 1));
-  // A token that goes over a space.
+  // A token that crosses a space.
   EXPECT_THAT(ids(with(R"(, "b▁": 9)", R"(, ["b", "▁"])").c_str(), "▁b▁b▁b▁b▁b▁b▁b"),
               ElementsAre(1, 9, 9, 9, 9, 9, 9, 4));
 }

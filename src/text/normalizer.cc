@@ -169,8 +169,8 @@ StatusOr<NormalizerStep> read_nmt(const JsonNode&) {
   };
 }
 
-// As the reference does it: a short grapheme cluster that begins with a key becomes the replacement
-// of the shortest such key; other clusters go character by character.
+// The reference's rule: a short grapheme cluster that begins with a key becomes the replacement of
+// the shortest such key; other clusters are mapped character by character.
 Status apply_charsmap(const Charsmap& map, NormalText& text) {
   constexpr size_t kLongCluster = 6;
   std::string out;

@@ -1,4 +1,4 @@
-// Normalizers of tokenizer.json: rewriting text before it is cut into words.
+// Normalizers of tokenizer.json: rewriting text before it is divided into words.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace nereid::text {
 
-// Text on its way through the normalizers. `at_start`: its first character is what became of the
+// Text passed through the normalizers. `at_start`: its first character comes from the
 // input's first character.
 struct NormalText {
   std::string text;
@@ -27,7 +27,7 @@ using NormalizerStep = std::function<Status(NormalText&)>;
 class Normalizer {
  public:
   Normalizer() = default;
-  // Null gives an empty chain. Errors name path, value and what is allowed.
+  // Null: an empty chain. Errors name path, value and what is allowed.
   static StatusOr<Normalizer> from_json(const JsonNode& spec);
   static Normalizer from_step(NormalizerStep step);
 

@@ -22,13 +22,13 @@ class Pattern {
 
   // The string, or null for a regular expression.
   const std::string* string() const { return regex_ ? nullptr : &text_; }
-  // The text of the pattern as it was given.
+  // The pattern's source text.
   const std::string& text() const { return text_; }
 
   // Appends all matches in `subject`, as Regex::find_all does.
   Status find_all(std::string_view subject, std::vector<Span>& matches, EncodeWork& work) const;
 
-  // Replaces all matches. False when nothing took the place of the start of the text.
+  // Replaces all matches. False: the start of the text was removed without a replacement.
   // ResourceExhausted when the result would be longer than `max_bytes`.
   StatusOr<bool> replace_all(std::string& subject, std::string_view content, size_t max_bytes,
                              EncodeWork& work) const;

@@ -1,4 +1,4 @@
-// The words that text is cut into, and the ways to cut it at matches.
+// The words of a text, and splitting at matches.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@ namespace nereid::text {
 // Words over one buffer. Not copyable: `text` may refer to `owned`.
 struct Pieces {
   std::string_view text;
-  std::string owned;  // the buffer when the words are no longer part of the input
+  std::string owned;  // the buffer, once the words are no longer part of the input
   std::vector<Span> spans;
   bool at_start = false;  // the first word begins where the input begins
   EncodeWork* work = nullptr;
@@ -27,11 +27,11 @@ struct Pieces {
   std::string_view piece(size_t i) const {
     return text.substr(spans[i].begin, spans[i].end - spans[i].begin);
   }
-  // The whole of `input` as one word, or none when it is empty. `input` must outlive this object.
+  // The whole of `input` as one word, none when it is empty. `input` must outlive this object.
   void reset(std::string_view input, bool input_at_start, EncodeWork& work_of_text);
 };
 
-// What becomes of a match: dropped, a word of its own, or joined to a neighbour.
+// The fate of a match: dropped, a word of its own, or joined to a neighbour.
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 StatusOr<SplitBehavior> read_split_behavior(const JsonNode& name);
 
@@ -39,10 +39,10 @@ StatusOr<SplitBehavior> read_split_behavior(const JsonNode& name);
 using FindMatches =
     std::function<Status(std::string_view word, std::vector<Span>& matches, EncodeWork& work)>;
 
-// Cuts every word at its matches. `invert` swaps matches and what is between them.
+// Splits every word at its matches. `invert` swaps matches and gaps.
 Status split_pieces(Pieces& pieces, const FindMatches& find, SplitBehavior behavior, bool invert);
 
-// Replaces every word by what `rewrite` appends to the buffer for it.
+// Replaces every word by the text that `rewrite` appends to the buffer.
 using RewritePiece = std::function<void(std::string_view word, bool at_start, std::string& out)>;
 void rewrite_pieces(Pieces& pieces, const RewritePiece& rewrite);
 

@@ -8,7 +8,7 @@ namespace nereid::text {
 namespace {
 
 constexpr int kMaxNestedProcessors = 8;
-constexpr size_t kMaxIds = 1024;  // before or after one text
+constexpr size_t kMaxIds = 1024;  // before or after a text
 
 enum class Kind { kSequence, kNothing, kTemplate, kPair };
 

@@ -1,4 +1,4 @@
-// Post-processors of tokenizer.json: the ids put before and after every encoded text.
+// Post-processors of tokenizer.json: ids added before and after every encoded text.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class PostProcessor {
   // Null adds nothing. Errors name path, value and what is allowed.
   static StatusOr<PostProcessor> from_json(const JsonNode& spec);
 
-  // tokenizer_config.json's add_bos_token and add_eos_token win over the file for the Llama and
+  // tokenizer_config.json's add_bos_token and add_eos_token override the file for the Llama and
   // Gemma tokenizer classes (defaults true and false), as those classes rebuild their template.
   Status apply_config(const JsonNode& config,
                       const std::function<std::optional<int32_t>(std::string_view)>& token_id);
@@ -37,7 +37,7 @@ class PostProcessor {
   std::vector<int32_t> prefix_, suffix_;
 };
 
-// The text of a token field, which is a string or {"content": TEXT}; empty when it is neither.
+// The text of a token field, which is a string or {"content": TEXT}; empty for another value.
 std::string_view token_text(const JsonNode& field);
 
 }  // namespace nereid::text

@@ -26,7 +26,7 @@ Step split_step(FindMatches find, SplitBehavior behavior, bool invert = false) {
   }};
 }
 
-// Every character that `is_match` is a match.
+// Finds every character for which `is_match` is true.
 template <class IsMatch>
 FindMatches each_character(IsMatch is_match) {
   return [is_match](std::string_view word, std::vector<Span>& matches, EncodeWork&) {
@@ -60,7 +60,7 @@ Status read_split(const JsonNode& spec, Steps& steps) {
   ASSIGN_OR_RETURN(const SplitBehavior behavior, read_split_behavior(spec["behavior"]));
   ASSIGN_OR_RETURN(const bool invert, spec["invert"].boolean(false));
   ASSIGN_OR_RETURN(const Pattern pattern, Pattern::from_json(spec["pattern"]));
-  // The matches of these patterns leave no gaps.
+  // These patterns' matches leave no gaps.
   const auto rule = pattern.string() ? std::nullopt : word_rule_of(pattern.text());
   if (rule &&
       (behavior == SplitBehavior::kIsolated || (behavior == SplitBehavior::kRemoved && invert))) {
@@ -178,7 +178,8 @@ Status read_delimiter(const JsonNode& spec, Steps& steps) {
   return ok();
 }
 
-// Runs of one script. A space belongs to the run before it; those before the first run vanish.
+// Splits into runs of one script. A space belongs to the run before it; spaces before the
+// first run are dropped.
 Status read_scripts(const JsonNode&, Steps& steps) {
   const auto find = [](std::string_view word, std::vector<Span>& matches, EncodeWork&) {
     int last = kAnyScript;

@@ -1,5 +1,5 @@
-// Files that list byte strings by rank: tiktoken's, and Mistral's tekken.json. Two tokens merge
-// when their bytes together are a token; the lowest rank comes first.
+// Rank files, byte strings by rank: tiktoken's, and Mistral's tekken.json. Two tokens merge if
+// their concatenation is a token; the lowest rank merges first.
 #include <algorithm>
 #include <charconv>
 #include <iterator>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kMaxRankBytes = 1024;  // of one token
 
-// What a rank file does not say, by its name. The first row is for every other name.
+// Properties not in a rank file, by file name. The first row is for every other name.
 struct RankFileRow {
   std::string_view name;
   std::string_view words;
@@ -43,7 +43,7 @@ class Ranks {
     return vocab_.add(letters, id);
   }
 
-  // Byte-level BPE that cuts words by the pattern `words`.
+  // Byte-level BPE with the word pattern `words`.
   StatusOr<TokenizerPartsPtr> make_parts(std::string_view words) && {
     auto parts = std::make_unique<TokenizerParts>();
     const json::value split = {
@@ -85,7 +85,7 @@ struct RankLine {
   int32_t rank;
 };
 
-// BASE64 SPACE RANK
+// A line: BASE64 SPACE RANK.
 StatusOr<RankLine> read_line(std::string_view line) {
   const size_t space = line.find(' ');
   RankLine result{"", -1};
@@ -97,7 +97,7 @@ StatusOr<RankLine> read_line(std::string_view line) {
   if (result.rank < 0) {
     return invalid_argument("'{}': must be base64, a space and a rank", line.substr(0, 64));
   }
-  // Whisper's way to leave a rank out is a lone "=".
+  // Whisper's files mark an omitted rank with "=".
   if (line.substr(0, space) != "=") {
     ASSIGN_OR_RETURN(result.bytes, decode_base64(line.substr(0, space)));
   }
@@ -148,8 +148,8 @@ Status add_qwen_tokens(int32_t first, TokenizerParts& parts) {
   return ok();
 }
 
-// The special tokens of a tekken.json by rank. Files before version 7 do not list them; theirs are
-// mistral-common's.
+// The special tokens of a tekken.json by rank. Files before version 7 do not list them;
+// they are mistral-common's.
 StatusOr<std::vector<std::string>> read_tekken_names(const JsonNode& list, int64_t num_special) {
   static constexpr const char* kUnlisted[] = {"<unk>",
                                               "<s>",
@@ -222,8 +222,8 @@ StatusOr<TokenizerPartsPtr> read_tiktoken(std::string_view bytes, std::string_vi
 }
 
 // {"config": {"pattern", "default_vocab_size", "default_num_special_tokens"}, "vocab": [{"rank",
-// "token_bytes"}], "special_tokens": [{"rank", "token_str", "is_control"}]}. Ids are ranks behind
-// the special tokens.
+// "token_bytes"}], "special_tokens": [{"rank", "token_str", "is_control"}]}. Ids are ranks plus the
+// number of special tokens.
 StatusOr<TokenizerPartsPtr> read_tekken(const json::value& document) {
   const JsonNode root(document, "");
   const JsonNode config = root["config"], vocab = root["vocab"];

@@ -13,13 +13,13 @@ namespace nereid::text {
 namespace {
 
 constexpr size_t kMaxPatternBytes = size_t{1} << 16;
-// Internal match() calls for each place of a text of `bytes`.
+// Internal match() calls for each position of a text of `bytes`.
 uint32_t match_limit(size_t bytes) {
   return static_cast<uint32_t>(std::min<size_t>(20'000'000, 10'000 + 64 * bytes));
 }
-constexpr uint32_t kDepthLimit = 20'000'000;   // the heap limit below is the one that counts
-constexpr size_t kStretchBytes = 256;          // places that one call tries
-constexpr size_t kCallsToAsk = 16;             // that find something
+constexpr uint32_t kDepthLimit = 20'000'000;   // high, since the heap limit below applies first
+constexpr size_t kStretchBytes = 256;          // start positions tried by one call
+constexpr size_t kCallsToAsk = 16;             // calls between two checks of is_unwanted
 constexpr uint32_t kHeapLimitKib = 64 * 1024;  // interpreter only, when the JIT stack is too small
 
 std::string error_text(int code) {
@@ -81,13 +81,14 @@ Status Regex::find_all(std::string_view subject, std::vector<Span>& matches,
   }
   pcre2_set_match_limit(context.get(), match_limit(subject.size()));
   const auto text = reinterpret_cast<PCRE2_SPTR>(subject.data());
-  // The interpreter may look at all of the text for each stretch: there are few.
+  // The interpreter may read the whole text for each stretch, hence few stretches.
   const size_t stretch =
       code_->has_jit ? kStretchBytes : std::max(kStretchBytes, subject.size() / 64);
   size_t at = 0;
   for (size_t calls = 1; at < subject.size(); ++calls) {
     if (calls % kCallsToAsk == 0) RETURN_IF_ERROR(work.ask());
-    const size_t last = std::min(at + stretch, subject.size());  // place where a match may begin
+    // Last position where a match may begin.
+    const size_t last = std::min(at + stretch, subject.size());
     pcre2_set_offset_limit(context.get(), last);
     int rc = pcre2_match(code_->code, text, subject.size(), at, PCRE2_NO_UTF_CHECK, data.get(),
                          context.get());

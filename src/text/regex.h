@@ -1,4 +1,4 @@
-// Regular expressions of tokenizer files (Oniguruma dialect) on PCRE2 with JIT and bounded effort.
+// Regular expressions of tokenizer files (Oniguruma dialect) on PCRE2, with JIT and bounded work.
 #pragma once
 
 #include <cstddef>
@@ -17,16 +17,16 @@ struct Span {
   bool operator==(const Span&) const = default;
 };
 
-// Immutable; find_all is safe from many threads at once.
+// Immutable; find_all is thread safe.
 class Regex {
  public:
-  // The pattern is rewritten where the dialects differ (regex_syntax.h); ^ and $ match at lines.
+  // Rewrites the pattern where the dialects differ (regex_syntax.h); ^ and $ match at lines.
   // InvalidArgument with pattern, offset and reason when it does not compile.
   static StatusOr<Regex> compile(std::string_view pattern);
 
-  // All non-overlapping matches in `subject` (valid UTF-8) from left to right, appended to
-  // `matches`. Offsets are bytes. InvalidArgument when the match limits are exceeded, and as
-  // `work` says, which is charged for each byte, and asked every few places of a long text.
+  // Appends all non-overlapping matches in `subject` (valid UTF-8) from left to right to `matches`.
+  // Offsets are bytes. InvalidArgument when the match limits are exceeded. Errors of `work`, which
+  // is charged for each byte.
   Status find_all(std::string_view subject, std::vector<Span>& matches, EncodeWork& work) const;
 
  private:

@@ -88,7 +88,7 @@ class Translator {
     return true;
   }
 
-  // An escape that means the same inside and outside of classes; false when it is another one.
+  // Copies an escape with the same meaning inside and outside of classes; false for others.
   bool common_escape(std::string& out) {
     const char c = i_ + 1 < p_.size() ? p_[i_ + 1] : 0;
     if (c == 's' || c == 'S') {
@@ -138,7 +138,7 @@ class Translator {
     }
   };
 
-  // What follows an opening bracket, up to and with the closing one.
+  // The rest of a class behind its opening bracket, closing bracket included.
   StatusOr<std::string> character_class(int depth) {
     if (depth > kMaxNestedClasses) return refuse("too deeply nested character class");
     const bool negated = i_ < p_.size() && p_[i_] == '^';

@@ -1,5 +1,5 @@
-// SentencePiece ".model" files, run by our own Unigram and BPE models. The SentencePiece library
-// has no added tokens, no prefix rules of checkpoints and no streams of tokens.
+// SentencePiece ".model" files, run by our own Unigram and BPE models: the SentencePiece library
+// has no added tokens, no prefix rules of checkpoints and no streaming.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +21,7 @@ struct SpaceRules {
   Trie user_defined;
   bool dummy_prefix, only_at_start, remove_extra, escape, suffix;
 
-  // What `rest` begins with, normalised, and its length in the input.
+  // The normalised beginning of `rest`, and its length in the input.
   StatusOr<std::pair<std::string_view, size_t>> next(std::string_view rest,
                                                      EncodeWork& work) const {
     const Trie::Match own = user_defined.longest(rest);
@@ -90,7 +90,7 @@ struct SentencePieceReader {
     return ok();
   }
 
-  // Control pieces never come from text, unless special tokens are parsed.
+  // Control pieces are never matched in text, unless special tokens are parsed.
   Status add_control_tokens() {
     for (int i = 0; i < file.pieces_size(); ++i) {
       if (file.pieces(i).type() != proto::Piece::CONTROL) continue;
@@ -123,7 +123,7 @@ struct SentencePieceReader {
     return std::make_unique<Unigram>(std::move(vocab), pieces, options);
   }
 
-  // Every cut of a piece into two pieces is a merge; the best score comes first.
+  // Every division of a piece into two pieces is a merge; the highest score has the lowest rank.
   StatusOr<std::unique_ptr<Model>> read_bpe() {
     std::vector<int> by_score;
     for (int i = 0; i < file.pieces_size(); ++i) {
@@ -181,8 +181,8 @@ struct SentencePieceReader {
     }
   }
 
-  // `legacy`: every piece of text between special tokens gets the leading space, not only the
-  // first.
+  // `legacy`: every piece of text between special tokens gets the leading space,
+  // not only the first.
   Status read_normalizer(bool legacy) {
     const proto::NormalizerRules& rules = file.normalizer_spec();
     ASSIGN_OR_RETURN(Charsmap map, Charsmap::parse(rules.precompiled_charsmap()));
@@ -217,7 +217,7 @@ struct SentencePieceReader {
   }
 };
 
-// T5 has "<extra_id_99>" to "<extra_id_0>" behind the pieces, and ends every text.
+// T5 has "<extra_id_99>" to "<extra_id_0>" behind the pieces, and adds an end mark to every text.
 Status add_t5_tokens(const JsonNode& config, TokenizerParts& parts, int32_t eos) {
   ASSIGN_OR_RETURN(const std::string_view name, config["tokenizer_class"].string(""));
   if (name != "T5Tokenizer" && name != "T5TokenizerFast") return ok();
@@ -236,7 +236,7 @@ Status add_t5_tokens(const JsonNode& config, TokenizerParts& parts, int32_t eos)
   return ok();
 }
 
-// Which of begin and end marks go around a text when nothing says so: the Llama family's rule.
+// Begin and end marks around a text, by default those of the Llama family.
 Status add_marks(const JsonNode& config, const proto::Trainer& trainer, TokenizerParts& parts) {
   const int32_t size = parts.model->vocab().max_id();
   ASSIGN_OR_RETURN(const bool bos, config["add_bos_token"].boolean(trainer.bos_id() >= 0));

@@ -8,13 +8,13 @@
 
 namespace nereid::text {
 
-// Of all occurrences the one that is complete first wins (among those the longest), so the result
-// does not depend on how the text was cut into pieces. Empty stop strings never match. One object
-// per output sequence; not thread-safe.
+// The occurrence that is complete first wins (among those the longest), so the result does not
+// depend on the division of the text into pieces. Empty stop strings never match. One object per
+// output sequence; not thread safe.
 class StopStrings {
  public:
   struct Out {
-    std::string text;      // text now safe to send; ends where the match starts
+    std::string text;      // text that may be sent; ends where the match starts
     bool stopped = false;  // a stop string was found, now or in an earlier call
     size_t which = 0;      // its index in the list given to the constructor; valid when stopped
   };
@@ -23,7 +23,7 @@ class StopStrings {
   explicit StopStrings(std::vector<std::string> stops);
 
   // Takes the next piece. Holds back only the longest suffix that a stop string could start with;
-  // `final` releases it. After a match everything pushed is dropped.
+  // `final` releases it. After a match all further text is dropped.
   Out push(std::string_view piece, bool final);
 
  private:
@@ -34,7 +34,7 @@ class StopStrings {
     size_t index = 0;              // position in the caller's list
   };
 
-  // Consumes one byte; the pattern it completes or null.
+  // Consumes one byte; returns the completed pattern or null.
   const Pattern* advance(char byte);
 
   std::vector<Pattern> patterns_;

@@ -1,4 +1,4 @@
-// Stop strings against a brute-force search, for every way to cut a text in three.
+// Stop strings against a brute-force search, for every division of a text into three parts.
 #include "text/stop_strings.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ Expected brute_force(const std::string& text, const std::vector<std::string>& st
   return {text, std::nullopt};
 }
 
-// How much of `seen` must be held back: its longest suffix that begins a stop string.
+// Length of the longest suffix of `seen` that begins a stop string.
 size_t must_hold(const std::string& seen, const std::vector<std::string>& stops) {
   for (size_t size = seen.size(); size > 0; --size) {
     for (const std::string& stop : stops) {

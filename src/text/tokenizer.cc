@@ -9,7 +9,7 @@ namespace nereid::text {
 
 namespace {
 
-constexpr size_t kWordsAtATime = 1024;  // what is known of them stays in the nearest cache
+constexpr size_t kWordsAtATime = 1024;  // a batch whose word spans stay in the nearest cache
 
 // Scratch memory taken from the tokenizer's pool for one text.
 class BorrowedScratch {
@@ -87,7 +87,7 @@ StatusOr<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
   return ids;
 }
 
-// Text between the added tokens that are searched in the input itself.
+// Encodes text between the added tokens that are searched in the input itself.
 Status Tokenizer::encode_piece(std::string_view text, bool at_start, const EncodeOptions& options,
                                EncodeScratch& scratch, std::vector<int32_t>& ids) const {
   EncodeWork& work = *scratch.work;

@@ -1,4 +1,4 @@
-// From a model directory to a tokenizer: which file is read, and what goes with it.
+// From a model directory to a tokenizer: the tokenizer's file, and the files beside it.
 #include <algorithm>
 
 #include "base/file.h"
@@ -127,7 +127,7 @@ StatusOr<TokenizerPartsPtr> load_gguf(const fs::path& path, const Files&) {
 }
 
 struct FileRow {
-  std::string_view name;  // or the end of one, with a star
+  std::string_view name;  // file name, or "*" and its end
   StatusOr<TokenizerPartsPtr> (*load)(const fs::path& path, const Files& files);
 };
 
@@ -146,7 +146,7 @@ bool matches(const FileRow& row, std::string_view name) {
   return name == row.name;
 }
 
-// The first file of the table that `dir` has; empty when it has none.
+// The first file of the table in `dir`; empty without one.
 std::pair<fs::path, const FileRow*> find_file(const fs::path& dir) {
   for (const FileRow& row : kFiles) {
     if (row.name == "vocab.json" && !is_there(dir / "merges.txt")) continue;
@@ -167,7 +167,7 @@ std::pair<fs::path, const FileRow*> find_file(const fs::path& dir) {
   return {};
 }
 
-// A file that was named itself; what is in no row is told apart by its end.
+// The row of a file given by its name; an unknown name is assigned by its extension.
 const FileRow* row_of_file(const fs::path& path) {
   const std::string name = path.filename().string();
   for (const FileRow& row : kFiles) {

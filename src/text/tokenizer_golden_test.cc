@@ -113,8 +113,8 @@ TEST_F(TokenizerGolden, InvalidUtf8CountsAsReplacementCharacters) {
             *tokenizer_->encode("a\xEF\xBF\xBD\xEF\xBF\xBDz"));
 }
 
-// A mebibyte that is one word for the merge loop, or one run for the regular expression: work that
-// grows with the square of it would not end in the time that a test binary has.
+// A mebibyte that is one word for the merge loop, or one run for the regular expression: quadratic
+// work would not end within a test.
 TEST_F(TokenizerGolden, LongRunsEncode) {
   constexpr size_t kSize = size_t{1} << 20;
   std::string mixed;

@@ -1,11 +1,11 @@
-// Reading tokenizer.json.
+// Reads tokenizer.json.
 #include "text/tokenizer_parts.h"
 
 namespace nereid::text {
 
 namespace {
 
-// tokenizer_config.json's "add_prefix_space" wins over the file's when ByteLevel stands alone.
+// tokenizer_config.json's "add_prefix_space" overrides the file's when ByteLevel is the only step.
 json::value with_prefix_space(const JsonNode& pre_tokenizer, const JsonNode& config) {
   json::value spec = pre_tokenizer.value();
   const bool* wanted = config["add_prefix_space"].value().if_bool();

@@ -86,13 +86,13 @@ Status TokenizerParts::read_config(const JsonNode& config) {
   }
   RETURN_IF_ERROR(read_special_names(config));
   ASSIGN_OR_RETURN(const bool clean_up, config["clean_up_tokenization_spaces"].boolean(false));
-  // Byte-level text has no blanks that a tokenizer put there.
+  // Byte-level text has no blanks added by a tokenizer.
   if (clean_up && !decoder.is_byte_level()) decoder.add_clean_up();
   return post_processor.apply_config(config,
                                      [this](std::string_view token) { return token_id(token); });
 }
 
-// Ordinary vocabulary entries become special tokens, as transformers makes them.
+// Vocabulary entries named in the configuration become special tokens, as in transformers.
 Status TokenizerParts::read_special_names(const JsonNode& config) {
   for (const char* name : {"bos_token", "eos_token", "unk_token", "pad_token", "sep_token",
                            "cls_token", "mask_token"}) {

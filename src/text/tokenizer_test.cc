@@ -204,7 +204,7 @@ TEST(Tokenizer, ChainsOfDecodersHaveOneBound) {
 
 TEST(Tokenizer, WalksThroughLongTokensAreCharged) {
   json::object s = spec();
-  const std::string almost = std::string(1000, 'a') + "b";  // of which a run of a shows the start
+  const std::string almost = std::string(1000, 'a') + "b";  // a run of "a" that never matches
   s["added_tokens"] = json::array{{{"id", 20}, {"content", almost}, {"special", true}}};
   EXPECT_THAT(std::string(message(make(s)->encode(std::string(100000, 'a')).status())),
               HasSubstr("steps for a text of 100000 bytes"));
@@ -228,7 +228,7 @@ TEST(Tokenizer, WalksThroughLongTokensAreCharged) {
   }
 }
 
-// White space that a token swallows is looked at once, also where other tokens are in it.
+// White space around a token is scanned once, also with other tokens in it.
 TEST(Tokenizer, BlanksAroundAddedTokensTakeLinearTime) {
   json::object s = spec();
   s["added_tokens"] = json::array{

@@ -1,4 +1,4 @@
-// A set of byte strings with a value each, walked byte by byte. Immutable.
+// A map of byte strings to values, walked byte by byte. Immutable.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ class Trie {
   // each distinct prefix.
   explicit Trie(std::vector<std::pair<std::string_view, int32_t>> entries);
 
-  // The node for one more byte, or kRoot when no key goes on so.
+  // The child of `node` for `byte`, or kRoot without one.
   uint32_t step(uint32_t node, uint8_t byte) const {
     if (node == kRoot) return root_[byte];
     const uint32_t end = first_child_[node + 1];
@@ -32,10 +32,10 @@ class Trie {
 
   struct Match {
     int32_t value = -1;  // -1: no key is a prefix of the text
-    size_t length = 0;   // of the key, in bytes
-    size_t walked = 0;   // bytes that were looked at
+    size_t length = 0;   // bytes of the key
+    size_t walked = 0;   // bytes read
   };
-  // The longest key that `text` begins with.
+  // The longest key that is a prefix of `text`.
   Match longest(std::string_view text) const;
 
  private:

@@ -1,4 +1,4 @@
-// Unigram model: the cut of a word into tokens whose scores have the highest sum (Viterbi).
+// Unigram model: the segmentation of a word whose tokens have the highest sum of scores (Viterbi).
 #pragma once
 
 #include <array>
@@ -12,12 +12,12 @@
 
 namespace nereid::text {
 
-// One piece; its id is its place in the list.
+// One piece; its id is its index in the list.
 struct UnigramPiece {
   std::string text;
   double score = 0;           // log probability
-  bool usable = true;         // stands for itself in text
-  bool user_defined = false;  // wins over every other cut
+  bool usable = true;         // may occur in text
+  bool user_defined = false;  // chosen over every other segmentation
 };
 
 struct UnigramOptions {

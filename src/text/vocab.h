@@ -13,7 +13,7 @@
 
 namespace nereid::text {
 
-// What SentencePiece has in place of a space, U+2581.
+// SentencePiece's space mark, U+2581.
 inline constexpr char kSpaceMark[] = "\xE2\x96\x81";
 
 // Hashes any string type, so that lookups by view need no copy.
@@ -31,9 +31,9 @@ class Vocab {
   // {"TOKEN": ID, ...}.
   static StatusOr<Vocab> from_json(const JsonNode& spec);
 
-  // Of equal texts the last counts. InvalidArgument for an id out of range or a text too long.
+  // The last of equal texts counts. InvalidArgument for an id out of range or a text too long.
   Status add(std::string_view text, int32_t id);
-  // Makes room for `count` tokens.
+  // Reserves room for `count` tokens.
   void reserve(size_t count) { ids_.reserve(count); }
 
   std::optional<int32_t> id(std::string_view text) const {
@@ -53,7 +53,7 @@ class Vocab {
   int32_t max_id_ = -1;
 };
 
-// The byte that a token "<0xHH>" stands for.
+// The byte HH of a token "<0xHH>"; nullopt for others.
 std::optional<uint8_t> byte_of_token(std::string_view token);
 
 }  // namespace nereid::text

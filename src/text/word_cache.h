@@ -1,4 +1,4 @@
-// Ids of short words that were encoded before.
+// A cache of the ids of short words.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace nereid::text {
 
-// Direct-mapped: a word has one place, where the last one stays. Words are at most 15 bytes long
-// and have at most 3 ids; the others are never kept.
+// Direct-mapped: one entry for each hash, holding the last word. Words have at most 15 bytes and 3
+// ids; others are not cached.
 class WordCache {
  public:
   struct Entry {
@@ -24,7 +24,7 @@ class WordCache {
 
   static bool fits(std::string_view word) { return word.size() - 1 < kMaxWordBytes; }
 
-  // `word` must fit. Reads no byte outside of it.
+  // `word` must have at most 15 bytes. Reads no byte outside of it.
   static Key key_of(std::string_view word) {
     Key key{0, 0};
     const char* p = word.data();
@@ -46,7 +46,7 @@ class WordCache {
     return key;
   }
 
-  // The place of the word; a match when find() says so, else to be filled with keep().
+  // The entry for the word; find() checks it, keep() fills it.
   Entry& place(const Key& key) {
     if (entries_.empty()) entries_.resize(kEntries);
     const uint64_t mixed = (key.low ^ key.high * 0x9E3779B97F4A7C15u) * 0xD6E8FEB86659FD93u;

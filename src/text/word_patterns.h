@@ -1,5 +1,5 @@
-// Regular expressions that published tokenizers cut text with before they merge, as their
-// tokenizer.json files spell them (PCRE with the extensions of regex_syntax.h).
+// Word patterns of published tokenizers: regular expressions as in their tokenizer.json files (PCRE
+// with the extensions of regex_syntax.h).
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// WordPiece: a word is cut from the left into the longest tokens there are.
+// WordPiece: a word is segmented from the left into the longest tokens.
 #pragma once
 
 #include <memory>

@@ -47,15 +47,15 @@ class Reader {
     return wide_at(i);
   }
 
-  // The end of the run of ASCII letters that begins at `i`: of lower case, or with kFold of both.
-  // It may stop earlier within eight bytes of the text's end.
+  // The end of the run of ASCII letters at `i`: lower case, or both cases with kFold. It may stop
+  // earlier within eight bytes of the text's end.
   template <bool kFold>
   size_t skip_letters(size_t i) const {
     constexpr uint64_t kOnes = 0x0101010101010101, kHigh = 0x80 * kOnes;
     for (; i + 8 <= text_.size(); i += 8) {
       uint64_t bytes;
       std::memcpy(&bytes, text_.data() + i, 8);
-      // Without their highest bits no sum of two bytes reaches the next one.
+      // Without their highest bits no sum of two bytes carries into the next one.
       const uint64_t low = (kFold ? bytes | 0x20 * kOnes : bytes) & ~kHigh;
       const uint64_t from_a = low + (0x80 - 'a') * kOnes, above_z = low + (0x7F - 'z') * kOnes;
       const uint64_t others = ~(from_a & ~above_z & ~bytes) & kHigh;
@@ -64,7 +64,7 @@ class Reader {
     return i;
   }
 
-  // The end of the run of characters with one of `bits` that begins at `i`.
+  // The end of the run of characters with one of `bits` at `i`.
   size_t skip(size_t i, uint8_t bits) const {
     while (true) {
       if (bits == kLetter) i = skip_letters</*kFold=*/true>(i);
@@ -112,7 +112,7 @@ class Reader {
   const uint8_t* classes_;
 };
 
-// \s+(?!\S)|\s+ : a run of white space, without its last character when something follows.
+// \s+(?!\S)|\s+ : a run of white space, without its last character when text follows.
 size_t space_end(const Reader& text, size_t i) {
   size_t end = i, last = i;
   for (auto c = text.at(end); c.is(kSpace); c = text.at(end)) {
@@ -122,7 +122,8 @@ size_t space_end(const Reader& text, size_t i) {
   return end == text.size() || last == i ? end : last;
 }
 
-// \s*[\r\n]+ : the end behind the last line break of a run of white space, or `i`.
+// \s*[\r
+// ]+ : the end behind the last line break of a run of white space, or `i`.
 size_t newline_end(const Reader& text, size_t i) {
   size_t end = i;
   for (auto c = text.at(i); c.is(kSpace); c = text.at(i)) {
@@ -181,7 +182,7 @@ size_t cl100k_end(const Reader& text, size_t i, int max_digits) {
   return symbols_end(text, i, /*slash=*/false);
 }
 
-// In o200k's terms: letters and marks that may stand in a word's upper part, and in its lower part.
+// o200k's character sets: letters and marks allowed in a word's upper part, and in its lower part.
 bool is_upper_part(const Reader::Char& c) {
   return c.is(kMark) || (c.is(kLetter) && !c.is(kLower));
 }
@@ -189,7 +190,8 @@ bool is_lower_part(const Reader::Char& c) {
   return c.is(kMark) || (c.is(kLetter) && !c.is(kUpper));
 }
 
-// UPPER*LOWER+ from `i`, or `i`: the longest upper run gives back characters until a lower follows.
+// UPPER*LOWER+ from `i`, or `i`: backtracks over the longest upper run until a
+// lower character follows.
 size_t capitalized_end(const Reader& text, size_t i) {
   size_t end = i, give_back = i;
   for (auto c = text.at(end); is_upper_part(c); c = text.at(end)) {
@@ -224,7 +226,7 @@ size_t o200k_end(const Reader& text, size_t i, int max_digits, bool contractions
   return symbols_end(text, i, /*slash=*/true);
 }
 
-// Where words go.
+// The output of the scanners.
 struct Words {
   std::string_view text;
   size_t begin, offset, most;

@@ -1,5 +1,5 @@
-// The word patterns that published models use most, as hand-written scanners: several times faster
-// than the regular expressions that they equal.
+// Hand-written scanners for the most common word patterns: several times faster than the
+// equivalent regular expressions.
 #pragma once
 
 #include <cstddef>
@@ -17,17 +17,17 @@ enum class WordRule {
   kQwen2,       // Qwen2 to Qwen3: single digits
   kO200k,       // GPT-4o, gpt-oss
   kTekken,      // Mistral Nemo and later: o200k without contractions, single digits
-  kWhitespace,  // runs of \w, runs of what is neither \w nor \s; white space is dropped
+  kWhitespace,  // runs of \w, runs of neither \w nor \s; white space is dropped
 };
 
-// The rule that `pattern` spells, if it is one of them.
+// The rule equivalent to `pattern`, if any.
 std::optional<WordRule> word_rule_of(std::string_view pattern);
 
 // Appends the words of `text` (valid UTF-8) with `offset` added.
 void scan_words(WordRule rule, std::string_view text, size_t offset, std::vector<Span>& words);
 
-// Likewise up to `most` words from `begin` on, where a word must begin; returns where the next one
-// does.
+// scan_words() for up to `most` words from `begin`, a word's start; returns the
+// start of the next one.
 size_t scan_some_words(WordRule rule, std::string_view text, size_t begin, size_t most,
                        std::vector<Span>& words);
 

@@ -1,4 +1,4 @@
-// The hand-written scanners against the regular expressions that they stand for.
+// The hand-written scanners against the equivalent regular expressions.
 #include "text/word_scanner.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace nereid::text {
 namespace {
 
-// A pattern that is not recognised, but equals `pattern`.
+// A pattern that is not recognised, but equivalent to `pattern`.
 Regex regex_of(const std::string& pattern) {
   const auto regex = Regex::compile("(?:" + pattern + ")");
   EXPECT_TRUE(regex.ok()) << regex.status();
@@ -78,7 +78,7 @@ TEST(WordScanner, O200kAndTekken) {
   expect_equal(words("") + R"(\p{N})" + tail, kTexts);
 }
 
-// Runs of letters are read eight bytes at once: every byte of ASCII at every place.
+// Runs of letters are read eight bytes at once: every ASCII byte at every position.
 TEST(WordScanner, WhatEndsARunOfLetters) {
   const Regex regex = regex_of(kGpt2);
   for (size_t place = 0; place < 24; ++place)

@@ -46,7 +46,7 @@ def render(template, context):
 
 
 def difference(expected, raised, answer):
-    """What differs, or None."""
+    """The difference, or None."""
     if expected is not None:
         return None if answer == expected else f"expected {json.dumps(expected)}\n    got      {json.dumps(answer)}"
     if not isinstance(answer, dict):

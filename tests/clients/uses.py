@@ -1,4 +1,4 @@
-"""What people do with a client package: a chat, a stream, tools, a structured answer, embeddings; against the server at
+"""Typical uses of a client package: a chat, a stream, tools, a structured answer, embeddings; against the server at
 NEREID_URL.  usage: uses.py PACKAGE, or uses.py --extra PACKAGE for what has to be installed beside it."""
 import asyncio
 import importlib.metadata

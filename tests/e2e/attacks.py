@@ -6,7 +6,7 @@ memory the server took at most, in MiB, beside the budget of --client-memory-byt
 
 A row is "ok" where a token and an answer to live take at most 100 ms more than the worst alone (or than the worst echo, where
 that is more), and memory grows by at most the budget and a tenth; the pages of weights and KV cache, which the server asked
-for when it started, have been written to before. Each kind has a server of its own. This takes minutes and wants an idle
+for when it started, have been written to before. Each kind has a server of its own. This takes minutes and needs an idle
 machine: it is no part of `make e2e`.
 
 usage: attacks.py BUILD_DIR [--only TEXT] [--at-once N] [--limit SECONDS]        exits 1 when a row is not ok"""
@@ -53,7 +53,7 @@ def texts(**fields):
 
 
 def guided(name, make, **fields):
-    """Of which no two are equal, so that none is answered from what is remembered."""
+    """Requests that all differ, so that none is answered from a cache."""
     return [texts(**{name: make(i), "max_tokens": 1900, "temperature": 2, "stream": True, **fields})[0] for i in range(16)]
 
 
@@ -77,7 +77,7 @@ def bytes_rows(rows):
 
 
 def torch_file(rows, width, compression):
-    """What torch.save() of one bf16 tensor of zeros writes."""
+    """The file that torch.save() writes for one bf16 tensor of zeros."""
     def numbers(*values):
         return b"(" + b"".join(b"J" + struct.pack("<i", value) for value in values) + b"t"
 
@@ -109,7 +109,7 @@ def grpc_message(message, is_compressed=False):
     return struct.pack(">BI", is_compressed, len(message)) + message
 
 
-# What is sent over gRPC: (method, more headers, messages with their prefixes).
+# Requests over gRPC: (method, more headers, messages with their prefixes).
 def grpc_refusals():
     query = b"a " * (2 * MIB)
     first = (field(1, b"preprocessing") + grpc_bytes(b"QUERY", 1) + field(5, field(1, b"REQUEST_OUTPUT_LEN") + field(2, b"INT32") +

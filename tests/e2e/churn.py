@@ -1,6 +1,6 @@
 """Loads and unloads a second LLM model, every tenth time with a mistake in its configuration, while the ensemble streams:
 streams give the lone text, no request is lost, and memory goes back to where it was.
-usage: churn.py BUILD_DIR [--loads N]     --loads: 200 unless told; the programs of BUILD_DIR/bin must be on the PATH"""
+usage: churn.py BUILD_DIR [--loads N]     --loads: 200 by default; the programs of BUILD_DIR/bin must be on the PATH"""
 import argparse
 import json
 import os
@@ -25,7 +25,7 @@ def stream_text(server):
 
 
 class Streams:
-    """Clients that stream one text after the other until told to stop."""
+    """Clients that stream one text after the other until they are stopped."""
 
     def __init__(self, server, count=2):
         self.server, self.text = server, stream_text(server)

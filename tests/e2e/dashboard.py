@@ -1,5 +1,5 @@
 """Proves deploy/grafana/nereid.json: a Prometheus scrapes a live server while requests of every kind are sent, then
-every query of every panel is evaluated as Grafana would. A query must succeed, give finite samples, legends that tell
+every query of every panel is evaluated as Grafana would. A query must succeed, give finite samples, legends that distinguish
 its series apart, and more than zero where it counts what was sent. The file must also be what make_dashboard.py writes
 and hold what Grafana needs to load it.
 
@@ -143,7 +143,7 @@ def send(url, seconds):
 
 
 def check_structure(dashboard):
-    """What Grafana needs to load the file and to find the data."""
+    """Checks the members that Grafana needs to load the file and to find the data."""
     assert isinstance(dashboard["schemaVersion"], int) and dashboard["schemaVersion"] >= 36, "schemaVersion"
     assert dashboard["title"] and re.fullmatch(r"[\w-]{1,40}", dashboard["uid"]), "title and uid"
     names = [v["name"] for v in dashboard["templating"]["list"]]
@@ -241,7 +241,7 @@ class Query:
 
 
 def evaluate_all(prometheus, dashboard, span, has_gpu):
-    """What each panel shows, [(panel, [(legend, samples)])], after all checks; prints the reason for what is empty."""
+    """The panels' data, [(panel, [(legend, samples)])], after all checks; prints the reason for what is empty."""
     variables = read_variables(prometheus, dashboard)
     everything = {**BUILT_IN, **{name: all_value for name, (all_value, _) in variables.items()}}
     shown, without_gpu, num_queries = [], [], 0

@@ -298,7 +298,7 @@ def test_cancellation(server):
         streamed.model_name = "stuck_stream"
         pending = queue.Queue()
         stream = stub.ModelStreamInfer(iter(pending.get, None))
-        # Requests of a stream are read in order: an answer to a later one says that both have begun.
+        # Requests of a stream are read in order: an answer to a later one shows that both have begun.
         pending.put(streamed)
         pending.put(streamed)
         pending.put(pb.ModelInferRequest(model_name="nope"))

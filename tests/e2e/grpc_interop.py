@@ -112,7 +112,7 @@ def status_code_and_message(channel, stub):
 
 
 def special_status_message(channel, stub):
-    """What a status message may hold travels percent-encoded and comes back as it was."""
+    """Any characters of a status message are sent percent-encoded and arrive unchanged."""
     name = "\t\ntest with whitespace\r\nand Unicode BMP \u263a and non-BMP \U0001f608 100%\t\n"
     code, details = failure(lambda: stub.ModelMetadata(pb.ModelMetadataRequest(name=name), timeout=LONG))
     check(code == grpc.StatusCode.NOT_FOUND and "'%s'" % name in details, (code, details))

@@ -4,8 +4,8 @@ and again whether the server is live and stream short texts (watch.py).
 The figures that matter are printed: the turns of the event loops (nereid_io_stall_seconds), the answers to
 /v2/health/live, the tokens of a client, and the most memory. At p99.9 turns take at most 50 ms; answers come at most 100 ms
 later than usual, and tokens 250 ms, as the engine shares two processors with the clients of this test; none is a second later.
-What is usual on this machine is measured first, with as many clients whose requests are harmless; what the machine itself
-adds during the attack, with a process that only echoes. What misses its bound is measured once more: a shared machine has
+The usual times on this machine are measured first, with as many clients whose requests are harmless; the machine's own share
+during the attack, with a process that only echoes. A figure beyond its bound is measured once more: a shared machine has
 pauses of its own. First tokens are printed alone: they wait for the logits of the 100 clients in front, who read none.
 
 usage: hostile.py NEREID_BINARY [--rounds N]"""
@@ -108,7 +108,7 @@ def attack(server, rounds, failures):
             failures.append(e)
 
     stalled = [server.connect() for _ in range(200)]
-    for i, s in enumerate(stalled):  # half a body of 8 MiB, or an answer that nobody reads
+    for i, s in enumerate(stalled):  # half a body of 8 MiB, or an answer that is not read
         s.sendall(post(robustness.GENERATE, b"x" * (64 << 10), length=8 * MIB) if i % 2 else requests[-2][1])
     streams = [robustness_grpc.Connection(server.grpc_port) for _ in range(100)]
     for stream in streams:  # a message of 4 MiB of which 5 bytes come
@@ -198,7 +198,7 @@ def main():
 
 
 def run(binary, rounds):
-    """What missed its goal. Each run has a server of its own."""
+    """The figures beyond their bounds. Each run has a server of its own."""
     with tempfile.TemporaryDirectory() as folder:
         server = robustness.Server(binary, folder, "--client-memory-bytes", str(BUDGET))
         try:

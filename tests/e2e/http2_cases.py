@@ -1,4 +1,4 @@
-"""What RFC 9113 (HTTP/2) and RFC 7541 (HPACK) say of frames that a client may or may not send, on the gRPC port of `nereid
+"""Rules of RFC 9113 (HTTP/2) and RFC 7541 (HPACK) for frames that a client may or may not send, on the gRPC port of `nereid
 serve models/quickstart`. The cases follow the list of h2spec; each is named by its section and written here from the RFCs.
 
 usage: http2_cases.py BUILD_DIR [CASE]"""
@@ -47,7 +47,7 @@ def number(value):
 
 
 class Client:
-    """A connection; what the server says, in plain words, until it falls silent or closes."""
+    """A connection, with the server's frames as words until it is silent or closes."""
 
     def __init__(self, port, hello=PREFACE + frame(SETTINGS)):
         self.socket = socket.create_connection(("127.0.0.1", port), 20)
@@ -76,7 +76,7 @@ class Client:
         return kind, flags, stream, payload
 
     def answer(self, stream):
-        """What ends first: "answered", ("reset", code), ("goaway", code) or "closed"."""
+        """The first end: "answered", ("reset", code), ("goaway", code) or "closed"."""
         while got := self.frame():
             kind, flags, of, payload = got
             if kind == GOAWAY and struct.unpack(">I", payload[4:8])[0] != NO_ERROR:
@@ -220,7 +220,7 @@ CASES = {
 
 
 def too_many_streams(port):
-    """5.1.2: more streams than the server has said are refused, the others stay."""
+    """5.1.2: more streams than the server's limit are refused, the others stay."""
     client = Client(port)
     limit = 0
     while not limit:

@@ -39,7 +39,7 @@ def write_safetensors(path, tensors):
 
 
 def write_torch(path, tensors):
-    """What torch.save() of a dictionary of tensors writes."""
+    """The file that torch.save() writes for a dictionary of tensors."""
     def word(text):
         return b"X" + struct.pack("<I", len(text)) + text.encode()
 
@@ -171,7 +171,7 @@ def gguf(folder, tensors, tokenizer):
     return folder / "quickstart.gguf"
 
 
-# Those of the quick-start model, with a chat template or without.
+# Files of the quick-start model, with a chat template or without.
 PROMPT = "Once upon a time, 3 of"
 SAME = [(sharded, True), (torch_sharded, True), (torch, True), (snapshot, True), (gguf, False)]
 
@@ -183,7 +183,7 @@ def post(url, body):
 
 
 def answers(address, has_template):
-    """Of a text and of a chat, with the numbers of tokens of their prompts."""
+    """Answers to a text and to a chat, with their prompts' numbers of tokens."""
     common = {"max_tokens": 12, "temperature": 0}
     found = [post(address + "/v1/completions", common | {"prompt": PROMPT})]
     if has_template:
@@ -192,7 +192,7 @@ def answers(address, has_template):
 
 
 def expect_defaults(folder, prompt, wanted):
-    """Of draws, where the request says nothing: the likeliest token alone."""
+    """Sampling defaults for a request without any: the likeliest token alone."""
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [3, 0], "top_k": 1, "max_new_tokens": 12}))
     with serving(NEREID, "--threads", "1", "--generation-config", "auto", model=folder) as address:
         found = post(address + "/v1/completions", {"prompt": prompt})["choices"][0]["text"]

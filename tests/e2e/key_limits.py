@@ -49,7 +49,7 @@ def limits(client):
     assert int(error.response.headers["retry-after"]) > 120 and "40 tokens a minute" in str(error), error
     stream = ask("narrow", stream=True, max_tokens=1500, extra_body={"ignore_eos": True})
     next(iter(stream))
-    assert "at most 1 may at once" in str(refused(lambda: ask("narrow")))
+    assert "its limit is 1 at once" in str(refused(lambda: ask("narrow")))
     stream.close()
     for _ in range(600):  # until the server has seen that the client left
         try:
@@ -163,7 +163,7 @@ def repository_of_two(folder):
 
 
 def models():
-    """A busy model holds up nobody who asks another."""
+    """A busy model does not delay requests to another."""
     from triton_server import Server
     with tempfile.TemporaryDirectory() as folder:
         repository_of_two(folder + "/models")

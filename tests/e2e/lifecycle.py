@@ -128,7 +128,7 @@ def drain(binary):
 
 
 def cut(binary, signals, *flags):
-    """What a stop finds running and may not finish ends with an error that clients understand."""
+    """Requests that a stop cuts end with an error that clients understand."""
     long = {"prompt": "Once", "max_tokens": 1900, "ignore_eos": True, "temperature": 0}
     with Server(binary, "--max-batch-size", "2", *flags) as server:
         begun = threading.Semaphore(0)
@@ -224,7 +224,7 @@ def device_hang(binary, what, *flags):
     with tempfile.TemporaryDirectory() as folder:
         switch = os.path.join(folder, "hang")
         env = {"NEREID_CUDA_LIBRARY": os.path.realpath(plugin), "NEREID_HANGING": switch}
-        # Of seconds: a busy machine must not seem to hang before it does.
+        # Seconds, since a busy machine must not count as hanging before it does.
         timeout = 20 if SLOW else 4
         with Server(binary, "--device", "cuda:0", "--max-batch-size", "2", "--device-timeout-secs", str(timeout),
                     "--exit-timeout-secs", "20", *flags, env=env) as server, \

@@ -1,4 +1,4 @@
-"""What the clients with the openai package share."""
+"""Code shared by the clients with the openai package."""
 import os
 
 import openai

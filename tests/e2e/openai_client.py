@@ -15,7 +15,7 @@ from openai_log_probs import log_probs, prompt_log_probs
 
 
 def loaded_tokenizer():
-    """The text model tells which tokenizer it has loaded; OpenAI's API compares."""
+    """The text model reports the tokenizer that it has loaded; OpenAI's API compares."""
     config = requests.get(os.environ["NEREID_URL"] + "/v2/models/preprocessing/config", timeout=60).json()
     shown = config["parameters"]["tokenizer_hash"]["string_value"]
     assert len(shown) == 16 and int(shown, 16), shown
@@ -156,7 +156,7 @@ def penalties():
 
 
 def torch_saved(rows, width):
-    """What torch.save writes of a bf16 tensor [rows, width] with these bytes."""
+    """The file that torch.save writes for a bf16 tensor [rows, width] with these bytes."""
     def text(word):
         return b"X" + struct.pack("<I", len(word)) + word
 
@@ -282,7 +282,7 @@ def tokens():
 
 
 def closed_schema():
-    """Fields that nobody reads are named; the others do what they say."""
+    """Unread fields are named; the others have their effect."""
     raw = client.chat.completions.with_raw_response
     reply = raw.create(model=MODEL, messages=MESSAGES, max_tokens=2, extra_body={"tempreature": 1, "request_id": "mine-1"})
     assert reply.headers["Warning"] == '299 - "unknown fields: tempreature"', reply.headers

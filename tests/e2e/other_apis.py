@@ -36,7 +36,7 @@ def responses(text, usage):
         stream.until_done()
         assert stream.get_final_response().output_text == text
 
-    # A conversation goes on from a kept response as if it were sent again, and nobody else's key reads it.
+    # A conversation goes on from a kept response as if it were sent again, and no other key can read it.
     assert client.responses.retrieve(whole.id) == whole
     again = dict(create, input="And of Spain?")
     chat = client.chat.completions.create(model=MODEL, max_tokens=24, temperature=0, messages=[
@@ -149,7 +149,7 @@ def messages(text, usage):
             assert e.body["type"] == "error" and e.body["error"]["message"], e.body
         else:
             raise AssertionError(f"{error.__name__} expected for {wrong}")
-    # What agents send: counts, reminders of the system among the messages, more tokens than there are, forms, thoughts.
+    # Requests of agents: counts, reminders of the system among the messages, more tokens than there are, forms, thoughts.
     assert client.messages.count_tokens(model=MODEL, messages=[QUESTION]).input_tokens == usage.prompt_tokens
     late = client.messages.create(**dict(create, messages=[
         QUESTION, {"role": "assistant", "content": text}, QUESTION, {"role": "system", "content": "Be brief."}]))

@@ -10,7 +10,7 @@ MODEL = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", "..", "mod
 
 @contextlib.contextmanager
 def serving(nereid, *arguments, model=MODEL):
-    """Gives the address of its HTTP port; it must end well when it is told to."""
+    """Gives the address of its HTTP port; it must end well when it is stopped."""
     with tempfile.TemporaryDirectory() as folder:
         ports = os.path.join(folder, "ports")
         with open(os.path.join(folder, "log"), "w+", encoding="utf-8") as log:

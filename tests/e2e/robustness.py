@@ -1,7 +1,7 @@
 """Hostile and broken clients against `nereid serve models/quickstart`: every request gets the right status, the server
 stays up, and afterwards connections, KV blocks and memory are back where they were.
 
-usage: robustness.py NEREID_BINARY [--idle N] [--full]     --idle: idle connections on each port, 10,000 unless told (1,000
+usage: robustness.py NEREID_BINARY [--idle N] [--full]     --idle: idle connections on each port, 10,000 by default (1,000
 with NEREID_E2E_SLOW=1); needs that many descriptors. --full: more rounds"""
 import argparse
 import concurrent.futures
@@ -56,7 +56,7 @@ class Server:
         return status_of(self.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()))
 
     def send(self, request, timeout=60):
-        """What the server says to raw bytes, until it closes or falls silent after a complete answer."""
+        """The server's answer to raw bytes, until it closes or falls silent after a complete answer."""
         with self.connect(timeout) as s:
             try:
                 s.sendall(request)
@@ -392,7 +392,7 @@ def main():
 def run(server, full, idle):
     for _ in range(20):
         assert status_of(server.send(post(GENERATE, PROMPT))) == 200
-    check_large_bodies(server, 1)  # what the allocator keeps of it, and of connections, belongs to the baseline
+    check_large_bodies(server, 1)  # memory that the allocator keeps of it, and of connections, belongs to the baseline
     sizes, counts = [server.rss()], server.threads_and_descriptors()
     for check in (check_idle_connections, *[robustness_grpc.check_idle] * 3):
         check(server, idle)

@@ -30,7 +30,7 @@ def call_headers(method, headers=()):
 
 
 class Connection:
-    """A socket that has said what HTTP/2 starts with; frames come out one by one."""
+    """A socket that has sent the HTTP/2 preface; frames come out one by one."""
 
     def __init__(self, port, first=HELLO):
         self.socket = socket.create_connection(("127.0.0.1", port), 60)
@@ -117,7 +117,7 @@ def send(port, method, body, headers=(), limit=60):
 
 
 def check_idle(server, count):
-    """Connections that have said hello and nothing since; some are asked whether they still work."""
+    """Connections that have sent their preface and nothing since; some are asked whether they still work."""
     before = server.rss()
     connections = [Connection(server.grpc_port) for _ in range(count)]
     for connection in connections[::10]:
@@ -154,7 +154,7 @@ def dribble(connection, byte):
 
 
 def check_slow(server, count=100):
-    """Hellos and headers that come byte by byte are given up; messages that never end hold nobody up."""
+    """Hellos and headers that come byte by byte are given up; messages that never end delay no other client."""
     # One header whose value has 15,000 bytes, of which some come.
     headers = struct.pack(">I", 15006)[1:] + struct.pack(">BBI", HEADERS, END_HEADERS, 1) + b"\0\1x\x7f\x99\x74"
     message = call_headers("ModelInfer") + frame(DATA, struct.pack(">BI", 0, 100000), 0, 1)

@@ -1,4 +1,4 @@
-"""What this machine cannot run: a line of its own at once, and again at the end of the script that set NEREID_SKIPS (a file)."""
+"""Tests that this machine cannot run: a line of its own at once, and again at the end of the script that set NEREID_SKIPS (a file)."""
 import os
 
 

@@ -1,4 +1,4 @@
-"""What `nereid serve` and `nereid check` say: some lines about the model and how to ask it, one cause when a start fails.
+"""The output of `nereid serve` and `nereid check`: some lines about the model and how to ask it, one cause when a start fails.
 
 usage: start.py BUILD_DIR"""
 import json
@@ -35,7 +35,7 @@ def serve(folder, *arguments):
 
 
 def check_infer(url):
-    """Each model answers once to infer, though it is decoupled; the address alone tells the base URL."""
+    """Each model answers once to infer, though it is decoupled; the page at the address has the base URL."""
     def tensor(name, datatype, value):
         return {"name": name, "datatype": datatype, "shape": [1, len(value)], "data": value}
     text = [tensor("text_input", "BYTES", ["Hello"]), tensor("max_tokens", "INT32", [3])]
@@ -119,7 +119,7 @@ def check_not_a_repository(folder):
 
 
 def broken_models(folder):
-    """Copies of the model, each with one fault: (folder, what is said of it)."""
+    """Copies of the model, each with one fault: (folder, its error)."""
     def copy(name):
         path = os.path.join(folder, name)
         shutil.copytree(MODEL, path)

@@ -1,5 +1,5 @@
-"""Tool calls as models of many families write them, by the openai package: a scripted model says each text, and the whole and
-the streamed answer have the same calls. Also calls in reasoning that is not closed, calls that tool_choice wants and max_tokens
+"""Tool calls as models of many families write them, by the openai package: a scripted model writes each text, and the whole and
+the streamed answer have the same calls. Also calls in reasoning that is not closed, calls that tool_choice requires and max_tokens
 cuts, by OpenAI's API and Anthropic's, and the digits of numbers in earlier calls.  usage: tool_calls.py NEREID"""
 import json
 import os
@@ -80,7 +80,7 @@ def check(client, parser, prompt, text, content, calls):
     streamed = [(c.function.name, strict(c.function.arguments)) for d in deltas for c in d.tool_calls or []]
     pieces = [d.content for d in deltas if d.content]
     assert ("".join(pieces), streamed) == (content, calls), (parser, text, deltas)
-    # What is no call is not held back until the end.
+    # Text that is no call is not held back until the end.
     assert len(pieces) >= len(content) / 20, (parser, pieces)
 
 

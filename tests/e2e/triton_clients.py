@@ -106,7 +106,7 @@ def by_curl(model):
 
 
 def reflection():
-    """What grpcurl does: list the services, describe one, ask for health."""
+    """The calls of grpcurl: list the services, describe one, ask for health."""
     import grpc
     from google.protobuf.descriptor_pool import DescriptorPool
     from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase

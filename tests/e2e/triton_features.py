@@ -1,4 +1,4 @@
-"""What users of the TensorRT-LLM backend's adapters and speculation do, on the quick-start model's adapters, Medusa heads
+"""Uses of the TensorRT-LLM backend's adapters and speculation, on the quick-start model's adapters, Medusa heads
 and draft model: the answers are those without, or Hugging Face's."""
 import json
 import os

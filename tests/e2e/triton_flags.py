@@ -39,7 +39,7 @@ def inflight_unary(server):
     assert "FAIL!" in ask("-c", "--output-tokens-csv", half, status=1)
     out = ask("-c", "--output-tokens-csv", half, "--correctness-threshold", "0.5", "--exclude-input-in-output")
     assert "PASS!" in out and "Output token matching rate: 0.5" in out, out
-    assert "FAIL!" in ask("-c", status=1)  # what GPT-2 would say
+    assert "FAIL!" in ask("-c", status=1)  # the output for GPT-2
     beams = sequences(ask("-b", "2"))
     assert len(beams) == 2 and [len(beam) for beam in beams] == [8, 8] and beams[0] != beams[1], beams
     out = ask("--requested-outputs", "output_ids", "sequence_length", "--return-log-probs")

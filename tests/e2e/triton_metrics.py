@@ -1,5 +1,5 @@
-"""What the backend's CI wants of the metrics page: Triton's own families, token histograms, and the backend's series, which
-must say what the statistics in the log say."""
+"""Checks of the metrics page in the backend's CI: Triton's own families, token histograms, and the backend's series, which
+must equal the statistics in the log."""
 import datetime
 import json
 import re
@@ -71,7 +71,7 @@ def base_metrics(server, beams=1):
     def counts():
         return {family: of(family) for family in ("request_success", "count", "exec_count", "request_failure")}
 
-    # What the scenario before cancelled may still end.
+    # Requests that the scenario before cancelled may still end.
     before, earlier = counts(), None
     while before != earlier:
         time.sleep(0.5)
@@ -111,7 +111,7 @@ def custom_series(server):
 
 
 def custom_metrics(server, strategy):
-    """10: the last statistics line of the log says what the metrics say, series by series."""
+    """10: the last statistics line of the log equals the metrics, series by series."""
     pairs = {**COMMON, **(V1 if strategy == "V1" else INFLIGHT)}
     statistics, series = None, {}
     while statistics != last_statistics(server) or statistics["Active Request Count"] != 0:  # until the server is idle

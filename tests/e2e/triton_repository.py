@@ -62,7 +62,7 @@ def make_repository(work):
 
 
 def wait_for_lines(log, still_runs, seconds=300):
-    """The port of each service that the log says is started."""
+    """The port of each service that the log reports as started."""
     for _ in range(seconds * 10):
         with open(log, encoding="utf-8") as f:
             text = f.read()

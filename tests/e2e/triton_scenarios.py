@@ -55,7 +55,7 @@ def benchmark(server, protocol, *words):
 
 
 def by_hand_equals_ensemble(server, beams=1, models=("ensemble",)):
-    """What end_to_end_test.py checks: the three models called one by one give the text, log probabilities and logits of
+    """The checks of end_to_end_test.py: the three models called one by one give the text, log probabilities and logits of
     `models`."""
     def infer(model, tensors, outputs):
         body = {"inputs": [{"name": n, "datatype": t, "shape": s, "data": d} for n, t, s, d in tensors],
@@ -138,7 +138,7 @@ def new_tokens(printed):
 
 
 def in_time(*words):
-    """What the client prints; it starts again when its stop came after the last token, as on a busy machine."""
+    """The client's output; it starts again when its stop came after the last token, as on a busy machine."""
     for _ in range(10):
         try:
             return client(CLIENTS, "inflight_batcher_llm_client.py", *words)
@@ -268,7 +268,7 @@ def perf_by_generate(server, decoupled, first):
 
 
 def loads_beside_streams():
-    """Models come and go while others work (churn.py, which takes longer when told)."""
+    """Models come and go while others work (churn.py, which takes longer with --loads)."""
     churn(os.path.join(WORK, "churn"))
 
 
@@ -304,7 +304,7 @@ def certificate(name):
 
 
 def ask_by_tls(address, **ssl):
-    """What the ensemble streams to tritonclient; the error's text when there is no connection."""
+    """The ensemble's stream to tritonclient; the error's text when there is no connection."""
     replies = queue.Queue()
     with grpcclient.InferenceServerClient(address, ssl=bool(ssl), **ssl) as triton:
         try:

@@ -58,7 +58,7 @@ def main():
 
 
 def check(text):
-    """What the commands of the document print when they work."""
+    """The output of the document's commands when they work."""
     for wanted in ("Total time of converting checkpoints: 00:00:", "Total time of building all engines: 00:00:",
                    '"text_output":"', 'data: {', "nv_trt_llm_request_metrics{", "Using end_id:", "Output sequence: ",
                    "Got cancellation response from server", "0 [b'", "1: I want you to", "Requests/Sec",

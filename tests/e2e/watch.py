@@ -1,6 +1,6 @@
-"""What other clients of a server see while something is done to it: answers to live over HTTP and gRPC, and the tokens of a
-client that streams one short text after the other. Beside them what the machine takes for such an answer: that of a process
-that does nothing but return what it is sent. Each client is a process of its own, so that none waits for another's Python."""
+"""Other clients of a server while something is done to it: answers to live over HTTP and gRPC, and the tokens of a
+client that streams one short text after the other. Beside them the machine's own time for such an answer: that of a process
+that only returns its input. Each client is a process of its own, so that none waits for another's Python."""
 import contextlib
 import json
 import multiprocessing

@@ -10,7 +10,7 @@ using namespace nereid::fuzz;
 
 namespace {
 
-// JSON text that does not tell doubles apart that differ in what reading and writing them loses.
+// JSON text that is equal for doubles that differ only by the rounding of reading and writing.
 std::string rounded(const json::value& value) {
   std::string out;
   if (const json::object* object = value.if_object()) {

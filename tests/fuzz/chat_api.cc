@@ -26,7 +26,7 @@ constexpr int kMaxSeqLen = 1024;
 constexpr int32_t kEnd = 3;  // <|im_end|>
 constexpr auto kLongest = std::chrono::seconds(60);
 
-// What is posted runs on the thread that waits for the answer.
+// Posted work runs on the thread that waits for the answer.
 class Client final : public Exchange {
  public:
   Client(const char* path, std::string body) {
@@ -39,7 +39,7 @@ class Client final : public Exchange {
   void post(std::function<void()> work) override {
     {
       std::lock_guard lock(mutex_);
-      if (is_gone_) return;  // what an engine says that was cancelled, and is late to see it
+      if (is_gone_) return;  // late output of a cancelled engine
       work_.push_back(std::move(work));
     }
     news_.notify_one();

@@ -1,9 +1,9 @@
-// What the fuzz targets of the chat APIs share. An input is what a client sends and what a model
-// says: a byte for the format of tool calls, one for that of reasoning, one for the route (a small
-// letter where a seed is answered, a capital where it is refused), a JSON body, a line "---",
+// Code shared by the fuzz targets of the chat APIs. An input is a client's request and a model's
+// output: a byte for the format of tool calls, one for that of reasoning, one for the route (a
+// small letter where a seed is answered, a capital where it is refused), a JSON body, a line "---",
 // words. All of the front's handlers run: request to chat, chat to prompt and tokens, the words'
 // tokens from a scripted engine (front/fake_triton.h), text, calls and reasoning of them, the API's
-// answer. It is asked for whole and as a stream; both must say the same.
+// answer. It is asked for whole and as a stream; both must be equal.
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +23,7 @@
 
 namespace nereid::fuzz {
 
-// What an answer says, in whatever form: compared between a whole one and a stream.
+// The contents of an answer, in any form: compared between a whole one and a stream.
 struct Said {
   std::string text, thinking;
   std::vector<std::pair<std::string, std::string>>
@@ -56,8 +56,8 @@ struct ChatRoute {
 Answer ask(size_t tool_format, size_t reasoning_format, const char* path, std::string body,
            std::string_view words);
 
-// Runs an input on the route that it names. 0, or -1 when a seed is not answered as it says.
-// `look` (or null) sees the answers with a status of 200.
+// Runs an input on the route that it names. 0, or -1 when a seed is not answered as it should be.
+// `look` (or null) gets the answers with a status of 200.
 int run_chat_api(std::string_view input, std::span<const ChatRoute> routes,
                  void (*look)(size_t tool_format, size_t reasoning_format,
                               const Answer&) = nullptr);

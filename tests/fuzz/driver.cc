@@ -1,6 +1,6 @@
 // Runs a libFuzzer entry point without libFuzzer: mutates the seed files a fixed number of times.
 // Every input is a pure function of (seed files, number, iteration). The number is the date (UTC,
-// as 20251231) unless --seed or $NEREID_FUZZ_SEED says another, so each day's run has inputs of its
+// as 20251231) unless --seed or $NEREID_FUZZ_SEED sets another, so each day's run has inputs of its
 // own; it is printed, and a finding names the iteration, which --only runs alone. Without a seed
 // file there is nothing to mutate: inputs of a few bytes would reach no parser. An entry point that
 // can tell returns -1 for an input that its parser refuses; a seed file that is refused ends the
@@ -21,7 +21,7 @@
 #include "base/rng.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
-// Of a sanitizer's runtime, where there is one.
+// A function of a sanitizer's runtime, where there is one.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
@@ -70,7 +70,7 @@ std::string make_input(const std::vector<std::string>& seeds, uint64_t number, u
   return input;
 }
 
-// What runs, for the message of a finding.
+// The running input, for the message of a finding.
 const char* program = "";
 uint64_t number = 0;
 std::optional<uint64_t> running;  // the iteration; nothing: a seed file

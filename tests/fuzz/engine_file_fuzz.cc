@@ -1,6 +1,6 @@
-// libFuzzer entry: any bytes as an engine file. What random bytes would never get right is repaired
-// first, so that the header's parser is reached: checksums, format version, place and length of the
-// weights. Every weight is read.
+// libFuzzer entry: any bytes as an engine file. Fields that random bytes would never get right are
+// repaired first, so that the header's parser is reached: checksums, format version, place and
+// length of the weights. Every weight is read.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>

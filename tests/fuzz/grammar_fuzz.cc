@@ -1,5 +1,5 @@
-// Schemas, regular expressions, grammars and structural tags: what compiles is walked with its own
-// masks. The first byte says which it is.
+// Schemas, regular expressions, grammars and structural tags: those that compile are walked with
+// their own masks. The first byte selects the kind.
 #include <cstdint>
 #include <cstdlib>
 #include <string>

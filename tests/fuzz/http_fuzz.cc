@@ -1,5 +1,5 @@
 // libFuzzer entry for what the front makes of foreign HTTP text. The first byte chooses: g =
-// generate body to tensors, i = infer body (the next byte: bytes behind its JSON, 0 = not said) to
+// generate body to tensors, i = infer body (the next byte: bytes behind its JSON, 0 = not given) to
 // tensors, l = body of a load, x = trace settings, e = log settings, s = registration of shared
 // memory, z = compressed body (the next byte: g or d), m = lines of a header, anything else = a
 // request line for the router. (OpenAI's and other chat APIs have targets of their own,
@@ -142,7 +142,7 @@ void check_control(const char* path, std::string_view body) {
   if (sink->num_answers != 1) std::abort();
 }
 
-// What comes out stays within the limit and can be packed again.
+// The result stays within the limit and can be compressed again.
 void check_compressed(std::string_view text) {
   constexpr size_t kMaxBytes = 1 << 16;
   if (text.empty()) return;

@@ -45,7 +45,7 @@ const json::object& plain_context() {
   return context;
 }
 
-// What is said to the model, documents, and nothing else.
+// Messages, documents, and nothing else.
 const json::object& documents_context() {
   static const json::object context = [] {
     json::object out = plain_context();

@@ -1,5 +1,5 @@
 // libFuzzer entry: a line with a `quantization_config`, then any bytes as the safetensors file of
-// such a model: what is said of the tensors, what they become together, and numbers of it.
+// such a model: its description of the tensors, the weight that they form, and its numbers.
 #include <unistd.h>
 
 #include <algorithm>

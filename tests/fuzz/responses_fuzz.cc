@@ -31,7 +31,7 @@ Said said_whole(const json::object& answer) {
   return out;
 }
 
-// What the pieces say is what the response at the end says.
+// The pieces, joined, equal the response at the end.
 Said said_streamed(const std::vector<json::object>& events) {
   Said out;
   int64_t number = 0;

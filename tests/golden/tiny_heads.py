@@ -152,7 +152,7 @@ def deepseek_layer(w, c, at, x):
 
 
 def run(w, c, layer, ids):
-    """What each layer reads of all positions, then what enters the head."""
+    """The input of each layer at all positions, then the head's input."""
     x = w["model.embed_tokens.weight"][ids]
     states = []
     for i in range(c["num_hidden_layers"]):
@@ -211,7 +211,7 @@ def eagle3(rng):
         at + "self_attn.o_proj.weight": (width, 2 * dim), at + "mlp.gate_proj.weight": (inner, width),
         at + "mlp.up_proj.weight": (inner, width), at + "mlp.down_proj.weight": (width, inner)})
     golden = json.loads((ROOT / "tests/golden/heads.json").read_text())["cases"]
-    # The tokens that answers have most often, so that guesses hold now and then.
+    # The tokens that answers have most often, so that some draft tokens are accepted.
     text = [t for one in json.loads((ROOT / "tests/golden/target.json").read_text())["cases"] for t in one["greedy_ids"]]
     ids, counts = np.unique([t for t in text if t > 5], return_counts=True)
     kept = list(ids[np.argsort(-counts, kind="stable")][:vocab])

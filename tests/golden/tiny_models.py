@@ -277,11 +277,11 @@ MODELS = {
                           rope_scaling=dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                             original_max_position_embeddings=64)),
 }
-# As which kind transformers computes one that it does not know by name.
+# The kind by which transformers computes a model of an unknown name.
 KINDS = {"kimi_k2": dict(model_type="deepseek_v3"),
          "minicpm": dict(model_type="granite", embedding_multiplier=3, attention_multiplier=12 ** -0.5,
                          residual_multiplier=0.9 / 2 ** 0.5, logits_scaling=48 / 24)}
-# Of others than 0: a rounding that decides about an expert moves the logits further than roundings do elsewhere.
+# Tolerances other than 0: a rounding that decides about an expert moves the logits further than roundings do elsewhere.
 SEEDS = {"phimoe": 1, "llama4": 1, "llama4-text": 2, "glm4_moe_lite": 1, "granitemoe": 1, "granitemoeshared": 2,
          "ministral3": 1}
 
@@ -304,7 +304,7 @@ def randomise(net):
 
 
 def corrections(net):
-    """Of routers: f32 in checkpoints."""
+    """Router weights, f32 in checkpoints."""
     named = [*net.named_buffers(), *net.named_parameters()]
     return [tensor for name, tensor in named if name.endswith("e_score_correction_bias")]
 
@@ -356,7 +356,7 @@ class Baichuan:
 def logits_of(net, ids):
     mask = Baichuan.mask(len(ids), net.config.num_attention_heads) if getattr(net, "has_alibi", False) else None
     if net.config.model_type == "llama4":
-        net = net.language_model  # the whole wants images (transformers 5.24)
+        net = net.language_model  # the whole model requires images (transformers 5.24)
     return net(input_ids=torch.tensor([ids]), attention_mask=mask).logits[0]
 
 

@@ -8,7 +8,7 @@ from common import LAYERS, float_model, random, write_model
 
 
 def gguf_writer(path, model, config, layers):
-    """Of a Llama model's file, with everything but the tensors in it."""
+    """The writer of a Llama model's file, with everything but the tensors in it."""
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     ids = tokenizer["model"]["vocab"] | {row["content"]: row["id"] for row in tokenizer["added_tokens"]}
     tokens = sorted(ids, key=ids.get)
@@ -61,7 +61,7 @@ def paired_rows(value, config, name, to_file=True):
 
 
 def gguf_blocks(checker, model):
-    """Files of random blocks; what they stand for is what the gguf package says."""
+    """Files of random blocks; their values are those of the gguf package."""
     types = gguf.GGMLQuantizationType
     # Where the f16 scales of a block are.
     scales = {types.Q4_0: [0], types.Q4_1: [0, 2], types.Q5_0: [0], types.Q5_1: [0, 2], types.Q8_0: [0],

@@ -241,7 +241,7 @@ def torchao(kind):
     return {"quant_method": "torchao", "quant_type": {"default": {"_type": kind, "_version": 2, "_data": {}}}}
 
 
-# Of which the engine multiplies other numbers than those of the plain checkpoint, rounded to bf16: rounded activations,
+# Formats for which the engine multiplies other numbers than those of the plain checkpoint, rounded to bf16: rounded activations,
 # scales behind the sum.
 OTHERWISE = ("fp8-rows", "fp8-one", "modelopt-fp8", "int8-both", "torchao-int8-both", "torchao-fp8-rows",
              "torchao-fp8-one")

@@ -97,7 +97,7 @@ def trtllm_per_tensor(w):
     return {"weight": integer, "per_channel_scale": np.array([[scale]], "f4")}, integer.astype("f4") * scale
 
 
-# What rounds the inputs of a layer's modules, and what makes floats of their results.
+# Factors that round the inputs of a layer's modules, and factors that turn results into floats.
 INPUT_FACTORS = {"input_layernorm.scale_to_int": 16, "attention.quantization_scaling_factor": 8,
                  "post_layernorm.scale_to_int": 32, "mlp.quantization_scaling_factor": 64}
 READERS = {"qkv": "input_layernorm.scale_to_int", "dense": "attention.quantization_scaling_factor",
@@ -200,7 +200,7 @@ def trtllm_layouts(checker, base, tensors):
         checker.compare("TensorRT-LLM " + name, quantised, floats, not rounds_inputs)
 
 
-# What the converter's flags write, against the same made here.
+# The converter's files for each flag, against the same made here.
 WRITTEN = {
     "int8": (["--use_weight_only"], weight_only(8, "bf16")),
     "int4": (["--use_weight_only", "--weight_only_precision", "int4"], weight_only(4, "bf16")),

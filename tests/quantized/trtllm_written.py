@@ -81,7 +81,7 @@ def merged(algorithm, folder, ranks):
 
 
 def by_module(floats, ranks):
-    """What is in a Hugging Face folder, as the modules of `ranks` ranks one behind the other."""
+    """The tensors of a Hugging Face folder, as the modules of `ranks` ranks one behind the other."""
     out = {}
     for layer in range(LAYERS):
         for module, names in HF_PARTS.items():
@@ -125,7 +125,7 @@ def config_of(folder):
 
 
 def check_factors(folder, quantization):
-    """Factors of caches and activations are positive numbers, and there where config.json says so."""
+    """Factors of caches and activations are positive numbers, and present where config.json requires them."""
     tensors = read_safetensors(folder / "rank0.safetensors")
     for layer in range(LAYERS):
         stem = f"transformer.layers.{layer}."
@@ -153,7 +153,7 @@ def trtllm_taken(checker):
 
 # Most matrices are left out where each takes seconds.
 FEW = ["--int8_modules", "none", "--exclude_modules", "*.mlp.*", "*.1.self_attn.*", *TEXT]
-# What quantize makes of the float model, beside the same as a Hugging Face folder.
+# The output of quantize for the float model, beside the same as a Hugging Face folder.
 MADE = {
     "int8_wo": ([], "W8A16"),
     "w8a8": ([], "W8A8_SQ_PER_CHANNEL_PER_TOKEN_PLUGIN"),

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-# Of log-probabilities: activations are rounded to bf16, which in some mixtures sends a token to another expert.
+# Tolerance of log-probabilities: activations are rounded to bf16, which in some mixtures sends a token to another expert.
 TOLERANCE, MIXTURE_TOLERANCE = 0.25, 1.5
 LINE = re.compile(r'(-[0-9.]+|0\.0000) "(\d+)"')
 
@@ -26,7 +26,7 @@ def run(nereid, scratch, model, row):
 
 
 def compare(nereid, scratch, model, rows):
-    """What is wrong, or ''."""
+    """The fault, or ''."""
     worst = 0.0
     for row in rows:
         ids, first = run(nereid, scratch, model, row)

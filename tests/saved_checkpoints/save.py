@@ -41,7 +41,7 @@ def load(folder, config, dtype):
 
 
 def write_tokenizer(folder, size):
-    """Of id N the text is "N"."""
+    """The text of id N is "N"."""
     vocab = {str(i): i for i in range(size)}
     (folder / "tokenizer.json").write_text(json.dumps({
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,

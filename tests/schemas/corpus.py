@@ -1,9 +1,9 @@
-"""What becomes of a folder of JSON schemas: how many are accepted, why the others are refused, how long compiling
+"""Compiles a folder of JSON schemas: how many are accepted, why the others are refused, how long compiling
 takes, and whether random texts of their grammars are valid by the jsonschema package.
   corpus.py WALKS FOLDER... [--texts COUNT] [--seed NUMBER] [--only TEXT] [--refused FILE]
 WALKS is the program schema_walks. A file holds a schema, or one with tests: MaskBench's {"schema", "tests": [{"data",
-"valid"}]} or JSON-Schema-Test-Suite's list of these. Of tests, what is taken but not valid is counted, and what is valid
-but not taken. Formats are held to where jsonschema can check them. Exit status 1: an output was invalid, or a test was
+"valid"}]} or JSON-Schema-Test-Suite's list of these. Counted are tests that are accepted but invalid, and tests that are valid
+but not accepted. Formats are held to where jsonschema can check them. Exit status 1: an output was invalid, or a test was
 taken that is not valid."""
 import argparse
 import collections
@@ -17,7 +17,7 @@ import jsonschema
 import jsonschema._keywords
 import jsonschema.validators
 
-# ECMA-262 knows digits and letters of ASCII alone, and no end before a last line break.
+# ECMA-262 has digits and letters of ASCII alone, and no end before a last line break.
 re_search, re_compile = re.search, re.compile
 jsonschema._keywords.re = type("re", (), {
     "search": staticmethod(lambda pattern, text: re_search(re.sub(r"(?<!\\)\$$", r"\\Z", pattern), text, re.ASCII)),

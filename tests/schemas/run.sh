@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Folders of JSON schemas against the grammars that they become (corpus.py says what is counted).
+# Folders of JSON schemas against the grammars that they become (corpus.py lists the counts).
 # usage: run.sh BUILD_DIR FOLDER... [--texts COUNT] and the like
 #   github.com/guidance-ai/jsonschemabench: data; maskbench/data has tests
 #   github.com/json-schema-org/JSON-Schema-Test-Suite: tests/draft2020-12

@@ -152,7 +152,7 @@ const Feature kFeatures[] = {
      }},
 };
 
-// What makes a result depend on time.
+// Options whose result depends on time.
 const Feature kDeadline = {
     "deadline", 0.05, [](Request& r, Dice& d) { r.allotted_time = milliseconds(d.whole(1, 400)); }};
 constexpr const char* kCancel = "cancel";

@@ -57,7 +57,7 @@ ExecutorConfig config_of(const Options& o) {
   return c;
 }
 
-// What the run has shown so far.
+// Results of the run so far.
 struct Record {
   std::vector<Sample> resident;      // MiB, at idle
   std::vector<Sample> heap;          // MiB that malloc has handed out, at idle

@@ -1,4 +1,4 @@
-"""What of an answer counts: one form for recorded and fresh answers, with all that varies from run to run taken out."""
+"""The compared part of an answer: one form for recorded and fresh answers, with all that varies from run to run taken out."""
 import base64
 import json
 import re

@@ -6,8 +6,8 @@ import base64
 import json
 import re
 
-# Texts by which the stock server says that the client's body is wrong (their status there is 500), and what this server
-# must then say. {1} is the first group of the stock server's text.
+# Texts by which the stock server refuses a client's body (their status there is 500), and this server's
+# text. {1} is the first group of the stock server's text.
 PARSED = r"failed to parse the request JSON buffer: "
 WHERE = r"(Converting keyword: 'parameters': )?(?:Unable to (?:parse|set) ('\w+'|JSON bytes array): )?"
 CLIENT_MISTAKES = [(re.compile(theirs, re.S), ours) for theirs, ours in (
@@ -39,11 +39,11 @@ UNNAMED = [
     (re.compile(r"expected datatype '[^']*'"), "expected another datatype"),
     (re.compile(r"unexpected inference input '[^']*'"), "unexpected inference input"),
 ]
-# What the models of the repository say when they fail, and the status of the code that they give.
+# Error texts of the repository's failing models, and the status of their codes.
 STATUS_OF_FAILURE = [(re.compile(text), status) for text, status in (
     (r"core failed", 503), (r"Exceeds maximum queue size|Request timeout expired", 503),
     (r"asked to fail|post failed|no code|negative element|Failed to process the request\(s\)", 500))]
-# Of the codes that the models `failing` and `failing_stream` answer with.
+# Statuses of the codes that the models `failing` and `failing_stream` answer with.
 STATUS_OF_CODE = {1: 500, 2: 500, 3: 404, 4: 400, 5: 503, 6: 501, 7: 409, 8: 499}
 NOT_ONE = "generate expects model to produce exactly 1 response"
 RANGE = re.compile(r"is not in \[|is out of range for FP")

@@ -123,7 +123,7 @@ KINDS = [("http json", http_json, 4), ("http binary", http_binary, 3), ("http ge
          ("grpc sequence", grpc_sequence, 1)]
 
 
-# What the generator makes too rarely: data for a shape without elements.
+# Cases that the generator makes too rarely: data for a shape without elements.
 FIXED = [
     {"method": "POST", "path": "/v2/models/types/infer", "body": json.dumps({
         "inputs": [{"name": "IN_INT32", "datatype": "INT32", "shape": [0], "data": [1, 2]}]})},
@@ -161,7 +161,7 @@ class Side:
         return (self.grpc if "rpc" in case else self.http)(case)
 
     def settled(self):
-        """Whether the process still lives, a moment after an answer that says nothing."""
+        """Whether the process still runs, a moment after an answer without a status."""
         for _ in range(20):
             if not self.server.alive():
                 return False
@@ -190,7 +190,7 @@ def nothing_said(answer):
 
 
 def order_free(case, form):
-    """Requests of one stream run side by side: the order of their replies is nobody's promise."""
+    """Requests of one stream run side by side: the order of their replies is not specified."""
     if case.get("rpc") == "ModelStreamInfer" and len(case["requests"]) > 1:
         return dict(form, replies=sorted(form.get("replies", []), key=lambda r: json.dumps(r, sort_keys=True)))
     return form
@@ -211,7 +211,7 @@ CRASHERS = [
 
 
 def check_crashers(side, protocols):
-    """What ends the stock process gets an error here."""
+    """A request that ends the stock process gets an error here."""
     failures = 0
     key = "/nereid_small_%d" % os.getpid()
     with open("/dev/shm" + key, "wb") as region:

@@ -1,4 +1,4 @@
-"""What the log of a start says, compared with a stock server's recorded on the same repository with the same flags."""
+"""The log of a start, compared with a stock server's recorded on the same repository with the same flags."""
 import re
 
 # Rows of the option table that differ: name -> why. None stands for a row that is not there.

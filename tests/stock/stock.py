@@ -11,7 +11,7 @@ import time
 import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-PROTOCOLS = "http,grpc"  # what our server is asked over
+PROTOCOLS = "http,grpc"  # protocols that our server is asked over
 OUR_BACKENDS = ("tensorrtllm", "preprocessing", "postprocessing", "tensorrt_llm_bls")
 
 
@@ -86,7 +86,7 @@ def patchelf(*arguments):
 
 
 def free_ports(count):
-    """Ports nobody listens on now; a start that loses the race to another process is tried again by Server."""
+    """Ports without a listener now; a start that loses the race to another process is tried again by Server."""
     sockets = [socket.socket() for _ in range(count)]
     for s in sockets:
         s.bind(("127.0.0.1", 0))

@@ -80,7 +80,7 @@ def whisper_module():
     spec = importlib.util.spec_from_file_location("whisper_tokenizer", file.locate())
     module = importlib.util.module_from_spec(spec)
     sys.modules["whisper_tokenizer"] = module
-    spec.loader.exec_module(module)  # without the package, which would want a deep learning library
+    spec.loader.exec_module(module)  # without the package, which would need a deep learning library
     return module, pathlib.Path(file.locate()).parent / "assets"
 
 

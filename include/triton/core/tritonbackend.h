@@ -14,7 +14,7 @@
 
 #include "triton/core/tritonserver.h"
 
-// Put on the entry points that a backend implements.
+// Attribute of the entry points that a backend implements.
 #define TRITONBACKEND_ISPEC TRITONSERVER_DECLSPEC
 
 #define TRITONBACKEND_API_VERSION_MAJOR 1
@@ -173,7 +173,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportResponseStatistics(
 
 // ---- Request ----
 // RequestParameter gives STRING the const char* itself, else a pointer to int64_t, bool, double.
-// RequestOutput... lists what the client wants: every output when it named none.
+// RequestOutput... lists the requested outputs: every one when the client named none.
 
 TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, const char** id);
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* request,
@@ -281,8 +281,7 @@ TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(TRITONBACKEND_Output* output, voi
 TRITONSERVER_Error* TRITONBACKEND_OutputBufferAttributes(
     TRITONBACKEND_Output* output, TRITONSERVER_BufferAttributes** buffer_attributes);
 
-// ---- Implicit state and memory pools (CPU only: others UNSUPPORTED, callers then allocate
-// themselves) ----
+// ---- Implicit state and memory pools (CPU only; others are UNSUPPORTED) ----
 
 TRITONSERVER_Error* TRITONBACKEND_StateNew(TRITONBACKEND_State** state,
                                            TRITONBACKEND_Request* request, const char* name,

@@ -42,7 +42,7 @@ TRITONSERVER_Error* TRITONCACHE_CacheEntrySetBuffer(
 TRITONSERVER_Error* TRITONCACHE_Copy(TRITONCACHE_Allocator* allocator,
                                      TRITONCACHE_CacheEntry* entry);
 
-// What a cache implements.
+// Functions that a cache implements.
 TRITONSERVER_Error* TRITONCACHE_CacheInitialize(TRITONCACHE_Cache** cache, const char* config);
 TRITONSERVER_Error* TRITONCACHE_CacheFinalize(TRITONCACHE_Cache* cache);
 TRITONSERVER_Error* TRITONCACHE_CacheLookup(TRITONCACHE_Cache* cache, const char* key,

@@ -41,13 +41,13 @@ TRITONSERVER_Error* TRITONREPOAGENT_ApiVersion(uint32_t* major, uint32_t* minor)
 TRITONSERVER_Error* TRITONREPOAGENT_ModelRepositoryLocation(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model,
     TRITONREPOAGENT_ArtifactType* artifact_type, const char** location);
-// A folder of the core's for the agent to write to, and its return.
+// Acquires and releases a folder of the core's that the agent may write to.
 TRITONSERVER_Error* TRITONREPOAGENT_ModelRepositoryLocationAcquire(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model,
     const TRITONREPOAGENT_ArtifactType artifact_type, const char** location);
 TRITONSERVER_Error* TRITONREPOAGENT_ModelRepositoryLocationRelease(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model, const char* location);
-// The model's files lie at `location` from now on.
+// Sets the folder of the model's files from now on.
 TRITONSERVER_Error* TRITONREPOAGENT_ModelRepositoryUpdate(
     TRITONREPOAGENT_Agent* agent, TRITONREPOAGENT_AgentModel* model,
     const TRITONREPOAGENT_ArtifactType artifact_type, const char* location);
@@ -67,13 +67,13 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelConfig(TRITONREPOAGENT_Agent* agent,
                                                 const uint32_t config_version,
                                                 TRITONSERVER_Message** model_config);
 
-// Pointers of the agent's own that the core keeps.
+// Pointers that the agent attaches and the core keeps.
 TRITONSERVER_Error* TRITONREPOAGENT_ModelState(TRITONREPOAGENT_AgentModel* model, void** state);
 TRITONSERVER_Error* TRITONREPOAGENT_ModelSetState(TRITONREPOAGENT_AgentModel* model, void* state);
 TRITONSERVER_Error* TRITONREPOAGENT_State(TRITONREPOAGENT_Agent* agent, void** state);
 TRITONSERVER_Error* TRITONREPOAGENT_SetState(TRITONREPOAGENT_Agent* agent, void* state);
 
-// What an agent implements; all but ModelAction are optional.
+// Functions that an agent implements; all but ModelAction are optional.
 TRITONSERVER_Error* TRITONREPOAGENT_Initialize(TRITONREPOAGENT_Agent* agent);
 TRITONSERVER_Error* TRITONREPOAGENT_Finalize(TRITONREPOAGENT_Agent* agent);
 TRITONSERVER_Error* TRITONREPOAGENT_ModelInitialize(TRITONREPOAGENT_Agent* agent,

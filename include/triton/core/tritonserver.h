@@ -5,12 +5,12 @@
 //  - A function that returns TRITONSERVER_Error* returns null on success; otherwise the caller owns
 //  the error object.
 //  - "const char**" outputs stay owned by the object they came from and live as long as it does.
-//  - Objects made by a ...New function are freed by the matching ...Delete, unless a comment says
-//  who takes them over.
+//  - Objects made by a ...New function are freed by the matching ...Delete, unless a comment names
+//  their new owner.
 //  - Thread safety: different objects may be used from different threads; one object only where a
 //  comment allows it.
-//  - What this core has no use for (GPU memory pools, model load limits) is refused with
-//  TRITONSERVER_ERROR_UNSUPPORTED and a message that says so.
+//  - Values that this core cannot act on (GPU memory pools, model load limits) are refused with
+//  TRITONSERVER_ERROR_UNSUPPORTED and a message.
 #pragma once
 
 #include "triton/core/tritonserver_types.h"
@@ -96,12 +96,10 @@ TRITONSERVER_Error* TRITONSERVER_BufferAttributesCudaIpcHandle(
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesByteSize(
     TRITONSERVER_BufferAttributes* buffer_attributes, size_t* byte_size);
 
-// ---- Response allocator: how the core gets output buffers from the caller that wants the response
-// ----
+// ---- Response allocator: functions by which the core gets output buffers from its caller ----
 
-// Called once per output. Either a buffer of at least byte_size bytes (null allowed for 0) in the
-// memory reported through actual_*, or an error. buffer_userp is handed back to the release
-// function.
+// Called once per output. Returns a buffer of at least byte_size bytes (null allowed for 0) in the
+// memory reported through actual_*, or an error. The release function gets buffer_userp.
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorAllocFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, void* userp, void** buffer,
@@ -111,7 +109,7 @@ typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorAllocFn_t)(
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorBufferAttributesFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, const char* tensor_name,
     TRITONSERVER_BufferAttributes* buffer_attributes, void* userp, void* buffer_userp);
-// What memory would be used; tensor_name and byte_size may be null.
+// Asks for the memory that would be used; tensor_name and byte_size may be null.
 typedef TRITONSERVER_Error* (*TRITONSERVER_ResponseAllocatorQueryFn_t)(
     TRITONSERVER_ResponseAllocator* allocator, void* userp, const char* tensor_name,
     size_t* byte_size, TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id);
@@ -190,8 +188,7 @@ typedef void (*TRITONSERVER_InferenceRequestReleaseFn_t)(TRITONSERVER_InferenceR
 typedef void (*TRITONSERVER_InferenceResponseCompleteFn_t)(TRITONSERVER_InferenceResponse* response,
                                                            const uint32_t flags, void* userp);
 
-// model_version -1: the newest ready version. NOT_FOUND / UNAVAILABLE when there is no such model
-// ready.
+// model_version -1: the newest ready version. NOT_FOUND / UNAVAILABLE: no such model is ready.
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(
     TRITONSERVER_InferenceRequest** inference_request, TRITONSERVER_Server* server,
     const char* model_name, const int64_t model_version);
@@ -272,8 +269,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
     TRITONSERVER_InferenceRequest* inference_request,
     TRITONSERVER_ResponseAllocator* response_allocator, void* response_allocator_userp,
     TRITONSERVER_InferenceResponseCompleteFn_t response_fn, void* response_userp);
-// Any thread, any time while the request object exists. The request still ends with its own final
-// response.
+// Any thread, any time while the request object exists. The final response of the
+// request still comes.
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(
     TRITONSERVER_InferenceRequest* inference_request);
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestIsCancelled(
@@ -293,8 +290,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseId(
     TRITONSERVER_InferenceResponse* inference_response, const char** request_id);
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(
     TRITONSERVER_InferenceResponse* inference_response, uint32_t* count);
-// vvalue: STRING the const char* itself; INT const int64_t*; BOOL const bool*; DOUBLE const
-// double*.
+// vvalue: STRING the const char* itself, else a pointer to const int64_t, bool or double.
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
     TRITONSERVER_InferenceResponse* inference_response, const uint32_t index, const char** name,
     TRITONSERVER_ParameterType* type, const void** vvalue);
@@ -477,8 +473,8 @@ TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics* metrics,
 
 // ---- Custom metrics ----
 // Families with the same kind, name and description are shared, as are series with the same labels.
-// Labels are STRING parameters and are copied. Delete metrics before their family. Wrong kind:
-// UNSUPPORTED.
+// Labels are STRING parameters and are copied. Delete metrics before their family.
+// UNSUPPORTED: a call for another kind.
 
 TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** family,
                                                  TRITONSERVER_MetricKind kind, const char* name,

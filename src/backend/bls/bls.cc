@@ -1,4 +1,5 @@
-// Backend "tensorrt_llm_bls": the ensemble's work driven by code, natively.
+// Backend "tensorrt_llm_bls": preprocessing, the generating model and postprocessing, called from
+// code instead of an ensemble.
 #include <atomic>
 #include <condition_variable>
 #include <map>
@@ -18,7 +19,7 @@ constexpr auto kCancelPeriod = std::chrono::milliseconds(50);
 
 class BlsModel {
  public:
-  static constexpr uint64_t kQuickBytes = 64 << 10;  // it only passes them on
+  static constexpr uint64_t kQuickBytes = 64 << 10;  // inputs are only passed on
 
   static StatusOr<std::unique_ptr<BlsModel>> create(TRITONBACKEND_Model* model) {
     auto m = std::make_unique<BlsModel>();
@@ -65,7 +66,7 @@ class BlsModel {
   }
 
  private:
-  using Ranks = std::map<std::string, size_t, std::less<>>;  // by input
+  using Ranks = std::map<std::string, size_t, std::less<>>;  // number of dimensions by input
 
   void watch() {
     std::unique_lock lock(mutex_);
@@ -79,7 +80,8 @@ class BlsModel {
     }
   }
 
-  // Asked of the server once: the other models may load after this one.
+  // Each model's inputs are asked of the server once, at first use: the model may
+  // load after this one.
   std::optional<size_t> input_rank(const std::string& model, const std::string& name) {
     std::lock_guard lock(inputs_mutex_);
     auto& known = inputs_[model];
@@ -87,7 +89,7 @@ class BlsModel {
       if (Status s = read_inputs(model, known); !s.ok()) {
         static LogLimit log;
         log.write(log_warning, "model '{}': {}", model, message(s));
-        return 0;  // the call itself will say what is wrong
+        return 0;  // the call itself fails with the reason
       }
     }
     const auto it = known.find(name);

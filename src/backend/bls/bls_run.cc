@@ -1,4 +1,4 @@
-// The steps of a BLS request.
+// The steps of a BLS request: preprocessing, generating model, postprocessing.
 #include "backend/bls/bls_run.h"
 
 #include <algorithm>
@@ -21,7 +21,8 @@ constexpr Rename kToPreprocessing[] = {{"text_input", "QUERY"},
                                        {"embedding_bias_words", "EMBEDDING_BIAS_WORDS"},
                                        {"embedding_bias_weights", "EMBEDDING_BIAS_WEIGHTS"}};
 
-// Through the preprocessing model where it takes them, which those of v0.7 do not.
+// end_id and pad_id pass through the preprocessing model where it has these inputs; models
+// of v0.7 have none.
 constexpr Rename kIds[] = {{"end_id", "END_ID"}, {"pad_id", "PAD_ID"}};
 
 constexpr Rename kPreprocessedToLlm[] = {{"INPUT_ID", "input_ids"},
@@ -81,14 +82,15 @@ constexpr Rename kToLlm[] = {{"num_return_sequences", "num_return_sequences"},
                              {"guided_decoding_guide_type", "guided_decoding_guide_type"},
                              {"guided_decoding_guide", "guided_decoding_guide"}};
 
-// Postprocessing models of v0.6 to v0.13 take these, some as mandatory inputs.
+// Outputs of the generating model that postprocessing models of v0.6 to v0.13 take, some
+// as mandatory inputs.
 constexpr Rename kGeneratedToText[] = {{"cum_log_probs", "CUM_LOG_PROBS"},
                                        {"output_log_probs", "OUTPUT_LOG_PROBS"},
                                        {"context_logits", "CONTEXT_LOGITS"},
                                        {"generation_logits", "GENERATION_LOGITS"},
                                        {"batch_index", "BATCH_INDEX"}};
 
-// Declared so that a client that sends one is answered with its name.
+// Inputs declared only so that a request with one is refused by name.
 constexpr const char* kRefused[] = {"decoder_text_input", "image_input",
                                     "image_bytes_input",  "image_url_input",
                                     "video_bytes_input",  "prompt_table_extra_id"};
@@ -178,7 +180,7 @@ Status BlsRun::read() {
   RETURN_IF_ERROR(read_lists());
   const auto collect = [&](const Rename& rename, std::vector<Output>& to) -> Status {
     ASSIGN_OR_RETURN(const auto view, request_->input(rename.from));
-    // Of two names for the same, the first counts.
+    // Two names for the same input: the first counts.
     if (view && find_output(to, rename.to) == nullptr)
       to.push_back({rename.to, view->datatype, view->shape, std::string(view->bytes)});
     return ok();
@@ -193,7 +195,7 @@ Status BlsRun::read() {
   return ok();
 }
 
-// The stop words of each item, and how many streams there are to stop.
+// Reads the stop words of each item and the number of streams.
 Status BlsRun::read_lists() {
   for (size_t i = 0; i < prompts_.size(); ++i) {
     const Item item(*request_, static_cast<int64_t>(i), static_cast<int64_t>(prompts_.size()));
@@ -202,7 +204,7 @@ Status BlsRun::read_lists() {
     stop_words_.push_back(words ? *std::move(words) : std::vector<std::string>());
     ASSIGN_OR_RETURN(const auto beams, item.scalar<int32_t>("beam_width"));
     ASSIGN_OR_RETURN(const auto sequences, item.scalar<int32_t>("num_return_sequences"));
-    // Beams come together, whatever number of them.
+    // A request with beams is one stream, whatever the number of beams.
     num_streams_ += beams.value_or(1) > 1 ? 1 : static_cast<size_t>(sequences.value_or(1));
   }
   return ok();
@@ -211,7 +213,8 @@ Status BlsRun::read_lists() {
 void BlsRun::call(const std::string& model, std::vector<Output> inputs,
                   void (BlsRun::*on_reply)(Reply)) {
   if (responder_.is_cancelled()) return fail(cancelled("request was cancelled"));
-  // An input that its configuration reshapes arrives with fewer dimensions than were declared.
+  // Gives inputs their declared rank: an input that the configuration reshapes arrives
+  // with fewer dimensions.
   for (Output& input : inputs) {
     const size_t rank = settings_.input_rank(model, input.name).value_or(0);
     if (input.shape.size() < rank) input.shape.resize(rank, 1);
@@ -255,7 +258,7 @@ void BlsRun::next_draft() {
   }
 }
 
-// Whether the call is over and has been answered; its outputs are then in `answer_`.
+// Whether the last call is complete; its outputs are then in `answer_`.
 bool BlsRun::take_answer(Reply& reply) {
   if (reply.is_final) llm_.reset();
   if (failed_) return false;
@@ -339,13 +342,13 @@ StatusOr<std::vector<Output>> BlsRun::text_inputs(const Reply& reply) {
   return inputs;
 }
 
-// A text may go on after the stop word: up to the end of the token that completed it, or further
-// when the generating model only looks at tokens.
+// Cuts the text of a stream behind its first stop word. Text may follow a stop word: the rest of
+// the token that completed it, or more where the generating model compares only tokens.
 Status BlsRun::cut_at_stop_words(const Stream& stream, Output& text) {
   if (stop_words_[stream.first].empty()) return ok();
   const InputView view{text.datatype, text.shape, text.bytes, nullptr};
   ASSIGN_OR_RETURN(const auto parts, strings_of(text.name, view));
-  // Beams, and accumulated texts, are whole in each response; else it brings the next piece.
+  // Responses with beams or accumulated tokens hold the whole text, others the next piece.
   const bool is_whole = !streaming_ || settings_.accumulate_tokens || parts.size() > 1;
   size_t num_ended = 0;
   std::vector<std::string> cut;
@@ -358,12 +361,12 @@ Status BlsRun::cut_at_stop_words(const Stream& stream, Output& text) {
   return ok();
 }
 
-// Whether `part` has a stop word; cuts it just after the one that is complete first.
+// Whether `part` contains a stop word; cuts `part` behind the one that is complete first.
 bool BlsRun::ends_at_stop_word(const Stream& stream, bool is_whole, std::string_view& part) {
   const auto& words = stop_words_[stream.first];
   size_t from = 0;
   if (!streaming_) {
-    // Unless the client says so, the generating model's own default decides.
+    // Unless the client sends the flag, the generating model's default decides.
     const std::string& prompt = prompts_[stream.first];
     const bool excluded = exclude_input_.value_or(!part.starts_with(prompt));
     from = excluded ? 0 : std::min(prompt.size(), part.size());
@@ -383,7 +386,7 @@ bool BlsRun::ends_at_stop_word(const Stream& stream, bool is_whole, std::string_
   return false;
 }
 
-// What the generating model still sends is dropped, its error about the cancellation too.
+// Cancels the generating call; later replies of it, its cancellation error included, are dropped.
 void BlsRun::stop_generating() {
   is_stopped_ = true;
   replies_.clear();
@@ -413,7 +416,7 @@ void BlsRun::on_text(Reply reply) {
     if (request_->wants_output(output.name)) outputs.push_back(output);
   }
   set_times();
-  // Decoupled: FINAL follows alone.
+  // A decoupled model sends FINAL in a response of its own.
   if (Status s = responder_.send(outputs, !settings_.decoupled); !s.ok()) return fail(s);
   if (stopped_.size() == num_streams_) stop_generating();
   next_text();

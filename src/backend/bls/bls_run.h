@@ -1,4 +1,4 @@
-// One request through preprocessing, the generating model and postprocessing.
+// One request's path through preprocessing, the generating model and postprocessing.
 #pragma once
 
 #include <deque>
@@ -20,15 +20,15 @@
 
 namespace nereid::backend {
 
-// What a run needs to know of the model it belongs to; outlives it.
+// The settings of the BLS model that its runs share; they outlive the runs.
 struct BlsSettings {
   TRITONSERVER_Server* server = nullptr;
   std::string llm_model = "tensorrt_llm";
-  std::string draft_model;  // empty: there is none
+  std::string draft_model;  // empty: no draft model
   bool decoupled = false;
   bool accumulate_tokens = false;
-  // The number of dimensions that a model declares for an input, with that of the batch. nullopt:
-  // it has no such input; 0: the model cannot be asked now.
+  // The number of dimensions, batch included, that a model declares for an input. nullopt: the
+  // model has no such input; 0: its metadata is not available now.
   std::function<std::optional<size_t>(const std::string& model, const std::string& name)>
       input_rank;
   bool has_input(const std::string& model, const std::string& name) const {
@@ -36,7 +36,7 @@ struct BlsSettings {
   }
 };
 
-// Everything happens in serial events; nothing blocks.
+// A state machine: each reply is an event of a serial executor, and no event blocks.
 class BlsRun : public std::enable_shared_from_this<BlsRun> {
  public:
   // `on_over` is called once, before the request is released.
@@ -49,7 +49,7 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
  private:
   using Stream = std::pair<uint32_t, uint32_t>;  // batch index, sequence index
 
-  // Handles `event` in turn; what it throws ends the request.
+  // Runs `event` serially; an exception of it ends the request.
   template <class Event>
   void post(Event event);
   Status read();
@@ -68,7 +68,7 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   bool ends_at_stop_word(const Stream& stream, bool is_whole, std::string_view& part);
   void stop_generating();
   void fail(const Status& status);
-  void set_times();  // before what may be the last response
+  void set_times();  // to be called before a response that may be the last
   void finish_if_over();
 
   const BlsSettings& settings_;
@@ -78,26 +78,26 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   std::function<void()> on_over_;
   uint64_t start_ns_, generated_ns_ = 0;
 
-  std::vector<std::string> prompts_;                  // of each item of the batch
-  std::vector<std::vector<std::string>> stop_words_;  // likewise
+  std::vector<std::string> prompts_;                  // by item of the batch
+  std::vector<std::vector<std::string>> stop_words_;  // by item of the batch
   bool streaming_ = false;
   std::optional<bool> exclude_input_;
   std::vector<Output> for_preprocessing_, for_llm_;
-  DraftLoop::Wish draft_wish_;       // without drafts the generating model is asked once
-  std::optional<DraftLoop> drafts_;  // of the one sequence
-  std::vector<Output> answer_;       // of the call about it
+  DraftLoop::Wish draft_wish_;       // without drafts the generating model is called once
+  std::optional<DraftLoop> drafts_;  // the drafts of the only sequence
+  std::vector<Output> answer_;       // outputs of the current draft call
 
   SerialEvents events_;
-  std::shared_ptr<InferCall> current_, llm_;  // running, for cancellation
-  std::deque<Reply> replies_;                 // generated, not yet text; front is in postprocessing
+  std::shared_ptr<InferCall> current_, llm_;  // running calls, kept for cancellation
+  // Replies with tokens that are not text yet; the front one is in postprocessing.
+  std::deque<Reply> replies_;
   bool in_postprocessing_ = false, llm_over_ = false, failed_ = false, over_ = false;
   bool is_cancelled_ = false;
-  std::map<Stream, std::vector<int32_t>> accumulated_;  // all tokens so far
-  // Streams end at stop words here too: the generating model may not look at text.
-  size_t num_streams_ = 0;  // that there will be
+  std::map<Stream, std::vector<int32_t>> accumulated_;  // all tokens so far, by stream
+  size_t num_streams_ = 0;                              // number of streams of this request
   std::map<Stream, text::StopStrings> matchers_;
   std::set<Stream> stopped_;
-  bool is_stopped_ = false;  // all are; what still comes is dropped
+  bool is_stopped_ = false;  // all streams have ended; later replies are dropped
 };
 
 }  // namespace nereid::backend

@@ -1,4 +1,4 @@
-// What the calls of speculation with a second model say, and what becomes of their replies.
+// The calls of speculation with a draft model, and their replies.
 #include "backend/bls/draft_loop.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 namespace nereid::backend {
 namespace {
 
-// Inputs of which a request in parts cannot keep the meaning.
+// Inputs whose meaning is lost when a request is divided into several calls.
 struct Excluded {
   const char* name;
   const char* why;
@@ -26,9 +26,10 @@ constexpr Excluded kExcluded[] = {
     {"allotted_time_ms", "it is the time of one call"},
     {"prompt_embedding_table", "multimodal and speculative decoding is not supported"},
     {"guided_decoding_guide", "guides and drafts exclude each other"}};
-// One sequence only: these may say 1.
+// Inputs that may only be 1: speculation runs on one sequence.
 constexpr const char* kSingle[] = {"beam_width", "num_return_sequences", "best_of"};
-// The draft model has no adapters of the generating model, and its figures are not read.
+// Inputs of the generating model alone: the draft model has other adapters, and its
+// metrics are not read.
 constexpr std::string_view kTargetOnly[] = {"lora_task_id", "lora_weights", "lora_config",
                                             "return_perf_metrics"};
 
@@ -51,7 +52,7 @@ StatusOr<int32_t> one_int(const std::vector<Output>& tensors, std::string_view n
   return values.front();
 }
 
-// The generated tokens of a reply without the prompt.
+// The generated tokens of a reply, prompt excluded.
 StatusOr<std::vector<int32_t>> tokens_of(const std::vector<Output>& outputs) {
   ASSIGN_OR_RETURN(auto ids, ints(outputs, "output_ids"));
   ASSIGN_OR_RETURN(const int32_t length, one_int(outputs, "sequence_length"));
@@ -70,7 +71,7 @@ Output flag(const char* name, bool value) {
   return {name, TRITONSERVER_TYPE_BOOL, {1, 1}, std::string(1, value ? '\1' : '\0')};
 }
 
-// The words of a [1, 2, n] tensor: tokens, then the end of each word; -1 pads.
+// The words of a [1, 2, n] tensor: row 0 tokens, row 1 the end of each word, -1 as padding.
 StatusOr<std::vector<std::vector<int32_t>>> words_of(const std::vector<Output>& inputs) {
   std::vector<std::vector<int32_t>> words;
   if (find_output(inputs, "stop_words_list") == nullptr) return words;
@@ -160,15 +161,14 @@ std::vector<Output> DraftLoop::inputs(int32_t num_tokens) const {
   return inputs;
 }
 
-// With logits both models ban end ids at the same places, so a draft ends where they begin to be
-// allowed.
+// Drafts end where min_length ends: with logits both models must ban end ids at the same positions.
 int32_t DraftLoop::draft_length() const {
   const int32_t most = std::min(wish_.num_drafts, num_left() - 1);
   return wish_.with_logits && min_left() > 0 ? std::min(most, min_left()) : most;
 }
 
-// Without logits a draft has no end id, since it would be cut there; with them it is a token like
-// others.
+// Without logits the draft call has no end id, which would cut the draft; with logits end ids are
+// tokens like others.
 std::vector<Output> DraftLoop::draft_inputs() const {
   const bool may_end = wish_.with_logits && min_left() == 0;
   auto inputs = this->inputs(draft_length());
@@ -190,7 +190,7 @@ Status DraftLoop::take_draft(const std::vector<Output>& outputs) {
   return wish_.with_logits && !draft_.empty() ? take_logits(outputs) : ok();
 }
 
-// Of a reply [1, 1, rows, vocab], of which the first rows are those of the draft.
+// Takes the draft's rows, the first ones, of a [1, 1, rows, vocab] tensor.
 Status DraftLoop::take_logits(const std::vector<Output>& outputs) {
   const Output* logits = find_output(outputs, "generation_logits");
   const auto length = static_cast<int64_t>(draft_.size());
@@ -213,7 +213,7 @@ std::vector<Output> DraftLoop::target_inputs() const {
   return inputs;
 }
 
-// End ids are no part of an output, so one that is shorter than it might be has ended.
+// An output shorter than requested has ended: end ids are not part of it.
 Status DraftLoop::take_tokens(std::vector<Output> outputs) {
   ASSIGN_OR_RETURN(const auto tokens, tokens_of(outputs));
   if (tokens.size() > draft_.size() + 1) {

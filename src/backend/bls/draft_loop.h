@@ -1,5 +1,5 @@
-// Speculation with a second model: it says a few tokens more, the generating model tests them in
-// one step, and so on until the output is complete.
+// Speculation with a draft model: it proposes a few tokens, the generating model tests them in one
+// step, and both repeat until the output is complete.
 #pragma once
 
 #include <algorithm>
@@ -13,52 +13,53 @@
 
 namespace nereid::backend {
 
-// The tensor of that name; null: there is none.
+// The tensor of that name; null without one.
 const Output* find_output(const std::vector<Output>& outputs, std::string_view name);
 
-// One sequence's tokens and what each call needs of them. The generating model draws by seed and
-// position and keeps a draft only where it is what it draws, so the tokens are those of one call.
-// With use_draft_logits it compares how likely a draft is to both models instead, so that the
-// tokens of sampled requests are distributed as those of one call.
+// The tokens of one sequence, and the inputs of each call. The generating model samples by seed and
+// position and accepts a draft token only if it equals the sample, so the tokens are those of a
+// single call. With use_draft_logits it compares the probabilities of both models instead, so the
+// outputs have the distribution of a single call.
 class DraftLoop {
  public:
   struct Wish {
-    int32_t num_drafts = 0;    // tokens in a draft; 0: the client wants none
-    bool with_logits = false;  // of the draft model
+    int32_t num_drafts = 0;    // draft tokens per call; 0: no speculation
+    bool with_logits = false;  // whether the draft model returns logits
   };
-  // InvalidArgument for a request that cannot be made in parts, naming the input.
+  // The client's request for speculation. InvalidArgument, naming the input, for a request that
+  // cannot be divided into calls.
   static StatusOr<Wish> wish(const Item& item);
 
-  // `llm_inputs`: of a call for the whole output, with input_ids [1, n], input_lengths and
-  // request_output_len of one element. `wish` has drafts.
+  // `llm_inputs`: the inputs of a call for the whole output, with input_ids [1, n], and
+  // input_lengths and request_output_len of one element. `wish` has num_drafts > 0.
   static StatusOr<DraftLoop> create(std::vector<Output> llm_inputs, const Wish& wish);
 
-  // The draft model is to be asked first; else the generating model at once.
+  // Whether the draft model is called next; else the generating model.
   bool wants_draft() const { return draft_length() > 0; }
   std::vector<Output> draft_inputs() const;
   Status take_draft(const std::vector<Output>& outputs);
 
   std::vector<Output> target_inputs() const;
-  // Takes over the generating model's tokens.
+  // Appends the generating model's tokens to the output.
   Status take_tokens(std::vector<Output> outputs);
   bool is_over() const { return is_over_; }
 
-  // As if one call had made all: the last call's outputs, with the tokens and counts of all calls.
+  // The outputs of a single call: those of the last one, with tokens and counts of all.
   std::vector<Output> outputs(bool with_prompt) const;
 
  private:
   int32_t num_left() const { return max_tokens_ - num_generated(); }
   int32_t num_generated() const { return static_cast<int32_t>(ids_.size() - num_prompt_); }
-  // Tokens before which no end id may come.
+  // Tokens still to come before an end id is allowed.
   int32_t min_left() const { return std::max(min_length_ - num_generated(), 0); }
   int32_t draft_length() const;
   Status take_logits(const std::vector<Output>& outputs);
   std::vector<Output> inputs(int32_t num_tokens) const;
   bool ends_with_stop_word() const;
 
-  std::vector<Output> common_;        // inputs that stay the same
+  std::vector<Output> common_;        // inputs equal in all calls
   std::vector<Output> first_, last_;  // outputs of the first and of the newest call
-  std::vector<int32_t> ids_;          // prompt and output
+  std::vector<int32_t> ids_;          // prompt and output so far
   std::vector<int32_t> draft_;
   std::optional<Output> draft_logits_;  // [1, draft, vocab]
   std::vector<std::vector<int32_t>> stop_words_;

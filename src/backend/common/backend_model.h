@@ -1,4 +1,4 @@
-// The entry points of a backend whose model is one C++ object and whose instances keep no state.
+// The entry points of a backend whose model is one C++ object and whose instances have no state.
 #pragma once
 
 #include <memory>
@@ -7,12 +7,12 @@
 #include "nereid/backend.h"
 
 // Defines TRITONBACKEND_Initialize, GetBackendAttribute, ModelInitialize, ModelFinalize and
-// ModelInstanceExecute, and NEREID_RequestIsQuick, for class Model, which has
+// ModelInstanceExecute, and NEREID_RequestIsQuick, for a class Model with
 //   static constexpr uint64_t kQuickBytes;
-//       with inputs of at most that size execute() takes up to 0.1 ms
+//       for inputs of at most this size execute() takes up to 0.1 ms
 //   static StatusOr<std::unique_ptr<Model>> create(TRITONBACKEND_Model*);
 //   void execute(std::unique_ptr<nereid::backend::Request>);
-//       owns it from here on; any thread
+//       takes the request over; any thread
 #define NEREID_DEFINE_BACKEND(Model)                                                              \
   TRITONSERVER_Error* TRITONBACKEND_Initialize(TRITONBACKEND_Backend*) {                          \
     uint32_t major = 0, minor = 0;                                                                \

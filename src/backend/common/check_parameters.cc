@@ -1,4 +1,3 @@
-// See check_parameters.h.
 #include "backend/common/check_parameters.h"
 
 #include "backend/parameters/parameters.h"

@@ -1,4 +1,4 @@
-// A model's parameters against the table of all of them.
+// Checks of a model's parameters against the table of all known ones.
 #pragma once
 
 #include <string_view>
@@ -11,7 +11,7 @@ namespace nereid::backend {
 // Errors name the model and the parameter.
 Status check_parameters(const ModelSettings& settings, std::string_view backend);
 
-// Names the set parameters that change nothing in one warning. Once for each load.
+// Logs one warning that names the set parameters without effect. To be called once for each load.
 void warn_without_effect(const ModelSettings& settings, std::string_view backend);
 
 }  // namespace nereid::backend

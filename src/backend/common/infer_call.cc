@@ -1,11 +1,11 @@
-// Requests between models.
+// Requests from one model to another.
 #include "backend/common/infer_call.h"
 
 #include <cstdlib>
 
 #include "nereid/server.h"
 
-// Not there in other servers.
+// Weak: stock tritonserver does not have this function.
 #pragma weak NEREID_ServerHoldMemory
 #pragma weak NEREID_ServerReleaseMemory
 
@@ -87,7 +87,7 @@ StatusOr<std::shared_ptr<InferCall>> InferCall::start(TRITONSERVER_Server* serve
         r, input.name.c_str(), input.bytes.data(), input.bytes.size(), TRITONSERVER_MEMORY_CPU,
         0)));
   }
-  // Each callback owns a reference, given back when it will not be called again.
+  // Each callback owns a reference, deleted at its last call.
   auto* for_release = new std::shared_ptr<InferCall>(call);
   auto* for_responses = new std::shared_ptr<InferCall>(call);
   Status status = take(TRITONSERVER_InferenceRequestSetReleaseCallback(r, on_release, for_release));

@@ -1,4 +1,4 @@
-// A request from one model to another through the server's own C API.
+// A request from one model to another through the server's C API.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,15 @@ namespace nereid::backend {
 
 struct Reply {
   Status status;
-  std::vector<Output> outputs;  // empty: a final notice without content, or an error
+  std::vector<Output> outputs;  // empty: a final response without content, or an error
   bool is_final = false;
   bool has_content = false;
 };
 
 class InferCall {
  public:
-  // `on_reply` runs on the thread that sends, in order, and must not block; is_final comes exactly
-  // once, unless start itself fails.
+  // `on_reply` runs on the thread that sends the response, in order, and must not block. is_final
+  // comes exactly once, unless start() itself fails.
   static StatusOr<std::shared_ptr<InferCall>> start(TRITONSERVER_Server* server,
                                                     const std::string& model, const std::string& id,
                                                     std::vector<Output> inputs,
@@ -38,7 +38,7 @@ class InferCall {
                           void* userp);
 
   TRITONSERVER_InferenceRequest* request_ = nullptr;
-  std::vector<Output> inputs_;  // the core reads these until it releases the request
+  std::vector<Output> inputs_;  // read by the core until it releases the request
   std::function<void(Reply)> on_reply_;
 };
 

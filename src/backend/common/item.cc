@@ -1,4 +1,4 @@
-// Parts of batched tensors.
+// One item's part of batched tensors.
 #include "backend/common/item.h"
 
 namespace nereid::backend {

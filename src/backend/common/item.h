@@ -1,4 +1,4 @@
-// One item of a batched request: its tensors cut along their first dimension.
+// One item of a batched request: each tensor cut along its first dimension.
 #pragma once
 
 #include <optional>
@@ -9,19 +9,19 @@
 
 namespace nereid::backend {
 
-// A view; the request must outlive it. Reading never changes the request.
+// A view; the request must outlive it.
 class Item {
  public:
   // Item `index` of `batch`.
   Item(const Request& request, int64_t index, int64_t batch)
       : request_(request), index_(index), batch_(batch) {}
 
-  // This item's part; nullopt when the client did not send the input. InvalidArgument, naming the
-  // input, when it cannot be cut into equal parts.
+  // The item's part of the input; nullopt when the client did not send it. InvalidArgument, naming
+  // the input, when the input cannot be divided into `batch` equal parts.
   StatusOr<std::optional<InputView>> input(std::string_view name) const;
   bool lacks(std::string_view name) const { return request_.lacks(name); }
 
-  // As in Request, of this item's part.
+  // Request::scalar() and values() for the item's part.
   template <class T>
   StatusOr<std::optional<T>> scalar(std::string_view name) const {
     if (lacks(name)) return std::optional<T>();

@@ -1,4 +1,4 @@
-// What a model's configuration says to its backend; see triton.h.
+// A model's configuration as its backend reads it; see triton.h.
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -36,7 +36,7 @@ StatusOr<ModelSettings> ModelSettings::read(TRITONBACKEND_Model* model) {
   }
   for (const auto& output : root.at("output").as_array()) {
     const json::object& spec = output.as_object();
-    const std::string type(spec.at("data_type").as_string());  // TYPE_FP32, ...
+    const std::string type(spec.at("data_type").as_string());  // such as TYPE_FP32
     const bool is_string = type == "TYPE_STRING";
     settings.outputs.push_back(
         {std::string(spec.at("name").as_string()),

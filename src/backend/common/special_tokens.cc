@@ -1,4 +1,4 @@
-// Reads special tokens from tokenizer_config.json.
+// Special tokens from tokenizer_config.json.
 #include "backend/common/special_tokens.h"
 
 namespace nereid::backend {

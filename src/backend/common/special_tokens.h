@@ -1,4 +1,4 @@
-// End and padding ids of a tokenizer folder.
+// End and padding tokens of a tokenizer folder.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace nereid::backend {
 
-// A token of tokenizer_config.json ("eos_token", "pad_token"): a string or an object with
-// "content"; "" when absent.
+// A special token of tokenizer_config.json ("eos_token", "pad_token"), which is a string or an
+// object with "content"; "" when absent.
 std::string special_token(const json::value& tokenizer_config, std::string_view key);
 
-// tokenizer_config.json of `dir`; null when there is none.
+// tokenizer_config.json of `dir`; null without such a file.
 StatusOr<json::value> read_tokenizer_config(const std::filesystem::path& dir);
 
 }  // namespace nereid::backend

@@ -9,7 +9,7 @@
 #include "base/copy_bytes.h"
 #include "nereid/server.h"
 
-// Not there in other servers.
+// Weak: stock tritonserver does not have this function.
 #pragma weak NEREID_ServerHoldMemory
 #pragma weak NEREID_ServerReleaseMemory
 
@@ -67,7 +67,7 @@ void log(TRITONSERVER_LogLevel level, std::string_view text) {
   TRITONSERVER_ErrorDelete(TRITONSERVER_LogMessage(level, "backend", 0, std::string(text).c_str()));
 }
 
-// Errors of calls that can only fail through a bug are logged, not returned.
+// Logs an error of a call that fails only through a bug.
 void check(TRITONSERVER_Error* error) {
   if (error == nullptr) return;
   log(TRITONSERVER_LOG_ERROR, TRITONSERVER_ErrorMessage(error));
@@ -202,14 +202,15 @@ bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes) {
     if (input == nullptr) return false;
     const char* name = nullptr;
     check(TRITONBACKEND_InputProperties(input, &name, nullptr, nullptr, nullptr, &size, nullptr));
-    if (std::string_view(name) == "guided_decoding_guide") return false;  // it is compiled
+    // Its compilation takes longer than quick requests may.
+    if (std::string_view(name) == "guided_decoding_guide") return false;
     total += size;
   }
   return total <= max_bytes;
 }
 
 Status Request::hold(uint64_t num_bytes) const {
-  constexpr uint64_t kLittle = 4096;  // not worth counting
+  constexpr uint64_t kLittle = 4096;  // bytes; smaller amounts are not counted
   if (NEREID_ServerHoldMemory == nullptr || num_bytes <= kLittle) return ok();
   RETURN_IF_ERROR(take(NEREID_ServerHoldMemory(num_bytes)));
   num_held_ += num_bytes;
@@ -222,7 +223,7 @@ bool Request::wants_output(std::string_view name) const {
 
 namespace {
 
-// The oldest repositories declare lengths and counts as UINT32.
+// Lengths and counts are UINT32 in the oldest repositories.
 template <class T>
 bool is_unsigned(const InputView& view) {
   return std::is_same_v<T, int32_t> && view.datatype == TRITONSERVER_TYPE_UINT32;
@@ -237,7 +238,7 @@ Status check_elements(std::string_view name, const InputView& view) {
                           TRITONSERVER_DataTypeString(type_of<T>()));
 }
 
-// The elements into `to`.
+// Copies the elements into `to`.
 template <class T>
 Status copy_elements(std::string_view name, const InputView& view, T* to) {
   const size_t count = view.bytes.size() / sizeof(T);
@@ -250,7 +251,7 @@ Status copy_elements(std::string_view name, const InputView& view, T* to) {
                           static_cast<uint32_t>(*wrapped), std::numeric_limits<T>::max());
 }
 
-// A bool on the wire is a byte of any value, so it is not copied as it stands.
+// A bool is one byte of any value: nonzero is true.
 template <>
 Status copy_elements(std::string_view, const InputView& view, bool* to) {
   for (const char byte : view.bytes) *to++ = byte != 0;
@@ -286,7 +287,7 @@ template StatusOr<std::vector<float>> values_of(std::string_view, const InputVie
 
 namespace {
 
-// Calls `take(text)` for each element. InvalidArgument: not a BYTES tensor, or an incomplete one.
+// Calls `take(text)` for each element. InvalidArgument: the tensor is not BYTES, or is incomplete.
 template <class Take>
 Status visit_strings(std::string_view name, const InputView& view, Take take) {
   if (view.datatype != TRITONSERVER_TYPE_BYTES) {
@@ -337,7 +338,7 @@ StatusOr<std::vector<size_t>> item_ends(std::string_view name, const InputView& 
       ends.push_back(static_cast<size_t>(text.data() + text.size() - view.bytes.data()));
   };
   RETURN_IF_ERROR(visit_strings(name, view, take));
-  ends.resize(num_items);  // all 0 where there are no elements
+  ends.resize(num_items);  // all 0 without elements
   return ends;
 }
 

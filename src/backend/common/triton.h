@@ -1,5 +1,4 @@
-// A thin C++ layer over the C API for our backends: Status for errors, and objects that clean up
-// after themselves.
+// A thin C++ layer over Triton's C API for our backends: Status for errors, and RAII objects.
 #pragma once
 
 #include <array>
@@ -20,21 +19,21 @@
 
 namespace nereid::backend {
 
-Status take_error(TRITONSERVER_Error* error);  // not null
-// The error as a Status; deletes it. OK for null.
+Status take_error(TRITONSERVER_Error* error);  // `error` is not null
+// The error as a Status, and deletes it. OK for null.
 inline Status take(TRITONSERVER_Error* error) {
   return error == nullptr ? ok() : take_error(error);
 }
-// A new error for the core; null for OK.
+// A new error object for the core; null for OK.
 TRITONSERVER_Error* give(const Status& status);
 
 using Shape = absl::InlinedVector<int64_t, 4>;
 
-// One input of a request; `bytes` lives as long as the request unless it had several buffers (then
-// `joined` holds it).
+// One input of a request. `bytes` lives as long as the request, or is a view into `joined` when the
+// input came in several buffers.
 struct InputView {
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  Shape shape;  // with the batch dimension
+  Shape shape;  // batch dimension included
   std::string_view bytes;
   std::shared_ptr<std::string> joined;
 };
@@ -42,26 +41,26 @@ struct InputView {
 // All elements of a tensor of type T. InvalidArgument, naming the input, for another type or size.
 template <class T>
 StatusOr<std::vector<T>> values_of(std::string_view name, const InputView& view);
-// The one element. InvalidArgument for more or none, too.
+// The only element. InvalidArgument also for none or several.
 template <class T>
 StatusOr<T> value_of(std::string_view name, const InputView& view);
-// The elements of a BYTES tensor; views into it.
+// The elements of a BYTES tensor as views into it.
 StatusOr<std::vector<std::string_view>> strings_of(std::string_view name, const InputView& view);
 
-// Where the elements of a BYTES tensor end for each item of a batch, in bytes. InvalidArgument:
-// they do not divide.
+// The end of each item's elements in a BYTES tensor, in bytes. InvalidArgument: the elements do not
+// divide by the number of items.
 StatusOr<std::vector<size_t>> item_ends(std::string_view name, const InputView& view,
                                         int64_t batch);
 
-// InvalidArgument: an input that does not divide into the items of a batch.
+// InvalidArgument: the input does not divide into the items of a batch.
 Status uneven(std::string_view name, int64_t batch);
 
-// Bytes that the elements take as texts of their own, which small ones exceed many times: the core
-// has checked that there are as many as the shape says.
+// Bytes that the elements take as strings of their own: for short elements many times their size in
+// the tensor. The core has checked that their number matches the shape.
 uint64_t held_as_strings(const InputView& view);
 
-// A request that the backend owns; released exactly once, at the latest by the destructor. Not
-// thread safe.
+// A request that the backend owns, released exactly once, at the latest by the
+// destructor. Not thread safe.
 class Request {
  public:
   Request(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request);
@@ -73,24 +72,26 @@ class Request {
   TRITONBACKEND_Request* raw() const { return request_; }
   TRITONBACKEND_ModelInstance* instance() const { return instance_; }
 
-  // True: the client did not send it. Most inputs that are asked for are not there, so this costs
-  // next to nothing for a name that is known when compiling.
+  // True: the client did not send the input. Inline with a hash that is constant for literals: most
+  // inputs asked for are absent.
   bool lacks(std::string_view name) const { return first_of_hash_[hash_of(name)] < 0; }
-  // Null when the client did not send it; else as long as this. InvalidArgument for device memory.
+  // Null when the client did not send the input; else valid as long as this. InvalidArgument
+  // for device memory.
   StatusOr<const InputView*> input(std::string_view name) const;
   bool wants_output(std::string_view name) const;
-  // The strings of BYTES input `name`, which the client sent, for item `index` of `batch`; where
-  // each item's end is found once. InvalidArgument: they do not divide.
+  // The strings of BYTES input `name`, which the client sent, for item `index` of `batch`. The ends
+  // of the items are found once and kept. InvalidArgument: the elements do not divide.
   StatusOr<std::string_view> strings_of_item(std::string_view name, int64_t index,
                                              int64_t batch) const;
 
-  // The one element of input `name`; nullopt when absent. InvalidArgument for another type or size.
+  // The only element of input `name`; nullopt when absent. InvalidArgument for
+  // another type or size.
   template <class T>
   StatusOr<std::optional<T>> scalar(std::string_view name) const {
     if (lacks(name)) return std::optional<T>();
     return read_scalar<T>(name);
   }
-  // All elements; nullopt when absent.
+  // All elements of input `name`; nullopt when absent.
   template <class T>
   StatusOr<std::optional<std::vector<T>>> values(std::string_view name) const {
     if (lacks(name)) return std::optional<std::vector<T>>();
@@ -103,18 +104,19 @@ class Request {
 
   bool is_cancelled() const;  // any thread
 
-  // Counts memory that is taken for the request, before it is taken and until the request is
-  // released, in what the server holds for its clients. Unavailable where there is no room. Other
-  // servers than ours do not count. What values() and strings() give is counted by them.
+  // Counts `num_bytes`, which the backend is about to allocate for the request, in the server's
+  // memory budget until the request is released. Unavailable when the budget is full. Other servers
+  // do not count. values() and strings() count their results themselves.
   Status hold(uint64_t num_bytes) const;
 
-  // Steady-clock ns. The execution began when this was made.
+  // Steady-clock ns. The execution began when this object was made.
   void set_times(uint64_t compute_start, uint64_t compute_end);
   void set_failed() { success_ = false; }
-  // Books the request, once; one without times (it was refused, or asked for nothing to be run)
-  // only if it failed. Comes before the last response, so that who has the answer finds it counted.
+  // Reports the request's statistics, once; a request without times (refused, or one that ran
+  // nothing) is reported only if it failed. To be called before the last response, so that a client
+  // that has the answer finds it counted.
   void report();
-  void release();  // reports first
+  void release();  // reports statistics first
 
  private:
   static constexpr size_t kNumHashes = 64;
@@ -135,17 +137,16 @@ class Request {
   struct Input {
     std::string_view name;
     InputView view;
-    Status status;                          // why there is no view
-    int32_t next = -1;                      // in `inputs_`, of the same hash
+    Status status;                          // the reason when there is no view
+    int32_t next = -1;                      // next entry of `inputs_` with the same hash
     mutable std::vector<size_t> item_ends;  // see strings_of_item()
   };
   const Input* find(std::string_view name) const;
-  // All of them, read once: most names that are asked for are not there, and asking the server for
-  // such a one costs it a message.
+  // All inputs, read once: a lookup of an absent name in the server would cost an error message.
   std::vector<Input> inputs_;
-  std::array<int32_t, kNumHashes> first_of_hash_;  // in `inputs_`; -1: none
+  std::array<int32_t, kNumHashes> first_of_hash_;  // first index in `inputs_` by hash; -1: none
   std::vector<std::string_view> outputs_;
-  mutable uint64_t num_held_ = 0;  // bytes
+  mutable uint64_t num_held_ = 0;  // bytes held so far
   uint64_t exec_start_, compute_start_ = 0, compute_end_ = 0;
   bool has_times_ = false, reported_ = false, success_ = true;
 };
@@ -153,13 +154,13 @@ class Request {
 // Whether all inputs of `request` together have at most `max_bytes`.
 bool has_small_inputs(TRITONBACKEND_Request* request, uint64_t max_bytes);
 
-// One output tensor to send; bytes as they go on the wire.
+// One output tensor to send; bytes in wire format.
 struct Output {
   std::string name;
   TRITONSERVER_DataType datatype;
   Shape shape;
   std::string bytes;
-  std::shared_ptr<const std::vector<float>> shared = nullptr;  // not null: in the place of `bytes`
+  std::shared_ptr<const std::vector<float>> shared = nullptr;  // not null: used instead of `bytes`
 
   std::string_view data() const {
     if (shared == nullptr) return bytes;
@@ -176,8 +177,9 @@ struct ResponseParameter {
   std::variant<std::string, int64_t> value;
 };
 
-// Where a request's responses go. Books the request with the last one and releases it with none.
-// Sends FINAL at most once, while the request is there; the core supplies a missing one.
+// Sends a request's responses. Reports the statistics before the last response and releases
+// the request behind it. FINAL is sent at most once, while the request exists; the core
+// adds a missing one.
 class Responder {
  public:
   explicit Responder(Request& request);
@@ -187,10 +189,10 @@ class Responder {
 
   Status send(const std::vector<Output>& outputs, bool is_final,
               const std::vector<ResponseParameter>& parameters = {});
-  // An error response; the request counts as failed.
+  // Sends an error response; the request counts as failed.
   void fail(const Status& status) { fail(status, /*is_final=*/true); }
   void fail(const Status& status, bool is_final);
-  void finish();  // FINAL alone
+  void finish();  // sends FINAL alone
   bool is_cancelled() const;
   bool is_final() const { return final_sent_; }
 
@@ -200,15 +202,15 @@ class Responder {
   bool final_sent_ = false;
 };
 
-// The model's configuration as a backend needs it.
+// A model's configuration, as far as backends read it.
 class ModelSettings {
  public:
   static StatusOr<ModelSettings> read(TRITONBACKEND_Model* model);
 
-  // nullopt when unset: no such key, empty, or an unfilled ${placeholder}.
+  // nullopt when unset: no such key, an empty value, or an unfilled ${placeholder}.
   std::optional<std::string> parameter(std::string_view key) const;
-  // The default when unset. InvalidArgument, naming key and value, when it is not such a number or
-  // bool.
+  // `fallback` when unset. InvalidArgument, naming key and value, for other text than
+  // such a number or bool.
   StatusOr<int64_t> integer(std::string_view key, int64_t fallback) const;
   StatusOr<bool> boolean(std::string_view key, bool fallback) const;
   StatusOr<double> number(std::string_view key, double fallback) const;
@@ -220,16 +222,16 @@ class ModelSettings {
   struct OutputSpec {
     std::string name;
     TRITONSERVER_DataType datatype;
-    size_t rank;  // without the batch dimension
+    size_t rank;  // batch dimension excluded
   };
   std::vector<OutputSpec> outputs;
-  // The declared output of that name; nullptr when there is none.
+  // The declared output of that name; nullptr without one.
   const OutputSpec* output(std::string_view name) const;
-  // An output of 32-bit integers with the integer type that the configuration declares for it; any
-  // other as it is. Negative numbers become unsigned ones as in a cast.
+  // `output` with the type that the configuration declares for it, if both are 32-bit integer
+  // types; else unchanged. Negative numbers are cast.
   Output as_declared(Output output) const;
-  // InvalidArgument, naming both, where output `name` is declared with a type that as_declared()
-  // cannot make of `made`.
+  // InvalidArgument, naming both types, when output `name` is declared with a type that
+  // as_declared() cannot convert `made` to.
   Status check_type(std::string_view name, TRITONSERVER_DataType made) const;
 
  private:
@@ -240,7 +242,7 @@ void log_info(std::string_view text);
 void log_warning(std::string_view text);
 void log_verbose(std::string_view text);
 
-// Runs `body`, turning exceptions into Unavailable, for want of memory, or Internal.
+// Runs `body`; bad_alloc becomes Unavailable, other exceptions Internal.
 template <class Body>
 Status guarded(Body body) {
   try {

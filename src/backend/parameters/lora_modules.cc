@@ -18,7 +18,7 @@ StatusOr<std::vector<LoraModule>> parse_lora_modules(std::string_view text) {
     LoraModule module{std::string(part.substr(0, equals)), std::string(part.substr(equals + 1)),
                       kFirstTaskId + modules.size()};
     if (std::ranges::find(modules, module.name, &LoraModule::name) != modules.end())
-      return invalid_argument("lora_modules: '{}' is there twice", module.name);
+      return invalid_argument("lora_modules: duplicate name '{}'", module.name);
     modules.push_back(std::move(module));
   }
   return modules;

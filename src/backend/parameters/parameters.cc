@@ -7,7 +7,7 @@
 namespace nereid::backend {
 namespace {
 
-// Whether `word` stands in "a|b|c".
+// Whether `word` is one of "a|b|c".
 bool has_word(std::string_view words, std::string_view word) {
   for (size_t begin = 0; begin <= words.size();) {
     const size_t end = std::min(words.find('|', begin), words.size());
@@ -97,7 +97,7 @@ Status check_parameter(const Parameter& p, std::string_view value) {
     case ParameterKind::kBoolean:
       return is_boolean(value) ? ok() : wrong("true or false");
     case ParameterKind::kWord:
-      // The words that users and tests of the replaced backend look for.
+      // The wording of the replaced backend, which users and tests search for.
       if (std::string_view(p.key) == "gpt_model_type" && !has_word(p.words, value)) {
         return invalid_argument(
             "Invalid gpt_model_type. Must be v1/inflight_batching/inflight_fused_batching. (It is "

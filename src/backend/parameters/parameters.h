@@ -1,5 +1,5 @@
-// The parameters that config.pbtxt of our models may have: one table for the backends, which read
-// them, for the templates, which name them, and for `nereid check`.
+// The parameters in config.pbtxt of our models: one table for the backends that read them, the
+// templates that name them, and `nereid check`.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace nereid::backend {
 enum class ParameterKind {
   kInteger,  // within [low, high]
   kNumber,   // within [low, high]
-  kBoolean,  // true, 1, t, y, yes / false, 0, f, n, no; in any case
-  kWord,     // one of `words`, which are separated by '|'
+  kBoolean,  // true, 1, t, y, yes / false, 0, f, n, no; case ignored
+  kWord,     // one of `words`, separated by '|'
   kText,
-  kFolder,  // that exists
+  kFolder,  // an existing folder
 };
 
 enum class ParameterUse {
-  kActs,  // changes what the model does
-  // Changes nothing, for the reason in `why_none`; named once at load unless it says `words`.
-  // Without a reason it belongs to another model, and is not named.
+  kActs,  // changes the model's behaviour
+  // Has no effect, for the reason in `why_none`; the load warns of it once unless the value is in
+  // `words`. Without a reason it belongs to another model and there is no warning.
   kNone,
-  kRefused,  // not supported: the load fails unless it is unset or says `words`
+  kRefused,  // not supported: the load fails unless it is unset or in `words`
 };
 
 struct Parameter {
   const char* key;
-  const char* placeholder;  // of the template; "" = none, an old or additional name
+  const char* placeholder;  // name in the template; "" = none, for an old or additional name
   ParameterKind kind = ParameterKind::kText;
   ParameterUse use = ParameterUse::kActs;
   double low = 0, high = 0;
@@ -42,25 +42,25 @@ struct Parameter {
   const char* why_none = "";
 };
 
-// The parameters of a model that `backend` ("tensorrtllm", "preprocessing", "postprocessing",
-// "tensorrt_llm_bls") runs; empty for others.
+// The parameters of the models that `backend` ("tensorrtllm", "preprocessing", "postprocessing",
+// "tensorrt_llm_bls") runs; empty for other backends.
 std::span<const Parameter> parameters_of(std::string_view backend);
 
 const Parameter* find_parameter(std::string_view backend, std::string_view key);
 std::set<std::string> parameter_keys(std::string_view backend);
 
-// "" and an unfilled ${placeholder} count as unset.
+// True for "" and an unfilled ${placeholder}.
 bool is_unset(std::string_view value);
 
-// "'multi_block_mode' is 'true': attention kernels choose ..." of the set parameters that change
-// nothing, with "; " between them; "" when there are none. `value_of` has the text of a key;
-// nullopt and unset values do not count.
+// The set parameters without effect, as "'multi_block_mode' is 'true': attention kernels choose
+// ..." joined by "; "; "" when there are none. `value_of` returns the text of a key; nullopt and
+// unset values are skipped.
 std::string without_effect(
     std::string_view backend,
     const std::function<std::optional<std::string>(const char* key)>& value_of);
 
-// OK for an unset value, too. InvalidArgument: "parameter 'K' is 'V', expected ..."; Unimplemented:
-// "parameter 'K' is not supported ...". Folders are not looked at.
+// OK also for an unset value. InvalidArgument: "parameter 'K' is 'V', expected ..."; Unimplemented:
+// "parameter 'K' is not supported ...". Folders are not checked for existence.
 Status check_parameter(const Parameter& parameter, std::string_view value);
 
 }  // namespace nereid::backend

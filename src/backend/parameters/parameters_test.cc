@@ -61,7 +61,7 @@ TEST(Parameters, WhatChangesNothingIsNamedWithItsReason) {
   }
 }
 
-// Key -> placeholder of each parameter in a template.
+// Placeholder by key of each parameter in a template.
 std::map<std::string, std::string> template_parameters(const std::string& text) {
   std::map<std::string, std::string> out;
   const std::string key = "parameters { key: \"", value = "string_value: \"";
@@ -84,7 +84,7 @@ TEST(Parameters, TemplatesHaveExactlyThese) {
         read_file(source_dir() + "/all_models/inflight_batcher_llm/" + model + "/config.pbtxt");
     ASSERT_TRUE(text.ok());
     auto found = template_parameters(*text);
-    found.erase("FORCE_CPU_ONLY_INPUT_TENSORS");  // a constant
+    found.erase("FORCE_CPU_ONLY_INPUT_TENSORS");  // a constant in the template, not a placeholder
     size_t count = 0;
     for (const auto& p : parameters_of(backend)) {
       if (*p.placeholder == '\0') continue;

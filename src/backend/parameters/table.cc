@@ -1,4 +1,4 @@
-// The table itself; see parameters.h.
+// The table of parameters; see parameters.h.
 #include <iterator>
 
 #include "backend/parameters/parameters.h"

@@ -1,5 +1,5 @@
-// Backend "postprocessing": token ids to text. Streams stay whole because the tensorrt_llm backend
-// sends tokens in groups that end where a character ends.
+// Backend "postprocessing": token ids to text. Each request is decoded alone: the tensorrt_llm
+// backend sends tokens in groups that end at a character boundary.
 #include <algorithm>
 
 #include "backend/common/backend_model.h"
@@ -12,8 +12,9 @@ namespace {
 
 class Postprocessing {
  public:
-  static constexpr uint64_t kQuickBytes = 1024;  // some 250 tokens
-  static constexpr size_t kMaxEmptyRows = 1024;  // a shape names any number of them for no bytes
+  static constexpr uint64_t kQuickBytes = 1024;  // about 250 tokens
+  // A shape can name any number of empty rows at no bytes.
+  static constexpr size_t kMaxEmptyRows = 1024;
 
   static StatusOr<std::unique_ptr<Postprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Postprocessing>();
@@ -47,7 +48,7 @@ class Postprocessing {
  private:
   static constexpr std::string_view kPassed = "OUT_";
 
-  // One string per (batch item, beam), in order, in a one-dimensional tensor.
+  // One string for each (batch item, beam), in order, in a one-dimensional tensor.
   Status run(const Request& request, std::vector<Output>& outputs) const {
     ASSIGN_OR_RETURN(const auto view, request.input("TOKENS_BATCH"));
     ASSIGN_OR_RETURN(const auto tokens, request.values<int32_t>("TOKENS_BATCH"));
@@ -75,7 +76,7 @@ class Postprocessing {
         return invalid_argument("SEQUENCE_LENGTH {} is not in [0, {}]", length, width);
       }
       const std::span<const int32_t> ids(tokens->data() + i * width, static_cast<size_t>(length));
-      // As a text and in the tensor.
+      // Counted twice: the text and its copy in the tensor.
       RETURN_IF_ERROR(request.hold(2 * tokenizer_->text_bytes(ids)));
       texts.push_back(tokenizer_->decode(ids, skip_special_tokens_));
     }
@@ -84,7 +85,8 @@ class Postprocessing {
     return pass_on(request, outputs);
   }
 
-  // The oldest configurations have no SEQUENCE_LENGTH: a row ends where its padding begins.
+  // Row lengths for the oldest configurations, which have no SEQUENCE_LENGTH: a row ends where
+  // its padding begins.
   static std::vector<int32_t> lengths_of(const std::vector<int32_t>& tokens, size_t rows,
                                          size_t width) {
     std::vector<int32_t> lengths;
@@ -95,8 +97,8 @@ class Postprocessing {
     return lengths;
   }
 
-  // Ensembles of v0.6 to v0.13 route log-probabilities, logits and the batch index through this
-  // model: OUT_X is the input X, or one zero when there is none, as clients of then expect it.
+  // Pass-through outputs of v0.6 to v0.13, whose ensembles route log-probabilities, logits and the
+  // batch index through this model: OUT_X is input X, or a single zero without that input.
   Status pass_on(const Request& request, std::vector<Output>& outputs) const {
     for (const auto& spec : passed_) {
       if (!request.wants_output(spec.name)) continue;
@@ -116,7 +118,7 @@ class Postprocessing {
   ModelSettings settings_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
   bool skip_special_tokens_ = true;
-  std::vector<ModelSettings::OutputSpec> passed_;  // the declared outputs OUT_*
+  std::vector<ModelSettings::OutputSpec> passed_;  // declared outputs OUT_*
 };
 
 }  // namespace

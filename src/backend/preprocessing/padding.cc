@@ -1,4 +1,3 @@
-// See padding.h.
 #include "backend/preprocessing/padding.h"
 
 namespace nereid::backend {

@@ -1,4 +1,4 @@
-// The padding of short rows beside a row of many tokens is bounded.
+// The padding of short rows beside one long row is bounded.
 #include "backend/preprocessing/padding.h"
 
 #include <gtest/gtest.h>

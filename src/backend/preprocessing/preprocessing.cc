@@ -1,4 +1,4 @@
-// Backend "preprocessing": text to the tensors of the tensorrt_llm model.
+// Backend "preprocessing": text to the input tensors of the tensorrt_llm model.
 #include <algorithm>
 #include <thread>
 
@@ -14,7 +14,7 @@
 namespace nereid::backend {
 namespace {
 
-// The ids of each prompt of a request.
+// Token ids of each prompt of a request.
 struct Prompts {
   std::vector<std::vector<int32_t>> rows;
   std::vector<int32_t> lengths;
@@ -23,7 +23,7 @@ struct Prompts {
 
 class Preprocessing {
  public:
-  static constexpr uint64_t kQuickBytes = 2048;  // text to tokenise, mostly
+  static constexpr uint64_t kQuickBytes = 2048;  // nearly all of it text to tokenise
 
   static StatusOr<std::unique_ptr<Preprocessing>> create(TRITONBACKEND_Model* model) {
     auto p = std::make_unique<Preprocessing>();
@@ -50,7 +50,7 @@ class Preprocessing {
     return p;
   }
 
-  // See NEREID_OpenParameters: clients see by it which tokenizer is loaded.
+  // See NEREID_OpenParameters: they show clients the loaded tokenizer.
   const std::string& open_parameters() const { return open_parameters_; }
 
   ~Preprocessing() {
@@ -58,7 +58,8 @@ class Preprocessing {
     if (long_thread_.joinable()) long_thread_.join();
   }
 
-  // Requests that take long wait for each other, and the model's others for none of them.
+  // Requests with large inputs run one at a time on a thread of their own; others do
+  // not wait for them.
   void execute(std::unique_ptr<Request> request) {
     if (has_small_inputs(request->raw(), kLongBytes)) return answer(std::move(request));
     static_cast<void>(long_requests_.push(std::move(request)));
@@ -86,7 +87,7 @@ class Preprocessing {
     if (!status.ok()) responder.fail(status);
   }
 
-  // Until nobody waits for the request.
+  // Tokenises until the request is cancelled.
   StatusOr<std::vector<int32_t>> encode(const Request& request, std::string_view text,
                                         bool add_special_tokens) const {
     return tokenizer_->encode(text, {.add_special_tokens = add_special_tokens,
@@ -114,9 +115,9 @@ class Preprocessing {
 
   StatusOr<std::vector<Output>> run(const Request& request) const;
   StatusOr<Prompts> prompts(const Request& request) const;
-  // [batch, longest]
+  // Tensor [batch, longest].
   StatusOr<Output> input_ids(const Request& request, Prompts prompts) const;
-  // The words of `input` per batch item, as text; empty ones left out. nullopt when absent.
+  // The words of `input` by batch item, as text, without empty ones. nullopt when absent.
   StatusOr<std::optional<std::vector<std::vector<std::string>>>> words(const Request& request,
                                                                        const char* input,
                                                                        size_t batch) const;
@@ -169,7 +170,7 @@ StatusOr<Output> Preprocessing::word_ids(
     total += num_ids;
   }
   RETURN_IF_ERROR(check_padding(name, batch, 2 * width, total));
-  // The ids, and the tensor once as numbers and once as bytes.
+  // Counted: the ids, and each tensor once as numbers and once as bytes.
   RETURN_IF_ERROR(request.hold((total + 2 * batch * 2 * width) * sizeof(int32_t)));
   std::vector<int32_t> flat;
   flat.reserve(batch * 2 * width);
@@ -180,8 +181,8 @@ StatusOr<Output> Preprocessing::word_ids(
   return make_output(name, {rows, 2, static_cast<int64_t>(width)}, flat);
 }
 
-// [batch, vocabulary], or [batch, 0] without words: the weight of a word is added to each of its
-// ids.
+// Tensor [batch, vocabulary], or [batch, 0] without words: a word's weight is added
+// to each of its ids.
 StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t batch) const {
   const char* name = "EMBEDDING_BIAS";
   const auto rows = static_cast<int64_t>(batch);
@@ -246,8 +247,8 @@ StatusOr<Output> Preprocessing::input_ids(const Request& request, Prompts prompt
   return out;
 }
 
-// Stop words as text, because they may be tokenised differently inside a sentence. Rows are equally
-// long, so shorter ones end with empty strings, which are no stop words. nullopt without words.
+// Stop words as text: inside a sentence a word may be tokenised differently. Rows are padded with
+// empty strings to equal length. nullopt without words.
 std::optional<Output> stop_strings(const std::vector<std::vector<std::string>>& stop) {
   size_t width = 0;
   for (const auto& row : stop) width = std::max(width, row.size());
@@ -261,7 +262,7 @@ std::optional<Output> stop_strings(const std::vector<std::vector<std::string>>& 
                      {static_cast<int64_t>(stop.size()), static_cast<int64_t>(width)}, texts);
 }
 
-// Inputs that the model may declare and that this release does not act on.
+// Refuses inputs that the model may declare but that have no effect here.
 Status refuse_unsupported(const Request& request) {
   using std::string_view_literals::operator""sv;
   for (const auto name : {"DECODER_QUERY"sv, "IMAGE_BYTES"sv, "IMAGE_URL"sv, "VIDEO_BYTES"sv,
@@ -301,7 +302,7 @@ StatusOr<std::vector<Output>> Preprocessing::run(const Request& request) const {
     add(std::move(ids));
   }
   add(make_output("REQUEST_INPUT_LEN", {rows, 1}, lengths));
-  // What there is without a decoder prompt; decoder-only models ignore it.
+  // The value for no decoder prompt; decoder-only models ignore the output.
   if (settings_.output("DECODER_INPUT_ID")) {
     add(make_output("DECODER_INPUT_ID", {rows, 1}, std::vector<int32_t>(batch, pad_id_)));
   }

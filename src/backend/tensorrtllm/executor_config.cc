@@ -9,7 +9,7 @@
 namespace nereid::backend {
 namespace {
 
-// The bounds are those of the table.
+// The table of parameters has the bounds.
 Status integer(const ModelSettings& settings, const char* key, int64_t& to) {
   ASSIGN_OR_RETURN(to, settings.integer(key, to));
   return ok();
@@ -28,7 +28,7 @@ struct Choice {
   T value;
 };
 
-// One of a list of words.
+// Reads one of a list of words.
 template <class T, size_t kCount>
 Status choice(const ModelSettings& settings, const char* key, const Choice<T> (&choices)[kCount],
               T& to) {
@@ -66,18 +66,20 @@ Status read_scheduler(const ModelSettings& settings, SchedulerConfig& out) {
   return ok();
 }
 
-// A comma list with one window for each layer of a repeating pattern; here all layers share one.
+// Reads a comma list of windows for the layers of a repeating pattern; only equal ones are
+// accepted, since all layers share one.
 Status read_window(const ModelSettings& settings, KvCacheConfig& out) {
   const char* key = "max_attention_window_size";
   auto text = settings.parameter(key);
-  if (!text) text = settings.parameter(key = "max_kv_cache_length");  // the name in v0.6
+  // The parameter's name in v0.6.
+  if (!text) text = settings.parameter(key = "max_kv_cache_length");
   if (!text) return ok();
   std::optional<int32_t> window;
   for (size_t begin = 0; begin <= text->size();) {
     const size_t end = std::min(text->find(',', begin), text->size());
     const std::string part = text->substr(begin, end - begin);
     begin = end + 1;
-    if (part.empty() && begin > text->size()) break;  // a comma at the end
+    if (part.empty() && begin > text->size()) break;  // trailing comma
     int32_t value = 0;
     const auto [stop, error] = std::from_chars(part.data(), part.data() + part.size(), value);
     if (error != std::errc() || stop != part.data() + part.size() || value < 1) {
@@ -102,7 +104,7 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
   if (tokens != 0) out.max_tokens = tokens;
   if (settings.parameter("kv_cache_free_gpu_mem_fraction")) {
     ASSIGN_OR_RETURN(const double fraction, settings.number("kv_cache_free_gpu_mem_fraction", 0));
-    if (fraction > 0) out.memory_fraction = fraction;  // 0: by default
+    if (fraction > 0) out.memory_fraction = fraction;  // 0: the default
   }
   RETURN_IF_ERROR(integer(settings, "tokens_per_block", out.tokens_per_block));
   ASSIGN_OR_RETURN(out.enable_block_reuse,
@@ -129,7 +131,7 @@ Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
   return ok();
 }
 
-// What is read here is checked by the runtime.
+// The LoRA parameters; the runtime checks the values.
 Status read_lora(const ModelSettings& settings, ExecutorConfig& config) {
   const auto modules = parse_lora_modules(settings.parameter("lora_modules").value_or(""));
   if (!modules.ok())
@@ -151,8 +153,8 @@ Status read_lora(const ModelSettings& settings, ExecutorConfig& config) {
   return ok();
 }
 
-// A mode of speculation says what the folder of the parameter draft_model, or else the engine's
-// own, holds.
+// Sets the speculation mode, which describes the contents of the folder draft_model, or else
+// of the engine's own.
 Status read_speculative_mode(const ModelSettings& settings, const std::string& mode,
                              ExecutorConfig& config) {
   if (!config.speculation.empty() && config.speculation != mode && config.speculation != "auto")
@@ -164,7 +166,7 @@ Status read_speculative_mode(const ModelSettings& settings, const std::string& m
   return ok();
 }
 
-// Of speculation by lookahead; the mode wants all three named.
+// Reads the three parameters of lookahead decoding; the mode lookahead_decoding needs all of them.
 Status read_lookahead(const ModelSettings& settings, const std::optional<std::string>& mode,
                       ExecutorConfig& config) {
   const bool is_mode = mode == "lookahead";
@@ -196,8 +198,8 @@ Status read_lookahead(const ModelSettings& settings, const std::optional<std::st
   return ok();
 }
 
-// Every request chooses how it draws, so a mode without speculation only has to be one that
-// requests may use.
+// Checks decoding_mode: sampling is chosen by each request, so without speculation the mode must
+// only be one that requests may use.
 Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config) {
   const auto mode = settings.parameter("decoding_mode");
   RETURN_IF_ERROR(read_lookahead(settings, mode, config));
@@ -243,7 +245,8 @@ bool is_v1(const ModelSettings& settings) {
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(check_parameters(settings, "tensorrtllm"));
   ExecutorConfig config;
-  config.max_batch_size = config.max_beam_width = config.max_num_tokens = 0;  // the engine's
+  // 0: the engine's own limits.
+  config.max_batch_size = config.max_beam_width = config.max_num_tokens = 0;
   RETURN_IF_ERROR(read_device(settings, config));
   RETURN_IF_ERROR(integer(settings, "num_threads", config.num_threads));
   RETURN_IF_ERROR(integer(settings, "memory_bytes", config.memory_bytes));

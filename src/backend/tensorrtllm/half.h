@@ -1,4 +1,4 @@
-// IEEE 754 half precision, for logits in models that declare them as FP16.
+// IEEE 754 half precision, for logits that a model declares as FP16.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Lists of a tensorrt_llm request: words, biases, retention ranges.
+// List inputs of a tensorrt_llm request: words, biases, retention ranges.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -42,7 +42,7 @@ StatusOr<std::vector<std::vector<TokenId>>> read_words(const std::vector<int32_t
 
 namespace {
 
-// -inf bans the token.
+// -inf bans the token; NaN and +inf are refused.
 Status check_bias(const char* name, size_t index, float value) {
   if (std::isfinite(value) || value == -std::numeric_limits<float>::infinity()) return ok();
   return invalid_argument("input '{}[{}]' is {}, expected a finite number or -inf", name, index,
@@ -53,7 +53,7 @@ Status check_bias(const char* name, size_t index, float value) {
 
 namespace {
 
-// All others get -inf.
+// Tokens outside of the list get -inf.
 Status read_allowed(const Item& item, size_t vocab, nereid::Request& out) {
   ASSIGN_OR_RETURN(const auto allowed, item.values<int32_t>("allowed_token_ids"));
   if (!allowed || allowed->empty()) return ok();
@@ -82,7 +82,7 @@ Status read_biases(const Item& item, const ReadContext& context, nereid::Request
     RETURN_IF_ERROR(check_bias("embedding_bias", i, (*dense)[i]));
   }
   if (dense && !dense->empty()) {
-    dense->resize(vocab);  // a tokenizer may know fewer tokens than the model has rows
+    dense->resize(vocab);  // a tokenizer may have fewer tokens than the model has embedding rows
     out.embedding_bias = *std::move(dense);
   }
   ASSIGN_OR_RETURN(const auto ids, item.values<int32_t>("logit_bias_ids"));

@@ -1,9 +1,8 @@
-// See lora_metrics.h.
 #include "backend/tensorrtllm/lora_metrics.h"
 
 namespace nereid::backend {
 
-// In the order in which open() adds them.
+// Series in the order in which open() adds them.
 enum LoraMetrics::Index : size_t {
   kPlaces,
   kPlacesUsed,

@@ -1,4 +1,4 @@
-// Metrics of LoRA adapters: what the device and the host cache hold, and what happened to it.
+// Metrics of LoRA adapters: occupancy of device and host cache, loads, hits and evictions.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace nereid::backend {
 
-// One caller at a time. Without places for adapters there are no series.
+// One caller at a time. Without adapter slots there are no series.
 class LoraMetrics {
  public:
   LoraMetrics(std::string model, int64_t version) : model_(std::move(model)), version_(version) {}

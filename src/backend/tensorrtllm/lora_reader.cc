@@ -1,4 +1,4 @@
-// The tensors of an adapter.
+// LoRA inputs of a tensorrt_llm request.
 #include "backend/parameters/lora_modules.h"
 #include "backend/tensorrtllm/tensor_fields.h"
 #include "tensor/floats.h"

@@ -1,4 +1,3 @@
-// See metric_set.h.
 #include "backend/tensorrtllm/metric_set.h"
 
 #include "backend/common/triton.h"

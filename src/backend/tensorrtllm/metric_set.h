@@ -1,4 +1,4 @@
-// A handful of series of the server's metrics C API, by index.
+// A set of series of the server's custom metrics C API, addressed by index.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@ namespace nereid::backend {
 
 using MetricLabels = std::vector<std::pair<std::string, std::string>>;
 
-// Thread safe once filled. What the server refuses is left out: its calls then do nothing.
+// Thread safe once all series are added. A series that the server refuses is skipped: calls for
+// it have no effect.
 class MetricSet {
  public:
   MetricSet() = default;
@@ -20,14 +21,14 @@ class MetricSet {
   MetricSet(const MetricSet&) = delete;
   MetricSet& operator=(const MetricSet&) = delete;
 
-  // `buckets`: ascending upper bounds, for histograms only. Indices count from 0.
+  // `buckets`: ascending upper bounds, for histograms only. Returns the index, which counts from 0.
   size_t add(TRITONSERVER_MetricKind kind, const char* family, const char* help,
              const MetricLabels& labels, const std::vector<double>& buckets = {});
-  size_t skip();  // an index without a series
+  size_t skip();  // adds an index without a series
 
-  void set(size_t index, double value);        // gauge
-  void increment(size_t index, double value);  // counter; 0 and less are ignored
-  void observe(size_t index, double value);    // histogram
+  void set(size_t index, double value);        // gauges only
+  void increment(size_t index, double value);  // counters only; values <= 0 are ignored
+  void observe(size_t index, double value);    // histograms only
 
  private:
   std::vector<TRITONSERVER_MetricFamily*> families_;

@@ -12,7 +12,7 @@
 
 namespace nereid::backend {
 
-// In the order in which the constructor adds them.
+// Series in the order in which the constructor adds them.
 enum ModelMetrics::Index : size_t {
   kActive,
   kMax,
@@ -29,9 +29,9 @@ enum ModelMetrics::Index : size_t {
   kBlocksReused,
   kBlockFraction,
   kContextTokens,
-  kGenerationRequests,  // static: generation tokens
-  kMicroBatch,          // static: empty generation slots
-  kPaused,              // static: none
+  kGenerationRequests,  // static batching: generation tokens
+  kMicroBatch,          // static batching: empty generation slots
+  kPaused,              // static batching: not present
   kTimestamp,
   kIteration,
   kTransferTime,
@@ -42,10 +42,10 @@ enum ModelMetrics::Index : size_t {
   kInputLength,
   kStepTime,
   kHealthy,
-  kRequestDrafts,  // accepted ones
+  kRequestDrafts,  // accepted drafts
   kRequestRejected,
   kRequestLengths,
-  kProposerDrafts  // and the same two behind them
+  kProposerDrafts  // accepted; then rejected and lengths, as above
 };
 
 namespace {
@@ -59,7 +59,7 @@ int64_t microseconds_of(std::chrono::system_clock::time_point at) {
   return std::chrono::duration_cast<std::chrono::microseconds>(at.time_since_epoch()).count();
 }
 
-// Of microseconds since the epoch: "MM-DD-YYYY HH:MM:SS.ffffff", UTC.
+// Formats microseconds since the epoch as "MM-DD-YYYY HH:MM:SS.ffffff", UTC.
 std::string time_text(int64_t micros) {
   return fmt::format("{:%m-%d-%Y %H:%M:%S}.{:06}", fmt::gmtime(micros / 1000000), micros % 1000000);
 }
@@ -141,17 +141,17 @@ std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
   const bool is_same = !values_.empty() && s.num_steps == last_.num_steps &&
                        s.num_active == last_.num_active && s.num_waiting == last_.num_waiting &&
                        s.kv_blocks_free == last_.kv_blocks_free;
-  if (is_same && steps.empty()) return {};  // idle: the last figures and their time stay
+  if (is_same && steps.empty()) return {};  // idle: the last values and their time stay
   std::vector<std::string> lines;
   for (const IterationStats& step : steps) {
-    // The last call's snapshot may have been newer than its steps.
+    // The snapshot may have been newer than its steps: such a step was already reported.
     const bool is_told = step.iter <= last_.num_steps || step.iter >= s.num_steps;
     if (wants_lines && !is_told) lines.push_back(figures(step));
   }
   const auto of = [](int64_t v) { return static_cast<double>(v); };
   if (!steps.empty()) last_step_ = steps.back();
   const int64_t used = s.kv_blocks_total - s.kv_blocks_free;
-  const bool is_busy = s.num_active > 0;  // the figures of the last step hold while one runs
+  const bool is_busy = s.num_active > 0;  // the values of the last step stand while a step runs
   set(kActive, of(s.num_active + s.num_waiting));
   set(kMax, of(s.max_batch_size));
   set(kScheduled, of(s.num_active));
@@ -192,7 +192,7 @@ std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
   return lines;
 }
 
-// Of the series from that index on: accepted, rejected, lengths.
+// Publishes the three series from `index` on: accepted, rejected, lengths.
 void ModelMetrics::publish_drafts(size_t index, const DraftStats& before, const DraftStats& now) {
   const int64_t accepted = now.num_accepted - before.num_accepted;
   const int64_t tested = now.num_drafts - before.num_drafts;
@@ -221,14 +221,15 @@ std::string ModelMetrics::figures(const IterationStats& step) const {
   v[kBlocksReused] = of(step.kv_reused_blocks);
   v[kBlockFraction] = step.kv_max_blocks > 0 ? of(step.kv_used_blocks) / of(step.kv_max_blocks) : 0;
   v[kContextTokens] = step.num_ctx_tokens;
-  v[kGenerationRequests] = step.num_gen_requests;  // static: each draws one token
+  // Static batching: each request samples one token.
+  v[kGenerationRequests] = step.num_gen_requests;
   v[kMicroBatch] = is_static_ ? step.max_num_active_requests - step.num_active_requests : 0;
   v[kPaused] = step.num_paused_requests;
   v[kIteration] = of(step.iter);
   return line(v, time_text(microseconds_of(step.timestamp)));
 }
 
-// So that scripts can compare lines and metrics.
+// One line of JSON with the metrics' names, so that scripts can compare both.
 std::string ModelMetrics::line(const std::vector<double>& values,
                                const std::string& timestamp) const {
   std::string text = "{";

@@ -1,4 +1,4 @@
-// The metrics of a model: the nv_trt_llm_* and nv_llm_* families, and those with vLLM's names.
+// Metrics of a model: the nv_trt_llm_* and nv_llm_* families, and those with vLLM's names.
 #pragma once
 
 #include <span>
@@ -12,30 +12,29 @@
 
 namespace nereid::backend {
 
-// Thread safe. Where the server has metrics switched off nothing is recorded.
+// Thread safe. Without metrics in the server nothing is recorded.
 class ModelMetrics {
  public:
-  // `is_static`: the model batches statically (V1), which has figures of its own. `proposer`: as in
-  // ExecutorStats.
+  // `is_static`: static batching (V1), which has series of its own. `proposer`: see ExecutorStats.
   ModelMetrics(const std::string& model, int64_t version, bool is_static,
                std::string_view proposer = {});
 
-  // A newer snapshot of the executor and its steps since the call before. Returns, if wanted, the
-  // figures of each step that no line told of yet, as one line of JSON for the log; the last line
-  // is that of the snapshot, and what the metrics show. One caller at a time.
+  // Publishes a newer snapshot of the executor and its steps since the last call. Returns, if asked
+  // for, a line of JSON for each step not reported yet, for the log; the last line has the
+  // snapshot's values, which the metrics show. One caller at a time.
   std::vector<std::string> publish(const ExecutorStats& stats,
                                    std::span<const IterationStats> steps, bool wants_lines);
-  // A request that ended with a result. `num_tokens_sent`: in all its responses.
+  // Counts a request that ended with a result. `num_tokens_sent`: the sum over its responses.
   void finished(const Response& final_response, int64_t num_tokens_sent);
-  // One item of a request's batch ended with a result, or sent its next token.
+  // Counts an item of a request's batch that ended with a result or sent its next token.
   void item_finished(const Response& final_response, int64_t num_generated, bool is_streamed) {
     vllm_.finished(final_response, num_generated, is_streamed);
   }
   void next_token(double seconds) { vllm_.next_token(seconds); }
 
-  // Every gauge and counter of the nv_trt_llm families as one line of JSON, as last published.
+  // All gauges and counters of the nv_trt_llm families as one line of JSON, as last published.
   std::string figures() const { return line(values_, timestamp_); }
-  // The same of one step.
+  // figures() of one step.
   std::string figures(const IterationStats& step) const;
 
  private:
@@ -49,7 +48,7 @@ class ModelMetrics {
   MetricSet set_;
   VllmMetrics vllm_;
   LoraMetrics lora_;
-  std::vector<double> values_;  // of the gauges, as last set
+  std::vector<double> values_;  // gauges as last set
   std::string timestamp_;       // "MM-DD-YYYY HH:MM:SS.ffffff", UTC
   ExecutorStats last_;
   IterationStats last_step_;

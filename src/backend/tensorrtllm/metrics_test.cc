@@ -1,4 +1,4 @@
-// The line of figures that goes to the verbose log.
+// The line of figures in the verbose log.
 #include "backend/tensorrtllm/metrics.h"
 
 #include <gtest/gtest.h>
@@ -59,10 +59,10 @@ TEST(Figures, FallToZeroWhenIdle) {
     EXPECT_EQ(figures.at(key).as_int64(), 0) << key;
   }
   metrics.publish(idle, {}, false);
-  EXPECT_EQ(metrics.figures(), line);  // nothing new: the time of the last figures stays
+  EXPECT_EQ(metrics.figures(), line);  // no new step: the time of the last figures stays
 }
 
-// However many steps there are between two snapshots, and whichever of both is newer.
+// Any number of steps between two snapshots; either may be newer.
 TEST(Figures, OneLineForEachStep) {
   ModelMetrics metrics("m", 1, /*is_static=*/false);
   std::vector<int64_t> told;

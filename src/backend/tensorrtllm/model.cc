@@ -20,7 +20,7 @@ StatusOr<std::filesystem::path> model_path(const ModelSettings& settings) {
   return invalid_argument("model '{}': parameter 'gpt_model_path' is mandatory", settings.name);
 }
 
-// Sequences of the greatest length whose keys and values the cache holds together.
+// The number of sequences of max_sequence_length whose keys and values the cache holds at once.
 int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_length) {
   int64_t fewest = std::numeric_limits<int64_t>::max();
   for (int64_t g = 0; g < stats.num_kv_groups; ++g) {
@@ -29,13 +29,14 @@ int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_lengt
       return (tokens - 1) / stats.kv_tokens_per_block + 1;
     };
     int64_t held = blocks(max_sequence_length);
-    if (group.window > 0) held = std::min(held, blocks(group.window) + 1);  // both ends are partial
+    // Both end blocks are partial.
+    if (group.window > 0) held = std::min(held, blocks(group.window) + 1);
     fewest = std::min(fewest, group.blocks_total / held);
   }
   return stats.num_kv_groups == 0 ? 0 : fewest;
 }
 
-// Where the memory goes and what it holds, for people.
+// Memory use and KV capacity as lines for the log.
 std::vector<std::string> room_of(const Executor& executor) {
   std::vector<MemoryUse> uses = executor.memory();
   std::ranges::stable_sort(uses, std::greater(), &MemoryUse::bytes);
@@ -44,7 +45,7 @@ std::vector<std::string> room_of(const Executor& executor) {
   const auto mib = [](int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   std::string memory = fmt::format("memory {:.1f} MiB:", mib(total));
   for (const auto& use : uses) {
-    if (use.bytes < total / 1000) continue;  // what is left out is less than a thousandth each
+    if (use.bytes < total / 1000) continue;  // entries below a thousandth of the total are left out
     memory +=
         fmt::format("{} {} {:.1f}", memory.ends_with(':') ? "" : ",", use.what, mib(use.bytes));
   }
@@ -131,7 +132,7 @@ TensorrtLlmModel::~TensorrtLlmModel() {
   }
   wake_.notify_all();
   if (watch_.joinable()) watch_.join();
-  executor_.reset();  // joins the callback thread while everything that it uses is still here
+  executor_.reset();  // joins the callback thread before the members that it uses go
 }
 
 void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
@@ -165,7 +166,7 @@ void TensorrtLlmModel::execute(std::unique_ptr<Request> request) {
 
 namespace {
 
-// Takes what the executor needs and leaves what answers need.
+// Moves the request's fields to the executor and keeps those that responses need.
 nereid::Request take_request(ActiveItem& item) {
   nereid::Request& kept = item.generation.request;
   if (!item.generation.exclude_input && !kept.streaming) item.prompt = kept.input_token_ids;
@@ -188,7 +189,7 @@ void TensorrtLlmModel::start(std::shared_ptr<Active> active) {
     active->number = ++num_started_;
     active_.insert(active);
   }
-  // All items are queued or none: answers to the first wait until the last is accepted.
+  // All items are queued or none: responses of the first wait until the last is accepted.
   std::lock_guard guard(active->mutex);
   for (size_t i = 0; i < active->items.size(); ++i) {
     const auto id = executor_->enqueue(
@@ -247,7 +248,7 @@ void TensorrtLlmModel::stop(Request& request) {
   std::vector<RequestId> found;
   {
     std::lock_guard lock(mutex_);
-    Active* newest = nullptr;  // of several live requests with one id, the one it refers to
+    Active* newest = nullptr;  // the newest of several live requests with this id
     for (const auto& active : active_) {
       if (active->id != id || (newest != nullptr && active->number < newest->number)) continue;
       newest = active.get();
@@ -258,7 +259,7 @@ void TensorrtLlmModel::stop(Request& request) {
     }
   }
   for (RequestId executor_id : found) executor_->cancel(executor_id);
-  // An answer without outputs; a request that has ended already is no error.
+  // Answers without outputs; stopping a request that has ended is no error.
   if (Status s = responder.send({}, true); !s.ok()) responder.fail(s);
 }
 
@@ -318,14 +319,14 @@ void TensorrtLlmModel::watch() {
     std::vector<RequestId> left;
     for (const auto& active : active_) {
       if (!active->cancelled && !active->responder.is_cancelled()) continue;
-      // A cancel that came before all of the executor's ids were known is repeated here.
+      // Repeats a cancel that came before all ids of the executor were known.
       active->cancelled = true;
       left.insert(left.end(), active->executor_ids.begin(), active->executor_ids.end());
     }
     lock.unlock();
     for (RequestId id : left) executor_->cancel(id);
     if (now() >= next_stats) {
-      // Taken first: the snapshot is then never older than the last of them.
+      // Steps are taken before the snapshot, which is then at least as new as each of them.
       const auto steps = executor_->latest_iteration_stats();
       const bool is_logged = TRITONSERVER_LogIsEnabled(TRITONSERVER_LOG_VERBOSE);
       for (const auto& line : metrics_->publish(executor_->stats(), steps, is_logged)) {

@@ -1,4 +1,5 @@
-// The tensorrt_llm model: Triton requests in, executor requests out, and the way back.
+// The tensorrt_llm model: Triton requests to executor requests, and executor responses
+// to Triton responses.
 #pragma once
 
 #include <chrono>
@@ -19,18 +20,18 @@
 
 namespace nereid::backend {
 
-// Whether the model asks for static batches by their old name, "V1".
+// Whether gpt_model_type is "V1": static batching.
 bool is_v1(const ModelSettings& settings);
 
-// The executor's options from the model's parameters; errors name the parameter.
+// Executor options from the model's parameters; errors name the parameter.
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings);
 
 class TensorrtLlmModel {
  public:
-  static constexpr uint64_t kQuickBytes = 64 << 10;  // they are copied and checked
+  static constexpr uint64_t kQuickBytes = 64 << 10;  // inputs are copied and checked
 
   static StatusOr<std::unique_ptr<TensorrtLlmModel>> create(TRITONBACKEND_Model* model);
-  // Over an executor that exists already; what create() ends with.
+  // create() with an existing executor.
   static StatusOr<std::unique_ptr<TensorrtLlmModel>> with_executor(
       ModelSettings settings, std::unique_ptr<Executor> executor,
       std::shared_ptr<const text::Tokenizer> tokenizer);
@@ -40,29 +41,29 @@ class TensorrtLlmModel {
 
   Status health() const { return executor_->health(); }
 
-  // All responses come from one thread of the executor. What follows a response takes some 10 us,
-  // so with this many requests active it still keeps up with the steps.
+  // Whether the executor's response thread may run what follows a response: while at most 64
+  // requests are active. At about 10 us for each response it then keeps up with the steps.
   bool lends_thread();
   // See NEREID_OpenParameters.
   const std::string& open_parameters() const { return open_parameters_; }
 
  private:
-  // A request that the executor has.
+  // A request that is in the executor.
   struct Active {
     explicit Active(std::unique_ptr<Request> r) : request(std::move(r)), responder(*request) {}
-    std::unique_ptr<Request> request;  // under `mutex`
-    Responder responder;               // is_cancelled(): also the watch thread
-    std::string id;                    // the client's; may be empty
+    std::unique_ptr<Request> request;  // guarded by `mutex`
+    Responder responder;               // is_cancelled() is also called by the watch thread
+    std::string id;                    // the client's id; may be empty
     uint64_t compute_start = 0;
-    std::vector<RequestId> executor_ids;  // guarded by mutex_ of the model; one for each item
-    bool cancelled = false;               // guarded by mutex_ of the model
-    uint64_t number = 0;                  // in the order of arrival; likewise
+    std::vector<RequestId> executor_ids;  // one for each item; guarded by the model's mutex_
+    bool cancelled = false;               // guarded by the model's mutex_
+    uint64_t number = 0;                  // order of arrival; guarded by the model's mutex_
 
-    // The rest, and `request`, under `mutex`: start() holds it until all items are queued.
+    // Guards `request` and all below. start() holds it until all items are queued.
     std::mutex mutex;
     std::vector<ActiveItem> items;
     size_t num_open = 0;  // items that have not ended
-    bool over = false;    // the last response is sent; what still comes is dropped
+    bool over = false;    // the last response is sent; later ones are dropped
   };
 
   TensorrtLlmModel() = default;
@@ -71,7 +72,7 @@ class TensorrtLlmModel {
   void on_response(const std::shared_ptr<Active>& active, size_t item_index, Response response);
   void count_tokens(ActiveItem& item, const Response& response);
   void fail_item(Active& active, const Response& response, bool is_last);
-  // Ends the whole request with an error; its items are cancelled.
+  // Ends the whole request with an error and cancels its items.
   void abandon(const std::shared_ptr<Active>& active, const Status& status);
   void end(const std::shared_ptr<Active>& active);
   void watch();

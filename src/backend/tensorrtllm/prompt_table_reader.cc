@@ -1,5 +1,6 @@
-// The prompt table of a tensorrt_llm request: prompt_embedding_table and prompt_table_extra_ids, or
-// prompt_embeds. The table's shape says what prompt_vocab_size repeats.
+// Prompt table inputs of a tensorrt_llm request: prompt_embedding_table with
+// prompt_table_extra_ids, or prompt_embeds. prompt_vocab_size must equal the
+// table's number of rows.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -44,7 +45,7 @@ StatusOr<std::vector<uint16_t>> read_rows(std::string_view name, const InputView
   }
 }
 
-// The rows of an item, [1, rows, width].
+// Reads the rows of an item, [1, rows, width].
 StatusOr<PromptTable> read_table(std::string_view name, const InputView& view) {
   const Shape& shape = view.shape;
   if (shape.size() != 3 || shape[0] != 1 || shape[2] > std::numeric_limits<int32_t>::max())
@@ -57,7 +58,7 @@ StatusOr<PromptTable> read_table(std::string_view name, const InputView& view) {
   return table;
 }
 
-// A table with a row for each id, which these then name.
+// Reads prompt_embeds: a table with a row for each input id; the ids then name the rows.
 Status read_prompt_embeds(const InputView& view, int32_t vocab_size, std::vector<TokenId>& ids,
                           nereid::Request& out) {
   constexpr std::string_view kName = "prompt_embeds";
@@ -75,7 +76,7 @@ Status read_prompt_embeds(const InputView& view, int32_t vocab_size, std::vector
   return ok();
 }
 
-// What belongs to a table and comes without one must say nothing.
+// Refuses inputs of a prompt table that come without a table, unless they are zero.
 Status refuse_without_table(const Item& item) {
   ASSIGN_OR_RETURN(const auto extra_ids, item.values<uint64_t>("prompt_table_extra_ids"));
   const bool has_ids =

@@ -1,6 +1,6 @@
-// Inputs of the tensorrt_llm model that this release does not act on, and parameters of requests.
-// Decoder prompts are not among the inputs: preprocessing always sends one, and decoder-only models
-// ignore it.
+// Inputs of the tensorrt_llm model, and parameters of requests, that have no effect here and
+// are refused. Decoder prompts are not among them: preprocessing always sends one, and
+// decoder-only models ignore it.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -10,15 +10,14 @@
 namespace nereid::backend {
 namespace {
 
-// Refused unless empty, or a single zero for each item of the batch (an identifier, count or flag
-// that says "no").
+// Inputs refused unless empty, or a single zero for each item (an id, count or flag that is off).
 constexpr std::string_view kRefused[] = {
     "encoder_input_features", "encoder_output_lengths", "cross_attention_mask",
     "skip_cross_attn_blocks", "multimodal_embedding",   "multimodal_hashes",
     "multimodal_positions",   "multimodal_lengths",     "mrope_rotary_cos_sin",
     "mrope_position_deltas",  "context_phase_params"};
 
-// The same, for a model that takes no adapters.
+// Inputs refused in the same way by a model without LoRA.
 constexpr std::string_view kLora[] = {"lora_task_id", "lora_weights", "lora_config", "lora_path"};
 
 bool says_no(const InputView& view) {

@@ -1,4 +1,4 @@
-// Reading requests of the tensorrt_llm model, one for each item of the batch.
+// Reads the requests of the tensorrt_llm model, one for each item of the batch.
 #include "backend/tensorrtllm/request_reader.h"
 
 #include <algorithm>
@@ -36,8 +36,8 @@ StatusOr<int64_t> read_batch(const Request& request, const ReadContext& context)
   return batch;
 }
 
-// Any id must be accepted: clients that measure speed send random ones. With a prompt table those
-// behind the vocabulary are its rows.
+// Clamps ids into the vocabulary: benchmark clients send random ones. With a prompt table, ids from
+// vocab_size on name its rows.
 void bring_into_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size, bool has_table) {
   const TokenId last = has_table ? std::numeric_limits<TokenId>::max() : vocab_size - 1;
   bool changed = false;
@@ -52,7 +52,7 @@ void bring_into_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size, bool h
   }
 }
 
-// An empty text is none.
+// Reads `pooling`; an empty text is none.
 StatusOr<std::optional<Pooling>> read_pooling(const Item& item, const ReadContext& context) {
   ASSIGN_OR_RETURN(const auto names, item.strings("pooling"));
   const std::string name = names && !names->empty() ? names->front() : "";
@@ -126,7 +126,7 @@ Status read_drafts(const Item& item, nereid::Request& out) {
   return ok();
 }
 
-// All three or none.
+// Reads the three lookahead inputs: all of them or none.
 Status read_lookahead(const Item& item, nereid::Request& out) {
   constexpr const char* kNames[] = {"lookahead_window_size", "lookahead_ngram_size",
                                     "lookahead_verification_set_size"};
@@ -144,13 +144,13 @@ Status read_lookahead(const Item& item, nereid::Request& out) {
   return ok();
 }
 
-// Empty when it is not there.
+// The text of a BYTES input; empty when absent.
 StatusOr<std::string> read_text(const Item& item, std::string_view name) {
   ASSIGN_OR_RETURN(const auto texts, item.strings(name));
   return texts && !texts->empty() ? texts->front() : "";
 }
 
-// An empty text is none.
+// Reads the grammar of guided decoding; an empty text is none.
 Status read_guide(const Item& item, nereid::Request& out) {
   constexpr std::string_view kType = "guided_decoding_guide_type", kGuide = "guided_decoding_guide";
   ASSIGN_OR_RETURN(const std::string type, read_text(item, kType));
@@ -173,7 +173,7 @@ Status read_guide(const Item& item, nereid::Request& out) {
   return ok();
 }
 
-// The marks are checked by the engine.
+// Reads the reasoning inputs; the engine checks the markers.
 Status read_reasoning(const Item& item, nereid::Request& out) {
   ReasoningConfig reasoning;
   ASSIGN_OR_RETURN(reasoning.open, read_text(item, "reasoning_open"));
@@ -198,7 +198,7 @@ Status read_endings(const Item& item, const ReadContext& context, nereid::Reques
   if (end_id && *end_id != -1) {
     const auto& defaults = context.default_end_ids;
     const bool is_default = std::find(defaults.begin(), defaults.end(), *end_id) != defaults.end();
-    // A model with several end tokens ends at each of them when the client names one.
+    // The model's several end tokens all count when the client names its default one.
     out.end_ids = is_default ? defaults : std::vector<TokenId>{*end_id};
   }
   ASSIGN_OR_RETURN(const auto stop, item.values<int32_t>("stop_words_list"));
@@ -208,7 +208,7 @@ Status read_endings(const Item& item, const ReadContext& context, nereid::Reques
   ASSIGN_OR_RETURN(auto strings, item.strings("stop_strings"));
   if (strings) {
     std::erase(*strings, "");
-    // The preprocessing model sends the same words in both forms; beams end on token ids only.
+    // The preprocessing model sends stop words in both forms; beams end on token ids only.
     const bool as_ids = out.sampling.beam_width > 1 && !out.stop_words.empty();
     if (!as_ids) out.stop_strings = *std::move(strings);
   }
@@ -219,7 +219,7 @@ Status read_endings(const Item& item, const ReadContext& context, nereid::Reques
   return ok();
 }
 
-// What the server does with the request as a whole: order, deadline, cache.
+// Reads handling options: priority, deadline, cache salt, retention.
 Status read_handling(const Item& item, nereid::Request& out) {
   std::optional<float> priority;
   RETURN_IF_ERROR(read_number(item, "priority", {0, 1}, priority));
@@ -249,7 +249,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
     to = value->value_or(fallback);
     return ok();
   };
-  // One flag for the whole batch: the first.
+  // One flag for the whole batch: that of item 0.
   ASSIGN_OR_RETURN(const auto streaming,
                    Item(item.request(), 0, item.batch()).scalar<bool>("streaming"));
   r.streaming = streaming.value_or(false);
@@ -259,12 +259,13 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   }
   RETURN_IF_ERROR(flag(item.scalar<bool>("exclude_input_in_output"), context.exclude_input_default,
                        out.exclude_input));
-  if (r.streaming && context.is_v1) {  // one response, which like a stream has no prompt
+  // Static batching: one response, without the prompt, as for a stream.
+  if (r.streaming && context.is_v1) {
     r.streaming = false;
     out.exclude_input = true;
   }
   RETURN_IF_ERROR(flag(item.scalar<bool>("return_perf_metrics"), false, out.return_perf_metrics));
-  if (!out.return_perf_metrics) {  // the name until v0.18
+  if (!out.return_perf_metrics) {  // name until v0.18
     RETURN_IF_ERROR(
         flag(item.scalar<bool>("return_kv_cache_reuse_stats"), false, out.return_perf_metrics));
   }
@@ -284,7 +285,7 @@ StatusOr<GenerationRequest> read_item(const Item& item, const ReadContext& conte
   RETURN_IF_ERROR(read_reasoning(item, r));
   RETURN_IF_ERROR(read_endings(item, context, r));
   RETURN_IF_ERROR(read_handling(item, r));
-  r.output.exclude_input_from_output = true;  // the backend puts the prompt in front itself
+  r.output.exclude_input_from_output = true;  // the backend adds the prompt itself
   return out;
 }
 

@@ -1,4 +1,4 @@
-// From the tensors of a tensorrt_llm request to executor requests.
+// Tensors of a tensorrt_llm request to executor requests.
 #pragma once
 
 #include <string>
@@ -13,16 +13,17 @@ namespace nereid::backend {
 struct ReadContext {
   bool decoupled = false;
   bool exclude_input_default = false;
-  bool is_v1 = false;                    // does not stream
-  bool declares_lengths = true;          // the oldest configurations have no output sequence_length
-  std::vector<TokenId> default_end_ids;  // of the checkpoint
+  bool is_v1 = false;            // static batching; does not stream
+  bool declares_lengths = true;  // false: the oldest configurations, without output sequence_length
+  std::vector<TokenId> default_end_ids;  // from the checkpoint
   int32_t vocab_size = 0;
   int32_t max_sequence_length = 0;
   int32_t max_beam_width = 1;
   bool takes_adapters = false;
-  std::string lora_load_dir;  // requests may name folders inside it; empty: none
+  // Root of the folders that requests may name; empty: requests may name none.
+  std::string lora_load_dir;
   bool declares_embedding = false;
-  int32_t embedding_size = 0;  // of what is pooled; 0: the model gives none
+  int32_t embedding_size = 0;  // width of pooled embeddings; 0: the model has none
 };
 
 // One item of a batch.
@@ -31,11 +32,11 @@ struct GenerationRequest {
   bool exclude_input = false;
   bool return_perf_metrics = false;
   bool return_num_input_tokens = false, return_num_output_tokens = false;
-  bool usage_parameters = false;  // counts of the engine with each response
+  bool usage_parameters = false;  // each response has the engine's counts as parameters
 };
 
-// One for each item of the batch. InvalidArgument, naming tensor, value and range, for wrong
-// values; Unimplemented, naming the input, for what this backend does not do.
+// One request for each item of the batch. InvalidArgument, naming tensor, value and range, for a
+// bad value; Unimplemented, naming the input, for an unsupported one.
 StatusOr<std::vector<GenerationRequest>> read_generation_requests(const Request& request,
                                                                   const ReadContext& context);
 

@@ -49,7 +49,7 @@ Output padded(const char* name, const std::vector<std::vector<T>>& rows, T paddi
                      flat);
 }
 
-// One value in a tensor of shape [1, 1].
+// A tensor [1, 1] of one value.
 template <class T>
 Output single(const char* name, T value) {
   return make_output(name, {1, 1}, std::vector<T>{value});
@@ -79,14 +79,14 @@ std::vector<ResponseParameter> response_parameters(const ActiveItem& item,
   return out;
 }
 
-// One entry for each beam. Lists are aligned with the generated tokens of the row, but log_probs in
-// a stream: those of all tokens so far.
+// The rows of a response, one entry for each beam. Lists are aligned with the row's generated
+// tokens; log_probs in a stream are those of all tokens so far.
 struct ResponseWriter::Rows {
-  std::vector<std::vector<TokenId>> tokens;  // generated
+  std::vector<std::vector<TokenId>> tokens;  // generated tokens
   std::vector<std::vector<float>> log_probs;
   std::vector<std::vector<std::vector<TokenLogProb>>> tops;
   std::vector<float> cum_log_probs;
-  std::vector<float> logits;  // of the one row
+  std::vector<float> logits;  // of the only row
   bool nothing_new = false;
 };
 
@@ -224,8 +224,8 @@ void ResponseWriter::add_logits(const Request& request, ActiveItem& item, const 
                                 Rows& rows, std::vector<Output>& out) const {
   const auto& wanted = item.generation.request;
   const int64_t vocab = vocab_size_;
-  // Every response has the tensor, since clients compare the outputs with those they listed; once
-  // it has rows.
+  // The tensor is in every response, since clients compare outputs with the names they requested;
+  // its rows are in one response.
   if (!wanted.output.return_context_logits) {
     add_absent(request, "context_logits", {1, 1, 1}, out);
   } else if (wants(request, "context_logits")) {
@@ -241,7 +241,7 @@ void ResponseWriter::add_logits(const Request& request, ActiveItem& item, const 
   const auto count = static_cast<int64_t>(rows.logits.size()) / vocab;
   Shape shape = {1, count, 1, vocab};
   if (!wanted.streaming) {
-    // As long as the output could have become; what was not generated is zero.
+    // The largest length of the output; positions that were not generated are zero.
     const int64_t length = std::max<int64_t>(wanted.max_tokens, count);
     rows.logits.resize(static_cast<size_t>(length * vocab));
     shape = {1, 1, length, vocab};
@@ -254,7 +254,7 @@ void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& ite
                                    const Response& response, const Rows& rows,
                                    std::vector<Output>& out) const {
   const OutputConfig& config = item.generation.request.output;
-  // The second is the name in the oldest set of models.
+  // "log_probs" is the name in the oldest set of models.
   for (const char* name : {"output_log_probs", "log_probs"}) {
     if (!config.return_log_probs || !wants(request, name)) continue;
     out.push_back(padded<float>(name, rows.log_probs, -1.0f));
@@ -288,7 +288,7 @@ void ResponseWriter::add_log_probs(const Request& request, const ActiveItem& ite
   out.push_back(make_output("top_log_prob_ids", shape, ids));
 }
 
-// With the first response that has tokens.
+// Adds them to the first response that has tokens.
 void ResponseWriter::add_prompt_log_probs(const Request& request, ActiveItem& item,
                                           std::vector<Output>& out) const {
   const auto scores = std::exchange(item.prompt_log_probs, nullptr);
@@ -328,7 +328,7 @@ void ResponseWriter::add_numbers(const Request& request, const ActiveItem& item,
     out.push_back(single("num_output_tokens", response.outputs[0].num_output_tokens));
   }
   if (!generation.return_perf_metrics) return;
-  // Whatever outputs the client listed.
+  // Perf outputs are sent whether or not the client requested them by name.
   const auto add = [&](const char* name, auto value) {
     if (settings_.output(name) != nullptr) out.push_back(single(name, value));
   };

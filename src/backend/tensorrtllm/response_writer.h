@@ -1,4 +1,4 @@
-// From executor responses to the output tensors of the tensorrt_llm model.
+// Executor responses to the output tensors of the tensorrt_llm model.
 #pragma once
 
 #include <deque>
@@ -13,36 +13,36 @@
 
 namespace nereid::backend {
 
-// What is known of one sequence (or the beams of one request) between its responses: streamed
-// tokens leave in groups of whole characters, and what belongs to a token leaves with it.
+// State of one sequence (or of all beams of a request) between its responses: streamed tokens are
+// sent in groups of whole characters, and per-token values are sent with their token.
 struct SequenceState {
   explicit SequenceState(std::shared_ptr<const text::Tokenizer> tokenizer)
       : characters(std::move(tokenizer)) {}
   WholeCharacters characters;
   std::vector<float> log_probs;                     // of all tokens so far
-  std::deque<std::vector<TokenLogProb>> held_tops;  // of tokens held back
+  std::deque<std::vector<TokenLogProb>> held_tops;  // values of held-back tokens
   std::vector<float> held_logits;
-  size_t num_sent = 0;  // tokens
+  size_t num_sent = 0;  // tokens sent
 };
 
-// One item of a batch on its way through the executor.
+// One item of a batch in the executor.
 struct ActiveItem {
-  GenerationRequest generation;  // without the prompt and the lists that the executor has now
-  std::vector<TokenId> prompt;   // what goes in front of each output; empty when nothing does
+  GenerationRequest generation;  // without the prompt and lists, which the executor has
+  std::vector<TokenId> prompt;   // prepended to each output; may be empty
   int64_t batch_index = 0, batch = 1;
-  std::vector<SequenceState> sequences;  // by sequence index, grown with their first response
-  std::shared_ptr<const std::vector<float>> context_logits;  // until they are sent
-  std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // likewise
-  int64_t num_tokens_sent = 0;  // in all rows of all responses, prompts left out
-  int64_t num_generated = 0;    // by all sequences and beams that ended
-  Time last_token{};            // of a stream; zero: none came yet
-  RequestId executor_id = 0;    // 0 until enqueue returned
+  std::vector<SequenceState> sequences;  // by sequence index, added with each one's first response
+  std::shared_ptr<const std::vector<float>> context_logits;  // until sent
+  std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // until sent
+  int64_t num_tokens_sent = 0;  // sum over all rows of all responses, prompts excluded
+  int64_t num_generated = 0;    // sum over ended sequences and beams
+  Time last_token{};            // of a stream; zero: none yet
+  RequestId executor_id = 0;    // 0 until enqueue() has returned
   bool over = false;
 };
 
 class ResponseWriter {
  public:
-  // `settings` must outlive the writer. Without a tokenizer streamed tokens leave one by one.
+  // `settings` must outlive the writer. Without a tokenizer each streamed token is sent at once.
   ResponseWriter(const ModelSettings& settings, int32_t vocab_size,
                  std::shared_ptr<const text::Tokenizer> tokenizer)
       : settings_(settings),
@@ -54,11 +54,11 @@ class ResponseWriter {
   // InvalidArgument when the configuration gives logits another type than FP32 or FP16.
   Status check() const;
 
-  // Bytes that the logits of a request take until they are sent.
+  // Bytes of a request's logits, held until they are sent.
   uint64_t logits_bytes(const nereid::Request& request) const;
 
-  // The tensors of one response, in the order that clients know; empty when there is nothing to
-  // send yet. `response` must be a result.
+  // The tensors of one response, in the order of the configuration templates; empty when nothing
+  // can be sent yet. `response` must be a result.
   std::vector<Output> write(const Request& request, ActiveItem& item, Response& response) const;
 
  private:
@@ -73,7 +73,8 @@ class ResponseWriter {
   void add_numbers(const Request& request, const ActiveItem& item, const Response& response,
                    std::vector<Output>& out) const;
   bool wants(const Request& request, const char* name) const;
-  // A wanted output that the client did not switch on: zeros of that shape, or nothing.
+  // Adds an output that the client requested by name but did not switch on: zeros of that shape if
+  // fills_in_, else nothing.
   void add_absent(const Request& request, const char* name, Shape shape,
                   std::vector<Output>& out) const;
   using Logits = std::shared_ptr<const std::vector<float>>;
@@ -82,13 +83,13 @@ class ResponseWriter {
   const ModelSettings& settings_;
   int32_t vocab_size_;
   std::shared_ptr<const text::Tokenizer> tokenizer_;
-  // Configurations of v0.6 to v0.13: zeros stand for log-probabilities and logits that were not
-  // asked for, and the postprocessing models of then take them as mandatory inputs.
+  // Configurations of v0.6 to v0.13: zeros take the place of log-probabilities and logits that were
+  // not switched on, since the postprocessing models of these versions need them as inputs.
   bool fills_in_;
 };
 
-// nereid_finish_reason with the last response of a sequence ("end_id", "length", ...; of each beam,
-// joined by commas), and with usage_parameters what the engine counts of it.
+// Parameters of a response: nereid_finish_reason with the last one of a sequence ("end_id",
+// "length", ...; joined by commas for beams), and the engine's counts with usage_parameters.
 std::vector<ResponseParameter> response_parameters(const ActiveItem& item,
                                                    const Response& response);
 

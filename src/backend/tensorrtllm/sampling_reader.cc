@@ -14,7 +14,7 @@ constexpr Range kNotNegative{0};
 constexpr Range kCount{0, kMaxInt};
 constexpr Range kAboveZeroToOne{0, 1, /*above_low=*/true};
 
-// Of two names for the same value, the one that the client sent.
+// Reads a value that has two names: the one that the client sent.
 template <class T>
 Status read_either(const Item& item, std::string_view name, std::string_view alias,
                    const Range& range, std::optional<T>& to) {
@@ -24,7 +24,7 @@ Status read_either(const Item& item, std::string_view name, std::string_view ali
 
 Status read_top_p(const Item& item, SamplingConfig& s) {
   RETURN_IF_ERROR(read_number(item, "runtime_top_p", {-kMaxInt, 1}, s.top_p));
-  if (s.top_p && *s.top_p <= 0) s.top_p.reset();  // the wire's "off"
+  if (s.top_p && *s.top_p <= 0) s.top_p.reset();  // on the wire, <= 0 is off
   RETURN_IF_ERROR(read_either(item, "runtime_top_p_min", "runtime_top_k_min", {0, 1}, s.top_p_min));
   if (s.top_p_min && *s.top_p_min == 0) s.top_p_min.reset();
   RETURN_IF_ERROR(read_number(item, "runtime_top_p_decay", kAboveZeroToOne, s.top_p_decay));
@@ -33,7 +33,7 @@ Status read_top_p(const Item& item, SamplingConfig& s) {
   return ok();
 }
 
-// BOOL, as templates have had it, or INT32 with its third value.
+// early_stopping: BOOL as in templates, or INT32 for its third value.
 Status read_early_stopping(const Item& item, SamplingConfig& s) {
   ASSIGN_OR_RETURN(const auto view, item.input("early_stopping"));
   if (!view) return ok();
@@ -107,7 +107,7 @@ Status read_sampling(const Item& item, const ReadContext& context, SamplingConfi
   RETURN_IF_ERROR(read_number(item, "frequency_penalty", kAnyNumber, s.frequency_penalty));
   RETURN_IF_ERROR(read_number(item, "prompt_ignore_length", kCount, s.prompt_ignore_length));
   RETURN_IF_ERROR(read_number(item, "no_repeat_ngram_size", kCount, s.no_repeat_ngram_size));
-  // 2^30 is the executor API's "never".
+  // The executor API uses 2^30 for "never".
   if (s.no_repeat_ngram_size && *s.no_repeat_ngram_size >= 1 << 30) s.no_repeat_ngram_size.reset();
   ASSIGN_OR_RETURN(const auto last, item.scalar<bool>("temperature_last"));
   if (last.value_or(false)) s.order = SamplingOrder::kTemperatureLast;
@@ -126,7 +126,7 @@ Status read_output_config(const Item& item, const SamplingConfig& sampling, bool
     return ok();
   };
   RETURN_IF_ERROR(flag("return_log_probs", output.return_log_probs));
-  if (!output.return_log_probs) {  // the name in the oldest set of models
+  if (!output.return_log_probs) {  // name in the oldest set of models
     RETURN_IF_ERROR(flag("output_log_probs", output.return_log_probs));
   }
   RETURN_IF_ERROR(flag("return_context_logits", output.return_context_logits));

@@ -1,5 +1,5 @@
-// Reading tensors into the fields of an executor request: values checked against their range, lists
-// in tensor form. Internal to the tensorrtllm backend.
+// Readers of tensors into fields of an executor request: values with range checks, lists in tensor
+// form. Internal to the tensorrtllm backend.
 #pragma once
 
 #include <limits>
@@ -13,7 +13,7 @@
 
 namespace nereid::backend {
 
-// The values that a number may have: finite, from `low` (or above it) to `high`.
+// The allowed values of a number: finite, from `low` (inclusive or exclusive) to `high`.
 struct Range {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
@@ -23,10 +23,10 @@ struct Range {
 // "in [0, 1]", "greater than 0", "a finite number", ...
 std::string describe(const Range& range);
 
-// InvalidArgument "input 'name' is value, expected ..." when outside.
+// InvalidArgument "input 'name' is value, expected ..." when outside of the range.
 Status check_value(std::string_view name, double value, const Range& range);
 
-// Reads the scalar `name` into `to`, which keeps its value when the client did not send it.
+// Reads the scalar `name` into `to`; `to` is unchanged when the client did not send it.
 template <class T>
 Status read_number(const Item& item, std::string_view name, const Range& range,
                    std::optional<T>& to) {
@@ -38,7 +38,7 @@ Status read_number(const Item& item, std::string_view name, const Range& range,
   return ok();
 }
 
-// Beams, draws, penalties, bans; in the order of the header.
+// Beams, sampling, penalties, bans; in the order of the header.
 Status read_sampling(const Item& item, const ReadContext& context, SamplingConfig& sampling);
 
 // Log-probabilities and logits.
@@ -52,22 +52,23 @@ StatusOr<std::vector<std::vector<TokenId>>> read_words(const std::vector<int32_t
 // embedding_bias, and logit_bias_ids with logit_bias_values.
 Status read_biases(const Item& item, const ReadContext& context, nereid::Request& out);
 
-// Leaves out.prompt_table alone when there is none. `ids`: of the item, padding included; with
-// prompt_embeds they become those of its rows.
+// Leaves out.prompt_table unchanged without a table. `ids`: the item's ids, padding included;
+// prompt_embeds replaces them by its rows' ids.
 Status read_prompt_table(const Item& item, int32_t vocab_size, std::vector<TokenId>& ids,
                          nereid::Request& out);
 
-// retention_*; nullopt without retention_token_range_starts and decode values.
+// retention_*; nullopt without retention_token_range_starts and a decode priority.
 StatusOr<std::optional<KvCacheRetentionConfig>> read_retention(const Item& item);
 
-// lora_task_id, lora_weights, lora_config, lora_path. A task id of 0 alone is none.
+// lora_task_id, lora_weights, lora_config, lora_path. A task id of 0 without the
+// others means no adapter.
 Status read_lora(const Item& item, const ReadContext& context, nereid::Request& out);
 
-// Unimplemented, naming the first input that asks for what later releases bring, or for adapters
+// Unimplemented, naming the first input that asks for an unsupported feature, or for an adapter
 // where the model takes none.
 Status refuse_unsupported(const Request& request, const ReadContext& context);
-// Whether the parameter nereid_usage asks for counts. Unimplemented for a request_type that asks
-// for what later releases bring.
+// Whether the parameter nereid_usage asks for counts. Unimplemented for
+// an unsupported request_type.
 StatusOr<bool> read_request_parameters(const Request& request);
 
 }  // namespace nereid::backend

@@ -1,4 +1,4 @@
-// Backend "tensorrtllm": its entry points.
+// Entry points of the backend "tensorrtllm".
 #include "backend/common/backend_model.h"
 #include "backend/tensorrtllm/model.h"
 
@@ -6,7 +6,7 @@ NEREID_DEFINE_BACKEND(nereid::backend::TensorrtLlmModel)
 
 namespace {
 
-// What ModelInitialize made.
+// The state that ModelInitialize set.
 nereid::backend::TensorrtLlmModel* model_of(TRITONBACKEND_Model* model) {
   void* state = nullptr;
   TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelState(model, &state));

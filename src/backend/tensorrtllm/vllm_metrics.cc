@@ -1,4 +1,3 @@
-// See vllm_metrics.h.
 #include "backend/tensorrtllm/vllm_metrics.h"
 
 #include <algorithm>
@@ -8,7 +7,7 @@
 
 namespace nereid::backend {
 
-// In the order in which the constructor adds them.
+// Series in the order in which the constructor adds them.
 enum VllmMetrics::Index : size_t {
   kRunning,
   kWaiting,
@@ -80,7 +79,7 @@ VllmMetrics::VllmMetrics(const std::string& model, int64_t version) {
   counter("vllm:generation_tokens_total", "Generated tokens");
   counter("vllm:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache");
   counter("vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache");
-  counter("vllm:spec_decode_num_drafts_total", "Steps of a sequence in which it had guesses");
+  counter("vllm:spec_decode_num_drafts_total", "Steps of sequences with draft tokens");
   counter("vllm:spec_decode_num_draft_tokens_total", "Guessed tokens that were tested");
   counter("vllm:spec_decode_num_accepted_tokens_total", "Guessed tokens that were drawn as well");
   for (const char* reason : {"stop", "length", "abort"}) {
@@ -146,7 +145,8 @@ void VllmMetrics::finished(const Response& r, int64_t num_generated, bool is_str
   set_.observe(kRequestPrompt, r.num_input_tokens);
   set_.observe(kRequestGeneration, static_cast<double>(num_generated));
   const RequestMetrics& m = r.metrics;
-  // The last block found may be one of which only a part fits; the last token is always computed.
+  // Hits are at most the prompt without its last token, which is always computed; the last block
+  // found may fit only in part.
   const int64_t hits = std::min<int64_t>(m.reused_blocks * tokens_per_block_.load(),
                                          std::max(r.num_input_tokens - 1, 0));
   set_.increment(kPromptTokens, r.num_input_tokens);
@@ -165,7 +165,8 @@ void VllmMetrics::finished(const Response& r, int64_t num_generated, bool is_str
   const double mean = seconds(m.last_token - m.first_token) / (output.num_output_tokens - 1);
   set_.observe(kMeanPerToken, mean);
   if (is_streamed) return;
-  // Nobody saw the single tokens: each counts with the mean, so that rates and sums are right.
+  // Tokens of a request that did not stream have no times: each counts with the mean, so rates
+  // and sums are right.
   for (int32_t i = 1; i < output.num_output_tokens; ++i) next_token(mean);
 }
 

@@ -1,5 +1,5 @@
-// Load and latency metrics of a model under the names and buckets that vLLM uses, so that
-// dashboards and autoscalers made for it work here.
+// Load and latency metrics of a model under vLLM's names and buckets, so that dashboards and
+// autoscalers made for vLLM work.
 #pragma once
 
 #include <atomic>
@@ -15,12 +15,12 @@ class VllmMetrics {
  public:
   VllmMetrics(const std::string& model, int64_t version);
 
-  // What changed between two snapshots of the executor.
+  // Publishes the difference between two snapshots of the executor.
   void publish(const ExecutorStats& before, const ExecutorStats& now);
-  // A streamed request's next token came `seconds` after the one before it.
+  // Records that a streamed request's next token came `seconds` after the previous one.
   void next_token(double seconds);
-  // A request ended with a result. `num_generated`: tokens of all its sequences and beams;
-  // `is_streamed`: its tokens went through next_token().
+  // Records a request that ended with a result. `num_generated`: tokens of all its sequences and
+  // beams; `is_streamed`: its tokens went through next_token().
   void finished(const Response& final_response, int64_t num_generated, bool is_streamed);
 
  private:

@@ -1,4 +1,4 @@
-// Holding back tokens inside a character.
+// Tokens inside a character are held back.
 #include "backend/tensorrtllm/whole_characters.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ size_t missing_bytes(std::string_view bytes) {
 
 std::vector<int32_t> WholeCharacters::push(const std::vector<int32_t>& tokens, bool is_final) {
   if (tokenizer_ == nullptr) return tokens;
-  size_t boundary = 0;  // tokens of held_ that end on a character
+  size_t boundary = 0;  // tokens at the front of held_ that end at a character boundary
   for (const int32_t id : tokens) {
     held_.push_back(id);
     tail_ += tokenizer_->token_bytes(id);

@@ -1,4 +1,4 @@
-// Grouping of streamed tokens.
+// Grouping of streamed tokens into whole characters.
 #include "backend/tensorrtllm/whole_characters.h"
 #include "base/testing/source_dir.h"
 
@@ -35,7 +35,7 @@ TEST(WholeCharacters, JoinedGroupsDecodeToTheWholeText) {
     joined += (*tokenizer)->decode(group, true);
   }
   EXPECT_EQ(joined, text);
-  EXPECT_TRUE(held_something);  // otherwise this test shows nothing
+  EXPECT_TRUE(held_something);  // else this test shows nothing
 }
 
 TEST(WholeCharacters, FinalReleasesAnUnfinishedCharacter) {

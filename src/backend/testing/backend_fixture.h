@@ -26,7 +26,8 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using Ids = std::vector<int32_t>;
 
-// Replaces the placeholders given; the rest stay and mean "default". `set`: of all_models.
+// Fills the placeholders given; the rest stay unfilled, which means the default. `set`: a
+// folder of all_models.
 inline void write_repository(const fs::path& dir, const std::map<std::string, std::string>& values,
                              const std::string& set = "inflight_batcher_llm") {
   for (const auto& entry : fs::directory_iterator(source_dir() + "/all_models/" + set)) {
@@ -42,7 +43,7 @@ inline void write_repository(const fs::path& dir, const std::map<std::string, st
   }
 }
 
-// Puts `to` in the place of every `from` in a model's configuration.
+// Replaces every `from` by `to` in a model's configuration.
 inline void edit_config(const fs::path& model, const std::string& from, const std::string& to) {
   std::string text = *read_file(model / "config.pbtxt");
   ASSERT_NE(text.find(from), std::string::npos) << from;
@@ -51,7 +52,7 @@ inline void edit_config(const fs::path& model, const std::string& from, const st
   }
   ASSERT_TRUE(write_file_atomic(model / "config.pbtxt", text).ok());
 }
-// Leaves out every line with `part`.
+// Removes every line that contains `part`.
 inline void drop_lines(const fs::path& model, const std::string& part) {
   const std::string text = *read_file(model / "config.pbtxt");
   std::string kept;
@@ -66,7 +67,7 @@ inline void drop_lines(const fs::path& model, const std::string& part) {
 }
 
 struct Conversation {
-  Status status;                   // of the first error
+  Status status;                   // status of the first error
   std::vector<std::string> texts;  // text_output of each response
   std::vector<std::vector<Output>> outputs;
   int num_finals = 0;
@@ -97,8 +98,8 @@ inline std::string first_string(const std::string& bytes) {
   return bytes.substr(sizeof(length), length);
 }
 
-// A call that is over when wait() returns; wait once. A status is never shared between threads: its
-// last release happens in a library that ThreadSanitizer does not see into.
+// A call that is complete when wait() returns; wait once. Status objects are not shared between
+// threads: ThreadSanitizer does not see their last release, in another library.
 class Talk {
  public:
   Talk(TRITONSERVER_Server* server, const std::string& model, std::vector<Output> inputs,
@@ -119,7 +120,7 @@ class Talk {
     if (!changed_.wait_for(lock, std::chrono::seconds(60), is_over)) {
       ADD_FAILURE() << "a call is not over after 60 s";
       call_->cancel();
-      changed_.wait(lock, is_over);  // it answers to this object
+      changed_.wait(lock, is_over);  // callbacks of the call use this object
     }
     return std::move(result_);
   }
@@ -127,7 +128,7 @@ class Talk {
     std::lock_guard lock(mutex_);
     return call_ == nullptr || result_.num_finals > 0;
   }
-  // Until that many responses had outputs. False: the call was over before.
+  // Waits for `count` responses with outputs. False: the call ended before.
   bool wait_for_outputs(size_t count) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, std::chrono::seconds(60),
@@ -165,7 +166,7 @@ class BackendTest : public testing::Test {
   static void SetUpTestSuite() { start(server_, dir_, {}); }
   static void TearDownTestSuite() { stop(server_, dir_); }
 
-  // Changes the repository at the folder before it is loaded.
+  // Changes the repository's folder before it is loaded.
   using Edit = std::function<void(const fs::path&)>;
 
   static void start(TRITONSERVER_Server*& server, fs::path& dir,
@@ -236,7 +237,7 @@ std::vector<T> elements(const std::vector<Output>& outputs, std::string_view nam
   return out;
 }
 
-// The page of the metrics port.
+// The Prometheus page.
 inline std::string metrics_page(TRITONSERVER_Server* server) {
   TRITONSERVER_Metrics* metrics = nullptr;
   TRITONSERVER_ServerMetrics(server, &metrics);
@@ -247,7 +248,7 @@ inline std::string metrics_page(TRITONSERVER_Server* server) {
   TRITONSERVER_MetricsDelete(metrics);
   return text;
 }
-// The value of the first series that starts so, its labels included.
+// The value of the first series with this prefix, labels included.
 inline double metric(const std::string& page, const std::string& series) {
   const size_t at = page.find("\n" + series);
   EXPECT_NE(at, std::string::npos) << series;

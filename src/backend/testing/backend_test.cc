@@ -1,4 +1,4 @@
-// ensemble and tensorrt_llm_bls over the quick-start model, through the C API.
+// Models ensemble and tensorrt_llm_bls over the quick-start model, through the C API.
 #include "backend/testing/backend_fixture.h"
 #include "base/testing/source_dir.h"
 
@@ -117,7 +117,7 @@ TEST_F(BackendTest, RefusesByName) {
                                {1, 1},
                                std::string("\1\0\0\0\0\0\0\0", 8)}}),
                 HasSubstr("lora_task_id"));
-    // Tensor, value and range, whatever reads it.
+    // Errors name tensor, value and range, in whichever model reads the tensor.
     const std::pair<Output, const char*> wrong[] = {
         {float_input("repetition_penalty", 0.0f),
          "input 'repetition_penalty' is 0, expected greater than 0"},
@@ -176,7 +176,7 @@ TEST_F(BackendTest, DecoderPromptsAreIgnored) {
   EXPECT_TRUE(got.status.ok()) << got.status;
 }
 
-// A single cancel may come when the stream has ended by itself.
+// Repeated: a single cancel may come after the stream has ended.
 TEST_F(BackendTest, CancelEndsAStream) {
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
     size_t num_texts = 1500;
@@ -194,7 +194,7 @@ TEST_F(BackendTest, CancelEndsAStream) {
   }
 }
 
-// Requests of `model` that the server has booked as successes.
+// Requests of `model` that the server has counted as successes.
 int64_t num_successes(TRITONSERVER_Server* server, const char* model) {
   TRITONSERVER_Message* message = nullptr;
   EXPECT_TRUE(take(TRITONSERVER_ServerModelStatistics(server, model, -1, &message)).ok());
@@ -207,7 +207,7 @@ int64_t num_successes(TRITONSERVER_Server* server, const char* model) {
 }
 
 TEST_F(BackendTest, TheLastResponseComesAfterTheStatistics) {
-  // A server of its own: requests that other tests cancelled may still end.
+  // A separate server: requests that other tests cancelled may still end in the shared one.
   TRITONSERVER_Server* server = nullptr;
   fs::path dir;
   start(server, dir, {});
@@ -274,7 +274,7 @@ TEST_F(BackendTest, MetricsAreThere) {
   EXPECT_THAT(text, HasSubstr("vllm:kv_cache_usage_perc" + labels));
   EXPECT_THAT(text, HasSubstr("vllm:request_success_total{engine=\"0\",finished_reason=\"length\","
                               "model_name=\"tensorrt_llm\",version=\"1\"}"));
-  // Other tests of this process count too.
+  // Counts include other tests of this process.
   EXPECT_THAT(text, testing::ContainsRegex("vllm:inter_token_latency_seconds_count[^\n]* [1-9]"));
   EXPECT_THAT(text, testing::ContainsRegex("vllm:request_generation_tokens_sum[^\n]* [1-9]"));
 }

@@ -1,4 +1,5 @@
-// Memory that backends and the core take for requests, as who runs the front ends counts it.
+// Memory that backends and the core allocate for requests, as the process's
+// memory budget counts it.
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -12,7 +13,7 @@ namespace {
 
 class ClientMemoryTest : public BackendTest {
  protected:
-  // Before there is a server, as the first thing that a process does.
+  // Called before a server exists, as at the start of a process.
   static void SetUpTestSuite() {
     NEREID_ServerCountMemory(hold, release, nullptr);
     BackendTest::SetUpTestSuite();
@@ -25,7 +26,7 @@ class ClientMemoryTest : public BackendTest {
     limit_ = uint64_t{1} << 40;
     peak_ = 0;
   }
-  // A request is released behind its final response.
+  // A request is released after its final response.
   void TearDown() override {
     const Time end = now() + std::chrono::seconds(30);
     while (used_ > 0 && now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -63,7 +64,7 @@ TEST_F(ClientMemoryTest, PreprocessingCountsWhatItPads) {
   const Shape shape = shape_of(talk.outputs.at(0), "INPUT_ID");
   ASSERT_EQ(shape.size(), 2u);
   ASSERT_GT(shape[1], 50000);
-  // The tensor is counted twice: in the backend and in its response.
+  // Counted twice: the tensor in the backend, and in its response.
   EXPECT_GT(peak_, static_cast<uint64_t>(2 * 4 * shape[1] * 4));
 }
 
@@ -75,7 +76,7 @@ TEST_F(ClientMemoryTest, WithoutRoomItRefuses) {
   EXPECT_LE(peak_, limit_);
 }
 
-// An empty text takes four bytes of a tensor, and many times that as a text of its own.
+// An empty text takes four bytes of a tensor, and many times that as a string.
 TEST_F(ClientMemoryTest, ManyShortTextsCount) {
   constexpr int64_t kMany = 100000;
   const std::vector<std::string> none(kMany);
@@ -98,7 +99,7 @@ TEST_F(ClientMemoryTest, PostprocessingCountsTexts) {
   EXPECT_GT(peak_, ids.size() * sizeof(int32_t) + 2 * talk.outputs.at(0).at(0).bytes.size());
 }
 
-// Once while they gather in the engine, and once in the response.
+// Counted twice: while logits gather in the engine, and in the response.
 TEST_F(ClientMemoryTest, LogitsOfAPromptCount) {
   const std::vector<int32_t> ids(300, 5);
   const auto ask_for_logits = [&] {
@@ -120,10 +121,10 @@ TEST_F(ClientMemoryTest, LogitsOfAPromptCount) {
   EXPECT_EQ(refused.status.code(), absl::StatusCode::kUnavailable) << refused.status;
 }
 
-// Tensors between the steps of an ensemble are held while the model generates.
+// Tensors between the steps of an ensemble count while the model generates.
 TEST_F(ClientMemoryTest, EnsemblesCountTheirTensors) {
   const Conversation talk = ask("ensemble", std::string(100000, 'q'), 1);
-  EXPECT_FALSE(talk.status.ok());  // too long for the model
+  EXPECT_FALSE(talk.status.ok());  // longer than the model's maximum
   EXPECT_GT(peak_, 100000u);
 }
 

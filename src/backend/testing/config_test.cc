@@ -1,4 +1,5 @@
-// Parameters of the tensorrt_llm model: those that work are acted on, others fail the load by name.
+// Parameters of the tensorrt_llm model: supported ones have an effect, others
+// fail the load by name.
 #include <tuple>
 
 #include "backend/testing/backend_fixture.h"
@@ -17,7 +18,7 @@ class ConfigTest : public BackendTest {
   static void SetUpTestSuite() {}
   static void TearDownTestSuite() {}
 
-  // What a load with these parameters fails with; empty when it works and a request is answered.
+  // The error of a load with these parameters; empty when it works and a request is answered.
   static std::string outcome(const Values& values) {
     const Status status = try_to_start(server_, dir_, values);
     std::string text(message(status));

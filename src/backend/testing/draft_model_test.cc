@@ -1,4 +1,4 @@
-// Speculation with a second model, driven by the BLS: the drafts change no text.
+// Speculation with a draft model, run by the BLS: drafts change no text.
 #include <algorithm>
 
 #include "backend/testing/backend_fixture.h"
@@ -12,8 +12,8 @@ constexpr int32_t kTokens = 48;
 
 class DraftModelTest : public BackendTest {
  protected:
-  // The draft model is the generating one with coarse weights, so that some of its guesses are
-  // wrong.
+  // The draft model is the generating one with coarsely quantised weights, so that
+  // some drafts are wrong.
   static void SetUpTestSuite() {
     start(server_, dir_, {{"tensorrt_llm_draft_model_name", "tensorrt_llm_draft"}},
           [](const fs::path& dir) {
@@ -46,7 +46,7 @@ TEST_F(DraftModelTest, DraftsChangeNoText) {
           .wait();
   const Ids said = elements<int32_t>(ids.outputs.at(0), "output_ids");
   ASSERT_FALSE(said.empty());
-  // Ends outputs in different places, by min_length.
+  // Outputs end at different lengths, by min_length.
   const int32_t often =
       *std::ranges::max_element(said, {}, [&](int32_t id) { return std::ranges::count(said, id); });
   const std::vector<Output> rows[] = {
@@ -90,8 +90,8 @@ TEST_F(DraftModelTest, DraftsChangeNoText) {
   EXPECT_LT(accepted, tested) << "the draft model is never wrong, so nothing was taken back";
 }
 
-// What is said greedily stays, and drafts of sampled requests are taken more often than by equality
-// of tokens.
+// Greedy outputs stay the same, and drafts of sampled requests are accepted more often than by
+// equality of tokens.
 TEST_F(DraftModelTest, DraftsWithTheirLogits) {
   const auto with_logits = [](std::vector<Output> inputs) {
     inputs.push_back(bool_input("use_draft_logits", true));
@@ -151,7 +151,7 @@ TEST_F(DraftModelTest, RefusesWhatPartsOfARequestCannotKeep) {
   EXPECT_EQ(error(4, int_input("beam_width", 1)), "");
 }
 
-// However many tokens a draft has: never more than the output still lacks.
+// A draft is cut to the number of tokens that the output still lacks.
 TEST_F(DraftModelTest, AVeryLongDraftIsCut) {
   const auto got = say(1 << 30, {}, 9);
   ASSERT_TRUE(got.status.ok()) << got.status;

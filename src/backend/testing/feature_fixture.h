@@ -1,4 +1,4 @@
-// The tensorrt_llm model of a server with beams, asked in token ids.
+// The tensorrt_llm model of a server with beams, called with token ids.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ inline Output seed_input(uint64_t seed) {
           {1, 1},
           std::string(reinterpret_cast<const char*>(&seed), sizeof(seed))};
 }
-// The [1, 2, n] form of a list of words.
+// A list of words in its [1, 2, n] form.
 inline Output words_input(const char* name, const std::vector<Ids>& words) {
   Ids flat, ends;
   for (const Ids& word : words) {
@@ -44,7 +44,7 @@ class FeatureTest : public BackendTest {
 
   static Ids prompt() { return *tokenizer_->encode("What is machine learning?"); }
 
-  // The tensorrt_llm model, without the prompt in the output.
+  // Calls the tensorrt_llm model, without the prompt in the output.
   static Conversation ask_ids(const Ids& ids, int32_t max_tokens, std::vector<Output> more = {}) {
     more.push_back(ids_input("input_ids", ids));
     more.push_back(int_input("input_lengths", static_cast<int32_t>(ids.size())));
@@ -53,7 +53,7 @@ class FeatureTest : public BackendTest {
     Talk talk(server_, "tensorrt_llm", std::move(more));
     return talk.wait();
   }
-  // Its one response's tokens.
+  // The tokens of its only response.
   static Ids tokens_of(const Conversation& c) {
     EXPECT_TRUE(c.status.ok()) << c.status;
     EXPECT_EQ(c.outputs.size(), 1u);
@@ -66,7 +66,7 @@ class FeatureTest : public BackendTest {
   static inline std::shared_ptr<const text::Tokenizer> tokenizer_;
 };
 
-// Rows of a [1, rows, width] tensor cut to the lengths that came with it.
+// The rows of a [1, rows, width] tensor, cut to the lengths in `outputs`.
 inline std::vector<Ids> rows_of(const std::vector<Output>& outputs) {
   const Ids ids = elements<int32_t>(outputs, "output_ids");
   std::vector<Ids> rows;

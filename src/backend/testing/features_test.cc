@@ -1,4 +1,4 @@
-// Every tensor of the tensorrt_llm model through the server and the real executor.
+// Every tensor of the tensorrt_llm model, through the server and the real executor.
 #include <algorithm>
 
 #include "backend/testing/feature_fixture.h"
@@ -15,7 +15,7 @@ TEST_F(FeatureTest, PenaltiesChangeWhatIsDrawn) {
       plain);
   EXPECT_NE(generate(32, {float_input("repetition_penalty", 1.8f)}), plain);
   EXPECT_NE(generate(32, {float_input("presence_penalty", 100.0f)}), plain);
-  // Large enough that no token comes twice, nor one of the prompt, unless the prompt is ignored.
+  // A penalty so large that no token repeats, nor one of the prompt unless the prompt is ignored.
   const Ids distinct = generate(32, {float_input("frequency_penalty", 1000.0f)});
   Ids all = prompt();
   all.insert(all.end(), distinct.begin(), distinct.end());
@@ -73,7 +73,7 @@ TEST_F(FeatureTest, CutsOfTheDistribution) {
   };
   EXPECT_NE(generate(12, hot), greedy);
   EXPECT_EQ(generate(12, with({float_input("min_p", 1.0f)})), greedy);
-  // The first token is drawn from all, the rest from next to nothing.
+  // The first token is sampled from all tokens, later ones from very few.
   const std::vector<Output> decaying = with({float_input("runtime_top_p_decay", 1e-5f)});
   const Ids decayed = generate(8, decaying);
   Ids rest = prompt();
@@ -162,7 +162,7 @@ TEST_F(FeatureTest, LogProbs) {
     sum += top[3 * i];
   }
   EXPECT_NEAR(elements<float>(outputs, "cum_log_probs")[0], sum, 1e-4);
-  // Streamed: all values so far with each response, lists of the new tokens.
+  // A stream: log-probabilities of all tokens so far in each response, lists for the new tokens.
   const auto streamed = ask_ids(prompt(), 8,
                                 {bool_input("return_log_probs", true),
                                  int_input("num_top_log_probs", 3), bool_input("streaming", true)});
@@ -225,7 +225,7 @@ TEST_F(FeatureTest, BeamsComeBestFirst) {
   for (size_t r = 0; r < 3; ++r) {
     float sum = 0;
     for (size_t t = 0; t < rows[r].size(); ++t) sum += scores[r * width + t];
-    EXPECT_NEAR(sum, sums[r], 0.02) << r;  // without an end token, which has no row
+    EXPECT_NEAR(sum, sums[r], 0.02) << r;  // an end token, which has no row, is excluded
   }
   EXPECT_GE(score(0) + 1e-4, score(1));
   EXPECT_NE(rows[0], rows[1]);
@@ -236,7 +236,7 @@ TEST_F(FeatureTest, BeamsComeBestFirst) {
   ASSERT_TRUE(best.status.ok()) << best.status;
   EXPECT_EQ(rows_of(best.outputs[0]), std::vector<Ids>{rows[0]});
 
-  // Rows that end early are padded; rows_of() looks at the padding.
+  // Rows that end early are padded; rows_of() checks the padding.
   auto ending = options;
   ending.push_back(int_input("end_id", rows[0][6]));
   const auto uneven = ask_ids(prompt(), 12, ending);
@@ -245,7 +245,7 @@ TEST_F(FeatureTest, BeamsComeBestFirst) {
   const Ids lengths = elements<int32_t>(uneven.outputs[0], "sequence_length");
   EXPECT_GT(std::set<int32_t>(lengths.begin(), lengths.end()).size(), 1u);
 
-  // Streamed: all rows whole in each response; the last equals what comes without streaming.
+  // A stream: all rows whole in each response; the last equals the unstreamed one.
   auto streaming = options;
   streaming.push_back(bool_input("streaming", true));
   const auto streamed = ask_ids(prompt(), 12, streaming);

@@ -1,11 +1,11 @@
-// Adapters through the server: loaded at start, brought by requests, refused by name.
+// LoRA adapters through the server: loaded at start, sent by requests, refused by name.
 #include "backend/testing/feature_fixture.h"
 #include "base/testing/source_dir.h"
 
 namespace nereid::backend {
 namespace {
 
-constexpr uint64_t kNamed = uint64_t{1} << 63;  // the first of lora_modules
+constexpr uint64_t kNamed = uint64_t{1} << 63;  // id of the first adapter in lora_modules
 
 class LoraTest : public FeatureTest {
  protected:
@@ -15,7 +15,7 @@ class LoraTest : public FeatureTest {
             {1, 1},
             std::string(reinterpret_cast<const char*>(&id), sizeof(id))};
   }
-  // Of rank 1, on the queries of layer 0: the half-precision number `bits` everywhere.
+  // Weights of rank 1 for the queries of layer 0: the half-precision number `bits` everywhere.
   static Output weights(uint16_t bits) {
     std::string bytes;
     for (int i = 0; i < 2 * 256; ++i) {
@@ -74,7 +74,7 @@ TEST_F(LoraTest, RequestsNameAdaptersAndBringThem) {
   EXPECT_EQ(tokens({}), plain);
 }
 
-// The front names the folder of an adapter that a request has loaded.
+// The front end names the folder of an adapter loaded by request.
 TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
   const std::string dir = source_dir() + "/tests/adapters";
   TRITONSERVER_Server* server = nullptr;
@@ -95,8 +95,7 @@ TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
   ASSERT_TRUE(got.status.ok()) << got.status;
   EXPECT_EQ(tokens_of(got), (Ids{50, 2785, 669, 42, 3003, 914, 51, 1366}));  // a golden
   EXPECT_EQ(tokens_of(ask_in("upper")), tokens_of(got));
-  // Two did not find it, the third did. The page may be a moment behind, and the counters are those
-  // of all servers of this process.
+  // Two misses and a hit. The page may lag, and its counters include all servers of this process.
   for (int i = 0; i < 600 && figure("hits_total") < hits + 1; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_GE(figure("hits_total"), hits + 1);
@@ -105,7 +104,7 @@ TEST_F(LoraTest, RequestsNameFoldersInsideOne) {
   EXPECT_GE(figure("host_adapters"), 1);
   EXPECT_GE(figure("places_used"), 1);
   EXPECT_GT(figure("places"), 1);
-  EXPECT_GE(figure("pages_used"), 29);  // of rank 8, which the adapter fills
+  EXPECT_GE(figure("pages_used"), 29);  // rank 8, which fills the adapter
   EXPECT_GT(figure("pages"), 29);
   EXPECT_GT(figure("host_bytes"), 400000);
   EXPECT_EQ(figure("host_max_bytes"), 1 << 30);

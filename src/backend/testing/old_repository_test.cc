@@ -1,4 +1,4 @@
-// Repositories that were written for older versions of the TensorRT-LLM backend.
+// Repositories written for older versions of the TensorRT-LLM backend.
 #include "backend/testing/backend_fixture.h"
 #include "base/testing/source_dir.h"
 #include "text/tokenizer.h"
@@ -6,8 +6,8 @@
 namespace nereid::backend {
 namespace {
 
-// As v0.7 to v0.13 had it: log-probabilities, logits and the batch index go through the
-// postprocessing model, which cannot do without the first two; nothing knows text stop words.
+// Repositories of v0.7 to v0.13: log-probabilities, logits and the batch index go through the
+// postprocessing model, which needs the first two; no model has stop words as text.
 void make_old(const fs::path& dir) {
   const fs::path llm = dir / "tensorrt_llm", post = dir / "postprocessing", all = dir / "ensemble";
   for (const fs::path& model : {llm, all}) {
@@ -68,7 +68,7 @@ TEST_F(OldRepositoryTest, PostprocessingPassesOnWhatItIsGiven) {
   }
 }
 
-// What clients of that time saw of what they had not asked for.
+// Outputs that clients of these versions received without asking for them.
 TEST_F(OldRepositoryTest, ZerosStandForTheRest) {
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
     for (const bool stream : {false, true}) {
@@ -102,7 +102,7 @@ TEST_F(OldRepositoryTest, TheBlsEndsStreamsAtTextThatTheModelDoesNotLookAt) {
   ASSERT_THAT(whole.joined(), testing::EndsWith("ntelligence"));
   const std::string aborts = "vllm:request_success_total{engine=\"0\",finished_reason=\"abort\"";
   const double before = metric(metrics_page(server_), aborts);
-  // A single cancel may come when the stream has ended by itself.
+  // Repeated: a single cancel may come after the stream has ended.
   for (int i = 0; i < 20 && metric(metrics_page(server_), aborts) == before; ++i) {
     const auto got = ask("tensorrt_llm_bls", kPrompt, 1500,
                          {words, bool_input("stream", true), int_input("end_id", -1)});
@@ -129,7 +129,7 @@ TEST_F(OldRepositoryTest, EachSequenceEndsAtItsOwnStopWord) {
   }
 }
 
-// v0.5.0 and v0.6.1 count with unsigned numbers, and the types change between the models.
+// v0.5.0 and v0.6.1 have unsigned counts, and the types differ between the models.
 class UnsignedTest : public BackendTest {
  protected:
   static void SetUpTestSuite() {
@@ -164,7 +164,7 @@ TEST_F(UnsignedTest, EnsemblesGetTheTypesThatTheirModelsDeclare) {
   EXPECT_EQ(elements<int64_t>(got.outputs.at(0), "batch_index"), std::vector<int64_t>(1));
 }
 
-// v0.7 had no END_ID and PAD_ID in preprocessing; its BLS gave them to the generating model.
+// v0.7: preprocessing has no END_ID and PAD_ID; the BLS passes them to the generating model.
 class BlsOfV07Test : public BackendTest {
  protected:
   static void SetUpTestSuite() {
@@ -194,7 +194,7 @@ TEST_F(BlsOfV07Test, EndIdsReachTheGeneratingModel) {
   EXPECT_LT(begin.size(), whole.size());
 }
 
-// The BLS of v0.9 to v0.19 takes the dimension from what asks for more outputs.
+// The repositories of v0.9 to v0.19 reshape such inputs of the BLS from [ 1 ] to [ ].
 class ReshapedBlsTest : public BackendTest {
  protected:
   static void SetUpTestSuite() {
@@ -265,7 +265,7 @@ TEST_F(ReshapedBlsTest, EachItemOfABatchIsAskedForItself) {
   }
 }
 
-// The set without SEQUENCE_LENGTH and with its own names for log-probabilities.
+// The model set without SEQUENCE_LENGTH and with its own names for log-probabilities.
 class GptTest : public BackendTest {
  protected:
   static void SetUpTestSuite() {

@@ -1,4 +1,4 @@
-// Embeddings of the tensorrt_llm model: the inputs and outputs of requests with `pooling`.
+// Embeddings of the tensorrt_llm model: inputs and outputs of requests with `pooling`.
 #include "backend/testing/feature_fixture.h"
 
 namespace nereid::backend {
@@ -39,7 +39,7 @@ TEST_F(PoolingTest, TheLastStateOrTheMean) {
     EXPECT_FLOAT_EQ(mean[i], static_cast<float>(sum[i] / static_cast<double>(ids.size())));
 }
 
-// Each of a batch is what it is alone, also beside sequences that generate.
+// Each embedding of a batch equals the one alone, also beside sequences that generate.
 TEST_F(PoolingTest, InABatch) {
   const Ids whole = prompt();
   const auto width = static_cast<int64_t>(whole.size());

@@ -1,4 +1,4 @@
-// Log-probabilities of prompts of the tensorrt_llm model: the outputs of `num_prompt_log_probs`.
+// Log-probabilities of prompts: the outputs of `num_prompt_log_probs`.
 #include "backend/testing/feature_fixture.h"
 
 namespace nereid::backend {

@@ -7,10 +7,10 @@
 namespace nereid::backend {
 namespace {
 
-constexpr int64_t kRows = 3, kWidth = 256;  // of the table; of the quick-start model
+constexpr int64_t kRows = 3, kWidth = 256;  // rows of the table; width of the quick-start model
 constexpr int32_t kVocab = 4096;
 
-// Numbers that all types hold, different ones for each row and seed.
+// Numbers that all types hold exactly, different for each row and seed.
 std::vector<float> table_values(int seed) {
   std::vector<float> values;
   for (int i = 0; i < kRows * kWidth; ++i)
@@ -18,7 +18,8 @@ std::vector<float> table_values(int seed) {
   return values;
 }
 
-// Of a number in (-1, 1) that is 0 or at least 2^-14, with up to eleven significant bits.
+// The half-precision bits of a number in (-1, 1) that is 0 or at least 2^-14, with up to
+// eleven significant bits.
 uint16_t half_bits(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if (value == 0) return 0;
@@ -52,7 +53,7 @@ Output extra_ids(const std::vector<uint64_t>& ids) {
 
 class PromptTableTest : public FeatureTest {
  protected:
-  // The prompt with rows of the table in front.
+  // The prompt, preceded by rows of the table.
   static Ids with_rows() {
     Ids ids = {kVocab, kVocab + 1, kVocab + 2, kVocab + 1};
     for (const int32_t id : prompt()) ids.push_back(id);
@@ -71,7 +72,7 @@ TEST_F(PromptTableTest, RowsStandForIdsBehindTheVocabulary) {
   EXPECT_EQ(tokens_of(ask_ids(ids, 12, {table, int_input("prompt_vocab_size", kRows)})), expected);
   EXPECT_NE(tokens_of(ask_ids(ids, 12, {table_input("TYPE_FP16", 1)})), expected);
   EXPECT_NE(tokens_of(ask_ids(ids, 12)), expected) << "the vocabulary's last id stands for them";
-  // Batches are cut, and padded with any ids.
+  // Batches are cut into items, and padded with any ids.
   Ids both = ids;
   both.insert(both.end(), ids.begin(), ids.begin() + 20);
   both.resize(2 * ids.size(), 0);

@@ -1,4 +1,4 @@
-// What the tensorrt_llm model refuses, by name.
+// Requests that the tensorrt_llm model refuses by name.
 #include "backend/testing/backend_fixture.h"
 
 namespace nereid::backend {
@@ -7,7 +7,7 @@ namespace {
 // Declares inputs that the template leaves out.
 void declare_more(const fs::path& dir) {
   const fs::path llm = dir / "tensorrt_llm";
-  fs::remove_all(dir / "ensemble");  // it has other types
+  fs::remove_all(dir / "ensemble");  // its types differ
   const std::string first = "input [\n";
   edit_config(llm, first, first + R"(
   { name: "multimodal_embedding" data_type: TYPE_FP16 dims: [ -1, -1 ] optional: true },
@@ -46,7 +46,7 @@ Output bytes_input(const char* name, TRITONSERVER_DataType type, Shape shape, ch
   return {name, type, std::move(shape), std::string(size, fill)};
 }
 
-// Every name of refusals.cc, with the type that the templates give it.
+// Every input of refusals.cc, with the type that the templates declare.
 std::vector<Output> refused_inputs(char fill) {
   constexpr auto kInt = TRITONSERVER_TYPE_INT32;
   constexpr auto kLong = TRITONSERVER_TYPE_UINT64;
@@ -109,7 +109,7 @@ struct RawResult {
   }
 };
 
-// Of memory of the CPU, with malloc.
+// An allocator of CPU memory by malloc().
 TRITONSERVER_ResponseAllocator* plain_allocator() {
   TRITONSERVER_ResponseAllocator* allocator = nullptr;
   TRITONSERVER_ResponseAllocatorNew(
@@ -131,7 +131,7 @@ TRITONSERVER_ResponseAllocator* plain_allocator() {
   return allocator;
 }
 
-// Of a request that InferCall cannot make: with a string parameter, or a list of outputs.
+// The error of a request that InferCall cannot make: with a string parameter, or a list of outputs.
 std::string raw_error(TRITONSERVER_Server* server, const std::vector<Output>& inputs,
                       const char* parameter, const char* output) {
   TRITONSERVER_InferenceRequest* request = nullptr;
@@ -198,7 +198,7 @@ TEST_F(RefusalTest, ListsOfOutputsNeedTheTokens) {
               HasSubstr("sequence_length tensor must be present in list of output tensors"));
 }
 
-// Words that scripts for the replaced backend look for.
+// Wording that scripts for the replaced backend search for.
 TEST_F(RefusalTest, KnownWords) {
   const auto error = [](std::vector<Output> inputs) {
     return std::string(message(Talk(server_, "tensorrt_llm", std::move(inputs)).wait().status));
@@ -231,7 +231,7 @@ TEST_F(RefusalTest, OldNameOfThePerfMetrics) {
   EXPECT_TRUE(elements<int32_t>(with({}).outputs.at(0), "kv_cache_alloc_total_blocks").empty());
 }
 
-// Of its own: what is cancelled when a request is refused leaves the queue a little later.
+// A separate server: requests cancelled by a refusal leave the queue a little later.
 class FullQueueTest : public BackendTest {
  protected:
   static void SetUpTestSuite() {

@@ -1,5 +1,5 @@
-// Batches, names of options, and requests that are stopped or fail, through the server and the real
-// executor.
+// Batches, option names, and requests that are stopped or fail, through the server and
+// the real executor.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -50,11 +50,11 @@ TEST_F(FeatureTest, BatchesAreSplit) {
   }
 }
 
-// Blocks of the prompt, whatever the length of the output; a partly filled block that matches
-// counts as reused and costs a new one for its copy.
+// Counts are of the prompt's blocks, whatever the length of the output; a partly filled block that
+// matches counts as reused and takes a new one for its copy.
 TEST_F(FeatureTest, PerfMetricsCountThePromptsBlocks) {
   Ids ids;
-  for (int32_t i = 0; i < 100; ++i) ids.push_back(100 + i * 7);  // three blocks and a part
+  for (int32_t i = 0; i < 100; ++i) ids.push_back(100 + i * 7);  // three and a half blocks
   const auto ask_blocks = [&](int32_t max_tokens, bool streaming) {
     const auto got = ask_ids(ids, max_tokens,
                              {bool_input("return_perf_metrics", true), int_input("end_id", -1),
@@ -73,12 +73,12 @@ TEST_F(FeatureTest, PerfMetricsCountThePromptsBlocks) {
   };
   EXPECT_EQ(ask_blocks(4, false), (std::vector<Ids>{{4, 0, 4}}));
   EXPECT_EQ(ask_blocks(100, false), (std::vector<Ids>{{1, 4, 1}}));
-  const auto streamed = ask_blocks(40, true);  // every response repeats them
+  const auto streamed = ask_blocks(40, true);  // every response has the counts
   ASSERT_GT(streamed.size(), 20u);
   for (const Ids& blocks : streamed) EXPECT_EQ(blocks, (Ids{1, 4, 1}));
 }
 
-// A single stop may come when the request has ended by itself.
+// Repeated: a single stop may come after the request has ended.
 TEST_F(FeatureTest, StopRequestEndsByName) {
   const std::vector<Output> inputs = {ids_input("input_ids", prompt()),
                                       int_input("input_lengths", 5),
@@ -119,7 +119,7 @@ TEST_F(FeatureTest, WhatIsRefusedCountsAsFailed) {
 }
 
 TEST_F(FeatureTest, OutputsAreCutToTheContext) {
-  // 2048 positions: what does not fit is left out instead of refused.
+  // The limit is 2048 positions: the output is cut instead of refused.
   const auto got = ask_ids(Ids(2040, 5), 100, {int_input("end_id", -1)});
   EXPECT_EQ(tokens_of(got).size(), 8u);
   EXPECT_EQ(tokens_of(ask_ids({-5, 1 << 30, 7}, 2)).size(), 2u);  // any id is accepted
@@ -130,11 +130,11 @@ TEST_F(FeatureTest, OutputsAreCutToTheContext) {
   EXPECT_LT(tokens_of(timed).size(), 1500u);
 }
 
-// Its result: what went in, and nothing of what was generated.
+// The result has the prompt and no generated token.
 TEST_F(FeatureTest, StopRequestEndsWhatDoesNotStream) {
   for (const bool excluded : {false, true}) {
     Ids ids(1500);
-    for (int i = 0; i < 20 && ids.size() >= 1500; ++i) {  // it may have ended by itself
+    for (int i = 0; i < 20 && ids.size() >= 1500; ++i) {  // the request may have ended by itself
       Talk talk(server_, "tensorrt_llm",
                 {ids_input("input_ids", prompt()), int_input("input_lengths", 5),
                  int_input("request_output_len", 1500), int_input("end_id", -1),
@@ -154,7 +154,7 @@ TEST_F(FeatureTest, StopRequestEndsWhatDoesNotStream) {
   }
 }
 
-// Of two live requests with the same name; the older one goes on.
+// Two live requests with the same name: the newer stops, the older goes on.
 TEST_F(FeatureTest, StopRequestMeansTheNewest) {
   const std::vector<Output> inputs = {ids_input("input_ids", prompt()),
                                       int_input("input_lengths", 5),
@@ -215,7 +215,7 @@ TEST_F(FeatureTest, BeamsByOtherRules) {
   const auto plain = beams({});
   EXPECT_NE(beams({float_input("beam_search_diversity_rate", 5.0f)}), plain);
   EXPECT_EQ(beams({float_input("beam_search_diversity_rate", 0.0f)}), plain);
-  // With an end token that comes early the default stops at the first rows that have it.
+  // An end token that comes early: the default stops at the first rows that have it.
   const std::vector<Output> ending = {int_input("end_id", plain[0][4]),
                                       float_input("len_penalty", 2.0f)};
   const auto stopping = [&](std::optional<bool> early) {
@@ -234,7 +234,7 @@ TEST_F(FeatureTest, DurationOfDecodedBlocks) {
   EXPECT_THAT(std::string(message(never.status)), HasSubstr("decode_duration: 0 ms"));
 }
 
-// A batch of two: of the second nothing may be drawn behind its first token.
+// A batch of two, the second of which has no allowed token behind its first.
 TEST_F(FeatureTest, OneItemFailsAndTheOtherGoesOn) {
   const auto vocab = static_cast<size_t>(tokenizer_->vocab_size());
   std::vector<float> bias(2 * vocab, 0.0f);
@@ -257,7 +257,7 @@ TEST_F(FeatureTest, OneItemFailsAndTheOtherGoesOn) {
   EXPECT_EQ(elements<int32_t>(got.outputs[0], "output_ids").size(), 41u);
 }
 
-// The value of the first line of the family with these values of labels; -1 = there is none.
+// The value of the family's first line with these label values; -1 = none.
 double figure(const std::string& page, std::string_view family,
               std::initializer_list<std::string_view> labels) {
   std::istringstream lines(page);
@@ -271,7 +271,7 @@ double figure(const std::string& page, std::string_view family,
   return -1;
 }
 
-// The prompt repeats itself, and greedy output soon does.
+// The prompt repeats itself, as greedy output soon does.
 TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
   Ids ids;
   for (int32_t i = 0; i < 24; ++i) ids.push_back(100 + i % 6);
@@ -293,7 +293,7 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
     const auto tested = elements<int32_t>(got.outputs[0], "total_draft_tokens").at(0);
     const auto accepted = elements<int32_t>(got.outputs[0], "total_accepted_draft_tokens").at(0);
     EXPECT_GE(tested, accepted);
-    if (speculation == std::string_view("ngram")) {  // what auto tests depends on measured costs
+    if (speculation == std::string_view("ngram")) {  // auto decides by measured costs
       EXPECT_GT(accepted, 50);
       EXPECT_GT(tested, accepted) << "at the end of the first repetition";
     }
@@ -301,12 +301,12 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
       EXPECT_EQ(elements<float>(got.outputs[0], "acceptance_rate").at(0),
                 static_cast<float>(accepted) / static_cast<float>(tested));
     }
-    // They are published now and then.
+    // Metrics are published periodically.
     std::string page = metrics_page(server);
     const auto counted = [&](const char* result) {
       return figure(page, "nereid_draft_tokens_total", {"ngram", result});
     };
-    // Those of vLLM's names are of all models of this name, one after the other.
+    // Counters with vLLM's names are shared by all models of this name.
     const auto new_tests = [&] {
       return figure(page, "vllm:spec_decode_num_drafts_total", {}) - num_tests;
     };
@@ -332,7 +332,7 @@ TEST_F(FeatureTest, GuessesChangeNoTokenAndAreCounted) {
   }
 }
 
-// Eight guesses, the sixth of which is wrong.
+// Eight draft tokens, the sixth of which is wrong.
 TEST_F(FeatureTest, DraftsOfTheRequestAreTestedInItsFirstStep) {
   const Ids plain = generate(12);
   ASSERT_EQ(plain.size(), 12u);
@@ -368,7 +368,7 @@ TEST_F(FeatureTest, TensorsComeInOrder) {
   for (const auto& outputs : got.outputs) {
     std::vector<std::string> names;
     for (const auto& output : outputs) names.push_back(output.name);
-    // With rows in the first response of each item.
+    // Rows are in the first response of each item.
     num_context += shape_of(outputs, "context_logits").at(1) > 0;
     EXPECT_THAT(names, testing::ElementsAre(
                            "output_ids", "sequence_length", "context_logits", "generation_logits",

@@ -1,4 +1,4 @@
-// What a model shows of itself: every series of the metrics page, values, and the log's lines.
+// Everything a model publishes: every series of the metrics page, values, and log lines.
 #include <algorithm>
 
 #include "backend/testing/backend_fixture.h"
@@ -6,7 +6,7 @@
 namespace nereid::backend {
 namespace {
 
-// Lines that start so, without the values, in order.
+// Lines with one of these prefixes, without values, in order.
 std::vector<std::string> lines_of(const std::string& page, const std::set<std::string>& prefixes) {
   std::set<std::string> found;
   for (size_t begin = 0; begin < page.size();) {
@@ -26,7 +26,7 @@ struct Family {
   std::vector<std::string> values;
 };
 
-// The page's lines for these families of model "tensorrt_llm" 1; labels are sorted, "le" last.
+// The page's lines for these families of model "tensorrt_llm" 1; labels sorted, "le" last.
 std::vector<std::string> expected_lines(const std::vector<Family>& families) {
   std::set<std::string> lines;
   for (const Family& f : families) {
@@ -152,7 +152,7 @@ TEST_F(StaticSeriesTest, AllFamiliesAndLabels) {
                  {"total_context_tokens", "total_generation_tokens", "empty_generation_slots"}})));
 }
 
-// Streaming is switched off, and like a stream the one response has no prompt.
+// Streaming is switched off; as in a stream the single response has no prompt.
 TEST_F(StaticSeriesTest, StreamsBecomeOneResponse) {
   for (const char* model : {"ensemble", "tensorrt_llm_bls"}) {
     const auto whole = ask(model, kPrompt, 6, {bool_input("exclude_input_in_output", true)});

@@ -1,15 +1,14 @@
-// Where the files are that tests and benchmarks read. Functions, not macros of a target: only their
-// own source names the folders, so a compiler cache knows every other file again in another
-// checkout.
+// The folders that tests and benchmarks read. They are functions, not macros of a target: only
+// source_dir.cc depends on the paths, so the compiler cache hits in another checkout.
 #pragma once
 
 #include <string>
 
 namespace nereid {
 
-// Of the checkout that the program was built from, or $NEREID_SOURCE_DIR, where a copy of what the
-// tests read lies on another machine.
+// The checkout that the program was built from, or $NEREID_SOURCE_DIR: on another machine, a copy
+// of the files that tests read.
 std::string source_dir();
-std::string build_dir();  // the CMake build folder: bin/, lib/, backends/ lie in it
+std::string build_dir();  // the CMake build folder, with bin/, lib/ and backends/
 
 }  // namespace nereid

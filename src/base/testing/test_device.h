@@ -1,4 +1,4 @@
-// The device that tests of whole models run on.
+// The device for tests of whole models.
 #pragma once
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 
 namespace nereid {
 
-// $NEREID_TEST_DEVICE, such as cuda:0; "cpu" where it is not set.
+// $NEREID_TEST_DEVICE, such as cuda:0; "cpu" when it is not set.
 inline std::string test_device() {
   const char* const name = std::getenv("NEREID_TEST_DEVICE");
   return name ? name : "cpu";

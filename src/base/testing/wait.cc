@@ -13,8 +13,7 @@
 namespace nereid {
 namespace {
 
-// How often each other thread has given up its processor, by id; nullopt while one runs or could
-// run.
+// Context switches of each other thread, by thread id; nullopt while one runs or is runnable.
 std::optional<std::map<std::string, std::string>> all_waiting() {
   std::map<std::string, std::string> switches;
   const std::string own = std::to_string(::gettid());
@@ -42,7 +41,7 @@ bool eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-// A thread that was woken in the middle of a round runs, or has run, in the next one.
+// A thread woken in the middle of a round is runnable, or has more context switches, in the next.
 bool wait_until_nothing_runs() {
   return eventually([] {
     const auto first = all_waiting();

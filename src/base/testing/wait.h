@@ -1,14 +1,14 @@
-// Waiting for a condition, with a deadline of a minute that only a test that fails reaches.
+// Waiting for a condition, at most a minute: a limit that only a failing test reaches.
 #pragma once
 
 #include <functional>
 
 namespace nereid {
 
-// Looks every millisecond. False after a minute.
+// Tests `condition` every millisecond. False after a minute.
 bool eventually(const std::function<bool()>& condition);
 
-// Until every other thread of the process sleeps and stays asleep from one look to the next.
+// Waits until every other thread of the process sleeps from one round to the next.
 // False after a minute.
 bool wait_until_nothing_runs();
 

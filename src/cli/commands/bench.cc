@@ -1,5 +1,5 @@
-// nereid bench: prefill and decode speed of a model on this machine, beside the machine's own
-// limits.
+// nereid bench: prefill and decode speed of a model on this machine, with the machine's
+// own limits beside.
 #include "cli/commands/bench.h"
 
 #include <CLI/Option.hpp>
@@ -32,12 +32,12 @@ struct BenchOptions {
   int32_t prompt_tokens = 512;
   int32_t new_tokens = 128;
   int32_t repeats = 3;
-  std::string step_trace;  // file; empty: none
-  std::string dtype;       // of weights; empty: as --weights
+  std::string step_trace;  // output file; empty: none
+  std::string dtype;       // weights' type; empty: as --weights
   bool profile = false;
 };
 
-// When each token of one request reached us.
+// Arrival times of one request's tokens.
 struct Timeline {
   std::vector<Time> tokens;
   Status status;
@@ -150,7 +150,7 @@ std::string step_timeline(std::span<const IterationStats> steps) {
 }
 
 void reset_peak_rss() {
-  std::ofstream("/proc/self/clear_refs") << "5";  // Linux: VmHWM starts again from now
+  std::ofstream("/proc/self/clear_refs") << "5";  // Linux: resets VmHWM
 }
 
 int64_t peak_rss_bytes() {
@@ -184,7 +184,7 @@ void print_machine(const DeviceInfo& info, const kernels::Roofline& roofline, do
   fmt::print("; weights {:.1f} MB\n", weight_bytes / 1e6);
 }
 
-// Bare steps of each batch, call by call.
+// Prints the time of bare steps of each batch size, kernel call by kernel call.
 Status print_profile(const BenchOptions& options, const kernels::Roofline& roofline) {
   constexpr int32_t kSteps = 20;
   ASSIGN_OR_RETURN(const runtime::ModelInstance model,
@@ -274,10 +274,10 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   command
       ->add_option("--requests", options->requests,
-                   "send so many at once in place of the batches; as many run together as "
-                   "--max-batch-size and memory allow")
+                   "send this many requests at once instead of the batches; as many run together "
+                   "as --max-batch-size and memory allow")
       ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--prompt-tokens", options->prompt_tokens, "prompt length")
+  command->add_option("--prompt-tokens", options->prompt_tokens, "tokens of each prompt")
       ->check(CLI::Range(1, 1 << 24))
       ->capture_default_str();
   command->add_option("--new-tokens", options->new_tokens, "tokens to generate for each request")
@@ -287,12 +287,13 @@ void add_bench(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command->add_option("--step-trace", options->step_trace,
-                      "file that gets a timeline of the steps, for ui.perfetto.dev");
+                      "write a timeline of the steps to this file, for ui.perfetto.dev");
   command->add_option("--dtype", options->dtype, "the same as --weights: bf16 | int8 | int4 | fp8")
       ->check(CLI::IsMember({"bf16", "int8", "int4", "fp8"}))
       ->excludes("--weights");
-  command->add_flag("--profile", options->profile,
-                    "then time each kind of call of a step, and the bytes that it reads");
+  command->add_flag(
+      "--profile", options->profile,
+      "also print the time of each kind of kernel call in a step, and the bytes that it reads");
   command->callback([options, &exit_code] {
     if (const Status status = bench(*options); !status.ok()) exit_code = fail(status);
   });

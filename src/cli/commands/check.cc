@@ -1,4 +1,4 @@
-// nereid check PATH: prints every problem of a model repository, or of a model.
+// nereid check PATH: prints every fault of a model repository, or of a model.
 #include <cstdio>
 
 #include "cli/flags/arg_table.h"
@@ -11,7 +11,7 @@
 namespace nereid::cli {
 namespace {
 
-// Whether it has no faults, which are printed.
+// Prints the model's faults; true without any.
 bool check_model(const std::filesystem::path& path) {
   const auto faults = convert::model_faults(path);
   if (const auto text = convert::describe_model(path); text.ok()) std::printf("%s", text->c_str());
@@ -23,8 +23,9 @@ bool check_model(const std::filesystem::path& path) {
 }  // namespace
 
 int check_main(int argc, char** argv) {
-  constexpr ArgFlag kFlags[] = {{"--backend-directory", ArgKind::kText, ArgUse::kActed, "", "",
-                                 "where libtriton_NAME.so are; default: backends beside bin"}};
+  constexpr ArgFlag kFlags[] = {
+      {"--backend-directory", ArgKind::kText, ArgUse::kActed, "", "",
+       "folder of the backends libtriton_NAME.so; default: backends beside bin"}};
   bool has_problems = false;
   const int code =
       run_tool({"nereid check", kFlags, "PATH"}, argc, argv, [&](const Args& args) -> Status {

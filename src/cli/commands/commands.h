@@ -1,5 +1,5 @@
-// The subcommands: each registers its flags on the application and, when chosen, runs and gives the
-// exit code.
+// The subcommands: each registers its flags on the application; the chosen one runs and
+// returns the exit code.
 #pragma once
 
 #include <CLI/App.hpp>

@@ -1,4 +1,4 @@
-// nereid generate: one prompt, the answer streamed to the terminal.
+// nereid generate: one prompt, its output streamed to the terminal.
 #include <unistd.h>
 
 #include <CLI/Option.hpp>
@@ -34,13 +34,13 @@ struct GenerateOptions {
   float top_p = 0;
   uint64_t seed = 0;
   std::vector<std::string> stop;
-  SamplingConfig sampling;  // what has no default of its own here
+  SamplingConfig sampling;  // options without a default of their own here
   int32_t num_sequences = 1;
   std::vector<std::string> bad_words;
-  int32_t log_probs = -1;  // likeliest tokens shown beside each; -1: none
+  int32_t log_probs = -1;  // likeliest tokens printed beside each; -1: none
   bool ids = false;
 
-  // Several sequences or beams are shown when they are complete.
+  // True for one sequence, which streams; several sequences or beams are printed when complete.
   bool is_plain() const {
     return num_sequences == 1 && sampling.beam_width == 1 && !sampling.best_of && log_probs < 0;
   }
@@ -81,7 +81,7 @@ StatusOr<Request> make_request(const GenerateOptions& options, std::vector<Token
   return request;
 }
 
-// One line for each token: its log-probability and the likeliest ones at its place.
+// Prints a line for each token: its log-probability, and the likeliest tokens at its position.
 void print_log_probs(const SequenceOutput& output, const text::Tokenizer& tokenizer) {
   const auto text = [&](TokenId id) {
     return json::serialize(json::value(tokenizer.decode(std::span(&id, 1), false)));
@@ -96,7 +96,7 @@ void print_log_probs(const SequenceOutput& output, const text::Tokenizer& tokeni
   }
 }
 
-// Waits for everything, then shows it, best sequence first; returns the final response.
+// Waits for all sequences, then prints them, the best first; returns the final response.
 Response print_sequences(Queue<Response>& responses, const GenerateOptions& options,
                          const text::Tokenizer& tokenizer) {
   std::vector<SequenceOutput> sequences;
@@ -127,7 +127,7 @@ Response print_sequences(Queue<Response>& responses, const GenerateOptions& opti
   return last;
 }
 
-// Writes pieces as they come; returns the final response.
+// Prints pieces as they arrive; returns the final response.
 Response stream_to_terminal(Queue<Response>& responses, const GenerateOptions& options,
                             text::Detokenizer detokenizer) {
   while (std::optional<Response> response = responses.take()) {
@@ -154,10 +154,10 @@ Status generate(GenerateOptions& options) {
   ASSIGN_OR_RETURN(const auto tokenizer, text::Tokenizer::load(options.tokenizer_dir));
   ASSIGN_OR_RETURN(const std::string prompt, prompt_text(options));
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer->encode(prompt));
-  // Room for all sequences of the one request.
+  // Limits for all sequences of the only request.
   ExecutorConfig& config = options.model.executor;
   config.max_queue_size = std::max(options.num_sequences, options.sampling.best_of.value_or(1));
-  config.normalize_log_probs = false;  // so that they compare with the likeliest ones' beside them
+  config.normalize_log_probs = false;  // comparable with the likeliest tokens beside them
   config.max_beam_width = std::max(config.max_beam_width, options.sampling.beam_width);
   ASSIGN_OR_RETURN(const auto executor,
                    Executor::create(options.model.model_dir, options.model.executor));
@@ -176,7 +176,7 @@ Status generate(GenerateOptions& options) {
                                text::Detokenizer(tokenizer, /*skip_special_tokens=*/true))
           : print_sequences(*responses, options, *tokenizer);
   RETURN_IF_ERROR(last.status);
-  const int32_t num_new = last.outputs[0].num_output_tokens;  // of the last one that ended
+  const int32_t num_new = last.outputs[0].num_output_tokens;  // of the sequence that ended last
   const double first = seconds(last.metrics.first_token - start);
   const double rest = seconds(last.metrics.last_token - last.metrics.first_token);
   fmt::print(stderr,
@@ -193,13 +193,14 @@ void declare_sampling(CLI::App& command, GenerateOptions& options) {
   constexpr auto kMax = 1 << 30;
   SamplingConfig& s = options.sampling;
   command
-      .add_option("--num-sequences", options.num_sequences,
-                  "independent answers, or beams shown; each draws with its own seed")
+      .add_option(
+          "--num-sequences", options.num_sequences,
+          "number of independent answers, each sampled with a seed of its own, or of beams printed")
       ->check(CLI::Range(1, 128))
       ->capture_default_str();
-  command.add_option("--best-of", s.best_of, "answers drawn, of which the likeliest are shown")
+  command.add_option("--best-of", s.best_of, "answers sampled, of which the likeliest are printed")
       ->check(CLI::Range(1, 128));
-  command.add_option("--beam-width", s.beam_width, "beam search of this width; 1 = none")
+  command.add_option("--beam-width", s.beam_width, "beam search of this width; 1 = sampling")
       ->check(CLI::Range(1, 16))
       ->capture_default_str();
   command.add_option("--length-penalty", s.length_penalty,
@@ -209,35 +210,40 @@ void declare_sampling(CLI::App& command, GenerateOptions& options) {
                   "beams: 1 = with the first full set of hypotheses (default), 0 = when no beam "
                   "can do better at its length, 2 = at any length")
       ->check(CLI::Range(0, 2));
-  command.add_option("--diversity-rate", s.beam_search_diversity_rate, "beams; default 0");
+  command.add_option("--diversity-rate", s.beam_search_diversity_rate,
+                     "beam search: penalty for choosing tokens of the same beam; default 0");
   command
-      .add_option("--min-p", s.min_p, "drop tokens below this share of the likeliest's; 0 = off")
+      .add_option(
+          "--min-p", s.min_p,
+          "drop tokens whose probability is below this share of the likeliest token's; 0 = off")
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--top-p-decay", s.top_p_decay, "factor on --top-p after each token")
+  command
+      .add_option("--top-p-decay", s.top_p_decay, "factor on --top-p after each token; default 1")
       ->check(CLI::Range(0.0, 1.0));
-  command.add_option("--top-p-min", s.top_p_min, "floor of the decaying --top-p")
+  command.add_option("--top-p-min", s.top_p_min, "lower bound of --top-p with --top-p-decay")
       ->check(CLI::Range(0.0, 1.0));
   command.add_option("--repetition-penalty", s.repetition_penalty,
-                     "above 1: tokens of prompt and answer become less likely");
+                     "above 1: tokens that occur in prompt or answer become less likely");
   command.add_option("--presence-penalty", s.presence_penalty,
-                     "subtracted from the logits of tokens that occurred");
+                     "subtracted from the logits of tokens that have occurred");
   command.add_option("--frequency-penalty", s.frequency_penalty,
-                     "subtracted once for each time that a token occurred");
+                     "subtracted from a token's logit once for each occurrence");
   command
-      .add_option("--prompt-ignore-length", s.prompt_ignore_length,
-                  "leading prompt tokens that these two do not count; default 0")
+      .add_option(
+          "--prompt-ignore-length", s.prompt_ignore_length,
+          "leading prompt tokens that --presence-penalty and --frequency-penalty ignore; default 0")
       ->check(CLI::Range(0, kMax));
   command
       .add_option("--no-repeat-ngram-size", s.no_repeat_ngram_size,
                   "no sequence of this many tokens occurs twice; 0 = off")
       ->check(CLI::Range(0, kMax));
-  command.add_option("--min-tokens", s.min_tokens, "new tokens at least")
+  command.add_option("--min-tokens", s.min_tokens, "least number of new tokens")
       ->check(CLI::Range(0, kMax));
   command.add_option("--bad-word", options.bad_words,
                      "text that never occurs in the answer; may be repeated");
   command
       .add_option("--logprobs", options.log_probs,
-                  "show the log-probability of each token and of this many likeliest ones")
+                  "print the log-probability of each token and of this many likeliest ones")
       ->check(CLI::Range(0, 32));
 }
 
@@ -251,10 +257,10 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("-p,--prompt", options->prompt, "the prompt; - reads standard input")
       ->required();
   command->add_flag("--chat", options->chat, "wrap the prompt in the model's chat template");
-  command->add_option("-n,--max-tokens", options->max_tokens, "new tokens at most")
+  command->add_option("-n,--max-tokens", options->max_tokens, "most new tokens")
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str();
-  command->add_option("--temperature", options->temperature, "0 = greedy")
+  command->add_option("--temperature", options->temperature, "sampling temperature; 0 = greedy")
       ->check(CLI::Range(0.0, 100.0))
       ->capture_default_str();
   command->add_option("--top-k", options->top_k, "0 = off")
@@ -263,7 +269,9 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("--top-p", options->top_p, "0 = off")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "same seed, same text")->capture_default_str();
+  command
+      ->add_option("--seed", options->seed, "seed of sampling: the same seed gives the same text")
+      ->capture_default_str();
   command->add_option("--stop", options->stop, "text that ends the answer; may be repeated");
   declare_sampling(*command, *options);
   command->add_flag("--ids", options->ids, "print token ids instead of text");

@@ -1,4 +1,4 @@
-// nereid inspect: what a model is, how it is compiled here and where its memory goes.
+// nereid inspect: a model's architecture, its compiled plan for this machine, and its memory.
 #include "convert/inspect.h"
 
 #include <CLI/Option.hpp>
@@ -17,7 +17,7 @@ namespace {
 struct InspectCommandOptions {
   ModelOptions model;
   std::vector<std::string> disabled_passes;
-  std::string graph;  // file, empty: none
+  std::string graph;  // output file; empty: none
   bool verify = false;
 };
 
@@ -63,11 +63,13 @@ void add_inspect(CLI::App& app, int& exit_code) {
   options->model.declare(*command);
   command->add_option("--disable-pass", options->disabled_passes,
                       "leave out a compiler pass; may be repeated");
-  command->add_option("--graph", options->graph, "also draw the plan into this file, as SVG")
+  command
+      ->add_option("--graph", options->graph,
+                   "also draw the plan as SVG into this file, such as plan.svg")
       ->check([](const std::string& file) {
         return file.ends_with(".svg") ? std::string() : "'" + file + "' does not end in .svg";
       });
-  command->add_flag("--verify", options->verify, "check all weights' checksums too");
+  command->add_flag("--verify", options->verify, "also check the checksums of all weights");
   command->callback([options, &exit_code] {
     if (const Status status = inspect(*options); !status.ok()) exit_code = fail(status);
   });

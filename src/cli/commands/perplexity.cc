@@ -1,4 +1,4 @@
-// nereid perplexity: how well a model predicts a text, and how far it is from another model.
+// nereid perplexity: how well a model predicts a text, and its divergence from another model.
 #include "cli/commands/perplexity.h"
 
 #include <CLI/Option.hpp>
@@ -46,9 +46,9 @@ StatusOr<Logits> logits_after(Executor& model, std::span<const TokenId> ids) {
 
 struct Row {
   std::span<const float> logits;
-  float top = 0;       // the largest
-  int64_t best = 0;    // where it is
-  double log_sum = 0;  // of exponentials
+  float top = 0;       // the largest logit
+  int64_t best = 0;    // index of the largest logit
+  double log_sum = 0;  // log of the sum of exponentials
 
   explicit Row(std::span<const float> row) : logits(row) {
     best = std::ranges::max_element(row) - row.begin();
@@ -70,10 +70,10 @@ void compare(const Row& row, const Row& other, TextScore& score) {
   score.num_same_best += row.best == other.best;
 }
 
-// The last `count` tokens of one window.
+// Scores the last `count` tokens of one window.
 Status score_window(Executor& model, Executor* other, std::span<const TokenId> ids, size_t count,
                     TextScore& score) {
-  const auto context = ids.first(ids.size() - 1);  // nothing asks what comes after the last one
+  const auto context = ids.first(ids.size() - 1);  // the logits after the last token are not needed
   ASSIGN_OR_RETURN(const Logits logits, logits_after(model, context));
   Logits others;
   if (other) {
@@ -122,7 +122,7 @@ namespace {
 struct PerplexityOptions {
   ModelOptions model;
   std::filesystem::path text, reference;
-  Windows windows;  // 0: by the model, and by the window
+  Windows windows;  // 0: from the model, and from the window
 };
 
 Status check_windows(const PerplexityOptions& options, int32_t most) {
@@ -188,27 +188,28 @@ Status perplexity(PerplexityOptions& options) {
 
 void add_perplexity(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
-      "perplexity", "measure how well a model predicts a text, as transformers' guide does");
+      "perplexity",
+      "measure how well a model predicts a text, by the method of transformers' guide");
   auto options = std::make_shared<PerplexityOptions>();
   options->model.log_level = "warn";
   options->model.declare(*command);
-  command->add_option("-f,--file", options->text, "the text, UTF-8")
+  command->add_option("-f,--file", options->text, "file with the text, UTF-8")
       ->required()
       ->check(CLI::ExistingFile);
   command
       ->add_option("--window", options->windows.window,
-                   "tokens computed together; default: what the model allows, at most 2048. Memory "
-                   "is four bytes for each of them and each word of the vocabulary")
+                   "tokens of a window; default: the model's maximum, at most 2048. Memory: 4 "
+                   "bytes * window * vocabulary")
       ->check(CLI::Range(2, 1 << 30));
   command
       ->add_option("--stride", options->windows.stride,
-                   "tokens from one window's start to the next; smaller than the window: tokens "
-                   "are scored with more before them, and it takes longer; default: the window")
+                   "tokens from one window's start to the next; a smaller stride gives tokens more "
+                   "context and takes longer; default: --window")
       ->check(CLI::Range(1, 1 << 30));
   command
       ->add_option("--reference", options->reference,
-                   "a model with the same vocabulary, run with its own types of weights and KV "
-                   "cache: prints how far the model's next token is from this one's")
+                   "another model with the same vocabulary, run with its own types of weights and "
+                   "KV cache: print the KL divergence of the model's next token from this one's")
       ->check(CLI::ExistingPath);
   command->callback([options, &exit_code] {
     if (const Status status = perplexity(*options); !status.ok()) exit_code = fail(status);

@@ -1,4 +1,4 @@
-// What `nereid perplexity` measures, apart from how it is printed.
+// The measurements of `nereid perplexity`, without their printing.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,9 @@
 
 namespace nereid::cli {
 
-// A text is scored in windows of `window` tokens that begin `stride` apart, each computed by
-// itself. A window scores the tokens that the one before it has not reached, but never its own
-// first token, which nothing comes before. With stride < window tokens are scored after at least
-// window - stride others.
+// A text is scored in windows of `window` tokens that begin `stride` apart, each computed alone. A
+// window scores the tokens that the previous one did not reach, except its own first token, which
+// has no context. If stride < window, each token has a context of at least window - stride tokens.
 // Source: "Perplexity of fixed-length models" of Hugging Face transformers' documentation.
 struct Windows {
   int32_t window = 0;  // at least 2
@@ -21,21 +20,21 @@ struct Windows {
 };
 
 struct TextScore {
-  int64_t num_scored = 0;        // tokens
-  double negative_log_prob = 0;  // sum over them, natural logarithms
-  // Beside another model; sums over the same places:
-  double divergence = 0;      // Kullback-Leibler, of this model's next token from the other one's
-  int64_t num_same_best = 0;  // places where both have the same likeliest token
+  int64_t num_scored = 0;        // tokens scored
+  double negative_log_prob = 0;  // sum of -ln p over them
+  // Compared with another model, sums over the same positions.
+  double divergence = 0;      // KL(other || this) of the next token
+  int64_t num_same_best = 0;  // positions with the same likeliest token
 
   double perplexity() const;
 };
 
-// Called after each window with the tokens of the text done so far.
+// Called after each window with the number of tokens done.
 using ScoreProgress = std::function<void(int64_t done, const TextScore& so_far)>;
 
-// Needs memory for one window's logits, f32 [window, vocab], of each model; requests run one at a
-// time. `other` may be null; its vocabulary must be the model's. InvalidArgument: fewer than two
-// tokens, or logits over ExecutorConfig::max_logits_bytes; else what a request failed with.
+// Scores a text. Memory: one window's logits, f32 [window, vocab], for each model; requests run one
+// at a time. `other` may be null; its vocabulary must equal the model's. InvalidArgument: fewer
+// than two tokens, or logits over ExecutorConfig::max_logits_bytes; else a failed request's status.
 StatusOr<TextScore> score_text(Executor& model, Executor* other, std::span<const TokenId> ids,
                                const Windows& windows, const ScoreProgress& progress = {});
 

@@ -1,4 +1,4 @@
-// Perplexity of the quick-start model on text that it was not trained on.
+// Perplexity of the quick-start model on text outside of its training data.
 #include <tuple>
 
 #include "cli/commands/perplexity.h"
@@ -39,8 +39,8 @@ class PerplexityTest : public testing::Test {
   std::vector<TokenId> ids_;
 };
 
-// The numbers are of float32 arithmetic: `tests/quality/perplexity.py models/quickstart
-// tests/quality/held_out.txt 512 STRIDE 3000`, whose log-probabilities are those of transformers.
+// Expected values in float32 arithmetic, by `tests/quality/perplexity.py models/quickstart
+// tests/quality/held_out.txt 512 STRIDE 3000` from transformers' log-probabilities.
 TEST_F(PerplexityTest, EqualsTheGuidesOfTransformers) {
   const auto model = open("bf16");
   for (const auto& [stride, expected, scored] :

@@ -1,4 +1,4 @@
-// nereid serve: a model folder becomes endpoints.
+// nereid serve: endpoints for a model folder.
 #include "cli/commands/serve.h"
 
 #include <signal.h>
@@ -59,7 +59,7 @@ void print_addresses(const ServeOptions& options, const ServerProcess& process, 
       http, options.model_name);
 }
 
-// What the flags about access say, for HTTP, metrics and gRPC alike.
+// The access flags, for HTTP, metrics and gRPC alike.
 Status set_access(const AccessFlags& flags, ServerProcessOptions& process) {
   for (const std::string& group : flags.http_groups) {
     RETURN_IF_ERROR(restrict_http(process.http, group));
@@ -103,7 +103,7 @@ Status serve(ServeOptions& options) {
     remove_repository();
     end_by(signal);
   });
-  // Beside the model's versions, where no model is looked for.
+  // Beside the model's versions, in a folder that is not searched for models.
   ASSIGN_OR_RETURN(const std::filesystem::path tokenizer,
                    find_tokenizer(options, repository.path() / kTokenModel / "tokenizer"));
   const bool has_text = !tokenizer.empty();
@@ -132,7 +132,7 @@ Status serve(ServeOptions& options) {
   log_info("signal {}: finishing running requests (at most {} s)", received,
            options.exit_timeout_seconds);
   StopDeadline deadline(options.process.exit_timeout, remove_repository);
-  // A second signal: what runs ends now.
+  // A second signal ends running requests at once.
   const OnSignal hurry(signals, [&deadline](int) { deadline.hurry(); });
   process->stop(deadline);
   process.reset();  // within the deadline, too
@@ -161,7 +161,8 @@ int serve_main(const std::vector<std::string>& words,
   CLI::App app{"", "nereid"};
   int exit_code = 0;
   declare_serve(app, exit_code, when_ready);
-  std::vector<std::string> reversed(words.rbegin(), words.rend());  // as CLI11 takes them
+  // CLI11 takes arguments in reverse order.
+  std::vector<std::string> reversed(words.rbegin(), words.rend());
   reversed.emplace_back("serve");
   try {
     app.parse(std::move(reversed));

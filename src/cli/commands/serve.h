@@ -1,4 +1,4 @@
-// `nereid serve` for commands with other flags, which say the same in its words.
+// `nereid serve` for commands with other flags, which they translate.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 namespace nereid::cli {
 
 // Serves until a signal; `words` are a model and flags of `nereid serve`. `when_ready` is called
-// once all ports answer, with the process's URL. Returns the exit code.
+// with the process's URL once all ports answer. Returns the exit code.
 int serve_main(const std::vector<std::string>& words,
                const std::function<void(const std::string& url)>& when_ready);
 

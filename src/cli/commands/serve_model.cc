@@ -14,7 +14,7 @@
 namespace nereid::cli {
 namespace {
 
-// A tokenizer's files by links in `to`, with another chat template.
+// Links a tokenizer's files in `to`, with another chat template.
 Status with_chat_template(const std::filesystem::path& from, const std::string& chat_template,
                           const std::filesystem::path& to) {
   std::error_code error;
@@ -55,7 +55,7 @@ StatusOr<std::filesystem::path> find_tokenizer(const ServeOptions& options,
     return invalid_argument("--tokenizer: {} has no tokenizer files", dir.string());
   }
   if (!dir.empty() && text::Tokenizer::has_files(dir)) {
-    // A fault is said once, before the model is loaded.
+    // Reports a faulty tokenizer once, before the model is loaded.
     RETURN_IF_ERROR(text::Tokenizer::load(dir).status());
     if (!options.chat_template.empty()) {
       RETURN_IF_ERROR(with_chat_template(dir, options.chat_template, scratch));
@@ -81,7 +81,7 @@ StatusOr<std::filesystem::path> find_tokenizer(const ServeOptions& options,
 
 namespace {
 
-// "name=DIR;name=DIR" for the template.
+// The adapters as "name=DIR;name=DIR", the template's form.
 StatusOr<std::string> lora_modules(const ServeOptions& options) {
   std::string text;
   for (const std::string& module : options.lora) {
@@ -99,7 +99,7 @@ StatusOr<std::string> lora_modules(const ServeOptions& options) {
   return text;
 }
 
-// Of drafting.
+// Template values of speculation.
 TemplateValues values_of_drafts(const ExecutorConfig& config) {
   std::error_code error;
   const std::string draft_model = std::filesystem::absolute(config.draft_model, error).string();
@@ -121,7 +121,7 @@ TemplateValues values_of_drafts(const ExecutorConfig& config) {
           {"typical_acceptance", fmt::format("{}", config.typical_acceptance)}};
 }
 
-// Those that the model's folder and the flags with a default set.
+// Template values of the model's folder and of flags with a default.
 TemplateValues values_of_flags(const ServeOptions& options,
                                const std::filesystem::path& tokenizer) {
   const ExecutorConfig& config = options.model.executor;
@@ -141,7 +141,7 @@ TemplateValues values_of_flags(const ServeOptions& options,
           {"engine_dir", escape_text(dir)},
           {"tokenizer_dir", escape_text(tokenizer_dir)},
           {"max_seq_len", config.max_sequence_length > 0 ? number(config.max_sequence_length)
-                                                         : ""},  // the executor's
+                                                         : ""},  // the executor's default
           {"device", escape_text(config.device)},
           {"isa", escape_text(config.isa)},
           {"weights", config.weights},
@@ -189,7 +189,7 @@ StatusOr<TemplateValues> template_values(const ServeOptions& options,
   }
   TemplateValues values = values_of_flags(options, tokenizer);
   values.merge(values_of_drafts(config));
-  // Those without a flag here keep the templates' defaults.
+  // Parameters without a flag here keep the templates' defaults.
   for (const char* backend :
        {"preprocessing", "tensorrtllm", "postprocessing", "tensorrt_llm_bls"}) {
     for (const auto& parameter : backend::parameters_of(backend)) {

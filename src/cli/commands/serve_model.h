@@ -1,4 +1,4 @@
-// What `nereid serve` makes of a model and its flags: the values of the repository's templates.
+// Template values for the repository that `nereid serve` makes of a model and its flags.
 #pragma once
 
 #include <filesystem>
@@ -8,13 +8,13 @@
 
 namespace nereid::cli {
 
-// Where the tokenizer's files are, `scratch` where another chat template is asked for; empty when
-// the model has none. InvalidArgument: its chat template does not parse, or --tokenizer has no
-// files.
+// The folder with the tokenizer's files, `scratch` if another chat template is given; empty
+// when the model has none. InvalidArgument: its chat template does not parse, or
+// --tokenizer has no files.
 StatusOr<std::filesystem::path> find_tokenizer(const ServeOptions& options,
                                                const std::filesystem::path& scratch);
 
-// What the templates need to know about this model and these flags; empty = the template's default.
+// The templates' values for this model and these flags; an empty one is the template's default.
 StatusOr<TemplateValues> template_values(const ServeOptions& options,
                                          const std::filesystem::path& tokenizer);
 

@@ -8,14 +8,16 @@ namespace {
 
 void declare_ports(CLI::App& command, ServeOptions& options) {
   auto& http = options.process.http;
-  command.add_option("--host", http.host, "address to listen on; 0.0.0.0 = every one")
+  command
+      .add_option("--host", http.host,
+                  "address to listen on; 0.0.0.0 = all addresses of this machine")
       ->capture_default_str();
   command.add_option("--http-port,--port", http.http_port, "HTTP port; 0 = any free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   command
       .add_option("--metrics-port", http.metrics_port,
-                  "Prometheus port; 0 = any free one, -1 = off")
+                  "port of the Prometheus metrics page; 0 = any free one, -1 = off")
       ->check(CLI::Range(-1, 65535))
       ->capture_default_str();
   command
@@ -23,74 +25,83 @@ void declare_ports(CLI::App& command, ServeOptions& options) {
                   "gRPC port (KServe v2, health, reflection); 0 = any free one, -1 = off")
       ->check(CLI::Range(-1, 65535))
       ->capture_default_str();
-  command.add_option("--http-thread-count", http.threads, "threads that serve HTTP")
+  command
+      .add_option("--http-thread-count", http.threads,
+                  "HTTP event loops, each on a thread of its own")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
 }
 
 void declare_limits(CLI::App& command, ServeOptions& options) {
   auto& http = options.process.http;
-  command.add_option("--http-max-input-size", http.max_body_bytes, "largest HTTP body, in bytes")
+  command
+      .add_option("--http-max-input-size", http.max_body_bytes,
+                  "largest HTTP request body, in bytes")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
   command
       .add_option("--grpc-max-message-bytes", options.process.grpc.max_message_bytes,
-                  "largest gRPC request message")
+                  "largest gRPC request message, in bytes")
       ->check(CLI::Range(1, INT32_MAX))
       ->capture_default_str();
   command
       .add_option("--client-memory-bytes", options.process.client_memory_bytes,
-                  "requests and replies held for clients of HTTP and gRPC together")
+                  "most bytes of requests and replies in memory, HTTP and gRPC together; beyond, "
+                  "large requests are refused with 503")
       ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
       ->capture_default_str();
   command.add_flag("--allow-client-shm", options.process.allow_client_shm,
-                   "clients may name shared memory of this machine");
+                   "let clients of this machine pass tensors in shared memory");
 }
 
 void declare_access(CLI::App& command, ServeOptions& options) {
   AccessFlags& access = options.access;
-  command.add_option("--api-key", options.process.api_keys,
-                     "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be "
-                     "repeated");
   command.add_option(
-      "--api-key-file", options.process.api_key_file,
-      "a key, or sha256:<hex> of one, on each line, and its limits; read again on change");
+      "--api-key", options.process.api_keys,
+      "key that HTTP and gRPC requests must have (Authorization: Bearer KEY); may be repeated");
+  command.add_option("--api-key-file", options.process.api_key_file,
+                     "file with a key, or sha256:<hex> of one, on each line, followed by its "
+                     "limits, such as requests_per_minute=60; read again on change");
   command.add_option("--admin-key", options.process.admin_keys,
-                     "key of an administrator, who may change log and trace settings and load "
-                     "adapters; may be repeated");
+                     "key of an administrator, which allows to change log and trace settings and "
+                     "to load adapters; may be repeated");
   command.add_option("--http-restricted-api", access.http_groups,
-                     "API,..:K=V: APIs that need header K with value V; may be repeated");
+                     "API,..:K=V: requests to these APIs need header K with value V, such as "
+                     "model-repository:admin-key=SECRET; may be repeated");
   command.add_option("--grpc-restricted-protocol", access.grpc_groups,
-                     "API,..:K=V: rpcs that need metadata triton-grpc-protocol-K with value V; may "
-                     "be repeated");
+                     "API,..:K=V: rpcs of these APIs need metadata triton-grpc-protocol-K with "
+                     "value V; may be repeated");
   command.add_option("--http-cors-origin", access.origins,
-                     "web pages of it may use the HTTP port; * = of any; may be repeated");
+                     "origin of web pages that may use the HTTP port, such as https://example.com; "
+                     "* = any; may be repeated");
   command.add_option("--allowed-host", access.hosts,
-                     "name that clients may call the server by (header Host), beside localhost and "
-                     "the address of --host; * = any; may be repeated");
+                     "value of the Host header that is accepted beside localhost and the address "
+                     "of --host; * = any; may be repeated");
   command.add_option("--tls-server-cert", access.tls.server_cert,
-                     "PEM: every port speaks TLS with this certificate; read again on change, as "
-                     "are the other two");
-  command.add_option("--tls-server-key", access.tls.server_key, "PEM, the certificate's key");
+                     "PEM file: all ports use TLS with this certificate; read again on change, "
+                     "like the other two files");
+  command.add_option("--tls-server-key", access.tls.server_key,
+                     "PEM file: the certificate's private key");
   command.add_option("--tls-root-cert", access.tls.root_cert,
-                     "PEM: clients must show a certificate that it has signed");
+                     "PEM file: clients must present a certificate signed by this one");
 }
 
 void declare_lora(CLI::App& command, ServeOptions& options) {
   CLI::Option* const with =
       command.add_option("--lora", options.lora,
-                         "name=DIR: a LoRA adapter, a PEFT folder, which OpenAI requests name as "
-                         "their model; may be repeated");
-  CLI::Option* const enable = command.add_flag("--enable-lora", options.enable_lora,
-                                               "requests may bring adapters (lora_weights)");
+                         "name=DIR: a LoRA adapter (PEFT folder) that OpenAI requests select by "
+                         "this model name; may be repeated");
+  CLI::Option* const enable =
+      command.add_flag("--enable-lora", options.enable_lora,
+                       "accept LoRA adapters in requests (input lora_weights)");
   CLI::Option* const load =
       command
           .add_option("--lora-load-dir", options.lora_load_dir,
-                      "/v1/load_lora_adapter may load adapters from folders inside this one")
+                      "folder below which /v1/load_lora_adapter may load adapters")
           ->check(CLI::ExistingDirectory);
   command
       .add_option("--max-lora-rank", options.max_lora_rank,
-                  "largest rank of an adapter; the device has memory for it in each place")
+                  "largest rank of an adapter; each adapter slot takes device memory for it")
       ->check(CLI::Range(1, 512))
       ->capture_default_str()
       ->check([with, enable, load](const std::string&) -> std::string {
@@ -103,34 +114,36 @@ void declare_lora(CLI::App& command, ServeOptions& options) {
 void declare_openai(CLI::App& command, front::OpenAiOptions& openai) {
   command
       .add_option("--tool-call-parser", openai.tool_parser,
-                  "how the model writes tool calls: auto (as its chat template teaches) | none | "
-                  "a format's name")
+                  "format of the model's tool calls: auto (the one in its chat template) | none | "
+                  "a format's name, such as hermes")
       ->capture_default_str();
-  command.add_flag("--ollama", openai.ollama,
-                   "answer Ollama's /api/chat, /api/generate, /api/tags and /api/show too");
+  command.add_flag(
+      "--ollama", openai.ollama,
+      "add Ollama's routes: /api/chat, /api/generate, /api/tags, /api/show and others");
   command.add_flag(
       "--strict-fields", openai.strict_fields,
-      "refuse OpenAI requests with fields that are not known; default: a Warning header");
+      "refuse OpenAI requests with unknown fields; default: answer them with a Warning header");
   command.add_flag("--trust-request-chat-template", openai.request_templates,
-                   "requests may bring a chat_template of their own");
+                   "accept a chat_template in requests");
   command
       .add_option("--response-store-bytes", openai.response_store_bytes,
-                  "answers of /v1/responses kept for later requests; 0 = none")
+                  "bytes of answers of /v1/responses kept for later requests; 0 = none are kept")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
       ->capture_default_str();
   command
       .add_option("--reasoning-parser", openai.reasoning_parser,
-                  "how the model sets reasoning apart from answers: auto | none | a format's name")
+                  "format of the model's reasoning: auto (the one in its chat template) | none | a "
+                  "format's name, such as qwen3")
       ->capture_default_str();
   command
       .add_option("--generation-config", openai.generation_config,
-                  "sampling options that a request leaves out: none (OpenAI's defaults) | auto "
+                  "sampling options that a request does not set: none (OpenAI's defaults) | auto "
                   "(those of the checkpoint's generation_config.json)")
       ->capture_default_str();
   command
       .add_option("--pooling", openai.pooling,
-                  "embeddings of a text are made of: auto (as the checkpoint's files for "
-                  "sentence-transformers say, else last) | last (its last token) | mean")
+                  "embedding of a text: auto (the method in the checkpoint's sentence-transformers "
+                  "files, else last) | last (state of the last token) | mean (of all tokens)")
       ->capture_default_str();
 }
 
@@ -146,23 +159,24 @@ void declare_serve_flags(CLI::App& command, ServeOptions& options) {
   command.add_option("--model-name,--served-model-name", options.model_name,
                      "model id of the OpenAI endpoints; default: the folder's name");
   command.add_flag("--any-model-name", options.process.http.openai.any_model_name,
-                   "requests that name a model which is not there get the served one");
+                   "answer requests for an unknown model with the served one");
   command
       .add_option("--exit-timeout-secs", options.exit_timeout_seconds,
-                  "how long running requests may take to finish after SIGTERM")
+                  "seconds that running requests may take to finish after SIGTERM")
       ->check(CLI::Range(0, 86400))
       ->capture_default_str();
   command.add_option("--tokenizer", options.tokenizer,
-                     "folder of the tokenizer's files; default: the model's own");
+                     "folder of the tokenizer's files; default: the model's folder");
   command.add_option("--chat-template", options.chat_template,
-                     "a Jinja file, or the template itself; default: the tokenizer's own");
+                     "chat template: a Jinja file, or its text; default: the tokenizer's");
   options.process.backend_dir = default_backend_dir();
   command
       .add_option("--backend-directory", options.process.backend_dir,
-                  "where libtriton_*.so are found")
+                  "folder of the backends libtriton_*.so")
       ->capture_default_str();
-  command.add_option("--port-file", options.port_file,
-                     "write http=PORT, metrics=PORT and grpc=PORT here when ready");
+  command.add_option(
+      "--port-file", options.port_file,
+      "file that gets lines http=PORT, metrics=PORT and grpc=PORT once the server is ready");
 }
 
 }  // namespace nereid::cli

@@ -1,4 +1,4 @@
-// What `nereid serve` is told.
+// Options of `nereid serve`.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -25,16 +25,16 @@ struct ServeOptions {
   ServerProcessOptions process;
   AccessFlags access;
   bool enable_lora = false;
-  std::vector<std::string> lora;  // name=DIR
+  std::vector<std::string> lora;  // each "name=DIR"
   std::filesystem::path lora_load_dir;
   int32_t max_lora_rank = 64;
-  std::filesystem::path tokenizer;  // empty: the model's own
+  std::filesystem::path tokenizer;  // empty: the model's folder
   std::string chat_template;        // a file or the text; empty: the tokenizer's
   std::function<void(const std::string& url)> when_ready;
   int32_t exit_timeout_seconds = 30;
 };
 
-// Adds the flags of `nereid serve` to `command`, which fill `options`.
+// Adds the flags of `nereid serve` to `command`; parsing fills `options`.
 void declare_serve_flags(CLI::App& command, ServeOptions& options);
 
 }  // namespace nereid::cli

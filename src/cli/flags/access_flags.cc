@@ -1,4 +1,3 @@
-// See access_flags.h.
 #include "cli/flags/access_flags.h"
 
 #include <utility>
@@ -10,7 +9,7 @@
 namespace nereid::cli {
 namespace {
 
-// An API may be in one group only.
+// Adds a group of restricted APIs; each API may be in one group only.
 template <class Restriction, class Names>
 Status check_groups(const std::vector<Restriction>& groups, Names names, const char* what) {
   std::vector<std::string> seen;

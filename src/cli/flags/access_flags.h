@@ -1,5 +1,5 @@
-// Flags about who may use the ports, of `tritonserver` and `nereid serve` alike. Each function
-// takes one flag's value; InvalidArgument says what is wrong with it.
+// Flags for access to the ports, shared by `tritonserver` and `nereid serve`. Each function parses
+// one flag's value; InvalidArgument names the fault.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace nereid::cli {
 
-// "API,..:KEY=VALUE"; an API may be in one group only.
+// Parses "API,..:KEY=VALUE"; an API may be in one group only.
 Status restrict_http(front::HttpOptions& options, const std::string& value);
 Status restrict_grpc(front::GrpcOptions& options, const std::string& value);
 

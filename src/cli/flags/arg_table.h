@@ -1,9 +1,9 @@
-// Command lines of the tools that people's scripts call with Python argparse's rules: a table of
-// flags gives parsing, defaults, help, and what becomes of flags that have no meaning here.
+// Command lines of the replaced tools, by the rules of Python's argparse: a table of flags
+// determines parsing, defaults, help, and the treatment of flags without effect here.
 //
-// Rules: `--flag value` and `--flag=value`; `-` and `_` in names are the same; an unambiguous
-// beginning of a name is enough; a repeated flag's last value counts; flags may stand anywhere
-// between the tool's own words, and `--` ends them.
+// Rules: `--flag value` and `--flag=value`; `-` and `_` in names are equal; an unambiguous prefix
+// of a name suffices; the last value of a repeated flag counts; flags may stand anywhere between
+// positional words, and `--` ends them.
 #pragma once
 
 #include <cstdint>
@@ -24,52 +24,52 @@ enum class ArgKind : uint8_t {
   kInteger,  // 64 bits
   kNumber,   // finite
   kChoice,   // one of `choices`
-  kFeature,  // enable | disable; alone it means enable
-  kMaybe,    // one of `choices` (or any word), or alone, which means the first (or enable)
+  kFeature,  // enable | disable; without a value: enable
+  kMaybe,    // one of `choices` (or any word); without a value: the first choice (or enable)
   kList,     // one or more words
 };
 
 enum class ArgUse : uint8_t {
-  kActed,  // the tool does it
-  // Given ones of these two are named in one warning.
-  kNoted,    // stored in the output's config.json, changes nothing here
-  kIgnored,  // speed or plumbing of other engines
-  kOnly,     // only the default works so far; other values are refused by name
+  kActed,  // has its effect
+  // kNoted and kIgnored: flags given are listed in one warning.
+  kNoted,    // stored in the output's config.json, no effect here
+  kIgnored,  // no effect: concerns speed or internals of other engines
+  kOnly,     // only the default is supported; other values are refused by name
 };
 
 struct ArgFlag {
-  const char* names;  // separated by blanks; the first one is shown and looked up
+  const char* names;  // separated by blanks; the first one is printed and looked up
   ArgKind kind;
   ArgUse use;
-  const char* choices;   // separated by blanks; "" = not a choice
-  const char* fallback;  // as typed; "" = none, flags: off
+  const char* choices;   // separated by blanks; "" = any word
+  const char* fallback;  // default as typed; "" = none, for flags off
   const char* help;
 };
 
-// What a tool is called with.
+// The command line of a tool.
 struct ArgTable {
-  std::string_view program;  // as messages show it
+  std::string_view program;  // for messages
   std::span<const ArgFlag> flags;
-  std::string_view words =
-      "";  // names of the words that it needs beside flags, with blanks between
+  std::string_view words = "";  // names of the positional words, separated by blanks
 };
 
 // Values by the flag's first name, dashes included.
 class Args {
  public:
   // InvalidArgument in argparse's words ("argument --x: invalid choice: 'y' (choose from 'a')");
-  // Unimplemented for a value that only comes later, naming flag, value and what is allowed.
+  // Unimplemented, naming flag, value and what is allowed, for an unsupported value.
   static StatusOr<Args> parse(const ArgTable& table, const std::vector<std::string>& words);
 
   bool given(std::string_view name) const { return given_.contains(name); }
-  bool is_on(std::string_view name) const { return text(name) == "enable"; }  // flags, features
+  // For kFlag and kFeature.
+  bool is_on(std::string_view name) const { return text(name) == "enable"; }
   const std::string& text(std::string_view name) const;
   int64_t integer(std::string_view name) const;
   double number(std::string_view name) const;
-  // Given flags whose use is kNoted or kIgnored.
+  // Given flags that are kNoted or kIgnored.
   const std::vector<std::string>& ignored() const { return ignored_; }
   bool wants_help() const { return wants_help_; }
-  // As many as the table names.
+  // The positional words, as many as the table has.
   const std::vector<std::string>& words() const { return words_; }
 
  private:
@@ -83,16 +83,16 @@ class Args {
 // "usage: ..." and a line for each flag.
 std::string help_text(const ArgTable& table);
 
-// A whole tool: parses, answers --help, runs. Returns the exit code: 2 with a usage line for a
-// wrong command line, 1 when it asks for what only comes later or when `run` fails.
+// Runs a tool: parses, prints the help for --help, or calls `run`. Exit code: 0; 2 with a usage
+// line for a wrong command line; 1 for an unsupported value or when `run` fails.
 int run_tool(const ArgTable& table, int argc, char** argv,
              const std::function<Status(const Args&)>& run);
 
-// Says which given flags have no effect.
+// Logs the given flags that have no effect.
 void warn_of_ignored(const Args& args);
 
-// For tools that take their time: sets the log level (--log_level), prints version, warnings and
-// the time that `run` took as "<total>: HH:MM:SS".
+// Runs a tool that takes long: sets the log level (--log_level), prints version, warnings and the
+// time of `run` as "<total>: HH:MM:SS".
 Status run_timed(const Args& args, std::string_view total, Status (*run)(const Args&));
 
 }  // namespace nereid::cli

@@ -1,4 +1,4 @@
-// Command lines as Python's argparse takes them.
+// Command lines by the rules of Python's argparse.
 #include "cli/flags/arg_table.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ TEST(ArgTable, SpellingsOfOneThing) {
   EXPECT_EQ(parse({"--max_batch_size", "8"}).integer("--max_batch_size"), 8);
   EXPECT_EQ(parse({"--max_batch_size=8"}).integer("--max_batch_size"), 8);
   EXPECT_EQ(parse({"--max-batch-size=8"}).integer("--max_batch_size"), 8);
-  EXPECT_EQ(parse({"--max_batch", "8"}).integer("--max_batch_size"), 8);  // unambiguous
+  EXPECT_EQ(parse({"--max_batch", "8"}).integer("--max_batch_size"), 8);  // unambiguous prefix
   EXPECT_EQ(parse({"--max_decoder_seq_len", "8"}).integer("--max_seq_len"), 8);
   EXPECT_EQ(parse({"--max_batch_size", "8", "--max_batch_size", "9"}).integer("--max_batch_size"),
             9);

@@ -1,4 +1,4 @@
-// Values of `tritonserver` flags: the spellings that the stock server accepts.
+// Values of `tritonserver` flags, in the spellings that the stock server accepts.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@
 
 namespace nereid::cli {
 
-// true, on, 1 / false, off, 0, in any case.
+// true, on, 1 / false, off, 0; case ignored.
 StatusOr<bool> parse_bool(const std::string& text);
 
-// The largest value of a flag that the stock server keeps in an int.
+// The largest value of flags that the stock server keeps in an int.
 inline constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
 
 // The whole text as a decimal integer within [low, high].
@@ -22,14 +22,14 @@ StatusOr<int64_t> parse_integer(const std::string& text, int64_t low, int64_t hi
 
 StatusOr<double> parse_number(const std::string& text);
 
-// Splits at the first `separator`; InvalidArgument, showing `format` of the `flag`, when there is
-// none or a part is empty.
+// Splits at the first `separator`; InvalidArgument, quoting `format` of the `flag`, without a
+// separator or with an empty part.
 StatusOr<std::pair<std::string, std::string>> parse_pair(const std::string& text, char separator,
                                                          const char* flag, const char* format);
 
 std::vector<std::string> split_list(const std::string& text, char separator);
 
-// "api,api:key=value" -> the names of APIs that exist, the key and the value.
+// "api,api:key=value": the names of existing APIs, the key and the value.
 struct RestrictedGroup {
   std::vector<std::string> apis;
   std::string key, value;

@@ -12,8 +12,8 @@
 namespace nereid::cli {
 namespace {
 
-// "org/name" of a name on the Hugging Face hub: as it is, behind its address or hf://, and with
-// Ollama's or llama.cpp's ":Q4_K_M" behind it. Empty: it is none.
+// The "org/name" of a model on the Hugging Face hub: given as it is, in a URL or hf://, or with a
+// suffix ":Q4_K_M" of Ollama or llama.cpp. Empty for other text.
 std::string hub_name(std::string_view text) {
   bool is_address = false;
   for (const std::string_view begin :
@@ -35,7 +35,7 @@ std::string hub_name(std::string_view text) {
   return fmt::format("{}/{}", org, name);
 }
 
-// " Did you mean '/models/llama'?" of what is beside a path that is not there.
+// " Did you mean '/models/llama'?", with the nearest existing sibling of a missing path.
 std::string nearest_path(const std::filesystem::path& path) {
   const std::filesystem::path clean = path.has_filename() ? path : path.parent_path();
   const std::filesystem::path folder = clean.has_parent_path() ? clean.parent_path() : ".";

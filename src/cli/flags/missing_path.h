@@ -1,4 +1,4 @@
-// The error message for a path of a model or a tokenizer that does not exist.
+// The error for a missing path of a model or tokenizer.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace nereid::cli {
 
-// NotFound where `path` is no file or folder here, with what to do about a name of the
-// Hugging Face hub or with the path that was meant. `what` is the argument's name; "": none.
+// NotFound when `path` does not exist, with advice for a name of the Hugging Face hub or with the
+// nearest path. `what`: the argument's name; "": none.
 Status check_exists(std::string_view what, const std::string& path);
 
 }  // namespace nereid::cli

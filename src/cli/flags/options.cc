@@ -30,7 +30,7 @@ const Words kSpeculation = {"none",  "ngram", "draft_model", "medusa", "redrafte
                             "eagle", "mtp",   "lookahead",   "auto"};
 const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};
 
-// The flags only take words of the list.
+// The value of a word; the flags accept only words of the list.
 template <class Enum>
 Enum value_of(const Words& words, const std::string& word) {
   return static_cast<Enum>(std::find(words.begin(), words.end(), word) - words.begin());
@@ -40,32 +40,36 @@ std::string one_of(const Words& words) { return fmt::format("{}", fmt::join(word
 
 void declare_lookahead(CLI::App& command, LookaheadConfig& config) {
   command
-      .add_option("--lookahead-window-size", config.window_size,
-                  "--speculation lookahead: positions that are guessed side by side")
+      .add_option(
+          "--lookahead-window-size", config.window_size,
+          "--speculation lookahead: positions for which draft n-grams are computed in parallel")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command
       .add_option("--lookahead-ngram-size", config.ngram_size,
-                  "tokens of an n-gram that lookahead keeps and tests, the first one included")
+                  "tokens in an n-gram of lookahead decoding, its first one included")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command
       .add_option("--lookahead-verification-set-size", config.verification_set_size,
-                  "n-grams that are tested in a step; all three make at most 64 guesses")
+                  "n-grams of lookahead decoding tested in a step; these three options together "
+                  "allow at most 64 draft tokens a step")
       ->check(CLI::Range(0, 64))
       ->capture_default_str();
 }
 
 void declare_trees(CLI::App& command, ExecutorConfig& executor) {
   command.add_option("--medusa-choices", executor.medusa_choices,
-                     "tree of guesses of Medusa heads, as the ranks that lead to each, such as "
-                     "{0}, {0, 0}, {1}; without it the likeliest of each head");
-  command.add_option("--eagle-choices", executor.eagle_choices,
-                     "the same of an EAGLE head; without it a chain");
+                     "draft tree of Medusa heads, each node as the ranks on its path, such as {0}, "
+                     "{0, 0}, {1}; default: a chain of each head's likeliest token");
+  command.add_option(
+      "--eagle-choices", executor.eagle_choices,
+      "draft tree of an EAGLE head, in the form of --medusa-choices; default: a chain");
   command
-      .add_option("--eagle-tree-top-k", executor.eagle_tree_top_k,
-                  "EAGLE-2: so many guesses of each depth get so many guesses each, and the "
-                  "likeliest are tested; 0 = a chain, or --eagle-choices")
+      .add_option(
+          "--eagle-tree-top-k", executor.eagle_tree_top_k,
+          "EAGLE-2: a draft tree in which this many nodes of each depth get as many children each, "
+          "and the likeliest nodes are tested; 0 = a chain, or --eagle-choices")
       ->check(CLI::Range(0, kMaxTreeTopK))
       ->capture_default_str();
   command
@@ -79,100 +83,104 @@ void declare_trees(CLI::App& command, ExecutorConfig& executor) {
 
 void ModelOptions::declare_limits(CLI::App& command) {
   command
-      .add_option(
-          "--max-batch-size", executor.max_batch_size,
-          "sequences (with beams: beams) computed together in one step; 0 = what the engine "
-          "was built with, else 32")
+      .add_option("--max-batch-size", executor.max_batch_size,
+                  "sequences (with beams: beams) computed together in one step; 0 = the engine's "
+                  "limit, 32 for a new engine")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   command
       .add_option("--max-num-tokens", executor.max_num_tokens,
                   "tokens computed in one step; longer prompts are split over several steps; 0 = "
-                  "what the engine was built with, else 2048")
+                  "the engine's limit, 2048 for a new engine")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
   command
       .add_option("--max-seq-len,--max-model-len", executor.max_sequence_length,
-                  "prompt and output tokens of a sequence, at most what the model allows; 0 = that")
+                  "most prompt and output tokens of a sequence; 0 = the model's maximum, which is "
+                  "also the largest value")
       ->check(CLI::Range(0, 1 << 30))
       ->capture_default_str();
   command
       .add_option("--max-beam-width", executor.max_beam_width,
-                  "widest beam search that a request may ask for; 0 = what the engine was built "
-                  "with, else 1")
+                  "widest beam search of a request; 0 = the engine's limit, 1 for a new engine")
       ->check(CLI::Range(0, 16))
       ->capture_default_str();
   command
       .add_option("--max-queue-size", executor.max_queue_size,
-                  "requests that may wait; when full, new ones are refused (503)")
+                  "requests that may wait in the queue; more are refused with 503")
       ->check(CLI::Range(1, kMax))
       ->capture_default_str();
   command
-      .add_option("--max-logits-bytes", executor.max_logits_bytes,
-                  "bytes of logits that all requests under way together may ask for (2G, 512M)")
+      .add_option(
+          "--max-logits-bytes", executor.max_logits_bytes,
+          "bytes of logits that all running requests together may return, such as 2G or 512M")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
 }
 
 void ModelOptions::declare_policies(CLI::App& command) {
   command
-      .add_option("--scheduler-policy", scheduler_policy,
-                  "who may run, by KV memory: " + one_of(kPolicies))
+      .add_option(
+          "--scheduler-policy", scheduler_policy,
+          "which waiting sequences start, by free KV cache (max_utilization: as many as fit now, "
+          "the newest are preempted when memory runs out; guaranteed_no_evict: those whose longest "
+          "output fits; static_batch: the same, and none joins a running batch): " +
+              one_of(kPolicies))
       ->check(CLI::IsMember(kPolicies))
       ->capture_default_str();
   command
       .add_option("--chunking-policy", chunking_policy,
-                  "how long prompts share a step: " + one_of(kChunking))
+                  "how prompts that do not fit whole share a step: " + one_of(kChunking))
       ->check(CLI::IsMember(kChunking))
       ->capture_default_str();
   command
-      .add_option(
-          "--pause-policy", pause_policy,
-          "what a paused sequence's KV becomes: " + one_of(kPause) + " (swap needs --host-cache)")
+      .add_option("--pause-policy", pause_policy,
+                  "KV cache of a preempted sequence (recompute: freed, and computed again later; "
+                  "swap: copied to host memory): " +
+                      one_of(kPause) + " (swap needs --host-cache)")
       ->check(CLI::IsMember(kPause))
       ->capture_default_str();
   command.add_flag("--no-chunked-context", no_chunked_context,
                    "refuse prompts longer than --max-num-tokens instead of splitting them");
   command.add_flag("--no-overlap", no_overlap,
-                   "do not overlap the host's work with the step before (for comparison)");
+                   "prepare a step only after the previous one has finished (for comparison)");
 }
 
 void ModelOptions::declare_speculation(CLI::App& command) {
   command
       .add_option(
           "--speculation", executor.speculation,
-          "guesses tested beside the next token: " + one_of(kSpeculation) +
-              " (ngram: what came before after the same tokens; draft_model, "
-              "medusa, redrafter, eagle: of --draft-model; mtp: a layer of the model's checkpoint; "
-              "lookahead: of the model itself, a few tokens ahead; "
-              "auto: of --draft-model, else mtp, else ngram, where it pays)")
+          "draft tokens tested beside the next token of a sequence: " + one_of(kSpeculation) +
+              " (ngram: the tokens that followed the same n-gram earlier in the text; draft_model, "
+              "medusa, redrafter, eagle: proposed by --draft-model; mtp: by the checkpoint's layer "
+              "for multi-token prediction; lookahead: n-grams that the model computes ahead; auto: "
+              "by --draft-model, else mtp, else ngram, as many as pay)")
       ->check(CLI::IsMember(kSpeculation))
       ->default_str("auto with --draft-model, else none");
   command
       .add_option(
           "--draft-model", executor.draft_model,
-          "checkpoint folder or engine of a smaller model with the same tokens, or folder of "
-          "Medusa heads, of a ReDrafter head or of an EAGLE head for the model, whose guesses are "
-          "tested")
+          "proposes draft tokens: checkpoint folder or engine of a smaller model with the same "
+          "vocabulary, or folder of Medusa heads, a ReDrafter head or an EAGLE head for the model")
       ->check([](const std::string& path) { return std::string(message(check_exists("", path))); });
   declare_trees(command, executor);
   declare_lookahead(command, executor.lookahead);
   command
       .add_option("--ngram-pool-size", executor.ngram_pool_size,
-                  "of ngram: runs of tokens of all requests' texts that are kept (16 bytes each), "
-                  "for guesses where a request's own text says nothing; 0 = none")
+                  "--speculation ngram: n-grams kept of all requests' texts (16 bytes each) and "
+                  "used where a request's own text has no match; 0 = none")
       ->check(CLI::Range(0, kMaxNgramPool))
       ->capture_default_str();
   command
       .add_option("--typical-acceptance", executor.typical_acceptance,
-                  "above 0: guesses for sampled requests are also taken where they are not drawn, "
-                  "if their probability is above min(this, sqrt(this) * exp(-entropy)); outputs "
-                  "are then not distributed as without guesses")
+                  "above 0: a draft token of a sampled request is also accepted if its probability "
+                  "is above min(this, sqrt(this) * exp(-entropy)); outputs then no longer have the "
+                  "model's distribution")
       ->check(CLI::Range(0.0f, 1.0f))
       ->capture_default_str();
   command
       .add_option("--max-draft-len", executor.max_draft_len,
-                  "guesses of a sequence in a step; 0 = 4 of a draft model, 8 of others")
+                  "draft tokens of a sequence in a step; 0 = 4 with --draft-model, else 8")
       ->check(CLI::Range(0, kMaxDraftLen))
       ->capture_default_str();
 }
@@ -181,37 +189,39 @@ void ModelOptions::declare_kv_cache(CLI::App& command) {
   KvCacheConfig& kv = executor.kv_cache;
   command
       .add_option("--kv-cache-tokens", kv_cache_tokens,
-                  "KV cache capacity in tokens; 0 = what fits in --memory")
+                  "KV cache capacity in tokens; 0 = as many as fit in --memory")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
   command
       .add_option("--kv-cache-fraction", kv_cache_fraction,
-                  "KV cache as a share of what is free after weights and buffers, above 0, at "
+                  "KV cache as a share of the memory free after weights and buffers, above 0, at "
                   "most 1; default: by --memory")
       ->check(CLI::Range(0.0, 1.0));
   command
       .add_option("--kv-cache-type", kv_cache_type,
-                  "KV cache elements: " + one_of(kKvTypes) + "; auto = the model's own")
+                  "type of KV cache elements: " + one_of(kKvTypes) + "; auto = the model's own")
       ->check(CLI::IsMember(kKvTypes))
       ->capture_default_str();
   command.add_option("--tokens-per-block", kv.tokens_per_block, "KV cache block size in tokens")
       ->check(CLI::IsMember({16, 32, 64, 128}))
       ->capture_default_str();
-  command.add_flag("--no-kv-cache-reuse", no_kv_cache_reuse,
-                   "do not keep prompts in the prefix cache");
+  command.add_flag(
+      "--no-kv-cache-reuse", no_kv_cache_reuse,
+      "switch the prefix cache off: prompts with a common beginning are computed in full");
   command
-      .add_option("--host-cache", kv.host_cache_bytes,
-                  "bytes of host memory behind the KV cache (4G, 512M); 0 = none")
+      .add_option(
+          "--host-cache", kv.host_cache_bytes,
+          "bytes of host memory for blocks evicted from the KV cache, such as 4G or 512M; 0 = none")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
   command
       .add_option("--attention-window", kv.max_attention_window,
-                  "positions that a token sees, itself included; 0 = the model's own")
+                  "positions that a token attends to, itself included; 0 = the model's own")
       ->check(CLI::Range(0, kMax))
       ->capture_default_str();
   command
       .add_option("--sink-tokens", kv.sink_token_length,
-                  "leading positions that stay visible beyond the window")
+                  "leading positions that stay visible outside of --attention-window")
       ->check(CLI::Range(0, kMax))
       ->capture_default_str();
 }
@@ -223,11 +233,11 @@ void ModelOptions::declare_machine(CLI::App& command) {
                   fmt::format("checkpoint folder, engine or .gguf file; with --random-weights "
                               "also {}",
                               fmt::join(names, ", ")))
-      ->required();  // finish() looks whether it is there
+      ->required();  // finish() checks that it exists
   command
       .add_option(
           "--device", executor.device,
-          "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | cuda:N")
+          "auto (the device of a ready engine, else the first GPU, else the CPU) | cpu | cuda:N")
       ->check([](const std::string& name) -> std::string {
         const bool is_gpu = name.starts_with("cuda:") && name.size() > 5 &&
                             name.find_first_not_of("0123456789", 5) == name.npos;
@@ -237,13 +247,13 @@ void ModelOptions::declare_machine(CLI::App& command) {
       ->capture_default_str();
   command
       .add_option("--threads", executor.num_threads,
-                  "CPU compute threads; 0 = one per physical core this process may use")
+                  "CPU compute threads; 0 = one per physical core that this process may use")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
   command
       .add_option("--memory", executor.memory_bytes,
-                  "bytes for weights, buffers and KV cache together (2147483648, 2G, 512M); 0 = a "
-                  "share of what is free")
+                  "bytes for weights, buffers and KV cache together, such as 2G or 512M; 0 = a "
+                  "share of the free memory")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
 }
@@ -253,48 +263,53 @@ void ModelOptions::declare(CLI::App& command) {
   executor.device = "auto";
   declare_machine(command);
   command
-      .add_option("--weights", executor.weights,
-                  "what the matrices of products become: " + one_of(kWeightTypes) +
-                      " (int4 in groups of 128, all matrices and without calibration: `nereid "
-                      "quantize` makes better ones; w8a8: int8 with int8 activations; fp8, on GPUs "
-                      "with fp8 activations); auto = as the checkpoint has them")
+      .add_option(
+          "--weights", executor.weights,
+          "type that a new engine's weight matrices are rounded to: " + one_of(kWeightTypes) +
+              " (int4: groups of 128, not calibrated; `nereid quantize` makes better ones; w8a8: "
+              "int8 weights and int8 activations; fp8: on GPUs with fp8 activations); auto = the "
+              "checkpoint's types")
       ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();
   command
       .add_option("--head-weights", executor.head_weights,
-                  "what the head becomes, and the embedding with it where both are one tensor: " +
+                  "type that a new engine's head is rounded to, and the embedding if both are one "
+                  "tensor: " +
                       one_of(kWeightTypes) +
-                      "; auto = int8 with --weights int8, int4 and w8a8, else as with --weights "
-                      "auto, and bf16 with fp8")
+                      "; auto = int8 with --weights int8, int4 and w8a8, bf16 with bf16 and fp8, "
+                      "else the checkpoint's type")
       ->check(CLI::IsMember(kWeightTypes))
       ->capture_default_str();
   declare_limits(command);
   declare_policies(command);
   declare_speculation(command);
   declare_kv_cache(command);
-  command.add_option(
-      "--isa", executor.isa,
-      "CPU kernels: generic | avx2 | avx512 | avx512_bf16 | amx; default: the best this CPU has");
-  command.add_flag("--exit-on-device-failure", executor.exit_on_device_failure,
-                   "end the process with exit code 1 when the device has failed for good; default: "
-                   "requests get 503 and the model is not ready");
+  command.add_option("--isa", executor.isa,
+                     "instruction set of CPU kernels: generic | avx2 | avx512 | avx512_bf16 | amx; "
+                     "default: the best of this CPU");
+  command.add_flag(
+      "--exit-on-device-failure", executor.exit_on_device_failure,
+      "end the process with exit code 1 when the device has failed for good, so that a supervisor "
+      "restarts it; default: requests get 503 and the model is not ready");
   command
       .add_option("--device-timeout-secs", executor.device_timeout_secs,
-                  "seconds without progress of work that is waited for, after which the device has "
-                  "failed; default 60, 0 = never")
+                  "seconds without progress after which the device counts as failed; default 60, 0 "
+                  "= no limit")
       ->check(CLI::Range(0, 86400));
   command.add_flag("--deterministic", executor.deterministic,
-                   "the same request gives the same bits alone and in any batch, in chunks or not, "
-                   "on GPUs too, by slower kernels there; on CPUs that is always so");
+                   "the same request gives the same bits alone and in any batch, in chunks or not; "
+                   "on GPUs this takes slower kernels, on CPUs it always holds");
   command.add_option("--kernel", executor.forced_kernels,
                      "force a kernel, op:name (`nereid inspect` lists them); may be repeated");
   command.add_flag("--random-weights", executor.random_weights,
-                   "benchmarks only: random weights for a config.json without weight files, or "
-                   "for a published model's dimensions by its name");
+                   "for benchmarks: random weights for a config.json without weight files, or for "
+                   "a published model's name");
   command.add_option("--cache-dir", executor.cache_dir,
-                     "where built engines are kept; default: $NEREID_CACHE_DIR, else "
-                     "nereid in $XDG_CACHE_HOME or ~/.cache");
-  command.add_option("--log-level", log_level, "debug | info | warn | error | off")
+                     "folder of built engines; default: $NEREID_CACHE_DIR, else nereid in "
+                     "$XDG_CACHE_HOME or ~/.cache");
+  command
+      .add_option("--log-level", log_level,
+                  "least severe messages that are logged: debug | info | warn | error | off")
       ->capture_default_str();
 }
 

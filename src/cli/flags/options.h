@@ -1,5 +1,5 @@
-// Flags shared by the commands that load a model: one declaration gives default, help, parse and
-// check.
+// Flags shared by the commands that load a model: one declaration for default, help,
+// parsing and check.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -14,8 +14,8 @@ namespace nereid::cli {
 struct ModelOptions {
   std::filesystem::path model_dir;
   ExecutorConfig executor;
-  int64_t kv_cache_tokens = 0;  // 0 = sized from memory
-  // Words of the flags below; finish() turns them into `executor`.
+  int64_t kv_cache_tokens = 0;  // 0 = by memory
+  // Values of the flags below as words; finish() converts them into `executor`.
   std::string scheduler_policy = "max_utilization";
   std::string chunking_policy = "first_come_first_served";
   std::string pause_policy = "recompute";
@@ -25,11 +25,11 @@ struct ModelOptions {
   std::string log_level = "info";
 
   void declare(CLI::App& command);
-  // Applies the log level and checks combinations. InvalidArgument names the flag.
+  // Sets the log level and checks combinations. InvalidArgument names the flag.
   Status finish();
 
  private:
-  void declare_machine(CLI::App& command);  // the model, and where it runs
+  void declare_machine(CLI::App& command);  // adds the flags of model and device
   void declare_limits(CLI::App& command);
   void declare_policies(CLI::App& command);
   void declare_speculation(CLI::App& command);

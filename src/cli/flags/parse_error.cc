@@ -32,7 +32,7 @@ std::string unknown_words_text(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   const CLI::App& command = chosen.empty() ? app : *chosen.front();
   std::string text;
-  bool is_value = false;  // of an unknown flag
+  bool is_value = false;  // true: value of an unknown flag
   for (const std::string& word : app.remaining(/*recurse=*/true)) {
     const bool is_flag = word.starts_with('-') && word.size() > 1;
     if (is_flag) {
@@ -53,7 +53,7 @@ std::string unknown_words_text(const CLI::App& app) {
       }
       text += fmt::format("unexpected word '{}'.{}\n", word, did_you_mean(word, known));
     }
-    if (chosen.empty()) break;  // the words behind it may be anything
+    if (chosen.empty()) break;  // later words may be anything
     is_value = is_flag;
   }
   return text;

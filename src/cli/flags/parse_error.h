@@ -1,4 +1,4 @@
-// What to say of a command line that does not parse.
+// Error messages for a command line that does not parse.
 #pragma once
 
 #include <CLI/App.hpp>
@@ -8,7 +8,7 @@
 
 namespace nereid::cli {
 
-// Words of the last parse that `app` and the subcommand chosen do not know, one line for each, with
+// Unknown words of the last parse by `app` and its chosen subcommand, one line for each, with
 // the nearest flag or subcommand: "unknown flag '--prot'. Did you mean '--port'?". "" when the
 // error was another one.
 std::string unknown_words_text(const CLI::App& app);

@@ -24,7 +24,7 @@ std::string said(std::vector<std::string> words) {
   serve->add_option("model", model);
   serve->add_option("--http-port,--port", port);
   app.add_subcommand("generate", "");
-  std::reverse(words.begin(), words.end());  // as CLI11 takes them
+  std::reverse(words.begin(), words.end());  // CLI11 takes arguments in reverse order
   try {
     app.parse(words);
   } catch (const CLI::ParseError&) {
@@ -60,7 +60,7 @@ TEST(ParseError, FlagsOfOtherServersNameOurs) {
   EXPECT_EQ(find_foreign_flag(""), nullptr);
 }
 
-// Each flag that an advice names exists, and no flag of nereid is in the table.
+// Each flag named in advice exists, and no flag of nereid is in the table.
 TEST(ParseError, AdvisedFlagsExist) {
   CLI::App app;
   int exit_code = 0;

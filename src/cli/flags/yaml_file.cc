@@ -54,7 +54,7 @@ json::value plain_value(std::string_view word) {
   if (is_one_of(word, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"}))
     return false;
   if (const auto integer = whole_number<int64_t>(word)) return *integer;
-  // "inf" and "nan" are words: YAML spells the numbers ".inf" and ".nan".
+  // "inf" and "nan" are strings: YAML writes the numbers ".inf" and ".nan".
   if (word.find_first_of("0123456789") != word.npos) {
     if (const auto number = whole_number<double>(word); number && std::isfinite(*number))
       return *number;

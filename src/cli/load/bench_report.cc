@@ -1,4 +1,3 @@
-// See bench_report.h.
 #include "cli/load/bench_report.h"
 
 #include <algorithm>
@@ -13,7 +12,7 @@ namespace {
 
 constexpr const char* kStatistics[] = {"minimum", "maximum", "average", "p50", "p90", "p95", "p99"};
 
-// Labels of members of the report.
+// Member name and label of a value in the report.
 using Label = std::pair<const char*, const char*>;
 constexpr Label kEngineLabels[] = {{"Model:\t\t\t", "model"},
                                    {"Model Path:\t\t", "model_path"},
@@ -55,7 +54,7 @@ json::object statistics(std::vector<double> values) {
           {"average", spread.mean}};
 }
 
-// Of `value(record)` over all records.
+// Statistics of `value(record)` over all records.
 template <class Value>
 std::vector<double> values_of(const std::vector<RequestRecord>& records, Value value) {
   std::vector<double> out;
@@ -114,7 +113,7 @@ std::string text_at(const json::value& object, std::string_view key) {
                            : json::serialize(value);
 }
 
-// "[TPOT] MINIMUM: 1.0000", a line for each.
+// Lines such as "[TPOT] MINIMUM: 1.0000".
 std::string statistics_text(std::string_view name, const json::value& object) {
   std::string text;
   for (std::string key : kStatistics) {

@@ -1,4 +1,4 @@
-// nereid bench-serve: measures a running server of any make that speaks OpenAI's API.
+// nereid bench-serve: measures any running server with OpenAI's API.
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 #include <cmath>
@@ -115,10 +115,11 @@ Status bench_serve(BenchServeOptions& options) {
 
 void declare_requests(CLI::App& command, BenchServeOptions& options) {
   command.add_option("--dataset", options.dataset,
-                     "a JSON object a line: prompt or input_ids, output_tokens; default: random");
+                     "file with a JSON object a line: prompt or input_ids, output_tokens; default: "
+                     "random requests");
   command
       .add_option("--num-requests,--num-prompts", options.num_requests,
-                  "0 = the whole dataset, or 100 random ones")
+                  "number of requests; 0 = the whole dataset, or 100 random ones")
       ->check(CLI::Range(0, 10'000'000))
       ->capture_default_str();
   command.add_option("--input-len", options.input_len, "tokens of a random prompt")
@@ -129,55 +130,66 @@ void declare_requests(CLI::App& command, BenchServeOptions& options) {
       ->capture_default_str();
   command
       .add_option("--range-ratio", options.range_ratio,
-                  "random lengths differ by up to this share of them")
+                  "random lengths are within this share of --input-len and --output-len")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
-  command.add_option("--tokenizer", options.tokenizer,
-                     "model folder; random prompts then have exactly that many tokens, else words");
-  command.add_flag("--prompt-ids", options.prompt_ids, "send token ids in place of text");
-  command.add_option("--seed", options.load.seed, "of prompts, lengths and arrivals")
+  command.add_option(
+      "--tokenizer", options.tokenizer,
+      "model folder, for random prompts of exactly --input-len tokens; default: as many words");
+  command.add_flag("--prompt-ids", options.prompt_ids, "send token ids instead of text");
+  command.add_option("--seed", options.load.seed, "seed of random prompts, lengths and arrivals")
       ->capture_default_str();
 }
 
 }  // namespace
 
 void add_bench_serve(CLI::App& app, int& exit_code) {
-  CLI::App* command = app.add_subcommand(
-      "bench-serve", "measure a running server of any make that speaks OpenAI's API");
+  CLI::App* command =
+      app.add_subcommand("bench-serve", "measure any running server with OpenAI's API");
   auto options = std::make_shared<BenchServeOptions>();
   LoadOptions& load = options->load;
-  command->add_option("url", options->url, "http://HOST:PORT")->required();
-  command->add_option("--endpoint", options->endpoint, "completions | chat")
+  command->add_option("url", options->url, "address of the server, http://HOST:PORT")->required();
+  command->add_option("--endpoint", options->endpoint, "route to measure: completions | chat")
       ->check(CLI::IsMember({"completions", "chat"}))
       ->capture_default_str();
-  command->add_option("--model", load.model, "default: the first one that the server lists");
-  command->add_option("--api-key", load.api_key, "sent as Authorization: Bearer KEY");
+  command->add_option("--model", load.model,
+                      "model name in requests; default: the first one that the server lists");
+  command->add_option("--api-key", load.api_key, "API key, sent as Authorization: Bearer KEY");
   command
-      ->add_option("--request-rate", load.requests_per_s,
-                   "requests a second, at random times (Poisson); 0 = as soon as may be")
+      ->add_option(
+          "--request-rate", load.requests_per_s,
+          "requests a second, at random times (Poisson); 0 = as fast as --max-concurrency allows")
       ->check(CLI::Range(0.0, 1e6))
       ->capture_default_str();
   command
       ->add_option("--max-concurrency,--concurrency", load.max_concurrency,
-                   "requests under way at once; 0 = 2048")
+                   "most requests in flight; 0 = 2048")
       ->check(CLI::Range(int64_t{0}, kMaxLoadThreads))
       ->capture_default_str();
   declare_requests(*command, *options);
-  command->add_flag("--no-stream", options->no_stream, "whole answers in place of streams");
-  command->add_flag("--ignore-eos", load.ignore_eos, "ask for answers of full length (extension)");
-  command->add_option("--extra-body", options->extra_body, "JSON object; members of every request");
-  command->add_option("--num-warmups", options->num_warmups, "requests before those that count")
+  command->add_flag("--no-stream", options->no_stream, "request whole answers instead of streams");
+  command->add_flag("--ignore-eos", load.ignore_eos,
+                    "request answers of full length (field ignore_eos, an extension)");
+  command->add_option(
+      "--extra-body", options->extra_body,
+      "JSON object whose members are added to every request, such as {\"top_k\": 20}");
+  command
+      ->add_option("--num-warmups", options->num_warmups, "requests sent before the measured ones")
       ->check(CLI::Range(0, 100'000))
       ->capture_default_str();
-  command->add_option("--timeout", load.timeout_s, "seconds that a request may take")
+  command->add_option("--timeout", load.timeout_s, "seconds after which a request counts as failed")
       ->check(CLI::Range(0.001, 1e6))
       ->capture_default_str();
   command->add_option("--goodput", options->goodput,
-                      "ttft:MS tpot:MS e2el:MS: count the requests that keep all of them");
-  command->add_option("--percentiles", options->percentiles, "comma separated")
+                      "limits such as ttft:500 tpot:50 e2el:2000 in ms: report the rate of "
+                      "requests within all of them");
+  command
+      ->add_option("--percentiles", options->percentiles,
+                   "percentiles in the report, comma separated")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--report-json", options->report_json, "write the report here as JSON, too");
+  command->add_option("--report-json", options->report_json,
+                      "also write the report as JSON to this file");
   command->callback([options, &exit_code] {
     if (const Status status = bench_serve(*options); !status.ok()) exit_code = fail(status);
   });

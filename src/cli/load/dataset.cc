@@ -56,7 +56,7 @@ StatusOr<BenchRequest> read_line(std::string_view line) {
   return request;
 }
 
-// In (0, 1).
+// Uniform in (0, 1).
 double open_uniform(uint64_t seed, uint64_t index, uint64_t lane) {
   const auto bits = philox(seed, index, lane);
   const uint64_t wide = (static_cast<uint64_t>(bits[0]) << 32) | bits[1];
@@ -109,7 +109,7 @@ std::vector<int64_t> normal_lengths(int64_t count, double mean, double stdev, ui
                                     uint64_t lane) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < count; ++i) {
-    // Box and Muller 1958.
+    // Box-Muller transform.
     const double radius = std::sqrt(-2 * std::log(open_uniform(seed, 2 * i, lane)));
     const double angle = 2 * std::numbers::pi * open_uniform(seed, 2 * i + 1, lane);
     out.push_back(std::max<int64_t>(1, std::llround(mean + stdev * radius * std::cos(angle))));
@@ -147,7 +147,8 @@ std::string random_text(int64_t count, const text::Tokenizer* tokenizer, uint64_
     }
     return text;
   }
-  // Random tokens seldom come back as they were, so the text is cut or extended until it fits.
+  // Random tokens seldom survive decoding and encoding, so the text is cut or extended until
+  // its length is right.
   std::vector<int32_t> ids;
   uint64_t next = 0;
   for (int attempt = 0; attempt < 16; ++attempt) {
@@ -155,7 +156,8 @@ std::string random_text(int64_t count, const text::Tokenizer* tokenizer, uint64_
       const auto id = static_cast<int32_t>(philox(seed, next++, lane)[0] %
                                            static_cast<uint32_t>(tokenizer->vocab_size()));
       if (!tokenizer->is_special(id) && !tokenizer->token_bytes(id).empty()) ids.push_back(id);
-      if (next > static_cast<uint64_t>(count) * 64 + 4096) return text;  // hardly any text in it
+      // Nearly all tokens have no text.
+      if (next > static_cast<uint64_t>(count) * 64 + 4096) return text;
     }
     ids.resize(static_cast<size_t>(count));
     text = tokenizer->decode(ids, /*skip_special_tokens=*/true);

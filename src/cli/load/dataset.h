@@ -14,7 +14,7 @@
 namespace nereid::cli {
 
 // {"task_id": 0, "prompt": "...", "output_tokens": 128}, or "input_ids" (old: "logits") with token
-// ids in place of the prompt.
+// ids instead of the prompt.
 struct BenchRequest {
   int64_t task_id = -1;
   std::string prompt;
@@ -25,19 +25,19 @@ struct BenchRequest {
 // InvalidArgument names the line and the field: neither or both of prompt and input_ids, an empty
 // one, output_tokens missing or not positive, images ("media_paths"), adapters ("lora_request").
 StatusOr<std::vector<BenchRequest>> parse_dataset(std::string_view text);
-// The same for a file of at most 1 GiB; errors begin with its path.
+// parse_dataset() for a file of at most 1 GiB; errors begin with its path.
 StatusOr<std::vector<BenchRequest>> read_dataset(const std::filesystem::path& path);
 json::object dataset_line(const BenchRequest& request);
 
-// A number of tokens for each of `count` requests; the same for the same seed and lane.
+// Normally distributed token counts for `count` requests, determined by seed and lane.
 std::vector<int64_t> normal_lengths(int64_t count, double mean, double stdev, uint64_t seed,
                                     uint64_t lane);
 std::vector<int64_t> uniform_lengths(int64_t count, int64_t low, int64_t high, uint64_t seed,
                                      uint64_t lane);
 
-// `count` ids below `vocab_size`, which is above 0.
+// `count` random ids in [0, vocab_size), vocab_size > 0.
 std::vector<int32_t> random_ids(int64_t count, int32_t vocab_size, uint64_t seed, uint64_t lane);
-// Text that `tokenizer` makes `count` tokens of (nearly so where no random text comes out at that);
+// Text of `count` tokens by `tokenizer` (approximately where no random text has that length);
 // without one, `count` short words.
 std::string random_text(int64_t count, const text::Tokenizer* tokenizer, uint64_t seed,
                         uint64_t lane);

@@ -1,4 +1,3 @@
-// See executor_load.h.
 #include "cli/load/executor_load.h"
 
 #include <memory>
@@ -12,9 +11,9 @@ namespace {
 
 struct RunUnderWay {
   const Time start = now();
-  std::vector<RequestRecord> records;  // each one's callback writes its own
-  std::vector<Status> failures;        // likewise
-  Queue<size_t> done;                  // numbers of requests that have ended
+  std::vector<RequestRecord> records;  // each is written by its request's callback
+  std::vector<Status> failures;        // each is written by its request's callback
+  Queue<size_t> done;                  // indices of requests that have ended
 
   double since_start(Time at) const { return seconds(at - start); }
 };
@@ -41,7 +40,7 @@ void take_response(RunUnderWay& run, size_t index, Response response, bool is_wh
     if (is_first && !best.token_ids.empty())
       record.first_s = run.since_start(is_whole ? response.metrics.first_token : at);
     record.output_tokens = best.num_output_tokens;
-    if (is_whole) record.token_ids.clear();  // all tokens each time
+    if (is_whole) record.token_ids.clear();  // each response has all tokens
     record.token_ids.insert(record.token_ids.end(), best.token_ids.begin(), best.token_ids.end());
   }
   record.end_s = run.since_start(at);

@@ -49,7 +49,7 @@ class Socket {
   }
   int fd() const { return fd_; }
 
-  // OK when the socket is ready for `events`.
+  // Waits until the socket is ready for `events`.
   Status wait(short events, Time deadline) const {
     while (true) {
       const auto left =
@@ -152,7 +152,7 @@ Status ResponseParser::read_header(std::string_view line) {
   return ok();
 }
 
-// The head without the empty line behind it.
+// Parses the head without its final empty line.
 Status ResponseParser::read_head(std::string_view head) {
   left_ = -1;
   is_chunked_ = false;
@@ -171,7 +171,7 @@ Status ResponseParser::read_head(std::string_view head) {
       return invalid_argument("'{}' is no status line of HTTP/1", line.substr(0, 40));
   }
   if (status_ >= 100 && status_ < 200) {
-    state_ = State::kHead;  // "100 Continue" stands before the answer
+    state_ = State::kHead;  // "100 Continue" precedes the response
   } else if (status_ == 204 || status_ == 304 || (!is_chunked_ && left_ == 0)) {
     state_ = State::kDone;
   } else {
@@ -180,7 +180,7 @@ Status ResponseParser::read_head(std::string_view head) {
   return ok();
 }
 
-// A whole line of the framing between bodies.
+// Parses a whole line of the framing between bodies.
 Status ResponseParser::read_line(std::string_view line) {
   line = stripped(line);
   switch (state_) {
@@ -191,7 +191,7 @@ Status ResponseParser::read_line(std::string_view line) {
       state_ = left_ > 0 ? State::kChunk : State::kTrailer;
       return ok();
     case State::kChunkEnd:
-      if (!line.empty()) return invalid_argument("a chunk is longer than it says");
+      if (!line.empty()) return invalid_argument("a chunk is longer than its size line");
       state_ = State::kChunkSize;
       return ok();
     default:

@@ -1,5 +1,5 @@
-// A small blocking HTTP/1.1 client for measurements: one request on one connection, its body
-// handed over as it arrives.
+// A small blocking HTTP/1.1 client for measurements: one request per connection, its body
+// passed on as it arrives.
 #pragma once
 
 #include <chrono>
@@ -18,20 +18,20 @@ namespace nereid::cli {
 struct ServerUrl {
   std::string host;
   int port = 80;
-  std::string path;  // what stands before the routes; no slash at its end
+  std::string path;  // prefix of all routes; no slash at its end
 };
 // "http://host:port/path" ("http://" may be left out). Unimplemented: https.
 StatusOr<ServerUrl> parse_url(const std::string& text);
 
 using OnBody = std::function<void(std::string_view piece)>;
 
-// The bytes of one response, in any pieces. Format: RFC 9112; bodies by length, by chunks, or up to
+// An incremental parser of one response. Format: RFC 9112; bodies by length, by chunks, or up to
 // the end of the connection.
 class ResponseParser {
  public:
-  // InvalidArgument: this is not HTTP, or a header beyond 64 KiB.
+  // InvalidArgument: no HTTP, or a header beyond 64 KiB.
   Status feed(std::string_view bytes, const OnBody& on_body);
-  // The connection has ended. Unavailable: before the response has.
+  // To be called at the end of the connection. Unavailable: the response is incomplete.
   Status finish();
   bool is_done() const { return state_ == State::kDone; }
   int status() const { return status_; }
@@ -44,25 +44,25 @@ class ResponseParser {
   Status take_body(std::string_view& bytes, const OnBody& on_body);
 
   State state_ = State::kHead;
-  std::string line_;  // of the head, or of a chunk's size
+  std::string line_;  // partial line of the head, or of a chunk's size
   int status_ = 0;
-  int64_t left_ = -1;  // bytes of body or chunk; -1: up to the end
+  int64_t left_ = -1;  // bytes left of body or chunk; -1: up to the end
   bool is_chunked_ = false;
 };
 
 struct HttpCall {
   std::string method = "POST";
-  std::string path;  // behind the URL's
+  std::string path;  // appended to the URL's path
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
 };
 
-// Sends the call and reads the whole answer; the HTTP status. Unavailable: the port is closed, or
-// the connection broke; DeadlineExceeded.
+// Sends the call and reads the whole response; returns the HTTP status. Unavailable: the port is
+// closed, or the connection broke; DeadlineExceeded.
 StatusOr<int> send_call(const ServerUrl& url, const HttpCall& call, Time deadline,
                         const OnBody& on_body);
 
-// Server-sent events: calls `on_data` with the text behind each "data:", whole.
+// A parser of server-sent events: calls `on_data` with each event's whole data.
 class EventParser {
  public:
   // ResourceExhausted: an event beyond 16 MiB.

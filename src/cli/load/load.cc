@@ -38,7 +38,7 @@ int64_t count_of(const json::value* value) {
   return value && value->is_int64() ? value->get_int64() : 0;
 }
 
-// Reads one answer as it comes.
+// Parses one response as it arrives.
 class Reader {
  public:
   Reader(const LoadOptions& options, Time start, Outcome& outcome)
@@ -57,7 +57,7 @@ class Reader {
     }
   }
 
-  // After the last byte; `status` is HTTP's.
+  // To be called after the last byte; `status` is HTTP's.
   void finish(int status) {
     if (status != 200) {
       outcome_.error = fmt::format("HTTP {}: {}", status, head_);
@@ -182,7 +182,7 @@ std::string request_body(const LoadOptions& options, const BenchRequest& request
 }
 
 std::vector<double> arrivals(int64_t count, double requests_per_s, uint64_t seed) {
-  constexpr uint64_t kArrivals = 0x617272;  // a lane of its own
+  constexpr uint64_t kArrivals = 0x617272;  // a random stream of its own
   std::vector<double> out;
   double at = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -214,7 +214,7 @@ std::vector<Outcome> run_load(const LoadOptions& options,
   };
   std::vector<std::jthread> clients;
   for (int64_t i = 0; i < num_threads; ++i) clients.emplace_back(client);
-  clients.clear();  // joins
+  clients.clear();  // joins all threads
   return outcomes;
 }
 

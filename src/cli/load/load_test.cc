@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// Answers connection i with text i (the last one again and again) and closes it.
+// Answers connection i with text i (further ones with the last) and closes it.
 class ScriptedServer {
  public:
   explicit ScriptedServer(std::vector<std::string> answers) : answers_(std::move(answers)) {
@@ -68,7 +68,7 @@ class ScriptedServer {
       if (fd < 0) return;
       std::string request = read_request(fd);
       {
-        // Before the answer: a client that has it may ask for requests() at once.
+        // Recorded before the response is sent: the client may then call requests() at once.
         std::lock_guard lock(mutex_);
         requests_.push_back(std::move(request));
       }
@@ -204,7 +204,8 @@ TEST(Load, WholeAnswersAndIds) {
 
 TEST(Load, FailuresAreCountedByTheirWords) {
   ScriptedServer server({kStream, whole("busy", "429 Too Many Requests"),
-                         kStreamHead + chunk("data: {\"choices\":[]}\n\n"),  // breaks off
+                         // The connection breaks.
+                         kStreamHead + chunk("data: {\"choices\":[]}\n\n"),
                          kStreamHead + chunk("data: {\"choices\":[]}\n\n") + "0\r\n\r\n",
                          kStreamHead + chunk("data: {\"error\":{\"message\":\"m\"}}\n\n") +
                              chunk("data: [DONE]\n\n") + "0\r\n\r\n",
@@ -252,7 +253,7 @@ TEST(Load, ArrivalsArePoisson) {
   for (size_t i = 1; i < due.size(); ++i) gaps.push_back(due[i] - due[i - 1]);
   const Spread spread(gaps);
   EXPECT_NEAR(spread.mean, 0.02, 0.001);
-  EXPECT_NEAR(spread.stdev, 0.02, 0.001);  // of an exponential: as the mean
+  EXPECT_NEAR(spread.stdev, 0.02, 0.001);  // for an exponential distribution equal to the mean
   EXPECT_EQ(due, arrivals(20000, 50, 1));
   EXPECT_NE(due, arrivals(20000, 50, 2));
   EXPECT_THAT(arrivals(2, 0, 1), ElementsAre(0, 0));

@@ -14,10 +14,10 @@ constexpr std::pair<const char*, const char*> kTimes[] = {{"ttft", "Time to firs
                                                           {"itl", "Between events"},
                                                           {"e2el", "Whole request"}};
 
-// Milliseconds of one good request.
+// Times of one successful request in ms.
 struct RequestTimes {
   double ttft = 0, e2el = 0;
-  std::optional<double> tpot;  // not with fewer than two tokens
+  std::optional<double> tpot;  // unset with fewer than two tokens
 };
 
 RequestTimes times_of(const Outcome& outcome) {

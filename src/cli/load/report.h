@@ -11,7 +11,8 @@
 
 namespace nereid::cli {
 
-// Of a list of numbers; all 0 when it is empty. Percentiles interpolate linearly between ranks.
+// Statistics of a list of numbers; all 0 when it is empty. Percentiles interpolate
+// linearly between ranks.
 struct Spread {
   explicit Spread(std::vector<double> values);
   double percentile(double percent) const;  // valid: 0 to 100
@@ -23,22 +24,22 @@ struct Spread {
   std::vector<double> sorted_;
 };
 
-// Times that a request must keep to count as good, in milliseconds; unset: any.
+// Upper limits in milliseconds for a request to count in the goodput; unset: no limit.
 struct Slo {
   std::optional<double> ttft_ms, tpot_ms, e2el_ms;
   bool is_set() const { return ttft_ms || tpot_ms || e2el_ms; }
 };
-// "ttft:500 tpot:50 e2el:2000", any of them. InvalidArgument.
+// Parses any of "ttft:500 tpot:50 e2el:2000". InvalidArgument.
 StatusOr<Slo> parse_slo(const std::vector<std::string>& words);
 
-// The names are those of `vllm bench serve`: duration, completed, failed, request_throughput,
+// A report with the names of `vllm bench serve`: duration, completed, failed, request_throughput,
 // request_goodput (with an SLO), output_throughput, total_token_throughput and mean, median, std
-// and percentiles of ttft (first token), tpot (a later token, (end - first) / (tokens - 1)), itl
-// (between events) and e2el (the whole request), in ms; errors: how often each came.
+// and percentiles of ttft (time to first token), tpot (per later token, (end - first) / (tokens -
+// 1)), itl (between events) and e2el (the whole request), in ms; errors: count of each.
 json::object load_report(const std::vector<Outcome>& outcomes, const Slo& slo,
                          const std::vector<double>& percentiles);
 
-// The same for people.
+// The report as text.
 std::string load_report_text(const json::object& report);
 
 }  // namespace nereid::cli

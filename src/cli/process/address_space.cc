@@ -1,4 +1,3 @@
-// See address_space.h.
 #include "cli/process/address_space.h"
 
 #include <sys/resource.h>
@@ -10,7 +9,7 @@ namespace nereid::cli {
 namespace {
 
 constexpr size_t kMiB = size_t{1} << 20;
-constexpr size_t kPiece = 32 * kMiB;  // by which mimalloc maps memory for a thread
+constexpr size_t kPiece = 32 * kMiB;  // mimalloc's mapping for a thread
 
 }  // namespace
 

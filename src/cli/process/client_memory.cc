@@ -1,4 +1,3 @@
-// See client_memory.h.
 #include "cli/process/client_memory.h"
 
 #include "nereid/server.h"
@@ -20,7 +19,8 @@ void release_memory(void* budget, uint64_t byte_size) {
 }  // namespace
 
 void count_client_memory(const std::shared_ptr<front::ByteBudget>& budget) {
-  const auto* kept = new std::shared_ptr(budget);  // the core may use it until the process ends
+  // Leaked: the core may use it until the process ends.
+  const auto* kept = new std::shared_ptr(budget);
   NEREID_ServerCountMemory(hold_memory, release_memory, kept->get());
 }
 

@@ -1,4 +1,4 @@
-// Memory that models take for requests counts in the byte budget of the front ends.
+// Counts the memory that models allocate for requests in the front ends' byte budget.
 #pragma once
 
 #include <memory>

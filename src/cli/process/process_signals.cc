@@ -14,7 +14,7 @@
 namespace nereid::cli {
 namespace {
 
-// Only calls that POSIX allows in a handler, and glibc's backtrace after its first call.
+// Calls only functions that POSIX allows in a handler, and glibc's backtrace after its first call.
 void on_crash(int signal) {
   char text[] = "Signal (00) received.\n";
   text[8] = static_cast<char>('0' + signal / 10);
@@ -34,7 +34,7 @@ void end_by(int signal) {
   sigaddset(&one, signal);
   pthread_sigmask(SIG_UNBLOCK, &one, nullptr);
   ::raise(signal);
-  ::_exit(128 + signal);  // the first process of a container outlives default actions
+  ::_exit(128 + signal);  // PID 1 of a container ignores default actions
 }
 
 sigset_t block_stop_signals() {
@@ -49,12 +49,12 @@ sigset_t block_stop_signals() {
 
 OnSignal::OnSignal(const sigset_t& signals, std::function<void(int)> act)
     : signal_fd_(::signalfd(-1, &signals, SFD_CLOEXEC)), done_fd_(::eventfd(0, EFD_CLOEXEC)) {
-  if (signal_fd_ < 0 || done_fd_ < 0) return;  // out of descriptors: signals wait
+  if (signal_fd_ < 0 || done_fd_ < 0) return;  // no file descriptor: signals stay pending
   thread_ = std::thread([this, signals, act = std::move(act)] {
     pollfd files[] = {{done_fd_, POLLIN, 0}, {signal_fd_, POLLIN, 0}};
     while (::poll(files, 2, -1) < 0 && errno == EINTR) {
     }
-    // This may have ended in the same moment: then the signal is for who comes next.
+    // Both became readable at once: the signal stays pending for the next OnSignal.
     if (files[0].revents != 0) return;
     const timespec at_once{};
     const int received = ::sigtimedwait(&signals, nullptr, &at_once);
@@ -71,7 +71,7 @@ OnSignal::~OnSignal() {
 }
 
 void print_stack_on_crash() {
-  // The first call loads a library, which a handler must not do.
+  // The first call of backtrace() loads a library, which is not allowed in a handler.
   void* frame = nullptr;
   ::backtrace(&frame, 1);
   for (const int signal : {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL}) {

@@ -1,4 +1,4 @@
-// What signals do to a serving process.
+// Signals of a serving process.
 #pragma once
 
 #include <signal.h>
@@ -8,16 +8,16 @@
 
 namespace nereid::cli {
 
-// SIGTERM and SIGINT, blocked from here on in this thread and those that it starts, so that they
-// wait to be taken; SIGPIPE is ignored. Call it before any thread starts.
+// Blocks SIGTERM and SIGINT in this thread and those that it starts, so that they stay pending
+// until taken; ignores SIGPIPE. To be called before any thread starts.
 sigset_t block_stop_signals();
 
-// While this lives, the first blocked signal of `signals` is taken and acted upon.
+// Takes the first of the blocked `signals` during its life and calls `act`.
 class OnSignal {
  public:
   // `act` runs on a thread of its own, with the signal.
   OnSignal(const sigset_t& signals, std::function<void(int)> act);
-  ~OnSignal();  // signals that come later wait again
+  ~OnSignal();  // later signals stay pending
   OnSignal(const OnSignal&) = delete;
   OnSignal& operator=(const OnSignal&) = delete;
 
@@ -26,12 +26,11 @@ class OnSignal {
   std::thread thread_;
 };
 
-// Ends the process as `signal` does when it is not blocked: for a start that takes minutes and has
-// nothing to finish.
+// Ends the process as an unblocked `signal` does: for a long start with nothing to finish.
 [[noreturn]] void end_by(int signal);
 
-// Signals of a crash print the stack to standard error before they end the process, unless
-// something else (a sanitizer) handles them already.
+// Installs handlers that print the stack to standard error when the process crashes, except for
+// signals that already have a handler (a sanitizer's).
 void print_stack_on_crash();
 
 }  // namespace nereid::cli

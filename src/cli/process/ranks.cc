@@ -8,10 +8,10 @@ namespace {
 struct Launcher {
   const char* size;
   const char* rank;
-  const char* needs;  // set in processes of this launcher only; "" = size says enough
+  const char* needs;  // set only in this launcher's processes; "" = the size suffices
 };
 
-// Shells inside a Slurm allocation have its SLURM_NTASKS too; only srun's processes have a step.
+// Shells inside a Slurm allocation have SLURM_NTASKS too; only srun's processes have a step.
 constexpr Launcher kLaunchers[] = {
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", ""},
     {"PMI_SIZE", "PMI_RANK", ""},

@@ -1,4 +1,4 @@
-// How many processes of this command a launcher started.
+// The number of processes that a launcher started for this command.
 #pragma once
 
 #include <functional>
@@ -7,8 +7,8 @@
 
 namespace nereid::cli {
 
-// Unimplemented, with both numbers, when mpirun or srun started more than one process: a model
-// is served by one. `environment` is getenv or stands for it.
+// Unimplemented, with both numbers, when mpirun or srun started more than one process: one process
+// serves a model. `environment` is getenv or a test's replacement.
 Status check_ranks(const std::function<const char*(const char* name)>& environment);
 
 }  // namespace nereid::cli

@@ -15,7 +15,7 @@
 namespace nereid::cli {
 namespace {
 
-// Takes the error, if any, as a Status.
+// The error as a Status, and deletes it; OK for null.
 Status take(TRITONSERVER_Error* error) {
   if (!error) return ok();
   const std::string text = TRITONSERVER_ErrorMessage(error);
@@ -41,7 +41,8 @@ StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
       take(TRITONSERVER_ServerOptionsSetModelRepositoryPath(raw, options.repository.c_str())));
   RETURN_IF_ERROR(
       take(TRITONSERVER_ServerOptionsSetBackendDirectory(raw, options.backend_dir.c_str())));
-  // The tables and lines of a start are tritonserver's; here they are details.
+  // tritonserver prints the core's tables and lines at a start; nereid serve only
+  // at log level debug.
   if (spdlog::get_level() > spdlog::level::debug) {
     RETURN_IF_ERROR(take(TRITONSERVER_ServerOptionsSetLogVerbose(raw, -1)));
   }
@@ -50,7 +51,7 @@ StatusOr<ServerOptions> make_options(const ServerProcessOptions& options) {
   return out;
 }
 
-// Two flags with one port.
+// InvalidArgument when two flags have the same port.
 Status check_ports_differ(const ServerProcessOptions& options) {
   const std::pair<const char*, int> ports[] = {{"--http-port", options.http.http_port},
                                                {"--metrics-port", options.http.metrics_port},

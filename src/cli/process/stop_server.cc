@@ -1,4 +1,3 @@
-// See stop_server.h.
 #include "cli/process/stop_server.h"
 
 #include <unistd.h>
@@ -12,7 +11,7 @@
 namespace nereid::cli {
 namespace {
 
-// From the deadline to the end of the process: the rest of a second is its own.
+// Time from the deadline to the end of the process; the rest of a second is for the exit itself.
 constexpr std::chrono::milliseconds kAfterDeadline{900};
 
 }  // namespace
@@ -44,7 +43,7 @@ void StopDeadline::watch() {
 void StopDeadline::exit_now() const {
   if (clean_up_) clean_up_();
   std::fflush(nullptr);
-  ::_exit(1);  // what still runs must not see its surroundings destroyed
+  ::_exit(1);  // _exit(): running threads must not see destroyed objects
 }
 
 void StopDeadline::hurry() {
@@ -62,7 +61,7 @@ std::chrono::milliseconds StopDeadline::left() const {
 
 void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc,
                  const std::vector<front::HttpServer*>& http, const StopDeadline& deadline) {
-  // All at once: one must not use up the others' time.
+  // In parallel, so that one does not use up the others' time.
   std::vector<std::thread> stops;
   if (grpc != nullptr)
     stops.emplace_back([&] { grpc->stop(deadline.left(), &deadline.is_hurried()); });
@@ -70,7 +69,7 @@ void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc,
     if (server != nullptr)
       stops.emplace_back([&, server] { server->stop(deadline.left(), &deadline.is_hurried()); });
   for (std::thread& stop : stops) stop.join();
-  // Requests that were ended just now leave the core in the second after the deadline.
+  // Requests cancelled at the deadline leave the core within the next second.
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(deadline.left()).count() + 1;
   for (TRITONSERVER_Error* error :
        {TRITONSERVER_ServerSetExitTimeout(core, static_cast<unsigned>(seconds)),

@@ -1,4 +1,4 @@
-// The end of a serving process: what runs is finished or refused, and it is over in time.
+// The stop of a serving process, in bounded time: running requests finish or end with an error.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,8 @@
 
 namespace nereid::cli {
 
-// The time that a stop may take. A second after it the process ends with exit code 1, whatever its
-// threads do, unless this goes before.
+// The time limit of a stop. A second after the deadline the process ends with exit code 1, whatever
+// its threads do, unless this object was destroyed before.
 class StopDeadline {
  public:
   // `clean_up` runs before an exit with code 1.
@@ -26,7 +26,7 @@ class StopDeadline {
   StopDeadline(const StopDeadline&) = delete;
   StopDeadline& operator=(const StopDeadline&) = delete;
 
-  // The time is up now. Any thread.
+  // Moves the deadline to now. Any thread.
   void hurry();
   const std::atomic<bool>& is_hurried() const { return is_hurried_; }
   std::chrono::milliseconds left() const;  // at least 0
@@ -44,9 +44,9 @@ class StopDeadline {
   std::thread thread_;
 };
 
-// Running answers may finish until the deadline; the others end with an error. Then models unload.
-// Ends the process with exit code 1 when something still runs in the core. `grpc` and those of
-// `http` may be null.
+// Waits for running responses until the deadline, ends the others with an error, then unloads the
+// models. Ends the process with exit code 1 when requests still run in the core. `grpc` and
+// elements of `http` may be null.
 void stop_server(TRITONSERVER_Server* core, front::GrpcServer* grpc,
                  const std::vector<front::HttpServer*>& http, const StopDeadline& deadline);
 

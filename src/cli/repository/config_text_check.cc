@@ -19,8 +19,8 @@ int64_t number_of(const std::string& text) {
              : std::stoll(text);
 }
 
-// The number of elements without variable dimensions, and of those. (A product of hostile
-// dimensions may exceed 64 bits.)
+// The product of the fixed dimensions, and the number of variable ones. Floating point: a product
+// of hostile dimensions may exceed 64 bits.
 std::pair<double, int> extent(const std::vector<const TextField*>& dims) {
   double size = 1;
   int num_variable = 0;
@@ -58,7 +58,7 @@ void check_tensors(const TextField& config, const char* kind, const Report& repo
                fmt::format("is {}, expected an integer of at least 1, or -1", dim->value));
       }
     }
-    // Outputs given twice are in wide-spread repositories: the first one counts.
+    // Duplicate outputs occur in widely used repositories: the first one counts.
     if (!seen.insert(name).second && std::string_view(kind) == "input") {
       report(tensor->line, field, "is declared twice");
     }
@@ -104,7 +104,7 @@ void check_warmup(const TextField& config, const Report& report) {
     }
     for (const auto* entry : sample->all("inputs")) {
       const std::string name = entry->text("key");
-      // Without inputs the backend may still name its own.
+      // Without declared inputs the backend may still add its own.
       if (inputs.empty() || inputs.contains(name)) continue;
       report(entry->line, field,
              fmt::format("has '{}', which is no input.{}", name, did_you_mean(name, inputs)));

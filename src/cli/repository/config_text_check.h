@@ -1,4 +1,4 @@
-// Checks of one configuration as it is written: what its tensors, batching and instances say.
+// Checks of one configuration's text: tensors, batching and instances.
 #pragma once
 
 #include "cli/repository/text_config.h"

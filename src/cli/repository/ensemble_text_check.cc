@@ -79,7 +79,7 @@ class EnsembleCheck {
     }
   }
 
-  // The names of the model's tensors that the map has.
+  // The model's tensor names in the map.
   std::set<std::string> check_map(const TextField& step, const char* map, const TextField& target,
                                   const char* kind, const std::string& field) {
     std::set<std::string> given;
@@ -120,7 +120,7 @@ class EnsembleCheck {
   const TextModels& models_;
   const Report& report_;
   std::set<std::string> model_names_, written_, read_;
-  std::map<std::string, std::string> types_;  // of ensemble tensors
+  std::map<std::string, std::string> types_;  // by ensemble tensor
 };
 
 }  // namespace

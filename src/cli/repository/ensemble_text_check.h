@@ -1,4 +1,4 @@
-// Checks between the models of a repository: what an ensemble's steps refer to.
+// Checks between the models of a repository: the references of an ensemble's steps.
 #pragma once
 
 #include <map>
@@ -9,12 +9,12 @@
 namespace nereid::cli {
 
 struct TextModel {
-  std::string path;  // of config.pbtxt
+  std::string path;  // path of config.pbtxt
   TextField config;
 };
 using TextModels = std::map<std::string, TextModel>;
 
-// Nothing for a model that is no ensemble. `report` gets the place in its config.pbtxt.
+// Checks an ensemble; other models pass. `report` gets the line in its config.pbtxt.
 void check_ensemble_text(const std::string& name, const TextModels& models, const Report& report);
 
 }  // namespace nereid::cli

@@ -1,4 +1,4 @@
-// Turns one model folder into a Triton model repository: the five models of the TensorRT-LLM
+// Writes a Triton model repository for one model folder: the five models of the TensorRT-LLM
 // backend, from the templates in all_models/ that are embedded in the binary.
 #pragma once
 
@@ -15,17 +15,17 @@ namespace nereid::cli {
 
 using TemplateValues = Substitutions;
 
-// Model name and text of its config.pbtxt, in the order of a request's way through them.
+// Model name and text of its config.pbtxt, in the order in which a request passes them.
 using TemplateTexts = std::vector<std::pair<std::string_view, std::string_view>>;
 const TemplateTexts& repository_templates();
 
-// Replaces each ${name} by its value. InvalidArgument lists the names that have no value.
+// Replaces each ${name} by its value. InvalidArgument lists the names without a value.
 StatusOr<std::string> fill_template(std::string_view text, const TemplateValues& values);
 
-// A value as it stands inside the double quotes of a protobuf text file.
+// `value` escaped for the double quotes of protobuf's text format.
 std::string escape_text(std::string_view value);
 
-// The model that takes and gives token ids; the others turn text into ids and back.
+// The model on token ids; the others convert between text and ids.
 inline constexpr std::string_view kTokenModel = "tensorrt_llm";
 
 // Writes <dir>/<model>/config.pbtxt and <dir>/<model>/1/ for every template; without `has_text`

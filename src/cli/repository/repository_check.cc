@@ -78,8 +78,8 @@ class Checker {
     return out;
   }
 
-  // What only the server's own checks find, where those of the text have found nothing: they know
-  // every line, the server knows every rule.
+  // Adds the faults found by the server, for models whose text checks found none: the text checks
+  // have line numbers, the server has every rule.
   void ask_server(const std::string& config_name) {
     const auto refused = refused_configurations(repository_, config_name);
     if (!refused.ok()) {
@@ -109,7 +109,7 @@ class Checker {
     }
   }
 
-  // nullopt, reported, when it cannot be read.
+  // nullopt, after a report, when it cannot be read.
   std::optional<TextModel> check_config(const std::string& name, const fs::path& path) {
     const fs::path dir = repository_ / name;
     const Report report = report_to(path.string());
@@ -150,7 +150,7 @@ class Checker {
     }
   }
 
-  // The backend that runs the model; "" for ensembles and when it is not known.
+  // The backend that runs the model; "" for ensembles and unknown backends.
   std::string check_backend(const TextField& config, const fs::path& dir, const Report& report) {
     const TextField* backend = config.find("backend");
     if (config.text("platform") == "ensemble") {
@@ -184,7 +184,7 @@ class Checker {
     return backend->value;
   }
 
-  // Whether a model.py can run; the backend that replaces it, or "python".
+  // The backend that runs a model.py: our replacement, or "python". Reports one that cannot run.
   std::string check_script(const fs::path& dir, const TextField& backend, const Report& report) {
     bool has_script = false;
     std::string what = "none that is replaced";
@@ -245,7 +245,8 @@ class Checker {
 
   fs::path repository_, backend_dir_;
   RepositoryCheck out_;
-  std::vector<Problem> parameter_problems_;  // of backends, which the server does not read
+  // Faults of backends' parameters, which the server does not read.
+  std::vector<Problem> parameter_problems_;
   TextModels models_;
 };
 

@@ -1,4 +1,4 @@
-// nereid check: everything that is wrong with a model repository, at once.
+// nereid check: all faults of a model repository at once.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +14,8 @@ struct RepositoryCheck {
   std::vector<Problem> problems;  // by model and line
 };
 
-// `backend_dir` is where libtriton_*.so are looked for. NotFound / InvalidArgument: `repository` is
-// no folder.
+// `backend_dir` is searched for libtriton_*.so. NotFound / InvalidArgument:
+// `repository` is no folder.
 StatusOr<RepositoryCheck> check_repository(const std::filesystem::path& repository,
                                            const std::filesystem::path& backend_dir);
 

@@ -41,7 +41,7 @@ class RepositoryCheckTest : public testing::Test {
     fs::create_directories(repository() / model / "1");
     write(repository() / model / "config.pbtxt", config);
   }
-  // The repository of our templates, filled as the guides say.
+  // The repository of our templates, filled as the guides do.
   void add_templates() {
     const Substitutions values = {{"triton_backend", "tensorrtllm"},
                                   {"triton_max_batch_size", "4"},
@@ -134,7 +134,7 @@ TEST_F(RepositoryCheckTest, EnsemblesReferToWhatIsThere) {
                   "you mean 'IN'?"));
 }
 
-// Each alone is enough for the server to refuse the model.
+// Each fault alone makes the server refuse the model.
 TEST_F(RepositoryCheckTest, WhatTheServerRefusesIsReported) {
   const std::string begin =
       "backend: \"preprocessing\"\nparameters { key: \"tokenizer_dir\" value { string_value: \"/\" "

@@ -1,5 +1,5 @@
-// Starts a core that finds no backend (but those that a model brings along), so that loads end once
-// the configurations are read, and takes their faults from its log; see server_check.h.
+// Starts a core that finds no backend (except those inside a model), so that loads end after the
+// configurations are read, and takes their errors from its log; see server_check.h.
 #include "cli/repository/server_check.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ using CheckOptions =
 using CheckServer = std::unique_ptr<TRITONSERVER_Server,
                                     CoreDelete<TRITONSERVER_Server, TRITONSERVER_ServerDelete>>;
 
-// `scratch` is empty: the backend folder and the log's.
+// `scratch` is empty: the folder for backends and the log.
 StatusOr<CheckOptions> check_options(const std::filesystem::path& repository,
                                      const std::string& config_name,
                                      const std::filesystem::path& scratch) {
@@ -56,13 +56,13 @@ StatusOr<CheckOptions> check_options(const std::filesystem::path& repository,
   return out;
 }
 
-// The process's log goes where it went before.
+// Restores the process's log at the end of its scope.
 struct OwnLog {
   TRITONSERVER_ServerOptions* options;
   ~OwnLog() { core_status(TRITONSERVER_ServerOptionsSetLogFile(options, "")).IgnoreError(); }
 };
 
-// "<prefix>] <text, as a JSON string unless the environment says otherwise>"
+// The text of a line "<prefix>] <text>", where text is a JSON string by default.
 std::string log_text(const std::string& line) {
   const size_t at = line.find("] ");
   const std::string text = line.substr(at == line.npos ? 0 : at + 2);

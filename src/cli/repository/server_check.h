@@ -1,4 +1,4 @@
-// What the server says of a repository's configurations, without a backend and so without engines.
+// The server's errors in a repository's configurations, found without backends and engines.
 #pragma once
 
 #include <filesystem>
@@ -9,9 +9,9 @@
 
 namespace nereid::cli {
 
-// The reason for each model whose configuration the server refuses when it reads it. With
-// `config_name` it reads configs/<config_name>.pbtxt where a model has one. The process's log goes
-// to a file that is gone afterwards: for a tool that ends, not for a server.
+// The error of each model whose configuration the server refuses. `config_name`: it reads
+// configs/<config_name>.pbtxt where a model has one. Redirects the process's log to a temporary
+// file: for a tool, not for a server.
 StatusOr<std::map<std::string, std::string>> refused_configurations(
     const std::filesystem::path& repository, const std::string& config_name);
 

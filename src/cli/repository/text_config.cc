@@ -1,5 +1,5 @@
-// See text_config.h. The schema is proto/model_config.proto, in a pool of its own: the core's
-// library has the generated ModelConfig in the global one.
+// Parsing of config.pbtxt; see text_config.h. The schema is proto/model_config.proto in a
+// descriptor pool of its own: the core's library has the generated ModelConfig in the global one.
 #include "cli/repository/text_config.h"
 
 #include <fmt/format.h>
@@ -44,7 +44,7 @@ Schema& schema() {
   return schema;
 }
 
-// The n-th text in quotes of a message of protobuf's.
+// The n-th quoted text in one of protobuf's messages.
 std::string quoted(const std::string& text, int n) {
   size_t begin = 0;
   for (int i = 0; i < 2 * n + 1 && begin != text.npos; ++i) begin = text.find('"', begin) + 1;
@@ -52,7 +52,7 @@ std::string quoted(const std::string& text, int n) {
   return end == text.npos ? "" : text.substr(begin, end - begin);
 }
 
-// The values that a field of that name may have, in whatever message.
+// The enum values of fields of that name, in any message type.
 void add_values(const pb::Descriptor& type, const std::string& field, std::set<std::string>& to) {
   for (int i = 0; i < type.nested_type_count(); ++i) add_values(*type.nested_type(i), field, to);
   const auto* found = type.FindFieldByName(field);
@@ -62,7 +62,7 @@ void add_values(const pb::Descriptor& type, const std::string& field, std::set<s
   }
 }
 
-// What the tokenizer and the parser say, in our words where they can help.
+// Reports errors of protobuf's tokenizer and parser, some in clearer words.
 class Reporter : public pb::io::ErrorCollector {
  public:
   explicit Reporter(const Report& report) : report_(report) {}
@@ -80,7 +80,7 @@ class Reporter : public pb::io::ErrorCollector {
             fmt::format("is '{}', expected one of {}.{}", value, fmt::join(known, ", "),
                         did_you_mean(value, known)));
   }
-  // Of a field that does not exist.
+  // Called for a field that does not exist.
   void AddWarning(int line, pb::io::ColumnNumber, const std::string& text) override {
     const std::string field = quoted(text, 1);
     const auto* type = schema().pool.FindMessageTypeByName(quoted(text, 0));
@@ -101,17 +101,18 @@ struct Piece {
   size_t begin = 0, end = 0;
 };
 
-// Of a token's column in the line that begins at `at`; a tab goes to the next multiple of eight.
+// The offset of a token's column in the line that begins at `at`; a tab advances to the next
+// multiple of eight.
 size_t offset_of(const std::string& text, size_t at, int column) {
   for (int i = 0; i < column && at < text.size(); ++at) i += text[at] == '\t' ? 8 - i % 8 : 1;
   return at;
 }
 
-// The top-level fields of `text`, so that a wrong one does not hide what is behind it.
+// The top-level fields of `text`, parsed one by one so that an error does not hide later ones.
 std::vector<Piece> pieces_of(const std::string& text) {
   std::vector<size_t> lines = {0};
   for (size_t at = 0; (at = text.find('\n', at)) != text.npos;) lines.push_back(++at);
-  class Silent : public pb::io::ErrorCollector {  // the parser says it again
+  class Silent : public pb::io::ErrorCollector {  // the parser reports the error again
     void AddError(int, pb::io::ColumnNumber, const std::string&) override {}
   } silent;
   pb::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
@@ -141,7 +142,7 @@ std::vector<Piece> pieces_of(const std::string& text) {
 TextField field_of(const pb::Message& message, const pb::FieldDescriptor* field, int index,
                    Places* places);
 
-// The fields that were given, in the schema's order.
+// Adds the fields that are set, in the schema's order.
 void add_fields(const pb::Message& message, Places* places, TextField& to) {
   const auto* type = message.GetDescriptor();
   for (int i = 0; i < type->field_count(); ++i) {
@@ -150,7 +151,7 @@ void add_fields(const pb::Message& message, Places* places, TextField& to) {
       const int size = message.GetReflection()->FieldSize(message, field);
       for (int k = 0; k < size; ++k) {
         to.fields.push_back(field_of(message, field, k, places));
-        // Of a list in brackets only the first scalar's place is kept.
+        // For a list in brackets protobuf has only the first scalar's position.
         TextField& last = to.fields.back();
         if (k > 0 && last.line == 0 && last.fields.empty()) last.line = to.fields.end()[-2].line;
       }
@@ -225,7 +226,7 @@ TextField read_text_config(std::string_view text, const Report& report) {
     parser.WriteLocationsTo(&places);
     parser.AllowUnknownField(true);
     parser.SetRecursionLimit(kMaxNesting);
-    // Empty lines in front: problems are told with the line of the whole text.
+    // Empty lines in front, so that errors have the line in the whole text.
     const std::string alone = std::string(static_cast<size_t>(piece.line), '\n') +
                               filled.substr(piece.begin, piece.end - piece.begin);
     pb::io::ArrayInputStream stream(alone.data(), static_cast<int>(alone.size()));

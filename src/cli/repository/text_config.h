@@ -1,5 +1,5 @@
-// A config.pbtxt read for checking, with protobuf's parser: everything that can be understood, with
-// its place, and a problem of each top-level field instead of the first one alone.
+// A config.pbtxt parsed for checking, with protobuf's parser: every field that parses, with its
+// position, and one problem for each faulty top-level field.
 #pragma once
 
 #include <functional>
@@ -9,18 +9,18 @@
 
 namespace nereid::cli {
 
-// One thing that is wrong.
+// A fault in a configuration.
 struct Problem {
   std::string file;
-  int line = 0;  // 0: of the file as a whole
+  int line = 0;  // 0: the whole file
   std::string field;
   std::string text;
 };
 
-// A field that was given: a scalar or a message.
+// A field that is set: a scalar or a message.
 struct TextField {
   std::string name;
-  int line = 0;       // 0: of a message that is not understood to its end, which has been reported
+  int line = 0;       // 0: inside a message with a syntax error, which was reported
   std::string value;  // of a scalar
   std::vector<TextField> fields;
 
@@ -32,8 +32,8 @@ struct TextField {
 
 using Report = std::function<void(int line, const std::string& field, const std::string& text)>;
 
-// The ModelConfig that `text` is. Placeholders that were not filled in have the values that the
-// server takes for them (base/placeholders.h).
+// Parses `text` as a ModelConfig. Unfilled placeholders have the values that the
+// server uses (base/placeholders.h).
 TextField read_text_config(std::string_view text, const Report& report);
 
 }  // namespace nereid::cli

@@ -1,12 +1,12 @@
-// The flags of trtllm-build: those of all its versions and what becomes of each here.
+// The flags of all versions of trtllm-build, and the treatment of each here.
 #pragma once
 
 #include "cli/flags/arg_table.h"
 
 namespace nereid::cli {
 
-// Plugins whose word goes into config.json's plugin_config, and features that are there as
-// booleans; with their dashes.
+// Plugins whose word goes into config.json's plugin_config, and features stored there as booleans;
+// names with dashes.
 inline constexpr const char* kPlugins[] = {"--bert_attention_plugin",
                                            "--gpt_attention_plugin",
                                            "--gemm_plugin",

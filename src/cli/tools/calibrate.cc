@@ -17,7 +17,7 @@ namespace nereid::cli {
 namespace {
 
 constexpr int32_t kBlockTokens = 64;
-// Products stay those of the checkpoint's matrices, and all rows go through all of them.
+// Disabled so that products correspond to the checkpoint's matrices and all rows pass all of them.
 const std::vector<std::string> kDisabledPasses = {"merge_qkv", "merge_gate_up",
                                                   "gather_before_head"};
 

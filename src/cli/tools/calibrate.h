@@ -1,4 +1,4 @@
-// What a model's products read when it computes a text.
+// Calibration: statistics of the inputs of a model's products while it computes a text.
 #pragma once
 
 #include <filesystem>
@@ -19,15 +19,15 @@ namespace nereid::cli {
 
 struct CalibrationText {
   std::filesystem::path file;     // UTF-8
-  int64_t num_sequences = 512;    // at most; spread evenly over the text
-  int32_t sequence_tokens = 512;  // of each; at most what the model allows
+  int64_t num_sequences = 512;    // upper bound; spread evenly over the text
+  int32_t sequence_tokens = 512;  // of each sequence; at most the model's maximum
 };
 
-// The model on this machine's CPU, with bf16 weights, beside a text. The engine is built on first
-// use and cached; its products are those of the graph as the family built it.
+// A text, and the model on this machine's CPU with bf16 weights. The engine is built on first use
+// and cached; its products are those of the family's graph, without merging passes.
 class Calibration {
  public:
-  // The device outlives it. `cache_dir`: where the engine is kept; empty: where all are.
+  // The device must outlive it. `cache_dir`: folder of the engine; empty: the default one.
   // InvalidArgument: the text has no tokens; errors of the model.
   static StatusOr<std::unique_ptr<Calibration>> open(const std::filesystem::path& model_dir,
                                                      const CalibrationText& text,
@@ -35,16 +35,17 @@ class Calibration {
                                                      const std::filesystem::path& cache_dir = {});
 
   using Wanted = std::map<std::string, quant::InputStatistics*>;
-  // See convert::CollectInputs: computes each sequence, as far as the last of the products wanted;
-  // for statistics that keep drift twice, the second time with rounded matrices.
+  // convert::CollectInputs: computes each sequence up to the last wanted product; statistics that
+  // keep drift take two runs, the second with rounded matrices.
   Status collect(const Wanted& wanted);
-  // Of the inputs of all products, and of the results of those that are no experts'.
+  // Largest magnitudes of the inputs of all products, and of the results of all but experts'.
   StatusOr<convert::Magnitudes> magnitudes();
-  // See convert::UseRounded. Keeps the matrix, bf16.
+  // convert::UseRounded. Keeps the bf16 matrix.
   Status use_rounded(const std::string& weight, std::span<const BF16> matrix, int64_t k);
 
   int64_t num_tokens() const;
-  // What its products' inputs depend on beside the model: tokens, and this machine's kernels.
+  // A key of everything beside the model that determines the products' inputs: tokens, and
+  // this machine's kernels.
   std::string key() const;
 
  private:
@@ -54,7 +55,7 @@ class Calibration {
   Status watch(std::span<const int32_t> tokens, const Wanted& wanted, bool rounded, const See& see);
   Status put_in_place(const std::string& name, kernels::Linear& call) const;
   Status run(std::span<const int32_t> tokens);
-  // What a product makes, in its place; the step makes the same again.
+  // Computes a product ahead of the step, which then computes it again.
   Status multiply(const kernels::Linear& call);
 
   Device& device_;

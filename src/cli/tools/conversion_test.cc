@@ -1,4 +1,4 @@
-// The command lines that people's scripts have for GPT-2, run by the tools' entry functions.
+// The command lines of users' scripts for GPT-2, run by the tools' entry functions.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -26,7 +26,7 @@ class ConversionTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // "$M" is the tiny GPT-2, "$D" a folder; words are apart by one blank.
+  // "$M" is the tiny GPT-2, "$D" a folder; words are separated by one blank.
   int run(int (*tool)(int, char**), std::string line) {
     for (const auto& [from, to] :
          {std::pair<std::string, std::string>("$M", kGpt2), {"$D", dir_.string()}})
@@ -52,7 +52,7 @@ class ConversionTest : public testing::Test {
   }
   int build(const std::string& line) { return run(trtllm_build_main, "trtllm-build " + line); }
 
-  // The numbers that the engine computes with.
+  // The weight values that the engine computes with.
   std::string weights(const std::string& engine) {
     const auto device = kernels::open_device("cpu", {});
     EXPECT_TRUE(device.ok()) << device.status();
@@ -138,7 +138,7 @@ TEST_F(ConversionTest, AnEngineTakesAdaptersOfItsRank) {
   EXPECT_THAT(error_, HasSubstr("--max_lora_rank: 513 is not in [1, 512]"));
 }
 
-// Heads go from their folder through the checkpoint into the engine, which then speculates.
+// Medusa heads go from their folder through the checkpoint into the engine, which then speculates.
 TEST_F(ConversionTest, AnEngineTakesHeadsThatGuess) {
   struct Case {
     const char *flag, *folder, *mode, *proposer;
@@ -160,7 +160,7 @@ TEST_F(ConversionTest, AnEngineTakesHeadsThatGuess) {
                                 c.mode)),
               0)
         << error_;
-    // The engine directory is enough.
+    // The engine directory suffices.
     std::filesystem::rename(dir_ / "ckpt", dir_ / "gone");
     ExecutorConfig config{.num_threads = 1, .memory_bytes = 128 << 20};
     config.cache_dir = dir_ / "cache";
@@ -178,7 +178,7 @@ TEST_F(ConversionTest, AnEngineTakesHeadsThatGuess) {
   EXPECT_THAT(error_, HasSubstr("--speculative_decoding_mode: 'medusa' needs such heads in"));
 }
 
-// trtllm-refit takes the head along.
+// trtllm-refit copies the head.
 TEST_F(ConversionTest, ARefittedEngineKeepsItsHead) {
   const std::string top = source_dir() + "/";
   ASSERT_EQ(convert("--model_dir " + top + "models/quickstart --output_dir $D/ckpt " +
@@ -202,7 +202,7 @@ TEST_F(ConversionTest, ARefittedEngineKeepsItsHead) {
   EXPECT_EQ((*executor)->stats().proposer, "eagle");
 }
 
-// A head of another model, put there by hand.
+// The head of another model, put there by hand.
 TEST_F(ConversionTest, AnEngineOfAnotherHeadIsRefused) {
   const std::string top = source_dir() + "/";
   for (const char* folder : {"models/quickstart-eagle", "tests/heads/quickstart-eagle3"}) {
@@ -240,7 +240,7 @@ TEST_F(ConversionTest, TheCheckpointAsksForACache) {
   EXPECT_THAT(error_, HasSubstr("--fp8_kv_cache: cannot be combined with --int8_kv_cache"));
 }
 
-// Medusa heads beside a model whose weights are rounded.
+// Medusa heads with a model whose weights are rounded.
 TEST_F(ConversionTest, QuantisingTakesMedusaHeadsAlong) {
   const std::string top = source_dir() + "/";
   ASSERT_EQ(
@@ -313,7 +313,7 @@ TEST_F(ConversionTest, PromptTuningBecomesAPromptTable) {
     EXPECT_EQ(array->shape, (std::vector<int64_t>{1, 2, 3}));
     EXPECT_TRUE(std::ranges::equal(array->data, table.data));
   }
-  ASSERT_EQ(made(""), 0) << error_;  // halves
+  ASSERT_EQ(made(""), 0) << error_;  // f16
   write({{"peft_type", "P_TUNING"}, {"num_virtual_tokens", 5}});
   EXPECT_NE(made(), 0);
   EXPECT_THAT(error_, HasSubstr("'prompt_embeddings' [2, 3] is not [5, width]"));

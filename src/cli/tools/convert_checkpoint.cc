@@ -1,5 +1,5 @@
-// convert_checkpoint: a model of any kind that is read becomes a checkpoint in the TensorRT-LLM
-// layout. Flags: those of the convert_checkpoint.py scripts of all families and versions.
+// convert_checkpoint: converts any supported model to a checkpoint in the TensorRT-LLM layout.
+// Flags: those of the convert_checkpoint.py scripts of all families and versions.
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,9 +28,9 @@ using enum ArgUse;
 constexpr ArgFlag kConvertFlags[] = {
     {"--model_dir", kText, kActed, "", "", "Hugging Face or checkpoint directory, GGUF file"},
     {"--output_dir -o --output_model_dir", kText, kActed, "", "tllm_checkpoint",
-     "where the checkpoint goes"},
+     "folder that the checkpoint is written to"},
     {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
-     "type of the stored weights; auto: config.json's, float16 in place of float32"},
+     "type of the stored weights; auto: that of config.json, float16 instead of float32"},
     {"--save_config_only", kFlag, kActed, "", "", "write config.json and no weights"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
     // Sharding.
@@ -38,16 +38,18 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--pp_size", kInteger, kActed, "", "1", "pipeline parallel ranks"},
     {"--cp_size", kInteger, kOnly, "", "1", "context parallel ranks"},
     {"--moe_tp_size", kInteger, kActed, "", "-1",
-     "tensor parallel ranks of experts; -1: what tp_size leaves"},
+     "tensor parallel ranks of experts; -1: tp_size / moe_ep_size"},
     {"--moe_ep_size", kInteger, kActed, "", "-1", "expert parallel ranks; -1: 1, or what is left"},
-    {"--use_parallel_embedding", kFlag, kActed, "", "", "the embedding is shared out too"},
-    {"--embedding_sharding_dim", kChoice, kActed, "0 1", "0", "0: by rows, 1: by columns"},
+    {"--use_parallel_embedding", kFlag, kActed, "", "", "divide the embedding among the ranks too"},
+    {"--embedding_sharding_dim", kChoice, kActed, "0 1", "0",
+     "divide the embedding by rows (0) or columns (1)"},
     // Other sources.
     {"--meta_ckpt_dir", kText, kActed, "", "", "Meta's params.json and consolidated.NN.pth"},
     {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo file; save it as a Hugging Face directory"},
     {"--nemo_rename_key", kList, kOnly, "", "", "NeMo key renames"},
     {"--quant_ckpt_path", kText, kOnly, "", "", "quantised checkpoint"},
-    {"--gpt_variant", kText, kActed, "", "", "what the model is; must be what config.json says"},
+    {"--gpt_variant", kText, kActed, "", "",
+     "the model's architecture; must equal that of config.json"},
     {"--ckpt_type", kChoice, kActed, "hf jax keras torch", "hf", "kind of source"},
     {"--model_type", kText, kOnly, "", "", "encoder-decoder family"},
     {"--nougat", kFlag, kOnly, "", "", "encoder-decoder variant"},
@@ -55,55 +57,63 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--skip_cross_kv", kFlag, kOnly, "", "", "encoder-decoder"},
     {"--use_implicit_relative_attention", kFlag, kOnly, "", "", "encoder-decoder"},
     // Quantisation.
-    {"--use_weight_only", kFlag, kActed, "", "", "products' weights are integers, scaled by rows"},
+    {"--use_weight_only", kFlag, kActed, "", "",
+     "round the weights of products to integers with a scale for each row"},
     {"--weight_only_precision", kMaybe, kActed,
      "int8 int4 int8_gptq int4_gptq int4_awq w4a8_awq w4a16_awq", "",
      "with --use_weight_only: int8 or int4, rounded to the nearest; int4_awq, w4a8_awq, int4_gptq, "
      "int8_gptq take over the groups that the model has"},
     {"--use_weight_only_with_precision", kChoice, kActed, "int8 int4 w4a8_awq w4a16_awq", "",
-     "both flags in one, as Gemma's converter has it"},
+     "both flags in one, as in Gemma's converter"},
     {"--disable_weight_only_quant_plugin", kFlag, kIgnored, "", "", "kernel choice"},
     {"--smoothquant -sq --use_smooth_quant_plugin", kNumber, kActed, "", "",
-     "SmoothQuant of this strength, 0 to 1, on --calib_dataset; with static factors of "
-     "activations unless --per_token is there"},
+     "SmoothQuant of this strength, 0 to 1, on --calib_dataset; with static factors of activations "
+     "unless --per_token is given"},
     {"--use_smooth_quant", kFlag, kActed, "", "",
      "SmoothQuant with static factors of activations, on --calib_dataset"},
     {"--per_channel", kFlag, kActed, "", "", "SmoothQuant: a scale for each row of a matrix"},
-    {"--per_token", kFlag, kActed, "", "", "SmoothQuant: activations have scales of each token"},
-    {"--per_group", kFlag, kActed, "", "", "what int4_awq, w4a8_awq, int4_gptq and int8_gptq are"},
-    {"--group_size", kInteger, kActed, "", "128", "columns of a group that the model must have"},
+    {"--per_token", kFlag, kActed, "", "",
+     "SmoothQuant: a scale for each token of the activations"},
+    {"--per_group", kFlag, kActed, "", "",
+     "scales for groups of columns, as int4_awq, w4a8_awq, int4_gptq and int8_gptq have them"},
+    {"--group_size", kInteger, kActed, "", "128", "columns of the model's groups"},
     {"--int8_kv_cache --calibrate_kv_cache -kv", kFlag, kActed, "", "",
      "keys and values are cached as int8, with a scale for each token (kv_cache_quant_algo)"},
-    {"--fp8_kv_cache", kFlag, kActed, "", "", "likewise as f8e4m3"},
+    {"--fp8_kv_cache", kFlag, kActed, "", "",
+     "keys and values are cached as f8e4m3, with a scale for each token"},
     {"--use_fp8 --enable_fp8", kFlag, kActed, "", "",
-     "products' weights are f8e4m3, a scale for each matrix; static factors of activations, on "
-     "--calib_dataset"},
+     "round the weights of products to f8e4m3 with a scale for each matrix; static factors of "
+     "activations, on --calib_dataset"},
     {"--use_nvfp4", kFlag, kOnly, "", "", "NVFP4"},
-    {"--use_fp8_rowwise", kFlag, kActed, "", "", "products' weights are f8e4m3, scaled by rows"},
+    {"--use_fp8_rowwise", kFlag, kActed, "", "",
+     "round the weights of products to f8e4m3 with a scale for each row"},
     {"--use_meta_fp8_rowwise_recipe", kFlag, kOnly, "", "", "FP8, row-wise"},
     {"--use_qserve", kFlag, kOnly, "", "", "QServe"},
     {"--use_int8_weight_only_embedding", kFlag, kOnly, "", "", "int8 embedding"},
     {"--calib_dataset", kText, kActed, "", "",
-     "a text file, UTF-8, for SmoothQuant, FP8 and the factors of a cache"},
-    {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
-    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
+     "text file, UTF-8, for SmoothQuant, FP8 and the factors of a cache"},
+    {"--calib_size", kInteger, kActed, "", "512",
+     "sequences of the calibration text, spread evenly"},
+    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each sequence"},
     {"--dataset_cache_dir", kText, kIgnored, "", "", "calibration reads one text file"},
-    // Heads that guess tokens, which go with the checkpoint.
-    {"--medusa_model_dir", kText, kActed, "", "", "Medusa heads"},
+    // Heads that propose draft tokens, stored with the checkpoint.
+    {"--medusa_model_dir", kText, kActed, "", "", "folder of Medusa heads"},
     {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
     {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
     {"--medusa_hidden_act", kChoice, kOnly, "silu gelu relu", "silu", "activation of Medusa heads"},
-    {"--eagle_model_dir", kText, kActed, "", "", "EAGLE head"},
+    {"--eagle_model_dir", kText, kActed, "", "", "folder of an EAGLE head"},
     {"--num_eagle_layers", kInteger, kIgnored, "", "4",
-     "depth of guesses (the server's eagle_choices or eagle_tree_depth)"},
+     "depth of the draft tree (the server's eagle_choices or eagle_tree_depth)"},
     {"--max_non_leaves_per_layer", kInteger, kIgnored, "", "10",
-     "guesses that go on (the server's eagle_tree_top_k)"},
-    {"--drafter_model_dir", kText, kActed, "", "", "ReDrafter head"},
-    {"--redrafter_num_beams", kInteger, kActed, "", "5", "with --drafter_model_dir"},
-    {"--redrafter_draft_len_per_beam", kInteger, kActed, "", "5", "with --drafter_model_dir"},
-    {"--redrafter_no_greedy_search", kFlag, kIgnored, "", "", "requests say how they draw"},
-    {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len says"},
-    // How other converters do it.
+     "inner nodes of each depth of the draft tree (the server's eagle_tree_top_k)"},
+    {"--drafter_model_dir", kText, kActed, "", "", "folder of a ReDrafter head"},
+    {"--redrafter_num_beams", kInteger, kActed, "", "5",
+     "beams of the head; with --drafter_model_dir"},
+    {"--redrafter_draft_len_per_beam", kInteger, kActed, "", "5",
+     "draft tokens of each beam; with --drafter_model_dir"},
+    {"--redrafter_no_greedy_search", kFlag, kIgnored, "", "", "each request sets its sampling"},
+    {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len decides"},
+    // Internals of other converters.
     {"--load_by_shard", kFlag, kIgnored, "", "", "weights are always streamed"},
     {"--load_model_on_cpu", kFlag, kIgnored, "", "", "weights are always streamed"},
     {"--workers", kInteger, kIgnored, "", "1", "ranks converted at a time"},
@@ -123,8 +133,8 @@ constexpr ArgFlag kConvertFlags[] = {
     {"--n_kv_head", kInteger, kActed, "", "", "without --model_dir; default --n_head"},
     {"--n_embd", kInteger, kActed, "", "4096", "without --model_dir"},
     {"--inter_size", kInteger, kActed, "", "11008", "without --model_dir"},
-    {"--multiple_of", kInteger, kIgnored, "", "", "of Meta checkpoints"},
-    {"--ffn_dim_multiplier", kNumber, kIgnored, "", "", "of Meta checkpoints"},
+    {"--multiple_of", kInteger, kIgnored, "", "", "option of Meta checkpoints"},
+    {"--ffn_dim_multiplier", kNumber, kIgnored, "", "", "option of Meta checkpoints"},
     {"--rms_norm_eps", kNumber, kActed, "", "1e-06", "without --model_dir"},
     {"--hidden_act", kText, kActed, "", "silu", "without --model_dir"},
     {"--rotary_base", kNumber, kActed, "", "10000.0", "without --model_dir"},
@@ -142,7 +152,7 @@ constexpr std::pair<std::string_view, const char*> kWeightWords[] = {{"", "int8"
                                                                      {"int4_gptq", "int4_gptq"},
                                                                      {"int8_gptq", "int8_gptq"}};
 
-// The word of what --use_weight_only and its precision ask for, or none.
+// The weights' type that --use_weight_only and its precision name, or none.
 StatusOr<std::string> weight_only(const Args& args) {
   const bool together = args.given("--use_weight_only_with_precision");
   const char* const flag =
@@ -162,7 +172,7 @@ StatusOr<std::string> weight_only(const Args& args) {
   return std::string();
 }
 
-// Likewise of SmoothQuant's flags.
+// The weights' type that SmoothQuant's flags name, or none.
 StatusOr<std::string> smooth_quant(const Args& args) {
   if (args.is_on("--use_smooth_quant")) return std::string("int8_sq");
   if (!args.given("--smoothquant")) {
@@ -176,7 +186,7 @@ StatusOr<std::string> smooth_quant(const Args& args) {
   return std::string(by_rows ? "sq_per_channel_per_tensor" : "sq_per_tensor");
 }
 
-// ConvertOptions::weights.
+// Sets ConvertOptions::weights.
 StatusOr<std::string> read_weights(const Args& args) {
   ASSIGN_OR_RETURN(const std::string only, weight_only(args));
   ASSIGN_OR_RETURN(const std::string smooth, smooth_quant(args));
@@ -215,7 +225,7 @@ Status check(const Args& args) {
   return ok();
 }
 
-// How a float model is rounded for what only takes codes over; nothing where it is not.
+// How to round a float model for an option that needs stored codes; nullopt for other options.
 std::optional<convert::QuantizeOptions> rounding_of(const convert::ConvertOptions& options) {
   convert::QuantizeOptions out;
   out.model_dir = options.model_dir;
@@ -232,7 +242,7 @@ std::optional<convert::QuantizeOptions> rounding_of(const convert::ConvertOption
   return out;
 }
 
-// Rounds a float model where the flags ask for what has to be calibrated, and converts.
+// Converts; rounds a float model first where the flags need calibration.
 StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
                                                   convert::ConvertOptions& options) {
   const std::optional<convert::QuantizeOptions> rounding = rounding_of(options);
@@ -245,7 +255,7 @@ StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
     ASSIGN_OR_RETURN(const models::Model model, models::read_model(options.model_dir));
     is_float = model.layout == models::Layout::kHuggingFace && model.quantization.empty();
   }
-  // Refused, as it has no codes that could be taken over: before a text is read for it.
+  // Refused, since it has no codes: before a calibration text is read.
   if (is_float && !rounding) return convert::convert_checkpoint(options);
   std::optional<CalibrationText> text;
   if ((is_float && rounding->smoothing) || is_static || (has_cache && has_text)) {
@@ -277,7 +287,7 @@ StatusOr<convert::ConvertReport> write_checkpoint(const Args& args,
 constexpr HeadsFlag kHeadsFlags[] = {
     kMedusaFlag, {"--eagle_model_dir", "eagle"}, {"--drafter_model_dir", "explicit_draft_tokens"}};
 
-// What else is said of the source is true of it.
+// Checks the other flags about the source against it.
 Status check_source(const Args& args, const std::filesystem::path& source) {
   if (args.given("--meta_ckpt_dir")) {
     if (args.given("--model_dir"))
@@ -299,7 +309,7 @@ Status check_source(const Args& args, const std::filesystem::path& source) {
   return ok();
 }
 
-// Llama as the size flags say; read back once, so that what is written is known to be readable.
+// Writes a config.json for Llama by the size flags, and reads it back as a check.
 Status write_sizes(const Args& args, const std::filesystem::path& dir) {
   const std::string& dtype = args.text("--dtype");
   const int64_t kv_heads = args.integer(args.given("--n_kv_head") ? "--n_kv_head" : "--n_head");
@@ -336,7 +346,7 @@ Status write_sizes(const Args& args, const std::filesystem::path& dir) {
   return ok();
 }
 
-// Numbers too large for a rank are refused by the conversion like any other.
+// Numbers too large for a rank are refused by the conversion, like all others.
 models::Ranks ranks_of(const Args& args) {
   const auto number = [&](std::string_view flag) {
     return static_cast<int32_t>(
@@ -350,7 +360,7 @@ models::Ranks ranks_of(const Args& args) {
           .embedding_dim = number("--embedding_sharding_dim")};
 }
 
-// One line that is written over while standard error is a terminal: share, rank, rate, time left.
+// A line that is overwritten while standard error is a terminal: share, rank, rate, time left.
 class ProgressLine {
  public:
   void show(const convert::Progress& progress) {

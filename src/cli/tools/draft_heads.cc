@@ -8,10 +8,10 @@
 namespace nereid::cli {
 namespace {
 
-// A number of theirs: a field of the folder's config.json.
+// A number of the heads: a field of the folder's config.json.
 struct HeadsNumber {
   std::string_view name, folder, field;
-  bool is_chosen = false;  // it is written there; else it must be what is there
+  bool is_chosen = false;  // true: written there; else it must equal the field
 };
 constexpr HeadsNumber kHeadsNumbers[] = {
     {"--num_medusa_heads", "--medusa_model_dir", "medusa_num_heads"},
@@ -43,7 +43,7 @@ StatusOr<DraftHeads> read_draft_heads(const Args& args, std::span<const HeadsFla
       heads.config[number.field] = value;
     } else if (const json::value* own = heads.config.if_contains(number.field);
                own && *own != value) {
-      return invalid_argument("{}: {}, but config.json of {} says {}", number.name,
+      return invalid_argument("{}: {}, but config.json of {} has {}", number.name,
                               args.integer(number.name), heads.folder.string(),
                               json::serialize(*own));
     }

@@ -1,4 +1,4 @@
-// Flags that name a folder of heads which guess tokens, and numbers of theirs.
+// Flags for a folder of heads that propose draft tokens, and for their numbers.
 #pragma once
 
 #include <filesystem>
@@ -17,17 +17,17 @@ struct HeadsFlag {
 };
 inline constexpr HeadsFlag kMedusaFlag = {"--medusa_model_dir", "medusa"};
 
-// The folder of heads, empty: none; and its config.json as the flags have it.
+// The folder of heads (empty: none), and its config.json with the flags applied.
 struct DraftHeads {
   std::filesystem::path folder;
   json::object config;
 
-  // Into the directory of a checkpoint.
+  // Copies the heads into a checkpoint's directory.
   Status write(const std::filesystem::path& checkpoint) const;
 };
 
-// What the one of `flags` that is given names. InvalidArgument, naming the flag: several are given,
-// a folder of another kind, or numbers that are not the folder's.
+// The heads of the one of `flags` that is given. InvalidArgument, naming the flag: several are
+// given, a folder of another kind, or numbers that differ from the folder's.
 StatusOr<DraftHeads> read_draft_heads(const Args& args, std::span<const HeadsFlag> flags);
 
 }  // namespace nereid::cli

@@ -13,7 +13,7 @@
 namespace nereid::cli {
 namespace {
 
-// Names of templates that are not ours, or of older releases: guides pass them to every file.
+// Names in templates that are not ours, or of older releases: guides pass them to every file.
 constexpr const char* kOtherNames[] = {"tokenizer_type",
                                        "max_kv_cache_length",
                                        "max_num_sequences",
@@ -54,7 +54,7 @@ bool continues_name(char c) { return starts_name(c) || (c >= '0' && c <= '9'); }
 // A "$..." at the beginning of a text.
 struct Placeholder {
   std::string_view name;  // empty: none
-  size_t length = 1;      // of the whole
+  size_t length = 1;      // including "$" and braces
 };
 
 Placeholder placeholder_at(std::string_view text) {

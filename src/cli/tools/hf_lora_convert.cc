@@ -1,6 +1,6 @@
-// hf_lora_convert.py: a PEFT directory of a LoRA adapter becomes the two tensors that requests of
-// the tensorrt_llm model bring along, as NumPy files; one of prompt tuning or p-tuning their prompt
-// table.
+// hf_lora_convert.py: converts a PEFT directory of a LoRA adapter to the two tensors that
+// requests of the tensorrt_llm model take, as NumPy files; a directory of prompt tuning or
+// p-tuning to its prompt table.
 #include <bit>
 #include <cmath>
 
@@ -17,13 +17,14 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kLoraFlags[] = {
-    {"--in-file -i", kText, kActed, "", "", "folder of the adapter, as PEFT writes it"},
-    {"--out-dir -o", kText, kActed, "", "", "where the .npy files go"},
-    {"--storage-type -t", kChoice, kActed, "float32 float16 bfloat16", "float16", "of the weights"},
+    {"--in-file -i", kText, kActed, "", "", "folder of the adapter in PEFT's format"},
+    {"--out-dir -o", kText, kActed, "", "", "folder that the .npy files are written to"},
+    {"--storage-type -t", kChoice, kActed, "float32 float16 bfloat16", "float16",
+     "type of the weights in the files"},
     {"--verbose", kFlag, kIgnored, "", "", "more text"},
 };
 
-// The numbers in their type; InvalidArgument: one is too large for it.
+// The numbers as bytes of `type`; InvalidArgument: one is out of range.
 StatusOr<std::string> bytes_of(const std::vector<float>& numbers, const std::string& type) {
   std::string bytes;
   const auto append = [&](auto x) { bytes.append(reinterpret_cast<const char*>(&x), sizeof(x)); };
@@ -42,7 +43,7 @@ StatusOr<std::string> bytes_of(const std::vector<float>& numbers, const std::str
   return bytes;
 }
 
-// NumPy has no bfloat16.
+// NumPy's type name; it has no bfloat16.
 const char* npy_type(const std::string& type) {
   return type == "float32" ? "<f4" : type == "float16" ? "<f2" : "|V2";
 }

@@ -1,4 +1,3 @@
-// See prepare_dataset.h.
 #include "cli/tools/prepare_dataset.h"
 
 #include <algorithm>
@@ -19,30 +18,33 @@ using enum ArgUse;
 
 constexpr ArgFlag kDatasetFlags[] = {
     {"--tokenizer", kText, kActed, "", "",
-     "model directory or tokenizer file, whose ids are drawn"},
+     "model directory or tokenizer file, of which random ids are taken"},
     {"--stdout", kFlag, kActed, "", "", "write to standard output"},
-    {"--output", kText, kActed, "", "preprocessed_dataset.json", "file of JSON lines"},
-    {"--random-seed", kInteger, kActed, "", "420", "the same gives the same requests"},
+    {"--output", kText, kActed, "", "preprocessed_dataset.json",
+     "file that JSON lines are written to"},
+    {"--random-seed", kInteger, kActed, "", "420", "seed: the same one gives the same requests"},
     {"--task-id", kInteger, kOnly, "", "-1", "adapters of requests"},
-    {"--rand-task-id", kList, kOnly, "", "", "adapters of requests, drawn"},
+    {"--rand-task-id", kList, kOnly, "", "", "random adapters of requests"},
     {"--lora-dir", kText, kOnly, "", "", "adapters of requests"},
     {"--log-level", kText, kIgnored, "", "info", "nothing is logged"},
     {"--trust-remote-code", kFlag, kIgnored, "", "", "no code of a model is run"},
-    {"--num-requests", kInteger, kActed, "", "", "lines"},
-    {"--input-mean", kInteger, kActed, "", "", "token-norm-dist: tokens of a prompt, their mean"},
-    {"--input-stdev", kInteger, kActed, "", "", "token-norm-dist: and standard deviation"},
-    {"--output-mean", kInteger, kActed, "", "", "token-norm-dist: tokens of an output"},
-    {"--output-stdev", kInteger, kActed, "", "", "token-norm-dist"},
+    {"--num-requests", kInteger, kActed, "", "", "number of requests"},
+    {"--input-mean", kInteger, kActed, "", "", "token-norm-dist: mean of a prompt's tokens"},
+    {"--input-stdev", kInteger, kActed, "", "",
+     "token-norm-dist: standard deviation of a prompt's tokens"},
+    {"--output-mean", kInteger, kActed, "", "", "token-norm-dist: mean of an output's tokens"},
+    {"--output-stdev", kInteger, kActed, "", "",
+     "token-norm-dist: standard deviation of an output's tokens"},
     {"--input-min", kInteger, kActed, "", "", "token-unif-dist: fewest tokens of a prompt"},
-    {"--input-max", kInteger, kActed, "", "", "token-unif-dist: and most"},
+    {"--input-max", kInteger, kActed, "", "", "token-unif-dist: most tokens of a prompt"},
     {"--output-min", kInteger, kActed, "", "", "token-unif-dist: fewest tokens of an output"},
-    {"--output-max", kInteger, kActed, "", "", "token-unif-dist: and most"},
+    {"--output-max", kInteger, kActed, "", "", "token-unif-dist: most tokens of an output"},
 };
 const ArgTable kDatasetTable{"prepare_dataset", kDatasetFlags, "DISTRIBUTION"};
 
 constexpr int64_t kMaxLength = 1 << 20, kMaxRequests = 1 << 22;
 
-// A flag that must be given, in [low, high].
+// A required flag, in [low, high].
 StatusOr<int64_t> needed(const Args& args, const char* flag, int64_t low, int64_t high) {
   if (!args.given(flag)) return invalid_argument("argument {}: is required", flag);
   const int64_t value = args.integer(flag);
@@ -65,7 +67,7 @@ StatusOr<std::vector<int64_t>> lengths_of(const Args& args, const std::string& w
   return uniform_lengths(count, low, high, seed, lane);
 }
 
-// Flags of the other distribution would be silently without effect.
+// Refuses flags of the other distribution, which would have no effect.
 Status check_distribution(const Args& args) {
   const std::string& name = args.words()[0];
   if (name == "real-dataset" || name == "dataset")

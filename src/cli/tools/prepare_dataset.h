@@ -8,15 +8,15 @@
 
 namespace nereid::cli {
 
-// JSON lines of the requests that `arguments` ask for; where they go is in `output` ("": stdout).
-// Help instead of them: `wants_help`.
+// JSON lines of the requests for `arguments`, to be written to `output` ("": stdout).
+// `wants_help`: help instead.
 struct PreparedDataset {
   std::string lines, output;
   bool wants_help = false;
 };
 StatusOr<PreparedDataset> prepare_dataset(const std::vector<std::string>& arguments);
 
-// Writes them. The exit code.
+// Writes the dataset; returns the exit code.
 int run_prepare_dataset(const std::vector<std::string>& arguments);
 
 }  // namespace nereid::cli

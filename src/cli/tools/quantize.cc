@@ -1,5 +1,5 @@
-// quantize: a Hugging Face directory becomes one with rounded weights, or a checkpoint in the
-// TensorRT-LLM layout. Flags: those of quantize.py, and a few more.
+// quantize: converts a Hugging Face directory to one with rounded weights, or to a checkpoint in
+// the TensorRT-LLM layout. Flags: those of quantize.py, and a few more.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -22,7 +22,8 @@ using enum ArgUse;
 
 constexpr ArgFlag kQuantizeFlags[] = {
     {"--model_dir", kText, kActed, "", "", "Hugging Face directory"},
-    {"--output_dir", kText, kActed, "", "exported_model", "where the checkpoint goes"},
+    {"--output_dir", kText, kActed, "", "exported_model",
+     "folder that the checkpoint is written to"},
     {"--qformat", kChoice, kActed,
      "fp8 int8_wo int4_wo int4_awq int4_gptq w8a8 int8_sq nvfp4 w4a8_awq full_prec", "full_prec",
      "fp8: f8e4m3 with a scale for each row (GPUs round activations too); int8_wo: integers with "
@@ -37,56 +38,58 @@ constexpr ArgFlag kQuantizeFlags[] = {
      "columns of a group of integers"},
     {"--zero_point", kFlag, kActed, "", "", "groups of four-bit integers have zero points"},
     {"--error_feedback", kFlag, kActed, "", "",
-     "make up for errors (GPTQ) with any qformat; int4_gptq and int4_awq have it"},
+     "compensate rounding errors in later columns (GPTQ) with any qformat; int4_gptq and int4_awq "
+     "always do"},
     {"--smoothquant", kNumber, kActed, "", "0.5",
-     "of int8_sq, 0 to 1: how much of what is hard to round goes from activations into weights"},
+     "strength of int8_sq, 0 to 1: share of the activations' outliers that moves into the weights"},
     {"--damping", kNumber, kActed, "", "0.01",
-     "of error feedback: share of the mean that is added to the inputs' squares"},
+     "error feedback: share of the mean that is added to the diagonal of the inputs' squares"},
     {"--no_act_order", kFlag, kActed, "", "",
-     "error feedback goes through the columns from left to right, not by the size of their inputs"},
+     "error feedback: process columns from left to right, not by the size of their inputs"},
     {"--sequential", kFlag, kActed, "", "",
-     "error feedback of each product follows what is rounded in front of it and makes up for that "
-     "too; the text is computed eight times for each layer"},
+     "error feedback: calibrate each product behind rounded ones and compensate their errors too; "
+     "the text is computed eight times for each layer"},
     {"--kv_cache_dtype", kChoice, kActed, "int8 fp8", "",
-     "what the checkpoint asks the server to cache keys and values as, with a scale for each "
-     "token"},
+     "type of cached keys and values in the server, with a scale for each token; stored in the "
+     "checkpoint"},
     {"--quantize_lm_head", kFlag, kActed, "", "",
-     "the head too, rounded plainly: int8 with a scale for each row where qformat has integers"},
+     "round the head too, to nearest: int8 with a scale for each row where qformat has integers"},
     {"--exclude_modules", kList, kActed, "", "",
-     "modules that stay as they are: names without .weight, * for any characters"},
+     "modules that are not rounded: names without .weight, * for any characters, such as *.o_proj"},
     {"--int8_modules", kList, kActed, "", "",
-     "modules with integers of 8 bits and a scale for each row where qformat has 4: names "
-     "likewise, or none; without the flag values and down projections"},
-    {"--calib_dataset --calib_file", kText, kActed, "", "", "a text file, UTF-8, to calibrate on"},
-    {"--calib_size", kInteger, kActed, "", "512", "sequences of it, spread evenly"},
-    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each"},
+     "modules with 8-bit integers and a scale for each row where qformat has 4 bits: names as "
+     "above, or none; default: values and down projections"},
+    {"--calib_dataset --calib_file", kText, kActed, "", "", "text file, UTF-8, to calibrate on"},
+    {"--calib_size", kInteger, kActed, "", "512",
+     "sequences of the calibration text, spread evenly"},
+    {"--calib_max_seq_length", kInteger, kActed, "", "512", "tokens of each sequence"},
     {"--statistics_mib", kInteger, kActed, "", "1024",
-     "memory for what calibration keeps of layers that it sees together; one layer at least"},
-    {"--threads", kInteger, kActed, "", "0", "0: one for each core"},
-    {"--medusa_model_dir", kText, kActed, "", "", "Medusa heads, which go with the model"},
+     "MiB for the statistics of layers that are calibrated together; one layer at least"},
+    {"--threads", kInteger, kActed, "", "0", "CPU threads; 0: one for each core"},
+    {"--medusa_model_dir", kText, kActed, "", "", "folder of Medusa heads, copied with the model"},
     {"--num_medusa_heads", kInteger, kActed, "", "4", "compared with --medusa_model_dir if given"},
     {"--num_medusa_layers", kInteger, kActed, "", "1", "compared with --medusa_model_dir if given"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
     {"--dtype", kChoice, kActed, "auto float16 bfloat16 float32", "auto",
-     "with tensorrt_llm: type of what is not rounded"},
+     "with tensorrt_llm: type of weights that are not rounded"},
     {"--tp_size", kInteger, kActed, "", "1", "with tensorrt_llm: tensor parallel ranks"},
     {"--pp_size", kInteger, kActed, "", "1", "with tensorrt_llm: pipeline parallel ranks"},
     {"--cp_size", kInteger, kOnly, "", "1", "ranks"},
     {"--nemo_ckpt_path", kText, kOnly, "", "", "NeMo checkpoint"},
-    {"--autoq_format", kText, kOnly, "", "", "a format for each layer by itself"},
-    {"--auto_quantize_bits", kNumber, kOnly, "", "", "likewise"},
+    {"--autoq_format", kText, kOnly, "", "", "formats chosen layer by layer"},
+    {"--auto_quantize_bits", kNumber, kOnly, "", "", "bits of --autoq_format"},
     {"--quant_medusa_head", kFlag, kOnly, "", "", "Medusa heads stay as they are"},
     {"--medusa_hidden_act", kChoice, kOnly, "silu gelu relu", "silu", "activation of Medusa heads"},
-    {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len says"},
+    {"--max_draft_len", kInteger, kIgnored, "", "63", "the server's max_draft_len decides"},
     {"--batch_size", kInteger, kIgnored, "", "1", "sequences are computed one by one"},
-    {"--calib_tp_size", kInteger, kIgnored, "", "1", "of NeMo"},
-    {"--calib_pp_size", kInteger, kIgnored, "", "1", "of NeMo"},
-    {"--decoder_type", kChoice, kIgnored, "gptnext llama", "gptnext", "of NeMo"},
+    {"--calib_tp_size", kInteger, kIgnored, "", "1", "option of NeMo"},
+    {"--calib_pp_size", kInteger, kIgnored, "", "1", "option of NeMo"},
+    {"--decoder_type", kChoice, kIgnored, "gptnext llama", "gptnext", "option of NeMo"},
     {"--device", kChoice, kIgnored, "cuda cpu", "cuda", "it runs on the CPU"},
     {"--device_map", kChoice, kIgnored, "auto sequential cpu gpu", "auto", "it runs on the CPU"},
-    {"--seed", kInteger, kIgnored, "", "1234", "nothing is drawn"},
+    {"--seed", kInteger, kIgnored, "", "1234", "calibration uses no random numbers"},
     {"--tokenizer_max_seq_length", kInteger, kIgnored, "", "2048",
-     "--calib_max_seq_length says it"},
+     "--calib_max_seq_length decides"},
 };
 
 struct NamedFormat {
@@ -169,7 +172,7 @@ StatusOr<convert::QuantizeOptions> read_options(const Args& args) {
   return options;
 }
 
-// What the layout of ranks cannot say is refused; `quantize` becomes what it can.
+// Adapts `quantize` to the layout of ranks; refuses options that it cannot represent.
 StatusOr<convert::ConvertOptions> for_ranks(const Args& args, convert::QuantizeOptions& quantize) {
   const std::string& name = args.text("--qformat");
   convert::ConvertOptions out;
@@ -192,7 +195,7 @@ StatusOr<convert::ConvertOptions> for_ranks(const Args& args, convert::QuantizeO
     return invalid_argument(
         "--quantize_lm_head: allowed with --export_format tensorrt_llm: int8_wo, w8a8");
   if (name == "int4_wo") {
-    // W4A16 has scales of whole rows; groups are in the layouts of AWQ and GPTQ.
+    // W4A16 has scales of whole rows; groups need the layouts of AWQ and GPTQ.
     const bool has_groups = args.given("--awq_block_size") || quantize.format.zeros;
     if (!has_groups) quantize.format.group = 0;
     if (has_groups) out.weights = quantize.format.zeros ? "int4_gptq" : "int4_awq";
@@ -202,8 +205,8 @@ StatusOr<convert::ConvertOptions> for_ranks(const Args& args, convert::QuantizeO
   quantize.one_scale = name == "fp8";
   if (quantize.one_scale && quantize.error_feedback)
     return invalid_argument(
-        "--error_feedback: quant_algo FP8 has one scale for a matrix, which it does not know; "
-        "leave it out, or --export_format tensorrt_llm");
+        "--error_feedback: not supported for quant_algo FP8, with one scale for a matrix; leave it "
+        "out, or --export_format tensorrt_llm");
   return out;
 }
 
@@ -218,8 +221,8 @@ Status check_for_one_directory(const Args& args) {
   return ok();
 }
 
-// The text of --calib_dataset where a format calibrates or a checkpoint has static factors; none
-// where neither does.
+// The text of --calib_dataset, if a format calibrates or a checkpoint has static
+// factors; else nullopt.
 StatusOr<std::optional<CalibrationText>> text_of(const Args& args,
                                                  const convert::QuantizeOptions& options,
                                                  const convert::ConvertOptions* ranks) {

@@ -1,5 +1,5 @@
-// Mixtures of experts that `nereid quantize` rounds: what each expert is calibrated on, and what
-// becomes of those that lie in one tensor.
+// Mixtures of experts rounded by `nereid quantize`: each expert's calibration rows, and experts
+// stacked in one tensor.
 #include "cli/tools/quantize_fixture.h"
 #include "io/safetensors.h"
 
@@ -21,7 +21,7 @@ class QuantizeExpertsTest : public QuantizeTest {
   }
 };
 
-// All experts together see what the router sees, once for each that it picks.
+// All experts together get the router's rows, once for each expert picked.
 TEST_F(QuantizeExpertsTest, EachSeesTheRowsRoutedToIt) {
   for (const char* family : {"mixtral", "gpt_oss"}) {
     const auto calibration = calibrate(with_tokenizer(family));
@@ -78,7 +78,7 @@ TEST_F(QuantizeExpertsTest, CalibrationMakesThemBetter) {
   EXPECT_LT(divergence(model, ids), 0.9 * plain);
 }
 
-// An expert that sees nothing is rounded to the nearest; the others are calibrated.
+// An expert without rows is rounded to nearest; the others are calibrated.
 TEST_F(QuantizeExpertsTest, FewRowsAreNotCalibratedOn) {
   convert::QuantizeOptions options{.model_dir = source_dir() + "/tests/models/gpt_oss",
                                    .format = kInt4Groups16};
@@ -98,7 +98,7 @@ TEST_F(QuantizeExpertsTest, FewRowsAreNotCalibratedOn) {
   EXPECT_NE(bytes_of(expert + "2.up_proj.weight_packed"), seen);
 }
 
-// Those that are left as floats, and all biases, are written apart as well.
+// Float experts, and all biases, are written as separate tensors too.
 TEST_F(QuantizeExpertsTest, StackedOnesAreWrittenApart) {
   const std::string model = source_dir() + "/tests/models/gpt_oss";
   ASSERT_EQ(run({"--model_dir", model, "--output_dir", out_.string(), "--qformat", "int8_wo",

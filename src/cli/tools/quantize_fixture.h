@@ -1,4 +1,4 @@
-// Quantises models into a folder of its own and runs what comes out beside them.
+// Quantises models into a temporary folder and runs the results.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ class QuantizeTest : public testing::Test {
     if (report.ok()) report_ = *report;
     return report.status();
   }
-  // Statistics of made-up rows, whose columns differ in size by up to 30.
+  // Statistics of synthetic rows, whose columns differ in size by a factor of up to 30.
   static Status make_up(const std::map<std::string, quant::InputStatistics*>& wanted,
                         quant::ColumnProducts& products) {
     for (const auto& [name, statistics] : wanted) RETURN_IF_ERROR(make_up(*statistics, products));
@@ -88,7 +88,7 @@ class QuantizeTest : public testing::Test {
     EXPECT_TRUE(executor.ok()) << executor.status();
     return executor.ok() ? *std::move(executor) : nullptr;
   }
-  // Of the next token, from that of the float model, in nats.
+  // KL divergence of the next token from the float model's, in nats.
   double divergence(const std::filesystem::path& model, std::span<const TokenId> ids) {
     const auto ours = open(out_), floats = open(model);
     if (!ours || !floats) return NAN;
@@ -96,7 +96,7 @@ class QuantizeTest : public testing::Test {
     EXPECT_TRUE(score.ok()) << score.status();
     return score.ok() ? score->divergence / static_cast<double>(score->num_scored) : NAN;
   }
-  // The weights of an engine that is built from a directory.
+  // The weights of an engine built from a directory.
   std::string weights(const std::filesystem::path& dir, convert::CompileOptions compile = {}) {
     convert::BuildOptions build;
     build.cache_dir = dir_ / "cache";

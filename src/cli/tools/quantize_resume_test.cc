@@ -1,4 +1,4 @@
-// A quantize that ends before it is done, and the one that goes on.
+// A quantize run that is killed, and the one that continues it.
 #include <sys/wait.h>
 
 #include <csignal>
@@ -13,8 +13,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// A run that ends after some layers, even while it writes, leaves no checkpoint; the next one does
-// the rest, and the bytes are those of one run.
+// A run killed after some layers, also during a write, leaves no checkpoint; the next one does the
+// rest, and the bytes equal those of one run.
 enum class Run { kFactors, kSequential, kExperts };
 class ResumeTest : public QuantizeTest, public testing::WithParamInterface<Run> {
  protected:
@@ -22,9 +22,9 @@ class ResumeTest : public QuantizeTest, public testing::WithParamInterface<Run> 
     QuantizeTest::SetUp();
     const bool experts = GetParam() == Run::kExperts;
     options_.model_dir = source_dir() + "/tests/models/" + (experts ? "gpt_oss" : "llama");
-    per_record_ = experts ? 5 : 1;  // what no expert has, and each of four
+    per_record_ = experts ? 5 : 1;  // tensors without experts, and four experts
     options_.format = {.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16};
-    options_.statistics_bytes = 1;  // one layer
+    options_.statistics_bytes = 1;  // one layer at a time
     options_.sequential = GetParam() == Run::kSequential;
     options_.error_feedback = GetParam() != Run::kFactors;
     options_.search_scales = GetParam() != Run::kSequential;
@@ -45,8 +45,9 @@ class ResumeTest : public QuantizeTest, public testing::WithParamInterface<Run> 
     rounded_.clear(), seen_.clear();
     return quantize(options_);
   }
-  // In a process that SIGKILL ends when the text was computed `collected` times, or when so many
-  // matrices were rounded one after the other. It has its own threads: a child has none of ours.
+  // Runs in a process that SIGKILL ends when the text was computed `collected` times, or when
+  // `rounded` matrices were rounded one after the other. It starts its own threads: a forked child
+  // has none of its parent's.
   void run_killed(int collected, int rounded) {
     const pid_t child = ::fork();
     ASSERT_NE(child, -1);
@@ -75,7 +76,7 @@ class ResumeTest : public QuantizeTest, public testing::WithParamInterface<Run> 
 
   convert::QuantizeOptions options_;
   int collected_ = 0, allowed_ = 0;
-  int per_record_ = 1;  // so often the text is computed between two records of what is done
+  int per_record_ = 1;  // computations of the text between two progress records
   std::string seen_;
   std::map<std::string, uint64_t> rounded_;
 };
@@ -104,8 +105,8 @@ TEST_P(ResumeTest, GivesTheBytesOfOneRun) {
   }
 }
 
-// Killed before the first layer is written, behind every one, and between a layer's matrices on
-// the disk and the record that counts them.
+// Killed before the first layer is written, after every one, and between a layer's matrices on disk
+// and their progress record.
 TEST_P(ResumeTest, GoesOnBehindAKilledProcess) {
   constexpr int kNever = 1000;
   ASSERT_TRUE(run(kNever).ok());

@@ -1,4 +1,4 @@
-// Checkpoints that `nereid quantize` writes, run beside the float model that they are made of.
+// Checkpoints written by `nereid quantize`, run beside their float model.
 #include "base/json.h"
 #include "cli/tools/quantize_fixture.h"
 #include "text/tokenizer.h"
@@ -13,7 +13,7 @@ const std::string kQuickstart = kRoot + "/models/quickstart";
 constexpr kernels::WeightFormat kInt8Groups = {
     .scheme = kernels::Scheme::kInteger, .bits = 8, .group = 16};
 
-// Rounded plainly, an engine has the very bytes that a build from the float model rounds to.
+// Plain rounding gives the same bytes as a build that rounds the float model.
 TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
   kernels::WeightFormat zeros{
       .scheme = kernels::Scheme::kInteger, .bits = 4, .group = 32, .zeros = true};
@@ -27,7 +27,7 @@ TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
       const bool has_48_columns = is("phi3") || is("mixtral") || is("qwen3_moe") || is("gpt2") ||
                                   is("gpt_oss") || is("qwen2_moe");
       if (has_48_columns && format.group == 32) continue;
-      if (is("qwen2_moe") && format.group > 0) continue;  // 24 columns are left as they are
+      if (is("qwen2_moe") && format.group > 0) continue;  // 24 columns stay unrounded
       for (const bool head : {false, true}) {
         if (head && (is("qwen2") || is("gemma2") || is("gpt2"))) continue;
         const convert::QuantizeOptions options{
@@ -41,8 +41,8 @@ TEST_F(QuantizeTest, PlainRoundingIsThatOfTheBuild) {
     }
 }
 
-// Factors are taken out of norms, values and up projections, and the model computes the same: with
-// fine integers it is as near to the float model as without factors.
+// Factors are moved out of norms, values and up projections without changing the function: with
+// fine integers the result is as near to the float model as without factors.
 TEST_F(QuantizeTest, FactorsChangeNothing) {
   std::vector<TokenId> ids;
   for (int32_t i = 0; i < 120; ++i) ids.push_back(3 + i * 37 % 500);
@@ -84,7 +84,7 @@ TEST_F(QuantizeTest, CalibrationMakesFourBitsBetter) {
   options.collect = [&](const auto& wanted) { return (*calibration)->collect(wanted); };
   ASSERT_TRUE(quantize(options).ok());
   EXPECT_LT(divergence(kQuickstart, ids), 0.75 * plain);
-  // Made up for is what this little text shows, so the same text is looked at.
+  // The compensation is fitted to this small text, so the same text is measured.
   const double once = divergence(kQuickstart, seen);
   options.sequential = true;
   options.use_rounded = [&](const auto& weight, auto matrix, int64_t k) {
@@ -95,7 +95,7 @@ TEST_F(QuantizeTest, CalibrationMakesFourBitsBetter) {
   EXPECT_LT(divergence(kQuickstart, seen), 0.97 * once);
 }
 
-// What layers are calibrated together with makes no difference; what was rounded before them does.
+// Which layers are calibrated together has no effect; earlier rounded layers have.
 TEST_F(QuantizeTest, LayersAreCalibratedByThemselvesOrTogether) {
   const std::filesystem::path model = with_tokenizer("llama");
   const auto calibration = calibrate(model);
@@ -115,7 +115,7 @@ TEST_F(QuantizeTest, LayersAreCalibratedByThemselvesOrTogether) {
     written.push_back(read_file(out_ / "model.safetensors").value());
     times.push_back(std::exchange(collected, 0));
   };
-  options.statistics_bytes = 1;  // each layer by itself
+  options.statistics_bytes = 1;  // one layer at a time
   write();
   options.statistics_bytes = uint64_t{1} << 30;
   write();
@@ -154,7 +154,7 @@ TEST_F(QuantizeTest, ExcludedModulesStayAsTheyAre) {
   EXPECT_TRUE(std::filesystem::exists(out_ / "tokenizer.json"));
 }
 
-// Values and down projections with 8 bits: the file says which they are, and the model is nearer.
+// Values and down projections with 8 bits: recorded in the file, and nearer to the float model.
 TEST_F(QuantizeTest, ChosenModulesHaveEightBits) {
   std::vector<TokenId> ids;
   for (int32_t i = 0; i < 120; ++i) ids.push_back(3 + i * 37 % 500);
@@ -168,7 +168,7 @@ TEST_F(QuantizeTest, ChosenModulesHaveEightBits) {
   ASSERT_EQ(
       run({"--model_dir", kQuickstart, "--output_dir", out_.string(), "--qformat", "int4_wo"}), 0)
       << printed_;
-  EXPECT_EQ(read_file(out_ / "model.safetensors").value(), chosen);  // they are the default
+  EXPECT_EQ(read_file(out_ / "model.safetensors").value(), chosen);  // the default
   EXPECT_THAT(printed_,
               HasSubstr("42 matrices as int4 in groups of 128 (12 of them int8), 1 left"));
   EXPECT_LT(divergence(kQuickstart, ids), 0.8 * plain);
@@ -179,7 +179,7 @@ TEST_F(QuantizeTest, ChosenModulesHaveEightBits) {
   EXPECT_EQ(groups.at("group_1").at("targets").as_array().size(), 12u);
 }
 
-// The recipe of quantize.py's users: the server caches as the checkpoint asks.
+// The recipe of quantize.py's users: the checkpoint sets the server's cache type.
 TEST_F(QuantizeTest, TheCheckpointAsksForACache) {
   for (const char* type : {"", "int8", "fp8"}) {
     std::vector<std::string> words = {"--model_dir",     kRoot + "/tests/models/llama",

@@ -1,5 +1,5 @@
-// Checkpoints in the TensorRT-LLM layout whose codes are those of a quantised folder. Their numbers
-// are read by an independent program in tests/quantized.
+// Checkpoints in the TensorRT-LLM layout with the codes of a quantised folder. An independent
+// program in tests/quantized reads their numbers.
 #include <cstring>
 
 #include "base/json.h"
@@ -49,8 +49,8 @@ class RankExportTest : public QuantizeTest {
     ADD_FAILURE() << file << " has no " << name;
     return {};
   }
-  // What matrices of layer 1 make of one row that was seen: x^T x is all products of its numbers,
-  // and the square of a result w x is w (x^T x) w.
+  // The largest result of layer 1's matrices for one calibration row: x^T x contains all products
+  // of its numbers, and (w x)^2 = w (x^T x) w.
   static double largest_result(const std::filesystem::path& ranks,
                                const quant::InputStatistics& seen,
                                const std::vector<std::string>& names) {
@@ -75,7 +75,7 @@ class RankExportTest : public QuantizeTest {
   }
 };
 
-// An engine takes over the same bytes from both kinds of folders.
+// Engines from both kinds of folders have the same bytes.
 TEST_F(RankExportTest, CodesAreThoseOfTheFolder) {
   const std::tuple<const char*, const char*, Words> kCases[] = {
       {"int8_wo", "W8A16", {}},
@@ -123,7 +123,7 @@ TEST_F(RankExportTest, ConfigSaysWhatTheLayoutHas) {
   EXPECT_EQ(quantization("x").at("quant_algo"), "W4A16");
 }
 
-// Products of groups add their biases themselves, so that of several ranks one may have them.
+// Grouped products add their biases themselves, so only one of several ranks may have them.
 TEST_F(RankExportTest, RanksAreMergedToTheSameNumbers) {
   make(kModels + "gpt2", "folder",
        {"--qformat", "int4_wo", "--awq_block_size", "16", "--int8_modules", "none"});
@@ -151,7 +151,7 @@ TEST_F(RankExportTest, StaticFactorsComeFromTheText) {
   Words words = {"--qformat", "fp8", "--kv_cache_dtype", "int8", "--export_format", "tensorrt_llm"};
   words.insert(words.end(), text.begin(), text.end());
   make(kServed, "x", words);
-  // What the rounded model does on the one token.
+  // The rounded model's result on the only token.
   const std::filesystem::path ranks = dir_ / "x";
   auto calibration = Calibration::open(ranks, {kText, 1, 1}, device_, dir_ / "cache");
   ASSERT_TRUE(calibration.ok()) << calibration.status();
@@ -169,7 +169,7 @@ TEST_F(RankExportTest, StaticFactorsComeFromTheText) {
   EXPECT_NEAR(factor("attention.kv_cache_scaling_factor"), most / 127, most / 127 * 0.02);
 }
 
-// Those of SmoothQuant's plugins, by which their scales are divided.
+// Static factors of SmoothQuant's plugins, by which their scales are divided.
 TEST_F(RankExportTest, StaticFactorsOfPlugins) {
   const Words words = {
       "--model_dir",  kServed, "--smoothquant",          "0.5", "--calib_dataset", kText,
@@ -191,7 +191,7 @@ TEST_F(RankExportTest, StaticFactorsOfPlugins) {
     written("same", per_token);
     EXPECT_EQ(quantization("x").at("quant_algo"),
               by_rows ? "W8A8_SQ_PER_CHANNEL_PER_TENSOR_PLUGIN" : "W8A8_SQ_PER_TENSOR_PLUGIN");
-    // What multiplies the integers is the same once more.
+    // The factor of the integers appears twice.
     for (const auto& [module, input] :
          {std::pair("attention.qkv.", "input_layernorm.scale_to_int"),
           std::pair("attention.dense.", "attention.quantization_scaling_factor"),
@@ -274,9 +274,9 @@ TEST_F(RankExportTest, TheConverterFindsStaticFactors) {
   with({"--use_smooth_quant", "--int8_kv_cache"});
   EXPECT_EQ(quantization("out").at("quant_algo"), "W8A8_SQ_PER_CHANNEL");
   EXPECT_GT(factor("mlp.fc.activation_scaling_factor"), 0);
-  // Nearly the same keys and values, in steps of 1 / 127 of the largest and not of 1 / 448.
+  // Nearly the same keys and values, in steps of 1 / 127 of the largest instead of 1 / 448.
   EXPECT_NEAR(factor("attention.kv_cache_scaling_factor") / cache, 448.0 / 127, 0.4);
-  // Where scales are those of a plugin's input and result, too, these have to be there.
+  // Scales of a plugin's input and result must be present.
   json::object config = read_json_file(out_ / "config.json")->as_object();
   config.at("quantization").as_object()["quant_algo"] = "W8A8_SQ_PER_TENSOR_PLUGIN";
   with({"--smoothquant", "0.5", "--per_token"});
@@ -308,7 +308,7 @@ TEST_F(RankExportTest, FourBitsWithStaticFactors) {
                                            (8.0f / 448))));
 }
 
-// What is under the names of such layouts; the numbers of both: tests/quantized.
+// The tensors under the names of such layouts; tests/quantized checks both's numbers.
 TEST_F(RankExportTest, FourBitsWithRoundedActivationsAreRead) {
   make(kModels + "llama", "ranks",
        {"--qformat", "int4_wo", "--awq_block_size", "32", "--export_format", "tensorrt_llm"});

@@ -67,7 +67,7 @@ StatusOr<RoundedRanks> round_for_ranks(convert::QuantizeOptions quantize,
                                        const std::optional<CalibrationText>& text,
                                        const kernels::OpenedDevice& device) {
   RoundedRanks out;
-  // What cannot be written is said before hours of work.
+  // Unwritable results are refused before hours of work.
   RETURN_IF_ERROR(
       convert::NewDirectory::create(convert.output_dir, convert::is_checkpoint_file).status());
   quantize.output_dir = convert.output_dir;

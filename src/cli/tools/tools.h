@@ -1,50 +1,49 @@
-// Commands that keep the names and flags of the tools they replace. They parse their own arguments,
-// since those follow other rules than ours, and are called with argv[0] = the name shown in
-// messages.
+// Commands with the names and flags of the tools that they replace. They parse their own arguments
+// by these tools' rules; argv[0] is the name for messages.
 #pragma once
 
 namespace nereid::cli {
 
-// The server under Triton's name and flags; 0 after a stop in time, 1 otherwise.
+// The server with Triton's name and flags; 0 after a stop in time, else 1.
 int tritonserver_main(int argc, char** argv);
 
-// The server under the name and flags of Triton's OpenAI front end.
+// The server with the name and flags of Triton's OpenAI front end.
 int openai_frontend_main(int argc, char** argv);
 
-// nereid check REPO: prints every problem of a model repository; 1 when there is one.
+// nereid check REPO: prints all faults of a model repository; 1 if there is one.
 int check_main(int argc, char** argv);
 
 // fill_template [-i] FILE name:value,name:value ...: fills the ${name} of a config.pbtxt.
 int fill_template_main(int argc, char** argv);
 
-// Starts `tritonserver` in the background with the command line that a model repository needs.
+// Starts `tritonserver` in the background with the command line for a model repository.
 int launch_triton_server_main(int argc, char** argv);
 
-// A Hugging Face directory to a checkpoint in the TensorRT-LLM layout.
+// Converts a Hugging Face directory to a checkpoint in the TensorRT-LLM layout.
 int convert_checkpoint_main(int argc, char** argv);
 
-// A Hugging Face directory to one with rounded weights, calibrated on a text.
+// Converts a Hugging Face directory to one with rounded weights, calibrated on a text.
 int quantize_main(int argc, char** argv);
 
-// A LoRA adapter of PEFT to the tensors of requests.
+// Converts a LoRA adapter of PEFT to the tensors of requests.
 int hf_lora_convert_main(int argc, char** argv);
 
-// A checkpoint directory to an engine directory.
+// Builds an engine directory from a checkpoint directory.
 int trtllm_build_main(int argc, char** argv);
 
-// New weights for an engine directory, its plan untouched.
+// Replaces the weights of an engine directory; its plan stays.
 int trtllm_refit_main(int argc, char** argv);
 
-// A checkpoint directory without its weights.
+// Copies a checkpoint directory without its weights.
 int trtllm_prune_main(int argc, char** argv);
 
-// Throughput or latency of a model on a dataset, with TensorRT-LLM's flags and report.
+// Measures throughput or latency of a model on a dataset, with TensorRT-LLM's flags and report.
 int trtllm_bench_main(int argc, char** argv);
 
-// Random requests for it.
+// Makes random requests for trtllm-bench.
 int prepare_dataset_main(int argc, char** argv);
 
-// A model over HTTP with TensorRT-LLM's flags.
+// Serves a model over HTTP with TensorRT-LLM's flags.
 int trtllm_serve_main(int argc, char** argv);
 
 }  // namespace nereid::cli

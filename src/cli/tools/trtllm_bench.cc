@@ -1,4 +1,5 @@
-// See trtllm_bench.h. Flags and report: TensorRT-LLM's bench package.
+// Command line and runs of trtllm-bench; see trtllm_bench.h. Flags and report:
+// TensorRT-LLM's bench package.
 #include "cli/tools/trtllm_bench.h"
 
 #include <algorithm>
@@ -27,13 +28,13 @@ namespace {
 using enum ArgKind;
 using enum ArgUse;
 
-// Before the subcommand.
+// Flags before the subcommand.
 constexpr ArgFlag kGroupFlags[] = {
     {"--model -m", kText, kActed, "", "", "the model's folder, or its name beside --model_path"},
     {"--model_path", kText, kActed, "", "", "folder of the model"},
     {"--workspace -w", kText, kIgnored, "", "/tmp", "engines are in the cache folder"},
     {"--log_level", kChoice, kActed, "internal_error error warning info verbose debug trace",
-     "warning", "what is logged"},
+     "warning", "least severe messages that are logged"},
     {"--revision --hf_revision", kText, kIgnored, "", "", "the model is a folder here"},
 };
 
@@ -42,19 +43,21 @@ constexpr ArgFlag kSharedFlags[] = {
     {"--device", kText, kActed, "", "auto", "auto, cpu or cuda:N"},
     {"--threads", kInteger, kActed, "", "0", "CPU compute threads; 0: one for each core"},
     {"--backend", kChoice, kIgnored, "pytorch tensorrt _autodeploy", "pytorch",
-     "there is one here"},
+     "there is one backend"},
     {"--extra_llm_api_options --config", kText, kOnly, "", "", "YAML file with options"},
     {"--kv_cache_free_gpu_mem_fraction", kNumber, kActed, "", "",
-     "KV cache as a share of what weights and buffers leave free; not given: a smaller share"},
-    {"--max_seq_len", kInteger, kActed, "", "0", "tokens of a sequence; 0: what the model allows"},
-    {"--dataset", kText, kActed, "", "", "JSON lines; not given: standard input"},
-    {"--num_requests", kInteger, kActed, "", "0", "the first ones of the dataset; 0: all"},
-    {"--warmup", kInteger, kActed, "", "2", "requests that are run first and not counted"},
-    {"--beam_width", kInteger, kActed, "", "1", "beams"},
-    {"--report_json", kText, kActed, "", "", "file for the report"},
-    {"--iteration_log", kText, kActed, "", "", "file for JSON lines, one for each step"},
+     "KV cache as a share of the memory free after weights and buffers; default: a smaller share"},
+    {"--max_seq_len", kInteger, kActed, "", "0",
+     "most tokens of a sequence; 0: the model's maximum"},
+    {"--dataset", kText, kActed, "", "", "file of JSON lines; default: standard input"},
+    {"--num_requests", kInteger, kActed, "", "0",
+     "number of requests, from the dataset's start; 0: all"},
+    {"--warmup", kInteger, kActed, "", "2", "requests that run first and are not counted"},
+    {"--beam_width", kInteger, kActed, "", "1", "width of beam search"},
+    {"--report_json", kText, kActed, "", "", "write the report as JSON to this file"},
+    {"--iteration_log", kText, kActed, "", "", "write a JSON line for each step to this file"},
     {"--modality", kText, kOnly, "", "", "images, videos"},
-    {"--max_input_len", kInteger, kIgnored, "", "4096", "of prompts with images"},
+    {"--max_input_len", kInteger, kIgnored, "", "4096", "limit for prompts with images"},
     {"--tp -tp", kInteger, kOnly, "", "1", "devices that share matrices"},
     {"--pp -pp", kInteger, kOnly, "", "1", "devices that share layers"},
     {"--ep", kInteger, kOnly, "", "", "devices that share experts"},
@@ -62,22 +65,27 @@ constexpr ArgFlag kSharedFlags[] = {
 };
 
 constexpr ArgFlag kThroughputFlags[] = {
-    {"--max_batch_size", kInteger, kActed, "", "0", "sequences in a step; 0: the engine's, or 32"},
-    {"--max_num_tokens", kInteger, kActed, "", "0", "tokens in a step; 0: the engine's, or 2048"},
+    {"--max_batch_size", kInteger, kActed, "", "0",
+     "sequences in a step; 0: the engine's limit, or 32"},
+    {"--max_num_tokens", kInteger, kActed, "", "0",
+     "tokens in a step; 0: the engine's limit, or 2048"},
     {"--eos_id", kInteger, kActed, "", "-1", "token that ends an output; -1: none does"},
-    {"--concurrency", kInteger, kActed, "", "-1", "requests under way at once; below 1: all"},
-    {"--streaming", kFlag, kActed, "", "", "tokens as they come, and their times in the report"},
+    {"--concurrency", kInteger, kActed, "", "-1", "most requests in flight; below 1: all"},
+    {"--streaming", kFlag, kActed, "", "", "stream tokens, and report their times"},
     {"--scheduler_policy", kChoice, kActed, "guaranteed_no_evict max_utilization static_batch",
-     "guaranteed_no_evict", "who may run, by KV memory"},
-    {"--output_json", kText, kActed, "", "", "file for the outputs' texts, by number of request"},
-    {"--request_json", kText, kActed, "", "", "file for what each request met"},
+     "guaranteed_no_evict", "which waiting sequences start, by free KV cache"},
+    {"--output_json", kText, kActed, "", "",
+     "write the outputs' texts by request number to this file"},
+    {"--request_json", kText, kActed, "", "",
+     "write each request's times and token counts to this file"},
     {"--enable_chunked_context", kFlag, kIgnored, "", "", "long prompts are always divided"},
-    {"--target_input_len", kInteger, kIgnored, "", "", "of engines that are tuned"},
-    {"--target_output_len", kInteger, kIgnored, "", "", "likewise"},
+    {"--target_input_len", kInteger, kIgnored, "", "", "input length that an engine is tuned for"},
+    {"--target_output_len", kInteger, kIgnored, "", "",
+     "output length that an engine is tuned for"},
 };
 
 constexpr ArgFlag kLatencyFlags[] = {
-    {"--concurrency", kInteger, kActed, "", "1", "requests under way at once"},
+    {"--concurrency", kInteger, kActed, "", "1", "most requests in flight"},
     {"--medusa_choices", kText, kOnly, "", "", "YAML file"},
 };
 
@@ -88,7 +96,7 @@ std::vector<ArgFlag> table_of(std::span<const ArgFlag> own) {
   return out;
 }
 
-// The place of the subcommand: the first word that is no flag of the group or its value.
+// The index of the subcommand: the first word that is no flag of the group and no flag's value.
 size_t subcommand_at(const std::vector<std::string>& arguments) {
   size_t i = 0;
   while (i < arguments.size() && arguments[i].starts_with('-'))
@@ -110,7 +118,7 @@ Status check_counts(const Args& args) {
   return ok();
 }
 
-// The folder of the model, and what is loaded.
+// Sets the model's folder and the loading options.
 Status take_model(const Args& args, BenchPlan& plan) {
   plan.model_name = args.text("--model");
   plan.model_dir = args.given("--model_path") ? args.text("--model_path") : plan.model_name;
@@ -132,7 +140,7 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
   config.num_threads = static_cast<int32_t>(args.integer("--threads"));
   config.max_sequence_length = static_cast<int32_t>(args.integer("--max_seq_len"));
   config.max_beam_width = static_cast<int32_t>(args.integer("--beam_width"));
-  // Random prompts are not found again, and warming up must not help.
+  // Random prompts never share a prefix, and the warm-up must not help.
   model.no_kv_cache_reuse = true;
   if (args.given("--kv_cache_free_gpu_mem_fraction")) {
     model.kv_cache_fraction = args.number("--kv_cache_free_gpu_mem_fraction");
@@ -208,7 +216,7 @@ Status check_fits(const std::vector<BenchRequest>& requests, const Executor& exe
   return ok();
 }
 
-// A member of the model's config.json, as it stands there or for its parts.
+// A string of the model's config.json, or of its "pretrained_config".
 std::string of_config(const std::filesystem::path& dir, std::string_view key) {
   const StatusOr<json::value> config = read_json_file(dir / "config.json");
   if (!config.ok() || !config->is_object()) return "";
@@ -291,7 +299,7 @@ Status run_bench(BenchPlan& plan) {
   for (int64_t i = 0; i < std::min<int64_t>(plan.warmup, 1 << 16); ++i)
     first.push_back(requests[static_cast<size_t>(i) % requests.size()]);
   RETURN_IF_ERROR(run_on_executor(*executor, first, plan.load).status());
-  executor->latest_iteration_stats();  // those of warming up
+  executor->latest_iteration_stats();  // drops the warm-up's
   ASSIGN_OR_RETURN(const std::vector<RequestRecord> records,
                    run_on_executor(*executor, requests, plan.load));
 

@@ -10,14 +10,14 @@
 
 namespace nereid::cli {
 
-// What a command line asks for.
+// A parsed command line.
 struct BenchPlan {
-  std::string help;                      // shown instead of a run, unless empty
+  std::string help;                      // printed instead of a run, unless empty
   std::vector<std::string> for_dataset;  // arguments of prepare_dataset; empty: a run
   std::vector<std::string> ignored;      // flags without effect
 
   std::string model_name;  // of --model
-  std::string model_dir;   // folder of the model, also of an engine's tokenizer
+  std::string model_dir;   // the model's folder, with the tokenizer for an engine
   bool is_engine = false;
   ModelOptions model;
   ExecutorLoad load;
@@ -27,8 +27,8 @@ struct BenchPlan {
   std::string scheduling_policy, report_json, output_json, request_json, iteration_log;
 };
 
-// `arguments` without the program's name. InvalidArgument: a wrong command line; Unimplemented: a
-// value or subcommand that is not there, by name.
+// `arguments` exclude the program's name. InvalidArgument: a wrong command line; Unimplemented: an
+// unsupported value or subcommand, by name.
 StatusOr<BenchPlan> plan_trtllm_bench(const std::vector<std::string>& arguments);
 
 }  // namespace nereid::cli

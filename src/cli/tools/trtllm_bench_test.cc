@@ -16,7 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// A folder that is there; plans look no further.
+// An existing folder; plans do not look inside.
 constexpr const char* kFolder = "/tmp";
 
 std::string plan_error(std::vector<std::string> arguments) {

@@ -1,4 +1,4 @@
-// trtllm-build: a checkpoint directory becomes an engine directory for one device.
+// trtllm-build: builds an engine directory for one device from a checkpoint directory.
 #include <algorithm>
 #include <limits>
 #include <optional>
@@ -28,7 +28,7 @@ struct Limits {
   int64_t max_batch_size = 0, max_input_len = 0, max_seq_len = 0, max_beam_width = 0,
           max_num_tokens = 0, opt_num_tokens = 0;
   int64_t max_prompt_table = 0;  // rows
-  int64_t max_draft_len = 0;     // noted for others to read
+  int64_t max_draft_len = 0;     // only stored, for other tools
   int64_t max_lora_rank = 0;
 };
 
@@ -94,7 +94,7 @@ StatusOr<Limits> read_limits(const Args& args) {
   return limits;
 }
 
-// Reconciles the limits with the model, in the order that trtllm-build does and with its words.
+// Derives limits from each other and the model, in trtllm-build's order and words.
 void deduce(const io::ModelFacts& facts, int64_t tokens_per_block, Limits& limits) {
   if (limits.max_seq_len == 0) {
     limits.max_seq_len = facts.max_positions;
@@ -125,7 +125,7 @@ void deduce(const io::ModelFacts& facts, int64_t tokens_per_block, Limits& limit
         std::min(limits.max_batch_size * limits.max_beam_width, limits.max_num_tokens);
 }
 
-// The word of kv_cache_type, after its old spelling.
+// The kv_cache_type, from its flag or from the deprecated one.
 StatusOr<std::string> cache_type(const Args& args) {
   std::string type = args.text("--kv_cache_type");
   std::transform(type.begin(), type.end(), type.begin(),
@@ -167,7 +167,7 @@ std::vector<std::string> lora_directories(const Args& args) {
   return absl::StrSplit(args.text("--lora_dir"), ' ', absl::SkipEmpty());
 }
 
-// As a bit.
+// The bit of the speculative decoding mode.
 int speculative_mode(const Args& args) {
   constexpr std::pair<std::string_view, int> kModes[] = {
       {"", 1},
@@ -244,7 +244,7 @@ Status check_build_flags(const Args& args) {
   return ok();
 }
 
-// Whether the adapters of --lora_dir are such as the engine takes.
+// Checks that the engine can take the adapters of --lora_dir.
 Status check_adapters(const Args& args, const Limits& limits,
                       const convert::EngineDirOptions& options) {
   const std::vector<std::string> directories = lora_directories(args);
@@ -262,7 +262,7 @@ Status check_adapters(const Args& args, const Limits& limits,
   return ok();
 }
 
-// What heads read of the model's layers.
+// Sets the model layers whose hidden states the heads read.
 Status set_hidden_layers(const Args& args, const models::Model& model,
                          convert::EngineDirOptions& options) {
   const std::filesystem::path heads = options.checkpoint_dir / convert::kDraftFolder;

@@ -1,5 +1,5 @@
-// trtllm-refit: other weights for an engine that is built. trtllm-prune: a checkpoint without its
-// weights, from which such engines can be built.
+// trtllm-refit: new weights for a built engine. trtllm-prune: a checkpoint without its weights, for
+// building such engines.
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
 #include "convert/measure_kernels.h"
@@ -15,19 +15,22 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kRefitFlags[] = {
-    {"--checkpoint_dir", kText, kActed, "", "", "checkpoint or Hugging Face directory, whole"},
+    {"--checkpoint_dir", kText, kActed, "", "",
+     "checkpoint or Hugging Face directory with all weights"},
     {"--engine_dir", kText, kActed, "", "", "engine directory that trtllm-build made"},
     {"--output_dir", kText, kActed, "", "engine_outputs",
-     "where the engine goes; may be --engine_dir"},
-    {"--device", kText, kActed, "", "", "cuda:N; the default is the first of the engine's kind"},
+     "folder that the engine is written to; may be --engine_dir"},
+    {"--device", kText, kActed, "", "",
+     "device, such as cuda:0; default: the first of the engine's kind"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
 };
 
 constexpr ArgFlag kPruneFlags[] = {
     {"--checkpoint_dir", kText, kActed, "", "",
      "checkpoint directory that convert_checkpoint made"},
-    {"--out_dir", kText, kActed, "", "pruned_checkpoint", "where the checkpoint goes"},
-    {"--prune_all", kFlag, kActed, "", "", "leave out vectors (norms, biases) too"},
+    {"--out_dir", kText, kActed, "", "pruned_checkpoint",
+     "folder that the checkpoint is written to"},
+    {"--prune_all", kFlag, kActed, "", "", "remove vectors (norms, biases) too"},
     {"--log_level", kText, kActed, "", "info", "debug, info, warning, error"},
 };
 
@@ -36,7 +39,7 @@ Status check_given(const Args& args, const char* flag) {
   return invalid_argument("{}: is missing; give a directory", flag);
 }
 
-// The device that the engine was built for, with the kernels that it was built for.
+// Opens the device and kernels that the engine was built for.
 StatusOr<kernels::OpenedDevice> open_for(const std::filesystem::path& engine_dir,
                                          const std::string& device) {
   const std::filesystem::path engine = convert::given_engine(engine_dir);

@@ -19,7 +19,7 @@ namespace {
 
 const ArgTable kServeTable{"trtllm-serve", kServeFlags, "MODEL"};
 
-// The names of the table, without dashes.
+// The names in the table, without dashes.
 const std::set<std::string>& serve_option_names() {
   static const std::set<std::string> names = [] {
     std::set<std::string> out;
@@ -37,7 +37,7 @@ const std::set<std::string>& serve_option_names() {
   return names;
 }
 
-// A leaf as it would stand on a command line.
+// A leaf as it would be on a command line.
 std::string word_of(const json::value& value) {
   if (const auto* text = value.if_string()) return std::string(*text);
   if (const auto* array = value.if_array()) {
@@ -53,7 +53,7 @@ Status add_yaml_words(const json::value& value, const std::string& path, const s
                       std::vector<std::string>& words) {
   const bool is_known = serve_option_names().contains(path);
   if (const auto* object = value.if_object(); object && !is_known) {
-    // An object without entries says nothing, so an unknown name there loses nothing.
+    // An object without entries has no effect, so an unknown name there is no error.
     for (const auto& [key, entry] : *object) {
       RETURN_IF_ERROR(add_yaml_words(
           entry, path.empty() ? std::string(key) : fmt::format("{}.{}", path, key), where, words));
@@ -69,7 +69,7 @@ Status add_yaml_words(const json::value& value, const std::string& path, const s
   return ok();
 }
 
-// Takes --set PATH=VALUE out of `arguments`.
+// Removes --set PATH=VALUE from `arguments`.
 StatusOr<std::vector<std::string>> take_set_words(std::vector<std::string>& arguments) {
   std::vector<std::string> rest, out;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -99,7 +99,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// One size for all layers is what the runtime has.
+// The window of a list; the runtime has one size for all layers.
 StatusOr<std::string> window_of(const std::string& list) {
   const std::string first = list.substr(0, list.find(','));
   for (size_t begin = 0; begin < list.size();) {
@@ -120,7 +120,7 @@ std::string log_level_of(const std::string& level) {
   return level == "verbose" || level == "trace" ? "debug" : level;
 }
 
-// Flags whose value goes on as it is.
+// Flags whose value is passed on unchanged.
 constexpr std::pair<const char*, const char*> kSame[] = {
     {"--tokenizer", "--tokenizer"},
     {"--port", "--http-port"},
@@ -146,7 +146,7 @@ constexpr std::pair<const char*, const char*> kSame[] = {
     {"--speculative_config.max_verification_set_size", "--lookahead-verification-set-size"},
 };
 
-// TensorRT-LLM's names of formats that have others here.
+// TensorRT-LLM's names of formats that are named otherwise here.
 constexpr std::pair<const char*, const char*> kToolFormats[] = {
     {"qwen3", "hermes"},
     {"deepseek_v31", "deepseek_v3"},
@@ -198,7 +198,7 @@ StatusOr<std::vector<std::string>> serve_words(const Args& args) {
   return words;
 }
 
-// "serve" may be left out; the others start what is not here.
+// "serve" may be omitted; the other subcommands are not supported.
 Status take_subcommand(std::vector<std::string>& arguments) {
   if (arguments.empty()) return ok();
   for (const char* other :
@@ -231,13 +231,13 @@ StatusOr<ServePlan> plan_trtllm_serve(const std::vector<std::string>& given) {
   if (const std::string& file = flags.text("--config"); !file.empty()) {
     ASSIGN_OR_RETURN(const json::value document, read_yaml_file(file));
     ASSIGN_OR_RETURN(all, words_of_yaml(document, file));
-    // A bad value of the file is told as one of the file.
+    // Checked alone, so that the error of a bad value names the file.
     std::vector<std::string> alone = all;
     alone.emplace_back("model");
     if (const Status bad = Args::parse(kServeTable, alone).status(); !bad.ok())
       return annotate(bad, file);
   }
-  // Those of --set come last, but "--" ends flags.
+  // --set has precedence, but must stand before "--", which ends flags.
   arguments.insert(std::find(arguments.begin(), arguments.end(), "--"), set.begin(), set.end());
   all.insert(all.end(), arguments.begin(), arguments.end());
   ASSIGN_OR_RETURN(const Args args, Args::parse(kServeTable, all));
@@ -263,7 +263,7 @@ int trtllm_serve_main(int argc, char** argv) {
   const char* no_store = std::getenv("TRTLLM_RESPONSES_API_DISABLE_STORE");
   if (no_store != nullptr && *no_store != '\0')
     plan->words.emplace_back("--response-store-bytes=0");
-  // Scripts wait for these lines, which the original's web server prints.
+  // Log lines of the original's web server, for which scripts wait.
   fmt::print(stderr, "INFO:     Started server process [{}]\n", ::getpid());
   fmt::print(stderr, "INFO:     Waiting for application startup.\n");
   return serve_main(plan->words, [&plan](const std::string& url) {

@@ -1,5 +1,4 @@
-// trtllm-serve: its command line, and the YAML files that its guides use, as words of
-// `nereid serve`.
+// trtllm-serve: its command line and its guides' YAML files, translated to words of `nereid serve`.
 #pragma once
 
 #include <string>
@@ -15,13 +14,13 @@ namespace nereid::cli {
 // ("--kv_cache_config.dtype"); one that both have is one entry.
 extern const std::span<const ArgFlag> kServeFlags;
 
-// The words that say what a YAML document says. InvalidArgument: a path that no flag has, with the
+// The command-line words of a YAML document. InvalidArgument: a path that no flag has, with the
 // nearest one; `where` begins the message.
 StatusOr<std::vector<std::string>> words_of_yaml(const json::value& document,
                                                  const std::string& where);
 
-// What `nereid serve` is called with for the arguments behind trtllm-serve's name. Later ones win:
-// defaults, the file of --config (--extra_llm_api_options), flags, --set PATH=VALUE.
+// The words for `nereid serve`, from the arguments behind trtllm-serve's name. Precedence, lowest
+// first: defaults, the file of --config (--extra_llm_api_options), flags, --set PATH=VALUE.
 struct ServePlan {
   std::vector<std::string> words;
   std::vector<std::string> ignored;  // given flags without effect

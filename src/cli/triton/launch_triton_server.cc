@@ -48,7 +48,7 @@ Status check_ranks(const Args& args) {
   return ok();
 }
 
-// "24.07" > "24.06"; what is no version counts as older.
+// "24.07" > "24.06"; text that is no version counts as older.
 bool is_newer_than_24_06(const char* version) {
   int year = 0, month = 0;
   if (!version || std::sscanf(version, "%d.%d", &year, &month) != 2) return false;
@@ -65,7 +65,7 @@ size_t count_gpus() {
   return count;
 }
 
-// Processes of that name that are running at this moment, as `pgrep -r R` lists them.
+// Running processes of that name, as `pgrep -r R` lists them.
 std::string running_servers() {
   std::string pids;
   std::error_code error;
@@ -94,7 +94,7 @@ Status refuse_second_server(bool force) {
   return ok();
 }
 
-// Starts it and leaves it running.
+// Starts the server and leaves it running.
 Status start(const LaunchPlan& plan) {
   for (const auto& [name, value] : plan.environment) ::setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> argv;
@@ -120,28 +120,29 @@ using enum ArgKind;
 using enum ArgUse;
 
 constexpr ArgFlag kLaunchFlags[] = {
-    {"--world_size", kInteger, kActed, "", "1", "number of ranks; only 1 works yet"},
+    {"--world_size", kInteger, kActed, "", "1", "number of ranks; only 1 is supported"},
     {"--tritonserver", kText, kActed, "", "",
-     "server executable; without it the one beside this program"},
-    {"--grpc_port", kInteger, kActed, "", "8001", "of gRPC"},
-    {"--http_port", kInteger, kActed, "", "8000", "of HTTP"},
-    {"--metrics_port", kInteger, kActed, "", "8002", "of the metrics page"},
+     "server executable; default: the one beside this program"},
+    {"--grpc_port", kInteger, kActed, "", "8001", "gRPC port"},
+    {"--http_port", kInteger, kActed, "", "8000", "HTTP port"},
+    {"--metrics_port", kInteger, kActed, "", "8002", "port of the metrics page"},
     {"--force -f", kFlag, kActed, "", "", "start even when a tritonserver is running"},
-    {"--log", kFlag, kActed, "", "", "log verbosely, to the file of --log-file"},
-    {"--log-file", kText, kActed, "", "triton_log.txt", "that file"},
+    {"--log", kFlag, kActed, "", "", "log verbose messages to --log-file"},
+    {"--log-file", kText, kActed, "", "triton_log.txt", "log file of --log"},
     {"--model_repo", kText, kActed, "", "",
-     "model repository; without it all_models/gpt beside this program"},
-    {"--tensorrt_llm_model_name", kText, kIgnored, "", "", "models that ranks above 0 load: A,B"},
-    {"--multi-model", kFlag, kActed, "", "", "several TensorRT-LLM models in one server"},
+     "model repository; default: all_models/gpt beside this program"},
+    {"--tensorrt_llm_model_name", kText, kIgnored, "", "",
+     "models that ranks above 0 load, such as A,B; there is one rank"},
+    {"--multi-model", kFlag, kActed, "", "", "run several TensorRT-LLM models in one server"},
     {"--disable-spawn-processes", kFlag, kActed, "", "",
-     "with --multi-model: ranks come from mpirun"},
+     "with --multi-model: mpirun starts the ranks"},
     {"--multimodal_gpu0_cuda_mem_pool_bytes", kInteger, kActed, "", "0",
-     "CUDA memory pool of GPU 0"},
-    {"--oversubscribe", kFlag, kIgnored, "", "", "of mpirun"},
-    {"--no-mpi", kFlag, kActed, "", "", "without mpirun, which one rank never needs"},
-    {"--trtllm_llmapi_launch", kFlag, kOnly, "", "", "the Python LLM API"},
+     "bytes of the CUDA memory pool of GPU 0"},
+    {"--oversubscribe", kFlag, kIgnored, "", "", "option of mpirun"},
+    {"--no-mpi", kFlag, kActed, "", "", "start without mpirun, as always for one rank"},
+    {"--trtllm_llmapi_launch", kFlag, kOnly, "", "", "serve by the Python LLM API"},
     {"--exit_timeout", kInteger, kActed, "", "",
-     "how many seconds running requests may take at the end"},
+     "seconds that running requests may take to finish at a stop"},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// launch_triton_server: the command line and environment that a model repository is started with.
+// launch_triton_server: the command line and environment for starting a model repository's server.
 #pragma once
 
 #include <map>
@@ -17,8 +17,8 @@ struct LaunchPlan {
 
 extern const ArgTable kLaunchTable;
 
-// `bin` is the folder of this program: the server beside it is the default. InvalidArgument names
-// the option; Unimplemented for what needs more than one rank.
+// `bin` is the folder of this program: the server in it is the default. InvalidArgument names the
+// option; Unimplemented: more than one rank is needed.
 StatusOr<LaunchPlan> plan_launch(const Args& args, const std::string& bin);
 
 }  // namespace nereid::cli

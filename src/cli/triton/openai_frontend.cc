@@ -1,4 +1,5 @@
-// See openai_frontend.h. Flags: python/openai/openai_frontend/main.py of the Triton server.
+// Flags of Triton's OpenAI front end; see openai_frontend.h. Source:
+// python/openai/openai_frontend/main.py of the Triton server.
 #include "cli/triton/openai_frontend.h"
 
 #include <unistd.h>
@@ -23,28 +24,31 @@ using enum ArgUse;
 constexpr ArgFlag kFrontendFlags[] = {
     {"--model-repository", kText, kActed, "", "", "folder of the models; required"},
     {"--tokenizer", kText, kActed, "", "",
-     "folder with tokenizer and chat template; default: that of the preprocessing model"},
-    {"--backend", kChoice, kOnly, "vllm tensorrtllm", "tensorrtllm", "of the models"},
-    {"--lora-separator", kText, kOnly, "", "", "between a model's name and an adapter's"},
-    {"--tritonserver-log-verbose-level", kInteger, kActed, "", "0", "more than 0: debug"},
+     "folder with tokenizer and chat template; default: the preprocessing model's"},
+    {"--backend", kChoice, kOnly, "vllm tensorrtllm", "tensorrtllm", "backend of the models"},
+    {"--lora-separator", kText, kOnly, "", "", "separator of a model's and an adapter's name"},
+    {"--tritonserver-log-verbose-level", kInteger, kActed, "", "0", "above 0: log debug messages"},
     {"--host", kText, kActed, "", "0.0.0.0", "address to listen on"},
     {"--tool-call-parser", kText, kActed, "", "none",
-     "how the model writes tool calls: llama3, mistral, auto (as its chat template teaches) or "
-     "another format of `nereid serve --tool-call-parser`"},
+     "format of the model's tool calls: llama3, mistral, auto (the one in its chat template) or "
+     "another one of `nereid serve --tool-call-parser`"},
     {"--max-tool-call-parse-bytes", kInteger, kIgnored, "", "", "a call has at most 128 KiB here"},
     {"--chat-template", kText, kOnly, "", "", "the tokenizer's folder has it"},
     {"--default-max-tokens", kInteger, kActed, "", "16",
-     "of requests that do not say how many; fewer where the context has less room"},
+     "new tokens of requests without a limit; fewer where the context has less room"},
     {"--model-control-mode", kChoice, kActed, "none explicit", "none",
-     "explicit: --load-model and clients say what is loaded"},
-    {"--load-model", kList, kActed, "", "", "with --model-control-mode explicit"},
-    {"--openai-port", kInteger, kActed, "", "9000", "of OpenAI's API and the metrics"},
+     "explicit: --load-model and clients choose the loaded models"},
+    {"--load-model", kList, kActed, "", "",
+     "models to load at the start, with --model-control-mode explicit"},
+    {"--openai-port", kInteger, kActed, "", "9000", "port of OpenAI's API and the metrics"},
     {"--uvicorn-log-level", kChoice, kIgnored, "debug info warning error critical trace", "info",
-     "--tritonserver-log-verbose-level says what is logged"},
+     "--tritonserver-log-verbose-level sets the log level"},
     {"--openai-restricted-api", kList, kActed, "", "",
-     "APIS KEY VALUE: inference, health or metrics (with commas between) need header KEY"},
+     "APIS KEY VALUE: these APIs (inference, health, metrics, separated by commas) need header KEY "
+     "with VALUE"},
     {"--http-max-input-size", kInteger, kActed, "", "67108864", "largest body, in bytes"},
-    {"--enable-kserve-frontends", kFlag, kActed, "", "", "KServe over HTTP and gRPC too"},
+    {"--enable-kserve-frontends", kFlag, kActed, "", "",
+     "also open KServe's ports for HTTP and gRPC"},
     {"--kserve-http-port", kInteger, kActed, "", "8000", "with --enable-kserve-frontends"},
     {"--kserve-grpc-port", kInteger, kActed, "", "8001", "with --enable-kserve-frontends"},
 };
@@ -60,7 +64,7 @@ std::vector<std::string> words_of(const std::string& list, char separator) {
   return out;
 }
 
-// "inference,metrics KEY VALUE" as the value of --http-restricted-api.
+// "inference,metrics KEY VALUE" as a value of --http-restricted-api.
 StatusOr<std::string> restriction(const std::string& list) {
   const std::vector<std::string> words = words_of(list, ' ');
   if (words.size() != 3)
@@ -146,7 +150,7 @@ StatusOr<FrontendPlan> plan_openai_frontend(const std::vector<std::string>& argu
   ASSIGN_OR_RETURN(plan.options, options_of(std::move(words)));
   plan.options.port_flags = {"--openai-port", "--host", "--kserve-http-port", "--kserve-grpc-port",
                              "--host"};
-  plan.options.allow_metrics = false;  // no port of their own: OpenAI's has them
+  plan.options.allow_metrics = false;  // no metrics port of its own: the OpenAI port has them
   RETURN_IF_ERROR(take_openai(args, plan.options.http));
   if (args.is_on("--enable-kserve-frontends")) {
     const int64_t port = args.integer("--kserve-http-port");
@@ -170,7 +174,7 @@ int openai_frontend_main(int argc, char** argv) {
   }
   if (!plan->ignored.empty())
     log_warn("these options have no effect here: {}", fmt::join(plan->ignored, " "));
-  // Scripts wait for these lines, which the original's web server prints.
+  // Log lines of the original's web server, for which scripts wait.
   fmt::print(stderr, "INFO:     Started server process [{}]\n", ::getpid());
   fmt::print(stderr, "INFO:     Waiting for application startup.\n");
   return serve_repository(plan->options, [&plan](int port) {

@@ -15,8 +15,8 @@ struct FrontendPlan {
   TritonOptions options;
 };
 
-// `arguments` without the program's name. InvalidArgument: a wrong command line; Unimplemented: a
-// value that is not there, by name.
+// `arguments` exclude the program's name. InvalidArgument: a wrong command line; Unimplemented: an
+// unsupported value, by name.
 StatusOr<FrontendPlan> plan_openai_frontend(const std::vector<std::string>& arguments);
 
 }  // namespace nereid::cli

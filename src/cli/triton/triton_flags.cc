@@ -28,7 +28,7 @@ StatusOr<const TritonFlag*> find_flag(const std::vector<TritonFlag>& flags, std:
   return invalid_argument("unrecognized option '--{}'.{}", name, did_you_mean(name, names));
 }
 
-// Two ports that are listened on by this process.
+// A listening port of this process.
 struct Port {
   const char* what;
   const std::string& host;
@@ -52,8 +52,8 @@ Status check_ports(const std::vector<Port>& ports) {
   return ok();
 }
 
-// Settings of deprecated flags, as the stock server takes them: what takes their place overrides
-// them, whatever stands first on the command line.
+// Merges the settings of deprecated flags as in the stock server: their replacements override them,
+// in any order on the command line.
 void merge_deprecated(TritonOptions& o) {
   bool is_strict = o.strict_model_config.value_or(false);
   if (o.uses_config_as_written && !std::exchange(is_strict, true) && o.strict_model_config) {
@@ -134,11 +134,11 @@ std::vector<TritonFlag> triton_flags() {
 StatusOr<TritonOptions> parse_triton_flags(int argc, char** argv) {
   const auto flags = triton_flags();
   TritonOptions options;
-  std::set<std::string> deprecated;  // those that are there
+  std::set<std::string> deprecated;  // the deprecated ones given
   options.http.threads = options.grpc.threads = default_event_loops();
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
-    // What separates the ranks of mpirun; the launchers also end the last rank with it.
+    // mpirun's separator of ranks; launchers also put it behind the last rank.
     if (word == ":" && i + 1 == argc) break;
     if (!word.starts_with("--") || word.size() == 2) {
       return invalid_argument("Unexpected argument: {}", word);

@@ -42,7 +42,7 @@ Status set_compression(TritonOptions& o, const std::string& v) {
       v);
 }
 
-// Pools of the stock server's request states.
+// Notes a pool of the stock server's request states, which does not exist here.
 Status note_pool(TritonOptions& o, const char* flag, const std::string& v, const char* why) {
   RETURN_IF_ERROR(parse_integer(v, 1, kMaxInt).status());
   o.warnings.push_back(fmt::format("{}={}: no effect, {}", flag, v, why));
@@ -57,92 +57,95 @@ Status refuse_when_on(const char* flag, const std::string& v) {
 
 std::vector<TritonFlag> http_flags() {
   return {
-      {"allow-http", "BOOL", "default true",
+      {"allow-http", "BOOL", "open the HTTP port; default true",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.allow_http); }},
-      {"http-address", "ADDRESS", "default 0.0.0.0",
+      {"http-address", "ADDRESS", "address that the HTTP port listens on; default 0.0.0.0",
        [](TritonOptions& o, const std::string& v) {
          o.http.host = v;
          return ok();
        }},
-      {"http-port", "PORT", "default 8000; 0 = any free one",
+      {"http-port", "PORT", "HTTP port; default 8000; 0 = any free one",
        [](TritonOptions& o, const std::string& v) { return port(v, o.http.http_port); }},
-      {"reuse-http-port", "BOOL", "several servers may share the port; default false",
+      {"reuse-http-port", "BOOL", "let several servers share the HTTP port; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.http.reuse_port); }},
-      {"http-thread-count", "N", "threads that serve HTTP; default one for each core, 2 to 8",
+      {"http-thread-count", "N", "HTTP event loops; default one for each core, 2 to 8",
        [](TritonOptions& o, const std::string& v) {
          return small_count(v, 1, 1024, o.http.threads);
        }},
-      {"http-header-forward-pattern", "REGEX", "headers that become request parameters",
+      {"http-header-forward-pattern", "REGEX",
+       "headers with a match in their names become request parameters",
        [](TritonOptions& o, const std::string& v) {
          o.http.header_forward_pattern = v;
          return ok();
        }},
-      {"http-max-input-size", "BYTES", "largest body; default 67108864",
+      {"http-max-input-size", "BYTES", "largest request body; default 67108864",
        [](TritonOptions& o, const std::string& v) -> Status {
          ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 1, int64_t{1} << 40));
          o.http.max_body_bytes = static_cast<size_t>(bytes);
          return ok();
        }},
       {"api-key", "KEY",
-       "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be repeated",
+       "key that HTTP and gRPC requests must have (Authorization: Bearer KEY); may be repeated",
        [](TritonOptions& o, const std::string& v) -> Status {
          if (v.empty()) return invalid_argument("an API key must not be empty");
          o.api_keys.push_back(v);
          return ok();
        }},
       {"api-key-file", "FILE",
-       "a key, or sha256:<hex> of one, on each line, and its limits; read again on change",
+       "file with a key, or sha256:<hex> of one, on each line, followed by its limits; read again "
+       "on change",
        [](TritonOptions& o, const std::string& v) {
          o.api_key_file = v;
          return ok();
        }},
       {"admin-key", "KEY",
-       "key of an administrator, who may load and unload models and change log and trace settings; "
-       "may be repeated",
+       "key of an administrator, which allows to load and unload models and to change log and "
+       "trace settings; may be repeated",
        [](TritonOptions& o, const std::string& v) -> Status {
          if (v.empty()) return invalid_argument("a key must not be empty");
          o.admin_keys.push_back(v);
          return ok();
        }},
-      {"allow-code-upload", "BOOL", "load requests may bring shared objects; default false",
+      {"allow-code-upload", "BOOL", "accept shared objects in load requests; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.allow_code_upload); }},
       {"client-memory-bytes", "BYTES",
-       "requests and replies held for clients of HTTP and gRPC together; default 4294967296",
+       "most bytes of requests and replies in memory, HTTP and gRPC together; default 4294967296",
        [](TritonOptions& o, const std::string& v) -> Status {
          ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 1 << 20, int64_t{1} << 50));
          o.client_memory_bytes = static_cast<size_t>(bytes);
          return ok();
        }},
-      {"http-restricted-api", "API,..:K=V", "APIs that need header K with value V",
+      {"http-restricted-api", "API,..:K=V", "requests to these APIs need header K with value V",
        [](TritonOptions& o, const std::string& v) { return restrict_http(o.http, v); }},
       {"http-cors-origin", "ORIGIN",
-       "web pages of it may use the HTTP port; * = of any; may be repeated",
+       "origin of web pages that may use the HTTP port, such as https://example.com; * = any; may "
+       "be repeated",
        [](TritonOptions& o, const std::string& v) { return add_cors_origin(o.http, v); }},
       {"allowed-host", "HOST",
-       "name that clients may call the server by (header Host); on a loopback address beside its "
-       "own names; * = any; may be repeated",
+       "accepted value of the Host header; on a loopback address beside its own names; * = any; "
+       "may be repeated",
        [](TritonOptions& o, const std::string& v) { return add_allowed_host(o.http, v); }},
   };
 }
 
 std::vector<TritonFlag> http_tls_flags() {
   return {
-      {"http-use-ssl", "BOOL", "TLS with the server's certificate; default false",
+      {"http-use-ssl", "BOOL", "use TLS with the server's certificate; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.http.tls.enabled); }},
-      {"http-use-ssl-mutual", "BOOL", "TLS with certificates of both sides; default false",
+      {"http-use-ssl-mutual", "BOOL", "use TLS with certificates of both sides; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.http.tls.is_mutual); }},
       {"http-server-cert", "FILE",
-       "PEM, the server's certificate and those behind it; read again on change, as are the others",
+       "PEM file: the server's certificate chain; read again on change, like the others",
        [](TritonOptions& o, const std::string& v) {
          o.http.tls.server_cert = v;
          return ok();
        }},
-      {"http-server-key", "FILE", "PEM, the certificate's private key",
+      {"http-server-key", "FILE", "PEM file: the certificate's private key",
        [](TritonOptions& o, const std::string& v) {
          o.http.tls.server_key = v;
          return ok();
        }},
-      {"http-root-cert", "FILE", "PEM, who signs clients' certificates",
+      {"http-root-cert", "FILE", "PEM file: the certificate that signs clients' certificates",
        [](TritonOptions& o, const std::string& v) {
          o.http.tls.root_cert = v;
          return ok();
@@ -152,24 +155,25 @@ std::vector<TritonFlag> http_tls_flags() {
 
 std::vector<TritonFlag> grpc_flags() {
   return {
-      {"allow-grpc", "BOOL", "default true",
+      {"allow-grpc", "BOOL", "open the gRPC port; default true",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.allow_grpc); }},
-      {"grpc-address", "ADDRESS", "default 0.0.0.0",
+      {"grpc-address", "ADDRESS", "address that the gRPC port listens on; default 0.0.0.0",
        [](TritonOptions& o, const std::string& v) {
          o.grpc.host = v;
          return ok();
        }},
-      {"grpc-port", "PORT", "default 8001; 0 = any free one",
+      {"grpc-port", "PORT", "gRPC port; default 8001; 0 = any free one",
        [](TritonOptions& o, const std::string& v) { return port(v, o.grpc.port); }},
-      {"reuse-grpc-port", "BOOL", "several servers may share the port; default false",
+      {"reuse-grpc-port", "BOOL", "let several servers share the gRPC port; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.reuse_port); }},
-      {"grpc-header-forward-pattern", "REGEX", "metadata that becomes request parameters",
+      {"grpc-header-forward-pattern", "REGEX",
+       "metadata with a match in its name becomes request parameters",
        [](TritonOptions& o, const std::string& v) {
          o.grpc.header_forward_pattern = v;
          return ok();
        }},
       {"grpc-infer-thread-count", "N",
-       "threads that serve gRPC, 2 to 128; default one for each core, 2 to 8",
+       "gRPC event loops, 2 to 128; default one for each core, 2 to 8",
        [](TritonOptions& o, const std::string& v) {
          return small_count(v, 2, 128, o.grpc.threads);
        }},
@@ -182,7 +186,7 @@ std::vector<TritonFlag> grpc_flags() {
          return note_pool(o, "--grpc-max-response-pool-size", v,
                           "a stream's unread answers are bounded by their bytes");
        }},
-      {"grpc-max-message-bytes", "BYTES", "largest request message; default 268435456",
+      {"grpc-max-message-bytes", "BYTES", "largest request message in bytes; default 268435456",
        [](TritonOptions& o, const std::string& v) -> Status {
          ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 1, kMaxInt));
          o.grpc.max_message_bytes = static_cast<size_t>(bytes);
@@ -193,21 +197,21 @@ std::vector<TritonFlag> grpc_flags() {
 
 std::vector<TritonFlag> grpc_tls_flags() {
   return {
-      {"grpc-use-ssl", "BOOL", "TLS with the server's certificate; default false",
+      {"grpc-use-ssl", "BOOL", "use TLS with the server's certificate; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.tls.enabled); }},
-      {"grpc-use-ssl-mutual", "BOOL", "TLS with certificates of both sides; default false",
+      {"grpc-use-ssl-mutual", "BOOL", "use TLS with certificates of both sides; default false",
        [](TritonOptions& o, const std::string& v) { return boolean(v, o.grpc.tls.is_mutual); }},
-      {"grpc-server-cert", "FILE", "PEM, the server's certificate and those behind it",
+      {"grpc-server-cert", "FILE", "PEM file: the server's certificate chain",
        [](TritonOptions& o, const std::string& v) {
          o.grpc.tls.server_cert = v;
          return ok();
        }},
-      {"grpc-server-key", "FILE", "PEM, the certificate's private key",
+      {"grpc-server-key", "FILE", "PEM file: the certificate's private key",
        [](TritonOptions& o, const std::string& v) {
          o.grpc.tls.server_key = v;
          return ok();
        }},
-      {"grpc-root-cert", "FILE", "PEM, who signs clients' certificates",
+      {"grpc-root-cert", "FILE", "PEM file: the certificate that signs clients' certificates",
        [](TritonOptions& o, const std::string& v) {
          o.grpc.tls.root_cert = v;
          return ok();
@@ -217,47 +221,55 @@ std::vector<TritonFlag> grpc_tls_flags() {
 
 std::vector<TritonFlag> grpc_connection_flags() {
   return {
-      {"grpc-infer-response-compression-level", "LEVEL", "none (default), low, medium or high",
-       set_compression},
-      {"grpc-keepalive-time", "MS", "silence before a ping; default 7200000",
+      {"grpc-infer-response-compression-level", "LEVEL",
+       "compression of responses: none (default), low, medium or high", set_compression},
+      {"grpc-keepalive-time", "MS", "silence before the server sends a ping; default 7200000",
        [](TritonOptions& o, const std::string& v) {
          return milliseconds(v, o.grpc.keepalive_time, 1);
        }},
-      {"grpc-keepalive-timeout", "MS", "wait for the ping's answer; default 20000",
+      {"grpc-keepalive-timeout", "MS",
+       "time for the answer to a ping, after which the connection ends; default 20000",
        [](TritonOptions& o, const std::string& v) {
          return milliseconds(v, o.grpc.keepalive_timeout, 1);
        }},
-      {"grpc-keepalive-permit-without-calls", "BOOL", "default false",
+      {"grpc-keepalive-permit-without-calls", "BOOL",
+       "allow pings on connections without a running call; default false",
        [](TritonOptions& o, const std::string& v) {
          return boolean(v, o.grpc.keepalive_permit_without_calls);
        }},
-      {"grpc-http2-max-pings-without-data", "N", "default 2; 0 = any number",
+      {"grpc-http2-max-pings-without-data", "N",
+       "pings that the server sends without data between; default 2; 0 = any number",
        [](TritonOptions& o, const std::string& v) {
          return small_count(v, 0, kMaxInt, o.grpc.max_pings_without_data);
        }},
-      {"grpc-http2-min-recv-ping-interval-without-data", "MS", "default 300000",
+      {"grpc-http2-min-recv-ping-interval-without-data", "MS",
+       "least interval of a client's pings without data between; default 300000",
        [](TritonOptions& o, const std::string& v) {
          return milliseconds(v, o.grpc.min_recv_ping_interval_without_data);
        }},
-      {"grpc-http2-max-ping-strikes", "N", "default 2; 0 = any number",
+      {"grpc-http2-max-ping-strikes", "N",
+       "pings of a client below that interval before the connection ends; default 2; 0 = any "
+       "number",
        [](TritonOptions& o, const std::string& v) {
          return small_count(v, 0, kMaxInt, o.grpc.max_ping_strikes);
        }},
-      {"grpc-max-connection-age", "MS", "default: no limit",
+      {"grpc-max-connection-age", "MS",
+       "age at which a connection gets no further calls; default: no limit",
        [](TritonOptions& o, const std::string& v) {
          return milliseconds(v, o.grpc.max_connection_age);
        }},
-      {"grpc-max-connection-age-grace", "MS", "after it, for running calls; default: no limit",
+      {"grpc-max-connection-age-grace", "MS",
+       "time for running calls after --grpc-max-connection-age; default: no limit",
        [](TritonOptions& o, const std::string& v) {
          return milliseconds(v, o.grpc.max_connection_age_grace);
        }},
       {"grpc-restricted-protocol", "API,..:K=V",
-       "protocols that need metadata triton-grpc-protocol-K with value V",
+       "rpcs of these protocols need metadata triton-grpc-protocol-K with value V",
        [](TritonOptions& o, const std::string& v) { return restrict_grpc(o.grpc, v); }},
   };
 }
 
-// The details of endpoints that cannot be switched on are checked and change nothing.
+// Flags of endpoints that cannot be switched on: checked, without effect.
 std::vector<TritonFlag> cloud_flags() {
   constexpr auto any_port = [](TritonOptions&, const std::string& v) {
     return parse_integer(v, 0, 65535).status();

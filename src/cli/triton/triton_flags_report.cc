@@ -58,60 +58,62 @@ Status deprecated_trace(TritonOptions& o, std::string_view setting, const std::s
 
 std::vector<TritonFlag> metrics_flags() {
   return {
-      {"allow-metrics", "BOOL", "default true",
+      {"allow-metrics", "BOOL", "open the metrics port; default true",
        [](TritonOptions& o, const std::string& v) -> Status {
          ASSIGN_OR_RETURN(o.allow_metrics, parse_bool(v));
          return o.set_core_bool("--allow-metrics", v, TRITONSERVER_ServerOptionsSetMetrics);
        }},
-      {"allow-gpu-metrics", "BOOL", "default true",
+      {"allow-gpu-metrics", "BOOL", "publish metrics of GPUs; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--allow-gpu-metrics", v, TRITONSERVER_ServerOptionsSetGpuMetrics);
        }},
-      {"allow-cpu-metrics", "BOOL", "default true",
+      {"allow-cpu-metrics", "BOOL", "publish metrics of CPUs; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--allow-cpu-metrics", v, TRITONSERVER_ServerOptionsSetCpuMetrics);
        }},
-      {"metrics-address", "ADDRESS", "default: that of HTTP",
+      {"metrics-address", "ADDRESS",
+       "address that the metrics port listens on; default: that of HTTP",
        [](TritonOptions& o, const std::string& v) {
          o.has_metrics_address = true;
          o.http.metrics_host = v;
          return ok();
        }},
-      {"metrics-port", "PORT", "default 8002; 0 = any free one",
+      {"metrics-port", "PORT", "metrics port; default 8002; 0 = any free one",
        [](TritonOptions& o, const std::string& v) -> Status {
          ASSIGN_OR_RETURN(const int64_t port, parse_integer(v, 0, 65535));
          o.http.metrics_port = static_cast<int>(port);
          return ok();
        }},
-      {"metrics-use-ssl", "BOOL", "TLS with the files of --http-use-ssl; default false",
+      {"metrics-use-ssl", "BOOL", "use TLS with the files of --http-use-ssl; default false",
        [](TritonOptions& o, const std::string& v) -> Status {
          ASSIGN_OR_RETURN(o.http.metrics_use_tls, parse_bool(v));
          return ok();
        }},
-      {"metrics-interval-ms", "MS", "how often GPU and CPU metrics are read; default 2000",
+      {"metrics-interval-ms", "MS", "interval at which GPU and CPU metrics are read; default 2000",
        set_metrics_interval},
-      {"metrics-config", "K=V", "which metrics there are, and their kinds; may be repeated",
+      {"metrics-config", "K=V",
+       "kinds of latency metrics, such as summary_latencies=true; may be repeated",
        set_metrics_config},
   };
 }
 
 std::vector<TritonFlag> log_flags() {
   return {
-      {"log-verbose", "N", "verbose messages when above 0; default 0", set_log_verbose},
-      {"log-info", "BOOL", "default true",
+      {"log-verbose", "N", "log verbose messages when above 0; default 0", set_log_verbose},
+      {"log-info", "BOOL", "log informational messages; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--log-info", v, TRITONSERVER_ServerOptionsSetLogInfo);
        }},
-      {"log-warning", "BOOL", "default true",
+      {"log-warning", "BOOL", "log warnings; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--log-warning", v, TRITONSERVER_ServerOptionsSetLogWarn);
        }},
-      {"log-error", "BOOL", "default true",
+      {"log-error", "BOOL", "log errors; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--log-error", v, TRITONSERVER_ServerOptionsSetLogError);
        }},
-      {"log-format", "FORMAT", "default or ISO8601", set_log_format},
-      {"log-file", "FILE", "instead of standard error",
+      {"log-format", "FORMAT", "format of log lines: default or ISO8601", set_log_format},
+      {"log-file", "FILE", "file that log lines are appended to; default: standard error",
        [](TritonOptions& o, const std::string& v) {
          o.log.file = v;
          o.set_core("--log-file", [v](Core core) {
@@ -125,7 +127,8 @@ std::vector<TritonFlag> log_flags() {
 std::vector<TritonFlag> trace_flags() {
   return {
       {"trace-config", "[MODE,]K=V",
-       "request tracing: level, rate, count, mode; triton,file; opentelemetry,url ...",
+       "request tracing, such as level=TIMESTAMPS, rate=100, mode=opentelemetry, triton,file=F, "
+       "opentelemetry,url=U; may be repeated",
        [](TritonOptions& o, const std::string& v) -> Status {
          RETURN_IF_ERROR(parse_pair(v, '=', "--trace-config", "<mode>,<setting>=<value>").status());
          o.trace.push_back(v);

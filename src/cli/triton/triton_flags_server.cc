@@ -24,7 +24,7 @@ Status count(TritonOptions& o, const char* flag, const std::string& v, CountSett
   return ok();
 }
 
-// In any case, as the stock server takes it.
+// Case is ignored, as in the stock server.
 Status set_control_mode(TritonOptions& o, const std::string& given) {
   const std::string v = absl::AsciiStrToLower(given);
   TRITONSERVER_ModelControlMode mode = TRITONSERVER_MODEL_CONTROL_NONE;
@@ -66,7 +66,7 @@ Status set_backend_config(TritonOptions& o, const std::string& v) {
   return ok();
 }
 
-// <name>,<key>=<value>; the settings of the one cache are handed over together.
+// <name>,<key>=<value>; all settings of the only cache are passed together.
 Status set_cache_config(TritonOptions& o, const std::string& v) {
   constexpr const char *kFlag = "--cache-config", *kFormat = "<cache name>,<setting>=<value>";
   ASSIGN_OR_RETURN(const auto named, parse_pair(v, ',', kFlag, kFormat));
@@ -129,7 +129,7 @@ Status set_host_policy(TritonOptions& o, const std::string& v) {
   return ok();
 }
 
-// <gpu>:<bytes> of a pool that this server has none of: checked, then said to change nothing.
+// <gpu>:<bytes> of a pool that does not exist here: checked, then noted as without effect.
 Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
   ASSIGN_OR_RETURN(const auto pair, parse_pair(v, ':', flag, "<GPU device ID>:<number of bytes>"));
   RETURN_IF_ERROR(parse_integer(pair.first, 0, kMaxInt).status());
@@ -141,7 +141,7 @@ Status note_gpu_pool(TritonOptions& o, const char* flag, const std::string& v) {
   return ok();
 }
 
-// <gpu>:<fraction>: each model's own parameters say how much it takes.
+// <gpu>:<fraction>: each model's own parameters set its share.
 Status set_gpu_limit(TritonOptions& o, const std::string& v) {
   ASSIGN_OR_RETURN(const auto pair,
                    parse_pair(v, ':', "--model-load-gpu-limit", "<GPU device ID>:<fraction>"));
@@ -161,21 +161,23 @@ Status set_gpu_limit(TritonOptions& o, const std::string& v) {
 
 std::vector<TritonFlag> model_flags() {
   return {
-      {"model-repository", "PATH", "model repository; may be repeated. Mandatory",
+      {"model-repository", "PATH", "folder of the model repository, required; may be repeated",
        [](TritonOptions& o, const std::string& v) {
          o.repositories.push_back(v);
          return text(o, "--model-repository", v, TRITONSERVER_ServerOptionsSetModelRepositoryPath);
        }},
-      {"model-store", "PATH", "the same",
+      {"model-store", "PATH", "old name of --model-repository",
        [](TritonOptions& o, const std::string& v) {
          o.repositories.push_back(v);
          return text(o, "--model-store", v, TRITONSERVER_ServerOptionsSetModelRepositoryPath);
        }},
-      {"exit-on-error", "BOOL", "exit when a model does not load; default true",
+      {"exit-on-error", "BOOL",
+       "end the process when a model fails to load at the start; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--exit-on-error", v, TRITONSERVER_ServerOptionsSetExitOnError);
        }},
-      {"disable-auto-complete-config", "", "use config.pbtxt as written",
+      {"disable-auto-complete-config", "",
+       "use config.pbtxt as written, without the backend's completion",
        [](TritonOptions& o, const std::string&) {
          o.uses_config_as_written = true;
          return ok();
@@ -186,14 +188,17 @@ std::vector<TritonFlag> model_flags() {
          return ok();
        },
        /*is_deprecated=*/true},
-      {"strict-readiness", "BOOL", "ready only when every model is; default true",
+      {"strict-readiness", "BOOL", "/v2/health/ready only when every model is ready; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--strict-readiness", v,
                                 TRITONSERVER_ServerOptionsSetStrictReadiness);
        }},
-      {"model-control-mode", "MODE", "none (default), poll or explicit", set_control_mode},
+      {"model-control-mode", "MODE",
+       "which models are loaded: none (default: all, at the start), poll (as the repository "
+       "changes) or explicit (by --load-model and requests)",
+       set_control_mode},
       {"repository-poll-secs", "N",
-       "poll mode: seconds between looks, 0 = only at the start; default 15",
+       "poll mode: seconds between checks of the repository, 0 = only at the start; default 15",
        [](TritonOptions& o, const std::string& v) {
          ASSIGN_OR_RETURN(const int64_t seconds, parse_integer(v, 0, kMaxInt));
          o.poll_interval = std::chrono::seconds(seconds);
@@ -214,17 +219,18 @@ std::vector<TritonFlag> model_flags() {
 
 std::vector<TritonFlag> model_load_flags() {
   return {
-      {"model-load-thread-count", "N", "models that load at once; default 4",
+      {"model-load-thread-count", "N", "models that load in parallel; default 4",
        [](TritonOptions& o, const std::string& v) {
          return count(o, "--model-load-thread-count", v,
                       TRITONSERVER_ServerOptionsSetModelLoadThreadCount, 1);
        }},
-      {"model-load-retry-count", "N", "further tries of a load that fails; default 0",
+      {"model-load-retry-count", "N", "retries of a load that fails; default 0",
        [](TritonOptions& o, const std::string& v) {
          return count(o, "--model-load-retry-count", v,
                       TRITONSERVER_ServerOptionsSetModelLoadRetryCount, 0);
        }},
-      {"model-namespacing", "BOOL", "same model names in several repositories; default false",
+      {"model-namespacing", "BOOL",
+       "allow the same model name in several repositories; default false",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--model-namespacing", v,
                                 TRITONSERVER_ServerOptionsSetModelNamespacing);
@@ -234,32 +240,36 @@ std::vector<TritonFlag> model_load_flags() {
 
 std::vector<TritonFlag> core_flags() {
   return {
-      {"id", "NAME", "server name in its metadata; default triton",
+      {"id", "NAME", "name of the server in its metadata; default triton",
        [](TritonOptions& o, const std::string& v) {
          return text(o, "--id", v, TRITONSERVER_ServerOptionsSetServerId);
        }},
-      {"exit-timeout-secs", "N", "how long running requests may take at the end; default 30",
+      {"exit-timeout-secs", "N",
+       "seconds that running requests may take to finish at a stop; default 30",
        [](TritonOptions& o, const std::string& v) {
          ASSIGN_OR_RETURN(const int64_t seconds, parse_integer(v, 0, kMaxInt));
          o.exit_timeout = std::chrono::seconds(seconds);
          return count(o, "--exit-timeout-secs", v, TRITONSERVER_ServerOptionsSetExitTimeout, 0);
        }},
-      {"backend-directory", "DIR", "where libtriton_NAME.so are; default: backends beside bin",
+      {"backend-directory", "DIR",
+       "folder of the backends libtriton_NAME.so; default: backends beside bin",
        [](TritonOptions& o, const std::string& v) {
          return text(o, "--backend-directory", v, TRITONSERVER_ServerOptionsSetBackendDirectory);
        }},
-      {"backend-config", "[B,]K=V", "setting for backend B, or for all; may be repeated",
+      {"backend-config", "[B,]K=V",
+       "setting of backend B, or of all, such as python,shm-default-byte-size=1048576; may be "
+       "repeated",
        set_backend_config},
-      {"repoagent-directory", "DIR", "where repository agents are",
+      {"repoagent-directory", "DIR", "folder of the repository agents",
        [](TritonOptions& o, const std::string& v) {
          return text(o, "--repoagent-directory", v,
                      TRITONSERVER_ServerOptionsSetRepoAgentDirectory);
        }},
-      {"cache-directory", "DIR", "where response caches are",
+      {"cache-directory", "DIR", "folder of the response caches",
        [](TritonOptions& o, const std::string& v) {
          return text(o, "--cache-directory", v, TRITONSERVER_ServerOptionsSetCacheDirectory);
        }},
-      {"cache-config", "C,K=V", "setting of the response cache, as local,size=1048576",
+      {"cache-config", "C,K=V", "setting of the response cache, such as local,size=1048576",
        set_cache_config},
       {"response-cache-byte-size", "N", "--cache-config local,size=N",
        [](TritonOptions& o, const std::string& v) {
@@ -274,10 +284,12 @@ std::vector<TritonFlag> core_flags() {
 
 std::vector<TritonFlag> resource_flags() {
   return {
-      {"rate-limit", "MODE", "off (default) or execution_count", set_rate_limit},
-      {"rate-limit-resource", "NAME:N[:DEVICE]", "resource of the rate limiter; may be repeated",
-       set_rate_limit_resource},
-      {"pinned-memory-pool-byte-size", "N", "pinned memory pool; 0 = none",
+      {"rate-limit", "MODE", "rate limiter of model instances: off (default) or execution_count",
+       set_rate_limit},
+      {"rate-limit-resource", "NAME:N[:DEVICE]",
+       "capacity of a resource that instances name; may be repeated", set_rate_limit_resource},
+      {"pinned-memory-pool-byte-size", "N",
+       "bytes of the pinned memory pool for backends; 0 = none",
        [](TritonOptions& o, const std::string& v) {
          ASSIGN_OR_RETURN(const int64_t bytes, parse_integer(v, 0, kMaxBytes));
          o.set_core("--pinned-memory-pool-byte-size", [bytes](Core core) {
@@ -294,7 +306,8 @@ std::vector<TritonFlag> resource_flags() {
        [](TritonOptions& o, const std::string& v) {
          return note_gpu_pool(o, "--cuda-virtual-address-size", v);
        }},
-      {"min-supported-compute-capability", "X.Y", "oldest GPU that is used",
+      {"min-supported-compute-capability", "X.Y",
+       "least compute capability of GPUs that are used; default 6.0",
        [](TritonOptions& o, const std::string& v) {
          ASSIGN_OR_RETURN(const double capability, parse_number(v));
          o.set_core("--min-supported-compute-capability", [capability](Core core) {
@@ -302,7 +315,7 @@ std::vector<TritonFlag> resource_flags() {
          });
          return ok();
        }},
-      {"enable-peer-access", "BOOL", "GPUs may reach each other's memory; default true",
+      {"enable-peer-access", "BOOL", "peer access between GPUs; no effect here; default true",
        [](TritonOptions& o, const std::string& v) {
          return o.set_core_bool("--enable-peer-access", v,
                                 TRITONSERVER_ServerOptionsSetEnablePeerAccess);
@@ -317,11 +330,13 @@ std::vector<TritonFlag> resource_flags() {
          }
          return ok();
        }},
-      {"host-policy", "POLICY,K=V", "numa-node or cpu-cores of a policy; may be repeated",
+      {"host-policy", "POLICY,K=V",
+       "numa-node or cpu-cores for instances of a policy, such as gpu_0,numa-node=0; may be "
+       "repeated",
        set_host_policy},
       {"model-load-gpu-limit", "GPU:FRACTION", "share of a GPU's memory; no effect here",
        set_gpu_limit},
-      {"allow-client-shm", "BOOL", "clients may name shared memory; default true",
+      {"allow-client-shm", "BOOL", "let clients register shared memory for tensors; default true",
        [](TritonOptions& o, const std::string& v) {
          ASSIGN_OR_RETURN(o.http.allow_shared_memory, parse_bool(v));
          o.grpc.allow_shared_memory = o.http.allow_shared_memory;

@@ -31,7 +31,7 @@ TEST(TritonFlags, ValuesComeAfterEqualsOrABlankAndNamesMayBeShortened) {
                    "--http-port=9003", "--http-thread-count=3", "--allow-grpc", "OFF",
                    "--model-control-mode=explicit", "--load-model=a", "--load-model=b"});
   ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(got->http.http_port, 9003);  // the last one
+  EXPECT_EQ(got->http.http_port, 9003);  // the last one counts
   EXPECT_EQ(got->grpc.port, 9001);
   EXPECT_EQ(got->http.metrics_port, 9002);
   EXPECT_EQ(got->http.threads, 3);
@@ -39,7 +39,7 @@ TEST(TritonFlags, ValuesComeAfterEqualsOrABlankAndNamesMayBeShortened) {
   EXPECT_THAT(got->load_models, ElementsAre("a", "b"));
 }
 
-// The lines of launch_triton_server and of the guides.
+// Command lines of launch_triton_server and of the guides.
 TEST(TritonFlags, CommandLinesOfTheField) {
   EXPECT_TRUE(
       parse_flags({"--grpc-port=8001", "--http-port=8000", "--metrics-port=8002", "--log-verbose=3",
@@ -57,7 +57,7 @@ TEST(TritonFlags, CommandLinesOfTheField) {
             (std::vector<std::string>{"triton,file=/t", "level=TIMESTAMPS", "rate=5"}));
 }
 
-// Those of the stock server's command line, deprecated ones too.
+// The flags of the stock server's command line, deprecated ones included.
 TEST(TritonFlags, EveryFlagOfTheStockServerIsKnown) {
   constexpr const char* kStockFlags[] = {
       "allow-client-shm",
@@ -167,7 +167,7 @@ TEST(TritonFlags, EveryFlagHasOneDeclarationAndHelp) {
 }
 
 TEST(TritonFlags, BooleansAndNumbersAreChecked) {
-  EXPECT_EQ(error({"--repository-poll-secs=0"}), "");  // looks at the start only
+  EXPECT_EQ(error({"--repository-poll-secs=0"}), "");  // 0: read at the start only
   for (const char* yes : {"true", "TRUE", "on", "1"}) {
     EXPECT_TRUE(parse_flags({std::string("--reuse-grpc-port=") + yes})->grpc.reuse_port) << yes;
   }
@@ -250,7 +250,7 @@ TEST(TritonFlags, WhatCannotWorkIsRefusedByName) {
   EXPECT_TRUE(parse_flags({"--grpc-use-ssl=false", "--allow-sagemaker=false"}).ok());
   EXPECT_THAT(error({"--allow-sagemaker=true"}), HasSubstr("--allow-sagemaker"));
   EXPECT_THAT(error({"--allow-vertex-ai=true"}), HasSubstr("--allow-vertex-ai"));
-  // What is said of an endpoint that is off changes nothing, but has to make sense.
+  // Settings of an endpoint that is off have no effect, but must be valid.
   EXPECT_TRUE(parse_flags({"--sagemaker-port=8080", "--sagemaker-safe-port-range=5000-6000",
                            "--sagemaker-thread-count=8", "--vertex-ai-port=8080",
                            "--vertex-ai-thread-count=8", "--vertex-ai-default-model=m"})
@@ -306,7 +306,7 @@ TEST(TritonFlags, WhatChangesNothingIsNamedInAWarning) {
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_THAT(got->warnings, ElementsAre(HasSubstr(flag + ": no effect")));
   }
-  // These ask for what is there anyway.
+  // These values ask for the state that exists anyway.
   for (const char* flag : {"--cuda-memory-pool-byte-size=0:0", "--cuda-virtual-address-size=0:0",
                            "--buffer-manager-thread-count=0", "--model-load-gpu-limit=0:1.0"}) {
     const auto got = parse_flags({flag});
@@ -319,7 +319,7 @@ TEST(TritonFlags, WhatChangesNothingIsNamedInAWarning) {
   }
 }
 
-// /v2/logging tells them.
+// /v2/logging returns them.
 TEST(TritonFlags, LogFlagsAreKeptForTheLoggingExtension) {
   const auto got = parse_flags({"--log-verbose=3", "--log-format=ISO8601", "--log-file=/f"});
   ASSERT_TRUE(got.ok()) << got.status();

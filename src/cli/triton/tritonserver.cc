@@ -1,4 +1,4 @@
-// tritonserver: the core and its endpoints under Triton's command line.
+// tritonserver: the core and its endpoints with Triton's command line.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@
 namespace nereid::cli {
 namespace {
 
-// "<code> - <message>" of an error, which it deletes; "" for none.
+// "<code> - <message>" of an error, which is deleted; "" for null.
 std::string text_of(TRITONSERVER_Error* error) {
   if (!error) return "";
   const std::string text =
@@ -48,7 +48,7 @@ struct CoreOptionsDelete {
 };
 using CoreOptions = std::unique_ptr<TRITONSERVER_ServerOptions, CoreOptionsDelete>;
 
-// The text of what went wrong, or "".
+// Returns the error's text, or "".
 std::string make_core_options(const TritonOptions& options, CoreOptions& out) {
   TRITONSERVER_ServerOptions* core = nullptr;
   if (const auto text = text_of(TRITONSERVER_ServerOptionsNew(&core)); !text.empty()) return text;
@@ -81,7 +81,7 @@ std::string start_failure(const Status& status) {
   return fmt::format("{} - {}", code, message(status));
 }
 
-// Before models are loaded. Processes that share a port do not see each other.
+// Checked before models are loaded. Processes that share a port (SO_REUSEPORT) do not conflict.
 Status check_triton_ports(const TritonOptions& options) {
   const front::HttpOptions& http = options.http;
   const front::GrpcOptions& grpc = options.grpc;
@@ -96,7 +96,7 @@ Status check_triton_ports(const TritonOptions& options) {
   return check_port("--metrics-port", "--metrics-address", host, http.metrics_port);
 }
 
-// A model's folder in the place of the folder of such folders.
+// Refuses a model's folder given instead of the folder that contains it.
 Status check_repositories(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     const auto has = [](const std::filesystem::path& file) {
@@ -122,18 +122,19 @@ Status check_repositories(const std::vector<std::string>& paths) {
   return ok();
 }
 
-// Without keys as the stock server, where --model-control-mode says whether clients load models;
-// but settings of the process, which it lets everybody change, are for callers on this machine.
+// Without keys the rules are the stock server's, where --model-control-mode decides
+// whether clients load models; process settings, which it lets every client change, are
+// for callers on this machine.
 constexpr front::AdminRules kAdminRules = {.models = front::Peers::kAny,
                                            .settings = front::Peers::kLoopback};
 
-// The running server, stopped in order within one budget of time.
+// The running server, stopped in order within one time limit.
 class TritonProcess {
  public:
   TritonProcess(TRITONSERVER_Server* core, std::shared_ptr<front::ByteBudget> budget)
       : core_(core), budget_(std::move(budget)) {}
 
-  // Opens the ports and says so; false, logged, when one cannot be opened.
+  // Opens the ports and logs them; false, logged, when one cannot be opened.
   bool open(const TritonOptions& options, const front::TraceOptions& trace) {
     const auto extensions = std::make_shared<front::Extensions>(
         options.log, options.allow_code_upload, options.control_mode == "explicit");
@@ -186,7 +187,7 @@ class TritonProcess {
     }
   }
 
-  // Running answers may finish for `budget`; see stop_server.h.
+  // Running responses may finish for `budget`; see stop_server.h.
   void stop(std::chrono::seconds budget) {
     const StopDeadline deadline(budget);
     stop_server(core_, grpc_.get(), {http_.get(), kserve_http_.get()}, deadline);
@@ -199,7 +200,7 @@ class TritonProcess {
   int http_port() const { return http_ ? http_->http_port() : -1; }
 
  private:
-  // Beside the HTTP port, which then has OpenAI's routes.
+  // Opens KServe's port beside the HTTP port, which then has OpenAI's routes.
   bool open_kserve(const TritonOptions& options,
                    const std::shared_ptr<front::Extensions>& extensions,
                    const std::shared_ptr<front::Tracer>& tracer) {
@@ -248,7 +249,7 @@ class TritonProcess {
   std::unique_ptr<front::HttpServer> http_, kserve_http_;
 };
 
-// Waits for SIGINT or SIGTERM and calls `poll` each time that the interval passes without one.
+// Waits for SIGINT or SIGTERM, and calls `poll` whenever the interval passes without one.
 template <class Poll>
 int wait_for_signal(const sigset_t& signals, bool polls, std::chrono::seconds interval, Poll poll) {
   while (true) {
@@ -268,8 +269,7 @@ int wait_for_signal(const sigset_t& signals, bool polls, std::chrono::seconds in
 
 int serve_repository(const TritonOptions& options,
                      const std::function<void(int http_port)>& when_ready) {
-  // Before any thread starts, so that all inherit the mask. Signals after the first stay pending
-  // for ever.
+  // Before any thread starts, so that all inherit the mask. Signals after the first stay pending.
   const sigset_t signals = block_stop_signals();
   print_stack_on_crash();
 
@@ -328,7 +328,7 @@ int serve_repository(const TritonOptions& options,
 }
 
 int tritonserver_main(int argc, char** argv) {
-  // Launchers and people look for the process by this name, whatever the file is called.
+  // Launchers and users look for the process by this name, whatever the file is called.
   ::prctl(PR_SET_NAME, "tritonserver");
   const auto options = parse_triton_flags(argc, argv);
   const std::string usage = triton_usage(argv[0]);

@@ -7,8 +7,8 @@
 
 namespace nereid::cli {
 
-// `when_ready` is called once all ports answer, with the HTTP port, -1 without one. The exit code:
-// 0 after a stop in time.
+// `when_ready` is called once all ports answer, with the HTTP port, -1 without one. Exit code: 0
+// after a stop in time.
 int serve_repository(const TritonOptions& options,
                      const std::function<void(int http_port)>& when_ready = {});
 

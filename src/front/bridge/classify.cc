@@ -1,4 +1,3 @@
-// See classify.h.
 #include "front/bridge/classify.h"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ T number_at(const Tensor& t, size_t i) {
   return value;
 }
 
-// Calls `visit` with number `i` as its own type. False for types without an order.
+// Calls `visit` with element `i` in its own type. False for types without an order.
 template <class Visit>
 bool visit_number(const Tensor& t, size_t i, Visit visit) {
   switch (t.type) {
@@ -44,7 +43,7 @@ bool visit_number(const Tensor& t, size_t i, Visit visit) {
   }
 }
 
-// For sorting.
+// A score as double, for sorting.
 StatusOr<double> read_value(const Tensor& t, size_t i) {
   double value = 0;
   if (visit_number(t, i, [&](auto number) { value = static_cast<double>(number); })) return value;
@@ -63,8 +62,7 @@ std::string score_text(const Tensor& t, size_t i) {
   return text;
 }
 
-// Places of the `kept` best of `classes` scores, the best first; of equal ones the first. NaN sorts
-// last.
+// Indices of the `kept` highest of `classes` scores, in descending order, stable. NaN sorts last.
 StatusOr<std::vector<size_t>> best_of_row(const Tensor& t, size_t first, size_t classes,
                                           size_t kept) {
   HeldMemory held;
@@ -83,7 +81,7 @@ StatusOr<std::vector<size_t>> best_of_row(const Tensor& t, size_t first, size_t 
   return order;
 }
 
-// Appends the element. A number of four bytes may become a text of fifty.
+// Appends an element and counts it: a number of four bytes may become a text of fifty.
 Status append_counted(std::string_view text, Classes& out) {
   std::string& bytes = out.tensor.bytes;
   const size_t size = bytes.size() + sizeof(uint32_t) + text.size();
@@ -98,7 +96,8 @@ Status append_counted(std::string_view text, Classes& out) {
 
 }  // namespace
 
-// The shape is a client's where the model gives it back: what is done goes by the bytes there are.
+// The shape may be a client's, given back by the model, so the loops are bounded by
+// the tensor's bytes.
 StatusOr<Classes> classify(const Tensor& t, uint64_t num, bool batched) {
   const size_t element = TRITONSERVER_DataTypeByteSize(t.type);
   const size_t total = element == 0 ? 0 : t.bytes.size() / element;

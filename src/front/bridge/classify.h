@@ -1,4 +1,4 @@
-// The classification extension: a tensor of scores -> the names of its best classes.
+// The classification extension: from a tensor of scores to the names of its best classes.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace nereid::front {
 
 struct Classes {
   Tensor tensor;
-  std::unique_ptr<HeldMemory> held;  // of its bytes
+  std::unique_ptr<HeldMemory> held;  // memory of its bytes, counted
 };
 
 // A BYTES tensor of "<score>:<index>[:<label>]", the `num` best classes of each row. `batched`: the
-// first dimension counts rows; else there is one. InvalidArgument for types without an order;
-// Unavailable where the server has no room for the texts.
+// first dimension counts rows; else there is one row. InvalidArgument for types without an order;
+// Unavailable: the memory budget is full.
 StatusOr<Classes> classify(const Tensor& t, uint64_t num, bool batched);
 
 }  // namespace nereid::front

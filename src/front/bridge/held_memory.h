@@ -1,4 +1,4 @@
-// Memory that is taken for a client, in what the server holds for all of them.
+// A share of the memory that the server counts for its clients.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace nereid::front {
 
-// Counts until this goes. Used by one thread at a time.
+// Counted until the destructor. Used by one thread at a time.
 class HeldMemory {
  public:
   HeldMemory() = default;
@@ -19,7 +19,8 @@ class HeldMemory {
   ~HeldMemory() {
     for (const size_t bytes : parts_) NEREID_ServerReleaseMemory(bytes);
   }
-  // Before so many more bytes are allocated. Unavailable: there is no room, and they do not count.
+  // Counts bytes before they are allocated. Unavailable: the budget is full, and
+  // they are not counted.
   Status add(size_t bytes) {
     parts_.push_back(0);
     RETURN_IF_ERROR(take_error(NEREID_ServerHoldMemory(bytes)));

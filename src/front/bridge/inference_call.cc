@@ -1,4 +1,4 @@
-// Request building, response parsing and the life of one call; see inference_call.h.
+// Requests to the core, their responses, and the life of a call; see inference_call.h.
 #include "front/bridge/inference_call.h"
 
 #include <new>
@@ -11,7 +11,7 @@
 namespace nereid::front {
 namespace {
 
-// Response buffers are std::string, or the memory that the request names. `userp` is the spec.
+// Allocates a std::string, or returns the memory named in the request. `userp` is the spec.
 TRITONSERVER_Error* allocate(TRITONSERVER_ResponseAllocator*, const char* name, size_t byte_size,
                              TRITONSERVER_MemoryType, int64_t, void* userp, void** buffer,
                              void** buffer_userp, TRITONSERVER_MemoryType* actual_type,
@@ -51,8 +51,7 @@ TRITONSERVER_Error* release(TRITONSERVER_ResponseAllocator*, void*, void* buffer
   return nullptr;
 }
 
-// Backends ask where an output will lie before they make it: regions of clients are in main memory,
-// too.
+// The preferred memory type: main memory, where clients' regions are too.
 TRITONSERVER_Error* query(TRITONSERVER_ResponseAllocator*, void*, const char*, size_t*,
                           TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
   *memory_type = TRITONSERVER_MEMORY_CPU;
@@ -60,7 +59,7 @@ TRITONSERVER_Error* query(TRITONSERVER_ResponseAllocator*, void*, const char*, s
   return nullptr;
 }
 
-// One allocator without state serves every request of the process.
+// One stateless allocator for all requests of the process.
 TRITONSERVER_ResponseAllocator* allocator() {
   static TRITONSERVER_ResponseAllocator* const shared = [] {
     TRITONSERVER_ResponseAllocator* made = nullptr;
@@ -106,7 +105,7 @@ Status read_parameters(TRITONSERVER_InferenceResponse* response, InferenceReply&
 Status read_labels(TRITONSERVER_InferenceResponse* response, uint32_t index, Tensor& tensor) {
   const uint32_t size = TRITONSERVER_DataTypeByteSize(tensor.type);
   if (size == 0) return ok();
-  // Classes are the elements of one row; without a batch dimension there is one row.
+  // Labels for the elements of each row; without a batch dimension there is one row.
   for (size_t i = 0; i < tensor.bytes.size() / size; ++i) {
     const char* label = nullptr;
     RETURN_IF_ERROR(take_error(
@@ -138,9 +137,9 @@ Status read_outputs(TRITONSERVER_InferenceResponse* response, const InferenceSpe
     tensor.shape.assign(shape, shape + num_dims);
     // The buffer may be larger than the output, or missing for an empty one.
     tensor.is_external = spec.output_memory.contains(tensor.name);
-    auto* const text = static_cast<std::string*>(userp);  // of allocate(); null elsewhere
+    auto* const text = static_cast<std::string*>(userp);  // from allocate(); null elsewhere
     if (!tensor.is_external && text != nullptr && base == text->data()) {
-      tensor.bytes = std::move(*text);  // nobody reads it any more
+      tensor.bytes = std::move(*text);  // no reader is left
       tensor.bytes.resize(byte_size);
     } else if (!tensor.is_external) {
       tensor.bytes.assign(static_cast<const char*>(base), base == nullptr ? 0 : byte_size);
@@ -170,7 +169,7 @@ Status read_response(TRITONSERVER_InferenceResponse* response, const InferenceSp
   return read_outputs(response, spec, reply);
 }
 
-// Memory of the client that was not there when the model read or wrote it.
+// An error if a client's memory was truncated while the model used it.
 Status check_memory(const InferenceSpec& spec) {
   for (const auto* list : {&spec.input_memory, &spec.output_memory}) {
     for (const auto& [name, memory] : *list) {
@@ -237,8 +236,8 @@ InferenceCall::~InferenceCall() {
 
 namespace {
 
-// The C API takes names up to their first NUL byte: another name than the client's. (A text
-// parameter ends there as well, as with the stock server.)
+// The C API ends names at the first NUL byte, which would name something else. (A text parameter
+// ends there as well, as in the stock server.)
 Status check_texts(const InferenceSpec& spec) {
   const auto check = [](const char* what, const std::string& text) {
     return text.find('\0') == std::string::npos
@@ -308,7 +307,7 @@ Status InferenceCall::set_attributes() {
 }
 
 void InferenceCall::cancel() {
-  // Not under the lock: the server may answer from inside the call.
+  // Called outside of the lock: the server may answer from inside the call.
   std::shared_ptr<InferenceCall> alive;
   {
     std::lock_guard lock(mutex_);
@@ -321,9 +320,9 @@ void InferenceCall::cancel() {
   if (!status.ok()) log.warn("cancel of a request to '{}': {}", spec_.model, message(status));
 }
 
-// The request object may go only when the server has both released it and sent its last response.
+// Deletes the request object once the server has both released it and sent its last response.
 void InferenceCall::finish_part(bool released) {
-  std::shared_ptr<InferenceCall> last;  // destroyed after the lock
+  std::shared_ptr<InferenceCall> last;  // destroyed outside of the lock
   std::lock_guard lock(mutex_);
   (released ? released_ : final_seen_) = true;
   if (released_ && final_seen_) last = std::move(self_);
@@ -358,7 +357,7 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     for (auto& [_, memory] : call->spec_.input_memory) memory.in_use.reset();
     for (auto& [_, memory] : call->spec_.output_memory) memory.in_use.reset();
   }
-  // The closure usually refers back to this call: let it go with the last reply.
+  // The closure usually refers to this call: dropped with the last reply.
   OnReply on_reply;
   try {
     on_reply = final ? std::exchange(call->on_reply_, nullptr) : call->on_reply_;
@@ -367,7 +366,7 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
     static LogLimit log;
     log.error("reply handler: {}", e.what());
   }
-  // Only now: the client need not wait for it.
+  // Deleted only now, so that the client does not wait for it.
   if (response != nullptr) {
     take_error(TRITONSERVER_InferenceResponseDelete(response)).IgnoreError();
   }
@@ -376,8 +375,8 @@ void InferenceCall::on_response(TRITONSERVER_InferenceResponse* response, uint32
 
 Status several_answers(size_t count) {
   return invalid_argument(
-      "infer takes one answer and the model gave {}: ask without streaming and for one sequence of "
-      "one prompt, or by generate_stream or the rpc ModelStreamInfer",
+      "infer returns one response and the model sent {}: request no streaming and one sequence of "
+      "one prompt, or use generate_stream or the rpc ModelStreamInfer",
       count);
 }
 

@@ -1,4 +1,4 @@
-// One inference through the Triton C API: owns the request object, its inputs and its end.
+// One inference through the Triton C API: owns the request object and its inputs.
 #pragma once
 
 #include <atomic>
@@ -18,20 +18,20 @@
 
 namespace nereid::front {
 
-// Memory that the call does not own and that holds, or takes, a tensor's data.
+// Memory outside of the call that holds, or receives, a tensor's data.
 struct ExternalMemory {
   char* base = nullptr;
   size_t size = 0;
   std::shared_ptr<void> keep;
-  std::shared_ptr<const std::atomic<bool>> is_lost;  // true: it went away; null: it cannot
-  std::shared_ptr<void> in_use;                      // until the last reply, when `keep` may go on
+  std::shared_ptr<const std::atomic<bool>> is_lost;  // true: truncated; null: cannot be
+  std::shared_ptr<void> in_use;  // held until the last reply, while `keep` may live longer
 };
 
-// What one request may have; more is refused before anything is looked up by name.
-inline constexpr size_t kMaxTensors = 4096;  // inputs, and outputs that it asks for
+// Most tensors of a request, checked before any look-up by name: inputs, and requested outputs.
+inline constexpr size_t kMaxTensors = 4096;
 inline constexpr size_t kMaxParameters = 1024;
 
-// InvalidArgument, naming `what` and both numbers, when there are more than `limit`.
+// InvalidArgument, naming `what` and both numbers, when `count` > `limit`.
 Status check_count(std::string_view what, size_t count, size_t limit);
 
 struct InferenceSpec {
@@ -45,10 +45,10 @@ struct InferenceSpec {
   std::variant<uint64_t, std::string> correlation_id = uint64_t{0};
   uint64_t priority = 0;
   uint64_t timeout_us = 0;
-  bool is_raw = false;                                 // one input, of which only the data is known
+  bool is_raw = false;                                 // one input, of which only the data is given
   std::map<std::string, ExternalMemory> input_memory;  // by input: instead of its bytes
   std::map<std::string, ExternalMemory> output_memory;  // by output: where the data goes
-  std::set<std::string> labelled_outputs;               // outputs whose class names are wanted
+  std::set<std::string> labelled_outputs;               // outputs to classify
   RequestTracePtr trace;                                // null: not traced
 
   size_t num_bytes() const;  // of the inputs that are in it
@@ -56,8 +56,8 @@ struct InferenceSpec {
 
 class InferenceCall : public std::enable_shared_from_this<InferenceCall> {
  public:
-  // Called on a thread of the server for every response, in order; the last call, and only that,
-  // has final = true. After an accepted start it always comes, whatever fails.
+  // Called on a thread of the server for every response, in order; exactly the last call has final
+  // = true. After an accepted start it always comes.
   using OnReply = std::function<void(InferenceReply)>;
 
   // Sends the request. On an error nothing was accepted and `on_reply` is never called.
@@ -67,7 +67,7 @@ class InferenceCall : public std::enable_shared_from_this<InferenceCall> {
   InferenceCall(const InferenceCall&) = delete;
   InferenceCall& operator=(const InferenceCall&) = delete;
 
-  // Asks the server to stop; the final reply still comes. Any thread, any time, any number.
+  // Asks the server to cancel; the final reply still comes. Any thread, any time, repeatable.
   void cancel();
 
  private:
@@ -82,8 +82,8 @@ class InferenceCall : public std::enable_shared_from_this<InferenceCall> {
   InferenceSpec spec_;
   OnReply on_reply_;
   std::mutex mutex_;
-  TRITONSERVER_InferenceRequest* request_ = nullptr;  // until released and final
-  std::shared_ptr<InferenceCall> self_;               // while the server may call back
+  TRITONSERVER_InferenceRequest* request_ = nullptr;  // null once released and final
+  std::shared_ptr<InferenceCall> self_;               // set while the server may call back
   bool released_ = false;
   bool final_seen_ = false;
 };

@@ -69,7 +69,8 @@ StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text) {
 StatusOr<std::shared_ptr<const ModelInfo>> model_info(TRITONSERVER_Server* server,
                                                       const std::string& name, int64_t version) {
   ASSIGN_OR_RETURN(std::string text, model_metadata_json(server, name, version));
-  // Parsed once for each text and thread: asking is cheap, and tells when a model has changed.
+  // A cache of parsed metadata per text and thread: the text itself is cheap to get, and
+  // changes with the model.
   constexpr size_t kMaxKept = 64;
   struct Kept {
     std::string text;

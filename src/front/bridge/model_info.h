@@ -1,4 +1,4 @@
-// What a front end needs to know of a model, read through the server's metadata and configuration.
+// Metadata and configurations of models, as front ends use them.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace nereid::front {
 struct TensorInfo {
   std::string name;
   DataType type = TRITONSERVER_TYPE_INVALID;
-  std::vector<int64_t> shape;  // -1: any; with a leading -1 when the model batches
+  std::vector<int64_t> shape;  // -1: any; a leading -1 when the model batches
 };
 
 struct ModelInfo {
@@ -27,14 +27,14 @@ struct ModelInfo {
   const TensorInfo* input(std::string_view tensor_name) const;
 };
 
-// Parses KServe model metadata. Internal error when it is not what the protocol says.
+// Parses KServe model metadata. Internal: not of the protocol's form.
 StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text);
 
-// version -1: newest ready one. NotFound / Unavailable as the server says. Never null.
+// version -1: the newest ready one. NotFound / Unavailable from the server. Never null.
 StatusOr<std::shared_ptr<const ModelInfo>> model_info(TRITONSERVER_Server* server,
                                                       const std::string& name, int64_t version);
 
-// The JSON text of a message, which it deletes.
+// The JSON text of a message, which is deleted.
 StatusOr<std::string> take_message(TRITONSERVER_Message* message);
 
 // Metadata and configuration as JSON text, unchanged.
@@ -44,7 +44,7 @@ StatusOr<std::string> model_metadata_json(TRITONSERVER_Server* server, const std
 StatusOr<std::string> model_config_json(TRITONSERVER_Server* server, const std::string& name,
                                         int64_t version);
 
-// The configuration as a tree, and a member of one as text; "" when it is none.
+// The configuration as a tree, and a member of one as text ("" if it is no string).
 StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::string& name);
 std::string_view config_text(const json::value& config, std::string_view key);
 
@@ -52,8 +52,8 @@ std::string_view config_text(const json::value& config, std::string_view key);
 StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const std::string& name,
                                             int64_t version);
 
-// parameters[key].string_value of a model configuration; empty when absent, and when it is a
-// placeholder of the template ("${name}").
+// parameters[key].string_value of a model configuration; empty when absent, and for an unfilled
+// placeholder of a template ("${name}").
 std::string config_parameter(const json::value& config, std::string_view key);
 
 }  // namespace nereid::front

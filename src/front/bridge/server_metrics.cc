@@ -1,4 +1,3 @@
-// See server_metrics.h.
 #include "front/bridge/server_metrics.h"
 
 #include "front/bridge/tensor.h"

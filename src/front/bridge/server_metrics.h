@@ -8,7 +8,7 @@
 
 namespace nereid::front {
 
-// Prometheus text of all metrics; the core's error when it keeps none.
+// Prometheus text of all metrics; the core's error when metrics are off.
 StatusOr<std::string> server_metrics_text(TRITONSERVER_Server* server);
 
 }  // namespace nereid::front

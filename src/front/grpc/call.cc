@@ -1,4 +1,3 @@
-// See call.h.
 #include "front/grpc/call.h"
 
 #include "base/contained.h"
@@ -15,7 +14,7 @@ Call::Call(std::weak_ptr<CallStream> stream, std::shared_ptr<Mailbox> mailbox,
 }
 
 Call::~Call() {
-  // A handler may drop the call on any thread; the stream belongs to the connection's.
+  // A handler may drop the call on any thread; the stream is the connection's.
   if (open_) {
     contained("a gRPC request", [this] {
       mailbox_->post([stream = std::move(stream_)] {

@@ -1,4 +1,4 @@
-// One rpc as its handler sees it, and the table of rpcs. No HTTP/2 and no sockets here.
+// One rpc for its handler, and the table of rpcs; independent of HTTP/2 and sockets.
 #pragma once
 
 #include <atomic>
@@ -22,12 +22,13 @@ namespace nereid::front {
 
 using Work = absl::AnyInvocable<void()>;
 
-// Brings work to the thread of a connection, in order. Any thread. Outlives connections and calls.
+// A queue of work for the thread of a connection, in order. Any thread. Outlives
+// connections and calls.
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
   virtual void post(Work work) = 0;
-  // The same, but at once when called on that thread while nothing posted waits.
+  // post(), but runs at once when called on that thread while the queue is empty.
   virtual void dispatch(Work work) { post(std::move(work)); }
 };
 
@@ -36,12 +37,12 @@ struct GrpcStats {
   std::atomic<uint64_t> connections_accepted{0};
   std::atomic<uint64_t> connections_refused{0};
   std::atomic<int64_t> connections_open{0};
-  std::atomic<int64_t> calls_active{0};      // until the handler lets go of them
+  std::atomic<int64_t> calls_active{0};      // until the handler drops them
   std::atomic<uint64_t> calls_cancelled{0};  // by the client or its deadline
-  std::atomic<size_t> buffered_bytes{0};     // of requests that are not complete
+  std::atomic<size_t> buffered_bytes{0};     // of incomplete requests
 };
 
-// The connection's side of a call. Everything but post() on the connection's thread.
+// The connection's side of a call. All calls but post() on the connection's thread.
 class CallStream {
  public:
   virtual ~CallStream() = default;
@@ -50,7 +51,7 @@ class CallStream {
   virtual void pause(bool paused) = 0;
 };
 
-// Calls `body`; ResourceExhausted when it finds no memory, Internal for another exception.
+// Calls `body`; bad_alloc becomes ResourceExhausted, another exception Internal.
 template <class Body>
 Status without_exceptions(Body&& body) {
   try {
@@ -67,9 +68,9 @@ Status without_exceptions(Body&& body) {
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 
-// One rpc, held by its handler. Everything but post() must run on the connection's thread: handlers
-// are called there, and post() brings other threads' news there. Answer with any number of send()
-// and one finish(). A call that is dropped without finish() ends as Internal: never silence.
+// One rpc, held by its handler. All calls but post() must be on the connection's thread: handlers
+// run there, and post() moves work of other threads there. An answer is any number of send() and
+// one finish(). A call dropped without finish() ends as Internal.
 class Call {
  public:
   Call(std::weak_ptr<CallStream> stream, std::shared_ptr<Mailbox> mailbox,
@@ -78,32 +79,33 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  // What the client sent beside the message, without the protocol's own headers.
+  // The client's metadata, without the protocol's own headers.
   const Metadata& metadata() const { return metadata_; }
-  // Why the caller may not change settings of the server (Access::kSettings); "": it may.
+  // The reason why the caller may not change settings of the server
+  // (Access::kSettings); "": it may.
   std::string_view admin_refusal() const { return admin_refusal_; }
   void set_admin_refusal(std::string_view why) { admin_refusal_ = why; }
   // The last value of that name; nullptr when absent.
   const std::string* metadata_value(std::string_view name) const;
 
-  // A message of protobuf bytes behind kGrpcPrefixBytes of room.
+  // Sends a protobuf message, stored behind kGrpcPrefixBytes of room.
   void send(std::string message);
-  // The one end. Later calls are ignored.
+  // Ends the call with a status. Later calls are ignored.
   void finish(const Status& status);
-  // Streams: no further message is delivered until unpaused; flow control holds the client up.
+  // For streams: no further message is delivered until unpaused; flow control stops the client.
   void pause(bool paused);
 
   // False once it is finished, or cancelled by client, deadline or server. Any thread.
   bool is_open() const { return open_; }
-  // Runs once when the call is cancelled before finish(); at once if that has happened already.
+  // Runs once when the call is cancelled before finish(); at once if it was already.
   void on_cancel(Work callback);
 
-  // Any thread. Work posted after the client has gone still runs; its answers go nowhere. It holds
-  // the call. What it throws is the call's status.
+  // Any thread. Work posted after the client has gone still runs; its answers are dropped. It holds
+  // the call. An exception of it is the call's status.
   void post(Work work) { mailbox_->post(ends_call(std::move(work))); }
   void dispatch(Work work) { mailbox_->dispatch(ends_call(std::move(work))); }
 
-  // For the connection: the client has gone, or may not wait any longer.
+  // Called by the connection when the client has gone, or its deadline has passed.
   void cancel();
 
  private:
@@ -113,7 +115,7 @@ class Call {
       if (!status.ok()) give_up(status);
     };
   }
-  // What runs is cancelled.
+  // Cancels the call with a status.
   void give_up(const Status& status);
 
   std::weak_ptr<CallStream> stream_;
@@ -128,17 +130,17 @@ class Call {
 
 using CallPtr = std::shared_ptr<Call>;
 
-// Takes the messages of a client stream, on the connection's thread.
+// Receives the messages of a client stream, on the connection's thread.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
   virtual void on_message(std::string message) = 0;
   virtual void on_half_close() = 0;  // no further message
-  // The server stops: end as soon as nothing runs any more.
+  // The server stops: the stream ends as soon as no request runs.
   virtual void on_stop() {}
 };
 
-// One rpc of the table: either of the two functions is set.
+// One rpc of the table: one of the two functions is set.
 struct Method {
   std::function<void(const CallPtr&, std::string message)> unary;
   std::function<std::shared_ptr<StreamHandler>(const CallPtr&)> stream;

@@ -34,7 +34,7 @@ Status model_ready(const ControlContext& c, const inference::ModelReadyRequest& 
   bool ready = false;
   const Status status = take_error(
       TRITONSERVER_ServerModelIsReady(c.server, request.name().c_str(), version, &ready));
-  // A model that is not there is not ready.
+  // NotFound: an unknown model is not ready.
   if (!status.ok() && status.code() != absl::StatusCode::kNotFound &&
       status.code() != absl::StatusCode::kUnavailable) {
     return status;

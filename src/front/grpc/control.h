@@ -1,5 +1,5 @@
-// The rpcs beside the inferences: health, metadata, configuration, statistics, repository, shared
-// memory, trace and log settings; and reflection.
+// The control rpcs: health, metadata, configuration, statistics, repository, shared memory, trace
+// and log settings; and reflection.
 #pragma once
 
 #include <functional>
@@ -25,30 +25,31 @@ struct ControlContext {
 };
 using ControlContextPtr = std::shared_ptr<const ControlContext>;
 
-// From the bytes of a request to those of its answer, which stand behind kGrpcPrefixBytes of room;
-// control_handler.h makes it of a function of messages.
+// From the bytes of a request to those of its response, stored behind kGrpcPrefixBytes of room;
+// control_handler.h makes it of a function on messages.
 using ControlHandler =
     std::function<StatusOr<std::string>(const ControlContext&, std::string_view request)>;
 
 struct ControlRpc {
-  std::string name;  // "ModelReady"
+  std::string name;  // such as "ModelReady"
   Protection protection;
   ControlHandler handler;
-  // Where a call that may take minutes waits for a thread. Null: it takes no time.
+  // The queue for an rpc that may take minutes. Null: it runs at once.
   const ControlQueuePtr& (Extensions::*queue)() const = nullptr;
-  // Of one for administrators: a request that changes nothing, which others may send. Null: none.
+  // For rpcs of administrators: whether a request changes nothing, so that others may
+  // send it. Null: never.
   bool (*is_question)(std::string_view request) = nullptr;
 };
 
-// The rpcs of inference.GRPCInferenceService but for the two of inference.
+// The rpcs of inference.GRPCInferenceService except the two inferences.
 std::vector<ControlRpc> control_rpcs();
 std::vector<ControlRpc> repository_rpcs();
 std::vector<ControlRpc> setting_rpcs();
 
-// grpc.health.v1.Health/Check: SERVING as the server is ready or not.
+// grpc.health.v1.Health/Check: SERVING while the server is ready.
 ControlHandler health_check();
 
-// Handles and answers.
+// Runs the handler and sends the response.
 void run_control(const ControlContextPtr& context, const CallPtr& call, std::string message,
                  const ControlRpc& rpc);
 

@@ -1,4 +1,4 @@
-// Handlers of control rpcs, as functions of generated messages.
+// Handlers of control rpcs, as functions on generated messages.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ ControlHandler handler_of(Status (*run)(const ControlContext&, const Request&, R
   };
 }
 
-// The same where the answer is JSON of the core's; `response_type` is its message's full name.
+// A handler whose response is JSON of the core; `response_type` is its message's full name.
 template <class Request>
 ControlHandler handler_of(const char* response_type,
                           StatusOr<std::string> (*run)(const ControlContext&, const Request&)) {

@@ -11,7 +11,7 @@ namespace {
 
 using LogValue = inference::LogSettingsRequest::SettingValue;
 
-// Values come with their type; the one that a setting has is `kind`, `wanted` in the error.
+// A setting of the log: its value must have the type `kind`, `wanted` in the error.
 struct LogSetting {
   const char* key;
   LogValue::ParameterChoiceCase kind;

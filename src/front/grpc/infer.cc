@@ -11,7 +11,7 @@
 namespace nereid::front {
 namespace {
 
-// Lives from the request to the final reply; used on the call's thread only.
+// Lives from the request to the final reply; on the call's thread only.
 class ModelInfer {
  public:
   ModelInfer(CallPtr call, InferTicket ticket)
@@ -45,7 +45,7 @@ class ModelInfer {
   InferenceReply first_;
 };
 
-// A trace when the request is sampled, with the time that reading it took.
+// The trace of a sampled request, with the times of its reading.
 RequestTracePtr trace_request(const InferContext& context, const Call& call,
                               const std::string& model, uint64_t begin_ns) {
   const std::string* parent = call.metadata_value("traceparent");
@@ -58,10 +58,10 @@ RequestTracePtr trace_request(const InferContext& context, const Call& call,
   return trace;
 }
 
-// ResourceExhausted where there is no room for it in the budget.
+// ResourceExhausted: no room for it in the budget.
 Status parse_within_budget(const InferContext& context, std::string message, BudgetShare share,
                            const CheckModel& check_model, GrpcInferRequest& out) {
-  // The parsed form of little is little, too.
+  // The parsed form of a small message is small, too.
   constexpr size_t kLittle = 4096;
   const size_t size = message.size();
   BudgetShare& held = out.ticket.held = std::move(share);

@@ -20,13 +20,13 @@ struct InferContext {
   std::shared_ptr<Extensions> extensions;
   std::shared_ptr<Tracer> tracer;
   std::shared_ptr<ByteBudget> budget;
-  HeaderFilter forwards_header;   // metadata -> parameters; or null
-  Workers* workers = nullptr;     // for large requests; null: they are read on the event loop
-  bool infers_decoupled = false;  // ModelInfer takes decoupled models that answer once
+  HeaderFilter forwards_header;   // metadata forwarded as parameters; or null
+  Workers* workers = nullptr;     // for large requests; null: parsed on the event loop
+  bool infers_decoupled = false;  // ModelInfer accepts decoupled models that answer once
 };
 using InferContextPtr = std::shared_ptr<const InferContext>;
 
-// Messages up to this size are read on the event loop, in about a millisecond.
+// Messages up to this size are parsed on the event loop, in about a millisecond.
 inline constexpr size_t kQuickMessageBytes = 64 << 10;
 
 // One request, one response.
@@ -39,15 +39,15 @@ std::shared_ptr<StreamHandler> start_model_stream_infer(const InferContextPtr& c
 
 struct ReadRequest {
   Status status;
-  GrpcInferRequest request;  // filled as far as it gets
+  GrpcInferRequest request;  // partial after an error
 };
 
 // Parses a message, which counts in `held`, and adds the call's metadata. Any thread.
 ReadRequest read_infer_request(const InferContext& context, const Call& call, std::string message,
                                BudgetShare held, bool accepts_decoupled);
 
-// Calls `then` with what the message says: here and now, or on the call's thread once a worker has
-// read a large one. Nothing is done for a call that is over.
+// Calls `then` with the parsed message: at once, or on the call's thread after a worker has parsed
+// a large one. A finished call is skipped.
 template <class Then>
 void read_and_start(const InferContextPtr& context, const CallPtr& call, std::string message,
                     bool accepts_decoupled, Then then) {

@@ -1,4 +1,4 @@
-// See infer_fields.h. Numbers of fields are those of proto/infer.proto.
+// Field numbers are those of proto/infer.proto; see infer_fields.h.
 #include "front/grpc/infer_fields.h"
 
 #include <algorithm>
@@ -12,14 +12,14 @@ namespace nereid::front {
 namespace {
 
 enum RequestField : uint64_t { kParameters = 4, kInputs = 5, kOutputs = 6, kRaw = 7 };
-constexpr uint64_t kContents = 5;  // of an input
+constexpr uint64_t kContents = 5;  // field of an input
 enum WireType : uint64_t { kVarint, kEightBytes, kHasLength, kFourBytes = 5 };
 
 struct Field {
   uint64_t number = 0;
   uint64_t wire_type = 0;
-  uint64_t bits = 0;       // of a number
-  std::string_view value;  // when it has a length
+  uint64_t bits = 0;       // of a numeric field
+  std::string_view value;  // of a length-delimited field
 };
 
 bool read_varint(std::string_view& in, uint64_t& value) {
@@ -46,7 +46,7 @@ bool read_number(std::string_view& in, uint64_t wire_type, uint64_t& value) {
   return read_fixed(in, wire_type == kEightBytes ? 8 : 4, value);
 }
 
-// Takes a field from the front of `in`.
+// Reads a field from the front of `in`.
 bool read_field(std::string_view& in, Field& field) {
   uint64_t tag = 0, length = 0;
   if (!read_varint(in, tag) || tag > std::numeric_limits<uint32_t>::max()) return false;
@@ -72,14 +72,14 @@ void put_varint(std::string& out, uint64_t value) {
   out += static_cast<char>(value);
 }
 
-// How a number of the list is written. Texts are no numbers.
+// The wire type of the list's numbers; texts are length-delimited.
 uint64_t wire_type_of(ContentsList list) {
   if (list == ContentsList::kFp32) return kFourBytes;
   return list == ContentsList::kFp64 ? kEightBytes : kVarint;
 }
 
-// Calls `number(list, bits)` and `text(list, value)` for the elements of all lists in their order,
-// as protobuf would take them: packed or not. False where the bytes are no such message.
+// Calls `number(list, bits)` and `text(list, value)` for the elements of all lists in order, packed
+// or not, as protobuf accepts them. False: malformed.
 template <class Number, class Text>
 bool visit_elements(std::string_view contents, Number number, Text text) {
   for (Field f; !contents.empty();) {
@@ -101,8 +101,8 @@ bool visit_elements(std::string_view contents, Number number, Text text) {
   return true;
 }
 
-// The contents may come in several parts, also between the other fields. Appends those to `rest`
-// unless it is null.
+// Finds the contents, which may come in several parts between other fields. Appends the other
+// fields to `rest` unless it is null.
 bool scan_input(std::string_view input, InputContents& out, std::string* rest) {
   out.input = input;
   const auto count = [&](ContentsList list) { ++out.counts[static_cast<size_t>(list)]; };
@@ -137,7 +137,7 @@ std::string without_contents(std::string_view input) {
   return out + rest;
 }
 
-// Bytes of an element of a tensor, at most.
+// Largest bytes of an element of a tensor.
 size_t element_size(ContentsList list) {
   switch (list) {
     case ContentsList::kBool:
@@ -151,9 +151,9 @@ size_t element_size(ContentsList list) {
   }
 }
 
-// Bytes of a parsed message, text or entry of a map, with its place in a list.
+// Estimated bytes of a parsed message, text or map entry, with its place in a list.
 constexpr size_t kObjectBytes = 128;
-// Bytes of a parsed dimension of a shape.
+// Estimated bytes of a parsed dimension of a shape.
 constexpr size_t kDimBytes = 16;
 
 size_t fields_bytes(std::string_view message) {
@@ -174,7 +174,7 @@ size_t tensor_bytes(std::string_view input) {
   return total;
 }
 
-// Whether `T` holds what an int or uint is.
+// Whether an int or uint fits into `T`.
 template <class T>
 bool fits_in(ContentsList list, uint64_t bits, int64_t& value) {
   value = list == ContentsList::kUint ? int64_t{static_cast<uint32_t>(bits)}
@@ -203,7 +203,7 @@ bool split_infer_message(std::string_view message, InferFields& out) {
   std::string_view rest = message;
   size_t head_end = 0;
   bool is_split = false;
-  // The head is a part of the message as long as nothing before it was left out.
+  // The head is a view of the message until a part before it is left out.
   const auto add_to_head = [&](size_t begin, size_t end) {
     if (!is_split && begin == head_end) {
       head_end = end;

@@ -1,4 +1,4 @@
-// Infer messages in both directions: where tensor data comes from, parameters, errors, replies.
+// Infer messages in both directions: sources of tensor data, parameters, errors, replies.
 #include "front/grpc/infer_message.h"
 
 #include <gtest/gtest.h>
@@ -164,7 +164,7 @@ TEST(InferMessage, ContentsOfEveryType) {
 }
 
 // Source: protobuf.dev, "Encoding": parts of a message are merged, lists may be packed or not, and
-// what is not known is left out.
+// unknown fields are skipped.
 TEST(InferMessage, ContentsInPartsPackedOrNot) {
   using std::string_literals::operator""s;
   const auto with_contents = [](const std::string& contents) {
@@ -183,7 +183,7 @@ TEST(InferMessage, ContentsInPartsPackedOrNot) {
     EXPECT_EQ(with_contents(broken).status.message(), "Unable to parse request");
 }
 
-// A text of two bytes of the message, and no object for each.
+// A text takes two bytes of the message, and is not made an object.
 TEST(InferMessage, ContentsTakeWhatTheirTensorTakes) {
   ModelInferRequest request = request_of("BYTES", {1000});
   for (int i = 0; i < 1000; ++i)
@@ -192,7 +192,7 @@ TEST(InferMessage, ContentsTakeWhatTheirTensorTakes) {
   EXPECT_EQ(parse(request).data("IN").size(), 4000u);
 }
 
-// Two bytes for each, so a message of megabytes has millions.
+// Two bytes per field, so a message of megabytes has millions of fields.
 TEST(InferMessage, FieldsAreCountedBeforeTheyAreParsed) {
   const auto times = [](const char* field, int count) {
     std::string out("\x0a\x01m");

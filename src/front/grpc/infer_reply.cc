@@ -1,4 +1,4 @@
-// See infer_message.h.
+// Formats responses; see infer_message.h.
 #include <google/protobuf/arena.h>
 
 #include <climits>
@@ -53,12 +53,13 @@ void set_parameter(const ParameterValue& value, inference::InferParameter& out) 
   }
 }
 
-// The response without the tensors' bytes, which go behind it as they are.
+// A response in parts: the message without tensor data, and the tensors' bytes,
+// appended without a copy.
 struct Parts {
   Arena arena;
   ModelInferResponse* head = Arena::CreateMessage<ModelInferResponse>(&arena);
   std::vector<std::string_view> raw;
-  std::list<Classes> owned;  // behind some of `raw`
+  std::list<Classes> owned;  // owners of some of `raw`
 
   // Bytes of the serialised message.
   size_t size() {
@@ -67,7 +68,7 @@ struct Parts {
     return n;
   }
 
-  // After size().
+  // To be called after size().
   void append_to(std::string& out) const {
     const size_t at = out.size();
     out.resize(at + static_cast<size_t>(head->GetCachedSize()));
@@ -147,7 +148,7 @@ StatusOr<std::string> format_stream_response(const InferenceReply& reply,
     }
   }
   if (!status.ok() || reply.empty) {
-    // Nothing of a model's: labelled as the request was.
+    // No response of the model: labelled with the request's names.
     parts.head->set_model_name(ticket.model);
     parts.head->set_model_version(ticket.version);
     parts.head->set_id(ticket.id);

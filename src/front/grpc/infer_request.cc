@@ -1,4 +1,4 @@
-// See infer_message.h.
+// Parses requests; see infer_message.h.
 #include <google/protobuf/arena.h>
 
 #include <algorithm>
@@ -96,7 +96,7 @@ Status take_parameter(const std::string& key, const InferParameter& p, GrpcInfer
 
 using ParameterMap = google::protobuf::Map<std::string, InferParameter>;
 
-// The shared-memory trio of a tensor; false: it names no region.
+// Reads a tensor's three shared-memory parameters; false: no region is named.
 StatusOr<bool> take_region(const ParameterMap& parameters, const std::string& tensor,
                            const SharedMemory& regions, ExternalMemory& out) {
   const auto region = parameters.find("shared_memory_region");
@@ -132,7 +132,7 @@ StatusOr<bool> take_region(const ParameterMap& parameters, const std::string& te
 
 struct ContentsKind {
   ContentsList list;
-  const char* type_name;  // in errors
+  const char* type_name;  // for errors
   std::vector<DataType> types;
 };
 
@@ -188,7 +188,7 @@ Status take_contents(const Input& input, const InputContents& contents, const st
   return ok();
 }
 
-// Where the data of the inputs comes from.
+// The source of an input's data.
 struct Source {
   std::shared_ptr<std::string> message;
   std::vector<std::string_view> raw;

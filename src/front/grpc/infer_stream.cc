@@ -12,14 +12,14 @@
 namespace nereid::front {
 namespace {
 
-// Requests of one stream that may run at once; more wait in the client's flow control window.
+// Most requests of one stream in flight; flow control stops the client beyond.
 constexpr size_t kMaxInFlight = 4096;
-// The same for answers that wait for an earlier one: how many, and after how many bytes requests
-// wait. Beyond the larger number an answer is replaced by a refusal, which takes its place.
+// Most answers that wait for an earlier one, by number and by bytes: beyond, requests wait. Beyond
+// the larger number an answer is replaced by a refusal.
 constexpr size_t kMaxOrdered = 4096;
 constexpr size_t kManyWaitingBytes = size_t{8} << 20;
 constexpr size_t kMaxWaitingBytes = size_t{64} << 20;
-constexpr size_t kAnswerOverhead = 128;  // bytes beside the text of an answer that waits
+constexpr size_t kAnswerOverhead = 128;  // bytes beside the text of a waiting answer
 
 constexpr char kStopping[] = "GRPC server is shutting down and has stopped accepting new requests.";
 
@@ -31,7 +31,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     ends_on_error_ = mode != nullptr && *mode == "true";
   }
 
-  // After construction: cancelling the stream cancels what runs on it.
+  // To be called after construction: cancelling the stream cancels its requests.
   void watch_cancel() {
     call_->on_cancel([weak = weak_from_this()] {
       if (const auto self = weak.lock()) self->cancel_all();
@@ -65,7 +65,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     std::vector<std::string> messages;
     bool complete = false;
   };
-  // A request: its number, and its place among those whose answers keep their order.
+  // A request: its number, and its position among those whose answers keep their order.
   struct Slot {
     uint64_t key = 0;
     std::optional<uint64_t> place;
@@ -73,7 +73,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
 
   void start(const Status& read, GrpcInferRequest request) {
     if (read.code() == absl::StatusCode::kInternal && read.message() == "Unable to parse request") {
-      // The stream's framing is right and its content is not: nothing to address an answer to.
+      // The framing is right but the message is malformed, so it has no id to answer to.
       cancel_all();
       return call_->finish(read);
     }
@@ -102,7 +102,8 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     running_[slot.key] = *std::move(started);
   }
 
-  // Messages wait while one is read by a worker, while many run, and while many answers wait.
+  // Pauses the stream while a worker parses a message, while many requests run, and while
+  // many answers wait.
   void hold_back() {
     const bool holds = is_reading_ || num_running_ >= kMaxInFlight ||
                        order_.size() >= kMaxOrdered || waiting_bytes_ >= kManyWaitingBytes;
@@ -131,9 +132,9 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
       cancel_all();
       return call_->finish(reply.status);
     }
-    // A final flag alone is told to those who asked.
+    // A final flag alone is sent only if requested.
     if (reply.empty && !(ticket.empty_final && ticket.decoupled)) return;
-    // A model that is not decoupled answers once: its first response counts.
+    // A model that is not decoupled answers once: later responses are dropped.
     if (!ticket.decoupled && !answered_.insert(slot.key).second) return;
     StatusOr<std::string> message = format_stream_response(reply, ticket);
     if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_START");
@@ -141,7 +142,7 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     if (ticket.trace != nullptr) ticket.trace->report_now("GRPC_SEND_END");
   }
 
-  // At once, or when the requests before it are complete.
+  // Sends at once, or when the requests before it are complete.
   void write(const Slot& slot, const InferTicket& ticket, std::string message) {
     if (!slot.place || *slot.place == first_place_) return call_->send(std::move(message));
     if (const Status room = make_room(message.size()); !room.ok()) {
@@ -151,13 +152,13 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
     order_[*slot.place - first_place_].messages.push_back(std::move(message));
   }
 
-  // For an answer of that size to wait.
+  // An error when an answer of that size may not wait.
   Status make_room(size_t size) {
     const size_t bytes = waiting_bytes_ + size + kAnswerOverhead;
     if (bytes > kMaxWaitingBytes) {
       return resource_exhausted(
-          "the answers of this stream that wait for an earlier one would have {} bytes, at most {} "
-          "are allowed",
+          "answers of this stream behind an unfinished one would have {} bytes, at most {} are "
+          "allowed",
           bytes, kMaxWaitingBytes);
     }
     if (const Status status = waiting_share_.reserve(bytes); !status.ok())
@@ -188,7 +189,8 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   }
 
   void cancel_all() {
-    // A core may answer from inside of cancel(), but answers are posted: the map stays as it is.
+    // A core may answer from inside of cancel(), but answers are posted: the map
+    // does not change here.
     for (const auto& [key, call] : running_) call->cancel();
   }
 
@@ -199,10 +201,10 @@ class StreamInfer final : public StreamHandler, public std::enable_shared_from_t
   uint64_t next_key_ = 0;
   size_t num_running_ = 0;
   std::map<uint64_t, std::shared_ptr<InferenceCall>> running_;
-  std::set<uint64_t> answered_;  // of them, those of models that answer once
-  std::deque<Ordered> order_;    // requests whose answers keep their order, the first one is open
-  uint64_t first_place_ = 0;     // of the first of them
-  size_t waiting_bytes_ = 0;     // of the answers in it
+  std::set<uint64_t> answered_;  // running requests of models that answer once
+  std::deque<Ordered> order_;    // requests whose answers keep their order; the first one is open
+  uint64_t first_place_ = 0;     // position of the first entry
+  size_t waiting_bytes_ = 0;     // bytes of waiting answers
   BudgetShare waiting_share_;
 };
 

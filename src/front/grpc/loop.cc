@@ -1,4 +1,4 @@
-// See loop.h.
+// Event loops and connections; see loop.h.
 #include "front/grpc/loop.h"
 
 #include <sys/socket.h>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{256} << 10;
 constexpr size_t kFillBytes = size_t{256} << 10;
-constexpr int kReadsInARow = 4;  // then others have a turn
+constexpr int kReadsInARow = 4;  // then other connections have a turn
 constexpr std::chrono::milliseconds kTick{100};
 
 Session::Time now() { return std::chrono::steady_clock::now(); }
@@ -27,7 +27,7 @@ Session::Time now() { return std::chrono::steady_clock::now(); }
 }  // namespace
 
 void LoopMailbox::post(Work work) {
-  Work dropped;  // destroyed after the lock
+  Work dropped;  // destroyed outside of the lock
   std::lock_guard lock(mutex_);
   if (loop_ == nullptr) {
     dropped = std::move(work);
@@ -122,7 +122,7 @@ void GrpcConnection::receive(std::string_view bytes) {
   plain.clear();
   const bool is_well = tls_->receive(bytes, plain);
   if (!plain.empty()) session_.receive(plain, now());
-  if (is_well) return mark_dirty();  // the handshake may have something to say
+  if (is_well) return mark_dirty();  // the handshake may have output
   fill();
   send_some();  // an alert
   close();
@@ -154,7 +154,7 @@ bool GrpcConnection::send_some() {
   }
   out_.clear();
   out_at_ = 0;
-  // Thousands of idle connections: none keeps a large buffer.
+  // Thousands of connections may be idle: none keeps a large buffer.
   if (out_.capacity() > kFillBytes / 4) out_.shrink_to_fit();
   return true;
 }
@@ -210,11 +210,11 @@ void GrpcConnection::close() noexcept {
   if (std::exchange(closed_, true)) return;
   error_code ec;
   socket_.close(ec);
-  // The session, and with it the calls, is destroyed when no thread is inside of it.
+  // Session and calls are destroyed when no thread is inside of them.
   const auto self = shared_from_this();
   loop_.connections_.erase(self);
   --loop_.shared_->stats->connections_open;
-  // Without memory for that, whoever called holds it.
+  // Without memory for that, the caller's reference is the last.
   contained("a gRPC connection", [&] { asio::post(loop_.context_, [self] {}); });
 }
 
@@ -232,13 +232,13 @@ Loop::~Loop() {
     ticker_.cancel();
     guard_.reset();
   });
-  // Closed sockets complete their waits, so run() returns by itself and nothing is left inside.
+  // Closed sockets complete their waits, so run() returns by itself and no handler is left.
   thread_.join();
   mailbox_->close();
 }
 
 void Loop::run() {
-  // After an exception: what was on its way to be sent, and the ticks, may have been left behind.
+  // After an exception pending output and ticks may have been skipped.
   if (!dirty_.empty() || !connections_.empty()) {
     asio::post(context_, [this] {
       flush_dirty();

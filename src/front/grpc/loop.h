@@ -1,5 +1,4 @@
-// An event loop on a thread of its own with the connections that belong to it. Internal to
-// front/grpc.
+// An event loop on a thread of its own, with its connections. Internal to front/grpc.
 #pragma once
 
 #include <boost/asio/executor_work_guard.hpp>
@@ -21,13 +20,13 @@ namespace nereid::front {
 
 class Loop;
 
-// Brings replies to a loop: many of them for one wake-up.
+// A mailbox of a loop: one wake-up for many replies.
 class LoopMailbox final : public Mailbox {
  public:
   explicit LoopMailbox(Loop* loop) : loop_(loop) {}
   void post(Work work) override;
   void dispatch(Work work) override;
-  // The loop is gone; what is posted from now on is dropped.
+  // The loop is destroyed; work posted from now on is dropped.
   void close();
 
  private:
@@ -50,7 +49,7 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   void close() noexcept;
 
  private:
-  // Calls `body`; the connection is closed when that throws (there was no memory, mostly).
+  // Calls `body`; an exception (mostly bad_alloc) closes the connection.
   template <class Body>
   void guarded(Body&& body) noexcept;
   void wait_readable();
@@ -59,7 +58,7 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
   void fill();
   void write_all();
   void check_time(Session::Time now);
-  bool send_some();  // false: the socket takes no more now
+  bool send_some();  // false: the socket accepts no more now
   void mark_dirty();
 
   boost::asio::ip::tcp::socket socket_;
@@ -76,14 +75,14 @@ class GrpcConnection : public std::enable_shared_from_this<GrpcConnection> {
 class Loop {
  public:
   explicit Loop(std::shared_ptr<GrpcShared> shared);
-  ~Loop();  // stops the thread; connections are closed
+  ~Loop();  // stops the thread; closes all connections
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
   boost::asio::io_context& context() { return context_; }
   // Any thread: takes over an accepted socket.
   void adopt(boost::asio::ip::tcp::socket socket);
-  // Any thread: no further rpcs; each connection ends with its last one.
+  // Any thread: refuses further rpcs; each connection ends with its last one.
   void drain();
   // Any thread: running rpcs end with `status`.
   void end_calls(const Status& status);
@@ -106,9 +105,9 @@ class Loop {
   bool ticking_ = false, draining_ = false;
   const std::shared_ptr<LoopMailbox> mailbox_;
   std::unordered_set<std::shared_ptr<GrpcConnection>> connections_;
-  std::vector<std::shared_ptr<GrpcConnection>> dirty_;  // have something to send
-  std::vector<char> buffer_;                            // what a read brings; one for all
-  std::string plain_;                                   // with TLS: what a read said
+  std::vector<std::shared_ptr<GrpcConnection>> dirty_;  // connections with output
+  std::vector<char> buffer_;  // buffer of reads, shared by all connections
+  std::string plain_;         // with TLS: decrypted bytes of a read
   std::thread thread_;
 };
 

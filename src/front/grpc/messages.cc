@@ -1,4 +1,4 @@
-// See messages.h.
+// Dynamic protobuf messages; see messages.h.
 #include "front/grpc/messages.h"
 
 #include <google/protobuf/descriptor.h>
@@ -21,7 +21,7 @@ constexpr unsigned char kDescriptors[] = {
 #include "grpc_descriptors.inc"
 };
 
-// Protobuf prints a line about a client's text that is no UTF-8; the client has its answer.
+// Silences protobuf's log line about client text that is no UTF-8; the client gets an error.
 void log_quietly(pb::LogLevel, const char*, int, const std::string& text) {
   log_debug("protobuf: {}", text);
 }
@@ -31,7 +31,7 @@ std::string text_of(pb::StringPiece piece) { return std::string(piece.data(), pi
 }  // namespace
 
 struct ProtoMessages::Impl {
-  // A pool of our own: the core's library has the generated ModelConfig in the global one.
+  // A pool of its own: the core's library has the generated ModelConfig in the global one.
   pb::DescriptorPool pool;
   mutable pb::DynamicMessageFactory factory{&pool};
   std::vector<const pb::FileDescriptor*> files;

@@ -1,6 +1,5 @@
-// Messages by the name of their type, as JSON: what the core says in JSON becomes a message here,
-// and reflection is served. Protobuf's dynamic messages, built from the compiled descriptors of
-// proto/.
+// Messages by type name, as JSON, for responses that the core gives in JSON, and for reflection.
+// They are protobuf's dynamic messages, built from the compiled descriptors of proto/.
 #pragma once
 
 #include <memory>
@@ -20,11 +19,11 @@ class ProtoMessages {
   ProtoMessages& operator=(const ProtoMessages&) = delete;
 
   // The JSON form (protobuf's mapping, with the field names of the .proto files) of a message of
-  // `type`, e.g. "inference.ModelReadyRequest". Internal when the bytes are not such a message.
+  // `type`, such as "inference.ModelReadyRequest". Internal: malformed bytes.
   StatusOr<std::string> to_json(const std::string& type, std::string_view bytes) const;
 
-  // The bytes of the message that a JSON text describes, behind kGrpcPrefixBytes of room. Members
-  // that the type does not have are left out.
+  // The serialised message of a JSON text, behind kGrpcPrefixBytes of room. Unknown
+  // members are skipped.
   StatusOr<std::string> from_json(const std::string& type, std::string_view json) const;
 
   // For reflection: a file by its name or by a symbol in it, as a serialised FileDescriptorProto,

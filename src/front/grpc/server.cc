@@ -1,4 +1,4 @@
-// Listens, hands sockets to the loops in turn, and stops them; see server.h.
+// Accepts connections, distributes them over the loops, and stops them; see server.h.
 #include "front/grpc/server.h"
 
 #include <fmt/ranges.h>
@@ -25,7 +25,7 @@ using error_code = boost::system::error_code;
 
 namespace {
 
-// For clients to take the last bytes of answers that the server ends.
+// Time for clients to read the end of answers that the server cuts.
 constexpr std::chrono::milliseconds kToReadTheEnd{300};
 // As many as for HTTP.
 constexpr int kWorkers = 2;
@@ -61,7 +61,7 @@ Status check_options(const GrpcOptions& o) {
 }  // namespace
 
 struct GrpcServer::Impl {
-  // Accepts on the first loop's thread; kept by its own pending accept.
+  // Accepts on the first loop's thread; kept alive by its pending accept.
   struct Acceptor : std::enable_shared_from_this<Acceptor> {
     Acceptor(asio::io_context& io, SharedPtr s) : socket(io), pause(io), shared(std::move(s)) {}
 
@@ -73,7 +73,7 @@ struct GrpcServer::Impl {
                             if (!ec) {
                               self->take(*loop, std::move(accepted));
                             } else if (ec != asio::error::connection_aborted) {
-                              // Out of descriptors or memory: connections that end will free some.
+                              // Out of descriptors or memory: connections that end free some.
                               static LogLimit log;
                               log.warn("accept on the gRPC port: {}", ec.message());
                               self->pause.expires_after(std::chrono::milliseconds(100));
@@ -174,10 +174,10 @@ void GrpcServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* 
     if (left == 0) return;
     log_info("Timeout {}: Found {} gRPC service connections and inference handlers", seconds, left);
   });
-  // A connection ends by itself when its last answer has been taken.
+  // A connection ends when its last answer is sent.
   const auto none_open = [&] { return stats.calls_active == 0 && stats.connections_open == 0; };
   const bool drained = impl_->wait_until(grace, none_open, hurry);
-  countdown.reset();  // what it says is about these calls
+  countdown.reset();  // its log lines are about these calls
   if (!drained) {
     log_info("ending gRPC requests that are still running");
     for (const auto& loop : impl_->loops) loop->end_calls(unavailable("Server exiting"));
@@ -186,11 +186,11 @@ void GrpcServer::stop(std::chrono::milliseconds grace, const std::atomic<bool>* 
   for (const auto& loop : impl_->loops) loop->abort();
   // Cancelled requests still end with a response of the core.
   if (!impl_->wait_until(std::chrono::seconds(5), none_open)) {
-    // A reply may still come and would post to the loops: better to leave them running.
+    // A late reply would post to the loops, so they are left running.
     log_error("gRPC requests did not end in time; their connections are abandoned");
     for (auto& loop : impl_->loops) static_cast<void>(loop.release());
   }
-  // A pending accept holds a socket of another loop, so it has to end before any loop goes.
+  // A pending accept holds a socket of another loop, so it must end before any loop is destroyed.
   const auto none_pending = [&] { return impl_->acceptor.use_count() == 1; };
   if (!impl_->wait_until(std::chrono::seconds(5), none_pending)) {
     log_error("the gRPC port's accept did not end in time; its loops are abandoned");

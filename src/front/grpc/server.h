@@ -1,4 +1,4 @@
-// The gRPC port of one Triton core. Link with `tritonserver`; everything goes through its C API.
+// The gRPC port of one Triton core. Link with `tritonserver`: all calls use its C API.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,8 @@ struct GrpcStats;
 
 class GrpcServer {
  public:
-  // `server` must outlive the result. InvalidArgument names the option; Unavailable: port in use.
+  // `server` must outlive the result. InvalidArgument names the option; Unavailable:
+  // the port is in use.
   static StatusOr<std::unique_ptr<GrpcServer>> start(TRITONSERVER_Server* server,
                                                      GrpcOptions options);
   ~GrpcServer();  // stop() without grace
@@ -25,9 +26,9 @@ class GrpcServer {
   int port() const;
   std::shared_ptr<const GrpcStats> stats() const;  // never null
 
-  // Closes the port, refuses new rpcs and lets running ones finish for at most `grace`, or until
-  // `hurry` turns true. The others end as Unavailable; then the threads end. Call it before
-  // stopping the core; a second call does nothing.
+  // Closes the port, refuses new rpcs and waits for running ones at most `grace`, or until `hurry`
+  // becomes true; the rest end as Unavailable. Then the threads end. To be called before the core
+  // stops; a second call has no effect.
   void stop(std::chrono::milliseconds grace, const std::atomic<bool>* hurry = nullptr);
 
  private:

@@ -1,4 +1,4 @@
-// See service.h.
+// The method table; see service.h.
 #include "front/grpc/service.h"
 
 #include <fmt/ranges.h>
@@ -14,7 +14,7 @@ namespace {
 
 using Restrictions = std::map<std::string, std::pair<std::string, std::string>>;
 
-// Name and value of the metadata that each restricted protocol wants.
+// Name and value of the metadata for each restricted protocol.
 StatusOr<Restrictions> read_restrictions(const std::vector<GrpcRestriction>& list) {
   Restrictions out;
   for (const GrpcRestriction& r : list) {

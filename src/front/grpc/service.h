@@ -12,8 +12,8 @@ namespace nereid::front {
 
 class Workers;
 
-// All rpcs by path. `server` must outlive them; `stopping` tells health checks; `workers` read
-// large requests. InvalidArgument when a pattern or restriction of the options is not valid.
+// All rpcs by path. `server` must outlive them; `stopping` makes health checks fail; `workers`
+// parse large requests. InvalidArgument: an invalid pattern or restriction in the options.
 StatusOr<MethodTable> make_methods(TRITONSERVER_Server* server, const GrpcOptions& options,
                                    std::function<bool()> stopping, Workers* workers = nullptr);
 

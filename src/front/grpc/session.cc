@@ -1,4 +1,4 @@
-// nghttp2's callbacks, admission of rpcs, and what time does to a connection; see session.h.
+// nghttp2's callbacks, admission of rpcs, and the time limits of a connection; see session.h.
 #include "front/grpc/session.h"
 
 #include <nghttp2/nghttp2.h>
@@ -21,11 +21,12 @@ constexpr int32_t kConnectionWindow = 8 << 20;
 constexpr uint32_t kMaxFrameBytes = 256 << 10;
 constexpr uint64_t kResetBurst = 2000, kResetsPerSecond = 200;
 constexpr size_t kSlowestBytesPerSecond = 64 << 10;
-// Of a turn, in KiB and one for each message: some milliseconds.
+// Work of a turn, in KiB of messages plus one per message: some milliseconds.
 constexpr size_t kMaxWork = 2048;
 constexpr std::chrono::seconds kScanInterval{1};
 constexpr std::chrono::milliseconds kGoawayDelay{100};
-// What an idle connection may ping without keepalive_permit_without_calls, as in gRPC's own core.
+// Interval of pings allowed on an idle connection without keepalive_permit_without_calls, as
+// in gRPC's own core.
 constexpr std::chrono::hours kIdlePingInterval{2};
 
 std::string_view view(const uint8_t* data, size_t size) {
@@ -47,7 +48,7 @@ struct SessionCallbacks {
   }
   static Session& session_of(void* user) { return *static_cast<Session*>(user); }
 
-  // A callback, to which no exception may be thrown through the C library: the connection ends.
+  // Adapts a callback of the C library, which must not throw: an exception ends the connection.
   template <auto callback>
   struct NoThrow;
   template <class... Args, int (*callback)(Args...)>
@@ -73,7 +74,8 @@ struct SessionCallbacks {
                        size_t name_size, const uint8_t* value, size_t value_size, uint8_t, void*) {
     GrpcStream* stream = stream_of(h2, frame->hd.stream_id);
     if (stream == nullptr || frame->headers.cat != NGHTTP2_HCAT_REQUEST) return 0;
-    stream->head_.bytes += name_size + value_size + 32;  // as SETTINGS_MAX_HEADER_LIST_SIZE counts
+    // Overhead as in SETTINGS_MAX_HEADER_LIST_SIZE.
+    stream->head_.bytes += name_size + value_size + 32;
     if (stream->head_.bytes > kMaxHeaderBytes) return 0;
     stream->add_header(view(name, name_size), view(value, value_size));
     return 0;
@@ -153,7 +155,7 @@ struct SessionCallbacks {
     nghttp2_session_callbacks_set_send_data_callback(callbacks, NoThrow<send_data>::call);
     nghttp2_option_set_no_auto_window_update(option, 1);
     nghttp2_option_set_stream_reset_rate_limit(option, kResetBurst, kResetsPerSecond);
-    // Half-closed streams of the priority tree, which gRPC does not use.
+    // Closed streams are only for the priority tree, which gRPC does not use.
     nghttp2_option_set_no_closed_streams(option, 1);
     // A value may end in a blank, as with gRPC's own core.
     nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1);
@@ -180,7 +182,7 @@ Session::Session(std::shared_ptr<const GrpcShared> shared, std::shared_ptr<Mailb
       age_grace_limit_(Time::max()) {
   const GrpcOptions& options = shared_->options;
   if (options.max_connection_age.count() > 0) {
-    // Up to 10 % more or less, so that connections of one moment do not end in one moment.
+    // Up to 10 % more or less, so that connections of the same age do not end together.
     thread_local std::minstd_rand random(std::random_device{}());
     const double factor = std::uniform_real_distribution<double>(0.9, 1.1)(random);
     age_limit_ = now + std::chrono::milliseconds(static_cast<int64_t>(
@@ -219,7 +221,7 @@ void Session::close_stream(GrpcStream& stream, uint32_t) {
 
 namespace {
 
-// A stream carries any number of requests, which would not be counted.
+// A stream has any number of requests, which the limits could not count.
 Status check_limits(const KeyLimits& limits, const Method& method) {
   if (limits.tokens_per_minute > 0 && method.protection.cost == Cost::kUncounted)
     return Status(absl::StatusCode::kPermissionDenied, kTokensAreNotCounted);
@@ -287,7 +289,7 @@ Status Session::check_caller(const Method& method, GrpcStream& stream) const {
                              .needs_key = keys != nullptr,
                              .is_on_loopback = is_on_loopback_};
   stream.admin_refusal_ = admin_refusal(access, shared_->options.admin, admin);
-  // Settings may be read: their rpcs look at the request first.
+  // Settings may be read by all: their rpcs check the request first.
   if (access == Access::kModels && !stream.admin_refusal_.empty())
     return keys && !caller
                ? unknown()
@@ -349,7 +351,7 @@ bool Session::turn_is_over() const { return work_ >= kMaxWork; }
 
 void Session::go_on_later(std::weak_ptr<GrpcStream> stream) {
   resting_.push_back(std::move(stream));
-  if (resting_.size() > 1) return;  // posted
+  if (resting_.size() > 1) return;  // already posted
   try {
     mailbox_->post([weak = std::weak_ptr<Session*>(self_)] {
       if (const auto self = weak.lock()) (*self)->go_on_with_resting();
@@ -378,7 +380,7 @@ void Session::receive(std::string_view bytes, Time now) {
   if (dead_ || bytes.empty()) return;
   const ssize_t n =
       nghttp2_session_mem_recv(h2_, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-  // Protocol errors of the client are answered with GOAWAY by nghttp2 and return normally.
+  // nghttp2 answers protocol errors of the client with GOAWAY and returns normally.
   if (n < 0) fail(nghttp2_strerror(static_cast<int>(n)));
   on_output_();
 }
@@ -405,13 +407,13 @@ bool Session::is_over() const {
 
 void Session::on_frame_sent(int32_t stream_id, int type, bool end_stream) {
   if (type != NGHTTP2_HEADERS && type != NGHTTP2_DATA) return;
-  // Data has gone out: pings of both sides have their reason.
+  // After data was sent, pings of both sides are legitimate.
   ping_strikes_ = 0;
   last_ping_received_ = Time();
   pings_without_data_ = 0;
   if (!end_stream) return;
   GrpcStream* stream = SessionCallbacks::stream_of(h2_, stream_id);
-  // The answer is complete; what the client still sends is of no use.
+  // The answer is complete; further input of the client is dropped.
   if (stream != nullptr && !stream->half_closed_) {
     nghttp2_submit_rst_stream(h2_, NGHTTP2_FLAG_NONE, stream_id, NGHTTP2_NO_ERROR);
   }
@@ -457,7 +459,7 @@ void Session::check_keepalive(Time now) {
   on_output_();
 }
 
-// Deadlines of rpcs, requests that do not arrive, answers that are not taken.
+// Checks deadlines of rpcs, requests that do not arrive, answers that are not read.
 void Session::check_streams(Time now) {
   next_scan_ = now + kScanInterval;
   next_deadline_ = Time::max();

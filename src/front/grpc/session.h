@@ -1,6 +1,6 @@
-// The server's side of one HTTP/2 connection that carries gRPC, in memory: bytes in, bytes out, and
-// the time told from outside. Framing, HPACK and flow control are nghttp2's. Limits on everything
-// that a client can make grow are here.
+// The server side of one HTTP/2 connection with gRPC, in memory: bytes in, bytes out, and time as
+// an argument. Framing, HPACK and flow control are nghttp2's. It enforces limits on all memory that
+// a client can make grow.
 #pragma once
 
 #include <chrono>
@@ -25,8 +25,7 @@ namespace nereid::front {
 class GrpcStream;
 class TlsContext;
 
-// What the connections of a port have in common.
-
+// State shared by the connections of a port.
 struct GrpcShared {
   GrpcOptions options;
   MethodTable methods;
@@ -34,7 +33,7 @@ struct GrpcShared {
   std::shared_ptr<ByteBudget> budget = std::make_shared<ByteBudget>();
   std::shared_ptr<TlsContext> tls;    // null: plain text
   std::atomic<bool> stopping{false};  // new rpcs are refused
-  // For large messages; null: they are opened and read on the event loop.
+  // For large messages; null: they are decompressed and parsed on the event loop.
   std::unique_ptr<Workers> workers;
 };
 
@@ -42,28 +41,28 @@ class Session {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // `on_output` is called when there may be something to send, from any call into the session or
-  // its calls; it must not call back.
+  // `on_output` is called when there may be output, from any call into the session or its calls; it
+  // must not call back.
   Session(std::shared_ptr<const GrpcShared> shared, std::shared_ptr<Mailbox> mailbox, Time now,
           std::function<void()> on_output);
-  ~Session();  // cancels what runs
+  ~Session();  // cancels running rpcs
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The client is on this machine.
+  // Sets whether the client is on this machine.
   void set_on_loopback(bool is_so) { is_on_loopback_ = is_so; }
 
-  // Bytes from the client.
+  // Processes bytes from the client.
   void receive(std::string_view bytes, Time now);
-  // Appends bytes for the client until `out` has about `limit` or nothing is left.
+  // Appends output until `out` has about `limit` bytes or nothing is left.
   void fill(std::string& out, size_t limit);
-  // True when the connection is to be closed once everything filled is sent.
+  // True when the connection is to be closed after all output is sent.
   bool is_over() const;
-  // Time passes: deadlines, keepalive, age. Call it about every 100 ms.
+  // Checks deadlines, keepalive and age. To be called about every 100 ms.
   void tick(Time now);
-  // Running rpcs end with `status`.
+  // Ends running rpcs with `status`.
   void end_calls(const Status& status);
-  // No further rpcs; running ones may finish. When the server stops, idle streams end.
+  // Refuses further rpcs; running ones may finish. When the server stops, idle streams end.
   void drain();
 
  private:
@@ -81,7 +80,8 @@ class Session {
   void on_frame_sent(int32_t stream_id, int type, bool end_stream);
   void check_keepalive(Time now);
   void check_streams(Time now);
-  // Messages of a turn of the event loop: after some, their streams go on in a later one.
+  // Counts messages of a turn of the event loop: beyond a limit their streams
+  // continue in a later turn.
   void count_work(size_t message_bytes);
   bool turn_is_over() const;
   void go_on_later(std::weak_ptr<GrpcStream> stream);
@@ -94,14 +94,15 @@ class Session {
   const std::function<void()> on_output_;
   nghttp2_session* h2_ = nullptr;
   std::unordered_map<int32_t, std::shared_ptr<GrpcStream>> streams_;
-  std::string* out_ = nullptr;  // during fill()
+  std::string* out_ = nullptr;  // set during fill()
   size_t unread_bytes_ = 0;     // queued in all streams
-  bool dead_ = false;           // nothing more is received
+  bool dead_ = false;           // further input is dropped
   bool got_frame_ = false;
   bool is_on_loopback_ = false;
 
-  const std::shared_ptr<Session*> self_ = std::make_shared<Session*>(this);  // for the mailbox
-  size_t work_ = 0;                                                          // of this turn
+  // For work in the mailbox.
+  const std::shared_ptr<Session*> self_ = std::make_shared<Session*>(this);
+  size_t work_ = 0;  // work of this turn
   std::deque<std::weak_ptr<GrpcStream>> resting_;
 
   Time now_, created_, last_receive_, next_deadline_, next_scan_;

@@ -125,7 +125,7 @@ TEST_F(SessionTest, NotGrpc) {
   EXPECT_EQ(client().replies[get].headers.at(":status"), "405");
   EXPECT_EQ(client().replies[html].headers.at(":status"), "415");
   EXPECT_EQ(client().replies[like].headers.at(":status"), "415");
-  // Bytes that are no HTTP/2 at all.
+  // Bytes that are no HTTP/2.
   Session other(shared_, client().mailbox, client().now, [] {});
   other.receive("GET / HTTP/1.1\r\nHost: x\r\n\r\n", client().now);
   std::string out;
@@ -141,11 +141,11 @@ TEST_F(SessionTest, BrokenMessages) {
     EXPECT_EQ(client().replies[id].num_statuses, 1);
     return client().replies[id].headers.at("grpc-status");
   };
-  EXPECT_EQ(status(""), "13");                                         // none
-  EXPECT_EQ(status(std::string("\0\0\0", 3)), "13");                   // half a prefix
-  EXPECT_EQ(status(std::string("\0\0\0\0\5abc", 8)), "13");            // half a message
-  EXPECT_EQ(status(std::string("\7\0\0\0\1a", 6)), "13");              // unknown flags
-  EXPECT_EQ(status(std::string("\1\0\0\0\1a", 6)), "13");              // compressed, but how?
+  EXPECT_EQ(status(""), "13");                               // none
+  EXPECT_EQ(status(std::string("\0\0\0", 3)), "13");         // half a prefix
+  EXPECT_EQ(status(std::string("\0\0\0\0\5abc", 8)), "13");  // half a message
+  EXPECT_EQ(status(std::string("\7\0\0\0\1a", 6)), "13");    // unknown flags
+  EXPECT_EQ(status(std::string("\1\0\0\0\1a", 6)), "13");    // compressed, without an encoding
   EXPECT_EQ(status(std::string("\0\0\0\0\1a\0\0\0\0\1b", 12)), "13");  // two
   EXPECT_EQ(status("\x01\xff\xff\xff\xff"), "8");                      // 4 GiB
 }
@@ -202,7 +202,7 @@ TEST_F(SessionTest, PausedStreamsHoldTheClientUp) {
   client().message(id, "last", true);
   client().pump();
   EXPECT_EQ(seen_, std::vector<std::string>{"pause"});
-  EXPECT_LE(shared_->stats->buffered_bytes, 2u << 20);  // a window's worth
+  EXPECT_LE(shared_->stats->buffered_bytes, 2u << 20);  // one window
   stream_call_.lock()->pause(false);
   client().pump();
   EXPECT_EQ(seen_.size(), 7u);
@@ -260,7 +260,7 @@ TEST_F(SessionTest, RequestsThatDoNotArrive) {
   EXPECT_FALSE(client().replies[id].closed);
   client().pass(seconds(3));
   EXPECT_EQ(client().replies[id].headers.at("grpc-status"), "4");
-  // A client that says nothing at all.
+  // A client that sends nothing.
   Session silent(shared_, client().mailbox, client().now, [] {});
   silent.tick(client().now + seconds(9));
   EXPECT_FALSE(silent.is_over());
@@ -285,7 +285,7 @@ TEST_F(SessionTest, SlowReaders) {
 TEST_F(SessionTest, StalledAnswersAreReset) {
   const int32_t id = client().open("/t/Stream");
   client().message(id, "big 10");
-  // The client takes no bytes: only the server's side moves.
+  // The client reads no bytes: only the server's side advances.
   const uint8_t* data = nullptr;
   for (ssize_t n; (n = nghttp2_session_mem_send(client().h2, &data)) > 0;) {
     client().server->receive({reinterpret_cast<const char*>(data), static_cast<size_t>(n)},
@@ -386,7 +386,7 @@ TEST_F(SessionTest, DrainLetsCallsFinish) {
 TEST_F(SessionTest, StoppingEndsIdleStreams) {
   const int32_t id = client().open("/t/Stream");
   client().pump();
-  client().server->drain();  // of age: the stream may go on
+  client().server->drain();  // too old: the stream may go on
   client().pump();
   EXPECT_FALSE(client().replies[id].closed);
   shared_->stopping = true;
@@ -429,7 +429,7 @@ TEST_F(SessionTest, BudgetOfUnfinishedRequests) {
   EXPECT_EQ(client().replies[id].headers.at("grpc-status"), "8");
 }
 
-// A message of a stream that stops half-way ends the stream, as it ends a unary request.
+// A message of a stream that stops half-way ends the stream, like a unary request.
 TEST_F(SessionTest, AStreamWhoseMessageStallsTimesOut) {
   const int32_t stalled = client().open("/t/Stream"), idle = client().open("/t/Stream");
   std::string whole(1000, 'q');
@@ -445,7 +445,7 @@ TEST_F(SessionTest, AStreamWhoseMessageStallsTimesOut) {
   EXPECT_EQ(client().replies[idle].headers.count("grpc-status"), 0u);
 }
 
-// Others need the room that a stalled request holds.
+// A stalled request frees its budget for others.
 TEST_F(SessionTest, AStalledRequestMakesRoom) {
   shared_->budget = std::make_shared<ByteBudget>(300000);
   std::string large(200000, 'q');
@@ -474,7 +474,7 @@ TEST_F(SessionTest, OpenedBytesCountInTheBudget) {
   EXPECT_EQ(shared_->budget->used(), 0u);
 }
 
-// Many small messages are taken in turns, between which an event loop goes on with others.
+// Many small messages are taken in turns, between which the event loop serves others.
 TEST_F(SessionTest, MessagesInARowTakeTurns) {
   constexpr size_t kMany = 20000;
   const int32_t id = client().open("/t/Stream");
@@ -494,7 +494,7 @@ TEST_F(SessionTest, MessagesInARowTakeTurns) {
   EXPECT_EQ(client().replies[id].headers.at("grpc-status"), "0");
 }
 
-// What a handler throws is the status of its call: no thread and no other call ends by it.
+// An exception of a handler is the status of its call; threads and other calls go on.
 TEST_F(SessionTest, ExceptionsEndTheirCall) {
   const auto lack = [] { throw std::bad_alloc(); };
   shared_->methods["/t/Lack"].unary = [lack](const CallPtr&, const std::string&) { lack(); };
@@ -518,7 +518,7 @@ TEST_F(SessionTest, ExceptionsEndTheirCall) {
   EXPECT_EQ(client().call("/t/Echo", "x").headers.at("grpc-status"), "0");
 }
 
-// A client that takes a few bytes now and then does not keep an answer for ever.
+// A client that reads a few bytes at a time does not keep an answer for ever.
 TEST_F(SessionTest, AnswersThatTrickleAreReset) {
   client_ = std::make_unique<TestClient>(shared_, /*reads=*/false);
   const int32_t id = client().open("/t/Stream");

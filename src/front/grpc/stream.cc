@@ -1,4 +1,4 @@
-// See stream.h.
+// HTTP/2 streams; see stream.h.
 #include "front/grpc/stream.h"
 
 #include <nghttp2/nghttp2.h>
@@ -28,7 +28,7 @@ std::string_view status_digits(absl::StatusCode code) {
   return i < kDigits.size() ? kDigits[i] : "2";
 }
 
-// Levels of the stock server: gzip when the client takes it, else deflate.
+// Levels of the stock server: gzip if the client accepts it, else deflate.
 Encoding wanted_encoding(const std::string& level, std::string_view accept) {
   if (level == "none") return Encoding::kIdentity;
   if (accept.find("gzip") != std::string_view::npos) return Encoding::kGzip;
@@ -36,7 +36,8 @@ Encoding wanted_encoding(const std::string& level, std::string_view accept) {
                                                           : Encoding::kIdentity;
 }
 
-// Up to this size a compressed message is opened on the event loop: it has at most some megabytes.
+// Compressed messages up to this size are decompressed on the event loop: they become some
+// megabytes at most.
 constexpr size_t kQuickCompressedBytes = 4096;
 
 StatusOr<std::string> open_message(std::string_view message, std::string_view encoding,
@@ -55,7 +56,7 @@ StatusOr<std::string> open_message(std::string_view message, std::string_view en
   }
 }
 
-// Of nghttp2_submit_*: other errors say that the stream is over.
+// Checks results of nghttp2_submit_*: an error other than no memory means that the stream is over.
 void check_submitted(int result) {
   if (result == NGHTTP2_ERR_NOMEM) throw std::bad_alloc();
 }
@@ -141,7 +142,7 @@ void GrpcStream::refuse_when_full() {
   }
 }
 
-// Cuts messages until the data ends, the handler pauses, or the call is over.
+// Divides data into messages until it ends, the handler pauses, or the call is over.
 void GrpcStream::feed(std::string_view data) {
   feeding_ = true;
   const auto alive = shared_from_this();
@@ -188,7 +189,7 @@ void GrpcStream::take_message() {
     return take_opened(std::move(opened), share);
   }
   is_opening_ = true;
-  // Counted here until the message is handed over, also when the stream has gone before.
+  // Counted until the message is handed over, even if the stream ends before.
   auto arrived = std::make_shared<BudgetShare>(shared.budget, message.size());
   auto held = std::make_shared<BudgetShare>(std::move(share));
   shared.workers->push([weak = weak_from_this(), mailbox = session_->mailbox_, arrived, held,
@@ -215,7 +216,7 @@ void GrpcStream::take_message() {
   });
 }
 
-// `share`: of the message, until it is taken.
+// `share`: of the message, until the handler has it.
 void GrpcStream::take_opened(StatusOr<std::string> message, BudgetShare& share) {
   if (!message.ok()) return give_up(message.status());
   if (handler_ != nullptr) {
@@ -282,7 +283,7 @@ void GrpcStream::send(std::string message) {
   write_grpc_prefix(message, compressed);
   const size_t size = message.size();
   const size_t unread = out_bytes_, total = session_->unread_bytes_;
-  // One message may always wait; a client that reads gets all of them.
+  // One message may always wait, so a client that reads gets all of them.
   if (unread > 0 &&
       (unread + size > options.max_unread_bytes || total + size > 4 * options.max_unread_bytes ||
        (share_.is_large() && session_->shared_->budget->is_full()))) {
@@ -327,7 +328,7 @@ void GrpcStream::cancel_call() {
 }
 
 void GrpcStream::give_up(const Status& status) {
-  // A stream that is cancelled still gets its status.
+  // A cancelled stream still gets its status.
   const auto alive = shared_from_this();
   cancel_call();
   finish(status);
@@ -358,7 +359,7 @@ void GrpcStream::resume() {
   if (std::exchange(deferred_, false)) nghttp2_session_resume_data(session_->h2_, id_);
 }
 
-// Response headers; with a status and no message they are the whole answer.
+// Submits response headers; with a status and no message they are the whole answer.
 void GrpcStream::submit_head() {
   head_sent_ = true;
   if (finished_ && out_bytes_ == 0) {

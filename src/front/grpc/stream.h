@@ -1,4 +1,4 @@
-// One HTTP/2 stream of a session: its headers, the messages coming in and those going out.
+// One HTTP/2 stream of a session: its headers, and the messages in both directions.
 // Internal to front/grpc.
 #pragma once
 
@@ -24,9 +24,9 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   void finish(const Status& status) override;
   void pause(bool paused) override;
 
-  // A header of the request.
+  // Takes a header of the request.
   void add_header(std::string_view name, std::string_view value);
-  // Calls `body`, the work of an event; what that throws is the status of the call.
+  // Calls `body`, the work of an event; an exception becomes the status of the call.
   template <class Body>
   void run(Body&& body) {
     const auto alive = shared_from_this();
@@ -35,18 +35,18 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
     feeding_ = false;
     give_up(status);
   }
-  // Bytes of the request's body.
+  // Takes bytes of the request's body.
   void receive(std::string_view data);
   // The client has sent everything.
   void end_input();
-  // Cancels the call; nothing but a reset follows.
+  // Cancels the call; only a reset follows.
   void reset(uint32_t error_code);
-  // Cancels the call and tells the client why.
+  // Cancels the call and sends the status.
   void give_up(const Status& status);
-  // The stream is closed on the wire or the session goes away.
+  // The stream is closed on the wire, or the session is destroyed.
   void detach();
 
-  // How many bytes of the answer may follow now, at most `limit`; 0 and is_complete(): the end.
+  // Bytes of the answer that may be sent now, at most `limit`; 0 with is_complete(): the end.
   size_t readable(size_t limit) const { return std::min(limit, out_bytes_); }
   void copy_out(std::string& out, size_t length);
   bool is_complete() const { return finished_ && out_bytes_ == 0; }
@@ -56,7 +56,7 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   friend class Session;
   friend struct SessionCallbacks;
 
-  // Request headers, as far as they matter.
+  // Request headers used here.
   struct Head {
     std::string method, path, content_type, encoding;
     Encoding accepted = Encoding::kIdentity;
@@ -70,13 +70,13 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   void take_message();
   void take_opened(StatusOr<std::string> message, BudgetShare& share);
   void refuse_when_full();
-  void go_on();  // with what was held back, if nothing holds it any more
+  void go_on();  // continues with held_ if no reason to hold is left
   bool is_held() const { return paused_ || is_opening_ || is_resting_; }
   void deliver_end();
   void account();
-  // When the message that is arriving began; Time::max() when none is.
+  // Time at which the incomplete message began; Time::max() without one.
   Time arriving_since() const;
-  // The client is to take kLeastProgressBytes, or all there is, from now on.
+  // Starts the time limit in which the client must read kLeastProgressBytes, or all.
   void begin_reading();
   std::chrono::milliseconds write_timeout() const;
   void cancel_call();
@@ -88,7 +88,7 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   const int32_t id_;
   Head head_;
   const Method* method_ = nullptr;
-  KeyUse::PermitPtr permit_;        // of a key that pays for the call
+  KeyUse::PermitPtr permit_;        // of a key whose limits the call counts in
   std::string_view admin_refusal_;  // see Call
   std::weak_ptr<Call> call_;
   CallPtr waiting_call_;  // unary: until the request is complete
@@ -98,21 +98,21 @@ class GrpcStream final : public CallStream, public std::enable_shared_from_this<
   MessageReader reader_;
   std::string message_;  // unary: the complete request
   bool has_message_ = false;
-  bool is_opening_ = false;  // a worker opens a compressed message
-  bool is_resting_ = false;  // others of the event loop have a turn
-  std::string held_;         // not yet cut into messages, because of a pause or of those
+  bool is_opening_ = false;  // a worker decompresses a message
+  bool is_resting_ = false;  // waits for the event loop's next turn
+  std::string held_;  // input not yet divided into messages, because of a pause or one of the above
   size_t unconsumed_ = 0;
-  size_t accounted_ = 0;  // of a request that is not complete
-  BudgetShare share_;     // of that and of the answer
+  size_t accounted_ = 0;  // bytes of the incomplete request
+  BudgetShare share_;     // of these and of the answer
   Time message_began_ = Time::max(), last_receive_;
   bool paused_ = false, feeding_ = false, half_closed_ = false, end_delivered_ = false;
-  bool discarding_ = false;  // the call is over; what still comes is thrown away
+  bool discarding_ = false;  // the call is over; further input is dropped
 
   Encoding answer_encoding_ = Encoding::kIdentity;
   std::deque<std::string> out_;
-  size_t out_at_ = 0;  // of the first message
+  size_t out_at_ = 0;  // offset in the first message
   size_t out_bytes_ = 0;
-  size_t progress_bytes_ = 0;  // that the client has taken since last_progress_
+  size_t progress_bytes_ = 0;  // read by the client since last_progress_
   bool head_sent_ = false, deferred_ = false, finished_ = false, reset_ = false;
   Status status_;
 };

@@ -1,4 +1,4 @@
-// An HTTP/2 client in memory, joined to a server session, for tests: no sockets.
+// An HTTP/2 client in memory, connected to a server session, for tests without sockets.
 #pragma once
 
 #include <nghttp2/nghttp2.h>
@@ -43,7 +43,7 @@ class ManualMailbox final : public Mailbox {
 struct ClientReply {
   std::map<std::string, std::string> headers;  // with trailers
   std::vector<std::string> messages;
-  std::string bytes;  // not yet a whole message
+  std::string bytes;  // of an incomplete message
   bool closed = false;
   uint32_t error_code = 0;
   int num_statuses = 0;
@@ -53,7 +53,7 @@ class TestClient {
  public:
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
-  // Without `reads` it never opens its window again.
+  // Without `reads` it never enlarges its window.
   explicit TestClient(std::shared_ptr<GrpcShared> shared, bool reads = true)
       : now(Session::Time() + std::chrono::hours(1)) {
     nghttp2_session_callbacks* callbacks = nullptr;

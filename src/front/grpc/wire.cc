@@ -1,4 +1,3 @@
-// See wire.h.
 #include "front/grpc/wire.h"
 
 #include <algorithm>
@@ -54,7 +53,7 @@ std::optional<std::chrono::nanoseconds> parse_grpc_timeout(std::string_view text
     value = value * 10 + (c - '0');
   }
   switch (text.back()) {
-    case 'H':  // longer than any server runs, and nanoseconds must not overflow
+    case 'H':  // cut to a time that no server reaches and that does not overflow in ns
       return std::chrono::hours(std::min<int64_t>(value, 24 * 365));
     case 'M':
       return std::chrono::minutes(value);

@@ -1,4 +1,4 @@
-// The small formats of gRPC over HTTP/2: length-prefixed messages, time-outs, status texts.
+// Formats of gRPC over HTTP/2: length-prefixed messages, time-outs, status texts.
 #pragma once
 
 #include <chrono>
@@ -12,25 +12,25 @@
 
 namespace nereid::front {
 
-// Before every message: one byte of flags (1: compressed) and the length, big-endian.
+// Prefix of every message: one byte of flags (1: compressed) and the length, big-endian.
 inline constexpr size_t kGrpcPrefixBytes = 5;
 
-// Fills the first kGrpcPrefixBytes of `message`, which are there for this.
+// Fills in the first kGrpcPrefixBytes of `message`, which are reserved for it.
 void write_grpc_prefix(std::string& message, bool compressed);
 
-// Cuts a stream of bytes into messages. Memory grows with what has arrived, not with what a prefix
-// announces.
+// Divides a stream of bytes into messages. Memory grows with the bytes received, not with the
+// length in a prefix.
 class MessageReader {
  public:
-  // Consumes bytes of `data` up to the end of a message, and removes them from it. The message is
-  // complete when has_message(). ResourceExhausted: longer than `max_bytes`; Internal: bad flags.
+  // Consumes bytes of `data` up to the end of a message. has_message(): the message is complete.
+  // ResourceExhausted: longer than `max_bytes`; Internal: bad flags.
   Status take(std::string_view& data, size_t max_bytes);
 
   bool has_message() const { return num_prefix_ == kGrpcPrefixBytes && body_.size() == length_; }
   bool is_empty() const { return num_prefix_ == 0; }
   size_t size() const { return body_.size(); }
 
-  // The message; the reader is empty again. `compressed`: its flag.
+  // Returns the message and empties the reader. `compressed`: its flag.
   std::string release(bool& compressed);
 
  private:
@@ -40,7 +40,7 @@ class MessageReader {
   std::string body_;
 };
 
-// "100m" and the like: at most 8 digits and a unit of H M S m u n. nullopt when malformed.
+// Parses "100m": at most 8 digits and a unit of H M S m u n. nullopt when malformed.
 std::optional<std::chrono::nanoseconds> parse_grpc_timeout(std::string_view text);
 
 // A grpc-message: bytes outside of printable ASCII, and '%', as %XX. Cut to a few KiB.

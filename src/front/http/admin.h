@@ -1,4 +1,4 @@
-// Who may use routes and rpcs for administrators (Access::kModels, kSettings).
+// Access to routes and rpcs for administrators (Access::kModels, kSettings).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace nereid::front {
 
-// From where calls without keys may come, on a server that has none.
+// Origins of calls that need no key, on a server without keys.
 enum class Peers : uint8_t { kNone, kLoopback, kAny };
 
 struct AdminRules {
@@ -16,7 +16,7 @@ struct AdminRules {
   Peers settings = Peers::kNone;
 };
 
-// What is known of a caller that has passed the check of keys.
+// Properties of a caller that has passed the check of keys.
 struct AdminCaller {
   bool has_admin_key = false;
   bool has_secret = false;  // of the restricted API that the route belongs to
@@ -24,7 +24,7 @@ struct AdminCaller {
   bool is_on_loopback = false;
 };
 
-// Why the caller may not use it, with what to do; "" when it may.
+// The reason why the caller may not use the route, with advice; "" when it may.
 std::string_view admin_refusal(Access access, const AdminRules& rules, const AdminCaller& caller);
 
 }  // namespace nereid::front

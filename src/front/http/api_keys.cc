@@ -1,4 +1,4 @@
-// See api_keys.h.
+// API keys; see api_keys.h.
 #include "front/http/api_keys.h"
 
 #include <openssl/crypto.h>
@@ -30,7 +30,7 @@ std::string_view trimmed(std::string_view line) {
   return line.substr(begin, line.find_last_not_of(kBlanks) + 1 - begin);
 }
 
-// Takes the word out of a line's words.
+// Removes the word "admin" from a line; whether it was there.
 bool take_admin(std::string& words) {
   constexpr std::string_view kWord = "admin";
   for (size_t at = 0; (at = words.find(kWord, at)) != words.npos; ++at) {

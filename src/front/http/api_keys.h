@@ -1,5 +1,5 @@
-// Keys that callers must show, and what each may use: kept as hashes, compared in constant time,
-// read again when their file changes.
+// API keys and their rights: kept as hashes, compared in constant time, read again when
+// their file changes.
 #pragma once
 
 #include <array>
@@ -20,40 +20,40 @@
 
 namespace nereid::front {
 
-// Takes the same time wherever the texts differ; their lengths are no secret.
+// Constant-time comparison; the lengths are no secret.
 bool same_secret(std::string_view a, std::string_view b);
 
 class ApiKeys {
  public:
-  // Who has shown a key.
+  // The owner of a key that was presented.
   struct Caller {
     KeyLimits limits;
     bool is_admin = false;
-    std::shared_ptr<KeyUse> use;  // the same one for all requests of the key
+    std::shared_ptr<KeyUse> use;  // the same for all requests of the key
   };
 
-  // `keys` as texts; `file` ("": none) has one on each line, as text without blanks or as "sha256:"
-  // and 64 hex digits, and behind a blank its limits (parse_key_limits) and "admin" if it is an
-  // administrator's, as `admin_keys` are. A line of '*' has the limits of keys that name none.
-  // Blank lines and those that begin with '#' do not count. InvalidArgument: no key at all, an
-  // empty one, or a bad line, which is named by its number; or the file cannot be read.
+  // `keys` are texts. `file` ("": none) has one on each line, as text without blanks or as
+  // "sha256:" and 64 hex digits, and behind a blank its limits (parse_key_limits) and "admin" for
+  // an administrator's, like `admin_keys`. A line of '*' has the limits of keys without any. Blank
+  // lines and those that begin with '#' are skipped. InvalidArgument: no key at all, an empty one,
+  // a bad line (with its number), or an unreadable file.
   static StatusOr<std::shared_ptr<ApiKeys>> create(const std::vector<std::string>& keys,
                                                    const std::filesystem::path& file,
                                                    const std::vector<std::string>& admin_keys = {});
 
-  // Whether callers must show a key; else only administrators do.
+  // Whether all callers need a key; else only administrators do.
   bool are_for_callers() const { return are_for_callers_; }
 
-  // Any thread. Looks at most once a second whether the file has changed; one that cannot be read
-  // leaves the keys as they are. Nothing: the key is not known.
+  // Any thread. Checks at most once a second whether the file has changed; an unreadable file
+  // leaves the keys unchanged. nullopt: an unknown key.
   std::optional<Caller> find(std::string_view key);
 
-  // The key that a request shows: that of Authorization, else that of X-API-Key; "" without one.
+  // The key in a request: in Authorization, else in X-API-Key; "" without one.
   static std::string_view shown(const Request& request);
-  // SHA-256, 32 bytes, which tell callers apart where the key itself is not to be kept.
+  // SHA-256, 32 bytes, an id for callers where the key itself is not to be kept.
   static std::string fingerprint(std::string_view key);
 
-  // The key of "Authorization: Bearer KEY"; "" when the header says something else.
+  // The key of "Authorization: Bearer KEY"; "" for another header.
   static std::string_view bearer(std::string_view authorization);
 
  private:
@@ -63,7 +63,7 @@ class ApiKeys {
     KeyLimits limits;
     bool is_admin = false;
   };
-  struct Contents {  // of the file
+  struct Contents {  // contents of the file
     std::vector<Known> keys;
     KeyLimits others;  // of keys without limits of their own
   };
@@ -79,7 +79,7 @@ class ApiKeys {
   std::mutex mutex_;
   std::filesystem::file_time_type read_time_;
   std::shared_ptr<const Contents> from_file_;
-  std::map<Hash, std::shared_ptr<KeyUse>> uses_;  // of keys that were shown
+  std::map<Hash, std::shared_ptr<KeyUse>> uses_;  // of keys presented so far
 };
 
 }  // namespace nereid::front

@@ -1,4 +1,4 @@
-// Memory of parsed JSON, counted in the budget of what is held for clients.
+// Memory of parsed JSON, counted in the budget of memory held for clients.
 #pragma once
 
 #include <boost/json/memory_resource.hpp>
@@ -12,7 +12,7 @@
 
 namespace nereid::front {
 
-// Throws this when the budget is full.
+// The exception for a full budget.
 class BudgetIsFull : public std::bad_alloc {
  public:
   explicit BudgetIsFull(const Status& why) : text_(message(why)) {}
@@ -22,7 +22,7 @@ class BudgetIsFull : public std::bad_alloc {
   const std::string text_;
 };
 
-// What the client is told: its request may have room later, so this is a 503.
+// The error text for a client: its request may succeed later, so this is a 503.
 inline std::string shortage(const std::bad_alloc& e) {
   const bool is_budget = dynamic_cast<const BudgetIsFull*>(&e) != nullptr;
   return is_budget ? e.what() : "the server has no memory left for this request";
@@ -34,16 +34,15 @@ class BudgetMemory : public boost::json::memory_resource {
   explicit BudgetMemory(std::shared_ptr<ByteBudget> budget)
       : budget_(std::move(budget)), share_(budget_) {}
 
-  // A share of the budget that the values' memory counts in, for what is made of them; of none for
-  // other memory.
+  // A share of the same budget, for values made of the document; an empty one for other memory.
   static BudgetShare share_beside(const boost::json::storage_ptr& memory) {
     const auto* counted = dynamic_cast<const BudgetMemory*>(memory.get());
     return BudgetShare(counted == nullptr ? nullptr : counted->budget_);
   }
 
  private:
-  // A tree asks for no more than the usual alignment; for keys it names another one when it gives
-  // the memory back.
+  // The alignment is ignored: a tree needs only the usual one, and names another one
+  // when it frees keys.
   void* do_allocate(size_t bytes, size_t) override {
     count(bytes_ + bytes);
     if (!share_.is_large() || !budget_->is_full()) return ::operator new(bytes);
@@ -63,8 +62,8 @@ class BudgetMemory : public boost::json::memory_resource {
   size_t bytes_ = 0;
 };
 
-// For the tree of a body of that many bytes. Small bodies are not worth counting, and a tree can
-// be twenty times as large as its text.
+// Memory for the tree of a body of that many bytes. Small bodies are not counted; a tree can be
+// twenty times as large as its text.
 inline boost::json::storage_ptr memory_for_json(const std::shared_ptr<ByteBudget>& budget,
                                                 size_t body_bytes) {
   constexpr size_t kSmall = 4096;

@@ -1,4 +1,4 @@
-// How many bytes of requests and replies a process holds for its clients.
+// The budget of memory for clients: bytes of requests and replies in a process.
 #pragma once
 
 #include <atomic>
@@ -13,26 +13,27 @@ namespace nereid::front {
 
 inline constexpr size_t kDefaultBudgetBytes = size_t{4} << 30;
 
-// A client that reads an answer takes so much of it, or all that is left, in each write timeout;
-// and in kTightTimeout while the budget is tight and the answer is large.
+// A client must read this much of an answer, or all of it, in each write timeout; in kTightTimeout
+// while the budget is tight and the answer is large.
 inline constexpr size_t kLeastProgressBytes = size_t{64} << 10;
-// For a large request to come on, or a large answer to be taken, while the budget is tight.
+// Timeout of large requests and answers that make no progress while the budget is tight.
 inline constexpr std::chrono::milliseconds kTightTimeout{1000};
 
-// One for all front ends of a process. Any thread.
+// The byte counter shared by all front ends of a process. Any thread.
 class ByteBudget {
  public:
   explicit ByteBudget(size_t limit = kDefaultBudgetBytes) : limit_(limit) {}
   size_t used() const { return used_.load(std::memory_order_relaxed); }
   size_t limit() const { return limit_; }
   bool is_full() const { return used() > limit_; }
-  // Requests that do not come on, and answers that are not taken, must make room for others.
+  // Above half: stalled large requests and answers are ended to make room.
   bool is_tight() const { return used() > limit_ / 2; }
   Status refusal() const {
     return unavailable("the server holds more than {} bytes of requests and replies", limit_);
   }
 
-  // For one who keeps no share. Unavailable when many bytes find no room; then they do not count.
+  // Counts bytes without a BudgetShare. Unavailable: a large amount over the limit,
+  // which is not counted.
   Status hold(size_t bytes) {
     if (bytes <= kLittle) return ok();
     used_.fetch_add(bytes, std::memory_order_relaxed);
@@ -46,17 +47,16 @@ class ByteBudget {
 
  private:
   friend class BudgetShare;
-  // Little is not worth counting: the number of connections and streams bounds it.
+  // Smaller amounts are not counted: the number of connections and streams bounds them.
   static constexpr size_t kLittle = 4096;
-  // More than what a request of the usual kind needs: such ones are refused when the budget is
-  // full.
+  // Larger amounts are refused when the budget is full; typical requests need less.
   static constexpr size_t kMuch = size_t{64} << 10;
 
   const size_t limit_;
   std::atomic<size_t> used_{0};
 };
 
-// The part of one request, given back when this goes. Not thread-safe.
+// The counted bytes of one request, released by the destructor. Not thread safe.
 class BudgetShare {
  public:
   BudgetShare() = default;
@@ -80,8 +80,8 @@ class BudgetShare {
     budget_->used_.fetch_add(bytes - bytes_, std::memory_order_relaxed);  // may wrap around
     bytes_ = bytes;
   }
-  // Counts `bytes` before they are allocated. Unavailable, and what was counted before stays, when
-  // that makes a large share of a full budget.
+  // Counts `bytes` before they are allocated. Unavailable when that makes the share large and the
+  // budget is full; the former count then stays.
   Status reserve(size_t bytes) {
     const size_t before = bytes_;
     set(bytes);

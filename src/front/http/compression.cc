@@ -1,4 +1,4 @@
-// See compression.h.
+// zlib streams; see compression.h.
 #include "front/http/compression.h"
 
 #include <zlib.h>
@@ -14,7 +14,7 @@ namespace nereid::front {
 namespace {
 
 constexpr size_t kChunk = size_t{64} << 10;
-constexpr int kAnyHeader = 32;   // zlib: gzip or zlib, told by the data
+constexpr int kAnyHeader = 32;   // zlib: gzip or zlib, detected in the data
 constexpr int kGzipHeader = 16;  // zlib: write gzip
 
 std::string_view trim(std::string_view text) {
@@ -23,8 +23,8 @@ std::string_view trim(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t") - begin + 1);
 }
 
-// Opens `data` piece by piece: `take` gets each piece and says where the next one goes, nullptr: no
-// further. At most `room` bytes come at a time. False: it is not valid gzip or zlib.
+// Inflates `data` piece by piece: `take` gets each piece and returns the buffer for the next one,
+// nullptr to stop. At most `room` bytes at a time. False: invalid gzip or zlib data.
 template <class Take>
 StatusOr<bool> inflate_all(std::string_view data, char* to, size_t room, Take take) {
   z_stream stream = {};
@@ -79,8 +79,8 @@ StatusOr<std::string> decompress(std::string_view data, Encoding encoding, size_
     RETURN_IF_ERROR(share.reserve(data.size()));
     return std::string(data);
   }
-  // The size is found first, so that the text is made where it stays: one that grows would be there
-  // twice each time it moves.
+  // A first pass finds the size, so that the text is allocated once: a growing string would take
+  // twice the memory while it moves.
   std::array<char, kChunk> chunk;
   size_t size = 0;
   const auto count = [&](char* to, size_t num_bytes) {

@@ -1,4 +1,4 @@
-// Round trips, weights, and data that is no such thing.
+// Round trips, weights, and invalid data.
 #include "front/http/compression.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// Connection coroutine over Boost.Beast's parser: reads, dispatches, waits for answers. Every
+// The connection's coroutine over Boost.Beast's parser: reads, dispatches, waits for answers. Every
 // awaited argument is a named local: GCC 12 miscompiles some temporaries in co_await expressions.
 #include "front/http/connection.h"
 
@@ -31,17 +31,17 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kReadBytes = 4096;
-constexpr size_t kReceiveBytes = 64 << 10;       // at once of a request that has begun
-constexpr size_t kBytesInARow = 256 << 10;       // before others of the event loop have a turn
+constexpr size_t kReceiveBytes = 64 << 10;       // one read of a request that has begun
+constexpr size_t kBytesInARow = 256 << 10;       // before other connections have a turn
 constexpr size_t kMaxPipelinedBytes = 64 << 10;  // read ahead while an answer runs
 constexpr size_t kMaxRequestChunks = 65536;
-// Up to so many active requests, pieces of streams are sent by the thread that brings them. With
+// Up to this many active requests, pieces of streams are sent by the thread that has them; with
 // more, the event loops share that work.
 constexpr int64_t kMaxDelivered = 64;
 constexpr size_t kSlowestBodyBytesPerSecond = 64 << 10;
 constexpr char kServerExiting[] = "Server exiting";
 
-// "http://host/path?x" and "/path?x" alike.
+// Splits "http://host/path?x" and "/path?x" alike.
 void split_target(std::string_view target, Request& request) {
   if (const size_t scheme = target.find("://");
       !target.starts_with('/') && scheme != std::string_view::npos) {
@@ -55,8 +55,8 @@ void split_target(std::string_view target, Request& request) {
   if (query < target.size()) request.query = target.substr(query + 1);
 }
 
-// Whether what a parser has taken of a header has a line that goes on in the next one. A parser
-// takes whole fields, so no such place is ever cut.
+// Whether the header part that a parser consumed has a folded line. A parser consumes whole fields,
+// so a fold is never split.
 bool has_folded_line(std::string_view header) {
   constexpr std::string_view kLineEnd = "\r\n";
   if (header.starts_with(kLineEnd)) return false;  // the empty line; a body follows
@@ -67,7 +67,7 @@ bool has_folded_line(std::string_view header) {
   return false;
 }
 
-// Gives `parser` what has come. Not an error: more must come.
+// Feeds the received bytes to `parser`. need_more is no error.
 error_code parse(RequestParser& parser, boost::beast::flat_buffer& buffer) {
   const bool in_header = !parser.is_header_done();
   const auto bytes = buffer.data();
@@ -81,7 +81,7 @@ error_code parse(RequestParser& parser, boost::beast::flat_buffer& buffer) {
   return ec;
 }
 
-// The request whole, and what it says of its answer.
+// Takes the whole request, and its requirements for the answer.
 void take_request(RequestParser& parser, Answer& answer) {
   answer.http_version = parser.get().version() >= 11 ? 11 : 10;
   answer.keep_alive = parser.keep_alive();
@@ -142,7 +142,7 @@ void Connection::cut() {
 void Connection::cut_here() {
   is_cut_ = true;
   if (idle_) return close();
-  if (!current_) {  // a request is on its way: read_request() refuses it
+  if (!current_) {  // a request is arriving: read_request() refuses it
     error_code ec;
     socket_.cancel(ec);
     return;
@@ -201,7 +201,7 @@ void Connection::disarm() { deadline_at_ = kNever; }
 
 void Connection::start_timer() {
   timer_at_ = deadline_at_;
-  timer_.expires_at(timer_at_);  // replaces a later wait
+  timer_.expires_at(timer_at_);  // cancels and replaces the earlier wait
   timer_.async_wait([weak = weak_from_this()](error_code ec) {
     auto self = weak.lock();
     if (ec || !self) return;
@@ -269,7 +269,7 @@ bool Connection::read_available(size_t limit) {
 asio::awaitable<bool> Connection::receive() {
   if (bytes_in_a_row_ >= kBytesInARow) {
     co_await let_others_go_on();
-    // There was no wait that either could have ended.
+    // No wait was pending that either could have ended.
     if (is_cut_ || timed_out_) co_return false;
   }
   for (;;) {
@@ -318,7 +318,7 @@ asio::awaitable<void> Connection::run() {
 }
 
 asio::awaitable<bool> Connection::wait_first_byte() {
-  if (buffer_.size() > 0) co_await let_others_go_on();  // it came behind another request
+  if (buffer_.size() > 0) co_await let_others_go_on();  // it was pipelined behind another request
   if (buffer_.size() > 0) co_return true;
   if (listener_->draining || peer_gone_) co_return false;
   idle_ = true;
@@ -326,9 +326,9 @@ asio::awaitable<bool> Connection::wait_first_byte() {
   bool is_ready = tls_ == nullptr || tls_->is_ready();
   arm(is_ready ? options.idle_timeout : options.header_timeout);
   while (watching_) co_await wait_for_news();  // begun while the last answer ran
-  // Nothing but input can come: the shortest way from the event to the parser. A wait may end
-  // without any: Asio keeps the states of closed descriptors for new ones, and an event that was on
-  // its way to a connection that has gone then wakes the one in its place.
+  // Only input can end this wait: the shortest path from the event to the parser. It may end
+  // without input: Asio keeps the states of closed descriptors for new ones, and an event for a
+  // closed connection then wakes the connection that has its descriptor.
   error_code ec;
   while (!ec && !peer_gone_ && !timed_out_ && buffer_.size() == 0) {
     auto token = asio::redirect_error(asio::use_awaitable, ec);
@@ -371,14 +371,14 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
   parser.header_limit(static_cast<std::uint32_t>(options.max_header_bytes));
   parser.body_limit(options.max_body_bytes);
   size_t num_chunks = 0;
-  // A lambda has no linkage, which a type of the coroutine's frame must have.
+  // A lambda has no linkage, which a type in the coroutine's frame must have.
   std::function<void(std::uint64_t, boost::beast::string_view, error_code&)> count_chunk =
       [&num_chunks](std::uint64_t, boost::beast::string_view, error_code& chunk_error) {
         if (++num_chunks > kMaxRequestChunks) chunk_error = http::error::bad_chunk;
       };
   parser.on_chunk_header(count_chunk);
 
-  // Most requests are here already: then no timer runs and nothing waits.
+  // Most requests are complete in the buffer: then no timer runs and nothing waits.
   parser.eager(true);
   error_code ec = parse(parser, buffer_);
   if (!ec && !parser.is_done()) co_await stop_watching();
@@ -392,8 +392,8 @@ asio::awaitable<bool> Connection::read_request(Answer& answer) {
     request.method = std::string(head.method_string());
     split_target(std::string_view(head.target().data(), head.target().size()), request);
   }
-  // Source: RFC 9112, section 3.2. None is accepted, as a stock server does: every browser sends
-  // one (http/web_pages.h).
+  // Source: RFC 9112, section 3.2. A missing Host is accepted, as in the stock server: every
+  // browser sends one (http/web_pages.h).
   if (!ec && head.count(http::field::host) > 1) {
     co_await refuse(request, 400, "malformed HTTP request: more than one Host");
     co_return false;
@@ -434,7 +434,7 @@ asio::awaitable<void> Connection::receive_body(RequestParser& parser, Answer& an
     const milliseconds left = std::chrono::duration_cast<milliseconds>(begin - now()) +
                               options.body_timeout +
                               milliseconds(1000 * received / kSlowestBodyBytesPerSecond);
-    // A large request that does not come on makes room for others.
+    // A stalled large request makes room for others.
     const bool is_tight = answer.share.is_large() && options.budget->is_tight();
     arm(is_tight ? std::min(left, kTightTimeout) : left);
     co_await receive_more(parser, ec);
@@ -467,9 +467,9 @@ asio::awaitable<void> Connection::refuse_unread(const Request& request, error_co
   }
 }
 
-// While an answer is open, the thread that brings a piece of a stream sends it. With many active
-// requests the event loops share that work; HTTP/1.0 ends a stream by closing, and TLS has its
-// state on the strand.
+// Whether other threads may send pieces of a stream while the connection waits. Not with many
+// active requests, whose work the event loops share; nor for HTTP/1.0, which ends a stream by
+// closing, nor with TLS, whose state is on the strand.
 bool Connection::may_open(const Answer& answer) const {
   return tls_ == nullptr && answer.http_version >= 11 && answer.on_written.empty() &&
          listener_->stats.requests_active <= kMaxDelivered;
@@ -506,7 +506,7 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
   }
   if (!answer->finished) {
     give_up(*answer);
-    peer_gone_ = true;  // the answer is incomplete: the connection cannot be used again
+    peer_gone_ = true;  // the answer is incomplete: the connection cannot be reused
   }
   current_.reset();
   --listener_->stats.requests_active;

@@ -1,5 +1,5 @@
-// One client connection as a coroutine on one event loop: read a request, dispatch it, write its
-// answer, repeat. Internal to front/http.
+// One client connection as a coroutine on an event loop: reads a request, dispatches it, writes its
+// answer, repeats. Internal to front/http.
 #pragma once
 
 #include <atomic>
@@ -21,10 +21,10 @@
 
 namespace nereid::front {
 
-// An event loop for each thread: nothing of a request is shared between threads.
+// One event loop per thread; a request's state is never shared between threads.
 struct IoThreads::Impl {
   explicit Impl(size_t num_threads);
-  boost::asio::io_context& next();  // any thread; takes turns
+  boost::asio::io_context& next();  // any thread; round robin
 
   std::vector<std::unique_ptr<boost::asio::io_context>> contexts;
   std::vector<std::thread> threads;
@@ -34,8 +34,8 @@ struct IoThreads::Impl {
 class Connection;
 class RequestParser;
 
-// Shared by the accept loop, the connections and the Listener handle. Holds nothing of the
-// IoThreads: the last reference may outlive them.
+// Shared by the accept loop, the connections and the Listener handle. Refers to no part of the
+// IoThreads, which the last reference may outlive.
 struct Listener::Impl {
   Impl(ListenerOptions opts, Router r) : options(std::move(opts)), router(std::move(r)) {}
 
@@ -63,8 +63,8 @@ struct Listener::Acceptor {
   boost::asio::ip::tcp::acceptor socket;  // on its own thread once started
 };
 
-// A connection's entry in its listener's list. The first member of a connection, hence destroyed
-// last: nothing that belongs to the IoThreads is left of a connection that is no longer listed.
+// A connection's entry in its listener's list. It is the connection's first member, hence destroyed
+// last: a connection that is no longer listed has no parts of the IoThreads left.
 class Listing {
  public:
   Listing(std::shared_ptr<Listener::Impl> listener, Connection* connection);
@@ -79,40 +79,40 @@ class Listing {
   Connection* const connection_;
 };
 
-// The state of one answer. Touched on the connection's strand only, but for what is atomic; while
-// it is open, by the thread that has `turn`.
+// The state of one answer. Accessed on the connection's strand only, except for atomics; while it
+// is open, by the thread that holds `turn`.
 struct Answer {
   void open();
-  void close();  // waits for a thread that is inside
-  void count();  // tells the budget
-  // Does a handler's work; what that throws becomes the answer, if it has not begun.
+  void close();  // waits for a thread inside deliver()
+  void count();  // updates the budget
+  // Runs a handler's work; an exception becomes the answer, if it has not begun.
   void run(const std::function<void()>& work);
 
   std::mutex turn;
-  bool is_open = false;    // the connection waits for news of this answer, and nothing is queued
-  bool is_inside = false;  // a thread delivers some
+  bool is_open = false;  // the connection waits for a change of this answer, and no work is queued
+  bool is_inside = false;  // a thread is inside deliver()
 
-  std::atomic<int> num_posted{0};  // work on its way to the strand
+  std::atomic<int> num_posted{0};  // work queued for the strand
   Request request;
   Response head;
   std::deque<std::string> chunks;
-  std::string rest;  // bytes that the socket did not take at once; before all others
+  std::string rest;  // bytes that the socket did not accept; sent before all others
   size_t unread_bytes = 0;
   bool started = false;
   bool streaming = false;
   bool finished = false;
   int http_version = 11;
   bool keep_alive = false;                         // of the connection, after this answer
-  bool head_written = false, all_written = false;  // of a stream; handed to the socket or `rest`
-  // Read by any thread. The client left or stalled: nothing is written any more.
+  bool head_written = false, all_written = false;  // of a stream; passed to the socket or `rest`
+  // Read by any thread. The client left or stalled: no further output.
   std::atomic<bool> gone{false};
-  // Likewise. The server stopped and has ended it: the handler writes no more.
+  // Read by any thread. The stopping server has ended it: the handler writes no more.
   std::atomic<bool> is_cut{false};
-  std::string if_stopped;  // the end of a stream in that case
-  std::string shortage;    // why there was no memory to answer, if that is so
-  BudgetShare share;       // of all that is kept for the request
+  std::string if_stopped;  // end of a stream in that case
+  std::string shortage;    // the error, if there was no memory for the answer
+  BudgetShare share;       // for all memory of the request
   size_t body_bytes = 0;   // of the request
-  size_t held_bytes = 0;   // that the handler keeps beside it
+  size_t held_bytes = 0;   // held by the handler besides
   std::function<void()> on_disconnect;
   std::vector<Exchange::OnWritten> on_written;
 };
@@ -129,12 +129,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   auto executor() { return socket_.get_executor(); }
   bool is_on_strand();
-  // The answer has news (head, chunk, end); on the strand.
+  // Wakes the coroutine after a change of the answer (head, chunk, end); on the strand.
   void notify() { wake_.cancel(); }
-  // The thread that has the answer's turn: sends what there is of a stream. What the socket does
-  // not take is left in `rest`.
+  // Called by the thread that holds the answer's turn: sends the available part of a stream. Bytes
+  // that the socket does not accept go to `rest`.
   void send_now(Answer& answer);
-  // Tells the handler that the client is gone; once.
+  // Calls the handler's on_disconnect, once.
   void give_up(Answer& answer);
 
  private:
@@ -144,10 +144,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work run();
   Flag serve_one();  // false: close the connection
   Flag read_request(Answer& answer);
-  // Until the parser is done, `ec` is set, or the budget has no room.
+  // Reads until the parser is done, `ec` is set, or the budget is full.
   Work receive_body(RequestParser& parser, Answer& answer, boost::system::error_code& ec);
   Work receive_more(RequestParser& parser, boost::system::error_code& ec);
-  // The answer to a request that could not be read, if there is one.
+  // Answers a request that could not be parsed, if it can be answered.
   Work refuse_unread(const Request& request, boost::system::error_code ec);
   Flag wait_first_byte();
   Work answer_request(std::shared_ptr<Answer> answer);
@@ -158,23 +158,23 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Work refuse(const Request& request, int status, std::string message);
   // Writes `text`, then `more`, which must outlive the call. False: the client is gone.
   Flag write_text(std::string text, std::string_view more = {});
-  Flag write_bytes(std::string text, std::string_view more = {});  // as they are, also with TLS
+  Flag write_bytes(std::string text, std::string_view more = {});  // unencrypted, also with TLS
   std::chrono::milliseconds write_timeout() const;                 // for kLeastProgressBytes
   Flag write_answer(Answer& answer, std::string text, std::string_view more = {});
   Work linger();
   Work wait_for_news();
   Work stop_watching();
-  void watch();  // pending wait that notices input, and a leaving client
-  void on_readable(boost::system::error_code ec);  // of a wait for input
-  // What the kernel has, at most `limit` bytes; true when buffer_ has got some.
+  void watch();  // starts a wait that notices input and a disconnect
+  void on_readable(boost::system::error_code ec);  // end of a wait for input
+  // Reads at most `limit` bytes without waiting; true when buffer_ has got some.
   bool read_available(size_t limit);
   Flag receive();  // waits for bytes of a request; false: none came
-  // Goes on behind all that waits for this event loop: what a client sends without a break is read
-  // and answered in turns.
+  // Continues behind all work of this event loop: a client that sends without a pause is read and
+  // answered in turns.
   Work let_others_go_on();
-  Work answer_tls();  // sends what TLS has to say by itself
+  Work answer_tls();  // sends TLS's own output
   void end_tls();
-  void arm(std::chrono::milliseconds timeout);  // cancels socket operations when it passes
+  void arm(std::chrono::milliseconds timeout);  // cancels socket operations after the timeout
   void arm_until(boost::asio::steady_timer::time_point deadline);
   void disarm();
   void start_timer();
@@ -184,26 +184,27 @@ class Connection : public std::enable_shared_from_this<Connection> {
   const Listing listener_;
   boost::asio::ip::tcp::socket socket_;
   const int fd_;                    // of socket_
-  const bool is_on_loopback_;       // the other end is on this machine
+  const bool is_on_loopback_;       // the peer is on this machine
   std::unique_ptr<TlsStream> tls_;  // null: plain text
   boost::asio::steady_timer wake_;  // used as a condition variable
-  // Deadlines come and go with every request; the timer stays and looks at the deadline when it
-  // fires, so that most deadlines cost a store.
+  // Deadlines change with every request; the timer stays and checks the deadline when it fires, so
+  // that most deadlines cost a store.
   static constexpr auto kNever = boost::asio::steady_timer::time_point::max();
   boost::asio::steady_timer timer_;
   boost::asio::steady_timer::time_point timer_at_ = kNever, deadline_at_ = kNever;
-  boost::beast::flat_buffer buffer_;  // bytes received and not yet parsed
-  size_t bytes_in_a_row_ = 0;         // received since others had a turn
+  boost::beast::flat_buffer buffer_;  // received bytes not yet parsed
+  size_t bytes_in_a_row_ = 0;         // received since other connections had a turn
   std::shared_ptr<Answer> current_;
   bool watching_ = false;
   bool timed_out_ = false;
   bool peer_gone_ = false;
-  bool is_writing_ = false;  // bytes of a TLS record may be half-way
+  bool is_writing_ = false;  // a TLS record may be partly written
   bool is_cut_ = false;
   bool idle_ = true;
 };
 
-// For the handler of `answer`, which the connection keeps: a handler that drops it ends the answer.
+// The exchange for the handler of `answer`, which the connection keeps: dropping the
+// exchange ends the answer.
 ExchangePtr make_exchange(std::shared_ptr<Connection> connection, std::shared_ptr<Answer> answer,
                           std::shared_ptr<Listener::Impl> listener);
 

@@ -1,4 +1,4 @@
-// How a connection writes: heads, whole answers, streams, refusals; see connection.h. Every awaited
+// Output of a connection: heads, whole answers, streams, refusals; see connection.h. Every awaited
 // argument is a named local: GCC 12 miscompiles some temporaries in co_await expressions.
 #include <fmt/chrono.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ using std::chrono::milliseconds;
 namespace {
 
 constexpr size_t kMaxLingerBytes = size_t{1} << 20;
-constexpr size_t kSealedBytes = size_t{256} << 10;  // at once by TLS, beside the plain text
+constexpr size_t kSealedBytes = size_t{256} << 10;  // encrypted at once, beside the plain text
 
 // Formatted once a second: the text costs more than the rest of a header.
 const std::string& http_date() {
@@ -57,7 +57,7 @@ std::string format_head(const Response& head, std::string_view framing, bool kee
   return out;
 }
 
-// That the kernel takes no more now is no error.
+// A full socket buffer is no error.
 void clear_full(error_code& ec) {
   if (ec == asio::error::would_block || ec == asio::error::interrupted) ec = {};
 }
@@ -87,7 +87,7 @@ asio::awaitable<void> Connection::answer_tls() {
   std::string bytes;
   tls_->take(bytes);
   if (bytes.empty()) co_return;
-  const auto deadline = deadline_at_;  // of what the client is to send
+  const auto deadline = deadline_at_;  // for the client's next input
   co_await write_bytes(std::move(bytes));
   arm_until(deadline);
 }
@@ -105,11 +105,11 @@ asio::awaitable<bool> Connection::write_bytes(std::string text, std::string_view
   error_code ec;
   const std::array<asio::const_buffer, 2> both = {asio::buffer(text),
                                                   asio::const_buffer(more.data(), more.size())};
-  // The kernel usually takes all at once.
+  // The kernel usually accepts all at once.
   size_t sent = socket_.write_some(both, ec);
   clear_full(ec);
   const size_t total = text.size() + more.size();
-  // Not the whole has a time to be taken, but each part of it.
+  // The time limit is for each part, not for the whole.
   for (size_t part_end = 0; !ec && sent < total;) {
     is_writing_ = true;
     if (sent >= part_end) {
@@ -146,7 +146,7 @@ asio::awaitable<void> Connection::write_whole(Answer& answer) {
   const bool has_body = answer.request.method != "HEAD" && head.status != 204;
   const std::string_view body = has_body ? std::string_view(head.body) : std::string_view();
   co_await write_answer(answer, std::move(text), body);
-  answer.on_written.clear();  // what it holds need not wait for the next request
+  answer.on_written.clear();  // its references need not wait for the next request
 }
 
 asio::awaitable<bool> Connection::write_answer(Answer& answer, std::string text,
@@ -160,7 +160,7 @@ asio::awaitable<bool> Connection::write_answer(Answer& answer, std::string text,
   co_return sent;
 }
 
-// What a stream has for the socket: what it left over, the head, chunks, the end.
+// The output of a stream: the rest of earlier output, head, chunks, end.
 std::string Connection::take_stream_text(Answer& answer) {
   const bool chunked = answer.http_version >= 11;
   std::string text = std::exchange(answer.rest, {});
@@ -207,7 +207,7 @@ void Connection::send_now(Answer& answer) {
   const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   text.erase(0, static_cast<size_t>(std::max<ssize_t>(n, 0)));
   if (text.empty()) return;
-  // The strand goes on, and finds out what is wrong if it is.
+  // The strand continues, and reports an error if there is one.
   answer.unread_bytes = text.size();
   answer.count();
   answer.rest = std::move(text);
@@ -235,8 +235,8 @@ void Connection::refuse_full() {
   asio::co_spawn(socket_.get_executor(), std::move(body), asio::detached);
 }
 
-// Closing with unread input makes the kernel reset the connection, and the client might never see
-// the answer; so read on for a moment.
+// Reads on for a moment: closing with unread input makes the kernel reset the connection, and the
+// client might not see the answer.
 asio::awaitable<void> Connection::linger() {
   error_code ec;
   end_tls();

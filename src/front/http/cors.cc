@@ -1,4 +1,3 @@
-// See cors.h.
 #include "front/http/cors.h"
 
 #include <algorithm>
@@ -40,7 +39,7 @@ bool Cors::allows(const std::string& origin) const {
 }
 
 void Cors::add_headers(const Request& request, Response& response) const {
-  // Caches must not give the answer for one origin to another.
+  // Caches must not serve the answer for one origin to another.
   if (!allows_all_) response.headers.push_back({"Vary", "Origin"});
   const std::string* origin = find_header(request.headers, "Origin");
   if (origin == nullptr || !allows(*origin)) return;

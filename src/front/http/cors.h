@@ -1,4 +1,4 @@
-// Which web pages may read answers: cross-origin resource sharing, off unless origins are given.
+// Cross-origin resource sharing: which web pages may read answers; off unless origins are given.
 #pragma once
 
 #include <optional>
@@ -12,16 +12,15 @@ namespace nereid::front {
 
 class Cors {
  public:
-  // `origins` as browsers send them ("https://example.com:8443"), or "*" for all of them.
-  // InvalidArgument names one that is neither.
+  // `origins` as browsers send them ("https://example.com:8443"), or "*" for all. InvalidArgument
+  // names one that is neither.
   static StatusOr<Cors> create(std::vector<std::string> origins);
 
-  // Adds what lets the page of `request`, if its origin is allowed, read `response`.
+  // Adds the headers that let the page of `request` read `response`, if its origin is allowed.
   void add_headers(const Request& request, Response& response) const;
   // Whether pages of that origin may use the server.
   bool allows(const std::string& origin) const;
-  // The answer to a browser that asks whether a page may send a request; nothing for other
-  // requests.
+  // The response to a preflight request; nullopt for other requests.
   std::optional<Response> preflight(const Request& request) const;
 
  private:

@@ -1,4 +1,4 @@
-// The text of a reply while it is made.
+// The text of a reply under construction.
 #pragma once
 
 #include <memory>
@@ -8,14 +8,14 @@
 
 namespace nereid::front {
 
-// Counts in the budget until this goes: by then the exchange that sends the text counts it.
+// Counted in the budget until the destructor: by then the exchange that sends the text counts it.
 class CountedText {
  public:
   explicit CountedText(const std::shared_ptr<ByteBudget>& budget) : share_(budget) {}
 
-  // Before `more` bytes are taken beside the text, up to the next call. Throws BudgetIsFull.
+  // Counts `more` bytes to be allocated beside the text, until the next call. Throws BudgetIsFull.
   void expect(size_t more) { check(share_.reserve(text.capacity() + more)); }
-  // After a part was appended. Throws BudgetIsFull.
+  // To be called after an append. Throws BudgetIsFull.
   void count() { check(share_.reserve(text.capacity())); }
 
   std::string text;

@@ -1,4 +1,3 @@
-// See header_filter.h.
 #include "front/http/header_filter.h"
 
 #include <re2/re2.h>

@@ -1,5 +1,5 @@
-// Which headers become request parameters: --http-header-forward-pattern,
-// --grpc-header-forward-pattern.
+// Headers forwarded as request parameters:
+// --http-header-forward-pattern, --grpc-header-forward-pattern.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@ namespace nereid::front {
 
 using HeaderFilter = std::function<bool(const std::string& name)>;
 
-// Whether `pattern`, in RE2's syntax, is found anywhere in a name, whatever the case of its letters
-// unless the pattern says (?-i). "": null. InvalidArgument: not a pattern.
+// A test whether `pattern`, in RE2's syntax, matches anywhere in a name; case is ignored unless the
+// pattern has (?-i). "": null. InvalidArgument: an invalid pattern.
 StatusOr<HeaderFilter> header_filter(const std::string& pattern);
 
 }  // namespace nereid::front

@@ -1,4 +1,4 @@
-// Patterns of headers that become request parameters.
+// Patterns of headers forwarded as request parameters.
 #include "front/http/header_filter.h"
 
 #include <gmock/gmock.h>

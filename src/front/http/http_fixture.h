@@ -43,7 +43,7 @@ class Client {
     fd_ = -1;
   }
   bool connected() const { return connected_; }
-  // As much of the beginning as the kernel takes without a reader; returns the rest.
+  // Sends the part of the beginning that the kernel accepts without a reader; returns the rest.
   std::string_view send_at_once(std::string_view text) {
     const ssize_t n = ::send(fd_, text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     return text.substr(static_cast<size_t>(std::max<ssize_t>(n, 0)));
@@ -56,12 +56,12 @@ class Client {
     }
   }
   void half_close() { shutdown(fd_, SHUT_WR); }
-  // Reads one byte of what was sent here, in the server's place.
+  // Reads one byte of the client's output, in the server's place.
   bool steal_byte() const {
     char byte;
     return recv(server_fd(), &byte, 1, MSG_DONTWAIT) == 1;
   }
-  // Something that was sent here lies there for the server to read.
+  // Waits until bytes sent here are readable by the server.
   void wait_arrived() const {
     pollfd p{server_fd(), POLLIN, 0};
     while (poll(&p, 1, -1) < 0) continue;
@@ -82,7 +82,7 @@ class Client {
   }
 
  private:
-  // The server's end, which is in this process; -1: none.
+  // The server's end of the connection, which is in this process; -1: none.
   int server_fd() const {
     sockaddr_in own{}, peer{};
     socklen_t size = sizeof own;
@@ -100,11 +100,11 @@ class Client {
   bool connected_ = false;
 };
 
-// Of routes whose protection no test is about.
+// Traits of routes whose protection is not tested.
 inline constexpr RouteTraits kOpen = {Api::kMetadata, Access::kAnybody, Cost::kNothing,
                                       ErrorShape::kKserve};
 
-// Nothing times out.
+// Options without timeouts.
 inline ListenerOptions patient() {
   ListenerOptions options;
   options.idle_timeout = options.header_timeout = std::chrono::hours(1);
@@ -173,7 +173,7 @@ class HttpTest : public ::testing::Test {
     listener_ = *std::move(listener);
   }
 
-  // Keeps the exchange for the test to answer and notes a disconnect.
+  // Keeps the exchange for the test to answer and records a disconnect.
   void hold(const ExchangePtr& x) {
     x->on_disconnect([this] {
       std::lock_guard lock(mutex_);
@@ -198,13 +198,13 @@ class HttpTest : public ::testing::Test {
     return changed_.wait_for(lock, std::chrono::seconds(60), [&] { return disconnected_; });
   }
 
-  // Of the requests to /order since the last call.
+  // Body sizes of the requests to /order since the last call.
   std::vector<size_t> take_body_sizes() {
     std::lock_guard lock(mutex_);
     return std::exchange(body_sizes_, {});
   }
 
-  // The port takes no more connections.
+  // Waits until the port accepts no more connections.
   static void wait_closed(int port) {
     for (int i = 0; i < 60000 && Client(port).connected(); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -215,7 +215,7 @@ class HttpTest : public ::testing::Test {
   std::condition_variable changed_;
   ExchangePtr held_;
   bool disconnected_ = false;
-  std::vector<size_t> body_sizes_;      // of /order, which wants one thread
+  std::vector<size_t> body_sizes_;      // of /order, for one thread only
   std::latch gate_{1}, gate_again_{1};  // of /block and /block_again
   Workers workers_{1};
   IoThreads threads_;

@@ -1,4 +1,4 @@
-// The transport over real sockets: framing, limits, time-outs, draining.
+// The transport over real sockets: framing, limits, timeouts, draining.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
@@ -109,7 +109,7 @@ TEST_F(HttpTest, StreamsInChunks) {
   EXPECT_NE(c.read("hi?a=1").find("200 OK"), std::string::npos);
 }
 
-// The next request often arrives while the connection still watches for a leaving client.
+// The next request often arrives while the connection still waits for a disconnect.
 TEST_F(HttpTest, KeptConnectionsAnswerAfterEveryStream) {
   start();
   Client c(listener_->port());
@@ -141,7 +141,7 @@ TEST_F(HttpTest, MalformedRequestsGet400) {
   }
 }
 
-// Source: RFC 9112, section 3.2. None is accepted, as a stock server does.
+// Source: RFC 9112, section 3.2. A missing Host is accepted, as in the stock server.
 TEST_F(HttpTest, OneHostAtMost) {
   start();
   const auto ask = [this](const char* text) {
@@ -175,7 +175,7 @@ TEST_F(HttpTest, FoldedLinesAndNulBytesInHeadersGet400) {
     for (const char& c : bad) slow.send({&c, 1});
     EXPECT_THAT(slow.read(), StartsWith("HTTP/1.1 400")) << bad;
   }
-  // A body may look like one.
+  // A body may look like a folded line.
   for (const bool is_slow : {false, true}) {
     const std::string_view text =
         "POST /echo HTTP/1.1\r\nHost: t\r\nContent-Length: 7\r\n\r\n a\r\n b!";
@@ -237,7 +237,7 @@ TEST_F(HttpTest, BodiesMustKeepComing) {
   ListenerOptions options = patient();
   options.body_timeout = milliseconds(300);
   start(options);
-  // However much is declared or, with chunks, allowed: bytes that come one by one do not count.
+  // Bytes that arrive one by one do not count, however many are declared or, with chunks, allowed.
   const auto trickle = [&](std::string_view head, std::string_view piece) {
     Client c(listener_->port());
     c.send(head);
@@ -259,7 +259,8 @@ TEST_F(OneThreadHttpTest, BytesOfABodyBuyTime) {
   ListenerOptions options = patient();
   options.body_timeout = milliseconds(300);
   start(options);
-  // The server reads nothing until the kernel has its fill: it never waits for the first bytes.
+  // The server does not read until the kernel's buffers are full: it never waits
+  // for the first bytes.
   Client blocker(listener_->port());
   blocker.send("GET /block HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
@@ -282,8 +283,8 @@ TEST_F(OneThreadHttpTest, AnEventWithoutInputClosesNothing) {
     c->send(kHello);
     EXPECT_THAT(c->read("hi?a=1"), HasSubstr("200 OK"));
   }
-  // The event loop learns of both at once, and is kept from the second one's input until it is
-  // gone.
+  // The event loop sees both events at once, and is kept from the second connection's input
+  // until that is closed.
   blocker.send("GET /block HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
   first.send("GET /block_again HTTP/1.1\r\nHost: t\r\n\r\n");
@@ -308,7 +309,7 @@ TEST_F(OneThreadHttpTest, AClientThatSendsWithoutABreakHoldsUpNobody) {
     c->send(kHello);
     EXPECT_THAT(c->read("hi?a=1"), HasSubstr("200 OK"));
   }
-  // When the event loop goes on, there is more of the long body than it reads in a row.
+  // When the event loop continues, more of the long body is there than it reads in a turn.
   blocker.send("GET /block HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
   std::thread sender([&] { first.send(post(kLong)); });
@@ -321,7 +322,7 @@ TEST_F(OneThreadHttpTest, AClientThatSendsWithoutABreakHoldsUpNobody) {
   EXPECT_THAT(first.read("done"), HasSubstr("200 OK"));
   EXPECT_THAT(take_body_sizes(), ElementsAre(1, kLong));
 
-  // Nor do requests that lie one behind the other.
+  // The same for pipelined requests.
   Client again(listener_->port());
   again.send("GET /block_again HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_NE(wait_held(), nullptr);
@@ -342,7 +343,7 @@ TEST_F(HttpTest, DroppedExchangeIs500) {
   EXPECT_TRUE(c.read().starts_with("HTTP/1.1 500"));
 }
 
-// Wherever it shows that the budget is full.
+// Wherever the full budget is found.
 TEST_F(HttpTest, AShortageOfMemoryIs503) {
   start();
   for (const char* where : {"here", "later", "worker"}) {

@@ -1,4 +1,3 @@
-// See io_stall.h.
 #include "front/http/io_stall.h"
 
 #include <fmt/format.h>

@@ -121,7 +121,7 @@ void append_json(std::string& out, const json::value& value) {
   } else if (const double* number = value.if_double()) {
     if (std::isfinite(*number))
       append_json_double(out, *number);
-    else  // of a literal with an exponent that no double has
+    else  // of a literal with an exponent beyond double
       out += std::isnan(*number) ? "null" : *number > 0 ? "1e999" : "-1e999";
   } else if (const int64_t* integer = value.if_int64()) {
     fmt::format_to(std::back_inserter(out), "{}", *integer);
@@ -136,7 +136,7 @@ void append_json(std::string& out, const json::value& value) {
 
 namespace {
 
-// One that is there twice, or null; the order of `keys` is lost.
+// A duplicate key, or null; reorders `keys`.
 const std::string_view* find_twice(std::span<std::string_view> keys) {
   constexpr size_t kFew = 12;
   if (keys.size() <= kFew) {

@@ -1,4 +1,3 @@
-// See key_limits.h.
 #include "front/http/key_limits.h"
 
 #include <algorithm>
@@ -57,10 +56,10 @@ std::variant<KeyUse::PermitPtr, KeyRefusal> KeyUse::begin(const KeyLimits& limit
   {
     std::lock_guard lock(mutex_);
     if (limits.concurrency > 0 && num_running_ >= limits.concurrency)
-      return KeyRefusal{fmt::format("{} requests of this API key are running; at most {} may at "
-                                    "once",
-                                    num_running_, limits.concurrency),
-                        1};
+      return KeyRefusal{
+          fmt::format("{} requests of this API key are running; its limit is {} at once",
+                      num_running_, limits.concurrency),
+          1};
     requests_.fill(limits.requests_per_minute, time);
     if (limits.requests_per_minute > 0 && requests_.level < 1)
       return KeyRefusal{fmt::format("this API key may make {} requests a minute, and has made them",

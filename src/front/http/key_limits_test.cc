@@ -49,7 +49,7 @@ TEST(KeyLimits, RequestsAMinute) {
   EXPECT_EQ(wait_of(*use, limits, kStart + milliseconds(9001)), 1);
   EXPECT_TRUE(permit(*use, limits, kStart + milliseconds(10001)));
   EXPECT_EQ(wait_of(*use, limits, kStart + milliseconds(10001)), 10);
-  // What is not used is not saved for longer than a minute.
+  // Unused budget is kept for at most a minute.
   for (int i = 0; i < 6; ++i) EXPECT_TRUE(permit(*use, limits, kStart + seconds(1000))) << i;
   EXPECT_FALSE(permit(*use, limits, kStart + seconds(1000)));
 }
@@ -89,7 +89,7 @@ TEST(KeyLimits, RequestsAtOnce) {
   EXPECT_TRUE(permit(*use, limits, kStart));
 }
 
-// A key's file may be changed while it is in use.
+// Limits may change while the key is in use.
 TEST(KeyLimits, MayChange) {
   const auto use = std::make_shared<KeyUse>();
   EXPECT_TRUE(permit(*use, {}, kStart));

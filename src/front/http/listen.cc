@@ -1,4 +1,3 @@
-// See listen.h.
 #include "front/http/listen.h"
 
 #include <sys/socket.h>

@@ -1,4 +1,4 @@
-// How a port is opened, for HTTP and gRPC.
+// Opening of a port, for HTTP and gRPC.
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
@@ -8,15 +8,15 @@
 
 namespace nereid::front {
 
-// Opens `socket`, of an address or a name that resolves to one. `reuse_port`: other processes may
-// listen there too. InvalidArgument: the host has no address; Unavailable: the port is in use or
-// cannot be had.
+// Opens `socket` on an address or a name that resolves to one. `reuse_port`: other processes
+// may listen there too. InvalidArgument: the host has no address; Unavailable: the port is in
+// use or not allowed.
 Status listen_on(boost::asio::ip::tcp::acceptor& socket, const std::string& host, int port,
                  bool reuse_port);
 
-// Whether all that reaches this port comes from this machine. A name that does not resolve: false.
+// Whether only this machine can reach a port on the host. False for a name that does not resolve.
 bool is_loopback_host(const std::string& host);
-// Whether a connection does.
+// Whether the peer is on this machine.
 bool comes_from_loopback(const boost::asio::ip::tcp::socket& socket);
 
 }  // namespace nereid::front

@@ -25,10 +25,10 @@ using asio::ip::tcp;
 
 namespace {
 
-// How often a wait looks whether it has to hurry.
+// Interval at which a wait checks `hurry`.
 constexpr std::chrono::milliseconds kHurryInterval{20};
 
-// Every connection is a descriptor, and distributions default to a soft limit of 1024.
+// Raises the soft limit of descriptors, by default 1024: each connection is one.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
@@ -36,8 +36,8 @@ void raise_descriptor_limit() {
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) log_debug("cannot raise the descriptor limit");
 }
 
-// Tells the listener that no accept is pending any more: its socket-to-be belongs to another
-// thread's context, which must not go before it.
+// Reports the end of the accept loop to the listener. A pending accept has a socket in another
+// thread's context, so it must end before that context is destroyed.
 struct AcceptEnd {
   Listener::Impl& listener;
   ~AcceptEnd() {
@@ -58,7 +58,7 @@ asio::awaitable<void> accept_loop(std::shared_ptr<Listener::Acceptor> acceptor,
     tcp::socket socket = co_await acceptor->socket.async_accept(executor, token);
     if (!acceptor->socket.is_open()) co_return;
     if (ec) {
-      // Out of descriptors or memory: connections that end will free some.
+      // Out of descriptors or memory: connections that end free some.
       if (ec != asio::error::connection_aborted) {
         static LogLimit log;
         log.warn("accept on port {}: {}", listener->port, ec.message());
@@ -103,7 +103,7 @@ IoThreads::Impl::Impl(size_t num_threads) {
         run_contained("an HTTP event loop", [io] { io->run(); });
       });
     }
-  } catch (const std::system_error&) {  // no more threads: those that run must end first
+  } catch (const std::system_error&) {  // no more threads: the started ones must end first
     for (auto& context : contexts) context->stop();
     for (std::thread& t : threads) t.join();
     throw;

@@ -1,5 +1,5 @@
-// A listening HTTP/1.1 port: accepts connections, enforces limits and time-outs, hands complete
-// requests to a Router and drains on stop. The transport (Boost.Beast) stays inside the .cc files.
+// A listening HTTP/1.1 port: accepts connections, enforces limits and timeouts, passes complete
+// requests to a Router and drains on stop. Boost.Beast is included only by the .cc files.
 #pragma once
 
 #include <array>
@@ -25,14 +25,14 @@ struct ListenerOptions {
   bool reuse_port = false;  // other processes may listen on the same port
   size_t max_header_bytes = 16 << 10;
   size_t max_body_bytes = size_t{64} << 20;
-  size_t max_connections = 16384;                 // beyond: 503 and close
-  size_t max_unread_bytes = size_t{8} << 20;      // streamed text that the client has not read yet
-  std::shared_ptr<ByteBudget> budget;             // of all front ends; null: own
-  std::shared_ptr<TlsContext> tls;                // null: plain text
-  std::chrono::milliseconds idle_timeout{75000};  // between requests
+  size_t max_connections = 16384;                   // beyond: 503 and close
+  size_t max_unread_bytes = size_t{8} << 20;        // streamed text that the client has not read
+  std::shared_ptr<ByteBudget> budget;               // of all front ends; null: own
+  std::shared_ptr<TlsContext> tls;                  // null: plain text
+  std::chrono::milliseconds idle_timeout{75000};    // between requests
   std::chrono::milliseconds header_timeout{10000};  // first byte to end of header
-  std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB that have come
-  std::chrono::milliseconds write_timeout{30000};   // for the client to take 64 KiB, or the rest
+  std::chrono::milliseconds body_timeout{30000};    // plus 1 s per 64 KiB received
+  std::chrono::milliseconds write_timeout{30000};   // for the client to read 64 KiB, or the rest
 };
 
 // Counters of one listener; any thread may read.
@@ -54,7 +54,7 @@ struct ListenerStats {
 class IoThreads {
  public:
   explicit IoThreads(int num_threads);
-  ~IoThreads();  // stops the threads; pending work is dropped
+  ~IoThreads();  // stops the threads; queued work is dropped
   IoThreads(const IoThreads&) = delete;
   IoThreads& operator=(const IoThreads&) = delete;
 
@@ -69,8 +69,8 @@ class IoThreads {
 
 class Listener {
  public:
-  // InvalidArgument: bad host; Unavailable: address in use or not bindable. `threads` must outlive
-  // the listener.
+  // InvalidArgument: bad host; Unavailable: address in use or not bindable. `threads` must
+  // outlive the listener.
   static StatusOr<std::unique_ptr<Listener>> start(IoThreads& threads, ListenerOptions options,
                                                    Router router);
   ~Listener();
@@ -83,13 +83,13 @@ class Listener {
   // Closes the port and idle connections; running answers may finish, and requests that still
   // arrive on kept connections get 503. Returns at once.
   void begin_stop();
-  // Waits until every connection has ended, at most `grace` or until `hurry`, if given, turns true.
-  // True when all have.
+  // Waits until every connection has ended, at most `grace` or until `hurry`, if given, becomes
+  // true. True when all have ended.
   bool wait_drained(std::chrono::milliseconds grace, const std::atomic<bool>* hurry = nullptr);
-  // Ends what is left with an error (their on_disconnect runs): streams with what their handlers
-  // gave for that case, other requests with 503. Waits until it is done, at most `limit`.
+  // Ends the rest with an error (on_disconnect runs): streams with the text given to
+  // begin_stream(), other requests with 503. Waits for that at most `limit`.
   void cut_all(std::chrono::milliseconds limit);
-  // Closes what is left (their on_disconnect runs); waits until it is done, at most a second.
+  // Closes the rest (on_disconnect runs); waits for that at most a second.
   void abort_all();
 
   struct Impl;

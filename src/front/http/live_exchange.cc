@@ -1,4 +1,4 @@
-// What handlers hold of a connection; see connection.h.
+// Exchanges of live connections; see connection.h.
 #include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <utility>
@@ -14,8 +14,8 @@ namespace asio = boost::asio;
 
 namespace {
 
-// The connection keeps the Answer; this handle turns "handler dropped it" into
-// an end.
+// The handler's handle; the connection keeps the Answer. Its destructor ends an answer that
+// the handler did not.
 class LiveExchange final : public Exchange {
  public:
   LiveExchange(std::shared_ptr<Connection> connection, std::shared_ptr<Answer> answer,
@@ -25,7 +25,7 @@ class LiveExchange final : public Exchange {
         listener_(std::move(listener)) {}
 
   ~LiveExchange() override {
-    // The last reference may go on any thread.
+    // The last reference may be dropped on any thread.
     contained("the end of a request", [this] { end_unanswered(); });
   }
 
@@ -101,7 +101,7 @@ class LiveExchange final : public Exchange {
 
   void write(std::string_view text) override {
     if (text.empty() || !answer_->streaming || answer_->finished || answer_->gone) return;
-    // One piece may be larger than the limit: only what is left over of earlier ones counts.
+    // One piece may exceed the limit: only the unread rest of earlier ones counts.
     const ListenerOptions& options = listener_->options;
     const bool is_behind =
         answer_->unread_bytes > options.max_unread_bytes ||
@@ -141,7 +141,8 @@ class LiveExchange final : public Exchange {
   }
 
  private:
-  // With the turn: does `work`, and sends what it brings to a stream. The strand is told unless it
+  // Runs `work` while this thread holds the answer's turn, then sends the stream's new bytes. Wakes
+  // the strand when the answer began, finished or filled the socket buffer; otherwise the strand
   // would only go on waiting.
   void take_turn(const std::function<void()>& work) {
     const bool was_started = answer_->started;
@@ -162,7 +163,7 @@ class LiveExchange final : public Exchange {
   }
 
   void news() {
-    if (!answer_->is_inside) connection_->notify();  // else take_turn() tells
+    if (!answer_->is_inside) connection_->notify();  // else take_turn() notifies
   }
 
   std::shared_ptr<Connection> connection_;

@@ -1,5 +1,5 @@
-// Plain HTTP types that handlers see: a request, a response, and the Exchange that joins them. No
-// transport library behind them, so handlers and their tests compile without one.
+// Plain HTTP types for handlers: a request, a response, and the Exchange that connects them. They
+// include no transport library, so handlers and their tests compile without one.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ const std::string* find_header(const Headers& headers, std::string_view name);
 
 struct Request {
   std::string method;
-  std::string path;   // still percent-encoded, without query
-  std::string query;  // text after '?', still percent-encoded
+  std::string path;   // percent-encoded, without query
+  std::string query;  // text after '?', percent-encoded
   Headers headers;
   std::string body;
   std::vector<std::pair<std::string, std::string>> params;  // set by the router, raw text
   KeyUse::PermitPtr permit;           // of the key that it counts for; null: none
-  std::string authority;              // of a target in absolute form; stands for Host
+  std::string authority;              // of a target in absolute form; replaces Host
   bool is_on_loopback = false;        // the connection comes from this machine
-  uint64_t begin_ns = 0, end_ns = 0;  // steady clock: first byte seen, last one read
+  uint64_t begin_ns = 0, end_ns = 0;  // steady clock: first byte received, last byte received
 
-  // The text that a route's {name} matched; empty when the route has no such parameter.
+  // The text matched by {name} in the route; empty when the route has no such parameter.
   std::string_view param(std::string_view name) const;
 };
 
@@ -53,10 +53,10 @@ std::string_view reason_phrase(int status);
 // %XX decoded; nullopt when an escape is broken or decodes to a NUL byte. '+' stays '+'.
 std::optional<std::string> percent_decode(std::string_view text);
 
-// One request and its answer. Everything but post() and disconnected() must run on the connection's
-// strand: handlers are called there, and post() brings other threads' news there. Answer with one
-// send(), or with begin_stream(), any number of write() and one end(). When the last reference goes
-// away without an end, the client gets a 500 or a broken stream, never silence.
+// One request and its answer. All calls but post(), deliver() and disconnected() must be on the
+// connection's strand: handlers run there, and post() moves work of other threads there. An answer
+// is one send(), or begin_stream(), any number of write() and one end(). When the last reference is
+// dropped without an end, the client gets a 500 or a broken stream.
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -64,42 +64,39 @@ class Exchange {
   virtual Request& request() = 0;
 
   // Runs `work` on the connection's strand, in order. Any thread. Work posted after the client has
-  // gone still runs (so that it can see the end of its inference); its writes go nowhere.
+  // gone still runs (so that it sees the end of its inference); its output is dropped.
   virtual void post(std::function<void()> work) = 0;
 
-  // The same, but at once when called on the strand while nothing posted waits.
+  // post(), but runs at once when called on the strand while no work is queued.
   virtual void dispatch(std::function<void()> work) { post(std::move(work)); }
 
-  // The same for a piece of a stream: at once, on the calling thread, while the connection waits
-  // for it, so that no thread has to wake. `work` may write, end and hold, nothing else of the
-  // exchange.
+  // post() for a piece of a stream: runs at once, on the calling thread, while the connection waits
+  // for it, so that no thread has to wake. `work` may only call write(), end() and hold().
   virtual void deliver(std::function<void()> work) { post(std::move(work)); }
 
-  // The whole answer. Later calls are ignored.
+  // Sends the whole answer. Later calls are ignored.
   virtual void send(Response response) = 0;
 
-  // Status line and headers of a streamed answer (chunked; body of `head` is ignored). `if_stopped`
-  // ends it when the server stops before the handler has called end().
+  // Sends status line and headers of a streamed answer (chunked; body of `head` is ignored).
+  // `if_stopped` ends it when the server stops before the handler calls end().
   virtual void begin_stream(Response head, std::string if_stopped = {}) = 0;
 
-  // One chunk; empty text is ignored. A reader that leaves more than the listener's limit unread
-  // is disconnected.
+  // Sends one chunk; empty text is ignored. A client that leaves more than the listener's limit
+  // unread is disconnected.
   virtual void write(std::string_view text) = 0;
   virtual void end() = 0;
 
-  // What the request keeps beside its body and what the client has not read yet, in bytes: part of
-  // what the server holds for its clients, until the next call or the end of the answer. False:
-  // that is much, and there is no room for it.
+  // Sets the bytes held for the request beside its body and unread output, counted in the budget
+  // until the next call or the end of the answer. False: a large amount, and the budget is full.
   virtual bool hold(size_t) { return true; }
 
-  // Called once on the strand when the client goes away (or stalls) or the server stops before the
-  // answer is complete; at once if that has happened already.
+  // Called once on the strand when the client leaves (or stalls) or the server stops before the
+  // answer is complete; at once if that has happened.
   virtual void on_disconnect(std::function<void()> callback) = 0;
-  virtual bool disconnected() const = 0;  // that has happened; any thread
+  virtual bool disconnected() const = 0;  // whether on_disconnect has run or would; any thread
 
-  // Called on the strand after each write of the answer (or a part of it) with the steady-clock
-  // nanoseconds before and after; not when the client is gone. Each callback given is called, and
-  // freed with the answer.
+  // Called on the strand after each write of (a part of) the answer with the steady-clock ns before
+  // and after; not when the client is gone. All callbacks are called, and freed with the answer.
   using OnWritten = std::function<void(uint64_t begin_ns, uint64_t end_ns)>;
   virtual void on_written(OnWritten) {}
 };

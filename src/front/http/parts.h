@@ -1,4 +1,4 @@
-// A long text on its way to a client, made in parts.
+// A long text sent to a client, made in parts.
 #pragma once
 
 #include <functional>
@@ -16,28 +16,28 @@ inline constexpr size_t kPartBytes = size_t{512} << 10;
 struct Part {
   std::string text;
   bool is_last = true;
-  Response head;  // that the first part asks for
+  Response head;  // response head, of the first part
 };
 
-// Makes each part on a worker when the client has taken the one before, so that a client that does
-// not read costs one part. On the exchange's strand, but for `make`.
+// Makes each part on a worker after the client has read the previous one, so that a client that
+// does not read costs one part. On the exchange's strand, except for `make`.
 class Parts : public std::enable_shared_from_this<Parts> {
  public:
   using Make = std::function<Part()>;
-  using Take = std::function<void(Part)>;  // writes it
+  using Take = std::function<void(Part)>;  // writes the part
 
   Parts(ExchangePtr exchange, Workers& workers)
       : exchange_(std::move(exchange)), workers_(workers) {}
 
-  // The next text, when the last part of the one before has been taken.
+  // Starts a text; the last part of the previous one has been taken.
   void start(Make make, Take take) {
     make_ = std::move(make);
     take_ = std::move(take);
     run();
   }
-  // Between two parts of a text.
+  // True between two parts of a text.
   bool is_half_written() const { return is_half_written_; }
-  // No more parts, and nothing is kept: what makes and takes them may own this.
+  // Makes no more parts and drops both functions, which may own this.
   void stop() {
     is_half_written_ = false;
     make_ = nullptr;
@@ -69,7 +69,7 @@ class Parts : public std::enable_shared_from_this<Parts> {
   Make make_;
   Take take_;
   bool is_half_written_ = false;
-  bool is_told_ = false;  // on_written() has been asked for
+  bool is_told_ = false;  // on_written() is registered
 };
 
 }  // namespace nereid::front

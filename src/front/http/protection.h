@@ -1,5 +1,5 @@
-// What protects a route of HTTP or an rpc of gRPC. Each says it where it is added, so that there is
-// none without.
+// The protection of an HTTP route or a gRPC rpc. Each is declared with its protection, so
+// that none is without.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace nereid::front {
 
-// The groups that --http-restricted-api and --grpc-restricted-protocol name.
+// The groups named by --http-restricted-api and --grpc-restricted-protocol.
 enum class Api : uint8_t {
   kHealth,
   kMetadata,
@@ -26,21 +26,20 @@ inline constexpr std::array<std::string_view, 9> kApiNames = {
     "model-repository", "statistics", "trace",     "logging"};
 constexpr std::string_view name_of(Api api) { return kApiNames[static_cast<size_t>(api)]; }
 
-// Who may call it.
+// The callers allowed.
 enum class Access : uint8_t {
-  kAnybody,   // probes: no key is needed
-  kCallers,   // who shows a key, where there are keys
-  kModels,    // administrators: loads and unloads models and adapters
-  kSettings,  // administrators: changes settings of the process
+  kAnybody,   // everybody: probes, without a key
+  kCallers,   // callers with a key, if the server has keys
+  kModels,    // administrators: loading and unloading of models and adapters
+  kSettings,  // administrators: settings of the process
 };
 
-// What a call takes of its key's limits (KeyLimits).
+// The charge of a call to its key's limits (KeyLimits).
 enum class Cost : uint8_t {
   kNothing,
   kRequest,    // one request
   kTokens,     // one request, and the tokens that its handler charges
-  kUncounted,  // one request that computes tokens which nobody counts: not for keys with such a
-               // limit
+  kUncounted,  // one request that computes uncounted tokens: refused for keys with a token limit
 };
 
 struct Protection {
@@ -51,7 +50,7 @@ struct Protection {
   Cost cost;
 };
 
-// How a client of an API reads errors.
+// The shape of an API's error bodies.
 enum class ErrorShape : uint8_t { kKserve, kOpenAi, kAnthropic, kOllama };
 
 struct RouteTraits : Protection {

@@ -1,4 +1,4 @@
-// Boost.Beast's parser of requests, with the fields as handlers see them.
+// Boost.Beast's request parser, with the fields as Headers.
 #pragma once
 
 #include <boost/asio/buffer.hpp>
@@ -12,8 +12,8 @@
 
 namespace nereid::front {
 
-// Values of names that HTTP does not define keep the blanks
-// at their end, as with the stock server: they may be forwarded to models.
+// Parses requests. Values of header names outside of HTTP keep their trailing blanks, as in the
+// stock server: they may be forwarded to models.
 class RequestParser : public boost::beast::http::request_parser<boost::beast::http::string_body> {
  public:
   RequestParser() { headers_.reserve(kUsualHeaders); }
@@ -32,10 +32,10 @@ class RequestParser : public boost::beast::http::request_parser<boost::beast::ht
                      boost::system::error_code&) override {
     using Field = boost::beast::http::field;
     if (field == Field::host || field == Field::transfer_encoding || field == Field::expect) {
-      get().insert(field, name, value);  // those that the connection reads itself
+      get().insert(field, name, value);  // the fields that the connection reads itself
     }
     const char* end = value.data() + value.size();
-    // The value of a folded line, which is refused later, lies elsewhere.
+    // The value of a folded line, which is refused later, is in another buffer.
     const std::less_equal<const char*> at_most;
     if (field == boost::beast::http::field::unknown && at_most(begin_, value.data()) &&
         at_most(end, end_)) {
@@ -44,7 +44,7 @@ class RequestParser : public boost::beast::http::request_parser<boost::beast::ht
     headers_.push_back({std::string(name), std::string(value.data(), end)});
   }
 
-  const char *begin_ = nullptr, *end_ = nullptr;  // of what is being parsed
+  const char *begin_ = nullptr, *end_ = nullptr;  // the bytes being parsed
   Headers headers_;
 };
 

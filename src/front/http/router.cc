@@ -13,7 +13,7 @@
 namespace nereid::front {
 namespace {
 
-// The text up to the next slash; `path` keeps what follows it. Paths begin with '/'.
+// Returns the text up to the next slash and removes it from `path`. Paths begin with '/'.
 std::string_view take_segment(std::string_view& path) {
   path.remove_prefix(1);
   const size_t end = std::min(path.find('/'), path.size());
@@ -22,7 +22,7 @@ std::string_view take_segment(std::string_view& path) {
   return segment;
 }
 
-// A GET handler serves HEAD, too.
+// A GET handler also serves HEAD.
 std::string_view handled_method(std::string_view method) {
   return method == "HEAD" ? std::string_view("GET") : method;
 }
@@ -123,7 +123,7 @@ const Router::Route* Router::find(const Request& request, Params& params, Target
 ErrorShape Router::shape_for(const Request& request, const Route* route) {
   if (!route) return ErrorShape::kKserve;
   const ErrorShape shape = route->entry.traits.errors;
-  // Anthropic's clients send it with every request.
+  // Anthropic's clients send this header with every request.
   const bool is_anthropic =
       shape == ErrorShape::kOpenAi && find_header(request.headers, "anthropic-version") != nullptr;
   return is_anthropic ? ErrorShape::kAnthropic : shape;
@@ -160,8 +160,8 @@ bool Router::has_path(std::string_view path) const {
   });
 }
 
-// Clients put their paths behind a base URL: one that ends too early lacks /v1, one that goes too
-// far has it, or a whole path, twice.
+// Clients append their paths to a base URL: one that is too short lacks /v1, one that is too long
+// has it, or a whole path, twice.
 std::string Router::advice(std::string_view path) const {
   constexpr size_t kLongest = 256;
   constexpr std::string_view kBase = "/v1";
@@ -179,7 +179,7 @@ std::string Router::advice(std::string_view path) const {
   return "";
 }
 
-// The path is there, the method is not; or the path is not there.
+// 405 for a known path, else 404.
 Response Router::refuse_method(const Request& request) const {
   std::string allow;
   Params params;

@@ -1,4 +1,4 @@
-// Routes: method and path pattern -> protection and handler, with 404, 405 + Allow, HEAD and
+// Routes: method and path pattern to protection and handler, with 404, 405 + Allow, HEAD and
 // OPTIONS in one place.
 #pragma once
 
@@ -14,20 +14,19 @@
 
 namespace nereid::front {
 
-// Builds the error answer for a request that no handler sees.
+// Builds the error answer for a request without a handler.
 using ErrorPage = std::function<Response(ErrorShape shape, int status, std::string_view message)>;
 
-// What a guard is told of the route of a request.
+// The route of a request, for a guard.
 struct Target {
-  // Of the route, else of one with that path, else of the nearest. Null: none is near.
+  // Traits of the route, else of one with that path, else of the nearest. Null: none is near.
   const RouteTraits* traits = nullptr;
-  bool has_path = false;     // it matches the path
-  bool has_handler = false;  // and the method: its handler would run
+  bool has_path = false;     // the path matches
+  bool has_handler = false;  // path and method match: its handler would run
   ErrorShape errors = ErrorShape::kKserve;
 };
 
-// The answer to a request that may not reach its handler; nothing for one that may, which may be
-// given a permit.
+// Returns a refusal, or nullopt for a request that may reach its handler, which may get a permit.
 using Guard = std::function<std::optional<Response>(Request& request, const Target& target)>;
 
 // Adds headers to an answer before it is sent.
@@ -37,11 +36,11 @@ class Router {
  public:
   explicit Router(ErrorPage error_page);
 
-  // Asked before every request, whatever its method and path.
+  // Called before every request, whatever its method and path.
   void set_guard(Guard guard) { guard_ = std::move(guard); }
   // Applied to every answer, errors of the transport included.
   void set_finish(Finish finish) { finish_ = std::move(finish); }
-  // The last headers: what the client traces its request by, and those of set_finish().
+  // Adds the final headers: request ids for tracing, and those of set_finish().
   void finish(const Request& request, Response& response) const;
 
   // Pattern segments: literal text, {name} (one non-empty segment), {name:digits} (decimal digits
@@ -54,10 +53,9 @@ class Router {
   // drops the body). Exceptions of handlers become a 500.
   void handle(const ExchangePtr& exchange) const;
 
-  // An error in the shape that the client expects: that of the request's route, or of the
-  // shortest one that has most leading segments in common with it; where APIs share paths, the one
-  // that the client's headers tell. Also for 413, 431 and 400 of the transport, whose request may
-  // have an empty path.
+  // An error in the shape of the request's route, or of the shortest route that shares most leading
+  // segments with it; where APIs share paths, the client's headers decide. Also for 413, 431 and
+  // 400 of the transport, whose request may have an empty path.
   Response error_page(const Request& request, int status, std::string_view message) const;
 
   // A route as it was added.
@@ -74,17 +72,17 @@ class Router {
   };
   struct Route {
     Entry entry;
-    std::string prefix, suffix;  // literal ends of the pattern, which tell most routes apart
+    std::string prefix, suffix;  // literal ends of the pattern, which rule out most routes
     std::vector<Segment> segments;
     Handler handler;
   };
   using Params = std::vector<std::pair<std::string, std::string>>;
 
   static bool match(const Route& route, std::string_view path, Params& params);
-  // The leading segments of `path` that the route has, too.
+  // Number of leading segments common to `path` and the route.
   static size_t num_common(const Route& route, std::string_view path);
-  // The route of the request, whose parameters are set; else one of its path, else the nearest one.
-  // Null: there is none.
+  // The route of the request, with its parameters; else one with its path, else the
+  // nearest one. Null: none.
   const Route* find(const Request& request, Params& params, Target& target) const;
   static ErrorShape shape_for(const Request& request, const Route* route);
   bool has_path(std::string_view path) const;

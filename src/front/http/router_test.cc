@@ -7,7 +7,7 @@
 namespace nereid::front {
 namespace {
 
-// An exchange that keeps what is sent; everything runs at once.
+// An exchange that records the answer; all work runs at once.
 class Recorder final : public Exchange {
  public:
   Recorder(std::string method, std::string path) {
@@ -132,7 +132,7 @@ TEST(Router, AGuardSeesEveryRequestAndChangesNothingElse) {
   EXPECT_EQ(*find_header(options.headers, "Allow"), "POST, OPTIONS");
 }
 
-// Those of the nearest route are for paths that are not there.
+// An unknown path has the protection of the nearest route.
 TEST(Router, GuardsAndErrorsGoByTheRoute) {
   Router router([](ErrorShape shape, int status, std::string_view) {
     return Response{status, "text/plain", {}, std::to_string(static_cast<int>(shape))};

@@ -11,7 +11,7 @@
 
 namespace nereid::front {
 
-// A key and a certificate that it has signed itself, for "localhost".
+// A key and a self-signed certificate for "localhost".
 class SelfSigned {
  public:
   explicit SelfSigned(const std::filesystem::path& dir, const std::string& name)

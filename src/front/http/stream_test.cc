@@ -47,7 +47,7 @@ TEST_F(HttpTest, DisconnectInMidStreamReachesTheHandler) {
   EXPECT_TRUE(wait_disconnected());
 }
 
-// Has its request echoed, and takes the answer from a small buffer.
+// Sends an echo request, and reads the answer through a small buffer.
 class SlowReader {
  public:
   SlowReader(int port, const std::string& body) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -71,7 +71,7 @@ class SlowReader {
   SlowReader(const SlowReader&) = delete;
   SlowReader& operator=(const SlowReader&) = delete;
 
-  // 0: there is no more.
+  // 0: the end.
   size_t read(size_t size) {
     std::string part(size, '\0');
     return static_cast<size_t>(std::max<ssize_t>(::recv(fd_, part.data(), size, 0), 0));
@@ -95,7 +95,7 @@ std::string unchunked(std::string_view answer) {
   }
 }
 
-// From one thread in every way, to a reader that is quick or has the kernel's buffers full.
+// All ways of writing from one thread, to a reader that is fast or has the kernel's buffers full.
 TEST_F(HttpTest, PiecesKeepTheirOrder) {
   start();
   for (const size_t size : {size_t{10}, size_t{40000}}) {
@@ -105,7 +105,7 @@ TEST_F(HttpTest, PiecesKeepTheirOrder) {
     std::string all;
     std::atomic<int> num_here{0};
     std::thread sender([&] {
-      // The small ones until the connection has waited for one.
+      // Small pieces, until the connection has waited for one.
       for (int i = 0; i < 150 || (size < 1000 && num_here == 0 && i < 60000); ++i) {
         const std::string piece(size + i, static_cast<char>('a' + i % 26));
         all += piece;
@@ -130,7 +130,7 @@ TEST_F(HttpTest, PiecesKeepTheirOrder) {
   }
 }
 
-// The thread that brings an answer sends it while the connection's event loop is busy.
+// The thread that has an answer sends it while the connection's event loop is busy.
 TEST_F(OneThreadHttpTest, AnAnswerNeedsNoEventLoop) {
   start();
   Client c(listener_->port());
@@ -189,7 +189,7 @@ TEST_F(HttpTest, ReaderThatDoesNotReadIsDropped) {
   EXPECT_TRUE(wait_disconnected());
 }
 
-// A time for each part of an answer, not for the whole.
+// The time limit is for each part of an answer, not for the whole.
 TEST_F(HttpTest, ASlowReaderGetsAllOfIt) {
   ListenerOptions options = patient();
   options.write_timeout = milliseconds(1000);

@@ -1,4 +1,3 @@
-// See tls.h.
 #include "front/http/tls.h"
 
 #include <openssl/err.h>
@@ -13,11 +12,11 @@
 namespace nereid::front {
 namespace {
 
-constexpr size_t kRecord = 16384;      // the largest that TLS knows
+constexpr size_t kRecord = 16384;      // the largest TLS record
 constexpr size_t kMaxUntaken = 65536;  // no handshake is longer
 constexpr int64_t kLookIntervalNs = 1'000'000'000;
 
-// The newest of OpenSSL's complaints; leaves none behind, because the queue is the thread's.
+// The newest of OpenSSL's errors; empties the queue, which is the thread's.
 std::string tls_error() {
   const unsigned long code = ERR_peek_last_error();
   ERR_clear_error();
@@ -30,7 +29,7 @@ Status bad_file(const TlsOptions& o, const char* what, const std::string& path) 
   return invalid_argument("--{}-{}: '{}' cannot be used: {}", o.flags, what, path, tls_error());
 }
 
-// A client that offers protocols must offer `protocol`, a C string.
+// ALPN: a client that offers protocols must offer `protocol`, a C string.
 int select_protocol(SSL*, const unsigned char** chosen, unsigned char* size,
                     const unsigned char* offered, unsigned int num_offered, void* protocol) {
   const std::string_view wanted(static_cast<const char*>(protocol));
@@ -63,7 +62,7 @@ StatusOr<TlsContext::Context> TlsContext::read() {
   if (context == nullptr) return internal_error("TLS: {}", tls_error());
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
-  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);  // idle connections keep none
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);  // idle connections keep no buffers
   SSL_CTX_set_alpn_select_cb(context, select_protocol, const_cast<char*>(protocol_));
   const TlsOptions& o = options_;
   if (SSL_CTX_use_certificate_chain_file(context, o.server_cert.c_str()) != 1) {
@@ -91,7 +90,7 @@ TlsContext::Times TlsContext::file_times() const {
   Times out{};
   const std::string* files[] = {&options_.server_cert, &options_.server_key, &options_.root_cert};
   for (size_t i = 0; i < out.size(); ++i) {
-    std::error_code error;  // a file that is not there has a time, too
+    std::error_code error;  // a missing file has a time, too
     out[i] = std::filesystem::last_write_time(*files[i], error);
   }
   return out;
@@ -156,7 +155,7 @@ bool TlsStream::is_ready() const { return SSL_is_init_finished(ssl_.get()) == 1;
 
 void TlsStream::send(std::string_view plain, std::string& out) {
   for (; !plain.empty(); plain.remove_prefix(std::min(plain.size(), kRecord))) {
-    size_t n = 0;  // memory takes everything
+    size_t n = 0;  // a memory BIO accepts everything
     SSL_write_ex(ssl_.get(), plain.data(), std::min(plain.size(), kRecord), &n);
     take(out);
   }

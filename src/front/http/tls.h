@@ -1,4 +1,4 @@
-// TLS of a port, by OpenSSL. Works on bytes in memory: the socket stays the connection's.
+// TLS of a port, by OpenSSL, on bytes in memory: the connection owns the socket.
 #pragma once
 
 #include <openssl/ssl.h>
@@ -16,20 +16,18 @@
 
 namespace nereid::front {
 
-// What a port speaks inside TLS, by its ALPN name.
+// ALPN names of the protocols inside TLS.
 inline constexpr char kAlpnHttp[] = "http/1.1", kAlpnGrpc[] = "h2";
 
 // Shared by the connections of a port. The files are read again when they change.
 class TlsContext {
  public:
-  // `protocol`: one of the above. InvalidArgument names the option and the file that cannot be
-  // used.
+  // `protocol`: one of the above. InvalidArgument names the option and the unusable file.
   static StatusOr<std::shared_ptr<TlsContext>> create(const TlsOptions& options,
                                                       const char* protocol);
 
-  // Any thread. Looks at most once a second whether a file has changed; files that cannot be used
-  // leave everything as it is. The result keeps the context it was made for, or is null when memory
-  // is short.
+  // Any thread. Checks at most once a second whether a file has changed; unusable files leave
+  // everything unchanged. The result keeps its context alive; null when memory is short.
   SSL* new_connection();
 
  private:
@@ -53,24 +51,24 @@ class TlsContext {
   Context context_;
 };
 
-// The server's end of one connection. TLS 1.2 or later; a client that offers protocols must offer
-// the port's.
+// The server's end of one connection. TLS 1.2 or later; a client that offers protocols
+// must offer the port's.
 class TlsStream {
  public:
   // Throws std::bad_alloc.
   explicit TlsStream(TlsContext& context);
 
-  // Bytes from the network; what they say is appended to `plain`. Afterwards take() may have an
-  // answer, also when this fails. False: the peer broke the protocol, has closed, or asks for
-  // answers that it does not read.
+  // Takes bytes from the network and appends their plain text to `plain`. take() may then have
+  // output, also on failure. False: the peer broke the protocol, has closed, or requests answers
+  // without reading them.
   bool receive(std::string_view bytes, std::string& plain);
-  // Before the handshake is over nothing may be sent.
+  // False during the handshake: no data may be sent.
   bool is_ready() const;
-  // Appends what `plain` becomes to `out`.
+  // Encrypts `plain` and appends it to `out`.
   void send(std::string_view plain, std::string& out);
-  // Nothing follows: says so to the peer.
+  // Sends close_notify.
   void shut();
-  // Moves what has to go to the network behind `out`.
+  // Appends the network output to `out`.
   void take(std::string& out);
 
  private:
@@ -78,7 +76,7 @@ class TlsStream {
     void operator()(SSL* ssl) const { SSL_free(ssl); }
   };
   std::unique_ptr<SSL, Free> ssl_;
-  BIO *in_, *out_;  // memory, of a few records; ssl_ owns them
+  BIO *in_, *out_;  // memory BIOs of a few records; ssl_ owns them
 };
 
 }  // namespace nereid::front

@@ -107,7 +107,7 @@ class TlsClient {
     ssl_ ? SSL_write(ssl_, text.data(), static_cast<int>(text.size()))
          : static_cast<int>(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL));
   }
-  // Until `until` was seen or the server has ended the connection.
+  // Reads until `until` was seen or the server has ended the connection.
   std::string read(std::string_view until = "") {
     std::string out;
     char buffer[16384];
@@ -119,7 +119,7 @@ class TlsClient {
     }
     return out;
   }
-  // The server has said that nothing follows.
+  // The server has sent close_notify.
   bool is_closed_well() const { return (SSL_get_shutdown(ssl_) & SSL_RECEIVED_SHUTDOWN) != 0; }
   SSL* ssl() { return ssl_; }
 
@@ -141,7 +141,8 @@ TEST_F(TlsPortTest, RequestsAndAnswersOfAnySize) {
   ASSERT_TRUE(client.is_connected());
   for (const size_t size : {size_t{0}, size_t{5}, size_t{20000}, size_t{5000000}}) {
     const std::string body(size, 'x');
-    // One thread: OpenSSL's connections are for one at a time. The echo begins when all has come.
+    // One thread, since OpenSSL's connections are not thread safe. The echo begins
+    // when all has arrived.
     client.send(post_of(body + "!"));
     const std::string answer = client.read("!");
     EXPECT_THAT(answer, StartsWith("HTTP/1.1 200"));
@@ -209,7 +210,7 @@ TEST_F(TlsPortTest, NewConnectionsSeeANewCertificate) {
     std::filesystem::copy_file(from, to, std::filesystem::copy_options::overwrite_existing);
   };
   replace(next.cert, server_.cert);
-  // The key does not fit yet: the old pair stays. Files are looked at once a second.
+  // The key does not match yet: the old pair stays. Files are checked once a second.
   std::this_thread::sleep_for(std::chrono::milliseconds(1100));
   EXPECT_FALSE(TlsClient(listener_->port(), next.cert).is_connected());
   replace(next.key, server_.key);

@@ -65,7 +65,7 @@ class Talk {
     SSL_CTX_free(context_);
   }
 
-  // Lets both sides speak until neither has something to say; false when the server gave up.
+  // Moves bytes both ways until there are none; false when the server gave up.
   bool pump(size_t piece = 1 << 16) {
     for (;;) {
       if (!SSL_is_init_finished(ssl_)) SSL_do_handshake(ssl_);
@@ -159,7 +159,7 @@ TEST_F(Tls, NoiseEndsTheConnection) {
   EXPECT_FALSE(talk.stream().receive(std::string("\x17\x03\x03\x00\x05hello", 10), plain));
 }
 
-// Each update asks for an answer; data between them keeps OpenSSL from counting them.
+// Each key update requests an answer; data between them resets OpenSSL's count.
 TEST_F(Tls, WhoDoesNotListenMayNotAskForEver) {
   Talk talk(options_, server_.cert);
   ASSERT_TRUE(talk.pump());

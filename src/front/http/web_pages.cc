@@ -1,4 +1,3 @@
-// See web_pages.h.
 #include "front/http/web_pages.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@
 namespace nereid::front {
 namespace {
 
-// "host:port", "[address]:port"; a port is digits. False: neither.
+// Splits "host:port" or "[address]:port"; a port is digits. False: neither.
 bool split_port(std::string_view authority, std::string_view& host, std::string_view& port) {
   size_t end = authority.find(':');
   if (authority.starts_with('[')) {
@@ -53,13 +52,13 @@ bool is_loopback_name(const std::string& host) {
   return !ec && address.is_loopback();
 }
 
-// Of an origin, "scheme://authority"; "" for others.
+// The authority of an origin "scheme://authority"; "" for other text.
 std::string_view authority_of(std::string_view origin) {
   const size_t scheme = origin.find("://");
   return scheme == origin.npos ? "" : origin.substr(scheme + 3);
 }
 
-// Pages of this machine and those that came from the server itself are no foreign ones.
+// True for pages of this machine and of the server itself.
 bool is_own_origin(std::string_view origin, std::string_view host) {
   const std::string_view authority = authority_of(origin);
   const std::string page = plain_host(authority);
@@ -69,14 +68,14 @@ bool is_own_origin(std::string_view origin, std::string_view host) {
   if (page != plain_host(host) || !split_port(authority, name, page_port) ||
       !split_port(host, name, port))
     return false;
-  // Browsers leave out the scheme's own port.
+  // Browsers omit the scheme's default port.
   const std::string_view usual = origin.starts_with("https:") ? "443" : "80";
   return (page_port.empty() ? usual : page_port) == (port.empty() ? usual : port);
 }
 
 bool is_foreign(const Request& request, const Cors& cors, std::string_view host) {
   const std::string* const origin = find_header(request.headers, "Origin");
-  // What a browser says of the page, which cannot change it.
+  // Set by the browser; pages cannot change it.
   const std::string* const site = find_header(request.headers, "Sec-Fetch-Site");
   if (origin && (cors.allows(*origin) || is_own_origin(*origin, host))) return false;
   if (site) return *site != "same-origin" && *site != "none";
@@ -128,7 +127,7 @@ StatusOr<AllowedHosts> AllowedHosts::create(const std::string& listens_on,
 bool AllowedHosts::allows(std::string_view authority) const {
   if (allows_all_) return true;
   const std::string host = plain_host(authority);
-  // No page of the internet has a name without a dot.
+  // A name without a dot is never a public one.
   const bool is_single_label = !host.empty() && host.find_first_of(".:") == host.npos;
   return is_single_label || is_loopback_name(host) ||
          (!host.empty() && std::ranges::find(hosts_, host) != hosts_.end());
@@ -140,11 +139,10 @@ std::string page_refusal(const Request& request, const Cors& cors, const Allowed
   const std::string_view host = !request.authority.empty() ? request.authority
                                 : given                    ? std::string_view(*given)
                                                            : "";
-  // No browser sends a request without one.
+  // Browsers send Host with every request, so a missing one is allowed.
   if ((given || !request.authority.empty()) && !hosts.allows(host))
-    return fmt::format(
-        "the host '{}' is none that this server answers to: {}; --allowed-host adds others",
-        plain_host(host), hosts.text());
+    return fmt::format("the host '{}' is not a name of this server: {}; --allowed-host adds others",
+                       plain_host(host), hosts.text());
   const bool is_safe =
       request.method == "GET" || request.method == "HEAD" || request.method == "OPTIONS";
   if ((is_safe && cost == Cost::kNothing) || !is_foreign(request, cors, host)) return "";

@@ -1,6 +1,6 @@
-// What keeps web pages of other origins from using a server that a browser can reach: the names
-// that it answers to (a page may give its own name the server's address: DNS rebinding), and the
-// origin of requests that change something.
+// Protection of a server that a browser can reach against web pages of other origins: a check of
+// the Host header (a page may resolve its own name to the server's address: DNS rebinding), and of
+// the Origin of requests that change something.
 #pragma once
 
 #include <string>
@@ -15,14 +15,14 @@
 namespace nereid::front {
 
 // A host's name or address in lower case, without port, brackets and the root's dot, addresses in
-// their shortest form; "" for what is none.
+// their shortest form; "" for invalid text.
 std::string plain_host(std::string_view authority);
 
 class AllowedHosts {
  public:
-  // `listens_on`: the address of the port. `names` as plain hosts, or "*". On an address of this
-  // machine alone: localhost, its loopback addresses, names without a dot, `listens_on` and
-  // `names`; on another one any host, unless there are names. InvalidArgument: one is no host.
+  // `listens_on`: the address of the port. `names`: plain hosts, or "*". Allowed on a loopback
+  // address: localhost, loopback addresses, names without a dot, `listens_on` and `names`; on
+  // another one any host, unless there are names. InvalidArgument: an invalid host.
   static StatusOr<AllowedHosts> create(const std::string& listens_on,
                                        const std::vector<std::string>& names);
 
@@ -30,16 +30,16 @@ class AllowedHosts {
   static Status check_name(const std::string& name);
 
   bool allows(std::string_view authority) const;
-  // "localhost, 127.0.0.1, [::1] and x".
+  // For errors: "localhost, 127.0.0.1, [::1] and x".
   const std::string& text() const { return text_; }
 
  private:
   bool allows_all_ = false;
-  std::vector<std::string> hosts_;  // plain
+  std::vector<std::string> hosts_;  // plain hosts
   std::string text_;
 };
 
-// Why a request may not be answered because of the page or the name that it comes by; "": it may.
+// The reason to refuse a request because of its Origin or Host; "": none.
 std::string page_refusal(const Request& request, const Cors& cors, const AllowedHosts& hosts,
                          Cost cost);
 

@@ -80,7 +80,7 @@ TEST(AllowedHosts, OnOtherAddressesOnlyWhereNamed) {
 
 class PageTest : public ::testing::Test {
  protected:
-  // "" or why not.
+  // The refusal, "" for none.
   std::string of(const char* method, Headers headers, Cost cost = Cost::kNothing,
                  std::string authority = "") {
     Request request;
@@ -104,7 +104,7 @@ TEST_F(PageTest, TheHostIsChecked) {
   EXPECT_THAT(of("GET", {{"Host", "Evil.example:1"}}), HasSubstr("--allowed-host"));
   EXPECT_NE(of("GET", {{"Host", ""}}), "");
   EXPECT_NE(of("GET", {{"Host", "\"\xff"}}), "");
-  // A target in absolute form stands for it.
+  // A target in absolute form replaces the Host header.
   EXPECT_NE(of("GET", {{"Host", "localhost"}}, Cost::kNothing, "evil.example"), "");
   EXPECT_EQ(of("GET", {{"Host", "evil.example"}}, Cost::kNothing, "localhost:1"), "");
 }

@@ -1,4 +1,3 @@
-// See workers.h.
 #include "front/http/workers.h"
 
 #include <sys/resource.h>
@@ -12,11 +11,11 @@
 namespace nereid::front {
 namespace {
 
-// An event loop that wakes up then runs within milliseconds, and workers still have a third of the
-// processor time of a thread of the usual niceness.
+// Niceness of workers above the event loops': a loop that wakes up runs within milliseconds, and
+// workers keep a third of the processor time of a thread of normal niceness.
 constexpr int kNicer = 5;
 
-// On Linux niceness is a thread's own.
+// On Linux niceness is per thread.
 void let_others_run_first() {
   const auto thread = static_cast<id_t>(::gettid());
   const int niceness = getpriority(PRIO_PROCESS, thread);
@@ -28,7 +27,7 @@ void let_others_run_first() {
 Workers::Workers(int num_threads) : most_long_(std::max(num_threads - 1, 1)) {
   try {
     for (int i = 0; i < num_threads; ++i) threads_.emplace_back([this] { work(); });
-  } catch (const std::system_error&) {  // no more threads: those that run must end first
+  } catch (const std::system_error&) {  // no more threads: the started ones must end first
     close();
     throw;
   }
@@ -58,7 +57,7 @@ void Workers::work() {
   let_others_run_first();
   bool is_long = false;
   while (auto job = take(is_long)) {
-    contained("while working for a request", *job);  // its exchange says so, too
+    contained("while working for a request", *job);  // its exchange reports it, too
     job.reset();
     if (is_long) finish_long();
   }

@@ -1,5 +1,5 @@
-// Threads for work that would hold up an event loop: reading large requests, writing large replies.
-// They come after event loops and models where all processors are busy.
+// Threads for work that would stall an event loop: parsing large requests, writing large replies.
+// Event loops and models have precedence where all processors are busy.
 #pragma once
 
 #include <condition_variable>
@@ -19,32 +19,33 @@
 
 namespace nereid::front {
 
-// JSON that an event loop reads, and tensor bytes that it writes as JSON, in a few milliseconds.
+// Sizes that an event loop handles in a few milliseconds: JSON that it parses, and tensor bytes
+// that it writes as JSON.
 inline constexpr size_t kQuickJsonBytes = 256 << 10;
 inline constexpr size_t kQuickReplyBytes = 64 << 10;
 
-// Where work for a request is done, by how long it may take there.
+// Where work for a request runs, by its duration.
 enum class Lane {
   kLoop,    // the event loop: up to some 10 ms
   kWorker,  // any worker: up to some 100 ms
-  kLong,    // all workers but one: one is left for what is shorter
+  kLong,    // all workers but one, which is left for shorter work
 };
 
-// Thrown by work that would take longer than its lane allows, which is done again in the next one.
+// Thrown by work that takes longer than its lane allows; it is repeated in the next lane.
 struct TakesLonger {};
 
 class Workers {
  public:
   explicit Workers(int num_threads);
-  ~Workers();  // does what is queued
+  ~Workers();  // finishes queued work
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // Calls `then` with the result of `work`: all here and now in the loop's lane, else `work` on a
-  // thread of this and `then` on the exchange's strand. Nothing is done for a client that has left.
-  // Both must be copyable, `work` may use nothing of the exchange but its request and
-  // disconnected(); it is told the lane where it takes one, and may throw TakesLonger in any but
-  // the last. A shortage of memory in `work` is one in `then`'s place.
+  // Calls `then` with the result of `work`: both at once for kLoop, else `work` on a worker and
+  // `then` on the exchange's strand. Skipped for a client that has left. Both must be copyable.
+  // `work` may use only request() and disconnected() of the exchange; it gets the lane as an
+  // argument if it takes one, and may throw TakesLonger in any but the last. A bad_alloc of `work`
+  // is treated as one of `then`.
   template <class Work, class Then>
   void run(const ExchangePtr& exchange, Lane lane, Work work, Then then) {
     if (lane != Lane::kLoop) return push_work(exchange, lane, std::move(work), std::move(then));
@@ -61,7 +62,7 @@ class Workers {
     run(exchange, is_quick ? Lane::kLoop : Lane::kWorker, std::move(work), std::move(then));
   }
 
-  // Does `job` on a thread of this.
+  // Runs `job` on a worker.
   void push(std::function<void()> job, Lane lane = Lane::kWorker);
 
  private:
@@ -97,16 +98,16 @@ class Workers {
         lane);
   }
 
-  void close();  // does what is queued, and ends the threads
+  void close();  // finishes queued work and ends the threads
   void work();
-  // The next job, the oldest of its lane; the lanes take turns. nullopt: closed and drained.
+  // The next job, the oldest of its lane; lanes alternate. nullopt: closed and drained.
   std::optional<Job> take(bool& is_long);
   void finish_long();
 
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<Job> jobs_, long_jobs_;
-  size_t most_long_ = 1, num_long_ = 0;  // long jobs at a time
+  size_t most_long_ = 1, num_long_ = 0;  // limit and number of running long jobs
   bool is_long_turn_ = false;
   bool is_closed_ = false;
   std::vector<std::thread> threads_;

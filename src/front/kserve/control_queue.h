@@ -12,11 +12,11 @@
 
 namespace nereid::front {
 
-// Loads or unloads side by side; more of them wait. Threads are there while there is work.
+// A bounded number of jobs in parallel; more of them queue. A thread exists only while it has work.
 class ControlQueue : public std::enable_shared_from_this<ControlQueue> {
  public:
   ControlQueue() = default;
-  // After the last thing that a thread did with it.
+  // Waits for the last unlock of a thread.
   ~ControlQueue() { std::lock_guard lock(mutex_); }
   ControlQueue(const ControlQueue&) = delete;
   ControlQueue& operator=(const ControlQueue&) = delete;

@@ -1,4 +1,4 @@
-// What clients set up in the server, over whichever protocol: memory regions and log switches.
+// Server state that clients set, over either protocol: memory regions and log settings.
 #pragma once
 
 #include <boost/json/fwd.hpp>
@@ -13,15 +13,15 @@
 
 namespace nereid::front {
 
-// What the log was started with and the core does not report.
+// Start values of log settings that the core does not report.
 struct LogStart {
   int verbose_level = 0;
   std::string format = "default";  // or ISO8601
   std::string file;                // "": standard error
 };
 
-// The log switches are the core's and hold for the whole process; this keeps what cannot be
-// read back from it.
+// The log settings. The switches are the core's and apply to the whole process; this keeps those
+// that cannot be read back.
 class LogSettings {
  public:
   explicit LogSettings(LogStart start);
@@ -41,7 +41,7 @@ class LogSettings {
 
 class Extensions {
  public:
-  // `has_model_control`: the core loads and unloads models when clients ask for it.
+  // `has_model_control`: the core loads and unloads models on request.
   explicit Extensions(LogStart log = {}, bool allow_code_upload = false,
                       bool has_model_control = true)
       : log_(std::move(log)), allow_code_upload_(allow_code_upload) {
@@ -54,7 +54,8 @@ class Extensions {
   LogSettings& log() { return log_; }
   // Whether the files of a load may be shared objects.
   bool allow_code_upload() const { return allow_code_upload_; }
-  // An unload need not wait for loads. Null: the core refuses all, which takes no time.
+  // Separate from unloads, which need not wait for loads. Null: the core refuses all,
+  // which takes no time.
   const ControlQueuePtr& loads() const { return loads_; }
   const ControlQueuePtr& unloads() const { return unloads_; }
 

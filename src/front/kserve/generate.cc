@@ -27,14 +27,14 @@ constexpr char kNotOneResponse[] =
     "generate expects model to produce exactly 1 response, use generate stream for model that "
     "generates various number of responses";
 
-// Replies of a stream that wait until an earlier one of megabytes is written.
+// Limit of a stream's replies that wait until an earlier large one is written.
 constexpr size_t kMaxWaitingBytes = size_t{64} << 20;
 
 std::string error_event(std::string_view text) {
   return fmt::format("data: {}\n\n", kserve_error_body(text));
 }
 
-// An event for the stream, and the status line that it asks for when it is the first.
+// An event of the stream, and the status line if it is the first.
 struct Event {
   std::string text;
   int status = 200;
@@ -56,13 +56,13 @@ Event event_of(const InferenceReply& reply) {
   return {"data: " + *text + "\n\n"};
 }
 
-// A reply on its way to the client.
+// A reply in transfer.
 struct LongReply {
   std::shared_ptr<const InferenceReply> reply;
-  std::optional<GenerateReplyText> parts;  // absent: nothing is written yet
+  std::optional<GenerateReplyText> parts;  // nullopt: nothing is written yet
 };
 
-// Lives from the request to the final reply; used on the exchange's strand only.
+// Lives from the request to the final reply; on the exchange's strand only.
 class Generate : public std::enable_shared_from_this<Generate> {
  public:
   Generate(ExchangePtr exchange, bool stream, Workers& workers, LoadReport load)
@@ -83,7 +83,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
     if (!std::exchange(is_writing_, true)) write_next();
   }
 
-  // Once the inference runs. The client leaving cancels it.
+  // To be called once the inference runs. A disconnect cancels it.
   void watch(std::shared_ptr<InferenceCall> call) {
     call_ = std::move(call);
     exchange_->on_disconnect([self = shared_from_this()] {
@@ -95,7 +95,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
 
  private:
   void send(const Event& event, bool is_last) {
-    // The first response decides the status line.
+    // The first response determines the status line.
     if (!std::exchange(begun_, true)) {
       Response head{
           event.status, stream_ ? "text/event-stream; charset=utf-8" : "application/json", {}, ""};
@@ -107,7 +107,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
     if (is_last) exchange_->end();
   }
 
-  // Large replies become text on a worker, one after the other.
+  // Large replies are formatted on a worker, one after the other.
   void write_next() {
     const auto reply = std::make_shared<LongReply>(LongReply{std::move(waiting_.front()), {}});
     waiting_.pop_front();
@@ -185,7 +185,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
                      : kserve_error(text.status()));
   }
 
-  // As one chunk: Triton's clients have never seen another framing of a small answer.
+  // One chunk, the framing of small answers that Triton's clients expect.
   void answer(Response response) {
     const std::string body = std::move(response.body);
     load_.add_to(response);
@@ -200,10 +200,11 @@ class Generate : public std::enable_shared_from_this<Generate> {
   const LoadReport load_;
   std::shared_ptr<InferenceCall> call_;
   bool begun_ = false;
-  std::atomic<bool> is_over_{false};  // the client wants no more
+  std::atomic<bool> is_over_{false};  // the client has left
   bool is_writing_ = false;           // a worker has a reply
   std::deque<std::shared_ptr<const InferenceReply>> waiting_;
-  size_t waiting_bytes_ = 0, written_bytes_ = 0;  // of replies that wait, and of the one in parts
+  // Bytes of waiting replies, and of the one in parts.
+  size_t waiting_bytes_ = 0, written_bytes_ = 0;
   size_t num_replies_ = 0;
   InferenceReply first_;
 };

@@ -7,8 +7,8 @@
 
 namespace nereid::front {
 
-// Starts the inference that the exchange asks for. Without `stream` the answer is the one response
-// as JSON; with it every response is one server-sent event. The client leaving cancels.
+// Starts the inference of a request. Without `stream` the answer is the only response as JSON; with
+// it every response is a server-sent event. A disconnect cancels.
 void start_generate(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool stream,
                     const KserveOptionsPtr& options);
 

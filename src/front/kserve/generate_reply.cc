@@ -1,4 +1,4 @@
-// Inference replies -> generate reply objects; see generate_mapping.h.
+// Inference replies to generate reply objects; see generate_mapping.h.
 #include <algorithm>
 #include <utility>
 
@@ -21,7 +21,7 @@ StatusOr<GenerateReplyText> GenerateReplyText::create(const InferenceReply& repl
   }
   std::stable_sort(members.begin(), members.end(),
                    [](const Member& a, const Member& b) { return a.name < b.name; });
-  // Where several members have one name, the last counts.
+  // The last of duplicate members counts.
   const auto first =
       std::unique(members.rbegin(), members.rend(), [](const auto& a, const auto& b) {
         return a.name == b.name;

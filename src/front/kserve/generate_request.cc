@@ -1,4 +1,4 @@
-// Generate request bodies -> tensors and parameters; see generate_mapping.h.
+// Generate request bodies to tensors and parameters; see generate_mapping.h.
 #include <utility>
 
 #include "front/http/json_text.h"

@@ -31,7 +31,7 @@ Response head_of(const InferReplyText& text, Encoding encoding) {
   return head;
 }
 
-// A reply on its way to the client.
+// A reply in transfer.
 struct LongInferReply {
   LongInferReply(InferReplyText t, Encoding e) : text(std::move(t)), compressor(e) {}
 
@@ -39,7 +39,7 @@ struct LongInferReply {
   Compressor compressor;
 };
 
-// Lives from the request to the final reply; used on the exchange's strand only.
+// Lives from the request to the final reply; on the exchange's strand only.
 class Infer {
  public:
   Infer(ExchangePtr exchange, InferRequest request, const KserveOptions& options)
@@ -81,7 +81,7 @@ class Infer {
     exchange_->send(std::move(response));
   }
 
-  // On a worker.
+  // Runs on a worker.
   Part next_part() {
     Part part;
     if (long_reply_ == nullptr) {
@@ -128,15 +128,15 @@ class Infer {
   ExchangePtr exchange_;
   const InferRequest request_;  // without its spec
   Workers& workers_;
-  const bool is_decoupled_;  // the model may be
+  const bool is_decoupled_;  // the model may be decoupled
   size_t num_replies_ = 0;
   InferenceReply first_;
   std::unique_ptr<LongInferReply> long_reply_;
   bool begun_ = false;
 };
 
-// A body as it was before compression: what tensors are views of, and its part of the budget. The
-// exchange counts the bytes that have arrived, so a plain one counts there.
+// A decompressed body, which tensors refer to, with its share of the budget. A plain body counts
+// with the bytes received by the exchange.
 struct CountedBody {
   std::string bytes;
   BudgetShare share;
@@ -232,7 +232,7 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange,
   exchange->on_disconnect([call = *call] { call->cancel(); });
 }
 
-// Binary tensors are not looked at; a compressed body may become a thousand times as long.
+// Binary tensors need no parsing; a compressed body may become a thousand times as long.
 bool is_quick_to_read(const Request& request) {
   constexpr size_t kMostCompressed = 1032;
   const std::string* encoding = find_header(request.headers, "Content-Encoding");

@@ -9,7 +9,7 @@
 
 namespace nereid::front {
 
-// Runs one infer request; the exchange gets its answer when the model's final response is there.
+// Runs one infer request; the answer is sent with the model's final response.
 void start_infer(TRITONSERVER_Server* server, const ExchangePtr& exchange,
                  const std::shared_ptr<SharedMemory>& regions, const KserveOptionsPtr& options);
 

@@ -20,28 +20,28 @@ namespace nereid::front {
 struct InferRequest {
   InferenceSpec spec;
   bool binary_by_default = false;
-  std::map<std::string, bool> binary;               // by output, where the request says
-  std::map<std::string, uint64_t> classifications;  // by output: how many classes
+  std::map<std::string, bool> binary;               // by output, where the request has binary_data
+  std::map<std::string, uint64_t> classifications;  // number of classes by output
 };
 
 // `header_length`: bytes of JSON at the start of the body; nullopt: all of it; 0: the body is the
-// data of the model's one input. InvalidArgument names the member, NotFound a region; Unavailable
-// when `memory`, where the JSON goes, has no more.
+// data of the model's only input. InvalidArgument names the member, NotFound a region; Unavailable:
+// `memory`, for the JSON, is full.
 StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> body,
                                            std::optional<size_t> header_length,
                                            const std::string& model, const SharedMemory& regions,
                                            const json::storage_ptr& memory = {});
 
-// The body of an infer reply, part by part: JSON, and behind it the tensors that are sent as bytes.
+// The body of an infer reply, made in parts: JSON, then the tensors sent as bytes.
 class InferReplyText {
  public:
-  // `reply` must outlive the result. InvalidArgument for outputs that JSON cannot carry, or that
-  // cannot be classified.
+  // `reply` must outlive the result. InvalidArgument for outputs that JSON cannot represent, or
+  // that cannot be classified.
   static StatusOr<InferReplyText> create(const InferenceReply& reply, const InferRequest& request);
   bool has_binary() const { return !blobs_.empty(); }
-  // Bytes of the JSON; it is made to be counted, and dropped.
+  // Bytes of the JSON; formats it once to count them.
   size_t json_size() const;
-  // Appends until `out` has `size` bytes or a little more; whether some is left.
+  // Appends until `out` has `size` bytes or a little more; whether any are left.
   bool append_until(size_t size, std::string& out);
 
  private:

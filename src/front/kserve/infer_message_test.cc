@@ -51,7 +51,7 @@ TEST(InferRequest, ReadsJsonData) {
   EXPECT_EQ(in.bytes, std::string("\1\0\0\0\2\0\0\0", 8));
 }
 
-// As replies have them; everything else of JSON stays as strict as it is.
+// NaN and infinities as in replies; all other JSON is strict.
 TEST(InferRequest, TheTreeOfABodyIsNotCopied) {
   struct Counted : boost::json::memory_resource {
     void* do_allocate(size_t size, size_t) override {
@@ -197,7 +197,7 @@ TEST(InferRequest, UsesSharedMemoryWithinItsBounds) {
   EXPECT_EQ(with("r", 2, 4).status().code(), absl::StatusCode::kNotFound);
 }
 
-// Whoever made the object may make it smaller at any time.
+// The owner of the object may truncate it at any time.
 TEST(SharedMemory, AnObjectThatShrinksIsAnError) {
   const std::string key = fmt::format("/nereid-test-{}", ::getpid());
   const int fd = shm_open(key.c_str(), O_CREAT | O_RDWR, 0600);
@@ -349,7 +349,7 @@ TEST(InferReply, ClassesCountInWhatTheServerHolds) {
   NEREID_ServerCountMemory(nullptr, nullptr, nullptr);
 }
 
-// A model may give back the shape that a client sent.
+// A model may return the shape that a client sent.
 TEST(InferReply, ClassifiesWhatIsThere) {
   InferRequest request;
   request.classifications["A"] = 1;

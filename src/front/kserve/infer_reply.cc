@@ -1,4 +1,4 @@
-// Inference replies -> infer response bodies; see infer_message.h.
+// Inference replies to infer response bodies; see infer_message.h.
 #include <algorithm>
 
 #include "front/bridge/classify.h"
@@ -8,7 +8,7 @@
 namespace nereid::front {
 namespace {
 
-constexpr size_t kCountedBytes = size_t{64} << 10;  // at once
+constexpr size_t kCountedBytes = size_t{64} << 10;  // formatted at once
 
 void append_head(const Tensor& t, std::string& json) {
   json += "{\"name\":";

@@ -1,4 +1,4 @@
-// Infer request bodies -> InferenceSpec; see infer_message.h.
+// Infer request bodies to InferenceSpec; see infer_message.h.
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
@@ -12,7 +12,7 @@ namespace {
 
 using Names = absl::flat_hash_set<std::string>;
 
-// The tensors behind the JSON, given out from the front, and the inputs that have been read.
+// The tensors behind the JSON, taken from the front, and the inputs read so far.
 struct Blobs {
   std::shared_ptr<const std::string> body;
   size_t at = 0;
@@ -66,7 +66,7 @@ Status take_json(Tensor& tensor, const json::value& data) {
   int64_t count = 0;
   RETURN_IF_ERROR(append_json_elements(tensor.name, tensor.type, data, tensor.bytes, count));
   const auto wanted = num_elements(tensor.shape);
-  // A shape that is too large altogether is the core's to refuse.
+  // A shape with too many elements is refused by the core.
   if (wanted.ok() && *wanted != count) {
     return invalid_argument(
         "Unable to parse 'data': Shape does not match true shape of 'data' field");
@@ -90,7 +90,7 @@ StatusOr<ExternalMemory> region_of(const json::value& parameters, const std::str
                                    const SharedMemory& regions) {
   ASSIGN_OR_RETURN(const auto size, uint_member(parameters, "shared_memory_byte_size"));
   ASSIGN_OR_RETURN(const auto offset, uint_member(parameters, "shared_memory_offset"));
-  // An unknown region is the first thing to say.
+  // An unknown region is the first error reported.
   StatusOr<ExternalMemory> memory = regions.find(region, offset.value_or(0), size.value_or(0));
   if (memory.ok() && !size) return missing("shared_memory_byte_size");
   return memory;
@@ -244,7 +244,7 @@ StatusOr<InferRequest> parse_infer_request(std::shared_ptr<const std::string> bo
     for (const json::value& output : outputs->get_array()) {
       RETURN_IF_ERROR(parse_output(output, regions, names, out));
     }
-    // As with the stock server, outputs that are listed are JSON unless they say binary_data.
+    // As in the stock server, listed outputs are JSON unless they have binary_data.
     if (!names.empty()) out.binary_by_default = false;
   }
   return out;

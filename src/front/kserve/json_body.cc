@@ -1,4 +1,3 @@
-// See json_body.h.
 #include "front/kserve/json_body.h"
 
 #include "front/http/json_text.h"

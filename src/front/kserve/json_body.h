@@ -1,4 +1,4 @@
-// Reading members of JSON request bodies with errors that name the member, and base64.
+// Readers of members of JSON request bodies, with errors that name the member, and base64.
 #pragma once
 
 #include <optional>
@@ -10,24 +10,24 @@
 
 namespace nereid::front {
 
-// Parses JSON in which numbers may also be NaN, Infinity and -Infinity (see non_finite() in
-// json_text.h). `body` becomes the text that was parsed, which is `marked` where it has such. The
-// value's memory comes from `memory`; Unavailable when that has no more.
+// Parses JSON whose numbers may also be NaN, Infinity and -Infinity (see non_finite() in
+// json_text.h). `body` becomes the parsed text, which is in `marked` if it has any. The value's
+// memory comes from `memory`; Unavailable when that is full.
 StatusOr<json::value> parse_json_numbers(std::string_view& body, std::string& marked,
                                          size_t max_depth, const json::storage_ptr& memory = {});
 
-// The body as JSON; numbers that are not finite may be in it (see non_finite()). An empty body is
-// an error; InvalidArgument says where, Unavailable when `memory` has no more.
+// The body as JSON, non-finite numbers allowed (see non_finite()). An empty body is an error;
+// InvalidArgument has the position; Unavailable: `memory` is full.
 StatusOr<json::value> parse_json_body(std::string_view body, const json::storage_ptr& memory = {});
 
-// The same on an event loop, for the bodies of settings: InvalidArgument when there is more of it
-// than an event loop reads at once.
+// parse_json_body() on an event loop, for the bodies of settings: InvalidArgument for more bytes
+// than an event loop may parse.
 StatusOr<json::value> parse_short_body(std::string_view body);
 
 // Member `key` of an object; null when `value` is no object or has no such member.
 const json::value* member(const json::value& value, std::string_view key);
 
-// A member of the given type. nullopt when absent; InvalidArgument when it has another type.
+// A member of the given type. nullopt when absent; InvalidArgument for another type.
 StatusOr<std::optional<bool>> bool_member(const json::value& value, std::string_view key);
 StatusOr<std::optional<std::string>> string_member(const json::value& value, std::string_view key);
 StatusOr<std::optional<uint64_t>> uint_member(const json::value& value, std::string_view key);

@@ -1,4 +1,3 @@
-// See json_tensor.h.
 #include "front/kserve/json_tensor.h"
 
 #include <cmath>
@@ -11,13 +10,13 @@
 namespace nereid::front {
 namespace {
 
-// What elements are read into, for messages.
+// The type of elements, for messages.
 struct Target {
   std::string_view name;
   DataType type;
 };
 
-// What the stock server says of an element of another kind; clients look for it.
+// The stock server's error for an element of another kind, which clients match.
 const char* access_error(DataType type) {
   switch (type) {
     case TRITONSERVER_TYPE_BYTES:
@@ -72,7 +71,7 @@ Status append_float(const Target& info, const json::value& v, std::string& bytes
   const double number = v.is_double()  ? v.get_double()
                         : v.is_int64() ? static_cast<double>(v.get_int64())
                                        : static_cast<double>(v.get_uint64());
-  // Rounds to T first: the decimal text of its largest value may lie a little above it.
+  // Rounds to T first: the decimal text of its largest value may be a little above it.
   if (!std::isfinite(static_cast<T>(number))) {
     return invalid_argument("Unable to parse 'data': input '{}': {} is out of range for {}",
                             info.name, number, TRITONSERVER_DataTypeString(info.type));

@@ -1,4 +1,4 @@
-// Tensor elements <-> JSON, for infer and generate.
+// Tensor elements to and from JSON, for infer and generate.
 #pragma once
 
 #include <limits>
@@ -12,18 +12,19 @@
 
 namespace nereid::front {
 
-// Appends the elements of nested arrays (or one scalar), depth first, as `type`; `count` grows by
-// their number. InvalidArgument: wrong JSON type, out of range, or a type that JSON cannot carry.
+// Appends the elements of nested arrays (or one scalar), depth first, as `type`; `count`
+// grows by their number. InvalidArgument: wrong JSON type, out of range, or a type that
+// JSON cannot represent.
 Status append_json_elements(std::string_view input, DataType type, const json::value& value,
                             std::string& bytes, int64_t& count);
 
-// The elements of a tensor, separated by commas, part by part.
+// The elements of a tensor, separated by commas, made in parts.
 class TensorText {
  public:
-  // `tensor` must outlive the result. InvalidArgument for types that JSON cannot carry.
+  // `tensor` must outlive the result. InvalidArgument for types that JSON cannot represent.
   static StatusOr<TensorText> create(const Tensor& tensor);
   size_t count() const { return count_; }
-  // Appends elements until `out` has `size` bytes or more; whether some are left.
+  // Appends elements until `out` has `size` bytes or more; whether any are left.
   bool append_until(size_t size, std::string& out);
 
  private:
@@ -36,7 +37,7 @@ inline constexpr size_t kWhole = std::numeric_limits<size_t>::max();  // for app
 // Appends a parameter's value as JSON.
 void append_parameter(std::string& out, const ParameterValue& value);
 
-// The parameter in a JSON value: string, bool, integer (double above int64), double.
+// The parameter of a JSON value: string, bool, integer (double above int64), double.
 // InvalidArgument for other types.
 StatusOr<Parameter> parse_parameter(std::string_view key, const json::value& value);
 

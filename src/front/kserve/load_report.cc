@@ -1,4 +1,4 @@
-// Reads the metrics page; see load_report.h.
+// Parses the metrics page; see load_report.h.
 #include "front/kserve/load_report.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,7 @@ struct CacheLoad {
   double capacity = 0;  // tokens
 };
 
-// One line of the family, `line` beginning behind the "{". The other labels say whose it is.
+// Parses one line of the family, from behind the "{". The other labels identify the cache.
 void read_series(std::string_view line, std::map<std::string, CacheBlocks>& caches) {
   constexpr std::string_view kKind = "kv_cache_block_type=\"";
   const size_t close = line.rfind('}');

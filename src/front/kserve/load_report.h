@@ -1,4 +1,4 @@
-// The load of the server as a header of an answer, for balancers that ask for it (ORCA).
+// The load of the server as a response header, for balancers (ORCA).
 #pragma once
 
 #include <string>
@@ -10,12 +10,12 @@ namespace nereid::front {
 
 class LoadReport {
  public:
-  LoadReport() = default;  // not asked for
+  LoadReport() = default;  // not requested
   // `request` asks by "endpoint-load-metrics-format: json" (or text).
   static bool is_asked(const Request& request);
-  // The load now: the share of the KV cache in use, 0 to 1, and the tokens that the cache holds,
-  // over all models that have one. Empty when not asked for or when none is known. Reads the page
-  // of metrics, which takes milliseconds with many models.
+  // The present load: the share of the KV cache in use, 0 to 1, and its capacity in tokens, over
+  // all models that have one. Empty when not requested or unknown. Formats the metrics page, which
+  // takes milliseconds with many models.
   LoadReport(TRITONSERVER_Server* server, const Request& request);
 
   // Adds "endpoint-load-metrics".

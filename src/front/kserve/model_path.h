@@ -1,4 +1,4 @@
-// Model name and version out of a matched route.
+// Model name and version of a matched route.
 #pragma once
 
 #include <cstdint>

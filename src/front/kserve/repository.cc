@@ -25,8 +25,8 @@ StatusOr<std::string> index(TRITONSERVER_Server* server, const Request& request)
   return take_message(message);
 }
 
-// Runs `work`, which may take minutes, in `queue` (at once where the core only refuses it) and
-// sends what it says.
+// Runs `work`, which may take minutes, in `queue` (at once where the core only refuses it)
+// and sends its result.
 void answer_later(const ControlQueuePtr& queue, const ExchangePtr& exchange,
                   std::function<Status()> work) {
   const auto send = [exchange](const Status& status) {
@@ -65,7 +65,7 @@ void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange,
 void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange,
                   const KserveOptions& options) {
   bool dependents = false;
-  // As the stock server does, a body that says nothing useful unloads the model alone.
+  // As in the stock server an invalid body unloads the model without its dependents.
   if (const auto body = parse_short_body(exchange->request().body); body.ok()) {
     const json::value* parameters = member(*body, "parameters");
     const json::value* flag =

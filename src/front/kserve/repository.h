@@ -13,8 +13,7 @@
 
 namespace nereid::front {
 
-// What a load asks for beside the model's name: a configuration, files. Views of both stay valid
-// with the object.
+// The parameters of a load: configuration and files. Their views are valid while the object lives.
 class LoadParameters {
  public:
   void add_config(const std::string& json);
@@ -30,7 +29,8 @@ class LoadParameters {
   std::vector<std::unique_ptr<TRITONSERVER_Parameter, Delete>> owned_;
 };
 
-// The body of a load request; an empty one asks for nothing. InvalidArgument names the member.
+// Parses the body of a load request; an empty one has no parameters.
+// InvalidArgument names the member.
 Status read_load_parameters(const std::string& body, const Extensions& extensions,
                             const std::shared_ptr<ByteBudget>& budget, LoadParameters& out);
 

@@ -67,7 +67,7 @@ StatusOr<ModelPath> model_path(const Request& request) {
   ModelPath path{std::string(request.param("m")), -1};
   const std::string version(request.param("v"));
   if (version.empty()) return path;
-  // The route admits digits only, so overflow is the one way to fail.
+  // The route matches digits only, so overflow is the only error.
   if (version.size() > 18) {
     return invalid_argument(
         "failed to get model version from specified version string '{}' (details: stol), version "
@@ -86,7 +86,7 @@ RouteTraits kserve_traits(Api api, Access access, Cost cost) {
 
 RouteTraits kserve_shown(Api api) { return kserve_traits(api, Access::kCallers, Cost::kNothing); }
 
-// Beside the protocol's, which other servers have, too.
+// Routes beside the protocol's that other servers have, too.
 void add_common_routes(Router& router, TRITONSERVER_Server* server,
                        const std::function<bool()>& draining) {
   for (const char* path : {"/health", "/ping"}) {
@@ -95,7 +95,7 @@ void add_common_routes(Router& router, TRITONSERVER_Server* server,
                  x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
                });
   }
-  // Of Triton's OpenAI front end.
+  // A route of Triton's OpenAI front end.
   router.add(
       "GET", "/health/ready", kserve_traits(Api::kHealth, Access::kAnybody, Cost::kNothing),
       [server, draining](const ExchangePtr& x) {
@@ -161,7 +161,7 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
   add_trace_routes(router, options.tracer);
   add_shared_memory_routes(router, options.extensions, options.allow_shared_memory);
   const std::shared_ptr<SharedMemory> regions(options.extensions, &options.extensions->regions());
-  // Before the model routes: "stats" here is no model's name.
+  // Before the model routes: "stats" is no model's name here.
   router.add("GET", "/v2/models/stats", kserve_shown(Api::kStatistics),
              [server](const ExchangePtr& x) {
                x->send(model_text(server, x->request(), &model_statistics_json));

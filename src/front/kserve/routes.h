@@ -19,24 +19,24 @@ class Extensions;
 
 struct KserveOptions {
   size_t max_body_bytes = size_t{64} << 20;  // after decompression
-  HeaderFilter forwards_header;              // infer: headers -> parameters
-  std::shared_ptr<Extensions> extensions;    // null: own ones
+  HeaderFilter forwards_header;              // infer: headers forwarded as parameters
+  std::shared_ptr<Extensions> extensions;    // null: own
   std::shared_ptr<Tracer> tracer;            // not null
   Workers* workers = nullptr;                // not null
-  std::shared_ptr<ByteBudget> budget;        // of the parsed bodies; null: not counted
-  bool allow_protocol = true;                // /v2 and what is below it
-  bool allow_shared_memory = true;           // clients may name regions of shared memory
-  bool infers_decoupled = false;             // infer takes decoupled models that answer once
+  std::shared_ptr<ByteBudget> budget;        // for parsed bodies; null: not counted
+  bool allow_protocol = true;                // /v2 and all below
+  bool allow_shared_memory = true;           // clients may register regions of shared memory
+  bool infers_decoupled = false;             // infer accepts decoupled models that answer once
 };
 
 using KserveOptionsPtr = std::shared_ptr<const KserveOptions>;
 
-// `draining` turns readiness and liveness into 503 "Server exiting". `server` must outlive the
-// router.
+// `draining` turns readiness and liveness into 503 "Server exiting". `server` must
+// outlive the router.
 void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::function<bool()> draining,
                        KserveOptions options);
 
-// {"error": "..."} with the status that belongs to the error's code (503 has Retry-After).
+// {"error": "..."} with the status for the error's code (503 has Retry-After).
 Response kserve_error(const Status& status);
 Response kserve_error(int status, std::string_view message);
 

@@ -1,4 +1,4 @@
-// Routes that change how the server logs and traces.
+// Routes for the server's log and trace settings.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@ class Extensions;
 // GET and POST /v2/logging.
 void add_logging_routes(Router& router, std::shared_ptr<Extensions> extensions);
 
-// GET and POST /v2/trace/setting and its form for one model. A trace file cannot be named over the
-// network.
+// GET and POST /v2/trace/setting, and the same for one model. A trace file cannot be
+// set over the network.
 void add_trace_routes(Router& router, std::shared_ptr<Tracer> tracer);
 
 }  // namespace nereid::front

@@ -82,7 +82,7 @@ Response status_page(const StatusOr<std::string>& text) {
 
 Status SharedMemory::add(const std::string& name, const std::string& key, uint64_t offset,
                          uint64_t byte_size) {
-  // shm_open() takes the same object with and without the slash.
+  // shm_open() opens the same object with and without the slash.
   const std::string_view object = std::string_view(key).substr(key.starts_with('/') ? 1 : 0);
   if (object.starts_with(kReservedPrefix)) {
     return invalid_argument(
@@ -166,7 +166,7 @@ void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extens
                               bool is_allowed) {
   const std::shared_ptr<SharedMemory> regions(extensions, &extensions->regions());
   const std::string system = "/v2/systemsharedmemory", cuda = "/v2/cudasharedmemory";
-  // Clients that infer bring their own regions, so this is no matter of administrators.
+  // Clients use their own regions for inference, so this needs no administrator.
   const auto add = [&](const char* method, const std::string& path, const Handler& handler) {
     const Handler refuse = [](const ExchangePtr& x) {
       x->send(kserve_error(unsupported("{}", kSharedMemoryIsOff)));

@@ -17,17 +17,17 @@ namespace nereid::front {
 
 class Extensions;
 
-// What clients are told (Unimplemented) when shared memory is switched off.
+// The error (Unimplemented) when shared memory is switched off.
 inline constexpr std::string_view kSharedMemoryIsOff =
     "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
 
 class SharedMemory {
  public:
-  // Maps [offset, offset + byte_size) of the object `key`. AlreadyExists, or what is wrong with it;
-  // InvalidArgument for keys of Triton's python backend, which are not the clients' to read.
+  // Maps [offset, offset + byte_size) of the object `key`. AlreadyExists, or the object's error;
+  // InvalidArgument for keys of Triton's python backend, which clients must not read.
   Status add(const std::string& name, const std::string& key, uint64_t offset, uint64_t byte_size);
-  // Unknown names are fine. Internal, naming them: regions of requests without their last reply,
-  // which stay.
+  // Unknown names are no error. Internal, naming them: regions of requests without their last
+  // reply, which stay.
   Status remove(const std::string& name);
   Status remove_all();
 
@@ -35,7 +35,7 @@ class SharedMemory {
   StatusOr<std::string> status(const std::string& name) const;
 
   // `byte_size` bytes of a region from `offset`. NotFound; InvalidArgument outside of it, or when
-  // its object has become smaller.
+  // its object was truncated.
   StatusOr<ExternalMemory> find(const std::string& name, uint64_t offset, uint64_t byte_size) const;
 
  private:
@@ -50,8 +50,8 @@ class SharedMemory {
   std::map<std::string, Region> regions_;
 };
 
-// The system and CUDA shared memory extensions; CUDA regions are refused.
-// Unless it `is_allowed`, all of them say that it is off.
+// The system and CUDA shared memory extensions; CUDA regions are refused. Without `is_allowed` all
+// routes answer that it is off.
 void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extensions,
                               bool is_allowed);
 

@@ -19,7 +19,7 @@ StatusOr<std::vector<std::string>> read_levels(const json::value& levels) {
     if (!level.is_string()) return wrong_member("trace_level", "strings", level);
     names.emplace_back(level.get_string());
   }
-  // An empty list would read as "clear"; that is null's meaning here.
+  // An empty list would mean "clear", which null means here.
   if (names.empty()) names.emplace_back("OFF");
   return names;
 }

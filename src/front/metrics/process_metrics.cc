@@ -29,14 +29,14 @@ size_t num_open_descriptors() {
   return count > 3 ? count - 3 : 0;
 }
 
-// Taken when the first page is asked for, at the latest; good to a second from then on.
+// Computed for the first page; exact to a second.
 double start_time() {
   static const double started = [] {
     double uptime = 0;
     std::ifstream("/proc/uptime") >> uptime;
     std::ifstream stat("/proc/self/stat");
     std::string text((std::istreambuf_iterator<char>(stat)), std::istreambuf_iterator<char>());
-    // Field 22 counts from after the name, which may itself hold spaces and parentheses.
+    // Field 22 is counted from behind the name, which may contain spaces and parentheses.
     size_t at = text.rfind(')');
     for (int field = 2; field < 22 && at != std::string::npos; ++field) at = text.find(' ', at + 1);
     const double ticks = at == std::string::npos ? 0 : std::strtod(text.c_str() + at, nullptr);

@@ -9,7 +9,7 @@
 
 namespace nereid::front {
 
-// process_resident_memory_bytes and friends, under the names that Prometheus clients use.
+// process_resident_memory_bytes and others, under the names that Prometheus clients use.
 std::string process_metrics_text();
 
 // nereid_http_*: connections, running requests, responses by status class, disconnects.
@@ -18,8 +18,7 @@ std::string http_metrics_text(const ListenerStats& stats);
 // nereid_client_bytes and nereid_io_stall_seconds, for all ports together.
 std::string front_metrics_text(const ByteBudget& budget);
 
-// nereid_grpc_*: connections, running rpcs, cancelled rpcs, bytes of requests that are not
-// complete.
+// nereid_grpc_*: connections, running rpcs, cancelled rpcs, bytes of incomplete requests.
 std::string grpc_metrics_text(const GrpcStats& stats);
 
 }  // namespace nereid::front

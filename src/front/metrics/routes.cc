@@ -1,4 +1,4 @@
-// Prometheus page handler; see routes.h.
+// The Prometheus page's handler; see routes.h.
 #include "front/metrics/routes.h"
 
 #include "base/status.h"

@@ -1,4 +1,4 @@
-// POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as vLLM has them: adapters by name, from
+// POST /v1/load_lora_adapter and /v1/unload_lora_adapter, as in vLLM: adapters by name, from
 // folders that the server may read. Only where the engine has a lora_load_dir.
 #include <memory>
 #include <utility>
@@ -21,7 +21,7 @@ struct AdapterRequest {
   bool in_place = false;
 };
 
-// A name must fit into a line of a log and into a path of a URL.
+// A valid name fits into a log line and into a URL path.
 bool is_name(std::string_view name) {
   return !name.empty() && name.size() <= kMaxNameBytes &&
          std::ranges::all_of(name, [](char c) { return c > ' ' && c <= '~'; });
@@ -51,9 +51,10 @@ std::variant<AdapterRequest, ApiError> read_adapter_request(const OpenAiContext&
     out.in_place = fields.flag("load_inplace").value_or(false);
     if (out.adapter.folder.empty()) fields.fail("lora_path", "required");
   } else {
-    fields.integer("lora_int_id", INT64_MIN, INT64_MAX);  // the name says which
+    fields.integer("lora_int_id", INT64_MIN, INT64_MAX);  // unused: the name identifies the adapter
   }
-  const std::string wanted = fields.text("model").value_or("");  // where there are several
+  // Needed if there are several models.
+  const std::string wanted = fields.text("model").value_or("");
   if (fields.error()) return *fields.error();
   common.unknown = fields.unknown();
   if (auto error = refuse_unknown(context, common)) return *std::move(error);
@@ -85,7 +86,7 @@ std::variant<AdapterRequest, ApiError> read_adapter_request(const OpenAiContext&
   return out;
 }
 
-// One token is made with the adapter, so it has been read, fits the model and runs.
+// Generates one token with the adapter, which proves that it was read, fits the model and runs.
 void load(const OpenAiContextPtr& context, const ExchangePtr& exchange, AdapterRequest request) {
   SamplingOptions sampling;
   sampling.temperature = 0, sampling.max_tokens = 1;

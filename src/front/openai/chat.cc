@@ -21,26 +21,26 @@ struct ChatChoice {
   ChatOutput output;
   std::string reasoning;               // whole
   std::string content;                 // whole when collecting; unused when streaming
-  std::vector<ScoredToken> log_probs;  // likewise
-  std::vector<int32_t> token_ids;      // likewise
+  std::vector<ScoredToken> log_probs;  // as content
+  std::vector<int32_t> token_ids;      // as content
   json::array calls;
   TokenCounts counts;
-  int64_t reasoning_tokens = 0;  // once it is done
-  int64_t drawn_reasoning = 0;   // tokens, of marks too
-  int64_t unplaced_tokens = 0;   // whose text has not come yet
+  int64_t reasoning_tokens = 0;  // set when done
+  int64_t drawn_reasoning = 0;   // tokens, marker tokens included
+  int64_t unplaced_tokens = 0;   // tokens without text yet
   size_t num_calls = 0;          // that have begun
-  bool leaves_calls = false;     // those that come now are left out
+  bool leaves_calls = false;     // later calls are dropped
   json::value finish_reason;
   json::value stop_reason;
 };
 
-constexpr size_t kPromptEndBytes = 64;  // hold what opens reasoning, and blanks
+constexpr size_t kPromptEndBytes = 64;  // room for an opening marker of reasoning, and blanks
 
 bool has_reasoning_marks(const LanguageModel& model) {
   return model.reasoning_format && model.engine->input("reasoning_close");
 }
 
-// One request in flight; on the exchange's strand, or where it delivers.
+// One request in flight; on the exchange's strand, or inside deliver().
 class Chat : public std::enable_shared_from_this<Chat> {
  public:
   Chat(ExchangePtr exchange, LanguageModelPtr model, OpenAiContextPtr context, ChatRequest request)
@@ -54,7 +54,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     if (request_.common.stream) events_.emplace(envelope_, "chat.completion.chunk");
   }
 
-  // The prompt's tokens. On any thread, before start().
+  // Makes the prompt's tokens. On any thread, before start().
   std::optional<ApiError> read_prompt(Lane lane) {
     auto prompt = render({lane, [x = exchange_] { return x->disconnected(); }});
     if (auto* error = std::get_if<ApiError>(&prompt)) return std::move(*error);
@@ -84,12 +84,13 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
 
  private:
-  // Where the engine does not look for marks, a guide holds the text from its start.
+  // The format to split by. Where the engine does not handle markers, a grammar constrains the
+  // text from its start.
   const ReasoningFormat* reasoning_format() const {
     const bool is_guided = request_.common.sampling.guide.has_value();
     return is_guided && !has_reasoning_marks(*model_) ? nullptr : model_->reasoning_format;
   }
-  // What the engine has to know of it.
+  // The engine's parameters for reasoning.
   std::optional<Reasoning> reasoning() const {
     const bool matters = request_.common.sampling.guide || request_.max_reasoning_tokens;
     if (!matters || !has_reasoning_marks(*model_)) return std::nullopt;
@@ -162,7 +163,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     return ids;
   }
 
-  // Its last bytes. Ids have been checked.
+  // The prompt's last bytes. Its ids have been checked.
   std::string end_of(const Prompt& prompt) const {
     if (const auto* text = std::get_if<std::string>(&prompt))
       return text->substr(text->size() - std::min(text->size(), kPromptEndBytes));
@@ -178,7 +179,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     }
     if (!piece.prompt.empty()) scored_prompt_ = std::move(piece.prompt);
     if (!request_.common.stream && !exchange_->hold(num_held_ += held_bytes(piece))) {
-      const auto self = shared_from_this();  // the generation lets go of it
+      const auto self = shared_from_this();  // the generation drops its reference
       if (const auto generation = generation_.lock()) generation->cancel();
       const std::string text(message(context_->budget->refusal()));
       return exchange_->send(openai_error({503, text, "", ""}));
@@ -224,7 +225,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     calls.resize(num_kept);
   }
 
-  // A call, or a part of the last one.
+  // Appends a call, or a part of the last one.
   void add_call(json::array& calls, ToolCall call) const {
     if (call.name.empty()) {
       json::object& function = calls.back().at("function").as_object();
@@ -234,7 +235,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     }
   }
 
-  // `number`: of the calls in front of it.
+  // `number`: of earlier calls.
   json::object call_object(ToolCall call, size_t number) const {
     return {{"id", call.id.empty() ? call_id(call.name, number) : call.id},
             {"type", "function"},
@@ -242,8 +243,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
                                       {"arguments", std::move(call.arguments)}}}};
   }
 
-  // Mistral's templates take ids of nine characters alone; Kimi's show the model ids that tell the
-  // tool and count the conversation's calls.
+  // Mistral's templates accept only ids of nine characters; Kimi's ids contain the tool's name and
+  // a count of the conversation's calls.
   std::string call_id(std::string_view tool, size_t number) const {
     const std::string_view format = model_->tool_format ? model_->tool_format->name : "";
     if (format == "kimi_k2")
@@ -270,7 +271,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     return usage_object(num_prompt_tokens_, counts, counts.size(),
                         reasoning_format() ? std::optional(reasoning_tokens) : std::nullopt);
   }
-  // A token is of the part whose text comes with it or next.
+  // Counts a token for the part whose text comes with it or next.
   static void count_reasoning(ChatChoice& choice, const OutputPart& out, int64_t num_new) {
     choice.unplaced_tokens += num_new;
     size_t size = out.reasoning.size() + out.text.size();
@@ -280,7 +281,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     const auto num_placed = static_cast<double>(std::exchange(choice.unplaced_tokens, 0));
     choice.drawn_reasoning += std::llround(share * num_placed);
   }
-  // Tokenised again, unless that takes long: this may be a thread that delivers.
+  // Tokenised again, unless that takes long: this may run inside deliver().
   int64_t reasoning_tokens(const ChatChoice& choice) const {
     if (choice.reasoning.size() > kQuickPromptBytes) return choice.drawn_reasoning;
     const auto ids = model_->tokenizer->encode(choice.reasoning, {.add_special_tokens = false});
@@ -292,7 +293,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     return chat_log_probs(*model_->tokenizer, log_probs, request_.common.sampling.tokens_as_ids);
   }
 
-  // As text: there is one for each token.
+  // Written as text: there is a chunk for each token.
   void write_chunk(size_t index, const json::object& delta,
                    const json::value& log_probs = nullptr) {
     std::string choice = fmt::format(R"({{"index":{},"delta":)", index);
@@ -312,7 +313,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
                               {"stop_reason", from.stop_reason}});
   }
 
-  // Ids come in chunks of their own: one token may open a call, or show no text yet.
+  // Ids are sent in chunks of their own: a token may begin a call, or have no text yet.
   void write_token_ids(size_t index, const std::vector<int32_t>& ids) {
     if (!request_.common.return_token_ids || ids.empty()) return;
     write_choice(json::object{{"index", index},
@@ -340,7 +341,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
     exchange_->write(events_->event(choice, more));
   }
 
-  // `number`: of the calls in front of one that begins, and of the one that goes on.
+  // `number`: of calls before a new one, or of the one that continues.
   json::object call_delta(ToolCall call, size_t number) const {
     json::object delta;
     if (call.name.empty())
@@ -448,7 +449,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
 using ChatPtr = std::shared_ptr<Chat>;
 
-// What marks calls or reasoning may be special tokens.
+// Markers of calls or reasoning may be special tokens.
 bool needs_special_tokens(const LanguageModel& model, const ChatRequest& request) {
   const bool for_calls = request.tool_use == ToolUse::kAuto && model.tool_format &&
                          model.tool_format->needs_special_tokens;
@@ -469,7 +470,8 @@ std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
   if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
     parsed.common.sampling.skip_special_tokens = false;
   if (parsed.max_reasoning_tokens && !has_reasoning_marks(*std::get<LanguageModelPtr>(model)))
-    parsed.common.warning = "thinking_token_budget: no limit where no marks of reasoning are known";
+    parsed.common.warning =
+        "thinking_token_budget: has no effect, since the model has no known markers of reasoning";
   auto chat = std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), context,
                                      std::move(parsed));
   if (auto error = chat->read_prompt(lane)) return *std::move(error);

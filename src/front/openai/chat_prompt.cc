@@ -1,4 +1,4 @@
-// Renders conversations; see chat_prompt.h.
+// Rendering of conversations; see chat_prompt.h.
 #include "front/openai/chat_prompt.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 constexpr size_t kMostLoopBytes = 64 << 10;  // of a text that is tokenised on the event loop
 constexpr size_t kMostRoles = 16;
 
-// The last message's content; null when it is no text.
+// The last message's content; null when it is no string.
 json::string* last_content(json::object& context) {
   json::value* const messages = context.if_contains("messages");
   if (!messages || !messages->is_array() || messages->get_array().empty()) return nullptr;
@@ -27,15 +27,15 @@ json::string* last_content(json::object& context) {
   return content ? content->if_string() : nullptr;
 }
 
-// Null when it is no text.
+// Null when the role is no string.
 const json::string* role_of(const json::value& message) {
   const json::object* const object = message.if_object();
   const json::value* const role = object ? object->if_contains("role") : nullptr;
   return role ? role->if_string() : nullptr;
 }
 
-// Whether a prompt ends with an unfinished message. Templates cut off blanks in front of it, and
-// some write the reasoning that a text has in it anew.
+// Whether a prompt ends with an unfinished message. Templates trim blanks before it, and some
+// rewrite reasoning in a text.
 bool shows_to_end(std::string_view prompt, std::string_view content) {
   constexpr std::string_view kReasoningEnd = "</think>";
   if (const size_t at = content.rfind(kReasoningEnd); at != content.npos)
@@ -46,7 +46,7 @@ bool shows_to_end(std::string_view prompt, std::string_view content) {
 
 using Render = std::function<std::variant<std::string, ApiError>(json::object context)>;
 
-// The prompt up to the end of the last message's content, which a mark behind it tells.
+// The prompt up to the end of the last message's content, found by a marker behind it.
 std::variant<std::string, ApiError> unfinished_prompt(const json::object& context,
                                                       const Render& render) {
   json::object marked = context;
@@ -68,7 +68,7 @@ std::variant<std::string, ApiError> unfinished_prompt(const json::object& contex
                   "continue_final_message"};
 }
 
-// Messages of a role that few templates have are left out by those that do not know it.
+// Refuses messages of a rare role if the template does not render it.
 std::optional<ApiError> check_roles(const json::object& context, const Render& render) {
   constexpr std::string_view kUsual[] = {"system", "developer", "user", "assistant", "tool"};
   constexpr std::string_view kText = "probe-text";
@@ -99,7 +99,7 @@ bool has_role(const json::value& message, std::string_view role) {
   return own && own->is_string() && std::string_view(own->get_string()) == role;
 }
 
-// With the model's special tokens as variables.
+// Renders with the model's special tokens as variables.
 StatusOr<std::string> render_with(const LanguageModel& model, const std::string& source,
                                   json::object context, const text::jinja::Limits& limits) {
   ASSIGN_OR_RETURN(const auto own, text::ChatTemplate::parse(source));
@@ -109,7 +109,7 @@ StatusOr<std::string> render_with(const LanguageModel& model, const std::string&
   return own.render_chat(std::move(context), limits);
 }
 
-// What a rendering may take in its lane: steps of up to 0.1 us each, mostly.
+// Limits of a rendering in its lane: steps of up to 0.1 us each, mostly.
 text::jinja::Limits limits_of(const PromptWork& work) {
   text::jinja::Limits limits;
   if (work.lane == Lane::kLoop) limits.max_steps = 20'000;
@@ -126,8 +126,8 @@ std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
                                                 const PromptWork& work) {
   if (own_template && !model.takes_templates)
     return ApiError{400,
-                    "'chat_template': this server takes no templates of requests (it was started "
-                    "without --trust-request-chat-template)",
+                    "'chat_template': this server does not accept templates in requests (it was "
+                    "started without --trust-request-chat-template)",
                     "chat_template", "unsupported_parameter"};
   if (!model.chat_template && !own_template)
     return ApiError{
@@ -135,7 +135,7 @@ std::variant<std::string, ApiError> chat_prompt(const LanguageModel& model,
         "the model has no chat template: start the server with --chat-template FILE, or use "
         "/v1/completions",
         "messages"};
-  if (own_template && work.lane == Lane::kLoop) throw TakesLonger();  // it is parsed, and tried
+  if (own_template && work.lane == Lane::kLoop) throw TakesLonger();  // it is parsed and probed
   const auto limits = limits_of(work);
   const auto render = [&](json::object all) -> std::variant<std::string, ApiError> {
     auto text = own_template ? render_with(model, *own_template, std::move(all), limits)

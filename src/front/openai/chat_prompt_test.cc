@@ -1,4 +1,4 @@
-// Where a conversation is rendered, and when it stops.
+// The lane in which a conversation is rendered, and its limits.
 #include "front/openai/chat_prompt.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A step of the template for each message is worth some 30,000 of the rendering's.
+// A step of the template for each message costs some 30,000 of the rendering's.
 constexpr char kSlow[] =
     "{% for m in messages %}{% for i in range(5000) %}{% endfor %}{{ m.content }}{% endfor %}";
 
@@ -64,11 +64,11 @@ TEST(ChatPrompt, RendersUntilItIsUnwanted) {
   const LanguageModel slow = model_with(kSlow);
   int asked = 0;
   const PromptWork work{Lane::kLong, [&] { return ++asked == 3; }};
-  EXPECT_THAT(prompt(slow, conversation(90), work), HasSubstr("nobody waits"));
+  EXPECT_THAT(prompt(slow, conversation(90), work), HasSubstr("was cancelled while its template"));
   EXPECT_EQ(asked, 3);
 }
 
-// The product of these lengths is 10^12 comparisons.
+// The product of the lengths is 10^12 comparisons.
 TEST(ChatPrompt, TheEndOfAContinuedMessageIsFoundInLinearTime) {
   const LanguageModel model = model_with("{{ 'a' * 2000000 if messages | length == 2 }}hi");
   json::object context = conversation(2, std::string(500'000, 'a') + "b");
@@ -82,7 +82,7 @@ std::string unfinished(std::string_view source, std::string_view content) {
   return prompt(model_with(source), context, {Lane::kLong}, true);
 }
 
-// Whatever the text: also one that the template's marks have in them.
+// Any text: also one that contains the template's markers.
 TEST(ChatPrompt, AContinuedMessageEndsWithItsText) {
   constexpr char kMarks[] =
       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
@@ -122,7 +122,7 @@ TEST(ChatPrompt, RolesAreThoseOfTheTemplate) {
   EXPECT_EQ(with(kSome, "critic"), "[user]a[critic]b");
   EXPECT_EQ(with(kSome, "critik"), "error: the chat template has no role 'critik'");
   EXPECT_EQ(with(kStrict, "critic"), "error: the chat template has no role 'critic'");
-  // One of that name where the template has it, else the system's.
+  // The developer role where the template has it, else system.
   EXPECT_EQ(with(kSome, "developer"), "[user]a[system]b");
   constexpr char kDeveloper[] =
       "{% for m in messages %}{{ '<dev>' if m.role == 'developer' }}{{ m.content }}{% endfor %}";

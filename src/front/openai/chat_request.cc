@@ -14,8 +14,8 @@ constexpr size_t kMaxTemplateBytes = 256 << 10;
 constexpr size_t kMaxPromptIds = 1 << 20;
 constexpr size_t kMaxRoleBytes = 64;
 
-// Text of a message: a string, or the parts' texts (of refusals too) joined by newlines. Absent for
-// null.
+// Text of a message: a string, or the parts' texts (of refusals too) joined by
+// newlines. Absent for null.
 std::optional<std::string> read_content(Fields& fields, const json::value& content,
                                         std::string_view where) {
   if (content.is_null()) return std::nullopt;
@@ -55,8 +55,7 @@ std::optional<std::string> read_content(Fields& fields, const json::value& conte
   return out;
 }
 
-// Arguments arrive as JSON text; templates expect the object itself. Those that are not there are
-// an object without members.
+// Arguments arrive as JSON text, templates expect the object. Missing ones become an empty object.
 json::value template_tool_call(const json::value& call) {
   json::value out = call;
   json::object* object = out.if_object();
@@ -98,7 +97,7 @@ json::value read_message(Fields& fields, const json::value& item, size_t index) 
   const json::value* refusal = in->if_contains("refusal");
   if (text.value_or("").empty() && refusal && refusal->is_string())
     text = std::string(std::string_view(refusal->get_string()));
-  // An answer may have been nothing but reasoning, or nothing.
+  // An assistant message may have had only reasoning, or nothing.
   if (!text && !has_calls && name != "assistant") {
     fields.fail(where + ".content", "required", "missing_required_parameter");
   }
@@ -145,7 +144,7 @@ void refuse_unsupported_chat(Fields& fields) {
   fields.ignore("verbosity");
 }
 
-// Whether the answer begins a message or goes on with the last one.
+// Whether the answer begins a message or continues the last one.
 void read_continuation(Fields& fields, ChatRequest& out) {
   out.continues_last = fields.flag("continue_final_message").value_or(false);
   const bool begins = fields.flag("add_generation_prompt").value_or(!out.continues_last);
@@ -154,7 +153,7 @@ void read_continuation(Fields& fields, ChatRequest& out) {
   out.context["add_generation_prompt"] = begins;
 }
 
-// The last message, when it has the answer's role.
+// The last message, if its role is the answer's.
 void read_echo(const Fields& fields, ChatRequest& out) {
   if (fields.error()) return;
   const json::object& last = out.context.at("messages").get_array().back().get_object();

@@ -20,7 +20,7 @@ std::vector<Prompt> all_prompts(Fields& fields) {
 
 bool is_rows(const Prompt& prompt) { return std::holds_alternative<PromptRowsPtr>(prompt); }
 
-// What needs the tokens of a prompt.
+// Refuses fields that need the tokens of a prompt.
 void refuse_with_rows(Fields& fields, const CompletionRequest& request) {
   if (std::ranges::none_of(request.prompts, is_rows)) return;
   constexpr char kNot[] = "not with \"prompt_embeds\", which have no tokens";
@@ -41,7 +41,7 @@ CompletionRequest completion_of(Fields& fields) {
     sampling.max_tokens = 1;
   }
   if (out.echo && !sampling.detokenize)
-    fields.fail("echo", "not with \"detokenize\": false, which leaves the text out");
+    fields.fail("echo", "not with \"detokenize\": false, which returns no text");
   out.add_special_tokens = fields.flag("add_special_tokens").value_or(true);
   out.suffix = fields.text("suffix").value_or("");
   if (!out.suffix.empty() && sampling.max_prompt_tokens)

@@ -14,8 +14,8 @@ namespace {
 struct TextChoice {
   TokenCounts counts;
   std::string text;                    // whole when collecting; unused when streaming
-  std::vector<ScoredToken> log_probs;  // likewise
-  std::vector<int32_t> token_ids;      // likewise
+  std::vector<ScoredToken> log_probs;  // as text
+  std::vector<int32_t> token_ids;      // as text
   json::value finish_reason;
   json::value stop_reason;
 };
@@ -23,12 +23,12 @@ struct TextChoice {
 struct PromptEcho {
   std::string text;
   int64_t num_characters = 0;
-  std::vector<ScoredToken> tokens;  // once they have come, if they are wanted
-  bool is_scored = false;           // they have come, or never will
+  std::vector<ScoredToken> tokens;  // set once received, if requested
+  bool is_scored = false;           // they were received, or never will be
   bool is_sent = false;             // in a stream
 };
 
-// One request in flight; on the exchange's strand, or where it delivers.
+// One request in flight; on the exchange's strand, or inside deliver().
 class Completion : public std::enable_shared_from_this<Completion> {
  public:
   Completion(ExchangePtr exchange, LanguageModelPtr model, OpenAiContextPtr context,
@@ -43,7 +43,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     if (request_.common.stream) events_.emplace(envelope_, "text_completion");
   }
 
-  // The prompts' tokens. On any thread, before start().
+  // Makes the prompts' tokens. On any thread, before start().
   std::optional<ApiError> read_prompts() {
     return tokenize(prompts_, [x = exchange_] { return x->disconnected(); });
   }
@@ -125,7 +125,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
 
   void take(size_t index, Piece piece) {
     if (ended_) return;
-    const auto self = shared_from_this();  // generations that are cancelled let go of it
+    const auto self = shared_from_this();  // cancelled generations drop their references
     if (!piece.status.ok()) {
       fail(api_error(piece.status));
       return;
@@ -140,15 +140,15 @@ class Completion : public std::enable_shared_from_this<Completion> {
     if (brings_scores) take_prompt(echo, std::move(piece.prompt));
     take_ready(index, std::move(piece));
     if (!brings_scores) return;
-    // What could not be shown before the prompt. None is held again.
+    // Pieces held back behind the prompt's scores; none is held again.
     for (auto& [held_index, held] : std::exchange(held_, {})) take(held_index, std::move(held));
   }
 
   // Whether the answer begins with the prompt and its log-probabilities.
   bool scores_echo() const { return request_.echo && request_.common.sampling.log_probs; }
 
-  // Tokens of a text that is not quite the echoed one, since it begins with special tokens or was
-  // cut, are where they would be if both ended together.
+  // Sets text offsets. If the tokens' text differs from the echoed one (special tokens in front, or
+  // cut), both are aligned at their ends.
   void take_prompt(PromptEcho& echo, std::vector<ScoredToken> tokens) {
     echo.is_scored = true;
     text::Detokenizer detokenizer(model_->tokenizer, /*skip_special_tokens=*/false);
@@ -268,7 +268,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
     exchange_->write(events_->event(text, more));
   }
 
-  // With the likeliest tokens that `logprobs` asks for, whatever `prompt_logprobs` does.
+  // With the likeliest tokens of `logprobs`, independent of `prompt_logprobs`.
   std::vector<ScoredToken> echoed_tokens(const PromptEcho& echo) const {
     if (!scores_echo()) return {};
     std::vector<ScoredToken> tokens = echo.tokens;

@@ -14,7 +14,7 @@
 namespace nereid::front {
 namespace {
 
-// The first `dimensions` values, of length 1 when that is wanted.
+// Keeps the first `dimensions` values, scaled to length 1 if requested.
 void finish_embedding(const EmbeddingRequest& request, std::vector<float>& values) {
   const auto size = static_cast<int64_t>(values.size());
   values.resize(static_cast<size_t>(std::min(size, request.dimensions.value_or(size))));
@@ -58,7 +58,7 @@ class Embedding : public PooledPrompts {
       auto ids = prompt_ids(*model_, input, request_.add_special_tokens, request_.common.sampling,
                             "input", [x = exchange_] { return x->disconnected(); });
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
-      input.emplace<std::vector<int32_t>>();  // which frees the text
+      input.emplace<std::vector<int32_t>>();  // frees the text
       if (auto error = add_prompt(std::get<std::vector<int32_t>>(std::move(ids)), "input"))
         return error;
     }
@@ -81,7 +81,7 @@ class Embedding : public PooledPrompts {
                     "dimensions", ""};
   }
 
-  // Many numbers: written as text at once, without a tree.
+  // Many numbers: written as text directly, without a tree.
   CountedText body() const override {
     CountedText body(context_->budget);
     std::string& out = body.text;
@@ -108,7 +108,7 @@ class Embedding : public PooledPrompts {
     return body;
   }
 
-  // What an answer has beside the embeddings.
+  // Members beside the embeddings.
   json::object rest() const {
     if (form_ == EmbeddingForm::kOpenAi) {
       json::object out = envelope_.make("list");

@@ -1,4 +1,3 @@
-// Request tensors; see engine_request.h.
 #include "front/openai/engine_request.h"
 
 #include <random>
@@ -9,14 +8,14 @@ namespace nereid::front {
 namespace {
 
 constexpr char kExcludeInput[] = "exclude_input_in_output";
-constexpr float kUsualPriority = 0.5f;  // of requests that have none
+constexpr float kUsualPriority = 0.5f;  // default of requests
 
 uint64_t random_seed() {
   thread_local std::mt19937_64 engine{std::random_device{}()};
   return engine();
 }
 
-// Builds inputs in the layout that the engine's metadata asks for.
+// Builds inputs in the layout of the engine's metadata.
 class Inputs {
  public:
   Inputs(const ModelInfo& engine, InferenceSpec& spec) : engine_(engine), spec_(spec) {}
@@ -38,7 +37,7 @@ class Inputs {
   void scalar(const char* name, T value, bool optional = false) {
     add(name, {1}, std::vector<T>{value}, optional);
   }
-  // Left out while it has the value that means nothing, so that engines without it still work.
+  // Omitted while it has its neutral value, so that engines without the input work.
   template <class T>
   void unless(T neutral, const char* name, T value) {
     if (value != neutral) scalar(name, value);
@@ -67,7 +66,7 @@ class Inputs {
                             {1, rows.size(), rows.width},
                             {reinterpret_cast<const char*>(bytes.data()), bytes.size()}});
   }
-  // The same where the engine is told in any case; one without the input does so by itself.
+  // Sent in any case if the engine declares it; an engine without the input behaves so anyway.
   template <class T>
   void always(T neutral, const char* name, T value) {
     scalar(name, value, /*optional=*/value == neutral);
@@ -97,7 +96,8 @@ class Inputs {
 
 using Words = std::vector<std::vector<int32_t>>;
 
-// [2, n]: ids of all words, then their running ends, padded with -1 (backend's word list format).
+// [2, n]: ids of all words, then their inclusive ends, padded with -1 (the backend's
+// word list format).
 void add_words(Inputs& inputs, const char* name, const Words& words) {
   if (words.empty()) return;
   std::vector<int32_t> ids, ends;
@@ -233,7 +233,7 @@ StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
     inputs.add("allowed_token_ids", {std::ssize(s.allowed_token_ids)}, s.allowed_token_ids);
   if (s.log_probs) {
     inputs.scalar("return_log_probs", uint8_t{1});
-    // Beams are ranked by what was drawn from, and say so.
+    // Beams are ranked by the processed probabilities, and report those.
     if (!s.use_beam_search) inputs.scalar("raw_log_probs", uint8_t{1}, /*optional=*/true);
     inputs.unless(0, "num_top_log_probs", static_cast<int32_t>(s.num_top_log_probs));
   }

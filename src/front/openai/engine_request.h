@@ -1,4 +1,4 @@
-// The tensors of one request to the model that takes token ids. Internal to front/openai.
+// The tensors of one request to the token model. Internal to front/openai.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace nereid::front {
 
-// `rows` (may be null): what stands in the place of all tokens of the prompt. `streaming`: the
-// engine sends tokens as they come. Unimplemented names the input that a wanted option needs and
-// the engine does not declare.
+// `rows` (may be null): embeddings that replace all tokens of the prompt. `streaming`: the
+// engine sends tokens as they come. Unimplemented names the input that an option needs and the
+// engine does not declare.
 StatusOr<InferenceSpec> engine_request(const LanguageModel& model,
                                        const std::vector<int32_t>& prompt, const PromptRows* rows,
                                        int64_t max_tokens, const SamplingOptions& sampling,
                                        bool streaming);
 
-// The same for what is made of the states of `prompt`; `pooling` as the tensor of this name.
+// A request for the pooled states of `prompt`; `pooling`: the tensor's value.
 StatusOr<InferenceSpec> pooling_request(const LanguageModel& model,
                                         const std::vector<int32_t>& prompt,
                                         const SamplingOptions& sampling,

@@ -1,4 +1,3 @@
-// Error bodies; see error.h.
 #include "front/openai/error.h"
 
 #include <algorithm>
@@ -24,7 +23,7 @@ std::string_view error_type(int status) {
   }
 }
 
-// FastAPI's name of a fault that a schema finds, by our code; "" for other faults.
+// FastAPI's type of a schema fault, by our code; "" for other faults.
 std::string_view schema_fault(std::string_view code) {
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"invalid_json", "json_invalid"},
@@ -37,7 +36,7 @@ std::string_view schema_fault(std::string_view code) {
   return "";
 }
 
-// "messages[0].role" -> ["body", "messages", 0, "role"]
+// "messages[0].role" as ["body", "messages", 0, "role"].
 json::array place_of(std::string_view param) {
   json::array out = {"body"};
   while (!param.empty()) {

@@ -1,4 +1,3 @@
-// See fair_queue.h.
 #include "front/openai/fair_queue.h"
 
 #include <algorithm>
@@ -34,14 +33,14 @@ bool FairQueue::enter(const ExchangePtr& exchange, size_t limit, int64_t num_pro
   return true;
 }
 
-// With the mutex. Among equals the line that came first.
+// Needs the mutex. Takes the first that arrived among equal keys.
 FairQueue::Waiting FairQueue::take_next() {
   const auto next = std::ranges::min_element(lines_, {}, &Line::turn);
   turn_ = std::max(turn_, next->turn());
   Waiting out = std::move(next->waiting.front());
   next->waiting.pop_front();
   --num_waiting_;
-  // Now, so that the next choice knows of it.
+  // Charged before the next choice.
   out.exchange->request().permit->charge(out.num_prompt_tokens);
   if (next->waiting.empty()) lines_.erase(next);
   return out;

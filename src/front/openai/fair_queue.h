@@ -1,6 +1,6 @@
-// Who goes next when more requests of API keys are there than a model computes at once: the key
-// that has been given the fewest tokens, so that one key's hundred requests do not stand in front
-// of another's only one.
+// Fair queueing between API keys: when requests exceed the model's capacity, the key with
+// the fewest charged tokens is next, so that one key's hundred requests do not delay
+// another's only one.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 
 namespace nereid::front {
 
-// The line in front of one model.
+// The queue of one model.
 class FairQueue : public std::enable_shared_from_this<FairQueue> {
  public:
-  // `most_waiting` requests at once; beyond them enter() refuses.
+  // Most waiting requests; beyond, enter() refuses.
   explicit FairQueue(size_t most_waiting = 8192) : most_waiting_(most_waiting) {}
 
   // Charges the exchange's permit for `num_prompt_tokens` and calls `start`: at once while fewer
-  // than `limit` requests with permits run and none waits, else on the exchange's strand when its
-  // turn comes; never for a client that has left. Requests without a permit start at once, and so
-  // does everything with a `limit` of 0. On the strand. False: too many wait, and nothing happens.
+  // than `limit` requests with permits run and none waits, else on the exchange's strand when it is
+  // next; never for a client that has left. Requests without a permit start at once, as all do with
+  // a `limit` of 0. On the strand. False: too many wait; `start` is not called.
   [[nodiscard]] bool enter(const ExchangePtr& exchange, size_t limit, int64_t num_prompt_tokens,
                            std::function<void()> start);
 
@@ -36,8 +36,8 @@ class FairQueue : public std::enable_shared_from_this<FairQueue> {
     int64_t num_prompt_tokens = 0;
     std::function<void()> start;
   };
-  // A key while requests of it wait. Its tokens count from where the queue stood when it came, so
-  // that no key saves up turns.
+  // A key with waiting requests. Its tokens count from the queue's position at its arrival, so that
+  // an idle key gains no advance.
   struct Line {
     std::shared_ptr<KeyUse> use;
     int64_t behind = 0;
@@ -51,16 +51,16 @@ class FairQueue : public std::enable_shared_from_this<FairQueue> {
   const size_t most_waiting_;
   std::mutex mutex_;
   size_t limit_ = 0, num_running_ = 0, num_waiting_ = 0;
-  int64_t turn_ = 0;         // of the last one that was taken
-  std::vector<Line> lines_;  // none is empty; the one that came first is first
+  int64_t turn_ = 0;         // position of the last request taken
+  std::vector<Line> lines_;  // without empty ones, in order of arrival
 };
 
-// A line for each model, so that a busy one holds up nobody who asks another. Any thread.
+// A queue for each model, so that a busy model does not delay requests to others. Any thread.
 class FairQueues {
  public:
-  // The line of the model of that name; a new one when no request of its is on its way.
+  // The queue of the model of that name; a new one when it has no requests.
   std::shared_ptr<FairQueue> of(std::string_view model);
-  // Lines that are kept.
+  // Number of queues.
   size_t size() const;
 
  private:

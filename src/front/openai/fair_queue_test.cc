@@ -8,7 +8,7 @@
 namespace nereid::front {
 namespace {
 
-// Runs posted work when it is told to.
+// Runs posted work on demand.
 class QueuedExchange final : public Exchange {
  public:
   Request& request() override { return request_; }
@@ -35,7 +35,7 @@ class FairQueueTest : public ::testing::Test {
  protected:
   using Key = std::shared_ptr<KeyUse>;
 
-  // A request of that key, which is entered; `name` is noted when it starts.
+  // Enters a request of that key; `name` is recorded when it starts.
   std::shared_ptr<QueuedExchange> enter(const Key& key, char name, int64_t cost = 10) {
     auto exchange = std::make_shared<QueuedExchange>();
     if (key) exchange->request().permit = std::get<KeyUse::PermitPtr>(key->begin({}, Time()));
@@ -46,7 +46,7 @@ class FairQueueTest : public ::testing::Test {
     all_.push_back(exchange);
     return exchange;
   }
-  // The request that has run longest ends; what starts then runs.
+  // Ends the request that has run longest, and runs the one that starts.
   void end_one(int64_t num_tokens = 0) {
     const auto exchange = running_.front();
     running_.pop_front();
@@ -80,7 +80,7 @@ TEST_F(FairQueueTest, TurnsGoByTokens) {
     enter(a_, 'a', 30);
     enter(b_, 'b', 10);
   }
-  // Answers cost too: those of b are as long as the prompts of a are longer.
+  // Output tokens count too: b's are as many more as a's prompts are longer.
   while (!running_.empty()) end_one(started_.back() == 'b' ? 20 : 0);
   EXPECT_EQ(started_, ".ababab");
   started_.clear();
@@ -94,7 +94,7 @@ TEST_F(FairQueueTest, TurnsGoByTokens) {
 }
 
 TEST_F(FairQueueTest, IdleTimeIsNotSavedUp) {
-  // a has used much while b used nothing; when both want some they share from there.
+  // a has used much while b used nothing; from then on they share equally.
   a_->charge(1'000'000, Time());
   enter(a_, '.');
   for (int i = 0; i < 2; ++i) enter(a_, 'a');

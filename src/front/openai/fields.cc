@@ -1,4 +1,3 @@
-// Field readers; see fields.h.
 #include "front/openai/fields.h"
 
 #include <cmath>

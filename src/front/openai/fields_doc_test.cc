@@ -1,4 +1,4 @@
-// docs/openai.md tells of every field of a request what the code does with it.
+// docs/openai.md has the treatment of every field of a request, as the code has it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Token ids -> text with stops and finish reasons; see generation.h.
+// Token ids to text with stops and finish reasons; see generation.h.
 #include "front/openai/generation.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string_view part_of(std::string_view list, size_t index) {
   return list.substr(0, list.find(','));
 }
 
-// The error for a text that is not worth tokenising.
+// The error for a text too long to be tokenised.
 std::optional<ApiError> check_bytes(const LanguageModel& model, size_t num_bytes, bool is_cut,
                                     std::string_view param) {
   // Normalisation composes at most three characters into one of the same length.
@@ -156,7 +156,7 @@ json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>&
     sum.drafts += counts[i].drafts;
     sum.accepted_drafts += counts[i].accepted_drafts;
     if (i % n > 0) continue;
-    // Later sequences of a prompt may find there what its first one computed.
+    // The smallest count: later sequences of a prompt reuse what the first one computed.
     std::optional<int64_t> least;
     for (size_t j = i; j < i + n; ++j)
       if (counts[j].generated > 0)
@@ -223,14 +223,14 @@ void Generation::cancel() {
   end_call();
 }
 
-// Later, on the strand: the core may answer from inside the call, and the thread that is here may
-// be one that delivers a reply.
+// Cancels later, on the strand: the core may answer from inside the call, and this thread may
+// be inside deliver().
 void Generation::end_call() {
   exchange_->post([call = call_] { call->cancel(); });
 }
 
-// Rows of a reply: the beams of a search, else the one sequence that `sequence_index` names.
-// Without streaming a row repeats the prompt when the engine cannot leave it out.
+// Rows of a reply: the beams of a search, else the sequence in `sequence_index`. Without streaming
+// a row repeats the prompt if the engine cannot omit it.
 StatusOr<std::vector<Generation::Row>> Generation::rows_of(const InferenceReply& reply) const {
   std::vector<Row> rows;
   const Tensor* ids = reply.output("output_ids");
@@ -394,14 +394,14 @@ void Generation::take(const InferenceReply& reply) {
     }
   }
   if (done_) {
-    // Ended here; whatever the engine still does for it is not wanted.
+    // All sequences have ended here: the engine's call is cancelled.
     if (!reply.final) end_call();
     return;
   }
   if (reply.final) end_open_sequences();
 }
 
-// The engine said that it is over without having ended these.
+// Ends sequences that the engine finished without an end.
 void Generation::end_open_sequences() {
   for (size_t i = 0; i < sequences_.size() && !done_; ++i) {
     if (sequences_[i].done) continue;
@@ -414,7 +414,7 @@ void Generation::end_open_sequences() {
 void Generation::finish(Sequence& sequence, const std::string& engine_reason, Piece piece) {
   piece.done = true;
   if (sampling_.detokenize && !piece.stop_reason.is_string()) {
-    // No stop string ended it, so text that was held back is safe.
+    // No stop string ended it, so held-back text is released.
     piece.text += sequence.stops.push(sequence.detokenizer.finish(), true).text;
   }
   if (piece.finish_reason.empty()) {
@@ -449,7 +449,7 @@ void Generation::emit(Piece piece) {
     return;
   }
   done_ = true;
-  // The callback refers back to the owner of this generation.
+  // The callback refers to the owner of this generation.
   const OnPiece on_piece = std::exchange(on_piece_, nullptr);
   on_piece(std::move(piece));
 }

@@ -1,5 +1,5 @@
-// One prompt being continued, once or several times: token ids in, pieces of text out, through one
-// inference call.
+// One or several continuations of a prompt: token ids in, pieces of text out, through
+// one inference call.
 #pragma once
 
 #include <cstdint>
@@ -25,21 +25,22 @@
 
 namespace nereid::front {
 
-// Tokens of one sequence, as far as it has come.
+// Token counts of one sequence so far.
 struct TokenCounts {
   int64_t generated = 0;        // end and stop tokens included
-  int64_t cached = 0;           // of the prompt, not computed again
-  int64_t drafts = 0;           // guesses that were tested
-  int64_t accepted_drafts = 0;  // of those, guesses that were drawn as well
+  int64_t cached = 0;           // prompt tokens found in the prefix cache
+  int64_t drafts = 0;           // draft tokens tested
+  int64_t accepted_drafts = 0;  // draft tokens accepted
 };
 
-// What one of the n sequences has brought since its last piece.
+// New output of one of the n sequences since its last piece.
 struct Piece {
   size_t index = 0;
   std::string text;
-  std::vector<ScoredToken> log_probs;  // of the tokens that came; their text may come later
-  std::vector<ScoredToken> prompt;  // all of it, with the first piece of sequence 0, if asked for
-  std::vector<int32_t> token_ids;   // of all that came, end and stop tokens included
+  std::vector<ScoredToken> log_probs;  // of the new tokens; their text may come later
+  // The whole prompt's, with the first piece of sequence 0, if requested.
+  std::vector<ScoredToken> prompt;
+  std::vector<int32_t> token_ids;  // of all new tokens, end and stop tokens included
   TokenCounts counts;
   bool done = false;          // the last piece of this sequence
   Status status;              // not OK: the whole generation failed; done is set
@@ -47,24 +48,24 @@ struct Piece {
   json::value stop_reason;    // matched stop string or stop token id, else null
 };
 
-// Bytes of what a piece brings to an answer that is sent whole.
+// Memory that a piece adds to an answer that is sent whole.
 size_t held_bytes(const Piece& piece);
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  // Called where the exchange delivers. Each sequence has exactly one piece with done = true, its
-  // last; a failure is one such piece for all.
+  // Called inside deliver(). Each sequence has exactly one piece with done = true, its last; a
+  // failure is one such piece for all.
   using OnPiece = std::function<void(Piece)>;
 
-  // `prompt` must fit the model (see check_prompt); `rows` (may be null), as many, stand in its
-  // place. Traced when `tracer` samples it. An error means nothing was started and `on_piece` is
-  // never called.
+  // `prompt` must fit the model (see check_prompt); `rows` (may be null), as many, replace
+  // its tokens. Traced when `tracer` samples it. On an error nothing was started and
+  // `on_piece` is never called.
   static StatusOr<std::shared_ptr<Generation>> start(
       TRITONSERVER_Server* server, Tracer& tracer, std::shared_ptr<const LanguageModel> model,
       ExchangePtr exchange, std::vector<int32_t> prompt, const SamplingOptions& sampling,
       OnPiece on_piece, const PromptRows* rows = nullptr);
 
-  // On the strand, or where a piece comes. No piece follows.
+  // On the strand, or inside on_piece. No piece follows.
   void cancel();
 
  private:
@@ -76,8 +77,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     text::Detokenizer detokenizer;
     text::StopStrings stops;
     TokenCounts counts;
-    int64_t num_characters = 0;  // of text, also of what is held back or cut off
-    size_t num_received = 0;     // tokens that the engine sent
+    int64_t num_characters = 0;  // of text, held-back and cut text included
+    size_t num_received = 0;     // tokens received from the engine
     bool done = false;
   };
   struct Row {
@@ -102,27 +103,26 @@ class Generation : public std::enable_shared_from_this<Generation> {
   OnPiece on_piece_;
   std::shared_ptr<InferenceCall> call_;
   ExchangePtr exchange_;
-  KeyUse::PermitPtr permit_;  // pays for the tokens; or null
+  KeyUse::PermitPtr permit_;  // charged for the tokens; or null
   std::vector<Sequence> sequences_;
   size_t num_open_ = 0;
   size_t num_prompt_tokens_ = 0;
-  std::vector<int32_t> prompt_;  // while its scores are to come
+  std::vector<int32_t> prompt_;  // until its scores are received
   int64_t max_tokens_ = 0;
   bool streaming_ = false;
   bool done_ = false;
 };
 
-// Characters of a UTF-8 text.
+// Number of characters of a UTF-8 text.
 int64_t num_characters(std::string_view text);
 
 // `counts`: of the n sequences of each prompt, in order.
 json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
                           std::optional<int64_t> reasoning_tokens = std::nullopt);
 
-// The token ids, the last ones that the sampling's `max_prompt_tokens` lets it keep, of the prompt
-// that the field `param` holds, zeros for rows. A 400 with the numbers for a text of so many bytes
-// that all of it cannot fit the model whatever its tokens are, or that is too long to be cut: it is
-// not tokenised.
+// The prompt's token ids, the last ones if the sampling's `max_prompt_tokens` cuts them; zeros for
+// rows. `param`: the prompt's field. A 400 with the numbers for a text whose bytes cannot fit the
+// model whatever its tokens, or that is too long to be cut: it is not tokenised.
 std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
                                                         const Prompt& prompt,
                                                         bool add_special_tokens,
@@ -130,22 +130,22 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& mod
                                                         std::string_view param,
                                                         std::function<bool()> is_unwanted = {});
 
-// Prompt and output tokens that a request may have.
+// Most prompt and output tokens of a request.
 int64_t max_seq_len(const LanguageModel& model, const SamplingOptions& sampling);
-// New tokens behind a prompt of `length`, at least one of which has room.
+// New tokens behind a prompt of `length`, which leaves room for at least one.
 int64_t wanted_tokens(const LanguageModel& model, const SamplingOptions& sampling, int64_t length);
 
-// A 400 when an id is none of the model's.
+// A 400 for an id outside of the model's vocabulary.
 std::optional<ApiError> check_ids(const LanguageModel& model, const std::vector<int32_t>& ids,
                                   std::string_view param);
 
-// A 400 when log-probabilities of so many prompt tokens are more than an answer may hold. `param`
-// names the field that asks for them.
+// A 400 for log-probabilities of more prompt tokens than an answer may have. `param`
+// names their field.
 std::optional<ApiError> check_prompt_log_probs(const SamplingOptions& sampling,
                                                int64_t num_prompt_tokens, std::string_view param);
 
-// The room that is left for output, or a 400 with the numbers when the prompt or the wanted output
-// does not fit. `param` names the field that the prompt came from.
+// The room for output, or a 400 with the numbers when prompt or output does not fit. `param` names
+// the prompt's field.
 std::variant<int64_t, ApiError> check_prompt(const LanguageModel& model,
                                              const std::vector<int32_t>& prompt,
                                              const SamplingOptions& sampling,

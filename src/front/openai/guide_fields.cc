@@ -1,20 +1,20 @@
-// Structured output: the fields of OpenAI, vLLM and llama-server that say what the text has to be.
+// Constrained decoding: the fields of OpenAI, vLLM and llama-server for grammars.
 #include "front/openai/request_fields.h"
 #include "text/grammar/gbnf.h"
 
 namespace nereid::front {
 namespace {
 
-// Takes the first guide; a second one is a fault.
+// Takes the first grammar; a second one is a fault.
 class GuideReader {
  public:
   GuideReader(Fields& fields, std::optional<Guide>& guide) : fields_(fields), guide_(guide) {}
 
   void set(std::string_view key, const char* type, std::string text) {
     if (guide_)
-      return fields_.fail(key, fmt::format("not together with '{}': one of them says what the "
-                                           "text has to be",
-                                           field_));
+      return fields_.fail(
+          key,
+          fmt::format("not together with '{}': only one field may constrain the output", field_));
     guide_ = Guide{type, std::move(text)};
     field_ = key;
   }
@@ -37,7 +37,7 @@ class GuideReader {
       return fields_.fail(key, "expected an array of texts, at least one", "invalid_type");
     set(key, "ebnf_grammar", text::choice_gbnf(texts));
   }
-  // A tag as an object or as text.
+  // A structural tag as an object or as text.
   void tag(std::string_view key, const json::value& value) {
     if (!value.is_object()) return text(key, "structural_tag", value);
     set(key, "structural_tag", json::serialize(value));
@@ -77,7 +77,7 @@ void GuideReader::response_format(const json::object& format) {
   if (const json::value* schema = named.if_contains("schema")) return this->schema(kKey, *schema);
   if (named.contains("name") || named.contains("strict"))
     return fields_.fail(kKey, "json_schema.schema: it is missing");
-  this->schema(kKey, *outer);  // TensorRT-LLM's way: the schema alone
+  this->schema(kKey, *outer);  // TensorRT-LLM's form: the schema alone
 }
 
 void GuideReader::structured_outputs(const json::object& outputs) {

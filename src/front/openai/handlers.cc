@@ -1,4 +1,4 @@
-// Pieces shared by the OpenAI handlers, the model list and the route table; see handlers.h.
+// Code shared by the OpenAI handlers, the model list and the route table; see handlers.h.
 #include "front/openai/handlers.h"
 
 #include <fmt/ranges.h>
@@ -62,7 +62,7 @@ Response show_model(LanguageModels& models, int64_t created, const Request& requ
                                : model_card(found, created));
 }
 
-// For who opens the server's address in a browser, or gave it to a client without /v1.
+// The page at the server's address, for browsers and for clients without /v1 in their base URL.
 Response base_url_page(const Request& request) {
   constexpr size_t kLongest = 255;
   const std::string* host = find_header(request.headers, "Host");
@@ -102,7 +102,7 @@ json::value ids_or_null(const CommonOptions& request, const std::vector<int32_t>
 
 namespace {
 
-// For people; what a client sends does not belong into headers as it is.
+// The names, escaped: a client's text must not go into headers as it is.
 std::string names_of_unknown(const CommonOptions& request) {
   constexpr size_t kMaxNames = 8, kMaxBytes = 40;
   std::string names;
@@ -124,7 +124,7 @@ std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const Commo
   if (request.unknown.empty()) return std::nullopt;
   const std::string names = names_of_unknown(request);
   if (context.options.strict_fields)
-    return ApiError{400, fmt::format("this server does not know these fields: {}", names),
+    return ApiError{400, fmt::format("unknown fields, which this server refuses: {}", names),
                     request.unknown[0], "unknown_parameter"};
   static LogLimit log;
   log.warn("fields of a request that are not known: {}", names);
@@ -148,9 +148,9 @@ void use_adapter(const backend::LoraModule& adapter, SamplingOptions& sampling) 
 
 namespace {
 
-constexpr size_t kMaxBadWordTokens = 256;  // the engine takes no longer ones
+constexpr size_t kMaxBadWordTokens = 256;  // limit of the engine
 
-// A word is banned as it stands and as it follows a space.
+// A word is banned as it stands and behind a space.
 std::optional<ApiError> find_bad_word_ids(const LanguageModel& model, SamplingOptions& sampling) {
   for (const std::string& word : sampling.bad_words) {
     for (const std::string& text : {word, " " + word}) {
@@ -266,7 +266,7 @@ void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error
 void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
                    const LanguageModel& model, int64_t num_prompt_tokens,
                    std::function<void()> start) {
-  // Some wait in the model's own queue, so that it never idles.
+  // More than it runs at once, so that its queue is never empty.
   const int64_t limit = model.max_num_sequences + model.max_num_sequences / 4;
   const auto queue = context.queues.of(model.engine_name);
   if (!queue->enter(exchange, static_cast<size_t>(limit), num_prompt_tokens, std::move(start)))

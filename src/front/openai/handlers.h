@@ -1,4 +1,4 @@
-// The handlers behind the OpenAI routes, and what their answers share. Internal to front/openai.
+// The handlers of the OpenAI routes, and shared parts of their answers. Internal to front/openai.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace nereid::front {
 
 using LanguageModelPtr = std::shared_ptr<const LanguageModel>;
 
-// What the handlers share; outlives the requests.
+// State shared by the handlers; outlives the requests.
 struct OpenAiContext {
   mutable LanguageModels models;
   const OpenAiOptions options;
@@ -42,7 +42,7 @@ void handle_completion(const OpenAiContextPtr& context, const ExchangePtr& excha
                        const ContextRules& rules = {});
 void handle_chat(const OpenAiContextPtr& context, const ExchangePtr& exchange,
                  const ContextRules& rules = {});
-// The answers with embeddings that there are.
+// Forms of answers with embeddings.
 enum class EmbeddingForm { kOpenAi, kOllama, kOllamaOne };
 void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange,
                       EmbeddingForm form = EmbeddingForm::kOpenAi);
@@ -53,8 +53,7 @@ void add_adapter_routes(Router& router, const OpenAiContextPtr& context);
 void add_score_routes(Router& router, const OpenAiContextPtr& context);
 void add_tokenizer_routes(Router& router, const OpenAiContextPtr& context);
 
-// Routes of OpenAI's shape: what shows something, what makes the model compute tokens, and what
-// else takes work.
+// Traits of OpenAI routes: reading, computing tokens, and other work.
 inline constexpr RouteTraits kShows = {Api::kInference, Access::kCallers, Cost::kNothing,
                                        ErrorShape::kOpenAi};
 inline constexpr RouteTraits kComputes = {Api::kInference, Access::kCallers, Cost::kTokens,
@@ -64,52 +63,52 @@ inline constexpr RouteTraits kWorks = {Api::kInference, Access::kCallers, Cost::
 
 // Bodies up to this size are tokenised on the event loop, in about a millisecond.
 inline constexpr size_t kQuickPromptBytes = 8 << 10;
-// Larger ones take more than some 100 ms.
+// Larger bodies take more than some 100 ms.
 inline constexpr size_t kLongPromptBytes = 1 << 20;
 
 struct PromptWork;
-// Tokens of the prompt that a chat's body makes, whether or not they fit the model.
+// Prompt tokens of a chat's body, whether or not they fit the model.
 std::variant<int64_t, ApiError> count_chat_tokens(const OpenAiContext& context,
                                                   std::string_view body, const PromptWork& work);
 
-// Where a request that has come is read.
+// The lane for reading a request.
 inline Lane lane_of(const OpenAiContext& context, const ExchangePtr& exchange) {
   const size_t size = exchange->request().body.size();
   if (size > kLongPromptBytes) return Lane::kLong;
   return context.models.is_loaded() && size <= kQuickPromptBytes ? Lane::kLoop : Lane::kWorker;
 }
 
-// prefix + 32 hex digits that nobody can guess (random_hex).
+// prefix + 32 unguessable hex digits (random_hex).
 std::string random_id(std::string_view prefix);
-// prefix + the request's own id, where it has one, else as random_id().
+// prefix + the request's own id, else random_id().
 std::string answer_id(std::string_view prefix, const CommonOptions& request);
 
-// The header X-Request-Id, where it can be one and the body has none.
+// Takes a valid header X-Request-Id as id, if the body has none.
 void take_request_id(const Request& http, CommonOptions& request);
-// Nothing unless `request` wants ids.
+// Null unless `request` asks for ids.
 json::value ids_or_null(const CommonOptions& request, const std::vector<int32_t>& ids);
 
-// The answer to a request that was read and cannot be served.
+// The response for an error in a parsed request.
 inline Response refusal(const OpenAiContext& context, const ApiError& error) {
   return context.options.fastapi_errors ? fastapi_error(error) : openai_error(error);
 }
 
-// A 400 for fields that are not known, where they are refused.
+// A 400 for unknown fields, where these are refused.
 std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const CommonOptions& request);
-// The model that the request is for, once it has been looked at as a whole: its own id (see
-// take_request_id), unknown fields, the adapter that it names, the tokens of its banned words,
-// which may take long. Or the error to send.
+// Finds the model of a request and completes its checks: its id (see take_request_id), unknown
+// fields, the adapter that it names, the tokens of its banned words, which may take long. Or
+// the error to send.
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
                                                         const Request& http,
                                                         CommonOptions& request);
-// Headers that name them, where they are not, and the request's warning. Source: RFC 7234,
-// section 5.5.
+// Warning headers for unknown fields, where they are allowed, and for the request's warning.
+// Source: RFC 7234, section 5.5.
 Headers warnings(const CommonOptions& request);
 
-// Has the request computed with the adapter.
+// Sets the adapter of a request.
 void use_adapter(const backend::LoraModule& adapter, SamplingOptions& sampling);
 
-// The id, object, created and model members that every answer and chunk begins with.
+// The members id, object, created and model at the start of every answer and chunk.
 struct Envelope {
   std::string id;
   std::string model;
@@ -118,7 +117,7 @@ struct Envelope {
   json::object make(std::string_view object) const;
 };
 
-// The events of an answer in chunks: an envelope with a choice or none each.
+// The events of a streamed answer: an envelope with at most one choice each.
 class ChunkEvents {
  public:
   ChunkEvents(const Envelope& envelope, std::string_view object);
@@ -127,7 +126,7 @@ class ChunkEvents {
   std::string event(std::string_view choice, const json::object& more = {}) const;
 
  private:
-  std::string start_;  // up to the choice
+  std::string start_;  // text up to the choice
 };
 
 // The choices of an answer that is sent whole, one after the other.
@@ -136,16 +135,16 @@ class ChoiceList {
   // `head`: members before them.
   ChoiceList(CountedText& body, const json::object& head);
   void add(const json::object& choice);
-  void finish(const json::object& more);  // members behind them
+  void finish(const json::object& more);  // `more`: members behind them
 
  private:
   CountedText& body_;
   size_t num_choices_ = 0;
 };
 
-// Sends the JSON text that `make` gives, which a worker calls unless that is quick, with the
-// headers that `headers` gives; 503 when the budget has no room for it. `lane`: a Lane, or whether
-// it is quick; see Workers::run().
+// Sends the JSON text of `make`, called on a worker unless it is quick, with the
+// headers of `headers`; 503 when the budget is full. `lane`: a Lane, or whether it is
+// quick; see Workers::run().
 template <class LaneOrQuick, class Make, class GetHeaders>
 void send_made(const OpenAiContext& context, const ExchangePtr& exchange, LaneOrQuick lane,
                Make make, GetHeaders headers) {
@@ -176,14 +175,13 @@ void begin_events(const ExchangePtr& exchange, Headers more = {});
 // An error event and [DONE], the end of a failed stream.
 std::string error_event(const ApiError& error);
 
-// Calls `start` when the request's turn comes (FairQueue), or answers 503.
+// Calls `start` when the request is next in its FairQueue, or answers 503.
 void start_in_turn(const OpenAiContext& context, const ExchangePtr& exchange,
                    const LanguageModel& model, int64_t num_prompt_tokens,
                    std::function<void()> start);
 
-// Calls `read`, on a worker where that may take long (see Workers::run()), and starts what it gives
-// in its turn: a pointer to what has model(), num_prompt_tokens() and start(), or the error to
-// send.
+// Calls `read`, on a worker if that may take long (see Workers::run()), and queues its result to
+// start: a pointer to an object with model(), num_prompt_tokens() and start(); or sends its error.
 template <class Read>
 void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange, Read read) {
   const auto start = [context, exchange](auto result) {
@@ -195,7 +193,7 @@ void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange
     start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
                   [context, ready] { ready->start(context->models.server(), *context->tracer); });
   };
-  // What is copied of the body's tree counts in the budget as the tree does.
+  // Copies from the body's tree count in the budget like the tree.
   const auto read_in_budget = [read = std::move(read)](Lane lane) -> decltype(read(lane)) {
     try {
       return read(lane);
@@ -206,11 +204,11 @@ void read_and_start(const OpenAiContextPtr& context, const ExchangePtr& exchange
   context->workers.run(exchange, lane_of(*context, exchange), read_in_budget, start);
 }
 
-// A failure: a JSON error when the answer has not begun, else an error event and [DONE].
+// Sends a failure: a JSON error when the answer has not begun, else an error event and [DONE].
 void send_failure(const ExchangePtr& exchange, bool begun, const ApiError& error);
 
-// The loaded model that `requested` names, itself or by a model of the repository that leads to it,
-// or the error to send.
+// The loaded model named `requested`, directly or by a model of the repository that calls it, or
+// the error to send.
 std::variant<LanguageModelPtr, ApiError> find_model(LanguageModels& models,
                                                     std::string_view requested);
 

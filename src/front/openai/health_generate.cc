@@ -1,5 +1,5 @@
-// GET /health_generate: one token is made, or by a model for scoring one text scored, so the whole
-// way through the engine works.
+// GET /health_generate: generates one token, or scores one text, to test the whole path
+// through the engine.
 #include <memory>
 #include <utility>
 

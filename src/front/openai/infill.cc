@@ -1,4 +1,3 @@
-// See infill.h.
 #include "front/openai/infill.h"
 
 #include <algorithm>

@@ -39,7 +39,7 @@ bool read_decoupled(const json::value& config) {
   return flag && flag->is_bool() && flag->get_bool();
 }
 
-// "eos_token_id" of a configuration and of the model's within it: one id or several each.
+// "eos_token_id" of a configuration and of a nested text configuration: each one id or several.
 std::vector<int32_t> eos_ids_of(const json::value& root) {
   std::vector<int32_t> out;
   const json::object* object = root.if_object();
@@ -64,7 +64,7 @@ std::vector<int32_t> eos_ids_of(const json::value& root) {
   return out;
 }
 
-// What any of the model's files calls an end of text.
+// The end tokens in all of the model's files.
 std::vector<int32_t> read_eos_ids(const std::filesystem::path& dir, const LanguageModel& model) {
   std::vector<int32_t> ids;
   const auto add = [&ids](int32_t id) {
@@ -89,7 +89,7 @@ std::vector<int32_t> read_eos_ids(const std::filesystem::path& dir, const Langua
   return ids;
 }
 
-// How the model writes tool calls and reasoning.
+// Finds the formats of tool calls and reasoning.
 void find_formats(const OpenAiOptions& options, LanguageModel& model) {
   const auto mentions = [&](std::string_view sign) {
     return model.chat_template && model.chat_template->mentions(sign);
@@ -107,7 +107,7 @@ void find_formats(const OpenAiOptions& options, LanguageModel& model) {
     log_info("tool calls stay text: the chat template shows tools in a format without a parser");
 }
 
-// What the engine's model says of itself.
+// Reads the engine's configuration and metadata.
 Status read_engine(TRITONSERVER_Server* server, LanguageModel& model) {
   ASSIGN_OR_RETURN(model.engine, model_info(server, model.engine_name, -1));
   ASSIGN_OR_RETURN(const json::value engine_config, model_config(server, model.engine_name));
@@ -141,8 +141,8 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   const auto text_config = model_config(server, names.text);
   if (options.tokenizer_dir.empty() && text_config.status().code() == absl::StatusCode::kNotFound)
     return unsupported(
-        "this server has no tokenizer (no model '{}'), so there is no text: ask model '{}' for "
-        "token ids, POST /v2/models/{}/generate",
+        "this server has no tokenizer (no model '{}'), so it cannot take or return text: send "
+        "token ids to model '{}', POST /v2/models/{}/generate",
         names.text, names.engine, names.engine);
   if (options.tokenizer_dir.empty()) RETURN_IF_ERROR(text_config.status());
   const std::filesystem::path dir = options.tokenizer_dir.empty()

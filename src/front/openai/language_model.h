@@ -1,5 +1,5 @@
-// What the OpenAI routes know of the served model: tokenizer, chat template, end ids, limits and
-// the tensor layout of the tensorrt_llm model behind it.
+// A served language model: tokenizer, chat template, end ids, limits, and the tensor layout of
+// its tensorrt_llm model.
 #pragma once
 
 #include <algorithm>
@@ -26,59 +26,61 @@
 namespace nereid::front {
 
 struct LanguageModel {
-  std::string id;           // what /v1/models lists
-  std::string engine_name;  // the model that takes token ids
+  std::string id;           // id in /v1/models
+  std::string engine_name;  // the model on token ids
   std::shared_ptr<const ModelInfo> engine;
-  bool decoupled = true;  // engine may answer many times, so tokens can be streamed
+  bool decoupled = true;  // the engine may send several responses, so tokens can be streamed
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
-  std::vector<int32_t> eos_ids;    // generation_config, config or tokenizer_config; first is end_id
+  // End ids of generation_config, config or tokenizer_config; the first is end_id.
+  std::vector<int32_t> eos_ids;
   int64_t max_seq_len = 0;         // prompt and output tokens
   int64_t default_max_tokens = 0;  // see OpenAiOptions
-  SaidSampling defaults;           // of requests that do not say
-  int64_t max_num_sequences = 0;   // that the engine computes at once; 0: it does not say
-  size_t max_token_bytes = 1;      // of the text that a token stands for
-  int64_t embedding_size = 0;      // 0: it gives none
-  int64_t num_labels = 0;          // that it scores texts by; 0: it has a language head
-  // How embeddings are made of a text's states: last | mean. Unimplemented: in another way.
+  SaidSampling defaults;           // of options that a request does not set
+  int64_t max_num_sequences = 0;   // sequences that the engine computes at once; 0: unknown
+  size_t max_token_bytes = 1;      // largest text of a token
+  int64_t embedding_size = 0;      // 0: no embeddings
+  int64_t num_labels = 0;          // labels of a score head; 0: it has a language head
+  // Pooling of embeddings: last | mean. Unimplemented: another method.
   StatusOr<std::string> pooling = std::string("last");
 
-  ModelFacts facts;  // where Ollama's API tells them
+  ModelFacts facts;  // for Ollama's API
 
-  const InfillMarks* infill = nullptr;  // null: it fills no gaps
-  bool takes_templates = false;         // of requests, in the place of its own
+  const InfillMarks* infill = nullptr;  // null: no fill-in-the-middle tokens
+  bool takes_templates = false;         // requests may bring their own chat template
 
-  // How it writes tool calls and reasoning; null: it does not, or it is not parsed.
+  // Formats of tool calls and reasoning; null: none, or not parsed.
   const ToolFormat* tool_format = nullptr;
   const ReasoningFormat* reasoning_format = nullptr;
 
-  std::vector<backend::LoraModule> adapters;  // which requests name as their model
-  std::filesystem::path lora_load_dir;        // where requests load them from; empty: nowhere
+  std::vector<backend::LoraModule> adapters;  // adapters that requests select by model name
+  // Folder for adapters that requests load; empty: not allowed.
+  std::filesystem::path lora_load_dir;
 
-  // New tokens of a request that does not say how many, with room for `room`.
+  // max_tokens of a request without one, at most `room`.
   int64_t unsaid_max_tokens(int64_t room) const {
     return default_max_tokens > 0 ? std::min(default_max_tokens, room) : room;
   }
 
-  // Null: this names no adapter.
+  // Null: no adapter of that name.
   const backend::LoraModule* adapter(std::string_view requested) const;
 };
 
 inline constexpr char kUsualEngine[] = "tensorrt_llm", kUsualText[] = "preprocessing";
 
-// The models of a repository that a language model is made of.
+// The repository's models that form a language model.
 struct ModelNames {
-  std::string engine;                // from token ids to token ids
-  std::string text;                  // knows the tokenizer
-  std::vector<std::string> callers;  // that lead to the engine: ensembles, programs
-  std::string id;                    // what /v1/models lists
+  std::string engine;                // the model on token ids
+  std::string text;                  // the model with the tokenizer
+  std::vector<std::string> callers;  // models that call the engine: ensembles, BLS models
+  std::string id;                    // id in /v1/models
 
   bool operator==(const ModelNames&) const = default;
 };
 
-// Reads the configurations of the models: tokenizer_dir of the one, max_seq_len and layout of the
-// other. Unavailable while one is not ready, and when the tokenizer's files have changed since it
-// was loaded; Unimplemented without a model for text; errors name model and parameter.
+// Reads the configurations: tokenizer_dir of the text model, max_seq_len and layout of the engine.
+// Unavailable while one is not ready, and when the tokenizer's files have changed since it was
+// loaded; Unimplemented without a text model; errors name model and parameter.
 StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_Server* server,
                                                                    const ModelNames& names,
                                                                    const OpenAiOptions& options);

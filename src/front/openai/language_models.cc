@@ -1,4 +1,3 @@
-// See language_models.h.
 #include "front/openai/language_models.h"
 
 #include <fmt/ranges.h>
@@ -41,7 +40,7 @@ bool is_text_model(const json::value& config) {
          contains(texts_of(config, "/output", "name"), "INPUT_ID");
 }
 
-// The TensorRT-LLM backend's BLS, whose own scripts say that they are for Python.
+// The TensorRT-LLM backend's BLS, also as a Python script.
 bool is_program(std::string_view name, const json::value& config) {
   constexpr std::string_view kBls = "tensorrt_llm_bls";
   const std::string_view backend = config_text(config, "backend");
@@ -68,8 +67,8 @@ StatusOr<Configs> ready_models(TRITONSERVER_Server* server) {
   return out;
 }
 
-// Who leads to the engine: ensembles with it first, then programs that call it. Fills in the text
-// model that an ensemble runs beside it.
+// Finds the callers of the engine: ensembles first, then BLS models. Sets the text model that an
+// ensemble runs beside it.
 void find_callers(const Configs& configs, ModelNames& names) {
   std::vector<std::string> programs;
   for (const auto& [name, config] : configs) {
@@ -140,7 +139,7 @@ Status LanguageModels::find_entries() {
   return ok();
 }
 
-// What a load of any of the models that it is made of may change.
+// The configurations of all its models, as text; a load of any may change them.
 std::string LanguageModels::read_configs(const Entry& entry) const {
   std::string out;
   const auto add = [&](const std::string& name) {
@@ -152,7 +151,7 @@ std::string LanguageModels::read_configs(const Entry& entry) const {
   return out;
 }
 
-// Which models belong together may change with any of them.
+// Finds the entries again after a change of models: any of them may change which belong together.
 Status LanguageModels::look_again_if_changed() {
   if (!entries_.empty() && !have_models_changed()) return ok();
   RETURN_IF_ERROR(find_entries());
@@ -296,7 +295,7 @@ StatusOr<std::vector<LanguageModels::ModelPtr>> LanguageModels::all() {
 }
 
 bool LanguageModels::is_loaded() const {
-  const std::unique_lock lock(mutex_, std::try_to_lock);  // a load may have it for seconds
+  const std::unique_lock lock(mutex_, std::try_to_lock);  // a load may hold it for seconds
   return lock.owns_lock() && !entries_.empty() && !have_models_changed() &&
          std::ranges::all_of(entries_, [](const Entry& entry) {
            return entry.model && entry.configs == entry.loaded_from;

@@ -1,4 +1,3 @@
-// Shapes of log-probabilities; see log_probs.h.
 #include "front/openai/log_probs.h"
 
 #include <algorithm>
@@ -10,7 +9,7 @@ constexpr float kFloor = -9999.0f;  // JSON has no infinity
 
 double finite(float log_prob) { return std::max(log_prob, kFloor); }
 
-// The token alone; bytes that are no text by themselves become U+FFFD.
+// The token's text; bytes that are no text by themselves become U+FFFD.
 std::string token_text(const text::Tokenizer& tokenizer, int32_t id, bool as_id) {
   if (as_id) return fmt::format("token_id:{}", id);
   return tokenizer.decode(std::span(&id, 1), /*skip_special_tokens=*/false);

@@ -36,7 +36,7 @@ std::string in_capitals(std::string text) {
   return text;
 }
 
-// Elements of a tensor; 0 where there are more than any file has.
+// Elements of a tensor; 0 on overflow.
 int64_t elements_of(const std::vector<int64_t>& shape) {
   double product = 1;
   for (const int64_t size : shape) product *= static_cast<double>(size);
@@ -54,7 +54,7 @@ std::string quantization_of(const json::object& config) {
   return "";
 }
 
-// A model that reads more than text has another configuration inside.
+// Reads a config.json; a multimodal model has a nested text configuration.
 void read_config(const json::object& root, ModelFacts& out) {
   const json::value* const inner = root.if_contains("text_config");
   const json::object& config = inner && inner->is_object() ? inner->get_object() : root;

@@ -1,4 +1,4 @@
-// What the files of a model tell people of it. Internal to front/openai.
+// Facts about a model from its files, for display. Internal to front/openai.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace nereid::front {
 
-// 0 and "": the files do not say.
+// 0 and "": not in the files.
 struct ModelFacts {
   std::string format = {};        // safetensors | gguf
   std::string architecture = {};  // in the files' own words: llama, qwen3, ...
@@ -16,7 +16,7 @@ struct ModelFacts {
   int64_t num_parameters = 0, num_bytes = 0;
 };
 
-// Of a folder of a checkpoint or a GGUF file; what cannot be read is left out.
+// Reads a checkpoint's folder or a GGUF file; unreadable facts are left out.
 ModelFacts read_model_facts(const std::filesystem::path& path);
 
 }  // namespace nereid::front

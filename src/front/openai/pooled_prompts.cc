@@ -1,4 +1,3 @@
-// See pooled_prompts.h.
 #include "front/openai/pooled_prompts.h"
 
 #include <utility>
@@ -59,7 +58,7 @@ void PooledPrompts::start() {
   run();
 }
 
-// Starts what waits, as far as there may be more.
+// Starts waiting prompts, up to the limit.
 void PooledPrompts::run() {
   while (!ended_ && !waiting_.empty() && running_.size() < max_running_) {
     const size_t index = waiting_.front();
@@ -107,7 +106,7 @@ void PooledPrompts::take(size_t index, const InferenceReply& reply) {
   run();
 }
 
-// A prompt that was given up, as at the end of the server, has none.
+// A cancelled prompt, as at a stop of the server, has no values.
 Status PooledPrompts::check_values(size_t index) const {
   const size_t size = values_[index].size();
   if (static_cast<int64_t>(size) == num_values()) return ok();
@@ -115,7 +114,7 @@ Status PooledPrompts::check_values(size_t index) const {
                         size, index, num_values());
 }
 
-// What finds a full queue while others of this request run waits for one of these.
+// A prompt refused by a full queue is retried after another one of this request ends.
 void PooledPrompts::retry_or_fail(size_t index, const Status& status) {
   if (status.code() != absl::StatusCode::kUnavailable || running_.empty())
     return fail(api_error(status));

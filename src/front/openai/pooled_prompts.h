@@ -1,4 +1,4 @@
-// Inferences whose prompts are pooled: many of one request, a bounded number of them at a time.
+// Pooling inferences: many prompts of one request, a bounded number of them at a time.
 #pragma once
 
 #include <deque>
@@ -20,7 +20,8 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
   PooledPrompts(OpenAiContextPtr context, ExchangePtr exchange, LanguageModelPtr model);
   virtual ~PooledPrompts() = default;
 
-  // The prompts' tokens, and whether the model can do what is asked. On any thread, before start().
+  // Makes the prompts' tokens, and checks that the model supports the request. On any
+  // thread, before start().
   virtual std::optional<ApiError> read_prompts() = 0;
 
   const LanguageModel& model() const { return *model_; }
@@ -29,13 +30,13 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
 
  protected:
   virtual const CommonOptions& common() const = 0;
-  virtual std::string pooling() const = 0;  // as the tensor of this name
-  virtual int64_t num_values() const = 0;   // that a prompt gives
+  virtual std::string pooling() const = 0;  // value of the tensor "pooling"
+  virtual int64_t num_values() const = 0;   // values per prompt
   virtual void finish(std::vector<float>& /*values*/) const {}
-  // The answer, once all is there.
+  // The answer, once all values are there.
   virtual CountedText body() const = 0;
 
-  // A fault of the field `param`, where the model cannot take the prompt or the budget has no room.
+  // A fault of the field `param` if the model cannot take the prompt or the budget is full.
   std::optional<ApiError> add_prompt(std::vector<int32_t> ids, const char* param);
   const std::vector<std::vector<float>>& values() const { return values_; }
   json::object usage() const;
@@ -61,20 +62,20 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
 
   std::vector<std::vector<int32_t>> prompts_;
   BudgetShare prompts_share_;
-  std::vector<std::vector<float>> values_;  // one for each prompt; empty until it is there
-  std::deque<size_t> waiting_;              // prompts
-  std::map<size_t, Running> running_;       // by prompt
+  std::vector<std::vector<float>> values_;  // one for each prompt; empty until received
+  std::deque<size_t> waiting_;              // indices of prompts
+  std::map<size_t, Running> running_;       // by index of prompt
   size_t max_running_ = 64, num_done_ = 0, num_held_ = 0;
   int64_t num_prompt_tokens_ = 0, cached_tokens_ = 0;
   bool ended_ = false;
 };
 
-// Where the model gives no states to pool.
+// An error if the model has no pooling.
 std::optional<ApiError> check_pooling(const LanguageModel& model);
 
 using PooledPromptsPtr = std::shared_ptr<PooledPrompts>;
 
-// Has the request read, on a worker where it is long, and starts it in its turn.
+// Parses the request, on a worker if it is long, and queues it to start.
 void handle_pooled(const OpenAiContextPtr& context, const ExchangePtr& exchange,
                    std::variant<PooledPromptsPtr, ApiError> (*read)(const OpenAiContextPtr&,
                                                                     const ExchangePtr&));

@@ -17,8 +17,8 @@ std::string_view member(const json::value& value, std::string_view key) {
   return text && text->is_string() ? std::string_view(text->get_string()) : "";
 }
 
-// The folder of the module Pooling. An embedding is normalised at the end, so a module Normalize
-// changes nothing.
+// The folder of the module Pooling. Embeddings are normalised anyway, so a module
+// Normalize has no effect.
 StatusOr<fs::path> pooling_folder(const fs::path& modules) {
   fs::path folder = "1_Pooling";
   if (!fs::exists(modules)) return folder;

@@ -1,5 +1,5 @@
-// The field prompt_embeds, as vLLM has it: tensors [tokens, width] as torch.save writes them, in
-// base64, each in the place of a prompt.
+// The field prompt_embeds, as in vLLM: tensors [tokens, width] as torch.save writes them, in
+// base64, each replacing a prompt's tokens.
 #include <span>
 
 #include "absl/strings/escaping.h"

@@ -1,4 +1,4 @@
-// Fields that hold prompts: texts, token ids, or lists of either; see request_fields.h.
+// Prompt fields: texts, token ids, or lists of either; see request_fields.h.
 #include <limits>
 
 #include "front/openai/request_fields.h"

@@ -210,7 +210,7 @@ CommonOptions read_request(Fields& fields) {
     fields.fail("cache_salt",
                 fmt::format("{} bytes given, at most 256 allowed", s.cache_salt.size()));
   }
-  // Nothing is stored, and one service serves all.
+  // No effect: nothing is stored, and there is one service tier.
   for (const char* key :
        {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key"}) {
     fields.ignore(key);

@@ -1,4 +1,4 @@
-// Parts that both request parsers share. Internal to front/openai.
+// Parsers of fields shared by both requests. Internal to front/openai.
 #pragma once
 
 #include <string_view>
@@ -11,34 +11,34 @@
 
 namespace nereid::front {
 
-// The request object, or a 400 with line and column; 503 when `memory` has no more. Numbers in the
-// member `exact` are kept with all of their digits (see long_number()).
+// The request object, or a 400 with line and column; 503 when `memory` is full. Numbers in the
+// member `exact` keep all digits (see long_number()).
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
                                                 std::string_view exact = {});
-// The member of a chat's body that has the arguments of earlier calls.
+// The member of a chat's body that contains arguments of earlier calls.
 inline constexpr char kMessages[] = "messages";
 
-// What every request has: model, request_id, priority, cache_salt, truncate_prompt_tokens; and what
-// changes nothing.
+// Fields of every request: model, request_id, priority, cache_salt, truncate_prompt_tokens; and
+// fields without effect.
 CommonOptions read_request(Fields& fields);
 
-// A string, a list of strings, a tokenised prompt or a list of them. At least one, none is empty.
+// A string, a list of strings, a tokenised prompt or a list of them. At least one, none empty.
 std::vector<Prompt> read_prompts(Fields& fields, std::string_view key, size_t max_prompts);
 
-// prompt_embeds: none where it is absent or at fault.
+// prompt_embeds: empty when absent or at fault.
 std::vector<Prompt> read_prompt_embeds(Fields& fields, size_t max_prompts);
 
-// read_request, stream, sampling, stops, and the refusals that completions and chat have in common.
+// read_request, stream, sampling, stops, and the refusals common to completions and chat.
 // max_tokens is at least `least_max_tokens`.
 CommonOptions read_common(Fields& fields, int64_t least_max_tokens = 1);
 
-// An array of token ids; empty when it is absent or at fault.
+// An array of token ids; empty when absent or at fault.
 std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most);
 
-// What the text has to be, by any of the fields that say so; at most one may.
+// The grammar of the output, from any of its fields; at most one may be set.
 std::optional<Guide> read_guide(Fields& fields);
 
-// n, best_of and beams of `num_prompts` prompts. After the other sampling fields.
+// n, best_of and beams of `num_prompts` prompts. To be called after the other sampling fields.
 void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts);
 
 }  // namespace nereid::front

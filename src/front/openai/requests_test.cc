@@ -44,7 +44,7 @@ TEST(CompletionRequest, ReadsEveryPromptForm) {
             (std::vector<int32_t>{1, 2}));
 }
 
-// Of f32 [tokens, width], in base64: 0, 0.5, 1, ...
+// f32 [tokens, width] in base64: 0, 0.5, 1, ...
 std::string embeds(std::vector<int64_t> shape) {
   std::vector<float> numbers;
   for (int64_t i = 0; i < shape[0] * shape[1]; ++i) numbers.push_back(static_cast<float>(i) / 2);
@@ -285,7 +285,7 @@ TEST(ChatRequest, NormalisesMessages) {
   EXPECT_TRUE(std::get<ChatRequest>(r).context.at("tools").is_null());
 }
 
-// Clients send back what an answer had and had not.
+// Clients send back all members of an answer, absent ones as null.
 TEST(ChatRequest, AnswersOfEarlierTurns) {
   const auto r = parse_chat_request(R"({"messages": [
     {"role": "assistant", "content": null},
@@ -345,7 +345,7 @@ TEST(ChatRequest, ToolsAndChoices) {
               "tool_choice");
   EXPECT_EQ(chat_error(base + R"(, "tool_choice": "required", "guided_regex": "a"})").param,
             "tool_choice");
-  // The form of texts says nothing of a call.
+  // A response format does not constrain calls.
   const std::string form =
       R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "array"}}})";
   r = parse_chat_request(
@@ -415,7 +415,7 @@ TEST(ChatRequest, CallsThatAreWantedAreGuided) {
   EXPECT_EQ(schema.at("maxItems").as_int64(), 1);
   const json::value& first = schema.at("items").at("anyOf").at(0);
   EXPECT_EQ(first.at("properties").at("name").at("const").as_string(), "f");
-  // References within the function's schema lead to its own parts.
+  // References within the function's schema refer to its own parts.
   const json::value& parameters = first.at("properties").at("parameters");
   EXPECT_EQ(parameters.at("$id").as_string(), "nereid:tool-0");
   EXPECT_EQ(parameters.at("properties").at("a").at("$ref").as_string(), "#/$defs/n");

@@ -1,4 +1,4 @@
-// The output items of a response as they grow, and the events that a stream says it with.
+// The output items of a response under construction, and the events of its stream.
 #pragma once
 
 #include <cstdint>
@@ -11,23 +11,22 @@ namespace nereid::front {
 
 class ResponseOutput {
  public:
-  // `id_end` is what ids of items end with, before their number. Without `stream` there are no
-  // events.
+  // `id_end`: end of the items' ids, before their number. Without `stream` there are no events.
   ResponseOutput(std::string id_end, bool stream) : id_end_(std::move(id_end)), stream_(stream) {}
 
   void add_reasoning(std::string_view text);
   // `log_probs` are those of a chat: objects with token, logprob, bytes and top_logprobs.
   void add_text(std::string_view text, json::array log_probs = {});
   void begin_call(std::string_view call_id, std::string_view name);
-  void add_arguments(std::string_view text);  // of the call that has begun last
-  // The last item's end; `status` is "completed" or "incomplete". Output without items gets an
-  // empty message.
+  void add_arguments(std::string_view text);  // of the last call
+  // Ends the last item; `status` is "completed" or "incomplete". Output without items
+  // gets an empty message.
   void finish(std::string_view status);
 
   // The items that have ended.
   const json::array& items() const { return items_; }
 
-  // The next event of the stream: its type and number go before `data`.
+  // Appends an event: its type and number, then `data`.
   void event(std::string_view type, const json::object& data);
   // The text of events since the last call.
   std::string take_events() { return std::exchange(events_, {}); }
@@ -37,19 +36,19 @@ class ResponseOutput {
 
   void begin(Kind kind, json::object item);
   void end(std::string_view status);
-  json::object part() const;  // of the item under way
-  // An event of the item under way.
+  json::object part() const;  // of the open item
+  // An event of the open item.
   void item_event(std::string_view type, json::object data);
   void part_event(std::string_view type, json::object data);
 
   const std::string id_end_;
   const bool stream_;
   json::array items_;
-  Kind kind_ = Kind::kNone;  // of the item under way
-  json::object item_;        // without what grows:
+  Kind kind_ = Kind::kNone;  // of the open item
+  json::object item_;        // without the growing members:
   std::string text_;         // text or arguments
   json::array log_probs_;
-  json::array pending_log_probs_;  // of tokens that have not shown any text yet
+  json::array pending_log_probs_;  // of tokens without text so far
   std::string events_;
   int64_t num_events_ = 0;
 };

@@ -1,4 +1,3 @@
-// See response_store.h.
 #include "front/openai/response_store.h"
 
 #include <algorithm>
@@ -8,10 +7,10 @@
 namespace nereid::front {
 namespace {
 
-// Bytes that list, map and the strings' own blocks take for each response, about.
+// Estimated bytes per response for list, map and string allocations.
 constexpr size_t kOverhead = 256;
 
-// Ids have no zero bytes, so owners cannot be mixed up.
+// Ids have no zero bytes, so keys of different owners differ.
 std::string key_of(std::string_view owner, std::string_view id) {
   std::string key(id);
   key += '\0';

@@ -1,5 +1,4 @@
-// Answers of /v1/responses that later requests name: in memory, bounded, the least recently used
-// ones go first.
+// A store of answers of /v1/responses for later requests: in memory, bounded, LRU.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +17,25 @@ struct StoredResponse {
 };
 using StoredResponsePtr = std::shared_ptr<const StoredResponse>;
 
-// Any thread. An owner is whose API key it is; no owner finds another's responses.
+// Any thread. An owner is an API key; owners do not see each other's responses.
 class ResponseStore {
  public:
   static constexpr size_t kMaxResponses = 65536;
-  static constexpr size_t kMaxResponseBytes = size_t{16} << 20;  // of one
+  static constexpr size_t kMaxResponseBytes = size_t{16} << 20;  // per response
 
-  // With no bytes nothing is kept.
+  // 0 bytes: nothing is stored.
   explicit ResponseStore(size_t max_bytes, size_t max_responses = kMaxResponses)
       : max_bytes_(max_bytes), max_responses_(max_responses) {}
 
   bool is_on() const { return max_bytes_ > 0; }
 
-  // Others go until it fits; one that is too large is dropped. Replaces one with the same id.
+  // Evicts others until it fits; one that is too large is dropped. Replaces one with the same id.
   void put(std::string_view owner, std::string_view id, StoredResponse response);
-  // Null: there is none (any more). Counts as a use.
+  // Null: not in the store. Counts as a use.
   StoredResponsePtr get(std::string_view owner, std::string_view id);
   bool erase(std::string_view owner, std::string_view id);
 
-  size_t bytes() const;  // held now
+  size_t bytes() const;  // stored now
 
  private:
   struct Entry {
@@ -50,12 +49,13 @@ class ResponseStore {
 
   const size_t max_bytes_, max_responses_;
   mutable std::mutex mutex_;
-  Entries entries_;                                                 // the last used one first
-  std::unordered_map<std::string_view, Entries::iterator> by_key_;  // keys are the entries' own
+  Entries entries_;  // most recently used first
+  // Keys are views of the entries'.
+  std::unordered_map<std::string_view, Entries::iterator> by_key_;
   size_t bytes_ = 0;
 };
 
-// What one owner may see of it.
+// The part of the store that one owner may access.
 struct OwnResponses {
   std::shared_ptr<ResponseStore> store;
   std::string owner;

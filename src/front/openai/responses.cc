@@ -1,4 +1,3 @@
-// See responses.h.
 #include "front/openai/responses.h"
 
 #include <utility>
@@ -73,7 +72,7 @@ class ResponsesTranslation final : public Translation {
     const ApiError error = responses_error({chat.status, chat.message, chat.param, chat.code});
     if (!in_stream) return openai_error_body(error);
     if (!begun_) {
-      // What a server that stops ends the stream with; numbers are not known yet.
+      // The stream's end when the server stops; event numbers are not known yet.
       json::object event = {{"type", "error"},
                             {"code", "server_error"},
                             {"message", error.message},
@@ -95,7 +94,7 @@ class ResponsesTranslation final : public Translation {
     model_ = text_member(chat, "model");
   }
 
-  // What a message or a part of one has.
+  // Appends the content of a message or a part of one.
   void add(const json::object& message, const json::object& choice) {
     output_.add_reasoning(text_member(message, "reasoning_content"));
     output_.add_text(text_member(message, "content"),
@@ -103,7 +102,7 @@ class ResponsesTranslation final : public Translation {
     for (const json::value& value : array_member(message, "tool_calls")) {
       const json::object& call = object_or_empty(value);
       const json::object& function = object_member(call, "function");
-      // A call begins with the piece that has its id.
+      // A piece with an id begins a call.
       if (const std::string id = text_member(call, "id"); !id.empty())
         output_.begin_call(id, text_member(function, "name"));
       output_.add_arguments(text_member(function, "arguments"));
@@ -126,7 +125,7 @@ class ResponsesTranslation final : public Translation {
     return out;
   }
 
-  // The text of the response, which has ended.
+  // The text of the finished response, which is stored.
   std::string keep() {
     std::string text;
     append_json(text, response(status_));

@@ -1,4 +1,4 @@
-// POST /v1/responses in terms of a chat: what its answer and stream become.
+// POST /v1/responses in terms of a chat: translation of its answer and stream.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 
 namespace nereid::front {
 
-// Makes a response, whose id is "resp_" and `id_end`, of a chat's answer. It is kept in `kept` when
-// it is complete and the request wants it.
+// Makes a response with the id "resp_" + `id_end` of a chat's answer. Stored in `kept` when it is
+// complete and the request asks for it.
 std::unique_ptr<Translation> responses_translation(ResponsesRequest request, OwnResponses kept,
                                                    std::string id_end);
 

@@ -21,7 +21,7 @@ ApiError unsupported_type(const std::string& where, std::string_view type,
                "unsupported_parameter");
 }
 
-// The text of a string, or of parts joined by line ends.
+// A string's text, or the texts of parts joined by newlines.
 std::variant<std::string, ApiError> parts_text(const json::value& content,
                                                const std::string& where) {
   if (content.is_string()) return std::string(content.get_string());
@@ -50,14 +50,14 @@ std::string type_of(const json::object& item) {
   return type.empty() && item.contains("role") ? "message" : type;
 }
 
-// What the id of a new item of this type begins with.
+// Prefix of the ids of new items of this type.
 std::string_view prefix_of(std::string_view type) {
   if (type == "function_call") return "fc_";
   if (type == "function_call_output") return "fco_";
   return type == "reasoning" ? "rs_" : "msg_";
 }
 
-// Ids of items name the response that they came with: <prefix>_<32 digits>_<number>.
+// The response id in an item's id: <prefix>_<32 digits>_<number>.
 std::string response_of(std::string_view item_id) {
   constexpr size_t kDigits = 32;
   const size_t at = item_id.find('_');
@@ -65,7 +65,7 @@ std::string response_of(std::string_view item_id) {
   return fmt::format("resp_{}", item_id.substr(at + 1, kDigits));
 }
 
-// Items of kept responses by their ids, each once.
+// Items of stored responses by their ids, each once.
 class KeptItems {
  public:
   explicit KeptItems(const OwnResponses& kept) : kept_(kept) {}
@@ -76,10 +76,10 @@ class KeptItems {
       if (auto error = load(response, where)) return *std::move(error);
     auto found = items_.extract(id);
     if (!found.empty()) return std::move(found.mapped());
-    return ApiError{
-        404,
-        fmt::format("'{}': no item '{}' is kept, or it is there twice", where, id.substr(0, 100)),
-        where, "item_not_found"};
+    return ApiError{404,
+                    fmt::format("'{}': item '{}' is not stored, or is referenced twice", where,
+                                id.substr(0, 100)),
+                    where, "item_not_found"};
   }
 
  private:
@@ -104,7 +104,7 @@ class KeptItems {
   const OwnResponses& kept_;
   std::unordered_set<std::string> loaded_;
   std::unordered_map<std::string, json::object> items_;
-  size_t bytes_ = 0;  // of text that has been read
+  size_t bytes_ = 0;  // of text read so far
 };
 
 }  // namespace
@@ -187,7 +187,7 @@ std::optional<ApiError> ChatMessages::add_message(const json::object& item,
   return std::nullopt;
 }
 
-// What it says whole, else its summary.
+// The full text, else the summary.
 void ChatMessages::add_reasoning(const json::object& item) {
   if (has_text_ || !calls_.empty()) end_assistant();
   for (const char* key : {"content", "summary"}) {
@@ -227,7 +227,7 @@ std::optional<ApiError> ChatMessages::add_output(const json::object& item,
   return std::nullopt;
 }
 
-// Reasoning that nothing follows is no message.
+// Reasoning without a following item is no message.
 void ChatMessages::end_assistant() {
   if (has_text_ || !calls_.empty()) {
     json::object chat = {{"role", "assistant"}, {"content", std::move(text_)}};

@@ -12,15 +12,13 @@
 
 namespace nereid::front {
 
-// The items that "input" gives, a text or an array: each with type and id, texts of messages as
-// parts, references replaced by the items in `kept` that they name. New ids end with `id_end`
-// and a number.
+// The items of "input", a text or an array: each with type and id, texts of messages as parts,
+// references replaced by the stored items in `kept`. New ids end with `id_end` and a number.
 std::variant<json::array, ApiError> read_input_items(const json::value& input,
                                                      const OwnResponses& kept,
                                                      std::string_view id_end);
 
-// Items in order to messages: one of the assistant has the reasoning, text and calls that follow
-// each other.
+// Collects items into messages: consecutive reasoning, text and calls form one assistant message.
 class ChatMessages {
  public:
   // `where` names the item in errors.
@@ -35,7 +33,7 @@ class ChatMessages {
   void end_assistant();
 
   json::array out_;
-  std::string reasoning_, text_;  // of the assistant's message under way
+  std::string reasoning_, text_;  // of the open assistant message
   bool has_text_ = false;
   json::array calls_;
   std::unordered_set<std::string> call_ids_;

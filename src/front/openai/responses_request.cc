@@ -39,7 +39,7 @@ constexpr const char* kSameFields[] = {"model",
                                        "truncate_prompt_tokens",
                                        "skip_special_tokens"};
 
-// The same under other names: of the chat, of the request.
+// Members with other names: (chat, request).
 constexpr std::pair<std::string_view, std::string_view> kRenamed[] = {
     {"messages", "input"},
     {"max_completion_tokens", "max_output_tokens"},
@@ -97,12 +97,12 @@ class RequestReader {
     const auto most = fields_.integer("max_output_tokens", 1, kMax);
     if (most) chat_["max_completion_tokens"] = *most;
     out_.members["max_output_tokens"] = most ? json::value(*most) : nullptr;
-    // It bounds calls of tools that a server runs itself; this one has none.
+    // No effect: it bounds calls of tools run by the server, of which there are none.
     const auto calls = fields_.integer("max_tool_calls", 1, kMax);
     out_.members["max_tool_calls"] = calls ? json::value(*calls) : nullptr;
   }
 
-  // A chat's json_schema is an object of its own.
+  // A chat's json_schema is a nested object.
   void read_text() {
     json::object format = {{"type", "text"}};
     if (const json::object* text = fields_.object("text")) {
@@ -140,14 +140,14 @@ class RequestReader {
           variables["enable_thinking"] = false, variables["thinking"] = false;
         }
       }
-      // Reasoning is shown whole; nothing makes summaries of it.
+      // Reasoning is shown whole; there are no summaries.
       for (const char* key : {"summary", "generate_summary"}) inner.refuse_unless(key, "auto");
       take(inner, "reasoning");
     }
     out_.members["reasoning"] = std::move(echo);
   }
 
-  // {"type": "function", "name", ...} here, {"type", "function": {"name", ...}} there.
+  // {"type": "function", "name", ...} here, {"type", "function": {"name", ...}} in a chat.
   void read_tools() {
     json::array tools;
     std::unordered_set<std::string> names;
@@ -200,8 +200,8 @@ class RequestReader {
     }
   }
 
-  // {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]}: the others are
-  // not shown to the model.
+  // {"type": "allowed_tools", "mode", "tools": [{"type": "function", "name"}]}: other tools are
+  // removed from the prompt.
   void allow_tools(const json::object& choice, json::array& tools,
                    const std::unordered_set<std::string>& names) {
     const std::string mode = text_member(choice, "mode");
@@ -224,8 +224,8 @@ class RequestReader {
     chat_["tool_choice"] = mode;
   }
 
-  // Parts of the answer that are there on demand. Most belong to tools and inputs that are refused
-  // above; reasoning is shown as it is, so nothing needs it enciphered.
+  // Optional parts of the answer. Most belong to tools and inputs that are refused above; reasoning
+  // is plain text, so it needs no encryption.
   void read_include() {
     constexpr std::string_view kLogProbs = "message.output_text.logprobs";
     constexpr std::string_view kKnown[] = {kLogProbs,
@@ -265,7 +265,7 @@ class RequestReader {
       inner.refuse_unless("include_obfuscation", false);
       take(inner, "stream_options");
     }
-    // One service serves all.
+    // There is one service tier.
     for (const char* key : {"service_tier", "client_metadata", "prompt_cache_retention"})
       fields_.ignore(key);
     json::object& members = out_.members;
@@ -295,7 +295,7 @@ class RequestReader {
                                            kMaxPairs, kMaxValue, kMaxKey));
   }
 
-  // Instructions are of this request only.
+  // Instructions apply to this request only.
   void read_conversation() {
     ChatMessages messages;
     const auto instructions = fields_.text("instructions");
@@ -317,7 +317,7 @@ class RequestReader {
     if (out_.is_kept) out_.items = json::serialize(items);
   }
 
-  // Items of the response that this one goes on from.
+  // Items of the response that this one continues.
   json::array earlier_items() {
     const auto id = fields_.text("previous_response_id");
     out_.members["previous_response_id"] = id ? json::value(*id) : nullptr;
@@ -344,7 +344,7 @@ class RequestReader {
   void fail(ApiError error) {
     if (!failure_) failure_ = std::move(error);
   }
-  // The fault of an object in `key`, unknown members included.
+  // Takes the fault of the object in `key`, unknown members included.
   void take(const Fields& inner, std::string_view key) {
     if (inner.error()) return fields_.fail(key, inner.error()->message, inner.error()->code);
     for (const std::string& name : inner.unknown())
@@ -357,7 +357,7 @@ class RequestReader {
   const std::string_view id_end_;
   json::object chat_;
   ResponsesRequest out_;
-  std::optional<ApiError> failure_;  // of the conversation, which has other statuses too
+  std::optional<ApiError> failure_;  // of the conversation, with its own HTTP status
   std::vector<std::string> inner_unknown_;
 };
 

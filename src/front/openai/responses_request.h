@@ -12,23 +12,23 @@
 namespace nereid::front {
 
 struct ResponsesRequest {
-  std::string chat;      // body of the chat completion that makes the answer
-  json::object members;  // what the response says of its request, defaults included
+  std::string chat;      // body of the chat completion for the answer
+  json::object members;  // the request's members in the response, defaults included
   std::string items;     // JSON text: the conversation before the answer; empty unless `is_kept`
-  bool is_kept = false;  // later requests may name the response
+  bool is_kept = false;  // stored for later requests
   bool stream = false;
-  bool drops_messages = false;       // the oldest, where the conversation does not fit
+  bool drops_messages = false;       // drops the oldest messages if the conversation does not fit
   std::vector<std::string> unknown;  // members of the request that were not read
 };
 
-// `id_end` is what ids of new items end with, before their number.
+// `id_end`: end of new items' ids, before their number.
 Parsed<ResponsesRequest> read_responses_request(const json::object& request,
                                                 const OwnResponses& kept, std::string_view id_end);
 
-// The fields that it knows.
+// Its known fields.
 FieldUses responses_fields();
 
-// An error of the chat in terms of the request that it was made of.
+// An error of the chat, with the request's field names.
 ApiError responses_error(ApiError chat_error);
 
 }  // namespace nereid::front

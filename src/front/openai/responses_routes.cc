@@ -1,4 +1,4 @@
-// /v1/responses: made by the chat handler; kept ones are shown and deleted.
+// /v1/responses: created by the chat handler; stored ones are read and deleted.
 #include <algorithm>
 #include <charconv>
 #include <utility>
@@ -53,7 +53,7 @@ void start_chat(const OpenAiContextPtr& context, const ExchangePtr& x, Translate
 
 void create_response(const OpenAiContextPtr& context, const ExchangePtr& x) {
   const std::string& body = x->request().body;
-  // Kept conversations can be long.
+  // Stored conversations can be long.
   const bool is_quick =
       body.size() <= kQuickPromptBytes && context->responses->bytes() <= kQuickPromptBytes;
   context->workers.run(
@@ -69,7 +69,7 @@ void create_response(const OpenAiContextPtr& context, const ExchangePtr& x) {
 
 using Counted = std::variant<Response, ApiError>;
 
-// The number of tokens that a request's prompt has.
+// The number of tokens of a request's prompt.
 Counted count_input(const OpenAiContext& context, const ExchangePtr& x, Lane lane) {
   ReadResult request = read_create(context, x->request());
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
@@ -173,7 +173,7 @@ Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse
                        "response_id", "unsupported_parameter"});
 }
 
-// A route about one kept response.
+// Adds a route for one stored response.
 void add_kept(Router& router, const OpenAiContextPtr& context, const char* method, const char* path,
               const RouteTraits& traits, KeptAnswer answer) {
   const auto make = [context, answer](const Request& http) {

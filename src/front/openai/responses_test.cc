@@ -42,7 +42,7 @@ TEST(ResponseStore, OwnersAreApartAndTheLeastUsedGoes) {
   store.put("a", "resp_2", {"two", "[]"});
   EXPECT_EQ(store.get("b", "resp_1"), nullptr);
   EXPECT_FALSE(store.erase("b", "resp_1"));
-  ASSERT_NE(store.get("a", "resp_1"), nullptr);  // a use
+  ASSERT_NE(store.get("a", "resp_1"), nullptr);  // counts as a use
   store.put("a", "resp_3", {"three", "[]"});
   EXPECT_EQ(store.get("a", "resp_2"), nullptr);
   EXPECT_EQ(store.get("a", "resp_1")->object, "one");
@@ -218,7 +218,7 @@ TEST(Responses, AnswersAreKeptAndGoneOnFrom) {
       404);
 }
 
-// The types of a stream's events; their numbers must be 0, 1, ...
+// The types of a stream's events; checks that their numbers are 0, 1, ...
 std::vector<std::string> event_types(std::string_view stream) {
   std::vector<std::string> types;
   for (size_t at = stream.find("event: "); at != std::string_view::npos;
@@ -275,7 +275,7 @@ TEST(Responses, CutAndFailedOnesSaySo) {
   EXPECT_EQ(got.at("status").as_string(), "incomplete");
   EXPECT_EQ(got.at("incomplete_details").at("reason").as_string(), "max_output_tokens");
   EXPECT_EQ(got.at("output").at(0).at("status").as_string(), "incomplete");
-  // The end may be between two calls.
+  // The output may end between two calls.
   for (const auto& [arguments, status] :
        {std::pair("{}", "completed"), std::pair("{\\\"a\\\": ", "incomplete")}) {
     auto calls = responses_translation(accepted(R"({"input": "hi"})"), a_store(), kIdEnd);

@@ -12,7 +12,7 @@
 
 namespace nereid::front {
 
-// `options` have passed check(). Long prompts are read by `workers`, which must outlive the
+// `options` have passed check(). Long prompts are parsed by `workers`, which must outlive the
 // requests, and count in `budget`. `server` must outlive the router.
 void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOptions options,
                        std::shared_ptr<Tracer> tracer, Workers& workers,

@@ -1,4 +1,4 @@
-// How a checkpoint's generation_config.json wants texts to be drawn where requests do not say.
+// Sampling defaults of a checkpoint's generation_config.json.
 #pragma once
 
 #include <filesystem>
@@ -10,14 +10,14 @@ namespace nereid::front {
 
 struct GenerationDefaults {
   SaidSampling sampling;
-  int64_t max_tokens = 0;  // 0: it does not say
+  int64_t max_tokens = 0;  // 0: not set
 };
 
-// No file: it says nothing. `do_sample` is not looked at: an API's requests are drawn. Errors name
-// file, field, value and what is allowed.
+// No file: no defaults. `do_sample` is ignored: requests of an API are sampled. Errors name file,
+// field, value and what is allowed.
 StatusOr<GenerationDefaults> read_generation_defaults(const std::filesystem::path& dir);
 
-// What the request did not say becomes what `defaults` do.
+// Sets the options that the request did not set.
 void use_defaults(const SaidSampling& defaults, SamplingOptions& sampling);
 
 }  // namespace nereid::front

@@ -1,5 +1,5 @@
-// /v1/score and /v1/rerank bodies; see requests.h. Sources: vLLM's score API, Jina's and Cohere's
-// rerank APIs.
+// /v1/score and /v1/rerank bodies; see requests.h. Sources: vLLM's score API, Jina's and
+// Cohere's rerank APIs.
 #include <algorithm>
 #include <limits>
 #include <span>
@@ -36,12 +36,13 @@ std::vector<std::string> read_texts(Fields& fields, std::string_view key, bool o
   return out;
 }
 
-// A text that stands for all is read with each of the others.
+// Checks the total length: a text that is paired with all others counts for each.
 void check_pairs(Fields& fields, std::string_view first, const ScoreRequest& pairs) {
   if (fields.error()) return;
   if (pairs.first.size() != 1 && pairs.first.size() != pairs.size())
-    return fields.fail(first, fmt::format("{} texts for {} others: one is needed, or as many",
-                                          pairs.first.size(), pairs.size()));
+    return fields.fail(first,
+                       fmt::format("{} texts for {} others: expected one text, or equally many",
+                                   pairs.first.size(), pairs.size()));
   size_t bytes = 0;
   for (const std::string& text : pairs.first)
     bytes += text.size() * (pairs.first.size() == 1 ? pairs.size() : 1);

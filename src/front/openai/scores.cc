@@ -1,5 +1,4 @@
-// POST /v1/score and /v1/rerank: one inference for each pair of texts, which the model reads one
-// behind the other.
+// POST /v1/score and /v1/rerank: one inference for each pair of texts, concatenated for the model.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -12,7 +11,7 @@
 namespace nereid::front {
 namespace {
 
-// A model with one label gives a pair's score.
+// Scores of a model with one label.
 class Scores : public PooledPrompts {
  public:
   Scores(const OpenAiContextPtr& context, const ExchangePtr& exchange, LanguageModelPtr model,
@@ -25,10 +24,10 @@ class Scores : public PooledPrompts {
   std::optional<ApiError> read_prompts() override {
     if (auto error = check_pooling(*model_)) return error;
     if (model_->num_labels != 1)
-      return api_error(unsupported(
-          "model '{}' scores no pairs of texts: it has {} labels, where one is needed (a head for "
-          "scores, of an architecture ...ForSequenceClassification)",
-          model_->id, model_->num_labels));
+      return api_error(
+          unsupported("model '{}' cannot score pairs of texts: it has {} labels, expected 1 (a "
+                      "score head, of an architecture ...ForSequenceClassification)",
+                      model_->id, model_->num_labels));
     for (size_t i = 0; i < request_.size(); ++i) {
       const Prompt text = request_.pair(i);
       auto ids = prompt_ids(*model_, text, /*add_special_tokens=*/true, request_.common.sampling,
@@ -80,7 +79,7 @@ class Rerank : public Scores {
         returns_documents_(request.returns_documents) {}
 
  private:
-  // The best first; of equal ones the first.
+  // Sorted by score, stable.
   CountedText body() const override {
     std::vector<size_t> order(values().size());
     std::iota(order.begin(), order.end(), size_t{0});

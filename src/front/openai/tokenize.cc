@@ -14,8 +14,7 @@ namespace {
 
 constexpr size_t kMaxIds = 1 << 20;  // of a text to be made
 
-// The body of a reply. Replies are written as text at once: they may be many times as large as
-// their requests.
+// The body of a reply, written as text directly: it may be many times as large as its request.
 using Answer = std::variant<CountedText, ApiError>;
 
 // [write(id), ...]
@@ -30,7 +29,7 @@ void append_list(CountedText& body, const std::vector<int32_t>& ids, Write write
   body.text += ']';
 }
 
-// What is to be tokenised: "prompt" (vLLM), "content" (llama-server) or "messages".
+// The input: "prompt" (vLLM), "content" (llama-server) or "messages".
 struct TokenizeRequest {
   std::string model;
   std::optional<std::string> text;
@@ -132,7 +131,7 @@ Answer tokenize(const OpenAiContext& context, const Request& http, const PromptW
     if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
     request.text = std::get<std::string>(std::move(text));
   }
-  // A token has one byte at least, mostly.
+  // A token mostly has at least one byte.
   CountedText held(context.budget);
   held.expect(request.text->size() * sizeof(int32_t));
   auto encoded = all_ids(model, *std::move(request.text), request.add_special_tokens, work);
@@ -142,7 +141,7 @@ Answer tokenize(const OpenAiContext& context, const Request& http, const PromptW
   return tokenize_answer(context, model, request, ids);
 }
 
-// The ids of "tokens", and the model that they are of. The tree of the body ends with this.
+// The ids of "tokens", and their model. The body's tree is freed on return.
 using IdsOfModel = std::pair<LanguageModelPtr, std::vector<int32_t>>;
 std::variant<IdsOfModel, ApiError> read_detokenize(const OpenAiContext& context,
                                                    const Request& http, CountedText& held) {
@@ -225,7 +224,7 @@ std::variant<int64_t, ApiError> count_chat_tokens(const OpenAiContext& context,
   auto text =
       chat_prompt(model, request.context, request.continues_last, request.chat_template, work);
   if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
-  // A token has one byte at least, mostly.
+  // A token mostly has at least one byte.
   CountedText held(context.budget);
   held.expect(std::get<std::string>(text).size() * (1 + sizeof(int32_t)));
   const auto ids =

@@ -1,4 +1,3 @@
-// Reads tools; see tool_choice.h.
 #include "front/openai/tool_choice.h"
 
 #include <string>
@@ -9,7 +8,7 @@
 namespace nereid::front {
 namespace {
 
-// The tool's function, when it is one with a name.
+// The tool's function, if it has a name; else null.
 const json::object* function_of(const json::value& tool) {
   const json::object* object = tool.if_object();
   const json::value* type = object ? object->if_contains("type") : nullptr;
@@ -20,20 +19,20 @@ const json::object* function_of(const json::value& tool) {
   return is_function && name && name->is_string() && !name->get_string().empty() ? inner : nullptr;
 }
 
-// The schema of a function's arguments; any object when it has none.
+// The schema of a function's arguments; any object without one.
 json::value schema_of(const json::object& function) {
   const json::value* schema = function.if_contains("parameters");
   return schema && schema->is_object() ? *schema : json::value{{"type", "object"}};
 }
 
-// Makes a schema a resource of its own, within which its references keep their meaning.
+// Makes a schema a resource of its own, so that its references keep their meaning.
 void set_resource(json::object& schema, size_t number) {
   const json::value* const own = schema.if_contains("$id");
   const std::string_view id = own && own->is_string() ? std::string_view(own->get_string()) : "";
   if (id.empty() || id.starts_with('#')) schema["$id"] = fmt::format("nereid:tool-{}", number);
 }
 
-// One call of the tools or more, as an array of {"name", "parameters"}.
+// The schema of an array of {"name", "parameters"}: one call of the tools or more.
 json::object schema_of_calls(const json::array& tools, bool only_one) {
   json::array calls;
   for (const json::value& tool : tools) {
@@ -53,7 +52,7 @@ json::object schema_of_calls(const json::array& tools, bool only_one) {
   return schema;
 }
 
-// Whether the guide is the form of OpenAI's own field, which is of texts alone.
+// Whether the grammar comes from OpenAI's response_format, which applies to texts alone.
 bool is_of_texts(Fields& fields) {
   const json::value* const format = fields.get("response_format");
   const json::value* const type =
@@ -66,7 +65,7 @@ void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
   if (guide && is_of_texts(fields)) guide.reset();
   if (guide)
     return fields.fail("tool_choice",
-                       "a call is wanted, and another field says what the text has to be");
+                       "the call is required, and another field constrains the output");
   if (!out.named_tool.empty()) {
     for (const json::value& tool : tools) {
       const json::object& function = *function_of(tool);
@@ -80,7 +79,7 @@ void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
   guide = Guide{"json_schema", json::serialize(schema_of_calls(tools, !out.parallel_calls))};
 }
 
-// The member `allowed_tools` of a choice of that type, which is {"mode", "tools"}.
+// The member `allowed_tools` of a choice of that type: {"mode", "tools"}.
 const json::object* allowed_of(const json::value& choice) {
   const json::object* const object = choice.if_object();
   const json::value* const type = object ? object->if_contains("type") : nullptr;
@@ -88,7 +87,7 @@ const json::object* allowed_of(const json::value& choice) {
   return type && *type == "allowed_tools" && allowed ? allowed->if_object() : nullptr;
 }
 
-// The tools that the choice allows, in the order of the request's.
+// The allowed tools, in the order of the request's.
 json::array allowed_tools(Fields& fields, const json::object& allowed, const json::array& tools) {
   std::unordered_set<std::string_view> names;
   const json::value* const list = allowed.if_contains("tools");
@@ -110,8 +109,8 @@ json::array allowed_tools(Fields& fields, const json::object& allowed, const jso
   return kept;
 }
 
-// none | auto | required | {"type": "function", "function": {"name"}} |
-// {"type": "allowed_tools", "allowed_tools": {"mode": auto | required, "tools"}}.
+// none | auto | required | {"type": "function", "function": {"name"}} | {"type": "allowed_tools",
+// "allowed_tools": {"mode": auto | required, "tools"}}.
 void read_choice(Fields& fields, bool has_tools, ChatRequest& out) {
   out.tool_use = has_tools ? ToolUse::kAuto : ToolUse::kNone;
   const json::value* choice = fields.get("tool_choice");
@@ -175,7 +174,8 @@ void read_tools(Fields& fields, ChatRequest& out) {
   if (out.tool_use != ToolUse::kAuto)
     force_call(fields, shown, out);
   else if (has_strict)
-    out.common.warning = "strict functions: only calls that tool_choice wants are held to schemas";
+    out.common.warning =
+        "strict functions: only calls that tool_choice requires are constrained to schemas";
   out.context["tools"] = std::move(shown);
 }
 

@@ -1,4 +1,4 @@
-// The fields of a chat request about tools. Internal to front/openai.
+// Tool fields of a chat request. Internal to front/openai.
 #pragma once
 
 #include "front/openai/fields.h"
@@ -6,8 +6,8 @@
 
 namespace nereid::front {
 
-// tools, tool_choice and parallel_tool_calls. A choice that has to be called sets the guide of the
-// output, so other fields that set one come first.
+// tools, tool_choice and parallel_tool_calls. A required call sets the grammar of the output, so
+// other fields with a grammar are read before.
 void read_tools(Fields& fields, ChatRequest& out);
 
 }  // namespace nereid::front

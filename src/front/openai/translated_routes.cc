@@ -1,4 +1,4 @@
-// Routes of other APIs, answered by the handlers of OpenAI's: Anthropic's and, by option, Ollama's.
+// Routes of other APIs, answered by OpenAI's handlers: Anthropic's and, by option, Ollama's.
 #include <algorithm>
 #include <ctime>
 #include <utility>
@@ -88,7 +88,7 @@ void add_translated(Router& router, const OpenAiContextPtr& context, const char*
   });
 }
 
-// The number of tokens that a request's prompt has.
+// The number of tokens of a request's prompt.
 std::variant<Response, ApiError> count_messages(const OpenAiContext& context, const ExchangePtr& x,
                                                 Lane lane) {
   ReadRequest request = read(context, x->request(), translate_messages_to_count);
@@ -140,7 +140,7 @@ OllamaModel ollama_model(const LanguageModel& model, std::time_t since) {
   return out;
 }
 
-// With its adapters, which are models to clients.
+// Adds a model, and its adapters as models.
 void add_models(const LanguageModel& model, std::time_t since, std::vector<OllamaModel>& out) {
   out.push_back(ollama_model(model, since));
   const OllamaModel base = out.back();
@@ -210,7 +210,7 @@ void add_ollama(Router& router, const OpenAiContextPtr& context) {
              });
   router.add("GET", "/api/version", translated_traits(Cost::kNothing, kShape),
              [](const ExchangePtr& x) { x->send(object_or_error(ollama_version())); });
-  // What clients look for a server with.
+  // Clients probe a server with this route.
   router.add("GET", "/", translated_traits(Cost::kNothing, ErrorShape::kKserve),
              [](const ExchangePtr& x) {
                x->send({200, "text/plain; charset=utf-8", {}, "Ollama is running"});

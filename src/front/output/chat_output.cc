@@ -28,7 +28,7 @@ ChatOutput::ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_
     forced_.emplace(std::move(guided.tool));
   else if (tool_format && !tool_format->markers.empty())
     tools_.emplace(*tool_format, tools);
-  // A grammar constrains the text behind the reasoning; its JSON is no tool format's.
+  // A grammar constrains the text behind the reasoning; its JSON is in no tool format.
   if (tools_ && !is_guided) tool_format_ = tool_format;
   if (!reasoning) return;
   if (ends_with_mark(prompt_end, reasoning->close)) return;
@@ -50,7 +50,7 @@ bool ChatOutput::start(bool final) {
   return true;
 }
 
-// Moves pending_[0, limit) without trailing blanks to the reasoning.
+// Moves pending_[0, limit), trailing blanks excluded, to the reasoning.
 void ChatOutput::say_reasoning(size_t limit, OutputPart& out) {
   const size_t last = std::string_view(pending_).substr(0, limit).find_last_not_of(kBlanks);
   const size_t say = last == std::string_view::npos ? 0 : last + 1;
@@ -99,13 +99,13 @@ bool ChatOutput::reason(End end, OutputPart& out) {
   }
 }
 
-// `close`: where the closing mark stands, npos where it does not.
+// `close`: position of the closing marker, npos without one.
 bool ChatOutput::end_reasoning(size_t close, bool final, OutputPart& out) {
   const bool ends = close != std::string::npos;
   size_t held = partial_mark(pending_, reasoning_->close);
   if (tool_format_) held = std::max(held, partial_call_mark(*tool_format_, pending_));
   const size_t size = pending_.size();
-  // Blanks in front of the close belong to neither.
+  // Blanks before the closing marker are dropped.
   say_reasoning(ends ? close : size - (final ? 0 : held), out);
   const size_t said = size - pending_.size();
   if (ends || final) pending_.erase(0, ends ? close + reasoning_->close.size() - said : size);
@@ -115,8 +115,7 @@ bool ChatOutput::end_reasoning(size_t close, bool final, OutputPart& out) {
   return true;
 }
 
-// `text`: of the content. With nothing but blanks in front, the mark and the blanks around are no
-// part of it.
+// Removes a late closing marker at the front of the content `text`, with the blanks around it.
 void ChatOutput::drop_late_close(bool final, std::string& text) {
   text.insert(0, std::exchange(late_, {}));
   if (may_close_late_) {

@@ -1,4 +1,4 @@
-// Splits what a model answers into reasoning, tool calls and content as it streams.
+// Splits a streamed answer into reasoning, tool calls and content.
 #pragma once
 
 #include <optional>
@@ -15,34 +15,35 @@
 
 namespace nereid::front {
 
-// Whether `mark` is the last of `text`, but for blanks behind it.
+// Whether `text` ends with `mark`, trailing blanks ignored.
 bool ends_with_mark(std::string_view text, std::string_view mark);
 
-// What a guide holds the text behind the reasoning to; `tool` as of ForcedCalls.
+// The grammar of the text behind the reasoning; `tool` as in ForcedCalls.
 struct Guided {
   enum class To { kNothing, kText, kCalls };
   To to = To::kNothing;
   std::string tool = {};
 };
 
-// One object per sequence. What comes out does not depend on where the text is cut into pieces.
+// One object per sequence. The result does not depend on the division of the text into pieces.
 class ChatOutput {
  public:
   // Null formats: text of that kind is content. `prompt_end`: the prompt's last characters, which
-  // may open the reasoning or close it. `tools` (or null) outlives this.
+  // may open or close the reasoning. `tools` (or null) must outlive this.
   ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_format,
              const json::array* tools, std::string_view prompt_end, Guided guided = {});
 
-  // `final` releases everything held back. `is_cut`: the model did not end its answer itself.
+  // `final` releases all held-back text. `is_cut`: the answer was ended by a
+  // limit, not by the model.
   OutputPart push(std::string_view piece, bool final, bool is_cut = false);
 
-  // Whether the last call of a guided text has begun and not ended.
+  // Whether the last call of a constrained text is unfinished.
   bool has_open_call() const { return forced_ && forced_->has_open_call(); }
 
  private:
   enum class Phase { kStart, kReasoning, kContent };
 
-  // What a text comes with.
+  // The state of the text's end.
   struct End {
     bool final = false, is_cut = false;
   };
@@ -57,21 +58,22 @@ class ChatOutput {
   void drop_late_close(bool final, std::string& text);
 
   const ReasoningFormat* reasoning_;
-  const ToolFormat* tool_format_ = nullptr;  // of tools_
+  const ToolFormat* tool_format_ = nullptr;  // formats of tools_
   const json::array* known_tools_;
   std::optional<ToolParser> tools_;
   std::optional<ForcedCalls> forced_;
   std::optional<HarmonyParser> harmony_;
   Phase phase_ = Phase::kContent;
   std::string pending_;
-  bool reasoned_ = false;     // some reasoning has been handed out
-  bool skip_blanks_ = false;  // those in front of the content
-  // Of calls in reasoning: those that pending_ may have at early_at_, and up to where it has none.
+  bool reasoned_ = false;     // reasoning was already returned
+  bool skip_blanks_ = false;  // at the front of the content
+  // Calls inside reasoning: those that pending_ may have at early_at_, and the position up to
+  // which it has none.
   std::optional<EarlyCalls> early_;
   size_t early_at_ = 0, num_without_calls_ = 0;
-  // A mark that closes the reasoning may come behind calls that have ended it.
+  // A closing marker may follow the calls that have ended the reasoning.
   bool may_close_late_ = false, skip_late_blanks_ = false;
-  std::string late_;  // text that may begin with that mark
+  std::string late_;  // text that may begin with that marker
 };
 
 }  // namespace nereid::front

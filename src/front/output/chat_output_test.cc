@@ -151,7 +151,7 @@ TEST(ChatOutput, HarmonyChannels) {
   for (const Example& e : examples) expect_at_every_split(e);
 }
 
-// What a guide holds begins behind the mark of the final channel.
+// The grammar applies behind the marker of the final channel.
 TEST(ChatOutput, HarmonyBeforeAGuide) {
   const std::string prompt = "<|end|><|start|>assistant";
   const std::string thoughts =
@@ -290,7 +290,7 @@ const json::array& known_tools() {
   return tools.get_array();
 }
 
-// How models write calls beyond what their templates teach.
+// Deviations of models from their templates' formats.
 TEST(ChatOutput, CallsAsModelsWriteThem) {
   const std::vector<ToolCall> f = {{"f", R"({"a":1,"b":"x"})"}};
   const std::vector<ToolCall> g = {{"g", "{}"}};
@@ -301,7 +301,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
     std::vector<ToolCall> calls;
   };
   const Case cases[] = {
-      // The wrapper is missing in front, or altogether.
+      // The wrapper's opening marker, or both, are missing.
       {"qwen3_coder",
        "I look.\n\n<function=f>\n<parameter=a>\n1\n</parameter>\n<parameter=b>\nx\n</parameter>\n"
        "</function>\n</tool_call>\n",
@@ -319,7 +319,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        {{"other", "{}"}}},
       {"qwen3_coder", "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>", "", g},
       {"qwen3_coder", "<function=f>{\"a\": 1, \"b\": \"x\"}</function>", "", f},
-      // Ends of parameters and functions are missing.
+      // End markers of parameters and functions are missing.
       {"qwen3_coder",
        "<tool_call>\n<function=f>\n<parameter=a>\n1\n<parameter=b>\nx\n</parameter>\n</function>\n"
        "</tool_call>",
@@ -339,7 +339,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        "<tool_call>\n<function=f>\n<parameter=a>\n1\n",
        "<tool_call>\n<function=f>\n<parameter=a>\n1\n",
        {}},
-      // A value that has marks in it.
+      // A value contains markers.
       {"qwen3_coder",
        "<tool_call>\n<function=f>\n<parameter=b>\n<parameter=q>\n</parameter> x </function> y "
        "</tool_call>\n</parameter>\n</function>\n</tool_call>",
@@ -421,7 +421,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        {}},
       {"deepseek_v3", "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>g<｜tool▁sep｜>{}", "", g},
       {"deepseek_v3", "<｜tool▁call▁begin｜>function<｜tool▁sep｜>g\n```json\n{}\n```", "", g},
-      // Arguments that are null, or a text.
+      // Arguments that are null, or a string.
       {"deepseek_v3", "<｜tool▁call▁begin｜>g<｜tool▁sep｜>null<｜tool▁call▁end｜>", "", g},
       {"deepseek_v3",
        "<｜tool▁call▁begin｜>f<｜tool▁sep｜>\"{\\\"a\\\": 1, \\\"b\\\": "
@@ -432,7 +432,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        "<|tool_call_begin|>f<|tool_call_argument_begin|>\"{\\\"a\\\": 1, \\\"b\\\": \\\"x\\\"}\""
        "<|tool_call_end|>",
        "", f},
-      // An opening mark is written twice.
+      // A duplicate opening marker.
       {"hermes", "<tool_call>\n<tool_call>{\"name\": \"g\"}</tool_call></tool_call>", "", g},
       {"hermes", "Two <tool_call> <tool_call> tags", "Two <tool_call> <tool_call> tags", {}},
       {"qwen3_coder", "<tool_call>\n<tool_call>\n<function=g>\n</function>\n</tool_call>", "", g},
@@ -440,7 +440,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        "<|tool_calls_section_begin|><|tool_calls_section_begin|><|tool_call_begin|>g"
        "<|tool_call_end|><|tool_calls_section_end|>",
        "", g},
-      // Closing marks and braces are missing.
+      // Closing markers and braces are missing.
       {"hermes",
        "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": \"x\"}\n</tool_call>\n"
        "<tool_call>{\"name\": \"g\"}\n<tool_call>{\"name\": \"g\"}",
@@ -455,7 +455,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        "", g},
       {"hermes", "<tool_call>{'name': 'f', 'arguments': {'a': 1, 'b': 'x',},}</tool_call>", "", f},
       {"hermes", "The tag <tool_call> begins a call.", "The tag <tool_call> begins a call.", {}},
-      // An answer that is JSON.
+      // An answer in JSON that is no call.
       {"llama3_json", "{\"name\": \"Ann\", \"age\": 5}", "{\"name\": \"Ann\", \"age\": 5}", {}},
       {"llama3_json", "{\"name\": \"g\", \"age\": 5}", "{\"name\": \"g\", \"age\": 5}", {}},
       {"llama3_json", "{\"type\": \"function\", \"name\": \"g\", \"parameters\": {}} and text",
@@ -491,7 +491,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        "{}}\n]<|END_ACTION|>",
        "", g},
       {"command_r", "Action:\n```json\n[{\"tool_name\": \"g\", \"parameters\": {}}]```", "", g},
-      // A code block within the marks.
+      // A code block within the markers.
       {"hermes",
        "<tool_call>\n```json\n{\"name\": \"f\", \"arguments\": {\"a\": 1, \"b\": \"x\"}}\n```\n"
        "</tool_call>\n<tool_call>```\n{\"name\": \"g\"}```</tool_call>",
@@ -514,7 +514,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        "\"x\"}\n```<|tool_call_end|>",
        "",
        {{"f", f[0].arguments, "functions.f:0"}}},
-      // No object where a tool takes no arguments.
+      // No object for a tool without arguments.
       {"mistral", "[TOOL_CALLS]g[ARGS]", "", g},
       {"mistral",
        "[TOOL_CALLS]g[ARGS]\n[TOOL_CALLS]f[ARGS]{\"a\": 1, \"b\": \"x\"}",
@@ -526,7 +526,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        {{"g", "{}", "abcdefghi"}, g[0]}},
       {"mistral", "[TOOL_CALLS]g", "[TOOL_CALLS]g", {}},
       {"mistral", "[TOOL_CALLS]g[ARGS] is", "[TOOL_CALLS]g[ARGS] is", {}},
-      // The mark behind the name is missing.
+      // The marker behind the name is missing.
       {"deepseek_v3",
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f{\"a\": 1, \"b\": \"x\"}<｜tool▁call▁end｜>"
        "<｜tool▁call▁begin｜>g<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -538,7 +538,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
        "<｜tool▁call▁begin｜> and <｜tool▁call▁end｜> stand around a call.",
        "<｜tool▁call▁begin｜> and <｜tool▁call▁end｜> stand around a call.",
        {}},
-      // Of a list that ends too early the complete calls are calls.
+      // A truncated list: its complete calls are calls.
       {"mistral", "[TOOL_CALLS][{\"name\": \"g\", \"arguments\": {}}, {\"name\": \"f\", \"argu",
        ", {\"name\": \"f\", \"argu", g},
       {"granite", "<|tool_call|>[{\"name\": \"g\", \"arguments\": {}}, {\"name\": \"f\", \"argu",
@@ -556,7 +556,7 @@ TEST(ChatOutput, CallsAsModelsWriteThem) {
         {nullptr, c.format, "", c.text, "", c.content, c.calls, {}, &known_tools()});
 }
 
-// Without the model's own end, what is missing may have been to come.
+// In an answer cut by a limit the missing arguments may have followed.
 TEST(ChatOutput, ACallThatIsCutIsNoCallWithoutArguments) {
   const std::string text = "[TOOL_CALLS]g[ARGS]";
   for (const size_t step : {size_t{1}, text.size()}) {
@@ -568,7 +568,7 @@ TEST(ChatOutput, ACallThatIsCutIsNoCallWithoutArguments) {
   }
 }
 
-// Calls in reasoning that has no end.
+// Calls in unclosed reasoning.
 TEST(ChatOutput, CallsEndReasoningThatIsNotClosed) {
   const std::string hermes = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
   const std::string kimi =
@@ -584,7 +584,7 @@ TEST(ChatOutput, CallsEndReasoningThatIsNotClosed) {
     std::vector<ToolCall> calls;
   };
   const Case cases[] = {
-      // Marks of plain text: calls that the answer ends with.
+      // Plain-text markers: only calls at the answer's end.
       {"qwen3", "hermes", "I look.\n\n" + hermes + "\n", "I look.", "", g},
       {"qwen3", "hermes", hermes + "\n" + hermes, "", "", {g[0], g[0]}},
       {"qwen3", "hermes", "A <tool_call> is " + hermes + " or " + hermes,
@@ -623,7 +623,7 @@ TEST(ChatOutput, CallsEndReasoningThatIsNotClosed) {
        "I look.", "", g},
       {"deepseek_r1", "glm45", "I look.<tool_call>g\n</tool_call>", "I look.", "", g},
       {"deepseek_r1", "llama3_json", "{\"name\": \"g\"}", "{\"name\": \"g\"}", "", {}},
-      // Control tokens: wherever a call is complete.
+      // Control tokens: any complete call.
       {"qwen3", "kimi_k2", "I look. " + kimi, "I look.", "", kimi_g},
       {"qwen3", "kimi_k2", "I look. " + kimi + "</think>", "I look.", "", kimi_g},
       {"qwen3", "kimi_k2", "I look. " + kimi + "\n</think>\n\nI have looked.", "I look.",
@@ -663,7 +663,7 @@ TEST(ChatOutput, CallsEndReasoningThatIsNotClosed) {
   }
 }
 
-// Reasoning that the end of the answer cuts may quote the call in front.
+// Reasoning cut by a limit may be quoting the call.
 TEST(ChatOutput, CallsInReasoningThatIsCutAreNone) {
   const std::string text = R"(I may write <tool_call>{"name": "g"}</tool_call>)";
   for (const size_t step : {size_t{1}, text.size()}) {
@@ -686,7 +686,7 @@ TEST(ChatOutput, CallsBehindControlTokensAreNotHeldBack) {
   EXPECT_EQ(output.push("<|tool_call_end|>", false).calls.size(), 1u);
 }
 
-// Reasoning with many calls in it that are none is read in linear time.
+// Reasoning with many texts that look like calls is read in linear time.
 TEST(ChatOutput, ReasoningAboutCallsIsReadInLinearTime) {
   std::string text = "I ";
   for (int i = 0; i < 20'000; ++i) text += "<tool_call>{\"name\": \"g\"}</tool_call>";
@@ -704,7 +704,7 @@ TEST(ChatOutput, WantedCallsComeAsTheyAreMade) {
   const Example examples[] = {
       {nullptr, nullptr, "", all, "", "", {f, g}, calls},
       {"qwen3", nullptr, "", "<think>hm [{</think>\n" + all, "hm [{", "", {f, g}, calls},
-      // Cut: what is complete, and the arguments so far of the call that is not.
+      // Cut by a limit: complete calls, and the arguments so far of the incomplete one.
       {nullptr,
        nullptr,
        "",
@@ -729,7 +729,7 @@ TEST(ChatOutput, WantedCallsComeAsTheyAreMade) {
       {nullptr, nullptr, "", "{\"a\": 1}", "", "", {{"f", "{\"a\": 1}"}}, of_f},
       {nullptr, nullptr, "", "{\"a\": ", "", "", {{"f", "{\"a\": "}}, of_f},
       {"qwen3", nullptr, "", "<think>hm", "hm", "", {}, of_f},
-      // Text that no guide lets through.
+      // Text that no grammar allows.
       {nullptr, nullptr, "", "No.", "", "No.", {}, calls},
       {nullptr, nullptr, "", "[{\"a\": 1}]", "", "{\"a\": 1}]", {}, calls},
       {nullptr, nullptr, "", all + "more", "", "more", {f, g}, calls},
@@ -749,7 +749,7 @@ TEST(ChatOutput, WantedCallsComeAsTheyAreMade) {
   EXPECT_FALSE(output.has_open_call());
 }
 
-// Text that is certainly no call is not kept until the end.
+// Text that is certainly no call is not held back until the end.
 TEST(ChatOutput, AnswersThatBeginLikeCallsFlow) {
   const std::pair<const char*, const char*> cases[] = {
       {"llama3_json", "{\"answer\": 42} and"},

@@ -7,13 +7,13 @@
 
 namespace nereid::front {
 
-// Among those behind the first so many.
+// Ignores the first `num_known` calls.
 bool EarlyCalls::has_unknown_call(size_t num_known) const {
   return std::any_of(part_.calls.begin() + static_cast<ptrdiff_t>(num_known), part_.calls.end(),
                      [&](const ToolCall& call) { return !may_be_tool(tools_, call.name); });
 }
 
-// Byte by byte, so that the pieces in which the text comes make no difference.
+// Byte by byte, so that the division into pieces has no effect.
 EarlyCalls::State EarlyCalls::read(std::string_view text, bool final, bool is_cut) {
   while (num_read_ < text.size()) {
     const size_t num_known = part_.calls.size();

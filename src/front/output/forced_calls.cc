@@ -1,4 +1,4 @@
-// Calls that a guide holds to JSON; see forced_calls.h.
+// Calls constrained to JSON by a grammar; see forced_calls.h.
 #include "front/output/forced_calls.h"
 
 #include <algorithm>
@@ -10,14 +10,14 @@
 namespace nereid::front {
 namespace {
 
-// The next part of the call that came last.
+// The next part of the last call.
 void add_arguments(std::string_view text, OutputPart& out) {
   if (text.empty()) return;
   if (out.calls.empty()) out.calls.emplace_back();
   out.calls.back().arguments += text;
 }
 
-// The string that is the member `key` of an object; reads up to behind it.
+// Reads member `key`, a string, of an object.
 std::optional<std::string> string_member(LiteralReader& in, std::string_view key) {
   if (in.peek() != '"' || in.string() != key || !in.take(':') || in.peek() != '"')
     return std::nullopt;
@@ -38,7 +38,7 @@ bool ForcedCalls::read_between() {
   return take('[', Phase::kHead);
 }
 
-// {"name": "f", "parameters": in front of the arguments.
+// {"name": "f", "parameters": before the arguments.
 bool ForcedCalls::read_head(bool final, OutputPart& out) {
   LiteralReader in(pending_);
   std::optional<std::string> name;
@@ -99,7 +99,7 @@ bool ForcedCalls::step(bool final, OutputPart& out) {
     default:
       break;
   }
-  // Between the parts are blanks.
+  // Skips blanks between the parts.
   pending_.erase(0, std::min(pending_.find_first_not_of(kBlanks), pending_.size()));
   if (pending_.empty()) return false;
   if (phase_ == Phase::kBetween) return read_between();

@@ -1,4 +1,4 @@
-// Tool calls that a request wants, which a guide holds to JSON. Internal to front/output.
+// Tool calls that a request requires, constrained to JSON by a grammar. Internal to front/output.
 #pragma once
 
 #include <string>
@@ -9,27 +9,26 @@
 
 namespace nereid::front {
 
-// Hands out calls as they are made: one begins with its name, and parts of its arguments follow as
-// they are written. One object per sequence.
+// Streams calls: a call begins with its name, and parts of its arguments follow. One
+// object per sequence.
 class ForcedCalls {
  public:
-  // The text is the arguments of this tool; of none, an array of {"name", "parameters"} in that
-  // order.
+  // The text is the arguments of this tool; "": an array of {"name", "parameters"} in that order.
   explicit ForcedCalls(std::string tool)
       : tool_(std::move(tool)), phase_(tool_.empty() ? Phase::kBetween : Phase::kNamed) {}
 
-  // Where the text ends too early, the last call has the arguments that there are, and a call
-  // without a name is none. What is not of the form comes out as text.
+  // A truncated text: the last call has the arguments so far, and a call without a name is dropped.
+  // Text of another form is content.
   void push(std::string_view piece, bool final, OutputPart& out);
 
-  // Of an array; a call without a name is none.
+  // In an array; a call without a name does not count.
   bool has_open_call() const { return phase_ == Phase::kArguments; }
 
  private:
   enum class Phase {
     kNamed,    // all of the text is arguments
-    kBetween,  // in front of the array's first call, or behind a call
-    kHead,     // of a call, up to its arguments
+    kBetween,  // before the array's first call, or behind a call
+    kHead,     // a call, up to its arguments
     kArguments,
     kCallEnd,
     kEnd,
@@ -41,14 +40,14 @@ class ForcedCalls {
   bool read_between();
   bool read_head(bool final, OutputPart& out);
   bool read_arguments(OutputPart& out);
-  // Goes on behind `c` where that stands here, else the rest is text.
+  // Continues behind `c` if it is next, else the rest is text.
   bool take(char c, Phase next);
 
   const std::string tool_;
   Phase phase_;
   std::string pending_;
-  bool has_begun_ = false;  // the array; of kNamed the call
-  // Within arguments.
+  bool has_begun_ = false;  // of the array; for kNamed of the call
+  // Nesting inside arguments.
   size_t depth_ = 0;
   bool in_string_ = false, is_escaped_ = false;
 };

@@ -59,7 +59,7 @@ void HarmonyParser::push(std::string_view piece, bool final, OutputPart& out) {
       const size_t at = std::string_view(pending_).substr(0, kMaxHeaderBytes).find(kMessage);
       if (at == std::string::npos) {
         if (!final && pending_.size() < kMaxHeaderBytes) return;
-        // A text that does not keep to the format is content, but for a header without a message.
+        // Text outside of the format is content, except a header without a message.
         if (pending_.size() < kMaxHeaderBytes &&
             (pending_.starts_with("<|") || pending_.find("<|channel|>") != std::string::npos))
           pending_.clear();

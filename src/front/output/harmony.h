@@ -1,5 +1,5 @@
-// OpenAI's Harmony format of messages in channels. Source: github.com/openai/harmony,
-// docs/format.md.
+// OpenAI's Harmony format of messages in channels. Source:
+// github.com/openai/harmony, docs/format.md.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// What readers of calls share that are written as literals, of JSON or Python. Internal to
-// front/output.
+// Code shared by readers of calls written as literals of JSON or Python. Internal to front/output.
 #pragma once
 
 #include <string>
@@ -12,15 +11,15 @@
 
 namespace nereid::front {
 
-// The calls that a text begins with.
+// The calls at the beginning of a text.
 class LiteralCalls {
  protected:
   LiteralCalls(const ToolMarker& marker, std::string_view text, const json::array* tools,
                LiteralReader::Syntax syntax)
       : marker_(marker), in_(text, syntax), tools_(tools), size_(text.size()) {}
 
-  // `is_good`: all that belongs to the calls has been read. Of a list that the end of the answer
-  // cuts, the complete calls are calls.
+  // `is_good`: all parts of the calls were read. In a list cut by the answer's end, the
+  // complete calls are calls.
   CallsRead result(bool is_good, bool final) {
     const bool may_go_on = in_.ran_out() || may_close_;
     if (!calls_.empty() && is_good) return found_calls(in_.at(), std::move(calls_));
@@ -33,7 +32,7 @@ class LiteralCalls {
     last_end_ = in_.at();
   }
 
-  // Whether the closing mark stands here.
+  // Whether the closing marker is next.
   bool is_closed() { return sees_end(marker_.close); }
   bool sees_end(std::string_view mark) {
     in_.peek();
@@ -42,7 +41,7 @@ class LiteralCalls {
     return in_.rest().starts_with(mark);
   }
 
-  // What any text may begin with is a call only of a tool of the request.
+  // Text that any answer may begin with is a call only for a tool of the request.
   bool may_call(std::string_view name) const {
     return !name.empty() && (!marker_.only_first || may_be_tool(tools_, name));
   }
@@ -55,7 +54,7 @@ class LiteralCalls {
   const size_t size_;
   std::vector<ToolCall> calls_;
   size_t last_end_ = 0;     // of the last call
-  bool may_close_ = false;  // the text ends within what may be an end mark
+  bool may_close_ = false;  // the text ends within a possible end marker
 };
 
 }  // namespace nereid::front

@@ -1,4 +1,4 @@
-// What generated text is made of.
+// The parts of generated text.
 #pragma once
 
 #include <string>
@@ -8,16 +8,16 @@
 namespace nereid::front {
 
 struct ToolCall {
-  std::string name;       // empty: a part of the call before, behind the parts that came
+  std::string name;       // empty: the next part of the previous call
   std::string arguments;  // text of a JSON object, or a part of it
-  std::string id = {};    // as the model wrote it; empty: it wrote none that has to be kept
+  std::string id = {};    // as written by the model; empty: none that must be kept
 };
 
-// What a piece of text adds.
+// New parts from a piece of text.
 struct OutputPart {
   std::string reasoning;
-  std::string text;             // content that is safe to send
-  std::vector<ToolCall> calls;  // in order; complete ones, unless a guide holds them (ForcedCalls)
+  std::string text;             // content that may be sent
+  std::vector<ToolCall> calls;  // in order; complete ones, except with a grammar (ForcedCalls)
 };
 
 }  // namespace nereid::front

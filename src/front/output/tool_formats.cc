@@ -9,11 +9,11 @@ namespace {
 constexpr ToolMarker marked_json(std::string_view open, std::string_view close = {}) {
   return {.open = open, .close = close, .read = read_json, .repeats = true};
 }
-// JSON that an answer may also be.
+// JSON that may also be an answer.
 constexpr ToolMarker bare_json(std::string_view open) {
   return {.open = open, .read = read_json, .only_first = true, .keeps_open = true, .repeats = true};
 }
-// One of several opening marks that the reader knows apart.
+// One of several opening markers of the same reader.
 constexpr ToolMarker tags(std::string_view open, std::string_view close, ReadCalls read) {
   return {.open = open, .close = close, .read = read, .keeps_open = true};
 }
@@ -78,7 +78,7 @@ constexpr ToolMarker kKimi[] = {
     control(tags("<|tool_call_section_begin|>", "<|tool_call_section_end|>", read_kimi)),
     control(tags("<|tool_call_begin|>", "<|tool_call_end|>", read_kimi))};
 
-// A sign that is part of another's stands behind it.
+// A sign contained in another one comes after it.
 constexpr ToolFormat kToolFormats[] = {
     {"openai", {}, {"<|channel|>"}, true},
     {"mistral", kMistral, {"[TOOL_CALLS]"}, true},

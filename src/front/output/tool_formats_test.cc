@@ -9,7 +9,7 @@
 namespace nereid::front {
 namespace {
 
-// The arguments of the one call in a text, "none" without one.
+// The arguments of the only call in a text, "none" without one.
 std::string arguments(const char* format, std::string_view text,
                       const json::array* tools = nullptr) {
   ToolParser parser(*find_tool_format(format), tools);
@@ -44,7 +44,7 @@ TEST(ToolFormats, ATemplateTeachesOne) {
   EXPECT_EQ(reasoning_format_of_template(think)->name, "qwen3");
 }
 
-// One opening mark within another would make what comes out depend on the cuts.
+// An opening marker within another would make the result depend on the division into pieces.
 TEST(ToolFormats, OpeningMarksDoNotOverlap) {
   for (const ToolFormat& format : tool_formats())
     for (const ToolMarker& a : format.markers)

@@ -1,4 +1,4 @@
-// Tool calls that are JSON.
+// Tool calls in JSON.
 #include <algorithm>
 #include <string>
 
@@ -17,7 +17,7 @@ bool is_key_of_call(std::string_view key) {
   return std::ranges::find(kKeys, key) != std::end(kKeys);
 }
 
-// One whose last braces are missing in front of the closing mark is a call too.
+// A call whose last braces are missing before the closing marker is a call too.
 class JsonCalls : LiteralCalls {
  public:
   JsonCalls(const ToolMarker& marker, std::string_view text, const json::array* tools)
@@ -32,12 +32,12 @@ class JsonCalls : LiteralCalls {
  private:
   static constexpr std::string_view kFence = "```";
 
-  // The line that opens a code block.
+  // Skips the line that opens a code block.
   void take_fence() {
     is_fenced_ = in_.take(kFence);
     if (is_fenced_) in_.name();
   }
-  // False when it is not certain whether the line that closes the block stands here.
+  // False: not certain whether the closing line of the block is next.
   bool end_fence(bool final) {
     return !is_fenced_ || in_.take(kFence) || final || !kFence.starts_with(in_.rest());
   }
@@ -52,7 +52,7 @@ class JsonCalls : LiteralCalls {
     return true;
   }
 
-  // Whether what stands behind the calls stands here.
+  // Whether the text behind the calls is next.
   bool ends_early() { return is_closed() || (is_fenced_ && sees_end(kFence)); }
 
   bool add_call() {
@@ -63,7 +63,7 @@ class JsonCalls : LiteralCalls {
     return true;
   }
 
-  // Behind the opening brace.
+  // Reads behind the opening brace.
   bool read_members(ToolCall& call) {
     while (!in_.take('}')) {
       const auto key = is_quote(in_.peek()) ? in_.string() : std::nullopt;
@@ -110,10 +110,10 @@ class JsonCalls : LiteralCalls {
     return true;
   }
 
-  bool is_fenced_ = false;  // a code block is around the calls
+  bool is_fenced_ = false;  // a code block encloses the calls
 };
 
-// Mistral's ids have this form; those of others may come again in the next answer.
+// Mistral's ids have this form; others may repeat in the next answer.
 bool is_mistral_id(std::string_view id) {
   return id.size() == 9 && std::ranges::all_of(id, [](char c) {
            return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -147,7 +147,7 @@ CallsRead read_mistral(const ToolMarker& marker, std::string_view text, bool fin
       if (!is_mistral_id(call.id)) call.id.clear();
     return read;
   }
-  // Marks of one word in brackets may stand between the name and the object.
+  // Bracketed one-word marks may stand between the name and the object.
   ToolCall call{in.name(), "{}"};
   if (call.name.empty()) return none();
   bool has_arguments = false;
@@ -159,7 +159,7 @@ CallsRead read_mistral(const ToolMarker& marker, std::string_view text, bool fin
     if (mark == "CALL_ID") call.id = in.name();
   }
   if (!is_mistral_id(call.id)) call.id.clear();
-  // Of a tool that takes none the object may be missing.
+  // A tool without arguments may lack the object.
   const bool is_last = final && in.rest().empty();
   if (has_arguments && (is_next() || is_last)) {
     CallsRead read = found_calls(in.at(), {std::move(call)});
@@ -187,7 +187,7 @@ CallsRead read_name_and_object(const ToolMarker&, std::string_view text, bool fi
   LiteralReader in(text);
   std::string name = in.name();
   const auto none = [&] { return not_calls(in.ran_out(), final, in.at(), text.size()); };
-  // A name that may go on.
+  // The name may continue.
   if (in.ran_out()) return none();
   if (name.empty() || !may_be_tool(tools, name) || !in.rest().starts_with('\n')) return none();
   if (in.peek() != '{') return none();

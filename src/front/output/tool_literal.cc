@@ -1,4 +1,3 @@
-// Literals made into JSON; see tool_literal.h.
 #include "front/output/tool_literal.h"
 
 #include <charconv>
@@ -49,7 +48,7 @@ bool is_json_number(std::string_view text) {
 bool is_finite(std::string_view number) {
   double value = 0;
   const auto read = std::from_chars(number.data(), number.data() + number.size(), value);
-  // Below the range it is zero, which every parser makes of it.
+  // Underflow is zero, as in every parser.
   return read.ec == std::errc()
              ? std::isfinite(value)
              : number.find("e-") != number.npos || number.find("E-") != number.npos;
@@ -200,7 +199,7 @@ std::optional<unsigned> LiteralReader::hex(size_t num_digits) {
   return value;
 }
 
-// What stands behind a backslash. False: the backslash is one.
+// Reads an escape behind a backslash. False: the backslash is literal.
 bool LiteralReader::escape(std::string& out) {
   constexpr std::string_view kNames = "ntrbf\\\"'", kMeant = "\n\t\r\b\f\\\"'";
   const char c = text_[at_++];

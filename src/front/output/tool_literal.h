@@ -1,4 +1,5 @@
-// Literals of JSON and Python as models write them, made into valid JSON. Internal to front/output.
+// Literals of JSON and Python as models write them, converted to valid JSON.
+// Internal to front/output.
 #pragma once
 
 #include <optional>
@@ -9,10 +10,10 @@
 
 namespace nereid::front {
 
-// The members of a JSON object; of two with one key the later counts.
+// The members of a JSON object; of duplicates the last one counts.
 class JsonMembers {
  public:
-  void add(std::string key, std::string value);  // of JSON text
+  void add(std::string key, std::string value);  // JSON text
   bool empty() const { return members_.empty(); }
   bool contains(const std::string& key) const { return places_.contains(key); }
   std::string text() const;
@@ -22,28 +23,29 @@ class JsonMembers {
   std::unordered_map<std::string, size_t> places_;
 };
 
-// Reads a text from its beginning. Beyond JSON: quotes of either kind, line breaks in strings,
-// commas behind the last item, True, False, None, tuples. Numbers that JSON has not (007, NaN) and
-// those beyond the range of a double become strings; all digits of others are kept.
+// Reads a text from its beginning. Beyond JSON it accepts: quotes of either kind, line breaks in
+// strings, trailing commas, True, False, None, tuples. Numbers invalid in JSON (007, NaN) and those
+// beyond the range of a double become strings; others keep all digits.
 class LiteralReader {
  public:
-  enum class Syntax { kJson, kPython };  // tells what a backslash and three quotes mean
+  enum class Syntax { kJson, kPython };  // meaning of a backslash and of three quotes
   explicit LiteralReader(std::string_view text, Syntax syntax = Syntax::kJson)
       : text_(text), syntax_(syntax) {}
 
-  char peek();  // the next character that is not blank, 0 at the end
+  char peek();  // the next non-blank character, 0 at the end
   bool take(char c);
   bool take(std::string_view mark);
   std::string name();  // letters, digits, '_', '.', '-'; may be empty
   std::optional<std::string> string();
   // As JSON text.
   std::optional<std::string> literal(size_t depth = 0);
-  // Arguments of a call, as JSON text: an object, a text that is one, null or an empty list.
+  // Arguments of a call, as JSON text: an object, a string that contains one,
+  // null or an empty list.
   std::optional<std::string> arguments();
 
   size_t at() const { return at_; }
   std::string_view rest() const { return text_.substr(at_); }
-  // Whether it has met the end of the text: what failed may succeed with more.
+  // Whether the end of the text was reached: a failure may succeed with more text.
   bool ran_out() const { return ran_out_; }
 
  private:
@@ -59,9 +61,9 @@ class LiteralReader {
   bool ran_out_ = false;
 };
 
-// All of `text`, which is one literal and blanks, as JSON text.
+// All of `text`, a literal and blanks, as JSON text.
 std::optional<std::string> json_of(std::string_view text);
-// The same of an object; an empty text is an object without members.
+// json_of() for an object; an empty text is an empty object.
 std::optional<std::string> object_of(std::string_view text);
 std::string json_string(std::string_view text);
 

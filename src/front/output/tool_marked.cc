@@ -1,4 +1,4 @@
-// Tool calls whose names and arguments stand between marks.
+// Tool calls whose names and arguments are between markers.
 #include <algorithm>
 #include <string>
 
@@ -9,9 +9,9 @@
 namespace nereid::front {
 namespace {
 
-constexpr size_t kMaxHeadBytes = 256;  // of a name or key with what belongs to it
+constexpr size_t kMaxHeadBytes = 256;  // of a name or key with its attributes
 
-// Walks along a text. After the first thing that is not as wanted, or not yet, all else fails.
+// A cursor on a text. After a mismatch, or text that is not complete yet, every further call fails.
 class Tags {
  public:
   Tags(std::string_view text, bool final) : text_(text), final_(final) {}
@@ -27,7 +27,7 @@ class Tags {
     if (!is_good()) return;
     at_ = std::min(text_.find_first_not_of(kBlanks, at_), text_.size());
   }
-  // Whether `mark` stands here; fails when that is not certain.
+  // Whether `mark` is next; fails when that is not certain.
   bool sees(std::string_view mark) {
     if (!is_good()) return false;
     if (rest().starts_with(mark)) return true;
@@ -42,7 +42,7 @@ class Tags {
   void take(std::string_view mark) {
     if (!may_take(mark)) fail();
   }
-  // The text in front of `mark`, on one line and short; takes both.
+  // The text before `mark`, on one line and short; skips both.
   std::string_view head(std::string_view mark) {
     if (!is_good()) return {};
     const std::string_view most = rest().substr(0, kMaxHeadBytes);
@@ -58,7 +58,7 @@ class Tags {
     at_ += end + mark.size();
     return most.substr(0, end);
   }
-  // The text in front of one of these characters, short.
+  // The text before one of these characters, short.
   std::string_view up_to(std::string_view characters) {
     if (!is_good()) return {};
     const std::string_view most = rest().substr(0, kMaxHeadBytes);
@@ -100,7 +100,7 @@ class Tags {
     if (!value) return fail(), "";
     return *std::move(value);
   }
-  // The same, in a code block or without one, with the blanks around. False: there are none.
+  // Arguments in JSON, in a code block or without one, with the blanks around. False: none.
   bool may_take_arguments(std::string& out) {
     constexpr std::string_view kFence = "```";
     skip_blanks();
@@ -118,7 +118,7 @@ class Tags {
   void fail() {
     if (is_good()) state_ = State::kBad;
   }
-  // The text ends too early.
+  // The text is truncated.
   void run_out() {
     if (is_good()) state_ = State::kShort;
   }
@@ -140,16 +140,16 @@ class Tags {
   State state_ = State::kGood;
 };
 
-// The marks of a way of writing calls. `wrapper` stands around one call or several.
+// The markers of a format. `wrapper` encloses one call or several.
 struct Dialect {
   std::string_view wrapper, wrapper_end;
-  std::string_view call, call_end;  // a name stands behind `call`, up to `head_end`
+  std::string_view call, call_end;  // a name is behind `call`, up to `head_end`
   std::string_view parameter, parameter_end;
   std::string_view head_end = ">";
-  bool has_breaks = false;  // values stand on lines of their own
+  bool has_breaks = false;  // values are on lines of their own
 };
 
-// The place of a mark, and what it is.
+// Whether a marker is at a position.
 enum class Seen { kNo, kYes, kNotYet };
 
 Seen seen(std::string_view text, std::string_view mark, bool final) {
@@ -174,8 +174,8 @@ std::string_view name_in(std::string_view head) {
   return without_blanks(is_quoted ? attribute(head, "") : head);
 }
 
-// Finds where the value of a parameter ends, which may hold any marks itself, and whose own end
-// mark may be missing.
+// Finds the end of a parameter's value, which may itself contain markers, and whose end
+// marker may be missing.
 class ValueEnd {
  public:
   ValueEnd(const Dialect& marks, Tags& in, const json::array* tools, std::string_view tool,
@@ -186,7 +186,7 @@ class ValueEnd {
     if (!in_.is_good()) return {};
     const std::string_view text = in_.text();
     begin_ = in_.at();
-    size_t closed = text.npos;  // the first end mark with something strange behind it
+    size_t closed = text.npos;  // the first end marker with unexpected text behind it
     for (size_t at = text.find('<', begin_); at != text.npos; at = text.find('<', at + 1)) {
       const std::string_view rest = text.substr(at);
       Seen end = seen(rest, marks_.parameter_end, in_.final());
@@ -221,7 +221,7 @@ class ValueEnd {
   }
   bool begins_line(size_t at) const { return at > 0 && in_.text()[at - 1] == '\n'; }
 
-  // Whether one of the marks that follow a value stands behind blanks.
+  // Whether blanks and one of the markers after a value follow.
   Seen is_layout(std::string_view text) const {
     text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
     Seen out = Seen::kNo;
@@ -233,7 +233,7 @@ class ValueEnd {
     return out;
   }
 
-  // Of the tool where the tool is known, else at the beginning of a line.
+  // For a known tool a parameter of it, else any at the beginning of a line.
   Seen is_next_parameter(size_t at) const {
     const std::string_view rest = in_.text().substr(at);
     const Seen opens = seen(rest, marks_.parameter, in_.final());
@@ -249,7 +249,7 @@ class ValueEnd {
     return is_next ? Seen::kYes : Seen::kNo;
   }
 
-  // With nothing but the layout of calls or the end behind it.
+  // Whether only the layout of calls, or the end, follows.
   Seen is_end_of_call(size_t at) const {
     std::string_view rest = in_.text().substr(at);
     for (const std::string_view mark : {marks_.call_end, marks_.wrapper_end}) {
@@ -280,7 +280,7 @@ class ValueEnd {
   size_t begin_ = 0;
 };
 
-// JSON in the place of the dialect's own calls, behind its opening mark.
+// JSON instead of the dialect's own calls, behind its opening marker.
 CallsRead read_json_within(const ToolMarker& marker, const Tags& in, const json::array* tools) {
   CallsRead read = read_json(marker, in.rest(), in.final(), tools);
   read.length += in.at();
@@ -381,7 +381,7 @@ CallsRead read_glm(const ToolMarker& marker, std::string_view text, bool final,
   return in.result(std::move(call));
 }
 
-// Without a mark between them the name of a tool stands in front of the arguments.
+// Without a marker between them a tool's name precedes the arguments.
 CallsRead read_deepseek(const ToolMarker&, std::string_view text, bool final,
                         const json::array* tools) {
   constexpr std::string_view kBegin = "<｜tool▁call▁begin｜>", kEnd = "<｜tool▁call▁end｜>",
@@ -397,7 +397,7 @@ CallsRead read_deepseek(const ToolMarker&, std::string_view text, bool final,
   in.skip_blanks();
   const bool is_v3 = is_separated && in.is_good() && !in.sees("{") && !in.sees("\"") &&
                      !in.sees("null<") && !in.sees("```") && !is_over();
-  if (is_v3) name = in.name();  // what stood in front is the kind of the call
+  if (is_v3) name = in.name();  // the text before it was the call's type
   ToolCall call{std::string(name), "{}"};
   const bool has_arguments = in.may_take_arguments(call.arguments);
   const bool ends = has_arguments && in.is_at_end();

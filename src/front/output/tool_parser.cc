@@ -8,9 +8,9 @@
 namespace nereid::front {
 namespace {
 
-// A call longer than this is text; keeps memory and parse time bounded.
+// A longer call is text, which bounds memory and parse time.
 constexpr size_t kMaxCallBytes = 128 << 10;
-// What stands between a call and the next, and braces too many.
+// Text between calls, and superfluous braces.
 constexpr std::string_view kBehindCall = " \t\r\n;,}]";
 
 bool is_within_character(char c) { return (c & 0xC0) == 0x80; }
@@ -60,7 +60,7 @@ size_t ToolParser::held_back() const {
   size_t most = 0;
   for (const ToolMarker& marker : format_->markers) {
     size_t held = partial_mark(pending_, marker.open);
-    // Of the first text alone.
+    // At the start of the text only.
     if (marker.only_first &&
         (begun_ || pending_.find_first_not_of(kBlanks) + held < pending_.size()))
       held = 0;
@@ -100,14 +100,14 @@ bool ToolParser::look_for_block(bool final, OutputPart& out) {
   return true;
 }
 
-// Long blocks are looked at again when something has come that ends calls, and so rarely that all
-// looks together take as long as a few of the last.
+// Whether to parse a block again: a long one when text that can end calls has come, and at growing
+// intervals, so that all attempts together take as long as a few of the last.
 bool ToolParser::may_be_certain(size_t block_bytes) const {
   constexpr size_t kShortBytes = 1024, kLooks = 64;
   return block_bytes <= kShortBytes || (may_end_ && block_bytes - tried_ >= tried_ / kLooks);
 }
 
-// An opening mark that is written twice counts once.
+// A duplicate opening marker counts once.
 bool ToolParser::skip_repeated_mark(bool final) {
   const std::string_view open = held_->open, all(pending_);
   if (held_->only_first || !all.starts_with(open)) return true;

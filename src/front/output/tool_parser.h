@@ -1,4 +1,4 @@
-// Finds tool calls in generated text as it streams.
+// Finds tool calls in streamed text.
 #pragma once
 
 #include <string>
@@ -11,20 +11,20 @@ namespace nereid::front {
 
 struct FoundMark {
   size_t at = std::string::npos;
-  const ToolMarker* marker = nullptr;  // null: there is none
+  const ToolMarker* marker = nullptr;  // null: none
 };
 
-// Marked text that is not of the format comes out as text as soon as that is certain; the
-// whitespace around calls is dropped. One object per sequence. What comes out does not depend on
-// where the text is cut into pieces.
+// Marked text that does not have the format becomes content as soon as that is certain; white space
+// around calls is dropped. One object per sequence. The result does not depend on the division of
+// the text into pieces.
 class ToolParser {
  public:
-  // `format` has markers. `tools` (or null) outlives this.
+  // `format` has markers. `tools` (or null) must outlive this.
   ToolParser(const ToolFormat& format, const json::array* tools)
       : format_(&format), tools_(tools) {}
 
-  // Adds text and calls; `final` releases everything held back. `is_cut`: the model did not end its
-  // answer itself.
+  // Adds text and calls; `final` releases all held-back text. `is_cut`: the answer was ended by a
+  // limit, not by the model.
   void push(std::string_view piece, bool final, OutputPart& out, bool is_cut = false);
 
  private:
@@ -41,22 +41,22 @@ class ToolParser {
 
   const ToolFormat* format_;
   const json::array* tools_;
-  std::string pending_;                 // text from a possible or certain opening mark on
-  const ToolMarker* held_ = nullptr;    // pending_ is of its block, which may go on
-  size_t skipped_ = 0;                  // bytes of pending_ in front of what is read
-  size_t tried_ = 0;                    // bytes of the block that told too little
-  bool may_end_ = false;                // something has come since that ends calls
-  bool is_cut_ = false;                 // the end that has come is not the model's
-  const ToolMarker* behind_ = nullptr;  // pending_ stands behind a call of this one
-  bool closed_ = false;                 // and its closing mark
-  std::string blank_;                   // whitespace that a call may follow
-  bool begun_ = false;                  // something but blanks has come
+  std::string pending_;                 // text from a possible or certain opening marker on
+  const ToolMarker* held_ = nullptr;    // pending_ is in its block, which may continue
+  size_t skipped_ = 0;                  // bytes of pending_ before the text to read
+  size_t tried_ = 0;                    // bytes of the block at the last attempt
+  bool may_end_ = false;                // text that can end calls has come since
+  bool is_cut_ = false;                 // the answer was ended by a limit
+  const ToolMarker* behind_ = nullptr;  // pending_ follows a call with this marker
+  bool closed_ = false;                 // and its closing marker
+  std::string blank_;                   // white space that a call may follow
+  bool begun_ = false;                  // non-blank text has come
   bool called_ = false;
 };
 
-// Length of the longest suffix of `text` that begins `mark` without being all of it.
+// Length of the longest suffix of `text` that is a proper prefix of `mark`.
 size_t partial_mark(std::string_view text, std::string_view mark);
-// The first opening mark of calls, from `from` on, that may stand anywhere in a text; and the
+// The first opening marker of calls, from `from` on, that may be anywhere in a text; and the
 // longest suffix that begins one.
 FoundMark find_call_mark(const ToolFormat& format, std::string_view text, size_t from);
 size_t partial_call_mark(const ToolFormat& format, std::string_view text);

@@ -1,4 +1,4 @@
-// Tool calls written as Python's calls with literals.
+// Tool calls written as Python calls with literals.
 #include <string>
 
 #include "front/output/literal_calls.h"
@@ -13,11 +13,11 @@ class PythonCalls : LiteralCalls {
   PythonCalls(const ToolMarker& marker, std::string_view text, const json::array* tools)
       : LiteralCalls(marker, text, tools, LiteralReader::Syntax::kPython) {}
 
-  // In brackets, or up to the closing mark.
+  // Calls in brackets, or up to the closing marker.
   CallsRead read(bool final) {
     return result(in_.take('[') ? read_list() : read_lines(final), final);
   }
-  // One alone.
+  // A single call.
   CallsRead read_one(bool final) { return result(add_call(), final); }
 
  private:

@@ -57,14 +57,14 @@ unsigned kind_of_type(const json::value& type) {
   return name == "object" ? kObject : kAny;
 }
 
-// JSON Schema, as far as it tells what a value may be. The time is bounded, whatever leads where.
+// The part of JSON Schema that determines a value's type. Time is bounded, whatever the references.
 class Schema {
  public:
-  // `by_value`: listed values are all that there may be; else only their kinds count.
+  // `by_value`: listed values are the only ones; else only their types count.
   explicit Schema(const json::value& root, bool by_value = true)
       : root_(root), by_value_(by_value) {}
 
-  // Of a value that is written as `text`.
+  // Possible types of a value written as `text`.
   unsigned kinds(const json::value& schema, std::string_view text) {
     const json::object* const object = schema.if_object();
     if (!object || --steps_ < 0) return kAny;
@@ -90,7 +90,7 @@ class Schema {
     return out;
   }
 
-  // Of an object's member; null: it has none.
+  // The schema of an object's member; null: none.
   const json::value* member(const json::value& schema, std::string_view name) {
     const json::object* const object = schema.if_object();
     if (!object || --steps_ < 0) return nullptr;
@@ -117,7 +117,7 @@ class Schema {
     for (const json::value& one : *list) out |= kind_of_type(one);
     return out;
   }
-  // Of those that `text` may stand for.
+  // Types of the listed values that `text` may represent.
   unsigned kinds_of_values(const json::array& values, std::string_view text) const {
     unsigned all = 0, meant = 0;
     const std::string read = json_of(text).value_or("");

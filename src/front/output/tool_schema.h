@@ -1,5 +1,5 @@
-// What the request's tools say of a call that is written without JSON's types. Internal to
-// front/output.
+// Types of arguments from the request's tools, for formats without JSON's types.
+// Internal to front/output.
 #pragma once
 
 #include <string>
@@ -9,16 +9,16 @@
 
 namespace nereid::front {
 
-// Whether the request may have a tool of this name; without `tools` any.
+// Whether the request has a tool of this name; true without `tools`.
 bool may_be_tool(const json::array* tools, std::string_view name);
 
-// Whether a tool has the parameter; null where that is not said.
+// Whether a tool has the parameter; kNotSaid: its schema does not determine it.
 enum class Known { kYes, kNo, kNotSaid };
 Known has_parameter(const json::array* tools, std::string_view tool, std::string_view parameter);
 
-// The value that stands for a parameter, as JSON text. A parameter that may be a text is one, but
-// for `null`, lists and objects where those are allowed too; another, and one without a schema, is
-// what it reads as.
+// The value of a parameter as JSON text. A parameter that may be a string is one, except for
+// `null`, lists and objects where those are allowed too; any other, and one without a schema, is
+// parsed as a literal.
 std::string value_json(const json::array* tools, std::string_view tool, std::string_view parameter,
                        std::string_view text);
 

@@ -1,4 +1,3 @@
-// See core_trace.h.
 #include "front/trace/core_trace.h"
 
 #include <utility>
@@ -10,7 +9,7 @@
 namespace nereid::front {
 namespace {
 
-// The core keeps names of custom activities in the context, by their time.
+// The core stores names of custom activities in the context, by time.
 std::string custom_name(TRITONSERVER_InferenceTrace* trace, uint64_t ns) {
   const char* text = nullptr;
   if (!take_error(TRITONSERVER_InferenceTraceContext(trace, &text)).ok() || text == nullptr) {
@@ -95,7 +94,7 @@ void CoreTrace::release_fn(TRITONSERVER_InferenceTrace* trace, void* self) {
   uint64_t parent_id = 0;
   take_error(TRITONSERVER_InferenceTraceParentId(trace, &parent_id)).IgnoreError();
   take_error(TRITONSERVER_InferenceTraceDelete(trace)).IgnoreError();
-  // The root is the last of its family.
+  // The root is released last.
   if (parent_id != 0) return;
   const std::shared_ptr<CoreTrace> last = std::move(static_cast<CoreTrace*>(self)->self_);
 }

@@ -1,4 +1,4 @@
-// What both kinds of request traces share: the core's trace object and its callbacks.
+// The base of both kinds of request traces: the core's trace object and its callbacks.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@
 
 namespace nereid::front {
 
-// An activity of the core, with what is known of the trace that it belongs to.
+// An activity of the core, with its trace.
 struct CoreActivity {
   TRITONSERVER_InferenceTrace* trace = nullptr;
   TRITONSERVER_InferenceTraceActivity activity = TRITONSERVER_TRACE_REQUEST_START;
@@ -28,7 +28,7 @@ struct TensorView {
   uint64_t num_dims = 0;
 };
 
-// Details that the core knows from REQUEST_START on.
+// Details set by the core from REQUEST_START on.
 struct TracedRequest {
   std::string model, request_id;
   int64_t version = -1;
@@ -64,7 +64,7 @@ class CoreTrace : public RequestTrace, public std::enable_shared_from_this<CoreT
   TRITONSERVER_InferenceTrace* root_ = nullptr;  // until begin()
   uint64_t root_id_ = 0;
   bool dropped_ = false;
-  std::shared_ptr<CoreTrace> self_;  // while the core may call back
+  std::shared_ptr<CoreTrace> self_;  // set while the core may call back
 };
 
 }  // namespace nereid::front

@@ -1,4 +1,4 @@
-// Where an HTTP request becomes a traced one.
+// Traces of HTTP requests.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace nereid::front {
 
-// A trace when the request is sampled, with the times of its arrival; the answer adds its own.
+// A trace when the request is sampled, with its arrival times; the answer adds its own.
 inline RequestTracePtr trace_exchange(Tracer& tracer, const std::string& model,
                                       Exchange& exchange) {
   if (!tracer.is_on()) return nullptr;

@@ -99,7 +99,7 @@ Status read(const Entry& entry, TraceOptions& out) {
   return unknown(entry);
 }
 
-// `source` says where the entry is from, when that is not the command line.
+// `source`: origin of the entry, unless the command line.
 Status read_entry(const std::string& text, TraceOptions& out, std::string source = "") {
   const size_t equals = text.find('=');
   if (equals == std::string::npos) {
@@ -159,7 +159,7 @@ StatusOr<TraceOptions> parse_trace_config(const std::vector<std::string>& entrie
   for (const std::string& entry : entries) {
     if (entry.starts_with("mode=")) otel = is_otel(entry);
   }
-  // A server that does not export does not read the exporter's environment.
+  // Without export the exporter's environment is not read.
   if (otel) RETURN_IF_ERROR(read_environment(out));
   for (const std::string& entry : entries) RETURN_IF_ERROR(read_entry(entry, out));
   if (out.otlp.max_batch_size > out.otlp.max_queue_size) {

@@ -1,4 +1,3 @@
-// See otel_trace.h.
 #include "front/trace/otel_trace.h"
 
 #include <chrono>
@@ -60,7 +59,7 @@ class OtelTrace final : public CoreTrace {
 
   void report(std::string_view name, uint64_t ns) override {
     std::lock_guard lock(mutex_);
-    // A request that waited in the socket began before it was looked at.
+    // A request that waited in the socket began before it was read.
     root_.start_ns = std::min(root_.start_ns, unix_ns(ns));
     root_.events.emplace_back(name, unix_ns(ns));
   }
@@ -128,7 +127,7 @@ class OtelTrace final : public CoreTrace {
     event({a.id, ""}, a);
   }
 
-  // Own spans of backends; other names are events of the request.
+  // Spans opened by backends; other names are events of the request.
   void custom(const CoreActivity& a) {
     constexpr std::string_view kStart = "_START", kEnd = "_END";
     const std::string_view name = a.name;

@@ -1,5 +1,5 @@
-// See otlp_exporter.h. Protocol: opentelemetry-proto 1.x, trace service, JSON mapping; which
-// answers are worth another try: the OTLP specification, "Failures".
+// See otlp_exporter.h. Protocol: opentelemetry-proto 1.x, trace service, JSON mapping; retryable
+// responses: the OTLP specification, "Failures".
 #include "front/trace/otlp_exporter.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ namespace http = boost::beast::http;
 using boost::system::error_code;
 
 constexpr std::chrono::seconds kTimeout(10);  // for a whole POST
-constexpr int64_t kMaxPauseSeconds = 60;      // that a collector may ask for
+constexpr int64_t kMaxPauseSeconds = 60;      // limit of a collector's Retry-After
 constexpr int kServerKind = 2;                // SPAN_KIND_SERVER
 constexpr char kScope[] = "triton-server";
 
@@ -85,7 +85,7 @@ class Post {
     parser_.body_limit(boost::none);  // the body is not read
   }
 
-  // Unavailable: worth another try.
+  // Unavailable: may be retried.
   Status run() {
     resolver_.async_resolve(url_.host, url_.port, [this](error_code ec, auto results) {
       if (note("resolve", ec)) return;
@@ -104,7 +104,7 @@ class Post {
     return is_busy ? unavailable("the collector answers {}", status)
                    : invalid_argument("the collector answers {}", status);
   }
-  // What Retry-After of the answer asks for, in seconds; 0 without it.
+  // Seconds in the response's Retry-After; 0 without it.
   Duration pause() const {
     int64_t seconds = 0;
     const std::string_view text = parser_.get()[http::field::retry_after];
@@ -133,7 +133,7 @@ class Post {
   }
   void exchange(auto& stream) {
     http::async_write(stream, request_, [this, &stream](error_code ec, size_t) {
-      // Who refuses a body need not read it to its end. The status is all that is wanted.
+      // Reads only the status: a server that refuses a body need not read all of it.
       http::async_read_header(stream, buffer_, parser_, [this, ec](error_code e, size_t) {
         done_ = !e;
         if (e) note(ec ? "write" : "read", ec ? ec : e);
@@ -214,7 +214,7 @@ void OtlpExporter::add(std::vector<Span> spans) {
         queue_.push_back(std::move(span));
       }
     }
-    if (!has_work()) return;  // the delay brings it
+    if (!has_work()) return;  // later spans wait for the delay
   }
   changed_.notify_all();
 }

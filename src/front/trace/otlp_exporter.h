@@ -36,22 +36,22 @@ class OtlpExporter {
  public:
   // InvalidArgument: the URL or the certificates are unusable.
   static StatusOr<std::unique_ptr<OtlpExporter>> create(OtlpOptions options);
-  ~OtlpExporter();  // sends what waits, once, unless the collector does not answer
+  ~OtlpExporter();  // sends waiting spans, once, unless the collector is down
   OtlpExporter(const OtlpExporter&) = delete;
   OtlpExporter& operator=(const OtlpExporter&) = delete;
 
-  // Never blocks; spans that the queue has no room for are dropped, and counted in the log.
+  // Never blocks; spans beyond the queue's limit are dropped, and counted in the log.
   void add(std::vector<Span> spans);
 
  private:
   struct Tls;
   OtlpExporter(OtlpOptions options, Url url, std::unique_ptr<Tls> tls);
   void run();
-  // Until it is sent, refused, or tried too often; when stopping, once more. Not locked.
+  // Sends until success, refusal, or the last retry; when stopping, once more. Not locked.
   Status send(const std::string& body);
-  bool has_work() const;           // locked: enough for a message
+  bool has_work() const;           // locked: enough spans for a message
   std::vector<Span> take_batch();  // locked
-  // Unavailable: worth another try, after at least `pause` if the collector says so.
+  // Unavailable: may be retried, after at least `pause` if the collector sends one.
   Status post(const std::string& body, Duration& pause) const;
 
   const OtlpOptions options_;
@@ -63,7 +63,7 @@ class OtlpExporter {
   uint64_t num_dropped_ = 0;
   bool stopping_ = false;
   bool is_down_ = false;  // the last batch is lost; the exporter's thread only
-  // Servers should not come all at once. The exporter's thread only.
+  // Jitter, so that servers do not retry together. The exporter's thread only.
   std::minstd_rand random_{std::random_device{}()};
   std::thread thread_;
 };

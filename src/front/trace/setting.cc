@@ -1,4 +1,3 @@
-// See setting.h.
 #include "front/trace/setting.h"
 
 #include <utility>
@@ -58,7 +57,7 @@ void TraceSetting::write(std::string_view records) {
     const bool all = count_ == 0 && num_collected_ >= num_created_;
     const bool numbered = all || waiting_.size() > kMaxWaitingBytes ||
                           (start_.log_frequency > 0 && num_waiting_ >= start_.log_frequency);
-    // Without a count or a frequency to wait for, a trace is in the file when it is over.
+    // Without a count or a frequency to wait for, a trace is written when it is over.
     const bool direct = !numbered && start_.log_frequency == 0 && count_ < 0;
     if (waiting_.empty() || (!numbered && !direct)) return;
     full.swap(waiting_);

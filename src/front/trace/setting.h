@@ -1,5 +1,4 @@
-// One set of effective trace settings, global or a model's: who is sampled, and where it is
-// written.
+// One set of effective trace settings, global or a model's: sampling, and the destination.
 #pragma once
 
 #include <cstdint>
@@ -21,23 +20,23 @@ struct TraceValues {
   uint32_t log_frequency = 0;
 };
 
-// A change of settings replaces the object; running traces end with the one that they began with.
+// A change of settings replaces the object; running traces keep theirs.
 class TraceSetting {
  public:
   TraceSetting(const TraceValues& values, TraceMode mode, std::shared_ptr<TraceFile> file)
       : start_(values), mode_(mode), file_(std::move(file)), count_(values.count) {}
-  ~TraceSetting();  // writes what waits for its file
+  ~TraceSetting();  // writes traces that wait for their file
 
-  // InvalidArgument when nothing could be sampled although the level is not off.
+  // InvalidArgument when no request could be sampled although the level is not off.
   Status check() const;
   // True for every rate-th call while the count lasts.
   bool take_sample();
-  // For a request that is traced whatever rate and count say.
+  // Whether a request may be traced independent of rate and count.
   bool is_on() const { return start_.level != 0; }
-  // A sampled trace is over: JSON records separated by commas; "" when there are none.
+  // Writes a finished trace: JSON records separated by commas; "" when there are none.
   void write(std::string_view records);
 
-  TraceValues values() const;  // the count is what is left of it
+  TraceValues values() const;  // the count is the rest of it
 
  private:
   const TraceValues start_;

@@ -1,4 +1,3 @@
-// See tensor_text.h.
 #include "front/trace/tensor_text.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// A tensor's elements as the trace file shows them.
+// A tensor's elements as text of the trace file.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace nereid::front {
 
-// Elements separated by commas; BYTES elements in quotes. Ends with "..." when there are more than
-// a million, or the data end early.
+// Elements separated by commas; BYTES elements in quotes. Ends with "..." for more than a million
+// elements, or truncated data.
 std::string tensor_text(TRITONSERVER_DataType type, const void* base, size_t byte_size);
 
 }  // namespace nereid::front

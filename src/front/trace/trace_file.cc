@@ -1,4 +1,3 @@
-// See trace_file.h.
 #include "front/trace/trace_file.h"
 
 #include <cerrno>
@@ -18,7 +17,7 @@ void TraceFile::append(std::string_view values) {
   if (failed_) return;
   const bool first = file_ == nullptr;
   if (first) file_ = std::fopen(path_.c_str(), "we");
-  // Later texts take the place of the closing bracket.
+  // Later texts overwrite the closing bracket.
   const bool good = file_ != nullptr && (first || std::fseek(file_, -1, SEEK_END) == 0) &&
                     std::fputc(first ? '[' : ',', file_) != EOF &&
                     std::fwrite(values.data(), 1, values.size(), file_) == values.size() &&

@@ -9,7 +9,7 @@
 
 namespace nereid::front {
 
-// FILE and FILE.0, FILE.1, ... Thread safe. A write that fails is logged; the traces are lost.
+// FILE and FILE.0, FILE.1, ... Thread safe. A failed write is logged; its traces are lost.
 class TraceFile {
  public:
   explicit TraceFile(std::string path) : path_(std::move(path)) {}
@@ -18,9 +18,9 @@ class TraceFile {
   TraceFile& operator=(const TraceFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // Adds JSON values, separated by commas, to FILE, which the first call empties.
+  // Adds JSON values, separated by commas, to FILE, which the first call truncates.
   void append(std::string_view values);
-  // The next FILE.N with these values.
+  // Writes the next FILE.N with these values.
   void write_numbered(std::string_view values);
 
  private:

@@ -203,7 +203,7 @@ TEST(TraceParent, OnlyWhatTheFormatAllows) {
 
 namespace asio = boost::asio;
 
-// Takes one POST from `stream`, answers with `status`, and gives its body.
+// Reads one POST from `stream`, answers with `status`, and returns its body.
 std::string take_post(auto& stream, unsigned status = 200) {
   namespace http = boost::beast::http;
   boost::beast::flat_buffer buffer;
@@ -276,7 +276,7 @@ TEST(OtlpExporter, AsksABusyCollectorAgain) {
   EXPECT_THAT(bodies[0], HasSubstr("first"));
   EXPECT_EQ(bodies[1], bodies[0]);
   EXPECT_EQ(bodies[2], bodies[0]);
-  // What is wrong with a request stays wrong.
+  // A refused request is not retried.
   (*exporter)->add({Span{.name = "second"}});
   auto socket = collector.accept();
   EXPECT_THAT(take_post(socket, 400), HasSubstr("second"));
@@ -386,7 +386,7 @@ TEST(Tracer, SettingsOfGlobalAndModel) {
   EXPECT_TRUE(tracer.is_on());
   EXPECT_EQ(show({{"trace_count", {"2"}}}), "TIMESTAMPS TENSORS 1 2 0 ");
   EXPECT_NE(tracer.sample("m", "", ""), nullptr);
-  EXPECT_EQ(show({{"log_frequency", {"5"}}}), "TIMESTAMPS TENSORS 1 1 5 ");  // the count goes on
+  EXPECT_EQ(show({{"log_frequency", {"5"}}}), "TIMESTAMPS TENSORS 1 1 5 ");  // the count continues
   EXPECT_EQ(show({{"trace_rate", {"-1"}}}), "TIMESTAMPS TENSORS 4294967295 1 5 ");
   EXPECT_THAT(show({{"trace_rate", {"0"}}}), HasSubstr("sample rate must be non-zero"));
   for (const std::string key : {"trace_rate", "trace_count", "log_frequency"}) {

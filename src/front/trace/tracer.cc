@@ -16,7 +16,7 @@
 namespace nereid::front {
 namespace {
 
-// `lowest` and `highest` are told to clients whose number is none that can be meant.
+// `lowest` and `highest` appear in the error for an impossible number.
 StatusOr<int64_t> parse_number(std::string_view key, const std::vector<std::string>& values,
                                int64_t lowest, int64_t highest) {
   if (values.size() != 1) return invalid_argument("expect only 1 value for '{}'", key);
@@ -35,7 +35,7 @@ StatusOr<int64_t> parse_number(std::string_view key, const std::vector<std::stri
   return value;
 }
 
-// A negative number wraps around, as clients of the stock server expect.
+// A negative number wraps around, as in the stock server.
 Status change(const Tracer::Changes& changes, const char* key, std::optional<uint32_t>& value) {
   const auto it = changes.find(key);
   if (it == changes.end()) return ok();
@@ -60,7 +60,7 @@ Status change_count(const Tracer::Changes& changes, std::optional<int64_t>& valu
   return ok();
 }
 
-// Unknown names are ignored, as the stock server does.
+// Unknown names are ignored, as in the stock server.
 Status change_level(const Tracer::Changes& changes, std::optional<uint32_t>& level) {
   const auto it = changes.find("trace_level");
   if (it == changes.end()) return ok();
@@ -89,7 +89,7 @@ std::vector<std::string> level_names(uint32_t level) {
 }  // namespace
 
 struct Tracer::Impl {
-  // What clients set; the rest comes from the level above.
+  // Settings changed by clients; others come from the level above.
   struct Overrides {
     std::optional<uint32_t> level, rate, frequency;
     std::optional<int64_t> count;
@@ -126,8 +126,8 @@ struct Tracer::Impl {
     return std::make_shared<TraceSetting>(values, options.mode, file);
   }
 
-  // The effective setting of overrides; what they do not change keeps its present value, so that a
-  // count goes on.
+  // The effective setting of overrides; unchanged members keep their present value, so that
+  // a count continues.
   StatusOr<Scope> apply(const Overrides& next, const Scope* present, const Changes& changes,
                         const TraceValues& above) const {
     Scope out;

@@ -1,5 +1,5 @@
-// Request tracing of all front ends of one server: which requests are sampled, and the settings
-// that clients read and change.
+// Request tracing of all front ends of one server: sampling, and the settings that
+// clients read and change.
 #pragma once
 
 #include <map>
@@ -16,32 +16,32 @@
 
 namespace nereid::front {
 
-// Thread safe. Must outlive no front end: each holds a reference.
+// Thread safe. Each front end holds a reference.
 class Tracer {
  public:
-  // Setting -> values, in the order of the protocol's answer.
+  // Setting to values, in the order of the protocol's response.
   using Settings = std::vector<std::pair<std::string, std::vector<std::string>>>;
-  // Setting -> new values; none = back to the level above (model: global; global: start-up).
+  // Setting to new values; none = the value of the level above (model: global; global: start-up).
   // Absent settings stay, unknown ones are ignored.
   using Changes = std::map<std::string, std::vector<std::string>>;
 
   // InvalidArgument: the URL is unusable. `server` must outlive the result.
   static StatusOr<std::shared_ptr<Tracer>> create(TRITONSERVER_Server* server,
                                                   TraceOptions options);
-  ~Tracer();  // writes and exports what is finished
+  ~Tracer();  // writes and exports finished traces
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
-  // A trace when the request to `model` is to be traced, else null. `traceparent` and `tracestate`
-  // are the values of the W3C headers ("" when absent): in mode opentelemetry a valid one continues
-  // the client's trace and is always sampled.
+  // A trace when the request to `model` is sampled, else null. `traceparent` and `tracestate` are
+  // the values of the W3C headers ("" when absent): in mode opentelemetry a valid one continues the
+  // client's trace and is always sampled.
   RequestTracePtr sample(const std::string& model, std::string_view traceparent,
                          std::string_view tracestate);
-  // False: sample() gives null whatever the request is; so headers need not be looked at.
+  // False: sample() always returns null, so headers need not be read.
   bool is_on() const;
 
-  // Changes and shows the settings of `model`, or with "" the global ones. InvalidArgument: unknown
-  // model, or a value that is none; Unimplemented: the trace file.
+  // Changes and returns the settings of `model`, or with "" the global ones. InvalidArgument:
+  // unknown model or invalid value; Unimplemented: the trace file.
   StatusOr<Settings> update(const std::string& model, const Changes& changes);
 
  private:

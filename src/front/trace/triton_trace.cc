@@ -1,4 +1,3 @@
-// See triton_trace.h.
 #include "front/trace/triton_trace.h"
 
 #include <fmt/ranges.h>
@@ -27,7 +26,7 @@ class TritonTrace final : public CoreTrace {
   explicit TritonTrace(std::shared_ptr<TraceSetting> setting)
       : CoreTrace(setting->values().level), setting_(std::move(setting)) {}
 
-  // A request that the core refused leaves no records.
+  // A request refused by the core leaves no records.
   ~TritonTrace() override {
     std::string all;
     for (const auto& [id, records] : records_) {

@@ -1,4 +1,4 @@
-// A request trace that becomes records of the Triton trace file.
+// A request trace in the form of records of the Triton trace file.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,3 @@
-// See url.h.
 #include "front/trace/url.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ StatusOr<Url> parse_url(std::string_view text) {
   };
   std::string_view scheme = text.starts_with("https://") ? "https://" : "http://";
   if (text.find("://") == std::string_view::npos) {
-    scheme = "";  // as collectors are often written
+    scheme = "";  // "host:port" without scheme, as collectors are often given
   } else if (!text.starts_with(scheme)) {
     return bad("not http");
   }

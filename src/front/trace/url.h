@@ -15,7 +15,7 @@ struct Url {
   std::string target = "/";  // path and query
 };
 
-// InvalidArgument for anything but http[s]://HOST[:PORT][/PATH].
+// InvalidArgument for any text but http[s]://HOST[:PORT][/PATH].
 StatusOr<Url> parse_url(std::string_view text);
 
 }  // namespace nereid::front

@@ -19,12 +19,12 @@ namespace {
 
 using Fault = TranslationFault;
 
-// Members of a request: what is read, what changes nothing, what is refused unless it is empty.
+// Members of a request: read, without effect, refused unless empty.
 constexpr std::string_view kRead[] = {
     "model",          "messages",      "system",        "max_tokens",  "temperature",
     "top_p",          "top_k",         "stream",        "tools",       "thinking",
     "stop_sequences", "output_config", "output_format", "tool_choice", "context_management"};
-// One service serves all, prefixes are cached anyway, and nothing is stored.
+// No effect: there is one service tier, prefixes are cached anyway, and nothing is stored.
 constexpr std::string_view kWithoutEffect[] = {
     "metadata",        "service_tier", "cache_control",  "inference_geo",
     "speed",           "betas",        "anthropic_beta", "anthropic_version",
@@ -92,8 +92,8 @@ std::optional<Fault> read_tools(const json::object& request, json::object& chat)
   return std::nullopt;
 }
 
-// Whether the budget is for all of a turn's thoughts, those between its calls too: then it may be
-// more than the tokens of an answer. Source: docs.anthropic.com, "Interleaved thinking".
+// Whether the budget covers the thinking between a turn's calls too: then it may exceed max_tokens.
+// Source: docs.anthropic.com, "Interleaved thinking".
 bool thinks_between_calls(const json::object& request) {
   constexpr std::string_view kBeta = "interleaved-thinking-";
   if (text_member(request, "anthropic_beta").find(kBeta) != std::string::npos) return true;
@@ -104,7 +104,7 @@ bool thinks_between_calls(const json::object& request) {
   return false;
 }
 
-// Smaller budgets than the 1,024 tokens of Anthropic's API are taken: contexts here may be short.
+// Budgets below the 1,024 tokens of Anthropic's API are accepted: contexts here may be short.
 std::optional<Fault> check_budget(const json::value& budget, const json::object& request) {
   constexpr int64_t kLeast = 1;
   constexpr std::string_view kField = "thinking.budget_tokens";
@@ -119,7 +119,7 @@ std::optional<Fault> check_budget(const json::value& budget, const json::object&
   return std::nullopt;
 }
 
-// Without it the answer shows no reasoning. With "adaptive" the model thinks as much as it likes.
+// Without "thinking" the answer shows no reasoning; with "adaptive" its length is not limited.
 std::optional<Fault> read_thinking(const json::object& request, json::object& chat) {
   chat["include_reasoning"] = false;
   const json::value* const value = present(request, "thinking");
@@ -153,7 +153,7 @@ std::optional<Fault> read_format(const json::value& value, std::string_view wher
   return std::nullopt;
 }
 
-// Templates know three efforts; more than the highest is the highest.
+// Templates have three efforts; higher ones become the highest.
 std::optional<Fault> read_output_config(const json::object& request, json::object& chat) {
   if (const json::value* value = present(request, "output_config")) {
     if (!value->is_object()) return Fault{"output_config: expected an object"};
@@ -170,12 +170,12 @@ std::optional<Fault> read_output_config(const json::object& request, json::objec
     if (const json::value* format = present(config, "format"))
       if (auto fault = read_format(*format, "output_config.format", chat)) return fault;
   }
-  // By the name that it had before.
+  // Its former name.
   const json::value* const older = present(request, "output_format");
   return older ? read_format(*older, "output_format", chat) : std::nullopt;
 }
 
-// Thoughts of earlier messages are not read again, so clearing them is no work.
+// Thinking of earlier messages is dropped anyway, so clearing it has no effect.
 std::optional<Fault> check_context_management(const json::object& request) {
   const json::value* const value = present(request, "context_management");
   if (!value) return std::nullopt;
@@ -217,7 +217,7 @@ std::vector<std::string> unknown_of(const json::object& request) {
   return out;
 }
 
-// All of a request but how its answer is made.
+// Reads all of a request but the form of its answer.
 std::variant<Translated, Fault> read_request(const json::object& request, json::object chat) {
   for (const auto read : {read_conversation, read_tools, read_thinking, read_output_config})
     if (auto fault = read(request, chat)) return *std::move(fault);
@@ -233,7 +233,7 @@ std::variant<Translated, Fault> read_request(const json::object& request, json::
   return out;
 }
 
-// The end of a message, by the choice's finish_reason and stop_reason.
+// A message's stop reason, from the choice's finish_reason and stop_reason.
 struct Stop {
   std::string reason;
   json::value sequence;
@@ -243,13 +243,13 @@ Stop stop_of(const json::object& choice, bool has_calls, bool has_all_tokens) {
   const json::value* const stop = choice.if_contains("stop_reason");
   if (finish == "length")
     return {has_all_tokens ? "max_tokens" : "model_context_window_exceeded", nullptr};
-  // A call that the request wants may be what a sequence has cut.
+  // A required call may have been cut by a stop sequence.
   if (has_calls && finish == "tool_calls") return {"tool_use", nullptr};
   if (stop && stop->is_string()) return {"stop_sequence", *stop};
   return {has_calls ? "tool_use" : "end_turn", nullptr};
 }
 
-// Input tokens are those that were computed: what was cached counts apart.
+// Input tokens are the computed ones: cached ones are counted separately.
 json::object usage_object(const json::object& chat, int64_t output_tokens) {
   const json::object& usage = object_member(chat, "usage");
   const int64_t cached =
@@ -375,7 +375,7 @@ class MessagesTranslation final : public Translation {
             {"role", "assistant"},
             {"model", text_member(chat, "model")}};
   }
-  // Events that begin a block of this kind, unless it is the one that is open.
+  // Events that begin a block of this kind, unless one is open.
   std::string block(std::string_view kind, json::object content) {
     if (open_ == kind) return "";
     std::string out = stop_block();
@@ -396,7 +396,7 @@ class MessagesTranslation final : public Translation {
     open_.clear();
     return event("content_block_stop", {{"index", index_++}});
   }
-  // A call begins with the chunk that has its id.
+  // A chunk with an id begins a call.
   std::string call_events(const json::object& call) {
     std::string out;
     const json::object& function = object_member(call, "function");
@@ -412,9 +412,9 @@ class MessagesTranslation final : public Translation {
                               {"partial_json", text_member(function, "arguments")}});
   }
 
-  const int64_t max_tokens_;  // that are wanted
+  const int64_t max_tokens_;  // of the request
   bool begun_ = false, has_calls_ = false;
-  std::string open_;  // kind of the block that has begun
+  std::string open_;  // kind of the open block
   int64_t index_ = 0, output_tokens_ = 0;
   Stop stop_ = {"end_turn", nullptr};
 };

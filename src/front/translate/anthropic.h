@@ -14,7 +14,7 @@ namespace nereid::front {
 // streams. Images, files and the vendor's own tools are faults. The header "anthropic-beta" counts
 // as a member "anthropic_beta".
 std::variant<Translated, TranslationFault> translate_messages(const json::object& request);
-// POST /v1/messages/count_tokens: the chat whose prompt is counted; it has no translation.
+// POST /v1/messages/count_tokens: the chat whose prompt is counted, without a translation.
 std::variant<Translated, TranslationFault> translate_messages_to_count(const json::object& request);
 
 std::string messages_token_count(int64_t num_tokens);

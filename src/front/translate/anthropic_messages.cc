@@ -18,7 +18,7 @@ namespace {
 using Fault = TranslationFault;
 using Text = std::variant<std::string, Fault>;
 
-// The blocks that are read, and the role whose messages may have them.
+// Supported blocks, and the role whose messages may have them.
 struct BlockKind {
   std::string_view name, role;  // role: empty for any
 };
@@ -30,14 +30,14 @@ constexpr BlockKind kBlocks[] = {{"text", ""},
                                  {"thinking", "assistant"},
                                  {"redacted_thinking", "assistant"}};
 
-// A block's text, which is a string.
+// A block's text, a string.
 Text string_of(const json::object& block, const std::string& where) {
   const json::value* const text = block.if_contains("text");
   if (!text || !text->is_string()) return Fault{where + ".text: expected a string"};
   return std::string(text->get_string());
 }
 
-// A text block's text, which is more than blanks.
+// A text block's text, not blank.
 Text text_of(const json::object& block, const std::string& where) {
   Text text = string_of(block, where);
   if (const auto* value = std::get_if<std::string>(&text); value && without_blanks(*value).empty())
@@ -67,13 +67,13 @@ Fault other_block(const json::object& block, const std::string& where, std::stri
                            text_member(block, "type").substr(0, 40), known)};
 }
 
-// Of text blocks alone, which say something.
+// Text blocks only, not blank.
 Text text_block(const json::object& block, const std::string& where) {
   if (text_member(block, "type") == "text") return text_of(block, where);
   return other_block(block, where, "text is");
 }
 
-// The member of a block that is a string; "": it is absent, or null.
+// A string member of a block; "": absent, or null.
 Text optional_string(const json::object& block, std::string_view key, const std::string& where) {
   const json::value* const value = block.if_contains(key);
   if (!value || value->is_null()) return std::string();
@@ -81,7 +81,7 @@ Text optional_string(const json::object& block, std::string_view key, const std:
   return Fault{fmt::format("{}.{}: expected a string", where, key)};
 }
 
-// A text with what is said of it, each part in tags of its name.
+// A text with its attributes, each in tags of its name.
 struct Part {
   std::string_view name;
   Text text;
@@ -96,7 +96,7 @@ Text tagged(std::string_view name, std::span<const Part> parts) {
   return out + fmt::format("</{}>", name);
 }
 
-// What stands in a document: a plain text, or blocks of text.
+// A document's content: plain text, or blocks of text.
 Text text_of_source(const json::object& source, const std::string& where) {
   const std::string type = text_member(source, "type");
   if (type == "text") {
@@ -137,7 +137,7 @@ Text text_of_search_result(const json::object& block, const std::string& where) 
   return tagged("search_result", parts);
 }
 
-// The text of a block of a tool's result; it may say nothing.
+// The text of a block in a tool's result; may be empty.
 Text result_block(const json::object& block, const std::string& where) {
   const std::string type = text_member(block, "type");
   if (type == "text") return string_of(block, where);
@@ -146,7 +146,7 @@ Text result_block(const json::object& block, const std::string& where) {
   return other_block(block, where, "text, document and search_result are");
 }
 
-// The chat messages that one message becomes: results of tools are messages of their own.
+// Converts one message to chat messages: tool results become messages of their own.
 class MessageReader {
  public:
   MessageReader(std::string where, bool is_last, json::array& out)
@@ -173,8 +173,8 @@ class MessageReader {
   }
 
  private:
-  // Whether the message is part of the one before: turns of one role are one turn, and what is in
-  // front of the conversation is one text.
+  // Whether the message belongs to the previous one: consecutive messages of a role are one turn,
+  // and system texts before the conversation are one text.
   bool goes_on() const {
     if (out_.empty()) return false;
     const json::object& last = out_.back().as_object();
@@ -214,7 +214,7 @@ class MessageReader {
     if (last_kind_ == "search_result") return add_text(text_of_search_result(block, where));
     if (last_kind_ == "tool_use") return read_call(block, where);
     if (last_kind_ == "tool_result") return read_result(block, where);
-    return std::nullopt;  // thoughts are not read again
+    return std::nullopt;  // earlier thinking is dropped
   }
 
   std::optional<Fault> add_text(Text text) {
@@ -240,7 +240,7 @@ class MessageReader {
     return std::nullopt;
   }
 
-  // Of a tool that says nothing the content is empty, or absent.
+  // A tool's result without text has empty or absent content.
   std::optional<Fault> read_result(const json::object& result, const std::string& where) {
     const std::string id = text_member(result, "tool_use_id");
     if (id.empty()) return Fault{where + ".tool_use_id: expected a string that is not empty"};
@@ -254,7 +254,7 @@ class MessageReader {
     return std::nullopt;
   }
 
-  // Whether something may follow the last block.
+  // Whether the last block may end the message.
   std::optional<Fault> check_end() const {
     if (last_kind_.ends_with("thinking"))
       return Fault{fmt::format("{}: the final block in an assistant message cannot be {}", where_,

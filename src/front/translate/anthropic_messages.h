@@ -8,8 +8,8 @@
 
 namespace nereid::front {
 
-// Makes "messages" of the chat body from "system" and "messages" of the request. An answer goes on
-// behind a last message of the assistant, unless that is empty.
+// Makes "messages" of the chat body from "system" and "messages" of the request. The answer
+// continues a last message of the assistant, unless that is empty.
 std::optional<TranslationFault> read_conversation(const json::object& request, json::object& chat);
 
 }  // namespace nereid::front

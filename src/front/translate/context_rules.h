@@ -1,4 +1,4 @@
-// What another API does where OpenAI's refuses a prompt or a wanted answer that does not fit.
+// Rules of other APIs for a prompt or output that does not fit, where OpenAI's refuses it.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 namespace nereid::front {
 
 struct ContextRules {
-  bool clips_max_tokens = false;         // to what the context has room for
-  bool drops_messages = false;           // the oldest of a conversation, where it does not fit
-  std::optional<int64_t> max_seq_len{};  // prompt and output tokens, where the model has more
+  bool clips_max_tokens = false;         // to the room in the context
+  bool drops_messages = false;           // the oldest ones of a conversation that does not fit
+  std::optional<int64_t> max_seq_len{};  // limit of prompt and output tokens, below the model's
 };
 
 }  // namespace nereid::front

@@ -27,7 +27,7 @@ int64_t nanoseconds(Clock::duration d) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
 }
 
-// The end of an answer that no token was made for: the model is there, or goes.
+// The end of an answer without tokens: the model is loaded, or unloaded.
 void end_without_tokens(json::object& out, bool unloads) {
   out["done"] = true;
   out["done_reason"] = unloads ? "unload" : "load";
@@ -35,7 +35,7 @@ void end_without_tokens(json::object& out, bool unloads) {
 
 class OllamaTranslation final : public Translation {
  public:
-  // `begun`: when the request was looked at first.
+  // `begun`: arrival of the request.
   OllamaTranslation(std::string model, bool is_chat, Clock::time_point begun)
       : model_(std::move(model)), is_chat_(is_chat), begun_(begun) {}
 
@@ -91,7 +91,7 @@ class OllamaTranslation final : public Translation {
     prompt_tokens_ = integer_member(usage, "prompt_tokens");
     tokens_ = integer_member(usage, "completion_tokens");
   }
-  // A message of a chat's choice, or one with the text of a completion's.
+  // A message of a chat's choice, or a completion's text as one.
   static json::object said_by(const json::object& choice, std::string_view key) {
     const std::string text = text_member(choice, "text");
     return text.empty() ? object_member(choice, key) : json::object{{"content", text}};
@@ -131,7 +131,7 @@ class OllamaTranslation final : public Translation {
     return text;
   }
 
-  // Nothing is loaded for a request; it is read.
+  // Load time is that of reading the request: models are already loaded.
   void add_numbers(json::object& out) const {
     const Clock::time_point now = Clock::now();
     const Clock::time_point first = first_piece_ == Clock::time_point() ? now : first_piece_;
@@ -152,7 +152,7 @@ class OllamaTranslation final : public Translation {
   int64_t prompt_tokens_ = 0, tokens_ = 0;
 };
 
-// Options by Ollama's names and OpenAI's.
+// Options by Ollama's and OpenAI's names.
 constexpr std::pair<const char*, const char*> kOptions[] = {
     {"temperature", "temperature"},
     {"top_p", "top_p"},
@@ -166,7 +166,7 @@ constexpr std::pair<const char*, const char*> kOptions[] = {
 };
 constexpr std::string_view kOtherOptions[] = {"num_predict", "num_ctx",   "repeat_last_n",
                                               "mirostat",    "typical_p", "tfs_z"};
-// Of every request; what a route knows beside them.
+// Members of every request; each route has more.
 constexpr std::string_view kAllRequests[] = {"model", "name", "stream", "options", "keep_alive"};
 constexpr std::string_view kAllAnswers[] = {"format", "think",    "truncate",
                                             "shift",  "logprobs", "top_logprobs"};
@@ -176,7 +176,7 @@ constexpr std::string_view kOfGenerate[] = {"prompt", "suffix",  "system", "temp
 constexpr std::string_view kOfEmbed[] = {"input", "truncate", "dimensions"};
 constexpr std::string_view kOfEmbeddings[] = {"prompt"};
 
-// Whether a member says nothing: it is absent, null, false or empty.
+// Whether a member is unset: absent, null, false or empty.
 bool is_unset(const json::value* value) {
   if (!value || value->is_null()) return true;
   if (value->is_bool()) return !value->get_bool();
@@ -184,13 +184,13 @@ bool is_unset(const json::value* value) {
   return value->is_array() && value->get_array().empty();
 }
 
-// Of an integer option (see check_ollama_options()).
+// The value of an integer option (see check_ollama_options()).
 int64_t whole_number(const json::value& value) {
   if (value.is_int64()) return value.get_int64();
   return value.is_uint64() ? INT64_MAX : static_cast<int64_t>(value.get_double());
 }
 
-// One request on its way to a chat, a completion or an embedding.
+// Translates one request to a chat, a completion or an embedding.
 class OllamaReader {
  public:
   explicit OllamaReader(const json::object& request) : request_(request) {
@@ -241,7 +241,7 @@ class OllamaReader {
     return finish_text(false);
   }
 
-  // `key`: of the texts; many answers are lists.
+  // `key`: the texts' member; `is_many`: the answer is a list.
   Answer embed(const char* key, bool is_many) {
     know(is_many ? std::span<const std::string_view>(kOfEmbed) : kOfEmbeddings);
     if (auto fault = check_ollama_members(request_, known_)) return *std::move(fault);
@@ -283,7 +283,7 @@ class OllamaReader {
     return !value || value->get_bool();
   }
 
-  // Calls and tools may have no type here.
+  // Adds the type of calls and tools, which may be missing here.
   static json::value with_type(const json::value& value) {
     json::value out = value;
     if (json::object* object = out.if_object(); object && !object->contains("type"))
@@ -300,13 +300,13 @@ class OllamaReader {
     return message;
   }
 
-  // A text without a template, or with a gap.
+  // A text without a template, or with a suffix.
   Answer complete(const std::string& prompt, const std::string& suffix) {
     if (!is_unset(request_.if_contains("logprobs")))
       return TranslationFault{"logprobs: not supported together with raw or suffix"};
     body_["prompt"] = prompt;
     if (!suffix.empty()) body_["suffix"] = suffix;
-    // A part of a text with a gap would have none.
+    // A truncated fill-in-the-middle prompt would lose its tokens.
     if (truncates() && suffix.empty()) body_["truncate_prompt_tokens"] = -1;
     out_.to = Translates::kCompletion;
     return finish_text(false);
@@ -337,7 +337,8 @@ class OllamaReader {
     return std::move(out_);
   }
 
-  // Without messages or a prompt the model is loaded, or goes when its time is over. All are here.
+  // Without messages or a prompt the request loads or, with keep_alive 0, unloads the model. All
+  // models are loaded.
   Answer without_tokens(bool is_chat) {
     body_["created_at"] = ollama_time();
     if (is_chat)
@@ -391,13 +392,13 @@ class OllamaReader {
     return check_samplers(options);
   }
 
-  // What is said there and means something else here.
+  // Adapts options with another meaning here.
   void adapt_options() {
     const auto number = [this](const char* key) {
       const json::value* const v = body_.if_contains(key);
       return v && v->is_number() ? v->to_number<double>() : NAN;
     };
-    if (number("seed") < 0) body_.erase("seed");  // a random one
+    if (number("seed") < 0) body_.erase("seed");  // means a random seed
     if (number("top_p") == 0) body_.erase("top_p"), body_["top_k"] = 1;
     if (number("repetition_penalty") == 0) body_.erase("repetition_penalty");
   }
@@ -414,7 +415,8 @@ class OllamaReader {
       out_.rules.max_seq_len = std::max<int64_t>(*most, kLeastContext);
   }
 
-  // Ways to draw that are not there, unless they are off. What the penalty looks back at is all.
+  // Refuses unsupported samplers, unless they are off. The repetition penalty always
+  // counts all tokens.
   std::optional<TranslationFault> check_samplers(const json::object& options) {
     constexpr std::pair<const char*, double> kOff[] = {
         {"mirostat", 0}, {"typical_p", 1}, {"tfs_z", 1}};

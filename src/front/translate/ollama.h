@@ -14,26 +14,26 @@
 
 namespace nereid::front {
 
-// POST /api/chat and POST /api/generate: streams of JSON lines, or whole with "stream": false; to
-// a completion with "raw" or "suffix". Images, templates and contexts are faults.
+// POST /api/chat and POST /api/generate: streams of JSON lines, or whole with "stream": false;
+// "raw" and "suffix" use a completion. Images, templates and contexts are faults.
 std::variant<Translated, TranslationFault> translate_ollama_chat(const json::object& request);
 std::variant<Translated, TranslationFault> translate_ollama_generate(const json::object& request);
-// POST /api/embed: of many texts, of length 1; POST /api/embeddings: of one, as it is.
+// POST /api/embed: many texts, scaled to length 1; POST /api/embeddings: one, unscaled.
 std::variant<Translated, TranslationFault> translate_ollama_embed(const json::object& request);
 std::variant<Translated, TranslationFault> translate_ollama_embeddings(const json::object& request);
 
-// What is wrong with a request of POST /api/show.
+// The fault of a request of POST /api/show.
 std::optional<TranslationFault> check_ollama_show(const json::object& request);
 
 std::string ollama_error(std::string_view message);
 
-// The model that a request names, without the tag that all names may have; "": none.
+// The model named in a request, without the default tag; "": none.
 std::string ollama_model_name(const json::object& request);
 
-// As in "2025-12-31T23:59:59Z"; now, without a time.
+// "2025-12-31T23:59:59Z"; now by default.
 std::string ollama_time(std::time_t time = std::time(nullptr));
 
-// What is said of a model; 0 and "": not known.
+// Facts about a model; 0 and "": unknown.
 struct OllamaModel {
   std::string name = {};
   std::string format = {}, architecture = {}, quantization = {};
@@ -42,7 +42,7 @@ struct OllamaModel {
   int64_t num_parameters = 0, num_bytes = 0;  // of its files
   std::string chat_template = {};
   std::vector<std::string> capabilities = {};
-  std::time_t since = 0;  // it is served
+  std::time_t since = 0;  // time since which it is served
 };
 
 // Answers of GET /api/tags, GET /api/ps, POST /api/show and GET /api/version.

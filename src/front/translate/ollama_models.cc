@@ -1,4 +1,4 @@
-// What Ollama's API tells of models; see ollama.h.
+// Model information of Ollama's API; see ollama.h.
 #include <iterator>
 #include <utility>
 
@@ -8,7 +8,7 @@
 namespace nereid::front {
 namespace {
 
-// Clients cut it to twelve digits, and take models with equal ones for the same.
+// Clients cut it to twelve digits, and consider models with equal ones the same.
 std::string digest(const OllamaModel& model) {
   std::string out;
   const std::string what = fmt::format("{} {} {}", model.name, model.num_bytes, model.vocabulary);
@@ -17,7 +17,7 @@ std::string digest(const OllamaModel& model) {
   return out;
 }
 
-// As in "7.6B".
+// Such as "7.6B".
 std::string parameter_size(int64_t num_parameters) {
   const auto number = static_cast<double>(num_parameters);
   if (number >= 1e9) return fmt::format("{:.1f}B", number / 1e9);
@@ -67,7 +67,7 @@ json::object ollama_tags(const std::vector<OllamaModel>& models) {
   });
 }
 
-// What is served is loaded, and stays so.
+// All served models are loaded.
 json::object ollama_running(const std::vector<OllamaModel>& models) {
   return list_of(models, [](const OllamaModel& model) {
     constexpr std::time_t kCentury = 3153600000;
@@ -106,7 +106,7 @@ json::object ollama_show(const OllamaModel& model) {
           {"modified_at", ollama_time(model.since)}};
 }
 
-// The release whose API this is; clients ask for a least one.
+// The release with this API; clients require a minimum.
 json::object ollama_version() { return {{"version", "0.12.11"}}; }
 
 }  // namespace nereid::front

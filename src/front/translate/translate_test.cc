@@ -86,8 +86,8 @@ std::variant<Translated, TranslationFault> translate_messages_of(std::string_vie
       object_of(fmt::format(R"({{"max_tokens": 1, "messages": {}{}}})", messages, more)));
 }
 
-// As Anthropic's API has it: only the assistant's last message may be empty, text blocks say
-// something, and a message does not end with thoughts.
+// As in Anthropic's API: only the assistant's last message may be empty, text blocks are not blank,
+// and a message does not end with thinking.
 TEST(Messages, EmptyContentIsAFaultOfItsMessage) {
   constexpr char kUser[] = R"({"role": "user", "content": "x"})";
   constexpr char kThought[] = R"({"type": "thinking", "thinking": "hm", "signature": ""})";
@@ -144,7 +144,7 @@ TEST(Messages, EmptyContentIsAFaultOfItsMessage) {
 
 constexpr char kHi[] = R"([{"role": "user", "content": "hi"}])";
 
-// Source: docs of mid-conversation system messages; agents send their reminders so.
+// Source: docs of mid-conversation system messages, which agents use for reminders.
 TEST(Messages, SystemMessagesKeepTheirPlace) {
   const json::object chat = chat_of(translate_messages_of(
       R"([{"role": "system", "content": "one"}, {"role": "system", "content": "two"},
@@ -322,7 +322,7 @@ TEST(Messages, WhatMayBeEmptyIsRead) {
   }
 }
 
-// Answers are ours, but a part that one lacks reads as empty.
+// Missing parts of an answer read as empty.
 TEST(Translations, TakeAnswersWithoutParts) {
   auto messages = translate_messages_of(R"([{"role": "user", "content": "x"}])");
   auto ollama = translate_ollama_generate(object_of(R"({"prompt": "x"})"));
@@ -340,7 +340,7 @@ TEST(Translations, TakeAnswersWithoutParts) {
   }
 }
 
-// A request whose numbers are as they are written, like those of a body.
+// A request whose numbers keep all digits, like those of a body.
 json::object exact_object_of(std::string_view text) { return parse_json_exact(text)->get_object(); }
 
 constexpr char kLongArguments[] =
@@ -376,7 +376,7 @@ TEST(Messages, NumbersOfCallsKeepTheirDigits) {
               HasSubstr(fmt::format(R"("arguments":{})", kLongArguments)));
 }
 
-// Of calls that max_tokens cuts, the complete ones are blocks; a stream has what was written.
+// The complete ones among calls cut by max_tokens are blocks; a stream has all text written.
 TEST(Messages, CallsThatAreCutAreLeftOutOrStreamed) {
   auto t = translate_messages_of(kHi);
   Translation& translation = *std::get<Translated>(t).translation;
@@ -670,7 +670,7 @@ TEST(Ollama, TypesOfMembersAndOptionsAreChecked) {
   for (const auto& [translate, member, begin] : cases)
     EXPECT_THAT(fault_of(translate(object_of(fmt::format("{{{}}}", member)))), StartsWith(begin))
         << member;
-  // What another route has is not known, whatever it is.
+  // A member of another route is unknown, whatever its value.
   EXPECT_THAT(read_of(translate_ollama_chat(object_of(R"({"raw": 5})"))).unknown,
               ElementsAre("raw"));
   EXPECT_EQ(chat_of(translate_ollama_chat(object_of(

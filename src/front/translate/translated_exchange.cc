@@ -101,7 +101,7 @@ class TranslatedExchange final : public Exchange {
   const ExchangePtr inner_;
   Request request_;
   const std::unique_ptr<Translation> translation_;
-  const bool answers_;  // else what is answered stays as it is
+  const bool answers_;  // false: the answer is passed on unchanged
   Headers headers_;
   bool failed_ = false;
 };

@@ -1,5 +1,5 @@
-// Other chat APIs in terms of OpenAI's: a request becomes a body of /v1/chat/completions, and the
-// answer is made of that route's answer, whole or chunk by chunk.
+// Other chat APIs in terms of OpenAI's: a request becomes a body of /v1/chat/completions, and that
+// route's answer is translated, whole or chunk by chunk.
 #pragma once
 
 #include <memory>
@@ -16,80 +16,80 @@
 
 namespace nereid::front {
 
-// What a chat handler says of a failure.
+// A chat handler's error.
 struct ChatError {
   int status = 500;
   std::string message;
   std::string param, code;  // the chat's field at fault, a machine-readable name; may be empty
 };
 
-// How the answer to one request is made. On the exchange's strand, or where it delivers.
+// Translates the answer to one request. On the exchange's strand, or inside deliver().
 class Translation {
  public:
   virtual ~Translation() = default;
 
   virtual std::string_view stream_type() const = 0;  // content type
-  // The body, of a chat.completion.
+  // The body, from a chat.completion.
   virtual std::string answer(const json::object& chat) = 0;
-  // What a chat.completion.chunk adds to the stream.
+  // The stream's text for a chat.completion.chunk.
   virtual std::string chunk(const json::object& chunk) = 0;
-  // The end of a stream that has not failed.
+  // The end of a stream without an error.
   virtual std::string end() = 0;
-  // A failure as a body, or as part of a stream.
+  // An error as a body, or as part of a stream.
   virtual std::string error(const ChatError& error, bool in_stream) = 0;
-  // Something of an answer that is sent whole has come; once for each piece.
+  // Called for each piece of an answer that is sent whole.
   virtual void take_piece() {}
 };
 
-// What is wrong with a request; the field first.
+// A fault of a request, with the field first.
 struct TranslationFault {
   std::string message;
 };
 
-// The handler that a request becomes one for.
+// The handler that a request is translated for.
 enum class Translates {
   kChat,
   kCompletion,
-  kEmbedding,  // its answers are of the API already, only errors are translated
-  kNothing,    // the body is the answer, where there is such a model
+  kEmbedding,  // its answers have the API's form already, only errors are translated
+  kNothing,    // the body is the answer, if the model exists
 };
 
-// A request's body for that handler and how it is answered.
+// A request's body for that handler, and the translation of its answer.
 struct Translated {
   std::string body;
   std::unique_ptr<Translation> translation;
-  Headers headers = {};  // that an answer has beside those of the chat's
+  Headers headers = {};  // headers of the answer beside the chat's
   Translates to = Translates::kChat;
-  std::string model = {};                 // that is asked for
-  std::vector<std::string> unknown = {};  // members of the request that are not known
+  std::string model = {};                 // model named in the request
+  std::vector<std::string> unknown = {};  // unknown members of the request
   ContextRules rules = {};
 };
 using Translator = std::variant<Translated, TranslationFault> (*)(const json::object& request);
 
-// An exchange with the chat body as its request, whose answer goes to `exchange` in translation.
+// An exchange with the chat body as its request, whose answer is translated for `exchange`.
 ExchangePtr translated_exchange(ExchangePtr exchange, Translated translated);
 
-// Members that are none of these, with `prefix` in front of their names.
+// Members that are none of these, with `prefix` before their names.
 std::vector<std::string> unknown_members(const json::object& object,
                                          std::span<const std::string_view> known,
                                          std::string_view prefix = "");
 
-// Fields by the names of a chat and of the request.
+// Field names: (chat, request).
 using Renamed = std::pair<std::string_view, std::string_view>;
-// Gives the field at fault, and the message that begins with it, the request's name.
+// Gives the field at fault, and a message that begins with it, the request's name.
 void rename_field(ChatError& error, std::span<const Renamed> names);
 
 // "event: <type>\ndata: <json>\n\n".
 std::string named_event(std::string_view type, const json::object& data);
 
-// The first choice of a chat answer or chunk; null: there is none (as in a chunk of usage).
+// The first choice of a chat answer or chunk; null: none (as in a chunk of usage).
 const json::object* first_choice(const json::object& chat);
 // A member of that type; "", 0 or an empty one without it.
 std::string text_member(const json::object& object, std::string_view key);
 int64_t integer_member(const json::object& object, std::string_view key);
 const json::object& object_member(const json::object& object, std::string_view key);
 const json::array& array_member(const json::object& object, std::string_view key);
-// The object that a value is; an empty one for others.
+// The value's object; an empty one for other types.
 const json::object& object_or_empty(const json::value& value);
 
 }  // namespace nereid::front

@@ -294,7 +294,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
 }
 NEREID_CATCH
 
-// What a backend says of one response of a decoupled model.
+// Response statistics of a decoupled model, as a backend reports them.
 struct TRITONBACKEND_ModelInstanceResponseStatistics {
   Instance* instance = nullptr;
   ResponseFactory factory;

@@ -145,7 +145,7 @@ NEREID_CATCH
 
 TRITONSERVER_Error* TRITONBACKEND_RequestTrace(TRITONBACKEND_Request* request,
                                                TRITONSERVER_InferenceTrace** trace) {
-  const auto& hold = of(request)->trace;  // null when the request is not traced
+  const auto& hold = of(request)->trace;  // null for a request that is not traced
   *trace = hold == nullptr ? nullptr : reinterpret_cast<TRITONSERVER_InferenceTrace*>(hold->get());
   return nullptr;
 }

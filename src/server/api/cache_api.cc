@@ -107,7 +107,7 @@ TRITONSERVER_Error* TRITONCACHE_Copy(TRITONCACHE_Allocator* allocator,
     }
     const char* from = allocator->from->data();
     for (auto& b : entry->buffers) {
-      // An entry that still shows the core's own bytes needs no copy.
+      // Without a copy of its own the entry still refers to the core's bytes.
       if (b.base != from) copy_bytes(b.base, from, b.attributes.byte_size);
       from += b.attributes.byte_size;
     }

@@ -37,7 +37,7 @@ StatusOr<ModelOverride> override_of(const TRITONSERVER_Parameter** parameters, u
   return out;
 }
 
-// Parameters are named after folders and hold the models' names.
+// Each parameter has a folder as its name and the model's name as its value.
 StatusOr<Repositories::Mapping> mapping_of(const char* root,
                                            const TRITONSERVER_Parameter** parameters,
                                            uint32_t count) {

@@ -35,7 +35,7 @@ TRITONSERVER_Error* to_error(const Status& status) {
 
 namespace {
 
-// For when no other can be made; never deleted.
+// The error for exhausted memory; static, never deleted.
 TRITONSERVER_Error no_memory{TRITONSERVER_ERROR_UNAVAILABLE, "out of memory"};
 
 }  // namespace

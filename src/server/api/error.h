@@ -18,7 +18,7 @@ TRITONSERVER_Error_Code to_code(absl::StatusCode code);
 // Null when OK; else a new error that the caller of the C function owns.
 TRITONSERVER_Error* to_error(const Status& status);
 
-// The error for the exception that is being handled. Throws nothing, also when memory is short.
+// The error for the exception being handled. Does not throw, even without memory.
 TRITONSERVER_Error* exception_error() noexcept;
 
 // Ends an exported function whose body is a try block: exceptions do not cross the C API.
@@ -27,16 +27,16 @@ TRITONSERVER_Error* exception_error() noexcept;
     return ::nereid::server::exception_error(); \
   }
 
-// Ends an error's life; null is none.
+// Deletes an error; null is allowed.
 void free_error(TRITONSERVER_Error* error) noexcept;
 
-// A copy of what the error says; OK for null. Does not take ownership.
+// The error's code and message; OK for null. Does not take ownership.
 Status to_status(const TRITONSERVER_Error* error);
 
-// The same, and deletes it: for what a function of the C API returned.
+// to_status(), and deletes the error that a C API function returned.
 Status take(TRITONSERVER_Error* error);
 
-// "Invalid argument" and friends.
+// The code as text, such as "Invalid argument".
 const char* code_string(TRITONSERVER_Error_Code code);
 
 }  // namespace nereid::server

@@ -140,7 +140,7 @@ namespace {
 
 constexpr uint64_t kMaxRank = 64;
 
-// Whether a list of the request that the C API fills has `name`, in constant time.
+// Whether one of the request's lists, which the C API fills, contains `name`; constant time.
 template <class List, class NameOf>
 bool has_name(const List& list, std::string_view name, absl::flat_hash_set<std::string>& names,
               NameOf name_of) {
@@ -159,7 +159,7 @@ bool has_name(const List& list, std::string_view name, absl::flat_hash_set<std::
 template <class Use>
 TRITONSERVER_Error* with_input(TRITONSERVER_InferenceRequest* request, const char* name, Use use) {
   auto& inputs = of(request)->inputs;
-  // Data mostly comes for the input that was added last.
+  // Fast path: data mostly arrives for the input added last.
   InputTensor* input =
       !inputs.empty() && inputs.back().name == name ? &inputs.back() : of(request)->input(name);
   if (input == nullptr) {
@@ -195,7 +195,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddInput(TRITONSERVER_Inference
     return to_error(invalid_argument("{}input '{}' has {} dimensions, at most {}",
                                      of(request)->log_id(), name, dim_count, kMaxRank));
   }
-  if (inputs.empty()) inputs.reserve(8);  // moving them costs more than the room
+  // 8 inputs: moving them later costs more than the unused room.
+  if (inputs.empty()) inputs.reserve(8);
   if (!names.empty()) names.emplace(name);
   inputs.emplace_back(name, nullptr, datatype, Shape(shape, shape + dim_count));
   return nullptr;
@@ -264,10 +265,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
     TRITONSERVER_InferenceRequest* request, const char* name, const void* base, size_t byte_size,
     TRITONSERVER_MemoryType memory_type, int64_t memory_type_id, const char* host_policy_name) try {
   if (of(request)->is_raw) {
-    return to_error(invalid_argument(
-        "raw input '{}' takes no data for a host policy ('{}'): its shape follows from data that "
-        "names none",
-        name, host_policy_name));
+    return to_error(
+        invalid_argument("raw input '{}' cannot have data for a host policy ('{}'): its shape "
+                         "follows from data without a policy",
+                         name, host_policy_name));
   }
   return with_input(request, name, [&](InputTensor& input) {
     if (byte_size == 0) return;

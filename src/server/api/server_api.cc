@@ -25,7 +25,7 @@ ServerOptions* of(TRITONSERVER_ServerOptions* options) {
   return reinterpret_cast<ServerOptions*>(options);
 }
 
-// The trace is the core's only when the request is.
+// The core takes over the trace only with the request.
 Status enqueue_traced(InferenceRequest* request, InferenceTrace* trace) {
   const auto hold = std::make_shared<TraceHold>(trace);
   request->trace = hold;
@@ -106,8 +106,8 @@ NEREID_STORE_OPTION(SetCacheDirectory, const char*, cache_dir)
 NEREID_STORE_OPTION(SetRepoAgentDirectory, const char*, agent_dir)
 #undef NEREID_STORE_OPTION
 
-// A setter about something that this core has none of: GPUs of its own whose memories could reach
-// each other. Any value works, because there is nothing that it could change.
+// A setter for GPUs of the core's own, which it does not have: every value is accepted, since
+// none has an effect.
 #define NEREID_MOOT_OPTION(setter, ...)                                               \
   TRITONSERVER_Error* TRITONSERVER_ServerOptions##setter(TRITONSERVER_ServerOptions*, \
                                                          __VA_ARGS__) {               \
@@ -133,7 +133,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetMetricsConfig(TRITONSERVER_Serv
 }
 NEREID_CATCH
 
-// Options of memory and threads that this core does not have; 0 asks for none.
+// Options of memory pools and threads that this core does not have; 0 is the only accepted value.
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCudaMemoryPoolByteSize(TRITONSERVER_ServerOptions*,
                                                                         int gpu_device,
                                                                         uint64_t size) try {
@@ -325,7 +325,7 @@ NEREID_CATCH
 TRITONSERVER_Error* TRITONSERVER_ServerDelete(TRITONSERVER_Server* server) try {
   const Status stopped = of(server)->stop();
   if (!stopped.ok()) log_error("failed to stop server: {}", message(stopped));
-  // A load that did not end in time goes on in there.
+  // A load that did not end in time still uses the manager.
   if (!of(server)->models().is_changing()) delete of(server);
   return nullptr;
 }

@@ -14,7 +14,7 @@ TRITONSERVER_Error* TRITONBACKEND_StateNew(TRITONBACKEND_State** state,
                                            uint32_t dims_count) try {
   InferenceRequest& r = *of(request);
   *state = nullptr;
-  // Padding and warm-up requests belong to no sequence: what they leave is written and forgotten.
+  // Padding and warm-up requests belong to no sequence: their states are dropped after the request.
   ImplicitStates* states = r.turn != nullptr ? r.turn->lane->states.get() : r.unowned_states.get();
   if (states == nullptr) {
     return to_error(

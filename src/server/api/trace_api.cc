@@ -11,7 +11,7 @@ TRITONSERVER_Error* make(TRITONSERVER_InferenceTrace** trace,
                          TRITONSERVER_InferenceTraceLevel level, uint64_t parent_id,
                          const InferenceTrace::Callbacks& callbacks) {
   if (callbacks.release == nullptr) return to_error(invalid_argument("release_fn was nullptr"));
-  // The deprecated levels stand for timestamps.
+  // The deprecated levels MIN and MAX are accepted as TIMESTAMPS.
   uint32_t bits = static_cast<uint32_t>(level);
   if ((bits & (TRITONSERVER_TRACE_LEVEL_MIN | TRITONSERVER_TRACE_LEVEL_MAX)) != 0) {
     bits = (bits & ~3u) | TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;
@@ -90,7 +90,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceRequestId(TRITONSERVER_InferenceT
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceSpawnChildTrace(
     TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTrace** child_trace) try {
-  // Backends pass on what TRITONBACKEND_RequestTrace gave them, which may be nothing.
+  // `trace` is the result of TRITONBACKEND_RequestTrace, null for an untraced request.
   *child_trace = trace == nullptr
                      ? nullptr
                      : reinterpret_cast<TRITONSERVER_InferenceTrace*>(of(trace)->spawn_child());

@@ -16,7 +16,7 @@ struct TypeRow {
   const char* name;
   uint32_t bytes;
 };
-// Indexed by TRITONSERVER_DataType.
+// Rows by TRITONSERVER_DataType.
 constexpr TypeRow kTypes[] = {{"<invalid>", 0}, {"BOOL", 1},   {"UINT8", 1}, {"UINT16", 2},
                               {"UINT32", 4},    {"UINT64", 8}, {"INT8", 1},  {"INT16", 2},
                               {"INT32", 4},     {"INT64", 8},  {"FP16", 2},  {"FP32", 4},

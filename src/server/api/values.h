@@ -10,7 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "triton/core/tritonserver.h"
 
-// A named value; `pointer` is what the API hands out for it.
+// A named value. The API returns it as a pointer: `pointer`.
 struct TRITONSERVER_Parameter {
   struct Bytes {
     const void* base;
@@ -22,11 +22,11 @@ struct TRITONSERVER_Parameter {
   TRITONSERVER_ParameterType type() const {
     return static_cast<TRITONSERVER_ParameterType>(value.index());
   }
-  // STRING the characters, BYTES the bytes, else the address of the value; lives as long as this.
+  // STRING: the characters; BYTES: the bytes; else the address of the value. Lives as long as this.
   const void* pointer() const;
 };
 
-// A JSON text.
+// A JSON document.
 struct TRITONSERVER_Message {
   std::string text;
 };

@@ -1,4 +1,3 @@
-// See batch_rule.h.
 #include "server/batching/batch_rule.h"
 
 #include <algorithm>
@@ -20,7 +19,7 @@ bool same_bytes(const InputTensor& a, const InputTensor& b) {
     }
     return out;
   };
-  // What host policies have instead is not compared: never the same.
+  // Inputs with buffers for host policies are never equal: those buffers are not compared.
   return a.policy_buffers.empty() && b.policy_buffers.empty() && joined(a) == joined(b);
 }
 
@@ -45,7 +44,7 @@ bool fit_together(const ModelConfig& config, const InferenceRequest& first,
       return false;
     }
   }
-  // Sequence controls and state: the same list for every request of a model.
+  // Sequence controls and states: the same list for every request of a model.
   for (size_t i = 0; i < std::min(first.core_inputs.size(), next.core_inputs.size()); ++i) {
     if (!same_shape_behind_batch(first.core_inputs[i].shape, next.core_inputs[i].shape)) {
       return false;
@@ -62,7 +61,8 @@ size_t size_of_batch(const ModelConfig& config, const BatchRule& rule,
   for (int32_t size : rule.preferred_sizes) limit = std::max(limit, static_cast<uint64_t>(size));
   if (limit == 0) limit = max_size;
   uint64_t total = 0, oldest_ns = std::numeric_limits<uint64_t>::max();
-  size_t count = 0, preferred_count = 0;  // a batch without more than the limit counts as preferred
+  // A batch that cannot grow within the limit counts as preferred.
+  size_t count = 0, preferred_count = 0;
   bool cannot_grow = false;
   BatchStrategy::Batch batch(rule.strategy);
   for (const InferenceRequest* request : order) {
@@ -72,7 +72,7 @@ size_t size_of_batch(const ModelConfig& config, const BatchRule& rule,
       cannot_grow = true;
       break;
     }
-    // The first one goes in any case: nothing behind it could go otherwise.
+    // The first request always joins: else those behind it could never run.
     if (!batch.join(*request) && count > 0) {
       cannot_grow = true;
       break;
@@ -87,7 +87,7 @@ size_t size_of_batch(const ModelConfig& config, const BatchRule& rule,
   }
   if (count == 0) return 0;
   const uint64_t due_ns = oldest_ns + rule.max_delay_us * 1000;
-  // Who has waited too long takes along what there is, preferred or not.
+  // A request over its maximum delay takes all waiting ones along, preferred size or not.
   const bool is_late = is_last || (rule.max_delay_us > 0 && now >= due_ns);
   if (preferred_count > 0 && !is_late) return preferred_count;
   if (cannot_grow || is_late || rule.max_delay_us == 0 || total >= limit) return count;

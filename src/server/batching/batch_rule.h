@@ -1,5 +1,5 @@
-// When waiting requests are a batch: preferred sizes, the longest wait, and which requests can go
-// together.
+// The dynamic batcher's rule: preferred batch sizes, maximum delay, and which requests
+// may share a batch.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,17 @@
 namespace nereid::server {
 
 struct BatchRule {
-  std::vector<int32_t> preferred_sizes;  // none: up to the model's max_batch_size
+  std::vector<int32_t> preferred_sizes;  // empty: up to the model's max_batch_size
   uint64_t max_delay_us = 0;
-  const BatchStrategy* strategy = nullptr;  // asked as well; null: none
+  const BatchStrategy* strategy = nullptr;  // an additional rule; null: none
 };
 
-// Whether two requests have the same inputs, of the same shapes where the model does not allow
-// ragged batches.
+// Whether two requests have the same inputs, with equal shapes unless the model
+// allows ragged batches.
 bool fit_together(const ModelConfig& config, const InferenceRequest& a, const InferenceRequest& b);
 
-// How many of `order`, from the front, run now as one execution. 0: not yet; `wake_ns` is then when
-// to look again. `is_last`: nothing more will come.
+// The number of requests at the front of `order` that run now as one batch. 0: none yet; `wake_ns`
+// is then the time of the next check. `is_last`: no request follows.
 size_t size_of_batch(const ModelConfig& config, const BatchRule& rule,
                      const std::vector<const InferenceRequest*>& order, uint64_t now, bool is_last,
                      uint64_t& wake_ns);

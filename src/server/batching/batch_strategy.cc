@@ -1,4 +1,3 @@
-// See batch_strategy.h.
 #include "server/batching/batch_strategy.h"
 
 #include <dlfcn.h>

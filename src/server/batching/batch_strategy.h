@@ -1,5 +1,5 @@
-// A model's own rule for what goes into a batch, beside those of the dynamic batcher: functions of
-// a batching library, or of the backend itself.
+// Custom batching: a model's additional rule for joining a batch, given by functions of a batching
+// library or of the backend itself.
 #pragma once
 
 #include <filesystem>
@@ -20,38 +20,39 @@ struct BatchFunctions {
   decltype(&TRITONBACKEND_ModelBatchInitialize) initialize = nullptr;
   decltype(&TRITONBACKEND_ModelBatchFinalize) finalize = nullptr;
 
-  // The functions of a library opened with dlopen. To have none of them is no error; to have some
-  // is InvalidArgument that names one that is missing.
+  // The functions of a library opened with dlopen. A library with none of them is no error; one
+  // with some of them is InvalidArgument, which names a missing one.
   static StatusOr<BatchFunctions> of_library(void* handle, const std::string& path);
   bool any() const { return include != nullptr; }
 };
 
-// Opens the first of `libraries` that exists, for ever. None exists: `own`, the backend's.
+// Opens the first of `libraries` that exists and never closes it. Without one: `own`,
+// the backend's functions.
 StatusOr<BatchFunctions> find_batch_functions(const std::vector<std::filesystem::path>& libraries,
                                               const BatchFunctions& own);
 
 class BatchStrategy {
  public:
-  // Calls ModelBatcherInitialize; `functions` must be all there.
+  // Calls ModelBatcherInitialize; `functions` must be complete.
   static StatusOr<std::unique_ptr<BatchStrategy>> create(const BatchFunctions& functions,
                                                          TRITONBACKEND_Model* model);
   ~BatchStrategy();
   BatchStrategy(const BatchStrategy&) = delete;
   BatchStrategy& operator=(const BatchStrategy&) = delete;
 
-  // One batch as it is put together. Without a strategy, everything may join.
+  // One batch while it is formed. Without a strategy every request may join.
   class Batch {
    public:
     explicit Batch(const BatchStrategy* strategy);
     ~Batch();
     Batch(const Batch&) = delete;
     Batch& operator=(const Batch&) = delete;
-    // Whether the request, the next one, goes with those that joined; it then has joined. Always
-    // asked, in the order of the queue; a failing function keeps it out.
+    // Whether the next request may join the batch; if so it has joined. Requests are tried in the
+    // order of the queue; a function that fails excludes its request.
     bool join(const InferenceRequest& request);
 
    private:
-    const BatchStrategy* strategy_;  // null: none
+    const BatchStrategy* strategy_;  // null: no rule
     void* state_ = nullptr;
   };
 

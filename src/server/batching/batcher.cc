@@ -1,4 +1,3 @@
-// See batcher.h.
 #include "server/batching/batcher.h"
 
 #include <algorithm>
@@ -59,7 +58,7 @@ void Batcher::watched(const InferenceRequest& request) {
 }
 
 void Batcher::ring() {
-  // The lock orders the flag with the timer's decision to sleep.
+  // The lock orders this flag with the timer's check before it sleeps.
   std::lock_guard lock(mutex_);
   has_cancelled_.store(true);
   timer_wakes_.notify_all();
@@ -102,7 +101,7 @@ std::vector<InferenceRequest*> Batcher::take(size_t instance, Gate* gate) {
   Lock lock(mutex_);
   while (true) {
     if (let_go_.contains(instance)) {
-      changed_for_one();  // the wake-up may have been for a request
+      changed_for_one();  // the wake-up may have been meant for a request
       lock.unlock();
       if (gate != nullptr && gate->is_inside()) gate->leave();
       return {};
@@ -113,7 +112,7 @@ std::vector<InferenceRequest*> Batcher::take(size_t instance, Gate* gate) {
     const bool is_due = plan(instance, now, wake_ns);
     if (is_due && (gate == nullptr || has_turn)) return take_planned(instance);
     if (is_due || (gate != nullptr && gate->is_inside())) {
-      // What was to run may be gone, or have grown, when the turn comes.
+      // After the wait for the gate the planned batch may be gone or have grown.
       lock.unlock();
       if (is_due) gate->enter();
       if (!is_due) gate->leave();

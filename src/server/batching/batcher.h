@@ -1,6 +1,6 @@
-// What stands between a model's requests and its instances: requests wait in a batcher, instances
-// take batches out. The waiting, the timer and the drops are the same for all; which requests go
-// together, and when, is the derived class's.
+// A batcher: the queue between a model's requests and its instances, which take batches out.
+// Waiting, the timer and rejection are common to all batchers; which requests form a batch, and
+// when, is decided by the derived class.
 #pragma once
 
 #include <atomic>
@@ -18,41 +18,43 @@
 
 namespace nereid::server {
 
-// Leave to execute, for instances that share resources. One execution at a time for each gate.
+// Permission to execute for one instance, which shares resources with others; one
+// execution at a time.
 class Gate {
  public:
   virtual ~Gate() = default;
-  // Waits for its turn. Inside, it gives up the present turn for the next in the same moment, so
-  // that it is among those that are chosen from.
+  // Waits for a turn. An instance that is inside gives its turn back and asks for the next one in
+  // one step, so that it takes part in the choice.
   virtual void enter() = 0;
   virtual void leave() = 0;
-  virtual bool is_inside() const = 0;  // for who calls the others
+  virtual bool is_inside() const = 0;  // for the caller of enter() and leave()
 };
 
 class Batcher {
  public:
-  // Takes a request that will not run: cancelled, or it waited too long. Called without the lock.
+  // Takes a request that will not run: cancelled, or over its timeout. Called without the lock.
   using Drop = std::function<void(InferenceRequest*, const Status&)>;
 
-  virtual ~Batcher() = default;  // of a derived class: calls shut() first
+  virtual ~Batcher() = default;  // A derived class calls shut() first in its destructor.
   Batcher(const Batcher&) = delete;
   Batcher& operator=(const Batcher&) = delete;
 
-  // The request must be armed. Otherwise than OK, it stays the caller's.
+  // Queues an armed request. On an error the caller keeps it.
   virtual Status push(InferenceRequest* request) = 0;
 
-  // Whether `request` goes on with something that a stopping model finishes first.
+  // Whether `request` continues a sequence that a stopping model still finishes.
   virtual bool continues(const InferenceRequest&) { return false; }
 
-  // What instance number `instance` runs next; sleeps until there is something. With a gate: it is
-  // entered, and the batch is what waits when the turn has come; the next take() ends the turn.
-  // Empty: closed and drained, or the instance was let go.
+  // The next batch of instance number `instance`; blocks until there is one. With a gate, enters it
+  // first: the batch is formed after the wait, and the next take() leaves the gate. Empty: closed
+  // and drained, or let_go() was called for the instance.
   std::vector<InferenceRequest*> take(size_t instance, Gate* gate);
 
-  // The instance takes nothing more; only where any instance may run any request.
+  // Makes take() of this instance return empty; only for batchers whose requests may
+  // run on any instance.
   void let_go(size_t instance);
 
-  // No request comes any more; take() hands out what is there.
+  // Refuses further requests; take() still returns those queued.
   void close();
 
  protected:
@@ -61,37 +63,37 @@ class Batcher {
 
   explicit Batcher(Drop drop);
 
-  // All of these with mutex_ held. plan(): is there a batch to run now? Otherwise `wake_ns` says
-  // when to look again. take_planned(): the batch of the plan() just made.
+  // All of these run with mutex_ held. plan(): whether there is a batch to run now; if not,
+  // `wake_ns` is the time of the next check. take_planned(): the batch of the last plan().
   virtual bool plan(size_t instance, uint64_t now, uint64_t& wake_ns) = 0;
   virtual std::vector<InferenceRequest*> take_planned(size_t instance) = 0;
-  // Takes out what is cancelled or late, by reject(), and returns when time alone makes the next
-  // call necessary.
+  // Rejects cancelled and late requests by reject(), and returns the time of the next sweep.
   virtual uint64_t sweep(uint64_t now) = 0;
   virtual void on_close() {}
 
   void reject(InferenceRequest* request, Status status) {
     rejected_.emplace_back(request, std::move(status));
   }
-  // sweep() is wanted at `at_ns`.
+  // Schedules sweep() for `at_ns`.
   void wake_at(uint64_t at_ns);
   void changed() { changed_.notify_all(); }
-  // The same, where any instance may run what is new: one of them suffices.
+  // changed() for a change that one instance can handle, where any may.
   void changed_for_one() { changed_.notify_one(); }
 
-  // Before a request is queued, without the lock: its cancellation will be noticed at once.
+  // To be called before a request is queued, without the lock: subscribes to its cancellation.
   void watch(const InferenceRequest& request);
-  // After it was queued, with the lock: it may have been cancelled in between.
+  // To be called after a request is queued, with the lock: checks whether it was
+  // cancelled in between.
   void watched(const InferenceRequest& request);
 
-  void start();  // the timer; last thing of a constructor
-  void shut();   // closes and ends the timer
+  void start();  // starts the timer; last statement of a constructor
+  void shut();   // closes and joins the timer
 
   std::mutex mutex_;
   bool closed_ = false;
 
  private:
-  // Outlives the batcher in the requests' cancel states.
+  // The target of the requests' cancel callbacks, which may outlive the batcher.
   struct Bell {
     std::mutex mutex;
     Batcher* batcher = nullptr;

@@ -1,4 +1,3 @@
-// See rate_limiter.h.
 #include "server/batching/rate_limiter.h"
 
 #include <algorithm>
@@ -34,7 +33,8 @@ class RateLimiter::InstanceGate : public Gate {
 
   bool is_inside() const override { return is_inside_; }
 
-  // Small goes first: an instance of priority p gets 1/p of the turns of one of priority 1.
+  // The smallest rank goes first: an instance of priority p gets 1/p of the turns of
+  // one of priority 1.
   uint64_t rank() const { return (num_turns_ + 1) * priority_; }
 
  private:
@@ -111,7 +111,8 @@ StatusOr<std::unique_ptr<Gate>> RateLimiter::add_instance(const RateLimits& limi
   std::lock_guard lock(mutex_);
   RETURN_IF_ERROR(check(demands));
   auto gate = std::make_unique<InstanceGate>(*this, std::move(demands), limits.priority);
-  // A new instance starts level with the others instead of catching up on their past.
+  // A new instance starts with the others' number of turns, so that it does not make
+  // up for their past.
   for (const InstanceGate* instance : instances_) {
     gate->num_turns_ =
         std::max(gate->num_turns_, instance->num_turns_ * instance->priority_ / gate->priority_);
@@ -125,7 +126,8 @@ void RateLimiter::admit() {
   std::stable_sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
     return std::pair(a->rank(), a->priority_) < std::pair(b->rank(), b->priority_);
   });
-  // What one that has to wait lacks is kept for it, so that smaller ones cannot starve it.
+  // The missing resources of a waiting instance are reserved for it, so that smaller
+  // demands cannot starve it.
   Demands taken = used_;
   bool any = false;
   for (InstanceGate* instance : order) {

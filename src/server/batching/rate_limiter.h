@@ -1,4 +1,5 @@
-// Limits how many instances execute at a time by what they need of named resources, across models.
+// Rate limiter: how many instances of all models execute at a time, by their demands
+// of named resources.
 #pragma once
 
 #include <condition_variable>
@@ -21,9 +22,9 @@ class RateLimiter {
  public:
   static constexpr int kEveryDevice = -1, kGlobal = -2;
 
-  // Set capacities: by (device, resource); those of a resource that all devices share may be set
-  // for any device. Where some are set, there is nothing of the others. Where none is, all are as
-  // large as the largest demand of any registered instance.
+  // Capacities by (device, resource); a resource shared by all devices may be set for any device.
+  // If any is set, resources not set have capacity 0. If none is set, each capacity is the largest
+  // demand of a registered instance.
   using Key = std::pair<int, std::string>;
   using Capacities = std::map<Key, uint64_t>;
 
@@ -32,8 +33,8 @@ class RateLimiter {
   RateLimiter(const RateLimiter&) = delete;
   RateLimiter& operator=(const RateLimiter&) = delete;
 
-  // A gate for one instance on `device`; the limiter must outlive it. InvalidArgument when a set
-  // capacity is below the demand, or a name is used both as global and as a device's resource.
+  // A gate for one instance on `device`; the limiter must outlive it. InvalidArgument when a demand
+  // exceeds a set capacity, or a name is used both as global and as a device's resource.
   StatusOr<std::unique_ptr<Gate>> add_instance(const RateLimits& limits, int device);
 
  private:
@@ -44,12 +45,12 @@ class RateLimiter {
   Status check(const Demands& demands) const;
   uint64_t set_capacity(const Key& key) const;
   uint64_t capacity(const Key& key) const;
-  void admit();  // admits all that may run, in order
+  void admit();  // admits all waiting instances that may run, in order
 
   const Capacities set_;
   std::mutex mutex_;
   std::condition_variable admitted_;
-  std::list<InstanceGate*> instances_, waiting_;  // waiting: in the order of arrival
+  std::list<InstanceGate*> instances_, waiting_;  // waiting_: in order of arrival
   Demands used_;
 };
 

@@ -1,4 +1,3 @@
-// See request_queue.h.
 #include "server/batching/request_queue.h"
 
 #include <algorithm>
@@ -97,7 +96,7 @@ bool RequestQueue::plan(size_t, uint64_t now, uint64_t& wake_ns) {
   if (config_.batching && is_held()) return false;
   std::vector<const InferenceRequest*> order;
   const uint64_t max_size = static_cast<uint64_t>(std::max<int64_t>(1, config_.max_batch_size));
-  // Higher levels first; inside one, late requests after the others. No batch is longer than this.
+  // Higher priority levels first; within a level delayed requests last. At most a batch is taken.
   for (const Level& level : levels_) {
     for (const auto* list : {&level.waiting, &level.delayed}) {
       for (const Waiting& w : *list) {

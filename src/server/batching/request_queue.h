@@ -1,5 +1,5 @@
-// The requests of a model without sequences: priority levels, queue policies, and the batches that
-// the dynamic batcher forms. Any instance runs any request.
+// The dynamic batcher's queue, for models without sequences: priority levels, queue policies,
+// batches. Any instance runs any request.
 #pragma once
 
 #include <deque>
@@ -14,11 +14,11 @@ namespace nereid::server {
 
 class RequestQueue : public Batcher {
  public:
-  // `config` and `strategy`, which may be null, must outlive the queue.
+  // `config` and `strategy` (may be null) must outlive the queue.
   RequestQueue(const ModelConfig& config, const BatchStrategy* strategy, Drop drop);
   ~RequestQueue() override { shut(); }
 
-  // Unavailable: the queue is closed, or full by its policy.
+  // Unavailable: the queue is closed, or full by its queue policy.
   Status push(InferenceRequest* request) override;
 
  private:
@@ -28,7 +28,8 @@ class RequestQueue : public Batcher {
   };
   struct Level {
     QueuePolicy policy;
-    std::deque<Waiting> waiting, delayed;  // delayed: too late, but allowed to run after the others
+    // Delayed: past their timeout, but allowed to run after the others.
+    std::deque<Waiting> waiting, delayed;
   };
 
   bool plan(size_t instance, uint64_t now, uint64_t& wake_ns) override;
@@ -41,7 +42,7 @@ class RequestQueue : public Batcher {
   BatchRule rule_;
   std::vector<Level> levels_;  // highest priority first
   size_t planned_ = 0;
-  StartHold hold_{"TRITONSERVER_DELAY_SCHEDULER"};  // of the dynamic batcher
+  StartHold hold_{"TRITONSERVER_DELAY_SCHEDULER"};  // test hook of the dynamic batcher
 };
 
 }  // namespace nereid::server

@@ -1,4 +1,3 @@
-// See response_order.h.
 #include "server/batching/response_order.h"
 
 namespace nereid::server {
@@ -21,7 +20,7 @@ std::shared_ptr<ResponseOrder::Place> ResponseOrder::enter(ResponseContext& cont
   place->deliver = std::move(context.deliver);
   context.deliver = [state = state_, place](std::unique_ptr<InferenceResponse> response,
                                             uint32_t flags) {
-    // A function object must be copyable, so the response travels shared.
+    // std::function needs a copyable capture, so the response travels in a shared pointer.
     auto boxed = std::make_shared<std::unique_ptr<InferenceResponse>>(std::move(response));
     state->events.post([state, place, boxed, flags] {
       place->held.emplace_back(std::move(*boxed), flags);

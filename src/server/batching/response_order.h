@@ -1,4 +1,4 @@
-// Lets responses of a model leave in the order in which its requests came.
+// Preserves order: responses of a model are sent in the order in which its requests arrived.
 #pragma once
 
 #include <deque>
@@ -19,16 +19,16 @@ class ResponseOrder {
     std::deque<std::pair<std::unique_ptr<InferenceResponse>, uint32_t>> held;
     std::function<void(std::unique_ptr<InferenceResponse>, uint32_t)> deliver;
   };
-  // Gives the request of `context` the next place: its responses wait for those before it.
+  // Adds the request of `context` to the order: its responses wait for those of earlier requests.
   std::shared_ptr<Place> enter(ResponseContext& context);
-  // Takes the place back: the request was refused.
+  // Removes a request that was refused.
   void leave(const std::shared_ptr<Place>& place);
 
  private:
   // Outlives the model: a response may come late.
   struct State {
     SerialEvents events;
-    std::deque<std::shared_ptr<Place>> places;  // touched by events only
+    std::deque<std::shared_ptr<Place>> places;  // accessed by events only
     void flush();
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();

@@ -1,4 +1,3 @@
-// See sequence_batcher.h.
 #include "server/batching/sequence_batcher.h"
 
 #include <algorithm>
@@ -78,7 +77,7 @@ Status SequenceBatcher::no_start(const CorrelationId& id) const {
       text_of(id), config_.name);
 }
 
-// The lane that takes the request; a new one is in live_ and placed.
+// The sequence that the request belongs to; a new one is added to live_ and placed.
 StatusOr<SequenceBatcher::Lane> SequenceBatcher::lane_for(InferenceRequest& request) {
   const CorrelationId client_id = request.correlation_id;
   const uint32_t client_flags = request.flags;
@@ -145,8 +144,8 @@ bool SequenceBatcher::continues(const InferenceRequest& request) {
          !has_flag(request, TRITONSERVER_REQUEST_FLAG_SEQUENCE_START);
 }
 
-// The free slot of the lowest number on any instance: batches stay dense and instances share the
-// work. Without one the lane waits.
+// Assigns the free slot of the lowest number on any instance: batches stay dense and instances
+// share the load. Without a free slot the sequence waits in the backlog.
 void SequenceBatcher::place(const Lane& lane) {
   Instance* best = nullptr;
   size_t best_slot = max_slots_;
@@ -202,8 +201,8 @@ bool SequenceBatcher::plan(size_t index, uint64_t now, uint64_t& wake_ns) {
                        : plan_direct(instance, fronts, now, wake_ns);
 }
 
-// Oldest: an instance starts with enough sequences of its own. Direct: all instances start
-// together, when the slots and the backlog have enough requests.
+// Strategy oldest: an instance starts with enough sequences of its own. Direct: all instances start
+// together, once slots and backlog hold enough requests.
 bool SequenceBatcher::is_held(Instance& instance, size_t num_fronts) {
   if (closed_) return false;
   if (rules_.oldest) {
@@ -274,7 +273,8 @@ std::vector<InferenceRequest*> SequenceBatcher::take_planned(size_t index) {
     for (size_t slot : instance.planned) batch.push_back(hand_over(instance, slot));
     return batch;
   }
-  // A slot is a place in the batch: those before the last one taken are filled up.
+  // A slot is a fixed position in the batch: empty slots before the last one used
+  // get padding requests.
   const InferenceRequest& like = *instance.slots[instance.planned.front()]->waiting.front();
   for (size_t slot : instance.planned) {
     while (batch.size() < slot) {
@@ -338,7 +338,7 @@ void SequenceBatcher::released(const SequenceTurn& turn, InferenceRequest* reque
 Status SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* request) {
   {
     std::lock_guard lock(mutex_);
-    // As sweep_lane() has it, which may not have come round yet.
+    // The idle timeout of sweep_lane(), which may not have run yet.
     if (now_ns() - turn.lane->seen_ns >= max_idle_ns_) end(turn.lane);
     if (turn.lane->has_ended) return no_start(request->correlation_id);
     model_.statistics().pending(1);
@@ -352,10 +352,10 @@ Status SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* r
   return ok();
 }
 
-// Rejects what waits in the lane from a cancelled request on, and gives up a lane that was silent
-// for too long. True when the lane is over.
+// Rejects the sequence's waiting requests from a cancelled one on, and ends a sequence that was
+// idle for too long. True when the sequence has ended.
 bool SequenceBatcher::sweep_lane(const Lane& lane, uint64_t now, uint64_t& next) {
-  // A run counts as silence too: the request that wants to go on after it is too late.
+  // An execution counts as idle time: a request that is rescheduled after the limit is too late.
   if (rules_.iterative && lane->num_running > 0) {
     if (now - lane->seen_ns >= max_idle_ns_) end(lane);
     if (!lane->has_ended) next = std::min(next, lane->seen_ns + max_idle_ns_);
@@ -364,8 +364,7 @@ bool SequenceBatcher::sweep_lane(const Lane& lane, uint64_t now, uint64_t& next)
   const auto first =
       std::find_if(lane->waiting.begin(), lane->waiting.end(),
                    [](const InferenceRequest* r) { return r->context()->is_cancelled(); });
-  // A lane without a slot waits for the server, not for its client: only its requests' own timeouts
-  // bound that.
+  // A sequence without a slot is not idle: only the timeouts of its requests bound the wait.
   uint64_t due_ns = lane->deadline_ns;
   if (lane->has_slot) {
     const bool is_idle = lane->waiting.empty() && lane->num_running == 0;
@@ -381,7 +380,7 @@ bool SequenceBatcher::sweep_lane(const Lane& lane, uint64_t now, uint64_t& next)
   const auto from = first != lane->waiting.end() ? first : lane->waiting.begin();
   for (auto it = from; it != lane->waiting.end(); ++it) {
     InferenceRequest* request = *it;
-    request->turn.reset();  // planned, but not handed over
+    request->turn.reset();  // it may be in a planned batch, but no instance has it
     request->core_inputs.clear();
     request->core_memory.clear();
     if (rules_.iterative) {

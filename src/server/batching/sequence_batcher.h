@@ -1,7 +1,7 @@
 // The sequence batcher: every request of a sequence runs on the same instance, in order. A sequence
-// holds a slot of an instance from its first request to its end; without a free slot it waits.
-// Strategy direct: a slot is a place in the batch. Oldest: slots are candidates, whose next
-// requests are batched like single ones, the oldest first.
+// holds a slot of an instance from its first request to its end, and waits in the backlog without a
+// free slot. Strategy direct: a slot is a fixed position in the batch. Oldest: slots are
+// candidates, whose next requests are batched dynamically, the oldest first.
 #pragma once
 
 #include <deque>
@@ -22,23 +22,23 @@ namespace nereid::server {
 
 class SequenceBatcher;
 
-// The requests of one correlation id, from a START until the sequence ends. A START in between
-// begins a new sequence in the same lane.
+// The state of one correlation id from a START until the sequence ends. A START in between begins a
+// new sequence in the same slot.
 struct SequenceLane {
   CorrelationId id;
   std::deque<InferenceRequest*> waiting;
-  int num_running = 0;     // handed to an instance, not yet released
+  int num_running = 0;     // requests at an instance, not yet released
   bool has_ended = false;  // no request will follow
   bool has_slot = false;
-  uint64_t seen_ns = 0;  // last sign of life
-  // Without a slot: when the first of its requests' timeouts is over.
+  uint64_t seen_ns = 0;  // time of the last request or release
+  // Without a slot: the earliest timeout of its requests.
   uint64_t deadline_ns = std::numeric_limits<uint64_t>::max();
   std::unique_ptr<ImplicitStates> states;
-  uint32_t client_flags = 0;  // iterative: what the client had set, put back at the end
+  uint32_t client_flags = 0;  // iterative: the flags set by the client, restored at the end
   CorrelationId client_id;
 };
 
-// From the hand-over of a request to an instance until its release.
+// A request's time at an instance: from hand-over to release.
 struct SequenceTurn {
   SequenceBatcher* batcher;
   std::shared_ptr<SequenceLane> lane;
@@ -46,8 +46,8 @@ struct SequenceTurn {
 
 class SequenceBatcher : public Batcher {
  public:
-  // Requests run on instances [0, num_instances). InvalidArgument when an initial state cannot be
-  // read. `model` must outlive the batcher.
+  // Requests run on instances [0, num_instances). InvalidArgument: an initial state cannot be read.
+  // `model` must outlive the batcher.
   static StatusOr<std::unique_ptr<SequenceBatcher>> create(Model& model, size_t num_instances,
                                                            Drop drop);
   ~SequenceBatcher() override { shut(); }
@@ -56,12 +56,15 @@ class SequenceBatcher : public Batcher {
   Status push(InferenceRequest* request) override;
   bool continues(const InferenceRequest& request) override;
 
-  // For InferenceRequest: the backend lets go of a request, for good or to have it again.
+  // Called by InferenceRequest when the backend releases a request, for good or
+  // for another execution.
   void released(const SequenceTurn& turn, InferenceRequest* request);
-  // InvalidArgument when the sequence has ended meanwhile; the request is then still handed over.
+  // Queues the request again. InvalidArgument when the sequence has ended meanwhile; the request is
+  // then still handed over.
   Status reschedule(const SequenceTurn& turn, InferenceRequest* request);
 
-  // The inputs of a sequence's first request, for one that belongs to none.
+  // Adds the control inputs and states of a sequence's first request to a warm-up request, which
+  // belongs to no sequence.
   void add_warmup_inputs(InferenceRequest& request) const;
 
  private:
@@ -69,7 +72,7 @@ class SequenceBatcher : public Batcher {
   struct Instance {
     std::vector<Lane> slots;  // grows as needed; null = free
     std::unique_ptr<ResponseOrder> order;
-    std::vector<size_t> planned;  // slots of the next batch
+    std::vector<size_t> planned;  // slots in the next batch
     StartHold hold{"TRITONSERVER_DELAY_SCHEDULER"};
   };
 
@@ -91,23 +94,24 @@ class SequenceBatcher : public Batcher {
   bool plan_oldest(Instance& instance, std::vector<size_t> fronts, uint64_t now,
                    uint64_t& wake_ns) const;
   bool is_held(Instance& instance, size_t num_fronts);
-  void end(const Lane& lane);            // no request follows
-  void leave_if_over(const Lane& lane);  // frees the slot
-  void fill_slots();                     // from the backlog
+  void end(const Lane& lane);            // marks the sequence as ended
+  void leave_if_over(const Lane& lane);  // frees the slot of a sequence that has ended
+  void fill_slots();                     // moves sequences from the backlog to free slots
   bool sweep_lane(const Lane& lane, uint64_t now, uint64_t& next);
 
   Model& model_;
   const ModelConfig& config_;
   const SequenceBatching& rules_;
   const InitialStates initial_;
-  const size_t max_slots_;    // of an instance
-  const bool one_at_a_time_;  // a sequence's next request waits for the release of the one before
+  const size_t max_slots_;  // of each instance
+  // True: a sequence's next request waits for the release of the previous one.
+  const bool one_at_a_time_;
   const uint64_t max_idle_ns_;
   std::vector<Instance> instances_;
   std::list<Lane> backlog_;
   StartHold backlog_hold_{"TRITONSERVER_BACKLOG_DELAY_SCHEDULER"};
-  std::map<CorrelationId, Lane> live_;  // those whose next request may come
-  uint64_t next_id_ = 0;                // iterative: made for requests without one
+  std::map<CorrelationId, Lane> live_;  // sequences that may get further requests
+  uint64_t next_id_ = 0;                // iterative: ids made for requests without one
 };
 
 }  // namespace nereid::server

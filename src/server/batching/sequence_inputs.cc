@@ -1,4 +1,3 @@
-// See sequence_inputs.h.
 #include "server/batching/sequence_inputs.h"
 
 #include <algorithm>
@@ -72,7 +71,7 @@ uint64_t elements(std::span<const int64_t> dims) {
   return n;
 }
 
-// Bytes of `n` zeros; a BYTES element is an empty string.
+// Size of `n` zeros; a BYTES element is an empty string, 4 bytes.
 uint64_t zero_bytes(TRITONSERVER_DataType datatype, uint64_t n) {
   const uint32_t element = TRITONSERVER_DataTypeByteSize(datatype);
   return n * (element == 0 ? sizeof(uint32_t) : element);
@@ -145,7 +144,7 @@ Status ImplicitState::update() {
 
 namespace {
 
-// Why sequences have no states, in the stock server's words.
+// The error for growable states, in the stock server's words.
 Status check_growable(const ModelConfig& config) {
   for (const auto& spec : config.sequences->states) {
     if (!spec.growable) continue;
@@ -213,7 +212,7 @@ void ImplicitStates::reset() {
   for (size_t i = 0; i < states_.size(); ++i) {
     ImplicitState& state = states_[i];
     state.data = initial_.data[i];
-    // A sequence that writes in place must not write into what all start with.
+    // A sequence that updates its state in place needs its own copy of the initial value.
     if (state.spec->same_buffer) state.data = std::make_shared<std::string>(*state.data);
     state.next = nullptr;
     const auto& dims = state.spec->initial_dims;

@@ -1,5 +1,5 @@
-// What the core adds to a request of a sequence: control tensors and the state its predecessor
-// left.
+// Tensors that the core adds to a request of a sequence: controls, and the implicit state of
+// the previous request.
 #pragma once
 
 #include <deque>
@@ -26,45 +26,46 @@ Status check_correlation_id(const ModelConfig& config, const CorrelationId& id);
 void add_controls(const ModelConfig& config, const ControlValues& values,
                   InferenceRequest& request);
 
-// One state of a sequence: what the next request gets, and what the current one writes.
+// One implicit state of a sequence: the value for the next request, and the buffer that the
+// current one writes.
 struct ImplicitState {
   const SequenceState* spec = nullptr;
   bool batched = false;
-  std::shared_ptr<std::string> data, next;  // next: null until StateBuffer
-  Shape shape, next_shape;                  // with the batch dimension
+  std::shared_ptr<std::string> data, next;  // next: null until StateBuffer is called
+  Shape shape, next_shape;                  // batch dimension included
   TRITONSERVER_BufferAttributes attributes;
 
-  // Memory for what the request writes. InvalidArgument, or ResourceExhausted.
+  // Allocates the buffer that the request writes. InvalidArgument, or ResourceExhausted.
   StatusOr<void*> allocate(uint64_t byte_size);
-  // Makes what was written the input of the next request.
+  // Makes the written value the input of the next request.
   Status update();
 };
 
-// First values of a model's states; shared by its sequences, which copy on write.
+// Initial values of a model's states, shared by its sequences with copy on write.
 struct InitialStates {
   std::vector<std::shared_ptr<std::string>> data;  // by state
   // Reads the files in <dir>/initial_state. InvalidArgument for a wrong size.
   static StatusOr<InitialStates> read(const ModelConfig& config, const std::filesystem::path& dir);
 };
 
-// The states of one sequence. Used by one request at a time.
+// The implicit states of one sequence. One request uses them at a time.
 class ImplicitStates {
  public:
   ImplicitStates(const ModelConfig& config, const InitialStates& initial);
   void reset();
   void add_inputs(InferenceRequest& request) const;
-  // A new value for output state `name`. InvalidArgument with the reason.
+  // Starts a new value of output state `name`. InvalidArgument with the reason.
   StatusOr<ImplicitState*> write(std::string_view name, TRITONSERVER_DataType datatype,
                                  Shape shape);
 
  private:
   const ModelConfig& config_;
   const InitialStates& initial_;
-  std::deque<ImplicitState> states_;  // addresses are stable
+  std::deque<ImplicitState> states_;  // a deque: addresses are stable
 };
 
-// A request that fills a slot of a batch in which no sequence has one: like `like` in shapes,
-// zeros, not ready. It deletes itself when released.
+// A padding request for a batch slot without a sequence: the shapes of `like`, zeros, control READY
+// false. It deletes itself when released.
 InferenceRequest* make_padding(const std::shared_ptr<Model>& model, const InferenceRequest& like,
                                const InitialStates& initial);
 

@@ -1,6 +1,6 @@
-// Keeps a batcher from starting until a number of requests wait, so that a test decides what they
-// become together: TRITONSERVER_DELAY_SCHEDULER and TRITONSERVER_BACKLOG_DELAY_SCHEDULER of the
-// environment, which the stock server's own tests set.
+// Test hook: TRITONSERVER_DELAY_SCHEDULER and TRITONSERVER_BACKLOG_DELAY_SCHEDULER of the
+// environment, as in the stock server, delay a batcher until that many requests wait, so that a
+// test controls its batches.
 #pragma once
 
 #include <charconv>
@@ -12,7 +12,7 @@ namespace nereid::server {
 
 class StartHold {
  public:
-  // `variable`: the number's name in the environment. Where it is none, nothing is held.
+  // `variable`: name of the environment variable. Text that is no number delays nothing.
   explicit StartHold(const char* variable) {
     const char* value = std::getenv(variable);
     const std::string_view text = value != nullptr ? value : "";

@@ -1,4 +1,4 @@
-// Loading and calling cache implementations; see cache.h.
+// Loads and calls cache implementations; see cache.h.
 #include "server/cache/cache.h"
 
 #include <dlfcn.h>
@@ -103,7 +103,7 @@ void ResponseCache::insert(const std::string& key, std::string bytes) {
     std::lock_guard lock(mutex_);
     totals_.insertion_ns += now_ns() - start;
   }
-  // Another request may have been faster.
+  // AlreadyExists: another request has inserted it meanwhile.
   if (!status.ok() && !absl::IsAlreadyExists(status)) {
     static LogLimit log;
     log.warn("cache '{}': insert: {}", name_, message(status));

@@ -13,7 +13,7 @@
 
 namespace nereid::server {
 
-// The functions of a cache implementation.
+// Functions of a cache implementation.
 struct CacheFunctions {
   decltype(&TRITONCACHE_CacheInitialize) initialize = nullptr;
   decltype(&TRITONCACHE_CacheFinalize) finalize = nullptr;
@@ -21,21 +21,21 @@ struct CacheFunctions {
   decltype(&TRITONCACHE_CacheInsert) insert = nullptr;
 };
 
-// Keeps byte strings by key in host memory, least recently used out first; "size" of its
-// configuration is its capacity in bytes.
+// The built-in cache: byte strings by key in host memory with LRU eviction; "size" of its
+// configuration is the capacity in bytes.
 const CacheFunctions& local_cache_functions();
 
 class ResponseCache {
  public:
-  // Totals since the start, and what is in the cache now. Bytes, entries and evictions are known of
-  // the built-in cache only, else 0.
+  // Totals since start, and the present contents. Bytes, entries and evictions are those of the
+  // built-in cache; 0 for others.
   struct Stats {
     uint64_t max_bytes = 0, num_bytes = 0, num_entries = 0;
     uint64_t num_lookups = 0, num_hits = 0, num_evictions = 0, lookup_ns = 0, insertion_ns = 0;
   };
 
-  // "local" is built in; others come from <dir>/<name>/libtritoncache_<name>.so. `config` is a JSON
-  // object of strings. The shared object stays loaded for ever.
+  // Opens "local", or <dir>/<name>/libtritoncache_<name>.so, which stays loaded. `config` is a JSON
+  // object of strings.
   static StatusOr<std::unique_ptr<ResponseCache>> open(const std::string& name,
                                                        const std::string& config,
                                                        const std::filesystem::path& dir);
@@ -44,7 +44,7 @@ class ResponseCache {
   ResponseCache& operator=(const ResponseCache&) = delete;
 
   const std::string& name() const { return name_; }
-  // Nothing: not there. Errors of the cache are logged and count as that. Thread safe as far as
+  // nullopt: not found. Errors of the cache are logged and count as that. Thread safe if
   // the implementation is.
   std::optional<std::string> find(const std::string& key);
   void insert(const std::string& key, std::string bytes);
@@ -61,7 +61,7 @@ class ResponseCache {
   Stats totals_;
 };
 
-// Fills in what the built-in cache knows of itself.
+// Fills in the statistics of the built-in cache.
 void add_local_cache_stats(TRITONCACHE_Cache* cache, ResponseCache::Stats& stats);
 
 }  // namespace nereid::server

@@ -1,4 +1,4 @@
-// What the opaque types of tritoncache.h point at.
+// The objects behind the opaque types of tritoncache.h.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include "server/api/values.h"
 #include "triton/core/tritoncache.h"
 
-// Buffers of one cached response; the memory is the cache's or the core's.
+// Buffers of one cached response; the memory is owned by the cache or the core.
 struct TRITONCACHE_CacheEntry {
   struct Buffer {
     void* base = nullptr;
@@ -16,7 +16,7 @@ struct TRITONCACHE_CacheEntry {
   std::vector<Buffer> buffers;
 };
 
-// Where TRITONCACHE_Copy copies: a lookup's to `to`, an insertion's from `from`.
+// The copy of TRITONCACHE_Copy: a lookup copies to `to`, an insertion from `from`.
 struct TRITONCACHE_Allocator {
   std::string* to = nullptr;
   const std::string* from = nullptr;

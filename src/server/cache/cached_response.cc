@@ -1,4 +1,4 @@
-// Form: magic, counts and lengths as uint64 in host order, texts with their length in front.
+// Format: magic, counts and lengths as uint64 in host byte order; texts after their length.
 #include "server/cache/cached_response.h"
 
 #include <cstring>
@@ -6,7 +6,7 @@
 namespace nereid::server {
 namespace {
 
-constexpr uint64_t kMagic = 0x31534552444e5243;  // also tells the byte order
+constexpr uint64_t kMagic = 0x31534552444e5243;  // differs in the other byte order
 
 class Writer {
  public:
@@ -18,7 +18,7 @@ class Writer {
   std::string out;
 };
 
-// Reads zeros and empty texts after the end; `good` tells.
+// A reader that returns zeros and empty texts after the end; `good` is then false.
 class Reader {
  public:
   explicit Reader(std::string_view text) : rest_(text) {}
@@ -32,7 +32,7 @@ class Reader {
     rest_.remove_prefix(sizeof value);
     return value;
   }
-  // Every counted thing takes at least one number.
+  // Reads a count, bounded by the bytes left: every item takes at least one number.
   uint64_t count() {
     const uint64_t value = number();
     if (value <= rest_.size() / sizeof(uint64_t)) return value;

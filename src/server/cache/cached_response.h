@@ -1,4 +1,4 @@
-// Responses as byte strings, the form in which caches keep them.
+// Responses as byte strings, the form in which caches store them.
 #pragma once
 
 #include <optional>
@@ -22,10 +22,11 @@ struct CachedResponse {
   std::vector<TRITONSERVER_Parameter> parameters;
 };
 
-// Nothing when an output lies in device memory or a parameter is a foreign buffer.
+// nullopt when an output is in device memory or a parameter is a foreign buffer.
 std::optional<std::string> serialize(const InferenceResponse& response);
 
-// Views into `text`. Internal when it is not what serialize() made: a cache may keep it elsewhere.
+// Parses into views of `text`. Internal for any other text than serialize() makes: a
+// cache may be external.
 StatusOr<CachedResponse> parse_cached_response(std::string_view text);
 
 }  // namespace nereid::server

@@ -1,4 +1,4 @@
-// The built-in cache: byte strings in host memory, least recently used out first; see cache.h.
+// The built-in cache: byte strings in host memory, LRU eviction; see cache.h.
 #include <charconv>
 #include <list>
 #include <mutex>
@@ -13,13 +13,13 @@
 namespace nereid::server {
 namespace {
 
-constexpr size_t kEntryOverhead = 256;  // bytes of bookkeeping, roughly
+constexpr size_t kEntryOverhead = 256;  // bytes of bookkeeping per entry, estimated
 
 class LocalCache {
  public:
   explicit LocalCache(size_t max_bytes) : max_bytes_(max_bytes) {}
 
-  // The copy happens under the lock, which keeps the bytes alive.
+  // Copies under the lock, which keeps the entry alive.
   Status lookup(const std::string& key, TRITONCACHE_CacheEntry* entry,
                 TRITONCACHE_Allocator* allocator) {
     std::lock_guard lock(mutex_);
@@ -38,7 +38,7 @@ class LocalCache {
     const size_t charge = size + key.size() + kEntryOverhead;
     std::lock_guard lock(mutex_);
     if (index_.contains(key)) return already_exists("key is in the cache already");
-    if (size > max_bytes_ || charge > max_bytes_) return ok();  // too large to be kept
+    if (size > max_bytes_ || charge > max_bytes_) return ok();  // too large to be cached
     Entry made{key, std::string(size, '\0'), charge};
     size_t at = 0;
     for (auto& b : entry->buffers) {

@@ -1,4 +1,3 @@
-// See response_cache.h.
 #include "server/cache/response_cache.h"
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 namespace nereid::server {
 namespace {
 
-// Appends a field such that no two sequences of fields give the same text.
+// Appends a field with its length, so that different lists of fields give different texts.
 void add_field(std::string& text, std::string_view field) {
   const uint64_t size = field.size();
   text.append(reinterpret_cast<const char*>(&size), sizeof size);
@@ -34,9 +33,8 @@ std::string parameter_text(const TRITONSERVER_Parameter& p) {
   return std::visit(as_text, p.value);
 }
 
-// Everything that the answer may depend on, as 128 bits in hexadecimal: an accidental collision is
-// out of the question. False: device memory, which cannot be read, or data for host policies, of
-// which the instance is not known yet.
+// The cache key: a 128-bit hash, in hexadecimal, of everything that the response depends on. False:
+// input in device memory, or in buffers for host policies, whose instance is not known yet.
 bool key_of(const InferenceRequest& request, std::string& key) {
   std::string text;
   add_field(text, request.model->config().name);

@@ -1,4 +1,4 @@
-// Answering requests from a response cache, and keeping what models answer.
+// Responses from a response cache, and insertion of models' responses into it.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace nereid::server {
 
-// Answers `request`, which was accepted, from the cache: true, and it is released. Otherwise its
-// response, if it is one without error, will be kept when it comes.
+// Looks up `request`, which was accepted. True: answered and released. False: its response, unless
+// it is an error, will be inserted.
 bool answer_from_cache(ResponseCache& cache, InferenceRequest* request,
                        const std::shared_ptr<ResponseContext>& context);
 

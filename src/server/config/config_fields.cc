@@ -1,4 +1,4 @@
-// ModelConfig message -> plain, validated data.
+// ModelConfig message to plain, validated data.
 #include "server/config/config_fields.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace {
 constexpr int kMaxDims = 32;
 constexpr uint32_t kMaxWarmupBatch = 1 << 16;
 
-// Sizes of the parts between variable dimensions, which a reshape must keep. As floating point:
-// products of hostile dims may exceed 64 bits.
+// Sizes of the runs of fixed dimensions between variable ones, which a reshape must keep. Floating
+// point: products of hostile dims may exceed 64 bits.
 std::vector<double> part_sizes(const std::vector<int64_t>& dims) {
   std::vector<double> sizes = {1};
   for (const int64_t d : dims) {
@@ -30,7 +30,7 @@ std::vector<double> part_sizes(const std::vector<int64_t>& dims) {
 
 bool is_dimension(int64_t d) { return d >= 1 || d == -1; }
 
-// What is wrong with the reshape of a tensor whose dims are right, "" if nothing.
+// The error in a tensor's reshape, "" if none; its dims are valid.
 std::string reshape_problem(const TensorSpec& spec, bool has_batches) {
   const std::vector<int64_t>& to = *spec.reshape;
   if (to.empty() && !has_batches) {
@@ -104,7 +104,7 @@ Status fill_tensors(const Parsed& p, ModelConfig& out) {
   for (int i = 0; i < p.config.output_size(); ++i) {
     ASSIGN_OR_RETURN(auto spec, tensor_spec(p.config.output(i), "output", i, p));
     spec.label_file = p.config.output(i).label_filename();
-    // The same output written twice is in wide-spread repositories; the first one counts.
+    // Duplicate outputs occur in widely used repositories; the first one counts.
     if (out.output(spec.name) == nullptr) out.outputs.push_back(std::move(spec));
   }
   return ok();
@@ -196,7 +196,7 @@ Status fill_batching(const Parsed& p, ModelConfig& out) {
     log_warn("{}: priority_queue_policy has no effect without priority_levels{}", out.name, where);
   }
   for (const auto& [level, policy] : m.priority_queue_policy()) {
-    if (b.priority_levels == 0) break;  // as the stock server takes it
+    if (b.priority_levels == 0) break;  // ignored, as in the stock server
     if (level == 0 || level > b.priority_levels) {
       return invalid_argument(
           "priority queue policy must have priority level in range [1, {}] for "
@@ -303,8 +303,7 @@ Status check_backend(const Parsed& p, const ModelConfig& out) {
   }
   if (out.backend.starts_with("${")) {
     return invalid_argument(
-        "'backend' of {} is the placeholder {} that nobody filled in, expected a name such as "
-        "tensorrtllm{}",
+        "'backend' of {} is the unfilled placeholder {}, expected a name such as tensorrtllm{}",
         out.name, out.backend, p.where("backend"));
   }
   for (const auto& [field, library] :

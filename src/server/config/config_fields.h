@@ -1,5 +1,5 @@
-// A parsed ModelConfig message with where its fields stood, and its way into plain data. Internal
-// to the configuration reader: only these files see protobuf.
+// A parsed ModelConfig message with the positions of its fields, and its conversion to plain data.
+// Internal to the configuration reader: only these files include protobuf.
 #pragma once
 
 #include <google/protobuf/text_format.h>
@@ -23,23 +23,24 @@ struct Parsed {
   std::string where(const char* name, int index = -1) const;
 };
 
-// Fills everything but `json` and `proto` of `out`, validating. Problems of tensors and instance
+// Fills everything but `json` and `proto` of `out`, and validates. Errors in tensors and instance
 // groups go to out.tensor_problem and out.group_problem.
 Status fill_config(const Parsed& parsed, ModelConfig& out);
 
-// Its parts for instance groups, which must be normalised, and for batch_input and batch_output,
-// which backends read from the JSON: those are only checked. Need out.name.
+// The part of fill_config() for instance groups, which must be normalised, and for batch_input and
+// batch_output, which are only checked: backends read them from the JSON. Needs out.name.
 Status fill_groups(const Parsed& parsed, ModelConfig& out);
 Status check_batch_tensors(const Parsed& parsed, const ModelConfig& out);
 
-// A group where there is none; names, counts, and kinds and GPUs that can be told.
+// Adds a default group where there is none; fills in names, counts, kinds and GPUs that
+// follow from the others.
 void normalise_groups(const UsableGpus& gpus, inference::ModelConfig& config);
 
-// The group of a model that names none, by what its backend prefers.
+// Adds the backend's preferred group to a model that names none.
 void add_preferred_group(const std::vector<PreferredGroup>& preferred, const UsableGpus& gpus,
                          inference::ModelConfig& config);
 
-// Its part for sequence_batching. Needs out.name and out.max_batch_size.
+// The part of fill_config() for sequence_batching. Needs out.name and out.max_batch_size.
 Status fill_sequences(const Parsed& parsed, ModelConfig& out);
 
 }  // namespace nereid::server

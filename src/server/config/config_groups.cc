@@ -1,5 +1,4 @@
-// Where instances of a model run: instance groups of the configuration; and the tensors that a
-// backend adds to a batch.
+// Instance groups of the configuration, and the tensors that a backend adds to a batch.
 #include <algorithm>
 #include <set>
 
@@ -13,7 +12,7 @@ namespace {
 using Group = inference::ModelInstanceGroup;
 constexpr size_t kMaxInstances = 1024;
 
-// What a group that leaves its kind open becomes.
+// The kind of a group with KIND_AUTO.
 Group::Kind deduced_kind(const Group& group, const UsableGpus& gpus) {
   const bool is_usable =
       !gpus.ids.empty() && std::all_of(group.gpus().begin(), group.gpus().end(),
@@ -103,7 +102,7 @@ void add_preferred_group(const std::vector<PreferredGroup>& preferred, const Usa
 }
 
 Status fill_groups(const Parsed& p, ModelConfig& out) {
-  bool can_serve = p.config.instance_group_size() == 0;  // an ensemble
+  bool can_serve = p.config.instance_group_size() == 0;  // true for an ensemble
   for (int i = 0; i < p.config.instance_group_size(); ++i) {
     const Group& g = p.config.instance_group(i);
     RETURN_IF_ERROR(check_group(g, out.name, p.gpus, p.where("instance_group", i)));
@@ -133,7 +132,7 @@ Status fill_groups(const Parsed& p, ModelConfig& out) {
 }
 
 Status check_batch_tensors(const Parsed& p, const ModelConfig& out) {
-  // `what` is "input" or "output"; both kinds say the same of their sources.
+  // `what` is "input" or "output"; source kinds have the same rules in both.
   const auto check_sources = [&](const auto& tensor, const char* what, const std::string& kind,
                                  const std::string& where) {
     if (kind.empty()) {

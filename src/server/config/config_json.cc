@@ -16,7 +16,7 @@ bool is_number_key(std::string_view key) {
          key.ends_with("_microseconds");
 }
 
-// Whether all of `text` is a number that `number` can hold.
+// Whether all of `text` is a number of T's range.
 template <typename T>
 bool read_all(const std::string& text, T& number) {
   const char* end = text.data() + text.size();
@@ -38,7 +38,7 @@ void to_number(json::value& value) {
   }
 }
 
-// `free_keys`: this object is a map whose keys come from the user.
+// `free_keys`: the object is a map with the user's keys.
 void walk(json::value& value, bool free_keys = false) {
   if (value.is_array()) {
     for (auto& item : value.as_array()) walk(item);

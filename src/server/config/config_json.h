@@ -1,4 +1,4 @@
-// The last step from protobuf's JSON of a ModelConfig to what Triton clients read.
+// The last step from protobuf's JSON of a ModelConfig to the JSON that Triton clients read.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace nereid::server {
 
-// Protobuf prints 64-bit integers as strings; clients expect numbers for dims, shapes, versions,
-// *_microseconds, priority levels and ensemble versions. Everything else stays as printed.
+// Turns 64-bit integers, which protobuf prints as strings, into numbers: dims, shapes, versions,
+// *_microseconds, priority levels, ensemble versions. Everything else stays.
 StatusOr<std::string> numbers_in_config_json(std::string_view printed);
 
 }  // namespace nereid::server

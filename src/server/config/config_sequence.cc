@@ -1,4 +1,4 @@
-// sequence_batching of a ModelConfig message -> plain, validated data.
+// sequence_batching of a ModelConfig message to plain, validated data.
 #include <algorithm>
 #include <set>
 
@@ -18,7 +18,7 @@ std::string bytes_of(T value) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
-// Reads the pair of values of a yes-or-no control.
+// Reads the two values of a boolean control.
 struct ValueReader {
   const Message::Control& m;
   const std::string kind, model, where;

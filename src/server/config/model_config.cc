@@ -18,7 +18,7 @@ namespace {
 namespace pb = google::protobuf;
 constexpr size_t kMaxConfigBytes = 4 << 20;
 constexpr int kMaxNesting = 64;
-constexpr uint64_t kDefaultIdleUs = 1'000'000;  // of a sequence
+constexpr uint64_t kDefaultIdleUs = 1'000'000;  // idle time of a sequence
 
 class FirstError : public pb::io::ErrorCollector {
  public:
@@ -79,8 +79,8 @@ bool has_version_with(const std::filesystem::path& dir, const char* file) {
   return false;
 }
 
-// Which of the known backends a configuration means by its platform, its backend, its default file
-// or the files of its versions; null: none.
+// The known backend that a configuration names by platform, backend, default file or the files of
+// its versions; null: none.
 const KnownBackend* known_backend(const std::filesystem::path& dir,
                                   const inference::ModelConfig& c) {
   for (const KnownBackend& known : kKnownBackends) {
@@ -92,7 +92,7 @@ const KnownBackend* known_backend(const std::filesystem::path& dir,
     const std::string& file = c.default_model_filename();
     if (file == known.file || (file.empty() && has_version_with(dir, known.file))) return &known;
   }
-  // TensorFlow has two platforms: its files say which.
+  // TensorFlow has two platforms, distinguished by the model's files.
   const auto it = std::ranges::find_if(kKnownBackends, [&](const KnownBackend& known) {
     return c.backend() == known.backend && c.backend() != "tensorflow";
   });
@@ -100,7 +100,7 @@ const KnownBackend* known_backend(const std::filesystem::path& dir,
 }
 
 // Fills in backend, platform and default file from each other, from the files of the versions, or
-// from a name like "x.<backend>"; nothing changes when there is nothing to go by.
+// from a name like "x.<backend>". Without any of these nothing changes.
 void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
   if (c.platform() == "ensemble" || c.has_ensemble_scheduling()) return;
   if (const KnownBackend* known = known_backend(dir, c)) {
@@ -119,7 +119,7 @@ void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) 
   c.set_default_model_filename("model." + c.backend());
 }
 
-// Defaults that the config endpoint shows as if they had been written.
+// Adds the defaults that the config endpoint shows.
 void normalise(const UsableGpus& gpus, inference::ModelConfig& c) {
   if (c.version_policy().policy_choice_case() ==
       inference::ModelVersionPolicy::POLICY_CHOICE_NOT_SET) {

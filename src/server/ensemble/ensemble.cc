@@ -1,4 +1,4 @@
-// Loading ensembles: names to indices, cross-model checks.
+// Loading of ensembles: names to indices, cross-model checks.
 #include "server/ensemble/ensemble.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
       step.wanted.push_back(step.outputs.back().spec);
       plan_.producer[step.outputs.back().tensor] = static_cast<int>(i);
     }
-    // What has no names of its own takes those of the step that makes it.
+    // An output without class names takes those of the step that writes it.
     if (const auto& theirs = models[i]->class_names(); theirs != nullptr) {
       for (const auto& [name, t] : from.output_map) {
         const auto found = theirs->find(name);
@@ -59,7 +59,7 @@ Status EnsembleModel::load(std::vector<std::shared_ptr<Model>> models) {
         config().name);
   }
   for (const auto& output : config().outputs) plan_.outputs.push_back(tensor(output.name));
-  // The steps decide, and clients read it from the configuration.
+  // The steps decide the response count; clients read it in the configuration.
   ModelConfig shown = config();
   ASSIGN_OR_RETURN(json::value text, parse_json(shown.json));
   text.as_object()["model_transaction_policy"] = json::object{{"decoupled", decoupled_}};

@@ -1,5 +1,6 @@
-// Ensembles: a data flow over other models. Steps run as soon as their tensors exist; a decoupled
-// step forks the flow, once per response, and ensemble responses leave in the order of those forks.
+// Ensembles: a data flow over other models. A step runs as soon as its input tensors exist; a
+// decoupled step forks the flow once per response, and the ensemble's responses are sent in the
+// order of the forks.
 #pragma once
 
 #include <memory>
@@ -14,30 +15,30 @@ class EnsembleModel : public Model {
  public:
   using Model::Model;
 
-  // `models` is parallel to config().steps; InvalidArgument when tensors or batch sizes do not fit
-  // together.
+  // `models` is parallel to config().steps; InvalidArgument when tensors or batch
+  // sizes do not match.
   Status load(std::vector<std::shared_ptr<Model>> models);
 
   bool calls_models() const override { return true; }
   bool decoupled() const override { return decoupled_; }
 
-  // One tensor end: index into tensor names.
+  // One end of a tensor, by index of its name.
   struct Link {
-    std::string name;  // of the composing model's input or output
+    std::string name;  // name of the composing model's input or output
     size_t tensor = 0;
-    const TensorSpec* spec = nullptr;  // in the composing model's configuration
+    const TensorSpec* spec = nullptr;  // spec in the composing model's configuration
   };
   struct Step {
     std::shared_ptr<Model> model;
     std::vector<Link> inputs, outputs;
-    std::vector<const TensorSpec*> wanted;  // of the outputs, by name
+    std::vector<const TensorSpec*> wanted;  // requested outputs, by name
   };
   struct Plan {
     std::vector<Step> steps;
     std::vector<std::string> tensors;
     std::vector<int> producer;  // step that writes the tensor; -1 = input of the ensemble
     size_t num_inputs = 0;  // tensors [0, num_inputs) are the ensemble's inputs, in config order
-    std::vector<size_t> outputs;  // the tensors that are the ensemble's outputs, in config order
+    std::vector<size_t> outputs;  // indices of the ensemble's outputs, in config order
   };
   const Plan& plan() const { return plan_; }
 

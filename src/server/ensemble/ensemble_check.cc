@@ -18,23 +18,23 @@ Status check_step(const ModelConfig& e, size_t i) {
   return ok();
 }
 
-// What one end of a tensor says about it.
+// A tensor as one end declares it.
 struct End {
   std::string model;
   TRITONSERVER_DataType datatype;
-  std::vector<int64_t> shape;  // with the batch dimension, as -1, when the model has one
+  std::vector<int64_t> shape;  // -1 in front for a batch dimension
 };
 
-// `inside`: the ensemble whose tensors are looked at.
+// `inside`: the ensemble whose inner tensors are checked.
 End end_of(const ModelConfig& config, const TensorSpec& spec, const ModelConfig* inside) {
-  // What runs through an ensemble has the shape that its reshape gives its inputs.
+  // Inside an ensemble an input has the shape that its reshape declares.
   const bool is_inside = config.is_ensemble() && spec.reshape && &config == inside;
   End end{config.name, spec.datatype, is_inside ? *spec.reshape : spec.dims};
   if (config.max_batch_size > 0 && !spec.is_shape_tensor) end.shape.insert(end.shape.begin(), -1);
   return end;
 }
 
-// "TYPE_INT32"; the configuration calls BYTES TYPE_STRING.
+// The name in configurations: "TYPE_INT32"; BYTES is TYPE_STRING.
 std::string type_name(TRITONSERVER_DataType type) {
   return type == TRITONSERVER_TYPE_BYTES
              ? "TYPE_STRING"
@@ -42,7 +42,7 @@ std::string type_name(TRITONSERVER_DataType type) {
 }
 
 bool agree(std::vector<int64_t> a, std::vector<int64_t> b) {
-  // A batch dimension on one side only: the scheduler adds or strips it.
+  // A batch dimension on one side only: the scheduler adds or removes it.
   if (a.size() == b.size() + 1 && a.front() == -1) a.erase(a.begin());
   if (b.size() == a.size() + 1 && b.front() == -1) b.erase(b.begin());
   if (a.size() != b.size()) return false;
@@ -82,8 +82,8 @@ class TensorTable {
   std::map<std::string, End> ends_;
 };
 
-// Steps whose inputs can all exist, until nothing changes: what is left over is unconnected or in a
-// cycle. Adds what they write to `available`; `stuck` is a tensor that the others wait for.
+// Steps whose inputs can all exist (a fixed point): the rest is unconnected or in a cycle. Adds
+// their outputs to `available`; `stuck` is a tensor that the rest waits for.
 std::vector<bool> steps_that_run(const ModelConfig& e, std::set<std::string>& available,
                                  std::string& stuck) {
   std::vector<bool> done(e.steps.size());
@@ -106,8 +106,8 @@ std::vector<bool> steps_that_run(const ModelConfig& e, std::set<std::string>& av
   return done;
 }
 
-// Steps whose outputs may come any number of times each start a stream of their own; what a step or
-// the client takes together must be of one stream. The graph was checked: every step can run.
+// Each decoupled step starts a stream of its own. All inputs of a step, and all outputs of the
+// ensemble, must be of one stream. Requires a graph in which every step can run.
 Status check_streams(const ModelConfig& e, const std::vector<const ModelConfig*>& models) {
   std::map<std::string, size_t> stream_of;  // by tensor
   for (const auto& input : e.inputs) stream_of[input.name] = 0;
@@ -144,7 +144,7 @@ Status check_streams(const ModelConfig& e, const std::vector<const ModelConfig*>
   return streams.size() > 1 ? mixed(e.name) : ok();
 }
 
-// Inputs that the model needs and no tensor of the ensemble feeds.
+// Required inputs of the model that no tensor of the ensemble feeds.
 Status check_inputs_are_fed(const ModelConfig& e, const EnsembleStep& step, const ModelConfig& m) {
   for (const auto& input : m.inputs) {
     if (input.optional || step.input_map.contains(input.name)) continue;

@@ -1,4 +1,4 @@
-// Checks of an ensemble's data flow that need no other model's configuration.
+// Checks of ensembles' data flows.
 #pragma once
 
 #include "base/status.h"
@@ -6,12 +6,12 @@
 
 namespace nereid::server {
 
-// Every step is complete, every tensor has one writer, every input and output is connected, no
-// cycle. InvalidArgument.
+// Checks the graph alone: every step is complete, every tensor has one writer, every input and
+// output is connected, no cycle. InvalidArgument.
 Status check_ensemble_graph(const ModelConfig& ensemble);
 
-// Both ends of every tensor agree on datatype and shape; batch sizes fit. `models` is parallel to
-// ensemble.steps.
+// Checks that both ends of every tensor agree in datatype and shape, and batch sizes fit. `models`
+// is parallel to ensemble.steps.
 Status check_ensemble_tensors(const ModelConfig& ensemble,
                               const std::vector<const ModelConfig*>& models);
 

@@ -1,4 +1,4 @@
-// Running an ensemble request.
+// Execution of an ensemble request.
 #include "server/ensemble/ensemble_run.h"
 
 #include <algorithm>
@@ -14,21 +14,24 @@
 namespace nereid::server {
 namespace {
 
-constexpr size_t kDefaultInflight = 16;  // forked branches of one request that run steps at a time
+// Forked branches of one request that run steps at the same time.
+constexpr size_t kDefaultInflight = 16;
 
-// Depth of event handling of this thread: a thread that moves an ensemble on must not wait for one.
+// Nesting of event handling on this thread: a thread that advances an ensemble
+// must not wait for one.
 thread_local int event_depth = 0;
 
 }  // namespace
 
-// A step request: over when it is both released and final.
+// The request of a step; over when it is both released and final.
 struct EnsembleRun::StepCall {
   std::shared_ptr<EnsembleRun> run;
   std::unique_ptr<InferenceRequest> request;
-  std::vector<std::shared_ptr<const FlowTensor>> inputs;  // whose memory the request refers to
+  // Owners of the memory that the request refers to.
+  std::vector<std::shared_ptr<const FlowTensor>> inputs;
   bool is_released = false, is_final = false;
 
-  // On the event queue.
+  // Runs as an event.
   void maybe_over(const std::shared_ptr<StepCall>& self) {
     if (!is_released || !is_final || request == nullptr) return;
     run->running_.erase(request.get());
@@ -72,7 +75,7 @@ void EnsembleRun::enter_room() {
 }
 
 void EnsembleRun::wait_for_room(const EnsembleModel::Step& step) {
-  // A thread that moves some ensemble on must not wait, nor one that may be needed in a later step.
+  // Neither a thread that advances an ensemble nor one that a later step may need may wait.
   const auto& steps = model_.plan().steps;
   const auto same = [&](const auto& s) { return s.model == step.model; };
   if (event_depth > 0 || std::count_if(steps.begin(), steps.end(), same) > 1) return;
@@ -123,13 +126,13 @@ void EnsembleRun::start() {
   });
 }
 
-// Steps without an output that, directly or through others, leads to one that was asked for.
+// Marks steps as done whose outputs no requested output depends on, directly or through others.
 void EnsembleRun::skip_unwanted_steps() {
   const auto& outputs = model_.config().outputs;
   if (request_->wanted_outputs.size() == outputs.size()) return;
   const auto& plan = model_.plan();
   std::vector<bool> is_wanted(plan.steps.size());
-  std::vector<size_t> tensors;  // wanted, their producers not looked at yet
+  std::vector<size_t> tensors;  // needed tensors whose writers are not looked at yet
   for (const TensorSpec* wanted : request_->wanted_outputs) {
     tensors.push_back(plan.outputs[static_cast<size_t>(wanted - outputs.data())]);
   }
@@ -171,13 +174,13 @@ void EnsembleRun::advance(const BranchPtr& branch) {
       } else if (has_input) {
         launch(branch, i);
       } else {
-        branch->started[i] = branch->done[i] = progress = true;  // nothing to feed it with
+        // An input is absent: the step is skipped.
+        branch->started[i] = branch->done[i] = progress = true;
       }
     }
   }
   if (failed_ || branch->num_running > 0) return;
-  // A decoupled step runs alone in its branch, so that a fork copies a state in which nothing else
-  // is moving.
+  // A decoupled step runs alone in its branch, so that a fork copies a quiet state.
   if (fork >= 0) {
     branch->fork = &steps[fork];
     launch(branch, fork);
@@ -224,7 +227,7 @@ void EnsembleRun::add_inputs(const Branch& branch, const EnsembleModel::Step& st
 
 namespace {
 
-// What a client has asked for holds for each step.
+// Copies the client's parameters and options to a step's request.
 void copy_asked(const InferenceRequest& from, InferenceRequest& to) {
   to.id = from.id;
   to.flags = from.flags;
@@ -266,10 +269,10 @@ void EnsembleRun::launch(const BranchPtr& branch, size_t index) {
       call->maybe_over(call);
       run->finish_if_over();
     });
-    // Without FINAL the step is open, and so is the ensemble's request with all that it refers to.
+    // Until FINAL the step is open, and so is the ensemble's request with all that it refers to.
     if (enters) run->wait_for_room(run->model_.plan().steps[index]);
   };
-  // The release callback owns this reference; without a release it is freed below.
+  // The release callback owns this reference; if it will not come, it is freed below.
   auto* userp = new std::shared_ptr<StepCall>(call);
   request.release_userp = userp;
   request.release_fn = [](TRITONSERVER_InferenceRequest*, const uint32_t, void* p) {
@@ -308,7 +311,7 @@ void EnsembleRun::on_response(const BranchPtr& branch, size_t index,
     branch->fork_final = is_final;
     if (response != nullptr) {
       auto child = std::make_shared<Branch>();
-      // Nothing looks at the tensors of a branch that is over.
+      // The last response takes the branch's tensors: nothing reads them afterwards.
       child->tensors = is_final ? std::move(branch->tensors) : branch->tensors;
       child->done = branch->done;
       child->started = branch->started;
@@ -383,7 +386,7 @@ bool EnsembleRun::flush(Branch& branch, bool is_last) {
   return branch.fork_final;
 }
 
-// Each request is an execution of its own; its stages are those of its steps.
+// Each request counts as one execution, with the sums of its steps' stages.
 void EnsembleRun::report_success() {
   const RequestTimes times = stage_sums_.as_times(request_->start_ns);
   request_->model->statistics().success(request_->batch_size, times);
@@ -394,7 +397,7 @@ void EnsembleRun::report_success() {
 void EnsembleRun::flush_all() {
   if (failed_ || final_sent_) return;
   if (!flush(*root_, true) || failed_ || final_sent_) return;
-  final_sent_ = true;  // nothing was left to carry it
+  final_sent_ = true;  // FINAL alone, since no response was left to have it
   report_success();
   (void)context_->send(nullptr, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
 }
@@ -433,7 +436,7 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
       {"sequence_start", (request_->flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_START) != 0});
   response->set_parameter(
       {"sequence_end", (request_->flags & TRITONSERVER_REQUEST_FLAG_SEQUENCE_END) != 0});
-  // Goes when the client has its answer.
+  // Kept until the client has its response.
   const auto sent = std::exchange(branch.tensors, {});
   if (is_final) {
     final_sent_ = true;
@@ -444,7 +447,7 @@ void EnsembleRun::emit(Branch& branch, bool is_final) {
 }
 
 void EnsembleRun::cancel_steps() {
-  open_room();  // a producer that waits must see that it is to stop
+  open_room();  // wakes a producer that waits, so that it stops
   for (InferenceRequest* request : running_) request->cancel();
   if (!waiting_.empty()) fail(cancelled("request was cancelled"));
 }

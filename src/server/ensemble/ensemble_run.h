@@ -1,4 +1,4 @@
-// One request on its way through an ensemble.
+// One request's way through an ensemble.
 #pragma once
 
 #include <condition_variable>
@@ -17,16 +17,16 @@
 
 namespace nereid::server {
 
-// A tensor between steps: shape with its owner's memory; cheap to copy.
+// A tensor between steps: its shape and the owner of its memory; cheap to copy.
 struct FlowTensor {
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  Shape shape;  // as the ensemble sees it
+  Shape shape;  // shape as declared by the ensemble
   InputBuffers buffers;
   std::shared_ptr<InferenceResponse> owner;  // null: memory of the ensemble's request
 };
 
-// Everything happens in serial events, so state needs no lock, callbacks run without one, and a
-// callback may call back in.
+// A state machine of serial events: its state needs no lock, callbacks run without one, and a
+// callback may re-enter.
 class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
  public:
   EnsembleRun(const EnsembleModel& model, InferenceRequest* request,
@@ -34,26 +34,26 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   void start();
 
  private:
-  // A state of the flow. A decoupled step gives its branch one child per response; the branch
-  // itself is then over.
+  // A branch of the flow. A decoupled step adds a child branch per response, and its own
+  // branch is then over.
   struct Branch {
     std::vector<std::shared_ptr<const FlowTensor>> tensors;  // by tensor; null = absent
     std::vector<bool> done;                                  // by step
     std::vector<bool> started;
     int num_running = 0;
-    const EnsembleModel::Step* fork = nullptr;  // the decoupled step that forked it
+    const EnsembleModel::Step* fork = nullptr;  // the decoupled step that forked this branch
     bool fork_final = false;
     std::deque<std::shared_ptr<Branch>> children;
-    bool counted = false;   // in num_active_
-    bool inside = false;    // in num_inside_
-    bool complete = false;  // nothing left to run: its response may leave
+    bool counted = false;   // counted in num_active_
+    bool inside = false;    // counted in num_inside_
+    bool complete = false;  // no step left: the response may be sent
   };
   using BranchPtr = std::shared_ptr<Branch>;
   struct StepCall;
 
   template <class Event>
   void post(Event event);
-  // Calls `work`; what it throws ends the request.
+  // Calls `work`; an exception fails the request.
   template <class Work>
   void contain(Work work);
   void skip_unwanted_steps();
@@ -70,29 +70,29 @@ class EnsembleRun : public std::enable_shared_from_this<EnsembleRun> {
   void start_waiting();
   void report_success();
   void flush_all();
-  // Sends what is complete, in order; true when all of `branch` has left.
+  // Sends complete responses, in order; true when all of `branch` is sent.
   bool flush(Branch& branch, bool is_last);
   void emit(Branch& branch, bool is_final);
   void fail(const Status& status);
   void finish_if_over();
 
-  // Backpressure, with max_inflight_requests: the thread that brings responses of a decoupled step
-  // waits until fewer than that many are on their way. Only before the first fork: steps behind one
-  // have to run for room to come.
+  // Backpressure, with max_inflight_requests: a thread that sends responses of a decoupled step
+  // waits until fewer than that many are in flight. Only for the first fork: the steps behind it
+  // must run for others to finish.
   void enter_room();
   void wait_for_room(const EnsembleModel::Step& step);
   void leave_room(Branch& branch);
-  void open_room();  // for ever: the request is over
+  void open_room();  // permanently: the request is over
 
   const EnsembleModel& model_;
-  InferenceRequest* request_;  // the core's until release
+  InferenceRequest* request_;  // owned by the core until release
   std::shared_ptr<ResponseContext> context_;
   StageSums stage_sums_;
   BranchPtr root_;
-  std::deque<BranchPtr> waiting_;        // forked, not yet allowed to run
-  size_t num_active_ = 0;                // forked branches with steps to run
-  std::set<InferenceRequest*> running_;  // step requests, for cancellation
-  size_t num_open_ = 0;                  // step requests not yet both released and final
+  std::deque<BranchPtr> waiting_;        // forked branches over the limit
+  size_t num_active_ = 0;                // forked branches with running steps
+  std::set<InferenceRequest*> running_;  // step requests, kept for cancellation
+  size_t num_open_ = 0;                  // step requests that are not both released and final
   bool failed_ = false, final_sent_ = false, released_ = false;
 
   SerialEvents events_;

@@ -1,4 +1,3 @@
-// See client_memory.h.
 #include "server/memory/client_memory.h"
 
 #include <atomic>
@@ -12,7 +11,7 @@ struct Counter {
   void* userp;
 };
 
-// A counter stays for ever: whatever it has counted is taken from it again.
+// Counters are never freed: each takes back what it has counted.
 std::atomic<const Counter*> counter{nullptr};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Memory that the core and backends take for requests of clients, counted by whoever runs the front
+// Memory that the core and backends hold for requests, counted by the owner of the front
 // ends: see NEREID_ServerCountMemory.
 #pragma once
 
@@ -9,10 +9,10 @@
 
 namespace nereid::server {
 
-// One for the process, because an allocator names no server. Any thread.
+// One counter for the process, since an allocator names no server. Any thread.
 struct ClientMemory {
   static void count_with(NEREID_HoldMemoryFn_t hold, NEREID_ReleaseMemoryFn_t release, void* userp);
-  // Null: counted, if anybody counts.
+  // Counts bytes before they are allocated, if a counter is set. Null: accepted.
   static TRITONSERVER_Error* hold(size_t num_bytes);
   static void release(size_t num_bytes);
 };

@@ -1,4 +1,3 @@
-// See host_allocator.h.
 #include "server/memory/host_allocator.h"
 
 #include <cstdlib>
@@ -32,7 +31,7 @@ TRITONSERVER_Error* release_host(TRITONSERVER_ResponseAllocator*, void* buffer, 
   return nullptr;
 }
 
-// Where a backend asks for an output is of no account: it gets main memory.
+// The preferred memory is ignored: outputs are in main memory.
 TRITONSERVER_Error* place_host(TRITONSERVER_ResponseAllocator*, void*, const char*, size_t*,
                                TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id) {
   *memory_type = TRITONSERVER_MEMORY_CPU;

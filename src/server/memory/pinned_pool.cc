@@ -1,4 +1,3 @@
-// See pinned_pool.h.
 #include "server/memory/pinned_pool.h"
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// The host memory that backends ask for as "pinned": page-aligned, bounded by the pool's size.
+// Host memory for backends that ask for pinned memory: page-aligned, bounded by the pool's size.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +9,15 @@
 
 namespace nereid::server {
 
-// One per process, because a memory manager names no server. Thread safe.
+// One for the process, since a memory manager names no server. Thread safe.
 class PinnedPool {
  public:
   static PinnedPool& get();
 
-  void resize(size_t max_bytes);  // what is out stays out
-  // Unavailable when the pool has not that much left.
+  void resize(size_t max_bytes);  // buffers in use stay valid
+  // Unavailable: fewer bytes are left in the pool.
   StatusOr<void*> allocate(size_t num_bytes);
-  // False: not from here.
+  // False: `buffer` is not from this pool.
   bool free(void* buffer);
 
   size_t max_bytes() const;

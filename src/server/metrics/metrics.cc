@@ -1,4 +1,4 @@
-// Metric families and series over prometheus-cpp, and the C API's metric functions.
+// Custom metric families and series over prometheus-cpp, and the C API's metric functions.
 #include "server/metrics/metrics.h"
 
 #include <prometheus/counter.h>
@@ -53,11 +53,11 @@ class FamilyEntry {
       family;
   int handles = 0;  // guarded by Registry::mutex
 
-  std::mutex mutex;  // guards what follows and every use of a series
+  std::mutex mutex;  // guards all below and every use of a series
   bool alive = true;
   std::map<Labels, SharedSeries> series;
 
-  // The mutex must be held. NotFound after the family was deleted.
+  // Needs the mutex held. NotFound after the family was deleted.
   Status check_alive() const {
     if (alive) return ok();
     return not_found("metric family '{}' was deleted before its metrics", name);

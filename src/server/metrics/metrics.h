@@ -1,4 +1,4 @@
-// Prometheus metrics that backends define. One registry per process because the C API's metric
+// Prometheus metrics defined by backends. One registry for the process: the C API's metric
 // calls name no server.
 #pragma once
 
@@ -22,13 +22,13 @@ using Labels = std::map<std::string, std::string>;
 class FamilyEntry;
 struct SharedSeries;
 
-// A named family; copies of the same kind, name and description share it. Thread safe.
+// A named family; handles of the same kind, name and description share it. Thread safe.
 class MetricFamily {
  public:
   static StatusOr<std::unique_ptr<MetricFamily>> create(TRITONSERVER_MetricKind kind,
                                                         const std::string& name,
                                                         const std::string& description);
-  // Ends every metric of the family when this is the last handle; they then answer with an error.
+  // The last handle deletes every metric of the family; later calls for them return an error.
   ~MetricFamily();
   TRITONSERVER_MetricKind kind() const;
 
@@ -38,10 +38,10 @@ class MetricFamily {
   std::shared_ptr<FamilyEntry> entry_;
 };
 
-// One series; the same labels give the same series. Thread safe.
+// One series; equal labels name the same series. Thread safe.
 class Metric {
  public:
-  // Upper bounds, ascending; nullopt for other kinds than histograms.
+  // Ascending upper bounds; nullopt unless a histogram.
   using Buckets = std::optional<std::vector<double>>;
   static StatusOr<std::unique_ptr<Metric>> create(const MetricFamily& family, const Labels& labels,
                                                   const Buckets& buckets = {});
@@ -57,10 +57,10 @@ class Metric {
       : entry_(std::move(entry)), labels_(std::move(labels)), series_(series) {}
   std::shared_ptr<FamilyEntry> entry_;
   Labels labels_;
-  SharedSeries* series_;  // lives while the family does
+  SharedSeries* series_;  // valid while the family exists
 };
 
-// Appends the families made by the classes above.
+// Appends the custom families.
 void collect_custom_metrics(std::vector<prometheus::MetricFamily>& page);
 
 }  // namespace nereid::server

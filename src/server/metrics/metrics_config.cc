@@ -1,4 +1,3 @@
-// See metrics_config.h.
 #include "server/metrics/metrics_config.h"
 
 #include <charconv>
@@ -19,7 +18,7 @@ Status set_switch(std::string_view setting, std::string_view value, bool& out) {
   return ok();
 }
 
-// What follows a number is left out, as the stock server does, with a warning.
+// As in the stock server text behind the number is ignored, with a warning.
 bool parse_fraction(std::string_view text, double& out) {
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), out);
   if (parsed.ec != std::errc() || out < 0 || out > 1) return false;

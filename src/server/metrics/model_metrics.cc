@@ -1,4 +1,4 @@
-// Registry of the models' series and their page.
+// Registry of the models' series, and their page.
 #include "server/metrics/model_metrics.h"
 
 #include <prometheus/histogram.h>
@@ -37,7 +37,7 @@ Models& models() {
 struct CounterRow {
   ModelMetrics::Counter counter;
   const char *name, *help;
-  const char* reason = nullptr;  // the failure family's label
+  const char* reason = nullptr;  // label of the failure family
 };
 
 constexpr CounterRow kCounters[] = {
@@ -116,7 +116,7 @@ ModelMetrics::ModelMetrics(const Spec& spec, const MetricsConfig& config)
     prom::Summary::Quantiles quantiles;
     for (const auto& q : config.quantiles) quantiles.emplace_back(q.quantile, q.error);
     for (size_t i = 0; i < kNumSummaries; ++i) {
-      // A cached model's requests are of two kinds; one distribution would describe neither.
+      // A model with a response cache has hits and misses, each with a distribution of its own.
       const bool is_kept = is_cached_ ? i != kRequestSummary : i < kHitSummary;
       if (is_kept) {
         summaries_[i].reset(
@@ -147,7 +147,7 @@ std::shared_ptr<ModelMetrics> ModelMetrics::get(const Spec& spec, const MetricsC
       shared->has_summaries() == config.summary_latencies &&
       shared->has_first_response() == (config.histogram_latencies && spec.is_decoupled);
   if (!fits) {
-    // A replaced version whose series differ in kind leaves the page at once.
+    // A replaced version whose series differ in kind is removed from the page at once.
     shared.reset(new ModelMetrics(spec, config));
     weak = shared;
   }
@@ -162,7 +162,7 @@ void ModelMetrics::first_response(double milliseconds) {
   if (first_response_ != nullptr) first_response_->histogram.Observe(milliseconds);
 }
 
-// Turns the series of all models into families.
+// Builds the families from the series of all models.
 class ModelMetricsPage {
  public:
   explicit ModelMetricsPage(std::vector<prom::MetricFamily>& page) : page_(page) {}
@@ -223,7 +223,7 @@ class ModelMetricsPage {
 
 void collect_model_metrics(std::vector<prom::MetricFamily>& page) {
   std::vector<std::shared_ptr<ModelMetrics>>
-      all;  // released after the lock: ~ModelMetrics takes it
+      all;  // released after the lock, since ~ModelMetrics takes it
   {
     Models& m = models();
     std::lock_guard lock(m.mutex);

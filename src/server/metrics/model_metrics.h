@@ -1,5 +1,5 @@
 // The nv_inference_* and nv_cache_*_per_model series of a model version. Counting is a relaxed
-// atomic addition; everything else happens when the page is read.
+// atomic add; all else happens when the page is read.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ class ModelMetrics {
     kInputUs,
     kInferUs,
     kOutputUs,
-    kCacheHits,  // from here on only of a cached model
+    kCacheHits,  // from here on only for models with a response cache
     kCacheHitUs,
     kCacheMisses,
     kCacheMissUs,
@@ -55,7 +55,7 @@ class ModelMetrics {
     bool is_cached = false, is_decoupled = false;
     std::vector<double> first_response_buckets;  // ms, ascending
   };
-  // Versions that overlap while a model is replaced share their series, which therefore go on.
+  // Versions that overlap while a model is replaced share their series, so counters continue.
   static std::shared_ptr<ModelMetrics> get(const Spec& spec, const MetricsConfig& config);
   ~ModelMetrics();
 
@@ -72,7 +72,7 @@ class ModelMetrics {
 
  private:
   friend class ModelMetricsPage;
-  struct Quantiles;  // hide prometheus-cpp
+  struct Quantiles;  // hides prometheus-cpp
   struct Buckets;
   ModelMetrics(const Spec& spec, const MetricsConfig& config);
 
@@ -85,7 +85,7 @@ class ModelMetrics {
   std::unique_ptr<Buckets> first_response_;
 };
 
-// Appends the families of all models, ordered as on the stock server's page.
+// Appends the families of all models, in the order of the stock server's page.
 void collect_model_metrics(std::vector<prometheus::MetricFamily>& page);
 
 }  // namespace nereid::server

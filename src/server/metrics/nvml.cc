@@ -1,4 +1,5 @@
-// See nvml.h. The declarations follow the library's documented, stable ABI.
+// GPU readings through NVML; see nvml.h. The declarations follow the library's
+// documented, stable ABI.
 #include "server/metrics/nvml.h"
 
 #include <dlfcn.h>

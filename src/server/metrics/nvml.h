@@ -1,5 +1,5 @@
-// What NVIDIA's management library says of the GPUs. It is opened at run time: the server needs
-// neither the library nor its headers.
+// GPU readings of NVML, NVIDIA's management library, opened at run time: the server needs neither
+// the library nor its headers.
 #pragma once
 
 #include <memory>
@@ -9,18 +9,18 @@
 
 namespace nereid::server {
 
-// One reading; a figure that the GPU does not offer is absent.
+// One reading; values that the GPU does not offer are absent.
 struct GpuSample {
   std::string uuid;                                 // "GPU-xxxxxxxx-..."
   std::optional<double> utilization;                // 0 to 1
   std::optional<double> memory_total, memory_used;  // bytes
   std::optional<double> power_usage, power_limit;   // watts
-  std::optional<double> energy;                     // joules, of the driver's lifetime
+  std::optional<double> energy;                     // joules since the driver was loaded
 };
 
 struct GpuDevice {
   std::string uuid;
-  double capability = 0;  // 8.6; 0: unknown
+  double capability = 0;  // compute capability, such as 8.6; 0: unknown
 };
 
 class Nvml {
@@ -32,7 +32,7 @@ class Nvml {
   Nvml& operator=(const Nvml&) = delete;
 
   std::vector<GpuDevice> devices() const;  // empty: no GPU
-  std::vector<GpuSample> sample() const;   // likewise
+  std::vector<GpuSample> sample() const;   // empty: no GPU
 
  private:
   struct Functions;

@@ -1,4 +1,4 @@
-// nv_inference_* families of a model version.
+// The nv_inference_* families of a model version.
 #include "server/metrics/statistics.h"
 
 #include <algorithm>

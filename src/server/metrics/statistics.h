@@ -1,4 +1,4 @@
-// Counters of one model version: the statistics extension's and the nv_inference_* metrics.
+// Counters of one model version, for the statistics extension and the nv_inference_* metrics.
 #pragma once
 
 #include <atomic>
@@ -18,31 +18,30 @@ namespace nereid::server {
 
 enum class FailureReason { kRejected, kCanceled, kBackend, kOther };
 
-// Nanoseconds on the steady clock, as a backend reports them. Without an execution (ensembles,
-// cache hits) the last four are 0 or stand for sums.
+// Times of a request on the steady clock, ns, as a backend reports them. For ensembles the last
+// four are sums of the steps, for cache hits 0.
 struct RequestTimes {
   uint64_t start = 0, exec_start = 0, compute_start = 0, compute_end = 0, exec_end = 0;
 };
 
-// Nanoseconds that the steps of an ensemble's request spent in each stage; they may run at the same
-// time.
+// Sums over the steps of an ensemble's request, ns per stage; steps may overlap.
 class StageSums {
  public:
   void add(const RequestTimes& step);  // any thread
-  // The stages one after the other from `start` on.
+  // The stages laid end to end from `start` on.
   RequestTimes as_times(uint64_t start) const;
 
  private:
   std::atomic<uint64_t> queue_{0}, input_{0}, infer_{0}, output_{0};
 };
 
-// One response of a decoupled model. output_start 0: an empty response.
+// Times of one response of a decoupled model. output_start 0: an empty response.
 struct ResponseTimes {
   uint64_t start = 0, output_start = 0, end = 0;
   enum class Kind { kSuccess, kFail, kCancel } kind = Kind::kSuccess;
 };
 
-// Memory that a model or an instance says it uses.
+// Memory use reported by a model or an instance.
 struct MemoryUse {
   std::string type;
   int64_t id = 0;
@@ -52,30 +51,32 @@ struct MemoryUse {
 // All calls are thread safe.
 class ModelStatistics {
  public:
-  // Without metrics only the statistics extension's counters are kept. `is_cached`: the response
-  // cache answers for the model.
+  // Without metrics only the counters of the statistics extension are kept. `is_cached`: the model
+  // uses the response cache.
   ModelStatistics(const MetricsConfig& metrics, const ModelConfig& model, int64_t version,
                   bool is_cached);
 
-  // A request that the model executed.
+  // Counts an executed request.
   void success(uint64_t inferences, const RequestTimes& times);
-  // A request that the response cache answered; `lookup_ns` of its time went there.
+  // Counts a request answered by the response cache; `lookup_ns` is the lookup's share of its time.
   void cache_hit(uint64_t start_ns, uint64_t queue_ns, uint64_t lookup_ns);
-  // Time of a lookup without success and of the insertion that follows.
+  // Counts a lookup that missed: the time of the lookup and of the insertion.
   void cache_miss(uint64_t ns);
   void failure(FailureReason reason, uint64_t start_ns);
   void execution(uint64_t batch_size, const RequestTimes& times);
   void response(uint64_t index, const ResponseTimes& times);
-  // A decoupled model sent the first response to a request of `start_ns`.
+  // Whether a histogram of first-response times is kept; first_response() then counts the first
+  // response to a request of `start_ns`.
   bool wants_first_response() const {
     return metrics_ != nullptr && metrics_->has_first_response();
   }
   void first_response(uint64_t start_ns);
   void pending(int64_t delta);
   void loaded(double seconds);
-  void set_memory(const void* owner, std::vector<MemoryUse> uses);  // instead of its last report
+  // Replaces the owner's last report.
+  void set_memory(const void* owner, std::vector<MemoryUse> uses);
 
-  // The members of one entry of "model_stats" after name and version.
+  // Appends the members of an entry of "model_stats" behind name and version.
   void append_json(json::object& out) const;
 
  private:
@@ -106,7 +107,7 @@ class ModelStatistics {
 
   std::map<const void*, std::vector<MemoryUse>> memory_;
 
-  std::shared_ptr<ModelMetrics> metrics_;  // null: switched off
+  std::shared_ptr<ModelMetrics> metrics_;  // null: metrics are off
 };
 
 }  // namespace nereid::server

@@ -1,4 +1,3 @@
-// See system_metrics.h.
 #include "server/metrics/system_metrics.h"
 
 #include <prometheus/metric_family.h>
@@ -23,7 +22,7 @@ std::string read_text(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-// Bytes behind "<key>:" of /proc/meminfo.
+// The bytes in line "<key>:" of /proc/meminfo.
 std::optional<double> memory_figure(const std::string& text, const std::string& key) {
   const size_t at = text.find(key + ":");
   if (at == std::string::npos) return std::nullopt;
@@ -74,7 +73,7 @@ void add_cache(std::vector<prom::MetricFamily>& page, const ResponseCache& cache
   };
   const ResponseCache::Stats s = cache.stats();
   const auto of = [](uint64_t n) { return static_cast<double>(n); };
-  const bool is_known = s.max_bytes > 0;  // only the built-in cache tells what is in it
+  const bool is_known = s.max_bytes > 0;  // only the built-in cache reports its contents
   if (is_known) {
     gauge("nv_cache_util", "Cache utilization [0.0 - 1.0]", of(s.num_bytes) / of(s.max_bytes));
     gauge("nv_cache_num_entries", "Number of responses stored in response cache",
@@ -99,7 +98,8 @@ std::optional<CpuTicks> parse_cpu_ticks(const std::string& text) {
   std::string word;
   if (!(in >> word) || word != "cpu") return std::nullopt;
   CpuTicks ticks;
-  constexpr int kIdle = 3, kIoWait = 4, kSteal = 7;  // guest time, behind them, is in user time
+  // The guest columns behind these are included in user time.
+  constexpr int kIdle = 3, kIoWait = 4, kSteal = 7;
   for (int i = 0; i <= kSteal; ++i) {
     uint64_t value = 0;
     if (!(in >> value)) return std::nullopt;
@@ -170,7 +170,7 @@ void SystemMetrics::collect(std::vector<prom::MetricFamily>& page) const {
     std::lock_guard lock(mutex_);
     s = last_;
   }
-  // Looked up by name in add(): families of this function only, which are few.
+  // Families of this function only, which are few: add() searches them by name.
   std::vector<prom::MetricFamily> own;
   const auto gauge = [&](const char* name, const char* help, std::optional<double> value) {
     add(own, prom::MetricType::Gauge, name, help, value);

@@ -27,10 +27,10 @@ struct CpuTicks {
   uint64_t idle = 0, total = 0;
 };
 
-// Reads the first line of /proc/stat; nothing when it is not what the kernel writes.
+// Parses the first line of /proc/stat; nullopt for another format.
 std::optional<CpuTicks> parse_cpu_ticks(const std::string& text);
 
-// Samples CPUs and GPUs on a thread of its own, every interval.
+// Samples CPUs and GPUs periodically on a thread of its own.
 class SystemMetrics {
  public:
   // `cache`: null = off. `gpu_library`: see Nvml::open.
@@ -56,7 +56,7 @@ class SystemMetrics {
   std::map<std::string, double> energy_at_start_;  // joules by GPU
   CpuTicks ticks_;
 
-  mutable std::mutex mutex_;  // guards what follows
+  mutable std::mutex mutex_;  // guards all below
   std::condition_variable stopped_;
   bool stop_ = false;
   Sample last_;

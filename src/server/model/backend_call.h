@@ -1,5 +1,5 @@
-// Calls into the code of backends. An exception that one lets out would end the process: it becomes
-// an error, and the requests of the execution are sorted into those that are over and the others.
+// Calls of functions of backends. An exception of one would end the process: it becomes an error,
+// and the requests of the execution are divided into released ones and the rest.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace nereid::server {
 
-// What `function` returned or threw.
+// The error that `function` returned or threw.
 template <class Function, class... Args>
 Status call_backend(Function function, Args... args) {
   try {
@@ -23,9 +23,9 @@ Status call_backend(Function function, Args... args) {
   }
 }
 
-// The requests that the calling thread releases while this lives: after an exception nothing else
-// says which ones the backend still had. (A backend that gives requests to threads of its own must
-// not throw.)
+// Records the requests that the calling thread releases while this lives: after an exception it is
+// the only way to find those that the backend still had. (A backend that gives requests to threads
+// of its own must not throw.)
 class ReleasedHere {
  public:
   ReleasedHere() : before_(std::exchange(current_, this)) {}

@@ -1,4 +1,4 @@
-// Opening the shared objects of backends.
+// Opening of backends' shared objects.
 #include <dlfcn.h>
 
 #include "base/json.h"
@@ -11,7 +11,7 @@
 namespace nereid::server {
 namespace {
 
-// {"cmdline":{setting: value, ...}} as backends expect it.
+// The backend configuration {"cmdline":{setting: value, ...}}.
 std::string backend_config_json(const std::string& name, const ServerOptions& options) {
   json::object settings;
   settings["auto-complete-config"] = options.strict_model_config ? "false" : "true";
@@ -67,7 +67,7 @@ StatusOr<std::unique_ptr<Backend>> Backend::open(const std::string& name,
   auto* self = reinterpret_cast<TRITONBACKEND_Backend*>(b.get());
   if (initialize != nullptr) RETURN_IF_ERROR(call_backend(initialize, self));
   find_symbol(handle, "TRITONBACKEND_Finalize",
-              b->finalize);  // only now: a failed Initialize is not finalised
+              b->finalize);  // set only now: a failed Initialize is not finalised
   if (attribute != nullptr) {
     RETURN_IF_ERROR(
         call_backend(attribute, self, reinterpret_cast<TRITONBACKEND_BackendAttribute*>(self)));

@@ -1,4 +1,4 @@
-// Running the models of backends.
+// Execution of models by backends.
 #include "server/model/backend_model.h"
 
 #include <pthread.h>
@@ -27,7 +27,7 @@
 namespace nereid::server {
 namespace {
 
-// "0-3,8" as a set of CPUs; InvalidArgument for anything else.
+// Parses "0-3,8" into a set of CPUs; InvalidArgument for other text.
 StatusOr<cpu_set_t> parse_cpus(const std::string& text) {
   cpu_set_t cpus;
   CPU_ZERO(&cpus);
@@ -50,7 +50,7 @@ StatusOr<cpu_set_t> parse_cpus(const std::string& text) {
       "host policy 'cpu-cores' must be a list of CPUs and ranges, like 0-3,8, got '{}'", text);
 }
 
-// The calling thread's memory comes from `node` ("0") from now on.
+// Allocates the calling thread's memory on NUMA node `node` ("0") from now on.
 Status use_memory_of(const std::string& node) {
   constexpr int kModeBind = 2;  // MPOL_BIND
   constexpr size_t kMaxNodes = 1024;
@@ -68,7 +68,7 @@ Status use_memory_of(const std::string& node) {
   return invalid_argument("host policy 'numa-node' '{}': {}", node, std::strerror(errno));
 }
 
-// Moves the calling thread, an instance's, to the CPUs and the memory that its host policy names.
+// Binds the calling thread, an instance's, to the CPUs and the NUMA node of its host policy.
 Status apply_host_policy(const std::string& policy) {
   const auto parsed = parse_json(policy);
   if (!parsed.ok() || !parsed->is_object()) return ok();
@@ -181,13 +181,15 @@ Status BackendModel::make_strategy() {
                                                   dir() / kName,
                                                   std::filesystem::path(backend_->dir) / kName};
   if (const std::string& given = config().batch_strategy; !given.empty()) {
-    // Whoever may write a configuration must not thereby run any library of the machine.
+    // A configuration must not load libraries outside the model's repository: its author may
+    // have no other rights.
     std::error_code error;
     const auto home = std::filesystem::weakly_canonical(dir(), error);
     const auto is_inside = [&](const std::filesystem::path& path) {
       return std::mismatch(home.begin(), home.end(), path.begin(), path.end()).first == home.end();
     };
-    // As the stock server takes it, from where it was started; else from the model's folder.
+    // A relative path is tried from the working directory, as in the stock server, then from
+    // the model's folder.
     auto path = std::filesystem::weakly_canonical(given, error);
     if (!is_inside(path)) path = std::filesystem::weakly_canonical(dir() / given, error);
     if (!is_inside(path)) {
@@ -294,7 +296,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
     if (is_placed && backend_->instance_initialize != nullptr)
       status = call_backend(backend_->instance_initialize, self);
     if (status.ok() && !config().warmup.empty() && !is_passive) status = warm_up(instance);
-  } catch (const std::exception&) {  // short of memory, this thread has none for words either
+  } catch (const std::exception&) {  // without memory there is no message either
     return initialised.set_exception(std::current_exception());
   }
   const bool usable = status.ok();
@@ -306,7 +308,7 @@ void BackendModel::run(Instance& instance, std::promise<Status> initialised) {
       log_error("instance '{}': finalize: {}", instance.name, message(s));
     }
   }
-  instance.gate.reset();  // what it needs counts no more
+  instance.gate.reset();  // releases its share of the rate limit
 }
 
 void BackendModel::serve(Instance& instance) {
@@ -318,7 +320,8 @@ void BackendModel::serve(Instance& instance) {
     statistics().pending(-static_cast<int64_t>(num_queued));
     std::unique_lock busy(instance.busy, std::defer_lock);
     if (may_run_here_) busy.lock();
-    num_queued_ -= static_cast<int64_t>(num_queued);  // only now: no request overtakes the batch
+    // Only now, so that no request overtakes the batch.
+    num_queued_ -= static_cast<int64_t>(num_queued);
     execute(instance, std::move(batch));
   }
 }
@@ -348,7 +351,7 @@ bool BackendModel::lends_thread() {
          backend_->lends_thread(reinterpret_cast<TRITONBACKEND_Model*>(this));
 }
 
-// Where a request that finds an idle instance would start at once, on any thread.
+// Whether an idle instance of the model starts a request at once, so that any thread may run it.
 bool BackendModel::may_run_here(const ServerOptions& options) const {
   if (backend_->request_is_quick == nullptr || config().sequences || !options.host_policies.empty())
     return false;
@@ -358,14 +361,14 @@ bool BackendModel::may_run_here(const ServerOptions& options) const {
 }
 
 bool BackendModel::run_here(InferenceRequest* request) {
-  // Requests that wait go first.
+  // Waiting requests go first.
   if (!may_run_here_ || num_queued_.load() > 0) return false;
   if (!backend_->request_is_quick(reinterpret_cast<TRITONBACKEND_Request*>(request))) return false;
   for (Instance& instance : instances_) {
     if (instance.group.is_passive) continue;
     std::unique_lock busy(instance.busy, std::try_to_lock);
     if (!busy) continue;
-    // The request may end inside; the model must not unload before this thread has left it.
+    // Keeps the model alive until this thread has left it: the request may end inside.
     const auto alive = shared_from_this();
     execution_began();
     execute(instance, {request});
@@ -393,7 +396,7 @@ void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> ba
   const Status status = call_backend(
       backend_->execute, reinterpret_cast<TRITONBACKEND_ModelInstance*>(&instance), requests, size);
   if (status.ok()) return;
-  // The requests stayed ours, but for those that were over before an exception.
+  // The requests stay the core's, except those released before an exception.
   const auto reason =
       absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kBackend;
   for (InferenceRequest* request : batch) {

@@ -1,5 +1,5 @@
-// Models served by a backend shared object: the library, the model, its instances and their
-// threads.
+// Models served by a backend's shared object: the library, the model, its instances
+// and their threads.
 #pragma once
 
 #include <atomic>
@@ -23,11 +23,11 @@
 
 namespace nereid::server {
 
-// An opened libtriton_<name>.so. Never closed: threads a backend left behind may still run its
-// code.
+// An opened libtriton_<name>.so, never closed: threads that a backend left behind may
+// still run its code.
 class Backend {
  public:
-  // `dir` is what the backend is told its folder is.
+  // `dir` is the folder reported to the backend.
   static StatusOr<std::unique_ptr<Backend>> open(const std::string& name,
                                                  const std::filesystem::path& path,
                                                  const std::filesystem::path& dir,
@@ -46,7 +46,7 @@ class Backend {
   using OpenParametersFn = const char* (*)(TRITONBACKEND_Model*);
 
   std::string name;
-  std::string dir;  // folder of the shared object, or of a backend in Python
+  std::string dir;  // folder of the shared object, or of a backend written in Python
   TRITONSERVER_Message config;
   void* state = nullptr;
   bool parallel_instances = false;
@@ -57,32 +57,33 @@ class Backend {
   ModelFn model_initialize = nullptr, model_finalize = nullptr;
   InstanceFn instance_initialize = nullptr, instance_finalize = nullptr, instance_ready = nullptr;
   ExecuteFn execute = nullptr;
-  BatchFunctions batching;                      // most have none
-  RequestIsQuickFn request_is_quick = nullptr;  // nereid/backend.h; most have none
-  LendsThreadFn lends_thread = nullptr;         // likewise
-  OpenParametersFn open_parameters = nullptr;   // likewise
+  BatchFunctions batching;                      // mostly empty
+  RequestIsQuickFn request_is_quick = nullptr;  // of nereid/backend.h; mostly null
+  LendsThreadFn lends_thread = nullptr;         // mostly null
+  OpenParametersFn open_parameters = nullptr;   // mostly null
 };
 
 class BackendModel;
 
 struct Instance {
   BackendModel* model = nullptr;
-  size_t index = 0;  // among the model's that are not passive
+  size_t index = 0;  // index among the model's active instances
   std::string name;
   InstanceGroup group;
-  int32_t device = 0;  // GPU; 0 for other kinds
+  int32_t device = 0;  // GPU number; 0 for other kinds
   TRITONSERVER_Message host_policy;
   void* state = nullptr;
-  std::unique_ptr<Gate> gate;         // with the rate limiter
-  std::mutex busy;                    // held while it executes, where callers may
-  std::mutex* device_busy = nullptr;  // likewise, of all instances on its GPU; null: may overlap
+  std::unique_ptr<Gate> gate;  // null without rate limiting
+  std::mutex busy;             // held while it executes, where other threads may execute too
+  // The same for all instances on its GPU; null: they may overlap.
+  std::mutex* device_busy = nullptr;
   std::thread thread;
   bool is_leaving = false;
-  std::promise<void> over;  // the thread does nothing more
+  std::promise<void> over;  // set when the thread has finished
   std::future<void> is_over = over.get_future();
 };
 
-// What the backend is told of the CPUs and the memory of an instance.
+// The host policy of an instance as JSON for the backend: its CPUs and memory.
 std::string host_policy_json(const InstanceGroup& group, int32_t device,
                              const ServerOptions& options);
 
@@ -91,24 +92,25 @@ class BackendModel : public Model {
   using Model::Model;
   ~BackendModel() override;
 
-  // Initialises the model and its instances. On failure what was initialised is finalised again.
+  // Initialises the model and its instances. On failure those initialised are finalised.
   Status load(Backend* backend, const ServerOptions& options);
 
-  // Gives a loaded model the instance groups of `wanted`. Instances that these have too go on,
-  // others come, and what is left over goes once it has executed what it has taken. On failure all
-  // stay as they were. By one thread at a time, and only where the instances are not fixed.
+  // Changes a loaded model's instances to the groups of `wanted`: instances in both stay, missing
+  // ones are added, others finish their batch and end. On failure all stay as they were. One caller
+  // at a time; only if instances are not fixed.
   Status update_instances(const ModelConfig& wanted, const ServerOptions& options);
-  // So are those of a model that has had kMostUpdates other configurations, all of which it keeps.
+  // Whether update_instances() is impossible; also after kMostUpdates updates, since every
+  // configuration is kept.
   bool has_fixed_instances() const;
   static constexpr int kMostUpdates = 100;
 
   bool lends_thread() override;
   bool calls_models() const override { return calls_models_.load(); }
   void mark_calls_models() { calls_models_.store(true); }
-  // The backend's own readiness hook; true without one.
+  // The backend's readiness function; true without one.
   bool ready() const;
 
-  // The model's own changes to its configuration, from within ModelInitialize only.
+  // Applies the model's own changes to its configuration; only within ModelInitialize.
   Status auto_complete(std::string_view json);
   bool may_auto_complete() const { return may_auto_complete_; }
 
@@ -136,11 +138,11 @@ class BackendModel : public Model {
   Status start_instances(const std::vector<Place>& places, const ServerOptions& options);
   void let_go(Instance& instance);
   void remove_gone(std::chrono::milliseconds patience);
-  void serve(Instance& instance);  // until the queue is closed and drained
+  void serve(Instance& instance);  // runs batches until the queue is closed and drained
   Status warm_up(Instance& instance);
   void run(Instance& instance, std::promise<Status> initialised);
   bool may_run_here(const ServerOptions& options) const;
-  // True: an idle instance has executed it, on this thread.
+  // True: an idle instance has executed the request on this thread.
   bool run_here(InferenceRequest* request);
   void execute(Instance& instance, std::vector<InferenceRequest*> batch);
   void drop(InferenceRequest* request, const Status& status, FailureReason reason);
@@ -148,17 +150,17 @@ class BackendModel : public Model {
   Backend* backend_ = nullptr;
   bool model_initialised_ = false;
   bool may_auto_complete_ = false;
-  std::mutex update_mutex_;                    // held while instances come and go
-  std::atomic<int> num_updates_{0};            // that changed the configuration
-  mutable std::mutex instances_mutex_;         // of the list, which loads change
-  std::list<Instance> instances_;              // addresses are stable
-  size_t num_active_ = 0;                      // so far, not passive
-  std::map<int32_t, std::mutex> device_busy_;  // by GPU; of a backend that blocks whole devices
-  std::atomic<bool> is_unloading_{false};      // passive instances wait for it
-  std::unique_ptr<BatchStrategy> strategy_;    // null: none
-  std::unique_ptr<Batcher> queue_;             // while loaded
-  std::unique_ptr<ResponseOrder> order_;       // with preserve_ordering
-  bool may_run_here_ = false;                  // quick requests need not go to an instance's thread
+  std::mutex update_mutex_;                    // held while instances are added and removed
+  std::atomic<int> num_updates_{0};            // updates that changed the configuration
+  mutable std::mutex instances_mutex_;         // guards the list, which loads change
+  std::list<Instance> instances_;              // a list: addresses are stable
+  size_t num_active_ = 0;                      // active instances so far
+  std::map<int32_t, std::mutex> device_busy_;  // by GPU; for a backend that blocks whole devices
+  std::atomic<bool> is_unloading_{false};      // ends the wait of passive instances
+  std::unique_ptr<BatchStrategy> strategy_;    // null: no custom batching
+  std::unique_ptr<Batcher> queue_;             // set while loaded
+  std::unique_ptr<ResponseOrder> order_;       // set with preserve_ordering
+  bool may_run_here_ = false;                  // quick requests may run on the caller's thread
   std::atomic<int64_t> num_queued_{0};
   std::atomic<bool> calls_models_{false};
 };

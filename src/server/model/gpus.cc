@@ -1,4 +1,3 @@
-// See gpus.h.
 #include "server/model/gpus.h"
 
 #include <algorithm>
@@ -7,7 +6,8 @@
 namespace nereid::server {
 namespace {
 
-// An entry that names a slice of a GPU: MIG-<uuid>, or, with older drivers, MIG-GPU-<uuid>/<i>/<j>.
+// Prefix of a MIG slice in CUDA_VISIBLE_DEVICES: MIG-<uuid>, or, with
+// older drivers, MIG-GPU-<uuid>/<i>/<j>.
 constexpr std::string_view kSlice = "MIG-";
 
 // The GPU that an entry of CUDA_VISIBLE_DEVICES names; null: none.
@@ -17,8 +17,8 @@ const GpuDevice* find_gpu(const std::vector<GpuDevice>& all, std::string_view en
   if (error == std::errc() && end == entry.data() + entry.size()) {
     return index < all.size() ? &all[index] : nullptr;
   }
-  // A slice is a device of its own; the driver does not list it, but it can what its GPU can, which
-  // not every name tells.
+  // A MIG slice is a device of its own, which NVML does not list: its compute capability is that of
+  // its GPU, which not every name contains.
   if (entry.starts_with(kSlice)) {
     entry = entry.substr(kSlice.size(), entry.find('/') - kSlice.size());
     if (!entry.starts_with("GPU-")) return all.empty() ? nullptr : &all[0];
@@ -39,7 +39,7 @@ std::vector<GpuDevice> select(const std::vector<GpuDevice>& all, std::string_vie
     const GpuDevice* gpu = find_gpu(all, entry);
     if (gpu == nullptr) break;
     out.push_back(*gpu);
-    if (entry.starts_with(kSlice)) break;  // a process gets one
+    if (entry.starts_with(kSlice)) break;  // a process gets one slice
     visible.remove_prefix(std::min(comma + 1, visible.size()));
   }
   return out;

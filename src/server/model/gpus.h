@@ -1,4 +1,4 @@
-// Which GPUs model instances may use.
+// GPUs for model instances.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace nereid::server {
 
-// The driver's GPUs of at least `min_capability`, by the numbers that CUDA gives them.
-// `visible` is the text of CUDA_VISIBLE_DEVICES: numbers, UUIDs or their beginnings, up to the
-// first that does not exist; null: all.
+// The driver's GPUs of at least `min_capability`, with CUDA's numbers. `visible` is the
+// text of CUDA_VISIBLE_DEVICES: numbers, UUIDs or prefixes of them, up to the first that
+// does not exist; null: all.
 UsableGpus usable_gpus(const Nvml* nvml, double min_capability, const char* visible);
 
 }  // namespace nereid::server

@@ -1,4 +1,4 @@
-// Other instances for a model that is loaded.
+// Changes of a loaded model's instances.
 #include <algorithm>
 #include <set>
 
@@ -18,7 +18,7 @@ std::vector<BackendModel::Place> BackendModel::places_of(const ModelConfig& conf
   return out;
 }
 
-// Whatever the group and the instance are called.
+// Compares everything but the names of group and instance.
 bool BackendModel::is_at(const Instance& instance, const Place& place,
                          const ServerOptions& options) {
   const InstanceGroup &is = instance.group, &wanted = place.group;
@@ -28,8 +28,8 @@ bool BackendModel::is_at(const Instance& instance, const Place& place,
          is.limits == wanted.limits;
 }
 
-// A sequence is bound to its instance; passive instances wait for the model's end; requests that
-// run on any thread look for an idle one.
+// Fixed: with sequences, which are bound to an instance; with passive instances, which wait for the
+// model's end; and with execution on callers' threads, which search for an idle instance.
 bool BackendModel::has_fixed_instances() const {
   return config().sequences || may_run_here_ || num_updates_.load() >= kMostUpdates ||
          std::ranges::any_of(config().groups, &InstanceGroup::is_passive);
@@ -43,8 +43,8 @@ void BackendModel::let_go(Instance& instance) {
   queue_->let_go(instance.index);
 }
 
-// Removes instances that were let go and whose thread ends within `patience`; one that executes for
-// longer stays until another update, or the model's end.
+// Removes instances marked to go whose thread ends within `patience`; one that executes longer
+// stays until the next update or the model's end.
 void BackendModel::remove_gone(std::chrono::milliseconds patience) {
   const auto is_gone = [&](Instance& instance) {
     if (!instance.is_leaving) return false;

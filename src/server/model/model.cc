@@ -44,7 +44,8 @@ Status Model::read_class_names() {
   ClassNames names;
   for (const auto& output : config().outputs) {
     if (output.label_file.empty()) continue;
-    // Whoever may write a configuration must not thereby read any file of the machine.
+    // A configuration must not read files outside the model's folder: its author may
+    // have no other rights.
     const std::filesystem::path name = std::filesystem::path(output.label_file).lexically_normal();
     if (name.is_absolute() || *name.begin() == "..") {
       return invalid_argument("model '{}': label_filename '{}' must be below the model's folder {}",
@@ -98,7 +99,7 @@ Status Model::enqueue(InferenceRequest* request) {
       is_welcome = continues(*request);
       lock.lock();
     }
-    // A stopped model has no sequences left.
+    // A stopped model has no running sequences.
     if (!is_welcome || (is_closed_ && num_running_ == 0)) {
       return unavailable(
           "{}Server is stopping, scheduler for model has stopped accepting new inference requests",
@@ -118,7 +119,7 @@ Status Model::enqueue(InferenceRequest* request) {
   Status status;
   try {
     status = accept(request, context);
-  } catch (const std::exception& e) {  // before it was taken: what comes later throws nothing
+  } catch (const std::exception& e) {  // before the request was taken: nothing throws afterwards
     status = internal_error("{}{}", request->log_id(), e.what());
   }
   if (!status.ok()) {
@@ -169,10 +170,10 @@ bool Model::drain(Time deadline) {
   return false;
 }
 
-// A thread that has sent FINAL may be about to delete its response factory. One that is never
-// deleted must not hold up the stop: the Python backend of release 24.10 may leave some behind when
-// execute() raises (it reads `is_response_factory_deleted` of a shared record that nothing has
-// set).
+// Waits for threads that have sent FINAL and may be about to delete their response factory. A
+// factory that is never deleted must not hold up the stop: the Python backend of release 24.10
+// may leak some when execute() raises (it reads `is_response_factory_deleted` of a shared record
+// that nothing has set).
 void Model::wait_for_responders(Time deadline) {
   while (num_responders_.load() > 0) {
     if (now() >= deadline) {

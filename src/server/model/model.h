@@ -1,4 +1,4 @@
-// A loaded model version: the part that ensembles and backend models share.
+// A loaded model version: the base of ensembles and backend models.
 #pragma once
 
 #include <atomic>
@@ -28,65 +28,68 @@ class Model : public std::enable_shared_from_this<Model> {
         std::unique_ptr<ModelStatistics> statistics);
   virtual ~Model() = default;
 
-  // Validates and queues. OK: the core owns the request until its release callback. Otherwise
-  // nothing happened.
+  // Validates and queues. OK: the core owns the request until its release callback. On an error
+  // nothing has happened.
   Status enqueue(InferenceRequest* request);
 
-  // From now on new requests are refused.
+  // Refuses requests from now on.
   void close();
   bool is_closed();
-  // Closes it and waits until `deadline` for running requests, then shortly for what could respond
-  // to requests that are over. False when some were still running: the model must then be left as
-  // it is, for ever, because a backend still uses it.
+  // Closes the model and waits until `deadline` for running requests, then briefly for response
+  // factories of finished ones. False: some still run, and the model must never be destroyed, since
+  // a backend still uses it.
   bool drain(Time deadline);
-  // Frees what a drained model holds; by its last owner, or while the server stops. A backend may
-  // take any time for it.
+  // Frees a drained model's resources; called by its last owner, or while the server stops. The
+  // backend may take any time.
   void take_down();
 
-  // One accepted request is over: released, and its FINAL was delivered. Or one sequence.
+  // Counts an accepted request as over (released, FINAL delivered), or a sequence.
   void request_ended();
-  // The request's response context was destroyed: no response factory refers to it any more.
+  // Called when a request's response context is destroyed: no response factory
+  // refers to it any more.
   void responder_gone() { num_responders_.fetch_sub(1); }
-  // Accepted requests that are not over, sequences, and executions by others' threads.
+  // Accepted requests that are not over, sequences, and executions on callers' threads.
   int64_t num_running();
-  // A sequence has begun: drain() waits for its end, and its requests are taken until then.
+  // Called when a sequence begins: drain() waits for its end, and its requests are
+  // accepted until then.
   void sequence_began() { hold(); }
-  // A thread of another owner runs the model's code: drain() waits until request_ended().
+  // Called before a caller's thread runs the model's code: drain() waits until request_ended().
   void execution_began() { hold(); }
 
-  // What it refers to stays as it is while the model lives, also when another takes its place.
+  // The current configuration. The reference is valid while the model lives,
+  // also after set_config().
   const ModelConfig& config() const { return *config_.load(); }
   int64_t version() const { return version_; }
-  const std::filesystem::path& dir() const { return dir_; }  // the model's folder, without version
+  const std::filesystem::path& dir() const { return dir_; }  // the model's folder, version excluded
   Server* server() const { return server_; }
   ModelStatistics& statistics() { return *statistics_; }
-  // Class names by output, from the outputs' label files.
+  // Class names by output, from the label files.
   using ClassNames = std::map<std::string, std::vector<std::string>>;
   const std::shared_ptr<const ClassNames>& class_names() const { return class_names_; }
   void set_class_names(ClassNames names);
-  // Reads the label files. Internal when one is missing.
+  // Reads the label files. Internal: one is missing.
   Status read_class_names();
-  // The metadata's JSON around the list of versions. Written once: front ends ask for every
-  // generate request.
+  // The metadata's JSON before and behind the list of versions, written once: front ends read it
+  // for every generate request.
   struct MetadataText {
     std::string before_versions, after_versions;
   };
   const MetadataText& metadata_text();
-  // All outputs, by name.
+  // All outputs, sorted by name.
   const std::vector<const TensorSpec*>& sorted_outputs();
-  // True for models that send requests of their own: these drain before the others.
+  // True for models that send requests to others: these drain first.
   virtual bool calls_models() const { return false; }
-  // Whether a thread that sends a response may run what the response leads to; nereid/backend.h.
+  // Whether a thread that sends a response may run what follows from it; see nereid/backend.h.
   virtual bool lends_thread() { return false; }
   virtual bool decoupled() const { return config().decoupled; }
 
  protected:
-  // `context` is armed. OK: the request is taken over.
+  // `context` is armed. OK: takes the request over.
   virtual Status accept(InferenceRequest* request,
                         const std::shared_ptr<ResponseContext>& context) = 0;
-  // Whether `request` belongs to a sequence that runs.
+  // Whether `request` belongs to a running sequence.
   virtual bool continues(const InferenceRequest&) { return false; }
-  void set_config(ModelConfig config);  // by one thread at a time
+  void set_config(ModelConfig config);  // one caller at a time
   // Called by take_down().
   virtual void unload() {}
 
@@ -95,7 +98,7 @@ class Model : public std::enable_shared_from_this<Model> {
   void wait_for_responders(Time deadline);
 
   Server* server_;
-  std::deque<ModelConfig> configs_;  // all that config() has referred to
+  std::deque<ModelConfig> configs_;  // all configurations that config() has returned
   std::atomic<const ModelConfig*> config_;
   int64_t version_;
   std::filesystem::path dir_;

@@ -1,19 +1,20 @@
-// Whether the calling thread may execute quick requests: one that brings a request that says so, or
-// a response of a backend that lends its threads; never one that executes a backend's code already.
+// Permission of the calling thread to execute quick requests on itself. A front end grants it for a
+// request flagged kMayRunHere, a backend for its responses (NEREID_LendsThread). A thread inside a
+// backend's code has no permission, so executions do not nest.
 #pragma once
 
 #include <utility>
 
 namespace nereid::server {
 
-// Holds for its scope.
+// Sets the permission for a scope.
 class RunHere {
  public:
-  // Changes nothing unless `allowed`.
+  // Grants the permission if `allowed` and the thread is not inside a backend's code.
   explicit RunHere(bool allowed) : before_(mode_) {
     if (allowed && mode_ == Mode::kNo) mode_ = Mode::kYes;
   }
-  // The thread executes a backend's code.
+  // Denies the permission while the thread executes a backend's code.
   static RunHere never() { return RunHere(Mode::kNever); }
   ~RunHere() { mode_ = before_; }
   RunHere(const RunHere&) = delete;

@@ -1,4 +1,3 @@
-// See warmup.h.
 #include "server/model/warmup.h"
 
 #include <algorithm>
@@ -19,7 +18,7 @@ namespace {
 
 constexpr size_t kMaxBytes = size_t{1} << 30;  // of one warm-up input
 
-// What one execution still waits for.
+// Completion of one execution.
 struct Progress {
   std::mutex mutex;
   std::condition_variable changed;
@@ -47,7 +46,7 @@ StatusOr<std::string> data_of(const WarmupInput& input, const std::filesystem::p
   double elements = 1;
   for (int64_t d : input.dims) elements *= static_cast<double>(std::max<int64_t>(0, d));
   const bool is_bytes = input.datatype == TRITONSERVER_TYPE_BYTES;
-  // An empty string is its four bytes of length.
+  // An empty string has 4 bytes, its length.
   const uint32_t size = is_bytes ? 4 : TRITONSERVER_DataTypeByteSize(input.datatype);
   if (elements * size > static_cast<double>(kMaxBytes)) {
     return invalid_argument("warm-up input '{}' is larger than {} bytes", input.name, kMaxBytes);
@@ -61,7 +60,7 @@ StatusOr<std::string> data_of(const WarmupInput& input, const std::filesystem::p
   return bytes;
 }
 
-// Whether the sequence batcher gives requests this input; a sample may bring other data for it.
+// Whether the sequence batcher adds this input; a sample may override its data.
 bool is_of_sequence(const ModelConfig& config, const std::string& input) {
   if (!config.sequences.has_value()) return false;
   const auto& [controls, states] = std::tie(config.sequences->controls, config.sequences->states);
@@ -112,7 +111,7 @@ class Sample {
         if (input == nullptr) return internal_error("warm-up input '{}' is unknown", given.name);
         *input = given;
       }
-      // No request of a client: the model does not count it as running.
+      // A warm-up request is no client's: the model does not count it as running.
       request->arm()->counts_as_running = false;
       batch.push_back(request.get());
     }
@@ -137,8 +136,8 @@ class Sample {
     return tensor;
   }
 
-  std::deque<std::string> data_;                      // stays where it is
-  std::vector<InputTensor> of_client_, of_sequence_;  // for each request of the sample
+  std::deque<std::string> data_;                      // a deque: addresses are stable
+  std::vector<InputTensor> of_client_, of_sequence_;  // inputs for each request of the sample
   std::vector<std::unique_ptr<InferenceRequest>> requests_;
   Progress progress_;
 };

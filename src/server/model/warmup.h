@@ -1,4 +1,4 @@
-// Requests that a model instance answers before it serves.
+// Warm-up: requests that an instance executes before the model serves.
 #pragma once
 
 #include <functional>
@@ -12,15 +12,15 @@
 namespace nereid::server {
 
 struct WarmupSteps {
-  // Adds to a valid request what it has beside its client's inputs (of a sequence).
+  // Adds the core's inputs (controls and states of a sequence) to a valid request.
   std::function<void(InferenceRequest&)> complete;
-  // Gets the requests of one execution, armed, and hands them to the backend.
+  // Hands the armed requests of one execution to the backend.
   std::function<void(std::vector<InferenceRequest*>)> execute;
 };
 
-// Runs every warm-up sample of the model's configuration on the instance of that name and waits for
-// its end. Data that a sample has for a control or a state of a sequence takes the place of the
-// batcher's. An error names the sample, or the file that is missing.
+// Runs every warm-up sample of the model's configuration on the named instance and waits for the
+// end. Data of a sample for a control or state replaces the batcher's. An error names the sample,
+// or the missing file.
 Status run_warmup(const std::shared_ptr<Model>& model, const std::string& instance,
                   const WarmupSteps& steps);
 

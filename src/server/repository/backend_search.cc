@@ -1,4 +1,4 @@
-// Which backend runs a model, and where its library is: a part of ModelManager's loading.
+// Search for a model's backend and its library: a part of ModelManager's loading.
 #include "base/log.h"
 #include "server/api/error.h"
 #include "server/repository/model_manager.h"
@@ -9,7 +9,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Off with --backend-config=python,native-scripts=false.
+// False with --backend-config=python,native-scripts=false.
 bool runs_known_scripts(const ServerOptions& options) {
   const auto python = options.backend_settings.find("python");
   if (python == options.backend_settings.end()) return true;
@@ -17,7 +17,7 @@ bool runs_known_scripts(const ServerOptions& options) {
   return setting == python->second.end() || setting->second != "false";
 }
 
-// The folder of backends' folders, as one backend's own settings may say.
+// The folder that contains the backends' folders; a backend's own setting has precedence.
 std::string backend_directory(const ServerOptions& options, const std::string& backend) {
   std::string out = options.backend_dir;
   for (const std::string& section : {std::string(), backend}) {
@@ -46,7 +46,7 @@ StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs
     }
   }
   const fs::path home = fs::path(backend_directory(options_, name)) / name;
-  // A runtime in Python is the backend's own affair.
+  // A model.py as runtime is handled by the python backend itself.
   const bool names_library = !config.runtime.empty() && config.runtime != "model.py";
   const std::string file = names_library ? config.runtime : fmt::format("libtriton_{}.so", name);
   const fs::path candidates[] = {dir / std::to_string(version) / file, dir / file, home / file};
@@ -54,15 +54,16 @@ StatusOr<Backend*> ModelManager::backend_for(const ModelConfig& config, const fs
   for (const auto& path : candidates) {
     if (!fs::exists(path, error)) continue;
     const fs::path real = fs::canonical(path, error);
-    return opened(name, real, real, path.parent_path());  // backends compare it with the setting
+    // Backends compare the name with the setting.
+    return opened(name, real, real, path.parent_path());
   }
   if (names_library) {
     return invalid_argument(
         "unable to find backend library '{}' for model '{}', searched: '{}' '{}' '{}'", file,
         config.name, candidates[0].parent_path().string(), dir.string(), home.string());
   }
-  // A backend in Python: the python backend's library under its name, which looks for the model.py
-  // in the backend's folder.
+  // A backend written in Python: the python backend's library under another name, which loads
+  // model.py from the backend's folder.
   const fs::path script_path = home / "model.py";
   if (name != "python" && fs::exists(script_path, error)) {
     const fs::path library =

@@ -1,5 +1,5 @@
-// The built-in repository agent "checksum": a model whose files are not what its configuration says
-// is not loaded.
+// The built-in repository agent "checksum": refuses to load a model whose files do not match the
+// digests of its configuration.
 #include <openssl/evp.h>
 
 #include <algorithm>

@@ -1,4 +1,3 @@
-// See model_claims.h.
 #include "server/repository/model_claims.h"
 
 #include <algorithm>

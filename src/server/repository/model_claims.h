@@ -1,5 +1,5 @@
-// Who changes which models: loads and unloads of models that have nothing to do with each other go
-// on side by side, those of the same or of dependent models one after the other.
+// Locks on models for loads and unloads: those of unrelated models run in parallel, those of the
+// same or dependent models one after the other.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ class ModelClaims {
  public:
   using Ids = std::set<ModelId>;
 
-  // Models that no other claim may include while this exists. The claims must outlive it.
+  // A lock on a set of models, held while this exists. The ModelClaims must outlive it.
   class Claim {
    public:
     Claim(Claim&& other) noexcept
@@ -33,13 +33,13 @@ class ModelClaims {
     Ids ids_;
   };
 
-  // All of `ids` at once, when none of them is claimed any more: no thread waits holding a claim,
-  // so no thread waits for ever. Unavailable once closed.
+  // Locks all of `ids` at once, when none is locked: no thread waits while it holds a lock, so
+  // there is no deadlock. Unavailable: closed.
   StatusOr<Claim> take(Ids ids);
 
-  // No new claims; threads that wait for one are refused.
+  // Refuses new locks, also to threads that wait for one.
   void close();
-  // Until nothing is claimed and no thread waits for a claim; false at `deadline`.
+  // Waits until nothing is locked and no thread waits; false at `deadline`.
   bool wait_until_free(Time deadline);
   bool any() const;
 
@@ -47,7 +47,7 @@ class ModelClaims {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   Ids claimed_;
-  int num_users_ = 0;  // claims, and threads in take()
+  int num_users_ = 0;  // locks held, and threads in take()
   bool is_closed_ = false;
 };
 

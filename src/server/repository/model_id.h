@@ -1,4 +1,4 @@
-// Which model is meant.
+// The identity of a model.
 #pragma once
 
 #include <compare>

@@ -1,4 +1,4 @@
-// How a model gets from its files to ready versions: the part of ModelManager that loads.
+// The part of ModelManager that loads: from a model's files to ready versions.
 #include <algorithm>
 #include <memory>
 
@@ -66,11 +66,11 @@ bool ModelManager::unchanged(const ModelId& id, const ModelFiles& files) const {
   if (it == table_->entries.end() || !it->second.files || files.overridden) return false;
   const Entry& entry = it->second;
   if (entry.files->overridden || entry.files->fingerprint != files.fingerprint) return false;
-  if (entry.files->agents != nullptr) {  // the versions are those of the agents' folder
+  if (entry.files->agents != nullptr) {  // the versions are those in the agents' folder
     return std::any_of(entry.versions.begin(), entry.versions.end(),
                        [](const auto& v) { return v.second.state == ModelState::kReady; });
   }
-  const auto& versions = entry.files->versions;  // the same configuration chose them
+  const auto& versions = entry.files->versions;  // chosen by the same configuration
   return std::all_of(versions.begin(), versions.end(), [&](int64_t number) {
     const auto v = entry.versions.find(number);
     return v != entry.versions.end() && v->second.state == ModelState::kReady;
@@ -122,7 +122,7 @@ Status ModelManager::load_checked(ModelFiles& files, Ids& path) {
   }
   if (auto updated = update_instances(files)) return *std::move(updated);
   RETURN_IF_ERROR(load_versions(files));
-  // Ensembles hold on to the versions they were made of.
+  // Ensembles refer to the versions that they were loaded with.
   for (const auto& user : users_to_load(id)) {
     if (std::find(path.begin(), path.end(), user) != path.end()) continue;
     std::optional<ModelFiles> again;
@@ -247,7 +247,7 @@ Status ModelManager::load_versions(const ModelFiles& files) {
   std::unique_lock lock(table_->mutex);
   Entry& entry = table_->entries[id];
   if (!errors.empty()) {
-    // All or nothing: versions that did load go again, unless older ones serve.
+    // All or nothing: versions that did load are unloaded, unless older ones serve.
     for (auto& [number, result] : made) {
       Version& version = entry.versions[number];
       if (!result.second.ok() || version.model != nullptr) continue;
@@ -259,9 +259,9 @@ Status ModelManager::load_versions(const ModelFiles& files) {
     return Status(absl::StatusCode::kInvalidArgument, errors);
   }
   std::shared_ptr<AgentChain> old_agents = entry.files ? entry.files->agents : nullptr;
-  if (old_agents == files.agents) old_agents.reset();  // the same files once more
+  if (old_agents == files.agents) old_agents.reset();  // the same files again
   entry.files = files;
-  std::vector<std::shared_ptr<Model>> replaced;  // let go outside the lock
+  std::vector<std::shared_ptr<Model>> replaced;  // released outside of the lock
   for (auto& [number, result] : made) {
     Version& version = entry.versions[number];
     replaced.push_back(std::move(version.model));
@@ -329,10 +329,10 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
                                               std::move(statistics));
   BackendModel* raw = model.get();
   RETURN_IF_ERROR(raw->read_class_names());
-  // Shared before it loads: the requests of a warm-up refer to their model.
+  // Shared before it loads: warm-up requests refer to their model.
   auto shared = adopt(std::move(model), files, serial);
   if (Status status = raw->load(backend, options_); !status.ok()) {
-    // Taken down here, not on the reaper's thread: the next attempt may come at once.
+    // Taken down here, not on the reaper's thread: the next attempt may follow at once.
     if (shared->drain(now())) shared->take_down();
     return status;
   }
@@ -341,8 +341,8 @@ StatusOr<std::shared_ptr<Model>> ModelManager::load_model(const ModelFiles& file
 
 std::shared_ptr<Model> ModelManager::adopt(std::unique_ptr<Model> model, const ModelFiles& files,
                                            uint64_t serial) {
-  // The folder of an override and the agents live as long as the model; the table may be gone
-  // before the model.
+  // The folder of an override and the agents live as long as the model; the table may
+  // be destroyed before.
   auto gone = [table = std::weak_ptr<Table>(table_), id = files.id(), number = model->version(),
                serial, scratch = files.scratch, agents = files.agents] {
     const auto alive = table.lock();
@@ -367,7 +367,7 @@ void ModelManager::note_failure(const ModelFiles& files, int64_t number, const S
   std::unique_lock lock(table_->mutex);
   Entry& entry = table_->entries[files.id()];
   Version& version = entry.versions[number];
-  if (version.model != nullptr) return;  // the old one goes on
+  if (version.model != nullptr) return;  // the old version stays
   if (!entry.files) {
     entry.files = files;
     entry.files->agents.reset();
@@ -387,7 +387,7 @@ void ModelManager::retire(Entry& entry, int64_t number) {
 
 void ModelManager::retire_all(const ModelId& id) {
   for (const auto& user : users_of(id)) retire_all(user);
-  std::vector<std::shared_ptr<Model>> gone;  // let go outside the lock
+  std::vector<std::shared_ptr<Model>> gone;  // released outside of the lock
   std::unique_lock lock(table_->mutex);
   const auto it = table_->entries.find(id);
   if (it == table_->entries.end()) return;

@@ -1,4 +1,4 @@
-// What is loaded, and which model a name means: the part of ModelManager that answers questions.
+// The part of ModelManager that answers queries: loaded models, and the model of a name.
 #include <algorithm>
 
 #include "server/repository/model_manager.h"
@@ -116,7 +116,7 @@ std::vector<ModelRow> ModelManager::index(bool ready_only) const {
   std::set<ModelId> listed;
   if (ids.ok()) listed = *ids;
   for (const auto& [id, entry] : table_->entries) {
-    // A model of an override lives in no repository; it is listed while it serves.
+    // A model of an override is in no repository; it is listed while it serves.
     const auto serves = [](const auto& v) { return v.second.model != nullptr; };
     if (std::any_of(entry.versions.begin(), entry.versions.end(), serves)) listed.insert(id);
   }
@@ -169,8 +169,8 @@ std::vector<ModelRow> ModelManager::table() const {
 bool ModelManager::all_ready() const {
   std::shared_lock lock(table_->mutex);
   for (const auto& [name, entry] : table_->entries) {
-    // As in the stock server a model that cannot even be read is no model; who wants the start to
-    // fail for it leaves --exit-on-error as it is.
+    // An unreadable model is ignored, as in the stock server; with --exit-on-error
+    // it fails the start.
     if (!entry.problem.ok() && !absl::IsResourceExhausted(entry.problem)) continue;
     if (entry.versions.empty()) return false;
     for (const auto& [_, version] : entry.versions) {
@@ -191,13 +191,13 @@ std::string ModelManager::failures() const {
     std::shared_lock lock(table_->mutex);
     for (const auto& [id, entry] : table_->entries) ids.push_back(id);
   }
-  std::set<std::string> users;  // of failed models: theirs is the cause
+  std::set<std::string> users;  // users of failed models, whose failure is the cause
   for (const auto& id : ids) {
     if (std::ranges::find(failed, id.name, &ModelRow::name) == failed.end()) continue;
     for (const auto& user : users_of(id)) users.insert(user.name);
   }
   std::string out;
-  for (const bool all : {false, true}) {  // all: ensembles that use each other
+  for (const bool all : {false, true}) {  // second round: ensembles that use each other
     if (!out.empty()) break;
     for (const auto& row : failed) {
       if (!all && users.contains(row.name)) continue;

@@ -1,4 +1,4 @@
-// Requests to load, unload and poll, and the end of all models; see model_manager.h.
+// Load, unload and poll requests, and the end of all models; see model_manager.h.
 #include "server/repository/model_manager.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace nereid::server {
 namespace {
 
-// A backend still holds requests of a model: the memory of both must outlive every use of it.
+// Leaks `what`: a backend still holds requests of the model, so its memory must outlive every use.
 void keep_for_ever(std::shared_ptr<void> what) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<void>>;
@@ -22,8 +22,8 @@ void keep_for_ever(std::shared_ptr<void> what) {
   kept->push_back(std::move(what));
 }
 
-// work(0) ... work(count - 1) on up to `max_threads` threads, this one included. Throws what one of
-// them has thrown, when all are over.
+// Calls work(0) ... work(count - 1) on up to `max_threads` threads, this one included. Rethrows an
+// exception when all have ended.
 void in_parallel(size_t count, size_t max_threads, const std::function<void(size_t)>& work) {
   std::atomic<size_t> next{0};
   std::mutex mutex;
@@ -41,15 +41,15 @@ void in_parallel(size_t count, size_t max_threads, const std::function<void(size
   std::vector<std::thread> threads;
   try {
     for (size_t i = 1; i < std::min(count, max_threads); ++i) threads.emplace_back(run);
-  } catch (const std::system_error&) {  // fewer of them do the same work
+  } catch (const std::system_error&) {  // fewer threads do the same work
   }
   run();
   for (auto& thread : threads) thread.join();
   if (thrown != nullptr) std::rethrow_exception(thrown);
 }
 
-// They do not depend on each other, so they are unloaded in parallel. False when a backend had not
-// let go of its model at `deadline`: such models are kept.
+// Takes models down in parallel, since they are independent. False: a backend has not returned at
+// `deadline`; such models are kept.
 bool take_down(const std::vector<std::shared_ptr<Model>>& models, Time deadline) {
   constexpr size_t kMaxThreads = 256;
   struct State {
@@ -75,7 +75,7 @@ bool take_down(const std::vector<std::shared_ptr<Model>>& models, Time deadline)
   std::vector<std::thread> threads;
   try {
     while (threads.size() < std::min(models.size(), kMaxThreads)) threads.emplace_back(run);
-  } catch (const std::system_error&) {  // fewer of them do the same work
+  } catch (const std::system_error&) {  // fewer threads do the same work
   }
   if (threads.empty()) run();
   std::unique_lock lock(state->mutex);
@@ -152,12 +152,12 @@ void ModelManager::load_all(const std::set<ModelId>& ids) {
     }
     (files->config.is_ensemble() ? ensembles : plain).push_back(*std::move(files));
   }
-  // A thread that is short of memory has none for words either.
+  // Flags, not messages: a thread without memory cannot make one.
   std::vector<char> is_short(plain.size());
   in_parallel(plain.size(), std::max(1u, options_.model_load_threads), [&](size_t i) {
     try {
       Ids path;
-      // What went wrong is in the log and in the table.
+      // The error is in the log and in the table.
       (void)load_files(plain[i], path, true);
     } catch (const std::exception&) {
       is_short[i] = 1;
@@ -178,7 +178,7 @@ void ModelManager::load_all(const std::set<ModelId>& ids) {
 
 Status ModelManager::load(const std::string& name, const ModelOverride& changes) {
   RETURN_IF_ERROR(check_control(TRITONSERVER_MODEL_CONTROL_EXPLICIT, kNotExplicit));
-  const bool has_files = !changes.files.empty();  // then it lives in no repository
+  const bool has_files = !changes.files.empty();  // then the model is in no repository
   Status first;
   for (const auto& id : has_files ? Ids{{"", name}} : repositories_.named(name)) {
     if (Status s = load_one(id, changes); first.ok()) first = std::move(s);
@@ -198,7 +198,7 @@ StatusOr<ModelClaims::Claim> ModelManager::claim_related(const ModelId& id,
   while (true) {
     auto claim = claims_.take(wanted);
     if (!claim.ok()) return claim;
-    // What they are made of may have changed while this waited.
+    // The ensemble's parts may have changed during the wait.
     const auto needed = related_to(id, changes);
     if (std::includes(wanted.begin(), wanted.end(), needed.begin(), needed.end())) return claim;
     wanted.insert(needed.begin(), needed.end());
@@ -229,7 +229,7 @@ std::set<ModelId> ModelManager::related_to(const ModelId& id, const ModelOverrid
     }
     if (known) add_steps(*known);
     if (known && next != id) continue;
-    // What cannot be read has no steps, and its load says why.
+    // An unreadable model has no steps; its load reports the error.
     const auto config = repositories_.read_config(next, next == id ? changes : ModelOverride());
     if (config.ok()) add_steps(*config);
   }
@@ -342,7 +342,7 @@ std::vector<std::shared_ptr<Model>> ModelManager::busy_models() {
 bool ModelManager::stop(Time deadline) {
   stopping_.store(true);
   claims_.close();
-  // A load may take minutes: what it has made is stopped when it ends in time.
+  // A load may take minutes; its model is stopped if it ends before the deadline.
   const bool all = stop_live(deadline);
   return claims_.wait_until_free(deadline) && stop_live(deadline) && all;
 }
@@ -356,7 +356,7 @@ bool ModelManager::stop_live(Time deadline) {
       if (model && !model->is_closed()) models.push_back(std::move(model));
     }
   }
-  // Models that send requests to others drain first, ensembles before what they are made of.
+  // Models that call others drain first, ensembles before their parts.
   const auto callers = std::stable_partition(
       models.begin(), models.end(), [](const auto& model) { return !model->calls_models(); });
   std::vector<std::shared_ptr<Model>> drained;

@@ -1,5 +1,4 @@
-// Which models are loaded: loading, reloading, unloading, their states, and the ensembles between
-// them.
+// The loaded models: loading, reloading, unloading, states, and the ensembles between them.
 #pragma once
 
 #include <atomic>
@@ -29,11 +28,11 @@ const char* state_name(ModelState state);
 
 struct BackendRow {
   std::string name;
-  std::string path;    // of the shared object
-  std::string config;  // JSON, as the backend sees it
+  std::string path;    // path of the shared object
+  std::string config;  // JSON as passed to the backend
 };
 
-// One line of the repository index. version 0: never loaded.
+// One row of the repository index. version 0: never loaded.
 struct ModelRow {
   std::string name;
   int64_t version = 0;
@@ -46,79 +45,80 @@ class ModelManager {
   ModelManager(Server* server, const ServerOptions& options);
   ~ModelManager();
 
-  // Loads the start-up models of the control mode. Only unreadable roots are an error; what failed
-  // to load is told by failures().
+  // Loads the start-up models of the control mode. Only unreadable roots are an error; models that
+  // failed are listed by failures().
   Status start();
 
-  // version -1: the newest ready. NotFound / Unavailable with the protocol's texts; InvalidArgument
-  // when several models, each in a namespace of its own, have the name.
+  // version -1: the newest ready one. NotFound and Unavailable with the protocol's texts;
+  // InvalidArgument when models in several namespaces have the name.
   StatusOr<std::shared_ptr<Model>> find(const std::string& name, int64_t version) const;
   // Ready versions of a model, ascending.
   std::vector<std::shared_ptr<Model>> ready_versions(const std::string& name) const;
   std::vector<std::shared_ptr<Model>> ready_models() const;  // by name, then version
 
-  // Loads or reloads the models of a name, with what an ensemble is made of. The versions that
-  // serve now go on until the new ones are ready, and stay when that fails.
+  // Loads or reloads the models of a name, with an ensemble's parts. Serving versions go on until
+  // the new ones are ready, and stay if that fails.
   Status load(const std::string& name, const ModelOverride& changes);
-  // Returns at once; running requests finish. Ensembles that use the model go too, until it comes
-  // back.
+  // Returns at once; running requests finish. Ensembles that use the model are unloaded too, until
+  // it is loaded again.
   Status unload(const std::string& name, bool dependents);
-  // Mode poll: brings the loaded models in line with the repositories.
+  // Control mode poll: updates the loaded models to the state of the repositories.
   Status poll();
   Status register_repository(const std::string& root, const Repositories::Mapping& mapping);
   Status unregister_repository(const std::string& root);
 
   std::vector<ModelRow> index(bool ready_only) const;
-  // How often so far a version became ready or stopped being it.
+  // Counts every change of a version to or from ready.
   uint64_t num_changes() const { return table_->num_changes.load(); }
-  std::vector<BackendRow> backends();  // those that models have opened
+  std::vector<BackendRow> backends();  // backends opened by models
   std::vector<AgentRow> agents() { return agents_.in_use(); }
   const UsableGpus& gpus() const { return repositories_.gpus(); }
-  std::vector<ModelRow> table() const;  // what is known, without a look at the disk
-  bool all_ready() const;               // nothing known is missing, loading or failed
-  std::string failures() const;         // "" when everything wanted is loaded
+  std::vector<ModelRow> table() const;  // last known state, without reading the disk
+  bool all_ready() const;               // false while a known model is missing, loading or failed
+  std::string failures() const;         // "" when everything requested is loaded
 
-  // Models, of all that are in memory, in which something runs.
+  // Models with running requests, among all in memory.
   std::vector<std::shared_ptr<Model>> busy_models();
-  // Stops all models; false when requests or loads were still running at `deadline`: the models of
-  // these are left for ever.
+  // Stops all models. False: requests or loads were still running at `deadline`, and their models
+  // are kept for ever.
   bool stop(Time deadline);
-  // Something is still being loaded or unloaded; after a stop() that failed, the manager must then
-  // be left for ever.
+  // Whether a load or unload is running; after a stop() that failed, the manager must then
+  // never be destroyed.
   bool is_changing() const { return claims_.any() || is_taking_down_.load(); }
-  // After a stop() that failed: backends must not be finalised.
+  // After a stop() that failed: backends are not finalised.
   void abandon_backends() { are_backends_abandoned_ = true; }
 
  private:
   struct Version {
     ModelState state = ModelState::kUnavailable;
     std::string reason;
-    std::shared_ptr<Model> model;  // while ready
-    uint64_t serial = 0;           // of the model, to tell it from its successors
+    std::shared_ptr<Model> model;  // null unless ready
+    // Serial number of the model object, to distinguish it from its successors.
+    uint64_t serial = 0;
   };
   struct Entry {
-    std::optional<ModelFiles> files;  // of the versions that were loaded last
-    Status problem;                   // why the model could not even be read
-    bool wanted = false;              // loaded, or to be loaded again when its parts come back
-    bool is_explicit = false;         // asked for by name
+    std::optional<ModelFiles> files;  // files of the versions loaded last
+    Status problem;                   // the error for an unreadable model
+    bool wanted = false;              // loaded, or to be loaded again when its parts are
+    bool is_explicit = false;         // requested by name
     std::map<int64_t, Version> versions;
   };
   struct Table {
     mutable std::shared_mutex mutex;
-    std::atomic<uint64_t> num_changes{0};  // with what has changed under one lock
+    std::atomic<uint64_t> num_changes{0};  // changes together with the table, under one lock
     std::map<ModelId, Entry> entries;
   };
   using Ids = std::vector<ModelId>;
 
   Status check_control(TRITONSERVER_ModelControlMode mode, const char* message) const;
-  // Claims the model and all that a load or unload of it may touch: what it is made of, and what is
-  // made of it.
+  // Locks the model and everything that its load or unload may change: its parts, and the
+  // ensembles that use it.
   StatusOr<ModelClaims::Claim> claim_related(const ModelId& id, const ModelOverride& changes);
   std::set<ModelId> related_to(const ModelId& id, const ModelOverride& changes) const;
-  // The id of a loaded model; InvalidArgument when `name` stands for none or for several.
+  // The id of a loaded model; InvalidArgument when `name` is none's or several models'.
   StatusOr<ModelId> loaded_id(const std::string& name) const;  // table locked
-  // What an ensemble in namespace `space` means by a name: a model in that namespace, else the only
-  // one there is.
+  // The model that an ensemble in namespace `space` names: the one in that namespace,
+  // else the only one.
   ModelId part_id(const std::string& space, const std::string& name) const;
   StatusOr<std::shared_ptr<Model>> find_version(const ModelId& id,
                                                 int64_t version) const;  // table locked
@@ -133,8 +133,8 @@ class ModelManager {
   Status load_checked(ModelFiles& files, Ids& path);
   Status load_parts(ModelFiles& files, Ids& path);
   StatusOr<std::vector<std::shared_ptr<Model>>> find_parts(const ModelConfig& config) const;
-  // Where only instance groups differ from what is loaded, the loaded versions get those. Nothing:
-  // that is not so.
+  // Updates the instances of the loaded versions when only instance groups have
+  // changed; nullopt otherwise.
   std::optional<Status> update_instances(const ModelFiles& files);
   Status load_versions(const ModelFiles& files);
   StatusOr<std::shared_ptr<Model>> make_model(const ModelFiles& files, int64_t version,
@@ -145,20 +145,20 @@ class ModelManager {
                                uint64_t serial);
   StatusOr<Backend*> backend_for(const ModelConfig& config, const std::filesystem::path& dir,
                                  int64_t version);
-  // The backend of `library`, opened once for each path that is `shown` to administrators; its
-  // folder is `home`.
+  // The backend of `library`, opened once for each path that is `shown` to administrators;
+  // its folder is `home`.
   StatusOr<Backend*> opened(const std::string& name, const std::filesystem::path& library,
                             const std::filesystem::path& shown, const std::filesystem::path& home);
   bool unchanged(const ModelId& id, const ModelFiles& files) const;
-  // Whether a step of a loaded ensemble would be another repository's model now.
+  // Whether a step of a loaded ensemble now names a model of another repository.
   bool has_moved_parts(const ModelId& id) const;
   void note_failure(const ModelFiles& files, int64_t version, const Status& status);
   void retire(Entry& entry, int64_t version);  // table locked
   void retire_all(const ModelId& id);
-  Ids users_of(const ModelId& id) const;  // ensembles made of it, wanted
-  Ids users_to_load(
-      const ModelId& id) const;  // and those in its namespace that made do with another
-  template <class Uses>          // bool(const EnsembleStep&, const std::string& space)
+  Ids users_of(const ModelId& id) const;  // loaded ensembles with a step of it
+  // users_of(), and ensembles in its namespace that use another repository's model.
+  Ids users_to_load(const ModelId& id) const;
+  template <class Uses>  // Uses: bool(const EnsembleStep&, const std::string& space)
   Ids users_where(const Uses& uses) const;
 
   Server* server_;
@@ -170,13 +170,13 @@ class ModelManager {
   std::atomic<bool> are_backends_abandoned_{false};
   std::shared_ptr<Table> table_ = std::make_shared<Table>();
   ModelClaims claims_;
-  std::counting_semaphore<> load_slots_;  // versions that may load at a time
+  std::counting_semaphore<> load_slots_;  // bounds the versions that load at a time
   std::mutex live_mutex_;
-  std::vector<std::weak_ptr<Model>> live_;  // in the order of loading
-  bool stop_live(Time deadline);            // those that stop() has not stopped yet
+  std::vector<std::weak_ptr<Model>> live_;  // in order of loading
+  bool stop_live(Time deadline);            // stops the models that stop() has not stopped yet
   std::atomic<uint64_t> next_serial_{1};
   std::atomic<bool> stopping_{false};
-  std::atomic<bool> is_taking_down_{false};  // still, after a stop() that failed
+  std::atomic<bool> is_taking_down_{false};  // still true after a stop() that failed
   Reaper reaper_;
 };
 

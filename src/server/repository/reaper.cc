@@ -1,4 +1,3 @@
-// See reaper.h.
 #include "server/repository/reaper.h"
 
 #include "base/contained.h"
@@ -31,7 +30,7 @@ std::shared_ptr<Model> Reaper::adopt(std::unique_ptr<Model> model, std::function
   auto item = std::make_shared<Item>(Item{std::move(model), std::move(gone)});
   Model* raw = item->model.get();
   return std::shared_ptr<Model>(raw, [item, items = items_](Model*) mutable {
-    // Refused once the reaper is closed; `item` is then the last owner.
+    // Fails once the reaper is closed; `item` is then the last owner.
     (void)items->push(std::move(item));
   });
 }

@@ -1,5 +1,5 @@
 // Destroys models on threads of its own once nothing refers to them: the last reference may go in a
-// callback of the very backend that must then be taken down.
+// callback of the backend whose model it is.
 #pragma once
 
 #include <functional>
@@ -15,14 +15,14 @@ namespace nereid::server {
 class Reaper {
  public:
   Reaper();
-  ~Reaper();  // close()
+  ~Reaper();  // calls close()
 
-  // `model` as a shared pointer whose last owner hands it to the reaper; `gone` runs after its
-  // destruction, on a thread of the reaper.
+  // Returns `model` as a shared pointer whose deleter queues it for the reaper; `gone` runs after
+  // its destruction, on a thread of the reaper.
   std::shared_ptr<Model> adopt(std::unique_ptr<Model> model, std::function<void()> gone);
 
-  // Destroys what is queued and ends the threads. A model released later is destroyed by the
-  // releasing thread.
+  // Destroys the queued models and ends the threads. A model released later is destroyed by
+  // the releasing thread.
   void close();
 
  private:
@@ -32,7 +32,7 @@ class Reaper {
   };
   using Items = Queue<std::shared_ptr<Item>>;
 
-  // A backend may take a second to let go of a model, and several often go together.
+  // A backend may take a second to finalise a model, and several often go together.
   static constexpr int kNumThreads = 4;
 
   std::shared_ptr<Items> items_ = std::make_shared<Items>();

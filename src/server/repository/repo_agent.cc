@@ -1,4 +1,4 @@
-// Loading agents and leading them through a model's life; see repo_agent.h.
+// Loading of agents, and their actions on a model; see repo_agent.h.
 #include "server/repository/repo_agent.h"
 
 #include <dlfcn.h>

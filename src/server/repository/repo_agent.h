@@ -1,4 +1,5 @@
-// Repository agents: shared objects that see, and may replace, a model's files before it is loaded.
+// Repository agents: shared objects that read, and may replace, a model's files
+// before it is loaded.
 #pragma once
 
 #include <filesystem>
@@ -27,14 +28,15 @@ struct AgentFunctions {
   decltype(&TRITONREPOAGENT_ModelAction) action = nullptr;
 };
 
-// Compares files with the parameters "MD5:<path>" = digest when a model is loaded.
+// The agent "checksum": compares files with the parameters "MD5:<path>" = digest when
+// a model is loaded.
 const AgentFunctions& checksum_agent_functions();
 
-// What TRITONREPOAGENT_Agent points at.
+// The object behind TRITONREPOAGENT_Agent.
 struct RepoAgent {
   ~RepoAgent();
   std::string name;
-  std::string path;  // of the shared object; "built in"
+  std::string path;  // path of the shared object, or "built in"
   AgentFunctions functions;
   void* state = nullptr;
   bool initialised = false;
@@ -44,11 +46,12 @@ struct AgentRow {
   std::string name, path;
 };
 
-// The agents in use; one object for each name while models hold it.
+// The agents in use; one object for each name while a model holds it.
 class RepoAgents {
  public:
   explicit RepoAgents(std::filesystem::path dir) : dir_(std::move(dir)) {}
-  // From <dir>/<name>/libtritonrepoagent_<name>.so; "checksum" without one is built in.
+  // Opens <dir>/<name>/libtritonrepoagent_<name>.so; "checksum" without that file
+  // is the built-in one.
   StatusOr<std::shared_ptr<RepoAgent>> get(const std::string& name);
   std::vector<AgentRow> in_use();
 
@@ -58,18 +61,18 @@ class RepoAgents {
   std::map<std::string, std::weak_ptr<RepoAgent>> agents_;
 };
 
-// What TRITONREPOAGENT_AgentModel points at: one agent's work on one model.
+// The object behind TRITONREPOAGENT_AgentModel: one agent's state for one model.
 class AgentModel {
  public:
   AgentModel(std::shared_ptr<RepoAgent> agent, const AgentSpec& spec, std::filesystem::path dir,
              std::string config_json);
-  ~AgentModel();  // ends the model's life as far as the agent has not seen it end
+  ~AgentModel();  // runs the final actions that were not run yet
   AgentModel(const AgentModel&) = delete;
   AgentModel& operator=(const AgentModel&) = delete;
 
   Status initialise();
-  // LOAD; LOAD_COMPLETE or LOAD_FAIL; UNLOAD; UNLOAD_COMPLETE. Actions out of this order do
-  // nothing.
+  // The life cycle: LOAD; LOAD_COMPLETE or LOAD_FAIL; UNLOAD; UNLOAD_COMPLETE. An action out of
+  // this order has no effect.
   Status act(TRITONREPOAGENT_ActionType action);
 
   // For the C API.
@@ -96,16 +99,16 @@ class AgentModel {
   bool initialised_ = false;
 };
 
-// The agents of one model, in the order of its configuration; each sees the files as the one before
-// left them. Lives until the model is unloaded.
+// The agents of one model, in the order of its configuration; each reads the files as the previous
+// one left them. Lives until the model is unloaded.
 class AgentChain {
  public:
-  // Runs LOAD; `config_in` reads the configuration that the next agent sees in a folder. Without
-  // success those that had loaded get LOAD_FAIL when the chain goes.
+  // Runs LOAD; `config_in` reads the configuration in a folder for the next agent. On failure the
+  // agents that had loaded get LOAD_FAIL when the chain is destroyed.
   using ConfigIn = std::function<StatusOr<RawConfig>(const std::filesystem::path& dir)>;
   Status load(RepoAgents& agents, const RawConfig& config, const std::filesystem::path& dir,
               const ConfigIn& config_in);
-  // Later actions; failures are logged.
+  // Runs a later action; failures are logged.
   void act(TRITONREPOAGENT_ActionType action);
   const std::filesystem::path& location() const { return models_.back()->location(); }
 

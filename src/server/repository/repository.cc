@@ -14,9 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr size_t kMaxConfigBytes = 4 << 20;
-constexpr size_t kMaxFiles = 100000;  // of one model; more are not looked at for changes
+// Files of one model; changes of further ones are not detected.
+constexpr size_t kMaxFiles = 100000;
 
-// A folder name that is a version: decimal, no leading zero. 0 otherwise.
+// The version number of a folder name: decimal, no leading zero. 0: none.
 int64_t version_of(const std::string& name) {
   if (name.empty() || name.size() > 18 || name[0] == '0') return 0;
   if (!std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; })) return 0;
@@ -60,15 +61,14 @@ StatusOr<std::vector<int64_t>> versions_in(const fs::path& dir, const VersionPol
   return found;
 }
 
-// Path, size and time of every file below `dir`.
-// Whether a file of a model's folder, by its path there, is part of what the model is: no
-// configuration, and nothing that Python leaves behind.
+// Whether a file, by its path in the model's folder, belongs to the model's contents: neither
+// configuration nor Python's cache.
 bool is_content(const fs::path& path) {
   return path != "config.pbtxt" && *path.begin() != "configs" &&
          std::find(path.begin(), path.end(), "__pycache__") == path.end();
 }
 
-// Fills in the fingerprints of its folder.
+// Fills in both fingerprints: sums of hashes of path, size and time of every file.
 void read_fingerprints(ModelFiles& files) {
   size_t num_files = 0;
   std::error_code error;
@@ -78,7 +78,7 @@ void read_fingerprints(ModelFiles& files) {
     std::error_code ignored;
     const auto time = it->last_write_time(ignored).time_since_epoch().count();
     const auto size = it->is_regular_file(ignored) ? it->file_size(ignored) : 0;
-    // Added up, because the order of a folder's entries may change.
+    // A sum, since the order of a folder's entries may change.
     const uint64_t hash = hash64(fmt::format("{}|{}|{}", it->path().string(), size, time));
     files.fingerprint += hash;
     if (!it->is_directory(ignored) && is_content(it->path().lexically_relative(files.dir)))
@@ -91,7 +91,7 @@ bool is_plain_name(const std::string& name) {
          name.find("..") == std::string::npos && name.find('\0') == std::string::npos;
 }
 
-// Writes the files of an override into a folder of their own.
+// Writes the files of an override to a temporary folder.
 StatusOr<std::shared_ptr<ScratchDir>> write_files(const ModelOverride& changes) {
   ASSIGN_OR_RETURN(ScratchDir made, ScratchDir::create());
   auto scratch = std::make_shared<ScratchDir>(std::move(made));
@@ -206,7 +206,7 @@ StatusOr<ModelFiles> Repositories::find_files(const ModelId& id,
   out.overridden = !changes.empty();
   if (!changes.files.empty()) {
     if (!changes.config) {
-      return invalid_argument("files without parameter 'config', which must come with them");
+      return invalid_argument("files without parameter 'config', which they require");
     }
     ASSIGN_OR_RETURN(out.scratch, write_files(changes));
     out.dir = out.scratch->path();
@@ -232,7 +232,8 @@ Status Repositories::resolve(const ModelId& id, const ModelOverride& changes, Re
     ASSIGN_OR_RETURN(source, source_of(id.name, files.dir, changes));
   }
   ASSIGN_OR_RETURN(files.config, parse_model_config(source));
-  if (strict_config_) RETURN_IF_ERROR(files.config.tensor_problem);  // no backend completes them
+  // No backend completes the tensors.
+  if (strict_config_) RETURN_IF_ERROR(files.config.tensor_problem);
   files.config.space = id.space;
   ASSIGN_OR_RETURN(files.versions, versions_in(files.dir, files.config.versions));
   return ok();

@@ -1,4 +1,4 @@
-// Reading model repositories: which models there are, and what one model's folder holds.
+// Reading of model repositories: the models there, and the contents of one model's folder.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace nereid::server {
 
-// What a load request may bring instead of the repository's files.
+// A load request's replacements for the repository's files.
 struct ModelOverride {
   std::optional<std::string> config;         // ModelConfig as JSON
   std::map<std::string, std::string> files;  // path below the model's folder -> content
@@ -28,16 +28,17 @@ struct ModelOverride {
   bool empty() const { return !config && files.empty(); }
 };
 
-// A model as found; the fingerprint is that of the folder in the repository.
+// A model as found in a repository.
 struct ModelFiles {
   ModelId id() const { return {config.space, config.name}; }
-  std::filesystem::path dir;  // where its agents, if any, left it
+  std::filesystem::path dir;  // after its agents, if any
   ModelConfig config;
   std::vector<int64_t> versions;  // chosen by the version policy, ascending
-  uint64_t fingerprint = 0;       // changes when a file appears, disappears or is written
-  uint64_t contents = 0;          // the same of files that are no configurations
+  // The folder's fingerprint; changes when a file appears, disappears or is written.
+  uint64_t fingerprint = 0;
+  uint64_t contents = 0;  // the fingerprint without configuration files
   bool overridden = false;
-  std::shared_ptr<ScratchDir> scratch;  // holds the files of an override
+  std::shared_ptr<ScratchDir> scratch;  // folder of an override's files
   std::shared_ptr<AgentChain> agents;   // null: none
 };
 
@@ -50,27 +51,27 @@ class Repositories {
   // Internal when a root is missing or no folder.
   Status check_roots() const;
 
-  // The ids of all model folders; those named alike in several roots are in `duplicates` instead,
-  // unless each root is a namespace.
+  // The ids of all model folders; names in several roots go to `duplicates` instead, unless each
+  // root is a namespace.
   StatusOr<std::set<ModelId>> ids(std::set<ModelId>* duplicates) const;
 
-  // The models that a name stands for: with namespaces one in each root that has it. Never empty:
-  // reading what is nowhere says so.
+  // The models of a name: with namespaces one for each root that has it. Never empty: reading an
+  // unknown name returns the error.
   std::vector<ModelId> named(const std::string& name) const;
 
-  // Finds a model, without its configuration and versions. NotFound: in no root. Other errors: what
-  // is wrong with it.
+  // Finds a model's folder; configuration and versions are not read. NotFound: in no root; else
+  // the model's error.
   StatusOr<ModelFiles> find_files(const ModelId& id, const ModelOverride& changes) const;
 
-  // Lets the model's agents load it, then reads configuration and versions where they left it. The
-  // configuration of an override stays. With `agents` in `files` an error may be theirs.
+  // Runs the model's agents, then reads configuration and versions from their folder. An override's
+  // configuration stays. If `agents` in `files` is set, the error may be theirs.
   Status resolve(const ModelId& id, const ModelOverride& changes, RepoAgents& agents,
                  ModelFiles& files) const;
 
-  // The configuration alone.
+  // Reads the configuration alone.
   StatusOr<ModelConfig> read_config(const ModelId& id, const ModelOverride& changes) const;
 
-  // Model names for folders of a root that are to have another one.
+  // Model names for folders of a root that are to have another name.
   using Mapping = std::map<std::string, std::string>;                // model -> folder
   Status add_root(const std::string& root, const Mapping& mapping);  // AlreadyExists
   Status remove_root(const std::string& root);                       // InvalidArgument

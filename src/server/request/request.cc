@@ -124,8 +124,8 @@ void InferenceRequest::release(uint32_t release_flags) {
     ended->batcher->released(*ended, this);
   }
   report(TRITONSERVER_TRACE_REQUEST_END);
-  // The context is moved out first but destroyed last: if it has no other owner, a missing FINAL is
-  // sent after the release.
+  // Moved out first but destroyed last: as the only owner it sends a missing FINAL,
+  // after the release.
   const auto keep = std::move(context_);
   trace.reset();
   const auto fn = release_fn;
@@ -175,7 +175,7 @@ bool dims_match(const std::vector<int64_t>& expected, const int64_t* got, size_t
   return true;
 }
 
-// The spec's reshape with its variable dims taken, in order, from the client's.
+// The spec's reshape, with its variable dims filled, in order, from the client's shape.
 Shape reshaped(const TensorSpec& spec, const int64_t* got) {
   Shape variable, out;
   for (size_t i = 0; i < spec.dims.size(); ++i) {
@@ -236,8 +236,8 @@ Status check_shape(InferenceRequest& r, InputTensor& input, const TensorSpec& sp
   return ok();
 }
 
-// Number of elements; InvalidArgument when it does not fit, or some dimensions' product would not:
-// backends multiply them.
+// Number of elements; InvalidArgument when it, or the product of some dimensions, overflows:
+// backends multiply dimensions.
 StatusOr<uint64_t> element_count(const InputTensor& input) {
   uint64_t n = 1;
   bool is_empty = false;
@@ -252,10 +252,10 @@ StatusOr<uint64_t> element_count(const InputTensor& input) {
   return is_empty ? 0 : n;
 }
 
-// Walks the length-prefixed strings of a BYTES tensor in one CPU buffer.
+// Checks the length-prefixed strings of a BYTES tensor in one CPU buffer.
 Status check_strings(const InferenceRequest& r, const InputTensor& input, uint64_t expected,
                      const ModelConfig& config) {
-  if (input.buffers.size() > 1) return ok();  // split strings are the backend's to join
+  if (input.buffers.size() > 1) return ok();  // only a backend joins split strings
   const char* p = input.buffers.empty() ? nullptr : static_cast<const char*>(input.buffers[0].base);
   size_t left = input.byte_size();
   uint64_t n = 0;
@@ -314,7 +314,7 @@ Status check_bytes(const InferenceRequest& r, const InputTensor& input, const Mo
   return ok();
 }
 
-// Each host policy's data must be the whole tensor; the data for all may be missing then.
+// Checks that each host policy's data is the whole tensor; the common data may then be missing.
 Status check_policy_data(const InferenceRequest& r, const InputTensor& input,
                          const ModelConfig& config) {
   if (input.buffers.empty() && config.is_ensemble()) {
@@ -332,7 +332,7 @@ Status check_policy_data(const InferenceRequest& r, const InputTensor& input,
   return ok();
 }
 
-// A text element of all the bytes: its length goes in front.
+// All bytes as one BYTES element: its length, then the bytes.
 std::string as_one_element(const InputTensor& input) {
   const auto length = static_cast<uint32_t>(input.byte_size());
   std::string out(reinterpret_cast<const char*>(&length), sizeof length);
@@ -342,7 +342,8 @@ std::string as_one_element(const InputTensor& input) {
 
 }  // namespace
 
-// A raw request: bytes for the model's only input, of which one dimension may vary.
+// Deduces type and shape for a raw request: bytes for the model's only input, with at most
+// one variable dimension.
 Status InferenceRequest::deduce_raw_input() {
   const ModelConfig& config = model->config();
   if (inputs.size() != 1 || config.inputs.size() != 1) {
@@ -402,7 +403,7 @@ Status InferenceRequest::deduce_raw_input() {
   return ok();
 }
 
-// Finds every input's spec; all names are different.
+// Finds the spec of every input; all names are different.
 Status InferenceRequest::match_inputs() {
   const ModelConfig& config = model->config();
   const auto num_required = static_cast<size_t>(std::count_if(
@@ -422,7 +423,7 @@ Status InferenceRequest::match_inputs() {
   return num_found == num_required ? ok() : wrong_input_count(*this, config, num_required);
 }
 
-// Backends see outputs, and most answer, in order of their names whatever the request said.
+// Sorts the outputs by name, the order in which backends read and most answer them.
 Status InferenceRequest::choose_outputs() {
   const ModelConfig& config = model->config();
   if (known_outputs != nullptr || requested_outputs.empty()) {

@@ -1,4 +1,4 @@
-// An inference request: what a client filled in, and the context that ties its responses together.
+// An inference request: the client's fields, and the context shared by its responses.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ class InferenceResponse;
 class ImplicitStates;
 struct SequenceTurn;
 
-// The caller's functions that hand out and take back output buffers.
+// The caller's functions for output buffers.
 struct ResponseAllocator {
   TRITONSERVER_ResponseAllocatorAllocFn_t alloc = nullptr;
   TRITONSERVER_ResponseAllocatorReleaseFn_t release = nullptr;
@@ -37,13 +37,13 @@ struct ResponseAllocator {
 
 using CorrelationId = std::variant<uint64_t, std::string>;
 
-// Whether the client still wants an answer; outlives the request's release, because cancelling must
-// work until FINAL.
+// Whether a request was cancelled. It outlives the request's release, since cancelling
+// must work until FINAL.
 class CancelState {
  public:
   bool is_cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   void cancel();
-  // Runs `action` once on cancel(), at once if that already happened.
+  // Runs `action` once on cancel(); at once if already cancelled.
   void on_cancel(std::function<void()> action);
 
  private:
@@ -52,22 +52,22 @@ class CancelState {
   std::vector<std::function<void()>> on_cancel_;
 };
 
-// Where a request's responses go; shared by the request, its response factories and unsent
-// responses. It lets exactly one FINAL through, and sends one itself when everything that could
-// have sent it is gone.
+// The destination of a request's responses; shared by the request, its response factories
+// and unsent responses. It passes exactly one FINAL, and sends one itself when every
+// possible sender is gone.
 class ResponseContext {
  public:
   ~ResponseContext();
 
-  // Takes the response (may be null: flags only). Internal when FINAL was sent before; the response
-  // is then dropped.
+  // Sends the response (may be null: flags only). Internal when FINAL was sent before; the
+  // response is then dropped.
   Status send(std::unique_ptr<InferenceResponse> response, uint32_t flags);
 
-  // An error response with FINAL, unless FINAL was sent before.
+  // Sends an error response with FINAL, unless FINAL was sent before.
   void fail(const Status& status);
 
-  // The request was released to its caller. The model counts the request as running until that and
-  // FINAL have happened.
+  // Called when the request was released to its caller. The model counts it as running until that
+  // and FINAL have happened.
   void released() { part_ended(); }
 
   explicit ResponseContext(std::shared_ptr<CancelState> cancel) : cancel_(std::move(cancel)) {}
@@ -75,10 +75,10 @@ class ResponseContext {
   bool is_cancelled() const { return cancel_->is_cancelled(); }
   bool is_final() const { return final_sent_.load(); }
 
-  // Index of the response that a backend's response statistics are about: it reports them in order.
+  // Index of the response whose statistics the backend reports next: reports come in order.
   uint64_t next_reported_response() { return num_reported_.fetch_add(1); }
 
-  // Status of the last error response; what the failure counter is labelled by.
+  // Whether the last error response was a cancellation, a label of the failure counter.
   bool was_cancelled_by_error() const { return cancel_error_.load(std::memory_order_relaxed); }
 
   std::shared_ptr<Model> model;
@@ -87,9 +87,9 @@ class ResponseContext {
   void* allocator_userp = nullptr;
   std::shared_ptr<TraceHold> trace;  // null: not traced
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
-  uint64_t start_ns = 0;          // the request was accepted
-  bool armed = false;             // accepted by the core: from now on a FINAL is owed
-  bool counts_as_running = true;  // the model waits for it when it stops
+  uint64_t start_ns = 0;          // time of acceptance
+  bool armed = false;             // accepted by the core: a FINAL must follow
+  bool counts_as_running = true;  // a stopping model waits for it
 
  private:
   void deliver_final(std::unique_ptr<InferenceResponse> response, uint32_t flags);
@@ -97,7 +97,7 @@ class ResponseContext {
 
   std::atomic<bool> final_sent_{false}, cancel_error_{false}, responded_{false};
   std::atomic<uint64_t> num_reported_{0};
-  std::atomic<int> num_parts_left_{2};  // FINAL delivered, request released
+  std::atomic<int> num_parts_left_{2};  // FINAL delivered; request released
   const std::shared_ptr<CancelState> cancel_;
 };
 
@@ -112,17 +112,17 @@ using InputBuffers = absl::InlinedVector<InputBuffer, 1>;
 
 struct InputTensor {
   std::string name;
-  const TensorSpec* spec = nullptr;  // of the model; null: not looked up yet
+  const TensorSpec* spec = nullptr;  // in the model; null: not looked up yet
   TRITONSERVER_DataType datatype = TRITONSERVER_TYPE_INVALID;
-  Shape shape;          // as the client gave it
+  Shape shape;          // as set by the client
   Shape backend_shape;  // after the model's reshape; set by validate()
   InputBuffers buffers;
-  // The same data once more for instances of a host policy, in memory that is near them.
+  // Copies of the data for instances with a host policy, in near memory.
   std::vector<std::pair<std::string, InputBuffers>> policy_buffers;
   TRITONSERVER_BufferAttributes attributes;  // scratch for InputBufferAttributes
 
   size_t byte_size() const;
-  // The input's data for a host policy; `buffers` when there is none for it.
+  // The data for a host policy; `buffers` without any.
   const InputBuffers& buffers_for(std::string_view host_policy) const;
 };
 
@@ -132,42 +132,43 @@ class InferenceRequest {
 
   // "[request id: <id>] "
   std::string log_id() const;
-  InputTensor* input(std::string_view name);  // the client's, then the core's; null = none
-  // What a backend sees: the client's inputs, then the core's.
+  InputTensor* input(std::string_view name);  // searches the client's, then the core's; null = none
+  // Inputs for the backend: the client's, then the core's.
   size_t num_inputs() const { return inputs.size() + core_inputs.size(); }
   InputTensor& input_at(size_t i) {
     return i < inputs.size() ? inputs[i] : core_inputs[i - inputs.size()];
   }
 
-  // 0, and what is above the model's levels, is its default level. An ensemble takes any.
+  // 0, and values above the model's levels, become its default level. An ensemble takes any.
   void set_priority(uint64_t wanted);
 
-  // Checks inputs and requested outputs against the model (server protocol's messages) and sets the
-  // batch size.
+  // Checks inputs and requested outputs against the model (messages of the server protocol) and
+  // sets the batch size.
   Status validate();
 
-  // A fresh response context from the callbacks; the model calls it when it accepts the request.
+  // Makes a new response context from the callbacks; called by the model on acceptance.
   std::shared_ptr<ResponseContext> arm();
 
-  // Tells the trace, if there is one. `ns` 0: now.
+  // Reports to the trace, if any. `ns` 0: now.
   void report(TRITONSERVER_InferenceTraceActivity activity, uint64_t ns = 0) const;
-  // QUEUE_START and the inputs.
+  // Reports QUEUE_START and the inputs.
   void report_queued() const;
-  // Gives the request to its sequence batcher again instead of releasing it. InvalidArgument when
+  // Queues the request again in its sequence batcher instead of releasing it. InvalidArgument when
   // the model has no iterative sequences or FINAL was sent.
   Status reschedule();
 
-  // Ends the core's ownership: calls the release callback, after which `this` may be gone.
+  // Calls the release callback, which ends the core's ownership: `this` may then be gone.
   void release(uint32_t flags);
 
-  // From arm() to release(): no other thread may send it, and it goes with the release when its
-  // client deletes it. Any thread.
+  // True from arm() to release(): no other thread may send it, and a delete by its client takes
+  // effect at the release. Any thread.
   bool is_owned() const { return owner_.load(std::memory_order_acquire) != Owner::kClient; }
-  void disown() { owner_.store(Owner::kClient, std::memory_order_release); }  // it was not accepted
-  // Whether release() will delete it, as it is owned; else that is the caller's.
+  // Undoes arm() for a refused request.
+  void disown() { owner_.store(Owner::kClient, std::memory_order_release); }
+  // Marks an owned request for deletion by release(). False: not owned, the caller deletes it.
   bool delete_later();
 
-  // Between arm() and release(), for the request's owner then.
+  // Valid between arm() and release(), for the request's owner.
   const std::shared_ptr<ResponseContext>& context() const { return context_; }
   std::shared_ptr<CancelState> cancel_state() const;  // any thread
   void cancel() { cancel_state()->cancel(); }         // any thread
@@ -180,56 +181,56 @@ class InferenceRequest {
   uint64_t timeout_us = 0;
   std::vector<InputTensor> inputs;
   std::vector<std::string> requested_outputs;  // empty = all
-  // The names of both lists, where request_api.cc looks them up; may be behind.
+  // The names of both lists for request_api.cc's look-ups; may lag behind.
   absl::flat_hash_set<std::string> input_names, output_names;
-  // For a step of an ensemble, instead of requested_outputs: its outputs, checked and put in order
-  // when the ensemble was loaded.
+  // Replaces requested_outputs for a step of an ensemble: checked and sorted when the
+  // ensemble was loaded.
   const std::vector<const TensorSpec*>* known_outputs = nullptr;
   std::vector<TRITONSERVER_Parameter> parameters;
-  bool is_raw = false;  // the one input's type and shape follow from the model and its size
+  // Type and shape of its only input follow from the model and the data's size.
+  bool is_raw = false;
   TRITONSERVER_InferenceRequestReleaseFn_t release_fn = nullptr;
   void* release_userp = nullptr;
   ResponseAllocator* allocator = nullptr;
   void* allocator_userp = nullptr;
   TRITONSERVER_InferenceResponseCompleteFn_t response_fn = nullptr;
   void* response_userp = nullptr;
-  // Set instead of response_fn by the core itself (ensembles).
+  // Replaces response_fn in requests of the core itself (ensembles).
   std::function<void(std::unique_ptr<InferenceResponse>, uint32_t flags)> deliver;
 
-  // The times of the ensemble's request that this one is a step of; null: it is no step.
+  // Times of the ensemble's request that this is a step of; null: no step.
   StageSums* stage_sums = nullptr;
 
-  // The trace that the next use of the request goes with: the core's when that was accepted. Null:
-  // not traced.
+  // The trace for the next use of the request; the core's after acceptance. Null: not traced.
   std::shared_ptr<TraceHold> trace;
 
-  // Set while the core owns the request.
-  std::vector<const TensorSpec*> wanted_outputs;  // requested, or all of the model's; by name
-  int64_t batch_size = 0;                         // 0: the model has no batch dimension
-  uint64_t start_ns = 0;                          // accepted
-  // Sequence controls and state, and what holds their bytes; while a sequence's turn lasts.
+  // Requested, or all of the model's; sorted by name.
+  std::vector<const TensorSpec*> wanted_outputs;
+  int64_t batch_size = 0;  // 0: the model has no batch dimension
+  uint64_t start_ns = 0;   // time of acceptance
+  // Sequence controls and states, and their memory, during a turn.
   std::vector<InputTensor> core_inputs;
   std::vector<std::shared_ptr<const std::string>> core_memory;
   std::shared_ptr<SequenceTurn> turn;
-  bool is_padding = false;                         // no client's: fills a slot of a sequence batch
-  std::shared_ptr<ImplicitStates> unowned_states;  // of a request that belongs to no sequence
+  bool is_padding = false;  // no client's request: fills a slot of a sequence batch
+  std::shared_ptr<ImplicitStates> unowned_states;  // for a request that belongs to no sequence
 
  private:
   Status deduce_raw_input();
   Status match_inputs();
   Status choose_outputs();
 
-  std::string raw_element_;  // of a raw BYTES input, with its length in front
+  std::string raw_element_;  // a raw BYTES input with its length in front
   std::shared_ptr<ResponseContext> context_;
   mutable std::mutex cancel_mutex_;
-  std::shared_ptr<CancelState>
-      cancel_;  // never null; a new one each time the request is used again
+  std::shared_ptr<CancelState> cancel_;  // never null; replaced when the request is used again
   bool used_ = false;
-  enum class Owner { kClient, kCore, kCoreAlone };  // the last: no client waits for it any more
+  // KCoreAlone: deleted by its client, freed at the release.
+  enum class Owner { kClient, kCore, kCoreAlone };
   std::atomic<Owner> owner_{Owner::kClient};
 };
 
-// What the C API's opaque pointers point at.
+// Conversions of the C API's opaque pointers.
 inline InferenceRequest* of(TRITONSERVER_InferenceRequest* r) {
   return reinterpret_cast<InferenceRequest*>(r);
 }

@@ -51,8 +51,7 @@ void ResponseContext::part_ended() {
 void ResponseContext::fail(const Status& status) {
   if (final_sent_.exchange(true)) return;
   cancel_error_.store(status.code() == absl::StatusCode::kCancelled, std::memory_order_relaxed);
-  // No shared_ptr to this object may exist when the destructor calls, hence a response without
-  // context.
+  // A response without context: no shared_ptr to this object may exist in its destructor.
   auto response = std::make_unique<InferenceResponse>(nullptr);
   response->model_name = model->config().name;
   response->model_version = model->version();
@@ -156,8 +155,8 @@ Status InferenceResponse::start_allocator() {
 
 namespace {
 
-// The shape that the model's dims declare for what the backend made in the spec's reshape: sizes of
-// the variable dims come, in order, from the backend's shape. Other shapes stay as they are.
+// The shape in the model's dims for an output made in the spec's reshape: variable dims are taken,
+// in order, from the backend's shape. Other shapes stay.
 Shape as_declared(const TensorSpec& spec, bool batched, const Shape& made) {
   const size_t skip = batched && !spec.is_shape_tensor ? 1 : 0;
   if (made.size() != skip + spec.reshape->size()) return made;

@@ -23,14 +23,15 @@ struct OutputTensor {
   TRITONSERVER_MemoryType memory_type = TRITONSERVER_MEMORY_CPU;
   int64_t memory_type_id = 0;
   void* buffer_userp = nullptr;
-  TRITONSERVER_BufferAttributes attributes;  // as the allocator completed them
+  TRITONSERVER_BufferAttributes attributes;  // completed by the allocator
 
-  // The buffer, from the client's allocator; once per output. Null is up to who writes.
+  // Gets the buffer from the client's allocator; once per output. The allocator may return null,
+  // which the writer must handle.
   StatusOr<void*> allocate(size_t byte_size, TRITONSERVER_MemoryType preferred,
                            int64_t preferred_id);
-  // The same for the core's own copies: an error when the buffer is none or on a device.
+  // allocate() for copies by the core: an error when the buffer is null or in device memory.
   StatusOr<void*> allocate_here(size_t byte_size);
-  // What the allocator alone knows of the buffer: its CUDA IPC handle.
+  // Asks the allocator for the buffer's CUDA IPC handle.
   Status ask_attributes();
 };
 
@@ -41,31 +42,30 @@ class InferenceResponse {
   InferenceResponse(const InferenceResponse&) = delete;
   InferenceResponse& operator=(const InferenceResponse&) = delete;
 
-  // InvalidArgument when the model declares no such output. The pointer lives as long as the
-  // response.
+  // InvalidArgument: the model declares no such output. The pointer lives as long as the response.
   StatusOr<OutputTensor*> add_output(const std::string& name, TRITONSERVER_DataType datatype,
                                      Shape shape);
-  // The same for an output that the model is known to declare.
+  // add_output() for an output that the model declares.
   OutputTensor& add_output(const TensorSpec& spec, TRITONSERVER_DataType datatype, Shape shape);
-  void set_parameter(TRITONSERVER_Parameter parameter);  // replaces one of the same name
+  void set_parameter(TRITONSERVER_Parameter parameter);  // replaces a parameter of the same name
 
-  // Hands `response` to its context; always consumes it. A non-OK `error` makes it an error
-  // response.
+  // Sends `response` through its context and always consumes it. A non-OK `error` makes it
+  // an error response.
   static Status send(std::unique_ptr<InferenceResponse> response, uint32_t flags,
                      const Status& error);
 
   std::string model_name, id;
   int64_t model_version = 0;
-  std::deque<OutputTensor> outputs;  // addresses are stable
+  std::deque<OutputTensor> outputs;  // a deque: addresses are stable
   std::vector<TRITONSERVER_Parameter> parameters;
   std::unique_ptr<TRITONSERVER_Error> error;
-  // By output: names of its classes; may be null.
+  // Class names by output; may be null.
   std::shared_ptr<const std::map<std::string, std::vector<std::string>>> class_names;
 
  private:
   friend struct OutputTensor;
   Status start_allocator();
-  std::shared_ptr<ResponseContext> context_;  // until sent
+  std::shared_ptr<ResponseContext> context_;  // null once sent
   ResponseAllocator* allocator_;
   void* allocator_userp_;
   bool started_ = false;
@@ -79,7 +79,7 @@ inline InferenceResponse* of(TRITONBACKEND_Response* r) {
 }
 inline OutputTensor* of(TRITONBACKEND_Output* o) { return reinterpret_cast<OutputTensor*>(o); }
 
-// What TRITONBACKEND_ResponseFactory points at.
+// The object behind TRITONBACKEND_ResponseFactory.
 using ResponseFactory = std::shared_ptr<ResponseContext>;
 inline ResponseFactory* of(TRITONBACKEND_ResponseFactory* f) {
   return reinterpret_cast<ResponseFactory*>(f);

@@ -1,4 +1,3 @@
-// See trace.h.
 #include "server/request/trace.h"
 
 #include <utility>
@@ -10,7 +9,7 @@
 namespace nereid::server {
 namespace {
 
-constexpr size_t kMaxContextBytes = 64 << 10;  // custom activities beyond lose their names
+constexpr size_t kMaxContextBytes = 64 << 10;  // names of further custom activities are dropped
 
 TRITONSERVER_InferenceTrace* handle(InferenceTrace* trace) {
   return reinterpret_cast<TRITONSERVER_InferenceTrace*>(trace);
@@ -18,7 +17,7 @@ TRITONSERVER_InferenceTrace* handle(InferenceTrace* trace) {
 
 }  // namespace
 
-std::atomic<uint64_t> InferenceTrace::next_id_{1};  // 0 says "no parent"
+std::atomic<uint64_t> InferenceTrace::next_id_{1};  // 0 means "no parent"
 
 InferenceTrace* InferenceTrace::spawn_child() {
   auto* child = new InferenceTrace(level_, id_, callbacks_);
@@ -31,7 +30,7 @@ void InferenceTrace::release() { unref(); }
 
 void InferenceTrace::unref() {
   if (refs_.fetch_sub(1) != 1) return;
-  // Kept aside: the callback deletes this object, and the parent must not go before it has.
+  // Kept: the callback deletes this object, and the parent must be released after it.
   InferenceTrace* parent = std::exchange(parent_, nullptr);
   callbacks_.release(handle(this), callbacks_.userp);
   if (parent != nullptr) parent->unref();
@@ -71,7 +70,7 @@ void InferenceTrace::report_input(TRITONSERVER_InferenceTraceActivity activity,
   const int64_t id = tensor.buffers.empty() ? 0 : tensor.buffers[0].memory_type_id;
   if (tensor.buffers.size() > 1) {
     for (const InputBuffer& b : tensor.buffers) {
-      if (b.memory_type == TRITONSERVER_MEMORY_GPU) return;  // pieces cannot be joined here
+      if (b.memory_type == TRITONSERVER_MEMORY_GPU) return;  // parts cannot be joined here
       joined.append(static_cast<const char*>(b.base), b.byte_size);
     }
     base = joined.data();

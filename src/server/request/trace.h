@@ -1,4 +1,4 @@
-// The trace of one request: what happened to it and when, told to its creator's callbacks.
+// The trace of one request: activities with their times, reported to its creator's callbacks.
 #pragma once
 
 #include <atomic>
@@ -15,8 +15,8 @@ namespace nereid::server {
 struct InputTensor;
 struct OutputTensor;
 
-// What TRITONSERVER_InferenceTrace points at. A child's callbacks are its parent's, and a parent is
-// released only after its children: so a caller may free what they share with the root.
+// The object behind TRITONSERVER_InferenceTrace. A child has its parent's callbacks, and a parent
+// is released only after its children, so a caller may free shared data with the root.
 class InferenceTrace {
  public:
   struct Callbacks {
@@ -34,22 +34,22 @@ class InferenceTrace {
 
   // Owned by the caller until a request takes it.
   InferenceTrace* spawn_child();
-  // The core is done: calls the release callback, now or when the last child is gone.
+  // Ends the core's use: calls the release callback, now or when the last child is gone.
   void release();
 
-  // Steady-clock nanoseconds; without the level TIMESTAMPS nothing happens.
+  // `ns`: steady clock. Has no effect without the level TIMESTAMPS.
   void report(TRITONSERVER_InferenceTraceActivity activity, uint64_t ns);
-  // A CUSTOM_ACTIVITY; its name is put into the context under the time, where the callback finds
-  // it.
+  // Reports a CUSTOM_ACTIVITY; its name goes into the context by its time, where the
+  // callback reads it.
   void report_custom(uint64_t ns, const std::string& name);
-  // Does nothing without the level TENSORS.
+  // Has no effect without the level TENSORS.
   void report_input(TRITONSERVER_InferenceTraceActivity activity, const InputTensor& tensor);
   void report_output(TRITONSERVER_InferenceTraceActivity activity, const OutputTensor& tensor);
 
   uint64_t id() const { return id_; }
   uint64_t parent_id() const { return parent_id_; }
 
-  // Lives until the next call or set_context().
+  // Valid until the next call or set_context().
   const char* context();
   void set_context(const char* text);
 
@@ -67,13 +67,14 @@ class InferenceTrace {
   const uint64_t id_ = next_id_.fetch_add(1);
   const uint64_t parent_id_;
   const Callbacks callbacks_;
-  InferenceTrace* parent_ = nullptr;  // while it waits for us
-  std::atomic<int> refs_{1};          // itself until released, and its children
+  InferenceTrace* parent_ = nullptr;  // set while it waits for this one
+  std::atomic<int> refs_{1};          // this trace until released, and its children
   std::mutex context_mutex_;
   std::string context_, shown_context_;
 };
 
-// A request's hold on its trace, shared with what may still answer it; the last one releases.
+// A request's reference to its trace, shared with everything that may still answer it; the
+// last one releases.
 class TraceHold {
  public:
   explicit TraceHold(InferenceTrace* trace) : trace_(trace) {}
@@ -83,7 +84,7 @@ class TraceHold {
   TraceHold(const TraceHold&) = delete;
   TraceHold& operator=(const TraceHold&) = delete;
   InferenceTrace* get() const { return trace_; }
-  // Before anybody else shares it: the trace stays its owner's.
+  // Before it is shared: leaves the trace to its owner.
   void disown() { trace_ = nullptr; }
 
  private:

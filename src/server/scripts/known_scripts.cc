@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMaxScriptBytes = 1 << 20;
 
-// Fingerprints of every version of the scripts that the backend's public history has, sorted.
+// Sorted fingerprints of every version of the scripts in the backend's public history.
 constexpr uint64_t kPreprocessing[] = {
 #include "server/scripts/preprocessing.inc"
 };
@@ -30,7 +30,7 @@ constexpr uint64_t kBls[] = {
 constexpr uint64_t kBlsLibrary[] = {
 #include "server/scripts/tensorrt_llm_bls_lib.inc"
 };
-// Pre- and postprocessing of the set gpt, those that are none of the above.
+// Pre- and postprocessing of the model set gpt that differ from the above.
 constexpr uint64_t kGpt[] = {
 #include "server/scripts/gpt.inc"
 };
@@ -38,7 +38,7 @@ constexpr uint64_t kGpt[] = {
 struct Kind {
   const char* backend;
   const uint64_t *begin, *end;
-  // Words that every version of the script has, to recognise a changed one.
+  // Words in every version of the script, to recognise modified ones.
   std::vector<std::string_view> marks;
 };
 
@@ -63,7 +63,7 @@ const std::vector<Kind>& kinds() {
   return kinds;
 }
 
-// Models of the same backend that are not part of this server, with words that their scripts have.
+// Models of the same backend that this server does not replace, with words in their scripts.
 const std::vector<std::pair<const char*, std::vector<std::string_view>>>& missing_models() {
   static const std::vector<std::pair<const char*, std::vector<std::string_view>>> models = {
       {"disaggregated_serving_bls", {"context_only", "generation_only"}},
@@ -88,7 +88,7 @@ bool is_word(char c) {
          static_cast<unsigned char>(c) >= 0x80;
 }
 
-// The length of the string literal at text[0], a quote.
+// The length of the string literal at text[0], which is a quote.
 size_t literal_length(std::string_view text) {
   const char quote = text[0];
   const std::string triple(3, quote);
@@ -106,7 +106,7 @@ size_t literal_length(std::string_view text) {
 
 bool closes(char c) { return c == ')' || c == ']' || c == '}'; }
 
-// Appends `part`; a comma that stood before a closing bracket goes.
+// Appends a symbol; a closing bracket removes the comma before it.
 void append_symbol(std::string& out, char c) {
   if (closes(c) && out.ends_with(',')) out.pop_back();
   out += c;
@@ -153,7 +153,7 @@ uint64_t script_fingerprint(std::string_view text) {
       at += length;
       gap = false;
     } else {
-      // Words stay apart: "not x" is not "notx".
+      // A blank between two words stays: "not x" is not "notx".
       if (gap && is_word(c) && !out.empty() && is_word(out.back())) out += ' ';
       append_symbol(out, c);
       gap = false;

@@ -1,5 +1,5 @@
-// What backends may ask of the core and tell it: memory, statistics, configurations, outputs; and
-// where backends are found.
+// Calls of the core by backends: memory, statistics, configurations, outputs; and the
+// search for backends.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-// The dynamic batcher, queue policies, the response cache, warm-up, and what statistics say of
-// them.
+// The dynamic batcher, queue policies, the response cache, warm-up, and their statistics.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -23,8 +22,8 @@ std::string batching(const std::string& more, const std::string& behavior = "cou
   return test_model(behavior, "max_batch_size: 4\ndynamic_batching { " + more + " }\n");
 }
 
-// A request of batch size 1 whose execution takes `delay_ms` (gate.h) when it is the first of its
-// batch.
+// A request of batch size 1 whose execution takes `delay_ms` (gate.h) if it is the
+// first of its batch.
 std::unique_ptr<TestCall> ask(TestServer& server, int32_t delay_ms, size_t width = 1,
                               uint64_t priority = 0, uint64_t timeout_us = 0) {
   auto call = std::make_unique<TestCall>(server.get(), "m", std::vector<int32_t>(width, delay_ms),
@@ -83,14 +82,14 @@ TEST(Batching, DifferentShapesDoNotMix) {
   EXPECT_EQ(c->joined()[0], 1);
 }
 
-// A batching model whose IN says `in` more, and with another input.
+// A batching model with `in` added to its input IN, and another input.
 std::string with_inputs(const std::string& in, const std::string& other = "") {
   std::string text = batching("");
   const std::string dims = "dims: [ -1 ] }";
   return text.replace(text.find(dims), dims.size(), "dims: [ -1 ] " + in + " }\n" + other);
 }
 
-// Sizes of the batches of the calls, which wait together while the instance is busy.
+// Batch sizes of the calls, which queue while the instance is busy.
 std::vector<int32_t> sizes_of(TestServer& server, TestCall& busy,
                               const std::vector<TestCall*>& calls) {
   EXPECT_TRUE(server.started().ok()) << server.started().text;
@@ -172,9 +171,9 @@ TEST(Batching, ALibrarySaysWhatGoesTogether) {
                 root / "m" / "batchstrategy.so");
   fs::copy_file(build_dir() + "/test_plugins/nereid_strategy/batchstrategy.so",
                 root / "m" / "1" / "mine.so");
-  for (const std::string& path :
-       {std::string(), std::string("1/mine.so"),
-        fs::relative(root / "m" / "1" / "mine.so").string()}) {  // from where the server starts
+  for (const std::string& path : {std::string(), std::string("1/mine.so"),
+                                  // Relative to the server's working directory.
+                                  fs::relative(root / "m" / "1" / "mine.so").string()}) {
     configure(path);
     TestServer server(root, [](auto*) {});
     ASSERT_TRUE(server.started().ok()) << server.started().text;
@@ -193,7 +192,7 @@ TEST(Batching, ALibrarySaysWhatGoesTogether) {
   fs::remove_all(root);
 }
 
-// As the stock server's own tests set it. Model n shows that there was time to run.
+// The variable as the stock server's own tests set it. Model n proves that there was time to run.
 TEST(Batching, StartsWithAsManyAsTheEnvironmentSays) {
   ::setenv("TRITONSERVER_DELAY_SCHEDULER", "3", 1);
   TestServer server({{"m", batching("")}, {"n", test_model("count", "max_batch_size: 4\n")}});
@@ -271,7 +270,7 @@ TEST(Batching, LateRequestsAreRejectedWhileTheInstanceIsBusy) {
     return batching("default_queue_policy { default_timeout_microseconds: " + timeout_us +
                     " allow_timeout_override: " + may_override + " }");
   };
-  // The model's default counts here, the request's own time there.
+  // The first model's default timeout applies, for the second the request's own.
   TestServer of_model({{"m", policy("1000000", "false")}});
   TestServer of_request({{"m", policy(kAnHour, "true")}});
   for (TestServer* server : {&of_model, &of_request}) {
@@ -337,14 +336,14 @@ TEST(Batching, ARequestInFlightIsNotSentAgainAndGoesWhenItIsReleased) {
   TRITONSERVER_InferenceRequest* const request = queued->give_up_request();
   EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestDelete(request)).ok());
   EXPECT_TRUE(Outcome(TRITONSERVER_InferenceRequestDelete(request)).ok()) << "once more";
-  TRITONSERVER_InferenceRequestCancel(request);  // the queue looks at all that wait
+  TRITONSERVER_InferenceRequestCancel(request);  // the sweep visits all waiting requests
   ASSERT_TRUE(queued->wait());
   EXPECT_EQ(queued->num_releases(), 1);
   open_gate();
   ASSERT_TRUE(busy->wait());
 }
 
-// With two instances the quick second request is done first, but answered second.
+// With two instances the quick second request finishes first, but is answered second.
 TEST(Batching, OrderIsPreserved) {
   TestServer server({{"m", test_model("count",
                                       "max_batch_size: 1\ninstance_group [ { count: 2 } ]\n"
@@ -392,7 +391,7 @@ TEST(Cache, AnswersTheSameQuestionOnce) {
     EXPECT_THAT(stats, HasSubstr(R"("success":{"count":5)"));
     EXPECT_THAT(stats, HasSubstr(R"("cache_hit":{"count":2)"));
     EXPECT_THAT(stats, HasSubstr(R"("cache_miss":{"count":3)"));
-    for (int32_t i = 2; i < 32; ++i) number(i);  // pushes the first one out
+    for (int32_t i = 2; i < 32; ++i) number(i);  // evicts the first one
     EXPECT_NE(number(0), first);
   }
   std::filesystem::remove_all(root);

@@ -1,6 +1,6 @@
-// Loads and unloads of one model while another serves: no request is lost and memory comes back.
-// NEREID_CHURN_LOADS sets how many: 1000, or 60 under a sanitizer, which makes each many times
-// dearer.
+// Loads and unloads of one model while another serves: no request is lost and memory comes
+// back. NEREID_CHURN_LOADS sets the number: default 1000, 60 under a sanitizer, where each
+// takes many times longer.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <stdlib.h>
@@ -106,7 +106,7 @@ TEST_F(Churn, LoadsAndUnloadsLeaveNothingBehind) {
       }
     });
   }
-  // The model may be gone at any time; a request that it took has an answer.
+  // The model may be unloaded at any time; an accepted request is answered.
   clients.emplace_back([&] {
     while (!is_over.load()) {
       TestCall call(server.get(), "coming", {1}, "quick");
@@ -114,7 +114,8 @@ TEST_F(Churn, LoadsAndUnloadsLeaveNothingBehind) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   });
-  const int num_warm = std::min(20, num_loads / 2);  // what is made once exists after these
+  // One-time allocations have happened after these.
+  const int num_warm = std::min(20, num_loads / 2);
   for (int i = 0; i < num_warm && !HasFatalFailure(); ++i) cycle(server, i);
   const size_t before = resident_bytes();
   for (int i = num_warm; i < num_loads && !HasFatalFailure(); ++i) cycle(server, i);
@@ -134,7 +135,7 @@ TEST_F(Churn, LoadsAndUnloadsLeaveNothingBehind) {
         "resident memory is not judged: a sanitizer keeps what was freed and looks for leaks "
         "itself\n");
   } else {
-    // Fragments of the allocator, not something for each load.
+    // The difference is fragmentation, not an amount for each load.
     EXPECT_LT(after, before + (size_t{4} << 20));
   }
 }

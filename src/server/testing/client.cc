@@ -69,7 +69,7 @@ TestServer::TestServer(const std::filesystem::path& repository,
 
 void TestServer::start(const std::filesystem::path& repository,
                        const std::function<void(TRITONSERVER_ServerOptions*)>& set) {
-  // Tests count on one instance for each group, whatever GPUs the machine has.
+  // Without GPUs: tests expect one instance for each group.
   setenv("CUDA_VISIBLE_DEVICES", "", /*overwrite=*/0);
   TRITONSERVER_ServerOptions* options = nullptr;
   TRITONSERVER_ServerOptionsNew(&options);

@@ -1,5 +1,5 @@
-// A client of the C API for tests: a server over a scratch repository, and calls that record what
-// comes back.
+// A client of the C API for tests: a server over a scratch repository, and calls that
+// record their responses.
 #pragma once
 
 #include <condition_variable>
@@ -16,7 +16,7 @@
 
 namespace nereid::server {
 
-// Code and message of an error, which it deletes; code -1 = success.
+// Code and message of an error, which is deleted; code -1 = success.
 struct Outcome {
   explicit Outcome(TRITONSERVER_Error* error);
   int code = -1;
@@ -26,10 +26,10 @@ struct Outcome {
 
 class TestServer {
  public:
-  // Each pair: model name, config.pbtxt. Gets a version folder 1.
+  // Pairs of model name and config.pbtxt; each model gets a version folder 1.
   explicit TestServer(const std::vector<std::pair<std::string, std::string>>& models,
                       unsigned exit_timeout_s = 10, bool exit_on_error = true);
-  // Over an existing repository; `set` may change the options first.
+  // A server over an existing repository; `set` may change the options first.
   TestServer(const std::filesystem::path& repository,
              const std::function<void(TRITONSERVER_ServerOptions*)>& set);
   ~TestServer();
@@ -40,7 +40,7 @@ class TestServer {
  private:
   void start(const std::filesystem::path& repository,
              const std::function<void(TRITONSERVER_ServerOptions*)>& set);
-  std::filesystem::path dir_;  // removed at the end; empty: not ours
+  std::filesystem::path dir_;  // removed by the destructor; empty: not owned
   TRITONSERVER_Server* server_ = nullptr;
   Outcome started_{nullptr};
 };
@@ -49,12 +49,12 @@ struct TestReply {
   int code = -1;  // error code of the response, -1 = result
   std::string text;
   std::vector<int32_t> out;
-  std::string first_class;  // of an output that has class names
+  std::string first_class;  // for an output with class names
   bool is_final = false, is_empty = false;
-  std::thread::id thread;  // that brought it
+  std::thread::id thread;  // that delivered it
 };
 
-// One request with input IN, of shape [n] or (batched) [1, n]. Must be waited for before it goes.
+// One request with input IN, of shape [n] or (batched) [1, n]. wait() before the destructor.
 class TestCall {
  public:
   TestCall(TRITONSERVER_Server* server, const std::string& model, std::vector<int32_t> values,
@@ -63,18 +63,18 @@ class TestCall {
   TRITONSERVER_InferenceRequest* request() const { return request_; }
   TRITONSERVER_InferenceRequest* give_up_request() { return std::exchange(request_, nullptr); }
   Outcome send(TRITONSERVER_InferenceTrace* trace = nullptr);
-  // As our front ends do: quick models may run before this returns.
+  // Sends as our front ends do: quick models may run before this returns.
   Outcome send_to_run_here();
   void cancel();
-  // Output buffers come from there; `userp` is handed to its functions.
+  // Output buffers come from `allocator`; `userp` is passed to its functions.
   void use_allocator(TRITONSERVER_ResponseAllocator* allocator, void* userp);
-  // Until FINAL and release; false after a minute.
+  // Waits for FINAL and release; false after a minute.
   bool wait();
-  // Complete after wait(): replies with content, in order.
+  // Responses with content, in order; complete after wait().
   std::vector<TestReply> replies() const;
   int num_finals() const { return num_finals_; }
   int num_releases() const { return num_releases_; }
-  std::vector<int32_t> joined() const;  // all outputs in order
+  std::vector<int32_t> joined() const;  // all outputs, in order
 
   Outcome created{nullptr};
 
@@ -92,16 +92,16 @@ class TestCall {
   int num_finals_ = 0, num_releases_ = 0;
 };
 
-// Of microseconds, for timeouts that a test never meets.
+// An hour in microseconds, for timeouts that a test never reaches.
 inline const std::string kAnHour = "3600000000";
 
-// Of this process; "": none.
+// Sets the log file of this process; "": none.
 void set_log_file(const std::string& path);
 
-// Text of a message, which it deletes.
+// The text of a message, which is deleted.
 std::string take_text(TRITONSERVER_Message* message);
 
-// config.pbtxt of a model of the test backend.
+// The config.pbtxt of a model of the test backend.
 std::string test_model(const std::string& behavior, const std::string& more = "");
 
 }  // namespace nereid::server

@@ -1,5 +1,5 @@
-// Loading and unloading at run time: modes, states, overrides, version policies, ensembles, and
-// requests that go on meanwhile.
+// Loading and unloading at run time: modes, states, overrides, version policies, ensembles,
+// and requests meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -103,7 +103,7 @@ TEST_F(Control, AServerWithoutARepositoryTellsThatItIsNotLive) {
   EXPECT_THAT(take_text(message), HasSubstr("triton"));
 }
 
-// Of what is not there, readiness is an error, as of any other question.
+// Readiness of an unknown model is an error, like any other query.
 TEST_F(Control, ReadinessOfUnknownModelsIsAnError) {
   write("a", test_model("identity"));
   const auto server = start(kExplicit);
@@ -185,7 +185,7 @@ TEST_F(Control, TensorsAreCheckedBeforeVersionsAreSoughtWhenNothingCompletesThem
   EXPECT_THAT(started(false), HasSubstr("No model version was found"));
 }
 
-// The test backend completes nothing.
+// The test backend completes no configuration.
 TEST_F(Control, AModelWithoutAConfigurationNeedsABackendThatGivesIt) {
   fs::create_directories(root_ / "m.nereid_test" / "1");
   const auto server = std::make_unique<TestServer>(root_, [](auto* options) {
@@ -239,7 +239,7 @@ TEST_F(Control, LoadsAndUnloads) {
   EXPECT_EQ(index(*server),
             R"([{"name":"a","version":"1","state":"UNAVAILABLE","reason":"unloaded"}])");
   EXPECT_EQ(index(*server, TRITONSERVER_INDEX_FLAG_READY), "[]");
-  EXPECT_TRUE(ready(*server));  // an unloaded model is no fault
+  EXPECT_TRUE(ready(*server));  // an unloaded model does not affect readiness
   EXPECT_EQ(TestCall(server->get(), "a", {1}).created.text,
             "Request for unknown model: 'a' has no available versions");
   EXPECT_TRUE(unload(*server, "a").ok());
@@ -289,10 +289,11 @@ TEST_F(Control, OverridesLastUntilAPlainLoad) {
   EXPECT_EQ(load_with(*server, "a", R"({"nofield":1})").text,
             "failed to load 'a', failed to poll from model repository");
   EXPECT_EQ(load_with(*server, "a", R"({"backend":"nereid_test","input":[{"dims":[1]}]})").text,
-            "failed to load 'a', failed to poll from model repository");  // nothing completes it
+            // Nothing completes its configuration.
+            "failed to load 'a', failed to poll from model repository");
 }
 
-// One that another takes the place of goes in the background.
+// A replaced version is unloaded in the background.
 TEST_F(Control, EachModelThatGoesIsNamedOnce) {
   write("a", test_model("identity"));
   const fs::path path = root_.string() + ".log";
@@ -349,7 +350,7 @@ TEST_F(Control, FilesOfALoadAreAModel) {
   EXPECT_TRUE(eventually([&] { return num_folders() == 1; }));
   ASSERT_TRUE(Outcome(TRITONSERVER_ServerUnloadModel(server->get(), "made")).ok());
   EXPECT_TRUE(eventually([&] { return num_folders() == 0; }));
-  // A load that fails leaves nothing, whether its files or the model are to blame.
+  // A failed load leaves nothing behind, whether files or model are at fault.
   json = R"({"backend":"nereid_test","input":[{"dims":[1]}]})";
   EXPECT_FALSE(load_file("file:1/x").ok());
   EXPECT_FALSE(load_file("file:x").ok());

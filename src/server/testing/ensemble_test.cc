@@ -31,7 +31,7 @@ std::string chain(const std::string& first, const std::string& second) {
          step(first, "IN", "_mid") + ", " + step(second, "_mid", "OUT") + " ] }\n";
 }
 
-// Of the test backend, with tensors [1, n].
+// A model of the test backend with tensors [1, n].
 std::string row_model() {
   std::string config = test_model("identity");
   for (size_t at = 0; (at = config.find("[ -1 ]", at)) != std::string::npos; at += 8) {
@@ -130,7 +130,7 @@ TEST(Ensemble, SpendsWhatItsStepsSpend) {
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   for (int i = 0; i < 5; ++i) run(server, "e", {4, 5});
   const std::string text = statistics_of(server, "e");
-  // The test backend says 1000 ns for each stage of each of the three steps.
+  // The test backend reports 1000 ns for each stage of each of the three steps.
   for (const std::string stage : {"compute_input", "compute_infer", "compute_output"}) {
     EXPECT_THAT(text, HasSubstr("\"" + stage + "\":{\"count\":5,\"ns\":15000}"));
   }
@@ -239,7 +239,7 @@ TEST(Ensemble, BadOnesAreNamed) {
   EXPECT_THAT(
       error(chain("i", "two")),
       HasSubstr("in ensemble e, input P in model two is not mapped to any ensemble tensors"));
-  // The outputs are of two streams; then a step's inputs are.
+  // First the outputs are of two streams, then a step's inputs.
   for (const std::string& taker : {std::string("e"), std::string("two")}) {
     text = chain("d", "i");
     text.insert(text.rfind(" ] }"),
@@ -263,7 +263,7 @@ TEST(Ensemble, BadOnesAreNamed) {
               HasSubstr("Response Cache does not currently support ensemble e with a decoupled"));
 }
 
-// The source counts how far it is ahead of the sink when it sends.
+// The source counts its lead over the sink when it sends.
 TEST(Ensemble, AFastProducerWaitsForRoom) {
   std::string bounded = chain("source", "sink");
   bounded.insert(bounded.find("step ["), "max_inflight_requests: 3 ");
@@ -298,7 +298,7 @@ TEST(Ensemble, AProducerThatWaitsSeesTheCancel) {
   TestCall call(server.get(), "e", {1000});
   ASSERT_TRUE(call.send().ok());
   ASSERT_TRUE(eventually([] { return num_sent() > 0; }));
-  ASSERT_TRUE(wait_until_nothing_runs());  // it waits with the second one
+  ASSERT_TRUE(wait_until_nothing_runs());  // waits with the second response
   call.cancel();
   EXPECT_TRUE(call.wait());
   EXPECT_EQ(call.replies().back().code, TRITONSERVER_ERROR_CANCELLED);

@@ -1,4 +1,4 @@
-// A management library with two GPUs, for tests: the second offers no power figures.
+// A management library with two GPUs, for tests: the second offers no power values.
 #include <cstring>
 
 namespace {

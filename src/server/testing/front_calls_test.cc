@@ -1,4 +1,4 @@
-// What front ends may ask of requests, metrics, repositories and options beyond the everyday calls.
+// Front ends' less common calls: requests, metrics, repositories and options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -190,7 +190,7 @@ TEST(FrontCalls, RepositoriesComeAndGo) {
     EXPECT_TRUE(add(root / "second", nullptr, 0).ok());
     EXPECT_EQ(add(root / "second", nullptr, 0).code, TRITONSERVER_ERROR_ALREADY_EXISTS);
     EXPECT_TRUE(Outcome(TRITONSERVER_ServerLoadModel(server.get(), "m")).ok());
-    // A name of two repositories is no model.
+    // A name in two repositories is no model.
     fs::create_directories(root / "first" / "m" / "1");
     TRITONSERVER_Message* message = nullptr;
     ASSERT_TRUE(Outcome(TRITONSERVER_ServerModelIndex(server.get(), 0, &message)).ok());

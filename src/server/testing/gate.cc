@@ -1,4 +1,3 @@
-// See gate.h.
 #include "server/testing/gate.h"
 
 #include <chrono>

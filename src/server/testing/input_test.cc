@@ -1,5 +1,5 @@
 // Input and output buffers between client and backend: data for host policies, buffer attributes,
-// and the allocator's part in them.
+// and the allocator's functions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ class Buffers : public testing::Test {
     EXPECT_TRUE(added.ok()) << added.text;
   }
 
-  // What the input holds for a policy; null: for none.
+  // The input's data for a policy; null: without a policy.
   static Values read(TRITONBACKEND_Request* request, const char* policy) {
     TRITONBACKEND_Input* input = nullptr;
     TRITONSERVER_ErrorDelete(TRITONBACKEND_RequestInput(request, "IN", &input));
@@ -106,7 +106,7 @@ TEST_F(Buffers, HostPolicyDataIsChecked) {
   const Outcome unknown(TRITONSERVER_InferenceRequestAppendInputDataWithHostPolicy(
       call.request(), "nope", one.data(), 4, TRITONSERVER_MEMORY_CPU, 0, "near"));
   EXPECT_THAT(unknown.text, HasSubstr("input 'nope' does not exist in request"));
-  // All data goes, that of policies too.
+  // All data is removed, that for policies too.
   TRITONSERVER_ErrorDelete(TRITONSERVER_InferenceRequestRemoveAllInputData(call.request(), "IN"));
   EXPECT_THAT(call.send().text, HasSubstr("Expected 8, got 0"));
 }
@@ -154,7 +154,7 @@ TEST_F(Buffers, InputsKeepTheirAttributes) {
   EXPECT_EQ(size, 8u);
 }
 
-// An allocator that knows an IPC handle of its buffers, or fails to tell it.
+// An allocator with an IPC handle for its buffers, or an error for the query.
 struct KnowingAllocator {
   Handle handle;
   bool fails = false;
@@ -206,7 +206,7 @@ struct KnowingAllocator {
   }
 };
 
-// Only the backend knows whether it needs the buffer.
+// Only the backend can decide whether a null buffer is an error.
 TEST_F(Buffers, AnAllocatorMayGiveNoneOrThrow) {
   TestServer server({{"m", probe_model()}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
@@ -244,7 +244,7 @@ TEST_F(Buffers, AnAllocatorMayGiveNoneOrThrow) {
   };
   EXPECT_EQ(ask(""), "");
   EXPECT_EQ(buffer, nullptr);
-  // What a callback throws does not go through the C API either.
+  // An exception of a callback does not leave the C API.
   EXPECT_EQ(ask("no room"), "no room");
   EXPECT_EQ(ask("memory"), "out of memory");
   TRITONSERVER_ResponseAllocatorDelete(none);

@@ -1,5 +1,5 @@
-// Where a model's instances run: kinds, GPUs, profiles, passive instances, and what a backend
-// prefers.
+// Placement of a model's instances: kinds, GPUs, profiles, passive instances, and
+// a backend's preference.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ class Instances : public testing::Test {
     setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
   }
 
-  // Descriptions of the instances of a model with these groups, or what was wrong.
+  // Descriptions of the instances of a model with these groups, or the error.
   std::vector<std::string> made(const std::string& groups) {
     made_.clear();
     const TestServer server({{"m", model_with(groups)}});
@@ -93,7 +93,7 @@ TEST_F(Instances, WithoutGpusTheyRunOnTheCpu) {
       HasSubstr("instance group m_0 of model m has kind KIND_GPU but no GPUs are available"));
 }
 
-// Only where the kernel lets a process choose: some containers do not.
+// Skipped where the kernel does not let the process choose, as in some containers.
 TEST_F(Instances, AHostPolicyChoosesMemory) {
   int mode = -1;
   probe().instance = [&](TRITONBACKEND_ModelInstance*) {
@@ -156,7 +156,7 @@ TEST_F(Instances, TheEnvironmentHidesGpus) {
               ElementsAre(R"(m_0_0 GPU 0 {"gpu_0":{}})"));
   setenv("CUDA_VISIBLE_DEVICES", "1, 0, 7, 0", 1);
   EXPECT_EQ(made("instance_group { kind: KIND_GPU }").size(), 2u);
-  // A slice of a GPU, of which a process gets one.
+  // A MIG slice, of which a process gets one.
   for (const char* slices : {"MIG-5a1c, MIG-77b0", "MIG-GPU-b/1/0, 1"}) {
     setenv("CUDA_VISIBLE_DEVICES", slices, 1);
     EXPECT_THAT(made("instance_group { kind: KIND_GPU }"),
@@ -248,7 +248,8 @@ class InstanceUpdates : public Instances {
   ~InstanceUpdates() override { std::filesystem::remove_all(root_); }
 
   void write(const std::string& groups) {
-    // Each of another size: two within a tick of the file system's clock look alike otherwise.
+    // Each of another size: two writes within a tick of the file system's clock
+    // look alike otherwise.
     std::ofstream(root_ / "m" / "config.pbtxt")
         << model_with(groups) << std::string(++num_writes_, '\n');
   }
@@ -291,7 +292,7 @@ TEST_F(InstanceUpdates, AnotherCountKeepsTheOthersAndTheModel) {
   EXPECT_THAT(gone_, ElementsAre());
   EXPECT_THAT(config(*server), HasSubstr("\"count\":4"));
   answer_some(*server);
-  // The same under other names.
+  // The same groups under other names.
   write("instance_group [ { name: \"b\" count: 3 }, { name: \"c\" } ]");
   ASSERT_TRUE(load(*server).ok());
   EXPECT_EQ(made_.size(), 4u);
@@ -304,7 +305,7 @@ TEST_F(InstanceUpdates, AnotherCountKeepsTheOthersAndTheModel) {
   std::ofstream(root_ / "m" / "1" / "__pycache__" / "model.pyc") << "left behind";
   ASSERT_TRUE(load(*server).ok());
   EXPECT_EQ(num_models_, 1);
-  // Anything else: a new model.
+  // Any other change: a new model.
   std::ofstream(root_ / "m" / "1" / "model.py") << "another";
   ASSERT_TRUE(load(*server).ok());
   EXPECT_EQ(num_models_, 2);
@@ -323,7 +324,7 @@ TEST_F(InstanceUpdates, OldConfigurationsAreBounded) {
   };
   for (int i = 0; i < BackendModel::kMostUpdates; ++i) {
     ASSERT_TRUE(update(i));
-    ASSERT_TRUE(load(*server).ok());  // changes nothing and does not count
+    ASSERT_TRUE(load(*server).ok());  // no change: not counted
   }
   EXPECT_EQ(num_models_, 1);
   ASSERT_TRUE(update(BackendModel::kMostUpdates));

@@ -1,4 +1,4 @@
-// Loads that take their time: what goes on beside them, what waits for them, and how a stop ends.
+// Slow loads: concurrent work, work that waits for them, and a stop.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-// Holds the initialisation of models whose names begin with "slow" until it is opened.
+// A barrier that holds the initialisation of models whose names begin with "slow".
 class Barrier {
  public:
   TRITONSERVER_Error* pass(TRITONBACKEND_Model* model) {
@@ -130,7 +130,7 @@ TEST_F(Loads, OfOneModelGoOneAfterTheOther) {
   begin_load();
   begin_load();
   EXPECT_TRUE(eventually([&] { return num_begun == 3; }));
-  constexpr int kOthers = 20;  // meanwhile the two get as far as they can
+  constexpr int kOthers = 20;  // time for the other two to proceed
   for (int i = 0; i < kOthers; ++i) {
     EXPECT_TRUE(load(*server, "other").ok());
     EXPECT_TRUE(Outcome(TRITONSERVER_ServerUnloadModel(server->get(), "other")).ok());
@@ -142,7 +142,7 @@ TEST_F(Loads, OfOneModelGoOneAfterTheOther) {
   EXPECT_EQ(barrier_.num_loads(), 1 + kOthers) << "the files had not changed";
 }
 
-// Whoever comes first, the part is loaded once and the ensembles stand on it.
+// In any order of arrival the part is loaded once and the ensembles use it.
 TEST_F(Loads, EnsemblesWaitForTheirParts) {
   add("slow_part");
   add_ensemble("whole", "slow_part");

@@ -1,4 +1,4 @@
-// Lines and tables of the log: no text of a client can look like a line of its own.
+// Lines and tables of the log: a client's text cannot look like a line of its own.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ namespace fs = std::filesystem;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-// The log of this process goes to a file from the first use on.
+// Redirects this process's log to a file, from the first use on.
 class LogFile : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -39,7 +39,7 @@ class LogFile : public testing::Test {
   static void log(TRITONSERVER_LogLevel level, const char* text) {
     EXPECT_TRUE(Outcome(TRITONSERVER_LogMessage(level, "/somewhere/file.cc", 7, text)).ok());
   }
-  // What was written, once it holds `text`.
+  // The log's text, once it contains `text`.
   static std::string with(const std::string& text) {
     std::string all;
     EXPECT_TRUE(eventually([&] {

@@ -71,7 +71,7 @@ TEST(Metrics, CustomFamilies) {
   EXPECT_THAT(server.metrics(), HasSubstr("custom_total{who=\"me\"} 5"));
   TRITONSERVER_MetricFamilyDelete(family);
   TRITONSERVER_MetricFamilyDelete(again);
-  EXPECT_FALSE(Outcome(TRITONSERVER_MetricIncrement(same, 1)).ok());  // its family is gone
+  EXPECT_FALSE(Outcome(TRITONSERVER_MetricIncrement(same, 1)).ok());  // the family is deleted
   TRITONSERVER_MetricDelete(same);
   EXPECT_THAT(server.metrics(), Not(HasSubstr("custom_total")));
 }

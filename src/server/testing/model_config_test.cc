@@ -21,8 +21,8 @@ std::string error(const std::string& text) {
   return config.ok() ? "" : std::string(message(config.status()));
 }
 
-// A load's own configuration is read by the rules of protobuf's JSON parser, as the stock server
-// reads it.
+// A load request's configuration follows the rules of protobuf's JSON parser, as
+// in the stock server.
 TEST(ModelConfig, JsonAsProtobufTakesIt) {
   const auto read = [](const std::string& text) {
     ConfigSource source;
@@ -179,7 +179,7 @@ TEST(ModelConfig, AReshapeKeepsThePartsBetweenVariableDimensions) {
   EXPECT_THAT(with("4", "0"), HasSubstr(tensor + "reshape dimensions must be integer >= 1, or -1"));
 }
 
-// Backends make these tensors themselves; they find them in the JSON.
+// Backends make these tensors themselves; they read them in the JSON.
 TEST(ModelConfig, BatchTensorsAreCheckedAndPassedOn) {
   const auto with = [](const std::string& more) {
     return "backend: \"x\" input { name: \"I\" data_type: TYPE_INT32 dims: -1 }\n"
@@ -282,7 +282,7 @@ TEST(ModelConfig, MetricBuckets) {
   }
 }
 
-// The shipped templates, filled as a launcher would.
+// The shipped templates, filled as by a launcher.
 TEST(ModelConfig, TemplatesAreValid) {
   const std::filesystem::path root = source_dir() + "/all_models/inflight_batcher_llm";
   int count = 0;

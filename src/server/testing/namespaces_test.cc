@@ -58,7 +58,7 @@ class Namespaces : public testing::Test {
     return Outcome(TRITONSERVER_ServerLoadModel(server_->get(), name));
   }
   void poll() { EXPECT_TRUE(Outcome(TRITONSERVER_ServerPollModelRepository(server_->get())).ok()); }
-  // The behaviour of the model that answers, or why none does.
+  // The behaviour of the answering model, or the error.
   std::string answer(const std::string& model) {
     TestCall call(server_->get(), model, {4});
     if (!call.created.ok()) return call.created.text;
@@ -107,7 +107,7 @@ TEST_F(Namespaces, APartMayComeFromElsewhereWhileItsNameIsClear) {
   EXPECT_EQ(answer("part"), kAmbiguous);
   fs::remove_all(root_ / "first" / "part");
   poll();
-  poll();  // an ensemble may come before its part in the order of names
+  poll();  // an ensemble may sort before its part
   EXPECT_EQ(answer("e1"), kCount);
 }
 

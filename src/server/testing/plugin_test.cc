@@ -47,7 +47,7 @@ void cache_options(TRITONSERVER_ServerOptions* options, const char* name, const 
   EXPECT_TRUE(set.ok()) << set.text;
 }
 
-// How many of two equal requests reached the model.
+// Number of executions for two equal requests.
 int executions(const char* name, const char* config) {
   Scratch scratch;
   scratch.add("m", test_model("count", "max_batch_size: 4 response_cache { enable: true }"));
@@ -162,7 +162,7 @@ TEST(RepoAgent, MovesTheModel) {
   TestServer server(scratch.repository(), agent_options);
   const Outcome loaded(TRITONSERVER_ServerLoadModel(server.get(), "m"));
   ASSERT_TRUE(loaded.ok()) << loaded.text;
-  EXPECT_TRUE(ready(server, "m", 7));  // a version that is in the agent's folder only
+  EXPECT_TRUE(ready(server, "m", 7));  // a version that exists only in the agent's folder
   TRITONSERVER_Message* config = nullptr;
   TRITONSERVER_ServerModelConfig(server.get(), "m", 7, 1, &config);
   EXPECT_THAT(take_text(config), HasSubstr("\"moved\""));
@@ -172,10 +172,10 @@ TEST(RepoAgent, MovesTheModel) {
   EXPECT_EQ(call.joined(), std::vector<int32_t>{5});
 }
 
-// The configuration in the repository needs to say no more than who brings the real one.
+// The configuration in the repository only has to name the agent that provides the real one.
 TEST(RepoAgent, BringsTheConfiguration) {
   Scratch scratch;
-  std::string config;  // inside a text of text format
+  std::string config;  // escaped for a string in text format
   for (const char c : test_model("identity")) {
     config += c == '"' ? "\\\"" : c == '\n' ? " " : std::string(1, c);
   }
@@ -217,7 +217,7 @@ TEST(RepoAgent, FailureOfTheModelIsTold) {
 
 TEST(ChecksumAgent, ComparesFiles) {
   Scratch scratch;
-  const std::string abc = "900150983cd24fb0d6963f7d28e17f72";  // RFC 1321's "abc"
+  const std::string abc = "900150983cd24fb0d6963f7d28e17f72";  // digest of "abc" in RFC 1321
   scratch.add("good", with_agent("checksum", parameter("MD5:1/data", abc)));
   scratch.add("bad", with_agent("checksum", parameter("MD5:1/data", abc)));
   scratch.add("path", with_agent("checksum", parameter("MD5:../good/1/data", abc)));

@@ -1,4 +1,3 @@
-// See probe.h.
 #include "server/testing/probe.h"
 
 namespace nereid::server {

@@ -1,4 +1,4 @@
-// A backend that does what the test's probe says; its models answer without outputs otherwise.
+// A backend that runs the test's probe; otherwise its models answer without outputs.
 #include "server/testing/probe.h"
 
 using nereid::server::probe;

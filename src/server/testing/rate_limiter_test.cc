@@ -28,13 +28,13 @@ TEST(RateLimiter, RefusesWhatCanNeverRun) {
               HasSubstr("present as both global and device-specific resource"));
 }
 
-// Runs `num_turns` turns in all on the gates and counts those of each. `is_full`: a turn ends only
-// when all others want one, and with the wish for the next.
+// Runs `num_turns` turns in all on the gates and counts each one's. `is_full`: a turn ends only
+// when all others wait for one, and asks for the next at once.
 std::vector<int> race(std::vector<std::unique_ptr<Gate>>& gates, int num_turns, int& most_inside,
                       bool is_full = false) {
   std::vector<int> turns(gates.size());
   std::atomic<int> inside{0}, most{0}, left{num_turns};
-  std::atomic<size_t> num_wanting{0};  // or at their end
+  std::atomic<size_t> num_wanting{0};  // at the end of their work, or waiting
   std::vector<std::thread> threads;
   for (size_t i = 0; i < gates.size(); ++i) {
     threads.emplace_back([&, i] {
@@ -110,7 +110,7 @@ TEST(RateLimiter, PriorityDividesTheTurns) {
   EXPECT_NEAR(turns[1], 50, 2);
 }
 
-// One that needs everything gets its turn although small ones never leave the resource idle.
+// A demand for everything gets its turn although small ones never leave the resource idle.
 TEST(RateLimiter, ALargeDemandIsNotStarved) {
   RateLimiter limiter({{{RateLimiter::kGlobal, "R"}, 3}});
   std::vector<std::unique_ptr<Gate>> gates;

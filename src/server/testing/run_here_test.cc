@@ -1,6 +1,6 @@
-// Quick requests of our front ends run on the thread that brings them. The test backend says
-// "quick" of requests whose id begins with that word, and lends the threads that send responses of
-// models whose name begins with "lender".
+// Quick requests of our front ends run on the thread that sends them. The test backend calls a
+// request quick if its id begins with "quick", and grants the permission for responses of models
+// whose name begins with "lender".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// First `one`, then "two" with its output.
+// An ensemble: first `one`, then "two" with its output.
 std::string ensemble_of(const std::string& one) {
   return "platform: \"ensemble\"\n"
          "input { name: \"IN\" data_type: TYPE_INT32 dims: [ -1 ] }\n"
@@ -30,7 +30,7 @@ std::string ensemble_of(const std::string& one) {
          "] }\n";
 }
 
-// How many of 50 requests in a row were answered by the thread that sent them.
+// The number of 50 requests in a row that the thread that sent them answered.
 int num_answered_here(TestServer& server, const std::string& model, const std::string& id,
                       bool may_run_here) {
   int count = 0;
@@ -73,7 +73,7 @@ TEST(RunHere, NotWhereABatcherWaitsForMore) {
 }
 
 TEST(RunHere, OvertakesNobody) {
-  TestServer server({{"m", test_model("slow")}});  // takes the time that the first value says
+  TestServer server({{"m", test_model("slow")}});  // takes the time in its first value
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   TestCall first(server.get(), "m", {kUntilOpen});
   TestCall second(server.get(), "m", {0});
@@ -90,7 +90,8 @@ TEST(RunHere, OvertakesNobody) {
   EXPECT_NE(quick.replies().at(0).thread, std::this_thread::get_id());
 }
 
-// The first model's responses come from a thread of the test backend, the second tells its thread.
+// The first model's responses come from a thread of the test backend; the second
+// returns its thread.
 TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
   const std::string repeat = test_model("repeat");
   TestServer server({{"with_lender", ensemble_of("lender")},
@@ -99,7 +100,7 @@ TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
                      {"other", repeat},
                      {"two", test_model("thread")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
-  // That executed "two".
+  // Threads that executed "two".
   const auto threads = [&](const std::string& model, bool may_run_here = false) {
     TestCall call(server.get(), model, {7, 8, 9}, "quick");
     EXPECT_TRUE((may_run_here ? call.send_to_run_here() : call.send()).ok());
@@ -113,7 +114,7 @@ TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
   // The instance may still be at the end of its last execution.
   EXPECT_TRUE(eventually([&] { return threads("two", true) != instance; }));
   for (int i = 0; i < 20; ++i) {
-    // By the sender of the responses, or by the caller while it is still at work for the ensemble.
+    // Either the sender of the responses, or the caller while it is still busy with the ensemble.
     const auto lent = threads("with_lender", true);
     EXPECT_FALSE(lent.contains(*instance.begin()));
   }

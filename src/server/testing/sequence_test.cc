@@ -19,7 +19,7 @@ using testing::HasSubstr;
 constexpr uint32_t kStart = TRITONSERVER_REQUEST_FLAG_SEQUENCE_START;
 constexpr uint32_t kEnd = TRITONSERVER_REQUEST_FLAG_SEQUENCE_END;
 
-// Places in what the model answers.
+// Positions in the model's answer.
 enum Seen { kPlace, kBatch, kNotReady, kInstance, kIsStart, kIsEnd, kId, kState };
 
 const char* const kControls =
@@ -36,7 +36,7 @@ const char* const kSum =
     "state { input_name: \"STATE_IN\" output_name: \"STATE_OUT\" data_type: TYPE_INT32 dims: 1 "
     "initial_state { name: \"s\" data_type: TYPE_INT32 dims: 1 zero_data: true } }\n";
 
-// A test ends what it has begun: idle sequences stay for an hour.
+// Each test ends its sequences: idle ones stay for an hour.
 std::string sequences(const std::string& more, int max_batch = 2, int instances = 1,
                       const std::string& behavior = "sequence",
                       const std::string& idle_us = kAnHour) {
@@ -83,7 +83,7 @@ void end(TestServer& server, const std::vector<uint64_t>& ids) {
   for (const uint64_t id : ids) send_step(server, id, kEnd);
 }
 
-// An idle time of a configuration: by then a sequence that is idle now has lost its slot.
+// Waits for a configuration's idle time: a sequence idle now has then lost its slot.
 void pass_idle_time(std::chrono::microseconds idle) {
   std::this_thread::sleep_for(2 * idle);
   EXPECT_TRUE(wait_until_nothing_runs());
@@ -100,8 +100,8 @@ TEST(Sequence, ControlsTellWhatARequestIs) {
   EXPECT_THAT(send_step(server, 8, kStart | kEnd), ElementsAre(0, 1, 0, 0, 1, 1, 8, 0));
 }
 
-// Two variables of the environment, as the stock server's own tests set them: with batches of two
-// slots nothing runs before three requests have a slot and one more sequence waits for one.
+// Both environment variables, as the stock server's own tests set them: with batches of two slots
+// nothing runs before three requests have a slot and one more sequence waits for one.
 TEST(Sequence, StartsWithAsManyAsTheEnvironmentSays) {
   ::setenv("TRITONSERVER_DELAY_SCHEDULER", "3", 1);
   ::setenv("TRITONSERVER_BACKLOG_DELAY_SCHEDULER", "1", 1);
@@ -111,7 +111,7 @@ TEST(Sequence, StartsWithAsManyAsTheEnvironmentSays) {
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   const auto first = send(server, 1, kStart), other = send(server, 2, kStart | kEnd),
              second = send(server, 1, kEnd);
-  for (int i = 0; i < 100; ++i) {  // there is time to run
+  for (int i = 0; i < 100; ++i) {  // time to run
     TestCall n(server.get(), "n", {0}, "", true);
     ASSERT_TRUE(n.send().ok());
     ASSERT_TRUE(n.wait());
@@ -120,7 +120,7 @@ TEST(Sequence, StartsWithAsManyAsTheEnvironmentSays) {
   const auto waiting = send(server, 3, kStart | kEnd);
   EXPECT_EQ(result(first)[kBatch], 2);
   EXPECT_EQ(result(other)[kPlace], 1);
-  EXPECT_EQ(result(second)[kBatch], 2);  // beside the one that has the free slot now
+  EXPECT_EQ(result(second)[kBatch], 2);  // beside the sequence in the slot that was freed
   EXPECT_EQ(result(waiting)[kPlace], 1);
 }
 
@@ -159,7 +159,7 @@ TEST(Sequence, TextIdsHaveTheirOwnControl) {
   result(last);
 }
 
-// Strategy direct: the second sequence stays in the second place, also when it comes alone.
+// Strategy direct: the second sequence stays in position 1, also alone.
 TEST(Sequence, ASlotIsAPlaceInTheBatch) {
   TestServer server({{"m", sequences("direct { }", 4)}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
@@ -221,7 +221,7 @@ TEST(Sequence, WithoutAFreeSlotItWaits) {
   result(second);
 }
 
-// It waits for the server, not for its client.
+// A sequence without a slot is not idle.
 TEST(Sequence, WithoutAFreeSlotItIsNotIdle) {
   TestServer server({{"m", sequences("", 1, 1, "sequence", "5000")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
@@ -296,7 +296,7 @@ TEST(Sequence, StateGoesFromRequestToRequest) {
   }
 }
 
-// As the stock server has it: the model loads, and a sequence that begins has no state.
+// As in the stock server the model loads, and a sequence that begins has no state.
 TEST(Sequence, StateThatGrowsNeedsAGpu) {
   for (const char* more : {"", " use_same_buffer_for_input_output: true"}) {
     TestServer server({{"m", sequences(std::string("state { input_name: \"STATE_IN\" output_name: "
@@ -412,7 +412,7 @@ TEST(Sequence, WarmupGetsControlsAndState) {
   EXPECT_TRUE(server.started().ok()) << server.started().text;
 }
 
-// A sample may say itself what the batcher tells a model of a sequence.
+// A warm-up sample may have data for controls and states.
 TEST(Sequence, WarmUpMayBringControlsAndStates) {
   const auto sample = [](const std::string& more) {
     const std::string zeros = " value { data_type: TYPE_INT32 dims: 1 zero_data: true } } ";
@@ -430,7 +430,7 @@ TEST(Sequence, WarmUpMayBringControlsAndStates) {
   EXPECT_THAT(refused.started().text, HasSubstr("expected 1 inputs but got 2 inputs"));
 }
 
-// Resources shared by two models: their executions take turns.
+// Two models share a resource: their executions take turns.
 TEST(RateLimit, ModelsTakeTurns) {
   std::string name = (std::filesystem::temp_directory_path() / "nereid-rates-XXXXXX").string();
   const std::filesystem::path root = mkdtemp(name.data());

@@ -1,4 +1,4 @@
-// Lifecycle, questions, validation and the rule of exactly one final response.
+// Life cycle, queries, validation and the rule of exactly one final response.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -260,7 +260,7 @@ TEST(Server, ABackendsExceptionIsAnError) {
               HasSubstr("the backend threw an exception: told to throw"));
 }
 
-// Names are looked up by hashing when there are many.
+// Many names are looked up by hash.
 TEST(Server, ManyInputsOfARequest) {
   TestServer server({{"echo", test_model("identity")}});
   TestCall call(server.get(), "echo", {1});
@@ -302,7 +302,7 @@ TEST(Server, ModelsUnloadSideBySide) {
 }
 
 TEST(Server, ABackendThatKeepsItsModelHitsTheExitTimeout) {
-  // Left for ever, as in the next test.
+  // Leaked on purpose, as in the next test.
   static TestServer* volatile server;
   server = new TestServer({{"slow", test_model("finalize_slowly")}}, 1);
   const Outcome stop(TRITONSERVER_ServerStop(server->get()));
@@ -311,7 +311,7 @@ TEST(Server, ABackendThatKeepsItsModelHitsTheExitTimeout) {
   open_gate();
 }
 
-// The leaked request's memory is what the test is about.
+// The test is about the leaked request's memory.
 TEST(Server, LeakedRequestHitsTheExitTimeout) {
   auto* server = new TestServer({{"leak", test_model("leak")}}, 1);
   auto* call = new TestCall(server->get(), "leak", {1});
@@ -325,7 +325,7 @@ TEST(Server, LeakedRequestHitsTheExitTimeout) {
   EXPECT_NE(kept[0], kept[1]);
 }
 
-// As the stock Python backend may leave one behind when execute() raises.
+// The stock Python backend may leak one when execute() raises.
 TEST(Server, LeakedResponseFactoriesDoNotHoldUpTheStop) {
   static TestServer* volatile server;  // the leaked factory refers to it
   server = new TestServer({{"leak", test_model("leak_factory")}}, 120);
@@ -364,7 +364,7 @@ TEST(Server, BadModelsAreNamed) {
   ASSERT_TRUE(lenient.started().ok());
   bool ready = true;
   TRITONSERVER_ServerIsReady(lenient.get(), &ready);
-  EXPECT_TRUE(ready);  // what cannot be read is no model, as in the stock server
+  EXPECT_TRUE(ready);  // an unreadable model is ignored, as in the stock server
   TRITONSERVER_ServerModelIsReady(lenient.get(), "good", -1, &ready);
   EXPECT_TRUE(ready);
 }

@@ -1,5 +1,5 @@
-// Many requests from many threads with random cancels: every one ends exactly once. Meant for TSan
-// and ASan.
+// Many requests from many threads with random cancels: every one ends exactly once.
+// For TSan and ASan.
 #include <gtest/gtest.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// System metrics, their settings, and the per-model series behind the page.
+// System metrics, their settings, and the per-model series of the page.
 #include "server/metrics/system_metrics.h"
 
 #include <gmock/gmock.h>
@@ -38,7 +38,7 @@ TEST(MetricsConfig, Settings) {
   EXPECT_TRUE(set_metrics_config(c, "summary_quantiles", "0.5:0.05,0.75:0.01").ok());
   ASSERT_EQ(c.quantiles.size(), 2u);
   EXPECT_EQ(c.quantiles[1].quantile, 0.75);
-  MetricsConfig lenient;  // as the stock server takes it
+  MetricsConfig lenient;  // as in the stock server
   EXPECT_TRUE(set_metrics_config(lenient, "summary_quantiles", "0.1:0.0.1").ok());
   EXPECT_EQ(lenient.quantiles[0].error, 0.0);
   for (const auto& [setting, value] :
@@ -95,7 +95,7 @@ TEST(SystemMetrics, Gpu) {
 TEST(SystemMetrics, Cache) {
   auto cache = ResponseCache::open("local", R"({"size":"2000"})", "");
   ASSERT_TRUE(cache.ok());
-  const std::string entry(20, 'x');  // and 256 for bookkeeping
+  const std::string entry(20, 'x');  // 256: bookkeeping
   (*cache)->insert("k101", entry);
   EXPECT_EQ((*cache)->find("k101"), entry);
   EXPECT_EQ((*cache)->find("k102"), std::nullopt);

@@ -1,6 +1,6 @@
-// A repository agent for tests: appends a line per call to the file that its parameter "log" names.
-// Parameter "move" = yes: the model's files are copied to an acquired folder, its configuration
-// gets a version label there, or is replaced by the parameter "config", and the model moves; "fail"
+// A repository agent for tests: appends a line per call to the file in its parameter "log".
+// Parameter "move" = yes: copies the model's files to an acquired folder, adds a version label to
+// its configuration there, or replaces it by the parameter "config", and moves the model; "fail"
 // = yes: LOAD fails.
 #include <filesystem>
 #include <fstream>
@@ -84,7 +84,7 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelAction(Agent* agent, AgentModel* model,
                                     "unload_complete"};
   note(agent, model, kNames[action]);
   if (action != TRITONREPOAGENT_ACTION_LOAD) {
-    // Too late.
+    // Called too late on purpose.
     TRITONSERVER_Error* error = TRITONREPOAGENT_ModelRepositoryUpdate(
         agent, model, TRITONREPOAGENT_ARTIFACT_FILESYSTEM, "/nowhere");
     if (error == nullptr) note(agent, model, "moved after the load");

@@ -1,5 +1,5 @@
-// A backend for tests: what it does is the model parameter "behavior". Input IN INT32 [-1], output
-// OUT INT32 [-1].
+// A backend for tests, controlled by the model parameter "behavior". Input IN INT32 [-1],
+// output OUT INT32 [-1].
 #include <unistd.h>
 
 #include <atomic>
@@ -24,8 +24,8 @@ struct ModelState {
   std::string behavior;
 };
 
-// The text between "behavior":{"string_value":" and the next quote; configurations of tests have no
-// spaces there.
+// The text between "behavior":{"string_value":" and the next quote; configurations of tests
+// have no spaces there.
 std::string behavior_of(TRITONBACKEND_Model* model) {
   TRITONSERVER_Message* config = nullptr;
   TRITONBACKEND_ModelConfig(model, 1, &config);
@@ -73,7 +73,7 @@ void wait_for_cancel(TRITONBACKEND_ResponseFactory* factory) {
 
 TRITONBACKEND_ResponseFactory* volatile leaked_factory = nullptr;  // reachable for the leak checker
 
-// The part after the request is released, on its own thread.
+// The part after the request's release, on a thread of its own.
 void respond(const std::string& behavior, TRITONBACKEND_ResponseFactory* factory,
              const std::vector<int32_t>& values) {
   if (behavior == "wait_cancel") {
@@ -117,7 +117,7 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   TRITONBACKEND_ModelInstanceReportBatchStatistics(instance, 1, 1000, 2000, 3000, 4000);
   if (behavior == "read_late") {
     respond("identity", factory, values);
-    // The request is still ours, and with it its input.
+    // The request, and with it its input, is still the backend's.
     if (read_input(request) != values) std::abort();
   }
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
@@ -131,8 +131,8 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
   }
 }
 
-// Answers {requests of this execution, number of this execution} after the time that the first
-// request's last value says.
+// Answers {requests of this execution, number of this execution} after the time in the first
+// request's last value.
 void count_requests(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request** requests,
                     uint32_t count) {
   static std::atomic<int32_t> executions{0};
@@ -170,7 +170,7 @@ std::vector<int32_t> read_tensor(TRITONBACKEND_Request* request, const char* nam
     TRITONBACKEND_InputBuffer(input, i, &base, &size, &type, &id);
     bytes.append(static_cast<const char*>(base), size);
   }
-  // A BOOL, too, is read as a number.
+  // A BOOL is read as a number, too.
   std::vector<int32_t> out((bytes.size() + sizeof(int32_t) - 1) / sizeof(int32_t));
   nereid::copy_bytes(out.data(), bytes.data(), bytes.size());
   return out;
@@ -204,7 +204,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInitialize(TRITONBACKEND_Model* model) {
     return TRITONSERVER_ErrorNew(TRITONSERVER_ERROR_INVALID_ARG, "told not to initialize");
   }
   if (state->behavior == "finalize_slowly") {
-    // As backends do whose models may send requests to others.
+    // The call of backends whose models send requests to others.
     TRITONSERVER_Server* server = nullptr;
     TRITONSERVER_ErrorDelete(TRITONBACKEND_ModelServer(model, &server));
   }

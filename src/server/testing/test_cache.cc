@@ -55,7 +55,7 @@ TRITONSERVER_Error* TRITONCACHE_CacheLookup(TRITONCACHE_Cache* cache, const char
   }
   if (self.says("\"fail\":\"lookup\"")) return failure("told to fail");
   if (self.says("\"fail\":\"nocopy\"")) return nullptr;
-  // In two pieces, as a cache is free to.
+  // Two buffers, as a cache may use.
   const size_t half = it->second.size() / 2;
   for (size_t begin : {size_t{0}, half}) {
     TRITONSERVER_BufferAttributes* attributes = nullptr;

@@ -1,4 +1,3 @@
-// See test_sequences.h.
 #include "server/testing/test_sequences.h"
 
 #include <atomic>
@@ -86,7 +85,7 @@ void execute_sequence(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Reque
   }
 }
 
-// The state counts the runs; what came with START set is 1000 for each.
+// The state counts the executions, plus 1000 for each with START set.
 void execute_iteration(TRITONBACKEND_Request* request) {
   nereid::server::take_time(read_tensor(request, "IN").back());
   const int32_t runs = accumulate(request, first_of(request, "START") != 0 ? 1001 : 1);
@@ -110,7 +109,7 @@ void execute_source(TRITONBACKEND_Request* request) {
   TRITONBACKEND_ResponseFactoryNew(&factory, request);
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
   bool is_cancelled = false;
-  nereid::server::num_sent() = num_seen = 0;  // what an earlier, cancelled request left
+  nereid::server::num_sent() = num_seen = 0;  // resets the counts of an earlier, cancelled request
   for (int32_t i = 0; i < count && !is_cancelled; ++i) {
     const int32_t sent = i + 1;
     send_values(factory, {sent, sent - num_seen.load()}, 0, false);

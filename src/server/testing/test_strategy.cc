@@ -1,5 +1,5 @@
-// A batching library for tests: no more than two requests go together, and none whose id is "alone"
-// joins another.
+// A batching library for tests: at most two requests in a batch, and none whose id is
+// "alone" joins another.
 #include <cstring>
 
 #include "triton/core/tritonbackend.h"

@@ -19,7 +19,7 @@ constexpr auto kTimestamps = TRITONSERVER_TRACE_LEVEL_TIMESTAMPS;
 constexpr auto kAll = static_cast<TRITONSERVER_InferenceTraceLevel>(
     TRITONSERVER_TRACE_LEVEL_TIMESTAMPS | TRITONSERVER_TRACE_LEVEL_TENSORS);
 
-// Collects what one root trace and its children report.
+// Records the reports of one root trace and its children.
 class Recorder {
  public:
   struct Seen {
@@ -39,7 +39,7 @@ class Recorder {
     return trace;
   }
 
-  // Until the root is released; false after a minute.
+  // Waits until the root is released; false after a minute.
   bool wait(uint64_t root) {
     return eventually([&] {
       std::lock_guard lock(mutex_);
@@ -133,7 +133,7 @@ TEST(Trace, TimesOfARequestInOrder) {
   EXPECT_THAT(seen.events, ElementsAre("REQUEST_START", "QUEUE_START", "{\"1500\":\"own_event\"}",
                                        "COMPUTE_START", "COMPUTE_INPUT_END", "COMPUTE_OUTPUT_START",
                                        "COMPUTE_END", "REQUEST_END"));
-  // The backend's times are passed on as they are.
+  // The backend's times are passed on unchanged.
   EXPECT_THAT(std::vector(seen.times.begin() + 2, seen.times.end() - 1),
               ElementsAre(1500, 1000, 2000, 3000, 4000));
   EXPECT_LE(seen.times[0], seen.times[1]);

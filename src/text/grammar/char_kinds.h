@@ -1,18 +1,18 @@
-// Kinds of characters, by which whole parts of a vocabulary are known to continue a text without a
-// look at each token: see TokenTrie::Node and CharRuns.
+// Classes of characters for grammar masks: a whole subtree of the vocabulary can be accepted
+// without visiting each token; see TokenTrie::Node and CharRuns.
 #pragma once
 
 #include <cstdint>
 
 namespace nereid::text {
 
-// Characters that grammars mostly treat alike, one bit each.
+// Classes of characters that most grammars treat alike, one bit each.
 using CharKinds = uint16_t;
 inline constexpr CharKinds kLower = 1, kUpper = 2, kDigit = 4, kSpace = 8, kQuote = 16,
                            kBackslash = 32, kControl = 64, kOtherAscii = 128,
                            kWide = 256,  // characters of several bytes
     kBroken = 512;                       // bytes that are no UTF-8
-inline constexpr int kNumCharKinds = 9;  // kBroken is none that follows
+inline constexpr int kNumCharKinds = 9;  // kBroken excluded: no grammar text contains it
 
 constexpr CharKinds kind_of_ascii(uint8_t byte) {
   if (byte >= 'a' && byte <= 'z') return kLower;
@@ -24,8 +24,8 @@ constexpr CharKinds kind_of_ascii(uint8_t byte) {
   return byte < 0x20 || byte == 0x7F ? kControl : kOtherAscii;
 }
 
-// Where a text of UTF-8 stands: between two characters, or what the rest of one may be (Unicode,
-// table 3-7).
+// A position in UTF-8 text: between two characters, or the allowed next bytes of one
+// (Unicode, table 3-7).
 enum class Utf8Place : uint8_t {
   kBetween,
   kOneMore,

@@ -8,8 +8,8 @@
 namespace nereid::text {
 namespace {
 
-constexpr int32_t kMostChars = 24;    // of a run that is not endless
-constexpr int64_t kWorkOfOne = 1000;  // about as many steps as targets_of() takes
+constexpr int32_t kMostChars = 24;    // of a run with an end
+constexpr int64_t kWorkOfOne = 1000;  // about the steps of targets_of()
 
 }  // namespace
 
@@ -24,7 +24,7 @@ CharRuns::Run CharRuns::of(int32_t set, bool may_make) {
   return run;
 }
 
-// The kinds that lead to the same set as most others do, as far as they stay together.
+// The largest class set with one common target, and for how many characters it stays so.
 CharRuns::Run CharRuns::make(int32_t set) {
   Targets targets = targets_of(set);
   Run run;
@@ -57,7 +57,7 @@ CharRuns::Run CharRuns::make(int32_t set) {
   return run;
 }
 
-// Whether none of these characters can follow.
+// Whether no character of these classes can follow.
 bool CharRuns::is_end(int32_t set, CharKinds kinds) {
   for (int byte = 0; byte < 0x100; ++byte) {
     const auto b = static_cast<uint8_t>(byte);
@@ -84,7 +84,7 @@ CharRuns::Targets CharRuns::targets_of(int32_t set) {
   return targets;
 }
 
-// Looks at each place within a character, in each set that it is reached in, once.
+// Visits each position inside a character, in each state set that reaches it, once.
 int32_t CharRuns::behind_wide(int32_t set) {
   int32_t target = kNone;
   std::vector<std::pair<int32_t, Utf8Place>> open = {{set, Utf8Place::kBetween}}, seen = open;

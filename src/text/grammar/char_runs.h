@@ -1,5 +1,5 @@
-// Which long texts may follow a set of states, whatever they say: a look at a few bytes in place of
-// a walk along all tokens that are made of such characters.
+// Runs of characters that a state set accepts whatever they are: a look-up by class and length
+// replaces a walk over all tokens made of such characters.
 #pragma once
 
 #include <array>
@@ -13,18 +13,18 @@ namespace nereid::text {
 
 class CharRuns {
  public:
-  // Every text of at most `length` characters of these kinds may follow, also one that ends within
-  // a character, and none of them ends a call that is not known.
+  // Every text of at most `length` characters of these classes may follow, also one that ends
+  // inside a character, and none of them ends a call with an unknown caller.
   struct Run {
     CharKinds kinds = 0;
     int32_t length = 0;
-    bool is_longest = false;  // no longer one may follow
+    bool is_longest = false;  // no longer text of these classes may follow
   };
 
   explicit CharRuns(StateSets& sets) : sets_(sets) {}
 
-  // Of a set; `may_make`: also where it is not known yet, which takes as long as a walk along some
-  // hundred nodes.
+  // The run of a state set; `may_make`: computes it if needed, which takes about a walk over
+  // some hundred nodes.
   Run of(int32_t set, bool may_make);
   void clear() { runs_.clear(); }
 
@@ -33,7 +33,7 @@ class CharRuns {
     bool is_made = false;
     Run run;
   };
-  // By kind, the set behind any of its characters; kNone: not the same one behind all.
+  // By class, the state set after any of its characters; kNone: not the same after all of them.
   using Targets = std::array<int32_t, kNumCharKinds>;
   static constexpr int32_t kNone = -1;
 
@@ -43,7 +43,7 @@ class CharRuns {
   int32_t behind_wide(int32_t set);
 
   StateSets& sets_;
-  std::vector<Known> runs_;  // by set
+  std::vector<Known> runs_;  // by state set
 };
 
 }  // namespace nereid::text

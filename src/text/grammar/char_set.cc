@@ -55,13 +55,13 @@ bool CharSet::contains(char32_t c) const {
 
 void utf8_ranges(char32_t first, char32_t last,
                  const std::function<void(const std::vector<ByteRange>&)>& emit) {
-  // Parts whose texts are equally long.
+  // UTF-8 encodings of one length.
   for (const char32_t end : {0x7Fu, 0x7FFu, 0xFFFFu})
     if (first <= end && last > end) {
       utf8_ranges(first, end, emit);
       return utf8_ranges(end + 1, last, emit);
     }
-  // Parts in which the low bits run over all values, or only the lowest byte differs.
+  // Ranges in which the low bits take all values, or only the last byte differs.
   for (int bits = 6; bits <= 18 && last > 0x7F; bits += 6) {
     const char32_t low = (char32_t{1} << bits) - 1;
     if ((first & ~low) == (last & ~low)) break;

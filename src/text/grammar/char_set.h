@@ -1,4 +1,4 @@
-// Sets of characters and the bytes that spell them.
+// Sets of characters and their UTF-8 encodings.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace nereid::text {
 
-// Unicode scalar values, as ascending ranges [first, last] that do not touch.
+// Unicode scalar values, as ascending ranges [first, last] with gaps between them.
 class CharSet {
  public:
   CharSet() = default;
   CharSet(char32_t first, char32_t last) { add(first, last); }
   static CharSet all() { return {0, kLast}; }
 
-  // Surrogates and what is above U+10FFFF are left out.
+  // Adds a range without surrogates and values above U+10FFFF.
   void add(char32_t first, char32_t last);
   void add(const CharSet& other);
   CharSet without(const CharSet& other) const;
@@ -35,7 +35,7 @@ struct ByteRange {
   auto operator<=>(const ByteRange&) const = default;
 };
 
-// Calls `emit` with sequences of byte ranges that together are the UTF-8 texts of the range.
+// Calls `emit` with sequences of byte ranges whose union is the UTF-8 encoding of the range.
 void utf8_ranges(char32_t first, char32_t last,
                  const std::function<void(const std::vector<ByteRange>&)>& emit);
 

@@ -8,8 +8,8 @@
 namespace nereid::text {
 namespace {
 
-// Whether a text of the expression ends, if those of the rules in `ends` do. `num_seen` counts
-// expressions.
+// Whether the expression has a finite text, given that the rules in `ends` have one.
+// `num_seen` counts expressions.
 bool can_end(const Expr& expr, const std::vector<bool>& ends, int64_t& num_seen) {
   ++num_seen;
   if (expr.plain || expr.ends) return true;
@@ -40,7 +40,7 @@ void add_calls(const Expr& expr, std::vector<int32_t>& calls, int64_t& num_seen)
   for (const ExprPtr& part : expr.parts) add_calls(*part, calls, num_seen);
 }
 
-// Without parts whose texts have no end. The expression itself has one.
+// The expression without alternatives that have no finite text; it has one itself.
 ExprPtr without_endless(const ExprPtr& expr, const std::vector<bool>& ends, int64_t& num_seen) {
   if (expr->plain || expr->ends || expr->parts.empty()) return expr;
   if (expr->kind == Expr::Kind::kRepeat && !can_end(*expr->parts[0], ends, num_seen))
@@ -54,7 +54,7 @@ ExprPtr without_endless(const ExprPtr& expr, const std::vector<bool>& ends, int6
   return std::make_shared<Expr>(std::move(copy));
 }
 
-// Expressions with the numbers of rules raised; what is shared stays shared.
+// Expressions with raised rule numbers; shared nodes stay shared.
 class Raised {
  public:
   explicit Raised(int32_t by) : by_(by) {}
@@ -107,7 +107,7 @@ StatusOr<bool> drop_endless(Rules& rules, WorkLimit& work) {
   }
   for (size_t i = 0; i < rules.size(); ++i) {
     RETURN_IF_ERROR(work.spend(std::exchange(num_seen, 0)));
-    // No rule refers to one that is dropped.
+    // No remaining rule refers to a dropped one.
     rules[i] = ends[i] ? without_endless(rules[i], ends, num_seen) : literal("");
   }
   return ends[0];

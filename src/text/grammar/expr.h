@@ -1,5 +1,4 @@
-// The one form that schemas, regular expressions and grammars become: context-free rules over
-// bytes.
+// The common form of schemas, regular expressions and grammars: context-free rules over bytes.
 #pragma once
 
 #include <algorithm>
@@ -13,8 +12,7 @@
 
 namespace nereid::text {
 
-// What a place in a text must be: its start or end, or where a character of \w stands beside
-// another one or an end; or not that.
+// A condition on a position in a text: its start or end, a word boundary, or no word boundary.
 enum class Assertion { kStart, kEnd, kWordEdge, kNoWordEdge };
 
 struct Expr;
@@ -23,22 +21,23 @@ using ExprPtr = std::shared_ptr<const Expr>;
 struct Expr {
   enum class Kind { kBytes, kChars, kSequence, kChoice, kRepeat, kRule, kAssertion };
   Kind kind = Kind::kBytes;
-  std::string bytes = {};           // kBytes: this text, which may be empty
-  CharSet chars = {};               // kChars: one of these characters
-  std::vector<ExprPtr> parts = {};  // kSequence, kChoice: these; kRepeat: the first
-  int32_t least = 0;                // kRepeat: how often
-  int32_t most = 0;                 //   kUnbounded: no limit
-  int32_t rule = 0;                 // kRule: of Rules
-  Assertion assertion = {};         // kAssertion; stands in a TextSet's expression alone
-  bool plain = false;               // without calls of rules, and some text is of it
-  // Some text is of it and of each of its parts, whatever texts other rules have.
+  std::string bytes = {};  // kBytes: the text, which may be empty
+  CharSet chars = {};      // kChars: the set
+  // KSequence, kChoice: the parts; kRepeat: the repeated part first.
+  std::vector<ExprPtr> parts = {};
+  int32_t least = 0;         // kRepeat: least count
+  int32_t most = 0;          // kUnbounded: no limit
+  int32_t rule = 0;          // kRule: index in Rules
+  Assertion assertion = {};  // kAssertion; only in expressions for a TextSet
+  bool plain = false;        // contains no calls, and has a finite text
+  // It and all its parts have a finite text, whatever the other rules.
   bool ends = false;
-  // Worth a rule of its own where a network has it often; without calls of rules.
+  // Without calls, and worth a rule of its own if a network contains it often.
   bool may_share = false;
 };
 inline constexpr int32_t kUnbounded = -1;
 
-// The first is what the whole text is.
+// Rule 0 is the whole text.
 using Rules = std::vector<ExprPtr>;
 
 inline ExprPtr literal(std::string bytes) {
@@ -81,11 +80,11 @@ inline ExprPtr optional(ExprPtr part) { return repeat(std::move(part), 0, 1); }
 inline ExprPtr call(int32_t rule) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kRule, .rule = rule});
 }
-// Of a rule of which some text is for certain.
+// A call of a rule that has a finite text.
 inline ExprPtr call_of_some(int32_t rule) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kRule, .rule = rule, .ends = true});
 }
-// The same expression, which is plain, as one that may share a rule.
+// A copy of a plain expression that may become a shared rule.
 inline ExprPtr shareable(const ExprPtr& expr) {
   Expr copy = *expr;
   copy.may_share = copy.plain;
@@ -96,11 +95,11 @@ inline ExprPtr asserted(Assertion assertion) {
   return std::make_shared<Expr>(Expr{.kind = Expr::Kind::kAssertion, .assertion = assertion});
 }
 
-// Adds the rules of another grammar; the number of its first one.
+// Appends the rules of another grammar; returns the number of its first one.
 int32_t append_rules(Rules& rules, const Rules& others);
 
-// Drops what no text of a rule can have because it never ends; false when that is all of the first
-// rule. InvalidArgument: there is no work left.
+// Removes alternatives without a finite text; false when rule 0 has no other. InvalidArgument: the
+// work limit is reached.
 StatusOr<bool> drop_endless(Rules& rules, WorkLimit& work);
 
 }  // namespace nereid::text

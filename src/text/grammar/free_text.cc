@@ -1,4 +1,4 @@
-// The automaton of Aho and Corasick; each of its states becomes a rule.
+// The Aho-Corasick automaton; each state becomes a rule.
 #include "text/grammar/free_text.h"
 
 #include <map>
@@ -8,12 +8,12 @@
 namespace nereid::text {
 namespace {
 
-// The longest end of the text so far with which a word begins. State 0: none does.
+// A state: the longest suffix of the text so far that is a prefix of a word. State 0: none.
 struct WordState {
-  std::map<char32_t, size_t> next;  // characters that lead elsewhere than to state 0
-  std::vector<char32_t> added;      // those of them that go on with this beginning
-  size_t shorter = 0;               // the state of the longest end of it
-  int32_t word = -1;                // which it is as a whole
+  std::map<char32_t, size_t> next;  // transitions to other states than state 0
+  std::vector<char32_t> added;      // transitions that extend this prefix
+  size_t shorter = 0;               // failure link: the state of its longest suffix
+  int32_t word = -1;                // index of the word that it completes
 };
 
 std::string_view shown(std::string_view word) { return word.substr(0, 100); }
@@ -43,7 +43,7 @@ StatusOr<std::vector<WordState>> beginnings_of(const std::vector<EndWord>& words
   return states;
 }
 
-// By length, as each state takes the ways of a shorter one.
+// In order of length, since each state takes over the transitions of a shorter one.
 Status add_ways_back(const std::vector<EndWord>& words, std::vector<WordState>& states,
                      WorkLimit& work) {
   constexpr int64_t kWaySteps = 10;

@@ -1,4 +1,4 @@
-// Any text up to words that end it.
+// Free text up to one of several end words.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace nereid::text {
 
 struct EndWord {
   std::string text;   // UTF-8, not empty
-  int32_t rule = -1;  // what comes behind it; -1: the word must not stand anywhere
+  int32_t rule = -1;  // rule behind the word; -1: the word must not occur
 };
 
-// Makes rule `root` of `rules`, which is there: characters up to the end of the first of `words`
-// that stands among them, and that word's rule; where `may_end`, also characters without any of
-// the words. Adds rules. InvalidArgument: a word is in another one, or there is no work left.
+// Defines rule `root`, which exists: characters up to the first occurrence of one of `words`, then
+// that word's rule; if `may_end`, also characters without any of the words. Adds rules.
+// InvalidArgument: a word contains another one, or the work limit is reached.
 Status make_free_text(int32_t root, const std::vector<EndWord>& words, bool may_end, Rules& rules,
                       WorkLimit& work);
 

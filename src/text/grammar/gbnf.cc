@@ -1,4 +1,4 @@
-// Recursive descent over the rules. Classes and repetitions are those of regular expressions.
+// Recursive descent over the rules. Classes and repetitions have the syntax of regular expressions.
 #include "text/grammar/gbnf.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ int32_t GbnfParser::rule(std::string_view name) {
   return names_[std::string(name)] = static_cast<int32_t>(rules_.size()) - 1;
 }
 
-// Whether a new rule begins here.
+// Whether a rule definition begins here.
 bool GbnfParser::at_rule() const {
   GbnfParser ahead(text_);
   ahead.at_ = at_;
@@ -159,7 +159,7 @@ StatusOr<ExprPtr> GbnfParser::quantified(ExprPtr part) {
   return repeat(std::move(part), (*dots)->least, (*dots)->most);
 }
 
-// What stands from `open` to `close`, both included; a backslash hides the next character.
+// The text from `open` to `close`, both included; a backslash escapes the next character.
 StatusOr<std::string_view> GbnfParser::quoted(char open, char close) {
   const size_t begin = at_;
   for (++at_; at_ < text_.size() && text_[at_] != '\n'; ++at_) {

@@ -9,10 +9,10 @@
 namespace nereid::text {
 
 // Rules `name ::= ...` of "texts", [classes], '.', names, groups, '|', '*', '+', '?', {m,n} and
-// comments; the text is one of `root`. InvalidArgument names line and reason.
+// comments; `root` is the whole text. InvalidArgument names line and reason.
 StatusOr<Rules> gbnf_rules(std::string_view grammar);
 
-// `texts` as a grammar of one rule.
+// A grammar of one rule whose texts are `texts`.
 std::string choice_gbnf(const std::vector<std::string>& texts);
 
 }  // namespace nereid::text

@@ -1,4 +1,6 @@
-// Compiles; masks from what is known of each state alone and of what surrounds it.
+// Grammar compilation, and token masks: the mask of a state set is the union of cached masks
+// of its single states and of the tokens that leave the state's rule, which are checked
+// against the callers.
 #include "text/grammar/grammar.h"
 
 #include <algorithm>
@@ -15,16 +17,16 @@
 namespace nereid::text {
 namespace {
 
-// What is kept of one grammar, and where all of an account are large, at least this much of each.
+// Limit of a grammar's cached bytes, and the lower limit while its account is large.
 constexpr int64_t kMaxKeptBytes = int64_t{32} << 20, kLeastKeptBytes = int64_t{4} << 20;
 constexpr int64_t kLargeAccountBytes = int64_t{96} << 20;
 constexpr size_t kMaxKeptMasks = 256;
-// Nodes below one that is looked up in CharRuns, and below one for which a run is made.
+// Fewest nodes of a subtree for a look-up in CharRuns, and for computing a run.
 constexpr int32_t kLeastCovered = 4, kLeastToMakeRun = 128;
-constexpr int32_t kManyChars = 255;  // TokenTrie does not count that far
-// To find bytes that must come: some hundreds of microseconds.
+constexpr int32_t kManyChars = 255;  // TokenTrie counts characters only up to 254
+// Steps for finding forced bytes: some hundreds of microseconds.
 constexpr int64_t kMaxForcedWork = 100'000;
-constexpr int32_t kNodesAtOnce = 1024;  // of the trie, between two looks at what is left
+constexpr int32_t kNodesAtOnce = 1024;  // trie nodes between two checks of the budget
 
 constexpr size_t num_words(int32_t vocab) { return (static_cast<size_t>(vocab) + 31) / 32; }
 
@@ -32,7 +34,7 @@ StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text, WorkLimit& wor
   if (text.size() > kMaxGrammarBytes)
     return invalid_argument("the grammar has {} bytes; {} are allowed", text.size(),
                             kMaxGrammarBytes);
-  constexpr int64_t kByteSteps = 4;  // to parse one
+  constexpr int64_t kByteSteps = 4;  // work of parsing a byte
   RETURN_IF_ERROR(work.spend(kByteSteps * static_cast<int64_t>(text.size())));
   if (kind == GrammarKind::kJsonObject) return json_object_rules();
   if (kind == GrammarKind::kEbnf) return ebnf_rules(text);
@@ -50,7 +52,7 @@ StatusOr<Rules> rules_of(GrammarKind kind, std::string_view text, WorkLimit& wor
 
 StatusOr<Network> Grammar::parse(GrammarKind kind, std::string_view text, WorkLimit& work) {
   const auto rules = rules_of(kind, text, work);
-  if (!rules.ok())  // it may quote a part of a character
+  if (!rules.ok())  // the message may quote a part of a character
     return invalid_argument("{}", repair_utf8(message(rules.status())));
   return make_network(*rules, work);
 }
@@ -83,7 +85,7 @@ Grammar::~Grammar() {
   if (account_) *account_ -= counted_bytes_;
 }
 
-// A call that uses the grammar with an effort, as long as it stands.
+// The lock on a grammar and the budget of one call, for the call's scope.
 class Grammar::Use {
  public:
   Use(Grammar& grammar, Effort& effort)
@@ -104,7 +106,7 @@ class Grammar::Use {
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
 
-  // Not OK: the call must end with this.
+  // An error ends the call with this status.
   Status status() const {
     if (is_possible_ && !grammar_.sets_.failed()) return ok();
     if (!effort_.waits) return unavailable("the grammar needs more steps than are left");
@@ -137,7 +139,7 @@ bool Grammar::keeps_too_much() const {
   return kept_bytes() > std::max(is_large ? kLeastKeptBytes : kMaxKeptBytes, 2 * needed_bytes_);
 }
 
-// Keeps where each text stands, so that none is walked again.
+// Drops all caches but the state sets of live positions, so that no text is matched again.
 void Grammar::trim() {
   masks_.clear();
   if (!keeps_too_much()) return;
@@ -194,7 +196,7 @@ StatusOr<bool> Grammar::begins(std::string_view bytes, Effort& effort) {
   return set != StateSets::kDead;
 }
 
-// False: what is below the node is no run of characters that `set` takes alike.
+// False: the subtree is no run of characters that `set` accepts alike.
 template <class Visit>
 bool Grammar::walk_run(int32_t node, int32_t set, const Visit& visit) {
   const TokenTrie::Node& n = tokens_->nodes()[static_cast<size_t>(node)];
@@ -209,7 +211,7 @@ bool Grammar::walk_run(int32_t node, int32_t set, const Visit& visit) {
   if (!run.is_longest || n.num_chars + run.length >= kManyChars) return false;
   const std::span<const TokenTrie::Node> nodes = tokens_->nodes();
   const int32_t most = n.num_chars + run.length;
-  int32_t first = node + 1;  // of those that are not too long and not yet visited
+  int32_t first = node + 1;  // first node not visited whose text is short enough
   for (int32_t i = first; i < n.end;) {
     if (nodes[static_cast<size_t>(i)].num_chars <= most) {
       ++i;
@@ -222,8 +224,9 @@ bool Grammar::walk_run(int32_t node, int32_t set, const Visit& visit) {
   return true;
 }
 
-// Calls visit(node, set there, ids) for each node below `node` that `set`, which stands there, can
-// go along, with its ids; of what a run covers, with the ids of many nodes below one, and kDead.
+// Calls visit(node, set at it, ids) for each node below `node` that can be reached from `set`,
+// the state set at `node`. A subtree that a run covers is visited once, with the ids of all
+// its nodes and kDead.
 template <class Visit>
 void Grammar::walk(int32_t node, int32_t set, const Visit& visit) {
   const std::span<const TokenTrie::Node> nodes = tokens_->nodes();
@@ -297,7 +300,7 @@ void Grammar::make_mask(int32_t set, std::vector<uint32_t>& mask) {
   }
 }
 
-// The byte that every text goes on with behind `set`; -1: none, as it may end or go on otherwise.
+// The byte that follows `set` in every text; -1: the text may end, or several bytes may follow.
 int32_t Grammar::only_byte(int32_t set) {
   if (sets_.ends(set)) return -1;
   const auto known = only_bytes_.find(set);

@@ -1,4 +1,5 @@
-// Texts that a schema, regular expression or grammar allows, and the tokens that continue one.
+// Constrained decoding: the texts of a schema, regular expression or grammar, and the tokens
+// that continue one.
 #pragma once
 
 #include <atomic>
@@ -24,50 +25,50 @@ enum class GrammarKind { kJsonObject, kJsonSchema, kRegex, kEbnf, kStructuralTag
 
 inline constexpr size_t kMaxGrammarBytes = size_t{1} << 20;
 
-// What one call may take of its thread. Where `waits` is false and the steps do not suffice, or
-// another thread is using the grammar, the call ends with Unavailable and changes nothing, so that
-// it can be made again, elsewhere or later; steps that were taken are not taken again.
+// The budget of one call. If `waits` is false and the steps do not suffice, or another thread is
+// using the grammar, the call ends with Unavailable and changes nothing, so that it can be repeated
+// elsewhere or later; the state sets computed so far are kept.
 struct Effort {
   static constexpr int64_t kMost = 32'000'000;  // for one token or mask: about a tenth of a second
-  int64_t steps = kMost;                        // that are left, of about 3 ns
-  bool waits = true;                            // for other threads; may clean up what is kept
+  int64_t steps = kMost;                        // steps left, about 3 ns each
+  bool waits = true;                            // may wait for other threads, and trim caches
 };
 
-// Bytes that all grammars with the same account hold.
+// Bytes held by all grammars of the same account.
 using GrammarAccount = std::atomic<int64_t>;
 
-// A compiled grammar for one vocabulary. What it learns of its states is kept, within bounds, for
-// all its matchers; safe from many threads at once.
+// A compiled grammar for one vocabulary. State sets and masks are cached, within bounds, for all
+// its matchers; thread safe.
 class Grammar {
  public:
-  // `text` is the schema, expression, grammar or structural tag; none for kJsonObject.
-  // InvalidArgument says what is wrong, with its place, or which limit is exceeded.
+  // `text` is the schema, expression, grammar or structural tag; empty for kJsonObject.
+  // InvalidArgument names the fault with its place, or the limit exceeded.
   static StatusOr<Network> parse(GrammarKind kind, std::string_view text, WorkLimit& work);
   // `account` may be null.
   static std::shared_ptr<Grammar> of(Network network, std::shared_ptr<const TokenTrie> tokens,
                                      std::shared_ptr<GrammarAccount> account = nullptr);
-  // Both.
+  // parse() and of().
   static StatusOr<std::shared_ptr<Grammar>> compile(GrammarKind kind, std::string_view text,
                                                     std::shared_ptr<const TokenTrie> tokens);
   ~Grammar();
 
   const TokenTrie& tokens() const { return *tokens_; }
-  // Whether a text begins with these bytes.
+  // Whether some text begins with `bytes`.
   StatusOr<bool> begins(std::string_view bytes, Effort& effort);
-  int64_t bytes();  // that it holds
+  int64_t bytes();  // bytes held
 
  private:
   friend class Matcher;
   class Use;
-  // Where a text stands. Matchers that were copied share one until they go on.
+  // The state set of a matcher. Copies of a matcher share it until they accept more bytes.
   struct Position {
     int32_t set = 0;
   };
-  // Of a state in the outermost rule, or in calls that are not known.
+  // Cached tokens of one state, in the outermost rule or with an unknown caller.
   struct Local {
-    std::vector<int32_t> ids;    // tokens that continue the text, ascending, if they are few
-    std::vector<uint32_t> mask;  // else as bits
-    std::vector<int32_t> exits;  // nodes of the trie at which the state's rule may end
+    std::vector<int32_t> ids;    // tokens that continue the text, ascending, if few
+    std::vector<uint32_t> mask;  // else as a bitmask
+    std::vector<int32_t> exits;  // trie nodes at which the state's rule may end
   };
 
   Grammar(Network network, std::shared_ptr<const TokenTrie> tokens,
@@ -95,36 +96,37 @@ class Grammar {
   std::mutex mutex_;
   StateSets sets_;
   CharRuns runs_{sets_};
-  int64_t counted_bytes_ = 0;  // in account_
-  int64_t needed_bytes_ = 0;   // of what trim() could not forget
+  int64_t counted_bytes_ = 0;  // bytes counted in account_
+  int64_t needed_bytes_ = 0;   // bytes that trim() could not free
   int64_t local_bytes_ = 0;
-  int32_t start_ = StateSets::kDead;  // the set; kDead: not known yet
+  int32_t start_ = StateSets::kDead;  // a state set; kDead: not computed yet
   std::vector<std::weak_ptr<Position>> positions_;
-  size_t most_positions_ = 64;                                   // before those that ended go
-  absl::flat_hash_map<std::pair<int32_t, bool>, Local> locals_;  // by state; whether outermost
-  absl::flat_hash_map<int32_t, std::vector<uint32_t>> masks_;    // by set
-  absl::flat_hash_map<int32_t, int32_t> only_bytes_;             // by set: see only_byte()
-  std::vector<int32_t> path_;                                    // of walk(): sets by depth
+  size_t most_positions_ = 64;  // size at which expired positions are removed
+  // By state, and whether in the outermost rule.
+  absl::flat_hash_map<std::pair<int32_t, bool>, Local> locals_;
+  absl::flat_hash_map<int32_t, std::vector<uint32_t>> masks_;  // by state set
+  absl::flat_hash_map<int32_t, int32_t> only_bytes_;           // by state set; see only_byte()
+  std::vector<int32_t> path_;                                  // state sets by depth, for walk()
 };
 
-// One text, from its start. Owned by one thread.
+// The position in one text, from its start. Owned by one thread.
 class Matcher {
  public:
   explicit Matcher(std::shared_ptr<Grammar> grammar) : grammar_(std::move(grammar)) {}
 
-  // The text goes on with `bytes`. InvalidArgument: no text of the grammar does, and nothing has
-  // changed, or the grammar is too ambiguous. Unavailable: see Effort.
+  // Appends `bytes` to the text. InvalidArgument: no text of the grammar continues so, and nothing
+  // has changed, or the grammar is too ambiguous. Unavailable: see Effort.
   Status accept(std::string_view bytes, Effort& effort);
   // Whether the text may end here.
   bool may_end();
-  // Sets the bit of each token that may follow, of `end_ids` if the text may end, and no other:
-  // bit id % 32 of mask[id / 32], for ids below 32 * mask.size(). Errors as above.
+  // Sets the bit of each token that may follow, of `end_ids` if the text may end, and no other: bit
+  // id % 32 of mask[id / 32], for ids below 32 * mask.size(). Errors as above.
   Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, Effort& effort);
-  // The bytes that must come next, at most so many: every text goes on with them. Fewer where the
+  // The forced bytes, at most `most`: every text continues with them. Fewer if the
   // effort does not suffice.
   std::string forced(size_t most, Effort& effort);
 
-  // With a whole effort.
+  // accept() with the largest effort.
   Status accept(std::string_view bytes) {
     Effort whole;
     return accept(bytes, whole);

@@ -1,4 +1,4 @@
-// Regular expressions, GBNF, and masks against what a matcher accepts.
+// Regular expressions, GBNF, and masks against a matcher's accept().
 #include "text/grammar/grammar.h"
 
 #include <gmock/gmock.h>
@@ -81,7 +81,7 @@ TEST(Grammar, RefusesToGuessAmongTooManyWays) {
   EXPECT_EQ(matcher.accept("aa").code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Nothing, again and again.
+// Nested repetitions of the empty text.
 TEST(Grammar, CountsWhatRepetitionsOfNothingTake) {
   const std::string nothing = "(((){3000}){3000}){3000}";
   EXPECT_THAT(refusal(GrammarKind::kRegex, nothing), HasSubstr("more than 500000 states"));
@@ -92,7 +92,7 @@ TEST(Grammar, CountsWhatRepetitionsOfNothingTake) {
               HasSubstr("more than 500000 states"));
 }
 
-// Rules each of which is found to have an empty text in a pass of its own.
+// Rules each of which is found nullable in a pass of its own.
 TEST(Grammar, CountsWhatRulesThatReferToEachOtherTake) {
   std::string grammar = "root ::= r0\n";
   for (int i = 0; i < 5000; ++i)
@@ -191,11 +191,11 @@ TEST(Grammar, WhatNeverEndsIsDropped) {
   EXPECT_TRUE(matches(Grammar::of(make_network(appended, work).value(), test_tokens()), "yz"));
 }
 
-// Alternatives whose sets of states grow with the text.
+// Alternatives whose state sets grow with the text.
 constexpr const char* kManyPlaces = "([ab]*a[ab]{400}|[ab]*ab[ab]{400}|[ab]*bb[ab]{400})";
 
 TEST(Matcher, WalksNoTextAgain) {
-  // Where others hold much, little is kept.
+  // A large account reduces the caches.
   const auto account = std::make_shared<GrammarAccount>(int64_t{1} << 30);
   WorkLimit work;
   const auto grammar = Grammar::of(Grammar::parse(GrammarKind::kRegex, kManyPlaces, work).value(),
@@ -292,7 +292,7 @@ const std::vector<std::pair<GrammarKind, std::string>>& masked_grammars() {
   return all;
 }
 
-// Every token's bit is what a matcher says of its bytes, all along random texts.
+// Along random texts, every token's bit equals accept() of its bytes.
 void expect_exact_masks(const std::shared_ptr<const TokenTrie>& tokens, int num_rounds,
                         int num_steps) {
   const int32_t end_id = tokens->vocab_size() - 4;  // has no bytes of its own here
@@ -323,7 +323,7 @@ void expect_exact_masks(const std::shared_ptr<const TokenTrie>& tokens, int num_
 
 TEST(Matcher, MaskIsWhatItAccepts) { expect_exact_masks(test_tokens(), 10, 40); }
 
-// All texts of up to `most` of these parts behind `prefix`, and that itself.
+// `prefix` and its extensions by up to `most` of these parts.
 void add_texts(const std::string& prefix, const std::vector<std::string>& parts, int most,
                std::vector<std::string>& texts) {
   size_t begin = texts.size();
@@ -336,7 +336,7 @@ void add_texts(const std::string& prefix, const std::vector<std::string>& parts,
   }
 }
 
-// Of a vocabulary with many tokens that begin alike, most of which are not walked one by one.
+// A vocabulary with many tokens of common prefixes, most of which are not visited one by one.
 TEST(Matcher, MaskOfManyTokensIsWhatItAccepts) {
   std::vector<std::string> texts;
   add_texts("", {"a", "B", "1", " ", "\xC3\xA4", "\"", "\xE4", "\xB8\xAD"}, 3, texts);

@@ -1,4 +1,4 @@
-// Grammars of tests: whole texts against a vocabulary of a few tokens.
+// Grammars of tests: whole texts, with a vocabulary of a few tokens.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -13,7 +13,7 @@ std::string_view without_blanks_in_front(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of(kBlanks), text.size()));
 }
 
-// Whether what stands behind the first `close` of `text`, if it has one, begins an answer.
+// Whether the text behind the first `close` in `text`, if any, begins an answer.
 StatusOr<bool> closes_well(const Guide& guide, std::string_view text, Effort& effort) {
   const std::string_view close = guide.reasoning->close;
   const size_t found = text.find(close);
@@ -23,7 +23,7 @@ StatusOr<bool> closes_well(const Guide& guide, std::string_view text, Effort& ef
   return guide.grammar->begins(rest, effort);
 }
 
-// The node at which `text` ends; -1: no token begins with it.
+// The trie node of `text`; -1: no token begins with it.
 int32_t node_of(const TokenTrie& tokens, std::string_view text) {
   int32_t node = 0;
   for (const char c : text) {
@@ -38,7 +38,7 @@ int32_t node_of(const TokenTrie& tokens, std::string_view text) {
 StatusOr<std::vector<int32_t>> broken_closings(const Guide& guide) {
   std::vector<int32_t> ids;
   if (!guide.grammar || !guide.reasoning) return ids;
-  Effort effort;  // for all of them
+  Effort effort;  // for all of them together
   for (int32_t id = 0; id < guide.tokens->vocab_size(); ++id) {
     ASSIGN_OR_RETURN(const bool well, closes_well(guide, guide.tokens->token(id), effort));
     if (!well) ids.push_back(id);
@@ -52,7 +52,7 @@ GuidedOutput::GuidedOutput(std::shared_ptr<const Guide> guide) : guide_(std::mov
     phase_ = reasoning->begun ? Phase::kReasoning : Phase::kStart;
 }
 
-// Marks may be special tokens, which have no bytes in the trie.
+// Markers may be special tokens, which have no bytes in the trie.
 std::string_view GuidedOutput::bytes_of(int32_t id) const {
   if (const auto& reasoning = guide_->reasoning; reasoning && phase_ != Phase::kAnswer)
     for (const auto& [mark_id, bytes] : reasoning->marks)
@@ -62,13 +62,13 @@ std::string_view GuidedOutput::bytes_of(int32_t id) const {
 
 Status GuidedOutput::accept(int32_t id, Effort& effort) {
   if (phase_ == Phase::kAnswer) return answer(bytes_of(id), effort);
-  GuidedOutput next = *this;  // where the grammar needs more, nothing has changed
+  GuidedOutput next = *this;  // a copy, so that an Unavailable changes nothing
   RETURN_IF_ERROR(next.go_on(id, effort));
   *this = std::move(next);
   return ok();
 }
 
-// In front of the answer.
+// Accepts a token before the answer.
 Status GuidedOutput::go_on(int32_t id, Effort& effort) {
   const std::string_view bytes = bytes_of(id);
   if (phase_ == Phase::kStart) return start(bytes, effort);
@@ -123,7 +123,7 @@ Status GuidedOutput::answer(std::string_view bytes, Effort& effort) {
                           begun_);
 }
 
-// A special token that only begins `close` ends the reasoning: the rest must follow.
+// A special token that is only the beginning of `close` ends the reasoning: the rest is forced.
 bool GuidedOutput::begins_close(int32_t id) const {
   const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
   return closing.size() > 1 && id == closing[0] && guide_->tokens->token(id).empty();
@@ -176,8 +176,8 @@ std::vector<int32_t> GuidedOutput::forced(size_t most, Effort& effort) {
   return ids;
 }
 
-// What begins inside of a token is known beforehand; where the text ends with a part of `close`,
-// tokens that begin with the rest of it are looked at.
+// Tokens that contain all of `close` are known in advance; where the text ends with a part of
+// `close`, tokens that begin with the rest are checked.
 Status GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask, Effort& effort) const {
   for (const int32_t id : guide_->broken_ids) clear_bit(mask, id);
   const std::string_view close = guide_->reasoning->close;
@@ -199,7 +199,7 @@ Status GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask, Effort& ef
   return ok();
 }
 
-// The tokens that go on with `open` and not beyond it.
+// Allows the tokens that continue `open` and do not go beyond it.
 void GuidedOutput::allow_open(std::span<uint32_t> mask) const {
   const ReasoningPart& reasoning = *guide_->reasoning;
   const std::string_view left = std::string_view(reasoning.open).substr(begun_.size());

@@ -1,5 +1,4 @@
-// Which tokens may follow in an output whose answer a grammar holds, or whose reasoning has a
-// limit.
+// Token masks for an output with a grammar for the answer, or a limit on the reasoning.
 #pragma once
 
 #include <cstdint>
@@ -16,45 +15,46 @@
 
 namespace nereid::text {
 
-// A text between two marks in front of the answer. A mark is the bytes of one token or of several;
-// ids are of the vocabulary.
+// The reasoning part: text between two markers before the answer. A marker is the bytes of one
+// token or several; ids are the vocabulary's.
 struct ReasoningPart {
   std::string open, close;
-  // Tokens that stand for a part of a mark, whatever bytes the vocabulary gives them.
+  // Special tokens that are a part of a marker, with its bytes.
   std::vector<std::pair<int32_t, std::string>> marks;
-  std::vector<int32_t> close_ids;     // what writes `close`
-  bool begun = false;                 // by the prompt; else the output may begin with `open`
-  std::optional<int32_t> max_tokens;  // between the marks
+  std::vector<int32_t> close_ids;     // tokens written to force `close`
+  bool begun = false;                 // begun by the prompt; else the output may begin with `open`
+  std::optional<int32_t> max_tokens;  // between the markers
 };
 
 struct Guide {
   std::shared_ptr<const TokenTrie> tokens;
-  std::shared_ptr<Grammar> grammar;  // of the answer; null: any answer
+  std::shared_ptr<Grammar> grammar;  // constrains the answer; null: any answer
   std::optional<ReasoningPart> reasoning;
-  std::vector<int32_t> broken_ids;  // broken_closings(), found once for all outputs
+  std::vector<int32_t> broken_ids;  // broken_closings(), computed once for all outputs
 };
 
-// The tokens that hold `close` of the guide's reasoning and behind it what no answer begins with:
-// they may not end a reasoning. None without reasoning or grammar. InvalidArgument: the grammar is
-// too ambiguous.
+// The tokens that contain `close` of the reasoning followed by text that begins no answer: they
+// are never allowed in the reasoning. Empty without reasoning or grammar. InvalidArgument: the
+// grammar is too ambiguous.
 StatusOr<std::vector<int32_t>> broken_closings(const Guide& guide);
 
-// One output, from its start. Owned by one thread.
+// The state of one output, from its start. Owned by one thread.
 class GuidedOutput {
  public:
   explicit GuidedOutput(std::shared_ptr<const Guide> guide);
 
-  // The output goes on with this token. Errors as of Matcher::accept().
+  // Appends a token to the output. Errors as of Matcher::accept().
   Status accept(int32_t id, Effort& effort);
-  // Whether there are tokens that may not follow.
+  // Whether some token may not follow.
   bool limits_next() const;
-  // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). Where a
-  // grammar holds the answer, none of `end_ids` may end the reasoning.
+  // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). If a grammar
+  // is set, none of `end_ids` may end the output inside the reasoning.
   Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, Effort& effort);
-  // Tokens that write what the answer must go on with, at most so many. Others may write it, too.
+  // Jump-forward tokens: a tokenisation of the text that the answer must continue with, at most
+  // `most`. Other tokenisations are allowed too.
   std::vector<int32_t> forced(size_t most, Effort& effort);
 
-  // With a whole effort.
+  // accept() with the largest effort.
   Status accept(int32_t id) {
     Effort whole;
     return accept(id, whole);
@@ -77,17 +77,17 @@ class GuidedOutput {
   Status reason(std::string_view bytes, Effort& effort);
   Status answer(std::string_view bytes, Effort& effort);
   bool begins_close(int32_t id) const;
-  bool is_closing() const;  // nothing but the rest of `close` may follow
+  bool is_closing() const;  // only the rest of `close` may follow
   void allow_open(std::span<uint32_t> mask) const;
   Status forbid_broken_closings(std::span<uint32_t> mask, Effort& effort) const;
 
   std::shared_ptr<const Guide> guide_;
   Phase phase_ = Phase::kAnswer;
-  std::optional<Matcher> matcher_;  // none too while only `open` can go on
-  std::string begun_;               // kStart: the output without blanks in front, a part of `open`
+  std::optional<Matcher> matcher_;  // unset, too, while only `open` can continue
+  std::string begun_;               // kStart: the output without leading blanks, a prefix of `open`
   std::string tail_;                // kReasoning: the last bytes, which may begin `close`
-  int32_t num_reasoned_ = 0;        // tokens
-  size_t num_closing_ = 0;          // of close_ids that were written as such
+  int32_t num_reasoned_ = 0;        // tokens of reasoning
+  size_t num_closing_ = 0;          // tokens of close_ids written in order
 };
 
 }  // namespace nereid::text

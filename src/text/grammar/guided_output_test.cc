@@ -1,4 +1,4 @@
-// Reasoning in front of an answer that a grammar holds, token by token.
+// Reasoning before an answer with a grammar, token by token.
 #include "text/grammar/guided_output.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ namespace {
 constexpr int32_t kMark = 272;  // a token without bytes of its own
 constexpr int32_t kEnd = 0;
 
-// "<t>" ... "</t>", spelled by bytes; the answer is "ab" or "x".
+// Reasoning in "<t>" ... "</t>", spelled by bytes; the answer is "ab" or "x".
 Guide marked() {
   return {.tokens = test_tokens(),
           .grammar = test_grammar(GrammarKind::kRegex, "ab|x"),
@@ -27,13 +27,13 @@ class Output {
  public:
   explicit Output(const Guide& guide) : output_(std::make_shared<const Guide>(guide)) {}
 
-  // False: the output may not go on so.
+  // False: the output may not continue so.
   bool write(std::string_view text) {
     return std::ranges::all_of(
         text, [&](char c) { return output_.accept(static_cast<uint8_t>(c)).ok(); });
   }
   bool take(int32_t id) { return output_.accept(id).ok(); }
-  // The ids that may follow; all of the vocabulary where nothing is limited.
+  // The ids that may follow; all of the vocabulary without a limit.
   std::vector<int32_t> next() {
     const int32_t num_ids = test_tokens()->vocab_size();
     std::vector<uint32_t> mask(static_cast<size_t>((num_ids + 31) / 32), ~uint32_t{0});
@@ -109,7 +109,7 @@ TEST(GuidedOutput, NeitherMarkNorAnswerIsRefused) {
   EXPECT_FALSE(output.write("x"));
 }
 
-// What closes the reasoning may bring bytes of the answer, and blanks in front of it.
+// The token that closes the reasoning may contain bytes of the answer, and blanks before it.
 TEST(GuidedOutput, TheTokenThatClosesGoesOn) {
   for (const std::string rest : {"", "\n\n", " x", "ab"}) {
     const std::string text = "t></t>" + rest;
@@ -126,11 +126,11 @@ TEST(GuidedOutput, TheTokenThatClosesGoesOn) {
   }
   Output output(marked());
   ASSERT_TRUE(output.write("<t></t>"));
-  EXPECT_FALSE(output.write("\n"));  // a token of its own is the grammar's
+  EXPECT_FALSE(output.write("\n"));  // a separate token is the grammar's
 }
 
-// A token that closes the reasoning and goes on as no answer does may not follow, whether it holds
-// the whole mark or ends one that has begun: what the mask allows is what accept() takes.
+// A token that closes the reasoning and continues as no answer does is refused, whether it contains
+// the whole marker or ends one that has begun: mask and accept() agree.
 TEST(GuidedOutput, ATokenThatClosesMayNotBreakTheAnswer) {
   const std::vector<std::string> texts = {
       "end", "<",   "/t>", "</t>",   "</t>b", "u</t> ab", "</t>\n x",  "</t></t>",
@@ -177,8 +177,8 @@ TEST(GuidedOutput, MarksMayBeSpecialTokens) {
   EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb));
 }
 
-// A mark of special tokens with a word between them, as in Harmony: once its first token stands
-// there, nothing but the mark may follow.
+// A marker of special tokens with a word between them, as in Harmony: behind its first token only
+// the rest of the marker may follow.
 TEST(GuidedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
   const std::vector<std::string> texts = {"end", "", "", "", "final", "think", "ab", "x", "y"};
   constexpr int32_t kChannel = 1, kStop = 2, kMessage = 3;
@@ -206,7 +206,7 @@ TEST(GuidedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
     GuidedOutput output(std::make_shared<const Guide>(guide));
     EXPECT_THAT(next(output), ElementsAre(kChannel, 6, 7));
     for (const int32_t id : {kChannel, 5, kMessage}) ASSERT_TRUE(output.accept(id).ok());
-    for (const int32_t id : {4, 8}) {  // text, one token of it as the mark has
+    for (const int32_t id : {4, 8}) {  // text, one token of it equal to the marker's word
       EXPECT_THAT(next(output), ElementsAre(1, 2, 3, 4, 5, 6, 7, 8));
       ASSERT_TRUE(output.accept(id).ok());
     }

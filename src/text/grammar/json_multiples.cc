@@ -1,5 +1,5 @@
-// An automaton over decimal digits, a rule for each state: the remainder so far, and how the digits
-// so far compare with those of the bounds.
+// An automaton over decimal digits with a rule for each state: the remainder so far, and the
+// comparison of the digits so far with the bounds' digits.
 #include "text/grammar/json_multiples.h"
 
 #include <algorithm>
@@ -13,16 +13,16 @@ namespace nereid::text {
 namespace {
 
 constexpr size_t kMaxMultipleRules = 20'000;
-constexpr size_t kMaxDigits = 15;  // of a bound
+constexpr size_t kMaxDigits = 15;  // digits of a bound
 
 struct DigitState {
   size_t num_digits = 0;
-  int low = 0, high = 0;  // below, equal to or above the first digits of a bound: -1, 0, 1
+  int low = 0, high = 0;  // comparison with the first digits of a bound: -1 below, 0 equal, 1 above
   int64_t remainder = 0;
   auto operator<=>(const DigitState&) const = default;
 };
 
-// Integers above zero, within bounds.
+// Positive integers within bounds.
 class MultiplesMaker {
  public:
   MultiplesMaker(int64_t least, std::optional<int64_t> most, int64_t divisor,
@@ -33,7 +33,7 @@ class MultiplesMaker {
         good_(good),
         rules_(rules) {}
 
-  // Null: there are none.
+  // Null: none.
   StatusOr<ExprPtr> make() { return rule(State{}); }
 
  private:
@@ -44,12 +44,12 @@ class MultiplesMaker {
   bool ends(const State& state) const;
   State after(const State& state, char digit) const;
 
-  const std::string least_, most_;  // digits; no most: empty
+  const std::string least_, most_;  // digits of the bounds; most_ is empty without an upper bound
   const int64_t divisor_;
   const std::function<bool(int64_t)>& good_;
   Rules& rules_;
   std::map<State, ExprPtr> made_;
-  int32_t free_ = -1;  // the first of `divisor` rules: any digits, and the remainder becomes good
+  int32_t free_ = -1;  // first of `divisor` rules: any digits, until the remainder is good
 };
 
 bool MultiplesMaker::ends(const State& s) const {
@@ -70,7 +70,7 @@ MultiplesMaker::State MultiplesMaker::after(const State& s, char digit) const {
           .remainder = (s.remainder * 10 + (digit - '0')) % divisor_};
 }
 
-// Rules of all remainders: each digit leads from one to another.
+// The rules of all remainders: each digit leads from one to another.
 StatusOr<ExprPtr> MultiplesMaker::free_rule(int64_t remainder) {
   if (free_ < 0) {
     free_ = static_cast<int32_t>(rules_.size());
@@ -88,7 +88,7 @@ StatusOr<ExprPtr> MultiplesMaker::free_rule(int64_t remainder) {
   return call(free_ + static_cast<int32_t>(remainder));
 }
 
-// Null: no digits lead to an end. The number of digits is bounded here, and so is the depth.
+// Null: no digits lead to an end. The number of digits is bounded, and so is the depth.
 StatusOr<ExprPtr> MultiplesMaker::rule(const State& state) {
   if (most_.empty() && state.num_digits > least_.size()) return free_rule(state.remainder);
   if (const auto found = made_.find(state); found != made_.end()) return found->second;
@@ -141,11 +141,11 @@ StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor,
   return choice(std::move(ways));
 }
 
-// States: the remainder of the digits so far with the whole part (first), and with 0, 1, ... digits
-// behind the point; in front of them the start, behind a sign, and behind a zero.
+// States: the remainder after the whole part and after 0, 1, ... digits behind the point; before
+// them the start, after a sign, and after a zero.
 StatusOr<ExprPtr> json_decimal_multiples(const JsonBounds& bounds, int64_t units, size_t places,
                                          Rules& rules, WorkLimit& work) {
-  enum { kStart, kSign, kZero, kPoint };  // kPoint: with 0 digits, one must come
+  enum { kStart, kSign, kZero, kPoint };  // kPoint: with 0 digits behind the point one must follow
   const auto whole = [](int64_t r) { return static_cast<int32_t>(kPoint + r); };
   const auto broken = [&](size_t digits, int64_t r) {
     return static_cast<int32_t>(kPoint + units * (static_cast<int64_t>(digits) + 1) + r);
@@ -163,7 +163,7 @@ StatusOr<ExprPtr> json_decimal_multiples(const JsonBounds& bounds, int64_t units
     for (const int32_t from : {kStart, kSign})
       add(from, static_cast<char32_t>('0' + d), whole(d % units));
   for (int64_t r = 0; r < units; ++r) {
-    int64_t rest = r;  // with the digits that are missing, as zeros
+    int64_t rest = r;  // with the missing digits as zeros
     add(whole(r), '.', broken(0, r));
     for (size_t digits = places + 1; digits-- > 0; rest = rest * 10 % units)
       ends[static_cast<size_t>(digits == 0 ? whole(r) : broken(digits, r))] = rest == 0;

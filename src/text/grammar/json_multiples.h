@@ -1,4 +1,4 @@
-// Numbers that are multiples of another.
+// Multiples of a number.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,14 @@ namespace nereid::text {
 
 inline constexpr int64_t kMaxJsonDivisor = 1000;
 
-// JSON integers within `bounds` whose absolute value leaves a good remainder when it is divided by
-// `divisor` (1 to kMaxJsonDivisor), without point and exponent; without a bound, of any number of
-// digits. Adds rules to `rules`. Null when there are none. InvalidArgument: too many rules are
-// needed.
+// JSON integers within `bounds`, without point and exponent, whose absolute value modulo `divisor`
+// (1 to kMaxJsonDivisor) is a good remainder; any number of digits without a bound. Adds rules to
+// `rules`. Null: none. InvalidArgument: too many rules are needed.
 StatusOr<ExprPtr> json_multiples(const JsonBounds& bounds, int64_t divisor,
                                  const std::function<bool(int64_t remainder)>& good, Rules& rules);
 
-// Numbers within `bounds`, without exponent, that are multiples of `units` (1 to kMaxJsonDivisor)
-// divided by ten `places` (1 to kMaxDivisorPlaces) times. Else as above.
+// Numbers within `bounds`, without exponent, that are multiples of units / 10^places (units 1 to
+// kMaxJsonDivisor, places 1 to kMaxDivisorPlaces). Otherwise as json_multiples().
 inline constexpr size_t kMaxDivisorPlaces = 12;
 StatusOr<ExprPtr> json_decimal_multiples(const JsonBounds& bounds, int64_t units, size_t places,
                                          Rules& rules, WorkLimit& work);

@@ -30,7 +30,7 @@ std::string plus_one(std::string digits) {
   return "1" + digits;
 }
 
-// Of digits of a number above zero.
+// Decimal digits of n - 1, for n > 0.
 std::string minus_one(std::string digits) {
   size_t i = digits.size() - 1;
   for (; digits[i] == '0'; --i) digits[i] = '9';
@@ -38,7 +38,7 @@ std::string minus_one(std::string digits) {
   return digits.size() > 1 && digits[0] == '0' ? digits.substr(1) : digits;
 }
 
-// Numbers of as many digits as `least` and `most` have, from one to the other.
+// Numbers from `least` to `most`, which have equally many digits.
 ExprPtr same_length(std::string_view least, std::string_view most) {
   const auto rest = static_cast<int32_t>(least.size()) - 1;
   std::vector<ExprPtr> ways;
@@ -55,7 +55,7 @@ ExprPtr same_length(std::string_view least, std::string_view most) {
   return choice(std::move(ways));
 }
 
-// Integers from `low` on; without `high`, of up to kMaxJsonDigits digits. Null when there are none.
+// Integers from `low` on; without `high`, of up to kMaxJsonDigits digits. Null: none.
 ExprPtr magnitudes(std::string low, const std::optional<std::string>& high) {
   if (high && compare_whole(*high, low) < 0) return nullptr;
   std::vector<ExprPtr> ways;
@@ -72,10 +72,10 @@ ExprPtr magnitudes(std::string low, const std::optional<std::string>& high) {
   return choice(std::move(ways));
 }
 
-// Where the digits behind a point must lie, seen from some digit on.
+// A bound on the digits behind the point, from some digit on.
 struct Edge {
-  std::optional<std::string_view> digits;  // none: no bound any more
-  bool strict = false;                     // the bound itself is left out
+  std::optional<std::string_view> digits;  // unset: no bound any more
+  bool strict = false;                     // excludes the bound itself
   bool few = false;  // only digits with which a double below 1e9 is no integer
 };
 
@@ -87,7 +87,7 @@ bool may_stop(const Edge& low, const Edge& high) {
 
 ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some);
 
-// The ways of one digit and what follows it.
+// Adds the alternatives for one digit and the digits behind it.
 void add_digits(const Edge& low, const Edge& high, std::vector<ExprPtr>& ways) {
   const auto head = [](const Edge& edge, char none) {
     return !edge.digits ? none : edge.digits->empty() ? '0' : (*edge.digits)[0];
@@ -113,7 +113,7 @@ void add_digits(const Edge& low, const Edge& high, std::vector<ExprPtr>& ways) {
   }
 }
 
-// Digits from `low` to `high`; `some`: at least one. Null when there are none.
+// Digits from `low` to `high`; `some`: at least one. Null: none.
 ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some) {
   const int32_t least = some ? 1 : 0;
   const bool free_low = !low.digits || (low.digits->empty() && !low.strict);
@@ -133,7 +133,7 @@ ExprPtr fraction_digits(const Edge& low, const Edge& high, bool some) {
   return ways.empty() ? nullptr : choice(std::move(ways));
 }
 
-// What follows the whole part: a point and digits, or nothing. Null when nothing can.
+// The text behind the whole part: a point and digits, or nothing. Null: no text.
 ExprPtr fraction(const Edge& low, const Edge& high) {
   std::vector<ExprPtr> ways;
   if (ExprPtr some = fraction_digits(low, high, true))
@@ -142,8 +142,7 @@ ExprPtr fraction(const Edge& low, const Edge& high) {
   return ways.empty() ? nullptr : choice(std::move(ways));
 }
 
-// Numbers without sign within bounds, of which `least` is there and not negative.
-// `broken`: only those that are no integers.
+// Unsigned numbers within bounds; `least` is set and not negative. `broken`: only non-integers.
 ExprPtr decimals(const JsonBounds& b, bool broken) {
   const Decimal& least = *b.least;
   if (b.most && (*b.most < least || (*b.most == least && (b.above_least || b.below_most))))
@@ -172,8 +171,8 @@ JsonBounds mirrored(const JsonBounds& b) {
   return m;
 }
 
-// Calls add(sign, half) for the bounds of numbers from zero on and of the magnitudes of those below
-// zero.
+// Calls add(sign, half) with the bounds of the nonnegative numbers and of the magnitudes of
+// the negative ones.
 template <class Add>
 void for_halves(const JsonBounds& b, const Add& add) {
   JsonBounds positive = b, negative = mirrored(b);
@@ -259,10 +258,11 @@ bool JsonBounds::allow(const Decimal& number) const {
 }
 
 JsonBounds JsonBounds::whole() const {
-  // The first integer above (`up`) or below a bound, or the bound.
+  // The nearest integer above (`up`) or below a bound; the bound itself if it is
+  // one and not strict.
   const auto rounded = [](const Decimal& bound, bool up, bool strict) {
     Decimal d{.negative = bound.negative, .whole = bound.whole};
-    const bool away = up != bound.negative;  // from zero
+    const bool away = up != bound.negative;  // away from zero
     if (away && (strict || !bound.fraction.empty())) d.whole = plus_one(d.whole);
     if (!away && strict && bound.fraction.empty()) {
       if (d.whole == "0") return Decimal{.negative = !up, .whole = "1"};

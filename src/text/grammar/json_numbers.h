@@ -11,19 +11,19 @@
 
 namespace nereid::text {
 
-// Most digits before and after the point.
+// Largest numbers of digits before and after the point.
 inline constexpr int32_t kMaxJsonDigits = 40;
 
-// A number as its digits.
+// A number in decimal digits.
 struct Decimal {
-  bool negative = false;  // not of zero
+  bool negative = false;  // false for zero
   std::string whole = "0";
-  std::string fraction;  // without zeros at its end
+  std::string fraction;  // without trailing zeros
 
-  // As the shortest digits that are the number; nothing for more digits than kMaxDecimalDigits.
+  // The shortest digits of the number; nullopt for more than kMaxDecimalDigits.
   static std::optional<Decimal> of(const json::value& number);
   static Decimal of(int64_t number);
-  std::optional<int64_t> integer() const;  // nothing for fractions and more than 18 digits
+  std::optional<int64_t> integer() const;  // nullopt for fractions and more than 18 digits
   Decimal negated() const;
   bool operator==(const Decimal&) const = default;
   std::strong_ordering operator<=>(const Decimal& other) const;
@@ -32,20 +32,20 @@ inline constexpr size_t kMaxDecimalDigits = 400;
 
 struct JsonBounds {
   std::optional<Decimal> least, most;
-  bool above_least = false, below_most = false;  // the bound itself is left out
+  bool above_least = false, below_most = false;  // the bound itself is excluded
 
   void tighten_least(const Decimal& bound, bool above);
   void tighten_most(const Decimal& bound, bool below);
   bool allow(const Decimal& number) const;
-  // The integers within them: both bounds are whole and belong to them.
+  // The bounds of the integers within: integers, inclusive.
   JsonBounds whole() const;
 };
 
-// Integers without point and exponent. Null when there are none.
+// Integers without point and exponent. Null: none.
 ExprPtr json_integer(const JsonBounds& bounds);
-// Numbers; with bounds, those without exponent. Null when there are none.
+// Numbers; with bounds, those without exponent. Null: none.
 ExprPtr json_number(const JsonBounds& bounds);
-// Numbers within bounds that are no integers, without exponent. Null when there are none.
+// Non-integers within bounds, without exponent. Null: none.
 ExprPtr json_fraction(const JsonBounds& bounds);
 
 }  // namespace nereid::text

@@ -12,7 +12,7 @@ constexpr size_t kMaxRules = 100'000;
 
 JsonSchemaMaker::JsonSchemaMaker(const json::value& root, WorkLimit& work)
     : root_{&root, ""}, refs_(root_), work_(work) {
-  rules_.push_back(nullptr);  // the root's
+  rules_.push_back(nullptr);  // rule 0, the root's
   CharSet blanks(' ', ' ');
   blanks.add('\t', '\n'), blanks.add('\r', '\r');
   blanks_ = shareable(repeat(one_of(blanks), 0, kMaxJsonBlanks));

@@ -8,13 +8,13 @@
 
 namespace nereid::text {
 
-// White space between the parts of a JSON text, most characters in a row.
+// White space between the parts of a JSON text: at most this many characters.
 inline constexpr int32_t kMaxJsonBlanks = 8;
 
-// Rules whose texts are JSON values that `schema` (draft 2020-12) allows, with these limits: the
-// members that "properties" names come in its order and before all others, names of others have
-// no escapes, and json_numbers.h limits digits. InvalidArgument begins with the JSON pointer of
-// what is not supported, is wrong, or allows nothing.
+// Rules whose texts are the JSON values that `schema` (draft 2020-12) allows, with these limits:
+// members listed in "properties" come first, in its order; other names have no escapes; and
+// json_numbers.h limits digits. InvalidArgument begins with the JSON pointer of a keyword that is
+// unsupported, wrong, or allows no value.
 StatusOr<Rules> json_schema_rules(const json::value& schema, WorkLimit& work);
 
 // Rules of any JSON object.

@@ -8,11 +8,11 @@ namespace nereid::text {
 namespace {
 
 constexpr int64_t kMostPlaces = 10'000;  // rules of one array
-// Elements that "uniqueItems" has, where their values are few and where they are not.
+// Largest numbers of distinct elements with "uniqueItems": from few values, and from many.
 constexpr size_t kMostKinds = 10, kMostOpenKinds = 8;
-constexpr int64_t kMostTried = 1000;  // integers between bounds
+constexpr int64_t kMostTried = 1000;  // integers between bounds that are tried
 
-// A schema that leaves nothing to tell apart by.
+// Whether the schema allows a single value, so that no two elements differ.
 bool is_one_value(const json::value& schema) {
   if (!schema.is_object()) return schema.is_bool();
   const json::value *type = schema.get_object().if_contains("type"),
@@ -22,7 +22,7 @@ bool is_one_value(const json::value& schema) {
          (type && (*type == json::value("null") || *type == json::value("boolean")));
 }
 
-// Numbers between limits that follow each other.
+// Schemas of numbers in adjacent intervals.
 std::vector<json::object> number_kinds(const std::optional<Decimal>& least,
                                        const std::optional<Decimal>& most) {
   const auto low = least ? least->integer() : std::nullopt;
@@ -45,15 +45,15 @@ std::vector<json::object> number_kinds(const std::optional<Decimal>& least,
 
 }  // namespace
 
-// What all parts say of an array.
+// The array keywords of all parts together.
 struct JsonSchemaMaker::Elements {
-  std::vector<Schemas> front;  // of the first elements
-  Schemas rest;                // of all behind them
+  std::vector<Schemas> front;  // of the first elements, by position
+  Schemas rest;                // of all further elements
   int32_t least = 0, most = kUnbounded;
   const Part* unique = nullptr;
   const Part* contains = nullptr;
   Schemas contained;
-  bool is_left_out = false;  // arrays of all parts are not drawn
+  bool is_left_out = false;  // several "contains" with limits: no arrays are generated
   int32_t least_contained = 0, most_contained = kUnbounded;
 
   const Schemas& at(size_t i) const { return i < front.size() ? front[i] : rest; }
@@ -90,7 +90,8 @@ Status JsonSchemaMaker::add_limits(const Part& part, Elements& e) const {
   ASSIGN_OR_RETURN(const int32_t least_contained, schema_count(at, "minContains", 1));
   ASSIGN_OR_RETURN(const int32_t most_contained, schema_count(at, "maxContains", kUnbounded));
   if (least_contained == 0 && most_contained == kUnbounded) return ok();
-  // Elements that are of all that must be contained; beside a limit of their number, none.
+  // An element must satisfy the "contains" of all parts at once; beside a limit of their number the
+  // arrays are left out.
   if (e.contains && (e.most_contained != kUnbounded || most_contained != kUnbounded))
     e.is_left_out = true;
   e.contains = &part;
@@ -100,7 +101,7 @@ Status JsonSchemaMaker::add_limits(const Part& part, Elements& e) const {
   return ok();
 }
 
-// What is said of the element at place `i`; the places behind all fronts are alike.
+// The schemas of the element at position `i`; all positions behind the fronts have the same.
 StatusOr<JsonSchemaMaker::Schemas> JsonSchemaMaker::element_schemas(const Parts& parts,
                                                                     const Elements& e,
                                                                     size_t i) const {
@@ -160,7 +161,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::array(const Parts& parts) {
   if (counts && distinct) {
     if (e.least_contained > 1 || e.most_contained != kUnbounded)
       return e.unique->at.error("beside limits of 'contains' this is not supported", "uniqueItems");
-    // The first element is the one that must be there.
+    // The first element is the required one.
     if (e.front.empty()) e.front.push_back(e.rest);
     e.front[0].insert(e.front[0].end(), e.contained.begin(), e.contained.end());
     e.least = std::max(e.least, 1);
@@ -178,7 +179,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::array(const Parts& parts) {
   return sequence({literal("["), blanks_, std::move(inner), literal("]")});
 }
 
-// The first elements have rules of their own, each of which goes on with the next one.
+// A rule for each of the first elements, which continues with the next one's.
 StatusOr<ExprPtr> JsonSchemaMaker::plain_array(const Elements& e) {
   const auto fixed = static_cast<int32_t>(e.front.size());
   ExprPtr tail = literal("");
@@ -204,8 +205,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::plain_array(const Elements& e) {
   return tail;
 }
 
-// A rule for each number of elements so far and of those that "contains" counts. An element that
-// it allows need not be counted, unless there is a limit.
+// A rule for each pair (elements so far, elements counted by "contains"). Without an upper limit an
+// element that "contains" allows need not be counted.
 StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
   const bool limited = e.most_contained != kUnbounded;
   const int32_t counted = limited ? e.most_contained : e.least_contained;
@@ -213,7 +214,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
       {1, static_cast<int64_t>(e.front.size()), e.least, e.most == kUnbounded ? 0 : e.most});
   if (limited && e.most_contained < e.least_contained) return nothing();
   if ((places + 1) * (int64_t{counted} + 1) > kMostPlaces)
-    return e.contains->at.error("so many elements are not supported", "contains");
+    return e.contains->at.error("this number of elements is not supported", "contains");
   const auto rule = [&, first = static_cast<int32_t>(rules_.size())](int64_t place, int32_t count) {
     return first + static_cast<int32_t>(std::min(place, places) * (counted + 1)) + count;
   };
@@ -243,7 +244,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::counted_array(const Elements& e) {
   return call(rule(0, 0));
 }
 
-// The values of all of the schemas where those are few: given ones, or all of types that have few.
+// The values that all schemas allow, where they are few: listed ones, or those of
+// types with few values.
 StatusOr<std::optional<json::array>> JsonSchemaMaker::few_values(const Schemas& schemas) {
   json::array values;
   ASSIGN_OR_RETURN(const std::vector<Parts> ways, alternatives(schemas));
@@ -287,11 +289,11 @@ StatusOr<std::optional<json::array>> JsonSchemaMaker::values_of_types(const Part
   return std::optional(std::move(kept));
 }
 
-// Of each place what its elements can be; none where these are not few.
+// By position, the possible values of the element; nullopt where they are not few.
 StatusOr<std::optional<JsonSchemaMaker::Distinct>> JsonSchemaMaker::distinct_values(
     const Elements& e) {
   json::array values;
-  std::vector<std::vector<bool>> can_be;  // by place and value
+  std::vector<std::vector<bool>> can_be;  // by position and value
   for (size_t i = 0; i <= e.front.size(); ++i) {
     if (e.most != kUnbounded && i >= static_cast<size_t>(e.most)) break;
     ASSIGN_OR_RETURN(const auto some, few_values(e.at(i)));
@@ -318,7 +320,7 @@ StatusOr<std::optional<JsonSchemaMaker::Distinct>> JsonSchemaMaker::distinct_val
   return std::optional(std::move(items));
 }
 
-// Elements of other kinds of values are of one of these, of which no value is of two.
+// Elements of many values: by disjoint kinds, each element of another kind.
 StatusOr<JsonSchemaMaker::Distinct> JsonSchemaMaker::distinct_kinds(const Elements& e) {
   ASSIGN_OR_RETURN(const SchemaAt kinds,
                    made(e.unique->at, "uniqueItems", [&] { return kinds_of(e.rest, 0); }));
@@ -336,8 +338,8 @@ StatusOr<JsonSchemaMaker::Distinct> JsonSchemaMaker::distinct_kinds(const Elemen
   return items;
 }
 
-// Schemas, no two of which have a value in common. Strings differ in their first character, or in
-// the last one where they begin alike; numbers lie between other limits; arrays have other lengths;
+// Disjoint subsets of the schemas' values. Strings differ in their first character, or in the last
+// one if they begin alike; numbers are in different intervals; arrays have different lengths;
 // objects differ in one property.
 StatusOr<json::value> JsonSchemaMaker::kinds_of(const Schemas& schemas, int depth) {
   constexpr int kMaxDepth = 3;
@@ -395,7 +397,7 @@ StatusOr<json::value> JsonSchemaMaker::kinds_of(const Schemas& schemas, int dept
   return json::value(std::move(kinds));
 }
 
-// A rule for each set of kinds that are there already; so many are in front of the next one.
+// A rule for each set of kinds used so far; the number of elements follows from it.
 StatusOr<ExprPtr> JsonSchemaMaker::distinct_array(const Elements& e) {
   ASSIGN_OR_RETURN(std::optional<Distinct> few, distinct_values(e));
   Distinct items;

@@ -1,7 +1,8 @@
-// Makes rules of a schema. A value must be of all schemas of a list at once: what references and
-// "allOf" add to the list, and each choice that "anyOf" and its like leave (json_schema_parts.cc);
-// what one such list says of each type (json_schema_strings.cc, ..numbers, ..arrays, ..objects);
-// what is not of a schema, as a schema (json_schema_not.cc); given values (json_schema_values.cc).
+// From a JSON schema to rules. A value must match all schemas of a list at once:
+// references and "allOf" add to the list, "anyOf" and similar keywords choose from
+// alternatives (json_schema_parts.cc); each type has its keywords (json_schema_strings.cc,
+// ..numbers, ..arrays, ..objects); "not" becomes a schema (json_schema_not.cc); listed
+// values are tested (json_schema_values.cc).
 #pragma once
 
 #include <deque>
@@ -23,25 +24,26 @@
 
 namespace nereid::text {
 
-// Keywords of our own, in schemas that we make of others.
-inline constexpr std::string_view kPlaceKey = "\x01place";  // the schema of this number
+// Internal keywords, in schemas derived from the client's.
+inline constexpr std::string_view kPlaceKey = "\x01place";  // the schema with this number
 inline constexpr std::string_view kChoiceKey =
     "\x01"
-    "choice";                                             // as "anyOf"; one at a time is enough
-inline constexpr std::string_view kWaysKey = "\x01ways";  // as that; some of them are enough
+    "choice";  // "anyOf" of which one alternative at a time is enough
+// "anyOf" of which a part of the alternatives is enough.
+inline constexpr std::string_view kWaysKey = "\x01ways";
 inline constexpr std::string_view kExceptKey =
     "\x01"
     "except";                                                 // none of these values
-inline constexpr std::string_view kUnlikeKey = "\x01unlike";  // no string that "pattern" allows
+inline constexpr std::string_view kUnlikeKey = "\x01unlike";  // no string that matches "pattern"
 inline constexpr std::string_view kUnlikeMultipleKey =
     "\x01unlike multiple";  // no integer that "multipleOf" allows
-// [{"names": SCHEMA, "value": SCHEMA}]: objects have a member with such a name and value.
+// [{"names": SCHEMA, "value": SCHEMA}]: objects with a member of such a name and value.
 inline constexpr std::string_view kSomeKey = "\x01some";
 inline constexpr std::string_view kFractionType =
     "\x01"
     "fraction";  // a number that is no integer
 
-// Types of values, as bits.
+// Types of values, one bit each.
 inline constexpr unsigned kNullType = 1, kBooleanType = 2, kStringType = 4, kIntegerType = 8,
                           kFractionTypes = 16, kArrayType = 32, kObjectType = 64, kAllTypes = 127;
 
@@ -52,37 +54,37 @@ class JsonSchemaMaker {
   StatusOr<Rules> make();
 
  private:
-  // A schema and those that it is a part of, of the same value.
+  // A schema, and the schemas that contain it and apply to the same value.
   struct Scope {
     const json::value* schema = nullptr;
     std::shared_ptr<const Scope> outer;
-    bool silent = false;  // evaluates no members and elements of those further out
+    bool silent = false;  // members and elements evaluated here do not count for outer schemas
   };
   struct Part {
     SchemaAt at;
     std::shared_ptr<const Scope> scope;
     bool within(const Part& outer) const;
   };
-  // Schemas that hold at once, of which none combines others any more.
+  // Schemas that hold together, references and combinations resolved.
   struct Parts {
     std::vector<Part> all;
     unsigned types = kAllTypes;
-    // The first part that has this keyword, or null.
+    // The first part with this keyword, or null.
     const Part* with(std::string_view key) const;
   };
   using Schemas = std::vector<SchemaAt>;
   struct Choice {
     Part of;
     std::string key;
-    const std::vector<Schemas>* all = nullptr;  // the ways; null: not looked at yet
-    std::vector<uint32_t> left;                 // of them, which the parts do not rule out,
-    size_t num_seen = 0;                        //   so many parts
+    const std::vector<Schemas>* all = nullptr;  // the alternatives; null: not computed yet
+    std::vector<uint32_t> left;  // indices of those that the first num_seen parts do not exclude
+    size_t num_seen = 0;         // parts compared so far
   };
   struct Open {
     Parts parts;
     std::vector<Part> todo;
     std::vector<Choice> choices;
-    bool has_unevaluated = false;  // one of the parts has such a keyword
+    bool has_unevaluated = false;  // a part has an "unevaluated..." keyword
     size_t most_ways = 0;          // see alternatives()
   };
 
@@ -92,34 +94,34 @@ class JsonSchemaMaker {
   ExprPtr json_char();  // one character of a JSON string
   void make_any();
 
-  // Values of all of the schemas: a call of their rule.
+  // The values that all schemas allow: a call of their rule.
   StatusOr<ExprPtr> all_of(Schemas schemas);
   StatusOr<ExprPtr> body(const Schemas& schemas);
   StatusOr<ExprPtr> of_parts(const Parts& parts);
-  // Lists of which each value of the schemas is of one.
-  static constexpr size_t kMostWays = 32;  // lists that the ways of an opposite become
-  // `most_ways`: so many of these; 0: fewer where many opposites hold at once.
+  // Disjunctive form: lists of parts such that each value of the schemas matches one.
+  static constexpr size_t kMostWays = 32;  // bound for the alternatives of "not"
+  // `most_ways`: that bound; 0: a lower one, if many "not" hold together.
   StatusOr<std::vector<Parts>> alternatives(const Schemas& schemas, size_t most_ways = kMostWays);
   Status expand(Open open, std::vector<Parts>& out);
-  // Takes `todo` into the parts; types become none where nothing can be of all.
+  // Moves `todo` into the parts; `types` becomes 0 where no value is possible.
   Status flatten(Open& open);
   Status add_part(Open& open, const Part& part);
   StatusOr<const std::vector<Schemas>*> options(const Choice& choice, bool together);
   StatusOr<std::vector<Schemas>> find_options(const Choice& choice, bool together);
-  // False: it plainly is of one way, and nothing follows.
+  // False: a single alternative holds already, and nothing is added.
   StatusOr<bool> find_left(const Open& open, Choice& choice);
-  bool asserts(const SchemaAt& at);  // by keywords of its own that combine no schemas
+  bool asserts(const SchemaAt& at);  // has keywords of its own that combine no schemas
   Status check_keywords(const SchemaAt& at) const;
   StatusOr<unsigned> types_of(const SchemaAt& at) const;
   StatusOr<SchemaAt> target(const SchemaAt& at, std::string_view key) const;
 
-  // A schema of our own, made once for each keyword of a schema; `make` returns its value.
+  // A derived schema, made once for each keyword of a schema; `make` returns its value.
   StatusOr<SchemaAt> made(const SchemaAt& at, std::string_view key,
                           const std::function<StatusOr<json::value>()>& make);
-  // A schema that only stands for another is that one.
+  // Resolves a kPlaceKey schema.
   StatusOr<SchemaAt> direct(SchemaAt at) const;
   json::value place(SchemaAt at);
-  // The same for a schema each time, so that schemas within themselves come to an end.
+  // The complement of a schema, one object for each schema, so that recursive schemas end.
   SchemaAt opposite_at(const SchemaAt& at);
   json::value opposite(const SchemaAt& at) { return place(opposite_at(at)); }
   StatusOr<json::value> conditions(const SchemaAt& at, std::string_view key);
@@ -131,18 +133,18 @@ class JsonSchemaMaker {
   Status negate_combined(const SchemaAt& at, std::string_view key, json::array& ways);
   Status negate_elements(const SchemaAt& at, std::string_view key, json::array& ways);
   Status negate_members(const SchemaAt& at, std::string_view key, json::array& ways);
-  // Whether it is plain that no value is of both.
+  // Whether it is obvious that no value matches both; false if unknown.
   bool exclusive(const SchemaAt& a, const SchemaAt& b, int depth = 0);
-  // Whether it is plain that all values of the first are of the second.
+  // Whether it is obvious that all values of the first match the second.
   bool implies(const SchemaAt& from_a, const SchemaAt& from_b);
   bool implied(const Parts& parts, const SchemaAt& way);
   bool find_exclusive(const SchemaAt& from_a, const SchemaAt& from_b, int depth);
   bool objects_exclusive(const SchemaAt& a, const SchemaAt& b, int depth);
 
-  // "enum", "const": the values of all parts; none where no part says any.
+  // "enum" and "const": the values in all parts; nullopt if no part has either.
   StatusOr<std::optional<json::array>> listed_values(const Parts& parts);
   ExprPtr value_expr(const json::value& value) const;
-  // Whether the value is of the schema; `alone`: without the schemas that it combines.
+  // Whether the value matches the schema; `alone`: without the schemas that it combines.
   StatusOr<bool> allows(const SchemaAt& from, const json::value& value, bool alone, int depth);
   StatusOr<bool> allows_combined(const SchemaAt& at, const json::value& value, int depth);
   StatusOr<bool> allows_string(const SchemaAt& at, std::string_view text);
@@ -153,11 +155,11 @@ class JsonSchemaMaker {
   StatusOr<bool> has_some(const SchemaAt& list, const json::object& object, int depth);
 
   ExprPtr block();
-  ExprPtr chars_of(int32_t least, int32_t most);  // of a string, so many
+  ExprPtr chars_of(int32_t least, int32_t most);  // a string's characters, `least` to `most`
   StatusOr<ExprPtr> string(const Parts& parts);
   StatusOr<ExprPtr> new_string(const Parts& parts);
   StatusOr<TextSet> string_set(const Parts& parts);
-  // That `at` alone allows, of any length.
+  // The texts of `all` that `at` alone allows; lengths are ignored.
   StatusOr<TextSet> keep_texts(const SchemaAt& at, TextSet all);
   StatusOr<TextSet> keep_lengths(const Parts& parts, const TextSet& all);
   StatusOr<const TextSet*> names_of(const SchemaAt& at);  // strings of a schema
@@ -176,7 +178,7 @@ class JsonSchemaMaker {
   StatusOr<ExprPtr> array(const Parts& parts);
   StatusOr<ExprPtr> plain_array(const Elements& elements);
   StatusOr<ExprPtr> counted_array(const Elements& elements);
-  using Distinct = std::vector<std::vector<ExprPtr>>;  // elements by place and kind; null: none
+  using Distinct = std::vector<std::vector<ExprPtr>>;  // elements by position and kind; null: none
   StatusOr<std::optional<Distinct>> distinct_values(const Elements& e);
   StatusOr<Distinct> distinct_kinds(const Elements& e);
   StatusOr<json::value> kinds_of(const Schemas& schemas, int depth);
@@ -186,22 +188,23 @@ class JsonSchemaMaker {
 
   struct Member {
     std::string name;
-    ExprPtr value;  // null: must not be there
+    ExprPtr value;  // null: the member is forbidden
     bool required = false;
-    std::vector<std::pair<unsigned, ExprPtr>> as_some;  // its value where it is these SomeMembers
+    // Its value where it satisfies this set of SomeMembers.
+    std::vector<std::pair<unsigned, ExprPtr>> as_some;
   };
-  // A member that must be there, of kSomeKey.
+  // A required member, of kSomeKey.
   struct SomeMember {
     const TextSet* names = nullptr;
     SchemaAt value;
   };
-  // Names that no "properties" have, and which patterns match them.
+  // Names not in "properties", and which patterns match them.
   struct NameClass {
     TextSet names;
     std::vector<bool> matches;
   };
-  using Endings = std::vector<std::pair<int32_t, ExprPtr>>;  // so many members, as these
-  // How many members an object has.
+  using Endings = std::vector<std::pair<int32_t, ExprPtr>>;  // number of members, and their texts
+  // Limits of an object's number of members.
   struct Size {
     int32_t least = 0, most = kUnbounded;
   };
@@ -212,8 +215,8 @@ class JsonSchemaMaker {
   };
   StatusOr<ExprPtr> object(const Parts& parts);
   StatusOr<std::vector<NamePattern>> name_patterns(const Parts& parts);
-  // What is said of a member of this name (null: of a name that no "properties" have) that the
-  // patterns match or not.
+  // The schemas of a member of this name (null: a name not in "properties"), given which
+  // patterns match it.
   Schemas member_schemas(const Parts& parts, const std::vector<NamePattern>& patterns,
                          const std::vector<bool>& matches, const std::string* name) const;
   static Status check_some(const SchemaAt& at);
@@ -224,7 +227,8 @@ class JsonSchemaMaker {
                                               const TextSet* allowed,
                                               const std::vector<SomeMember>& some);
   ExprPtr member_of(ExprPtr name, ExprPtr value) const;
-  StatusOr<ExprPtr> written(const TextSet& texts, const SchemaAt& at);  // in JSON; not empty
+  // As JSON; `texts` is not empty.
+  StatusOr<ExprPtr> written(const TextSet& texts, const SchemaAt& at);
   StatusOr<std::vector<NameClass>> name_classes(const Parts& parts,
                                                 const std::vector<NamePattern>& patterns,
                                                 const TextSet* allowed,
@@ -253,7 +257,7 @@ class JsonSchemaMaker {
   std::deque<json::value> kept_;
   std::map<std::pair<const json::value*, std::string>, SchemaAt> made_;
   absl::flat_hash_map<const json::value*, bool> asserts_;
-  bool are_ways_few_ = false;  // alternatives() left some out because many opposites hold
+  bool are_ways_few_ = false;  // alternatives() has left some out because many "not" hold
   std::vector<SchemaAt> places_;
   std::map<const json::value*, int64_t> place_of_;
   std::map<const json::value*, SchemaAt> opposites_;
@@ -261,41 +265,41 @@ class JsonSchemaMaker {
   std::map<std::pair<const json::value*, std::pair<std::string, bool>>, std::vector<Schemas>>
       options_;
   std::map<std::string, TextSet, std::less<>> pattern_sets_;
-  std::map<const json::value*, TextSet> name_sets_;      // of names_of()
+  std::map<const json::value*, TextSet> name_sets_;      // results of names_of()
   std::map<std::vector<std::string>, ExprPtr> strings_;  // by their keywords
   ExprPtr block_;
-  // Than these, and of all of these sets; null: there are none.
+  // By excluded names and the sets that the name must be in; null: no name.
   std::map<std::pair<std::vector<std::string>, std::vector<const TextSet*>>, ExprPtr> other_names_;
   int depth_ = 0;
 };
 
-// No value.
+// The expression without texts.
 inline ExprPtr nothing() { return choice({}); }
 inline bool is_nothing(const ExprPtr& expr) {
   return expr->kind == Expr::Kind::kChoice && expr->parts.empty();
 }
 // Regular expressions of a "format".
 struct JsonFormat {
-  std::string texts;  // that are written
-  std::string all;    // has all texts that a validator may take, and others
+  std::string texts;  // strings that are generated
+  std::string all;    // a superset of the strings that a validator may accept
 };
-// Null: any string, since the specification does not name the format.
+// Null: any string, since the specification has no such format.
 const JsonFormat* json_format(std::string_view format);
 std::string json_quoted(std::string_view text);
-// The count that `at` has under `key`, or the fallback. InvalidArgument: it is none.
+// The count under `key` in `at`, or `fallback`. InvalidArgument: no count.
 StatusOr<int32_t> schema_count(const SchemaAt& at, std::string_view key, int32_t fallback);
-// How a schema speaks of the elements of arrays: older drafts list the first ones in "items".
+// Keywords for array elements: older drafts list the first ones in "items".
 struct ElementKeys {
   std::string_view front, rest;
-  size_t size = 0;  // of the front
+  size_t size = 0;  // number of elements in front
 };
 // InvalidArgument: the front is no array.
 StatusOr<ElementKeys> element_keys(const SchemaAt& at);
-// Whether the schema itself lists the name as required.
+// Whether the schema's own "required" has the name.
 bool requires_member(const SchemaAt& at, std::string_view name);
-// The bit of its type; an integer is a number without fraction.
+// The bit of the value's type; an integer is a number without fraction.
 unsigned type_of(const json::value& value);
-// As JSON Schema compares: by value for numbers.
+// Equality as in JSON Schema: numbers by value.
 bool same_value(const json::value& a, const json::value& b);
 
 }  // namespace nereid::text

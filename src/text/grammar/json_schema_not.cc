@@ -1,5 +1,5 @@
-// The opposite of a schema, as a choice of schemas: one keyword of it does not hold. Opposites that
-// cannot be written are left out of the choice, so that all that is of it is right.
+// The complement of a schema, as a choice: one of its keywords does not hold. Keywords without an
+// expressible complement are left out, so every value of the choice is right.
 #include <algorithm>
 
 #include "text/grammar/json_schema_maker.h"
@@ -16,7 +16,7 @@ json::object typed(std::string_view type, std::string_view key, json::value valu
   return {{"type", type}, {key, std::move(value)}};
 }
 
-// A member of this name must be there and of the schema.
+// Requires a member of this name and schema.
 json::object with_member(std::string_view name, json::value schema) {
   return {{"type", "object"},
           {"required", json::array{json::string(name)}},
@@ -27,7 +27,7 @@ json::value without_member(std::string_view name) {
   return typed("object", "properties", json::object{{name, false}});
 }
 
-// An element of the schema behind these.
+// Requires an element of the schema behind these.
 json::object with_element(json::array front, json::value schema) {
   json::object way = typed("array", "minItems", static_cast<int64_t>(front.size()) + 1);
   front.push_back(std::move(schema));
@@ -35,14 +35,14 @@ json::object with_element(json::array front, json::value schema) {
   return way;
 }
 
-// A member with a name that the first schema allows must be there and of the second.
+// Requires a member whose name the first schema allows and whose value the second allows.
 json::object with_some_member(json::value names, json::value schema) {
   return typed(
       "object", kSomeKey,
       json::array{json::object{{"names", std::move(names)}, {"value", std::move(schema)}}});
 }
 
-// Whether something beside "properties" and its like may evaluate members or elements.
+// Whether keywords beside "properties" and similar ones may evaluate members or elements.
 bool combines(const SchemaAt& at) {
   constexpr std::string_view kCombining[] = {"$ref",         "$dynamicRef", "allOf",
                                              "anyOf",        "oneOf",       "dependentSchemas",
@@ -66,7 +66,7 @@ json::array common(const json::array& a, const json::array& b) {
   return result;
 }
 
-// Whether a member of this name is not allowed.
+// Whether a member of this name is forbidden.
 bool forbids_member(const SchemaAt& at, std::string_view name) {
   const json::value *properties = at.find("properties"), *other = at.find("additionalProperties");
   const json::value* own =
@@ -92,13 +92,13 @@ StatusOr<json::value> JsonSchemaMaker::negation(SchemaAt at) {
   }
   if (!at.value->is_object()) return at.error("a schema must be an object or a boolean");
   RETURN_IF_ERROR(check_keywords(at));
-  Status left_out;  // the first keyword without an opposite
+  Status left_out;  // the first keyword without a complement
   for (const auto& member : at.object()) {
     ASSIGN_OR_RETURN(const bool whole, negate(at, member.key(), ways));
     if (!whole && left_out.ok()) left_out = no_opposite(at, member.key());
   }
   if (ways.empty()) RETURN_IF_ERROR(left_out);
-  // Very long strings can hardly be held to another keyword.
+  // A very long string can hardly be combined with another keyword.
   constexpr int64_t kLong = TextSet::kMaxStates / 2;
   const auto is_long = [](const json::value& way) {
     const json::value* least =
@@ -114,7 +114,7 @@ StatusOr<json::value> JsonSchemaMaker::negation(SchemaAt at) {
   return json::object{{kWaysKey, std::move(ways)}};
 }
 
-// False: the keyword has no opposite, or only a part of it was added.
+// False: the keyword has no complement, or only a part of it was added.
 StatusOr<bool> JsonSchemaMaker::negate(const SchemaAt& at, std::string_view key,
                                        json::array& ways) {
   constexpr std::string_view kOwn[] = {kExceptKey, kUnlikeKey, kUnlikeMultipleKey, kSomeKey};
@@ -125,7 +125,7 @@ StatusOr<bool> JsonSchemaMaker::negate(const SchemaAt& at, std::string_view key,
   if (std::ranges::find(kOwn, key) != std::end(kOwn)) return false;
   if (std::ranges::find(kSchemas, key) != std::end(kSchemas) && allows_all(value)) return true;
   if (key.starts_with("unevaluated") && combines(at)) return false;
-  if (key == "dependencies" && !refs_.is_old()) return false;  // later drafts do not know it
+  if (key == "dependencies" && !refs_.is_old()) return false;  // later drafts do not have it
   if (key == "type") {
     ASSIGN_OR_RETURN(const unsigned types, types_of(at));
     json::array others;
@@ -157,7 +157,7 @@ StatusOr<bool> JsonSchemaMaker::negate(const SchemaAt& at, std::string_view key,
   return true;
 }
 
-// None of these values.
+// All values but these.
 StatusOr<json::object> JsonSchemaMaker::unlike(const SchemaAt& at, const json::array& values) {
   json::array plain, all;
   for (const json::value& value : values) {
@@ -225,7 +225,7 @@ Status JsonSchemaMaker::negate_limits(const SchemaAt& at, std::string_view key, 
   for (const auto& [own, opposite] : kBounds)
     if (key == own && !at.find(key)->is_bool()) {
       if (!at.find(key)->is_number()) return at.error("must be a number", key);
-      // Before draft 6 a flag leaves the bound itself out.
+      // Before draft 6 a boolean makes the bound exclusive.
       const bool low = key == "minimum", plain = low || key == "maximum";
       const json::value* flag =
           plain ? at.find(low ? "exclusiveMinimum" : "exclusiveMaximum") : nullptr;
@@ -378,7 +378,7 @@ bool JsonSchemaMaker::exclusive(const SchemaAt& a, const SchemaAt& b, int depth)
   constexpr int kMaxDepth = 64;
   if (depth > kMaxDepth || !work_.spend(2).ok()) return false;
   const std::pair key(std::min(a.value, b.value), std::max(a.value, b.value));
-  // A pair within itself: nothing is plain yet.
+  // A pair that recurs in its own comparison: false for now.
   const auto [found, is_new] = exclusive_.try_emplace(key, false);
   constexpr int64_t kPairSteps = 15;
   if (!is_new || !work_.spend(kPairSteps).ok()) return found->second;
@@ -421,9 +421,9 @@ bool JsonSchemaMaker::implies(const SchemaAt& from_a, const SchemaAt& from_b) {
   if (!a.ok() || !b.ok()) return false;
   if (a->value == b->value || allows_all(*b->value)) return true;
   if (!a->value->is_object() || !b->value->is_object()) return false;
-  // The second says only things that the first says too, or its type is the wider one.
+  // True if the second schema has only keywords of the first, or a wider type.
   constexpr std::string_view kSilent[] = {"title", "description", "default", "examples"};
-  // Of one value, and not of what other keywords say.
+  // Keywords that concern one value and do not depend on other keywords.
   constexpr std::string_view kPlain[] = {
       "const",    "pattern",          "format",           "minLength",  "maxLength",
       "minimum",  "exclusiveMinimum", "exclusiveMaximum", "maximum",    "minItems",
@@ -464,7 +464,7 @@ bool JsonSchemaMaker::implied(const Parts& parts, const SchemaAt& way) {
   return true;
 }
 
-// By a member that one requires and the other forbids or gives other values.
+// Objects: one schema requires a member that the other forbids or gives a disjoint schema.
 bool JsonSchemaMaker::objects_exclusive(const SchemaAt& a, const SchemaAt& b, int depth) {
   for (const SchemaAt* one : {&a, &b}) {
     const json::value* names = one->find("required");

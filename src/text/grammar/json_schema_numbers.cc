@@ -23,7 +23,7 @@ StatusOr<JsonBounds> JsonSchemaMaker::bounds(const Parts& parts) const {
   JsonBounds b;
   for (const Part& part : parts.all) {
     const SchemaAt& at = part.at;
-    // Before draft 6 the exclusive ones are flags of the others.
+    // Before draft 6 the exclusive bounds are booleans beside the others.
     const auto flag = [&](std::string_view key) {
       const json::value* value = at.find(key);
       return value && *value == json::value(true);
@@ -35,7 +35,7 @@ StatusOr<JsonBounds> JsonSchemaMaker::bounds(const Parts& parts) const {
       const auto bound = Decimal::of(*value);
       if (!bound || bound->fraction.size() > kMaxJsonDigits)
         return at.error(fmt::format("more than {} digits are not supported", kMaxJsonDigits), key);
-      // No number that is written has as many digits.
+      // No generated number has as many digits.
       if (bound->whole.size() > kMaxJsonDigits && low == bound->negative) return ok();
       if (!strict) strict = flag(low ? "exclusiveMinimum" : "exclusiveMaximum");
       low ? b.tighten_least(*bound, strict) : b.tighten_most(*bound, strict);
@@ -49,7 +49,7 @@ StatusOr<JsonBounds> JsonSchemaMaker::bounds(const Parts& parts) const {
   return b;
 }
 
-// The divisors as whole numbers of the unit that the one with the most digits behind its point has.
+// The divisors as integers, in units of the finest divisor's last digit.
 StatusOr<ExprPtr> JsonSchemaMaker::multiples(const Parts& parts, const JsonBounds& b,
                                              const Part& part) {
   const std::string limit = fmt::format(
@@ -88,7 +88,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::multiples(const Parts& parts, const JsonBound
     return part.at.error("without integers this is not supported", "multipleOf");
   const int64_t divisor = units / one;
   int64_t modulus = divisor;
-  std::vector<int64_t> others;  // that must not divide
+  std::vector<int64_t> others;  // divisors that must not divide
   for (const Part& other : parts.all) {
     const json::value* value = other.at.find(kUnlikeMultipleKey);
     if (!value) continue;
@@ -97,7 +97,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::multiples(const Parts& parts, const JsonBound
       return part.at.error(limit, "multipleOf");
     others.push_back(std::stoll(number->whole));
     modulus = std::lcm(modulus, others.back());
-    if (modulus > kMaxJsonDivisor) return nothing();  // of one way, which need not be gone
+    // One alternative of several, so it may be left out.
+    if (modulus > kMaxJsonDivisor) return nothing();
   }
   const auto good = [&](int64_t remainder) {
     return remainder % divisor == 0 &&
@@ -123,14 +124,14 @@ StatusOr<ExprPtr> JsonSchemaMaker::number(const Parts& parts) {
   if (!part) part = parts.with(kUnlikeMultipleKey);
   const bool integer = types == kIntegerType;
   const bool broken = types == kFractionTypes;
-  if (broken) {  // whose digits a double holds
+  if (broken) {  // numbers whose digits a double holds
     constexpr int64_t kMost = 1'000'000'000;
     all.tighten_least(Decimal::of(-kMost), false);
     all.tighten_most(Decimal::of(kMost), false);
   }
   if (!bounded && !broken && !part && excepted.empty())
     return call(integer ? any_integer_ : any_number_);
-  // The parts between numbers that are left out.
+  // The intervals between excluded numbers.
   std::ranges::sort(excepted);
   std::vector<ExprPtr> ways;
   JsonBounds rest = all;

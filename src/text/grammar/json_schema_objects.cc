@@ -1,5 +1,4 @@
-// Objects of a schema: members that are named come in the order of their names in the schema, then
-// all others.
+// Objects of a schema: members named in the schema come first, in its order, then all others.
 #include <algorithm>
 #include <bit>
 
@@ -13,7 +12,7 @@ constexpr std::string_view kObjectKeys[] = {
     "minProperties", "maxProperties", "propertyNames",     "unevaluatedProperties",
     kExceptKey,      kSomeKey};
 constexpr size_t kMaxNameClasses = 64;
-constexpr size_t kMostSome = 4;  // members of kSomeKey that one object must have
+constexpr size_t kMostSome = 4;  // kSomeKey members that one object may need
 
 bool allows_none(const std::vector<SchemaAt>& schemas) {
   return std::ranges::any_of(schemas,
@@ -69,7 +68,7 @@ JsonSchemaMaker::Schemas JsonSchemaMaker::member_schemas(const Parts& parts,
   return all;
 }
 
-// One of kSomeKey, which a client's schema may have too.
+// Checks one entry of kSomeKey, which a client's schema may contain too.
 Status JsonSchemaMaker::check_some(const SchemaAt& at) {
   if (at.value->is_object() && at.find("names") && at.find("value")) return ok();
   return at.error("this keyword is not supported");
@@ -109,7 +108,7 @@ StatusOr<std::vector<JsonSchemaMaker::Member>> JsonSchemaMaker::named_members(
   }
   for (const Part& part : parts.all) {
     const json::value* required = part.at.find("required");
-    // Before draft 4 it is a flag of a member's schema.
+    // Before draft 4 "required" is a boolean of the member's schema.
     if (!required || required->is_bool()) continue;
     if (!required->is_array()) return part.at.error("must be an array", "required");
     for (const json::value& name : required->get_array()) {
@@ -147,7 +146,7 @@ JsonSchemaMaker::Schemas JsonSchemaMaker::with_values(Schemas schemas,
   return schemas;
 }
 
-// The name, without quotes, of a member that is none of these and in each of the sets.
+// The unquoted name of a member other than these and in each of the sets.
 StatusOr<ExprPtr> JsonSchemaMaker::name_but(const std::vector<Member>& members,
                                             const std::vector<const TextSet*>& all_of,
                                             const SchemaAt& at) {
@@ -176,8 +175,7 @@ ExprPtr JsonSchemaMaker::member_of(ExprPtr name, ExprPtr value) const {
   return sequence({literal("\""), std::move(name), literal("\""), colon_, std::move(value)});
 }
 
-// Other names: for each set of patterns that can match together, those that match these and no
-// others.
+// Names not in "properties", by the set of patterns that they match.
 StatusOr<std::vector<JsonSchemaMaker::NameClass>> JsonSchemaMaker::name_classes(
     const Parts& parts, const std::vector<NamePattern>& patterns, const TextSet* allowed,
     const std::vector<Member>& members) {
@@ -204,7 +202,7 @@ StatusOr<std::vector<JsonSchemaMaker::NameClass>> JsonSchemaMaker::name_classes(
   return classes;
 }
 
-// A member with another name. Null: there are none.
+// A member with another name. Null: none.
 StatusOr<ExprPtr> JsonSchemaMaker::other_members(const Parts& parts,
                                                  const std::vector<NamePattern>& patterns,
                                                  const TextSet* allowed,
@@ -233,8 +231,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::other_members(const Parts& parts,
   return call(add_rule(choice(std::move(ways))));
 }
 
-// For each set of what must be there, members with other names that are all of it: one, or several
-// whose names differ.
+// For each set of required members, members with other names that satisfy it: one, or several
+// with different names.
 StatusOr<std::vector<JsonSchemaMaker::Endings>> JsonSchemaMaker::endings(
     const Parts& parts, const std::vector<NamePattern>& patterns, const TextSet* allowed,
     const std::vector<Member>& members, const std::vector<SomeMember>& some) {
@@ -246,7 +244,7 @@ StatusOr<std::vector<JsonSchemaMaker::Endings>> JsonSchemaMaker::endings(
   if (!plain) {
     ASSIGN_OR_RETURN(classes, name_classes(parts, patterns, allowed, members));
   }
-  std::vector<TextSet> names(all.size(), TextSet::all());  // that can be all of a set
+  std::vector<TextSet> names(all.size(), TextSet::all());  // names that satisfy all of a set
   for (unsigned set = 1; set < all.size(); ++set) {
     const unsigned first = set & -set;
     std::vector<const TextSet*> sets;
@@ -314,13 +312,13 @@ StatusOr<JsonSchemaMaker::Size> JsonSchemaMaker::size_of(const Parts& parts,
   const int64_t counted = std::min<int64_t>(members, std::max(size.least, size.most));
   if (of && counted > 1 && members * counted > kMostPlaces)
     return of->at.error(
-        "limits of the number of members are not supported beside so many properties",
+        "limits of the number of members are not supported beside this number of properties",
         of->at.find("minProperties") ? "minProperties" : "maxProperties");
   return size;
 }
 
-// Of members that no property names, one counts for "minProperties", since names may be repeated.
-// What must be there comes last, so that nothing repeats its name.
+// Members with other names; they count as one for "minProperties", since a name may be repeated.
+// Required ones come last, so that no name behind repeats them.
 ExprPtr JsonSchemaMaker::others(const ExprPtr& other, int32_t before, Size size) {
   if (size.most != kUnbounded && before > size.most) return nullptr;
   const int32_t need = std::max(0, size.least - before);
@@ -351,10 +349,10 @@ ExprPtr JsonSchemaMaker::others_and(const Endings& endings, const ExprPtr& other
   return ways.empty() ? nullptr : call(add_rule(choice(std::move(ways))));
 }
 
-// Chains of rules, from the last property to the first: what may come behind as many members as the
-// place in `ways` says, the last place for more as well, while some of what must be there is
-// missing. Each way ends with the blanks before the brace, so that they are not there twice. Null:
-// no object is within the limits.
+// Chains of rules, from the last property to the first. `ways` by number of earlier members (the
+// last entry for more): the texts that may follow while some required members are missing. Each
+// ends with the blanks before the brace, so that they are not generated twice. Null: no object is
+// within the limits.
 ExprPtr JsonSchemaMaker::members_of(const std::vector<Member>& members, const ExprPtr& other,
                                     const std::vector<Endings>& endings, Size size) {
   const auto num_members = static_cast<int32_t>(members.size());
@@ -409,7 +407,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::object(const Parts& parts) {
   }
   const TextSet* names = allowed ? &*allowed : nullptr;
   ASSIGN_OR_RETURN(const std::vector<SomeMember> some, some_members(parts));
-  if (some.size() > kMostSome) return nothing();  // one of several ways, which need not be gone
+  // One alternative of several, so it may be left out.
+  if (some.size() > kMostSome) return nothing();
   ASSIGN_OR_RETURN(const std::vector<Member> members, named_members(parts, patterns, names, some));
   if (std::ranges::any_of(members, [](const Member& m) { return m.required && !m.value; }))
     return nothing();
@@ -421,7 +420,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::object(const Parts& parts) {
   const auto num_members = static_cast<int32_t>(members.size());
   if (other && size.least > num_members + 1)
     return parts.with("minProperties")
-        ->at.error("of members that no property names, only one counts", "minProperties");
+        ->at.error("only one member outside of 'properties' counts", "minProperties");
   ExprPtr inner = members_of(members, other, behind, size);
   if (!inner) return nothing();
   return sequence({literal("{"), blanks_, std::move(inner), literal("}")});

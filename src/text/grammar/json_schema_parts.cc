@@ -1,4 +1,4 @@
-// Schemas that hold at once: what references, "allOf", conditions and choices make of a schema.
+// Schemas that hold together: references, "allOf", conditions and choices of a schema.
 #include <algorithm>
 #include <span>
 
@@ -8,14 +8,14 @@ namespace nereid::text {
 namespace {
 
 constexpr size_t kMaxParts = 256;
-constexpr int64_t kPartSteps = 20;  // to take a schema into a list
+constexpr int64_t kPartSteps = 20;  // to add a schema to a list
 
 constexpr std::pair<std::string_view, unsigned> kTypes[] = {
     {"null", kNullType},       {"boolean", kBooleanType},
     {"string", kStringType},   {"number", kIntegerType | kFractionTypes},
     {"integer", kIntegerType}, {"array", kArrayType},
     {"object", kObjectType},   {kFractionType, kFractionTypes}};
-// Keywords of the specification that cannot be held.
+// Keywords of the specification that are not supported.
 constexpr std::string_view kUnsupported[] = {"$recursiveRef", "$recursiveAnchor"};
 constexpr std::string_view kChoices[] = {"anyOf", "oneOf", kChoiceKey, kWaysKey};
 constexpr std::string_view kConditions[] = {"if", "dependentRequired", "dependentSchemas",
@@ -124,7 +124,7 @@ json::value JsonSchemaMaker::place(SchemaAt at) {
 }
 
 SchemaAt JsonSchemaMaker::opposite_at(const SchemaAt& at) {
-  const auto there = direct(at);  // what leads nowhere is refused where it is used
+  const auto there = direct(at);  // a broken reference is refused where it is used
   const SchemaAt& of = there.ok() ? *there : at;
   SchemaAt& found = opposites_[of.value];
   if (found.value) return found;
@@ -141,7 +141,7 @@ StatusOr<SchemaAt> JsonSchemaMaker::made(const SchemaAt& at, std::string_view ke
   return made_[{at.value, std::string(key)}] = {&kept_.back(), at.pointer_of(key)};
 }
 
-// Of "if" and "dependent...": a schema that says the same by choices.
+// "if" and "dependent...": an equivalent schema made of choices.
 StatusOr<json::value> JsonSchemaMaker::conditions(const SchemaAt& at, std::string_view key) {
   if (key == "if") {
     json::array yes = {place(at["if"])}, no = {opposite(at["if"])};
@@ -232,8 +232,8 @@ Status JsonSchemaMaker::flatten(Open& open) {
   return ok();
 }
 
-// For each way to choose, the schemas that then hold. `together`: also several at once, for what
-// they say together of members and elements.
+// The alternatives of a choice, as lists of schemas. `together`: also combinations, for their joint
+// evaluation of members and elements.
 StatusOr<const std::vector<JsonSchemaMaker::Schemas>*> JsonSchemaMaker::options(
     const Choice& choice, bool together) {
   const std::pair key(choice.of.at.value, std::pair(choice.key, together));
@@ -270,7 +270,7 @@ StatusOr<std::vector<JsonSchemaMaker::Schemas>> JsonSchemaMaker::find_options(co
   return all;
 }
 
-// The ways of a choice that what holds already does not plainly rule out.
+// Finds the alternatives that the parts do not obviously exclude.
 StatusOr<bool> JsonSchemaMaker::find_left(const Open& open, Choice& choice) {
   ASSIGN_OR_RETURN(const std::vector<Schemas>* all, options(choice, open.has_unevaluated));
   if (choice.all != all) {
@@ -308,7 +308,7 @@ Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
   if (open.parts.types == 0) return ok();
   if (open.most_ways == 0)
     open.most_ways = open.choices.size() > kManyChoices ? kFewWays : kMostWays;
-  // The choice with the fewest ways comes first; one that is made already goes.
+  // The choice with the fewest alternatives is expanded first; a decided one is dropped.
   constexpr size_t kMostLooked = 16;
   size_t best = 0;
   for (size_t i = 0; i < std::min(open.choices.size(), kMostLooked);) {
@@ -324,7 +324,7 @@ Status JsonSchemaMaker::expand(Open open, std::vector<Parts>& out) {
   }
   if (open.choices.empty()) {
     Parts& parts = open.parts;
-    // What says nothing by itself goes, but for one part that errors name.
+    // Parts without assertions are dropped, except one for error messages.
     const auto rest = std::stable_partition(parts.all.begin(), parts.all.end(),
                                             [&](const Part& part) { return asserts(part.at); });
     parts.all.erase(rest == parts.all.begin() && rest != parts.all.end() ? rest + 1 : rest,
@@ -362,9 +362,9 @@ StatusOr<std::vector<JsonSchemaMaker::Parts>> JsonSchemaMaker::alternatives(cons
 }
 
 StatusOr<ExprPtr> JsonSchemaMaker::body(const Schemas& schemas) {
-  // What only refers or only chooses shares the rules of what it leads to.
+  // A schema that only refers or only chooses shares the rules of its target.
   if (schemas.size() == 1 && schemas[0].value->is_object()) {
-    const SchemaAt& at = schemas[0];  // not one that only refers: all_of() follows those
+    const SchemaAt& at = schemas[0];  // except pure references, which all_of() resolves
     RETURN_IF_ERROR(check_keywords(at));
     const bool says_more = has_any(at, kAsserting) || has_any(at, kConditions) ||
                            at.find("allOf") || at.find("$dynamicRef") || at.find(kPlaceKey);
@@ -388,7 +388,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::body(const Schemas& schemas) {
     }
   }
   std::vector<ExprPtr> ways;
-  // Of many opposites a few ways first, all of which may turn out to be of no value.
+  // First a few alternatives of many "not", all of which may turn out empty.
   for (const size_t most_ways : {size_t{0}, kMostWays}) {
     are_ways_few_ = false;
     ASSIGN_OR_RETURN(const std::vector<Parts> all, alternatives(schemas, most_ways));
@@ -403,7 +403,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::body(const Schemas& schemas) {
 }
 
 StatusOr<ExprPtr> JsonSchemaMaker::all_of(Schemas schemas) {
-  constexpr int kMaxDepth = 200;  // schemas within schemas, by name or by place
+  constexpr int kMaxDepth = 200;  // nested schemas, by name or by position
   for (SchemaAt& at : schemas) {
     ASSIGN_OR_RETURN(at, direct(std::move(at)));
     if (*at.value == json::value(false)) return nothing();
@@ -415,7 +415,7 @@ StatusOr<ExprPtr> JsonSchemaMaker::all_of(Schemas schemas) {
     return known || *at.value == json::value(true);
   });
   if (schemas.empty()) return any_;
-  std::ranges::sort(key);  // in another order the same values
+  std::ranges::sort(key);  // the same schemas in another order are the same values
   const auto [found, is_new] = rule_of_.try_emplace(key, static_cast<int32_t>(rules_.size()));
   const int32_t index = found->second;
   const auto made = [&] {

@@ -1,4 +1,4 @@
-// Addresses within a schema (RFC 3986, as far as schemas need it).
+// URI references within a schema (RFC 3986, as far as schemas need it).
 #include "text/grammar/json_schema_refs.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ constexpr std::string_view kOne[] = {"items",
 constexpr std::string_view kNamed[] = {"properties",  "patternProperties", "$defs",
                                        "definitions", "dependentSchemas",  "dependencies"};
 
-// Without the fragment, which `fragment` takes.
+// The address without its fragment, which goes to `fragment`.
 std::string_view split(std::string_view address, std::string_view& fragment) {
   const size_t hash = address.find('#');
   if (hash == std::string_view::npos) return address;
@@ -41,7 +41,7 @@ bool has_scheme(std::string_view address) {
          std::isalpha(static_cast<uint8_t>(address[0]));
 }
 
-// Without "." and ".." as steps of a path.
+// Removes dot segments.
 std::string without_dots(std::string_view path) {
   std::vector<std::string_view> steps;
   for (size_t at = 0; at <= path.size();) {
@@ -61,13 +61,13 @@ std::string without_dots(std::string_view path) {
   return fmt::format("{}", fmt::join(steps, "/"));
 }
 
-// The address that `ref`, which has no fragment, is at `base`.
+// Resolves `ref`, which has no fragment, against `base`.
 std::string resolved(std::string_view base, std::string_view ref) {
   if (ref.empty()) return std::string(base);
   if (has_scheme(ref)) return std::string(ref);
   const size_t colon = has_scheme(base) ? base.find(':') + 1 : 0;
   if (ref.starts_with("//")) return std::string(base.substr(0, colon)).append(ref);
-  size_t path = colon;  // where that of `base` begins
+  size_t path = colon;  // start of the path of `base`
   if (base.substr(colon).starts_with("//")) path = std::min(base.find('/', colon + 2), base.size());
   if (ref.starts_with("/")) return std::string(base.substr(0, path)) + without_dots(ref);
   const std::string_view own = base.substr(path);
@@ -147,14 +147,14 @@ SchemaRefs::Draft SchemaRefs::draft_of(const SchemaAt& at, Draft outer) {
   return {.has_old_id = is(kOld[0]) || is(kOld[1]), .refers_alone = std::ranges::any_of(kOld, is)};
 }
 
-// The base within the schema: the address, unless `id` is an anchor.
+// The base URI inside the schema: the new address, unless `id` is an anchor.
 SchemaRefs::Base SchemaRefs::add_address(const SchemaAt& at, std::string_view id,
                                          const Base& base) {
   constexpr size_t kLongest = 1000;
   if (base->size() + id.size() > kLongest) return base;
   std::string_view fragment;
   std::string address = resolved(*base, split(id, fragment));
-  // Before draft 2019-09 an anchor stands there too.
+  // Before draft 2019-09 an anchor is a fragment of "$id".
   if (!fragment.empty()) anchors_.try_emplace(fmt::format("{}#{}", address, fragment), at);
   if (id.starts_with('#')) return base;
   resources_.try_emplace(address, at);
@@ -220,7 +220,7 @@ StatusOr<SchemaAt> SchemaRefs::target(const SchemaAt& at, std::string_view key) 
   }
   boost::system::error_code failure;
   const json::value* value = whole.value->find_pointer(inside, failure);
-  if (!value) {  // many that give parts an address mean the whole schema nevertheless
+  if (!value) {  // authors who give parts an address often still mean the whole schema
     const SchemaAt& root = resources_.at("");
     if (const json::value* other = root.value->find_pointer(inside, failure))
       return SchemaAt{other, inside.substr(0, kLongestPointer)};

@@ -1,4 +1,4 @@
-// What the references of a schema lead to.
+// Targets of a schema's references.
 #pragma once
 
 #include <functional>
@@ -18,13 +18,13 @@ namespace nereid::text {
 
 inline constexpr size_t kLongestPointer = 500;
 
-// A schema and where it stands.
+// A schema and its JSON pointer.
 struct SchemaAt {
   const json::value* value = nullptr;
   std::string pointer;  // for errors, which quote the first kLongestPointer bytes
 
-  SchemaAt operator[](std::string_view key) const;  // of an object that has it
-  SchemaAt operator[](size_t index) const;          // of an array
+  SchemaAt operator[](std::string_view key) const;  // the member, which exists
+  SchemaAt operator[](size_t index) const;          // the element, which exists
   const json::value* find(std::string_view key) const;
   std::string pointer_of(std::string_view key) const;
   const json::object& object() const { return value->get_object(); }
@@ -37,34 +37,34 @@ class SchemaRefs {
  public:
   explicit SchemaRefs(const SchemaAt& root);
 
-  // Whether only the "$ref" of the schema says anything, which is so up to draft 7.
+  // Whether "$ref" hides the schema's other keywords, as up to draft 7.
   bool only_refers(const json::value& schema) const { return referring_.contains(&schema); }
-  // Whether "$schema" of the whole names a draft up to 7.
+  // Whether "$schema" of the root names a draft up to 7.
   bool is_old() const { return is_old_; }
 
-  // Of the "$ref" or "$dynamicRef" that `at`, an object of the schema itself, has under `key`.
-  // InvalidArgument: it leads out of the schema or to nothing.
+  // The target of "$ref" or "$dynamicRef" under `key` in `at`, an object of the schema itself.
+  // InvalidArgument: it is outside of the schema or does not exist.
   StatusOr<SchemaAt> target(const SchemaAt& at, std::string_view key) const;
 
  private:
-  // What "$schema" says; none names the newest.
+  // Properties of the draft in "$schema"; the newest by default.
   struct Draft {
     bool has_old_id = false;    // "id" is the address, up to draft 4
-    bool refers_alone = false;  // beside "$ref" nothing counts, up to draft 7
+    bool refers_alone = false;  // "$ref" hides other keywords, up to draft 7
   };
   static Draft draft_of(const SchemaAt& at, Draft outer);
-  using Base = std::shared_ptr<const std::string>;  // an address, which many schemas share
+  using Base = std::shared_ptr<const std::string>;  // an address shared by many schemas
   void visit(const SchemaAt& at, Base base, Draft draft);
   void visit_all(const SchemaAt& at, const Base& base, Draft draft);
   Base add_address(const SchemaAt& at, std::string_view id, const Base& base);
 
   absl::flat_hash_map<std::string, SchemaAt> resources_;   // by address, without fragment
   absl::flat_hash_map<std::string, SchemaAt> anchors_;     // by "ADDRESS#NAME"
-  std::map<std::string, int, std::less<>> num_dynamic_;    // anchors of a name
-  absl::flat_hash_map<const json::value*, Base> base_of_;  // where it is not ""
+  std::map<std::string, int, std::less<>> num_dynamic_;    // number of dynamic anchors by name
+  absl::flat_hash_map<const json::value*, Base> base_of_;  // bases other than ""
   absl::flat_hash_set<const json::value*> referring_;
   bool is_old_ = false;
-  // An "id" that the draft calls "$id", or the other way round: an address that nothing else has.
+  // An "id" that the draft calls "$id", or the reverse: an address that no other schema has.
   struct OtherId {
     SchemaAt at;
     std::string_view id;

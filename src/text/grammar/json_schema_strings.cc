@@ -14,26 +14,26 @@ constexpr std::string_view kStringKeys[] = {"minLength", "maxLength", "pattern",
                                             "format",    kUnlikeKey,  kExceptKey};
 constexpr int32_t kBlockLength = 1024;
 
-// What may follow a backslash.
+// Escapes: the text behind a backslash.
 constexpr std::string_view kEscaped =
     R"(["\\/bfnrt]|u([0-9a-cA-CefEF][0-9a-fA-F]{3}|[dD][0-7][0-9a-fA-F]{2}|)"
     R"([dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}))";
 
-// The last day of a month is that of its year, and the year is not 0.
+// Days are valid for the month and year; year 0 is excluded.
 constexpr std::string_view kDate =
     R"((000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|)"
     R"(([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)-02-29)";
 constexpr std::string_view kTime =
     R"(([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))";
-// Without "--", which international names give a meaning.
+// No "--", which has a meaning in international names.
 constexpr std::string_view kLabel = "[A-Za-z0-9](-?[A-Za-z0-9]){0,23}";
 constexpr std::string_view kByte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
-constexpr std::string_view kGroup = "[0-9a-fA-F]{1,4}";  // of IPv6
+constexpr std::string_view kGroup = "[0-9a-fA-F]{1,4}";  // a group of an IPv6 address
 constexpr std::string_view kDurationTime =
     "([0-9]{1,9}H([0-9]{1,9}M([0-9]{1,9}S)?)?|[0-9]{1,9}M([0-9]{1,9}S)?|[0-9]{1,9}S)";
 constexpr std::string_view kJsonPointer = "(/([^~/]|~[01])*)*";
 
-// Where the mark first stands outside of groups and classes; the pattern's size: nowhere.
+// The first position of `mark` outside of groups and classes; pattern.size(): none.
 size_t find_outside(std::string_view pattern, char mark) {
   int depth = 0;
   bool in_class = false;
@@ -60,7 +60,7 @@ ExprPtr known_regex(std::string_view pattern) {
 
 std::string ipv4() { return fmt::format("{0}(\\.{0}){{3}}", kByte); }
 
-// Eight groups, of which the last two may be an IPv4 address; "::" stands for at least one.
+// Eight groups, the last two possibly an IPv4 address; "::" is at least one group.
 std::string ipv6() {
   std::string all = fmt::format("({0}:){{7}}{0}|({0}:){{6}}{1}", kGroup, ipv4());
   for (int before = 0; before <= 7; ++before) {
@@ -93,8 +93,8 @@ std::string uri(bool reference) {
                      end);
 }
 
-// Of ECMA-262 with and without its flag "u", and of Python: characters, classes, one level of
-// groups.
+// Expressions valid in ECMA-262 with and without its flag "u", and in Python: characters, classes,
+// one level of groups.
 std::string regex_text() {
   const std::string one = R"(([A-Za-z0-9 _,:;=@#%&'"<>/~!.-]|\\[dDwWsS.\\/*+?()\[\]{}|^$]|)"
                           R"(\[\^?([A-Za-z0-9_. ]|a-z|A-Z|0-9)+\])[*+?]?)";
@@ -150,7 +150,7 @@ const JsonFormat* json_format(std::string_view format) {
 
 std::string json_quoted(std::string_view text) { return json::serialize(json::string(text)); }
 
-// Texts in which the pattern is found. Lookahead is known where the pattern begins.
+// Texts in which the pattern is found. Lookahead is supported at the start of the pattern.
 StatusOr<TextSet> JsonSchemaMaker::matched(std::string_view pattern, int depth) {
   constexpr int kMaxDepth = 16;
   const bool is_not = pattern.starts_with("^(?!");
@@ -213,8 +213,8 @@ StatusOr<TextSet> JsonSchemaMaker::keep_texts(const SchemaAt& at, TextSet all) {
   return kept;
 }
 
-// Those of the texts whose length all parts allow; where they need too many states, the longer ones
-// of them are left out.
+// The texts of lengths that all parts allow; if these need too many states, longer
+// ones are left out.
 StatusOr<TextSet> JsonSchemaMaker::keep_lengths(const Parts& parts, const TextSet& all) {
   constexpr int32_t kMost = TextSet::kMaxStates / 2;
   constexpr int64_t kFewStates = 4000;
@@ -290,7 +290,7 @@ ExprPtr JsonSchemaMaker::block() {
   return block_;
 }
 
-// Long strings are some blocks, which all share one rule, and then some characters.
+// Long strings are a number of blocks, which share one rule, and then single characters.
 ExprPtr JsonSchemaMaker::chars_of(int32_t least, int32_t most) {
   constexpr int32_t kLongest = 10'000'000;
   most = std::min(most, std::max(least, kLongest));
@@ -302,7 +302,7 @@ ExprPtr JsonSchemaMaker::chars_of(int32_t least, int32_t most) {
     parts.push_back(repeat(char_, rest, rest));
   int32_t more = most == kUnbounded ? kUnbounded : most - least;
   if (more >= 2 * kBlockLength) {
-    // At least as many are left as a block has, so that each number of characters is there.
+    // At least a block's number of characters remains, so that every total is possible.
     const int32_t blocks = more / kBlockLength - 1;
     parts.push_back(repeat(block(), 0, blocks));
     more -= blocks * kBlockLength;
@@ -325,8 +325,8 @@ StatusOr<ExprPtr> JsonSchemaMaker::string(const Parts& parts) {
   return strings_[std::move(key)] = call(add_rule(std::move(made)));
 }
 
-// One pattern or format, or limits of the length, are written as they stand; anything else needs
-// the set of all texts.
+// A single pattern or format, or limits of the length, become an expression directly; other
+// combinations need a TextSet.
 StatusOr<ExprPtr> JsonSchemaMaker::new_string(const Parts& parts) {
   const Part* only = nullptr;
   bool sized = false;

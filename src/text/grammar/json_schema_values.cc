@@ -1,5 +1,5 @@
-// Values that a schema lists ("enum", "const"): how they are written, and which of them the rest of
-// the schema allows. This is a validator of all keywords; "format" says nothing here.
+// Values listed in a schema ("enum", "const"): their texts, and a validator of all other keywords
+// that tests them; "format" has no effect here.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -25,7 +25,7 @@ bool has_equals(const json::array& array) {
   return false;
 }
 
-// Whether `value`, a count, is within what `at` has under these keys.
+// Whether the count `value` is within the limits under these keys of `at`.
 StatusOr<bool> within(const SchemaAt& at, std::string_view least, std::string_view most,
                       size_t value) {
   ASSIGN_OR_RETURN(const int32_t low, schema_count(at, least, 0));
@@ -242,7 +242,7 @@ StatusOr<bool> JsonSchemaMaker::allows_array(const SchemaAt& at, const json::arr
          (most == kUnbounded || count <= static_cast<size_t>(most));
 }
 
-// Whether each of kSomeKey is there.
+// Whether the object has each member of kSomeKey.
 StatusOr<bool> JsonSchemaMaker::has_some(const SchemaAt& list, const json::object& object,
                                          int depth) {
   if (!list.value->is_array()) return list.error("must be an array");

@@ -1,4 +1,4 @@
-// Recursive descent over the statements. What is ignored stands behind each terminal of a rule.
+// Recursive descent over the statements. The ignored terminals follow each terminal of a rule.
 #include "text/grammar/lark.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ class LarkParser {
   static constexpr int32_t kStart = 0, kIgnored = 1;
   struct Name {
     int32_t rule = 0;
-    size_t used_at = 0;  // first
+    size_t used_at = 0;  // offset of the first use
   };
 
   Status error(std::string_view reason, std::optional<size_t> at = {}) const {
@@ -78,7 +78,7 @@ class LarkParser {
     return true;
   }
   void skip_blanks(bool lines);
-  // To what is left of the statement, also when that is a '|' in a later line.
+  // Skips to the rest of the statement, which may begin with '|' in a later line.
   void skip_to_part(int depth);
   std::string_view name();
   StatusOr<std::string_view> needed_name();
@@ -170,16 +170,16 @@ StatusOr<Rules> LarkParser::parse() {
     if (!rules_[static_cast<size_t>(known.rule)])
       return known.rule == kStart
                  ? invalid_argument("grammar: there is no rule 'start'")
-                 : error(fmt::format("there is no '{}', which stands", name), known.used_at);
+                 : error(fmt::format("'{}' is not defined, used", name), known.used_at);
   if (ignored_.empty()) return std::move(rules_);
   rules_[kIgnored] = repeat(choice(std::move(ignored_)), 0, kUnbounded);
-  // `start` itself may be called by others.
+  // Other rules may call `start` too.
   rules_.push_back(ExprPtr(rules_[kStart]));
   rules_[kStart] = sequence({call(kIgnored), call(static_cast<int32_t>(rules_.size()) - 1)});
   return std::move(rules_);
 }
 
-// A: A b | c as A: c b*, for what begins with the rule itself.
+// Removes left recursion: A: A b | c becomes A: c b*.
 ExprPtr without_own_beginning(const ExprPtr& expr, int32_t rule) {
   const auto is_call = [&](const ExprPtr& e) {
     return e->kind == Expr::Kind::kRule && e->rule == rule;
@@ -187,7 +187,7 @@ ExprPtr without_own_beginning(const ExprPtr& expr, int32_t rule) {
   if (expr->kind != Expr::Kind::kChoice) return expr;
   std::vector<ExprPtr> first, more;
   for (const ExprPtr& way : expr->parts) {
-    if (is_call(way)) continue;  // says nothing
+    if (is_call(way)) continue;  // A: A adds nothing
     if (way->kind == Expr::Kind::kSequence && !way->parts.empty() && is_call(way->parts[0]))
       more.push_back(sequence({way->parts.begin() + 1, way->parts.end()}));
     else
@@ -199,12 +199,12 @@ ExprPtr without_own_beginning(const ExprPtr& expr, int32_t rule) {
 }
 
 Status LarkParser::statement() {
-  if (!take("?")) take("!");  // how a tree is built
+  if (!take("?")) take("!");  // tree-shaping marks have no effect
   const std::string_view defined = name();
   if (defined.empty()) return error("neither a rule 'name: ...' nor a directive");
   if (rest().starts_with("{")) return error(fmt::format("a template, '{}{{'", defined));
   if (rest().starts_with("[")) return error(fmt::format("attributes of a rule, '{}['", defined));
-  if (take(".")) {  // which one of several readings is preferred
+  if (take(".")) {  // priorities have no effect
     take("-");
     RETURN_IF_ERROR(count().status());
   }
@@ -238,7 +238,8 @@ Status LarkParser::directive() {
 Status LarkParser::import() {
   ASSIGN_OR_RETURN(const std::string_view library, needed_name());
   if (library != "common")
-    return error(fmt::format("an import from '{}', which is not there (common is),", library));
+    return error(
+        fmt::format("an import from '{}', which does not exist; allowed: common;", library));
   if (take(".")) {
     ASSIGN_OR_RETURN(const std::string_view wanted, needed_name());
     std::string_view as = wanted;
@@ -272,7 +273,7 @@ StatusOr<ExprPtr> LarkParser::choices(int depth) {
     return error(fmt::format("more than {} groups inside each other", kMaxGrammarDepth));
   std::vector<ExprPtr> all;
   skip_to_part(depth);
-  take("|");  // in front of the first one
+  take("|");  // before the first alternative
   do {
     ASSIGN_OR_RETURN(ExprPtr one, parts(depth));
     all.push_back(std::move(one));
@@ -286,7 +287,7 @@ StatusOr<ExprPtr> LarkParser::parts(int depth) {
     skip_to_part(depth);
     if (rest().empty() || std::string_view("|)]\n").find(rest()[0]) != std::string_view::npos)
       break;
-    if (take("->")) {  // the name of a tree's node
+    if (take("->")) {  // an alias, the name of a tree's node
       RETURN_IF_ERROR(needed_name().status());
       continue;
     }
@@ -349,7 +350,7 @@ StatusOr<ExprPtr> LarkParser::quantified(ExprPtr part) {
   return repeat(std::move(part), least, most);
 }
 
-// What stands between this mark and the next one in the line; a backslash hides a character.
+// The text up to the next mark in the line; a backslash escapes a character.
 StatusOr<std::string_view> LarkParser::quoted(char mark) {
   const size_t begin = ++at_;
   for (; at_ < text_.size() && text_[at_] != '\n'; ++at_) {
@@ -360,7 +361,7 @@ StatusOr<std::string_view> LarkParser::quoted(char mark) {
   return error(fmt::format("'{}' without its end", mark));
 }
 
-// The only character of a text as it is written.
+// The only character of a quoted text, escapes resolved.
 std::optional<char32_t> one_char(std::string_view text) {
   if (text.empty()) return {};
   if (const Utf8Step step = utf8_step(text); text[0] != '\\')

@@ -93,7 +93,7 @@ TEST(Lark, RefusesByLineAndConstruct) {
     EXPECT_THAT(refusal(kEbnf, lark), HasSubstr(text)) << lark;
   };
   expect("rule: \"a\"", "there is no rule 'start'");
-  expect("start: x\n", "there is no 'x', which stands in line 1");
+  expect("start: x\n", "'x' is not defined, used in line 1");
   expect("start: \"a\"\nstart: \"b\"", "a second 'start' in line 2");
   expect("start: \"a\"\n\nstart{x}: \"b\"", "a template, 'start{' in line 3");
   expect("start: sep{x}", "a template, 'sep{', which is not supported, in line 1");

@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kMostLikeBytes = 1 << 30;
 
-// That a text of the expression has at least; those of called rules count as none.
+// Least bytes of a text of the expression; called rules count 0.
 int32_t least_bytes(const Expr& expr) {
   constexpr int64_t kMost = std::numeric_limits<uint16_t>::max();
   int64_t bytes = 0;
@@ -44,7 +44,7 @@ int32_t least_bytes(const Expr& expr) {
   return static_cast<int32_t>(std::min(bytes, kMost));
 }
 
-// Adds the only text of an expression to `text`; false, and some of it added, where it has others.
+// Appends the only text of an expression to `text`; false, with a part appended, if it has several.
 bool add_only_text(const Expr& expr, std::string& text) {
   if (expr.kind == Expr::Kind::kBytes) {
     text += expr.bytes;
@@ -60,9 +60,9 @@ bool add_only_text(const Expr& expr, std::string& text) {
                              [&](const ExprPtr& part) { return add_only_text(*part, text); });
 }
 
-// About as many edges as the expression, which calls no rules, needs.
+// About the number of edges that an expression without calls needs.
 int64_t num_edges(const Expr& expr) {
-  constexpr int64_t kWideEdges = 4;  // of a range of characters that are not ASCII
+  constexpr int64_t kWideEdges = 4;  // for a range of non-ASCII characters
   int64_t count = 0;
   for (const auto& [first, last] : expr.chars.ranges()) count += last < 0x80 ? 1 : kWideEdges;
   for (const ExprPtr& part : expr.parts) count += num_edges(*part);
@@ -75,8 +75,8 @@ int64_t num_edges(const Expr& expr) {
 class NetworkMaker {
  public:
   explicit NetworkMaker(WorkLimit& work) : work_(work) {}
-  // Gives expressions that may share a rule one of their own, behind all rules, where all their
-  // copies would need many edges.
+  // Gives shareable expressions rules of their own, behind all others, where their copies
+  // would need many edges.
   Status find_shared(const Rules& rules);
   Status add_rule(const Expr& expr);
   Status add_shared_rules();
@@ -110,10 +110,10 @@ class NetworkMaker {
   WorkLimit& work_;
   Network network_;
   int32_t num_edges_ = 0;
-  absl::flat_hash_map<const Expr*, int64_t> num_uses_;  // of what may share a rule
+  absl::flat_hash_map<const Expr*, int64_t> num_uses_;  // uses of each shareable expression
   int64_t num_counted_ = 0;
-  absl::flat_hash_map<const Expr*, int32_t> rule_of_;  // of what shares one
-  std::vector<const Expr*> shared_;                    // by the place of their rules
+  absl::flat_hash_map<const Expr*, int32_t> rule_of_;  // rules of shared expressions
+  std::vector<const Expr*> shared_;                    // in the order of their rules
 };
 
 StatusOr<int32_t> NetworkMaker::add_state() {
@@ -170,7 +170,7 @@ Status NetworkMaker::find_shared(const Rules& rules) {
 
 Status NetworkMaker::add_shared_rules() {
   for (const Expr* expr : std::exchange(shared_, {})) {
-    rule_of_.erase(expr);  // its own rule has its edges
+    rule_of_.erase(expr);  // its own rule gets its edges
     RETURN_IF_ERROR(add_rule(*expr));
   }
   return ok();
@@ -213,7 +213,7 @@ Status NetworkMaker::add_bytes(std::string_view bytes, int32_t from, int32_t to)
   return ok();
 }
 
-// Alternatives that are one text each are one tree, so that few of its states are open at a time.
+// Alternatives that are single texts become one prefix tree, so that few states are open at a time.
 Status NetworkMaker::add_choice(const std::vector<ExprPtr>& parts, int32_t from, int32_t to) {
   std::vector<std::string> texts;
   for (const ExprPtr& part : parts) {
@@ -229,12 +229,12 @@ Status NetworkMaker::add_texts(std::vector<std::string> texts, int32_t from, int
   constexpr int64_t kTextSteps = 10;  // to sort one
   RETURN_IF_ERROR(work_.spend(kTextSteps * static_cast<int64_t>(texts.size())));
   std::ranges::sort(texts);
-  std::vector<int32_t> path = {from};  // states behind the bytes of the last text
+  std::vector<int32_t> path = {from};  // states along the bytes of the last text
   std::string_view last;
   for (const std::string& text : texts) {
     const auto same = static_cast<size_t>(std::ranges::mismatch(text, last).in1 - text.begin());
-    if (same == text.size()) continue;  // twice
-    // Behind the whole last text is `to`, from where none goes on.
+    if (same == text.size()) continue;  // a duplicate
+    // The last state of the path is `to`, which no text extends.
     path.resize(std::min(same + 1, path.size()));
     for (size_t i = path.size() - 1; i + 1 < text.size(); ++i) {
       ASSIGN_OR_RETURN(const int32_t next, add_state());
@@ -251,7 +251,8 @@ Status NetworkMaker::add_texts(std::vector<std::string> texts, int32_t from, int
 
 Status NetworkMaker::add_chars(const CharSet& chars, int32_t from, int32_t to) {
   if (chars.empty()) return invalid_argument("a set of characters is empty");
-  std::map<std::vector<ByteRange>, int32_t> behind;  // states before these bytes and `to`
+  // States by the bytes that lead from them to `to`.
+  std::map<std::vector<ByteRange>, int32_t> behind;
   Status status;
   const auto add_one = [&](const std::vector<ByteRange>& bytes) -> Status {
     int32_t next = to;
@@ -286,8 +287,8 @@ Status NetworkMaker::add_sequence(const std::vector<ExprPtr>& parts, int32_t fro
   return ok();
 }
 
-// One behind the other, with a way to `exit` before each unless it is negative; the state behind
-// the last. All copies have as many states, in the same order.
+// Appends copies of a part; `exit` >= 0: each copy may be skipped to it. Returns the last state.
+// All copies have equally many states, in the same order.
 StatusOr<int32_t> NetworkMaker::add_copies(const Expr& part, int32_t count, int32_t from,
                                            int32_t exit) {
   std::vector<NetworkState>& states = network_.states;
@@ -298,7 +299,7 @@ StatusOr<int32_t> NetworkMaker::add_copies(const Expr& part, int32_t count, int3
     RETURN_IF_ERROR(add(part, from, next));
     from = next;
   }
-  // Copies differ in how far away is what comes behind the last.
+  // Copies differ in the distance to the text behind the last.
   const int64_t part_bytes = count < 2 ? 0 : least_bytes(part);
   if (part_bytes == 0) return from;
   const size_t size = (states.size() - first) / static_cast<size_t>(count);
@@ -366,7 +367,7 @@ StatusOr<std::vector<bool>> NetworkMaker::nullable_rules() {
   return nullable;
 }
 
-// Rules that call each other before any byte must not form a circle.
+// A cycle of calls before any byte is left recursion.
 Status NetworkMaker::check_left_recursion() {
   ASSIGN_OR_RETURN(const std::vector<bool> nullable, nullable_rules());
   const size_t count = network_.starts.size();
@@ -393,10 +394,10 @@ Status NetworkMaker::check_left_recursion() {
       "a rule or schema begins with itself (left recursion), which is not supported");
 }
 
-// A state is a tail when free edges lead from it to tails only; ends are tails.
+// A state is a tail when its free edges lead to tails only; end states are tails.
 void NetworkMaker::find_tails() {
   for (size_t i = network_.states.size(); i-- > 0;) {
-    // Along the only free edge; a circle of them is longer than this.
+    // Follows single free edges; a cycle of them is longer than this.
     constexpr int kMostSteps = 8;
     const NetworkState* state = &network_.states[i];
     for (int step = 0; step < kMostSteps && !state->ends; ++step) {

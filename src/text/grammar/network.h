@@ -1,4 +1,5 @@
-// Rules as a network of states: what a matcher walks.
+// Rules as a network of states, a nondeterministic automaton with calls: rule r begins at
+// starts[r], and an edge may call a rule.
 #pragma once
 
 #include <array>
@@ -20,7 +21,7 @@ struct ByteEdge {
   ByteRange bytes;
   int32_t to = 0;
 };
-// To `to`: at once (rule < 0), or behind a text of `rule`.
+// An edge without a byte: rule < 0 leads to `to` at once, else a call of `rule`, then `to`.
 struct FreeEdge {
   int32_t rule = -1;
   int32_t to = 0;
@@ -29,26 +30,25 @@ struct NetworkState {
   absl::InlinedVector<ByteEdge, 2> bytes;
   absl::InlinedVector<FreeEdge, 2> free;
   bool ends = false;  // the rule's text may end here
-  bool tail = false;  // nothing but the end of the rule can follow
-  // A state that goes on in the same ways for this many bytes: its place in an earlier copy of a
-  // part that is repeated.
-  int32_t like = -1;  // none
+  bool tail = false;  // only the end of the rule can follow
+  // An equivalent state for the next like_bytes bytes: the same position in an earlier copy
+  // of a repeated part.
+  int32_t like = -1;  // -1: none
   int32_t like_bytes = 0;
 };
 
 struct Network {
   std::vector<NetworkState> states;
-  std::vector<int32_t> starts;  // of each rule
-  // Bytes that every edge treats alike have the same class.
+  std::vector<int32_t> starts;  // start state of each rule
+  // Byte classes: bytes on exactly the same edges.
   std::array<uint8_t, 256> class_of{};
-  std::array<uint8_t, 256> byte_of{};  // one of each class
+  std::array<uint8_t, 256> byte_of{};  // one byte of each class
   int32_t num_classes = 0;
 
-  int64_t bytes() const;  // that it holds
+  int64_t bytes() const;  // memory held
 };
 
-// InvalidArgument: a set of characters is empty, a rule begins with itself, a limit above is
-// exceeded, or there is no work left.
+// InvalidArgument: an empty set of characters, left recursion, a limit above, or the work limit.
 StatusOr<Network> make_network(const Rules& rules, WorkLimit& work);
 
 }  // namespace nereid::text

@@ -11,10 +11,10 @@
 namespace nereid::text {
 namespace {
 
-constexpr char32_t kAnyEnd = 0xFFFFFFFF;  // "no character": the end of the pattern
+constexpr char32_t kAnyEnd = 0xFFFFFFFF;  // end of the pattern, no character
 
 CharSet digit_chars() { return {'0', '9'}; }
-// As in ECMA-262.
+// Line terminators of ECMA-262.
 CharSet line_ends() {
   CharSet set('\n', '\n');
   set.add('\r', '\r'), set.add(0x2028, 0x2029);
@@ -28,7 +28,7 @@ CharSet space_chars() {
   return set;
 }
 
-// ASCII letters.
+// Adds the other case of ASCII letters.
 CharSet with_other_case(const CharSet& set) {
   constexpr char32_t kStep = 'a' - 'A';
   CharSet result = set;
@@ -54,7 +54,7 @@ class RegexParser {
     return invalid_argument("regular expression '{}': {} at byte {}", pattern_.substr(0, 200),
                             reason, at_);
   }
-  // The next character; nothing moves.
+  // The next character, without consuming it.
   char32_t peek() const {
     return at_ < pattern_.size() ? utf8_step(pattern_.substr(at_)).code : kAnyEnd;
   }
@@ -212,7 +212,7 @@ StatusOr<std::optional<int32_t>> RegexParser::number() {
   return value;
 }
 
-// Nothing where no quantifier stands; a brace that begins none is a literal, as in ECMA-262.
+// nullopt without a quantifier; a brace that begins none is a literal, as in ECMA-262.
 StatusOr<std::optional<RegexParser::Bounds>> RegexParser::bounds() {
   if (take("*")) return Bounds{0, kUnbounded};
   if (take("+")) return Bounds{1, kUnbounded};
@@ -227,7 +227,7 @@ StatusOr<std::optional<RegexParser::Bounds>> RegexParser::bounds() {
   }
   if (!take("}") || !least) {
     at_ = begin;
-    // Python counts from zero here; to ECMA-262 the brace is a character.
+    // ECMA-262 takes the brace as a literal, Python counts from zero: refused.
     if (!least && most) return error("a quantifier without its lower limit");
     return std::optional<Bounds>();
   }
@@ -254,7 +254,8 @@ StatusOr<CharSet> RegexParser::char_class() {
     const auto single = [](const CharSet& s) {
       return s.ranges().size() == 1 && s.ranges()[0].first == s.ranges()[0].second;
     };
-    if (!single(first) || !single(last)) {  // of a class there is no range: all three, as ECMA-262
+    // A class cannot begin a range: three literals, as in ECMA-262.
+    if (!single(first) || !single(last)) {
       for (const CharSet& set : {first, CharSet('-', '-'), last})
         ranges.insert(ranges.end(), set.ranges().begin(), set.ranges().end());
       continue;
@@ -263,7 +264,7 @@ StatusOr<CharSet> RegexParser::char_class() {
       return error("a range whose ends are no characters in order");
     ranges.emplace_back(first.ranges()[0].first, last.ranges()[0].first);
   }
-  std::ranges::sort(ranges);  // each is then added at the end
+  std::ranges::sort(ranges);  // so that each is added at the end
   CharSet set;
   for (const auto& [first, last] : ranges) set.add(first, last);
   if (form_.any_case) set = with_other_case(set);
@@ -387,7 +388,8 @@ StatusOr<ExprPtr> text_expr(std::string_view text, const RegexForm& form) {
 }
 
 ExprPtr in_json_string(const CharSet& chars) {
-  constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";  // character, letter
+  // Pairs (character, escape letter).
+  constexpr std::string_view kShort = "\"\"\\\\\bb\ff\nn\rr\tt";
   constexpr std::string_view kHex = "0123456789abcdef";
   CharSet escaped(0, 0x1F);
   escaped.add('"', '"'), escaped.add('\\', '\\');
@@ -395,7 +397,7 @@ ExprPtr in_json_string(const CharSet& chars) {
   std::vector<ExprPtr> ways;
   if (!plain.empty()) ways.push_back(one_of(plain));
   if (hidden.empty()) return shareable(choice(std::move(ways)));
-  // Behind the backslash: letters, and \u00HH by the first digit.
+  // Escapes: letters, and \u00HH by its first digit.
   CharSet letters, low[2];
   for (const auto& [first, last] : hidden.ranges())
     for (char32_t c = first; c <= last; ++c) {

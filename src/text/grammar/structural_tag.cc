@@ -24,12 +24,12 @@ class StructuralTag {
   StatusOr<Rules> make(const json::value& root);
 
  private:
-  // A piece of text between two marks; `body` is the rule of what comes behind the first one.
+  // A tagged part: `body` is the rule of everything behind the begin marker.
   struct Tag {
     std::string begin;
     int32_t body = 0;
   };
-  // What closes a tag; no texts: it may end anywhere its content does.
+  // Texts that end a tag; none: it ends wherever its content may.
   struct Ends {
     Texts texts;
     ExprPtr one;
@@ -38,7 +38,7 @@ class StructuralTag {
     bool at_least_one = false, stop_after_first = false;
   };
 
-  // Texts of the format and then of `ends`.
+  // Texts of the format, followed by `ends`.
   StatusOr<ExprPtr> format(const SchemaAt& at, const Ends& ends);
   StatusOr<ExprPtr> bounded(std::string_view type, const SchemaAt& at);
   StatusOr<ExprPtr> any_text(const SchemaAt& at, const Ends& ends);
@@ -71,10 +71,10 @@ Status error(const SchemaAt& at, std::string_view reason) {
   return invalid_argument("structural_tag: '{}': {}", at.pointer.substr(0, kLongest), reason);
 }
 
-// What is wrong with the inner text, after where it stands.
+// The error in the inner text, after its position.
 Status inner_error(const SchemaAt& at, const Status& status) { return error(at, message(status)); }
 
-// An object with these members, and without others.
+// Checks that an object has these members and no others.
 Status check_members(const SchemaAt& at, std::initializer_list<std::string_view> needed,
                      std::initializer_list<std::string_view> optional = {}) {
   if (!at.value->is_object()) return error(at, "expected an object");
@@ -148,7 +148,7 @@ StatusOr<ExprPtr> StructuralTag::format(const SchemaAt& at, const Ends& ends) {
   return with_ends(std::move(expr), ends);
 }
 
-// What says by itself where it ends.
+// Formats that determine their own end.
 StatusOr<ExprPtr> StructuralTag::bounded(std::string_view type, const SchemaAt& at) {
   if (type == "json_schema") {
     RETURN_IF_ERROR(check_members(at, {"type", "json_schema"}));
@@ -233,7 +233,7 @@ StatusOr<StructuralTag::Tag> StructuralTag::tag(const SchemaAt& at) {
   return result;
 }
 
-// The older form of a tag.
+// A tag in the older form.
 StatusOr<StructuralTag::Tag> StructuralTag::structure(const SchemaAt& at) {
   RETURN_IF_ERROR(check_members(at, {"begin", "end"}, {"schema"}));
   Tag result;
@@ -274,7 +274,7 @@ StatusOr<ExprPtr> StructuralTag::triggered_tags(const SchemaAt& at, const Ends& 
   return triggered(at, all, excludes, options, ends);
 }
 
-// The only one of the triggers that `begin` starts with.
+// The only trigger that is a prefix of `begin`.
 StatusOr<size_t> trigger_of(const SchemaAt& at, const Texts& triggers, const std::string& begin) {
   std::optional<size_t> found;
   for (size_t i = 0; i < triggers.size(); ++i) {

@@ -1,4 +1,4 @@
-// Structural tags: free text, triggers, and what stands between the marks.
+// Structural tags: free text, triggers, and the content of tags.
 #include "text/grammar/structural_tag.h"
 
 #include <gmock/gmock.h>
@@ -71,7 +71,7 @@ TEST(StructuralTag, TagsCloseWhatIsFreeAtTheirFirstEnd) {
       format(
           R"({"type": "tag", "begin": "", "content": {"type": "any_text"}, "end": ["aa", "b"]})"),
       {"aa", "b", "caa", "cab"}, {"aaa", "bb", "a", ""});
-  // An end that is in free text with tags of its own closes the tag around it.
+  // An end marker inside free text with tags of its own closes the tag around it.
   expect_texts(kTag, format(R"({"type": "tag", "begin": "[", "end": "]", "content": {"type":
       "triggered_tags", "triggers": ["<"], "tags": [{"begin": "<n>", "content": {"type": "regex",
       "pattern": "\\d+"}, "end": "</n>"}]}})"),
@@ -104,7 +104,7 @@ TEST(StructuralTag, OptionsOfTags) {
   expect_texts(kTag, separated(R"(, "stop_after_first": true)"), {"", "<a>1"}, {"<a>1, <a>2"});
 }
 
-// Whatever the text is cut into, the parts are taken as the whole is; masks say the same.
+// Any division of the text into tokens gives the same result; masks agree.
 TEST(StructuralTag, EverySplitAndMaskAgree) {
   const auto tokens = test_tokens();
   const auto grammar = test_grammar(kTag, kTools);

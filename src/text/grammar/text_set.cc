@@ -14,21 +14,21 @@ namespace nereid::text {
 namespace {
 
 constexpr int32_t kNoState = -1;
-constexpr size_t kMaxLooseStates = 200'000;  // states of an automaton that is not deterministic
+constexpr size_t kMaxLooseStates = 200'000;  // states of a nondeterministic automaton
 
 Status too_many_states() {
-  return invalid_argument("what these texts must hold together needs more than {} states",
+  return invalid_argument("these conditions together need more than {} states",
                           TextSet::kMaxStates);
 }
 
-// An automaton that may be in several states at once.
+// A state of a nondeterministic automaton.
 struct LooseState {
   std::vector<std::pair<std::pair<char32_t, char32_t>, int32_t>> edges;
   std::vector<int32_t> free;
-  std::vector<std::pair<Assertion, int32_t>> asserted;  // free where this holds
+  std::vector<std::pair<Assertion, int32_t>> asserted;  // free transitions under a condition
 };
 
-// What stands beside a place.
+// The character beside a position.
 enum class Side { kNone, kWord, kOther };
 
 bool holds(Assertion assertion, Side before, Side behind) {
@@ -49,7 +49,7 @@ bool holds(Assertion assertion, Side before, Side behind) {
 class LooseMaker {
  public:
   explicit LooseMaker(WorkLimit& work) : work_(work) {}
-  // From `from`; the state behind.
+  // Adds the expression from state `from` on; returns its last state.
   StatusOr<int32_t> add(const Expr& expr, int32_t from);
   int32_t add_state() {
     states.emplace_back();
@@ -125,7 +125,7 @@ StatusOr<int32_t> LooseMaker::add_repeat(const Expr& expr, int32_t from) {
     return to;
   }
   for (int32_t i = expr.least; i < expr.most; ++i) {
-    // An alternative of a choice begins at `from` too, so each round has a state of its own.
+    // A state for each round: an alternative of a choice begins at `from` too.
     const int32_t begin = add_state();
     add_free(from, begin), add_free(from, to);
     ASSIGN_OR_RETURN(from, add(part, begin));
@@ -134,13 +134,12 @@ StatusOr<int32_t> LooseMaker::add_repeat(const Expr& expr, int32_t from) {
   return to;
 }
 
-// What stands on the two sides of a place.
+// The characters on both sides of a position.
 struct Sides {
   Side before = Side::kNone, behind = Side::kNone;
 };
 
-// The states and all that they lead to without a character, ascending; over assertions only where
-// `sides` are given.
+// The epsilon closure, ascending; through assertions only if `sides` are given.
 Status close(const std::vector<LooseState>& states, std::vector<int32_t>& set, WorkLimit& work,
              std::optional<Sides> sides = std::nullopt) {
   std::vector<bool> seen(states.size());
@@ -161,7 +160,7 @@ Status close(const std::vector<LooseState>& states, std::vector<int32_t>& set, W
   return work.spend(static_cast<int64_t>(1 + set.size() + states.size() / 64));
 }
 
-// States from which every text leads to the end: all characters lead from them to themselves.
+// Universal states: all characters lead from them to themselves, and they end.
 StatusOr<std::vector<bool>> states_of_all(const std::vector<LooseState>& states, int32_t end,
                                           WorkLimit& work) {
   const CharSet all = CharSet::all();
@@ -236,7 +235,7 @@ StatusOr<TextSet> TextSet::of(const Expr& expr, WorkLimit& work) {
   const int32_t start = loose.add_state();
   ASSIGN_OR_RETURN(const int32_t end, loose.add(expr, start));
   ASSIGN_OR_RETURN(const std::vector<bool> takes_all, states_of_all(loose.states, end, work));
-  using Open = std::pair<std::vector<int32_t>, Side>;  // states, and what stands before them
+  using Open = std::pair<std::vector<int32_t>, Side>;  // states, and the character before them
   std::map<Open, int32_t> index_of;
   std::vector<Open> sets = {{{start}, Side::kNone}};
   RETURN_IF_ERROR(close(loose.states, sets[0].first, work));
@@ -249,7 +248,7 @@ StatusOr<TextSet> TextSet::of(const Expr& expr, WorkLimit& work) {
     std::vector<int32_t> last = set;
     if (loose.asserts) RETURN_IF_ERROR(close(loose.states, last, work, Sides{before, Side::kNone}));
     state.ends = std::ranges::binary_search(last, end);
-    // Where ranges begin and end, and what is entered and left there.
+    // Ends of ranges, with the transitions that begin and end there.
     std::map<char32_t, std::pair<std::vector<int32_t>, std::vector<int32_t>>> borders;
     const auto add = [&](std::pair<char32_t, char32_t> range, int32_t to) {
       borders[range.first].first.push_back(to);
@@ -278,7 +277,7 @@ StatusOr<TextSet> TextSet::of(const Expr& expr, WorkLimit& work) {
       if (now.empty()) continue;
       Open next{now, letters.contains(at->first) ? Side::kWord : Side::kOther};
       RETURN_IF_ERROR(close(loose.states, next.first, work));
-      // Beside a state from which all texts end, others add none.
+      // Beside a universal state the others add nothing.
       const auto all = std::ranges::find_if(
           next.first, [&](int32_t s) { return takes_all[static_cast<size_t>(s)]; });
       if (all != next.first.end()) {
@@ -320,7 +319,7 @@ StatusOr<TextSet> TextSet::combined(const TextSet& other, Kept kept, WorkLimit& 
     for (char32_t c = 0; c < kEnd;) {
       while (x != a.edges.end() && x->last < c) ++x;
       while (y != b.edges.end() && y->last < c) ++y;
-      char32_t end = kEnd;  // of the part in which neither changes
+      char32_t end = kEnd;  // end of the interval in which neither changes
       int32_t to_a = kNoState, to_b = kNoState;
       if (x != a.edges.end()) end = std::min<char32_t>(end, x->first <= c ? x->last + 1 : x->first);
       if (y != b.edges.end()) end = std::min<char32_t>(end, y->first <= c ? y->last + 1 : y->first);
@@ -382,7 +381,7 @@ void TextSet::trim() {
 }
 
 std::vector<TextSet::Distance> TextSet::distances() const {
-  std::vector<Distance> all(states_.size(), {kUnbounded, kUnbounded});  // of what is not reached
+  std::vector<Distance> all(states_.size(), {kUnbounded, kUnbounded});  // for unreachable states
   std::vector<int32_t> num_before(states_.size()), open = {0};
   all[0] = {};
   for (size_t i = 0; i < open.size(); ++i)
@@ -393,7 +392,7 @@ std::vector<TextSet::Distance> TextSet::distances() const {
       to.least = all[static_cast<size_t>(open[i])].least + 1;
       open.push_back(edge.to);
     }
-  // In an order in which no edge leads back; what is in or behind a circle is not reached.
+  // A topological order; states in or behind a cycle are left out.
   open.clear();
   if (num_before[0] == 0) open.push_back(0);
   for (size_t i = 0; i < open.size(); ++i) {
@@ -446,8 +445,8 @@ bool TextSet::contains(std::string_view text) const {
   return state->ends;
 }
 
-// A rule for each state that several edges lead to; others stand where they are entered. Edges
-// lead to later states except in circles, so states are written from the last to the first.
+// A rule for each state with several incoming edges; others are inlined. Edges lead to later states
+// except in cycles, so states are written from the last to the first.
 ExprPtr TextSet::in_json(Rules& rules) const {
   NEREID_CHECK(!empty());
   constexpr int kMaxInline = 64;

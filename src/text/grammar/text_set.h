@@ -1,4 +1,4 @@
-// Sets of texts that can be joined, cut and taken from each other.
+// Sets of texts with union, intersection and difference.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace nereid::text {
 
-// A regular set of texts over Unicode characters, as a deterministic automaton. From each of its
-// states a text can still end, except where the set is empty.
+// A regular set of texts over Unicode characters, as a deterministic automaton. From every state an
+// end is reachable, unless the set is empty.
 class TextSet {
  public:
   static constexpr size_t kMaxStates = 20'000;
@@ -23,12 +23,11 @@ class TextSet {
   // Texts of `least` to `most` characters, each at most kMaxStates / 2.
   static TextSet lengths(int32_t least, int32_t most);
   static TextSet of_texts(const std::vector<std::string_view>& texts);
-  // Of an automaton whose first state is the start: where each character leads, and which states
-  // end.
+  // The set of an automaton with start state 0: transitions by character, and end states.
   static TextSet of_steps(const std::vector<std::map<char32_t, int32_t>>& next,
                           const std::vector<bool>& ends);
-  // Of an expression without rules. InvalidArgument: more than kMaxStates states or more work than
-  // is left are needed.
+  // The set of an expression without calls. InvalidArgument: more than kMaxStates states,
+  // or the work limit.
   static StatusOr<TextSet> of(const Expr& expr, WorkLimit& work);
 
   // InvalidArgument as above.
@@ -42,17 +41,17 @@ class TextSet {
     return combined(other, {.both = true, .mine = true, .others = true}, work);
   }
 
-  // Characters of the shortest and the longest text; kUnbounded: there is no longest. Of a set that
-  // is not empty.
+  // Lengths of the shortest and the longest text in characters; kUnbounded: no longest.
+  // The set is not empty.
   std::pair<int32_t, int32_t> text_lengths() const;
-  // States that are at most needed for those of the texts that have up to so many characters.
+  // An upper bound of the states for the texts of up to `most` characters.
   int64_t num_states_within(int32_t most) const;
 
   bool empty() const { return states_.empty(); }
   size_t num_states() const { return states_.size(); }
   bool contains(std::string_view text) const;
-  // The texts as they stand between the quotes of a JSON string, each spelled in one way. Adds
-  // rules to `rules`. The set must not be empty.
+  // The texts as inside the quotes of a JSON string, each with one spelling. Adds rules to `rules`.
+  // The set is not empty.
   ExprPtr in_json(Rules& rules) const;
 
  private:
@@ -65,20 +64,20 @@ class TextSet {
     bool ends = false;
   };
 
-  // Texts that are kept: of both, of this alone, of the other alone.
+  // The texts that a product keeps: those in both, in this alone, in the other alone.
   struct Kept {
     bool both = false, mine = false, others = false;
   };
   StatusOr<TextSet> combined(const TextSet& other, Kept kept, WorkLimit& work) const;
-  // Of a text that leads to a state, characters: the fewest, and the most or kUnbounded.
+  // Lengths of the texts that lead to a state: the least, and the largest or kUnbounded.
   struct Distance {
     int32_t least = 0, most = 0;
   };
   std::vector<Distance> distances() const;
-  // Drops states that lead to no end.
+  // Removes states from which no end is reachable.
   void trim();
 
-  std::vector<State> states_;  // the first is the start; none: the empty set
+  std::vector<State> states_;  // the first is the start; empty: the empty set
 };
 
 }  // namespace nereid::text

@@ -1,4 +1,4 @@
-// Sets of tokens as bits: that of an id is id % 32 of word id / 32.
+// Bitmasks of tokens: id is bit id % 32 of word id / 32.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ TokenTrie::TokenTrie(int32_t vocab_size, const std::function<std::string_view(in
     return order != 0 ? order < 0 : a < b;
   });
   nodes_.push_back({});
-  std::vector<int32_t> path = {0};  // to the last node
+  std::vector<int32_t> path = {0};  // path to the last node
   const auto close = [&](size_t depth) {
     for (; path.size() > depth; path.pop_back())
       nodes_[static_cast<size_t>(path.back())].end = static_cast<int32_t>(nodes_.size());
@@ -70,10 +70,10 @@ int32_t TokenTrie::longest(std::string_view text) const {
 void TokenTrie::find_kinds() {
   struct Above {
     size_t node = 0;
-    Utf8Place place = Utf8Place::kBetween;  // behind it
+    Utf8Place place = Utf8Place::kBetween;  // position behind it
   };
   std::vector<Above> path(static_cast<size_t>(max_depth_) + 1);  // by depth
-  std::vector<Above> above(nodes_.size());                       // of each node
+  std::vector<Above> above(nodes_.size());                       // for each node
   for (size_t i = 1; i < nodes_.size(); ++i) {
     above[i] = path[nodes_[i].depth - 1u];
     const int32_t num_above = nodes_[above[i].node].num_chars;
@@ -94,7 +94,7 @@ void TokenTrie::find_kinds() {
     parent.chars_below =
         std::max(parent.chars_below, static_cast<uint16_t>(node.chars_below + (begins ? 1 : 0)));
   }
-  // Apart from the loop above, which adds up what is below.
+  // A second loop, since the one above sums over subtrees.
   for (size_t i = 1; i < nodes_.size(); ++i)
     if (next_place(above[i].place, nodes_[i].byte) != Utf8Place::kBetween)
       nodes_[i].kinds_below |= kBroken;

@@ -1,4 +1,4 @@
-// How long making one grammar may take.
+// A bound on the work of compiling one grammar.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,19 @@
 
 namespace nereid::text {
 
-// Steps of about a tenth of a microsecond, counted rather than timed: what is refused does not
+// Steps of about a tenth of a microsecond, counted rather than timed: a refusal does not
 // depend on the machine.
 class WorkLimit {
  public:
   static constexpr int64_t kMost = 10'000'000;
 
   WorkLimit() = default;
-  // Fewer steps than kMost, after which the work may be tried again with more. `wanted` is asked
+  // A lower limit than kMost, after which the work may be repeated with more. `wanted` is called
   // every few milliseconds; false ends the work. It may be empty.
   explicit WorkLimit(int64_t most, std::function<bool()> wanted = {})
       : left_(most), wanted_(std::move(wanted)) {}
 
-  // InvalidArgument: there are no more steps, or nobody wants the grammar any more.
+  // InvalidArgument: no steps are left, or `wanted` has returned false.
   Status spend(int64_t steps) {
     if (steps > left_) left_ = 0;
     if (left_ == 0) return invalid_argument("this takes more than {} steps to prepare", kMost);
@@ -31,7 +31,7 @@ class WorkLimit {
     return ok();
   }
 
-  // Asks whether somebody wants the grammar.
+  // Calls `wanted`.
   bool ask() {
     unasked_ = 0;
     if (!wanted_ || wanted_()) return true;

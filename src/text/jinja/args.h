@@ -1,4 +1,4 @@
-// Arguments of a built-in function by name, with Python's complaints.
+// Arguments of a built-in function by name, with Python's error messages.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@ namespace nereid::text::jinja {
 
 class ArgReader {
  public:
-  // Matches `args` with parameter `names` of `function`. Throws Error for arguments too many,
-  // unknown, given twice, or fewer than `required`.
+  // Matches `args` with the parameters `names` of `function`. Throws Error for arguments that are
+  // too many, unknown, given twice, or fewer than `required`.
   ArgReader(Evaluator& evaluator, const Args& args, std::string_view function,
             std::initializer_list<std::string_view> names, size_t required = 0);
 

@@ -1,4 +1,4 @@
-// The parsed template.
+// The syntax tree of a template.
 #pragma once
 
 #include <memory>
@@ -44,7 +44,7 @@ struct Expr {
   };
   Kind kind;
   int line = 0;
-  int depth = 1;  // of the tree below; bounded
+  int depth = 1;  // of the tree; bounded
   std::string text;
   Value value;
   std::vector<ExprPtr> parts;

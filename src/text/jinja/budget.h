@@ -1,4 +1,4 @@
-// What a template may spend, and the error that stops it.
+// Limits of a rendering, and the error at a limit.
 #pragma once
 
 #include <algorithm>
@@ -12,24 +12,24 @@ namespace nereid::text::jinja {
 // Thrown inside this folder only; Template turns it into a Status.
 struct Error {
   std::string message;
-  int line = 0;           // filled by the innermost statement when 0
-  bool is_limit = false;  // a resource limit, not a fault in the template
-  int column = 0;         // of a template that does not parse, in characters from 1; 0 = none
+  int line = 0;           // set by the innermost statement when 0
+  bool is_limit = false;  // a resource limit, not an error of the template
+  int column = 0;         // for parse errors, in characters from 1; 0 = none
 };
 
 struct Limits {
   size_t max_steps = 10'000'000;          // evaluated nodes and bulk work
-  size_t max_memory = size_t{256} << 20;  // bytes ever made into values, freed or not
+  size_t max_memory = size_t{256} << 20;  // bytes allocated for values in all, freed or not
   size_t max_output = size_t{64} << 20;   // bytes of rendered text
-  // Asked every Budget::kStepsToAsk steps, where it is set; true ends the rendering (Cancelled).
+  // Called every Budget::kStepsToAsk steps, if set; true ends the rendering (Cancelled).
   std::function<bool()> is_unwanted = {};
 };
 
-// Nobody waits for the text any more.
+// Thrown when is_unwanted() has returned true.
 struct Unwanted {};
 
-// All work of a rendering is charged here before it is done, a step standing for up to 0.1 us. It
-// throws Error at the limit, and Unwanted.
+// The account of a rendering: work is charged before it is done, a step being up to 0.1 us. Throws
+// Error at a limit, and Unwanted.
 class Budget {
  public:
   static constexpr size_t kStepsToAsk = 1 << 14;
@@ -45,18 +45,19 @@ class Budget {
     steps_left_ -= steps;
     if (steps_left_ < ask_below_) ask();
   }
-  // Reading or writing `bytes` of text.
+  // Charges reading or writing `bytes` of text.
   void scan(size_t bytes) { work(1 + bytes / 64); }
-  // Call before the memory is taken.
+  // Charges memory; to be called before the allocation.
   void memory(size_t bytes) {
     if (bytes > memory_left_) throw Error{"template uses too much memory", 0, true};
     memory_left_ -= bytes;
     scan(bytes);
   }
 
-  // Looking up what each character of `bytes` of text is, or becomes.
+  // Charges a table look-up for each character of `bytes` of text.
   void classify(size_t bytes) { work(1 + bytes / 2); }
-  // Looking for `size` bytes in `bytes` of text: find_text() compares up to 256 of them at a place.
+  // Charges a search for `size` bytes in `bytes` of text: find_text() compares up to 256 of
+  // them at a position.
   void search(size_t bytes, size_t size) {
     scan(bytes);
     work(bytes / 64 * (std::min<size_t>(size, 256) / 32));

@@ -1,11 +1,11 @@
-// Bounds the recursion of the evaluator.
+// The bound on the evaluator's recursion.
 #pragma once
 
 #include "text/jinja/evaluator.h"
 
 namespace nereid::text::jinja {
 
-// Counts one level of recursion for as long as it lives.
+// Counts one level of recursion during its life.
 class Evaluator::Depth {
  public:
   explicit Depth(Evaluator& evaluator) : evaluator_(evaluator) {
@@ -17,12 +17,12 @@ class Evaluator::Depth {
   Depth& operator=(const Depth&) = delete;
 
  private:
-  // With the frames between two levels this stays far below a thread's 8 MiB of stack.
+  // With the frames between two levels, far below a thread's 8 MiB of stack.
   static constexpr int kMaxDepth = 600;
   Evaluator& evaluator_;
 };
 
-// Makes `scope` current for as long as it lives.
+// Makes `scope` current during its life.
 class Evaluator::ScopeSwitch {
  public:
   ScopeSwitch(Evaluator& evaluator, ScopePtr scope)

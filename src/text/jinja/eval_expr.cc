@@ -1,4 +1,4 @@
-// Expressions.
+// Evaluation of expressions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -190,7 +190,7 @@ Args Evaluator::eval_args(const CallArgs& args) {
   return out;
 }
 
-// `caller` is passed on to a macro as its keyword argument of that name.
+// `caller` is passed to a macro as the keyword argument of that name.
 Value Evaluator::eval_call(const Expr& expr, const Value* caller) {
   const Expr& callee = *expr.parts[0];
   if (callee.kind == Expr::kAttribute && caller == nullptr) {

@@ -1,4 +1,4 @@
-// Statements.
+// Execution of statements.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -124,7 +124,7 @@ Evaluator::Flow Evaluator::exec_if(const Stmt& stmt, std::string& out) {
   return exec(stmt.orelse, out);
 }
 
-// The items for which the loop's condition holds; the condition sees the targets but not `loop`.
+// The items for which the loop's condition holds; the condition can use the targets but not `loop`.
 ListPtr Evaluator::filter_items(const Stmt& stmt, ListPtr items) {
   if (!stmt.filter) return items;
   auto kept = std::make_shared<ListData>();
@@ -216,7 +216,7 @@ void Evaluator::assign(const Expr& target, const Value& value) {
   }
 }
 
-// Puts the arguments into the current scope.
+// Sets the arguments in the current scope.
 void Evaluator::bind_macro_args(const Stmt& macro, std::string_view name, Args& args) {
   const Signature& signature = macro.signature;
   const size_t count = signature.names.size();

@@ -1,4 +1,4 @@
-// Walks the syntax tree of one template for one rendering.
+// The evaluator: walks the syntax tree of one template for one rendering.
 #pragma once
 
 #include <ctime>
@@ -15,7 +15,7 @@
 
 namespace nereid::text::jinja {
 
-// Variables of a block; lookups go on in the parent.
+// Variables of a block; lookups continue in the parent.
 struct Scope {
   Names variables;
   std::shared_ptr<Scope> parent;
@@ -24,7 +24,7 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 class NamespaceObject;
 
-// Statements in eval_stmt.cc, expressions in eval_expr.cc. Every member throws Error.
+// Statements are in eval_stmt.cc, expressions in eval_expr.cc. Every member may throw Error.
 class Evaluator {
  public:
   explicit Evaluator(const Limits& limits);
@@ -37,7 +37,7 @@ class Evaluator {
   Budget& budget() { return budget_; }
   std::string str(const Value& value) { return to_str(value, budget_); }
 
-  // The elements of anything iterable: list and tuple items, dict keys, characters of a string.
+  // The elements of an iterable: list and tuple items, dict keys, characters of a string.
   ListPtr iterate(const Value& value);
   size_t length(const Value& value);
   bool contains(const Value& container, const Value& item);
@@ -46,16 +46,16 @@ class Evaluator {
   Value call(const Value& callee, Args& args);
   Value apply_filter(std::string_view name, const Value& subject, const Args& args);
   bool apply_test(std::string_view name, const Value& subject, const Args& args);
-  // An undefined value, charged. `hint` holds names as shown() gives them.
+  // An undefined value, charged. `hint` holds names as from shown().
   Value undefined(std::string hint);
-  // Throws the undefined value's own message when it is one.
+  // Throws the undefined value's own message if it is undefined.
   void require_defined(const Value& value);
 
   // Runs a macro or call block in a new scope below `scope`.
   Value call_macro(const Stmt& macro, std::string_view name, ScopePtr scope, Args& args);
   // Runs loop `stmt` over other items: loop(...) of a recursive loop.
   Value call_loop(const Stmt& stmt, const Value& items, ScopePtr scope, int depth);
-  // Namespaces can refer to each other; they are emptied when the rendering ends.
+  // A new namespace. Namespaces can form cycles; they are emptied when the rendering ends.
   Value new_namespace(std::vector<std::pair<std::string, Value>> attributes);
 
  private:

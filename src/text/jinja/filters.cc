@@ -33,7 +33,7 @@ Value f_trim(Evaluator& e, const Value& v, const Args& args) {
   return strip(text, chars, true, true);
 }
 
-// The same, whose characters are looked up one by one.
+// text_of(), charged for a look-up of each character.
 std::string characters_of(Evaluator& evaluator, const Value& subject) {
   std::string text = text_of(evaluator, subject);
   evaluator.budget().classify(text.size());
@@ -59,7 +59,7 @@ Value f_escape(Evaluator& e, const Value& v, const Args&) {
   return escape_html(text);
 }
 
-// Words begin after blanks, hyphens and opening brackets, unlike str.title().
+// As in Jinja, not str.title(): words begin after blanks, hyphens and opening brackets.
 Value f_title(Evaluator& e, const Value& v, const Args&) {
   const std::string text = characters_of(e, v);
   const auto ends_word = [](char32_t c) {
@@ -129,7 +129,7 @@ Value f_indent(Evaluator& e, const Value& v, const Args& args) {
   return out;
 }
 
-// Runs of letters, digits and underscores.
+// Words are runs of letters, digits and underscores.
 Value f_wordcount(Evaluator& e, const Value& v, const Args&) {
   const std::string text = characters_of(e, v);
   int64_t count = 0;

@@ -21,7 +21,7 @@ std::vector<Value> items_of(Evaluator& e, const Value& v) {
   return list->items;
 }
 
-// attribute "a.b.0" of a value; an integer is an index.
+// The attribute path "a.b.0" of a value; an integer is an index.
 Value get_path(Evaluator& e, Value value, const Value& path) {
   if (path.is_integral()) return e.get_item(value, path);
   const std::string names = e.str(path);
@@ -36,7 +36,8 @@ Value get_path(Evaluator& e, Value value, const Value& path) {
   return value;
 }
 
-// What sort, unique, min, max and groupby compare: the attribute, without case unless asked.
+// The key of sort, unique, min, max and groupby: the attribute, in lower
+// case unless case_sensitive.
 Value sort_key(Evaluator& e, const Value& item, const Value* attribute, bool case_sensitive) {
   Value key = attribute != nullptr && !attribute->is_none() ? get_path(e, item, *attribute) : item;
   if (key.is_string() && !case_sensitive) {
@@ -173,7 +174,7 @@ Value f_sum(Evaluator& e, const Value& v, const Args& args) {
   return total;
 }
 
-// The arguments from position `from` on: what a filter or test named in another filter gets.
+// The arguments from position `from` on, for a filter or test named in another filter.
 Args rest_of(const Args& args, size_t from) {
   Args rest{{args.positional.begin() + static_cast<ptrdiff_t>(from), args.positional.end()},
             args.named};
@@ -182,7 +183,7 @@ Args rest_of(const Args& args, size_t from) {
 
 Value f_map(Evaluator& e, const Value& v, const Args& args) {
   std::vector<Value> out;
-  if (!v.truthy()) return generator({});  // whatever it is
+  if (!v.truthy()) return generator({});  // of any type
   const ListPtr items = e.iterate(v);
   e.budget().memory(items->items.size() * sizeof(Value));
   if (args.positional.empty()) {

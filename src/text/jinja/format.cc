@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxWidth = 1 << 16;
 
-// What both styles can ask for.
+// The options of both styles.
 struct Spec {
   char align = '\0';  // < > ^ =
   std::string fill = " ";
@@ -176,7 +176,7 @@ std::string format_percent(Evaluator& evaluator, const std::string& format, cons
     }
     out += format_value(evaluator, named ? value : take(), spec);
   }
-  // Dicts and lists may go unused: they could have been looked up by name.
+  // Dicts and lists may be unused: they could have been looked up by name.
   const bool is_tuple = values.is_list() && values.items().is_tuple;
   const bool all_used = is_tuple ? next >= values.items().items.size()
                                  : next > 0 || values.is_dict() || values.is_list();

@@ -1,4 +1,4 @@
-// Functions that every template sees.
+// Global functions of every template.
 #include <fmt/format.h>
 
 #include <ctime>
@@ -10,7 +10,7 @@ namespace nereid::text::jinja {
 
 namespace {
 
-constexpr int64_t kMaxRange = 100'000;  // as the reference sandbox
+constexpr int64_t kMaxRange = 100'000;  // as in the reference sandbox
 
 class RangeObject : public Object {
  public:
@@ -51,7 +51,7 @@ Value range(Evaluator& evaluator, const Value&, Args& args) {
   return Value(std::make_shared<RangeObject>(start, stop, step, Value::list(std::move(items))));
 }
 
-// Puts what dict() takes, a dict or pairs, into `out`.
+// Adds the argument of dict(), a dict or pairs, to `out`.
 void put_all(Evaluator& evaluator, const Value& value, DictBuilder& out) {
   if (value.is_dict()) {
     for (const auto& [key, item] : value.entries().items) out.put(key, item);
@@ -113,7 +113,7 @@ class CyclerObject : public Object {
     if (name == "current") return items_->items[at_];
     if (name == "next" || name == "reset") {
       budget.memory(4 * kStringBytes);
-      // The object outlives the method value: both hold it through the same pointer.
+      // The object outlives the method value: both hold the same pointer.
       return Value(std::make_shared<FunctionObject>(
           std::string(name), name == "next" ? &CyclerObject::next : &CyclerObject::reset,
           Value(std::const_pointer_cast<Object>(self_.lock()))));

@@ -1,4 +1,4 @@
-// Lookup by hash in a list that keeps its own order.
+// Look-up by hash in a list that keeps its own order.
 #pragma once
 
 #include <cstddef>
@@ -12,20 +12,20 @@
 
 namespace nereid::text::jinja {
 
-// Differs from process to process: a client cannot send many keys of one hash.
+// Seeded per process: a client cannot send many keys with the same hash.
 inline size_t hash_of_text(std::string_view text) {
   return absl::HashOf(absl::string_view(text.data(), text.size()));
 }
 
-// Positions of the entries of a list by the hash of their key: open addressing, linear probing.
-// Entries are never taken out one by one.
+// Positions of a list's entries by the hash of their keys: open addressing, linear probing. Single
+// entries are never removed.
 class HashIndex {
  public:
-  static constexpr size_t kFew = 8;  // a list of up to so many entries is searched without an index
+  static constexpr size_t kFew = 8;  // up to this size a list is searched without an index
   static constexpr size_t kNone = SIZE_MAX;
-  static constexpr size_t kEntryBytes = 4 * sizeof(uint64_t);  // at most, for each entry
+  static constexpr size_t kEntryBytes = 4 * sizeof(uint64_t);  // upper bound per entry
 
-  // The position with `hash` that `is_key` holds for; kNone without one.
+  // The position of an entry with `hash` for which `is_key` is true; kNone without one.
   template <class IsKey>
   size_t find(size_t hash, IsKey is_key) const {
     if (slots_.empty()) return kNone;
@@ -72,7 +72,7 @@ class HashIndex {
     }
   }
 
-  std::vector<Slot> slots_;  // a power of two, half of them free
+  std::vector<Slot> slots_;  // a power of two, at least half of them free
   size_t count_ = 0;
 };
 

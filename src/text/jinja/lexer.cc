@@ -53,7 +53,7 @@ class Lexer {
     throw Error{std::move(message), line_, false, column_};
   }
 
-  // Lines and columns are counted as the tokens go by; `at_` never moves back.
+  // Counts lines and columns up to `at_`, which never decreases.
   void count() {
     for (; counted_ < at_; ++counted_) {
       const auto c = static_cast<uint8_t>(source_[counted_]);
@@ -85,7 +85,7 @@ class Lexer {
     }
   }
 
-  // The text before a tag, with the part removed that the tag's sign or lstrip_blocks takes away.
+  // The text before a tag, with the white space removed that the tag's sign or lstrip_blocks takes.
   void add_text(std::string_view text, char sign, bool is_print) {
     if (sign == '-') {
       size_t size = text.size();
@@ -364,7 +364,7 @@ class Lexer {
   const std::string source_;
   size_t at_ = 0;
   size_t counted_ = 0;
-  int line_ = 1, column_ = 1;  // of `counted_`
+  int line_ = 1, column_ = 1;  // at `counted_`
   bool line_starting_ = true;
   std::vector<Token> tokens_;
 };

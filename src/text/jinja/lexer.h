@@ -26,7 +26,7 @@ struct Token {
   int line, column;  // of its first character, both from 1
 };
 
-// The settings of Hugging Face transformers: trim_blocks and lstrip_blocks on, one final newline
+// Settings of Hugging Face transformers: trim_blocks and lstrip_blocks on, one final newline
 // dropped. The result ends with kEnd. Throws Error with line and column.
 std::vector<Token> tokenize(std::string_view source);
 

@@ -255,7 +255,7 @@ Value dict_get(Evaluator& evaluator, const Value& self, std::string_view name, c
 
 Value copy(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args) {
   const ArgReader reader(evaluator, args, name, {});
-  return self;  // values never change
+  return self;  // values are immutable
 }
 
 using NamedMethod = std::pair<std::string_view, Method>;

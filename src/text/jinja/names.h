@@ -13,9 +13,9 @@ namespace nereid::text::jinja {
 
 class Names {
  public:
-  // Null when there is none.
+  // Null: no such name.
   const Value* find(std::string_view name, Budget& budget) const;
-  // In place of the value of that name, or as a new one.
+  // Replaces the value of that name, or adds it.
   void set(std::string_view name, Value value, Budget& budget);
   void clear();
 
@@ -23,7 +23,7 @@ class Names {
   size_t position(std::string_view name, Budget& budget) const;
 
   std::vector<std::pair<std::string, Value>> entries_;
-  HashIndex index_;  // of all entries, where they are more than HashIndex::kFew
+  HashIndex index_;  // of all entries, if more than HashIndex::kFew
 };
 
 }  // namespace nereid::text::jinja

@@ -1,4 +1,4 @@
-// Objects that templates can hold: macros, loop, namespaces, bound methods and global functions.
+// Objects as values: macros, loop, namespaces, bound methods and global functions.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ class NamespaceObject : public Object {
   Names attributes_;
 };
 
-// A macro, or the caller() of a call block. Scopes are held weakly: values form no cycles.
+// A macro, or the caller() of a call block. Scopes are held weakly, so that values form no cycles.
 class MacroObject : public Object {
  public:
   MacroObject(const Stmt& stmt, std::string name, const ScopePtr& scope)
@@ -54,7 +54,7 @@ class LoopObject : public Object, public std::enable_shared_from_this<LoopObject
   ListPtr items_;
   std::weak_ptr<Scope> scope_;
   int loop_depth_;
-  std::optional<std::string> last_changed_;  // as text: values here could hold the loop itself
+  std::optional<std::string> last_changed_;  // as text: a value could contain the loop itself
 };
 
 // A method or function as a value.
@@ -92,7 +92,7 @@ class BoundMethod : public Object {
   std::string name_;
 };
 
-// One group of the groupby filter: a pair that also has the names "grouper" and "list".
+// A group of the groupby filter: a pair with the names "grouper" and "list".
 class GroupObject : public Object {
  public:
   GroupObject(const Value& grouper, const Value& list);
@@ -106,7 +106,7 @@ class GroupObject : public Object {
   ListPtr pair_;
 };
 
-// What items(), keys() and values() of a dict give: it iterates, but has no elements by index.
+// The result of a dict's items(), keys() and values(): iterable, without index.
 class ViewObject : public Object {
  public:
   // `type`: "dict_items", "dict_keys" or "dict_values".
@@ -122,7 +122,7 @@ class ViewObject : public Object {
   ListPtr items_;
 };
 
-// What filters such as map and select give: it can be walked once and is true even when empty.
+// The result of filters such as map and select: iterable once, and true even when empty.
 class GeneratorObject : public Object {
  public:
   explicit GeneratorObject(const Value& list);
@@ -142,7 +142,7 @@ std::optional<Value> global(std::string_view name);
 
 // Whether str, list or dict has a method of that name that templates may call.
 bool has_method(const Value& self, std::string_view name);
-// Methods that would change a list or dict; the sandbox refuses them.
+// Methods that would change a list or dict, which the sandbox refuses.
 bool is_mutator(const Value& self, std::string_view name);
 Value call_method(Evaluator& evaluator, const Value& self, std::string_view name, const Args& args);
 

@@ -7,12 +7,12 @@
 
 namespace nereid::text::jinja {
 
-// `op` is + - * / // % or **. Throws Error for wrong types, division by zero and integers beyond
-// 64 bits.
+// `op` is + - * / // % or **. Throws Error for wrong types, division by zero and
+// integers beyond 64 bits.
 Value binary(Evaluator& evaluator, std::string_view op, const Value& a, const Value& b);
 Value negate(const Value& value);
 
-// value[start:stop:step] with Python's clipping; absent bounds are null.
+// value[start:stop:step], clipped as in Python; absent bounds are null.
 Value slice(Evaluator& evaluator, const Value& value, const Value* start, const Value* stop,
             const Value* step);
 

@@ -1,4 +1,4 @@
-// The expression half of Parser.
+// Parsing of expressions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -170,7 +170,7 @@ ExprPtr Parser::parse_literal_name() {
   } else {
     expr->kind = Expr::kName;
     expr->text = name;
-    for (Signature* signature : signatures_) {  // a name inside counts for what is around too
+    for (Signature* signature : signatures_) {  // a name inside counts for the enclosing ones too
       if (name == "varargs") signature->uses_varargs = true;
       if (name == "kwargs") signature->uses_kwargs = true;
       if (name == "caller") signature->uses_caller = true;
@@ -319,7 +319,7 @@ std::string Parser::parse_dotted_name(std::string_view what) {
   return name;
 }
 
-// `start_inline`: the first filter stands without its bar, as in {% filter upper %}.
+// `start_inline`: the first filter has no bar before it, as in {% filter upper %}.
 ExprPtr Parser::parse_filters(ExprPtr expr, bool start_inline) {
   while (true) {
     if (start_inline || is_op("|")) {

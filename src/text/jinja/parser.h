@@ -1,4 +1,4 @@
-// Tokens to syntax tree; grammar and precedence are those of Jinja 3.1.
+// Tokens to syntax tree; grammar and precedence of Jinja 3.1.
 #pragma once
 
 #include <initializer_list>
@@ -10,14 +10,14 @@
 
 namespace nereid::text::jinja {
 
-// Statements in parser.cc, expressions in parse_expr.cc. Throws Error with line and column.
+// Statements are in parser.cc, expressions in parse_expr.cc. Throws Error with line and column.
 class Parser {
  public:
   explicit Parser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}
   Body parse();
 
  private:
-  // Counts nesting for as long as it lives.
+  // Counts nesting during its life.
   class Nesting;
 
   const Token& current() const { return tokens_[at_]; }
@@ -34,7 +34,7 @@ class Parser {
   [[noreturn]] void fail(std::string message) const;
   [[noreturn]] void unexpected(std::string_view wanted) const;
 
-  // Statements until a block tag with one of the names `ends`, which is left as current token.
+  // Statements until a block tag named in `ends`, which becomes the current token.
   Body parse_body(std::initializer_list<std::string_view> ends);
   Body parse_block(std::string_view end);  // consumes {% end %}
   void parse_statement(Body& out);
@@ -52,7 +52,7 @@ class Parser {
   void check_loop(std::string_view tag) const;
 
   ExprPtr new_expr(Expr::Kind kind) const;
-  // Fills in the depth; call once the parts are complete.
+  // Sets the depth; to be called once the parts are complete.
   ExprPtr finish(ExprPtr expr) const;
   ExprPtr make(Expr::Kind kind, ExprPtr a, ExprPtr b = nullptr) const;
   ExprPtr parse_expression(bool with_condition = true);
@@ -82,7 +82,7 @@ class Parser {
   std::vector<Token> tokens_;
   size_t at_ = 0;
   int nesting_ = 0;
-  int loops_ = 0;                       // for loops around the current statement
+  int loops_ = 0;                       // `for` loops around the current statement
   std::vector<Signature*> signatures_;  // macros around the current expression
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 using Test = bool (*)(Evaluator&, const Value&, const ArgReader&);
 
-// Whether value % by is `rest`.
+// Whether value % by == `rest`.
 bool leaves(Evaluator& evaluator, const Value& value, const Value& by, int64_t rest) {
   return equals(binary(evaluator, "%", value, by), Value(rest), evaluator.budget());
 }

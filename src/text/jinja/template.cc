@@ -11,7 +11,7 @@ namespace nereid::text::jinja {
 namespace {
 
 Status to_status(const Error& error) {
-  constexpr size_t kMaxMessage = 4096;  // a template's own may hold all that a client sent
+  constexpr size_t kMaxMessage = 4096;  // a template's own message may contain a client's data
   std::string text(shown(error.message, kMaxMessage));
   if (error.column > 0) {
     text = fmt::format("line {}, column {}: {}", error.line, error.column, text);
@@ -54,7 +54,7 @@ StatusOr<std::string> Template::render(const json::object& context, const Limits
   } catch (const Error& error) {
     return to_status(error);
   } catch (const Unwanted&) {
-    return cancelled("nobody waits for the rendered text any more");
+    return cancelled("the request was cancelled while its template was rendered");
   } catch (const std::bad_alloc&) {
     return resource_exhausted("no memory to render the template");
   }

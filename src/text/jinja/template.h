@@ -1,4 +1,4 @@
-// A Jinja template: parse once, render many times.
+// A Jinja template: parsed once, rendered many times.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 
 namespace nereid::text::jinja {
 
-// The dialect of Jinja 3.1 that Hugging Face transformers sets up for chat templates: trim_blocks,
+// The dialect of Jinja 3.1 that Hugging Face transformers uses for chat templates: trim_blocks,
 // lstrip_blocks, loop controls, generation blocks, its tojson, raise_exception and strftime_now;
-// without include, extends, import and block. Lists and dicts cannot be changed. Numbers are 64-bit
-// integers and doubles. Immutable; render() is safe from many threads at once.
+// without include, extends, import and block. Lists and dicts are immutable. Numbers are 64-bit
+// integers and doubles. Immutable; render() is thread safe.
 class Template {
  public:
   static constexpr size_t kMaxSourceBytes = size_t{4} << 20;
@@ -27,8 +27,8 @@ class Template {
 
   const std::string& source() const { return source_; }
 
-  // InvalidArgument for errors in the template and its raise_exception calls, ResourceExhausted
-  // when `limits` are exceeded; both begin with "line N: ". Cancelled when the text is unwanted.
+  // InvalidArgument for errors of the template and raise_exception, ResourceExhausted beyond
+  // `limits`; both begin with "line N: ". Cancelled: `limits.is_unwanted` has returned true.
   StatusOr<std::string> render(const json::object& context, const Limits& limits = {}) const;
 
  private:

@@ -163,7 +163,7 @@ TEST(Template, HostileTemplatesEndWithAnError) {
   EXPECT_FALSE(try_render("{{ 'a' * 11 }}", {}, limits).ok());
 }
 
-// Each line works on a text of 100 KB a hundred times.
+// Each line processes a text of 100 KB a hundred times.
 TEST(Template, OperationsChargeWhatTheyReadOfLongTexts) {
   Limits limits;
   limits.max_steps = 100'000;
@@ -236,7 +236,7 @@ TEST(Template, OperationsChargeWhatTheyReadOfLongTexts) {
   }
 }
 
-// The product of these lengths is 10^12 comparisons.
+// The product of the lengths is 10^12 comparisons.
 TEST(Template, SearchesForLongTextsTakeLinearTime) {
   for (const char* search :
        {"b in a", "a.find(b)", "a.rfind(b)", "a.count(b)", "a.split(b) | length",

@@ -1,4 +1,4 @@
-// Values of the template language: Python's data model as far as chat templates see it.
+// Values of the template language: Python's data model, as far as chat templates use it.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace nereid::text::jinja {
 
-inline constexpr size_t kStringBytes = 56;  // of a string or object beside what it holds
+inline constexpr size_t kStringBytes = 56;  // overhead of a string or object
 
 class Value;
 class Evaluator;
@@ -26,25 +26,25 @@ struct Undefined {
 };
 struct None {};
 
-// A number that neither an int64 nor a double holds as it is written: reckoned with as a double,
-// and shown as its text.
+// A number that neither an int64 nor a double holds exactly: a double in arithmetic, its
+// text when printed.
 struct LongNumber {
   std::string text;  // JSON
   double value = 0;
   bool is_whole = false;  // Python's int
 };
 
-// A list or tuple. Never changes after it was made, so values form no cycles through it.
+// A list or tuple. Immutable, so values form no cycles through it.
 struct ListData {
   std::vector<Value> items;
   bool is_tuple = false;
   int depth = 1;  // nesting; bounded so that walking and freeing a value needs bounded stack
 };
 
-// A dict in insertion order. A DictBuilder makes it.
+// A dict in insertion order, made by DictBuilder.
 struct DictData {
   std::vector<std::pair<Value, Value>> items;
-  HashIndex index;  // of all items, where they are more than HashIndex::kFew
+  HashIndex index;  // of all items, if more than HashIndex::kFew
   int depth = 1;
   const Value* find(const Value& key, Budget& budget) const;
   const Value* find(std::string_view key, Budget& budget) const;
@@ -55,7 +55,7 @@ struct DictData {
   size_t position(std::string_view key, Budget& budget) const;
 };
 
-// Everything that is not data: functions, macros, loop, namespaces.
+// Values that are no data: functions, macros, loop, namespaces.
 class Object {
  public:
   virtual ~Object() = default;
@@ -64,10 +64,10 @@ class Object {
   virtual Value get(std::string_view name, Budget& budget) const;
   virtual bool callable() const { return false; }
   virtual Value call(Evaluator& evaluator, Args& args);
-  // What can be done with its items: nothing, walk them once, walk them and count, index too.
+  // Operations on the items: none; iterate once; iterate and count; also index.
   enum class Items { kNone, kOnce, kCounted, kIndexed };
   virtual Items kind_of_items() const { return Items::kNone; }
-  // Null for kNone; empty for kOnce after the first time.
+  // Null for kNone; empty for kOnce after the first call.
   virtual std::shared_ptr<const ListData> take_items() { return nullptr; }
   virtual bool truthy() const { return true; }
   // Python's repr(); false when it would be a type and an address.
@@ -114,7 +114,7 @@ class Value {
   bool is_dict() const { return as<DictPtr>() != nullptr; }
   bool is_object() const { return as<ObjectPtr>() != nullptr; }
 
-  // Only for values of that type.
+  // Precondition: the value has that type.
   const std::string& string() const { return **as<StringPtr>(); }
   const ListData& items() const { return **as<ListPtr>(); }
   const DictData& entries() const { return **as<DictPtr>(); }
@@ -129,7 +129,7 @@ class Value {
   }
   const LongNumber& long_number() const { return **as<LongNumberPtr>(); }
 
-  // Whether Python has it as an int.
+  // Whether the value is an int in Python.
   bool is_whole() const { return is_long_number() ? long_number().is_whole : is_int(); }
 
   bool truthy() const;
@@ -146,13 +146,13 @@ class Value {
 
 inline constexpr int kMaxValueDepth = 160;
 
-// Fills one dict. Everything throws Error beyond the budget.
+// Fills one dict. Throws Error beyond the budget.
 class DictBuilder {
  public:
   explicit DictBuilder(Budget& budget) : budget_(budget), data_(std::make_shared<DictData>()) {}
-  // As Python's dict[key] = value. Throws Error for a key that no dict can have: a list or dict.
+  // Python's dict[key] = value. Throws Error for an unhashable key: a list or dict.
   void put(Value key, Value value);
-  // The same for a key that is known to be new, and a string.
+  // put() for a new string key.
   void add(Value key, Value value);
   // Throws Error when the value would be nested deeper than kMaxValueDepth.
   Value take();
@@ -175,13 +175,13 @@ void append_repr(std::string& out, const Value& value, Budget& budget);
 // Shortest text that reads back as the same double, in Python's form ("1.0", "1e+20", "nan").
 std::string float_repr(double value);
 
-// Throws Error for a value that no dict can have as a key: a list or dict.
+// Throws Error for an unhashable value: a list or dict.
 void require_hashable(const Value& key);
-// What an error message shows of a name or text: its first `max_bytes`.
+// The first `max_bytes` of a name or text, for an error message.
 std::string_view shown(std::string_view text, size_t max_bytes = 64);
 
 bool equals(const Value& a, const Value& b, Budget& budget);
-// a < b; throws Error for types that have no order.
+// a < b; throws Error for types without an order.
 bool less(const Value& a, const Value& b, Budget& budget);
 
 // JSON data as a value. Throws Error when nested too deep.
@@ -194,7 +194,7 @@ struct JsonStyle {
   bool ensure_ascii = false;
   bool sort_keys = false;
 };
-// Python's json.dumps. Throws Error for values that JSON cannot hold.
+// Python's json.dumps. Throws Error for values that JSON does not have.
 std::string dump_json(const Value& value, const JsonStyle& style, Budget& budget);
 
 }  // namespace nereid::text::jinja

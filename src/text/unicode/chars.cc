@@ -7,7 +7,7 @@ namespace nereid::text {
 
 namespace {
 
-// glibc has C.UTF-8 built in; where it is missing only ASCII letters are known.
+// The locale C.UTF-8, built into glibc; without it only ASCII letters are classified.
 locale_t utf8_locale() {
   static const locale_t locale = [] {
     const locale_t found = newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr);

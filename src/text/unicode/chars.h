@@ -1,5 +1,5 @@
-// Unicode character classes and simple case mapping (one code point to one), independent of the
-// process locale.
+// Unicode character classes and simple case mapping (one code point to one), independent of
+// the process locale.
 #pragma once
 
 namespace nereid::text {

@@ -69,7 +69,7 @@ bool is_word(char32_t c) {
     default:
       break;
   }
-  // Symbols that are Alphabetic: circled and squared letters. And the joiners.
+  // Alphabetic symbols: circled and squared letters; and the joiners.
   return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189) || c == 0x200C ||
          c == 0x200D;

@@ -1,5 +1,5 @@
-// General categories of Unicode characters (utf8proc's tables), as the bit sets that word patterns
-// are made of.
+// General categories of Unicode characters (utf8proc's tables), as the bit sets
+// used in word patterns.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ inline constexpr uint8_t kControl = 128;  // C*: control, format, surrogate, pri
 const uint8_t* char_classes();
 inline uint8_t char_class(char32_t c) { return c < 0x110000 ? char_classes()[c] : kControl; }
 
-// What \w matches: Alphabetic, marks, decimal digits, connectors and the two joiners.
+// The characters of \w: Alphabetic, marks, decimal digits, connectors and the two joiners.
 bool is_word(char32_t c);
 bool is_ascii_punctuation(char32_t c);
 bool is_nonspacing_mark(char32_t c);  // Mn

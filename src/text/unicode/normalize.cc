@@ -41,7 +41,7 @@ Status append_form(NormalForm form, std::string_view part, std::string& out) {
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-// Characters that NFC leaves alone and that join no character before them.
+// Characters that NFC does not change and that do not combine with the previous one.
 bool is_composed(char32_t c) {
   return c < 0x300 || (c >= 0x400 && c < 0x483) || (c >= 0x2010 && c < 0x2060) ||
          (c >= 0x3001 && c < 0x302A) || (c >= 0x3041 && c < 0x3097) ||
@@ -64,8 +64,8 @@ bool is_composed(std::string_view text) {
 
 }  // namespace
 
-// ASCII characters are starters that join nothing before them: the text is cut in front of them,
-// and only runs of other characters, with the one before, go through the tables.
+// ASCII characters are starters that do not combine with the previous character: only runs of other
+// characters, with the character before, go through the tables.
 Status normalize_unicode(NormalForm form, std::string& text) {
   if (form == NormalForm::kNfc && is_composed(text)) return ok();
   std::string out;

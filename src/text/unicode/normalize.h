@@ -10,13 +10,13 @@ namespace nereid::text {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Replaces `text` by its normal form. ResourceExhausted when memory for it cannot be had.
+// Replaces `text` by its normal form. ResourceExhausted: no memory.
 Status normalize_unicode(NormalForm form, std::string& text);
 
 // Appends the lower case of `c`, without regard to its neighbours.
 void append_lower_case(std::string& out, char32_t c);
 
-// Length in bytes of the extended grapheme cluster that non-empty `text` begins with.
+// Bytes of the first extended grapheme cluster of `text`, which is not empty.
 size_t grapheme_length(std::string_view text);
 
 }  // namespace nereid::text

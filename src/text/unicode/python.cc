@@ -19,11 +19,11 @@ utf8proc_category_t category(char32_t c) {
 
 struct Expansion {
   char32_t from;
-  char32_t to[3];  // 0 behind the last
+  char32_t to[3];  // ends with 0
 };
 
-// SpecialCasing.txt: characters whose upper case is more than one, in order, without U+1F80 to
-// U+1FAF.
+// SpecialCasing.txt: characters whose upper case is more than one, in order,
+// without U+1F80 to U+1FAF.
 constexpr Expansion kUpper[] = {
     {0xDF, {0x53, 0x53}},
     {0x149, {0x2BC, 0x4E}},
@@ -81,7 +81,7 @@ constexpr Expansion kUpper[] = {
     {0xFB17, {0x544, 0x53D}},
 };
 
-// Of them those whose title case is not one upper case letter and lower case ones.
+// The exceptions whose title case is not an upper case letter followed by lower case ones.
 constexpr Expansion kTitle[] = {{0xDF, {0x53, 0x73}},
                                 {0x149, {0x2BC, 0x4E}},
                                 {0x1FB7, {0x391, 0x342, 0x345}},
@@ -134,8 +134,7 @@ bool cased_letter_begins(std::string_view rest) {
   return false;
 }
 
-// Appends the lower case of the character at text[at]; `after_cased`: a cased one is in front of
-// it.
+// Appends the lower case of the character at text[at]; `after_cased`: a cased one precedes it.
 void append_lower(std::string& out, char32_t c, bool after_cased, std::string_view rest) {
   constexpr char32_t kSigma = 0x3A3, kFinalSigma = 0x3C2;
   if (c == kSigma && after_cased && !cased_letter_begins(rest)) {
@@ -145,12 +144,13 @@ void append_lower(std::string& out, char32_t c, bool after_cased, std::string_vi
   }
 }
 
-// Lower case but for the characters that `is_first(previous)` says begin a word.
+// Lower case, except for the first characters of words: those for which
+// `is_first(previous)` is true.
 template <class IsFirst>
 std::string map_case(std::string_view text, IsFirst is_first) {
   std::string out;
   out.reserve(text.size());
-  bool after_cased = false;  // not counting ignorable characters between
+  bool after_cased = false;  // ignorable characters between are skipped
   bool begins = true, previous_cased = false;
   while (!text.empty()) {
     const Utf8Step step = utf8_step(text);

@@ -1,5 +1,5 @@
-// Character properties and case mapping as the methods of Python's str have them, from utf8proc's
-// tables: what templates written for Python expect.
+// Character properties and case mapping of Python's str, from utf8proc's tables: templates are
+// written for Python.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace nereid::text::python {
 
-// White space and the four information separators: what strip(), split() and \s take.
+// White space and the four information separators, as in strip(), split() and \s.
 bool is_space(char32_t c);
 bool is_alpha(char32_t c);    // L*
 bool is_decimal(char32_t c);  // Nd
@@ -18,9 +18,9 @@ bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_title(char32_t c);      // Lt: an upper and a lower case letter in one
 bool is_cased(char32_t c);      // one of the three
-bool is_printable(char32_t c);  // repr() shows it as it is
+bool is_printable(char32_t c);  // repr() does not escape it
 
-// The whole mapping, which can have up to three characters.
+// The full mapping, to up to three characters.
 std::string upper(std::string_view text);
 std::string lower(std::string_view text);
 std::string title(std::string_view text);

@@ -15,7 +15,7 @@ namespace nereid::text {
 
 namespace {
 
-// In order, for binary search.
+// Sorted, for binary search.
 constexpr std::string_view kScripts[] = {
     "Adlam",
     "Ahom",
@@ -167,8 +167,8 @@ int index_of(std::string_view name) {
   return there ? static_cast<int>(found - std::begin(kScripts)) : kAnyScript;
 }
 
-// One pass over all characters with one alternative for each script; the alternative that matched
-// sets the mark.
+// One pass over all characters with one alternative for each script; the matching
+// alternative sets the mark.
 std::vector<ScriptRange> list_ranges() {
   std::string pattern = "\\p{sc:Unknown}+", all;
   for (const std::string_view name : kScripts) {

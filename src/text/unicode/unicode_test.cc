@@ -1,4 +1,4 @@
-// Classes, normal forms, clusters and scripts on characters that tell the rules apart.
+// Classes, normal forms, clusters and scripts on characters that distinguish the rules.
 #include <gtest/gtest.h>
 
 #include "text/unicode/chars.h"

@@ -6,8 +6,8 @@ namespace nereid::text {
 
 namespace {
 
-// How the lead byte constrains what follows: length in bytes (0 = no lead byte) and the range of
-// the second byte, which rules out overlong forms, surrogates and values above U+10FFFF.
+// Constraints of the lead byte: length in bytes (0 = no lead byte) and the range of the second
+// byte, which excludes overlong forms, surrogates and values above U+10FFFF.
 struct Lead {
   uint32_t length;
   uint8_t low, high;

@@ -1,4 +1,4 @@
-// UTF-8: decoding, lossy repair, and the streaming repair that detokenisation is built on.
+// UTF-8: decoding, lossy repair, and streaming repair for detokenisation.
 #pragma once
 
 #include <cstddef>
@@ -22,8 +22,8 @@ struct Utf8Step {
   char32_t code = 0;
 };
 
-// `bytes` must not be empty. Invalid sequences are cut as the Unicode standard recommends
-// ("substitution of maximal subparts"), which Rust's lossy conversion does too.
+// `bytes` must not be empty. Invalid sequences are divided as the Unicode standard recommends
+// ("substitution of maximal subparts"), and as in Rust's lossy conversion.
 Utf8Step utf8_step_wide(std::string_view bytes);  // for any first byte
 inline Utf8Step utf8_step(std::string_view bytes) {
   const auto first = static_cast<uint8_t>(bytes[0]);
@@ -31,7 +31,7 @@ inline Utf8Step utf8_step(std::string_view bytes) {
   return utf8_step_wide(bytes);
 }
 
-// How many bytes at the start of `bytes` are ASCII.
+// The number of ASCII bytes at the start of `bytes`.
 size_t ascii_prefix(std::string_view bytes);
 
 bool is_valid_utf8(std::string_view bytes);
@@ -49,12 +49,13 @@ void append_utf8(std::string& out, char32_t code);
 // `bytes` with every maximal invalid sequence replaced by U+FFFD.
 std::string repair_utf8(std::string_view bytes);
 
-// The same over a stream: pieces of output, joined, equal repair_utf8 of all input joined, and no
-// piece ends inside a character.
+// repair_utf8() over a stream: pieces of output, joined, equal repair_utf8 of all input joined, and
+// no piece ends inside a character.
 class Utf8Stream {
  public:
   void push(std::string_view bytes, std::string& out);
-  // Ends the stream: an incomplete character becomes U+FFFD. Ready for a new stream afterwards.
+  // Ends the stream: an incomplete character becomes U+FFFD. The object is then in
+  // its initial state.
   void finish(std::string& out);
 
  private:
