@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 constexpr Duration kLong = std::chrono::seconds(60);
 
-// Ranks on streams of one CPU device, each with a thread of its own.
+// Ranks on streams of one CPU device, one thread each.
 class Ranks {
  public:
   using Work = std::function<Status(Communicator&, Stream&)>;
@@ -35,7 +35,7 @@ class Ranks {
     for (int i = 0; i < size; ++i) streams_.push_back(device_->create_stream().value());
   }
 
-  // The same work at once on every rank that is here; what each came to.
+  // Runs `work` on all ranks in parallel; returns their statuses.
   std::vector<Status> run(const Work& work) {
     std::vector<std::unique_ptr<Event>> events;
     for (size_t i = 0; i < ranks_.size(); ++i)
@@ -59,7 +59,7 @@ class Ranks {
   std::vector<std::unique_ptr<Stream>> streams_;
 };
 
-// Element i of a rank's input, of very different magnitudes, so that the order of additions shows.
+// Element i of a rank's input; magnitudes differ widely, so that sums depend on their order.
 float value(int rank, int64_t i) {
   const auto x = static_cast<uint64_t>(rank * 1000003 + i) * 0x9E3779B97F4A7C15u;
   const auto exponent = static_cast<int>(x >> 40 & 15) - 8;
@@ -86,7 +86,7 @@ std::vector<T> input(int rank, int64_t count) {
   return in;
 }
 
-// By the definition: rank after rank.
+// Reference: sum in the order of ranks.
 template <class T>
 std::vector<T> sum(int size, int64_t count) {
   std::vector<T> out;
@@ -232,7 +232,7 @@ TEST(ThreadGroup, AnAbortWakesEveryRank) {
       EXPECT_EQ(statuses[rank].code(), absl::StatusCode::kUnavailable) << statuses[rank];
       EXPECT_THAT(statuses[rank].ToString(), HasSubstr(leaves ? "has left" : "no memory"));
     }
-    // The first reason stays.
+    // The first error is kept.
     ranks[0].abort(internal_error("something else"));
     const auto later = ranks.run([](Communicator& comm, Stream& s) { return comm.barrier(s); });
     for (const Status& status : later) EXPECT_EQ(status, statuses[0]);
@@ -257,7 +257,7 @@ TEST(ThreadGroup, AWaitHasALimit) {
   }
 }
 
-// A rank that works on the memory of others, one of which hears of a failure meanwhile.
+// One of the ranks fails while another works on its memory.
 TEST(ThreadGroup, MemoryIsNotTouchedAfterAFailedCall) {
   constexpr int kSize = 4;
   for (int turn = 0; turn < 50; ++turn) {

@@ -56,7 +56,7 @@ TEST_F(ConvertTest, WeightsAreThoseOfTheCheckpoint) {
   FAIL() << "no layers.1.attn.qkv";
 }
 
-// Every number is as near as its format's steps allow.
+// Expects rounding errors within half a step of the format.
 void expect_rounded(const kernels::WeightView& got, const kernels::WeightView& wanted,
                     const std::string& name) {
   const bool fp8 = got.format.scheme == kernels::Scheme::kFloat8;
@@ -72,8 +72,8 @@ void expect_rounded(const kernels::WeightView& got, const kernels::WeightView& w
     }
 }
 
-// Rounded weights are near those of the checkpoint, take the bytes that their format says, and have
-// a key of their own; an engine that was given must have them.
+// Rounded weights are close to the checkpoint's, have the size of their format and their own key;
+// an engine file that is given must have the format.
 TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
   const auto plain = io::EngineFile::open(good());
   const std::string plain_key = report_.key;
@@ -94,7 +94,7 @@ TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
       expect_rounded(engine->weight(id), plain->weight(id), w.name);
     }
     EXPECT_EQ(num_rounded, 9) << "four products in each of two layers, the head";
-    // Used as it is only when it has what the build asks for.
+    // Used unchanged only if it matches the options.
     BuildOptions other;
     other.cache_dir = dir_ / "cache";
     other.compile.weights = options_.compile.weights;
@@ -179,7 +179,7 @@ kernels::Registry with_twin() {
   return registry;
 }
 
-// An engine that another version of the compiler, with the same number, left in the cache.
+// An engine in the cache built by another compiler revision with the same version.
 TEST_F(ConvertTest, WhatTheCompilerWouldDoIsInTheKey) {
   std::set<std::string> keys;
   const auto key_of = [&](const kernels::Registry& registry) {
@@ -220,7 +220,7 @@ TEST_F(ConvertTest, DamagedForeignAndTruncatedEnginesAreRebuilt) {
     EXPECT_TRUE(report_.built);
     EXPECT_EQ(*read_file(path), bytes);
   }
-  // A good engine under another engine's name.
+  // A valid engine under another engine's name.
   options_.compile.disabled_passes = {"merge_qkv"};
   std::filesystem::copy(good(), path, std::filesystem::copy_options::overwrite_existing);
   options_.compile.disabled_passes = {};
@@ -302,7 +302,7 @@ TEST_F(ConvertTest, F32AndF16CheckpointsAreRounded) {
     t.dtype = "F32", t.type = DType::kF32;
   });
   EXPECT_EQ(blob(good()), wanted);
-  // Halves: 1, -2, the smallest subnormal, 0.333.
+  // f16: 1, -2, the smallest subnormal, 0.333.
   change_tensors([&](io::StoredTensor& t) {
     if (t.name != "model.norm.weight") return;
     std::string& out = storage_.emplace_back();

@@ -1,5 +1,4 @@
-// Folders as they lie on the hub and as our tools make them: what each is taken for, and that it
-// computes the same.
+// Layouts of model directories, from the hub and from our tools: detection, and equal results.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -47,7 +46,7 @@ class LayoutTest : public testing::Test {
   void copy(const std::filesystem::path& from, const std::filesystem::path& to) {
     write(to, read_file(kRoot / from).value());
   }
-  // A folder with config.json and these files of weights, which `serialize` makes of tensors.
+  // A directory with config.json and weight files serialised by `serialize`.
   template <class Serialize>
   void sharded(const std::string& name, const std::string& index, const std::string& extension,
                const Serialize& serialize) {
@@ -69,7 +68,7 @@ class LayoutTest : public testing::Test {
     const auto file = io::EngineFile::open(*built, io::Verify::kFull);
     return {reinterpret_cast<const char*>(file->blob().data()), file->blob().size()};
   }
-  // What it is said to be, after the path; its weights are those of the model.
+  // Its description without the path; checks that its weights are the model's.
   std::string description(const std::string& name) {
     const std::filesystem::path path = dir_ / name;
     EXPECT_TRUE(weights(path) == wanted_) << name;
@@ -174,7 +173,7 @@ TEST_F(LayoutTest, AbsurdNumbersAreRefusedByTheirKey) {
         changed[key] = absurd;
         write(dir_ / "absurd/config.json", json::serialize(changed));
         const auto text = inspect(dir_ / "absurd", registry_, DeviceInfo{});
-        if (text.ok()) continue;  // one that this family may have, or does not read
+        if (text.ok()) continue;  // accepted value, or field not read by this family
         ++num_refused;
         EXPECT_THAT(std::string(message(text.status())), HasSubstr(std::string(key)))
             << model.path().filename() << ": " << absurd;

@@ -1,4 +1,4 @@
-// Who builds an engine, where it lies, and what is said of it.
+// Who builds an engine, its path, log messages.
 #include "convert/engine_cache.h"
 
 #include <gmock/gmock.h>
@@ -96,7 +96,7 @@ TEST_F(ConvertTest, WithoutACacheTheEngineIsInMemory) {
   EXPECT_FALSE(std::filesystem::exists(path)) << "it is the opened file's alone";
   EXPECT_EQ(taken->build_key(), report_.key);
   EXPECT_EQ(taken->blob().size(), wanted.size());
-  // A file of the cache stays.
+  // A cached file is kept.
   options_.cache_dir = dir_ / "cache";
   const std::filesystem::path cached = good();
   EXPECT_TRUE(take_engine(cached).ok());

@@ -1,5 +1,5 @@
-// The walk-through in one process: convert, build, read back; what is computed is what the Hugging
-// Face directory gives, bit for bit; hostile and unsupported files are refused by name.
+// End to end in one process: convert, build, read; bit-identical to the Hugging Face directory;
+// hostile and unsupported files are refused by name.
 #include "convert/engine_dir.h"
 
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ class EngineDirTest : public testing::Test {
     EXPECT_TRUE(file.ok()) << file.status();
     return *std::move(file);
   }
-  // Weights and plan, apart from where the model lies.
+  // Expects equal weights and plans, except for the model's path.
   static void expect_same(const io::EngineFile& a, const io::EngineFile& b, const char* what) {
     EXPECT_TRUE(std::ranges::equal(a.blob(), b.blob())) << what;
     io::Plan x = a.plan(), y = b.plan();
@@ -65,7 +65,7 @@ class EngineDirTest : public testing::Test {
     x.model.source_dir = y.model.source_dir;
     EXPECT_EQ(json::serialize(io::plan_to_json(x)), json::serialize(io::plan_to_json(y))) << what;
   }
-  // Replaces a field of the checkpoint's config.json and gives what reading it then fails with.
+  // Error after replacing a field of the checkpoint's config.json.
   std::string refusal(const std::string& field, json::value value) {
     const std::filesystem::path path = dir_ / "ckpt/config.json";
     const json::value before = read_json_file(path).value();
@@ -133,7 +133,7 @@ TEST_F(EngineDirTest, AnUntiedHeadMayStandAlone) {
   convert("tests/models/llama");
   json::value config = read_json_file(dir_ / "ckpt/config.json").value();
   const bool tied = config.at("tie_word_embeddings").as_bool();
-  config.as_object().erase("tie_word_embeddings");  // other converters do not write it
+  config.as_object().erase("tie_word_embeddings");  // other converters omit it
   ASSERT_TRUE(write_file_atomic(dir_ / "ckpt/config.json", json::serialize(config)).ok());
   const auto model = models::read_model(dir_ / "ckpt");
   ASSERT_TRUE(model.ok()) << model.status();
@@ -231,7 +231,7 @@ TEST_F(EngineDirTest, DamagedEngineDirectoriesAreRefused) {
   EXPECT_THAT(std::string(message(engine.status())), HasSubstr("engine"));
 }
 
-// Four ranks of each: an engine for every one, which one process merges to what one rank gives.
+// Four ranks: one engine each; merged in one process they equal a single rank's engine.
 TEST_F(EngineDirTest, SeveralRanksHaveAnEngineEach) {
   for (const char* model : {"tests/models/llama", "tests/models/qwen3_moe",
                             "tests/models/deepseek_v3", "models/quickstart"}) {
@@ -249,7 +249,7 @@ TEST_F(EngineDirTest, SeveralRanksHaveAnEngineEach) {
     cache_.compile.max_positions = 64;
     expect_same(merged, open(kSourceDir + "/" + model), model);
     EXPECT_TRUE(verify_model(dir_ / "engine").ok());
-    // A build for one rank leaves none of the others.
+    // A build for one rank removes the others' files.
     convert(model);
     ASSERT_TRUE(build().ok());
     EXPECT_FALSE(std::filesystem::exists(dir_ / "engine/rank1.engine"));

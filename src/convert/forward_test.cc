@@ -1,5 +1,5 @@
-// Plans computed call by call with the reference kernels: against the goldens, and every optional
-// pass on against off.
+// Plans interpreted call by call with the reference kernels: against golden outputs, and with each
+// optional pass on and off.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -26,8 +26,7 @@ namespace {
 
 const std::string kSourceRoot = source_dir();
 
-// One sequence on one thread; the arenas are filled with garbage so that reading what was never
-// written shows.
+// One sequence, one thread; arenas are filled with garbage to expose reads of unwritten memory.
 class Interpreter {
  public:
   static constexpr int32_t kBlockTokens = 32, kMaxTokens = 256;
@@ -51,7 +50,7 @@ class Interpreter {
     }
   }
 
-  // Logits after the last of `tokens`, which follow those of earlier calls.
+  // Logits after the last of `tokens`, which continue those of earlier calls.
   std::vector<float> run(const std::vector<int32_t>& tokens) {
     tokens_ = tokens;
     n_ = static_cast<int64_t>(tokens.size());
@@ -66,7 +65,7 @@ class Interpreter {
     return {logits.row<float>(0), logits.row<float>(0) + logits.cols};
   }
 
-  // For kernels::look_up().
+  // Value lookup for kernels::look_up().
   View value(io::ValueId id) const {
     const io::Value& v = plan_.values[id];
     const bool sampled = v.extent == io::Extent::kSampled;
@@ -144,7 +143,7 @@ class ForwardTest : public testing::Test {
   kernels::Registry registry_;
 };
 
-// Every model that has golden outputs.
+// All models with golden outputs.
 std::vector<std::string> tiny_models() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(kSourceRoot + "/tests/models"))
@@ -169,8 +168,8 @@ float worst_difference(const std::vector<float>& logits, const io::StoredTensor&
   return worst;
 }
 
-// Greedy ids of every case and the logits of its first and last step; the tolerance is that of
-// activations rounded to bf16 before each product.
+// Greedy ids of all cases, logits of their first and last steps; tolerance: activations rounded to
+// bf16 before each product.
 void expect_golden(const io::EngineFile& engine, const std::string& name, bool with_logits = true) {
   const auto golden = read_json_file(kSourceRoot + "/tests/golden/arch/" + name + ".json");
   const auto logits =
@@ -196,19 +195,19 @@ void expect_golden(const io::EngineFile& engine, const std::string& name, bool w
 }
 
 TEST_F(ForwardTest, TinyModelsEqualTheirGoldens) {
-  // A rounding may decide between two experts, which moves the logits further.
+  // Rounding may change the selection of an expert: larger differences of logits.
   for (const std::string& name : tiny_models())
     expect_golden(engine("/tests/models/" + name), name,
                   name != "mixtral" && name != "deepseek_v3");
 }
 
-// Converted for two ranks, built, merged when loaded: the golden ids.
+// Converted for two ranks, built, merged on load: golden ids.
 TEST_F(ForwardTest, EnginesOfTwoRanksGiveTheGoldenIds) {
   for (const std::string& name : tiny_models()) {
     ConvertOptions convert{.model_dir = kSourceRoot + "/tests/models/" + name,
                            .output_dir = dir_ / "ranks"};
     const models::Traits traits = models::read_model(convert.model_dir)->traits;
-    // Some models have three heads, one of them an MLP that is not a multiple of it.
+    // Some models have three heads; one of these has an MLP width that is not divisible by 3.
     convert.ranks.tp = traits.num_heads % 2 == 0 ? 2 : traits.intermediate_size % 3 == 0 ? 3 : 1;
     convert.ranks.pp = convert.ranks.tp == 1 ? 2 : 1;
     convert.ranks.moe_tp = -1;
@@ -222,7 +221,7 @@ TEST_F(ForwardTest, EnginesOfTwoRanksGiveTheGoldenIds) {
   }
 }
 
-// Rows of several tensors, in this order.
+// Concatenates tensors by rows.
 io::StoredTensor stack(std::string name, const std::vector<io::StoredTensor>& parts,
                        std::vector<std::byte>& bytes) {
   io::StoredTensor all = parts[0];
@@ -247,7 +246,7 @@ io::StoredTensor head_of(const io::StoredTensor& tensor, size_t head) {
 
 using Renames = std::vector<std::pair<std::string, std::string>>;
 
-// The tiny Llama (four query heads, two key heads) as a family stores it that fuses its heads.
+// The tiny Llama (four query heads, two key heads) as stored by a family with fused heads.
 template <class Fuse>
 void write_sibling(const std::filesystem::path& dir, json::object changes, const Renames& renames,
                    const std::string& fused_name, Fuse fuse) {
@@ -281,7 +280,7 @@ void write_sibling(const std::filesystem::path& dir, json::object changes, const
       write_file_atomic(dir / "model.safetensors", io::serialize_safetensors(tensors)).ok());
 }
 
-// Families that are Llama under other names: the same weights give the same bits.
+// Families equal to Llama under other names: same weights, same bits.
 TEST_F(ForwardTest, SiblingsOfLlamaEqualIt) {
   using Tensor = io::StoredTensor;
   const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
@@ -289,7 +288,7 @@ TEST_F(ForwardTest, SiblingsOfLlamaEqualIt) {
   const auto expect_same = [&](const std::filesystem::path& dir) {
     EXPECT_EQ(Interpreter(engine_of(dir)).run(prompt), wanted) << dir;
   };
-  // By key heads: its query heads, itself, its value head.
+  // By key heads: its query heads, its key, its value.
   write_sibling(dir_ / "internlm2",
                 {{"architectures", {"InternLM2ForCausalLM"}},
                  {"bias", false},
@@ -307,7 +306,7 @@ TEST_F(ForwardTest, SiblingsOfLlamaEqualIt) {
                                      head_of(q, 2), head_of(q, 3), head_of(k, 1), head_of(v, 1)};
                 });
   expect_same(dir_ / "internlm2");
-  // As many key heads as query heads: each twice.
+  // As many key heads as query heads: each repeated twice.
   write_sibling(dir_ / "baichuan",
                 {{"architectures", {"BaichuanForCausalLM"}}, {"num_key_value_heads", nullptr}}, {},
                 "self_attn.W_pack.weight", [](const Tensor& q, const Tensor& k, const Tensor& v) {
@@ -342,8 +341,8 @@ TEST_F(ForwardTest, SiblingsOfLlamaEqualIt) {
   }
 }
 
-// A tiny mixture as transformers 5 has it in memory: of each layer the experts' gates and ups in
-// one tensor, their downs in another; `turned`: with rows for columns.
+// A tiny MoE in the layout of transformers 5: per layer one tensor of all experts' gates and ups,
+// one of their downs; `turned`: transposed.
 void write_fused(const std::filesystem::path& dir, const std::string& name, bool turned) {
   const std::string source = kSourceRoot + "/tests/models/" + name;
   const auto file = io::TensorFile::open(source + "/model.safetensors");
@@ -363,7 +362,7 @@ void write_fused(const std::filesystem::path& dir, const std::string& name, bool
   }
   std::map<std::string, io::StoredTensor> out;
   std::map<std::string, std::vector<std::byte>> bytes;
-  // Adds a matrix of bf16 behind those of the experts before.
+  // Appends a bf16 matrix to the experts' tensor.
   const auto add = [&](const std::string& name_of_all, const std::vector<io::StoredTensor>& parts) {
     std::vector<std::byte> whole;
     const io::StoredTensor one = stack(name_of_all, parts, whole);

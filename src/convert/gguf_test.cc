@@ -1,4 +1,4 @@
-// Models in GGUF files compute what the directories that they were made of do.
+// Models in GGUF files compute the same as the directories they were converted from.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -27,14 +27,14 @@ using testing::HasSubstr;
 
 const std::filesystem::path kHfModels = source_dir() + "/tests/models";
 
-// A model of tests/models as the converter writes it.
+// A model of tests/models as written by the converter.
 struct Family {
   std::string model, architecture;
-  // Fields of config.json that a file cannot say, as it has them; null: absent.
+  // Fields of config.json that a GGUF file cannot represent; null: absent.
   json::object config = {};
-  json::object keys = {};  // behind the architecture
+  json::object keys = {};  // prefixed with the architecture
   GgufWriterOptions options = {};
-  std::vector<GgufBlob> tensors = {};  // beside the model's
+  std::vector<GgufBlob> tensors = {};  // in addition to the model's
 };
 const GgufWriterOptions kPermuted = {.permutes = true};
 const GgufWriterOptions kPostNorm = {.norm_of_mlp = "post_attention_norm"};
@@ -84,7 +84,7 @@ GgufBlob floats(const std::string& name, const std::vector<float>& values) {
           {std::ssize(values)},
           std::string(reinterpret_cast<const char*>(values.data()), values.size() * 4)};
 }
-// The double with the shortest decimal text of `value` rounded to 32 bits, as the reader gives.
+// Double with the shortest decimal text of `value` rounded to f32, as returned by the reader.
 double shortest(double value) { return std::stod(fmt::format("{}", static_cast<float>(value))); }
 
 std::vector<Family> newer_families() {
@@ -98,13 +98,13 @@ std::vector<Family> newer_families() {
                                {"embedding_scale", 3.0},
                                {"residual_scale", 0.6},
                                {"logit_scale", 0.7}};
-  // The published models' numbers.
+  // Values of the published models.
   json::object llama4;
   for (const char* field :
        {"attention_chunk_size", "no_rope_layer_interval", "no_rope_layers", "floor_scale",
         "attn_scale", "attn_temperature_tuning", "use_qk_norm", "rope_scaling"})
     llama4[field] = nullptr;
-  // Rotation with alpha is in the base.
+  // NTK alpha is folded into the base.
   const json::object alpha = {{"rope_scaling", nullptr},
                               {"rope_theta", shortest(1e4 * std::pow(20, 16 / 14.0))}};
   const std::vector<float> brief = {1, 1.1f, 1.3f, 1.5f}, far = {1, 2.5f, 7, 20};
@@ -164,7 +164,7 @@ std::vector<Family> all_families() {
   const json::object v2 = joined(deepseek_keys(16, 12, 1.5, 4, 2, 2, 1, false), yarn_keys(8, 32));
   const json::object v3 = joined(deepseek_keys(16, 12, 2.5, 2, 1, 1, 2, true), yarn_keys(8, 32));
   const json::object log = {{"rope.scaling.yarn_log_multiplier", 0.09}};
-  json::object separate = joined(v2, log);  // as files before the absorbed form
+  json::object separate = joined(v2, log);  // files from before MLA absorption
   separate.erase("attention.key_length_mla"), separate.erase("attention.value_length_mla");
   separate["attention.key_length"] = 24u, separate["attention.value_length"] = 12u;
   json::object glm_flash = deepseek_keys(16, 12, 1.8, 1, 1, 1, 2, true);
@@ -310,7 +310,7 @@ class GgufModelTest : public testing::Test {
     }
     return out;
   }
-  // The model's directory, or a copy whose config.json says what a file can.
+  // The model's directory, or a copy whose config.json is limited to what GGUF can represent.
   std::filesystem::path directory_of(const Family& family) {
     const std::filesystem::path source = kHfModels / family.model, copy = dir_ / "directory";
     if (family.config.empty()) return source;
@@ -350,7 +350,7 @@ class GgufModelTest : public testing::Test {
   BuildOptions cache_;
 };
 
-// Adapters find the same modules, which have the rows in the order of the directory's matrices.
+// Adapters match the same modules; their rows have the order of the directory's matrices.
 TEST_F(GgufModelTest, FamiliesComputeTheSame) {
   cache_.compile.adapters = true;
   for (const Family& family : all_families()) {
@@ -365,8 +365,8 @@ TEST_F(GgufModelTest, FamiliesComputeTheSame) {
   }
 }
 
-// Layers that predict further tokens count in `block_count` and are left out, whatever their own
-// tensors are; patterns of windows may have an entry for each.
+// MTP layers count in `block_count` and are skipped, whatever their tensors; window patterns may
+// have an entry for each.
 TEST_F(GgufModelTest, LayersThatPredictFurtherTokensAreLeftOut) {
   for (const Family& family : newer_families()) {
     if (family.model != "glm4_moe" && family.model != "exaone_moe") continue;
@@ -390,7 +390,7 @@ TEST_F(GgufModelTest, LayersThatPredictFurtherTokensAreLeftOut) {
   }
 }
 
-// GPT-OSS as it is published: experts in mxfp4, whose numbers both files have in their own order.
+// Published GPT-OSS: mxfp4 experts; element order differs between the two file formats.
 TEST_F(GgufModelTest, ExpertsInMxfp4AreTheSame) {
   constexpr int64_t kHidden = 64, kWidth = 32, kExperts = 4, kLayers = 2, kBlock = 32;
   uint32_t state = 1;
@@ -427,8 +427,8 @@ TEST_F(GgufModelTest, ExpertsInMxfp4AreTheSame) {
     }
     keep(tensor.name, DType::kBF16, shape, bytes);
   }
-  // Blocks [experts, rows, groups, 16], the numbers of a pair in a byte; in a GGUF file the first
-  // half of a group in the lower halves, behind the scale.
+  // Blocks [experts, rows, groups, 16], a pair per byte; GGUF: the first half of a group in the low
+  // nibbles, after the scale.
   const auto add_experts = [&](const std::string& prefix, const std::string& name, int64_t rows,
                                int64_t cols, const std::vector<std::string>& words, int layer) {
     std::string blocks, scales;
@@ -499,8 +499,8 @@ TEST_F(GgufModelTest, BecomesACheckpoint) {
   EXPECT_EQ(*tokenizer_dir(path), path);
 }
 
-// Blocks whose integers an engine can hold go there as they are, so that 8 bits stay 8 bits; the
-// same file built for bf16 has the same numbers.
+// Integer blocks that an engine supports are copied unchanged: 8 bits stay 8 bits; the same file
+// built for bf16 has the same numbers.
 TEST_F(GgufModelTest, BlocksOfIntegersStayIntegers) {
   std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
   for (GgufBlob& tensor : tensors) {
@@ -540,7 +540,7 @@ TEST_F(GgufModelTest, BlocksOfIntegersStayIntegers) {
   EXPECT_EQ(num_integers, 2 * 4 + 1) << "qkv, output, gate and up, down of two layers, the head";
 }
 
-// A metadata key that changes results and has no field in config.json is refused by its name.
+// A metadata key that changes results and has no config.json field is refused by name.
 TEST_F(GgufModelTest, KeysThatAreNotKnownAreRefused) {
   const std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
   const auto refused = [&](const std::string& key, const json::value& value) {
@@ -559,7 +559,7 @@ TEST_F(GgufModelTest, KeysThatAreNotKnownAreRefused) {
   EXPECT_EQ(refused("expert_weights_scale", 1.0), "accepted");
 }
 
-// Metadata keys that only the newer families have: wrong values are refused by name.
+// Metadata keys of the newer families: invalid values are refused by name.
 TEST_F(GgufModelTest, KeysOfNewerFamiliesAreChecked) {
   const auto refused = [&](const std::string& model, const std::string& key,
                            const json::value& value) {
@@ -594,7 +594,7 @@ TEST_F(GgufModelTest, KeysOfNewerFamiliesAreChecked) {
               HasSubstr("blk.1"));
 }
 
-// Files of one model, of which any or their folder is named.
+// Split files of one model, named by any part or by their directory.
 TEST_F(GgufModelTest, PartsAreOneModel) {
   const std::vector<GgufBlob> tensors = blobs("llama", kPermuted);
   const std::filesystem::path folder = dir_ / "parts";
@@ -671,9 +671,9 @@ TEST_F(GgufModelTest, WhatCannotRunIsNamed) {
   EXPECT_THAT(refusal(file.substr(0, file.size() - 100)), HasSubstr("of the data, the file has"));
 }
 
-// Frequencies' divisors, as files of Llama 3.1 have them.
+// Frequency divisors as in files of Llama 3.1.
 TEST_F(GgufModelTest, RotaryDivisors) {
-  // Apertus's scaling as the converter writes it; llama3's formula has the same numbers.
+  // Apertus's scaling as written by the converter; llama3's formula gives the same numbers.
   json::object keys = metadata("apertus", "apertus");
   std::vector<GgufBlob> stretched = blobs("apertus", {}, &keys);
   const auto formula = models::read_model(kHfModels / "apertus");

@@ -1,4 +1,4 @@
-// Drawings of plans: well formed, every call in them, layers that repeat drawn once.
+// Drawings of plans: well-formed, with all calls; repeated layers are drawn once.
 #include "convert/graph_svg.h"
 
 #include <gmock/gmock.h>
@@ -39,8 +39,7 @@ TEST_F(GraphSvgTest, LayersThatRepeatAreDrawnOnce) {
   EXPECT_THAT(svg, HasSubstr(">5 x</text>"));
   EXPECT_THAT(svg, HasSubstr(">layers.*.attn.qkv [512, 256]</text>"));
   EXPECT_THAT(svg, Not(HasSubstr("layers.3.")));
-  // Two calls, eight of five layers, and eleven of the last layer, which computes sampled rows
-  // only.
+  // Two calls, eight for five layers, eleven for the last layer, which computes sampled rows only.
   EXPECT_THAT(svg, HasSubstr(": 53 calls"));
   EXPECT_EQ(count(svg, "class=\"call\""), 21u);
   EXPECT_GE(count(svg, "class=\"value\""), 12u);

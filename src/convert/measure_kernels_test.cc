@@ -1,4 +1,4 @@
-// Kernels of products that tell how long they take on a clock of the test.
+// Product kernels that report their time by a test clock.
 #include "convert/measure_kernels.h"
 
 #include <gmock/gmock.h>
@@ -29,14 +29,14 @@ using testing::HasSubstr;
 using testing::Not;
 
 Time g_now;
-std::map<int64_t, int> g_brisk_us;  // of a call, by rows of the weight; else it takes 100 us
+std::map<int64_t, int> g_brisk_us;  // per call, by rows of the weight; default 100 us
 bool g_costly_ran = false;
-std::set<const void*> g_weights;  // that products read
-uint64_t g_most_bytes = 0;        // of one of them
+std::set<const void*> g_weights;  // read by products
+uint64_t g_most_bytes = 0;        // max per product
 
 void take(int microseconds) { g_now += std::chrono::microseconds(microseconds); }
 Status run_usual(const Linear& a, Stream&) {
-  if (a.weight.n <= 1024) reference(a);  // reads and writes all that it was given
+  if (a.weight.n <= 1024) reference(a);  // reads and writes all its arguments
   g_most_bytes = std::max(g_most_bytes, kernels::stored_bytes(a.weight));
   g_weights.insert(a.weight.data);
   take(100);
@@ -135,8 +135,7 @@ TEST_F(MeasureKernelsTest, ThePlanSaysWhereItWasMeasured) {
   EXPECT_EQ(isa_of(compiled->plan), compiled->plan.target);
 }
 
-// The engine that somebody builds keeps what was measured, wherever it is loaded; the cache's own
-// is another one.
+// A user-built engine keeps its measurements wherever it is loaded; the cache's engine is separate.
 TEST_F(MeasureKernelsTest, AnEngineKeepsItsKernels) {
   EngineDirOptions options{.checkpoint_dir = kModel, .output_dir = dir_ / "engine"};
   const auto build = [&](Device* measure_on) {
@@ -159,7 +158,7 @@ TEST_F(MeasureKernelsTest, AnEngineKeepsItsKernels) {
   EXPECT_EQ(measured_on(own->plan()), "");
 }
 
-// A library of products that knows one algorithm, worth taking for up to 256 rows.
+// A product library with one algorithm, worth taking for <= 256 rows.
 int g_num_measured = 0;
 Status g_measure_status;
 std::vector<std::string> g_measured;  // "kernel [n, k]"

@@ -1,4 +1,4 @@
-// Meta's files of a Llama compute what the Hugging Face directory of the same weights does.
+// Meta's Llama files compute the same as the Hugging Face directory with the same weights.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ struct Matrix {
         out.numbers.push_back(numbers[static_cast<size_t>(row * shape[1] + col)]);
     return out;
   }
-  // The two halves of each head's rows in turn, as Meta's rotation wants them.
+  // Interleaves the two halves of each head's rows, as Meta's rotary embedding requires.
   Matrix in_pairs(int64_t head) const {
     Matrix out{shape, {}};
     for (int64_t row = 0; row < shape[0]; ++row) {
@@ -93,7 +93,7 @@ class MetaTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(dir_); }
 
-  // What file `i` of `count` has of a tensor.
+  // Part `i` of `count` of a tensor.
   static Matrix share(const std::string& name, const Matrix& whole, int64_t i, int64_t count,
                       bool embed_columns) {
     if (name.ends_with("norm.weight")) return whole;
@@ -137,7 +137,7 @@ class MetaTest : public testing::Test {
         message(ensure_engine(dir_ / name, registry_, DeviceInfo{}, cache_).status()));
   }
 
-  // 170 columns, that is two thirds of four times 64, become 64.
+  // Two thirds of 4 * 64 = 170 columns, rounded to 64.
   const json::object params_ = {
       {"dim", 64},         {"n_layers", 2},    {"n_heads", 4},      {"n_kv_heads", 2},
       {"norm_eps", 1e-5},  {"vocab_size", -1}, {"multiple_of", 64}, {"ffn_dim_multiplier", 0.3},
@@ -166,7 +166,7 @@ TEST_F(MetaTest, OneOrSeveralFilesAreTheSameModel) {
   EXPECT_EQ(facts->max_positions, 512);
   EXPECT_EQ(facts->bos_id, 1);
   EXPECT_THAT(facts->end_ids, testing::ElementsAre(2));
-  // Converted for two ranks, and built into an engine.
+  // Converted for two ranks and built.
   ConvertOptions convert{.model_dir = dir_ / "columns", .output_dir = dir_ / "ranks"};
   convert.ranks = {.tp = 2, .moe_tp = -1};
   const auto converted = convert_checkpoint(convert);
@@ -179,7 +179,7 @@ TEST_F(MetaTest, OneOrSeveralFilesAreTheSameModel) {
   EXPECT_TRUE(weights(dir_ / "engine") == wanted);
 }
 
-// Fields as Meta's own files have them.
+// Fields as in Meta's own files.
 TEST_F(MetaTest, SizesFollowFromParams) {
   write("model", 1, false);
   const auto config_of = [&](json::object changes) {

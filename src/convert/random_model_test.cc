@@ -13,7 +13,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// Parameters as the models' publishers count them.
+// Parameter counts as published.
 TEST(RandomModel, HasTheDimensionsOfItsName) {
   std::string name = testing::TempDir() + "/random.XXXXXX";
   const std::filesystem::path cache = ::mkdtemp(name.data());
@@ -28,7 +28,7 @@ TEST(RandomModel, HasTheDimensionsOfItsName) {
     ASSERT_TRUE(dir.ok()) << dir.status();
     const auto text = inspect(*dir, registry, DeviceInfo{});
     ASSERT_TRUE(text.ok()) << text.status();
-    // Of bf16, each part of the file at a multiple of some bytes.
+    // bf16, with alignment of each part of the file.
     const std::string line = text->substr(text->rfind("\nweights "));
     EXPECT_NEAR(std::stod(line.substr(9)), parameters.at(model) * 2 / 1048576, 0.1) << model;
   }

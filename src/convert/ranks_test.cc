@@ -1,4 +1,4 @@
-// Every family's weights shared out among ranks and merged again.
+// Every family's weights split among ranks and merged again.
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -55,7 +55,7 @@ class RanksTest : public testing::Test {
   std::string refusal(const std::string& model, const models::Ranks& ranks) {
     return std::string(message(convert(kTinyModels / model, "refused", ranks)));
   }
-  // All that the engine computes with.
+  // All inputs of computation.
   std::string engine(const std::filesystem::path& path) {
     const auto built = ensure_engine(path, registry_, DeviceInfo{}, cache_);
     EXPECT_TRUE(built.ok()) << built.status();
@@ -81,7 +81,7 @@ class RanksTest : public testing::Test {
   BuildOptions cache_;
 };
 
-// Numbers of ranks that a model's sizes allow: one way for each, all ways for a few.
+// Rank counts that a model's sizes allow: one partition for each model, all partitions for a few.
 std::vector<models::Ranks> ways_to_share(const std::string& name, const models::Traits& t) {
   const auto fits = [&](int32_t tp) {
     return t.num_heads % tp == 0 && (t.num_kv_heads % tp == 0 || tp % t.num_kv_heads == 0) &&
@@ -91,7 +91,7 @@ std::vector<models::Ranks> ways_to_share(const std::string& name, const models::
   std::vector<models::Ranks> ways = {{.tp = tp, .pp = 2, .parallel_embedding = true}};
   if (name == "llama" || name == "gpt2" || name == "mixtral" || name == "qwen3_moe") {
     ways.push_back({.tp = tp, .parallel_embedding = true, .embedding_dim = 1});
-    if (fits(4)) ways.push_back({.tp = 4});  // more than heads of keys
+    if (fits(4)) ways.push_back({.tp = 4});  // more than KV heads
   }
   if (t.num_experts > 0) {
     ways.push_back({.tp = 2, .moe_tp = 1, .moe_ep = 2});
@@ -123,7 +123,8 @@ TEST_F(RanksTest, EveryFamilyIsMergedToWhatItWas) {
   }
 }
 
-// Not by the table that wrote them: rank 1 of 2 has the second half of the heads, rows or columns.
+// Independent of the table that wrote them: rank 1 of 2 has the second half of heads, rows or
+// columns.
 TEST_F(RanksTest, ARankHasItsShare) {
   ASSERT_TRUE(convert(kTinyModels / "llama", "two", {.tp = 2, .moe_tp = -1}).ok());
   const auto rank = io::TensorFile::open(dir_ / "two/rank1.safetensors");
@@ -157,7 +158,7 @@ TEST_F(RanksTest, ARankHasItsShare) {
   EXPECT_EQ(config("two").at("mapping").at("moe_tp_size"), 2);
 }
 
-// Latent attention by heads, with the rows of each as Hugging Face has them.
+// MLA by heads, each head's rows in Hugging Face's order.
 TEST_F(RanksTest, ARankHasItsShareOfLatentAttention) {
   ASSERT_TRUE(convert(kTinyModels / "deepseek_v3", "two", {.tp = 2, .moe_tp = -1}).ok());
   const auto rank = io::TensorFile::open(dir_ / "two/rank1.safetensors");
@@ -175,7 +176,7 @@ TEST_F(RanksTest, ARankHasItsShareOfLatentAttention) {
   };
   const std::string queries = wanted("q_b_proj"), both = wanted("kv_b_proj");
   EXPECT_TRUE(have("q_b_proj") == queries.substr(queries.size() / 2));
-  // Each head's 16 rows of keys and 16 of values, of 16 numbers; here the keys of all heads first.
+  // Each head has 16 key rows and 16 value rows of 16 numbers; here the keys of all heads first.
   constexpr size_t kRow = 16 * 2, kHead = 32 * kRow;
   std::string keys, values, turned;
   for (const size_t head : {2, 3}) {
@@ -190,8 +191,8 @@ TEST_F(RanksTest, ARankHasItsShareOfLatentAttention) {
   EXPECT_TRUE(have("fused_a.weight") == wanted("q_a_proj") + wanted("kv_a_proj_with_mqa"));
 }
 
-// As converters of TensorRT-LLM write it: without Hugging Face's fields, and in older versions with
-// a product of two matrices in place of the turned keys.
+// As written by converters of TensorRT-LLM: without Hugging Face's fields; older versions have a
+// product of two matrices instead of the transposed keys.
 TEST_F(RanksTest, DeepSeekOfTensorRtLlmIsRead) {
   for (const char* name : {"deepseek_v2", "deepseek_v3", "deepseek_v3-yarn"}) {
     ASSERT_TRUE(convert(kTinyModels / name, "two", {.tp = 2, .moe_tp = -1}).ok());
@@ -224,7 +225,7 @@ TEST_F(RanksTest, DeepSeekOfTensorRtLlmIsRead) {
   }
 }
 
-// Likewise: without what only the models' own files have, and GPT-2 by another name.
+// Same, without fields of the models' own files, and GPT-2 under another name.
 TEST_F(RanksTest, GptAndMptOfTensorRtLlmAreRead) {
   for (const char* name : {"gpt2", "mpt-clip"}) {
     ASSERT_TRUE(convert(kTinyModels / name, "ours").ok());
@@ -248,7 +249,7 @@ TEST_F(RanksTest, GptAndMptOfTensorRtLlmAreRead) {
               HasSubstr("'gpt_variant': 'jais' is not one of gpt2"));
 }
 
-// Its Falcon: other names of fields and norms, no word on what the number of key heads says.
+// TensorRT-LLM's Falcon: other field and norm names, key head count not given.
 TEST_F(RanksTest, FalconOfTensorRtLlmIsRead) {
   for (const char* name : {"falcon", "falcon-groups", "falcon-in-turn", "falcon-alibi"}) {
     ASSERT_TRUE(convert(kTinyModels / name, "ours").ok());
@@ -271,7 +272,7 @@ TEST_F(RanksTest, FalconOfTensorRtLlmIsRead) {
                   .contains("transformer.layers.0.post_attention_layernorm.weight"));
 }
 
-// As Falcon was first published.
+// Falcon as first published.
 TEST_F(RanksTest, RefinedWebIsFalconByOlderNames) {
   for (const char* name : {"falcon", "falcon-groups", "falcon-in-turn", "falcon-alibi"}) {
     json::object fields = read_json_file(kTinyModels / name / "config.json")->as_object();
@@ -298,7 +299,7 @@ TEST_F(RanksTest, RefinedWebIsFalconByOlderNames) {
   }
 }
 
-// The source's type, but float16 for float32; the tensors' where config.json does not say it.
+// The source's type, float32 becoming float16; from the tensors if config.json has none.
 TEST_F(RanksTest, TheTypeFollowsTheSource) {
   const auto source = io::TensorFile::open(kTinyModels / "llama/model.safetensors");
   std::vector<io::StoredTensor> tensors = source->tensors();
@@ -396,11 +397,11 @@ TEST_F(RanksTest, DamagedRanksAreNamed) {
   ASSERT_TRUE(
       write_file_atomic(dir_ / "two/rank1.safetensors", bytes("two/rank0.safetensors")).ok());
   EXPECT_THAT(error(), HasSubstr("rank1.safetensors: has the tensors of rank 0"));
-  // Two that changed places; the first in order is named.
+  // Two swapped tensors; the first in order is named.
   const std::string first = bytes("two/rank0.safetensors");
   ASSERT_TRUE(write_file_atomic(dir_ / "two/rank0.safetensors", good).ok());
   EXPECT_THAT(error(), HasSubstr("rank0.safetensors: has the tensors of rank 1"));
-  // Other programs' files do not say whose they are.
+  // Other programs' files have no rank.
   const auto tensors = io::TensorFile::open(dir_ / "two/rank0.safetensors");
   ASSERT_TRUE(tensors.ok());
   const std::string unnamed = io::serialize_safetensors(tensors->tensors());
@@ -463,7 +464,7 @@ TEST_F(RanksTest, OnlyAPieceOfTheModelIsInMemory) {
       ASSERT_TRUE(
           writer->append(std::span(zeros).first(std::min<uint64_t>(rest, zeros.size()))).ok());
   ASSERT_TRUE(writer->finish().ok());
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak counts from here
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak
   const int64_t before = peak_kib();
   ASSERT_TRUE(convert(model, "two", {.tp = 3, .moe_tp = -1}).ok());
   EXPECT_LT(peak_kib() - before, 40 << 10);

@@ -1,5 +1,5 @@
-// Weights that come after the plan: an engine without them is filled when it is loaded or refitted,
-// and is then what a build makes; other weights leave the plan as it is; pruned checkpoints.
+// Weights added after the plan: an engine without weights is filled when loaded or refitted and
+// then equals a built one; other weights keep the plan; pruned checkpoints.
 #include "convert/refit.h"
 
 #include <gmock/gmock.h>
@@ -50,7 +50,7 @@ class RefitTest : public testing::Test {
   Status refit(const std::string& from, const std::string& engine, const std::string& to) {
     return refit_engine_dir({dir_ / from, dir_ / engine, dir_ / to}, registry_, DeviceInfo{});
   }
-  // The engine as it would be loaded.
+  // Loads the engine.
   StatusOr<io::EngineFile> load(const std::string& engine) {
     ASSIGN_OR_RETURN(const auto path,
                      ensure_engine(dir_ / engine, registry_, DeviceInfo{}, cache_, &report_));
@@ -86,7 +86,7 @@ TEST_F(RefitTest, AnEngineWithoutWeightsIsFilledAtLoad) {
   EXPECT_THAT(std::string(message(load("stripped").status())), HasSubstr("has no weights"));
 }
 
-// With products of one type and a head of another.
+// Products and output head of different types.
 TEST_F(RefitTest, TypesOfWeightsAreThoseOfThePlan) {
   CompileOptions compile;
   ASSERT_TRUE(read_weight_formats("int4", "int8", compile).ok());

@@ -49,7 +49,7 @@ class EngineFileTest : public testing::Test {
     EXPECT_EQ(file.status().code(), absl::StatusCode::kDataLoss);
     return std::string(message(file.status()));
   }
-  // The file with another header.
+  // The file with an edited header.
   std::string with_header(const std::function<void(std::string&)>& edit) const {
     EnginePrefix prefix;
     std::memcpy(&prefix, bytes_.data(), sizeof prefix);
@@ -127,7 +127,7 @@ TEST_F(EngineFileTest, DamageIsNamed) {
   EXPECT_EQ(error_with(bad, Verify::kHeader), "");
 }
 
-// A flip anywhere is found, except in padding, which is not read.
+// Every flipped bit is found, except in padding, which is not read.
 TEST_F(EngineFileTest, EveryBitFlipIsFound) {
   const auto good = parse_engine(std::as_bytes(std::span(bytes_)));
   ASSERT_TRUE(good.ok());
@@ -158,7 +158,7 @@ TEST_F(EngineFileTest, AFileWithoutWeightsSaysWhereTheyAre) {
   EXPECT_NE(error_with(bytes.substr(0, bytes.size() - 1), Verify::kPlan), "");
 }
 
-// The version of the program says who wrote a file, and nothing more.
+// The program version identifies the writer only.
 TEST_F(EngineFileTest, AnotherReleaseReadsIt) {
   const std::string own = NEREID_VERSION;
   std::string other = own;

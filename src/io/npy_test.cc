@@ -1,4 +1,4 @@
-// Array files of NumPy, and such that are none.
+// NumPy array files, valid and invalid.
 #include "io/npy.h"
 
 #include <gmock/gmock.h>

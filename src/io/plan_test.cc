@@ -29,7 +29,7 @@ TEST(Plan, JsonRoundTripKeepsEverything) {
 TEST(Plan, EveryMissingFieldIsNamed) {
   const json::value good = plan_to_json(test_plan());
   for (const auto& [key, value] : good.get_object()) {
-    if (key == "modules" || key == "hidden" || key == "choices") continue;  // may be absent
+    if (key == "modules" || key == "hidden" || key == "choices") continue;  // optional
     json::value bad = good;
     bad.get_object().erase(key);
     const auto plan = plan_from_json(bad);
@@ -38,7 +38,7 @@ TEST(Plan, EveryMissingFieldIsNamed) {
   }
 }
 
-// As a file has it that was written before the fields were there.
+// A file written before the fields existed.
 TEST(Plan, AbsentFieldsHaveTheirDefaults) {
   json::value old = plan_to_json(test_plan());
   json::object& plan = old.get_object();
@@ -67,7 +67,7 @@ TEST(Plan, AbsentFieldsHaveTheirDefaults) {
             kernels::ids::Attention().alibi_scale);
 }
 
-// What a newer writer added may change what a call does.
+// Fields of newer writers may change a call's semantics.
 TEST(Plan, FieldsThatAreNotKnownAreRefused) {
   const json::value good = plan_to_json(test_plan());
   const auto error_with = [&](const std::function<json::object&(json::object&)>& where) {
@@ -160,7 +160,7 @@ TEST(Plan, MayHaveNoHiddenStates) {
   EXPECT_TRUE(check_plan(plan).ok());
 }
 
-// The test plan with integers for the weight of query, key and value.
+// The test plan with an integer qkv weight.
 Plan integer_plan() {
   Plan plan = test_plan();
   plan.weights[2].format = kernels::kInt4Groups;
@@ -188,7 +188,7 @@ TEST(Plan, FormatsAndPlanesSurviveJson) {
   EXPECT_EQ(view.zeros, reinterpret_cast<const uint8_t*>(&blob[plan.weights[2].planes[2].offset]));
 }
 
-// Every plane's size follows from the format, and every plane lies where no other does.
+// Plane sizes follow from the format; planes do not overlap.
 TEST(Plan, CheckProvesEveryPlane) {
   ASSERT_TRUE(check_plan(integer_plan()).ok()) << check_plan(integer_plan());
   const auto error = [](const std::function<void(Weight&)>& damage) {
@@ -213,7 +213,7 @@ TEST(Plan, CheckProvesEveryPlane) {
   EXPECT_THAT(error([](Weight& w) { w.format.bits = 6; }),
               HasSubstr("weight 'qkv': integers have 4 or 8 bits"));
   EXPECT_THAT(error([](Weight& w) { w.format.group = 17; }), HasSubstr("multiple of 16"));
-  // A vector has no format of its own.
+  // Vectors have no format.
   Plan plan = integer_plan();
   plan.weights[1].format = kernels::kInt8PerRow;
   place_weights(plan);

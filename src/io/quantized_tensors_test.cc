@@ -1,5 +1,5 @@
-// Matrices made of several tensors: what does not fit is refused before a number is read. That the
-// numbers are right is compared with independent writers in tests/quantized.
+// Matrices made of several tensors: inconsistent ones are refused before numbers are read.
+// tests/quantized compares the numbers with independent writers.
 #include "io/quantized_tensors.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class QuantizedTensorsTest : public testing::Test {
  protected:
-  // Zeros, or what `bytes` has.
+  // Zeros, or `bytes`.
   const StoredTensor* tensor(const std::string& name, DType type, std::vector<int64_t> shape,
                              std::vector<uint8_t> bytes = {}) {
     size_t size = size_of(type);
@@ -70,7 +70,7 @@ std::vector<uint8_t> bytes_of(std::vector<float> numbers) {
   return bytes;
 }
 
-// Integers times their scale, plus their offset; offsets are minima in an engine.
+// Integers times their scale, plus their offset; an engine stores offsets as minima.
 TEST_F(QuantizedTensorsTest, OffsetNibbles) {
   const auto* data = tensor("q", DType::kI8, {1, 16}, {0x78, 0x0f});  // -8 7 -1 0 0 0 ...
   const auto* scales = tensor("s", DType::kF32, {2, 1}, bytes_of({0.5f, 2}));
@@ -101,8 +101,7 @@ TEST_F(QuantizedTensorsTest, OffsetNibbles) {
               HasSubstr("'z': f32 [1, 1] is not floats of 2 groups, 1 rows"));
 }
 
-// Integers in the order of NVIDIA's matrix units: each place holds what the layout says, and what
-// fills up the tiles is no part of the matrix.
+// Integers in the order of NVIDIA's tensor cores; padding of the tiles is not part of the matrix.
 TEST_F(QuantizedTensorsTest, TiledNibbles) {
   constexpr int64_t kRows = 16, kCols = 256, kGroups = 2;
   const auto code = [](int64_t row, int64_t col) { return (row * 7 + col * 3 + col / 16) % 16; };
@@ -184,7 +183,7 @@ TEST_F(QuantizedTensorsTest, PartsOfStacks) {
               HasSubstr("'x': i8 [1, 2, 2] is not floats in three dimensions"));
 }
 
-// What numbers are moved by is a zero point where it is a multiple of the scale.
+// An offset that is a multiple of the scale becomes a zero point.
 TEST_F(QuantizedTensorsTest, OffsetsAreZeroPoints) {
   const auto* data = tensor("q", DType::kU8, {2, 32}, {0x80, 0, 0x7f});
   const auto* scales = tensor("s", DType::kF32, {2, 2}, bytes_of({0.5f, 2, 4, 0.25f}));
@@ -288,12 +287,12 @@ TEST_F(QuantizedTensorsTest, FourBitFloatsThatDoNotFitAreNamed) {
               HasSubstr("is not a usable shape"));
 }
 
-// What an engine takes over of blocks with minima stands for the very numbers that are read.
+// Blocks with minima copied to an engine represent exactly the numbers read.
 TEST(GgmlBlocks, MinimaAreTakenOverAsTheyAre) {
   struct Type {
     uint32_t type;
     int32_t bits, group;
-    std::vector<size_t> halves;  // where the f16 scales of a block are
+    std::vector<size_t> halves;  // f16 scales of a block
   };
   const Type types[] = {{3, 4, 32, {0, 2}},     // Q4_1
                         {7, 8, 32, {0, 2}},     // Q5_1

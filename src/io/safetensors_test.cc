@@ -63,7 +63,7 @@ TEST(Safetensors, WrittenFileReadsBack) {
   EXPECT_EQ(std::memcmp((*tensors)[1].data.data(), "abc", 3), 0);
 }
 
-// Metadata of other programs says nothing of ranks.
+// Other programs' metadata has no rank.
 TEST(Safetensors, AHeaderMaySayOfWhichRankItIs) {
   const auto rank_of = [](const std::string& metadata) {
     std::optional<int32_t> rank;

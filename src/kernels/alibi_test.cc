@@ -1,4 +1,4 @@
-// Slopes against those that the papers' code gives: all kernels share one formula.
+// Slopes against the papers' code: all kernels share one formula.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@ TEST(Alibi, SlopesArePowersOfAFractionOfTheHeads) {
   const float eight[] = {.5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f, .00390625f};
   for (int32_t head = 0; head < 8; ++head) {
     EXPECT_EQ(alibi_slope(8, head, 8), eight[head]);
-    EXPECT_EQ(alibi_slope(8, head, 12), eight[head]);  // the largest power of two up to 12 is 8
+    EXPECT_EQ(alibi_slope(8, head, 12), eight[head]);  // largest power of two <= 12 is 8
   }
   EXPECT_EQ(alibi_slope(8, 0, 1), 0x1p-8f);
   EXPECT_EQ(alibi_slope(16, 1, 4), 0x1p-8f);

@@ -1,5 +1,5 @@
-// The definition of fused_linear: the ops whose place it takes make the same but for rounding. No
-// CPU has a kernel of it: its cases are here for what they are.
+// Definition of fused_linear: equals the ops it replaces except for rounding. No CPU kernel exists;
+// its cases are checked here.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -42,7 +42,7 @@ struct Matrix {
   }
 };
 
-// A product that adds to the residual stream, the norm, gate and up, gated units.
+// A product added to the residual stream, the norm, gate and up, gated units.
 TEST(FusedLinear, IsTheOpsWhosePlaceItTakesButForRounding) {
   const Matrix down(1, kHidden, kWide), gate_up(2, 2 * kUnits, kHidden), norm(3, 1, kHidden),
       bias(4, 1, 2 * kUnits);
@@ -88,7 +88,7 @@ TEST(FusedLinear, IsTheOpsWhosePlaceItTakesButForRounding) {
   reference(first);
   reference(second);
   EXPECT_EQ(sum.numbers, residual.numbers);
-  // Both round numbers of about 1 in front of sums of kHidden products with numbers of 0.1.
+  // Both round numbers of about 1 before sums of kHidden products with numbers of 0.1.
   const double tolerance = 4 * kStepBF16 * 0.1 * std::sqrt(static_cast<double>(kHidden)) * 4;
   for (size_t i = 0; i < made.numbers.size(); ++i)
     EXPECT_NEAR(to_float(made.numbers[i]), to_float(units.numbers[i]), tolerance) << i;

@@ -1,5 +1,4 @@
-// Walks the registry of the CPU: every kernel of every op against ref, whole against cut, and with
-// different numbers of threads.
+// All CPU kernels of every op: against ref, whole against split, with different thread counts.
 #include <map>
 
 #include <gtest/gtest.h>
@@ -37,7 +36,7 @@ class EveryKernel : public ::testing::TestWithParam<KernelId> {
 };
 
 TEST_P(EveryKernel, MatchesRef) {
-  // Products may leave out the rounding of what integers stand for.
+  // Products may skip the rounding of dequantised integers.
   const bool is_product = GetParam().op == "linear" || GetParam().op == "expert_linear";
   expect_ok(check_against_ref(device_with(2), GetParam(), {is_product ? 0x1p-9 : 0}));
 }
@@ -48,7 +47,7 @@ TEST_P(EveryKernel, GivesTheSameBitsForAnyCut) {
 
 TEST_P(EveryKernel, GivesTheSameBitsForAnyNumberOfThreads) {
   expect_ok(check_same(device_with(5), device_with(2), GetParam()));
-  // The reference has one thread whatever the device has: two runs of it show what three do.
+  // ref has one thread on any device: the test above suffices.
   if (GetParam().name != "ref") expect_ok(check_same(device_with(1), device_with(2), GetParam()));
 }
 

@@ -1,4 +1,4 @@
-// Opens the CPU or a GPU of the device library with its kernels.
+// Opens the CPU, or a GPU through the device library.
 #include "kernels/open.h"
 
 #include <dlfcn.h>
@@ -33,7 +33,7 @@ StatusOr<OpenedDevice> open_cpu(const OpenOptions& options) {
   return opened;
 }
 
-// Where the library may be, in order; the last one leaves the search to the loader.
+// Candidate paths of the library, in order; the last one uses the loader's search.
 std::vector<std::string> candidate_paths() {
   if (const char* path = std::getenv(kCudaLibraryVariable); path && *path) return {path};
   std::vector<std::string> paths;

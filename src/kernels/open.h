@@ -1,4 +1,4 @@
-// Opens a device by name together with the kernels that run on it.
+// Opens a device by name with its kernels.
 #pragma once
 
 #include <memory>
@@ -12,24 +12,23 @@ namespace nereid::kernels {
 
 struct OpenOptions {
   int num_threads = 0;  // CPU compute threads, 0 = one per physical core this process may use
-  std::string isa;  // "" = best | generic | avx2 | avx512 | avx512_bf16 | amx; refused when the CPU
-                    // lacks it
+  std::string isa;      // "" = best | generic | avx2 | avx512 | avx512_bf16 | amx; error if the CPU
+                        // lacks it
 };
 
 struct OpenedDevice {
-  std::shared_ptr<void> library;  // keeps the device library loaded; released last
+  std::shared_ptr<void> library;  // keeps the device library loaded; destroyed last
   Registry registry;
   std::unique_ptr<Device> device;
 };
 
-// "cpu", "cuda:N", or "auto": the first GPU where there is one, else, or where the instruction set
-// of a CPU is named, the CPU. CUDA: opens libnereid_cuda.so ($NEREID_CUDA_LIBRARY, beside the
-// binary,
-// ../lib, the loader's path); errors say what is missing (library, driver, device number).
+// Names: "cpu", "cuda:N", "auto" = the first GPU; the CPU if there is none or options.isa is set.
+// CUDA needs libnereid_cuda.so. Search order: $NEREID_CUDA_LIBRARY, the binary's directory, ../lib,
+// the loader's path. Errors name the missing part (library, driver, device number).
 StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& options = {});
 
-// What to force so that a row's bits do not depend on the rows or chunks beside it: the kernels
-// named "invariant", of ops whose cheapest kernel's do. None on CPUs.
+// Kernels to force so that a row's bits do not depend on other rows or chunks: those named
+// "invariant", for ops whose default kernel is not. Empty on CPUs.
 Choices invariant_kernels(const Registry& registry, DeviceKind device);
 
 }  // namespace nereid::kernels

@@ -75,9 +75,8 @@ WeightFormat with_minima(WeightFormat format) {
   return format;
 }
 
-// What the integers stand for is near the numbers they were made of, by the scale of their group
-// and one rounding to bf16 (half of 2^-7); both layouts give the same numbers, and their planes the
-// sizes that planes_of() says.
+// Dequantised numbers differ from the originals by at most the group's scale and one bf16 rounding
+// (half of 2^-7); both layouts give the same numbers, and planes have the sizes of planes_of().
 TEST(Quantize, IsNearInEveryFormatAndLayout) {
   const int64_t n = 19, k = 300;
   std::vector<BF16> matrix(static_cast<size_t>(n * k));
@@ -109,8 +108,8 @@ TEST(Quantize, IsNearInEveryFormatAndLayout) {
   }
 }
 
-// Of eight scales for a row or group the one that leaves the least squared error; the largest
-// magnitude's is one of them.
+// Of eight candidate scales per row or group the one with the least squared error; one candidate is
+// that of amax.
 TEST(Quantize, Fp8ScalesLeaveTheLeastError) {
   const int64_t n = 24, k = 301;
   std::vector<BF16> matrix(static_cast<size_t>(n * k));
@@ -172,8 +171,7 @@ TEST(Quantize, RefusesWhatItCannotDo) {
   EXPECT_FALSE(quantize(kInt8PerRow, WeightLayout::kRowMajor, matrix, 64, planes).ok());
 }
 
-// Columns in an order of their own: a column's group is what the index says, and no other memory
-// is read whatever it says.
+// Act order: a column's group comes from the index; no out-of-bounds reads, whatever its values.
 TEST(Quantize, OrderedColumnsTakeTheirGroupFromTheIndex) {
   WeightFormat format = kInt8PerRow;
   format.group = 16, format.ordered = true;

@@ -1,4 +1,4 @@
-// Bandwidth and arithmetic probes.
+// Bandwidth and arithmetic benchmarks.
 #include "kernels/roofline.h"
 
 #include <unistd.h>
@@ -14,17 +14,17 @@ namespace {
 
 constexpr size_t kMinBytes = size_t{256} << 20;
 constexpr size_t kMaxBytes = size_t{1} << 30;
-constexpr size_t kMaxGpuBytes = size_t{4} << 30;  // copies of less are slower on the largest GPUs
+constexpr size_t kMaxGpuBytes = size_t{4} << 30;  // smaller copies are slower on the largest GPUs
 constexpr int kRounds = 7;
 
-// On a CPU twice the last-level cache, so that what is read comes from memory.
+// CPU: twice the last-level cache, so that reads come from memory.
 size_t probe_bytes(const DeviceInfo& info) {
   if (info.kind != DeviceKind::kCpu) return std::min(kMaxGpuBytes, info.memory_bytes / 16);
   const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return std::clamp(cache > 0 ? 2 * static_cast<size_t>(cache) : kMinBytes, kMinBytes, kMaxBytes);
 }
 
-// The best of some rounds of `work`, in seconds.
+// Best of several rounds of `work`, in seconds.
 template <class F>
 double best_seconds(F work) {
   double best = 1e30;

@@ -1,4 +1,4 @@
-// Measured limits of a device: what its kernels are compared with.
+// Measured limits of a device: bandwidth and arithmetic.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@
 namespace nereid::kernels {
 
 struct Roofline {
-  double read_bytes_per_s = 0;  // from memory, with all threads
-  double flops_per_s = 0;       // the best of flops_by_kernel; 0 where it is not measured (CUDA)
+  double read_bytes_per_s = 0;  // from memory, all threads
+  double flops_per_s = 0;       // max of flops_by_kernel; 0: not measured (CUDA)
   struct Flops {
     std::string kernel;  // avx2, avx512, avx512_bf16, amx_bf16: as in kernel names
-    double per_s = 0;    // multiply-adds count two
+    double per_s = 0;    // a multiply-add counts as two
   };
   std::vector<Flops> flops_by_kernel;
 };
 
-// Takes about a second of the whole device and up to 1 GiB of its memory. On CUDA the bandwidth is
-// that of a copy (bytes read + written). ResourceExhausted when the memory is not there.
+// Takes about a second of the whole device and up to 1 GiB of its memory. CUDA: bandwidth of a copy
+// (bytes read + written). ResourceExhausted: not enough memory.
 StatusOr<Roofline> measure_roofline(Device& device);
 
 }  // namespace nereid::kernels

@@ -1,6 +1,5 @@
-// What sampling draws, against probabilities computed in f64 straight from the formulas: a
-// chi-square test for every parameter, all of them side by side in the same batches. Seeds are
-// fixed, so a verdict never changes by chance.
+// Sampling against probabilities computed in f64 from the formulas: a chi-square test per
+// parameter, all in the same batches. Seeds are fixed, so results are reproducible.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,8 +15,8 @@ namespace nereid::kernels {
 namespace {
 
 constexpr int32_t kVocab = 40;
-constexpr int64_t kDraws = 100000;   // of each parameter set
-constexpr int64_t kBatch = 500;      // rows of each parameter set in a batch
+constexpr int64_t kDraws = 100000;   // per parameter set
+constexpr int64_t kBatch = 500;      // rows per parameter set and batch
 constexpr double kDeviations = 3.9;  // of the normal distribution: one test in 20 000 fails
 
 const std::vector<int32_t> kHistory = {3, 7, 3, 9, 3, 7, 12, 20, 5, 3, 7};
@@ -30,7 +29,7 @@ std::vector<float> logits() {
   return x;
 }
 
-// A way to sample, with its lists.
+// A parameter set, with its lists.
 struct Way {
   const char* name;
   SampleParams params;
@@ -41,7 +40,7 @@ struct Way {
 };
 
 std::vector<Way> ways() {
-  constexpr float kAll = 1;  // top_p that keeps everything
+  constexpr float kAll = 1;  // top_p without effect
   std::vector<float> ramp(kVocab);
   for (int32_t id = 0; id < kVocab; ++id) ramp[id] = static_cast<float>(id) * 0.05f;
   return {
@@ -132,7 +131,7 @@ double top_p_now(const SampleParams& p) {
   return value;
 }
 
-// The probability of every id.
+// Probabilities of all ids.
 std::vector<double> probabilities(const Way& way) {
   const SampleParams& p = way.params;
   const std::vector<double> l = processed(way);
@@ -155,8 +154,8 @@ std::vector<double> probabilities(const Way& way) {
   return result;
 }
 
-// What happened against what was expected; ids expected less than 5 times are taken together.
-// Empty when it fits.
+// Chi-square test of counts; ids expected less than 5 times are pooled. Returns a description;
+// empty: passed.
 std::string misfit(const std::vector<int64_t>& counts, const std::vector<double>& expected) {
   double chi = 0, rest_expected = 0;
   int64_t rest = 0;
@@ -176,14 +175,15 @@ std::string misfit(const std::vector<int64_t>& counts, const std::vector<double>
   }
   if (rest_expected >= 5) add(static_cast<double>(rest), rest_expected);
   if (degrees < 1) return degrees < 0 ? "nothing was expected" : "";
-  const double v = 2.0 / (9.0 * degrees);  // Wilson and Hilferty's approximation
+  const double v = 2.0 / (9.0 * degrees);  // Wilson-Hilferty approximation
   const double limit = degrees * std::pow(1 - v + kDeviations * std::sqrt(v), 3);
   if (chi <= limit) return "";
   return fmt::format("chi-square {:.1f} with {} degrees of freedom, at most {:.1f}", chi, degrees,
                      limit);
 }
 
-// Batches in which row i is sampled in way i % ways, from logits of its way, if there are some.
+// Batches in which row i is sampled with parameter set i % ways, from the set's logits if it has
+// some.
 class Batches {
  public:
   Batches(Device& device, const Kernel<Sample>& kernel, std::vector<Way> all,
@@ -200,10 +200,10 @@ class Batches {
     }
   }
 
-  // Row i draws with seed `seed` + i / ways.
+  // Row i uses seed `seed` + i / ways.
   const std::vector<SampleResult>& run(uint64_t seed) { return run(seed, rows_, {}); }
 
-  // The same with drafts of `from`, as it has just drawn them; result 2 * i is that of row i.
+  // Same with drafts just sampled by `from`; result 2 * i is that of row i.
   const std::vector<SampleResult>& run(uint64_t seed, const Batches& from) {
     std::vector<SampleRow> rows;
     for (SampleRow row : rows_) {
@@ -314,7 +314,7 @@ TEST_P(Sampling, DrawsWithTheProbabilitiesOfItsParameters) {
     EXPECT_EQ(misfit(counts[w], probabilities(all[w])), "") << all[w].name;
 }
 
-// Ways beside what the drafts come from.
+// Draft models: name of a parameter set, logits.
 std::vector<std::pair<std::string_view, std::vector<float>>> draft_models() {
   const std::vector<float> own = logits();
   std::vector<float> flat(own.size()), sharp = own, opposite = own, other = own;
@@ -328,7 +328,7 @@ std::vector<std::pair<std::string_view, std::vector<float>>> draft_models() {
           {"everything", other}};
 }
 
-// With the same seeds for both, as a client may have it.
+// Same seeds for both, as a client may choose.
 TEST_P(Sampling, DrawsAsWithoutDraftsThatComeWithLogits) {
   std::vector<Way> all;
   std::vector<std::vector<float>> draft_logits;
@@ -360,7 +360,7 @@ TEST_P(Sampling, DrawsAsWithoutDraftsThatComeWithLogits) {
   }
 }
 
-// Were it blind to a parameter, the test above would say nothing.
+// Parameter sets differ pairwise, so the test above is sensitive to each.
 TEST(SamplingProbabilities, DifferBetweenAnyTwoWays) {
   const std::vector<Way> all = ways();
   for (size_t a = 0; a < all.size(); ++a)

@@ -1,5 +1,5 @@
-// Products of AMX tiles: a row alone, which takes none, has the bits of one among others, whatever
-// the sizes of its numbers.
+// AMX tile products: a single row, computed without tiles, has the same bits as in a batch, for all
+// magnitudes.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -52,7 +52,7 @@ class Tiles : public ::testing::TestWithParam<Format> {
     }
   }
 
-  // bf16 of either sign, whose exponents are [first, last].
+  // bf16 of either sign with exponents in [first, last].
   std::vector<uint16_t> numbers(int first, int last) {
     std::uniform_int_distribution<int> exponent(first, last);
     std::vector<uint16_t> x;

@@ -1,4 +1,4 @@
-// Products of integers in words: rows of x in steps, and sums at the edge of 32 bits.
+// Integer products in words: rows of x in steps, sums at the limit of 32 bits.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -86,7 +86,7 @@ TEST_P(Words, RowsThatAreNotFiniteSaySo) {
   EXPECT_TRUE(std::isfinite(tiny.pieces[0].step) && tiny.pieces[0].step > 0);
 }
 
-// The largest words by the largest integers, as many rows as each way of the kernel takes.
+// The largest words times the largest integers, row counts of all kernel variants.
 TEST_P(Words, TheLargestSumsFit) {
   constexpr int64_t kK = 512, kN = 32;
   const float largest = to_float(to_bf16(0x1.fep10f));

@@ -19,7 +19,7 @@ constexpr auto kLayout = kernels::WeightLayout::kRowMajor;
 // Uniform in [-1, 1), a function of (key, i).
 float noise(uint64_t key, size_t i) { return static_cast<float>(philox(key, i)[0]) * 0x1p-31f - 1; }
 
-// Rows whose columns hang together and differ in size.
+// Rows with correlated columns of different magnitude.
 std::vector<BF16> inputs(int64_t rows, int64_t k) {
   std::vector<BF16> out;
   for (int64_t t = 0; t < rows; ++t) {
@@ -39,7 +39,7 @@ std::vector<float> weights(int64_t n, int64_t k) {
   return out;
 }
 
-// Sum of d (x^T x) d^T, where off(row, col) is d.
+// Sum of d (x^T x) d^T, d = off(row, col).
 template <class F>
 double product_error(int64_t n, int64_t k, const std::vector<double>& products, F off) {
   double sum = 0;
@@ -108,7 +108,7 @@ TEST(Statistics, RefuseWhatIsNotFinite) {
             absl::StatusCode::kInvalidArgument);
 }
 
-// For every format the products change less than with plain rounding, act order or not.
+// For every format, products change less than with plain rounding, with and without act order.
 TEST(Rounding, ErrorsAreMadeUpFor) {
   Problem p;
   const kernels::WeightFormat zeros{
@@ -128,7 +128,7 @@ TEST(Rounding, ErrorsAreMadeUpFor) {
     }
 }
 
-// Behind error feedback few single integers would be better otherwise, and no scale.
+// After error feedback few single integers could be improved, and no scale.
 TEST(Rounding, ScalesAndIntegersAreLookedAtAgain) {
   Problem p;
   const kernels::WeightFormat format{.scheme = kernels::Scheme::kInteger, .bits = 4, .group = 16};
@@ -167,8 +167,8 @@ TEST(Rounding, ScalesAndIntegersAreLookedAtAgain) {
   EXPECT_LE(num_better, 4 * p.kK / 20);
 }
 
-// A matrix that follows another input than the float model's has the product nearest to the float
-// one's: no other is nearer, and what is left has nothing to do with the input.
+// With an input that differs from the float model's: the product is the closest possible to the
+// float one; the residual is uncorrelated with the input.
 TEST(Rounding, FollowsAnInputThatDrifted) {
   Problem p;
   std::vector<BF16> was = inputs(p.kRows, p.kK), x;
@@ -209,8 +209,7 @@ TEST(Rounding, FollowsAnInputThatDrifted) {
   }
 }
 
-// Where columns have nothing to do with one another there is nothing to make up for; where some
-// inputs are larger, scales suit their columns.
+// Uncorrelated columns: no error feedback; larger inputs: scales fit their columns.
 TEST(Rounding, WithoutCorrelationIsPlain) {
   Problem p;
   std::vector<double> products(static_cast<size_t>(p.kK * p.kK));
@@ -245,7 +244,7 @@ ForEachMatrix only(const std::vector<float>& matrix) {
   return [&](const std::function<Status(std::span<const float>)>& use) { return use(matrix); };
 }
 
-// Columns and rows by hand; two that share a factor have the larger of both.
+// Columns and rows by hand; two columns with a shared factor take the larger.
 TEST(Scales, SmoothingHalvesWhatIsHard) {
   const std::vector<float> matrix = {1, -4, 0, 0.25f, 0.5f, 1, 0, -1};  // [2, 4]
   const std::vector<float> largest = {16, 1, 3, 4};

@@ -28,7 +28,7 @@ std::unique_ptr<Device> open_cpu(int threads = 2, std::string isa = "") {
   return *std::move(device);
 }
 
-// Kernels, golden models and exactness are tested with those that the processor has.
+// Kernels, golden models and exactness are tested with the processor's instruction sets.
 TEST(CpuProbe, EveryInstructionSetIsTested) {
   const auto usable = usable_isas();
   std::string missing;
@@ -53,7 +53,7 @@ TEST(CpuProbe, LimitsAreSane) {
   EXPECT_FALSE(processor_name().empty());
 }
 
-// Calls of read() by this process so far.
+// read() calls of this process so far.
 int64_t num_reads() {
   const auto text = read_file("/proc/self/io");
   const size_t at = text.ok() ? text->find("syscr: ") : std::string::npos;
@@ -97,7 +97,7 @@ TEST(CpuDevice, AStreamWaitsForWorkOfAnother) {
   });
   EXPECT_TRUE((*before)->wait().ok()) << "what was submitted before the wait goes on";
   EXPECT_FALSE((*second)->done());
-  first->reset();  // the wait keeps what it needs
+  first->reset();  // the waiter keeps its state alive
   go = true;
   EXPECT_TRUE((*second)->wait().ok());
   EXPECT_EQ(seen, 1);
@@ -236,7 +236,7 @@ TEST(CpuStream, DrainsWhenClosed) {
   EXPECT_EQ(ran, 5);
 }
 
-// Work that never ends, on the stream or on a thread of the pool.
+// Work that never ends, on the stream or on a pool thread.
 TEST(CpuDevice, AWaitForWorkThatHangsEnds) {
   for (const int num_threads : {1, 2}) {
     std::promise<void> release;

@@ -34,13 +34,13 @@ TEST(Stall, IsOverOnceNothingMovedForTheTimeout) {
   Time at = now();
   stall.restart(at);
   for (int i = 1; i < 8; ++i) EXPECT_FALSE(stall.over(at += seconds(10))) << i;
-  health.made_progress();  // a long step goes on as long as something moves
+  health.made_progress();  // a long step continues while there is progress
   for (int i = 0; i < 8; ++i) EXPECT_FALSE(stall.over(at += seconds(10))) << i;
   EXPECT_TRUE(stall.over(at += seconds(10)));
   EXPECT_EQ(message(stall.error()), "it has made no progress for 80 s (device_timeout_secs)");
 }
 
-// The process was stopped, or its machine asleep.
+// The process was stopped, or the machine suspended.
 TEST(Stall, ASuspendedProcessHasNotWaited) {
   Health health([] { return "device x"; });
   health.set_timeout(seconds(80));

@@ -29,7 +29,7 @@ TEST(ThreadPool, CoversEveryItemOnce) {
   }
 }
 
-// Each region reads what the one before wrote, with no synchronisation but the join.
+// Each region reads what the previous one wrote, synchronised by the join only.
 TEST(ThreadPool, RegionsAreOrdered) {
   ThreadPool pool(4);
   constexpr int64_t kItems = 37;
@@ -39,7 +39,7 @@ TEST(ThreadPool, RegionsAreOrdered) {
       for (int64_t i = begin; i < end; ++i) b[i] = a[kItems - 1 - i] + 1;
     });
     a.swap(b);
-    // Lets the workers fall asleep now and then.
+    // Lets the workers sleep occasionally.
     if (step % 1000 == 999) {
       EXPECT_TRUE(wait_until_nothing_runs());
     }
@@ -77,7 +77,7 @@ TEST(ThreadPool, SleepsWhenIdle) {
   EXPECT_TRUE(wait_until_nothing_runs());
 }
 
-// Each of the two ranges waits until the other has been taken.
+// Each of the two ranges waits until the other has started.
 TEST(ThreadPool, RangesRunAtTheSameTime) {
   ThreadPool pool(2);
   for (int i = 0; i < 200; ++i) {

@@ -1,4 +1,4 @@
-// Heads, their rotation and attention.
+// Head ops: rotary embedding and attention.
 #pragma once
 
 #include <cmath>
@@ -10,12 +10,12 @@
 
 namespace nereid::kernels {
 
-// Query, key and value heads side by side: [q heads | k heads | v heads], each of `dim` columns.
-// Latent heads (multi-head latent attention, DeepSeek-AI 2024, "DeepSeek-V2") have no v heads: a
-// value is the last `latent` columns of its key.
+// Query, key and value heads side by side: [q heads | k heads | v heads], `dim` columns each. MLA
+// (multi-head latent attention, DeepSeek-AI 2024, "DeepSeek-V2"): no v heads; a value is the last
+// `latent` columns of its key.
 struct Heads {
   int32_t num = 0, num_kv = 0, dim = 0;
-  int32_t latent = 0;  // 0 = values of their own
+  int32_t latent = 0;  // 0 = separate values
   constexpr int64_t width() const {
     return (int64_t{num} + (latent > 0 ? 1 : 2) * int64_t{num_kv}) * dim;
   }
@@ -32,16 +32,16 @@ inline std::string_view check_heads(const Heads& h, int64_t width) {
   return {};
 }
 
-// Rotates the first w = angles.cols columns of each query and key head by the row of the angles for
-// the token's position, in pairs (i, i + w/2), or (2i, 2i + 1) when interleaved; the other columns
-// stay. Products and sums are each rounded to f32.
+// Rotary embedding: rotates the first w = angles.cols columns of each query and key head by the
+// angles of the token's position, in pairs (i, i + w/2), or (2i, 2i + 1) if interleaved; other
+// columns are unchanged. Products and sums are each rounded to f32.
 template <class F>
 struct RopeOf {
   static constexpr std::string_view kName = "rope";
   static constexpr bool kRowsIndependent = false;
   typename F::Value qkv;  // f32 [n, heads.width()]
   Heads heads;
-  typename F::Angles angles;  // at most as wide as a head
+  typename F::Angles angles;  // cols <= heads.dim
   bool interleaved = false;
   typename F::Value out;       // in place of qkv
   typename F::Step step = {};  // positions
@@ -63,10 +63,9 @@ struct RopeOf {
   friend void reference(const RopeOf<Views>& a);
 };
 
-// Slope of ALiBi (Press, Smith and Lewis 2022, "Train short, test long") for a head, as BLOOM and
-// MPT have it: with n the largest power of two up to the number of heads, the first n heads take
-// the powers of 2^(-alibi / n), the others the odd powers of 2^(-alibi / 2n). Falcon scales the
-// slopes as it does the product of query and key.
+// ALiBi slope of a head (Press, Smith and Lewis 2022, "Train short, test long") as in BLOOM and
+// MPT: n = largest power of two <= number of heads; head i < n: 2^(-alibi * (i + 1) / n); the
+// others: odd powers of 2^(-alibi / 2n). Falcon also scales slopes, as it does query-key products.
 inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float scale = 1) {
   int32_t n = 1;
   while (n <= num_heads / 2) n *= 2;
@@ -74,39 +73,36 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float sca
   return static_cast<float>(std::exp2(-double{alibi} * power / n) * scale);
 }
 
-// Paged causal attention over a step's rows. First stores K and V of the new tokens in the cache,
-// then the query at position i attends to the cached positions j <= i with j > i - window or j <
-// sink (without a window: all). A block that no query of the call sees is not looked at: its entry
-// in the table may be anything. A token in a tree (StepView::after) sees of the step's tokens those
-// that it comes after, and they count as positions; its bits are those that it would have if there
-// were no others. With angles given, Q and K are rotated on the way (the fused form of Rope, to the
+// Paged causal attention over a step's rows. Stores K and V of the new tokens in the cache; then
+// the query at position i attends to positions j <= i with j > i - window or j < sink (without a
+// window: all). Blocks that no query of the call attends to are not read: their table entries are
+// arbitrary. A token in a draft tree (StepView::after) attends, among the step's tokens, to its
+// path only, and its bits are those of a chain. With angles, Q and K are rotated first (fused Rope,
 // same bits).
-// When chunked a query sees its own chunk: of those positions none in front of the largest multiple
-// of the op's window up to i, sinks aside.
-// A score is s = scale * (query . key), then cap * tanh(s / cap) with a cap, then with ALiBi
-// s - slope * (i - j), alibi_slope() being the head's. Sink logits take part as one more score of
-// each query, without a value: they enlarge the sum of weights (and m) only.
-// A bf16 cache holds rounded values. With latent heads the cache has keys alone, rotated and
-// rounded as others are, and a value is read from its key. An i8 or f8e4m3 cache holds, for a
-// vector x of one token and head, scale = amax / L (L = 127 or 448) and x * (L / amax), rounded to
-// nearest even; it stands for scale * stored. A vector with amax < kSmallestScaled is stored as
-// zeros with scale 0; one that is not finite gets the scale NaN.
+// Chunked: a query attends to its own chunk only, j >= i - i % window, and to sinks.
+// Score s = scale * (query . key); with a cap: cap * tanh(s / cap); with ALiBi: s - alibi_slope() *
+// (i - j). A sink logit is an additional score of each query without a value: it enlarges the sum
+// of weights (and m) only.
+// A bf16 cache has rounded values. MLA: the cache has keys only, rotated and rounded like others;
+// values are read from them. An i8 or f8e4m3 cache has, for a vector x of one token and head, scale
+// = amax / L (L = 127 or 448) and x * (L / amax), rounded to nearest even; the value is scale *
+// stored. amax < kSmallestScaled: zeros with scale 0; not finite: scale NaN.
 template <class F>
 struct AttentionOf {
   static constexpr std::string_view kName = "attention";
   static constexpr bool kRowsIndependent = false;
   typename F::Value qkv;  // f32 [n, heads.width()]
   Heads heads;
-  typename F::Cache cache;     // the window in force is the cache's: it depends on the server, too
-  int32_t window = 0;          // the model's own; 0 = all positions
-  bool chunked = false;        // positions go by chunks of a window
-  float scale = 0;             // of the scores, usually 1 / sqrt(d)
+  typename F::Cache cache;     // cache.window is the effective window, which includes the server's
+  int32_t window = 0;          // the model's; 0 = full attention
+  bool chunked = false;        // attention within chunks of `window`
+  float scale = 0;             // of scores, usually 1 / sqrt(d)
   float cap = 0;               // 0 = none
   float alibi = 0;             // exponent of the smallest slope, usually 8; 0 = no ALiBi
-  float alibi_scale = 1;       // of the slopes
+  float alibi_scale = 1;       // factor of the slopes
   typename F::Weight sinks;    // [heads.num] sink logits, optional
-  typename F::Angles angles;   // optional, at most as wide as a head
-  bool interleaved = false;    // of the angles, as in Rope
+  typename F::Angles angles;   // optional, cols <= heads.dim
+  bool interleaved = false;    // as in Rope
   typename F::Value out;       // bf16 [n, heads.num * heads.value_dim()]
   typename F::Step step = {};  // positions, row_begin, row_of_token, block_table, after, cells
 
@@ -141,13 +137,12 @@ struct AttentionOf {
   friend void reference(const AttentionOf<Views>& a);
 };
 
-// The size of the chunks in force, 0: there are none. A cache without a window is of a model that
-// has no more than one chunk.
+// Effective chunk size; 0: no chunks. A cache without a window: the model has a single chunk.
 inline int32_t chunk_of(const AttentionOf<Views>& a) {
   return a.chunked && a.cache.window > 0 ? a.window : 0;
 }
 
-// Types of a KV cache; those of one byte have scales.
+// 8-bit KV cache types have scales.
 constexpr bool has_kv_scales(DType kv) { return kv == DType::kI8 || kv == DType::kF8E4M3; }
 
 }  // namespace nereid::kernels

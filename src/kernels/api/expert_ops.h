@@ -1,4 +1,4 @@
-// Mixtures of experts: who is picked, their products and the sum of these.
+// Mixture of experts: routing, expert products, weighted sum.
 #pragma once
 
 #include <cmath>
@@ -18,17 +18,17 @@ inline std::span<const std::string_view> names_of(Scoring) {
   return kNames;
 }
 
-// Picks experts for each row. Scores s = softmax or sigmoid of x over the experts; those with the
-// largest s + bias are picked, in falling order, the lower index first where they are equal (a NaN
-// is less than any number). With several groups (runs of experts of one size) only the
-// groups_kept groups with the largest sum of their group_best largest s + bias take part. weights =
-// s of the picked (without bias), divided by their sum + 1e-20 when `renormalise`, times `scale`:
-// renormalised softmax is the softmax over the picked alone.
-// With the sparse mixer (Liu et al. 2023, "Sparse backpropagation for MoE training") the largest x
-// are picked, and the weight of each is `scale` times its softmax over those of the experts not
-// picked before it whose x is near its own: (own - x) / max(|x|, own) <= reach in f32.
-// s and s + bias are f32; without a bias and with group_best = 1 x itself is compared, which is in
-// the same order, so that rounding decides nothing.
+// Selects experts per row. Scores s = softmax or sigmoid of x over experts; the largest s + bias
+// are selected in descending order, ties to the lower index (NaN is below any number). Several
+// groups (equal runs of experts): only the groups_kept groups with the largest sum of their
+// group_best largest s + bias take part. weights = s of the selected (without bias), divided by
+// their sum + 1e-20 if `renormalise`, times `scale`: renormalised softmax is the softmax over the
+// selected.
+// Sparse mixer (Liu et al. 2023, "Sparse backpropagation for MoE training"): the largest x are
+// selected; weight = `scale` * softmax of x over the experts not selected before with (own - x) /
+// max(|x|, own) <= reach, in f32.
+// s and s + bias are f32; without bias and with group_best = 1, x itself is compared (same order,
+// no rounding).
 template <class F>
 struct RouteOf {
   static constexpr std::string_view kName = "route";
@@ -39,7 +39,7 @@ struct RouteOf {
   int32_t groups = 1, groups_kept = 1, group_best = 1;
   bool renormalise = false;
   float scale = 1;
-  float reach = 0;            // of the sparse mixer
+  float reach = 0;            // jitter eps of the sparse mixer; 0: off
   typename F::Value weights;  // f32 [n, picked]
   typename F::Value experts;  // i32 [n, picked]
 
@@ -71,15 +71,15 @@ struct RouteOf {
   friend void reference(const RouteOf<Views>& a);
 };
 
-// Products by picked experts: piece j of out's row i (n_out columns of it) = piece j of x's row i
-// by the weight of experts[i][j], + its bias. x may be one piece for all. An index that is no
-// expert gives zeros. Rounding and scales as linear's.
+// Products by selected experts: piece j of out's row i (n_out columns) = piece j of x's row i times
+// the weight of experts[i][j], + its bias. x may have one piece for all. An index that is no expert
+// gives 0. Rounding and scales as Linear.
 template <class F>
 struct ExpertLinearOf {
   static constexpr std::string_view kName = "expert_linear";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;        // bf16, f8e4m3 or i8 [n, k] or [n, picked * k]
-  typename F::Value scales;   // f32 [n, 1], given when x is not bf16
+  typename F::Value scales;   // f32 [n, 1], unless x is bf16
   typename F::Value experts;  // i32 [n, picked]
   typename F::Weight weight;  // [experts, n_out, k]
   typename F::Weight bias;    // [experts, n_out], optional
@@ -107,7 +107,7 @@ struct ExpertLinearOf {
   friend void reference(const ExpertLinearOf<Views>& a);
 };
 
-// out = the pieces of x (each as wide as out) times their weights, summed in order.
+// out = sum of weights[j] * piece j of x, in order of j; pieces are as wide as out.
 template <class F>
 struct WeightedSumOf {
   static constexpr std::string_view kName = "weighted_sum";

@@ -1,5 +1,5 @@
-// The registry's vocabulary. One op = one struct (op.h, *_ops.h). One kernel = one row. `can` is
-// the only answer to "supported?"; `ref` rows define each op.
+// Kernel registry types. One op = one struct (op.h, *_ops.h); one kernel = one row. `can` alone
+// decides support; `ref` rows define each op.
 #pragma once
 
 #include <algorithm>
@@ -20,25 +20,26 @@ struct Kernel {
       name;  // "avx512_bf16": printed, forced as "linear:avx512_bf16", stored in the engine file
   DeviceKind device = DeviceKind::kCpu;
   bool (*can)(const Op&, const DeviceInfo&) = nullptr;
-  double (*cost)(const Op&, const DeviceInfo&) = nullptr;  // to compare with other rows' alone
+  double (*cost)(const Op&, const DeviceInfo&) = nullptr;  // comparable with other rows of the op
+                                                           // only
   Status (*run)(const Op&, Stream&) = nullptr;             // checked launcher
 };
 
-// The cost of a row that is always before those of a higher rank, whatever the processor.
+// A cost that orders rows by rank, independent of the processor.
 template <class Op, int kRank>
 double rank(const Op&, const DeviceInfo&) {
   return kRank;
 }
 
-// Rows of one op for one or more devices; preferred order is decided by cost, not position.
+// Rows of an op for one or more devices; the order is irrelevant.
 template <class Op>
 using Table = std::vector<Kernel<Op>>;
 
-// "op:name" choices made by the user or read from the engine file.
+// "op:name" choices of the user or of an engine file.
 using Choices = std::vector<std::string>;
 
-// The kernel for a problem: the forced one if it can, else the cheapest that can. InvalidArgument
-// when a forced name does not exist or cannot, listing the names that can.
+// The kernel for a problem: the forced one, else the cheapest that can. InvalidArgument: the forced
+// one is unknown or cannot; lists the possible ones.
 template <class Op>
 StatusOr<const Kernel<Op>*> select(const Table<Op>& table, const Op& op, const DeviceInfo& device,
                                    const Choices& forced = {}) {

@@ -1,4 +1,4 @@
-// KeyLayout: who uses which, and element positions.
+// KeyLayout by device, and element positions.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline bool make_panels(int32_t head_dim, int32_t block_tokens) {
   return head_dim % 4 == 0 && block_tokens % kKeysPerPanel == 0;
 }
 
-// How the kernels of a device keep keys.
+// Key layout of a device's kernels.
 inline KeyLayout key_layout(DeviceKind device, int32_t head_dim, int32_t block_tokens) {
   return device == DeviceKind::kCpu && make_panels(head_dim, block_tokens) ? KeyLayout::kPanels
                                                                            : KeyLayout::kLines;

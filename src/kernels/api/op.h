@@ -1,6 +1,6 @@
-// How an op is declared: one struct template over the form of its operands, and one list of its
-// fields. Everything that walks ops (compiler, verifier, plan check, JSON, memory planner, binding,
-// argument checks, inspect) is written once over that list.
+// Declaration of ops: one struct template over the form of its operands, with a list of fields. All
+// generic code (compiler, verifier, plan check, JSON, memory planner, binding, argument checks,
+// inspect) walks this list.
 //
 //   template <class F>
 //   struct AddOf {
@@ -11,13 +11,14 @@
 //       return std::tuple(in("x", &AddOf::x, {DType::kF32}), in("y", &AddOf::y, {DType::kF32}),
 //                         kernels::out("out", &AddOf::out, {DType::kF32}).in_place_of("x"));
 //     }
-//     static std::string_view check(const AddOf<Views>& a);  // what is wrong with shapes and
-//     attributes friend void reference(const AddOf<Views>& a);          // the definition, in
-//     kernels/ref
+//     // Error in shapes or attributes; "": none.
+//     static std::string_view check(const AddOf<Views>& a);
+//     // Definition, in kernels/ref.
+//     friend void reference(const AddOf<Views>& a);
 //   };
 //
-// AddOf<Ids> is a node of a graph and a call of a plan; AddOf<Views> is what a kernel gets, and,
-// without addresses, what kernel selection looks at.
+// AddOf<Ids>: node of a graph, call of a plan. AddOf<Views>: arguments of a kernel; without
+// addresses the problem of kernel selection.
 #pragma once
 
 #include <cstdint>
@@ -34,29 +35,29 @@
 
 namespace nereid::kernels {
 
-// How a [N, K] weight matrix is stored.
+// Storage of an [N, K] weight matrix.
 enum class WeightLayout : uint8_t {
-  // N rows of K numbers, two of four bits in a byte (the first one low; a row is whole bytes); a
-  // row of scales or zero points has one for each group.
+  // N rows of K numbers; 4-bit numbers in pairs, first in the low half, a row is whole bytes.
+  // Scales and zero points: [N, groups].
   kRowMajor = 0,
-  // ceil(N/16) panels of ceil32(K) columns, rows and columns past N and K zero. In a panel:
+  // ceil(N/16) panels of ceil32(K) columns, zero-padded. In a panel:
   //   bf16: ceil32(K)/2 groups of 16 rows x 2 consecutive k, the B tile of AMX and the operand of
-  //   vdpbf16ps; 8 bits: columns of 16 rows; 4 bits: pairs of columns of 16 rows, the first column
-  //   low; scales and zero points: groups of 16 rows.
+  // vdpbf16ps; 8 bits: columns of 16 rows; 4 bits: pairs of columns of 16 rows, first column low;
+  // scales and zero points: groups of 16 rows.
   kPanel16 = 1,
 };
 
-// A matrix [n, k], or a bf16 or f32 vector of k (n = 1, row-major), and the addresses of its
-// planes. Several, one stored behind the other in each plane, where an op's field is per_expert().
+// A matrix [n, k], or a bf16 or f32 vector of k (n = 1, row-major), by the addresses of its planes.
+// For per_expert() fields: several matrices, concatenated in each plane.
 struct WeightView {
   const void* data = nullptr;
   WeightLayout layout = WeightLayout::kRowMajor;
   int64_t n = 0, k = 0;
   WeightFormat format = {};
-  const float* scales = nullptr;   // where the format has them
-  const uint8_t* zeros = nullptr;  // likewise
-  const float* minima = nullptr;   // likewise
-  const int32_t* index = nullptr;  // likewise; row-major [k]
+  const float* scales = nullptr;   // if the format has them
+  const uint8_t* zeros = nullptr;  // if the format has them
+  const float* minima = nullptr;   // if the format has them
+  const int32_t* index = nullptr;  // if the format has it; row-major [k]
   int64_t experts = 1;
 
   const float* as_f32() const { return static_cast<const float*>(data); }
@@ -66,86 +67,84 @@ struct WeightView {
 
 inline constexpr int64_t kMaxExperts = 1024;
 
-// Angles of rotary embedding: f32 [max_positions, cols] = cols/2 cosines, then cols/2 sines
-// (scaling such as YaRN's attention factor included).
+// RoPE angles: f32 [max_positions, cols] = cols/2 cosines, then cols/2 sines, scaling (e.g. YaRN's
+// attention factor) included.
 struct AnglesView {
   const float* data = nullptr;
   int64_t cols = 0;
 };
 
-// How the keys of a block's head lie.
+// Layout of a head's keys in a block.
 enum class KeyLayout : uint8_t {
   kLines = 0,  // [block, d]
-  // [block / 16, d / w, 16, w], w elements in 32 bits: sixteen keys side by side, so that a vector
-  // of a query's scores takes no transposition. For blocks of a multiple of 16 positions and a d
-  // that is a multiple of 4.
+  // [block / 16, d / w, 16, w], w elements in 32 bits: 16 keys side by side, so that scores need no
+  // transposition. Requires block % 16 == 0 and d % 4 == 0.
   kPanels = 1,
 };
 
-// One layer's part of the KV cache and the options of the server that concern it. A block's values
-// are [kv_heads, block, d] of `type`, its keys likewise or in panels (KeyLayout); the blocks need
-// not follow each other.
+// A layer's KV cache and the server options that apply to it. Per block: values [kv_heads, block,
+// d] of `type`, keys likewise or in panels (KeyLayout). Blocks need not be adjacent.
 struct CacheView {
   void* keys = nullptr;         // of block 0
-  void* values = nullptr;       // likewise
-  float* key_scales = nullptr;  // a block's are [kv_heads, block], for the types that have scales
+  void* values = nullptr;       // of block 0
+  float* key_scales = nullptr;  // per block [kv_heads, block], for types with scales
   float* value_scales = nullptr;
-  // From one block to the next: in elements of `type`, and in scales.
+  // Distance of blocks: in elements of `type`, and in scales.
   int64_t block_stride = 0, scale_stride = 0;
   int32_t block_tokens = 32;  // positions per block
-  int32_t window = 0;         // the query at i sees j > i - window; 0 = all
-  int32_t sink = 0;           // leading positions that stay visible beyond the window
+  int32_t window = 0;         // the query at i attends to j > i - window; 0 = all
+  int32_t sink = 0;           // attention sinks: leading positions visible beyond the window
   DType type = DType::kBF16;
   KeyLayout layout = KeyLayout::kLines;
-  bool has_trees = false;  // steps may have StepView::after
+  bool has_trees = false;  // steps may have draft trees (StepView::after)
 };
 
-// A token t < kFirstEmbedding / 2 is no id: row t - kFirstEmbedding of StepView::embeddings stands
-// in place of its row of the table.
+// Token t < kFirstEmbedding / 2: row t - kFirstEmbedding of StepView::embeddings replaces the
+// table's row.
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 
-// What one adapter (LoRA, Hu et al. 2021, "LoRA: Low-rank adaptation of large language models")
-// adds to a part of a product's columns: y += scale * b^T (a x). With a gain (DoRA, Liu et al.
-// 2024, "DoRA: Weight-decomposed low-rank adaptation") these columns become y + gain * y + shift
-// then. In the adapters' memory.
+// LoRA matrices of one adapter and module (Hu et al. 2021, "LoRA: Low-rank adaptation of large
+// language models"): y += scale * b^T (a x) in the module's columns. With a gain (DoRA, Liu et al.
+// 2024, "DoRA: Weight-decomposed low-rank adaptation"), then y += gain * y + shift. Offsets are in
+// the adapters' memory.
 struct AdapterMatrix {
-  int64_t a = 0;      // first element of a, bf16 [rank, k]; of a table of tokens [k, rank]
-  int64_t b = 0;      // of b, bf16 [rank, cols]
-  int64_t gain = -1;  // of gain and, behind it, shift, bf16 [2, cols]; -1: there is none
-  int32_t rank = 0;   // at most kMaxAdapterRank; 0: it adds nothing
+  int64_t a = 0;      // offset of a, bf16 [rank, k]; of an embedding [k, rank]
+  int64_t b = 0;      // offset of b, bf16 [rank, cols]
+  int64_t gain = -1;  // offset of gain and shift, bf16 [2, cols]; -1: none
+  int32_t rank = 0;   // <= kMaxAdapterRank; 0: no effect
   int32_t column = 0, cols = 0;
   float scale = 0;
 };
 inline constexpr int32_t kMaxAdapterRank = 512;
 
-// The arrays of one step, in device memory.
+// Arrays of a step in device memory.
 struct StepView {
-  const int32_t* tokens = nullptr;        // [n]; t < 0: slot_tokens[-1 - t], or an embedding
-  const int32_t* slot_tokens = nullptr;   // [slots], drawn by the step before, host unaware
+  const int32_t* tokens = nullptr;        // [n]; t < 0: slot_tokens[-1 - t], or an external
+                                          // embedding
+  const int32_t* slot_tokens = nullptr;   // [slots], sampled on the device
   const int32_t* positions = nullptr;     // [n]
   const int32_t* row_of_token = nullptr;  // [n]
-  const int32_t* row_begin = nullptr;     // [num_rows + 1] first token of each sequence
+  const int32_t* row_begin = nullptr;     // [num_rows + 1] first token of each row
   const int32_t* block_table = nullptr;   // [num_rows, max_blocks]
-  const int32_t* logit_tokens = nullptr;  // [m] tokens whose logits are wanted
+  const int32_t* logit_tokens = nullptr;  // [m] tokens with logits
   const BF16* embeddings = nullptr;       // [num_embeddings, width of the embedding table]
-  int32_t num_rows = 0;                   // sequences in this step
+  int32_t num_rows = 0;                   // rows of the step
   int32_t max_blocks = 0;
   int32_t num_embeddings = 0;
-  // Adapters; null where no row of the step has one.
-  const int32_t* adapters = nullptr;  // [rows of the call] where each row's adapter is, -1: none
+  // Adapters; null: none in the step.
+  const int32_t* adapters = nullptr;                // [rows of the call] adapter slot, -1: none
   const AdapterMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
   const BF16* adapter_weights = nullptr;
   int32_t num_adapter_modules = 0;
-  // Tokens in trees; null where no row of the step has any. Such a token comes after the token of
-  // the step that is after[i] before it, at the position behind it; those at one position lie in
-  // cells of their own. Other tokens have after[i] = 0 and cells[i] = positions[i], and come after
-  // all that lies in the cells before theirs.
+  // Draft trees; null: none in the step. Token i in a tree follows token i - after[i], at the next
+  // position; tokens at equal positions have separate cells. Other tokens: after[i] = 0, cells[i] =
+  // positions[i], and they follow all earlier cells.
   const int32_t* after = nullptr;  // [n]
-  const int32_t* cells = nullptr;  // [n] in place of positions, where keys and values are kept
+  const int32_t* cells = nullptr;  // [n] cells of keys and values
 };
 
-// Where the key and value that token `i` sees at a position lie in its sequence: in the cell of one
-// of the tokens that it comes after, or that of the position.
+// Cell of a position for token `i`: the cell of its ancestor in the tree at that position, else the
+// position.
 inline int32_t cell_of(const StepView& step, int64_t i, int32_t position) {
   if (!step.after) return position;
   while (step.after[i] > 0 && step.positions[i] > position) i -= step.after[i];
@@ -154,7 +153,7 @@ inline int32_t cell_of(const StepView& step, int64_t i, int32_t position) {
 
 inline constexpr int32_t kNone = -1;
 
-// An index in a table of a graph or plan; kNone: absent.
+// Index in a table of a graph or plan; kNone: absent.
 struct Id {
   int32_t index = kNone;
   constexpr Id() = default;
@@ -166,8 +165,8 @@ struct Id {
 struct Ids {
   using Value = Id;
   using Weight = Id;
-  using Angles = Id;  // of the plan's rotary tables
-  using Cache = Id;   // the layer
+  using Angles = Id;  // index of the plan's rope table
+  using Cache = Id;   // layer index
   struct Step {};
 };
 struct Views {
@@ -178,7 +177,7 @@ struct Views {
   using Step = StepView;
 };
 
-// Absent operands have no columns.
+// Absent operands have 0 columns.
 inline bool is_given(const View& v) { return v.cols > 0; }
 inline bool is_given(const WeightView& w) { return w.k > 0; }
 inline bool is_given(const AnglesView& a) { return a.cols > 0; }
@@ -186,8 +185,7 @@ inline bool is_given(Id id) { return id != kNone; }
 
 enum class Role : uint8_t { kIn, kOut, kMatrix, kVector, kAngles, kCache, kStep, kAttribute };
 
-// Which rows an operand has: as many as the op's first output, the step's tokens, or the sampled
-// rows.
+// Number of an operand's rows: as the first output, the step's tokens, or the sampled rows.
 enum class Rows : uint8_t { kSame, kTokens, kSampled };
 
 struct DTypes {
@@ -212,9 +210,10 @@ struct Field {
   Rows rows = Rows::kSame;
   bool optional = false;
   bool has_experts = false;           // a weight [experts, n, k]; others have one expert
-  bool is_exact = false;              // a vector of f32 numbers; others are bf16
-  std::string_view replaces = {};     // the input whose memory this output takes over, when given
-  std::string_view may_replace = {};  // likewise, but only where nobody reads the input later
+  bool is_exact = false;              // f32 vector; others are bf16
+  std::string_view replaces = {};     // input whose memory this output always reuses, if given
+  std::string_view may_replace = {};  // input whose memory this output reuses if it has no later
+                                      // reader
 
   constexpr Field maybe() const {
     Field f = *this;
@@ -270,13 +269,13 @@ template <class M>
 constexpr Field<Role::kAngles, M> angles(std::string_view name, M member) {
   return {name, member};
 }
-// The KV cache of a layer; a kernel of such an op is chosen when the plan is bound, since it
-// depends on options of the server.
+// A layer's KV cache; kernels of such ops are chosen when the plan is bound, because they depend on
+// server options.
 template <class M>
 constexpr Field<Role::kCache, M> cache(std::string_view name, M member) {
   return {name, member};
 }
-// The arrays of the step; in a plan there is nothing of it.
+// The step's arrays; absent in a plan.
 template <class M>
 constexpr Field<Role::kStep, M> step(M member) {
   return {"step", member};
@@ -296,11 +295,11 @@ struct InForm<Op<From>, F> {
 template <class Op, class F>
 using in_form = typename InForm<Op, F>::type;
 
-// An op's list, made once by the compiler and not in every walk.
+// An op's field list, built at compile time.
 template <class Op>
 inline constexpr auto kFields = Op::fields();
 
-// Calls f(field, operand) for every field in the order of declaration. Op may be const.
+// Calls f(field, operand) for each field in order of declaration. Op may be const.
 template <class Op, class F>
 constexpr void for_fields(Op& op, F&& f) {
   std::apply([&](const auto&... field) { (f(field, op.*(field.member)), ...); },
@@ -327,7 +326,7 @@ constexpr bool has_role() {
       Op::fields());
 }
 
-// Members of an aggregate, counted by how many initialisers it takes.
+// Counts an aggregate's members by the number of initialisers that it accepts.
 struct AnyMember {
   template <class T>
   constexpr operator T() const;
@@ -346,7 +345,7 @@ constexpr bool lists_all_members() {
   return std::tuple_size_v<decltype(Op::fields())> == num_members<Op>();
 }
 
-// Rows of a kernel's call: those of its first output.
+// Rows of a kernel call: those of the first output.
 template <class Op>
 int64_t rows_of(const Op& op) {
   int64_t rows = -1;
@@ -357,7 +356,7 @@ int64_t rows_of(const Op& op) {
   return rows;
 }
 
-// Sets the rows of every operand; `tokens`: those of operands with Rows::kTokens.
+// Sets the rows of all operands; `tokens`: for Rows::kTokens.
 template <class Op>
 void set_rows(Op& op, int64_t rows, int64_t tokens) {
   for_fields(op, [&](const auto& field, auto& operand) {
@@ -367,9 +366,9 @@ void set_rows(Op& op, int64_t rows, int64_t tokens) {
   });
 }
 
-// The op with its operands looked up: source.value(Id) -> View, source.weight(Id) -> WeightView,
+// The op with operands resolved by source.value(Id) -> View, source.weight(Id) -> WeightView,
 // source.angles(Id) -> AnglesView, source.cache(Id layer, const Op&) -> CacheView; attributes are
-// copied, the step's arrays left out. Absent operands stay absent; all ids must exist.
+// copied, step arrays stay empty. Absent operands stay absent; all ids must exist.
 template <class Op, class Source>
 in_form<Op, Views> look_up(const Op& op, const Source& source) {
   in_form<Op, Views> found;

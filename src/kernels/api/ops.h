@@ -1,13 +1,11 @@
-// All ops: their list, and what holds for each. Their declarations and contracts are in the headers
-// of their families (op.h says how they are read). Activations are token-packed: n rows, no
-// padding. Sums are accumulated in f32; every op fixes its reduction order independently of n, so a
-// row's result never depends on its neighbours (on CPU).
+// List of all ops, and common rules. Declarations are in the headers of their families (syntax:
+// op.h). Activations are token-packed: n rows, no padding. Sums are in f32; the reduction order of
+// each op is independent of n, so a row's result is independent of other rows (on CPU).
 //
-// Where numbers are rounded, on every device, each number once:
-//   f32   the residual stream and what is added to it, sums, norms, logits; what an op other than
-//         a product takes from a product (queries, keys, values, gate and up); attention's scores
-//         and weights
-//   bf16  what a product reads; keys and values in a bf16 cache
+// Rounding, on every device, once per number:
+//   f32   residual stream and its addends, sums, norms, logits; results of products read by other
+// ops (queries, keys, values, gate and up); attention's scores and weights
+//   bf16  inputs of products; keys and values in a bf16 cache
 #pragma once
 
 #include <variant>
@@ -22,7 +20,7 @@
 
 namespace nereid::kernels {
 
-// All ops of a plan, in the form F. Ids of FusedLinear are those of the plan it is made of.
+// All ops of a plan in form F. Ids of FusedLinear refer to the original plan.
 template <class F>
 using OpIn =
     std::variant<EmbedOf<F>, AddPositionsOf<F>, NormOf<F>, LinearOf<F>, RopeOf<F>, AttentionOf<F>,
@@ -62,7 +60,7 @@ using ScaleByPosition = ScaleByPositionOf<Ids>;
 using Xielu = XieluOf<Ids>;
 }  // namespace ids
 
-// What kernels get.
+// Arguments of kernels.
 using Embed = EmbedOf<Views>;
 using AddPositions = AddPositionsOf<Views>;
 using Norm = NormOf<Views>;

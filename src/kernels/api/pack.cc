@@ -1,4 +1,4 @@
-// Planes of weights, and their packing into panels of 16 rows.
+// Planes of weights, and packing into panels of 16 rows.
 #include "kernels/api/pack.h"
 
 #include <algorithm>
@@ -116,12 +116,12 @@ float factor_at(const WeightView& w, int64_t row, int64_t col) {
   if (is_fp8 && scales_sums(w.format)) return to_float(F8E4M3{byte});
   const int32_t u = byte >> place.shift & ((1 << w.format.bits) - 1);
   const int64_t groups = w.format.num_groups(w.k);
-  // An order is data from a file: whatever it says, a group is one of the row's.
+  // The index is untrusted data: clamped to the row's groups.
   const int64_t group = w.format.ordered ? std::clamp<int64_t>(w.index[col], 0, groups - 1)
                                          : col / w.format.group_size(w.k);
   const int64_t at = group_index(w.layout, row, group, groups);
   if (is_fp8) return to_float(to_bf16(w.scales[at] * to_float(F8E4M3{byte})));
-  if (w.format.minima)  // one rounding, then that to bf16
+  if (w.format.minima)  // rounded once to f32, then to bf16
     return to_float(to_bf16(std::fma(w.scales[at], static_cast<float>(u), -w.minima[at])));
   const int32_t zero = w.format.zeros ? w.zeros[at] : w.format.default_zero();
   if (scales_sums(w.format)) return static_cast<float>(u - zero);
@@ -148,7 +148,7 @@ Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<st
   if (dst.size() != panel16_bytes(n, k))
     return invalid_argument("pack: destination has {} bytes, [{}, {}] needs {}", dst.size(), n, k,
                             panel16_bytes(n, k));
-  auto* out = reinterpret_cast<uint32_t*>(dst.data());  // one element pair each
+  auto* out = reinterpret_cast<uint32_t*>(dst.data());  // one pair of elements each
   const int64_t pairs = padded_k(k) / 2;
   std::memset(out + (num_panels(n) - 1) * pairs * kPanelRows, 0,
               static_cast<size_t>(pairs * kPanelRows) * 4);

@@ -1,5 +1,4 @@
-// The planes of weights: sizes, element positions, packing and unpacking. The layouts are described
-// beside WeightLayout in op.h.
+// Planes of weights: sizes, element positions, packing, unpacking. Layouts: WeightLayout in op.h.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +14,12 @@
 namespace nereid::kernels {
 
 inline constexpr int64_t kPanelRows = 16;
-inline constexpr int64_t kPanelStepK = 32;  // k is padded to this: one AMX tile row
+inline constexpr int64_t kPanelStepK = 32;  // padding of k: one AMX tile row
 
 constexpr int64_t padded_k(int64_t k) { return round_up(k, kPanelStepK); }
 constexpr int64_t num_panels(int64_t n) { return (n + kPanelRows - 1) / kPanelRows; }
 
-// Elements of one panel, and the distance between two panels.
+// Elements of a panel = distance of panels.
 constexpr int64_t panel_elements(int64_t k) { return padded_k(k) * kPanelRows; }
 
 // Element index of (row, col) of a matrix with k columns.
@@ -34,24 +33,24 @@ constexpr size_t panel16_bytes(int64_t n, int64_t k) {
   return static_cast<size_t>(num_panels(n) * panel_elements(k)) * sizeof(BF16);
 }
 
-// What a weight's memory is made of.
+// Kind of a plane.
 enum class PlaneRole : uint8_t { kData, kScales, kZeros, kMinima, kIndex };
 inline std::span<const std::string_view> names_of(PlaneRole) {
   static constexpr std::string_view kNames[] = {"data", "scales", "zeros", "minima", "index"};
   return kNames;
 }
 
-// A matrix of `type`, or of bytes that hold several numbers each.
+// A matrix of `type`, or of bytes with several numbers each.
 struct PlaneShape {
   PlaneRole role = PlaneRole::kData;
   DType type = DType::kBF16;
   int64_t rows = 0, cols = 0;
-  uint64_t bytes = 0;  // stored size, padding of the layout included
+  uint64_t bytes = 0;  // stored, layout padding included
 
   bool operator==(const PlaneShape&) const = default;
 };
 
-// The planes of a [n, k] weight of a right format, data first; each as often as there are experts.
+// The planes of a valid format's [n, k] weight, data first; each repeated per expert.
 std::vector<PlaneShape> planes_of(const WeightFormat& format, WeightLayout layout, int64_t n,
                                   int64_t k, int64_t experts = 1);
 // Bytes of all planes.
@@ -62,7 +61,7 @@ constexpr int64_t integer_panel_bytes(int64_t k, int32_t bits) {
   return panel_elements(k) * bits / 8;
 }
 
-// Where a plane of integers keeps (row, col): the byte, and for four bits the shift in it.
+// Position of (row, col) in an integer plane: byte, and shift for 4 bits.
 struct IntegerPlace {
   int64_t byte = 0;
   int32_t shift = 0;
@@ -75,28 +74,27 @@ constexpr int64_t group_index(WeightLayout layout, int64_t row, int64_t group, i
   return (row / kPanelRows * groups + group) * kPanelRows + row % kPanelRows;
 }
 
-// What a product multiplies for (row, col), bf16 exactly whatever the format, and what it
-// multiplies the row's sum with.
+// factor_at(): the exact bf16 factor of (row, col) in a product; row_scale(): the factor of the
+// row's sum.
 float factor_at(const WeightView& weight, int64_t row, int64_t col);
 float row_scale(const WeightView& weight, int64_t row);
-// The number that (row, col) stands for: both together.
+// Value of (row, col): factor_at() * row_scale().
 float weight_at(const WeightView& weight, int64_t row, int64_t col);
 
-// One expert's matrix (or vector).
+// The matrix (or vector) of one expert.
 WeightView expert_of(WeightView weight, int64_t expert);
 
-// A row-major bf16 matrix [rows, k], one of those stacked along n (q | k | v, gate | up).
+// A row-major bf16 matrix [rows, k], stacked along n with others (q | k | v, gate | up).
 struct RowMajorPart {
   const void* data = nullptr;
   int64_t rows = 0;
 };
 
-// Packs the stacked parts, sum(rows) = n, into `dst` of panel16_bytes(n, k) bytes; padding is
-// zeroed. InvalidArgument when the destination's size or a dimension is wrong.
+// Packs stacked parts, sum(rows) = n, into `dst` of panel16_bytes(n, k) bytes, zero-padded.
+// InvalidArgument: wrong size or dimension.
 Status pack_panel16(std::span<const RowMajorPart> parts, int64_t k, std::span<std::byte> dst);
 
-// What rows [row_begin, row_begin + rows) of an [n, k] weight of any format and layout stand for,
-// rounded to bf16: row-major [rows, k].
+// Dequantises rows [row_begin, row_begin + rows) of an [n, k] weight to bf16, row-major [rows, k].
 Status unpack_rows(const WeightView& weight, int64_t row_begin, int64_t rows, BF16* dst);
 
 }  // namespace nereid::kernels

@@ -1,6 +1,6 @@
-// The one symbol a device library (libnereid_cuda.so) exports. Objects with virtual functions pass
-// between it and the program that opens it, so both must be compiled with the same headers; the
-// version is compared before anything else is touched.
+// The single exported symbol of a device library (libnereid_cuda.so). Objects with virtual
+// functions cross its border, so program and library must be compiled with the same headers; the
+// version is compared first.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,12 @@
 
 namespace nereid::kernels {
 
-// Of the project, and of the headers.
+// Version of the project + hash of the shared headers.
 inline constexpr char kDevicePluginVersion[] = NEREID_VERSION "+" NEREID_INTERFACE_HASH;
 
 struct DevicePlugin {
-  const char* version;   // kDevicePluginVersion; must equal the opener's
-  int (*num_devices)();  // 0 when the driver or a GPU is missing
+  const char* version;   // kDevicePluginVersion of the library
+  int (*num_devices)();  // 0: no driver or GPU
   Status (*open)(int index,
                  std::unique_ptr<Device>* device);  // Unavailable with the driver's reason
   void (*add_kernels)(Registry& registry);

@@ -1,5 +1,5 @@
-// Which of the algorithms that a library of products offers is taken: measured when an engine is
-// built and kept in it, so that every run of the engine gives the same bits.
+// Kernel tuning table: measured algorithms of a product library, stored in the engine so that all
+// its runs give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace nereid::kernels {
 
-// Of products of up to `rows` rows of x, more than the next smaller choice of the same product is
-// for, by a weight [n, k].
+// Algorithm for products with a weight [n, k] and up to `rows` rows of x (more than the next
+// smaller entry's).
 struct ProductChoice {
   int64_t n = 0, k = 0;
   DType x = DType::kBF16, out = DType::kBF16;
   int64_t rows = 0;
-  std::vector<int32_t> algorithm;  // the numbers that the library knows it by; empty: its first
+  std::vector<int32_t> algorithm;  // the library's identification; empty: its first choice
 };
 
 struct ProductChoices {
-  std::string library;  // with its version; empty: nothing was measured
+  std::string library;  // with version; empty: not measured
   std::string device;   // DeviceInfo::name
   std::vector<ProductChoice> products;
 };

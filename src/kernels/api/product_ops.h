@@ -1,4 +1,4 @@
-// Products by weights, and what adapters add to them.
+// Products with weights, and LoRA.
 #pragma once
 
 #include <cmath>
@@ -12,9 +12,10 @@
 
 namespace nereid::kernels {
 
-inline constexpr int64_t kMaxByteColumns = int64_t{1} << 17;  // sums of i8 products fit in 32 bits
+inline constexpr int64_t kMaxByteColumns = int64_t{1} << 17;  // bounds sums of i8 products to 32
+                                                              // bits
 
-// Of a product's x.
+// Checks a product's x and scales.
 template <class Op>
 std::string_view check_rows(const Op& a) {
   if (a.x.dtype == DType::kF8E4M3 && a.weight.format.scheme != Scheme::kFloat8)
@@ -25,16 +26,15 @@ std::string_view check_rows(const Op& a) {
   return check_scales(a.x, a.scales);
 }
 
-// out = x . weight^T + bias. Products bf16 x bf16 (what a weight of integers stands for is rounded
-// to bf16), sums f32. Where x or the weight are f8e4m3, or x is i8, their numbers are multiplied as
-// they are stored, and the sum is multiplied with the scales of its rows before the bias is added.
-// Sums of i8 products are exact.
+// out = x . weight^T + bias. Products bf16 x bf16 (integer weights are dequantised to bf16), sums
+// f32. If x or the weight is f8e4m3, or x is i8: stored numbers are multiplied, and the sum is
+// multiplied by its rows' scales before the bias. Sums of i8 products are exact.
 template <class F>
 struct LinearOf {
   static constexpr std::string_view kName = "linear";
   static constexpr bool kRowsIndependent = true;
   typename F::Value x;        // bf16, f8e4m3 or i8 [n, k]
-  typename F::Value scales;   // f32 [n, 1], given when x is not bf16
+  typename F::Value scales;   // f32 [n, 1], unless x is bf16
   typename F::Weight weight;  // [n_out, k]
   typename F::Weight bias;    // [n_out], optional
   typename F::Value out;      // f32 or bf16 [n, n_out]
@@ -55,22 +55,22 @@ struct LinearOf {
   friend void reference(const LinearOf<Views>& a);
 };
 
-// Entries in a row of sums of squares: as many as a launch may have blocks, each of which writes
-// its own.
+// Width of a row of partial sums of squares: maximum number of blocks of a launch, each of which
+// writes one.
 inline constexpr int64_t kFusedSquares = 512;
 
-// A product of few rows that does what the ops beside it would: it rounds x, ends the norm in front
-// of it, makes gated units, adds to the residual stream, begins the norm behind it. No plan has it:
-// it is made of a plan's calls when they are bound to a device.
-//   x' = x, or with `rounds` x as Quantize makes it f8e4m3, a scale for each row
-//   f  = 1, or with x_squares 1 / sqrt(the sum of its row / k + eps)
-//   y  = f * (x' . weight^T) + bias, as Linear's
-// gated:     out = act(gate) * (up + up_offset) with y = [gate | up] and the limit as in Glu
-// residual:  sum = residual + y; out = sum * (norm + norm_offset); the entries of squares' row add
-//            up to the sum of the squares of sum's row, those that are not needed are 0
+// Product for few rows with fused prologue and epilogue: rounding of x, second half of the
+// preceding norm, gated activation, residual add, first half of the next norm. Not in plans:
+// created when a plan is bound.
+//   x' = x; with `rounds`: Quantize(x) in f8e4m3, a scale per row
+//   f  = 1; with x_squares: 1 / sqrt(sum of its row / k + eps)
+//   y  = f * (x' . weight^T) + bias, as Linear
+// gated:     out = act(gate) * (up + up_offset), y = [gate | up], limit as in Glu
+// residual:  sum = residual + y; out = sum * (norm + norm_offset); the row of squares sums to the
+// sum of squares of sum's row, unused entries are 0
 // otherwise: out = y
-// So an RMS norm lies between two of them: the one in front multiplies by its weight, the one
-// behind by what its row is divided by. That differs from Norm by rounding alone.
+// An RMS norm between two of them: the first multiplies by its weight, the second by f. Differs
+// from Norm by rounding only.
 template <class F>
 struct FusedLinearOf {
   static constexpr std::string_view kName = "fused_linear";
@@ -78,19 +78,19 @@ struct FusedLinearOf {
   typename F::Value x;          // bf16 [n, k]
   typename F::Value x_squares;  // f32 [n, kFusedSquares], optional
   float eps = 0;
-  bool rounds = false;        // for weights of fp8 with a scale for each row
+  bool rounds = false;        // for fp8 weights with a scale per row
   typename F::Weight weight;  // [n_out, k]
   typename F::Weight bias;    // [n_out], optional
   bool gated = false;
   Activation activation = Activation::kSilu;
   float limit = 0;  // 0 = none
   float up_offset = 0;
-  typename F::Value residual;  // f32 [n, n_out], optional; not of gated units
-  typename F::Weight norm;     // [n_out], given with residual
+  typename F::Value residual;  // f32 [n, n_out], optional; excludes gated
+  typename F::Weight norm;     // [n_out], with residual
   float norm_offset = 0;
   typename F::Value out;  // bf16 or f32 [n, n_out]; gated bf16 [n, n_out / 2]; bf16 with residual
-  typename F::Value sum;  // f32 in place of residual, given with it
-  typename F::Value squares;  // f32 [n, kFusedSquares], likewise
+  typename F::Value sum;  // f32, in place of residual
+  typename F::Value squares;  // f32 [n, kFusedSquares], with residual
 
   static constexpr auto fields() {
     return std::tuple(
@@ -142,9 +142,9 @@ struct FusedLinearOf {
   }
 };
 
-// Products by head: x has a piece of kept + k columns for each head, out one of kept + n_out. The
-// first `kept` columns of a piece are x's; the others are the rest of x's piece, rounded to bf16,
-// by the head's weight. Rounding of the products as linear's.
+// Per-head products: x has a piece of kept + k columns per head, out one of kept + n_out. The first
+// `kept` columns are copied; the other k, rounded to bf16, are multiplied by the head's weight.
+// Rounding as Linear.
 template <class F>
 struct HeadLinearOf {
   static constexpr std::string_view kName = "head_linear";
@@ -173,24 +173,23 @@ struct HeadLinearOf {
   friend void reference(const HeadLinearOf<Views>& a);
 };
 
-// out = y + what the row's adapter adds: for each module m in [first_module, first_module +
-// num_modules) scale * its own scale * b^T (a x) in the columns of its AdapterMatrix, products of
-// bf16 numbers, sums f32; and then what its gain makes of them, f32. The columns of two modules
-// have nothing in common. Rows without an adapter stay as they are.
-// With `experts` this is done for each piece j of y's row i: with piece j of x's row i (or all of
-// it) and the num_modules modules of experts[i][j], which lie behind those of the experts before.
-// An index that is no expert adds nothing.
-// Without x, x is the row's token of the step, one of k: a x is that token's row of a, which is
-// [k, rank] then. A token that is no id below k (a given embedding, a failed draw) adds nothing.
+// LoRA: out = y + the row's adapter. For each module m in [first_module, first_module +
+// num_modules): scale * its own scale * b^T (a x) in the module's columns (bf16 products, f32
+// sums), then its gain, f32. Modules have disjoint columns. Rows without an adapter are unchanged.
+// With `experts`: for each piece j of y's row i, with piece j of x's row i (or all of it) and the
+// num_modules modules of experts[i][j], which follow those of the previous experts. An index that
+// is no expert adds nothing.
+// Without x: x is the row's token, one of k; a x is row `token` of a [k, rank]. A token outside [0,
+// k) (external embedding, failed sample) adds nothing.
 template <class F>
 struct LowRankOf {
   static constexpr std::string_view kName = "low_rank";
-  static constexpr bool kRowsIndependent = false;  // it reads the step's adapters
+  static constexpr bool kRowsIndependent = false;  // depends on the step's adapters
   typename F::Value x;                             // bf16 [n, k] or [n, picked * k], optional
   typename F::Value experts;                       // i32 [n, picked], optional
   typename F::Value y;                             // f32 [n, n_out] or [n, picked * n_out]
   int64_t k = 0;
-  int32_t first_module = 0, num_modules = 1;  // of an expert
+  int32_t first_module = 0, num_modules = 1;  // per expert
   int32_t num_experts = 1;
   float scale = 1;
   typename F::Value out;       // in place of y
@@ -225,7 +224,7 @@ struct LowRankOf {
   static int64_t pieces_of(const LowRankOf<Views>& a) {
     return is_given(a.experts) ? a.experts.cols : 1;
   }
-  // Of the row's adapter, and of a piece's expert; null without one.
+  // The matrices of the row's adapter, and of a piece's expert; null: no adapter.
   static const AdapterMatrix* matrices_of(const LowRankOf<Views>& a, int64_t row, int64_t piece) {
     const int32_t adapter = a.step.adapters ? a.step.adapters[row] : -1;
     const int32_t expert = is_given(a.experts) ? a.experts.template row<int32_t>(row)[piece] : 0;
@@ -233,7 +232,7 @@ struct LowRankOf {
     return a.step.adapter_matrices + int64_t{adapter} * a.step.num_adapter_modules +
            a.first_module + int64_t{expert} * a.num_modules;
   }
-  // What stands for x where there is none: an id below k, or -1.
+  // The token in place of x: an id below k, or -1.
   static int64_t token_of(const LowRankOf<Views>& a, int64_t row) {
     const int64_t id = id_of(a.step, row);
     return id < a.k ? id : -1;

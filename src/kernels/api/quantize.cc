@@ -20,7 +20,7 @@ struct GroupCodes {
   float minimum = 0;
 };
 
-// What the group's numbers are divided by.
+// Scale and zero point of a group.
 GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
   float smallest = 0, largest = 0;
   for (const BF16 x : group) {
@@ -29,29 +29,29 @@ GroupCodes measure(const WeightFormat& format, std::span<const BF16> group) {
   }
   const int32_t zero = format.default_zero();
   if (!format.zeros && !format.minima && format.bits == 4) {
-    // The number of largest magnitude becomes integer 0: no other is as far from the zero, and with
-    // so few integers each one counts.
+    // The number of largest magnitude maps to integer 0, the farthest from the zero point: with 16
+    // integers each one counts.
     const float extreme = largest > -smallest ? largest : smallest;
     return {-extreme / static_cast<float>(zero), zero};
   }
   if (!format.zeros && !format.minima)
     return {std::max(largest, -smallest) / static_cast<float>(zero - 1), zero};
   const auto top = static_cast<float>(2 * zero - 1);
-  // Divided first: the difference of two bf16 numbers may be too large for a float.
+  // Divided first: the difference of two bf16 numbers may overflow.
   const float scale = largest / top - smallest / top;
   if (format.minima) return {scale, 0, -smallest};
   if (scale == 0) return {0, zero};
   return {scale, std::clamp(static_cast<int32_t>(std::lround(-smallest / scale)), 0, 2 * zero - 1)};
 }
 
-constexpr int kF8Scales = 8;  // of a row of weights that are tried
+constexpr int kF8Scales = 8;  // candidate scales of a row
 
-// Compilers do not find these by themselves at the optimisation that is used here.
+// Vector types: the compiler does not vectorise these loops at this optimisation level.
 using Floats = float __attribute__((vector_size(16)));
 using Words = uint32_t __attribute__((vector_size(16)));
 constexpr size_t kLanes = 4;
 
-// The squared error of row * factor as f8e4m3 numbers, none above the largest, beside those.
+// Squared error of rounding row * factor to f8e4m3, without saturation.
 float squared_error(std::span<const float> row, float factor) {
   const Floats least = Floats{} + 0x1p-9f;
   std::array<Floats, 2> sums{};
@@ -61,7 +61,7 @@ float squared_error(std::span<const float> row, float factor) {
       std::memcpy(&x, &row[i + j * kLanes], sizeof x);
       x *= factor;
       const Floats power = std::bit_cast<Floats>(std::bit_cast<Words>(x) & 0x7f800000u);
-      // What a sum with it is a multiple of: the step between f8e4m3 numbers like x.
+      // f8e4m3 step at x; adding and subtracting `shift` rounds to it.
       const Floats step = power * 0x1p-3f, shift = (step > least ? step : least) * 0x1.8p23f;
       const Floats off = x - (x + shift - shift);
       sums[j] += off * off;
@@ -70,8 +70,8 @@ float squared_error(std::span<const float> row, float factor) {
   return sum[0] + sum[1] + sum[2] + sum[3];
 }
 
-// Where the largest magnitude of a row of weights should be for the row to be nearest to itself.
-// Halves of it need not be tried: but for numbers below the smallest normal one they round alike.
+// The target of the row's largest magnitude with the least rounding error. Halves of a target round
+// alike, except subnormals.
 float best_largest(std::span<const BF16> row) {
   std::vector<float> numbers(round_up(row.size(), 2 * kLanes));
   std::ranges::transform(row, numbers.begin(), [](BF16 x) { return to_float(x); });
@@ -87,7 +87,7 @@ float best_largest(std::span<const BF16> row) {
   return best;
 }
 
-// The row with its largest magnitude at `most`; what that is multiplied with to stand for it.
+// Stores the row with its largest magnitude scaled to `most`; returns the factor of stored numbers.
 template <class T, class Round>
 float store_scaled(std::span<const BF16> row, float most, T* stored, Round round) {
   float amax = 0;

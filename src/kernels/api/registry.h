@@ -1,4 +1,4 @@
-// All kernels that a process can run: the CPU rows plus those of an opened device library.
+// Kernel registry of the process: CPU rows and those of an opened device library.
 #pragma once
 
 #include <span>
@@ -18,20 +18,20 @@ template <class... Ops>
 struct OpsOf<std::variant<Ops...>> {
   using type = std::tuple<Ops..., FusedLinear, Sample>;
 };
-// Every op of a plan, what is made of some when a plan is bound, and sampling.
+// All plan ops, ops created at binding, and sampling.
 using AllOps = OpsOf<OpIn<Views>>::type;
 
-// How a device chooses among the algorithms of its library of products; null: it has none.
+// Tuner of a device's product library; null: no library.
 struct ProductTuner {
   struct Product {
-    Linear problem;           // of any number of rows, without addresses
-    std::string_view kernel;  // the row chosen for it
+    Linear problem;           // any number of rows, without addresses
+    std::string_view kernel;  // kernel chosen for it
   };
-  // Times what the library offers for those of the products that are left to it. ResourceExhausted
-  // when the device lacks the memory, otherwise its first error.
+  // Times the library's algorithms for the products that run in it. ResourceExhausted: memory is
+  // missing; else the device's first error.
   StatusOr<ProductChoices> (*measure)(std::span<const Product> products, Device& device) = nullptr;
-  // From now on the stream's products take these algorithms, where the library offers them. Choices
-  // of another library or device are not used, which the log says.
+  // Applies the choices to the stream's products. Choices of another library version or device are
+  // ignored (logged).
   void (*use)(const ProductChoices& choices, Stream& stream) = nullptr;
 };
 
@@ -51,7 +51,7 @@ struct RegistryOf<std::tuple<Ops...>> {
     auto& t = std::get<Table<Op>>(tables);
     t.insert(t.end(), rows.begin(), rows.end());
   }
-  // Adds, for every op, the Table<Op> that rows.operator()<Op>() gives.
+  // Adds the Table<Op> of rows.operator()<Op>() for every op.
   template <class F>
   void add_all(F rows) {
     (add<Ops>(rows.template operator()<Ops>()), ...);

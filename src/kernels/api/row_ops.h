@@ -1,4 +1,4 @@
-// Ops that make a row of another, each by itself: scaled bytes, norms, activations, sums.
+// Row-wise ops: rounding with scales, norms, activations, sums.
 #pragma once
 
 #include <cmath>
@@ -11,10 +11,9 @@
 
 namespace nereid::kernels {
 
-// Rows of f8e4m3 and i8 come with a scale each: a row x of bf16 numbers has scale = amax / 448 (i8:
-// amax / 127) and is stored as x * (448 / amax) (127 / amax), rounded to nearest even. A row with
-// amax < kSmallestScaled is stored as zeros with scale 0; one that is not finite gets the scale
-// NaN.
+// Scaled rows of f8e4m3 and i8: for a row x of bf16 numbers scale = amax / 448 (i8: amax / 127),
+// stored = x * (448 / amax) (127 / amax), rounded to nearest even. amax < kSmallestScaled: zeros
+// with scale 0; not finite: scale NaN.
 inline constexpr float kSmallestScaled = 0x1p-100f;
 
 inline std::string_view check_scales(const View& x, const View& scales) {
@@ -24,7 +23,7 @@ inline std::string_view check_scales(const View& x, const View& scales) {
   return {};
 }
 
-// out = x in f8e4m3 or i8, with the scale of each row.
+// out = x in f8e4m3 or i8, with a scale per row.
 template <class F>
 struct QuantizeOf {
   static constexpr std::string_view kName = "quantize";
@@ -45,11 +44,10 @@ struct QuantizeOf {
   friend void reference(const QuantizeOf<Views>& a);
 };
 
-// sum = x + add (when add is given). Then each piece y of sum (all of it, or for example one head)
-// becomes (y - m) / sqrt(mean((y - m)^2) + eps) * (weight + weight_offset) + bias, with m = mean(y)
-// when `centered` (LayerNorm), else 0 (RMS norm). A weight (and bias) that is several pieces wide
-// has its own numbers for each, and begins again after the last. Where out is f8e4m3, the result is
-// rounded to bf16 first.
+// sum = x + add (if given). Each piece y of sum (the row, or e.g. one head) becomes (y - m) /
+// sqrt(mean((y - m)^2) + eps) * (weight + weight_offset) + bias; m = mean(y) if `centered`
+// (LayerNorm), else 0 (RMS norm). A weight (and bias) of several pieces is repeated over the row.
+// f8e4m3 results are rounded to bf16 first.
 template <class F>
 struct NormOf {
   static constexpr std::string_view kName = "norm";
@@ -57,14 +55,14 @@ struct NormOf {
   typename F::Value x;        // f32 or bf16 [n, hidden]
   typename F::Value add;      // f32 or bf16 [n, hidden], optional
   typename F::Weight weight;  // [pieces * piece], divides hidden
-  typename F::Weight bias;    // likewise, optional
-  int32_t piece = 0;          // columns of a piece; 0 = those of the weight
+  typename F::Weight bias;    // as weight, optional
+  int32_t piece = 0;          // columns per piece; 0 = width of the weight
   float eps = 0;
   float weight_offset = 0;
   bool centered = false;
   typename F::Value out;     // bf16, f32 or f8e4m3 [n, hidden]
-  typename F::Value sum;     // f32 [n, hidden] in place of x, given when add is
-  typename F::Value scales;  // f32 [n, 1], given when out is f8e4m3; a row is one piece then
+  typename F::Value sum;     // f32 [n, hidden], in place of x, with add
+  typename F::Value scales;  // f32 [n, 1], with f8e4m3 out; then a row is one piece
 
   static constexpr auto fields() {
     return std::tuple(in("x", &NormOf::x, {DType::kF32, DType::kBF16}),
@@ -107,8 +105,8 @@ inline std::span<const std::string_view> names_of(Activation) {
   return kNames;
 }
 
-// out = act(gate) * (up + up_offset), with x = [gate | up]; with a limit gate is at most that and
-// up within [-limit, limit] before.
+// out = act(gate) * (up + up_offset), x = [gate | up]; with a limit first gate = min(gate, limit),
+// up = clamp(up, -limit, limit).
 template <class F>
 struct GluOf {
   static constexpr std::string_view kName = "glu";
@@ -117,8 +115,8 @@ struct GluOf {
   Activation activation = Activation::kSilu;
   float limit = 0;  // 0 = none
   float up_offset = 0;
-  typename F::Value out;     // bf16 or f8e4m3 (of the result rounded to bf16) [n, width]
-  typename F::Value scales;  // f32 [n, 1], given when out is f8e4m3
+  typename F::Value out;     // bf16, or f8e4m3 (rounded to bf16 first) [n, width]
+  typename F::Value scales;  // f32 [n, 1], with f8e4m3 out
 
   static constexpr auto fields() {
     return std::tuple(in("x", &GluOf::x, {DType::kF32, DType::kBF16}),
@@ -184,8 +182,7 @@ struct XieluOf {
   friend void reference(const XieluOf<Views>& a);
 };
 
-// s = scale * x, then cap * tanh(s / cap) with a cap; with a limit nothing is beyond it on either
-// side of zero.
+// s = scale * x; with a cap: cap * tanh(s / cap); with a limit: clamped to [-limit, limit].
 template <class F>
 struct SoftCapOf {
   static constexpr std::string_view kName = "soft_cap";

@@ -1,4 +1,4 @@
-// Ops that read which tokens a step has and where: embeddings, learned positions, rows for logits.
+// Ops on a step's tokens and positions: embeddings, learned positions, gathering of rows.
 #pragma once
 
 #include <algorithm>
@@ -11,21 +11,20 @@
 
 namespace nereid::kernels {
 
-// The id of token i of the step, -1 where it has none: its embedding is given, or its draw failed.
+// Id of token i; -1: external embedding, or a failed sample.
 inline int64_t id_of(const StepView& step, int64_t i) {
   const int64_t id = step.tokens[i];
   if (id >= 0 || id < kFirstEmbedding / 2) return id < 0 ? -1 : id;
   return step.slot_tokens ? std::max(-1, step.slot_tokens[-1 - id]) : -1;
 }
 
-// out[i] = table[token(i)]; a token id t < 0 stands for slot_tokens[-1 - t] (sampled by the step
-// before, host unaware) or, from kFirstEmbedding on, for a row of step.embeddings in place of the
-// table's. An id outside the table (such as the -1 of a failed draw) and a row that is not there
-// give zeros. The row is multiplied by `scale`.
+// out[i] = scale * table[token(i)]. Token t < 0: slot_tokens[-1 - t] (sampled on the device), or
+// from kFirstEmbedding on a row of step.embeddings in place of the table's. Ids outside the table
+// (e.g. -1 of a failed sample) and missing rows give 0.
 template <class F>
 struct EmbedOf {
   static constexpr std::string_view kName = "embed";
-  static constexpr bool kRowsIndependent = false;  // it reads the step's tokens
+  static constexpr bool kRowsIndependent = false;  // depends on the step's tokens
   typename F::Weight table;                        // [vocab, hidden]
   float scale = 1;
   typename F::Value out;       // f32 [n, hidden]
@@ -44,7 +43,7 @@ struct EmbedOf {
   friend void reference(const EmbedOf<Views>& a);
 };
 
-// out[i] = x[i] + table[position(i)]: learned positions. A position outside the table adds nothing.
+// Learned positions: out[i] = x[i] + table[position(i)]. Positions outside the table add nothing.
 template <class F>
 struct AddPositionsOf {
   static constexpr std::string_view kName = "add_positions";
@@ -68,8 +67,8 @@ struct AddPositionsOf {
   friend void reference(const AddPositionsOf<Views>& a);
 };
 
-// out[i] = x[i] * (1 + growth * ln(1 + floor((position(i) + offset) / period))): queries whose
-// scores grow with the position, as those of Llama 4 do.
+// Position-scaled queries (Llama 4): out[i] = x[i] * (1 + growth * ln(1 + floor((position(i) +
+// offset) / period))).
 template <class F>
 struct ScaleByPositionOf {
   static constexpr std::string_view kName = "scale_by_position";

@@ -1,4 +1,4 @@
-// Argument checks of sampling, whose arguments are no plan's.
+// Argument checks of Sample, which is not a plan op.
 #include "kernels/api/validate.h"
 
 #include <initializer_list>

@@ -1,4 +1,4 @@
-// Checks of a kernel call's operands against its op's declaration.
+// Checks of a kernel call's operands against the op's declaration.
 #pragma once
 
 #include <string>
@@ -18,8 +18,8 @@ inline std::string operand_text(const WeightView& w) {
 }
 inline std::string operand_text(const AnglesView& a) { return fmt::format("[{}]", a.cols); }
 
-// "x f32 [4, 64], weight bf16 [32, 64], activation silu, ...": the given operands of a call and the
-// attributes that are words.
+// "x f32 [4, 64], weight bf16 [32, 64], activation silu, ...": given operands, and attributes with
+// names.
 template <class Op>
 std::string operands_text(const Op& op) {
   std::string text;
@@ -38,8 +38,8 @@ std::string operands_text(const Op& op) {
   return text;
 }
 
-// What is wrong with the operands' presence, types and widths (addresses and rows apart): "" when
-// nothing is. `op` may lack addresses.
+// Error in the presence, types or widths of operands (not addresses and rows); "": none. `op` may
+// lack addresses.
 template <class Op>
 std::string shape_error(const Op& op) {
   std::string wrong;
@@ -77,7 +77,7 @@ std::string shape_error(const Op& op) {
   return text.empty() ? std::string() : fmt::format("{} ({})", text, operands_text(op));
 }
 
-// The addresses of all planes that the format has beside the data.
+// Whether all planes of the format other than data have addresses.
 inline bool has_planes(const WeightView& w) {
   return w.format.scheme != Scheme::kInteger ||
          (w.scales != nullptr && w.format.zeros == (w.zeros != nullptr) &&
@@ -94,8 +94,8 @@ inline std::string_view cache_error(const CacheView& c) {
   return {};
 }
 
-// Every operand has an address, enough rows and stride, and lies where an update in place needs it.
-// An Internal error: plans are made by this program.
+// Checks addresses, rows, strides and in-place memory of all operands. Internal: plans are made by
+// this program.
 template <class Op>
 Status validate(const Op& op) {
   std::string wrong = shape_error(op);
@@ -133,7 +133,7 @@ Status validate(const Op& op) {
   return wrong.empty() ? ok() : internal_error("{}: {}", Op::kName, wrong);
 }
 
-// sample.h.
+// See sample.h.
 Status validate(const Sample& args);
 
 }  // namespace nereid::kernels

@@ -1,5 +1,5 @@
-// What the numbers of a weight are, apart from where they lie: a value that passes compare and that
-// an engine file keeps beside every weight.
+// Number format of a weight, independent of layout; comparable, stored in the engine file with each
+// weight.
 #pragma once
 
 #include <cstdint>
@@ -12,34 +12,33 @@
 namespace nereid::kernels {
 
 enum class Scheme : uint8_t {
-  kFloat = 0,    // bf16 numbers
-  kInteger = 1,  // unsigned integers u of `bits` bits that stand for scale * (u - zero), or for
-                 // scale * u - minimum
-  kFloat8 = 2,   // f8e4m3 numbers f that stand for scale * f, of whole rows or of groups
-  kFloat32 = 3,  // f32 numbers, of vectors alone
+  kFloat = 0,    // bf16
+  kInteger = 1,  // unsigned integers u of `bits` bits: scale * (u - zero), or scale * u - minimum
+  kFloat8 = 2,   // f8e4m3 numbers f: scale * f, per row or group
+  kFloat32 = 3,  // f32, vectors only
 };
 inline std::span<const std::string_view> names_of(Scheme) {
   static constexpr std::string_view kNames[] = {"float", "integer", "float8", "float32"};
   return kNames;
 }
 
-// `inputs`: what x is rounded to in front of a product, a row at a time (QuantizeOf in row_ops.h);
-// a device without a kernel for it multiplies x as it is.
+// `inputs`: type to which a product's x is rounded row by row (QuantizeOf in row_ops.h); devices
+// without a kernel multiply x unrounded.
 //
-// A scale (and a zero point, or a minimum) belongs to a group of consecutive columns of one row;
-// the last group of a row may be shorter. What an integer, or a number of f8e4m3 in groups, stands
-// for is rounded to bf16; a kernel may leave that rounding out, multiply the numbers as they are
-// and scale the sum over a group. f8e4m3 numbers with one scale for a row are multiplied as they
-// are, and the scale comes after the sum; so are integers with inputs of i8.
+// A scale (and zero point, or minimum) is for a group of consecutive columns of one row; the last
+// group may be shorter. Values of integers, and of f8e4m3 numbers in groups, are rounded to bf16;
+// kernels may instead multiply the numbers unrounded and scale each group's sum. f8e4m3 numbers
+// with a scale per row are multiplied unscaled, the scale is applied to the sum; likewise integers
+// with i8 inputs.
 struct WeightFormat {
   Scheme scheme = Scheme::kFloat;
   int32_t bits = 16;
-  int32_t group = 0;            // columns of a group; 0 = the whole row
+  int32_t group = 0;            // columns per group; 0 = the whole row
   DType scales = DType::kF32;   // type of the scales
-  bool zeros = false;           // with zero points, u8; without them the zero is 2^(bits - 1)
-  bool minima = false;          // with minima, f32, in the place of zero points
-  bool ordered = false;         // columns are in an order of their own: i32 group of each column
-  DType inputs = DType::kBF16;  // bf16: x as it is
+  bool zeros = false;           // u8 zero points; without: 2^(bits - 1)
+  bool minima = false;          // f32 minima in place of zero points
+  bool ordered = false;         // reordered columns: i32 group of each column
+  DType inputs = DType::kBF16;  // bf16: x unrounded
 
   bool operator==(const WeightFormat&) const = default;
   bool is_float() const { return scheme == Scheme::kFloat; }
@@ -49,12 +48,12 @@ struct WeightFormat {
   constexpr int32_t default_zero() const { return 1 << (bits - 1); }
 };
 
-// Whether a row's scale comes after its sum.
+// Whether a row's scale is applied to its sum.
 constexpr bool scales_sums(const WeightFormat& f) {
   return (f.scheme == Scheme::kFloat8 && f.group == 0) || f.inputs == DType::kI8;
 }
 
-inline constexpr int32_t kGroupUnit = 16;  // groups start at multiples of it
+inline constexpr int32_t kGroupUnit = 16;  // group sizes are multiples of it
 
 inline constexpr WeightFormat kFloat32 = {.scheme = Scheme::kFloat32, .bits = 32};
 inline constexpr WeightFormat kInt8PerRow = {.scheme = Scheme::kInteger, .bits = 8};
@@ -63,15 +62,14 @@ inline constexpr WeightFormat kInt8Both = {
     .scheme = Scheme::kInteger, .bits = 8, .inputs = DType::kI8};
 inline constexpr WeightFormat kFp8PerRow = {
     .scheme = Scheme::kFloat8, .bits = 8, .inputs = DType::kF8E4M3};
-// What blocks of 128 rows and columns become: each row has its block's scales.
+// Converted from 128 x 128 block scales: each row has its blocks' scales.
 inline constexpr WeightFormat kFp8Groups = {.scheme = Scheme::kFloat8, .bits = 8, .group = 128};
 
-// What is wrong with a format, "" when nothing is. Which of the right ones a kernel takes is said
-// by its `can`.
+// Error in a format; "": none. `can` decides which valid formats a kernel supports.
 std::string_view format_error(const WeightFormat& format);
 
-// For people: "bf16", "fp8", "fp8 in groups of 128", "int8", "int8 both" (inputs too), "int4 in
-// groups of 128", "... with zero points", "... with minima".
+// "bf16", "fp8", "fp8 in groups of 128", "int8", "int8 both" (inputs too), "int4 in groups of 128",
+// "... with zero points", "... with minima".
 std::string text_of(const WeightFormat& format);
 
 }  // namespace nereid::kernels

@@ -1,12 +1,12 @@
-// The CPU's fast kernels.
+// Optimised kernels of the CPU.
 #pragma once
 
 #include "kernels/api/registry.h"
 
 namespace nereid::kernels::cpu {
 
-// The rows of an op; which of them can run is decided per device by `can`. Specialised for every op
-// in the source of its launcher; one that stays with `ref` gives none.
+// Rows of an op; `can` decides per device. Specialised in the source of the op's launcher; empty:
+// `ref` only.
 template <class Op>
 Table<Op> table();
 

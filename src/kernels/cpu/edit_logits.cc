@@ -1,5 +1,4 @@
-// Biases, penalties and bans of one row; the work grows with the lists and the history, not with
-// the vocabulary (a dense bias apart).
+// Biases, penalties and bans of a row: O(lists + history), plus O(vocabulary) for a dense bias.
 #include "kernels/cpu/edit_logits.h"
 
 #include <algorithm>
@@ -11,7 +10,7 @@ namespace {
 
 constexpr float kBanned = -std::numeric_limits<float>::infinity();
 constexpr float kMost = std::numeric_limits<float>::max();
-constexpr uint32_t kSeen = 1u << 31;  // beside the count in the lower bits
+constexpr uint32_t kSeen = 1u << 31;  // flag next to the count
 
 float edited(float old, float value) {
   return old == kBanned ? kBanned : value <= kMost ? value : kMost;
@@ -34,7 +33,7 @@ void add_biases(const SampleParams& p, const SampleLists& lists, std::span<float
       logits[id] = edited(logits[id], logits[id] + lists.biases[i]);
 }
 
-// Looks at banned ids alone: most words have all of their ids, few or none.
+// Visits banned ids only: mask words are mostly all ones or almost zero.
 void apply_mask(const uint32_t* mask, std::span<float> logits) {
   for (size_t first = 0; first < logits.size(); first += 32) {
     const size_t count = std::min<size_t>(32, logits.size() - first);
@@ -85,16 +84,16 @@ void LogitsEditor::penalise(const SampleParams& p, std::span<const int32_t> hist
   }
 }
 
-// Bans what followed the last n - 1 tokens where they appeared before. matched_[i] is the Z
-// function of the reversed history: how many tokens that end at distance i equal those that end it.
-// Linear in the history whatever n and the tokens are.
+// Bans the tokens behind earlier occurrences of the last n - 1 tokens. matched_[i]: Z function of
+// the reversed history = number of tokens ending at distance i that equal those at the end. Linear
+// in the history.
 void LogitsEditor::ban_repeated_ngrams(int32_t n, std::span<const int32_t> history,
                                        std::span<float> logits) {
   const auto size = static_cast<int64_t>(history.size());
   if (size < n) return;
   const int32_t* const last = history.data() + size - 1;
   matched_.assign(history.size() + 1, 0);
-  int64_t begin = 0, end = 0;  // the match that reaches farthest
+  int64_t begin = 0, end = 0;  // the match that extends farthest
   for (int64_t i = 1; i + n - 1 <= size; ++i) {
     int64_t length = i < end ? std::min(end - i, matched_[i - begin]) : 0;
     while (length < n - 1 && i + length < size && last[-length] == last[-i - length]) ++length;

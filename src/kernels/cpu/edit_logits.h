@@ -1,4 +1,4 @@
-// Steps 1 to 3 of Sample (see kernels/api/sample.h): biases, penalties and bans, in place.
+// Steps 1 to 3 of Sample (kernels/api/sample.h), in place.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace nereid::kernels::cpu {
 
 class LogitsEditor {
  public:
-  // `history`: the tokens before `position` when the parameters need them. `mask`: of
-  // Sample::masks, or null.
+  // `history`: tokens before `position`, if the parameters require them. `mask`: of Sample::masks,
+  // or null.
   void edit(const SampleParams& params, const SampleLists& lists, const uint32_t* mask,
             std::span<const int32_t> history, int32_t position, std::span<float> logits);
 
@@ -23,7 +23,7 @@ class LogitsEditor {
   void ban_repeated_ngrams(int32_t n, std::span<const int32_t> history, std::span<float> logits);
 
   std::vector<uint32_t> counts_;  // [vocab], zero between calls
-  std::vector<int64_t> matched_;  // scratch of ban_repeated_ngrams
+  std::vector<int64_t> matched_;  // scratch of ban_repeated_ngrams()
 };
 
 }  // namespace nereid::kernels::cpu

@@ -1,4 +1,4 @@
-// The rows that each expert's weight multiplies, brought together.
+// Gathers rows by expert.
 #pragma once
 
 #include <cstddef>
@@ -12,30 +12,29 @@
 
 namespace nereid::kernels::cpu {
 
-// Rows that one weight multiplies, among those prepared.
+// Gathered rows of one expert.
 struct Group {
   int64_t expert = 0;
-  int64_t line = 0;   // where they begin, a multiple of kPanelRows
-  int64_t count = 0;  // of rows
+  int64_t line = 0;   // first row, a multiple of kPanelRows
+  int64_t count = 0;  // number of rows
 };
 
-// Where element `col` of x's row `row` is.
+// Address of element `col` of x's row `row`.
 inline const void* element_of(const View& x, int64_t row, int64_t col) {
   return static_cast<const std::byte*>(x.data) +
          (row * x.stride + col) * static_cast<int64_t>(size_of(x.dtype));
 }
 
-// Brings the pieces of x (numbered row by row) that share an expert together. Kept from call to
-// call: its memory is that of the largest.
+// Sorts the pieces of x (numbered row by row) by expert. Memory is kept between calls.
 class Pieces {
  public:
-  // Rows of one round of products, by expert.
+  // Groups of one round of products, by expert.
   std::vector<Group> groups;
-  std::vector<const void*> lines;  // of x; null: padding up to the next group
-  std::vector<float> scales;       // by line, where x has them
-  std::vector<int64_t> out_at;     // by line: first element of out
+  std::vector<const void*> lines;  // rows of x; null: padding before the next group
+  std::vector<float> scales;       // by line, if x has scales
+  std::vector<int64_t> out_at;     // by line: index of the first element in out
 
-  // Counting sort; pieces without an expert come last.
+  // Counting sort; pieces without an expert are last.
   void sort(const ExpertLinear& a) {
     const int64_t num = a.out.rows * a.experts.cols;
     begins_.assign(static_cast<size_t>(a.weight.experts + 2), 0);
@@ -47,24 +46,24 @@ class Pieces {
       order_[static_cast<size_t>(next_[static_cast<size_t>(expert(a, p))]++)] = p;
     clear();
   }
-  // The expert's pieces, [begin, end) in the new order.
+  // The expert's pieces, [begin, end) in sorted order.
   std::pair<int64_t, int64_t> range(int64_t expert) const {
     return {begins_[static_cast<size_t>(expert)], begins_[static_cast<size_t>(expert + 1)]};
   }
-  // First element of out of the i-th piece in the new order.
+  // Index in out of the i-th piece in sorted order.
   int64_t out(const ExpertLinear& a, int64_t i) const {
     const int64_t p = order_[static_cast<size_t>(i)];
     return p / a.experts.cols * a.out.stride + p % a.experts.cols * a.weight.n;
   }
 
-  // Adds `count` pieces of an expert, from `begin` in the new order, to the round.
+  // Adds `count` pieces of an expert, from sorted index `begin`, to the round.
   void add(const ExpertLinear& a, int64_t expert, int64_t begin, int64_t count) {
     const auto line = static_cast<int64_t>(lines.size());
     groups.push_back({expert, line, count});
     lines.resize(static_cast<size_t>(round_up(line + count, kPanelRows)));
     out_at.resize(lines.size());
     scales.resize(lines.size());
-    const bool one = a.x.cols == a.weight.k;  // for all pieces of a row
+    const bool one = a.x.cols == a.weight.k;  // one piece of x for all pieces of a row
     for (int64_t i = 0; i < count; ++i) {
       const int64_t p = order_[static_cast<size_t>(begin + i)], row = p / a.experts.cols;
       const auto at = static_cast<size_t>(line + i);

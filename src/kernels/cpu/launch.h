@@ -1,5 +1,5 @@
-// What the launchers share. A launcher validates the arguments, cuts the work and hands pointers to
-// raw kernels; the op's rows, table<Op>(), stand below it.
+// Common parts of launchers, which validate arguments, divide the work and call raw kernels; each
+// source ends with the op's table<Op>().
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -9,26 +9,26 @@
 
 namespace nereid::kernels::cpu {
 
-// What a row runs: a launcher, with the raw kernels of an instruction set or none.
+// Run function of a row: a launcher with the raw kernels of an instruction set, or none.
 template <class Op, auto kLaunch, const Raw&... kRaw>
 Status run(const Op& args, Stream& stream) {
   return kLaunch(kRaw..., args, *static_cast<ThreadPool*>(stream.native()));
 }
 
-// The row of a launcher that is the same on every instruction set.
+// Row of a launcher that is equal for all instruction sets.
 template <class Op, auto kLaunch>
 Table<Op> generic() {
   return {{"generic", DeviceKind::kCpu, [](const Op&, const DeviceInfo&) { return true; },
            rank<Op, 1>, run<Op, kLaunch>}};
 }
 
-// Rows with scales are made by `quantize` alone.
+// Scaled rows are written by `quantize` only.
 template <class Op>
 bool makes_floats(const Op& op) {
   if constexpr (requires { op.scales; }) return !is_given(op.scales);
   return true;
 }
-// The rows of a launcher of raw kernels that the vector sources have.
+// Rows of a launcher with raw vector kernels.
 template <class Op, auto kLaunch, bool (*kTakes)(const Op&) = makes_floats<Op>>
 Table<Op> vectors() {
   return {{"avx512", DeviceKind::kCpu,
@@ -39,10 +39,10 @@ Table<Op> vectors() {
            run<Op, kLaunch, kAvx2>}};
 }
 
-// Whether vdpbf16ps is quicker here than products of f32.
+// Whether vdpbf16ps is faster than f32 products on this processor.
 bool pairs_are_fast();
 
-// Whether the weight of a product is one that the vector kernels read.
+// Whether vector kernels can read a product's weight.
 template <class Op>
 bool has_panels(const Op& op) {
   return op.weight.layout == WeightLayout::kPanel16 && !op.weight.format.ordered;

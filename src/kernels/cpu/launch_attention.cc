@@ -1,5 +1,5 @@
-// Cuts attention into tiles of tokens of one sequence by kv heads, or by parts of their query heads
-// where there are fewer than threads.
+// Divides attention into tiles of a row's tokens by KV heads, or by parts of their query heads if
+// there are fewer tiles than threads.
 #include <algorithm>
 #include <vector>
 
@@ -14,15 +14,15 @@ namespace {
 static_assert(kSmallestScaledVector == kSmallestScaled);
 static_assert(cpu::kKeysPerPanel == kernels::kKeysPerPanel);
 
-constexpr int64_t kTileRows = 48;  // tokens x query heads that share a tile of keys
-constexpr int64_t kPartHeads = 8;  // query heads that pay for reading the keys once more
+constexpr int64_t kTileRows = 48;  // maximum tokens x query heads per tile
+constexpr int64_t kPartHeads = 8;  // minimum query heads for which reading the keys again pays
 
 struct TokenTile {
   int32_t begin, count;
 };
 
-// The longest tiles of a prefill come last in a sequence; they are handed out first. Tokens in
-// trees are tiles of their own.
+// A prefill's longest tiles are the last of a row: they are started first. Tokens in draft trees
+// are single tiles.
 void cut_tokens(const Attention& a, int64_t tile_tokens, std::vector<TokenTile>& tiles) {
   tiles.clear();
   const auto in_tree = [&](int64_t token) { return a.step.after && a.step.after[token] > 0; };
@@ -106,7 +106,7 @@ Status launch_attention(const Raw& raw, const Attention& a, ThreadPool& pool) {
   cut_tokens(a, tile_tokens, tiles);
   const auto groups = static_cast<int64_t>(tiles.size()) * kv_heads;
   const int64_t wanted = (pool.num_threads() + groups - 1) / groups;
-  const int64_t parts = std::clamp<int64_t>(group / kPartHeads, 1, wanted);  // of a kv head
+  const int64_t parts = std::clamp<int64_t>(group / kPartHeads, 1, wanted);  // per KV head
   const int64_t floats =
       raw.attention_scratch(args, std::min(tile_tokens, tokens) * ((group + parts - 1) / parts));
   ASSIGN_OR_RETURN(void* const memory,

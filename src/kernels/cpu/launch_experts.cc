@@ -1,4 +1,4 @@
-// Launchers of routing and of the sum over experts.
+// Launchers of Route and WeightedSum.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -9,9 +9,9 @@
 namespace nereid::kernels::cpu {
 namespace {
 
-constexpr int64_t kRowsOfPiece = 8;  // handed to a thread at a time
+constexpr int64_t kRowsOfPiece = 8;  // rows per task
 
-// Routes one row after the other.
+// Routes rows one by one.
 class Router {
  public:
   explicit Router(const Route& a)
@@ -43,7 +43,7 @@ class Router {
   }
 
  private:
-  // exp in double, so that a score is rounded once.
+  // exp in double: scores are rounded once.
   void score(const float* x) {
     if (a_.scoring == Scoring::kSigmoid) {
       for (int32_t e = 0; e < num_; ++e)
@@ -56,7 +56,7 @@ class Router {
     for (int32_t e = 0; e < num_; ++e) score_[e] = static_cast<float>(exp_[e] / sum);
   }
 
-  // Of an expert that was picked a moment ago, among those that are still open.
+  // Weight of the expert just selected, among the remaining ones.
   float mixer_weight(const float* x, int32_t picked) const {
     const float own = x[picked];
     double sum = std::exp(double{own} - own);
@@ -66,7 +66,8 @@ class Router {
     return static_cast<float>(a_.scale / sum);
   }
 
-  // The open index of [begin, end) with the largest value, which is closed; the first of equals.
+  // Removes and returns the remaining index in [begin, end) with the largest value, first of
+  // equals.
   static int32_t take_best(const float* values, bool* open, int32_t begin, int32_t end) {
     int32_t best = -1;
     for (int32_t i = begin; i < end; ++i)
@@ -77,7 +78,7 @@ class Router {
     return best;
   }
 
-  // Closes the experts of the groups that are not kept.
+  // Removes the experts of the groups that are not kept.
   void close_groups() {
     const int32_t size = num_ / a_.groups;
     float sums[kMaxExperts];

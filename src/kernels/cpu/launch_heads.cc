@@ -1,4 +1,4 @@
-// Cuts products by head into heads and blocks of rows.
+// Divides HeadLinear into heads and blocks of rows.
 #include <algorithm>
 
 #include "kernels/api/pack.h"
@@ -9,15 +9,15 @@
 namespace nereid::kernels::cpu {
 namespace {
 
-constexpr int64_t kHeadRows = 64;            // converted and multiplied at a time
-constexpr int64_t kSmallHeadWork = 1 << 16;  // multiply-adds below which one thread is faster
+constexpr int64_t kHeadRows = 64;            // rows converted and multiplied at a time
+constexpr int64_t kSmallHeadWork = 1 << 16;  // below this many multiply-adds one thread is faster
 
 float value_at(const View& x, int64_t row, int64_t col) {
   return x.dtype == DType::kBF16 ? to_float(x.row<BF16>(row)[col]) : x.row<float>(row)[col];
 }
 
-// Rows [begin, begin + count) of one head: what is kept goes to out, the rest, rounded to bf16, to
-// the lines that are multiplied.
+// Rows [begin, begin + count) of a head: kept columns are copied to out, the others, rounded to
+// bf16, to the multiplied lines.
 void split_pieces(const HeadLinear& a, int64_t head, int64_t begin, int64_t count, int64_t stride,
                   float* lines) {
   const int64_t from = head * (a.kept + a.weight.k), to = head * (a.kept + a.weight.n);
@@ -40,7 +40,7 @@ Status launch_head_linear(const Raw& raw, const HeadLinear& a, ThreadPool& pool)
   RETURN_IF_ERROR(validate(a));
   const int64_t heads = a.weight.experts, rows = a.out.rows, n = a.weight.n, k = a.weight.k;
   const int64_t blocks = (rows + kHeadRows - 1) / kHeadRows, stride = (k + 1) / 2 * 2 + 32;
-  const int64_t floats = std::min(rows, kHeadRows) * stride;  // of a thread
+  const int64_t floats = std::min(rows, kHeadRows) * stride;  // per thread
   const auto size = static_cast<int64_t>(size_of(a.out.dtype));
   thread_local Scratch scratch;
   ASSIGN_OR_RETURN(void* const memory,

@@ -1,6 +1,5 @@
-// Cuts linear into blocks of rows whose x stays in the level-2 cache, by runs of weight panels.
-// With experts, the rows of each are brought together first, so that they share a pass over its
-// weights.
+// Divides Linear into blocks of rows (whose x stays in the L2 cache) by runs of weight panels. For
+// experts, rows are gathered first, so that an expert's rows share a pass over its weights.
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -21,17 +20,17 @@ const int64_t kFewRowsAhead = __builtin_cpu_is("amd") ? 0 : 2048;
 namespace {
 
 constexpr int64_t kChunkRows = 512;      // rows converted and multiplied at a time
-constexpr int64_t kLineBytes = 64;       // of a row of a tile
-constexpr int64_t kSmallWork = 1 << 16;  // multiply-adds below which one thread is faster
+constexpr int64_t kLineBytes = 64;       // row of a tile
+constexpr int64_t kSmallWork = 1 << 16;  // below this many multiply-adds one thread is faster
 
-// How a linear kernel takes x.
+// Form of x that a kernel reads.
 enum class RowForm {
-  kPairs,      // bf16 rows, readable (as a zero) up to even k: x itself where k is even
-  kF32,        // f32 rows, likewise
-  kTiles,      // bf16 in tiles, see LinearRaw
-  kByteTiles,  // i8 in tiles
-  kBytes,      // i8 rows, as byte_row makes them
-  kWords,      // i16 rows, as byte_row makes them of i8 and fixed_row of bf16
+  kPairs,      // bf16 rows, zero-padded to even k; x itself for even k
+  kF32,        // f32 rows, zero-padded to even k
+  kTiles,      // bf16 tiles, see LinearRaw
+  kByteTiles,  // i8 tiles
+  kBytes,      // i8 rows of byte_row
+  kWords,      // i16 rows: byte_row of i8, fixed_row of bf16
 };
 constexpr int64_t element_bytes(RowForm form) {
   return form == RowForm::kF32 ? 4 : form == RowForm::kBytes || form == RowForm::kByteTiles ? 1 : 2;
@@ -43,13 +42,14 @@ struct LinearKernel {
   void (*block)(const LinearRaw&, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                 int64_t panel_end) = nullptr;
   RowForm form = RowForm::kPairs;
-  int64_t row_unit = 12;  // rows of its register tile; row blocks start at multiples of it
-  int64_t row_block_bytes = 768 << 10;  // of x, to stay in the level-2 cache beside the weights
-  int64_t most_panels = 8;              // per piece of work
+  int64_t row_unit = 12;  // rows of the register tile; row blocks start at multiples of it
+  int64_t row_block_bytes = 768 << 10;  // of x; leaves room for weights in the L2 cache
+  int64_t most_panels = 8;              // per task
   void (*widen_row)(const uint16_t*, int64_t, float*) = nullptr;  // for kF32
-  void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes, for kWords of i8
-  void (*fixed_row)(const uint16_t*, int64_t k, int64_t group, void*) = nullptr;  // for kWords
-  // For weights that are not bf16; with group_sums it takes sums of x for integers.
+  void (*byte_row)(const int8_t*, int64_t, void*) = nullptr;      // for kBytes, and kWords of i8
+  // for kWords of bf16
+  void (*fixed_row)(const uint16_t*, int64_t k, int64_t group, void*) = nullptr;
+  // For weights other than bf16; with group_sums it takes sums of x for integers.
   void (*narrow)(const LinearRaw&, const IntegerPanelsRaw&, int64_t row_begin, int64_t row_end,
                  int64_t panel_begin, int64_t panel_end, uint16_t* memory) = nullptr;
   void (*group_sums)(const uint16_t* x, int64_t count, int64_t group, float* out) = nullptr;
@@ -60,7 +60,7 @@ struct Rows {
   int64_t stride = 0;
 };
 
-// Row `row` of a block of tiles.
+// Copies row `row` of x into a block of tiles.
 template <class T>
 void tile_row(const T* x, int64_t k, int64_t row, T* block) {
   constexpr int64_t kColumns = kLineBytes / sizeof(T);
@@ -73,19 +73,19 @@ void tile_row(const T* x, int64_t k, int64_t row, T* block) {
   std::fill(out + (k - i), out + kColumns, T{});
 }
 
-// Whether the kernel reads rows of x where they are.
+// Whether the kernel reads x's rows in place.
 bool takes_rows(const LinearKernel& kernel, int64_t k) {
   return kernel.form == RowForm::kPairs && k % 2 == 0;
 }
 
-// What fixed_row leaves behind a row.
+// FixedPiece data behind a row of fixed_row.
 constexpr int64_t kPieceWords = sizeof(FixedPiece) / sizeof(int16_t);
 int64_t num_pieces(int64_t k, int64_t group) {
   const int64_t full = (group + kPieceColumns - 1) / kPieceColumns;
   return (k + group - 1) / group * full;
 }
 
-// A copy of rows of x in the form that the kernel reads; row_at(line) is null where there is none.
+// Copies rows of x to the kernel's form; row_at(line) null: padding.
 template <class RowAt>
 StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const WeightView& w, int64_t count,
                             RowAt row_at, ThreadPool& pool) {
@@ -93,7 +93,7 @@ StatusOr<Rows> prepare_rows(const LinearKernel& kernel, const WeightView& w, int
   const int64_t group = w.format.group_size(k);
   thread_local Scratch scratch;
   const bool tiles = is_tiled(kernel.form), widen = kernel.form == RowForm::kF32;
-  // Rows a power of two apart would share few sets of the level-1 cache.
+  // Rows a power of two apart would map to few L1 cache sets.
   const int64_t behind = kernel.fixed_row ? num_pieces(k, group) * kPieceWords : 0;
   const int64_t stride = tiles ? kPanelRows * round_up(k, kLineBytes / size)
                                : round_up(k, int64_t{4}) + behind + 64 / size;
@@ -143,7 +143,7 @@ bool is_fp8_by_rows(const WeightFormat& format) {
   return format.scheme == Scheme::kFloat8 && scales_sums(format);
 }
 
-// Sums over the weight's groups of rows of bf16, null where row_at(line) is.
+// Sums of bf16 rows over the weight's groups; null for padding.
 template <class RowAt>
 StatusOr<const float*> prepare_sums(const LinearKernel& kernel, const WeightView& w, int64_t count,
                                     RowAt row_at, ThreadPool& pool) {
@@ -166,7 +166,7 @@ StatusOr<const float*> prepare_sums(const LinearKernel& kernel, const WeightView
   return sums;
 }
 
-// The weight's panels, with memory of each thread for what kernels make of those that are not bf16.
+// The weight's panels, with memory per thread for unpacked ones.
 class Panels {
  public:
   static StatusOr<Panels> of(const LinearKernel& kernel, const WeightView& w, ThreadPool& pool) {
@@ -195,7 +195,7 @@ class Panels {
 
   int64_t num_groups() const { return integers_.groups; }
 
-  // Panels of the expert's matrix.
+  // Multiplies panels of the expert's matrix.
   void multiply(const LinearRaw& a, int64_t expert, int64_t row_begin, int64_t row_end,
                 int64_t panel_begin, int64_t panel_end, int thread) const {
     if (!memory_) return kernel_.block(a, row_begin, row_end, panel_begin, panel_end);
@@ -206,7 +206,7 @@ class Panels {
  private:
   explicit Panels(const LinearKernel& kernel) : kernel_(kernel) {}
 
-  // From a panel on.
+  // The weight from `panel` on.
   IntegerPanelsRaw integers_of(int64_t panel) const {
     IntegerPanelsRaw w = integers_;
     const int64_t numbers = panel * w.groups * kPanelRows;
@@ -220,10 +220,10 @@ class Panels {
   const LinearKernel& kernel_;
   IntegerPanelsRaw integers_ = {};
   uint16_t* memory_ = nullptr;
-  int64_t per_thread_ = 0;  // elements
+  int64_t per_thread_ = 0;  // elements per thread
 };
 
-// The product of one group: `all` has the first line's x and out, and the first expert's weight.
+// Product of one group: `all` has the first line's x and out, and expert 0's weight.
 LinearRaw product_of(const LinearKernel& kernel, const LinearRaw& all, int64_t num_groups,
                      const Group& group) {
   LinearRaw raw = all;
@@ -272,7 +272,7 @@ void multiply(const LinearKernel& kernel, const LinearRaw& raw, const Panels& we
     pool.parallel_for(row_blocks * runs, 1, work);
 }
 
-// What does not depend on the rows.
+// Arguments independent of rows.
 template <class Op>
 LinearRaw constants_of(const Op& a) {
   return {
@@ -363,7 +363,7 @@ Status linear_bytes(const Op& args, ThreadPool& pool) {
                          .narrow = linear_bytes_avx512_vnni},
                         args, pool);
 }
-// Weights of integers with products of 16 bits, others with those of f32.
+// Integer weights with 16-bit products, others with f32 products.
 template <class Op>
 Status linear_vectors(const Raw& raw, const Op& args, ThreadPool& pool) {
   LinearKernel kernel = {.block = raw.linear,
@@ -417,8 +417,8 @@ double best_rate(double (*peak)(int64_t)) {
 
 }  // namespace
 
-// vdpbf16ps runs at twice the rate of f32 FMA on some processors and at half of it on others, by
-// design, so a short measurement always gives the same answer.
+// vdpbf16ps has twice the rate of f32 FMA on some processors and half on others, by design: a short
+// measurement is unambiguous.
 bool pairs_are_fast() {
   static const bool fast = best_rate(peak_flops_avx512_bf16) > best_rate(kAvx512.peak_flops);
   return fast;
@@ -435,14 +435,14 @@ template <class Op>
 bool has_bytes(const Op& op) {
   return op.x.dtype == DType::kI8;
 }
-// No processor multiplies rows of f8e4m3: there is nothing to gain from them.
+// No processor multiplies f8e4m3 rows: not supported.
 template <class Op>
 bool has_floats(const Op& op) {
   return op.x.dtype == DType::kBF16;
 }
 
-// Ranks must not depend on the number of rows: kernels differ in their order of summation, and a
-// row's result may not depend on its neighbours.
+// Ranks must not depend on the number of rows: kernels sum in different orders, and a row's result
+// must not depend on other rows.
 template <class Op>
 Table<Op> products() {
   constexpr DeviceKind kCpu = DeviceKind::kCpu;
@@ -488,7 +488,7 @@ Table<ExpertLinear> table<ExpertLinear>() {
 }
 template <>
 Table<FusedLinear> table<FusedLinear>() {
-  return {};  // there is no cost of ending a kernel that it would save
+  return {};  // kernel launches are cheap on a CPU: nothing to fuse
 }
 
 }  // namespace nereid::kernels::cpu

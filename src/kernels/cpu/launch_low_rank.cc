@@ -1,4 +1,4 @@
-// Launcher of what adapters add to products.
+// Launcher of LowRank (LoRA).
 #include <algorithm>
 #include <vector>
 
@@ -10,7 +10,7 @@ namespace {
 
 static_assert(kMaxLowRank >= kMaxAdapterRank);
 
-// A piece of a row that has an adapter.
+// A piece of a row with an adapter.
 struct Piece {
   const AdapterMatrix* matrices = nullptr;  // [num_modules]
   const uint16_t* x = nullptr;              // null: the token's row of a
@@ -22,7 +22,7 @@ bool adds_nothing(const AdapterMatrix* matrices, int64_t num_modules) {
   return std::all_of(matrices, matrices + num_modules, [](const auto& m) { return m.rank == 0; });
 }
 
-// Those with the same matrices side by side.
+// All such pieces, sorted by matrices.
 std::vector<Piece> pieces_of(const LowRank& a) {
   const int64_t num = LowRank::pieces_of(a), width = a.out.cols / num;
   const int64_t x_step = a.x.cols == a.k ? 0 : a.k;
@@ -42,7 +42,7 @@ std::vector<Piece> pieces_of(const LowRank& a) {
   return pieces;
 }
 
-// The pieces that one call of a raw kernel takes.
+// Pieces of one raw kernel call.
 struct Group {
   int64_t first = 0, count = 0;
 };
@@ -79,7 +79,7 @@ void run_group(void (*kernel)(const LowRankRaw&), const LowRank& a, const Piece*
   kernel(raw);
 }
 
-// A task is a group of pieces by a module.
+// A task is a group of pieces x a module.
 Status launch_low_rank(void (*kernel)(const LowRankRaw&), const LowRank& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   if (!a.step.adapters) return ok();

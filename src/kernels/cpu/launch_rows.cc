@@ -1,4 +1,4 @@
-// Launchers of the ops that work row by row.
+// Launchers of row-wise ops.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,8 +10,7 @@
 namespace nereid::kernels::cpu {
 namespace {
 
-// Runs fn(begin, end) over rows of `width` elements, in pieces large enough to pay for a hand-over
-// to another thread.
+// Runs fn(begin, end) over rows of `width` elements, in pieces large enough for a thread.
 template <class F>
 void for_rows(ThreadPool& pool, int64_t rows, int64_t width, F fn) {
   constexpr int64_t kElements = 1 << 14;
@@ -22,7 +21,7 @@ void for_rows(ThreadPool& pool, int64_t rows, int64_t width, F fn) {
     pool.parallel_for(rows, grain, [&](int64_t begin, int64_t end, int) { fn(begin, end); });
 }
 
-// f(column, value) for a row of a table of any format and layout.
+// Calls f(column, value) for a table row of any format and layout.
 template <class F>
 void for_row(const WeightView& table, int64_t row, F f) {
   if (!table.format.is_float()) {
@@ -36,7 +35,7 @@ void for_row(const WeightView& table, int64_t row, F f) {
   }
 }
 
-// In place of the table's row; without one, zeros.
+// External embedding in place of the table's row; missing: zeros.
 void embed_given(const Embed& a, int64_t row, float* out) {
   const bool known = row < a.step.num_embeddings;
   for (int64_t c = 0; c < a.out.cols; ++c)
@@ -46,7 +45,7 @@ void embed_given(const Embed& a, int64_t row, float* out) {
 Status launch_embed(const Embed& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
   const StepView& step = a.step;
-  // A row of a panel touches one cache line per two elements.
+  // A panel's row touches a cache line per two elements.
   for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t id = step.tokens[i];
@@ -170,7 +169,7 @@ Status launch_glu(const Raw& raw, const Glu& a, ThreadPool& pool) {
       .limit = a.limit,
       .up_offset = a.up_offset,
   };
-  // An activation costs about as much as eight copies.
+  // An activation costs about eight copies.
   for_rows(pool, a.out.rows, a.out.cols * 8,
            [&](int64_t begin, int64_t end) { raw.glu(g, begin, end); });
   return ok();

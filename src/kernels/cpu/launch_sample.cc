@@ -1,5 +1,5 @@
-// Sampling without sorting the vocabulary: one pass finds the largest logit of every piece; only
-// pieces that can hold a candidate are looked at again.
+// Sampling without sorting: one pass finds the largest logit of each piece; only pieces that may
+// contain candidates are visited again.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -22,10 +22,10 @@ struct Order {
   bool operator()(int32_t a, int32_t b) const { return x[a] != x[b] ? x[a] > x[b] : a < b; }
 };
 
-// Scratch of one thread; looks at one row of logits at a time.
+// Scratch of one thread; processes one row of logits at a time.
 class Drawer {
  public:
-  // Draws for row i, which comes after none, and for those of its slot behind it.
+  // Samples row i, which follows none, and the following rows of its slot.
   void run(const Raw& raw, const Sample& args, int64_t i);
 
  private:
@@ -60,12 +60,12 @@ class Drawer {
   float largest_ = 0, temperature_ = 1;
   std::vector<float> piece_largest_, sorted_pieces_;
   std::vector<int32_t> ids_;
-  std::vector<double> p_, q_;  // of each id, where drafts are weighed
+  std::vector<double> p_, q_;  // by id, for draft tests by probability
   WeightBins bins_;
   LogitsEditor editor_;
 };
 
-// Of the slot's position, as far as the last token that resets it tells.
+// top_p at the slot's position, by the last reset token.
 double top_p_of(const SampleParams& p, const SampleRow& row, const int32_t* history) {
   int32_t k = row.position - p.num_prompt;
   if (p.top_p_reset_id >= 0 && p.top_p_decay != 1 && history)
@@ -78,7 +78,7 @@ int32_t* history_of(const Sample& a, const SampleRow& row) {
   return a.params[row.slot].keeps_history ? a.history + row.slot * a.history_stride : nullptr;
 }
 
-// Makes `logits` the row that is looked at; false when one of them is NaN or +inf.
+// Sets the current row; false: a logit is NaN or +inf.
 bool Drawer::scan(const float* logits, float temperature) {
   logits_ = logits, temperature_ = temperature;
   piece_largest_.resize(static_cast<size_t>((vocab_ + kLogitsPiece - 1) / kLogitsPiece));
@@ -94,7 +94,7 @@ int32_t Drawer::argmax() const {
   return static_cast<int32_t>(x - logits_);
 }
 
-// ids_ = all ids with from <= logit < below, in no particular order.
+// ids_ = ids with from <= logit < below, unordered.
 void Drawer::collect(float from, float below) {
   ids_.clear();
   for (size_t piece = 0; piece < piece_largest_.size(); ++piece) {
@@ -106,8 +106,8 @@ void Drawer::collect(float from, float below) {
   }
 }
 
-// ids_ = the `count` largest that are not banned, in order. The count-th largest of the pieces'
-// largest is a lower bound of the count-th largest of all.
+// ids_ = the `count` largest ids that are not banned, in order. The count-th largest piece maximum
+// is a lower bound of the count-th largest logit.
 void Drawer::take_top(int64_t count) {
   float from = std::numeric_limits<float>::lowest();
   if (count <= static_cast<int64_t>(piece_largest_.size())) {
@@ -124,7 +124,7 @@ void Drawer::take_top(int64_t count) {
   sort_ids();
 }
 
-// ids_ = what min_p and top_k > 0 keep, in order.
+// ids_ = ids kept by min_p and top_k > 0, in order.
 void Drawer::keep(const SampleParams& p) {
   take_top(std::min<int64_t>(p.top_k, vocab_));
   const float floor = largest_ + p.min_p_gap;
@@ -145,7 +145,7 @@ int32_t Drawer::draw(const SampleParams& p, const SampleRow& row, const int32_t*
   return ids_.back();
 }
 
-// Only logits from `floor` on count.
+// Only logits >= `floor` count.
 int32_t Drawer::draw_from_all(double fraction, float floor) {
   constexpr int64_t kFirstTry = 256;
   int64_t num = 0;
@@ -158,11 +158,11 @@ int32_t Drawer::draw_from_all(double fraction, float floor) {
   return draw_from_tail(target, logits_[ids_.back()], floor);
 }
 
-// The token at `target` when the logits above `below` do not reach it: narrows the range of logits
-// that holds it until few are left, then sorts only these.
+// The token at `target` if the logits above `below` do not reach it: narrows the range of logits
+// until few are left, then sorts these.
 int32_t Drawer::draw_from_tail(double target, float below, float floor) {
   constexpr int64_t kFew = 2048;
-  constexpr double kNegligible = 87;  // exp of minus this is below what sum_weights counts
+  constexpr double kNegligible = 87;  // exp(-kNegligible) is below the resolution of sum_weights()
   int64_t num = 0;
   double mass_above = mass(below, &num);
   if (mass_above >= target) {  // ties at `below` reach it
@@ -175,15 +175,16 @@ int32_t Drawer::draw_from_tail(double target, float below, float floor) {
     float to = std::nextafter(below, kMinusInfinity);
     for (num = vocab_; num > kFew && from < to;) {
       raw_->bin_weights(logits_, vocab_, largest_, temperature_, from, to, bins_);
-      int bin = WeightBins::kCount - 1, last = -1;  // of those with logits, from the largest down
+      int bin = WeightBins::kCount - 1, last = -1;  // last: smallest bin with logits so far, from
+                                                    // the largest down
       for (; bin >= 0; --bin) {
         if (bins_.counts[bin] == 0) continue;
         last = bin;
         if (mass_above + bins_.sums[bin] >= target) break;
         mass_above += bins_.sums[bin];
       }
-      if (last < 0) break;                          // nothing is left
-      if (bin < 0) mass_above -= bins_.sums[last];  // by rounding: it lies in the lowest bin
+      if (last < 0) break;                          // no logits left
+      if (bin < 0) mass_above -= bins_.sums[last];  // rounding: the target is in the lowest bin
       const bool is_same = bins_.least[last] == from && bins_.most[last] == to;
       from = bins_.least[last], to = bins_.most[last], num = bins_.counts[last];
       if (is_same) break;
@@ -197,7 +198,7 @@ int32_t Drawer::draw_from_tail(double target, float below, float floor) {
   return ids_.empty() ? argmax() : ids_.back();
 }
 
-// Of the row that is looked at, what draw() draws with.
+// The current row's probabilities of draw().
 void Drawer::find_probabilities(const SampleParams& p, double top_p, std::vector<double>& out) {
   constexpr int64_t kFirstTry = 256, kGrowth = 16;
   out.assign(static_cast<size_t>(vocab_), 0);
@@ -208,7 +209,7 @@ void Drawer::find_probabilities(const SampleParams& p, double top_p, std::vector
   } else if (const float floor = largest_ + p.min_p_gap; top_p >= 1) {
     collect(std::max(floor, std::numeric_limits<float>::lowest()), kTop);
     for (const int32_t id : ids_) sum += weight(id);
-  } else {  // as many of the largest as it takes
+  } else {  // as many of the largest as needed
     int64_t num = 0;
     sum = mass(floor, &num);
     double upto = 0;
@@ -228,7 +229,7 @@ void Drawer::find_probabilities(const SampleParams& p, double top_p, std::vector
   }
 }
 
-// Step 6 for row i, which is looked at. -1: step 5 says.
+// Step 6 for the current row i. -1: step 5 decides.
 int32_t Drawer::weigh(const Sample& a, int64_t i, const int32_t* history) {
   const SampleRow& row = a.rows[i];
   const SampleParams& p = a.params[row.slot];
@@ -257,7 +258,7 @@ int32_t Drawer::typical_draft(const Sample& a, int64_t i) const {
   return -1;
 }
 
-// Afterwards the row is looked at again.
+// The row is current again afterwards.
 int32_t Drawer::by_ratio(const Sample& a, const SampleRow& row, const SampleRow& draft,
                          double top_p) {
   const SampleParams& p = a.params[row.slot];
@@ -290,7 +291,7 @@ int32_t Drawer::by_ratio(const Sample& a, const SampleRow& row, const SampleRow&
   }
 }
 
-// Log-probabilities of the row that is looked at; result.token is set.
+// Log-probabilities of the current row; result.token is set.
 void Drawer::report(const SampleParams& p, SampleResult& result, TopToken* top,
                     int64_t top_stride) {
   int64_t num = 0;

@@ -1,5 +1,5 @@
-// Linear with AMX bf16 tiles. One path for every number of rows: a tile has as many rows as there
-// are, so a row's sum is the same chain of tile products alone or among others.
+// Linear with AMX bf16 tiles. One path for all row counts: a tile has as many rows as exist, so a
+// row's sum is the same chain of tile products alone or among others.
 #include "kernels/cpu/simd_amx.h"
 
 namespace nereid::kernels::cpu {
@@ -9,7 +9,7 @@ namespace {
 constexpr int64_t kStepK = 32;                  // bf16 columns of an A tile
 constexpr int64_t kTileElements = 16 * kStepK;  // of a B tile
 
-// The first tile of the block of rows that `row`, a multiple of 16, starts.
+// First tile of the block of rows that starts at `row`, a multiple of 16.
 const uint16_t* x_at(const LinearRaw& a, int64_t row) {
   return static_cast<const uint16_t*>(a.x) + row / kTileRows * a.x_stride;
 }
@@ -20,7 +20,7 @@ void prefetch_tile(const uint16_t* p) {
     _mm_prefetch(reinterpret_cast<const char*>(p + kAhead + line), _MM_HINT_T0);
 }
 
-// Up to 16 rows by four panels, with tiles of configure_low().
+// Up to 16 rows by four panels, tiles of configure_low().
 void rows16_panels4(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
   const uint16_t* x = x_at(a, row);
   const uint16_t* w = a.weight + panel * a.panel_stride;
@@ -48,7 +48,7 @@ void rows16_panels4(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel
   for (int p = 0; p < 4; ++p) store_block(a, block[p], rows, row, panel + p);
 }
 
-// Up to 16 rows by one panel, with the tiles of rows16_panels4.
+// Up to 16 rows by one panel, the same tiles.
 void rows16_panel(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) {
   const uint16_t* x = x_at(a, row);
   const uint16_t* w = a.weight + panel * a.panel_stride;
@@ -64,7 +64,7 @@ void rows16_panel(const LinearRaw& a, int64_t rows, int64_t row, int64_t panel) 
   store_block(a, block, rows, row, panel);
 }
 
-// Fetches the weights of the next panels into the level-2 cache while these are multiplied.
+// Prefetches the next panels' weights to the L2 cache.
 class Ahead {
  public:
   Ahead(const uint16_t* begin, int64_t elements, int64_t steps)
@@ -82,7 +82,7 @@ class Ahead {
   int64_t bytes_per_step_;
 };
 
-// 16 + `rows_high` rows by two panels, with tiles of configure_high().
+// 16 + `rows_high` rows by two panels, tiles of configure_high().
 void rows32_panels2(const LinearRaw& a, int64_t rows_high, int64_t row, int64_t panel,
                     Ahead& ahead) {
   const uint16_t* x = x_at(a, row);
@@ -115,14 +115,14 @@ void rows32_panels2(const LinearRaw& a, int64_t rows_high, int64_t row, int64_t 
   }
 }
 
-// Rows [row_begin, row_end) of at most 16 by all panels.
+// At most 16 rows from `row` by all panels.
 void low_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int64_t panel_end) {
   configure_low(rows);
   for (; panel + 4 <= panel_end; panel += 4) rows16_panels4(a, rows, row, panel);
   for (; panel < panel_end; ++panel) rows16_panel(a, rows, row, panel);
 }
 
-// 17 to 32 rows; panels come in pairs so that both x tiles are used twice.
+// 17 to 32 rows; panels in pairs, so that both x tiles are used twice.
 void high_rows(const LinearRaw& a, int64_t row, int64_t rows, int64_t panel, int64_t panel_end,
                Ahead& ahead) {
   const int64_t high = rows - kTileRows;
@@ -140,7 +140,8 @@ void linear_amx(const LinearRaw& a, int64_t row_begin, int64_t row_end, int64_t 
                 int64_t panel_end) {
   using namespace amx;
   constexpr int64_t kPanelsPerPass = 4;            // their weights stay in the cache for all rows
-  constexpr int64_t kMaxAhead = int64_t{1} << 18;  // elements that fit beside them and x
+  constexpr int64_t kMaxAhead = int64_t{1} << 18;  // elements that fit in the cache next to them
+                                                   // and x
   const int64_t steps_of_pass = (row_end - row_begin + 2 * kTileRows - 1) / (2 * kTileRows) *
                                 ((a.k + kStepK - 1) / kStepK) * (kPanelsPerPass / 2);
   for (int64_t panel = panel_begin; panel < panel_end; panel += kPanelsPerPass) {

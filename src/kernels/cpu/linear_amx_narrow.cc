@@ -1,23 +1,23 @@
-// Linear with AMX tiles by weights of fewer bits than bf16. Rows of bf16 multiply the integers
-// (less their zero points) or f8e4m3 numbers themselves, which bf16 has exactly: the sum over a
-// group is scaled and added to the element's. Rows of i8 multiply bytes, whose sums are exact.
-// Numbers of small groups, or with minima, are scaled and rounded to bf16 in front of the product.
-// A tile is made where it is used, for up to 32 rows, or for all of them while the panels in front
-// of it are multiplied; an element's sum is the same chain of tile products in every form, and a
-// row alone gets it by the same additions without tiles.
+// Linear with AMX tiles and weights narrower than bf16. bf16 rows are multiplied by the integers
+// (minus zero points) or f8e4m3 numbers, exact in bf16; a group's sum is scaled and added to the
+// element's. i8 rows are multiplied by bytes, with exact sums. Numbers of small groups, or with
+// minima, are scaled and rounded to bf16 before the product. Tiles are made where they are used for
+// up to 32 rows; for more, once for all rows while the previous panels are multiplied. An element's
+// sum is the same chain of tile products in all forms; a single row gets it by the same additions
+// without tiles.
 #include "kernels/cpu/simd_amx_numbers.h"
 
 namespace nereid::kernels::cpu {
 namespace amx {
 namespace {
 
-// As the intrinsics, which take nothing but literals for tiles and tell GCC 12 nothing of the
-// memory that is read.
+// Wrappers of the intrinsics, which require literal tile numbers and do not declare the memory they
+// read to GCC 12.
 template <int kTile>
 [[gnu::always_inline]] inline void zero_tile() {
   asm volatile("tilezero %%tmm%c0" : : "i"(kTile));
 }
-// `kPast`: past the level-1 cache, of lines that are not read again before they would leave it.
+// `kPast`: bypasses the L1 cache, for lines that would be evicted before reuse.
 template <int kTile, bool kPast = false>
 [[gnu::always_inline]] inline void load_tile(const void* from) {
   if constexpr (kPast)
@@ -46,13 +46,13 @@ template <bool kBytes, int kSum, int kX, int kW>
     asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(kSum), "i"(kX), "i"(kW));
 }
 
-// What one step multiplies: up to 16 rows by up to four panels, or up to 32 by up to two.
+// Product step: up to 16 rows by up to four panels, or up to 32 by up to two.
 template <int kHeights, int kPanels>
 struct Step {
   static_assert(kHeights * kPanels <= 4);
   static constexpr int kBlocks = kHeights * kPanels;
 
-  // Calls each<tile>(block of sums) for the tiles of sums; blocks lie panel by panel.
+  // Calls each<tile>(block of sums) for the sum tiles; blocks are panel by panel.
   template <class Each>
   [[gnu::always_inline]] static void for_sums(Each each) {
     each.template operator()<0>(0);
@@ -62,8 +62,7 @@ struct Step {
     if constexpr (kPanels > 2) each.template operator()<2>(2);
     if constexpr (kPanels > 3) each.template operator()<3>(3);
   }
-  // The tiles of x are at `x` and, of the high rows, `x_high`, those of the weights behind each
-  // other.
+  // x's tiles are at `x` and, for the high rows, `x_high`; weight tiles are consecutive.
   template <bool kBytes, bool kPast>
   [[gnu::always_inline]] static void run(const uint8_t* x, const uint8_t* x_high,
                                          const uint8_t* w) {
@@ -92,7 +91,7 @@ struct Step {
   }
 };
 
-// Numbers below 2^-126 are zero while it exists, as they are to the products of tiles.
+// Flushes numbers below 2^-126 to zero during its lifetime, as tile products do.
 class FlushToZero {
  public:
   FlushToZero() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
@@ -110,13 +109,12 @@ enum class Scales { kBySums, kInNumbers, kByRows };
 template <class Numbers, int kPanels>
 class MadeHere {
  public:
-  // Whether all tiles of sums have 16 rows, and those that are multiplied are far behind each
-  // other.
+  // Whether all sum tiles have 16 rows, and multiplied tiles are far apart.
   static constexpr bool kTall = false;
 
   MadeHere(const IntegerPanelsRaw& w, int64_t panel) : numbers_(w, panel) {}
 
-  // Those of a step; they stay until the step after the next one.
+  // The tiles of a step; valid until the step after the next.
   [[gnu::always_inline]] const uint8_t* tiles(int64_t step, int64_t group) {
     uint8_t* const to = made_[step & 1];
     for (int p = 0; p < kPanels; ++p) {
@@ -133,17 +131,18 @@ class MadeHere {
   alignas(64) uint8_t made_[2][kPanels * kTileBytes];
 };
 
-// Steps of a row of weights, of whole groups or of parts of the only one.
+// Steps of a weight row: whole groups, or a part of the only group.
 struct Slab {
   int64_t step, end;
   int64_t group, group_end;
 };
 
-// Makes the tiles of a slab of up to two panels, a few lines at a time while others are multiplied.
+// Makes the tiles of a slab of up to two panels, a few lines at a time while other tiles are
+// multiplied.
 template <class Numbers>
 class Maker {
  public:
-  // end_step() comes `calls` times; all is made then. Nothing for no panels.
+  // end_step() is called `calls` times, after which all tiles are made. No panels: no work.
   Maker(const IntegerPanelsRaw& w, int64_t panel, int64_t panels, const Slab& slab,
         int64_t group_steps, int64_t calls, uint8_t* to)
       : numbers_(w, panel),
@@ -165,7 +164,8 @@ class Maker {
   }
 
  private:
-  static constexpr int kLines = 4, kParts = kTileRows / kLines;  // made at a time; of a tile
+  // lines made at a time; such parts of a tile
+  static constexpr int kLines = 4, kParts = kTileRows / kLines;
 
   [[gnu::always_inline]] void make() {
     const int64_t column = step_ * Numbers::kColumns;
@@ -185,7 +185,7 @@ class Maker {
   int64_t left_, step_, group_, due_ = 0, p_ = 0, line_ = 0;
 };
 
-// Tiles that a Maker has made, from a slab's first step on, while it makes others.
+// Tiles made by a Maker, from a slab's first step on, while it makes others.
 template <class Numbers, int kPanels>
 struct MadeBefore {
   static constexpr bool kTall = true;
@@ -200,8 +200,8 @@ struct MadeBefore {
   [[gnu::always_inline]] void end_step() const { next.end_step(); }
 };
 
-// Products with weights of one format. Where the scales are applied: to each group's sum, to the
-// weights when they are unpacked, or to a row's whole sum (see LinearRaw::scales).
+// Products with weights of one format. kScales: scales are applied to each group's sum, to the
+// unpacked weights, or to a row's whole sum (LinearRaw::scales).
 template <class Numbers, Scales kScales>
 class Product {
  public:
@@ -209,7 +209,7 @@ class Product {
       : a_(a), w_(w), memory_(reinterpret_cast<uint8_t*>(memory)) {}
 
   void run(int64_t row_begin, int64_t row_end, int64_t panel, int64_t panel_end) const {
-    const FlushToZero all;  // a row alone or among others
+    const FlushToZero all;  // for single rows too
     const int64_t rows = row_end - row_begin;
     if constexpr (!kBytes) {
       if (rows == 1) {
@@ -236,12 +236,12 @@ class Product {
 
  private:
   static constexpr bool kBytes = Numbers::kColumns == 64;
-  static constexpr int64_t kSide = 2;        // panels that are made side by side
-  static constexpr int64_t kMostSteps = 64;  // of a slab, unless a group has more
+  static constexpr int64_t kSide = 2;        // panels made together
+  static constexpr int64_t kMostSteps = 64;  // steps of a slab, unless a group has more
 
-  // Groups that have a sum of their own.
+  // Number of groups with separate sums.
   int64_t num_groups() const { return kScales == Scales::kBySums ? w_.groups : 1; }
-  // The first step of a group.
+  // First step of a group.
   int64_t first_step(int64_t group) const {
     const int64_t columns = min_of(a_.k, num_groups() > 1 ? group * w_.group : group * a_.k);
     return (columns + Numbers::kColumns - 1) / Numbers::kColumns;
@@ -254,13 +254,13 @@ class Product {
   [[gnu::always_inline]] static F sums_at(const float* cells) {
     return kBytes ? to_floats(load_words(cells)) : load(cells);
   }
-  // With a group's sums: those of 16 rows of a panel for a row of x.
+  // totals + scaled group sums, for 16 rows of a panel and one row of x.
   [[gnu::always_inline]] F total_of(F sums, int64_t panel, int64_t group, F totals) const {
     if constexpr (kScales != Scales::kBySums) return sums;
     const F scale = load(w_.scales + (panel * w_.groups + group) * 16);
     return group == 0 ? mul(scale, sums) : fma(scale, sums, totals);
   }
-  // Adds the sums of a group to the totals, or makes them these.
+  // Adds a group's sums to the totals, or initialises them.
   [[gnu::always_inline]] void add_sums(const Block& sums, int64_t rows, int64_t panel,
                                        int64_t group, Block& totals) const {
     if constexpr (kScales != Scales::kBySums) {
@@ -277,9 +277,9 @@ class Product {
       store(totals.cells[r], fma(scale, sums_at(sums.cells[r]), load(totals.cells[r])));
   }
 
-  // A slab of up to 16 * kHeights rows by kPanels panels. The sums of a group are added to the
-  // totals while the next one is multiplied. `kept` is for what one slab leaves to the next, sums
-  // of the only group or totals.
+  // A slab: up to 16 * kHeights rows by kPanels panels. A group's sums are added to the totals
+  // while the next group is multiplied. `kept`: state carried to the next slab, sums of the only
+  // group or totals.
   template <int kHeights, int kPanels, class Weights>
   [[gnu::always_inline]] void multiply(int64_t row, int64_t rows, int64_t panel, const Slab& slab,
                                        Weights weights, Block* kept) const {
@@ -300,7 +300,7 @@ class Product {
       Tiles::for_sums([&]<int kTile>(int block) [[gnu::always_inline]] {
         goes_on ? load_tile<kTile>(kept[block].cells) : zero_tile<kTile>();
       });
-      int added = group > slab.group ? 0 : Tiles::kBlocks;  // of the group before
+      int added = group > slab.group ? 0 : Tiles::kBlocks;  // of the previous group
       for (const int64_t end = min_of(first_step(group + 1), slab.end); step < end; ++step) {
         Tiles::template run<kBytes, Weights::kTall>(x, x_high, weights.tiles(step, group));
         x += kTileBytes, x_high += kHeights > 1 ? kTileBytes : 0;
@@ -323,7 +323,7 @@ class Product {
     }
   }
 
-  // The row's even columns of each step and then its odd ones.
+  // The row as f32: per step its even columns, then its odd ones.
   const float* widen_row(int64_t row) const {
     auto* const out = reinterpret_cast<float*>(memory_);
     const uint8_t* x = x_at(row);
@@ -334,9 +334,9 @@ class Product {
     return out;
   }
 
-  // One row without tiles, whose makers would take longer than all else. A product of tiles adds
-  // the products of even columns to one sum and those of odd ones to another, both from 0 on and
-  // rounded each time, then the two, and then what the tile had: so is it done here.
+  // A single row without tiles, which would take longer to make than to use. A tile product sums
+  // even columns and odd columns separately from 0, rounding each time, then both, then the tile's
+  // old value: the same order here.
   template <int kPanels>
   void one_row(int64_t row, const float* x, int64_t panel) const {
     const Numbers numbers(w_, panel);
@@ -391,7 +391,7 @@ class Product {
         row, rows, panel, {0, num_steps(), 0, num_groups()}, {w_, panel}, totals);
   }
 
-  // Steps that are made together: their tiles lie in the level-2 cache beside x.
+  // Steps made together: their tiles fit in the L2 cache next to x.
   int64_t slab_steps() const {
     const int64_t group_steps = first_step(1);
     if (num_groups() == 1) return min_of(group_steps, kMostSteps);
@@ -404,7 +404,7 @@ class Product {
     return {index * size, end, index * groups, min_of((index + 1) * groups, num_groups())};
   }
 
-  // Any number of rows, all of whose tiles have 16.
+  // Any number of rows, in tiles of 16.
   void more_rows(int64_t row_begin, int64_t row_end, int64_t panel_begin, int64_t panel_end) const {
     const int64_t slabs = (num_steps() + slab_steps() - 1) / slab_steps();
     const int64_t turns = (row_end - row_begin + 2 * kTileRows - 1) / (2 * kTileRows);
@@ -444,10 +444,10 @@ class Product {
 
   const LinearRaw& a_;
   const IntegerPanelsRaw& w_;
-  uint8_t* const memory_;  // see tiles_memory(): two slabs of two panels, and what is kept of rows
+  uint8_t* const memory_;  // tiles_memory(): two slabs of two panels, and the rows' kept state
 };
 
-// Whether the sums of groups are long enough to be scaled for themselves.
+// Whether groups are long enough for scaling their sums.
 bool scales_group_sums(const IntegerPanelsRaw& w) {
   constexpr int64_t kLeastColumns = 64;
   return !w.minima && (w.groups == 1 || (w.group >= kLeastColumns && w.group % 32 == 0));

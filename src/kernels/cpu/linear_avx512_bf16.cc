@@ -1,4 +1,4 @@
-// Linear with vdpbf16ps: bf16 pairs of x against the weights as they are stored.
+// Linear with vdpbf16ps: bf16 pairs of x by the weights as stored.
 #include "kernels/cpu/simd_narrow.h"
 
 namespace nereid::kernels::cpu {

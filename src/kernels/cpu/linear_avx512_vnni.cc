@@ -1,6 +1,5 @@
-// Linear of rows of i8 with vpdpbusd: four columns of a weight of 8-bit integers, as they are
-// stored, by four of x. Integers are 128 too large for what they stand for; each sum begins with
-// what that makes of it.
+// Linear of i8 rows with vpdpbusd: four columns of 8-bit weights, as stored, by four of x. Stored
+// integers exceed their values by 128: each sum starts with the correction.
 #include "kernels/cpu/simd_narrow.h"
 
 namespace nereid::kernels::cpu {
@@ -9,7 +8,7 @@ namespace {
 
 constexpr int64_t kQuad = 4;
 
-// 16 rows by four columns that lie behind each other, as four columns of each row.
+// Transposes four consecutive columns of 16 rows to four columns per row.
 [[gnu::always_inline]] inline I quads_of(I columns) {
   alignas(64) static constexpr int kWords[] = {0, 4, 8,  12, 1, 5, 9,  13,
                                                2, 6, 10, 14, 3, 7, 11, 15};
@@ -18,13 +17,13 @@ constexpr int64_t kQuad = 4;
   return _mm512_shuffle_epi8(_mm512_permutexvar_epi32(_mm512_load_si512(kWords), columns), bytes);
 }
 
-// The panels that one register tile reads side by side.
+// Panels read side by side by a register tile.
 template <int kVecs>
 struct QuadGroup : IntegerGroup<8, kVecs> {
   using IntegerGroup<8, kVecs>::IntegerGroup;
   static constexpr bool kWholeRows = true;
 
-  // As panels of bf16: this product waits for memory, too.
+  // Prefetches as for bf16 panels: this product is memory-bound too.
   [[gnu::always_inline]] void prefetch(int64_t i) const {
 #pragma GCC unroll 8
     for (int v = 0; v < kVecs; v += kVecsPerPanel) prefetch_panel<kVecs>(this->at(v, i));
@@ -49,7 +48,7 @@ template <int kVecs>
   return quads;
 }
 
-// In place: GCC 12 copies every sum in front of the intrinsic.
+// In place: GCC 12 copies every sum before the intrinsic.
 [[gnu::always_inline]] inline void add_quads(I& sums, I quads, I x) {
   asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(quads), "v"(x));
 }
@@ -59,7 +58,7 @@ struct QuadDot {
   static constexpr int kMaxRows = 12;
   static constexpr int kWideRows = 4;
 
-  // All columns: `end` is where the row's sum is.
+  // All columns; `end`: position of the row's sum.
   template <int kRows, int kVecs, class Group>
   [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group w,
                                                 int64_t begin, int64_t end,

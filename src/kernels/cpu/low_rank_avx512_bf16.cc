@@ -1,4 +1,4 @@
-// What adapters add to products, the first of them with vdpbf16ps.
+// LoRA with a x by vdpbf16ps.
 #include "kernels/cpu/simd_low_rank.h"
 
 namespace nereid::kernels::cpu {

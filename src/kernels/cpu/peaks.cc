@@ -1,4 +1,4 @@
-// Which probes a device may run.
+// FLOP/s probes of a device.
 #include "kernels/cpu/peaks.h"
 
 #include <cstring>

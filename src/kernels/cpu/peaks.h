@@ -1,4 +1,4 @@
-// Speed limits of the processor, for comparing kernels with.
+// Peak rates of the processor, for comparison with kernels.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,17 @@
 
 namespace nereid::kernels::cpu {
 
-// A loop of independent multiply-adds in registers with the instructions of one kind of kernel.
+// Independent multiply-adds in registers, with the instructions of one kind of kernel.
 struct FlopsProbe {
   std::string_view name;  // as in kernel names: avx2, avx512, avx512_bf16, amx_bf16
-  // Runs that many rounds on the calling thread; the floating-point operations done.
+  // Runs `iterations` rounds on the calling thread; returns the floating-point operations.
   double (*run)(int64_t iterations) = nullptr;
 };
 
-// Those that the device may use, best last.
+// The probes of a device, best last.
 std::vector<FlopsProbe> flops_probes(const DeviceInfo& device);
 
-// Reads [data, data + bytes) with the widest loads the device may use.
+// Reads [data, data + bytes) with the widest loads of the device.
 void read_bytes(const DeviceInfo& device, const void* data, int64_t bytes);
 
 }  // namespace nereid::kernels::cpu

@@ -1,4 +1,4 @@
-// Working memory of a launcher, kept by its thread from call to call.
+// Scratch memory of a launcher, kept per thread between calls.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ namespace nereid::kernels::cpu {
 
 class Scratch {
  public:
-  // At least `bytes` bytes aligned to a cache line, contents undefined; valid until the next call.
+  // At least `bytes` bytes, cache line aligned, uninitialised; valid until the next call.
   StatusOr<void*> get(size_t bytes) {
     if (bytes <= size_) return data_.get();
     constexpr size_t kUnit = size_t{1} << 12;

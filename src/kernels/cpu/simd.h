@@ -1,6 +1,6 @@
-// The thin vector type that kernels are written in once: F and its operations, in a namespace named
-// after the instruction set (NEREID_SIMD, set by CMake per compilation), plus exp and partial
-// loads. Included only by the simd_*.cc and linear_*.cc files.
+// Thin vector type F and its operations, in a namespace named after the instruction set
+// (NEREID_SIMD, set by CMake per compilation), plus exp and partial loads. Included by simd_*.cc
+// and linear_*.cc only.
 #pragma once
 
 #include <immintrin.h>
@@ -22,7 +22,7 @@ inline constexpr float kInfinity = __builtin_inff();
 inline int64_t min_of(int64_t a, int64_t b) { return a < b ? a : b; }
 inline int64_t max_of(int64_t a, int64_t b) { return a < b ? b : a; }
 
-// The first n < kLanes elements; the rest are `fill` on loading, untouched on storing.
+// The first n < kLanes elements; the others are `fill` on loads, untouched on stores.
 inline F load_part(const float* p, int64_t n, float fill = 0) {
   float buffer[kLanes];
   store(buffer, set1(fill));

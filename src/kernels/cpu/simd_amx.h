@@ -1,4 +1,4 @@
-// AMX tiles: their configuration, what they are filled from, and where sums go from them.
+// AMX tiles: configuration, loads, and where sums are stored.
 #pragma once
 
 #include "kernels/cpu/simd_linear.h"
@@ -18,25 +18,24 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
-// Gives the tiles of this thread their rows; `rows[t]` for the eight tiles. Contents become zero.
+// Configures the rows of this thread's eight tiles, which become zero.
 inline void configure(const uint8_t (&rows)[8]) {
   TileConfig config;
   for (int t = 0; t < 8; ++t) {
     config.bytes_per_row[t] = kLineBytes;
     config.rows[t] = rows[t];
   }
-  // The intrinsic tells the compiler about the first bytes of its operand only: without this the
-  // stores above may be dropped.
+  // The intrinsic declares only the first bytes of its operand as read: without this the stores
+  // above may be dropped.
   asm volatile("" : : "r"(&config) : "memory");
   _tile_loadconfig(&config);
 }
-// For up to 16 rows: tiles 0-3 sums, 4 x, 5-7 weights.
+// Up to 16 rows: tiles 0-3 sums, 4 x, 5-7 weights.
 inline void configure_low(int64_t rows) {
   const auto m = static_cast<uint8_t>(rows);
   configure({m, m, m, m, m, 16, 16, 16});
 }
-// For 16 + `high` rows: tiles 0, 1 sums of the low rows, 2, 3 of the high ones, 4, 5 x, 6, 7
-// weights.
+// 16 + `high` rows: tiles 0, 1 sums of low rows, 2, 3 of high rows, 4, 5 x, 6, 7 weights.
 inline void configure_high(int64_t rows) {
   const auto high = static_cast<uint8_t>(rows);
   configure({16, 16, high, high, 16, high, 16, 16});
@@ -46,7 +45,7 @@ struct alignas(64) Block {
   float cells[kTileRows][16];
 };
 
-// The first `rows` rows of a block, which are `row` and those behind it.
+// Stores the first `rows` rows of a block as rows `row` and on.
 inline void store_block(const LinearRaw& a, const Block& block, int64_t rows, int64_t row,
                         int64_t panel) {
   for (int64_t r = 0; r < rows; ++r) {

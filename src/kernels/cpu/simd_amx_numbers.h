@@ -1,15 +1,13 @@
-// Numbers of panels of integers and of f8e4m3, made of what is stored. lines() makes a tile of
-// weights, or some lines of it from the `first` on: 16 lines of 64 bytes, of the 16 rows of a panel
-// each: pairs of columns in bf16, or four columns in signed bytes. floats() calls each(i, F) with
-// the same numbers of 16 rows, for each of kFloats columns.
+// Unpacking of integer and f8e4m3 panels. lines(): a weight tile, or some lines of it: 16 lines of
+// 64 bytes for 16 panel rows: pairs of columns in bf16, or four columns in signed bytes. floats():
+// calls each(i, F) with the same numbers of 16 rows, for each of kFloats columns.
 #pragma once
 
 #include "kernels/cpu/simd_amx.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-// Where the numbers of some panels lie, and what is read of them for a tile. `kTileColumns` are
-// those of a tile.
+// Stored numbers of some panels, and the reads per tile. `kTileColumns`: columns of a tile.
 template <int kBits, int64_t kTileColumns>
 struct StoredPanels {
   static constexpr int64_t kColumns = kTileColumns;
@@ -22,13 +20,12 @@ struct StoredPanels {
   const uint8_t* at(int64_t p, int64_t column) const {
     return w.data + (first + p) * w.panel_bytes + 16 * column * kBits / 8;
   }
-  // Of panel p's group: the first of 16.
+  // Index of the first of 16 entries of panel p's group.
   int64_t group_at(int64_t p, int64_t group) const { return ((first + p) * w.groups + group) * 16; }
-  // What the columns of panel p's group have in common.
+  // Constants of a group's columns of panel p.
   struct Of {};
   Of of(int64_t, int64_t) const { return {}; }
-  // Asks for what is read a few tiles later, of the panels that come after `panels` where these
-  // end.
+  // Prefetches data a few tiles ahead; past the end, of the panels behind `panels`.
   [[gnu::always_inline]] void prefetch(int64_t p, int64_t column, int64_t panels) const {
     int64_t from = 16 * column * kBits / 8 + kFewRowsAhead;
     if (from >= w.panel_bytes) from += (panels - 1) * w.panel_bytes;
@@ -37,7 +34,7 @@ struct StoredPanels {
   }
 };
 
-// The four bytes of each of 16 rows that lie 16 bytes from each other.
+// Four bytes per row for 16 rows, from bytes 16 apart.
 [[gnu::always_inline]] inline I bytes_by_rows(const uint8_t* p) {
   alignas(64) static constexpr uint8_t kOrder[] = {
       0,  16, 32, 48, 1,  17, 33, 49, 2,  18, 34, 50, 3,  19, 35, 51, 4,  20, 36, 52, 5,  21,
@@ -53,19 +50,19 @@ inline F small_integers() {
   return _mm512_load_ps(kNumbers);
 }
 
-// Eight columns of four bits, as `table` has them.
+// Eight 4-bit columns, looked up in `table`.
 template <class Each>
 [[gnu::always_inline]] inline void each_of_fours(const uint8_t* p, F table, Each each) {
   const I eights = bytes_by_rows(p);
 #pragma GCC unroll 8
-  for (int i = 0; i < 8; ++i)  // four bits of an element choose
+  for (int i = 0; i < 8; ++i)  // 4 bits of an element select
     each(i, _mm512_permutexvar_ps(_mm512_srli_epi32(eights, 4 * i), table));
 }
 
-// The bits from 0 (8) on of a float that begins with this are an integer added to it.
+// Bits from 0 (8) on of this float hold an integer added to it.
 constexpr float kWhole = 0x1p23f, kWhole8 = 0x1p15f;
 
-// Four columns of eight bits, less what `less` and `less8` are above these.
+// Four 8-bit columns minus `less` and `less8`.
 template <class Each>
 [[gnu::always_inline]] inline void each_of_eights(const uint8_t* p, F less, F less8, Each each) {
   constexpr int kAndOr = 0xea;  // (a & b) | c
@@ -80,14 +77,14 @@ template <class Each>
   }
 }
 
-// The columns i and i + 1, of which these are the pairs of bf16.
+// Columns i and i + 1, given as bf16 pairs.
 template <class Each>
 [[gnu::always_inline]] inline void each_of_pairs(I pairs, int i, Each each) {
   each(i, as_floats(_mm512_slli_epi32(pairs, 16)));
   each(i + 1, as_floats(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536))));
 }
 
-// Calls each(i / 2, column i, column i + 1) for what columns() calls its argument with.
+// Calls each(i / 2, column i, column i + 1) for the columns passed by columns().
 template <class Columns, class Each>
 [[gnu::always_inline]] inline void by_pairs(Columns columns, Each each) {
   F even = set1(0);
@@ -99,7 +96,7 @@ template <class Columns, class Each>
   });
 }
 
-// Lines of numbers that bf16 has.
+// Lines of numbers exact in bf16.
 template <int kLines, class Numbers>
 [[gnu::always_inline]] inline void lines_of_floats(const Numbers& numbers, int64_t p,
                                                    int64_t column, int64_t group, int64_t first,
@@ -115,7 +112,7 @@ template <int kLines, class Numbers>
              });
 }
 
-// Integers of four bits less 8.
+// 4-bit integers minus 8.
 struct MiddleFours : StoredPanels<4, 32> {
   using StoredPanels::StoredPanels;
   static constexpr int kFloats = 8;
@@ -127,7 +124,7 @@ struct MiddleFours : StoredPanels<4, 32> {
   template <int kLines>
   [[gnu::always_inline]] void lines(int64_t p, int64_t column, int64_t, int64_t first,
                                     uint8_t* out) const {
-    // bf16 of -8 to 7, twice: five bits of a 16-bit element choose, the fifth of them any.
+    // bf16 of -8 to 7, twice: 5 bits of a 16-bit element select, the fifth is ignored.
     alignas(64) static constexpr uint16_t kNumbers[] = {
         0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040, 0xc000, 0xbf80, 0x0000, 0x3f80, 0x4000,
         0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0xc100, 0xc0e0, 0xc0c0, 0xc0a0, 0xc080, 0xc040,
@@ -144,7 +141,7 @@ struct MiddleFours : StoredPanels<4, 32> {
   }
 };
 
-// Integers less the zero points of their groups; all of them are in bf16.
+// Integers minus their groups' zero points; exact in bf16.
 struct ZeroedFours : StoredPanels<4, 32> {
   using StoredPanels::StoredPanels;
   static constexpr int kFloats = 8;
@@ -187,7 +184,7 @@ struct Eights : StoredPanels<8, 32> {
   }
 };
 
-// bf16 of f8e4m3 without signs.
+// bf16 of f8e4m3 without sign.
 struct Float8Table {
   alignas(64) uint8_t low[128], high[128];
 
@@ -206,13 +203,13 @@ struct Float8Table {
   }
 };
 
-// Pairs of bf16 of two columns of f8e4m3, and of the two behind them.
+// bf16 pairs of two f8e4m3 columns, and of the next two.
 struct Pairs8 {
   I first, second;
 };
 [[gnu::always_inline]] inline Pairs8 pairs_of_f8(const uint8_t* from) {
   static constexpr Float8Table kTable;
-  // Four columns of 16 rows, as pairs of two columns of four rows and then of the other two.
+  // Four columns of 16 rows as pairs of two columns for four rows, then of the other two.
   alignas(64) static constexpr uint8_t kOrder[] = {
       0,  16, 1,  17, 2,  18, 3,  19, 32, 48, 33, 49, 34, 50, 35, 51, 4,  20, 5,  21, 6,  22,
       7,  23, 36, 52, 37, 53, 38, 54, 39, 55, 8,  24, 9,  25, 10, 26, 11, 27, 40, 56, 41, 57,
@@ -249,7 +246,7 @@ struct Floats8 : StoredPanels<8, 32> {
   }
 };
 
-// Integers of 8 bits less 128, four columns of each row.
+// 8-bit integers minus 128, four columns per row.
 struct Bytes : StoredPanels<8, 64> {
   using StoredPanels::StoredPanels;
 
@@ -258,7 +255,7 @@ struct Bytes : StoredPanels<8, 64> {
                                     uint8_t* out) const {
     const I middle = _mm512_set1_epi8(-128);
     const uint8_t* const from = at(p, column) + kLineBytes * first;
-    // Half a tile may be left; what x has for the other half is zero.
+    // Half a tile may be left; x is zero for the other half.
     const int64_t count = min_of(kLines, (w.columns - column) / 4 - first);
 #pragma GCC unroll 8
     for (int64_t i = 0; i < count; ++i)
@@ -267,16 +264,15 @@ struct Bytes : StoredPanels<8, 64> {
   }
 };
 
-// What numbers stand for, rounded to bf16: of any groups, with zero points (kZeros, of four bits)
-// or minima.
+// Values rounded to bf16, for any groups, with zero points (kZeros, 4 bits) or minima.
 template <int kBits, bool kFloat8, bool kZeros = false>
 struct Scaled : StoredPanels<kBits, 32> {
   using Base = StoredPanels<kBits, 32>;
   using Base::Base;
   using Base::w;
   static constexpr int kFloats = 32 / kBits;
-  static constexpr int kOneGroup = 16;  // columns that are of one group
-  // A number is (integer - zero) * scale + plus; of eight bits the zeros are those of Eights.
+  static constexpr int kOneGroup = 16;  // columns of one group
+  // value = (integer - zero) * scale + plus; 8 bits: zeros as in Eights.
   struct Of {
     F scale, plus, zero, zero8;
   };

@@ -1,8 +1,7 @@
-// Paged attention over tiles of keys at fixed positions: scores by the register tiles of linear
-// over the cache's panels of keys, online softmax (Milakov and Gimelshein 2018, "Online normalizer
-// calculation for softmax"), values accumulated in the order of positions. A query's arithmetic
-// depends on its own position only: every tile starts at a multiple of kTile, and keys a query may
-// not see take no part.
+// Paged attention over tiles of keys at fixed positions: scores by linear's register tiles over the
+// cache's key panels, online softmax (Milakov and Gimelshein 2018, "Online normalizer calculation
+// for softmax"), values accumulated in order of positions. A query's arithmetic depends on its
+// position only: tiles start at multiples of kTile, and invisible keys take no part.
 #include "kernels/cpu/simd_kv.h"
 #include "kernels/cpu/simd_raw.h"
 
@@ -15,14 +14,13 @@ constexpr int64_t kHeads = kRegisters == 32 ? 4 : 2;  // rows whose values are s
 
 int64_t padded(int64_t n) { return (n + kLanes - 1) / kLanes * kLanes; }
 
-// What a call computes: tokens [begin, begin + count) by query heads [head, head + heads) of one kv
-// head.
+// Work of a call: tokens [begin, begin + count) by query heads [head, head + heads) of one KV head.
 struct Part {
   int64_t begin, count, head, heads;
   int64_t rows() const { return count * heads; }
 };
 
-// One call's scratch: a row for each query of the part, token-major.
+// Scratch of a call: a row per query, token-major.
 struct Scratch {
   float* q;              // [rows, d]
   float* scores;         // [rows, kTile]
@@ -33,7 +31,7 @@ struct Scratch {
   float* k_scales;       // [kTile], 0 where no key is
   float* v_scales;       // [kTile]
   const void** v_lines;  // [kTile]
-  void* keys;            // panels of a tile, for tokens in trees
+  void* keys;            // panels of a tile, for tokens in draft trees
 };
 
 int64_t layout(const AttentionRaw& a, int64_t rows, float* base, Scratch* s) {
@@ -57,8 +55,8 @@ int64_t layout(const AttentionRaw& a, int64_t rows, float* base, Scratch* s) {
   return next - base;
 }
 
-// Where a position's vector of one kv head, and its scale, is in the cache: the block's first cell,
-// the number of the vector in the block, and the index of the scale.
+// Position of a cached vector and its scale: the block's first cell, the vector's index in the
+// block, the scale's index.
 struct CachePlace {
   int64_t block, line, scale;
 };
@@ -69,13 +67,13 @@ CachePlace place_of(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t
   return {block * a.block_stride, line, block * a.scale_stride + line};
 }
 
-// What token sees at a position: kernels::cell_of().
+// kernels::cell_of(): the cell of a position for `token`.
 int64_t cell_of(const AttentionRaw& a, int64_t token, int64_t position) {
   while (a.after[token] > 0 && a.positions[token] > position) token -= a.after[token];
   return a.after[token] > 0 ? a.cells[token] : position;
 }
 
-// Where the panel of a block's key begins.
+// Start of the panel of a block's key.
 template <class Cache>
 typename Cache::Cell* key_panel(const AttentionRaw& a, int64_t block, int64_t line) {
   return static_cast<typename Cache::Cell*>(a.k_cache) + block +
@@ -99,7 +97,7 @@ void widen_line(const typename Cache::Cell* value, int64_t head_dim, float* out)
   if (c < head_dim) store(out + c, read_part<Cache>(value + c, head_dim - c));
 }
 
-// Values that lie in their keys: the last columns of `count` keys from the `first` of a panel on.
+// MLA values: the last columns of `count` keys of a panel from `first` on.
 template <class Cache>
 void widen_keys(const AttentionRaw& a, const typename Cache::Cell* panel, int64_t first,
                 int64_t count, int64_t stride, float* out) {
@@ -121,15 +119,15 @@ void copy_scales(const float* from, int64_t count, float unit, float* to) {
   for (; i < count; ++i) to[i] = from[i] * unit;
 }
 
-// Two ranges of a tile's keys, the sink's and the window's, in order.
+// Two ranges of a tile's keys, sink and window, in order.
 struct Ranges {
   int64_t begin[2], end[2];
   bool empty() const { return begin[0] >= end[0] && begin[1] >= end[1]; }
   bool operator==(const Ranges&) const = default;
 };
 
-// What the queries at positions [oldest, newest] together see of the tile that starts at `first`:
-// for one query, exactly what it sees. An empty range is at 0 or kTile.
+// Keys of the tile at `first` visible to the queries at positions [oldest, newest] together; exact
+// for one query. Empty ranges are at 0 or kTile.
 Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t first) {
   const int64_t sink = a.window > 0 ? min_of(a.sink, newest + 1) : 0;
   int64_t recent = a.window > 0 ? max_of(sink, oldest + 1 - a.window) : 0;
@@ -141,9 +139,9 @@ Ranges visible(const AttentionRaw& a, int64_t oldest, int64_t newest, int64_t fi
   return r;
 }
 
-// Finds the keys and values of a tile that are in the ranges. A panel without such a key is
-// replaced by another one: the scores of keys that are not seen are masked and their values never
-// read. Values are widened when `widen`.
+// Locates the tile's keys and values in the ranges. A panel without visible keys is replaced by
+// another: scores of invisible keys are masked, their values never read. Values are widened if
+// `widen`.
 template <class Cache>
 void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t first,
                const Ranges& ranges, bool widen, const Scratch& s,
@@ -187,8 +185,8 @@ void find_tile(const AttentionRaw& a, int64_t row, int64_t kv_head, int64_t firs
     if (!panels[p]) panels[p] = any;
 }
 
-// The same for one token in a tree, whose keys do not lie in the order of their positions: each is
-// copied to the panel and column where it would be if they did, so that the scores are the same.
+// The same for a token in a draft tree, whose keys are not in order of positions: each is copied to
+// the panel and column of its position, so that scores are equal.
 template <class Cache>
 void gather_tile(const AttentionRaw& a, int64_t token, int64_t kv_head, int64_t first,
                  const Ranges& ranges, const Scratch& s, const uint16_t* (&panels)[kTilePanels]) {
@@ -226,12 +224,12 @@ void gather_tile(const AttentionRaw& a, int64_t token, int64_t kv_head, int64_t 
     }
 }
 
-// One query of the tile whose first key is `first_key`.
+// A query of the tile whose first key is `first_key`.
 struct Query {
   int64_t row, head, position, first_key;
 };
 
-// Scales, caps and slopes the scores of a query's tile.
+// Applies scale, cap and slope to the scores of a query's tile.
 void bend(const AttentionRaw& a, const Query& q, float* scores) {
   const F scale = set1(a.scale), cap = set1(a.cap);
   const float slope = a.slopes ? a.slopes[q.head] : 0;
@@ -245,8 +243,8 @@ void bend(const AttentionRaw& a, const Query& q, float* scores) {
   }
 }
 
-// Scores of one query become its weights, for a type with scales in units of them; its sum and
-// accumulator are rescaled to the new maximum.
+// Scores of a query become weights (in units of the cache's scales); sum and accumulator are
+// rescaled to the new maximum.
 template <class Cache>
 void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, const Query& q) {
   const int64_t row = q.row;
@@ -285,7 +283,7 @@ void soften(const AttentionRaw& a, const Ranges& seen, const Scratch& s, const Q
   for (int64_t c = 0; c < width; c += kLanes) store(acc + c, mul(load(acc + c), correction));
 }
 
-// Where the values of a tile are read: widened in scratch, or as they lie in the cache.
+// Values of a tile: widened in scratch, or in the cache.
 struct WidenedValues {
   const float* values;
   int64_t width;
@@ -299,8 +297,8 @@ struct CachedValues {
   }
 };
 
-// acc[h] += sum over keys of weight * value, for kRows rows that see the same keys, over kVecs
-// vectors of the head from c on.
+// acc[h] += sum over keys of weight * value, for kRows rows with equal visible keys, kVecs vectors
+// from c on.
 template <int kRows, int kVecs, class Values>
 void weigh(const float* weights, const Values& values, int64_t c, int64_t width, const Ranges& seen,
            float* acc) {
@@ -442,7 +440,7 @@ void attend(const AttentionRaw& a, const Part& part, float* scratch) {
   load_queries<Cache>(a, part, s);
   const int64_t row = a.row_of_token[part.begin];
   const int64_t oldest = a.positions[part.begin], newest = a.positions[part.begin + part.count - 1];
-  // Few rows take the values from the cache as they go, many widen them once.
+  // Few rows read values from the cache, many widen them once.
   const bool in_tree = a.after && a.after[part.begin] > 0;
   const bool widen = in_tree || a.latent || part.rows() > 2 * kHeads || a.head_dim % kLanes != 0;
   for (int64_t first = 0; first <= newest; first += kTile) {

@@ -1,5 +1,5 @@
-// Eight f32 lanes of AVX2 + FMA. The same names as simd_avx512.h; included by simd.h inside the
-// namespace of the instruction set.
+// Eight f32 lanes of AVX2 + FMA, with the names of simd_avx512.h; included by simd.h inside the
+// instruction set's namespace.
 #pragma once
 
 using F = __m256;
@@ -14,7 +14,7 @@ inline F sub(F a, F b) { return _mm256_sub_ps(a, b); }
 inline F mul(F a, F b) { return _mm256_mul_ps(a, b); }
 inline F div(F a, F b) { return _mm256_div_ps(a, b); }
 inline F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-// The second operand when either is NaN.
+// The second operand if either is NaN.
 inline F vmin(F a, F b) { return _mm256_min_ps(a, b); }
 inline F vmax(F a, F b) { return _mm256_max_ps(a, b); }
 inline F round_nearest(F x) {
@@ -68,7 +68,7 @@ inline float sum(F x) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
-// Those of four, each as sum() adds it up.
+// The sums of four vectors, each as sum().
 inline void sums(F a, F b, F c, F d, float* out) {
   const auto halves = [](F x, F y) {
     return add(_mm256_permute2f128_ps(x, y, 0x20), _mm256_permute2f128_ps(x, y, 0x31));
@@ -103,7 +103,7 @@ inline void store_i8(int8_t* p, F x) {
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(pairs, pairs));
 }
 
-// Integers that 16 bits have; of every four, the second and third change places.
+// Integers within 16 bits; elements 1 and 2 of every four are swapped.
 inline void store_quads(int16_t* p, F x) {
   const I n = _mm256_cvtps_epi32(x);
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(n), _mm256_extracti128_si256(n, 1));
@@ -116,17 +116,17 @@ inline F load_u8(const uint8_t* p) {
   return _mm256_cvtepi32_ps(
       _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
 }
-// Pairs of 16 bits (a, b) of the kLanes rows from kLanes * part on of bytes at two addresses.
+// 16-bit pairs (a, b) of kLanes rows from kLanes * part on, of bytes at two addresses.
 inline I words_u8(const uint8_t* a, const uint8_t* b, int part) {
   const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
   const __m128i y = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
   return _mm256_cvtepu8_epi16(part == 0 ? _mm_unpacklo_epi8(x, y) : _mm_unpackhi_epi8(x, y));
 }
-// The lower and the next four bits of words.
+// The lower, and the next four bits of words.
 inline I low_four(I x) { return _mm256_and_si256(x, _mm256_set1_epi16(15)); }
 inline I next_four(I x) { return _mm256_srli_epi16(x, 4); }
-// Adds the products of pairs of 16 bits with the pair at p. In this order: GCC 12 takes other sums
-// first, for which there are no registers.
+// sum += products of 16-bit pairs with the pair at p. Inline assembly: GCC 12 reorders sums and
+// runs out of registers.
 [[gnu::always_inline]] inline void add_products(I& sum, I pairs, const int16_t* p) {
   int pair;
   __builtin_memcpy(&pair, p, sizeof(pair));
@@ -135,7 +135,7 @@ inline I next_four(I x) { return _mm256_srli_epi16(x, 4); }
 }
 inline I zero_words() { return _mm256_setzero_si256(); }
 inline I same_words(int x) { return _mm256_set1_epi32(x); }
-// Their bits.
+// Bit casts.
 inline I as_words(F x) { return _mm256_castps_si256(x); }
 inline F as_floats(I x) { return _mm256_castsi256_ps(x); }
 inline F to_floats(I x) { return _mm256_cvtepi32_ps(x); }
@@ -145,13 +145,13 @@ inline void load_u4(const uint8_t* p, F& low, F& high) {
   low = _mm256_cvtepi32_ps(_mm256_and_si256(x, _mm256_set1_epi32(15)));
   high = _mm256_cvtepi32_ps(_mm256_srli_epi32(x, 4));
 }
-// Pairs of numbers that bf16 has.
+// bf16 pairs of exact numbers.
 inline I pairs_of(F low, F high) {
   return _mm256_or_si256(_mm256_srli_epi32(_mm256_castps_si256(low), 16),
                          _mm256_castps_si256(high));
 }
 inline void store_words(void* p, I x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
-// Pairs (low, high) of numbers rounded to bf16 (nearest even).
+// Pairs (low, high) rounded to bf16 (nearest even).
 inline void store_pairs(uint16_t* p, F low, F high) {
   const auto rounded = [](I u) {
     const I odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
@@ -163,7 +163,7 @@ inline void store_pairs(uint16_t* p, F low, F high) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm256_or_si256(top, bottom));
 }
 
-// Eight-bit floats (f8e4m3) times 2^-120: their bits moved to where a float has them.
+// f8e4m3 numbers times 2^-120: their bits shifted to a float's position.
 inline F load_f8(const uint8_t* p) {
   const I x = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
   return _mm256_castsi256_ps(
@@ -174,7 +174,7 @@ inline F byte_f8(I words) {
   const I x = _mm256_srai_epi32(_mm256_slli_epi32(words, 24 - 8 * kByte), 4);
   return _mm256_castsi256_ps(_mm256_and_si256(x, _mm256_set1_epi32(static_cast<int>(0x87f00000u))));
 }
-// As to_f8e4m3() of tensor/dtype.h, for numbers.
+// to_f8e4m3() of tensor/dtype.h, except NaN.
 inline void store_f8(uint8_t* p, F x) {
   const I u = _mm256_castps_si256(x);
   const I magnitude = _mm256_min_epi32(_mm256_and_si256(u, _mm256_set1_epi32(0x7fffffff)),

@@ -1,5 +1,5 @@
-// Sixteen f32 lanes of AVX-512 (F, BW, DQ, VL). The same names as simd_avx2.h; included by simd.h
-// inside the namespace of the instruction set.
+// Sixteen f32 lanes of AVX-512 (F, BW, DQ, VL), with the names of simd_avx2.h; included by simd.h
+// inside the instruction set's namespace.
 #pragma once
 
 using F = __m512;
@@ -14,7 +14,7 @@ inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
 inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
 inline F div(F a, F b) { return _mm512_div_ps(a, b); }
 inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-// The second operand when either is NaN.
+// The second operand if either is NaN.
 inline F vmin(F a, F b) { return _mm512_min_ps(a, b); }
 inline F vmax(F a, F b) { return _mm512_max_ps(a, b); }
 inline F round_nearest(F x) {
@@ -64,7 +64,7 @@ inline float sum(F x) {
   s = _mm_add_ps(s, _mm_movehl_ps(s, s));
   return _mm_cvtss_f32(_mm_add_ss(s, _mm_shuffle_ps(s, s, 1)));
 }
-// Those of four, each as sum() adds it up.
+// The sums of four vectors, each as sum().
 inline void sums(F a, F b, F c, F d, float* out) {
   const auto halves = [](F x, F y) {
     return add(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
@@ -94,7 +94,7 @@ inline void store_i8(int8_t* p, F x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(x)));
 }
 
-// Integers that 16 bits have; of every four, the second and third change places.
+// Integers within 16 bits; elements 1 and 2 of every four are swapped.
 inline void store_quads(int16_t* p, F x) {
   const __m256i order = _mm256_broadcastsi128_si256(
       _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
@@ -107,18 +107,18 @@ inline F load_u8(const uint8_t* p) {
   return _mm512_cvtepi32_ps(
       _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
 }
-// Pairs of 16 bits (a, b) of the 16 rows of bytes at two addresses.
+// 16-bit pairs (a, b) of 16 rows, of bytes at two addresses.
 inline I words_u8(const uint8_t* a, const uint8_t* b, int) {
   const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(a));
   const __m128i y = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b));
   return _mm512_cvtepu8_epi16(_mm256_inserti128_si256(
       _mm256_castsi128_si256(_mm_unpacklo_epi8(x, y)), _mm_unpackhi_epi8(x, y), 1));
 }
-// The lower and the next four bits of words.
+// The lower, and the next four bits of words.
 inline I low_four(I x) { return _mm512_and_si512(x, _mm512_set1_epi16(15)); }
 inline I next_four(I x) { return _mm512_srli_epi16(x, 4); }
-// Adds the products of pairs of 16 bits with the pair at p. In this order: GCC 12 takes other sums
-// first, for which there are no registers.
+// sum += products of 16-bit pairs with the pair at p. Inline assembly: GCC 12 reorders sums and
+// runs out of registers.
 [[gnu::always_inline]] inline void add_products(I& sum, I pairs, const int16_t* p) {
   int pair;
   __builtin_memcpy(&pair, p, sizeof(pair));
@@ -127,7 +127,7 @@ inline I next_four(I x) { return _mm512_srli_epi16(x, 4); }
 }
 inline I zero_words() { return _mm512_setzero_si512(); }
 inline I same_words(int x) { return _mm512_set1_epi32(x); }
-// Their bits.
+// Bit casts.
 inline I as_words(F x) { return _mm512_castps_si512(x); }
 inline F as_floats(I x) { return _mm512_castsi512_ps(x); }
 inline F to_floats(I x) { return _mm512_cvtepi32_ps(x); }
@@ -137,21 +137,21 @@ inline void load_u4(const uint8_t* p, F& low, F& high) {
   low = _mm512_cvtepi32_ps(_mm512_and_si512(x, _mm512_set1_epi32(15)));
   high = _mm512_cvtepi32_ps(_mm512_srli_epi32(x, 4));
 }
-// Pairs of numbers that bf16 has.
+// bf16 pairs of exact numbers.
 inline I pairs_of(F low, F high) {
   return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(low), 16),
                          _mm512_castps_si512(high));
 }
 inline void store_words(void* p, I x) { _mm512_storeu_si512(p, x); }
-// Pairs of bf16: the lower and upper halves of bytes; bytes at two addresses.
+// bf16 pairs: of the lower and upper halves of bytes; of bytes at two addresses.
 inline I pairs_u4(const uint8_t* p) {
-  // bf16 of 0 to 15, twice: five bits of a 16-bit element choose, the fifth of them any.
+  // bf16 of 0 to 15, twice: 5 bits of a 16-bit element select, the fifth is ignored.
   alignas(64) static constexpr uint16_t kNumbers[] = {
       0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120,
       0x4130, 0x4140, 0x4150, 0x4160, 0x4170, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
       0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
   const I x = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  // x | x << 12, by one instruction that leaves the ports of shifts alone.
+  // x | x << 12 in one instruction that does not use the shift ports.
   const I both = _mm512_madd_epi16(x, _mm512_set1_epi32(1 + (1 << 12)));
   return _mm512_permutexvar_epi16(both, _mm512_load_si512(kNumbers));
 }
@@ -160,7 +160,7 @@ inline I pairs_u8(const uint8_t* low, const uint8_t* high) {
   constexpr __mmask64 kLowHalves = 0x3333333333333333;
   return _mm512_mask_alignr_epi8(odd, kLowHalves, even, even, 2);
 }
-// Pairs (low, high) of numbers rounded to bf16 (nearest even).
+// Pairs (low, high) rounded to bf16 (nearest even).
 inline void store_pairs(uint16_t* p, F low, F high) {
   const auto rounded = [](I u) {
     const I odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
@@ -172,7 +172,7 @@ inline void store_pairs(uint16_t* p, F low, F high) {
   _mm512_storeu_si512(p, _mm512_or_si512(top, bottom));
 }
 
-// Eight-bit floats (f8e4m3) times 2^-120: their bits moved to where a float has them.
+// f8e4m3 numbers times 2^-120: their bits shifted to a float's position.
 inline F load_f8(const uint8_t* p) {
   const I x = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm512_castsi512_ps(
@@ -183,7 +183,7 @@ inline F byte_f8(I words) {
   const I x = _mm512_srai_epi32(_mm512_slli_epi32(words, 24 - 8 * kByte), 4);
   return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(static_cast<int>(0x87f00000u))));
 }
-// As to_f8e4m3() of tensor/dtype.h, for numbers.
+// to_f8e4m3() of tensor/dtype.h, except NaN.
 inline void store_f8(uint8_t* p, F x) {
   const I u = _mm512_castps_si512(x);
   const I magnitude = _mm512_min_epi32(_mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff)),

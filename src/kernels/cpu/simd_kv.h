@@ -1,14 +1,14 @@
-// The element types of a KV cache, written once for all vector instruction sets: how lines are
-// stored, read, and multiplied with queries in packed form. A type's numbers are read in units of
-// 2^-kShift, which is undone half in the query and half in the scale, so that nothing overflows.
+// KV cache element types for all vector instruction sets: storing, reading, and products of packed
+// lines with queries. Numbers are read in units of 2^-kShift, compensated half in the query and
+// half in the scale, so that nothing overflows.
 #pragma once
 
 #include "kernels/cpu/simd_linear.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-// Dot products of f32 rows with panels of quads: words of four one-byte elements of a key, sixteen
-// keys side by side. As F32Dot, with twice the elements in a word.
+// Dot products of f32 rows with quad panels: words of four 8-bit elements of a key, 16 keys side by
+// side. As F32Dot with twice the elements per word.
 template <class Cache>
 struct QuadDot {
   using X = float;
@@ -112,14 +112,14 @@ void write_line(const float* x, int64_t count, F factor, typename Cache::Cell* o
   if (c < count) write_part<Cache>(out + c, mul(load_part(x + c, count - c), factor), count - c);
 }
 
-// Stores x in units of the returned scale, as Attention of attention_ops.h says.
+// Stores x in units of the returned scale, as defined by Attention in attention_ops.h.
 template <class Cache>
 float write_scaled(const float* x, int64_t count, typename Cache::Cell* out) {
   F most = set1(0), zeros = set1(0);
   for (int64_t c = 0; c < count; c += kLanes) {
     const F v = c + kLanes <= count ? load(x + c) : load_part(x + c, count - c);
     most = vmax(most, vabs(v));
-    zeros = add(zeros, mul(v, set1(0)));  // NaN where v is not finite
+    zeros = add(zeros, mul(v, set1(0)));  // NaN if v is not finite
   }
   const float amax = largest(most);
   const bool finite = sum(zeros) == 0;

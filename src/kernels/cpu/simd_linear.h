@@ -1,18 +1,18 @@
-// Linear over weight panels, written once for all vector instruction sets: register tiles of rows x
-// panels that run over the whole of k, so that an element's sum is one chain in the order of k
-// whatever the tile's shape and the number of rows.
+// Linear over weight panels for all vector instruction sets: register tiles of rows x panels over
+// the whole of k, so that an element's sum is one chain in the order of k for any tile shape and
+// number of rows.
 #pragma once
 
 #include "kernels/cpu/simd.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-// Vectors of panels that a tile of few rows reads side by side.
+// Panel vectors read side by side by a tile of few rows.
 constexpr int kWideVecs = 4;
 
-// Asks for a line of a panel ahead of its use. Tiles of few rows: see kFewRowsAhead. Others ask a
-// page ahead, where the processor's own prefetches end, for the level-2 cache. Always inline: GCC
-// 12 takes a function that only prefetches for one without effects, and drops its calls.
+// Prefetches a panel line. Tiles of few rows: kFewRowsAhead; others: a page ahead (the end of
+// hardware prefetching), to the L2 cache. Always inline: GCC 12 considers a function that only
+// prefetches free of effects and drops its calls.
 template <int kVecs>
 [[gnu::always_inline]] inline void prefetch_panel(const void* at) {
   const char* const line = static_cast<const char*>(at);
@@ -22,7 +22,7 @@ template <int kVecs>
     _mm_prefetch(line + 4096, _MM_HINT_T1);
 }
 
-// Panels one behind the other, as weights lie in memory.
+// Consecutive panels, as weights in memory.
 struct WeightPanels {
   static constexpr bool kInMemory = true;
 
@@ -32,7 +32,7 @@ struct WeightPanels {
   const uint16_t* at(int64_t panel) const { return data + panel * stride; }
 };
 
-// Likewise, in a cache, made of the panels in front of those that `packed` points at.
+// Unpacked panels in a cache; `packed`: the packed panels behind them.
 struct UnpackedPanels : WeightPanels {
   static constexpr bool kInMemory = false;
 
@@ -43,17 +43,17 @@ struct UnpackedPanels : WeightPanels {
 
 // Panels at any addresses.
 struct ScatteredPanels {
-  static constexpr bool kInMemory = false;  // too short to ask ahead
+  static constexpr bool kInMemory = false;  // too short for prefetching
 
   const uint16_t* const* panels;
 
   const uint16_t* at(int64_t panel) const { return panels[panel]; }
 };
 
-// The panels of kVecs vectors that one register tile reads side by side: pairs of bf16.
+// The panels of kVecs vectors that a register tile reads side by side: bf16 pairs.
 template <class Panels, int kVecs>
 struct PanelGroup {
-  static constexpr int kLinePairs = 1;  // pairs of columns in a line of a panel
+  static constexpr int kLinePairs = 1;  // column pairs per panel line
 
   const uint16_t* panels[kVecs / kVecsPerPanel];
 
@@ -74,7 +74,7 @@ struct PanelGroup {
   }
 };
 
-// Panels in a cache: asks for lines of those that are unpacked after them.
+// Unpacked panels: prefetches the packed lines behind them.
 template <int kVecs>
 struct PanelGroup<UnpackedPanels, kVecs> : PanelGroup<WeightPanels, kVecs> {
   const UnpackedPanels all;
@@ -90,7 +90,7 @@ struct PanelGroup<UnpackedPanels, kVecs> : PanelGroup<WeightPanels, kVecs> {
   }
 };
 
-// Calls step(i) for the pairs of columns [begin, end) and asks for w's lines ahead.
+// Calls step(i) for column pairs [begin, end) and prefetches w's lines.
 template <class Group, class Step>
 [[gnu::always_inline]] inline void for_pairs(const Group& w, int64_t begin, int64_t end,
                                              Step step) {
@@ -107,10 +107,10 @@ template <class Group, class Step>
 // f32 products: weights are widened in registers, x is f32.
 struct F32Dot {
   using X = float;
-  static constexpr int kMaxRows = kRegisters == 32 ? 12 : 5;  // at two vectors of panels
-  static constexpr int kWideRows = kRegisters == 32 ? 4 : 2;  // at four
+  static constexpr int kMaxRows = kRegisters == 32 ? 12 : 5;  // with two panel vectors
+  static constexpr int kWideRows = kRegisters == 32 ? 4 : 2;  // with four panel vectors
 
-  // Sums over the columns [begin, end), begin even.
+  // Sums over columns [begin, end), begin even.
   template <int kRows, int kVecs, class Group>
   [[gnu::always_inline]] static inline void run(const X* x, int64_t x_stride, const Group w,
                                                 int64_t begin, int64_t end,
@@ -165,7 +165,7 @@ inline void store_tile(const LinearRaw& a, int64_t row, int64_t panel, F (&acc)[
   }
 }
 
-// kRows rows from `row` by the panels from `panel`, whose numbers `weight` has.
+// kRows rows from `row` by the panels of `weight` from `panel` on.
 template <class Dot, int kRows, int kVecs, class Group>
 void linear_tile(const LinearRaw& a, const Group& weight, int64_t row, int64_t panel) {
   F acc[kRows][kVecs];
@@ -183,7 +183,7 @@ inline void linear_rows(const LinearRaw& a, const Panels& panels, int64_t rows, 
   linear_tile<Dot, kRows, kVecs>(a, PanelGroup<Panels, kVecs>(panels, panel), row, panel);
 }
 
-// All rows by the panels [begin, end) in groups of kVecs vectors; returns the first panel left.
+// All rows by panels [begin, end) in groups of kVecs vectors; returns the first remaining panel.
 template <class Dot, int kMaxRows, int kVecs, class Panels>
 inline int64_t linear_groups(const LinearRaw& a, const Panels& panels, int64_t row_begin,
                              int64_t row_end, int64_t begin, int64_t end) {
@@ -198,7 +198,7 @@ inline int64_t linear_groups(const LinearRaw& a, const Panels& panels, int64_t r
   return begin;
 }
 
-// a's rows [row_begin, row_end) by `panels`, which are in the place of a's weight.
+// a's rows [row_begin, row_end) by `panels`, which replace a's weight.
 template <class Dot, class Panels>
 inline void linear_block(const LinearRaw& a, const Panels& panels, int64_t row_begin,
                          int64_t row_end, int64_t panel_begin, int64_t panel_end) {

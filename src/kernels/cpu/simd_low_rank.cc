@@ -1,4 +1,4 @@
-// What adapters add to products, with products of f32.
+// LoRA with f32 products.
 #include "kernels/cpu/simd_low_rank.h"
 
 #include "kernels/cpu/simd_raw.h"

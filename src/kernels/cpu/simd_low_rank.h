@@ -1,14 +1,14 @@
-// What adapters add to products, by a type Dot of the first products, with a step of columns kStep,
-// numbers V of that many columns, load(), load_part() and add(sum, a, x).
+// LoRA; Dot computes a x: column step kStep, numbers V of that many columns, load(), load_part(),
+// add(sum, a, x).
 #pragma once
 
 #include "kernels/cpu/simd.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-constexpr int kSums = 4;  // rows of a side by side
+constexpr int kSums = 4;  // rows of a computed side by side
 
-// low[r][first + j] = a[first + j] . x[r]; each is made alike, whatever the number of rows.
+// low[r][first + j] = a[first + j] . x[r]; equal bits for any number of rows.
 template <class Dot, int kRows>
 void low_sums(const LowRankRaw& a, int64_t first, float (&low)[kRows][kMaxLowRank + kSums]) {
   F total[kRows][kSums];
@@ -67,7 +67,7 @@ void add_low(const LowRankRaw& a, int64_t c, const float (&low)[kRows][kMaxLowRa
     }
 }
 
-// The columns from c on, fewer than a vector has.
+// The remaining columns from c on, fewer than a vector.
 template <int kRows>
 void add_low_part(const LowRankRaw& a, int64_t c, const float (&low)[kRows][kMaxLowRank + kSums]) {
   const int64_t left = a.n - c;
@@ -100,7 +100,7 @@ void low_rank_rows(const LowRankRaw& a) {
   if (c < a.n) add_low_part(a, c, low);
 }
 
-// As many rows at once as there are registers for.
+// As many rows at once as registers allow.
 template <class Dot>
 void low_rank_with(LowRankRaw a) {
   constexpr int kAtOnce = kRegisters == 32 ? kLowRankRows : kLowRankRows / 2;

@@ -1,16 +1,15 @@
-// Linear with weights of fewer bits than bf16, whose numbers (integers, f8e4m3) bf16 and f32 have
-// exactly. A first tile of rows makes them in registers while it multiplies and, where there are
-// more rows, keeps them for the tiles behind it: the numbers, and so the bits of a sum, are the
-// same. The sum over a group is scaled and added to the element's, less the group's zero point (or
-// minimum) times the sum of x over it. f8e4m3 numbers with one scale for a row are summed up to its
-// end.
+// Linear with weights narrower than bf16, whose numbers (integers, f8e4m3) are exact in bf16 and
+// f32. The first tile of rows unpacks them in registers while it multiplies and, for more rows,
+// keeps them for later tiles: equal numbers, so equal bits. A group's sum is scaled and added to
+// the element's, minus zero point (or minimum) * sum of x. f8e4m3 numbers with a scale per row are
+// summed to the row's end.
 #pragma once
 
 #include "kernels/cpu/simd_linear.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-// The panels of integers that one register tile reads side by side.
+// Panels of integers read side by side by a register tile.
 template <int kBits, int kVecs>
 struct IntegerGroup {
   static constexpr int kLinePairs = 16 / kBits;
@@ -22,7 +21,7 @@ struct IntegerGroup {
     for (int i = 0; i < kVecs / kVecsPerPanel; ++i)
       panels[i] = w.data + (first + i) * w.panel_bytes;
   }
-  // Vector v of column i: of bytes, or of the pairs at i, which is even then.
+  // Vector v of column i: of bytes, or of the pairs at even i.
   const uint8_t* at(int v, int64_t i) const {
     return panels[v / kVecsPerPanel] + v % kVecsPerPanel * kLanes + 16 * i * kBits / 8;
   }
@@ -39,13 +38,13 @@ struct IntegerGroup {
   }
 };
 
-// Numbers whose scale comes after the sum over a row say so.
+// Numbers with a scale per row, applied to its sum.
 template <class Numbers>
 concept WholeRows = requires {
   Numbers::kWholeRows;
 };
 
-// Likewise of f8e4m3 numbers.
+// f8e4m3 numbers in groups.
 template <int kVecs>
 struct Float8Group : IntegerGroup<8, kVecs> {
   using IntegerGroup<8, kVecs>::IntegerGroup;
@@ -57,15 +56,14 @@ struct Float8Group : IntegerGroup<8, kVecs> {
   }
 };
 
-// Those with one scale for a row.
+// f8e4m3 numbers with a scale per row.
 template <int kVecs>
 struct Float8Rows : Float8Group<kVecs> {
   using Float8Group<kVecs>::Float8Group;
   static constexpr bool kWholeRows = true;
 };
 
-// Numbers that are kept, when they are read, for the tiles of rows behind: as panels of bf16, or as
-// what the product takes.
+// Numbers that are kept when read, for later row tiles: as bf16 panels, or in the product's form.
 template <class Numbers, int kVecs>
 struct KeptGroup : Numbers {
   uint16_t* memory;
@@ -73,7 +71,7 @@ struct KeptGroup : Numbers {
 
   KeptGroup(const Numbers& numbers, uint16_t* to, int64_t panel_stride)
       : Numbers(numbers), memory(to), stride(panel_stride) {}
-  // Vector v of the pairs at i.
+  // Keeps vector v of the pairs at i.
   [[gnu::always_inline]] void keep(int v, int64_t i, I pairs) const {
     store_words(memory + v / kVecsPerPanel * stride + v % kVecsPerPanel * (2 * kLanes) + 16 * i,
                 pairs);
@@ -84,7 +82,7 @@ struct KeptGroup : Numbers {
   }
 };
 
-// kRows rows from `row` by the panels from `panel`, whose integers `numbers` has.
+// kRows rows from `row` by the panels of `numbers` from `panel` on.
 template <class Dot, int kRows, int kVecs, class Numbers>
 void integer_tile(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& numbers,
                   int64_t row, int64_t panel) {
@@ -114,7 +112,7 @@ void integer_tile(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& 
   store_tile(a, row, panel, total);
 }
 
-// A register tile, for kLeast to kRows rows; kWhole: scales come after the sum over a row.
+// A register tile for kLeast to kRows rows; kWhole: scales are applied to row sums.
 template <class Dot, int kLeast, int kRows, int kVecs, bool kWhole, class Numbers>
 inline void narrow_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Numbers& numbers,
                         int64_t rows, int64_t row, int64_t panel) {
@@ -127,8 +125,8 @@ inline void narrow_rows(const LinearRaw& a, const IntegerPanelsRaw& w, const Num
     integer_tile<Dot, kRows, kVecs>(a, w, numbers, row, panel);
 }
 
-// All rows by the panels [begin, end) in groups of kVecs vectors, of which Numbers has the numbers;
-// returns the first panel left.
+// All rows by panels [begin, end) in groups of kVecs vectors of Numbers; returns the first
+// remaining panel.
 template <class Dot, int kMaxRows, int kVecs, class Numbers>
 inline int64_t few_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                         int64_t row_end, int64_t begin, int64_t end) {
@@ -139,7 +137,7 @@ inline int64_t few_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t r
   return begin;
 }
 
-// Likewise of more than Dot::kMaxRows rows, with memory for the panels of a group.
+// The same for more than Dot::kMaxRows rows, with memory for a group's panels.
 template <class Dot, int kVecs, class Numbers>
 inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin,
                          int64_t row_end, int64_t begin, int64_t end, uint16_t* memory) {
@@ -152,7 +150,7 @@ inline int64_t more_rows(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t 
     narrow_rows<Dot, kLeast, kMost, kVecs, kWhole>(a, w, first, rows / tiles, row_begin, begin);
     const auto kept = [&] {
       const WeightPanels panels = {memory, a.panel_stride};
-      // Sums over whole rows do not ask for the panels in front: f32 products took 7 % more time.
+      // No prefetch for sums over whole rows: f32 products took 7 % more time with it.
       if constexpr (kWhole) {
         return PanelGroup<WeightPanels, kVecs>(panels, 0);
       } else {

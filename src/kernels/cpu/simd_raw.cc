@@ -1,4 +1,4 @@
-// The table of one instruction set's raw kernels.
+// The raw kernel table of one instruction set.
 #include "kernels/cpu/simd_raw.h"
 
 namespace nereid::kernels::cpu {

@@ -1,4 +1,4 @@
-// Declarations of one instruction set's raw kernels, see Raw in raw.h.
+// Raw kernels of one instruction set, see Raw in raw.h.
 #pragma once
 
 #include "kernels/cpu/raw.h"
@@ -38,8 +38,8 @@ void bin_weights(const float* x, int64_t count, float largest, float temperature
 double peak_flops(int64_t iterations);
 float read_bytes(const void* data, int64_t bytes);
 
-// Rotates one head vector for its position into `out`, which may be `x`; products and sums are
-// rounded separately, so fused and unfused rope give the same bits.
+// Rotates a head vector for its position into `out`, which may be `x`; products and sums are
+// rounded separately, so fused and separate Rope give equal bits.
 void rotate(const float* x, const RotationRaw& rotation, int64_t position, int64_t head_dim,
             float* out);
 

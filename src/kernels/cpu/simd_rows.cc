@@ -28,7 +28,7 @@ void for_vectors(int64_t count, Function f) {
   if (i < count) f(i, count - i);
 }
 
-// Lanes are summed apart and joined at the end; missing ones are zero.
+// Lanes are summed separately and joined at the end; missing ones are 0.
 template <class X>
 float sum_of(const X* x, int64_t count) {
   F total = set1(0);
@@ -46,7 +46,7 @@ float squares_of(const X* x, int64_t count) {
   return sum(squares);
 }
 
-// Of the distances to the mean; the lanes past the end are left out.
+// Sum of squared distances to the mean; lanes past the end are excluded.
 template <class X>
 float squares_around(const X* x, int64_t count, float mean) {
   F squares = set1(0);
@@ -95,7 +95,7 @@ namespace {
 
 template <class X, class Out>
 void norm_piece(const NormRaw& a, int64_t piece, const X* x, Out* out) {
-  const int64_t first = piece % a.weight_pieces * a.width;  // of the weight
+  const int64_t first = piece % a.weight_pieces * a.width;  // index in the weight
   const float width = static_cast<float>(a.width);
   const float mean = a.centered ? sum_of(x, a.width) / width : 0;
   const float squares = a.centered ? squares_around(x, a.width, mean) : squares_of(x, a.width);

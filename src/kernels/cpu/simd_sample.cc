@@ -30,7 +30,7 @@ LogitsScan scan_logits(const float* x, int64_t count, float* piece_largest) {
   return {most, sound == kAll};
 }
 
-// Lanes are summed in f32 over one piece, pieces in f64.
+// Lanes are summed in f32 over a piece, pieces in f64.
 double sum_weights(const float* x, int64_t count, float largest, float temperature, float threshold,
                    int64_t* num) {
   const F top = set1(largest), divisor = set1(temperature), limit = set1(threshold);
@@ -57,8 +57,8 @@ double sum_weights(const float* x, int64_t count, float largest, float temperatu
   return total;
 }
 
-// A larger logit has no lower bin, also where its place is rounded. In f64, where the distance of
-// any two floats is finite and not 0.
+// Larger logits never get a lower bin, even with rounding. In f64, where the difference of two
+// floats is finite and nonzero.
 void bin_weights(const float* x, int64_t count, float largest, float temperature, float from,
                  float to, WeightBins& bins) {
   bins = {};

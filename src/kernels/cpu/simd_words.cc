@@ -1,4 +1,4 @@
-// Linear with weights of integers in words, and rows of x for it.
+// Linear with integer weights in 16-bit products, and its rows of x.
 #include "kernels/cpu/simd_words.h"
 
 #include "kernels/cpu/simd_raw.h"
@@ -43,16 +43,16 @@ float float_of(uint32_t bits) {
   return x;
 }
 
-// Numbers of a piece in steps, as words in the order of quads.
+// Converts a piece's numbers to steps: i16 in the order of quads.
 FixedPiece fixed_piece(const uint16_t* x, int64_t count, int16_t* out) {
-  // Numbers are ordered as their bits are: infinity and NaN are the largest.
+  // bf16 magnitudes compare like their bits; infinity and NaN are the largest.
   uint16_t most = 0;
   for (int64_t i = 0; i < count; ++i) {
     const auto magnitude = static_cast<uint16_t>(x[i] & 0x7fff);
     most = most < magnitude ? magnitude : most;
   }
-  // The largest number has 8 bits, which become the upper ones of 15: those that are at most 128
-  // times smaller are as they were.
+  // The 8 significant bits of the largest number become the upper ones of 15: numbers up to 128
+  // times smaller stay exact.
   constexpr int kBias = 127, kUpper = 14, kLeast = kUpper + 1;
   const int exponent = most >> 7 < kLeast ? kLeast : most >> 7;
   const bool finite = exponent < 255;

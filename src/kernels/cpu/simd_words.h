@@ -1,22 +1,22 @@
-// Linear with weights of integers in products of 16 and sums of 32 bits, which have twice the rate
-// of f32. Rows of x are i16, either the i8 that they were or numbers in steps of a power of two,
-// see fixed_row(). Sums of integers are exact, whatever their order; a row's sums over pieces of
-// columns are scaled and added in the order of k, whatever the tile and the number of rows.
+// Linear with integer weights in 16-bit products and 32-bit sums, at twice the rate of f32. Rows of
+// x are i16: original i8 numbers, or steps of a power of two (fixed_row()). Integer sums are exact;
+// a row's sums over pieces of columns are scaled and added in the order of k, for any tile and
+// number of rows.
 #pragma once
 
 #include "kernels/cpu/simd_narrow.h"
 
 namespace nereid::kernels::cpu::NEREID_SIMD {
 
-constexpr int64_t kQuad = 4;  // columns of a step, of which 0 and 2, 1 and 3 are pairs
+constexpr int64_t kQuad = 4;  // columns of a step; pairs: 0 and 2, 1 and 3
 
-// The panels that one register tile reads side by side, as they are stored.
+// Packed panels read side by side by a register tile.
 template <int kBits, int kVecs>
 struct PackedWords : IntegerGroup<kBits, kVecs> {
   using IntegerGroup<kBits, kVecs>::IntegerGroup;
   using IntegerGroup<kBits, kVecs>::panels;
 
-  // Of vector v: columns i and i + 2 of each row, and i + 1 and i + 3.
+  // Vector v: columns i and i + 2 of each row, and i + 1 and i + 3.
   [[gnu::always_inline]] void words(int v, int64_t i, I& even, I& odd) const {
     const uint8_t* const at = panels[v / kVecsPerPanel] + 16 * i * kBits / 8;
     const int part = v % kVecsPerPanel;
@@ -29,11 +29,11 @@ struct PackedWords : IntegerGroup<kBits, kVecs> {
   }
 };
 
-// One panel, or two, of which a piece was unpacked into memory.
+// One or two panels with an unpacked piece in memory.
 template <int kVecs>
 struct UnpackedWords {
   const uint16_t* data;
-  const uint8_t* next;  // asks for what is unpacked next, `step` bytes in each panel at a time
+  const uint8_t* next;  // prefetched: next piece, `step` bytes per panel at a time
   int64_t next_stride, step;
 
   static constexpr int64_t kPanel = kPieceColumns * 16;
@@ -50,12 +50,12 @@ struct UnpackedWords {
   }
 };
 
-// What lies behind a row of words.
+// The FixedPiece data behind a row.
 inline const FixedPiece* pieces_at(const int16_t* row, int64_t k) {
   return reinterpret_cast<const FixedPiece*>(row + (k + kQuad - 1) / kQuad * kQuad);
 }
 
-// Columns that are multiplied together: of one group, with one step of x.
+// Columns multiplied together: of one group, with one step of x.
 struct WordPiece {
   int64_t begin, end, group, index;
 };
@@ -69,7 +69,7 @@ inline void for_pieces(const LinearRaw& a, const IntegerPanelsRaw& w, Each each)
   }
 }
 
-// Sums of a piece, from `first` of the group's columns on.
+// Sums of a piece, from column `first` of the group on.
 template <int kRows, int kVecs, class Group>
 [[gnu::always_inline]] inline void add_words(const int16_t* x, int64_t x_stride, const Group& w,
                                              int64_t first, int64_t count,
@@ -92,7 +92,7 @@ template <int kRows, int kVecs, class Group>
   }
 }
 
-// Rows in steps: totals are f32.
+// Rows in steps: f32 totals.
 struct FixedTotals {
   using Total = F;
 
@@ -103,7 +103,7 @@ struct FixedTotals {
 #pragma GCC unroll 8
       for (int v = 0; v < kVecs; ++v) totals[r][v] = set1(0);
   }
-  // Adds the piece's products, whose columns begin at `first` of w's panels.
+  // Adds the piece's products; its columns begin at `first` of w's panels.
   template <int kRows, int kVecs, class Group>
   [[gnu::always_inline]] static void add(const int16_t* x, const LinearRaw& a,
                                          const IntegerPanelsRaw& w, const Group& group,
@@ -140,7 +140,7 @@ struct FixedTotals {
   static F to_memory(F x) { return x; }
 };
 
-// Rows of i8 by weights whose zero is 128 and whose scales are those of rows: totals are integers.
+// i8 rows and weights with zero point 128 and row scales: integer totals.
 struct ByteTotals {
   using Total = I;
 
@@ -178,7 +178,7 @@ inline void store_totals(const LinearRaw& a, int64_t row, int64_t panel,
   store_tile(a, row, panel, out);
 }
 
-// `rows` <= kRows rows by panels as they are stored.
+// `rows` <= kRows rows by packed panels.
 template <class Totals, int kBits, int kRows, int kVecs>
 void packed_tile(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t rows, int64_t row,
                  int64_t panel) {
@@ -194,12 +194,11 @@ void packed_tile(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t rows, in
   store_totals<Totals>(a, row, panel, totals);
 }
 
-// The way of a product of many rows: a piece of one or two panels at a time is unpacked into the
-// level-1 cache, and all rows are multiplied by it.
+// Many rows: a piece of one or two panels is unpacked into the L1 cache and multiplied by all rows.
 template <class Totals, int kBits, int kVecs>
 class WordBlock {
  public:
-  // `memory`: see words_memory().
+  // `memory`: words_memory().
   WordBlock(const LinearRaw& a, const IntegerPanelsRaw& w, int64_t row_begin, int64_t row_end,
             void* memory)
       : a_(a),
@@ -210,7 +209,7 @@ class WordBlock {
         unpacked_(static_cast<uint16_t*>(memory)),
         totals_(reinterpret_cast<float*>(unpacked_ + 2 * UnpackedWords<kVecs>::kPanel)) {}
 
-  // Returns the first panel left.
+  // Returns the first remaining panel.
   int64_t run(int64_t panel, int64_t end) const {
     for (; panel + kPanels <= end; panel += kPanels) {
       for_tiles([&]<int kTile>(int64_t row) { start<kTile>(row); });
@@ -233,7 +232,7 @@ class WordBlock {
   static constexpr int64_t kPanels = kVecs / kVecsPerPanel;
   static constexpr int64_t kStep = 16 * kQuad * kBits / 8;
 
-  // Calls each<kTile>(row) for tiles of nearly as many rows.
+  // Calls each<kTile>(row) for tiles of nearly equal size.
   template <int kTile = kRows, class Each>
   void for_rows(int64_t rows, int64_t row, Each each) const {
     if constexpr (kTile > 1)
@@ -251,7 +250,7 @@ class WordBlock {
   const int16_t* x_at(int64_t row) const {
     return static_cast<const int16_t*>(a_.x) + (row_begin_ + row) * a_.x_stride;
   }
-  // Where the stored columns lie that are unpacked after these.
+  // Address of the next packed columns.
   const uint8_t* next_of(int64_t panel, const WordPiece& piece) const {
     if (piece.end == a_.k) return w_.data + (panel + kPanels) * w_.panel_bytes;
     return w_.data + panel * w_.panel_bytes + 16 * piece.end * kBits / 8;

@@ -1,4 +1,4 @@
-// Activations and gated units, number by number.
+// Elementwise activations and gated units.
 #pragma once
 
 #include "kernels/api/ops.h"
@@ -6,9 +6,8 @@
 
 namespace nereid::kernels::cuda {
 
-// 1 / (1 + exp(-x)) by the quick instructions, whose errors are far below what bf16 keeps: with
-// expf() and a division that rounds correctly, arithmetic would take longer than reading and
-// writing.
+// 1 / (1 + exp(-x)) by the fast instructions; their errors are far below bf16 rounding. expf() and
+// an exactly rounded division would take longer than the memory traffic.
 inline __device__ float sigmoid(float x) {
   float result;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(1.0f + power_of_2(-kLog2E * x)));
@@ -27,7 +26,7 @@ __device__ float activate(float x) {
   return 0.5f * x * erfcf(-x * 0.7071067811865476f);
 }
 
-// Where one kernel serves all.
+// Run-time dispatch.
 inline __device__ float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::kSilu:
@@ -47,7 +46,7 @@ inline __device__ float activate(Activation activation, float x) {
   }
 }
 
-// `act` of the gate times what there is of up, see GluOf in ops.h.
+// act(gate) * up with the limit and offset of GluOf (ops.h).
 template <class F>
 __device__ float gated_unit(F act, float gate, float up, float limit, float up_offset) {
   if (limit > 0.0f) {

@@ -1,14 +1,12 @@
-// Paged attention of mixed steps: rows of few tokens go to attention_few.cu (on Hopper those of one
-// token and an f8e4m3 cache to attention_single.cu, those of steps of few such rows to
-// attention_cluster.cu), the others (prompts and their chunks) to the kernel here, whose keys and
-// values are stored by a kernel of their own first. A block takes up to 128 query vectors that
-// share a KV head (several tokens and the heads of the group), each warp 32 of them, and walks
-// their keys in tiles of 64; heads of 64 and 128 columns go to attention_hopper.cu on that
-// processor, latent heads to attention_latent.cu or, where it does not take them, with those of
-// other widths to attention_plain.cu. Queries and weights are
-// rounded to bf16. Rows with trees are taken here, in tiles of one token, whose keys are fetched in
-// the order of their positions, from the cells of the tokens that it comes after. A query's result
-// does not depend on the rows or chunks beside it, but for the form of the kernel.
+// Paged attention of mixed steps. Rows of few tokens: attention_few.cu (Hopper: one token and an
+// f8e4m3 cache: attention_single.cu; few such rows: attention_cluster.cu). Other rows (prompts and
+// their chunks): the kernel here, after a kernel that stores their keys and values. A block has up
+// to 128 query vectors that share a KV head (tokens x heads of the group), 32 per warp, and
+// iterates over their keys in tiles of 64. Heads of 64 and 128 columns: attention_hopper.cu on
+// Hopper; latent heads: attention_latent.cu; heads of other widths: attention_plain.cu. Queries and
+// weights are rounded to bf16. Rows with draft trees: here, in tiles of one token, whose keys are
+// read in the order of positions from the cells of its path. A query's result does not depend on
+// other rows or chunks, except through the choice of kernel.
 #include <algorithm>
 #include <cstddef>
 
@@ -21,24 +19,24 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kKeys = 64;   // of a tile
-constexpr int kSlices = 2;  // 16 keys each, between two looks at the largest score
-// Of 16 query vectors for each warp, as registers allow.
+constexpr int kKeys = 64;   // per tile
+constexpr int kSlices = 2;  // of 16 keys, between two updates of the running maximum
+// Tiles of 16 query vectors per warp, limited by registers.
 template <int kDim>
 constexpr int kTiles = kDim <= 128 ? 2 : 1;
-constexpr int vectors_of(int head_dim) { return head_dim <= 128 ? 128 : 64; }  // of a block
-constexpr int kChunkKeys = 64;                    // least of a block, with few tokens
-constexpr int kMaxChunks = 256;                   // of a row
-constexpr int kFewBlocks = 4, kSingleBlocks = 4;  // that run at once
+constexpr int vectors_of(int head_dim) { return head_dim <= 128 ? 128 : 64; }  // per block
+constexpr int kChunkKeys = 64;                    // min keys per block, few tokens
+constexpr int kMaxChunks = 256;                   // per row
+constexpr int kFewBlocks = 4, kSingleBlocks = 4;  // resident per SM
 constexpr int kStoreThreads = 256;
 constexpr int kManyStored = 512;        // tokens whose blocks fill a device
-constexpr int kFewRows = 32;            // for AttentionParams::heads_first
-constexpr int kMaxTileDim = 256;        // widest head of the kernels that work by tiles,
-constexpr int kVectorColumns = 8;       // whose width is a multiple of a 16-byte load of bf16
-constexpr unsigned kMostTiles = 65535;  // blocks of a grid's y axis
+constexpr int kFewRows = 32;            // limit of AttentionParams::heads_first
+constexpr int kMaxTileDim = 256;        // widest head of the tile kernels;
+constexpr int kVectorColumns = 8;       // head widths are multiples of a 16-byte load of bf16
+constexpr unsigned kMostTiles = 65535;  // max grid.y
 
-// Rotates a query head, scales it so that powers of 2 give the softmax, and leaves it as bf16 where
-// its result will go; a warp's work.
+// Rotates a query head, scales it for a base-2 softmax and writes it as bf16 to the location of its
+// result; one warp.
 __device__ void store_query(const AttentionParams& p, int64_t token, int head) {
   const int position = p.positions[token];
   const float factor = p.scale * kLog2E;
@@ -52,8 +50,8 @@ __device__ void store_query(const AttentionParams& p, int64_t token, int head) {
   }
 }
 
-// The heads of a token, each a warp's: its keys, its values, which may lie in the keys, and its
-// queries if they are stored. Blocks [token, share of the heads].
+// One warp per head of a token: keys, values (unless they are part of the keys) and, if stored,
+// queries. Grid [token, share of the heads].
 template <class Cache>
 __global__ void __launch_bounds__(kStoreThreads) store_kernel(AttentionParams p) {
   let_next_begin();
@@ -80,12 +78,12 @@ struct TileMemory {
   static constexpr int kBytes = kQueries + kStage + (Cache::kHasScales ? kWide : 0);
 };
 
-// Fetches the keys and values [first, first + kKeys) of the range, and their scales.
+// Loads keys and values [first, first + kKeys) of the range, with scales.
 template <class Cache, int kDim>
 __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                       int first, uint8_t* stage, float (*scales)[kKeys]) {
   constexpr int kLine = Cache::kHasScales ? kDim : Lines<kDim>::kPitch;
-  constexpr int kParts = 8;  // threads for a line
+  constexpr int kParts = 8;  // threads per line
 #pragma unroll
   for (int i = 0; i < kKeys; i += kAttentionThreads / kParts) {
     const int line = i + static_cast<int>(threadIdx.x) / kParts, key = first + line;
@@ -103,8 +101,8 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
   }
 }
 
-// One warp's work on keys [first, first + 16 * kSlices) of the range, whose lines begin at `keys`
-// and `values`.
+// One warp: keys [first, first + 16 * kSlices) of the range, whose lines start at `keys` and
+// `values`.
 template <class Cache, int kDim>
 __device__ void attend_keys(const AttentionParams& p, const KeyRange& range, const uint8_t* queries,
                             const QueryLimits (&limits)[kTiles<kDim>][2], int first,
@@ -166,7 +164,7 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
       limits[t][h] = {exists ? p.positions[tile.token(m)] : -1,
                       exists ? slope_of(p, tile.head(m)) : 0};
     }
-  // The warp's first and last token; keys past the last are not looked at.
+  // The warp's first and last token; keys after the last are skipped.
   const int first_vector = warp * kTiles<kDim> * 16;
   const bool has_work = first_vector < tile.vectors();
   const int last_vector = min(first_vector + kTiles<kDim> * 16, tile.vectors()) - 1;
@@ -186,7 +184,7 @@ __global__ void __launch_bounds__(kAttentionThreads) many_tokens_kernel(Attentio
       end_copies();
     };
     wait_for_copies<0>();
-    __syncthreads();  // the tile is there, and everyone has left the one before
+    __syncthreads();  // the tile is loaded; all warps have finished the previous one
     const uint8_t* lines = fetched;
     if constexpr (Cache::kHasScales) {
       for (int i = threadIdx.x; i < 2 * kKeys * kDim / 8; i += kAttentionThreads)
@@ -240,8 +238,8 @@ bool is_for_hopper(const AttentionParams& p, int sm) {
          p.out_stride % 8 == 0 && is_aligned(p.out);
 }
 
-// Where keys and values of an 8-bit cache become bf16 for attention_hopper.cu: what lies behind the
-// workspace, and that too if there are no rows of few tokens, whose kernels use it.
+// bf16 copies of an 8-bit cache's keys and values for attention_hopper.cu: behind the workspace,
+// and the workspace itself if no row of few tokens uses it.
 void place_wide_blocks(const Attention& a, const Scratch& scratch, AttentionParams& p) {
   if (a.cache.type == DType::kBF16 || p.window > 0 || p.after || a.qkv.rows < kWideTokens ||
       !is_for_hopper(p, scratch.sm) || !takes_vectors(p))
@@ -251,20 +249,21 @@ void place_wide_blocks(const Attention& a, const Scratch& scratch, AttentionPara
       static_cast<std::byte*>(scratch.workspace) + scratch.workspace_bytes == scratch.unpacked;
   const int64_t bytes =
       kUnpackedBytes + (is_alone ? static_cast<int64_t>(scratch.workspace_bytes) : 0);
-  const int64_t numbers = int64_t{kWideLines} * p.num_kv_heads * p.head_dim;  // of a block's keys
+  // elements of a block's keys
+  const int64_t numbers = int64_t{kWideLines} * p.num_kv_heads * p.head_dim;
   p.wide = static_cast<__nv_bfloat16*>(is_alone ? scratch.workspace : scratch.unpacked);
   p.wide_blocks = static_cast<int>(bytes / (2 * numbers * int64_t{sizeof(__nv_bfloat16)}));
 }
 
-// Keys and values of rows with many tokens or trees.
+// Stores keys and values of rows with many tokens or trees.
 template <class Cache>
 cudaError_t launch_store(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
-  // Few tokens: more blocks, for the device to be full.
+  // Few tokens: more blocks, to fill the device.
   const dim3 blocks(static_cast<unsigned>(num_tokens), num_tokens < kManyStored ? 4 : 1);
   return launch_overlapped(store_kernel<Cache>, num_tokens, blocks, kStoreThreads, 0, stream, p);
 }
 
-// `tile_tokens`: the most of a tile.
+// `tile_tokens`: max tokens per tile.
 template <class Cache>
 cudaError_t launch_tiles(AttentionParams p, DType cache, int num_tokens, int tile_tokens,
                          cudaStream_t stream) {
@@ -274,16 +273,15 @@ cudaError_t launch_tiles(AttentionParams p, DType cache, int num_tokens, int til
   const auto tiles = static_cast<unsigned>(num_tokens / p.tile_tokens + p.num_rows);
   const auto heads =
       static_cast<unsigned>(p.num_kv_heads * ((group + p.tile_vectors - 1) / p.tile_vectors));
-  // Multiprocessors end at about the same time if the longest blocks of all heads come first. Not
-  // with many rows: those of few tokens have blocks that find nothing to do, which may all come
-  // last then.
+  // SMs finish at about the same time if the longest blocks of all heads start first. Not with many
+  // rows: the empty blocks of few-token rows could then all come last.
   p.heads_first = p.stores_queries && p.num_rows <= kFewRows && tiles <= kMostTiles;
   const dim3 grid(p.heads_first ? heads : tiles, p.heads_first ? tiles : heads);
   if (p.stores_queries) return launch_many_hopper(p, cache, grid, stream);
   return enqueue_dim<Cache>(p, grid, stream);
 }
 
-// The keys and values of rows with many tokens or trees, then their results.
+// Stores keys and values of rows with many tokens or trees, then computes their results.
 template <class Cache>
 cudaError_t launch_many_tokens(AttentionParams p, DType cache, int num_tokens, int tile_tokens,
                                int sm, cudaStream_t stream) {
@@ -353,15 +351,15 @@ AttentionParams params_of(const Attention& a) {
   return p;
 }
 
-// The most keys of a row of few tokens.
+// Max keys of a row of few tokens.
 int64_t most_keys(const Attention& a, const AttentionParams& p) {
   const int64_t most = int64_t{a.step.max_blocks} * a.cache.block_tokens;
   if (a.cache.window == 0) return most;
   return std::min<int64_t>(most, int64_t{a.cache.window} + a.cache.sink + p.few_tokens);
 }
 
-// Divides the keys of rows with few tokens among blocks, as finely as the workspace allows; the
-// number of pieces. `one_token`: every row has one; `blocks`: that a multiprocessor runs at once.
+// Splits the keys of few-token rows among blocks, as finely as the workspace allows. Returns the
+// number of parts. `one_token`: all rows have one token; `blocks`: resident blocks per SM.
 int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& scratch,
                 AttentionParams& p) {
   const int64_t most = most_keys(a, p);
@@ -373,7 +371,7 @@ int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& s
       std::min<int64_t>((static_cast<int64_t>(scratch.workspace_bytes) - int64_t{sizeof(float2)}) /
                             (groups * part_bytes),
                         kMaxChunks);
-  // Enough blocks for the device, but no more: each has a price of its own.
+  // Enough blocks to fill the device and no more: each has a fixed cost.
   const int blocks_per_unit = p.num_rows <= kMaxGemvRows ? 2 : blocks;
   const int64_t wanted = std::max<int64_t>(1, blocks_per_unit * scratch.num_units / groups);
   int64_t chunk = kChunkKeys;
@@ -382,16 +380,16 @@ int divide_keys(const Attention& a, bool one_token, int blocks, const Scratch& s
   const int64_t chunks = (most + chunk - 1) / chunk;
   p.chunk_keys = static_cast<int>(chunk);
   p.part_sums = static_cast<float2*>(scratch.workspace);
-  // Values are read by four: an even number of sums before them.
+  // part_values is read in float4s: pad to an even number of float2s.
   p.part_values =
       reinterpret_cast<float*>(p.part_sums + (groups * chunks * p.part_vectors + 1) / 2 * 2);
   p.counters = scratch.counters;
   return static_cast<int>(chunks);
 }
 
-// The same for heads of attention_plain.cu, whose parts lie in the order [token, head, chunk].
+// Same for heads of attention_plain.cu; parts are [token, head, chunk].
 void divide_plain_heads(const Attention& a, const Scratch& scratch, AttentionParams& p) {
-  constexpr int64_t kHeads = 32;  // of all tokens, for each multiprocessor: more keep it busy
+  constexpr int64_t kHeads = 32;  // heads of all tokens per SM that keep it busy
   const int64_t heads = a.qkv.rows * p.num_heads;
   const int64_t chunks = (most_keys(a, p) + kPlainChunkKeys - 1) / kPlainChunkKeys;
   const int64_t part_bytes = a.heads.value_dim() * int64_t{sizeof(float)} + int64_t{sizeof(float2)};
@@ -410,9 +408,9 @@ bool has_aligned_cache(const Attention& a) {
 
 }  // namespace
 
-// Where rows of few tokens follow prompts on Hopper, their kernel is launched once each block of
-// the prompts' kernel has begun, which is when all in front of that has ended. It runs beside it
-// then, on what that leaves free, and waits for it at its own end.
+// Rows of few tokens after prompts on Hopper: their kernel is launched once each block of the
+// prompts' kernel has started (all earlier kernels have ended), runs beside it in the remaining
+// resources, and waits for it at its end.
 cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStream_t stream) {
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;
   AttentionParams p = params_of(a);
@@ -440,14 +438,14 @@ cudaError_t launch_attention(const Attention& a, const Scratch& scratch, cudaStr
     const int chunks = divide_keys(a, true, kSingleBlocks, scratch, single);
     const cudaError_t error = launch_single_tokens(single, chunks, stream);
     if (error != cudaSuccess || p.is_single) return error;
-    p.is_neighbour = false;  // the workspace is that kernel's till it has ended
+    p.is_neighbour = false;  // the other kernel uses the workspace until it ends
   }
   const int chunks = divide_keys(a, p.is_single, kFewBlocks, scratch, p);
   return launch_few_tokens(p, a.cache.type, chunks, stream);
 }
 
-// The kernels for many tokens take the keys of a tile of tokens in order from the first that one of
-// them sees: the first of all, or with a window that of each token.
+// The many-token kernels read the keys of a token tile in order from the first key visible to any
+// of its tokens: key 0, or with a window that of each token.
 cudaError_t launch_invariant_attention(const Attention& a, const Scratch& scratch,
                                        cudaStream_t stream) {
   if (!has_aligned_cache(a)) return cudaErrorInvalidValue;

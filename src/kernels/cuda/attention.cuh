@@ -1,5 +1,5 @@
-// What the attention kernels share: their parameters, how cached lines are found and written, which
-// queries and keys a block has.
+// Shared by the attention kernels: parameters, addressing of cache lines, assignment of queries and
+// keys to blocks.
 #pragma once
 
 #include "kernels/api/ops.h"
@@ -11,15 +11,15 @@ namespace nereid::kernels::cuda {
 
 constexpr int kAttentionThreads = 128;
 constexpr int kAttentionWarps = kAttentionThreads / kWarp;
-constexpr int kHopperVectors = 128;  // query vectors of a block of attention_hopper.cu
-constexpr int kFewVectors = 16;      // query vectors of a block of the kernel for few tokens
+constexpr int kHopperVectors = 128;  // query vectors per block of attention_hopper.cu
+constexpr int kFewVectors = 16;      // query vectors per block of the few-token kernel
 
 struct AttentionParams {
   const float* qkv;
   int64_t qkv_stride;
   void* k_cache;
   void* v_cache;
-  float* k_scales;  // one for each vector of the cache, or null
+  float* k_scales;  // one per cache vector, or null
   float* v_scales;
   const float* rope_table;     // or null
   const __nv_bfloat16* sinks;  // or null
@@ -27,44 +27,44 @@ struct AttentionParams {
   const int32_t* row_begin;
   const int32_t* row_of_token;
   const int32_t* block_table;
-  const int32_t* after;  // of StepView, or null: no row of the step has a tree
+  const int32_t* after;  // StepView::after, or null: no row of the step has a tree
   const int32_t* cells;
   __nv_bfloat16* out;
   int64_t out_stride;
-  int64_t block_stride, scale_stride;  // from block to block of the cache
+  int64_t block_stride, scale_stride;  // between blocks of the cache
   int num_rows, max_blocks, num_heads, num_kv_heads, head_dim, block_tokens, window, sink;
-  int chunk;                      // of positions, 0: there are none
-  int latent;                     // columns of values that lie in their keys, 0: they do not
-  int heads_per_block;            // query heads of a block, all of one group
-  int head_blocks;                // blocks for one group
-  int tile_vectors, tile_tokens;  // of a block of the kernel for many tokens
-  int few_tokens;     // rows with as many tokens or fewer go to the kernel for few tokens
-  bool plain_heads;   // no other kernel takes them: the one of attention_plain.cu
-  bool takes_single;  // but those of one token to the kernel for these
-  bool is_single;     // all rows of the step are
+  int chunk;                      // chunked attention: positions per chunk; 0: off
+  int latent;                     // value columns within the keys (MLA); 0: separate values
+  int heads_per_block;            // query heads per block, all of one group
+  int head_blocks;                // blocks per group
+  int tile_vectors, tile_tokens;  // per block of the many-token kernel
+  int few_tokens;                 // rows with <= few_tokens go to the few-token kernel
+  bool plain_heads;               // attention_plain.cu only
+  bool takes_single;              // one-token rows go to the single-token kernel
+  bool is_single;                 // all rows of the step have one token
   float scale, cap, alibi, alibi_scale;
-  int alibi_heads;  // the largest power of two up to num_heads
-  int rotated;      // columns of a head that turn
+  int alibi_heads;  // largest power of two <= num_heads
+  int rotated;      // rotary columns per head
   bool interleaved, wide_lines;
-  bool in_trees;        // the kernel for many tokens: rows with trees, a tile for each token
-  bool stores_queries;  // rows with many tokens: the kernel that stores keys rounds queries too
-  // The kernel of attention_hopper.cu and the one behind it run side by side, see
-  // launch_attention().
+  bool in_trees;        // many-token kernel: rows with trees, one token per tile
+  bool stores_queries;  // rows with many tokens: the store kernel also rounds queries
+  // attention_hopper.cu and the kernel after it run side by side, see launch_attention().
   bool has_neighbour, is_neighbour;
-  bool heads_first;  // the blocks of all KV heads of a tile's tokens follow each other
-  // Few tokens: keys of a block, and where blocks of one row and head leave their parts.
+  bool heads_first;  // grid order: the blocks of all KV heads of a token tile are adjacent
+  // Few tokens: keys per block, query vectors per partial result.
   int chunk_keys, part_vectors;
-  int plain_chunks;    // attention_plain.cu: of a token's keys at most; 0: a block takes them all
+  int plain_chunks;    // attention_plain.cu: max chunks of a token's keys; 0: one block has all
+                       // keys
   float* part_values;  // [row, head block, chunk, part_vectors, head_dim]
-  float2* part_sums;   // [..., part_vectors]: largest score, sum of the weights
-  int32_t* counters;   // [row, head block], zero
-  // Keys and values of rows with many tokens as bf16, see attention_wide.cuh, or null.
+  float2* part_sums;   // [..., part_vectors]: running maximum, sum of weights
+  int32_t* counters;   // [row, head block], initially 0
+  // bf16 keys and values of rows with many tokens, see attention_wide.cuh, or null.
   __nv_bfloat16* wide;
-  int wide_blocks;  // for which there is room
+  int wide_blocks;  // capacity of `wide` in blocks
 };
 
-// Of kernels for few tokens: waits for what makes qkv. A neighbour of the kernel for many tokens is
-// launched when that is done; what other kernels have left in the first-level cache goes.
+// Few-token kernels: waits for the kernel that computes qkv. A neighbour of the many-token kernel
+// is launched after that; it only invalidates the L1 cache.
 inline __device__ void wait_for_qkv(const AttentionParams& p) {
   if (p.is_neighbour)
     __threadfence();
@@ -72,7 +72,7 @@ inline __device__ void wait_for_qkv(const AttentionParams& p) {
     wait_for_previous();
 }
 
-// Tokens in trees are the last of their rows.
+// Tree tokens are the last of their row.
 inline __device__ bool has_tree(const AttentionParams& p, int row) {
   return p.after && p.after[p.row_begin[row + 1] - 1] > 0;
 }
@@ -88,7 +88,7 @@ inline __device__ int cell_of(const AttentionParams& p, int64_t token, int posit
   return after > 0 ? p.cells[token] : position;
 }
 
-// Index of a cell's head vector's first element in a layer's K or V cache, and of its scale.
+// Indices of a cell's head vector in a layer's K or V cache, and of its scale.
 struct Place {
   int64_t first, scale;
 };
@@ -101,12 +101,12 @@ inline __device__ Place place_of(const AttentionParams& p, int row, int cell, in
           block * p.scale_stride + line};
 }
 
-// Columns of pair `i` of a head, as they are rotated together.
+// Columns of rotary pair `i` of a head.
 inline __device__ int2 columns(const AttentionParams& p, int i) {
   return pair_columns(i, p.rotated, p.interleaved);
 }
 
-// Pair `i` of a head vector, rotated for its position when it is one that turns.
+// Pair `i` of a head vector, rotated by the angles of its position if it is a rotary pair.
 inline __device__ float2 load_pair(const AttentionParams& p, const float* head, int i,
                                    int position) {
   const int2 at = columns(p, i);
@@ -116,7 +116,7 @@ inline __device__ float2 load_pair(const AttentionParams& p, const float* head, 
   return rotate(pair, angles[i], angles[i + p.rotated / 2]);
 }
 
-// Writes a head vector, whose pairs of columns `pair(i)` gives, to its place; a warp's work.
+// Writes a head vector, given as column pairs pair(i), to the cache; one warp.
 template <class Cache, class Pair>
 __device__ void store_line(const AttentionParams& p, Pair pair, const Place& place, void* cache,
                            float* scales) {
@@ -146,8 +146,8 @@ __device__ void store_line(const AttentionParams& p, Pair pair, const Place& pla
   }
 }
 
-// Writes the key of a token and KV head, or the value, which does not lie in the key, to a place in
-// `cells` and `scales`, which may be shared memory; a warp's work.
+// Writes the key of a token and KV head, or its separate value, to a place in `cells` and `scales`,
+// which may be shared memory; one warp.
 template <class Cache>
 __device__ void store_token_at(const AttentionParams& p, int64_t token, int kv_head, int position,
                                bool is_value, const Place& place, void* cells, float* scales) {
@@ -166,7 +166,7 @@ __device__ void store_token_at(const AttentionParams& p, int64_t token, int kv_h
       place, cells, scales);
 }
 
-// The same to the cache.
+// Same, to the cache.
 template <class Cache>
 __device__ void store_token(const AttentionParams& p, int64_t token, int row, int kv_head,
                             bool is_value) {
@@ -176,8 +176,7 @@ __device__ void store_token(const AttentionParams& p, int64_t token, int row, in
                         is_value ? p.v_cache : p.k_cache, is_value ? p.v_scales : p.k_scales);
 }
 
-// Which query vectors a block has: vector m is token first_token + m / heads, head first_head +
-// m % heads.
+// Query vectors of a block: vector m is token first_token + m / heads, head first_head + m % heads.
 struct QueryTile {
   int row, first_token, tokens, first_head, heads, kv_head;
   __device__ int vectors() const { return tokens * heads; }
@@ -185,26 +184,26 @@ struct QueryTile {
   __device__ int head(int m) const { return first_head + m % heads; }
 };
 
-// Of what the tokens of a tile see at a position; a tile in a tree has one token.
+// Cell of a position as seen by the tokens of a tile; a tile in a tree has one token.
 inline __device__ Place place_of(const AttentionParams& p, const QueryTile& tile, int position) {
   const int cell = p.in_trees ? cell_of(p, tile.first_token, position) : position;
   return place_of(p, tile.row, cell, tile.kv_head);
 }
 
-// Where the result of a tile's query vector goes.
+// Output address of a tile's query vector.
 inline __device__ __nv_bfloat16* result_of(const AttentionParams& p, const QueryTile& tile, int m) {
   return p.out + tile.token(m) * p.out_stride + static_cast<int64_t>(tile.head(m)) * p.head_dim;
 }
 
-// The tile of a block of a kernel for many tokens. Blocks are numbered so that row r starts at
-// row_begin[r] / tile_tokens + r: no table is needed, and at most one block per row finds nothing
-// to do. False for such a block. The last tokens, which see the most keys, come first.
+// The tile of a block of a many-token kernel. Row r starts at block row_begin[r] / tile_tokens + r:
+// no table, at most one empty block per row (returns false). The last tokens, which have the most
+// keys, come first.
 inline __device__ bool find_many(const AttentionParams& p, QueryTile& tile) {
   const auto head_block = static_cast<int>(p.heads_first ? blockIdx.x : blockIdx.y);
   const auto block =
       static_cast<int>(p.heads_first ? gridDim.y - 1 - blockIdx.y : gridDim.x - 1 - blockIdx.x);
   int low = 0, high = p.num_rows - 1;
-  while (low < high) {  // by the 32 lanes of a warp, each of which looks at a row
+  while (low < high) {  // 32-ary search; each lane tests one row
     const int step = (high - low + kWarp - 1) / kWarp;
     const int row = low + (static_cast<int>(threadIdx.x) % kWarp + 1) * step;
     const bool begun = row <= high && p.row_begin[row] / p.tile_tokens + row <= block;
@@ -227,14 +226,14 @@ inline __device__ bool find_many(const AttentionParams& p, QueryTile& tile) {
   return tile.tokens > 0;
 }
 
-// Whether a window and chunks let a query see the key at a position that is not behind its own.
+// Whether window and chunks let a query attend to a key position <= its own.
 inline __device__ bool lets_see(const AttentionParams& p, int key, int query) {
   if (p.window == 0 || key < p.sink) return true;
   return key > query - p.window && (p.chunk == 0 || key >= query - query % p.chunk);
 }
 
-// The keys that the queries of a tile see, as one row of keys without the gap between the sinks of
-// the window and the window.
+// The keys visible to the queries of a tile, indexed without the gap between the window's sinks and
+// the window.
 struct KeyRange {
   int sink, begin, count;
   __device__ int position(int key) const { return key < sink ? key : key - sink + begin; }
@@ -250,7 +249,7 @@ inline __device__ KeyRange keys_of(const AttentionParams& p, int first_position,
   return k;
 }
 
-// alibi_slope() of ops.h in log2 units; 0 without ALiBi.
+// alibi_slope() of ops.h * log2(e); 0 without ALiBi.
 inline __device__ float slope_of(const AttentionParams& p, int head) {
   if (p.alibi == 0) return 0;
   const int n = p.alibi_heads;
@@ -259,9 +258,9 @@ inline __device__ float slope_of(const AttentionParams& p, int head) {
   return static_cast<float>(slope) * kLog2E;
 }
 
-// For blocks that leave parts of one result in global memory, each by all of its threads: true in
-// the one of `blocks` that ends last, which sees what all have left. `counter`: the one that they
-// share of p.counters, zero before and after; `shared`: shared memory.
+// Blocks that write partial results to global memory; called by all threads. True in the last of
+// `blocks` to arrive, in which all partial results are visible. `counter`: shared index into
+// p.counters, zero before and after; `shared`: shared memory.
 inline __device__ bool ends_last(const AttentionParams& p, int64_t counter, int blocks,
                                  int* shared) {
   __threadfence();
@@ -274,7 +273,7 @@ inline __device__ bool ends_last(const AttentionParams& p, int64_t counter, int 
   return true;
 }
 
-// 2^(score - largest), 0 for a key that is not seen.
+// 2^(score - largest); 0 for a masked key.
 inline __device__ float weight_of(float score, float largest) {
   return score == -INFINITY ? 0.0f : power_of_2(score - largest);
 }

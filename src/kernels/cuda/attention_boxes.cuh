@@ -1,5 +1,5 @@
-// How attention_single.cu brings keys and values of an f8e4m3 cache to shared memory: a warp has
-// the copy engine fetch tiles of 64 keys, box by box, into a ring of stages.
+// TMA loads of attention_single.cu, f8e4m3 cache: one warp loads tiles of 64 keys, box by box, into
+// a ring of stages.
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
@@ -8,23 +8,22 @@
 namespace nereid::kernels::cuda {
 
 constexpr int kKeyBits = 6;
-constexpr int kKeys = 1 << kKeyBits;  // of a tile
+constexpr int kKeys = 1 << kKeyBits;  // per tile
 constexpr int kLine = 128;            // bytes of a line in shared memory
 constexpr int kMaxStages = 3;
-constexpr int kMinSlot = 8;  // lines that the copy engine's permutation repeats after
+constexpr int kMinSlot = 8;  // lines; period of the TMA swizzle
 
-// What the copy engine needs.
+// TMA descriptors.
 struct Boxes {
   CUtensorMap keys, values;
-  int slot_bits, block_bits;  // log2 of a box's lines, of a block's boxes
+  int slot_bits, block_bits;  // log2 of lines per box, of boxes per block
   int stages;
 };
 
 constexpr int kTile = kKeys * kLine;  // bytes of a tile's keys
 constexpr int kScales = kKeys * static_cast<int>(sizeof(float));
 
-// The row's keys as slots, which are as long as boxes: those of the sinks, then those of the
-// window.
+// The row's keys in units of boxes: those of the sinks, then those of the window.
 struct Slots {
   int sink, begin, count;
   __device__ int number(int slot) const { return slot < sink ? slot : slot - sink + begin; }
@@ -32,7 +31,7 @@ struct Slots {
 
 #if defined(NEREID_HOPPER)
 
-// Where a byte of a line lies among lines that start at a multiple of 1,024 (the 128-byte swizzle).
+// Offset of a byte of a line in lines aligned to 1,024 bytes (128-byte swizzle).
 inline __device__ int place_in_lines(int line, int byte) {
   return (line * kLine + byte) ^ line % 8 * 16;
 }
@@ -45,11 +44,10 @@ inline __device__ Slots slots_of(const KeyRange& range, int position, int bits) 
   return s;
 }
 
-// A block's part of a row's tiles, which are divided equally among as few blocks as chunk_keys
-// allow.
+// A block's part of a row's tiles, split evenly among as few blocks as chunk_keys allow.
 struct Part {
   int num_parts, tiles, first_slot, num_slots;
-  bool is_last;  // which has the new key
+  bool is_last;  // contains the new key
 };
 inline __device__ Part part_of(const AttentionParams& p, const Slots& slots, int slot_bits) {
   const int bits = kKeyBits - slot_bits, tiles = (slots.count + (1 << bits) - 1) >> bits;
@@ -74,7 +72,7 @@ struct Stages {
   uint64_t* empty;
   int count;
 
-  // One thread's work; `readers` warps leave a stage.
+  // Called by one thread; `readers`: arrivals that free a stage.
   __device__ void init(int readers) const {
     for (int s = 0; s < count; ++s) {
       barrier_init(full + s, 1);
@@ -88,7 +86,7 @@ struct Stages {
   __device__ float* value_scales(int stage) const { return key_scales(stage) + kKeys; }
 };
 
-// The work of the fetching warp: lane i knows the block of slot i of the next kWarp of the part.
+// The loading warp: lane i has the cache block of slot i of the part's next kWarp slots.
 struct Fetcher {
   const AttentionParams& p;
   const Boxes& boxes;
@@ -96,7 +94,7 @@ struct Fetcher {
   const Slots& slots;
   const Stages& stages;
   int first, count;   // slots of the part
-  int block, coming;  // of this lane's slot, and of the one kWarp behind
+  int block, coming;  // of this lane's slot, and of the slot kWarp later
 
   __device__ void begin() {
     const int lane = threadIdx.x % kWarp;
@@ -104,7 +102,7 @@ struct Fetcher {
     coming = look_up(lane + kWarp);
   }
 
-  // Fetches the tiles of the part, each as soon as a stage is free.
+  // Loads the tiles of the part, each once a stage is free.
   __device__ void run() {
     const int lane = threadIdx.x % kWarp, in_tile = kKeys >> boxes.slot_bits;
     int base = 0, stage = 0;
@@ -150,8 +148,8 @@ struct Fetcher {
   }
 };
 
-// What a thread has of the new token's line, which the copy engine may have fetched before it was
-// written: a piece of its key or value and the scale. Lines of the last tile.
+// A thread's fragment of the new token's line (TMA may have read the cache before it was written):
+// a piece of the key or value and the scale. Applied to the last tile.
 struct NewLine {
   static constexpr int kPieces = kLine / 16;
   uint4 piece = {};

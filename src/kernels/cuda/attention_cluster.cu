@@ -1,9 +1,9 @@
-// Attention of steps of one token a row and few rows (decoding) on Hopper: the keys of a row and KV
-// head are divided among the blocks of a cluster, which merge their states through each other's
-// shared memory. Each block takes a share of the columns of the result: the others send it theirs,
-// and a barrier in its memory counts the bytes. Memory that other kernels read at the same time is
-// slow to answer: parts in it, a counter, and the reading of the parts are three such waits
-// (attention_few.cu, for more rows and keys). The new key and value go to the cache at the end.
+// Attention of decode steps of few one-token rows on Hopper: the keys of a row and KV head are
+// split among the blocks of a cluster, which merge their softmax states through distributed shared
+// memory. Each block owns a share of the result's columns: the others send their parts of it,
+// counted in bytes by a barrier in its memory. attention_few.cu (more rows and keys) merges through
+// global memory instead: partial results, a counter and the read of the partial results are three
+// latencies of contended memory. The new key and value are stored at the end.
 #include <algorithm>
 #include <bit>
 
@@ -18,16 +18,16 @@ constexpr int kWarps = 8, kThreads = kWarps * kWarp;
 constexpr int kMaxCluster = 16, kMaxPortable = 8;
 constexpr int kMaxDim = 128;
 
-// A block's dynamic shared memory: queries, the warps' lines, what the cluster sends.
+// Dynamic shared memory of a block: queries, the warps' lines, received partial results.
 template <class Cache, int kDim>
 struct Memory {
   static constexpr int kTiles = Lines<kDim>::bytes(2 * kMaxHeads);
   static constexpr int kReceived = kTiles + kWarps * WarpMemory<Cache, kDim>::kBytes;
-  // A warp's state overlays its lines: of each head its values, pitched against bank conflicts.
+  // A warp's state overlays its lines: values per head, padded against bank conflicts.
   static constexpr int kPitch = kDim + 8;
   static_assert(WarpMemory<Cache, kDim>::kBytes >=
                 kMaxHeads * kPitch * static_cast<int>(sizeof(float)));
-  // Shares are rounded up to powers of two of pairs of columns.
+  // Shares are rounded up to a power of two of column pairs.
   static constexpr int bytes(int heads) {
     return kReceived + 2 * heads * kDim * static_cast<int>(sizeof(float));
   }
@@ -35,14 +35,13 @@ struct Memory {
 
 #if defined(NEREID_HOPPER)
 
-// The part of a row's keys and the share of the result's pairs of columns that this block of the
-// cluster has.
+// The row's keys and the result's column pairs assigned to this block of the cluster.
 struct Part {
-  int blocks;      // that have keys: the first of the cluster
-  int first, end;  // keys of this one
-  bool has_new;    // among them the row's new key
-  int pair_bits;   // log2 of the pairs of a share
-  int own_pairs;   // of this one's
+  int blocks;      // with keys: the first of the cluster
+  int first, end;  // this block's keys
+  bool has_new;    // include the row's new key
+  int pair_bits;   // log2 of the pairs per share
+  int own_pairs;   // this block's pairs
 
   __device__ Part(int pairs, int keys) {
     const int rank = static_cast<int>(blockIdx.x), cluster = static_cast<int>(gridDim.x);
@@ -58,8 +57,8 @@ struct Part {
   }
 };
 
-// What the cluster's blocks have sent: values [block][pair of the share], ends [block][head], each
-// a largest score and a sum of weights.
+// Received from the cluster's blocks: values [block][pair of the share], ends [block][head] =
+// (maximum, sum of weights).
 struct Received {
   float2* values;
   float2 (*ends)[kMaxHeads];
@@ -70,8 +69,8 @@ __device__ uint64_t bytes_of(float2 two) {
   return uint64_t{__float_as_uint(two.y)} << 32 | __float_as_uint(two.x);
 }
 
-// Gets the barrier ready for what all blocks that have keys will send, which wait for all others to
-// come here before they send (cluster_waits()). A block without a share gets nothing.
+// Arms the barrier for the bytes of all blocks with keys; these send only after all blocks have
+// arrived here (cluster_waits()). A block without a share receives nothing.
 __device__ void begin_exchange(const QueryTile& tile, const Part& part, const Received& received) {
   if (threadIdx.x == 0 && part.own_pairs > 0) {
     barrier_init(received.barrier, 1);
@@ -83,7 +82,7 @@ __device__ void begin_exchange(const QueryTile& tile, const Part& part, const Re
   cluster_arrives();
 }
 
-// Fetches the lines of a warp's first step, without the new key's.
+// Loads the lines of a warp's first step, except the new key's.
 template <class Cache, int kDim>
 __device__ Found fetch_first(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                              int key, int end, uint8_t* lines) {
@@ -101,8 +100,8 @@ __device__ Found fetch_first(const AttentionParams& p, const QueryTile& tile, co
   return found;
 }
 
-// The pairs of query columns that a thread rotates, as load_queries() does: loaded at once, so that
-// other loads can follow.
+// The query column pairs that a thread rotates, as in load_queries(): all loads are issued first,
+// so that other loads can follow.
 template <class Cache, int kDim>
 struct Queries {
   static constexpr int kHalf = kDim / 2;
@@ -150,7 +149,7 @@ struct Queries {
       low[at.y] = __float2bfloat16_rn(pair.y - __bfloat162float(y));
     });
   }
-  // Of the vectors that do not exist.
+  // Zeros for vectors past the tile's.
   __device__ static void clear_rest(const QueryTile& tile, uint8_t* lines) {
     constexpr int kPieces = Lines<kDim>::kPitch / 16;
     for (int i = threadIdx.x; i < (kMaxHeads - tile.heads) * kPieces; i += kThreads)
@@ -160,7 +159,7 @@ struct Queries {
   }
 };
 
-// The warps' states: largest scores and sums [head][warp], values in the warps' memory.
+// The warps' states: maxima and sums [head][warp], values in the warps' memory.
 struct States {
   float (*largest)[kWarps];
   float (*sums)[kWarps];
@@ -184,7 +183,7 @@ __device__ void leave_state(const QueryTile& tile, bool has_keys,
       values[column_of<Cache>(i, r)] = (state.value[i][r] + state.value[i][2 + r]) * kBy<Cache>;
 }
 
-// Merges the states of the block's warps, and sends each block of the cluster its share.
+// Merges the states of the block's warps and sends each block of the cluster its share.
 template <class Cache, int kDim>
 __device__ void send_state(const QueryTile& tile, const Part& part, const States& states,
                            const Received& received) {
@@ -215,7 +214,7 @@ __device__ void send_state(const QueryTile& tile, const Part& part, const States
   }
 }
 
-// Merges what the blocks have sent; the lanes of a pair take every kLanes-th block.
+// Merges the received parts; the lanes of a pair take every kLanes-th block.
 template <int kDim>
 __device__ void write_share(const AttentionParams& p, const QueryTile& tile, const Part& part,
                             const Received& received) {
@@ -261,11 +260,11 @@ __device__ void write_share(const AttentionParams& p, const QueryTile& tile, con
   }
 }
 
-// The new key and value, each by a warp: to the lines of the block's first steps, where what was
-// fetched for them has arrived, or to the cache if a later step reads them there.
+// The new key and value, one warp each: into the lines of the block's first steps, once the loads
+// of these have arrived, or into the cache if a later step reads them there.
 template <class Cache, int kDim>
 struct NewLines {
-  int step, line;  // of the block, of the step
+  int step, line;  // step of the block, line of the step
   bool is_early;
 
   __device__ NewLines(const KeyRange& range, const Part& part) {
@@ -273,7 +272,7 @@ struct NewLines {
     step = key / kStepKeys, line = key % kStepKeys;
     is_early = step < kWarps;
   }
-  // 0 and 1: the warps that have the key and the value; below 0: another.
+  // 0 and 1: the warps of the key and the value; < 0: others.
   __device__ static int which() { return static_cast<int>(threadIdx.x) / kWarp - (kWarps - 2); }
   __device__ void put(const AttentionParams& p, const QueryTile& tile, int position, uint8_t* tiles,
                       float* scales) const {
@@ -284,7 +283,7 @@ struct NewLines {
     store_token_at<Cache>(p, tile.first_token, tile.kv_head, position, which() == 1, Place{},
                           tiles + at, scales + which());
   }
-  // Writes them to the cache.
+  // Stores them in the cache.
   __device__ void keep(const AttentionParams& p, const QueryTile& tile) const {
     if (which() < 0) return;
     store_token<Cache>(p, tile.first_token, tile.row, tile.kv_head, which() == 1);
@@ -310,7 +309,7 @@ __global__ void __launch_bounds__(kThreads, 2) cluster_kernel(AttentionParams p)
   __shared__ float new_scales[2];
   __shared__ uint64_t barrier;
   let_next_begin();
-  // Positions and the lines of earlier steps are there: see embed_kernel().
+  // Positions and cache lines of earlier steps are visible: see embed_kernel().
   QueryTile tile;
   tile.row = tile.first_token = static_cast<int>(blockIdx.z);
   tile.tokens = 1;
@@ -380,8 +379,8 @@ cudaLaunchConfig_t config_of(const AttentionParams& p, int cluster) {
   return config;
 }
 
-// Whether the device takes clusters of that size, which may be more than every device does; of
-// blocks of no more shared memory than any kernel may have.
+// Whether the device supports clusters of this size (may exceed the portable size) with the maximal
+// shared memory of a kernel.
 template <class Cache, int kDim>
 bool fits(const AttentionParams& p, int cluster) {
   const auto kernel = cluster_kernel<Cache, kDim>;
@@ -395,20 +394,19 @@ bool fits(const AttentionParams& p, int cluster) {
   const bool good = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed,
                                          1) == cudaSuccess &&
                     cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess;
-  if (!good) cudaGetLastError();  // the launch of another kernel is not to find it
+  if (!good) cudaGetLastError();  // clears the error for the next launch
   return good && clusters > 0;
 }
 
 }  // namespace
 
-// One block for a multiprocessor; blocks of much shared memory for every other, as more would begin
-// late beside the product in front, and so would larger clusters of them. Each warp of the other
-// kernels has fewer keys, so that they read long contexts faster; the one for f8e4m3 does less for
-// a key, too.
+// One block per SM; blocks of much shared memory on every other SM, as more of them, and larger
+// clusters, would start late beside the previous kernel. The warps of the other kernels have fewer
+// keys each, which is faster for long contexts; the f8e4m3 kernel also has less work per key.
 int cluster_size(const AttentionParams& p, DType cache, int64_t keys, bool takes_single, int sm,
                  int num_units) {
   constexpr int kManyBytes = 48 * 1024;
-  constexpr int kMostKeys = 128, kMostSingleKeys = 32;  // of a warp
+  constexpr int kMostKeys = 128, kMostSingleKeys = 32;  // per warp
   const int64_t groups = int64_t{p.num_rows} * p.num_kv_heads * p.head_blocks;
   if (sm != 90 || p.num_rows > kMaxGemvRows || p.heads_per_block > kMaxHeads ||
       p.head_dim > kMaxDim || 2 * groups > num_units)

@@ -1,21 +1,20 @@
-// Queries and weights as columns of f8e4m3, the right operand of the products of
-// attention_single.cu: a number is the sum of three parts, each in steps of 1/16 of the one before,
-// in columns of their own. So 12 bits of it are kept.
+// Queries and weights as f8e4m3 columns, the right operand of attention_single.cu: a number is the
+// sum of three parts, each in units of 1/16 of the previous, in separate columns: 12 bits.
 #pragma once
 
 #include "kernels/cuda/attention_boxes.cuh"
 
 namespace nereid::kernels::cuda {
 
-constexpr int kParts = 3;        // of a query's column or a weight
-constexpr int kSetHeads = 4;     // of a set of columns
-constexpr int kSetColumns = 16;  // of which some are not used
+constexpr int kParts = 3;        // per query column or weight
+constexpr int kSetHeads = 4;     // per set of columns
+constexpr int kSetColumns = 16;  // some unused
 constexpr int kMaxSets = 2;
 constexpr int kSet = kSetColumns * kLine;  // bytes of a set's columns
 
 #if defined(NEREID_HOPPER)
 
-// The parts of two numbers of at most 448, those of the first in the lower bytes.
+// The parts of two numbers |x| <= 448; the first number's in the low bytes.
 inline __device__ void split(__half2 rest, __nv_fp8x2_storage_t (&parts)[kParts]) {
 #pragma unroll
   for (int j = 0; j < kParts; ++j) {
@@ -24,19 +23,19 @@ inline __device__ void split(__half2 rest, __nv_fp8x2_storage_t (&parts)[kParts]
     rest = __hmul2(__hsub2(rest, kept), __floats2half2_rn(16, 16));  // exact
   }
 }
-// The column of part j of head m, so that a thread has all parts of one head in the set's sums.
+// Column of part j of head m: one thread has all parts of a head in the set's sums.
 inline __device__ int column_of(int m, int j) {
   return m / kSetHeads * kSetColumns + m % kSetHeads * 2 + j / 2 * 8 + j % 2;
 }
-// The sum of the parts of row r, lane / 4 or lane / 4 + 8, of a set's sums.
+// Sum of the parts of row r = lane / 4 or lane / 4 + 8 of a set's sums.
 inline __device__ float join(const float* sums, int r) {
   return sums[2 * r] + (sums[2 * r + 1] + sums[2 * r + 4] * 0x1p-4f) * 0x1p-4f;
 }
 
-// The queries of a warp: head warp + 4 s of the tile is its s-th.
+// The queries of a warp: its s-th is head warp + 4 s of the tile.
 template <int kSets>
 struct Queries {
-  static constexpr int kPairs = kLine / 2 / kWarp;  // of a lane
+  static constexpr int kPairs = kLine / 2 / kWarp;  // per lane
   float2 pairs[kSets][kPairs];
 
   __device__ static int head_of(int set) {
@@ -56,7 +55,7 @@ struct Queries {
                           : float2{0, 0};
     }
   }
-  // Leaves their parts, and what scores are to be multiplied with.
+  // Stores the parts, and the factors of the scores.
   __device__ void store(const AttentionParams& p, uint8_t* lines, float* factors) const {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {

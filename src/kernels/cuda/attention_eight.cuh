@@ -1,22 +1,21 @@
-// One warp's work of attention_cluster.cu: the scores of up to eight query vectors and 16 keys at a
-// time, their online softmax, and the weighted sum of values. Queries and weights are sums of two
-// bf16: a product of tensor cores has 16 rows, of which the last eight take what the first eight
-// leave out.
+// One warp of attention_cluster.cu: scores of up to eight query vectors and 16 keys at a time,
+// online softmax, weighted sum of values. Queries and weights are sums of two bf16: rows 0-7 of a
+// tensor-core product have the high parts, rows 8-15 the remainders.
 #pragma once
 
 #include "kernels/cuda/attention_steps.cuh"
 
 namespace nereid::kernels::cuda {
 
-constexpr int kMaxHeads = 8;  // of a block
+constexpr int kMaxHeads = 8;  // per block
 
-// scores[s][c]: vector lane / 4 and key 8 s + 2 (lane % 4) + c. `queries`: lines of the vectors,
-// the last eight of what bf16 leaves out.
+// scores[s][c]: vector lane / 4, key 8 s + 2 (lane % 4) + c. `queries`: lines of the vectors, the
+// last eight are remainders.
 template <int kDim>
 __device__ void score_eight(const uint8_t* queries, const uint8_t* keys, float (&scores)[2][2]) {
   constexpr int kPitch = Lines<kDim>::kPitch;
   const int lane = threadIdx.x % kWarp;
-  float sums[2][2][4] = {};  // of even and odd pieces: shorter chains
+  float sums[2][2][4] = {};  // of even and odd pieces: shorter dependency chains
   const uint32_t query_at = shared_address(queries) + lane % 16 * kPitch + lane / 16 * 16;
   const uint32_t key_at =
       shared_address(keys) + (lane % 8 + lane / 16 * 8) * kPitch + lane / 8 % 2 * 16;
@@ -35,7 +34,7 @@ __device__ void score_eight(const uint8_t* queries, const uint8_t* keys, float (
       scores[s][c] = sums[0][s][c] + sums[1][s][c] + (sums[0][s][2 + c] + sums[1][s][2 + c]);
 }
 
-// The same with keys of f8e4m3 and queries in the order of place_of_f8().
+// Same with f8e4m3 keys and queries in the order of place_of_f8().
 template <int kDim>
 __device__ void score_eight_f8(const uint8_t* queries, const uint8_t* keys, float (&scores)[2][2]) {
   constexpr int kPitch = Lines<kDim>::kPitch, kLine = WarpMemory<Fp8Cache, kDim>::kLine;
@@ -71,9 +70,9 @@ __device__ void score_eight_f8(const uint8_t* queries, const uint8_t* keys, floa
 template <class Cache, int kDim>
 struct EightState {
   float largest = -INFINITY, sum = 0;  // sum: this thread's share
-  float value[kDim / 8][4] = {};       // registers 2 and 3 are of what bf16 leaves of the weights
+  float value[kDim / 8][4] = {};       // registers 2 and 3: from the remainders of the weights
 
-  // Scores become weights relative to the new largest score, the state is rescaled to it.
+  // Converts scores to weights relative to the new maximum and rescales the state to it.
   __device__ void weigh(float (&scores)[2][2]) {
     float top = fmaxf(fmaxf(scores[0][0], scores[0][1]), fmaxf(scores[1][0], scores[1][1]));
     top = fmaxf(largest, top);
@@ -97,7 +96,7 @@ struct EightState {
       }
   }
 
-  // Adds the values of 16 keys times their weights; f8e4m3: columns as column_of() says.
+  // Adds weights * values of 16 keys; f8e4m3: columns as in column_of().
   __device__ void add(const float (&weights)[2][2], const uint8_t* values) {
     constexpr int kPitch = kIsFp8<Cache> ? WarpMemory<Fp8Cache, kDim>::kLine : Lines<kDim>::kPitch;
     const int lane = threadIdx.x % kWarp;
@@ -134,8 +133,8 @@ struct EightState {
   }
 };
 
-// Cap and ALiBi; of the 16 keys from `first` on those up to `end` exist, and the row's token sees
-// all of its keys.
+// Soft cap, ALiBi and mask; of the 16 keys from `first`, those < `end` exist. The row's token sees
+// all its keys.
 inline __device__ void judge_eight(const AttentionParams& p, const KeyRange& range, int position,
                                    float slope, int first, int end, float (&scores)[2][2]) {
 #pragma unroll
@@ -150,7 +149,7 @@ inline __device__ void judge_eight(const AttentionParams& p, const KeyRange& ran
     }
 }
 
-// Multiplies by the scales of this thread's keys; lane i has that of key i.
+// Multiplies by the scales of this thread's keys; lane i has the scale of key i.
 template <class Cache>
 __device__ void multiply_scales(float mine, float (&x)[2][2]) {
   const int first = 2 * (static_cast<int>(threadIdx.x) % 4);
@@ -162,9 +161,8 @@ __device__ void multiply_scales(float mine, float (&x)[2][2]) {
   }
 }
 
-// A warp's walk over its keys: 16 of every `stride` from `first` on. The first are on their way;
-// the next keys are fetched as soon as the scores are there, the next values when the values have
-// been added.
+// A warp's loop over its keys: 16 of every `stride` from `first`. The first loads have been issued;
+// the next keys are loaded once the scores are computed, the next values once the values are added.
 template <class Cache, int kDim>
 __device__ void walk(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                      const uint8_t* queries, int position, float slope, Found found, int first,

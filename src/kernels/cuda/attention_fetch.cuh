@@ -1,7 +1,6 @@
-// How attention_hopper.cu brings keys and values to shared memory: tiles of 128 keys, in the layout
-// that the tensor cores read. The copy engine fetches whole blocks of bf16 and of f8e4m3 keys;
-// lines of other ranges are fetched by a group of four warps. Values in 8 bits, and int8 keys,
-// become bf16 on their way, times their scales.
+// Loads of attention_hopper.cu: tiles of 128 keys in shared memory in the layout of wgmma. TMA
+// loads whole blocks of bf16 and of f8e4m3 keys; other ranges are loaded by four warps. 8-bit
+// values and int8 keys are converted to bf16 and multiplied by their scales on the way.
 #pragma once
 
 #include <type_traits>
@@ -14,50 +13,51 @@ namespace nereid::kernels::cuda {
 constexpr int kGroups = 2;
 constexpr int kGroupVectors = 64;
 constexpr int kGroupThreads = 4 * kWarp;
-constexpr int kKeys = 128;  // of a tile
+constexpr int kKeys = 128;  // per tile
 constexpr int kStages = 2;
 constexpr int kRawStages = 2;             // of 8-bit types
-constexpr int kFetchMeets = kGroups + 1;  // number of the first fetching group's barrier
+constexpr int kFetchMeets = kGroups + 1;  // id of the first loading group's barrier
 static_assert(kGroups * kGroupVectors == kHopperVectors);
 
-// Keys of these caches are multiplied as they are, in 8 bits.
+// Keys of these caches are multiplied in 8 bits.
 template <class Cache>
 constexpr bool kNarrowKeys = std::is_same_v<Cache, Fp8Cache>;
-// Bytes of a column's number.
+// Bytes per key column.
 template <class Cache>
 constexpr int kKeyBytes = kNarrowKeys<Cache> ? 1 : 2;
 
 template <class Cache, int kDim>
 struct TileMemory {
   static constexpr int kQueryParts = kNarrowKeys<Cache> ? 2 : kDim / kHalf;
-  static constexpr int kQueries = kQueryParts * kGroupVectors * kLineBytes;  // of a group
+  static constexpr int kQueries = kQueryParts * kGroupVectors * kLineBytes;  // per group
   static constexpr int kHalfTile = kKeys * kLineBytes;
   static constexpr int kValueTile = kDim / kHalf * kHalfTile;
   static constexpr int kKeyTile = kNarrowKeys<Cache> ? kHalfTile : kValueTile;
-  static constexpr int kRaw = kKeys * kDim;  // keys or values of a tile in 8 bits
+  static constexpr int kRaw = kKeys * kDim;  // 8-bit keys or values of a tile
   static constexpr int kTiles = kGroups * kQueries + kStages * (kKeyTile + kValueTile);
   static constexpr int kRawParts = !Cache::kHasScales ? 0 : kNarrowKeys<Cache> ? 1 : 2;
   static constexpr int kBytes = kTiles + kRawParts * kRawStages * kRaw;
 };
 
-// What the copy engine needs to fetch whole blocks; tile_blocks = 0: it cannot.
+// TMA descriptors of whole blocks; tile_blocks = 0: TMA cannot be used.
 struct BlockMaps {
   CUtensorMap keys, values;
-  int tile_blocks;                     // that make a tile of keys
-  CUtensorMap wide_keys, wide_values;  // of AttentionParams::wide, if there is any
+  int tile_blocks;                     // blocks per tile of keys
+  CUtensorMap wide_keys, wide_values;  // of AttentionParams::wide, if given
 };
 static_assert(kWideLines == kKeys);
 
 #if defined(NEREID_HOPPER)
 
-// Keys or values of kStages tiles, with the barriers that say which are there and which are free.
+// Keys or values of kStages tiles, with barriers for full and free stages.
 struct TileRing {
   uint8_t* tiles;
   int tile_bytes;
   uint64_t* full;
   uint64_t* empty;
-  float (*scales)[kKeys];  // of keys in 8 bits, by stage
-  uint64_t* landed;        // the last tile's values, of which lines are then cleared
+  float (*scales)[kKeys];  // of 8-bit keys, by stage
+  uint64_t* landed;        // barrier: the last tile's values have arrived and masked lines can be
+                           // cleared
   int stage = 0;
   uint32_t parity = 0;
 
@@ -67,8 +67,8 @@ struct TileRing {
   }
 };
 
-// Fetches the lines [first, first + kKeys) of the range, zeros past its end, and the scales of keys
-// in 8 bits; the work of kGroupThreads threads.
+// Loads lines [first, first + kKeys) of the range, zeros past its end, and the scales of 8-bit
+// keys; kGroupThreads threads.
 template <class Cache, int kDim>
 __device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                             int first, const void* cache, const TileRing& ring) {
@@ -87,7 +87,7 @@ __device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, con
   }
 }
 
-// Whether the copy engine can fetch the `num_keys` keys from `first` on: they lie in whole blocks.
+// Whether TMA can load `num_keys` keys from `first`: they are whole blocks.
 inline __device__ bool lies_in_blocks(const AttentionParams& p, const BlockMaps& maps,
                                       const QueryTile& tile, const KeyRange& range, int first,
                                       int num_keys) {
@@ -96,7 +96,7 @@ inline __device__ bool lies_in_blocks(const AttentionParams& p, const BlockMaps&
   return !p.in_trees || cell_of(p, tile.first_token, last) == last;
 }
 
-// The lines [first, kKeys) of a matrix become zeros; a warp's work.
+// Zeros lines [first, kKeys) of a matrix; one warp.
 template <int kDim>
 __device__ void clear_lines(int first, uint8_t* matrix) {
   constexpr int kPieces = kDim / 8;
@@ -107,7 +107,7 @@ __device__ void clear_lines(int first, uint8_t* matrix) {
   __syncwarp();
 }
 
-// The lane's block of the tile at key `first`, which lies in blocks; 0 past its end.
+// The lane's cache block of the tile at key `first`, which consists of blocks; 0 past its end.
 inline __device__ int block_of(const AttentionParams& p, const QueryTile& tile,
                                const KeyRange& range, int first) {
   const int key = first + static_cast<int>(threadIdx.x) % kWarp * p.block_tokens;
@@ -116,9 +116,8 @@ inline __device__ int block_of(const AttentionParams& p, const QueryTile& tile,
   return p.block_table[static_cast<int64_t>(tile.row) * p.max_blocks + in_table];
 }
 
-// One tile of keys, or of values in bf16, by the copy engine, a warp's work; `block`: its lane's.
-// Of values, whose weights are 0 past the end of the range, the lines there are zeros: memory may
-// hold NaN.
+// One tile of keys, or of bf16 values, by TMA; one warp; `block`: its lane's. Value lines past the
+// end of the range (weight 0) are zeroed: memory may have NaN.
 template <class Cache, int kDim, bool kValues>
 __device__ void fetch_blocks(const AttentionParams& p, const CUtensorMap& map, int block_lines,
                              const QueryTile& tile, int num_keys, int block, const TileRing& ring) {
@@ -128,7 +127,7 @@ __device__ void fetch_blocks(const AttentionParams& p, const CUtensorMap& map, i
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   uint64_t* const full = ring.full + ring.stage;
   const int lines = (num_keys + block_lines - 1) / block_lines * block_lines;
-  const bool clears = kValues && num_keys < kKeys;  // in the range's last tile alone
+  const bool clears = kValues && num_keys < kKeys;  // only in the range's last tile
   uint64_t* const arrived = clears ? ring.landed : full;
   if (lane == 0)
     barrier_expect(arrived, static_cast<uint32_t>(lines * (kHalves * kLineBytes + kScale)));
@@ -152,15 +151,15 @@ __device__ void fetch_blocks(const AttentionParams& p, const CUtensorMap& map, i
   }
 }
 
-// All tiles of keys or values, each by the copy engine as soon as a stage is free; a warp's work.
-// lane_block(first): the lane's block of the tile at a key.
+// All tiles of keys or values, each by TMA once a stage is free; one warp. lane_block(first): the
+// lane's block of the tile at a key.
 template <class Cache, int kDim, bool kValues, class LaneBlock>
 __device__ void fetch_all_blocks(const AttentionParams& p, const CUtensorMap& map, int block_lines,
                                  const QueryTile& tile, const KeyRange& range, TileRing ring,
                                  LaneBlock lane_block) {
   int block = lane_block(0);
   for (int first = 0; first < range.count; first += kKeys) {
-    const int next = lane_block(first + kKeys);  // there when a stage is free
+    const int next = lane_block(first + kKeys);  // loaded before a stage is free
     barrier_wait(ring.empty + ring.stage, ring.parity ^ 1);
     fetch_blocks<Cache, kDim, kValues>(p, map, block_lines, tile, min(kKeys, range.count - first),
                                        block, ring);
@@ -169,7 +168,7 @@ __device__ void fetch_all_blocks(const AttentionParams& p, const CUtensorMap& ma
   }
 }
 
-// One tile of keys, or of values in bf16, by four warps, or by the copy engine where it can.
+// One tile of keys, or of bf16 values, by four warps, or by TMA where possible.
 template <class Cache, int kDim, bool kValues>
 __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
                            const KeyRange& range, int first, TileRing& ring) {
@@ -192,8 +191,8 @@ __device__ void fetch_tile(const AttentionParams& p, const BlockMaps& maps, cons
   ring.step();
 }
 
-// Keys or values in 8 bits on their way to shared memory: each of kGroupThreads threads waits for
-// the pieces that it fetched itself, and makes them bf16.
+// 8-bit keys or values: each of kGroupThreads threads waits for the pieces that it loaded itself
+// and converts them to bf16.
 template <class Cache, int kDim>
 struct RawTiles {
   static constexpr int kPieces = kDim / 16;
@@ -202,11 +201,11 @@ struct RawTiles {
   const KeyRange& range;
   const void* cache;
   const float* scales;
-  uint8_t* lines;                   // of kRawStages tiles
-  int meets;                        // number of the group's barrier
-  uint32_t scale[kRawStages] = {};  // of line threadIdx.x % kGroupThreads, twice in bf16
+  uint8_t* lines;                   // kRawStages tiles
+  int meets;                        // id of the group's barrier
+  uint32_t scale[kRawStages] = {};  // of line threadIdx.x % kGroupThreads, duplicated bf16
 
-  // All tiles, the next one under way while one is made bf16.
+  // All tiles; the next one is loading while one is converted.
   __device__ void run(TileRing ring) {
     fetch<0>(0);
     for (int first = 0; first < range.count; first += 2 * kKeys) {
@@ -249,7 +248,7 @@ struct RawTiles {
       const auto* const half = reinterpret_cast<const Cell*>(&cells);
       const uint4 wide[2] = {scaled(Cache::widen8(half), factor),
                              scaled(Cache::widen8(half + 8), factor)};
-      // The other half first for half of the pieces: no two threads then store to the same bank.
+      // Half of the pieces store their second half first: no bank conflicts.
       const bool turned = piece >= kPieces / 2;
       store(matrix, line, 2 * piece + turned, turned ? wide[1] : wide[0]);
       store(matrix, line, 2 * piece + !turned, turned ? wide[0] : wide[1]);
@@ -277,7 +276,7 @@ struct RawTiles {
     *reinterpret_cast<uint4*>(matrix + place_in_matrix(kKeys, line, 8 * piece)) = wide;
   }
 
-  // A warp has 32 lines, whose places its lanes know.
+  // A warp has 32 lines, one cell address per lane.
   template <class Work>
   __device__ static void for_own_pieces(Work work) {
     const int lane = threadIdx.x % kWarp;
@@ -291,8 +290,7 @@ struct RawTiles {
   }
 };
 
-// The work of the fetching warps on keys, or on values in bf16 too: as the copy engine can, two of
-// them, or all four.
+// The loading warps on keys, or also on bf16 values: two warps with TMA, else all four.
 template <class Cache, int kDim>
 __device__ void fetch_all_tiles(const AttentionParams& p, const BlockMaps& maps,
                                 const QueryTile& tile, const KeyRange& range, TileRing keys,
@@ -316,7 +314,7 @@ __device__ void fetch_all_tiles(const AttentionParams& p, const BlockMaps& maps,
   }
 }
 
-// The same for a row that has blocks of `wide` from the first one on; two warps' work.
+// Same for a row with blocks of `wide` from the first key; two warps.
 template <int kDim>
 __device__ void fetch_wide(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
                            const KeyRange& range, int first_block, TileRing keys, TileRing values) {
@@ -330,7 +328,7 @@ __device__ void fetch_wide(const AttentionParams& p, const BlockMaps& maps, cons
                                             lane_block);
 }
 
-// The work of the first or second group of fetching warps on all tiles.
+// The first or second group of loading warps on all tiles.
 template <class Cache, int kDim, int kGroup>
 __device__ void fetch_all(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
                           const KeyRange& range, uint8_t* raw, TileRing keys, TileRing values) {

@@ -1,8 +1,8 @@
-// Attention of rows with few tokens (decoding): a block takes up to 16 query vectors that share a
-// KV head and a piece of their keys, so that a long context is read by many multiprocessors. Its
-// warps take 16 keys in turn; their states, then those of the pieces (by the block that ends last)
-// are merged in order. Queries and weights go to the tensor cores as sums of two bf16, which loses
-// next to nothing and costs no time: this is bound by reading keys and values.
+// Attention of rows with few tokens (decoding, split-KV): a block has up to 16 query vectors that
+// share a KV head, and a part of their keys, so that a long context is read by many SMs. Its warps
+// take 16 keys in turn; their states, then those of the parts (in the block that ends last) are
+// merged in order. Queries and weights are sums of two bf16 on tensor cores: nearly exact, at no
+// cost, since the kernel is bound by reading keys and values.
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_steps.cuh"
 #include "kernels/cuda/overlap.cuh"
@@ -18,7 +18,7 @@ constexpr int shared_bytes() {
   return queries + (tiles > merge ? tiles : merge);
 }
 
-// False for a block that has nothing to do.
+// False for a block without work.
 __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
   tile.row = static_cast<int>(blockIdx.z);
   tile.first_token = p.row_begin[tile.row];
@@ -28,7 +28,7 @@ __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
          !has_tree(p, tile.row);
 }
 
-// score() of attention_products.cuh, exact, with keys of f8e4m3 and queries in the order of
+// score() of attention_products.cuh with kExact, f8e4m3 keys, queries in the order of
 // place_of_f8().
 template <int kDim>
 __device__ void score_f8(const uint8_t* high, const uint8_t* low, const uint8_t* keys,
@@ -70,8 +70,7 @@ __device__ void score_f8(const uint8_t* high, const uint8_t* low, const uint8_t*
     for (int r = 0; r < 4; ++r) scores[s][r] += lower[s][r];
 }
 
-// add_values() of attention_products.cuh, exact, with values of f8e4m3, and columns as column_of()
-// says.
+// add_values() of attention_products.cuh with kExact, f8e4m3 values, columns as in column_of().
 template <int kDim>
 __device__ void add_values_f8(const float (&weights)[2][4], const uint8_t* values,
                               float (&value)[kDim / 8][4]) {
@@ -102,8 +101,8 @@ __device__ void add_values_f8(const float (&weights)[2][4], const uint8_t* value
   }
 }
 
-// Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; lane i has that of key
-// i.
+// Multiplies by the scales of this thread's keys 8 s + 2 (lane % 4) + r % 2; lane i has the scale
+// of key i.
 template <class Cache>
 __device__ void multiply_scales(float mine, float (&x)[2][4]) {
   if constexpr (!Cache::kHasScales) return;
@@ -118,10 +117,10 @@ __device__ void multiply_scales(float mine, float (&x)[2][4]) {
     }
 }
 
-constexpr int kStride = kAttentionWarps * kStepKeys;  // from a tile of a warp to its next
+constexpr int kStride = kAttentionWarps * kStepKeys;  // between successive tiles of a warp
 
-// One warp's walk over its keys: first, first + stride, ... of the range. The next keys are fetched
-// as soon as the scores are there, the next values when the values have been added.
+// One warp's loop over its keys: first, first + stride, ... of the range. The next keys are loaded
+// once the scores are computed, the next values once the values are added.
 template <class Cache, int kDim>
 __device__ void attend_keys(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                             const uint8_t* queries, const QueryLimits (&limits)[2], Found found,
@@ -178,7 +177,7 @@ __device__ void merge_warps(const QueryTile& tile, WarpState<1, kDim>& state, fl
       sums[warp][lane / 4 + 8 * h] = sum;
     }
   }
-  __syncthreads();  // and all warps are done with their tiles, which `values` overlays
+  __syncthreads();  // all warps have finished with their tiles, which `values` overlays
 #pragma unroll
   for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
@@ -197,13 +196,13 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
   __shared__ float largest[kAttentionWarps][kFewVectors], sums[kAttentionWarps][kFewVectors];
   __shared__ int arrived;
   let_next_begin();
-  // Positions and the lines of earlier steps are there: see embed_kernel().
+  // Positions and cache lines of earlier steps are visible: see embed_kernel().
   QueryTile tile;
   const bool has_tokens = find_tile(p, tile);
   const KeyRange range = has_tokens ? keys_of(p, p.positions[tile.first_token],
                                               p.positions[tile.first_token + tile.tokens - 1])
                                     : KeyRange{};
-  // The row's keys in equal parts of at most chunk_keys.
+  // The row's keys in equal parts of <= chunk_keys.
   const int num_parts = (range.count + p.chunk_keys - 1) / p.chunk_keys;
   if (static_cast<int>(blockIdx.x) >= num_parts) return wait_for_previous();
   const int part_keys =
@@ -240,7 +239,7 @@ __global__ void __launch_bounds__(kAttentionThreads, kDim <= 128 ? 4 : 1)
   }
   wait_for_qkv(p);
   // New keys and values of this part. Blocks that share a KV head write the same bytes.
-  const int new_keys = max(0, first - old_keys);  // the first of them
+  const int new_keys = max(0, first - old_keys);  // index of the first one
   const int new_lines = 2 * (min(tile.tokens, end - old_keys) - new_keys);
   for (int i = warp; i < new_lines; i += kAttentionWarps)
     store_token<Cache>(p, tile.first_token + new_keys + i / 2, tile.row, tile.kv_head, i % 2 != 0);

@@ -1,8 +1,8 @@
-// Attention of rows with many tokens on Hopper (after Shah et al. 2024, "FlashAttention-3"). Some
-// warps of a block fetch keys and values; two groups of four warps have 64 query vectors each and
-// multiply with operands in shared memory (wgmma): while the weighted values of one tile of keys
-// are added up, the scores of the next are made and judged. Keys of an fp8 cache that are not in
-// blocks of attention_wide.cuh are multiplied as they are, by queries in two columns of f8e4m3.
+// Attention of rows with many tokens on Hopper (after Shah et al. 2024, "FlashAttention-3").
+// Producer warps load keys and values; two consumer groups of four warps have 64 query vectors each
+// and multiply from shared memory (wgmma): the weighted sum of one tile's values overlaps with the
+// scores of the next. Keys of an fp8 cache that are not in blocks of attention_wide.cuh are
+// multiplied in 8 bits, by queries in two f8e4m3 columns.
 #include <algorithm>
 #include <utility>
 
@@ -15,13 +15,13 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-// The last four warps fetch, of 8-bit types the last eight: four keys, four values.
+// Producers: the last four warps; 8-bit types: the last eight (four for keys, four for values).
 template <class Cache>
 constexpr int kFetchGroups = Cache::kHasScales ? 2 : 1;
 template <class Cache>
 constexpr int kThreads = (kGroups + kFetchGroups<Cache>)*kGroupThreads;
-// Of a thread: those that multiply, and those that fetch keys and values; all together no more than
-// the block begins with.
+// Registers per thread of consumers and of producers of keys and values; their total must not
+// exceed the block's initial allocation.
 template <class Cache>
 constexpr int kGroupRegisters = !Cache::kHasScales   ? 232
                                 : kNarrowKeys<Cache> ? 208
@@ -35,10 +35,10 @@ constexpr int kValueRegisters = kNarrowKeys<Cache> ? 64 : 56;
 
 #if defined(NEREID_HOPPER)
 
-// The same where an 8-bit cache has become bf16.
+// Same for an 8-bit cache converted to bf16.
 constexpr int kWideRegisters = 216, kWideFetchRegisters = 40;
 constexpr int kSlices = kKeys / 16;          // of 16 keys
-constexpr int kTurnMeets = kFetchMeets + 2;  // of the first group's turns
+constexpr int kTurnMeets = kFetchMeets + 2;  // id of the first group's turn barrier
 
 // The state of a group's thread: rows lane / 4 and lane / 4 + 8 of its warp.
 template <class Cache, int kDim, bool kPlain>
@@ -46,7 +46,7 @@ struct Group {
   using Memory = TileMemory<Cache, kDim>;
   static constexpr bool kFoldsUnit = kNarrowKeys<Cache> && kPlain;
   static constexpr int kNumScores = kKeys / 8;
-  static constexpr int kChains = 4;  // of dependent comparisons, side by side
+  static constexpr int kChains = 4;  // independent chains of comparisons
   static constexpr float kSlack = 8;
 
   const AttentionParams& p;
@@ -55,8 +55,8 @@ struct Group {
   int index;  // of the group
   QueryLimits limits[2];
   int first_position;                         // of the group's first vector
-  float unit[2];                              // of scores with keys in 8 bits
-  float largest[2] = {-INFINITY, -INFINITY};  // references
+  float unit[2];                              // scale of scores with 8-bit keys
+  float largest[2] = {-INFINITY, -INFINITY};  // reference maxima
   float sum[2] = {}, base[2], correction[2];
   float value[kDim / 8][4] = {};
   uint32_t weights[kSlices][4];
@@ -97,9 +97,9 @@ struct Group {
     products_end();
   }
 
-  // Scores of the tile that starts at key `first` become those that count. Where one exceeds its
-  // vector's reference by more than kSlack, the largest is the new reference: weights are at most
-  // 2^kSlack, and as exact as below 1. `correction` brings what was added before to it.
+  // Masks and scales the scores of the tile at key `first`. The reference maximum is updated only
+  // if a score exceeds it by more than kSlack: weights are <= 2^kSlack, as exact as below 1.
+  // `correction`: rescaling of the earlier sums.
   __device__ void judge_scores(int first, const float* key_scales, float (&scores)[kNumScores][4]) {
     if constexpr (kNarrowKeys<Cache>) multiply_scales(key_scales, scores);
     if constexpr (kNarrowKeys<Cache> && !kFoldsUnit) multiply_units(scores);
@@ -126,7 +126,7 @@ struct Group {
       top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
       if constexpr (kFoldsUnit) top *= unit[h];
       if (!(top > largest[h] + kSlack)) top = largest[h];
-      base[h] = top == -INFINITY ? 0.0f : top;  // nothing is visible: all weights are 0
+      base[h] = top == -INFINITY ? 0.0f : top;  // all keys are masked: weights are 0
       correction[h] = power_of_2(largest[h] - base[h]);
       largest[h] = top;
     }
@@ -144,7 +144,7 @@ struct Group {
 #pragma unroll
       for (int r = 0; r < 4; ++r) scores[s][r] *= unit[r / 2];
   }
-  // Without a window key i is at position i, and those that exist end at the last token's.
+  // Without a window key i is at position i; keys end at the last token's position.
   __device__ void hide_later(int first, float (&scores)[kNumScores][4]) {
     const int column = first + 2 * (static_cast<int>(threadIdx.x) % 4);
 #pragma unroll
@@ -157,7 +157,7 @@ struct Group {
           if (8 * s + r > last) scores[s][2 * h + r] = -INFINITY;
     }
   }
-  // Scores become weights, as the product with values reads them.
+  // Converts scores to weights, in the operand layout of the product with values.
   __device__ void weigh(float (&scores)[kNumScores][4]) {
     float sums[2][2] = {};
 #pragma unroll
@@ -187,8 +187,8 @@ struct Group {
     if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + ring.stage);
   }
 
-  // The scores of the tile at key `first`, which are under way, are there and judged. kPending:
-  // products enqueued behind them.
+  // Waits for the scores of the tile at key `first` and processes them. kPending: number of
+  // products enqueued after them.
   template <int kPending>
   __device__ void finish_scores(int first, TileRing& keys, float (&scores)[kNumScores][4]) {
     wait_for_products<kPending>();
@@ -199,8 +199,8 @@ struct Group {
     keys.step();
   }
   __device__ void finish_values(TileRing& values) {
-    // Never true. It keeps the compiler from waiting before the scores are judged, since a store
-    // stays in front of the wait.
+    // Never true: the store keeps the compiler from moving the wait before the processing of the
+    // scores.
     if (base[0] == INFINITY) *queries = 0;
     wait_for_products<0>();
     hold(value);
@@ -208,12 +208,11 @@ struct Group {
     values.step();
   }
 
-  // The groups enqueue products by turns: while one has the tensor cores, the other has scores to
-  // weigh.
+  // Ping-pong scheduling: one group's products run while the other computes its softmax.
   __device__ void take_turn() { meet(kTurnMeets + index, kGroups * kGroupThreads); }
   __device__ void pass_turn() { arrive(kTurnMeets + 1 - index, kGroups * kGroupThreads); }
 
-  // All tiles. While the values of one are added up, the scores of the next are made and judged.
+  // All tiles; the sum of one tile's values overlaps with the scores of the next.
   __device__ void run(TileRing keys, TileRing values) {
     float scores[kNumScores][4];
     barrier_wait(keys.full + keys.stage, keys.parity);
@@ -244,7 +243,7 @@ struct Group {
 
 #if defined(NEREID_HOPPER)
 
-// What a block has in shared memory beside the tiles.
+// Shared memory beside the tiles.
 struct BlockState {
   uint64_t barriers[4][kStages], landed;
   __align__(16) float scales[kStages][kKeys];
@@ -272,7 +271,7 @@ struct Rings {
                &state.landed} {}
 };
 
-// A group's work on its 64 vectors.
+// One consumer group: 64 vectors.
 template <class Cache, int kDim, bool kPlain>
 __device__ void attend(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                        uint8_t* memory, BlockState& state) {
@@ -298,7 +297,7 @@ __device__ void attend(const AttentionParams& p, const QueryTile& tile, const Ke
     if constexpr (kNarrowKeys<Cache>) work.unit[h] = units[m];
   }
   work.first_position = first_vector < tile.vectors() ? p.positions[tile.token(first_vector)] : -1;
-  if (group == 1) work.pass_turn();  // the first one begins
+  if (group == 1) work.pass_turn();  // the first group starts
   const Rings<Cache, kDim> rings(memory, state);
   work.run(rings.keys, rings.values);
 #pragma unroll
@@ -311,7 +310,7 @@ __device__ void attend(const AttentionParams& p, const QueryTile& tile, const Ke
   }
 }
 
-// A block's work on keys as they lie in the cache.
+// A block on keys in the cache.
 template <class Cache, int kDim, bool kPlain>
 __device__ void work_on_cache(const AttentionParams& p, const BlockMaps& maps,
                               const QueryTile& tile, const KeyRange& range, uint8_t* memory,
@@ -332,7 +331,7 @@ __device__ void work_on_cache(const AttentionParams& p, const BlockMaps& maps,
   }
 }
 
-// The same on what lies in bf16 in the row's blocks of `wide`.
+// A block on bf16 keys in the row's blocks of `wide`.
 template <int kDim, bool kPlain>
 __device__ void work_on_wide(const AttentionParams& p, const BlockMaps& maps, const QueryTile& tile,
                              const KeyRange& range, int first_block, uint8_t* memory,
@@ -357,7 +356,7 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
   extern __shared__ __align__(1024) uint8_t memory[];
   __shared__ BlockState state;
   if (!p.has_neighbour) let_next_begin();
-  QueryTile tile;  // found before the wait, since it depends on the step's data alone
+  QueryTile tile;  // found before the wait: depends only on the step's inputs
   if (!find_many(p, tile)) return wait_for_previous();
   int wide_block = -1;
   if constexpr (Cache::kHasScales) wide_block = find_wide_blocks(p, tile.row);
@@ -369,8 +368,8 @@ __global__ void __launch_bounds__(kThreads<Cache>, 1)
   }
   const int last_position = p.positions[tile.first_token + tile.tokens - 1];
   KeyRange range = keys_of(p, p.positions[tile.first_token], last_position);
-  // From the start of a block, so that tiles are whole blocks. A tile of one token begins where its
-  // window does: its sums must not depend on the blocks.
+  // Starts at a block boundary, so that tiles are whole blocks. A tile of one token starts at its
+  // window: its sums must not depend on block boundaries.
   if (range.sink == 0 && p.tile_tokens > 1) {
     const int before = range.begin % p.block_tokens;
     range.begin -= before, range.count += before;
@@ -396,7 +395,7 @@ cudaError_t describe_wide(const AttentionParams& p, BlockMaps& maps) {
   return describe(p.wide + p.wide_blocks * stride, maps.wide_values);
 }
 
-// Whether tiles of keys consist of whole blocks that the copy engine can fetch.
+// Whether tiles of keys are whole blocks that TMA can load.
 template <class Cache>
 bool has_boxes(const AttentionParams& p) {
   if (p.block_tokens % 8 != 0 || kKeys % p.block_tokens != 0 || encode_tiled() == nullptr)

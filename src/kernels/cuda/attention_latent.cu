@@ -1,8 +1,8 @@
-// Attention of latent heads on tensor cores: all heads share one key for each position, whose last
-// columns are the value. A block takes up to 64 query vectors, heads of some tokens of a row, and
-// walks their keys in steps of 32: each key is fetched once, for scores and for values. Where few
-// blocks would work, blocks divide the keys, and a second kernel merges what they leave. Queries
-// and weights are rounded to bf16, the keys of 8-bit caches are widened as they are stored here.
+// Attention of latent heads (MLA) on tensor cores: all heads share one key per position, whose last
+// columns are the value. A block has up to 64 query vectors (heads of some tokens of a row) and
+// iterates over their keys in steps of 32: each key is loaded once, for scores and values. If this
+// gives few blocks, the keys are split among blocks and a second kernel merges the partial results.
+// Queries and weights are rounded to bf16; keys of 8-bit caches are converted to bf16 here.
 #include "kernels/cuda/attention_latent.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
@@ -13,12 +13,12 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kKeys = 32;                       // of a step
+constexpr int kKeys = 32;                       // per step
 constexpr int kMostDim = 576;                   // columns of a key
-constexpr int kMostLatent = 512;                // and of a value
-constexpr int kColumns = kMostLatent / kWarps;  // of a value, for one warp
+constexpr int kMostLatent = 512;                // columns of a value
+constexpr int kColumns = kMostLatent / kWarps;  // of a value, per warp
 constexpr int kStages = 2;
-constexpr int kLeastPartKeys = 32;  // of a block, where blocks divide the keys
+constexpr int kLeastPartKeys = 32;  // min keys per block with split keys
 constexpr int kMergeThreads = kMostLatent / 4;
 constexpr int kLine = Lines<kMostDim>::kPitch, kWeightLine = Lines<kKeys>::kPitch;
 
@@ -30,16 +30,16 @@ struct Memory {
   uint8_t keys[kStages][kKeys * kLine];
   uint8_t weights[kVectors * kWeightLine];
   float scales[kStages][kKeys];
-  float largest[2][kVectors];  // of the first and the second half of a step's keys
+  float largest[2][kVectors];  // of the two halves of a step's keys
   float sums[2][kVectors];
   float corrections[kVectors];
 };
 
-// Asks for the keys [first, first + kKeys) of the range, and their scales; zeros past its end.
+// Issues loads of keys [first, first + kKeys) of the range, with scales; zeros past its end.
 template <class Cache, int kTiles>
 __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const KeyRange& range,
                       int first, int stage, Memory<kTiles>& memory) {
-  constexpr int kParts = kThreads / kKeys;  // threads for a line
+  constexpr int kParts = kThreads / kKeys;  // threads per line
   const int line = static_cast<int>(threadIdx.x) / kParts, part = threadIdx.x % kParts;
   const bool valid = first + line < range.count;
   const Place place = place_of(p, tile, range.position(valid ? first + line : range.count - 1));
@@ -56,8 +56,8 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
     memory.scales[stage][line] = valid ? p.k_scales[place.scale] : 0;
 }
 
-// A thread's part of the scores of 16 query vectors and of 16 keys, a warp's work: keys 8 i + 2
-// (lane % 4) + r % 2 of vectors lane / 4 + 8 (r / 2).
+// A thread's scores of 16 query vectors and 16 keys, per warp: keys 8 i + 2 (lane % 4) + r % 2,
+// vectors lane / 4 + 8 (r / 2).
 __device__ void multiply_keys(int head_dim, const uint8_t* queries, const uint8_t* keys,
                               float (&scores)[2][4]) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -73,13 +73,13 @@ __device__ void multiply_keys(int head_dim, const uint8_t* queries, const uint8_
   }
 }
 
-// Of two query vectors, lane / 4 and lane / 4 + 8 of a warp's tile.
+// State of two query vectors, lane / 4 and lane / 4 + 8 of a warp's tile.
 struct RowState {
-  int position[2];                                             // -1: there is no such vector
-  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};  // this thread's share
+  int position[2];                                             // -1: no such vector
+  float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};  // sum: this thread's share
 };
 
-// The weights of a step, and what corrects the sums before it.
+// Weights of a step, and the rescaling of earlier sums.
 template <class Cache, int kTiles>
 __device__ void weigh(const AttentionParams& p, const KeyRange& range, int first, int stage,
                       RowState& rows, Memory<kTiles>& memory) {
@@ -139,7 +139,7 @@ __device__ void weigh(const AttentionParams& p, const KeyRange& range, int first
   __syncthreads();
 }
 
-// Values times weights, for the warp's columns.
+// Adds weights * values in the warp's columns.
 template <int kTiles>
 __device__ void add_values(const AttentionParams& p, int stage, Memory<kTiles>& memory,
                            float (&values)[kTiles][kColumns / 8][4]) {
@@ -174,7 +174,7 @@ __device__ void add_values(const AttentionParams& p, int stage, Memory<kTiles>& 
   }
 }
 
-// Calls f(query vector, column, value, the next column's) with each pair of the thread's values.
+// Calls f(query vector, column, value, next column's value) for each pair of the thread's values.
 template <int kTiles, class F>
 __device__ void for_pairs(const float (&values)[kTiles][kColumns / 8][4], F f) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -188,7 +188,7 @@ __device__ void for_pairs(const float (&values)[kTiles][kColumns / 8][4], F f) {
         f(16 * t + lane / 4 + 4 * r, first + 8 * n, values[t][n][r], values[t][n][r + 1]);
 }
 
-// Leaves the block's part of its query vectors.
+// Writes the block's partial results.
 template <int kTiles>
 __device__ void leave_part(const AttentionParams& p, const QueryTile& tile,
                            const float (&values)[kTiles][kColumns / 8][4], int64_t at,
@@ -202,15 +202,15 @@ __device__ void leave_part(const AttentionParams& p, const QueryTile& tile,
     p.part_sums[at + m] = {memory.largest[0][m], memory.sums[0][m] + memory.sums[1][m]};
 }
 
-// A block for each query vector of a tile: the sums of its parts, in order. Lanes have the factors
-// of 32 parts.
+// One block per query vector of a tile: the sum of its parts, in order. Each lane has the factors
+// of one of 32 parts.
 template <int kVectors>
 __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams p, int most_parts) {
-  constexpr int kAhead = 8;  // parts whose values are on their way
+  constexpr int kAhead = 8;  // parts loaded ahead
   const auto m = static_cast<int>(blockIdx.z);
   const int lane = static_cast<int>(threadIdx.x) % kWarp, c = 4 * static_cast<int>(threadIdx.x);
   let_next_begin();
-  QueryTile tile;  // found before the wait, since it depends on the step's data alone
+  QueryTile tile;  // found before the wait: depends only on the step's inputs
   const bool found = find_many(p, tile) && m < tile.vectors();
   const int parts = found ? parts_of(p, keys_of(p, tile)) : 0;
   wait_for_previous();
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams p,
                                                                 kVectors * p.latent);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        const float by = __shfl_sync(kAllLanes, factor, j - begin + i);  // 0 behind the last
+        const float by = __shfl_sync(kAllLanes, factor, j - begin + i);  // 0 past the last part
         total.x += by * four[i].x, total.y += by * four[i].y;
         total.z += by * four[i].z, total.w += by * four[i].w;
       }
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(kMergeThreads) merge_kernel(AttentionParams p,
   out[0] = pack(total.x, total.y), out[1] = pack(total.z, total.w);
 }
 
-// What the block's query vectors give, where it has all of their keys.
+// Results of the block's query vectors when it has all their keys.
 template <int kTiles>
 __device__ void write_result(const AttentionParams& p, const QueryTile& tile,
                              const float (&values)[kTiles][kColumns / 8][4],
@@ -294,7 +294,7 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
     __syncthreads();
     weigh<Cache>(p, work.range, first, stage, rows, memory);
     if (has_values) add_values(p, stage, memory, values);
-    __syncthreads();  // the stage and the weights may be written again
+    __syncthreads();  // the stage and the weights may be overwritten
   }
   if (half < 2) {
 #pragma unroll
@@ -316,8 +316,8 @@ __global__ void __launch_bounds__(kThreads) latent_kernel(AttentionParams p) {
   }
 }
 
-// Divides a step into tiles of `vectors` query vectors, and the keys of tiles, in steps of `keys`,
-// among blocks of which a multiprocessor runs `blocks` at once. The grid: tiles, heads, parts.
+// Splits a step into tiles of `vectors` query vectors, and the tiles' keys, in units of `keys`,
+// among blocks (`blocks` resident per SM). Returns the grid: tiles, heads, parts.
 dim3 divide_latent(int num_tokens, int64_t most_keys, int vectors, int keys, int blocks,
                    const Scratch& scratch, AttentionParams& p) {
   const int group = p.num_heads / p.num_kv_heads, heads = std::min(group, vectors);
@@ -329,12 +329,11 @@ dim3 divide_latent(int num_tokens, int64_t most_keys, int vectors, int keys, int
       vectors * (p.latent * int64_t{sizeof(float)} + int64_t{sizeof(float2)});
   const int64_t room =
       static_cast<int64_t>(scratch.workspace_bytes) / (tiles * head_blocks * part_bytes);
-  // Keys are divided until multiprocessors are full. Where each row has one token, as many tiles as
-  // there are rows have work.
+  // Splits keys until the SMs are full. One token per row: as many tiles with work as rows.
   const bool is_single = num_tokens == p.num_rows;
   const int64_t working = (is_single ? p.num_rows : tiles) * head_blocks;
   const int64_t wanted = std::min(int64_t{blocks} * scratch.num_units / working, room);
-  most_keys += p.tile_tokens;  // over a window a tile sees one more for each token
+  most_keys += p.tile_tokens;  // with a window a tile sees one more key per token
   const int64_t steps = (most_keys + keys - 1) / keys;
   const int64_t parts =
       std::clamp<int64_t>(most_keys / kLeastPartKeys, 1, std::max<int64_t>(wanted, 1));
@@ -381,14 +380,14 @@ cudaError_t enqueue_hopper(AttentionParams p, DType cache, int num_tokens, int64
 }  // namespace
 
 bool takes_latent_attention(const Attention& a, int sm) {
-  const bool has_room = sm == 80 || (sm >= 90 && sm < 110);  // for Memory<4>
+  const bool has_room = sm == 80 || (sm >= 90 && sm < 110);  // shared memory for Memory<4>
   const Heads& h = a.heads;
   return has_room && takes_attention(a) && h.latent > 0 && h.latent <= kMostLatent &&
          h.latent % kColumns == 0 && h.dim <= kMostDim && h.dim % 16 == 0 && !is_given(a.sinks) &&
          a.cap == 0 && a.alibi == 0;
 }
 
-// What is known when a step runs: trees of drafts, and how lines and queries lie.
+// Run-time conditions: no draft trees; layout of cache lines and queries.
 bool takes_latent(const AttentionParams& p) {
   return p.wide_lines && !p.after && p.out_stride % 2 == 0 && p.rotated % 16 == 0 &&
          p.qkv_stride % 4 == 0 && is_aligned(p.qkv) && is_aligned(p.rope_table);

@@ -1,12 +1,11 @@
-// What the kernels of latent heads share: which keys a block has, its queries, and where blocks
-// that divide the keys of a tile leave their parts.
+// Shared by the latent-head (MLA) kernels: keys of a block, its queries, layout of partial results.
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
 
 namespace nereid::kernels::cuda {
 
-// The keys that the tokens of a tile see.
+// The keys visible to the tokens of a tile.
 inline __device__ KeyRange keys_of(const AttentionParams& p, const QueryTile& tile) {
   return keys_of(p, p.positions[tile.first_token], p.positions[tile.first_token + tile.tokens - 1]);
 }
@@ -15,18 +14,18 @@ inline __device__ bool is_seen(const AttentionParams& p, int key, int query) {
   return key <= query && lets_see(p, key, query);
 }
 
-// How many blocks divide the keys of a tile.
+// Number of blocks that split the keys of a tile.
 inline __device__ int parts_of(const AttentionParams& p, const KeyRange& range) {
   return (range.count + p.chunk_keys - 1) / p.chunk_keys;
 }
 
-// What a block has of a step: a tile and `part` of `parts` of its keys, [begin, end).
+// Work of a block in a step: a tile and `part` of `parts` of its keys, [begin, end).
 struct LatentWork {
   QueryTile tile;
   KeyRange range;
   int part, parts, begin, end;
 };
-// Depends on the step's data alone. False: there is nothing for this block.
+// Depends only on the step's inputs. False: no work.
 inline __device__ bool find_work(const AttentionParams& p, LatentWork& work) {
   if (!find_many(p, work.tile)) return false;
   work.range = keys_of(p, work.tile);
@@ -37,14 +36,13 @@ inline __device__ bool find_work(const AttentionParams& p, LatentWork& work) {
   return work.part < work.parts;
 }
 
-// The first query vector of a tile's first part among all that blocks leave; `most_parts`: of the
-// blocks of a tile.
+// First query vector of a tile's first part in the partial results; `most_parts`: blocks per tile.
 inline __device__ int64_t first_part(int most_parts, int num_vectors) {
   const int64_t group = static_cast<int64_t>(blockIdx.x) * gridDim.y + blockIdx.y;
   return group * most_parts * num_vectors;
 }
 
-// Eight columns of a query from `first` on, rotated by the angles of its position.
+// Eight columns of a query from `first`, rotated by the angles of its position.
 inline __device__ void load_columns(const AttentionParams& p, const float* head,
                                     const float* angles, int first, float (&x)[8]) {
   const auto load = [](const float* from, float(&to)[8]) {
@@ -75,9 +73,9 @@ inline __device__ void load_columns(const AttentionParams& p, const float* head,
                     : rotate({other[i], x[i]}, cosine[i], sine[i]).y;
 }
 
-// Queries by kThreads threads, a warp for each vector, so scaled that powers of 2 give the softmax,
-// rounded to bf16; zeros past the tile's vectors. place(m, c): where eight columns from c on of
-// query vector m go.
+// Loads queries with kThreads threads, one warp per vector, scaled for a base-2 softmax, rounded to
+// bf16; zeros past the tile's vectors. place(m, c): destination of columns [c, c + 8) of query
+// vector m.
 template <int kVectors, int kThreads, class Place>
 __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, Place place) {
   const float factor = p.scale * kLog2E;

@@ -1,9 +1,9 @@
-// Attention of latent heads by Hopper's tensor cores, for keys of 576 columns whose last 512 are
-// the value. A block has 64 query vectors. Four warps fetch keys in steps of 64; two groups of four
-// warps each make the scores of all of them and add up one half of the values' columns, so that
-// nothing goes from one group to the other, and one may multiply while the other makes weights of
-// scores. Whole blocks of a bf16 cache are fetched by the copy engine. Keys of 8-bit caches become
-// bf16 as they are fetched; their scales are applied to scores and weights.
+// Attention of latent heads (MLA) with wgmma, keys of 576 columns whose last 512 are the value. A
+// block has 64 query vectors. Four producer warps load keys in steps of 64; two consumer groups of
+// four warps each compute all scores and sum one half of the value columns: no exchange between
+// groups, and one may multiply during the other's softmax. TMA loads whole blocks of a bf16 cache.
+// Keys of 8-bit caches are converted to bf16 on load; their scales are applied to scores and
+// weights.
 #include "kernels/cuda/attention_latent.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_products.cuh"
@@ -14,11 +14,11 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kGroupThreads = 4 * kWarp;
-constexpr int kGroups = 2;  // that multiply; a third one fetches
+constexpr int kGroups = 2;  // consumers; the third group loads
 constexpr int kMultipliers = kGroups * kGroupThreads;
 constexpr int kThreads = kMultipliers + kGroupThreads;
 constexpr int kVectors = kLatentHopperVectors;
-constexpr int kKeys = kLatentHopperKeys;  // of a step
+constexpr int kKeys = kLatentHopperKeys;  // per step
 constexpr int kDim = 576, kLatent = 512;
 constexpr int kHalves = kDim / kHalf;
 constexpr int kStages = 2;
@@ -30,7 +30,7 @@ struct Memory {
   uint64_t full[kStages], empty[kStages];
 };
 
-// Blocks of a bf16 cache for the copy engine, where it can fetch them.
+// TMA descriptor of the blocks of a bf16 cache.
 struct KeyBoxes {
   CUtensorMap map;
   bool exist;
@@ -39,12 +39,12 @@ struct KeyBoxes {
 #if defined(NEREID_HOPPER)
 
 constexpr int kGroupColumns = kLatent / kGroups;
-constexpr int kParts = 2;  // of a group's columns, for one product each
+constexpr int kParts = 2;  // of a group's columns, one product each
 constexpr int kPartColumns = kGroupColumns / kParts;
 constexpr int kGroupRegisters = 216, kFetchRegisters = 56;
-constexpr int kLoadMeets = 1;  // number of a barrier
+constexpr int kLoadMeets = 1;  // barrier id
 
-// The steps' stages, as one side goes through them.
+// Position in the ring of stages.
 struct Turn {
   int stage = 0;
   uint32_t parity = 0;
@@ -54,7 +54,7 @@ struct Turn {
   }
 };
 
-// The keys [first, first + kKeys) of the block's, zeros behind them; two threads for each line.
+// Loads keys [first, first + kKeys) of the block's, zeros past them; two threads per line.
 template <class Cache>
 __device__ void fetch(const AttentionParams& p, const LatentWork& work, int first, int stage,
                       Memory& memory) {
@@ -80,7 +80,7 @@ __device__ void fetch(const AttentionParams& p, const LatentWork& work, int firs
   writes_are_ready();
 }
 
-// The same of kKeys keys by the copy engine: a lane for each block.
+// Same by TMA, one lane per cache block.
 __device__ void fetch_boxes(const AttentionParams& p, const KeyBoxes& boxes, const LatentWork& work,
                             int first, int stage, Memory& memory) {
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
@@ -96,7 +96,7 @@ __device__ void fetch_boxes(const AttentionParams& p, const KeyBoxes& boxes, con
              work.tile.kv_head, block, memory.full + stage);
 }
 
-// The work of the warps that fetch.
+// The producer warps.
 template <class Cache>
 __device__ void fetch_all(const AttentionParams& p, const KeyBoxes& boxes, const LatentWork& work,
                           Memory& memory) {
@@ -118,15 +118,15 @@ __device__ void fetch_all(const AttentionParams& p, const KeyBoxes& boxes, const
   }
 }
 
-// The state of a group's thread: query vectors lane / 4 and lane / 4 + 8 of its warp's 16, and the
-// group's columns of their values.
+// The state of a consumer thread: query vectors lane / 4 and lane / 4 + 8 of its warp's 16, the
+// group's value columns.
 template <class Cache>
 struct Group {
   const AttentionParams& p;
   const KeyRange& range;
   Memory& memory;
   int index;           // of the group
-  int position[2];     // -1: there is no such vector
+  int position[2];     // -1: no such vector
   int first_position;  // of the tile's first token
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {};
   float value[kParts][kPartColumns / 8][4] = {};
@@ -151,8 +151,8 @@ struct Group {
     hold(scores);
   }
 
-  // Scores of the step at key `first` become weights; what was added up before is brought to the
-  // new largest score.
+  // Converts the scores of the step at key `first` to weights and rescales the earlier sums to the
+  // new maximum.
   __device__ void weigh(int first, int stage, float (&scores)[kKeys / 8][4]) {
     const int column = 2 * (static_cast<int>(threadIdx.x) % 4);
     const float* const scales = memory.scales[stage] + column;
@@ -175,7 +175,7 @@ struct Group {
     for (int h = 0; h < 2; ++h) {
       top[h] = fmaxf(top[h], __shfl_xor_sync(kAllLanes, top[h], 1));
       top[h] = fmaxf(top[h], __shfl_xor_sync(kAllLanes, top[h], 2));
-      base[h] = top[h] == -INFINITY ? 0.0f : top[h];  // nothing is seen yet: all weights are 0
+      base[h] = top[h] == -INFINITY ? 0.0f : top[h];  // no visible key yet: weights are 0
       correction[h] = power_of_2(largest[h] - base[h]);
       largest[h] = top[h];
       sum[h] *= correction[h];
@@ -234,8 +234,8 @@ struct Group {
   }
 };
 
-// Query vector m of the tile, the group's columns: their result where the block has all keys, else
-// what it leaves.
+// Query vector m of the tile, the group's columns: the result if the block has all keys, else a
+// partial result.
 template <class Cache>
 __device__ void write_columns(const AttentionParams& p, const LatentWork& work,
                               const Group<Cache>& group, int m, int h, float sum) {
@@ -259,7 +259,7 @@ __device__ void write_columns(const AttentionParams& p, const LatentWork& work,
   if (group.index == 0 && lane % 4 == 0) p.part_sums[at] = {group.largest[h], sum};
 }
 
-// The work of a group of warps that multiply.
+// A consumer group of warps.
 template <class Cache>
 __device__ void attend(const AttentionParams& p, const LatentWork& work, Memory& memory) {
   const QueryTile& tile = work.tile;

@@ -1,4 +1,4 @@
-// The kernels beside the one of attention.cu, which launches them.
+// Launches of the attention kernels other than that in attention.cu.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,42 +10,42 @@ namespace nereid::kernels::cuda {
 
 struct AttentionParams;
 
-// Rows of at most few_tokens tokens; writes their keys and values to the cache first.
+// Rows of <= few_tokens tokens; writes their keys and values to the cache first.
 cudaError_t launch_few_tokens(const AttentionParams& p, DType cache, int num_chunks,
                               cudaStream_t stream);
-// Rows of one token, likewise, and whether there is a kernel for them.
+// Same for rows of one token, and whether a kernel supports them.
 bool takes_single_tokens(const AttentionParams& p, DType cache, int sm);
 cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaStream_t stream);
-// Rows of one token, likewise, of a step with few rows: by clusters of so many blocks, 0 where
-// another kernel is quicker; `keys`: the most of a row, `takes_single`: launch_single_tokens()
-// would take them.
+// Same for rows of one token in steps of few rows, by clusters. cluster_size(): blocks per cluster,
+// 0 if another kernel is faster; `keys`: max per row; `takes_single`: launch_single_tokens()
+// supports them.
 int cluster_size(const AttentionParams& p, DType cache, int64_t keys, bool takes_single, int sm,
                  int num_units);
 cudaError_t launch_clusters(const AttentionParams& p, DType cache, int cluster,
                             cudaStream_t stream);
-// On Hopper: the other rows, of heads of 64 or 128 columns, their keys and values in the cache.
+// Hopper: the other rows, heads of 64 or 128 columns, keys and values in the cache.
 cudaError_t launch_many_hopper(const AttentionParams& p, DType cache, dim3 grid,
                                cudaStream_t stream);
 
-// In front of it, where takes_vectors(): what the kernel of attention.cu stores, 16 bytes at a
-// time, and AttentionParams::wide.
+// Before launch_many_hopper(), if takes_vectors(): stores of attention.cu in units of 16 bytes, and
+// AttentionParams::wide.
 bool takes_vectors(const AttentionParams& p);
 cudaError_t launch_store_vectors(const AttentionParams& p, DType cache, int num_tokens,
                                  cudaStream_t stream);
 
-// Latent heads where takes_latent(): all rows, their keys in the cache; `most_keys`: of a token.
+// Latent heads if takes_latent(): all rows, keys in the cache; `most_keys`: max per token.
 bool takes_latent(const AttentionParams& p);
 cudaError_t launch_latent(const AttentionParams& p, DType cache, int num_tokens, int64_t most_keys,
                           const Scratch& scratch, cudaStream_t stream);
-// The kernel that launch_latent() takes for prompts on Hopper where takes_latent_hopper(): tiles of
-// kLatentHopperVectors query vectors, parts of keys in multiples of kLatentHopperKeys.
+// Kernel of launch_latent() for prompts on Hopper if takes_latent_hopper(): tiles of
+// kLatentHopperVectors query vectors, parts in multiples of kLatentHopperKeys keys.
 constexpr int kLatentHopperVectors = 64, kLatentHopperKeys = 64;
 bool takes_latent_hopper(const AttentionParams& p, int sm);
 cudaError_t launch_latent_hopper(const AttentionParams& p, DType cache, int num_tokens, dim3 grid,
                                  cudaStream_t stream);
-// Keys of a chunk, see AttentionParams::plain_chunks.
+// Keys per chunk, see AttentionParams::plain_chunks.
 constexpr int kPlainChunkKeys = 128;
-// Where AttentionParams::plain_heads: all rows, their keys and values in the cache.
+// If AttentionParams::plain_heads: all rows, keys and values in the cache.
 cudaError_t launch_plain_heads(const AttentionParams& p, DType cache, int num_tokens,
                                cudaStream_t stream);
 

@@ -1,5 +1,5 @@
-// What the kernels for rows of few tokens share: how a row's keys are divided among blocks, and how
-// the states of warps and of blocks are merged, in order.
+// Shared by the few-token kernels: split of a row's keys among blocks, ordered merge of the states
+// of warps and blocks.
 #pragma once
 
 #include <type_traits>
@@ -8,17 +8,17 @@
 
 namespace nereid::kernels::cuda {
 
-// Cells of f8e4m3 become bf16 in the registers of products.
+// f8e4m3 cells are converted to bf16 in the registers of products.
 template <class Cache>
 constexpr bool kIsFp8 = std::is_same_v<Cache, Fp8Cache>;
-// What queries and weights are multiplied with, and sums then, where cells are 2^-120 of their
-// numbers: all stay far from the ends of f32.
+// Factor of queries, weights and then sums when cells are 2^-120 of their numbers: avoids overflow
+// and underflow in f32.
 template <class Cache>
 constexpr float kBy = kIsFp8<Cache> ? 0x1p60f : 1.0f;
 static_assert(0x1p60f * 0x1p60f == Fp8Cache::kBitsFactor);
 
-// Where column c of a query goes, so that a thread's eight cells of 32 columns are what it needs
-// for two products: a word for each, even and odd cells.
+// Index of column c of a query: a thread's eight cells of 32 columns are its operands of two
+// products, one word each, even and odd cells.
 inline __device__ int place_of_f8(int c) {
   return c / 32 * 32 + c % 8 / 4 * 16 + c % 2 * 8 + c % 32 / 8 * 2 + c % 4 / 2;
 }
@@ -32,8 +32,8 @@ inline __device__ void find_heads(const AttentionParams& p, QueryTile& tile) {
   tile.heads = min(p.heads_per_block, group - part * p.heads_per_block);
 }
 
-// Merges the warps' states: values [warp][kVectors][kDim] relative to 2^largest, in shared memory,
-// into the first warp's. Begins when all values are there.
+// Merges the warps' states in shared memory, values [warp][kVectors][kDim] relative to 2^largest,
+// into the first warp's. Precondition: all values are written.
 template <int kVectors, int kDim>
 __device__ void combine_warps(const QueryTile& tile, float* values, float (*largest)[kVectors],
                               float (*sums)[kVectors]) {
@@ -46,7 +46,7 @@ __device__ void combine_warps(const QueryTile& tile, float* values, float (*larg
 #pragma unroll
     for (int w = 0; w < kAttentionWarps; ++w)
       value += values[w * kVectors * kDim + i] * weight_of(largest[w][m], top);
-    values[i] = value;  // element i of warp 0's, which only this thread reads
+    values[i] = value;  // element i of warp 0, read by this thread only
   }
   __syncthreads();
   if (threadIdx.x < tile.vectors()) {
@@ -60,7 +60,7 @@ __device__ void combine_warps(const QueryTile& tile, float* values, float (*larg
   __syncthreads();
 }
 
-// Leaves this block's part; true in the block that ends last, which goes on to merge.
+// Writes this block's partial result; true in the block that ends last, which merges.
 template <int kDim>
 __device__ bool leave_part(const AttentionParams& p, const QueryTile& tile, int num_parts,
                            int64_t group, const float* values, const float* largest,
@@ -83,15 +83,16 @@ inline __device__ void write(const AttentionParams& p, const QueryTile& tile, in
         value);
 }
 
-// A warp merges a query vector, or half a warp one of up to 64 columns: each lane takes four
-// columns at a time, and has the next parts' values on their way while the factors of the parts are
-// found. It is kept short: a block runs it once, and instructions have to be fetched as well.
+// One warp merges a query vector (half a warp: <= 64 columns): each lane has four columns at a time
+// and loads the next parts' values while the factors are computed. Kept short: runs once per block,
+// so instruction fetches matter.
 template <int kDim>
 __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int num_parts,
                             int64_t group) {
-  constexpr int kLanes = kDim <= 2 * kWarp ? kWarp / 2 : kWarp;  // of a vector
-  constexpr int kSets = kWarp / kLanes;  // of parts, one for each lane, whose factors are found
-  constexpr int kAhead = 8;              // parts whose values are fetched together
+  constexpr int kLanes = kDim <= 2 * kWarp ? kWarp / 2 : kWarp;  // per vector
+  constexpr int kSets = kWarp / kLanes;  // of parts, one per lane, whose factors are computed
+                                         // together
+  constexpr int kAhead = 8;              // parts loaded together
   const int64_t first = group * gridDim.x * p.part_vectors;
   const int lane = threadIdx.x % kLanes;
   const auto combine = [](float x, auto f) {
@@ -163,7 +164,7 @@ __device__ void merge_parts(const AttentionParams& p, const QueryTile& tile, int
   }
 }
 
-// The result of a block's merged state: written where there is one part, else by the block that
+// Result of a block's merged state: written directly if there is one part, else by the block that
 // ends last.
 template <int kDim>
 __device__ void finish(const AttentionParams& p, const QueryTile& tile, int num_parts,

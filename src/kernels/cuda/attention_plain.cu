@@ -1,8 +1,7 @@
-// Attention of latent heads, whose values are the last columns of their keys, and of heads whose
-// width suits no other kernel. A block takes one query vector of a token, or four that share their
-// keys, and walks these; scores and weights are f32. Keys are summed up in chunks, which are added
-// up in order: the bits are the same whether a block takes all chunks of its heads or each has a
-// block of its own, as where few blocks would work otherwise.
+// Attention of latent heads (values = last columns of the keys) and of head widths without another
+// kernel. A block has one query vector of a token, or four that share their keys; scores and
+// weights are f32. Keys are summed in chunks, chunks in order: same bits whether one block has all
+// chunks or (if there would be few blocks) each chunk has its own.
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/launch.h"
@@ -11,17 +10,17 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kKeys = 32;                                   // of a step of the walk
-constexpr int kColumns = kMaxPlainDim / kAttentionThreads;  // of a value, for one thread
-constexpr int kSharing = 4;                                 // heads of a block, else one
+constexpr int kKeys = 32;                                   // per step
+constexpr int kColumns = kMaxPlainDim / kAttentionThreads;  // of a value, per thread
+constexpr int kSharing = 4;                                 // heads per block, else 1
 static_assert(kKeys == kWarp && kPlainChunkKeys % kKeys == 0 && kSharing <= kAttentionWarps);
 
-// Of a head: a thread's columns of the sum of values with weights 2^(score - largest).
+// Of one head: a thread's columns of the sum of values with weights 2^(score - largest).
 struct Part {
   float largest = -INFINITY, sum = 0, values[kColumns] = {};
 };
 
-// Rounded alike wherever it is called.
+// Same rounding in all callers.
 __device__ void add(const Part& part, Part& total) {
   const float largest = fmaxf(total.largest, part.largest);
   const float before = exp2f(total.largest - largest), now = exp2f(part.largest - largest);
@@ -32,7 +31,7 @@ __device__ void add(const Part& part, Part& total) {
   for (int i = 0; i < kColumns; ++i) total.values[i] = joined(total.values[i], part.values[i]);
 }
 
-// Cells that are read at once.
+// Cells loaded at once.
 template <class Cache, int kVector>
 struct alignas(kVector * sizeof(typename Cache::Cell)) Cells {
   typename Cache::Cell cells[kVector];
@@ -44,8 +43,7 @@ __device__ Cells<Cache, kVector> read_cells(const void* cache, int64_t first) {
       static_cast<const typename Cache::Cell*>(cache) + first);
 }
 
-// Calls f with each of the thread's columns of a value and its place in Part::values, kVector at a
-// time: f(column, place).
+// Calls f(column, index in Part::values) for the thread's columns of a value, in steps of kVector.
 template <int kVector, class F>
 __device__ void for_columns(int width, F f) {
 #pragma unroll
@@ -57,16 +55,16 @@ __device__ void for_columns(int width, F f) {
 template <int kHeads>
 struct Shared {
   alignas(16) float queries[kHeads][kMaxPlainDim];
-  float weights[kHeads][kKeys];  // scores at first
-  float corrections[kHeads];     // of what was summed up before the step
+  float weights[kHeads][kKeys];  // scores, then weights
+  float corrections[kHeads];     // rescaling of the earlier sums
   float largest[kHeads], sums[kHeads];
   float key_scales[kKeys], value_scales[kKeys];
   int64_t lines[kKeys];  // first element of each key
   int distances[kKeys];  // from the token
-  int arrived;           // of ends_last()
+  int arrived;           // for ends_last()
 };
 
-// What a block works on: a token's heads from `head`.
+// Work of a block: a token's heads from `head`.
 struct Task {
   int64_t token;
   int row, position, head, kv_head;
@@ -113,7 +111,7 @@ __device__ void find_keys(const AttentionParams& p, const Task& t, int first, in
   }
 }
 
-// In log2 units; a warp's work for each key.
+// In log2 units; one warp per key.
 template <class Cache, int kHeads, int kVector>
 __device__ void score_keys(const AttentionParams& p, const float (&slopes)[kHeads], int count,
                            Shared<kHeads>& shared) {
@@ -139,7 +137,7 @@ __device__ void score_keys(const AttentionParams& p, const float (&slopes)[kHead
   }
 }
 
-// Makes weights of the step's scores; a warp's work for each head.
+// Converts the step's scores to weights; one warp per head.
 template <class Cache, int kHeads>
 __device__ void weigh_keys(int count, Shared<kHeads>& shared) {
   const int h = static_cast<int>(threadIdx.x) / kWarp, i = static_cast<int>(threadIdx.x) % kWarp;
@@ -177,7 +175,7 @@ __device__ void add_values(const AttentionParams& p, const Task& t, int count,
   }
 }
 
-// A chunk of the task's keys, by the whole block.
+// One chunk of the task's keys, whole block.
 template <class Cache, int kHeads, int kVector>
 __device__ void walk_chunk(const AttentionParams& p, const Task& t, const float (&slopes)[kHeads],
                            int chunk, Shared<kHeads>& shared, Part (&parts)[kHeads]) {
@@ -186,7 +184,7 @@ __device__ void walk_chunk(const AttentionParams& p, const Task& t, const float 
   for (Part& part : parts) part = {};
   for (int first = begin; first < end; first += kKeys) {
     const int count = min(kKeys, end - first);
-    __syncthreads();  // the queries are there, and everyone has left the step before
+    __syncthreads();  // the queries are loaded; all threads have finished the previous step
     if (first == begin && threadIdx.x < kHeads) {
       shared.largest[threadIdx.x] = -INFINITY;
       shared.sums[threadIdx.x] = 0;
@@ -206,12 +204,12 @@ __device__ void walk_chunk(const AttentionParams& p, const Task& t, const float 
   }
 }
 
-// Where a chunk of a head lies in the workspace.
+// Index of a head's chunk in the workspace.
 __device__ int64_t place_of_part(const AttentionParams& p, const Task& t, int h, int chunk) {
   return (t.token * p.num_heads + t.head + h) * p.plain_chunks + chunk;
 }
 
-// Leaves the block's chunk; true in the block of these heads that ends last.
+// Writes the block's chunk; true in the block of these heads that ends last.
 template <int kHeads, int kVector>
 __device__ bool leave_parts(const AttentionParams& p, const Task& t, int chunks,
                             const Part (&parts)[kHeads], Shared<kHeads>& shared) {

@@ -1,22 +1,22 @@
-// What the attention kernels of tensor cores share: lines in shared memory and one warp's part of
-// the work: scores, online softmax (Milakov and Gimelshein 2018, "Online normalizer calculation for
-// softmax") and the weighted sum of values.
+// Shared by the tensor-core attention kernels: lines in shared memory and one warp's scores, online
+// softmax (Milakov and Gimelshein 2018, "Online normalizer calculation for softmax") and weighted
+// sum of values.
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
 
 namespace nereid::kernels::cuda {
 
-// Rows of kDim bf16 in shared memory, 16 bytes apart so that eight rows lie in different banks.
+// Rows of kDim bf16 in shared memory, padded by 16 bytes so that eight rows are in different banks.
 template <int kDim>
 struct Lines {
   static constexpr int kPitch = 2 * kDim + 16;  // bytes
   static constexpr int bytes(int lines) { return lines * kPitch; }
 };
 
-// Rotates the tile's query vectors, scales them so that powers of 2 give the softmax, and writes
-// them, times `by`, as bf16 lines to `high`; with kExact, what bf16 leaves out to `low`. Columns
-// past the head's and vectors past the tile's are zero. place_of_column(c): where column c goes.
+// Rotates the tile's query vectors, scales them for a base-2 softmax and writes them, times `by`,
+// as bf16 lines to `high`; kExact: the remainders to `low`. Zeros past the head's columns and the
+// tile's vectors. place_of_column(c): destination of column c.
 template <int kDim, bool kExact, class PlaceOf>
 __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, int lines, float by,
                              uint8_t* high, uint8_t* low, PlaceOf place_of_column) {
@@ -60,9 +60,9 @@ __device__ void load_queries(const AttentionParams& p, const QueryTile& tile, in
   load_queries<kDim, kExact>(p, tile, lines, 1, high, low, [](int c) { return c; });
 }
 
-// Fetches one line of a cache, of which this is the `part`-th thread of `parts`: bf16 to where it
-// is used, others as they are; zeros past the head's columns or without `valid`. kOnce: no other
-// block reads it in this step.
+// Loads one line of a cache as `part`-th of `parts` threads: bf16 to its destination, other types
+// unconverted; zeros past the head's columns or without `valid`. kOnce: no other block reads it in
+// this step.
 template <class Cache, int kDim, bool kOnce = false>
 __device__ void fetch_line(const AttentionParams& p, const void* cache, int64_t first, bool valid,
                            int part, int parts, uint8_t* line) {
@@ -91,21 +91,21 @@ __device__ void fetch_line(const AttentionParams& p, const void* cache, int64_t 
   }
 }
 
-// Eight cells as they were fetched to eight bf16.
+// Converts eight loaded cells to bf16.
 template <class Cache>
 __device__ void widen_8(const uint8_t* raw, uint8_t* line, int c) {
   *reinterpret_cast<uint4*>(line + 16 * c) =
       Cache::widen8(reinterpret_cast<const typename Cache::Cell*>(raw) + 8 * c);
 }
 
-// What a query vector needs to judge a score.
+// Per query vector, for masking.
 struct QueryLimits {
-  int position;  // -1: there is no such vector
+  int position;  // -1: no such vector
   float slope;
 };
 
-// The running state of one warp for kTiles * 16 query vectors: in registers as tensor cores leave
-// them, each thread has rows lane / 4 and lane / 4 + 8 of a tile.
+// State of one warp for kTiles * 16 query vectors, in tensor-core register layout: a thread has
+// rows lane / 4 and lane / 4 + 8 of a tile.
 template <int kTiles, int kDim>
 struct WarpState {
   float largest[kTiles][2];
@@ -125,9 +125,9 @@ struct WarpState {
   }
 };
 
-// Scores of 16 * kSlices keys: register r of scores[t][s] is vector lane / 4 + 8 (r / 2) of tile t
-// and key 8 s + 2 (lane % 4) + r % 2. `high`, `low`: the warp's first query line; `keys`: the first
-// key line.
+// Scores of 16 * kSlices keys: register r of scores[t][s] is vector lane / 4 + 8 (r / 2) of tile t,
+// key 8 s + 2 (lane % 4) + r % 2. `high`, `low`: the warp's first query line; `keys`: the first key
+// line.
 template <int kTiles, int kSlices, int kDim, bool kExact>
 __device__ void score(const uint8_t* high, const uint8_t* low, const uint8_t* keys,
                       float (&scores)[kTiles][2 * kSlices][4]) {
@@ -139,7 +139,8 @@ __device__ void score(const uint8_t* high, const uint8_t* low, const uint8_t* ke
     for (int s = 0; s < 2 * kSlices; ++s)
 #pragma unroll
       for (int r = 0; r < 4; ++r) scores[t][s][r] = 0;
-  float lower[kExact ? kTiles : 1][2 * kSlices][4] = {};  // sums of their own: shorter chains
+  float lower[kExact ? kTiles : 1][2 * kSlices][4] = {};  // separate sums: shorter dependency
+                                                          // chains
   // Queries: rows, then columns; keys: columns, then rows.
   const int query_offset = lane % 16 * kPitch + lane / 16 * 16;
   const uint32_t high_at = shared_address(high) + query_offset;
@@ -179,8 +180,8 @@ __device__ void score(const uint8_t* high, const uint8_t* low, const uint8_t* ke
   }
 }
 
-// Cap, ALiBi and visibility; keys [0, count) of the block of keys exist, key i is at position
-// position_of(i). `plain`: there is neither a window nor a cap nor ALiBi.
+// Soft cap, ALiBi and mask; keys [0, count) of the block of keys exist, key i is at position_of(i).
+// `plain`: no window, cap or ALiBi.
 template <int kSlices, class PositionOf>
 __device__ void judge(const AttentionParams& p, bool plain, const QueryLimits (&limits)[2],
                       int count, PositionOf position_of, float (&scores)[2 * kSlices][4]) {
@@ -213,7 +214,7 @@ inline __device__ bool is_plain(const AttentionParams& p) {
   return p.window == 0 && p.cap == 0 && p.alibi == 0;
 }
 
-// Scores become weights relative to the new largest score, the state is rescaled to it.
+// Converts scores to weights relative to the new maximum and rescales the state to it.
 template <int kSlices, int kDim>
 __device__ void weigh(float (&scores)[2 * kSlices][4], float (&largest)[2], float (&sum)[2],
                       float (&value)[kDim / 8][4]) {
@@ -249,7 +250,7 @@ __device__ void weigh(float (&scores)[2 * kSlices][4], float (&largest)[2], floa
     }
 }
 
-// Adds the values of 16 * kSlices keys times their weights.
+// Adds weights * values of 16 * kSlices keys.
 template <int kTiles, int kSlices, int kDim, bool kExact>
 __device__ void add_values(const float (&weights)[kTiles][2 * kSlices][4], const uint8_t* values,
                            float (&value)[kTiles][kDim / 8][4]) {
@@ -289,7 +290,7 @@ __device__ void add_values(const float (&weights)[kTiles][2 * kSlices][4], const
   }
 }
 
-// What weighted sums of a head's values, relative to 2^largest, are multiplied by.
+// Normalisation of a head's weighted sums that are relative to 2^largest.
 inline __device__ float share_of(const AttentionParams& p, int head, float largest, float sum) {
   const float sink = p.sinks ? load(p.sinks + head) * kLog2E : -INFINITY;
   const float top = fmaxf(sink, largest), factor = weight_of(largest, top);
@@ -309,8 +310,8 @@ __device__ void write_vector(const AttentionParams& p, const QueryTile& tile, in
           pack(value[i][2 * h] * share, value[i][2 * h + 1] * share);
 }
 
-// The same to `vector`, by `share`, 16 bytes at a time: of four groups of eight columns, of each of
-// which a lane has two, it gets one group from the four lanes that have the vector.
+// Same to `vector`, times `share`, in 16-byte stores: each lane has two columns of four groups of
+// eight and receives one whole group from the four lanes of the vector.
 template <int kGroups>
 __device__ void write_pieces(__nv_bfloat16* vector, float share, int h,
                              const float (&value)[kGroups][4]) {
@@ -321,7 +322,7 @@ __device__ void write_pieces(__nv_bfloat16* vector, float share, int h,
   __nv_bfloat16* const out = vector + 8 * (lane % 4);
 #pragma unroll
   for (int i = 0; i < kGroups; i += 4) {
-    uint2 pairs[2];  // half a group each, of the first two groups and of the others
+    uint2 pairs[2];  // half a group each, of the first two and the last two groups
 #pragma unroll
     for (int s = 0; s < 2; ++s) {
       const float* const first = value[i + 2 * s] + 2 * h;
@@ -338,7 +339,7 @@ __device__ void write_pieces(__nv_bfloat16* vector, float share, int h,
   }
 }
 
-// The sum of a row over the four threads that have it.
+// Sum of a row over its four threads.
 inline __device__ float row_sum(float x) {
   x += __shfl_xor_sync(kAllLanes, x, 1);
   return x + __shfl_xor_sync(kAllLanes, x, 2);

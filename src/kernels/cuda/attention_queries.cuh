@@ -1,5 +1,5 @@
-// Queries of attention_hopper.cu in shared memory as tensor cores read them: bf16, or two columns
-// of f8e4m3 for keys in 8 bits, whose sum is as close as bf16.
+// Queries of attention_hopper.cu in shared memory in wgmma layout: bf16, or, for 8-bit keys, two
+// f8e4m3 columns with a sum about as precise as bf16.
 #pragma once
 
 #include "kernels/cuda/attention_fetch.cuh"
@@ -8,7 +8,8 @@ namespace nereid::kernels::cuda {
 
 #if defined(NEREID_HOPPER)
 
-// A group's queries, which the kernel in front left where the results go, to a swizzled matrix.
+// Copies a group's queries, which the previous kernel wrote to the locations of the results, to a
+// swizzled matrix.
 template <int kDim>
 __device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, int first_vector,
                               uint8_t* queries) {
@@ -16,7 +17,7 @@ __device__ void load_swizzled(const AttentionParams& p, const QueryTile& tile, i
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   const int piece = thread % kPieces, first = first_vector + thread / kPieces;
   const int vectors = tile.vectors(), heads = tile.heads;
-  const int tokens_on = kStep / heads, heads_on = kStep % heads;  // from one line to the next
+  const int tokens_on = kStep / heads, heads_on = kStep % heads;  // increments per line
   int token = first / heads, head = first % heads;
   const __nv_bfloat16* const from =
       p.out + tile.first_token * p.out_stride + tile.first_head * p.head_dim + 8 * piece;
@@ -42,13 +43,12 @@ inline __device__ float2 from_f8(uint32_t pair) {
   return __half22float2(__half2(raw));
 }
 
-// The same as f8e4m3: the matrix of what f8e4m3 keeps of them, then that of the rest. Each vector
-// is multiplied by a power of 2 that brings its largest number to [128, 256); `units`: its
-// reciprocals.
+// Same as f8e4m3: matrix of the f8e4m3 roundings, then of the remainders. Each vector is multiplied
+// by a power of 2 that brings its amax to [128, 256); `units`: its reciprocals.
 template <int kDim>
 __device__ void load_swizzled_f8(const AttentionParams& p, const QueryTile& tile, int first_vector,
                                  uint8_t* queries, float* units) {
-  constexpr int kPieces = kDim / 8;  // threads of a vector
+  constexpr int kPieces = kDim / 8;  // threads per vector
   constexpr int kExponent = 127 + 7;
 #pragma unroll 2
   for (int i = threadIdx.x % kGroupThreads; i < kGroupVectors * kPieces; i += kGroupThreads) {

@@ -1,9 +1,8 @@
-// Attention of rows of one token (decoding) with an f8e4m3 cache on Hopper, for up to eight query
-// heads of a KV head. The copy engine brings tiles of 64 keys and their values to shared memory,
-// and the tensor cores multiply the cells as they are: keys are the left operand of wgmma where
-// they lie, values the left operand from registers, transposed. The right operand, queries and then
-// weights, is in f8e4m3 too (attention_columns.cuh). So a cell costs a quarter of an instruction of
-// one thread for its value and none for its key, where making bf16 of it costs nearly two.
+// Decode attention of one-token rows with an f8e4m3 cache on Hopper, up to eight query heads per KV
+// head. TMA loads tiles of 64 keys and values; wgmma multiplies the cells in 8 bits: keys as the
+// left operand in shared memory, values as the left operand in registers, transposed. The right
+// operand, queries then weights, is f8e4m3 too (attention_columns.cuh). Per thread, a cell costs
+// 1/4 instruction for its value and none for its key; conversion to bf16 would cost nearly two.
 #include <algorithm>
 #include <bit>
 
@@ -16,7 +15,7 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kThreads = kAttentionThreads + kWarp;  // the last warp fetches
+constexpr int kThreads = kAttentionThreads + kWarp;  // the last warp loads
 constexpr int shared_bytes(int sets, int stages) {
   return stages * (2 * kTile + 2 * kScales) + 2 * sets * kSet;
 }
@@ -26,7 +25,7 @@ constexpr int shared_bytes(int sets, int stages) {
 constexpr float kMaxWeight = 256;      // below the largest f8e4m3
 constexpr float kMaxShare = 0x1p100f;  // of a weight in the sum of weights
 
-// The warps that multiply wait for each other; any_worker(): whether a thread of them says so.
+// The consumer warps' barriers; any_worker(): OR over their threads.
 constexpr int kBeginMeets = 1, kWorkMeets = 2;
 __device__ void workers_meet() { meet(kWorkMeets, kAttentionThreads); }
 __device__ bool any_worker(bool mine) {
@@ -44,7 +43,7 @@ __device__ bool any_worker(bool mine) {
   return all != 0;
 }
 
-// False for a block that has nothing to do.
+// False for a block without work.
 __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
   tile.row = static_cast<int>(blockIdx.z);
   find_heads(p, tile);
@@ -55,8 +54,8 @@ __device__ bool find_tile(const AttentionParams& p, QueryTile& tile) {
   return p.row_begin[tile.row + 1] - tile.first_token == 1 && !has_tree(p, tile.row);
 }
 
-// Values of 32 keys and 16 columns as the left operand: rows are columns 0, 2, .. 14, 1, 3, .. 15,
-// its columns keys 0, 8, 1, 9, .. 7, 15, then those 16 behind.
+// Values of 32 keys and 16 columns as the left operand: its rows are columns 0, 2, .. 14, 1, 3, ..
+// 15; its columns are keys 0, 8, 1, 9, .. 7, 15, then the next 16.
 __device__ void load_values(const uint8_t* values, int first_key, int first_column,
                             uint32_t (&operand)[4]) {
   const int key = first_key + static_cast<int>(threadIdx.x) % kWarp;
@@ -67,14 +66,14 @@ __device__ void load_values(const uint8_t* values, int first_key, int first_colu
     operand[2 * i] = __byte_perm(words[2 * i], words[2 * i + 1], 0x6240);
     operand[2 * i + 1] = __byte_perm(words[2 * i], words[2 * i + 1], 0x7351);
   }
-  // Made here, not later among the products.
+  // Keeps the compiler from moving this among the products.
 #pragma unroll
   for (uint32_t& word : operand) asm volatile("" : "+r"(word)::"memory");
 }
 
-// The work of a block on the tiles of its part. A thread has keys lane / 4 and lane / 4 + 8 of its
-// warp's 16 and head lane % 4 of each set; of the sums of values that head's columns
-// 64 h + 16 warp + 2 (lane / 4) and the next.
+// A block on the tiles of its part. A thread has keys lane / 4 and lane / 4 + 8 of its warp's 16
+// and head lane % 4 of each set; of the sums of values that head's columns 64 h + 16 warp + 2 (lane
+// / 4) and the next.
 template <int kDim, int kSets>
 struct Work {
   static constexpr int kHalves = kDim / 64;
@@ -84,7 +83,7 @@ struct Work {
   const KeyRange& range;
   const Slots& slots;
   const Stages& stages;
-  int slot_bits;  // log2 of a slot's tokens
+  int slot_bits;  // log2 of tokens per slot
   int position;   // of the token
   uint8_t* queries;
   uint8_t* weights;  // 64 bytes of each line for every other tile
@@ -119,7 +118,7 @@ struct Work {
            (at < range.sink || at >= range.begin);
   }
 
-  // Values that no query sees become zeros: memory may hold NaN.
+  // Zeros masked values: memory may have NaN.
   __device__ void clear_values(int first_slot, int stage) const {
     const int key = static_cast<int>(threadIdx.x) / 2;
     if (is_visible(first_slot, key, position_of(first_slot, key))) return;
@@ -156,7 +155,7 @@ struct Work {
         scores[s][r] = join(products + 8 * s, r) * (key_scales[r] * factor[s]);
   }
 
-  // Cap, ALiBi, and the keys that are not seen.
+  // Soft cap, ALiBi, mask.
   __device__ void judge(int first_slot) {
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
@@ -173,7 +172,7 @@ struct Work {
     }
   }
 
-  // Brings the references to where the largest weight of the tile is at most 1; sums follow.
+  // Updates the reference maxima so that the tile's weights are <= 1; rescales sums.
   __device__ void raise() {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {
@@ -203,8 +202,7 @@ struct Work {
     }
   }
 
-  // Leaves the weights, times the scales of their values, for the product; true where they are too
-  // large for it.
+  // Writes weights * scales of their values for the product; true if some exceed its range.
   __device__ bool weigh(int parity) {
     bool exceeds = false;
 #pragma unroll
@@ -250,7 +248,7 @@ struct Work {
         for (int r = 0; r < 2; ++r) value[h][s][r] += join(sums[h] + 8 * s, r);
   }
 
-  // The walk over the part's tiles.
+  // Loop over the part's tiles.
   __device__ void run(const Part& part, const NewLine& new_line) {
     const bool plain = is_plain(p);
     int stage = 0;
@@ -283,7 +281,7 @@ struct Work {
     }
   }
 
-  // Leaves the state: values [head][kDim], the warps' sums; all tiles have been used.
+  // Writes the state: values [head][kDim], the warps' sums; all tiles are consumed.
   __device__ void leave(float* values, float* largest, float* sums) {
 #pragma unroll
     for (int s = 0; s < kSets; ++s) {
@@ -320,7 +318,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   __shared__ uint64_t barriers[2][kMaxStages];
   __shared__ int arrived;
   let_next_begin();
-  // Positions and the lines of earlier steps are there: see embed_kernel().
+  // Positions and cache lines of earlier steps are visible: see embed_kernel().
   QueryTile tile;
   if (!find_tile(p, tile)) return wait_for_previous();
   const int position = p.positions[tile.first_token];
@@ -357,7 +355,7 @@ __global__ void __launch_bounds__(kThreads, 4)
                             position, queries, weights, tops};
   work.begin(largest);
   work.run(part, new_line);
-  workers_meet();  // all have left the tiles, which the values overlay
+  workers_meet();  // all threads have finished with the tiles, which the values overlay
   auto* const values = reinterpret_cast<float*>(memory);
   work.leave(values, largest, sums);
   finish<kDim>(p, tile, part.num_parts, values, largest, sums, &arrived);
@@ -390,7 +388,7 @@ cudaError_t launch_single_tokens(const AttentionParams& p, int num_chunks, cudaS
   boxes.slot_bits = std::min(block_bits, kKeyBits);
   boxes.block_bits = block_bits - boxes.slot_bits;
   const bool few_heads = p.heads_per_block <= kSetHeads;
-  // As many as let four blocks run at once, or two beside products of few rows.
+  // Four resident blocks per SM, or two beside products of few rows.
   boxes.stages = few_heads && p.num_rows > kMaxGemvRows ? 3 : 2;
   const auto describe = [&](const void* cache, CUtensorMap& map) {
     return describe_blocks<1>(cache, p.head_dim, p.block_tokens, p.num_kv_heads, p.block_stride,

@@ -1,18 +1,18 @@
-// What the kernels for rows of few tokens share whose warps take 16 keys at a time: a warp's shared
-// memory, and how lines of the cache come to it.
+// Shared by the few-token kernels whose warps take 16 keys at a time: shared memory of a warp,
+// loads of cache lines.
 #pragma once
 
 #include "kernels/cuda/attention_parts.cuh"
 
 namespace nereid::kernels::cuda {
 
-constexpr int kStepKeys = 16;  // of a warp at a time
+constexpr int kStepKeys = 16;  // per warp and step
 
-// Cells of other types than bf16 and f8e4m3 become bf16 in shared memory.
+// Other cell types than bf16 and f8e4m3 are converted to bf16 in shared memory.
 template <class Cache>
 constexpr bool kIsWidened = Cache::kHasScales && !kIsFp8<Cache>;
-// One warp's shared memory: the lines of its keys and of their values; those that are widened are
-// as they were fetched, and one more place has the ones in use as bf16.
+// Shared memory of one warp: lines of its keys and values; for converted types, the cells as loaded
+// and one area for the current ones as bf16.
 template <class Cache, int kDim>
 struct WarpMemory {
   static constexpr int kLine = kIsFp8<Cache>       ? kDim + 16
@@ -22,7 +22,7 @@ struct WarpMemory {
       2 * kStepKeys * kLine + (kIsWidened<Cache> ? Lines<kDim>::bytes(kStepKeys) : 0);
 };
 
-// Where this lane's key of 16 is, and the scales of its lines; 0 for a key that does not exist.
+// Cell of this lane's key of 16, and the scales of its lines; 0 if the key does not exist.
 struct Found {
   Place place = {};
   float key_scale = 0, value_scale = 0;
@@ -40,13 +40,13 @@ __device__ Found find(const AttentionParams& p, const QueryTile& tile, const Key
   return found;
 }
 
-// Fetches the lines of 16 keys or values, of which `count` exist; lane i % 16 knows the place of
-// the i-th.
+// Loads the lines of 16 keys or values, `count` of which exist; lane i % 16 has the place of the
+// i-th.
 template <class Cache, int kDim>
 __device__ void fetch(const AttentionParams& p, const void* cache, const Place& place, int count,
                       uint8_t* lines) {
   constexpr int kPieces = kDim * static_cast<int>(sizeof(typename Cache::Cell)) / 16;
-  constexpr int kParts = kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : 16;  // threads of a line
+  constexpr int kParts = kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : 16;  // threads per line
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int i = 0; i < kStepKeys; i += kWarp / kParts) {
@@ -70,7 +70,7 @@ __device__ const uint8_t* widen(const uint8_t* lines, uint8_t* wide) {
   return lines;
 }
 
-// The column of the head that register r of value[j] is.
+// The head's column in register r of value[j].
 template <class Cache>
 __device__ int column_of(int j, int r) {
   const int n = 2 * (static_cast<int>(threadIdx.x) % 4) + r % 2;

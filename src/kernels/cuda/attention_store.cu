@@ -1,8 +1,7 @@
-// What attention_hopper.cu finds in memory, where heads turn whole or not at all: keys and values
-// of the step's tokens in the cache, rotated queries as bf16 where their results will go, and keys
-// and values of an 8-bit cache as bf16 (attention_wide.cuh). Numbers are those of the kernel in
-// attention.cu; a thread has eight of a head, four of each half, and loads all of its heads before
-// it stores.
+// Stores inputs of attention_hopper.cu for all-rotary or non-rotary heads: keys and values of the
+// step's tokens in the cache, rotated queries as bf16 at the locations of their results, bf16 keys
+// and values of an 8-bit cache (attention_wide.cuh). Same numbers as the kernel in attention.cu; a
+// thread has eight columns of a head, four of each half, and loads all its heads before it stores.
 #include "kernels/cuda/attention_launch.h"
 #include "kernels/cuda/attention_wide.cuh"
 #include "kernels/cuda/launch.h"
@@ -11,12 +10,12 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kThreads = 256, kBlocks = 4;  // that run at once
-constexpr int kNumbers = 8;                 // of a head, for each thread
-constexpr int kLoaded = 3;                  // heads of a thread under way
-constexpr int kManyStored = 512;            // whose blocks fill a device
+constexpr int kThreads = 256, kBlocks = 4;  // resident per SM
+constexpr int kNumbers = 8;                 // columns of a head per thread
+constexpr int kLoaded = 3;                  // heads per thread in flight
+constexpr int kManyStored = 512;            // tokens whose blocks fill a device
 
-// A thread's numbers of a head: columns c to c + 3 and those half a head behind.
+// A thread's columns of a head: c to c + 3 and the same of the second half.
 struct Piece {
   float4 low, high;
 
@@ -52,7 +51,7 @@ struct Piece {
   }
 };
 
-// Four cells in a word, and what they stand for times `scale`.
+// Four cells in a word; replaces x by their values times `scale`.
 template <class Cache>
 __device__ uint32_t to_cells(float4& x, float scale) {
   uint32_t word;
@@ -66,7 +65,7 @@ __device__ uint32_t to_cells(float4& x, float scale) {
   return word;
 }
 
-// Stores a key or a value; the work of kLanes threads. `wide`: null where there is none.
+// Stores a key or a value; kLanes threads. `wide`: null if there is none.
 template <class Cache, int kLanes>
 __device__ void store_cells(Piece& x, const Place& place, int column, void* cache, float* scales,
                             __nv_bfloat16* wide) {
@@ -96,7 +95,7 @@ __device__ void store_cells(Piece& x, const Place& place, int column, void* cach
   }
 }
 
-// Keys and values that the row of a token had before the step become bf16; each of its tokens has a
+// Converts the row's keys and values from before the step to bf16; each token of the row takes a
 // share of their positions.
 template <class Cache, int kDim>
 __device__ void widen_before(const AttentionParams& p, int64_t token, int row, int first_block) {
@@ -129,8 +128,7 @@ __device__ void widen_before(const AttentionParams& p, int64_t token, int row, i
   }
 }
 
-// The heads of a token, each the work of kDim / kNumbers threads. Blocks [token, share of the
-// heads].
+// The heads of a token, kDim / kNumbers threads each. Grid [token, share of the heads].
 template <class Cache, int kDim>
 __global__ void __launch_bounds__(kThreads, kBlocks) store_vectors_kernel(AttentionParams p) {
   constexpr int kLanes = kDim / kNumbers, kHalf = kDim / 2, kTogether = kThreads / kLanes;
@@ -181,7 +179,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks) store_vectors_kernel(Attent
 
 template <class Cache>
 cudaError_t enqueue(const AttentionParams& p, int num_tokens, cudaStream_t stream) {
-  // Few tokens: more blocks, for the device to be full.
+  // Few tokens: more blocks, to fill the device.
   const dim3 blocks(static_cast<unsigned>(num_tokens), num_tokens < kManyStored ? 4 : 1);
   const auto kernel =
       p.head_dim == 64 ? store_vectors_kernel<Cache, 64> : store_vectors_kernel<Cache, 128>;

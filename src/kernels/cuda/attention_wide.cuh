@@ -1,17 +1,16 @@
-// Keys and values of an 8-bit cache as bf16 for attention_hopper.cu, whose blocks would each make
-// bf16 of all that they see: attention_store.cu does it once, into scratch memory. Rows with many
-// tokens have blocks of kWideLines positions there, one row after the other:
-// [block, KV head, kWideLines, head_dim], those of values behind those of keys.
+// bf16 copies of the keys and values of an 8-bit cache for attention_hopper.cu, whose blocks would
+// each convert all keys they read: attention_store.cu converts once, into scratch memory. Rows with
+// many tokens have blocks of kWideLines positions, row after row: [block, KV head, kWideLines,
+// head_dim], all keys, then all values.
 #pragma once
 
 #include "kernels/cuda/attention.cuh"
 
 namespace nereid::kernels::cuda {
 
-constexpr int kWideLines = 128;   // of a block
-constexpr int kWideTokens = 128;  // least of a row with blocks
-// Keys before the step for each token of the row, at most; with more, making bf16 of them costs
-// more than it saves.
+constexpr int kWideLines = 128;   // per block
+constexpr int kWideTokens = 128;  // min tokens of a row with blocks
+// Max ratio of the row's earlier keys to its tokens; above it conversion costs more than it saves.
 constexpr int kMostBefore = 64;
 
 inline __device__ int count_wide_blocks(const AttentionParams& p, int row) {
@@ -21,7 +20,7 @@ inline __device__ int count_wide_blocks(const AttentionParams& p, int row) {
   return keys - tokens > kMostBefore * tokens ? 0 : (keys + kWideLines - 1) / kWideLines;
 }
 
-// The row's first block, -1: it has none, or there is no room; a warp's work.
+// The row's first block; -1: none, or no capacity; one warp.
 inline __device__ int find_wide_blocks(const AttentionParams& p, int row) {
   if (!p.wide) return -1;
   const int count = count_wide_blocks(p, row);
@@ -34,7 +33,7 @@ inline __device__ int find_wide_blocks(const AttentionParams& p, int row) {
   return before + count <= p.wide_blocks ? before : -1;
 }
 
-// Where the line of a position lies, of a row whose blocks begin with `first_block`.
+// Line of a position in a row whose blocks start at `first_block`.
 inline __device__ __nv_bfloat16* wide_line(const AttentionParams& p, int first_block, int kv_head,
                                            int position, bool is_value) {
   const int64_t block = first_block + position / kWideLines + (is_value ? p.wide_blocks : 0);

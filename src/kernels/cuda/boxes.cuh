@@ -1,10 +1,10 @@
-// Products of weights that the copy engine brings to shared memory in boxes (64 outputs by 128
-// bytes of k), by Hopper's tensor cores: what kernels of few rows and of experts share.
+// wgmma products of weights loaded by TMA in boxes (64 outputs by 128 bytes of k): shared by the
+// kernels of few rows and of experts.
 //
-// Integers become bf16 on their way from a box to the tensor cores, which take the weight's operand
-// from registers then: a thread reads words whose columns lie apart, so x is brought into their
-// order first. The integers less their zero are multiplied as they are, exact in bf16, and the sums
-// over a group are scaled: without the rounding of every weight to bf16.
+// Integers are converted to bf16 between the box and wgmma, whose weight operand is then in
+// registers. A thread's words have non-adjacent columns, so x is permuted to the same order first.
+// (integer - zero) is multiplied, exact in bf16, and the sum over a group is scaled: no rounding of
+// every weight to bf16.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -20,20 +20,20 @@
 
 namespace nereid::kernels::cuda {
 
-inline constexpr int kPart = 64;         // outputs of a group of four warps
-inline constexpr int kDepthBytes = 128;  // of the k of a box
-inline constexpr int kProducts = 4;      // along it
-inline constexpr int kHalves = 2;        // of a box of integers; all of a half is in one group
+inline constexpr int kPart = 64;         // outputs per consumer group of four warps
+inline constexpr int kDepthBytes = 128;  // bytes of k per box
+inline constexpr int kProducts = 4;      // products per box along k
+inline constexpr int kHalves = 2;        // of a box of integers; one half is in one group
 inline constexpr int kGroupThreads = 128;
 inline constexpr int kPartBytes = kPart * kDepthBytes;
 inline constexpr int kSharedBytes = 144 * 1024;
 
-// Groups of warps that multiply: a tile has that many times 64 outputs, so that x, which every tile
-// reads, does not take more of the way from the second-level cache than the weight.
+// Consumer groups: a tile has kGroups * 64 outputs, so that x, read by every tile, takes less L2
+// bandwidth than the weight.
 template <int kRows>
 inline constexpr int kGroups = kRows <= 16 ? 1 : 2;
 
-// What the numbers of the weight are: __nv_bfloat16, __nv_fp8_e4m3 (x is of that type too), or:
+// Number type of the weight: __nv_bfloat16, __nv_fp8_e4m3 (x too), or:
 template <int kIntegerBits>
 struct Integers {};
 
@@ -50,7 +50,7 @@ constexpr bool kIsF8 = std::is_same_v<In, __nv_fp8_e4m3>;
 
 template <class In>
 inline constexpr int kDepth = kDepthBytes * 8 / kBits<In>;  // columns of a box
-// Boxes of x for one of the weight, and their columns.
+// Boxes of x per box of the weight.
 template <class In>
 inline constexpr int kXBoxes = kIsInteger<In> ? kDepth<In> / 64 : 1;
 template <class In>
@@ -60,17 +60,18 @@ inline constexpr int kStageBytes = kGroups<kRows>* kPartBytes + kXBoxes<In>* kRo
 template <int kRows, class In>
 inline constexpr int kStages = kSharedBytes / kStageBytes<kRows, In>;
 
-// Of a weight of integers.
+// Scales and zero points of an integer weight.
 struct BoxIntegers {
   const float* scales;
   const uint8_t* zeros;  // or null
   int k;
-  int groups, group_bits, zero;  // of a row, log2 of their columns, the usual zero
+  int groups, group_bits, zero;  // groups: per row; group_bits: log2 of their columns; zero:
+                                 // default zero point
 };
 
 #if defined(NEREID_HOPPER)
 
-// Register 4 i + r of a thread: output of the group's part, and row of x.
+// Register 4 i + r of a thread: output within the group's part, and row of x.
 inline __device__ int part_output(int r) {
   return threadIdx.x % kGroupThreads / kWarp * 16 + threadIdx.x % kWarp / 4 + 8 * (r / 2);
 }
@@ -92,16 +93,16 @@ struct Ring {
   }
 };
 
-// Keeps the compiler from making sums later than here, among the products that are added to them:
-// it would make it wait for each product.
+// Compiler barrier: sums computed later, among the products that accumulate on them, would
+// serialise the products.
 template <int kSums>
 __device__ void are_defined_here(float (&sums)[kSums]) {
 #pragma unroll
   for (int i = 0; i < kSums; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-// Begins to add the products of a box of 64 outputs with the rows of x, and waits until those of
-// the box before are added.
+// Enqueues the products of a box of 64 outputs with the rows of x; waits for those of the previous
+// box.
 template <class In, int kSums>
 __device__ void multiply_box(float (&sums)[kSums], uint64_t a, uint64_t b) {
   products_begin();
@@ -116,9 +117,8 @@ __device__ void multiply_box(float (&sums)[kSums], uint64_t a, uint64_t b) {
   wait_for_products<1>();
 }
 
-// Adds the products of boxes [begin, end) of 64 outputs with the rows of x, in the layout of
-// part_output() and x_row(). `first`: the part's first row of the weight; `last`: the last row that
-// there is.
+// Adds the products of boxes [begin, end) of 64 outputs with the rows of x, layout as part_output()
+// and x_row(). `first`: the part's first row of the weight; `last`: last existing row.
 template <int kRows, class In>
 __device__ void add_boxes(const BoxIntegers&, Ring<kRows, In>& ring, int group, int64_t, int64_t,
                           int begin, int end, float (&sums)[kRows / 2]) {
@@ -136,7 +136,7 @@ __device__ void add_boxes(const BoxIntegers&, Ring<kRows, In>& ring, int group, 
   if (threadIdx.x % kWarp == 0) barrier_arrive(ring.empty + before);
 }
 
-// Scales and zeros of a thread's two rows in the halves of a box of integers.
+// Scales and zero points of a thread's two rows in the halves of a box of integers.
 struct BoxScales {
   float scales[kHalves][2];
   uint32_t zeros[kHalves][2];
@@ -162,12 +162,12 @@ __device__ void add_boxes(const BoxIntegers& p, Ring<kRows, Integers<kIntegerBit
                           float (&sums)[kRows / 2]) {
   using In = Integers<kIntegerBits>;
   using Word = Words<kIntegerBits, false>;
-  constexpr int kPieces = kDepthBytes / 16;         // of a row, one word for each thread
+  constexpr int kPieces = kDepthBytes / 16;         // of a row, one word per thread
   constexpr int kPieceProducts = Word::kPairs / 2;  // of 16 columns
-  constexpr int kTurns = 2 * kHalves;  // of making operands while the ones before are multiplied
+  constexpr int kTurns = 2 * kHalves;  // operand conversions, each during the previous products
   constexpr int kTurnProducts = kPieces / kTurns * kPieceProducts;
   const int lane = threadIdx.x % kWarp;
-  const int row = part_output(0);  // of the part; the other is 8 behind
+  const int row = part_output(0);  // of the part; the other is row + 8
   int64_t rows[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) rows[r] = min(first + row + 8 * r, last);
@@ -194,7 +194,7 @@ __device__ void add_boxes(const BoxIntegers& p, Ring<kRows, Integers<kIntegerBit
       uint32_t(&now_a)[kTurnProducts][4] = a[turn % 2];
 #pragma unroll
       for (int i = 0; i < kTurnPieces; ++i) {
-        // Pieces of a row are swizzled by the row's last bits.
+        // Pieces of a row are swizzled by the row's low bits.
         const int at = ((turn * kTurnPieces + i) ^ (row % 8)) * 16 + lane % 4 * 4;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
@@ -217,7 +217,7 @@ __device__ void add_boxes(const BoxIntegers& p, Ring<kRows, Integers<kIntegerBit
           multiply_64<true>(products[half], now_a[i], x);
       }
       products_end();
-      if (turn > 0) wait_for_products<1>();  // those of the turn before, whose registers are next
+      if (turn > 0) wait_for_products<1>();  // previous turn: its registers are reused
     }
     add_half(0);
     wait_for_products<0>();
@@ -240,7 +240,7 @@ inline cudaError_t describe_rows(bool bf16, const void* data, int64_t rows, int6
       {static_cast<cuuint32_t>(kDepthBytes / bytes), static_cast<cuuint32_t>(box_rows)}, map);
 }
 
-// Whether rows of integers are whole pieces of 16 bytes, and a half of a box lies in one group.
+// Whether integer rows are a multiple of 16 bytes and half a box is within one group.
 inline bool fits_boxes(const WeightFormat& format, int64_t k) {
   const int64_t group = format.group_size(k);
   return format.scheme == Scheme::kInteger && !format.minima && k % (128 / format.bits) == 0 &&

@@ -1,4 +1,4 @@
-// The element types of a KV cache on the device: how cells are written and read.
+// Element types of a KV cache on the device: conversions of cells.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -47,15 +47,15 @@ struct Fp8Cache {
   static __device__ void write(Cell* p, float x) {
     *p = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
   }
-  // Two cells in the upper bytes of two halves as bf16: exponent and mantissa move to their places,
-  // the difference of the exponents' biases is a factor of 2^120. Exact; no cell is NaN.
+  // Two cells in the high bytes of two 16-bit halves to bf16: exponent and mantissa are shifted,
+  // the difference of exponent biases is a factor 2^120. Exact; no cell is NaN.
   static __device__ uint32_t widen2(uint32_t cells) {
     const uint32_t moved = (cells & 0x80008000u) | (cells & 0x7f007f00u) >> 4;
     __nv_bfloat162 pair = *reinterpret_cast<const __nv_bfloat162*>(&moved);
     pair = __hmul2(pair, __nv_bfloat162(__nv_bfloat16_raw{0x7b80}, __nv_bfloat16_raw{0x7b80}));
     return *reinterpret_cast<const uint32_t*>(&pair);
   }
-  // Cells 0 and 2, and 1 and 3, of a word as bf16, 2^-120 of the numbers: the bits alone.
+  // Cells 0 and 2, and 1 and 3, of a word as bf16, 2^-120 of the numbers: bit operations only.
   static constexpr float kBitsFactor = 0x1p120f;
   static __device__ uint32_t even_bits(uint32_t word) {
     return (word << 8 & 0x80008000u) | (word << 4 & 0x07f007f0u);
@@ -66,7 +66,7 @@ struct Fp8Cache {
   // Eight cells, 8-byte aligned, to bf16.
   static __device__ uint4 widen8(const Cell* p) {
     const uint2 word = *reinterpret_cast<const uint2*>(p);
-    // Bytes 0 and 1, then 2 and 3, as the upper bytes of halves.
+    // Bytes 0 and 1, then 2 and 3, in the high bytes of halves.
     return {widen2(__byte_perm(word.x, 0, 0x1404)), widen2(__byte_perm(word.x, 0, 0x3424)),
             widen2(__byte_perm(word.y, 0, 0x1404)), widen2(__byte_perm(word.y, 0, 0x3424))};
   }

@@ -22,7 +22,7 @@ namespace {
 constexpr int kHeuristics = 8;
 constexpr size_t kMaxChoices = 16384;
 
-// The functions we use, under their own names without the prefix.
+// Functions of the library, without their prefix.
 struct Api {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
@@ -100,8 +100,8 @@ Status lt_status(cublasStatus_t status, const char* call, const Linear& a) {
 
 #define RETURN_IF_LT_ERROR(product, call) RETURN_IF_ERROR(lt_status((call), #call, (product)))
 
-// Owns the descriptors of one product D [n, m] = W^T [n, k] . X [k, m], all column-major: the
-// row-major matrices of the op read the other way round.
+// Descriptors of one product D [n, m] = W^T [n, k] . X [k, m], all column-major (the op's row-major
+// matrices transposed).
 class Descriptors {
  public:
   Descriptors() = default;
@@ -130,7 +130,7 @@ class Descriptors {
     return ok();
   }
 
-  // f8e4m3: a scale for each output and for each row of x; sums as tensor cores keep them.
+  // f8e4m3: one scale per output and per row of x; tensor-core accumulation.
   Status scale(const Linear& a) {
     const auto set = [&](cublasLtMatmulDescAttributes_t attribute, auto value) {
       return lt_status(api()->desc_set(operation, attribute, &value, sizeof(value)),
@@ -149,7 +149,7 @@ class Descriptors {
   cublasLtMatrixLayout_t weight = nullptr, x = nullptr, out = nullptr;
 };
 
-// Largest power of two up to 256 that divides the address.
+// Largest power of two <= 256 that divides the address.
 uint32_t alignment_of(const void* p) {
   const auto address = reinterpret_cast<uintptr_t>(p);
   uint32_t alignment = 256;
@@ -157,7 +157,8 @@ uint32_t alignment_of(const void* p) {
   return alignment;
 }
 
-// Token counts that share an algorithm: each small one its own, then steps that keep waste small.
+// Token counts that share an algorithm: each small count alone, then in steps that keep waste
+// small.
 int64_t bucket_of(int64_t tokens) {
   const int64_t unit = tokens <= 64 ? 1 : tokens <= 1024 ? 64 : 256;
   return round_up(tokens, unit);
@@ -173,7 +174,7 @@ int32_t number_of(const Algorithm& algorithm, cublasLtMatmulAlgoConfigAttributes
   return static_cast<int32_t>(number);
 }
 
-// What tells an algorithm from the others that the heuristic lists.
+// Identifies an algorithm among those listed by the heuristic.
 std::vector<int32_t> numbers_of(const Algorithm& a) {
   return {number_of<int32_t>(a, CUBLASLT_ALGO_CONFIG_ID),
           number_of<uint32_t>(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
@@ -186,7 +187,7 @@ std::vector<int32_t> numbers_of(const Algorithm& a) {
           number_of<uint16_t>(a, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID)};
 }
 
-// One stream's handle and its choices.
+// A stream's handle and algorithm choices.
 class Chooser {
  public:
   Chooser() = default;
@@ -232,7 +233,7 @@ class Chooser {
     return algorithm;
   }
 
-  // What the heuristic lists, its best first; not empty.
+  // The heuristic's list, best first; not empty.
   StatusOr<std::vector<Algorithm>> list(const Linear& a, int64_t tokens) {
     Descriptors d;
     RETURN_IF_ERROR(d.make(a, tokens));
@@ -246,7 +247,7 @@ class Chooser {
                        "cublasLtMatmulPreferenceSetAttribute", a);
     };
     RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{kCudaWorkspaceBytes}));
-    // Partial sums are added in f32 only, never in the output's type.
+    // Split-k sums in f32 only, never in the output's type.
     RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE)));
     RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a.weight.data)));
@@ -272,7 +273,7 @@ class Chooser {
   using Key = std::array<int64_t, 10>;
   using Product = std::array<int64_t, 4>;  // n, k, types of x and out
 
-  // Null where the library's first choice is to be taken.
+  // Null: the library's first choice.
   const std::vector<int32_t>* measured(const Linear& a, int64_t tokens) const {
     const auto found = measured_.find({a.weight.n, a.weight.k, static_cast<int64_t>(a.x.dtype),
                                        static_cast<int64_t>(a.out.dtype)});
@@ -313,7 +314,8 @@ Status run_cublaslt(const Linear& a, CudaStream& stream) {
     return unsupported("cublasLt takes scales one behind the other");
   auto& chooser = stream.local<Chooser>();
   ASSIGN_OR_RETURN(const cublasLtHandle_t handle, chooser.handle(a));
-  // The bias is laid down first and added to: exact, and free of the epilogue's type rules.
+  // The bias is written to `out` first and added with beta = 1: exact, and independent of the
+  // epilogue's type rules.
   const float one = 1, beta = is_given(a.bias) ? 1 : 0;
   if (is_given(a.bias))
     RETURN_IF_CUDA_ERROR(stream.device().info().index, launch_bias(a, stream.handle()));
@@ -328,7 +330,7 @@ Status run_cublaslt(const Linear& a, CudaStream& stream) {
   ASSIGN_OR_RETURN(Algorithm algorithm, chooser.choose(a, bucket));
   cublasStatus_t status = product(algorithm);
   if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) {
-    // The bucket's algorithm does not take this very count.
+    // The bucket's algorithm does not support this token count.
     ASSIGN_OR_RETURN(algorithm, chooser.choose(a, a.x.rows));
     status = product(algorithm);
   }

@@ -1,5 +1,5 @@
-// Matrix products through cuBLASLt, which is opened at run time: it is large, and a machine without
-// it still serves with our own product.
+// Matrix products by cuBLASLt, opened at run time: it is large, and optional (fallback:
+// launch_plain()).
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@
 
 namespace nereid::kernels::cuda {
 
-// Opens the library on first use: beside this one, then where the loader looks, then the CUDA
-// toolkit's usual folder. Logs once which file it took, or that there is none.
+// Opens the library on first use: beside this one, then the loader's path, then the default folder
+// of the CUDA toolkit. Logs the file found, or its absence.
 bool has_cublaslt();
 
-// "cublasLt" and its version; empty when there is none.
+// "cublasLt" and its version; empty if absent.
 std::string cublaslt_name();
 
-// Enqueues the product. The library's heuristic lists algorithms once per shape and bucket of token
-// counts; the first, or the one that set_choices() names, is kept with the stream. Unimplemented
-// when the library has none for this shape or alignment, Internal with its reason on failure.
+// Enqueues the product. The heuristic lists algorithms once per shape and bucket of token counts;
+// the first, or the one given to set_choices(), is stored with the stream. Unimplemented: no
+// algorithm for this shape or alignment; Internal with its reason: failure.
 Status run_cublaslt(const Linear& args, CudaStream& stream);
 
-// The numbers of the algorithms that the heuristic lists for the product. Errors as run_cublaslt().
+// The algorithms listed by the heuristic for the product, as numbers. Errors as run_cublaslt().
 StatusOr<std::vector<std::vector<int32_t>>> list_algorithms(const Linear& args, CudaStream& stream);
 
-// The stream's products are those that `choices` names from now on, where the heuristic lists them.
+// Sets the algorithms of the stream's products, as far as the heuristic lists them.
 void set_choices(const ProductChoices& choices, CudaStream& stream);
 
 }  // namespace nereid::kernels::cuda

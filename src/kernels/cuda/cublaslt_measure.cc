@@ -1,5 +1,5 @@
-// Times the algorithms that cuBLASLt lists for an engine's products, and takes those that an engine
-// was measured with.
+// Benchmarks the algorithms listed by cuBLASLt for an engine's products, and applies stored
+// choices.
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -18,34 +18,34 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-// Numbers of rows that are timed; a choice holds from the one before, so that up to 1,024 it has
-// the same number of tiles of 128 rows.
+// Row counts measured; each choice applies to counts above the previous one. Up to 1,024 the number
+// of 128-row tiles is constant within an interval.
 constexpr auto kRows = std::to_array<int64_t>({16, 32, 64, 128, 192, 256, 384, 512, 640, 768, 896,
                                                1024, 1280, 1536, 2048, 3072, 4096, 6144, 8192});
-// An algorithm is taken that needs at most this part of the time of the library's first.
+// Max time relative to the library's first choice for an algorithm to be taken.
 constexpr double kWorthwhile = 0.98;
-// What takes longer than this times the fastest in the first round is not timed again.
+// Algorithms slower than kFarBehind * the fastest in the first round are dropped.
 constexpr double kFarBehind = 1.15;
 constexpr int kRounds = 5;
-// The fastest is then compared with the library's first as often, and must be faster all times but
-// one: by noise, one of eight equally fast algorithms always measures as the fastest.
+// The fastest is compared with the library's first choice this often and must win all but one: by
+// noise, one of eight equally fast algorithms always measures as the fastest.
 constexpr int kComparisons = 9;
 constexpr double kBurstSeconds = 1e-3;
 constexpr double kMostCalls = 32;
-// Weights of a product that are read in turn: several times what a second-level cache holds.
+// Weights used in turn: several times the L2 cache.
 constexpr int64_t kColdBytes = int64_t{256} << 20;
-// Products that come after so long are left to the library.
+// Time limit; remaining products use the library's choice.
 constexpr double kMostSeconds = 30;
 const std::vector<int32_t> kFirst;  // the library's own choice
 constexpr size_t kPatternBytes = size_t{4} << 20;
 
-// Random numbers of a type: products of zeros take less power, so that other algorithms win.
+// Random numbers of a type: products of zeros use less power, so that other algorithms win.
 std::vector<uint32_t> pattern_of(DType type) {
   std::vector<uint32_t> words(kPatternBytes / sizeof(uint32_t));
   for (size_t i = 0; i < words.size(); i += 4) {
     const auto random = philox(1, i);
     for (size_t j = 0; j < 4; ++j) {
-      // Two of bf16 in ±[1/16, 1), or four of f8e4m3 in ±[1/4, 4).
+      // Two bf16 in ±[1/16, 1), or four f8e4m3 in ±[1/4, 4).
       const uint32_t kept = type == DType::kF8E4M3 ? 0x9f9f9f9f : 0x81ff81ff;
       const uint32_t exponent = type == DType::kF8E4M3 ? 0x28282828 : 0x3d803d80;
       words[i + j] = (random[j] & kept) + exponent;
@@ -54,7 +54,7 @@ std::vector<uint32_t> pattern_of(DType type) {
   return words;
 }
 
-// A product in memory of the device, with numbers to multiply.
+// A product with random operands in device memory.
 class Bench {
  public:
   static StatusOr<Bench> create(const Linear& problem, Device& device) {
@@ -66,7 +66,7 @@ class Bench {
     return out;
   }
 
-  // The algorithm that is worth taking for so many rows, empty for the library's first.
+  // The fastest algorithm for a row count; empty: the library's first.
   StatusOr<std::vector<int32_t>> fastest(int64_t rows) {
     set_rows(problem_, rows, rows);
     ASSIGN_OR_RETURN(const auto algorithms, list_algorithms(problem_, stream()));
@@ -76,7 +76,7 @@ class Bench {
       RETURN_IF_ERROR(device_.health().failure());
       if (candidate.ok()) candidates.push_back(*std::move(candidate));
     }
-    // One that is listed and cannot run is left out.
+    // Listed algorithms that cannot run are skipped.
     if (candidates.size() < 2 || candidates[0].algorithm != algorithms[0]) return kFirst;
     for (int round = 0; round < kRounds; ++round) {
       for (Candidate& c : candidates) {
@@ -90,7 +90,7 @@ class Bench {
     return is_faster ? best->algorithm : kFirst;
   }
 
-  // Whether the product's kernel leaves so many rows to the library.
+  // Whether the product's kernel uses the library for this row count.
   bool is_left(std::string_view kernel, int64_t rows) {
     set_rows(problem_, rows, rows);
     return is_for_library(kernel, problem_, device_.info().sm);
@@ -101,7 +101,7 @@ class Bench {
     std::vector<int32_t> algorithm;
     int num_calls = 1;
     std::unique_ptr<Recording> calls = {};
-    std::vector<double> seconds = {};  // of a call, by round
+    std::vector<double> seconds = {};  // per call, by round
 
     double median() const {
       std::vector<double> sorted = seconds;
@@ -121,7 +121,7 @@ class Bench {
 
   CudaStream& stream() { return static_cast<CudaStream&>(*stream_); }
 
-  // Gives all operands memory.
+  // Allocates all operands.
   Status place() {
     Linear& a = problem_;
     set_rows(a, kRows.back(), kRows.back());
@@ -147,7 +147,7 @@ class Bench {
     return ok();
   }
 
-  // Device memory full of the pattern.
+  // Device memory filled with the pattern.
   StatusOr<void*> numbers(size_t bytes) {
     ASSIGN_OR_RETURN(Buffer buffer, device_.allocate(bytes));
     std::byte* const data = buffer.bytes();
@@ -166,7 +166,7 @@ class Bench {
     return event->wait();
   }
 
-  // Those far behind, but not the library's first.
+  // Removes candidates far behind, except the library's first.
   static void leave_out_slow(std::vector<Candidate>& candidates) {
     const double least = std::ranges::min_element(candidates, {}, &Candidate::median)->median();
     const std::vector<int32_t> first = candidates[0].algorithm;
@@ -220,7 +220,7 @@ class Bench {
     return all / c.num_calls;
   }
 
-  // Timed by turns with the library's first.
+  // Compares it with the library's first choice, alternating.
   StatusOr<bool> is_worthwhile(const Candidate& best, const Candidate& first) {
     std::vector<double> ratios;
     for (int i = 0; i < kComparisons; ++i) {
@@ -240,7 +240,7 @@ class Bench {
   Buffer pattern_;
   const std::byte* weights_ = nullptr;
   int64_t weight_bytes_ = 0, num_weights_ = 1, next_ = 0;
-  std::unique_ptr<Stream> stream_;  // ends before the memory that it works on
+  std::unique_ptr<Stream> stream_;  // destroyed before its memory
 };
 
 Status measure(const ProductTuner::Product& product, Device& device, ProductChoices& choices) {

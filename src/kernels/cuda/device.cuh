@@ -1,4 +1,4 @@
-// Small device functions shared by the CUDA kernels.
+// Device functions shared by the CUDA kernels.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -12,19 +12,19 @@ inline constexpr int kWarp = 32;
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr float kLog2E = 1.4426950408889634f;
 
-// The quick 2^x, within 2 units of the last place; results below 2^-126 are 0.
+// Fast 2^x, error <= 2 ulp; results below 2^-126 are 0.
 inline __device__ float power_of_2(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// Two bf16 in a word, the lower address first.
+// Two bf16 in a word, lower address first.
 inline __device__ float2 unpack(uint32_t pair) {
   return {__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)};
 }
 
-// The opposite, rounded.
+// Inverse of unpack(), rounded.
 inline __device__ uint32_t pack(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const uint32_t*>(&pair);
@@ -36,7 +36,7 @@ inline __device__ float load(const __nv_fp8_e4m3* p) { return static_cast<float>
 inline __device__ void store(float* p, float x) { *p = x; }
 inline __device__ void store(__nv_bfloat16* p, float x) { *p = __float2bfloat16_rn(x); }
 
-// kWidth neighbours, read and written at once where there are four; the address is aligned then.
+// kWidth adjacent numbers, accessed at once if kWidth = 4 (aligned address).
 template <int kWidth>
 struct Vector {
   float x[kWidth];
@@ -71,19 +71,19 @@ struct Vector {
     else
       *p = __float2bfloat16_rn(x[0]);
   }
-  // Rounded to bf16; the largest magnitude of these and `largest`.
+  // Rounds to bf16; returns the max of `largest` and their magnitudes.
   __device__ uint32_t round(uint32_t largest);
   __device__ float& operator[](int i) { return x[i]; }
   __device__ float operator[](int i) const { return x[i]; }
 };
 
-// The largest magnitude of numbers, as the bits of a float: infinity and NaN are above all others.
+// Magnitude as float bits: infinity and NaN compare above all numbers.
 inline __device__ uint32_t magnitude(float x) { return __float_as_uint(x) & 0x7fffffffu; }
 inline __device__ uint32_t warp_max(uint32_t x) {
   for (int step = kWarp / 2; step > 0; step /= 2) x = max(x, __shfl_xor_sync(kAllLanes, x, step));
   return x;
 }
-// Of a block's threads; `partial` has room for one for each warp. Every thread gets it.
+// Max over a block's threads, returned to all; `partial`: one word per warp.
 inline __device__ uint32_t block_max(uint32_t x, uint32_t* partial) {
   x = warp_max(x);
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = x;
@@ -102,7 +102,7 @@ inline __device__ uint32_t Vector<kWidth>::round(uint32_t largest) {
   return largest;
 }
 
-// How a row becomes f8e4m3, see QuantizeOf in ops.h; `smallest`: kSmallestScaled.
+// Quantisation of a row to f8e4m3, see QuantizeOf in ops.h; `smallest`: kSmallestScaled.
 struct F8Row {
   float factor, scale;
   bool keep;
@@ -127,21 +127,21 @@ struct F8Row {
   }
 };
 
-// A pair of elements turned by an angle. Rounded product by product, as the reference does it:
-// cached keys are the same bits everywhere.
+// Rotates a pair. Each product is rounded as in the reference: cached keys have the same bits on
+// all devices.
 inline __device__ float2 rotate(float2 pair, float cosine, float sine) {
   return {__fsub_rn(__fmul_rn(pair.x, cosine), __fmul_rn(pair.y, sine)),
           __fadd_rn(__fmul_rn(pair.y, cosine), __fmul_rn(pair.x, sine))};
 }
 
-// The two columns of pair `i` of a head whose first `rotated` columns turn, see Rope in ops.h; the
-// others are taken two by two.
+// The columns of pair `i` of a head with `rotated` rotary columns, see Rope in ops.h; non-rotary
+// columns are paired (2i, 2i + 1).
 inline __device__ int2 pair_columns(int i, int rotated, bool interleaved) {
   if (interleaved || i >= rotated / 2) return {2 * i, 2 * i + 1};
   return {i, i + rotated / 2};
 }
 
-// Butterflies: every lane gets the same bits.
+// Butterfly reduction: all lanes get the same bits.
 inline __device__ float warp_sum(float x) {
   for (int step = kWarp / 2; step > 0; step /= 2) x += __shfl_xor_sync(kAllLanes, x, step);
   return x;

@@ -1,4 +1,4 @@
-// Activations, gated units, rounding to f8e4m3, soft cap, addition, rotary embedding.
+// Activations, gated units, quantisation to f8e4m3, soft cap, addition, rotary embedding.
 #include <type_traits>
 
 #include "kernels/cuda/activate.cuh"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Calls f(c) for the first of every kWidth columns that are this thread's.
+// Calls f(c) for the first of each kWidth columns of this thread.
 template <int kWidth, class F>
 __device__ void for_columns(int64_t width, F f) {
   for (int64_t c = kWidth * (blockIdx.y * int64_t{kThreads} + threadIdx.x); c < width;
@@ -20,7 +20,7 @@ __device__ void for_columns(int64_t width, F f) {
     f(c);
 }
 
-// Of a gate and what it lets through: kWidth neighbours that can be indexed.
+// Gated unit of kWidth adjacent numbers.
 template <Activation kActivation, int kWidth, class Numbers>
 __device__ Vector<kWidth> gated(const Numbers& gates, const Numbers& ups, float limit,
                                 float up_offset) {
@@ -45,16 +45,16 @@ __global__ void glu_kernel(const X* x, int64_t x_stride, int64_t width, float li
   });
 }
 
-// Neighbours as they are read, 16 bytes of them where kWidth is not 1.
+// Adjacent numbers per load: 16 bytes unless kWidth = 1.
 template <class X, int kWidth>
 using Taken = std::conditional_t<sizeof(X) == 2, Pairs<kWidth>, Vector<kWidth>>;
 template <class X>
 constexpr int kTaken = 16 / sizeof(X);
 
-// A block for each row, all of it in registers as bf16: as few as do, so that two blocks run at
-// once.
+// One block per row, all of it in registers as bf16, few per thread, so that two blocks are
+// resident per SM.
 constexpr int kF8Threads = 1024;
-constexpr int64_t kMaxF8GluWidth = 32768;  // of a row that becomes f8e4m3
+constexpr int64_t kMaxF8GluWidth = 32768;  // max width of a row quantised to f8e4m3
 constexpr int kMostKept = kMaxF8GluWidth / kF8Threads, kFewKept = kMostKept / 2;
 
 template <Activation kActivation, int kWidth, int kKept, class X>
@@ -82,10 +82,10 @@ __global__ void __launch_bounds__(kF8Threads, kKept <= kFewKept ? 2 : 1)
     results[i] = Pairs<kWidth>(gated<kActivation, kWidth>(gates[i], ups[i], limit, up_offset));
     largest = largest_pair(results[i], largest);
   };
-  if constexpr (sizeof(X) == 2 && kWidth > 1) {  // all loads are under way before the first is used
+  if constexpr (sizeof(X) == 2 && kWidth > 1) {  // all loads are issued before the first use
     for_each(take);
     for_each(make);
-  } else {  // too many numbers for that
+  } else {  // too many registers for that
     for_each([&](int i, int64_t c) { take(i, c), make(i, c); });
   }
   const F8Row f8(block_largest(largest, partial), kSmallestScaled);
@@ -93,8 +93,8 @@ __global__ void __launch_bounds__(kF8Threads, kKept <= kFewKept ? 2 : 1)
   if (threadIdx.x == 0) scales[blockIdx.x * scales_stride] = f8.scale;
 }
 
-// Few rows: each by a cluster of blocks, a vector for each thread; the blocks tell each other the
-// largest number of their parts.
+// Few rows: one cluster of blocks per row, one vector per thread; the blocks exchange the amax of
+// their parts.
 constexpr int kCluster = 8;
 
 template <Activation kActivation, class X>
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kF8Threads)
 #if defined(NEREID_HOPPER)
   __shared__ uint32_t partial[kF8Threads / kWarp], others[kCluster];
   let_next_begin();
-  cluster_meets();  // all blocks are there
+  cluster_meets();  // all blocks have started
   wait_for_previous();
   const unsigned rank = cluster_rank();
   const int64_t row = blockIdx.x / kCluster;
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kF8Threads)
 #endif
 }
 
-// A block for each row, whose threads keep their first pieces.
+// One block per row; its threads keep their first pieces in registers.
 constexpr int kQuantizeKept = 2;
 
 template <int kWidth>
@@ -227,7 +227,7 @@ __global__ void rope_kernel(float* qkv, int64_t stride, const int32_t* positions
   }
 }
 
-// A block per token and per piece of the row, a few elements for each thread.
+// Grid [piece of the row, token], a few elements per thread.
 dim3 grid_for(int64_t rows, int64_t width) {
   const int64_t pieces = (width + 4 * kThreads - 1) / (4 * kThreads);
   return {static_cast<unsigned>(rows), static_cast<unsigned>(pieces < 1024 ? pieces : 1024)};
@@ -238,7 +238,7 @@ bool is_vector(const Op& a) {
   return fits_vectors(a.x, a.out.cols) && fits_vectors(a.out, a.out.cols);
 }
 
-// The same for pieces of 16 bytes of X and as many columns of `out`.
+// Same for 16-byte pieces of X and the same number of columns of `out`.
 template <class X, class Op>
 bool is_in_pieces(const Op& a) {
   constexpr int64_t kColumns = kTaken<X>;
@@ -250,13 +250,13 @@ bool is_in_pieces(const Op& a) {
   return a.out.cols % kColumns == 0 && fits(a.x) && fits(a.out);
 }
 
-// Threads of a block that has a row, so many columns for each as far as they go.
+// Threads of a block for one row with `columns` columns per thread, rounded up to warps.
 unsigned threads_for(int64_t width, int64_t columns) {
   const int64_t warps = (width + columns * kWarp - 1) / (columns * kWarp);
   return static_cast<unsigned>(warps * kWarp < kF8Threads ? warps * kWarp : kF8Threads);
 }
 
-constexpr int64_t kMaxClusterRows = 16;  // with more rows there are blocks enough
+constexpr int64_t kMaxClusterRows = 16;  // with more rows there are enough blocks
 
 template <Activation kActivation, class X>
 cudaError_t enqueue_glu(const Glu& a, cudaStream_t stream) {

@@ -1,5 +1,5 @@
-// Ops of a mixture of experts, plain: a warp routes a row, a warp makes one output of all rows that
-// picked an expert.
+// Ops of mixture of experts, plain: one warp routes a row; one warp computes an output of all rows
+// that selected an expert.
 #include <algorithm>
 #include <type_traits>
 
@@ -12,7 +12,7 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRowsOfPass = 8;  // that share one reading of the weights
+constexpr int kRowsOfPass = 8;  // rows that share one read of the weights
 
 struct Routing {
   const float* x;
@@ -27,14 +27,14 @@ struct Routing {
 
 constexpr uint32_t kClosed = 0;
 
-// Larger for larger numbers, smallest for what is no number; never kClosed.
+// Order-preserving key of a float; NaN smallest; never kClosed.
 __device__ uint32_t order_of(float x) {
   if (isnan(x)) return 1;
   const uint32_t bits = __float_as_uint(x == 0 ? 0.0f : x);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-// The index of [begin, end) that comes first, the lowest of equals; the warp closes it.
+// Index of the maximum of [begin, end), the lowest of ties; marks it kClosed.
 __device__ int take_best(uint32_t* order, int begin, int end) {
   uint32_t largest = kClosed, best = ~0u;
   for (int i = begin + static_cast<int>(threadIdx.x); i < end; i += kWarp)
@@ -59,7 +59,7 @@ __device__ void score(const Routing& r, const float* x, float* scores) {
                                              : exp(x[e] - static_cast<double>(largest)) / sum);
 }
 
-// Leaves the experts of the best groups open.
+// Closes all experts outside the best groups.
 __device__ void close_groups(const Routing& r, const float* ranks, uint32_t* order,
                              uint32_t* group_order) {
   const int size = r.num / r.groups;
@@ -78,7 +78,7 @@ __device__ void close_groups(const Routing& r, const float* ranks, uint32_t* ord
   __syncwarp();
 }
 
-// The weight of an expert by the sparse mixer, among those that are still open; for one lane.
+// Sparse mixer weight of an expert, relative to the experts still open; one lane.
 __device__ float mixer_weight(const Routing& r, const float* x, const uint32_t* order, int picked) {
   const float own = x[picked];
   double sum = exp(static_cast<double>(own) - own);
@@ -126,13 +126,13 @@ struct ExpertProduct {
   const int32_t* experts;
   Weight weight;
   const __nv_bfloat16* bias;  // or null
-  const float* scales;        // of each expert's outputs; or null
-  const float* x_scales;      // of each row of x; or null
+  const float* scales;        // per expert and output; or null
+  const float* x_scales;      // per row of x; or null
   int64_t x_scales_stride;
   int64_t x_stride, x_piece, experts_stride, out_stride;
   int64_t num_pieces, picked, num_experts, n, k;
 
-  // Of a piece and an output, the weight's row `output` (of all experts').
+  // `output`: row of the weight of all experts.
   __device__ float result(int64_t piece, int64_t output, float sum) const {
     if (scales)
       sum *=
@@ -141,8 +141,8 @@ struct ExpertProduct {
   }
 };
 
-// A block: 8 columns of one expert, all pieces that picked it; the last blocks write the zeros of
-// pieces without an expert.
+// One block: 8 columns of one expert, all pieces that selected it; the last blocks zero pieces
+// without an expert.
 template <class Weight, class X, class Out>
 __global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct<Weight, X> p, Out* out) {
   __shared__ int64_t found[kThreads];
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(kThreads) expert_kernel(ExpertProduct<Weight, 
 __global__ void weighted_sum_kernel(const float* x, int64_t x_stride, const float* weights,
                                     int64_t weights_stride, int num, int64_t width, float* out,
                                     int64_t out_stride) {
-  constexpr int kAhead = 8;  // numbers on their way
+  constexpr int kAhead = 8;  // loads in flight
   const float* row = x + blockIdx.x * x_stride;
   const float* factors = weights + blockIdx.x * weights_stride;
   let_next_begin();
@@ -239,7 +239,7 @@ void enqueue(const ExpertLinear& a, const Weight& weight, cudaStream_t stream) {
 
 template <class X, class Weight>
 void enqueue_out(const ExpertLinear& a, const Weight& weight, cudaStream_t stream) {
-  // Rows of f8e4m3 go with weights of fp8 only.
+  // f8e4m3 rows are multiplied by fp8 weights only.
   if constexpr (std::is_same_v<X, __nv_bfloat16> || std::is_same_v<Weight, F8Weight>) {
     if (a.out.dtype == DType::kBF16)
       enqueue<X, __nv_bfloat16>(a, weight, stream);

@@ -1,10 +1,9 @@
-// Products with the experts that rows picked, by Hopper's tensor cores. A piece is a row together
-// with one of the experts that it picked. One block lists the pieces of each expert, or each block
-// does where there are few; then every multiprocessor takes tiles: outputs of an expert for up to
-// kRows of its pieces. A group of warps brings the weight's boxes with the copy engine and gathers
-// the rows of x, the others multiply. Tiles with the same outputs of an expert follow each other,
-// so that the weight comes from memory once. The order of a sum over k is fixed; with f8e4m3 its
-// bits still depend on kRows.
+// Grouped products with selected experts by wgmma. Piece: a (row, selected expert) pair. One block
+// lists the pieces per expert, or each block does if there are few; then each SM takes tiles:
+// outputs of an expert for up to kRows of its pieces. Producer warps load weight boxes by TMA and
+// gather rows of x; the others multiply. Tiles with the same outputs of an expert are adjacent, so
+// that the weight is read from memory once. The order of sums over k is fixed; f8e4m3 results still
+// depend on kRows.
 #include <algorithm>
 
 #include "kernels/cuda/boxes.cuh"
@@ -22,10 +21,10 @@ constexpr size_t kListBytes = (2 * kLines + 2) * sizeof(int32_t);
 template <int kRows>
 constexpr int kThreads = kGroups<kRows>* kGroupThreads + kProducers;
 
-// Pieces by line, and where those of each line begin.
+// Pieces by line, and the first piece of each line.
 struct Lists {
   int32_t* first_piece;  // [lines + 1]
-  int32_t* first_chunk;  // [lines + 1], of up to kRows pieces
+  int32_t* first_chunk;  // [lines + 1], of <= kRows pieces
   int32_t* pieces;
 };
 
@@ -40,7 +39,7 @@ struct Picks {
   }
 };
 
-// The sum of this and the threads before it in the block.
+// Inclusive prefix sum over the block's threads.
 __device__ int running_sum(int x, int* partial) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp,
             warp = static_cast<int>(threadIdx.x) / kWarp;
@@ -55,10 +54,10 @@ __device__ int running_sum(int x, int* partial) {
   return x;
 }
 
-// Calls f(piece, line) with the pieces of this thread's rows, of kListThreads.
+// Calls f(piece, line) for the pieces of this thread's rows (stride kListThreads).
 template <class F>
 __device__ void for_lines(const Picks& p, F f) {
-  constexpr int kAhead = 8;  // on their way
+  constexpr int kAhead = 8;  // loads in flight
   const int rows = p.num_pieces / p.picked;
   for (int row = static_cast<int>(threadIdx.x); row < rows; row += kListThreads)
     for (int first = 0; first < p.picked; first += kAhead) {
@@ -72,7 +71,7 @@ __device__ void for_lines(const Picks& p, F f) {
     }
 }
 
-// One block, a thread for each line.
+// One block, one thread per line.
 __global__ void __launch_bounds__(kListThreads) list_kernel(Picks p, int rows, Lists lists) {
   __shared__ int counts[kLines], partial[kListThreads / kWarp];
   const int line = static_cast<int>(threadIdx.x);
@@ -99,14 +98,14 @@ struct Params {
   const uint8_t* x;
   void* out;
   const __nv_bfloat16* bias;  // or null
-  const float* scales;        // of outputs and of rows of x, for f8e4m3
+  const float* scales;        // f8e4m3: of outputs and of rows of x
   const float* x_scales;
   Lists lists;
   BoxIntegers integers;
   int64_t x_stride, x_piece;  // bytes
   int64_t out_stride, x_scales_stride;
   int n, k, boxes_k, tiles;
-  bool lists_pieces;  // each block makes the lists, which are not in memory
+  bool lists_pieces;  // each block builds the lists in shared memory
 };
 
 #if defined(NEREID_HOPPER)
@@ -127,7 +126,7 @@ struct Work {
   int32_t own_pieces[kThreads<kRows>];
   int partial[kThreads<kRows> / kWarp];
 
-  // All threads' work.
+  // All threads.
   __device__ void list(const Params& p) {
     if (threadIdx.x == 0) pieces = p.lists_pieces ? own_pieces : p.lists.pieces;
     if (p.lists_pieces)
@@ -138,15 +137,14 @@ struct Work {
         first_piece[i] = p.lists.first_piece[i], first_chunk[i] = p.lists.first_chunk[i];
     __syncthreads();
   }
-  // The lists of list_kernel(), of no more pieces than there are threads; those of a line in their
-  // own order, which is the same in all blocks.
+  // The lists of list_kernel(), at most one piece per thread, stable order: the same in all blocks.
   __device__ void make(const Params& p) {
     const int piece = static_cast<int>(threadIdx.x), lines = p.picks.num_experts + 1;
     for (int i = piece; i < lines; i += kThreads<kRows>) first_piece[i] = 0;
     const bool exists = piece < p.picks.num_pieces;
     const int line = exists ? p.picks.line(piece / p.picks.picked, piece % p.picks.picked) : -1;
     __syncthreads();
-    int before = 0;  // pieces of its line
+    int before = 0;  // earlier pieces of its line
     for (int first = 0; first < p.picks.num_pieces; first += kWarp) {
       if (piece / kWarp == first / kWarp) {
         const unsigned same = __match_any_sync(kAllLanes, line);
@@ -156,7 +154,7 @@ struct Work {
       }
       __syncthreads();
     }
-    // Neighbouring lines for each thread.
+    // Adjacent lines per thread.
     const int of_thread = (lines + kThreads<kRows> - 1) / kThreads<kRows>;
     const int begin = piece * of_thread, end = min(begin + of_thread, lines);
     const auto chunks_of = [](int count) { return (count + kRows - 1) / kRows; };
@@ -172,12 +170,12 @@ struct Work {
     __syncthreads();
     if (exists) own_pieces[first_piece[line] + before] = piece;
   }
-  // Calls f with each tile of this block.
+  // Calls f for each tile of this block.
   template <class F>
   __device__ void for_each(const Params& p, F f) const {
     const int num_tiles = first_chunk[p.picks.num_experts + 1] * p.tiles;
     for (int i = static_cast<int>(blockIdx.x); i < num_tiles; i += static_cast<int>(gridDim.x)) {
-      // The last expert whose chunks begin here or before.
+      // The last expert with first_chunk <= chunk.
       int low = 0, high = p.picks.num_experts;
       while (low < high) {
         const int middle = (low + high + 1) / 2;
@@ -194,7 +192,7 @@ struct Work {
   }
 };
 
-// Fills boxes and says so kLag boxes later, when the copies of rows have arrived.
+// Fills boxes and signals each kLag boxes later, when the copies of its rows have arrived.
 template <int kRows, class In>
 struct Gather {
   static constexpr int kTurns = kRows / kTurnRows;
@@ -226,7 +224,7 @@ struct Gather {
     const uint32_t to = shared_address(ring.x(ring.stage));
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      if (!rows[turn]) continue;  // a row that is not read
+      if (!rows[turn]) continue;  // no such row
       const int row = turn * kTurnRows + thread / kRowPieces;
 #pragma unroll
       for (int i = 0; i < kXBoxes<In>; ++i) {
@@ -390,7 +388,7 @@ cudaError_t enqueue(const ExpertLinear& a, const Scratch& scratch, cudaStream_t 
                            stream, weights, p);
 }
 
-// `rows`: pieces that an expert is expected to have.
+// `rows`: expected pieces per expert.
 template <class In, class Out>
 cudaError_t enqueue_rows(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                          cudaStream_t stream) {
@@ -407,7 +405,7 @@ cudaError_t enqueue_out(const ExpertLinear& a, int64_t rows, const Scratch& scra
   return enqueue_rows<In, float>(a, rows, scratch, stream);
 }
 
-// Rows whose columns fit into Scratch::unpacked in the order in which integers are read.
+// x with permuted columns must fit into Scratch::unpacked.
 cudaError_t enqueue_integers(const ExpertLinear& a, int64_t rows, const Scratch& scratch,
                              cudaStream_t stream) {
   constexpr int64_t kMaxGridY = 65535;
@@ -453,7 +451,7 @@ bool takes_hopper_experts(const ExpertLinear& a, const Scratch& scratch) {
 
 cudaError_t launch_hopper_experts(const ExpertLinear& a, const Scratch& scratch,
                                   cudaStream_t stream) {
-  // As if rows picked evenly.
+  // Assumes uniform routing.
   const int64_t rows = a.out.rows * a.experts.cols / std::max<int64_t>(a.weight.experts, 1);
   return enqueue_in(a, rows, scratch, stream);
 }

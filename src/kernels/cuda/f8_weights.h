@@ -1,5 +1,4 @@
-// Weights of f8e4m3 with scales of groups: what tells them, and how products of many rows read
-// them.
+// f8e4m3 weights with group scales: predicates, and conversion for products of many rows.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -8,7 +7,7 @@
 
 namespace nereid::kernels::cuda {
 
-// With scales of whole rows, and of groups of columns.
+// With scales per row, and per group of columns.
 inline bool has_f8_rows(const WeightFormat& f) {
   return f.scheme == Scheme::kFloat8 && f.group == 0;
 }
@@ -16,7 +15,7 @@ inline bool has_f8_groups(const WeightFormat& f) {
   return f.scheme == Scheme::kFloat8 && f.group > 0;
 }
 
-// Writes rows [row0, row0 + rows) of groups as bf16 to `to` [rows, k]; k is a multiple of 8.
+// Writes rows [row0, row0 + rows) of group-scaled weights as bf16 to `to` [rows, k]; k % 8 == 0.
 cudaError_t launch_widen(const WeightView& weight, int64_t row0, int64_t rows, void* to,
                          cudaStream_t stream);
 

@@ -1,14 +1,13 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T of bf16 for up to eight rows: the time is that of
-// reading the weight once. A block takes tiles of 16 outputs, one after the other; its warps take
-// 64 bytes of k in turn, straight from memory to the registers of the tensor cores' operands. What
-// is on its way does not stop at the end of a tile. The order of additions depends on k alone.
+// out [rows, n] = x [rows, k] . weight [n, k]^T, bf16, <= 8 rows: bound by one read of the weight.
+// A block takes tiles of 16 outputs in turn; its warps take 64 bytes of k in turn, loaded directly
+// to the registers of tensor-core operands. Prefetch continues across tiles. The order of additions
+// depends on k only.
 //
-// The sixteen bytes that a thread reads of a row of the weight are an operand as they are: words 0
-// and 2 of it as row i of the product's left matrix, words 1 and 3 as row i + 8. A row of x is two
-// columns of the right one, with the same words; the product has what is wanted in (i, column) and
-// (i + 8, column + 1).
+// The 16 bytes of a weight row that a thread loads are used as an operand unpermuted: words 0 and 2
+// as row i of the product's left matrix, words 1 and 3 as row i + 8. A row of x is two columns of
+// the right matrix, with the same words; the results are (i, column) and (i + 8, column + 1).
 //
-// Weights do not depend on the kernel in front: the first are fetched while it still runs.
+// Weights do not depend on the previous kernel: the first are loaded while it still runs.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -23,12 +22,12 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kOutputs = 16;  // of a tile
-constexpr int kDepth = 32;    // columns of a step
+constexpr int kOutputs = 16;  // per tile
+constexpr int kDepth = 32;    // columns per step
 constexpr int kStride = kWarps * kDepth;
-constexpr int kInSet = 4;  // rows of x in a product
+constexpr int kInSet = 4;  // rows of x per product
 template <int kRows>
-constexpr int kAheadOf = kRows <= kInSet ? 8 : 6;  // steps that are on their way
+constexpr int kAheadOf = kRows <= kInSet ? 8 : 6;  // steps in flight
 
 struct Params {
   const __nv_bfloat16* x;
@@ -36,10 +35,10 @@ struct Params {
   EndParams end;
   int64_t x_stride;
   int k;
-  int turns;  // of the pipeline for a tile
+  int turns;  // pipeline turns per tile
 };
 
-// kRows: at most. kTiles: what the pipeline holds is steps of one tile, or all those of two.
+// kRows: max rows. kTiles: the pipeline has steps of one tile, or all steps of two.
 template <int kRows, int kTiles, bool kFused>
 __global__ void __launch_bounds__(kThreads, kGemvBlocksPerUnit) gemv_kernel(Params p) {
   constexpr int kSets = kRows / kInSet, kAhead = kAheadOf<kRows>, kSteps = kAhead / kTiles;
@@ -47,15 +46,15 @@ __global__ void __launch_bounds__(kThreads, kGemvBlocksPerUnit) gemv_kernel(Para
   __shared__ typename End::Shared of_end;
   End end(p.end, of_end);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int first_k = warp * kDepth + lane % 4 * 8;                 // this thread's
-  const int steps = (p.k - warp * kDepth + kStride - 1) / kStride;  // of this warp in a tile
+  const int first_k = warp * kDepth + lane % 4 * 8;                 // of this thread
+  const int steps = (p.k - warp * kDepth + kStride - 1) / kStride;  // of this warp per tile
   const int blocks = static_cast<int>(gridDim.x);
   const int tiles = (p.end.tiles - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
 
   uint4 weights[kAhead][2];
   uint2 inputs[kSteps][kSets] = {};
-  // The next turn: its first tile of the block's, and its turn of that; where it begins, and how
-  // many steps this warp has in it.
+  // The next turn: its first tile of the block's, its number within that tile, its start, and this
+  // warp's number of steps in it.
   int next = 0, turn = 0;
   const __nv_bfloat16* rows[kTiles][2];
   int left[kTiles];

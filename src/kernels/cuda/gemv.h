@@ -1,4 +1,4 @@
-// What the files of the products of up to eight rows share.
+// Shared by the kernels of products of up to eight rows.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace nereid::kernels::cuda {
 
-// With x and weight of f8e4m3 (gemv_f8.cu).
+// x and weight f8e4m3 (gemv_f8.cu).
 cudaError_t launch_f8_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
 
-// With weights of f8e4m3 for up to two rows that it rounds, on Hopper (gemv_rounding.cu).
+// f8e4m3 weights, <= 2 rows that the kernel quantises, Hopper (gemv_rounding.cu).
 bool takes_rounding_gemv(const FusedLinear& args);
 cudaError_t launch_rounding_gemv(const FusedLinear& args, const Scratch& scratch,
                                  cudaStream_t stream);

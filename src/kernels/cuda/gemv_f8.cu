@@ -1,10 +1,9 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T, both f8e4m3, for up to eight rows; gemv_narrow.cu
-// is quicker where it takes them. A block takes tiles of 32 outputs, one after the other; its warps
-// take 64 bytes of k in turn, straight from memory to the registers of the tensor cores' operands.
-// What is on its way does not stop at the end of a tile of outputs. The order of additions depends
-// on k alone.
+// out [rows, n] = x [rows, k] . weight [n, k]^T, both f8e4m3, <= 8 rows; gemv_narrow.cu is faster
+// where it applies. A block takes tiles of 32 outputs in turn; its warps take 64 bytes of k in
+// turn, loaded directly to the registers of tensor-core operands. Prefetch continues across tiles.
+// The order of additions depends on k only.
 //
-// Weights do not depend on the kernel in front: the first are fetched while it still runs.
+// Weights do not depend on the previous kernel: the first are loaded while it still runs.
 #include <cuda_bf16.h>
 
 #include <algorithm>
@@ -19,10 +18,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kTiles = 2;  // of 16 outputs that a block has at a time: x has to be converted
+constexpr int kTiles = 2;  // of 16 outputs, multiplied together: x is converted once for both
 constexpr int kOutputs = 16 * kTiles;
-constexpr int kAhead = 4;   // steps that are on their way
-constexpr int kDepth = 64;  // columns of a step
+constexpr int kAhead = 4;   // steps in flight
+constexpr int kDepth = 64;  // columns per step
 constexpr int kStride = kWarps * kDepth;
 constexpr int kMaxRows = kMaxGemvRows;
 
@@ -34,16 +33,16 @@ struct Params {
   int k;
 };
 
-// Four f8e4m3 numbers as two pairs of f16, each 2^-8 of the number: sign, exponent and mantissa
-// move to their places, the exponents' biases differ by 8. Exact, and cheaper than the conversion
-// that the products of f8e4m3 are made with. The pairs are bytes 1 and 3, then 0 and 2.
+// Four f8e4m3 as two pairs of f16, each 2^-8 of the number: sign, exponent and mantissa are
+// shifted; the exponent biases differ by 8. Exact, and cheaper than the conversion instruction.
+// Pairs: bytes 1 and 3, then 0 and 2.
 __device__ uint32_t high_pair(uint32_t four) {
   return (four >> 1 & 0x3f803f80u) | (four & 0x80008000u);
 }
 __device__ uint32_t low_pair(uint32_t four) { return high_pair(four << 8); }
-constexpr float kPairsFactor = 0x1p16f;  // of a product of two such numbers
+constexpr float kPairsFactor = 0x1p16f;  // per product of two such numbers
 
-// results[t] += the products of 16 bytes of 16 weight rows (two of them this thread's) and of x.
+// results[t] += products of 16 bytes of 16 weight rows (this thread has two rows) and of x.
 __device__ void multiply_piece(const uint4 (&w)[kTiles][2], uint4 b, float (&results)[kTiles][4]) {
   const auto multiply_four = [&](uint32_t uint4::*word) {
     const uint32_t high = high_pair(b.*word), low = low_pair(b.*word);
@@ -64,16 +63,16 @@ __global__ void __launch_bounds__(kThreads, kGemvBlocksPerUnit) gemv_f8_kernel(P
   __shared__ End::Shared of_end;
   End end(p.end, of_end);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int first_k = warp * kDepth + lane % 4 * (kDepth / 4);  // this thread's
+  const int first_k = warp * kDepth + lane % 4 * (kDepth / 4);  // of this thread
   const bool has_x = lane / 4 < p.end.rows;
   const uint8_t* const x = static_cast<const uint8_t*>(p.x) + (has_x ? lane / 4 : 0) * p.x_stride;
-  // Steps of a tile, the same for all warps, and of all tiles of this block.
+  // Steps per tile, the same for all warps, and of all tiles of this block.
   const int steps = steps_of(p.k, kStride, kAhead);
   const int total = (p.end.tiles - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
                     static_cast<int>(gridDim.x) * steps;
 
   uint4 weights[kAhead][kTiles][2], inputs[kAhead];
-  // The next step to fetch: its tile's rows, and its first column.
+  // The next step to load: its tile's rows, its first column.
   int tile = static_cast<int>(blockIdx.x), k = first_k;
   const uint8_t* rows[kTiles][2];
   const auto find_rows = [&] {
@@ -118,7 +117,7 @@ __global__ void __launch_bounds__(kThreads, kGemvBlocksPerUnit) gemv_f8_kernel(P
 
   float results[kTiles][4] = {};
   int in_tile = 0, buffers = 0;
-  int pending = 0, ended = 0;  // tiles of this block whose products are made, and those that ended
+  int pending = 0, ended = 0;  // tiles of this block with finished products; tiles ended
   const auto put_tile = [&] {
 #pragma unroll
     for (int t = 0; t < kTiles; ++t)

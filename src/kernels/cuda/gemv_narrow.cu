@@ -1,18 +1,17 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T with weights of 8 or 4 bits: f8e4m3 with up to four
-// rows of f8e4m3, and integers in groups that are whole steps of a warp with up to two of bf16. The
-// time is that of reading the weight once, so that as few instructions as can be handle it:
-// Hopper's products of four warps (wgmma) take f8e4m3 and int8 from registers as they are, in any
-// order of k, and x from shared memory.
+// out [rows, n] = x [rows, k] . weight [n, k]^T, 8- or 4-bit weights: f8e4m3 with <= 4 f8e4m3 rows;
+// integers with groups of whole warp steps and <= 2 bf16 rows. Bound by one read of the weight, so
+// few instructions per byte: wgmma takes f8e4m3 and int8 from registers unpermuted, in any order of
+// k, and x from shared memory.
 //
-// A block takes tiles of 16 outputs, one after the other; its eight warps take 64 bytes of k of the
-// sixteen rows in turn, straight from memory to registers. The four warps of a product would share
-// x: each has columns of it to itself, and leaves the sums with the others' columns alone.
+// A block takes tiles of 16 outputs in turn; its eight warps take 64 bytes of k of the sixteen rows
+// in turn, loaded directly to registers. The four warps of a wgmma would share x: each has its own
+// columns of it and ignores the sums of the others' columns.
 //
-// x with integers: a step of a warp has a scale, a power of two, by which x is integers of 16 bits,
-// multiplied as two of 8 bits, exactly. Numbers of at least 1/128 of the largest of a step are
-// exact, others lose at most 2^-16 of it. The order of additions depends on k alone.
+// Integers: per warp step, x is scaled by a power of two to 16-bit integers, multiplied exactly as
+// two 8-bit parts. Numbers >= 1/128 of the step's amax are exact, others lose <= 2^-16 of it. The
+// order of additions depends on k only.
 //
-// Weights do not depend on the kernel in front: the first are fetched while it still runs.
+// Weights do not depend on the previous kernel: the first are loaded while it still runs.
 #include <algorithm>
 #include <bit>
 #include <type_traits>
@@ -36,19 +35,19 @@ struct Params {
   const uint8_t* zeros;  // of groups, or null
   int groups;
   int group_bits;  // a column's group is column >> group_bits
-  int zero;        // where there are no zeros; 0 for f8e4m3
+  int zero;        // default zero point; 0 for f8e4m3
 };
 
 #if defined(NEREID_HOPPER)
 
-// Matrices in shared memory without a swizzle: eight columns by 16 bytes of k together.
+// Unswizzled matrices in shared memory: eight columns by 16 bytes of k are contiguous.
 __device__ uint64_t plain_matrix(const void* p, int matrix_bytes) {
   return (static_cast<uint64_t>(shared_address(p)) >> 4 & 0x3fff) |
          static_cast<uint64_t>(matrix_bytes >> 4) << 16 | uint64_t{128 >> 4} << 32;
 }
 
-// A step's products, sums of f32 or int. `nothing` is 0: without it the compiler puts the words in
-// their order as soon as they are fetched, and so waits for every fetch.
+// A step's products, sums in f32 or int. `nothing` is 0: without it the compiler permutes the words
+// right after each load, which waits for every load.
 template <Form kForm, int kRows>
 __device__ void multiply_step(const uint4 (&w)[2], const uint8_t* x, uint32_t nothing,
                               float (&sums)[kAll<kForm, kRows> / 2]) {
@@ -79,7 +78,7 @@ __device__ void multiply_step(const uint4 (&w)[2], const uint8_t* x, uint32_t,
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       if constexpr (kForm == Form::kInt4) {
-        // 16 times the integer less 8.
+        // 16 * (integer - 8)
         const uint32_t word = word_of(w[h], i);
         a[i][h] = (word << 4 & 0xf0f0f0f0u) ^ 0x80808080u;
         a[i][2 + h] = (word & 0xf0f0f0f0u) ^ 0x80808080u;
@@ -102,7 +101,7 @@ __device__ void multiply_step(const uint4 (&w)[2], const uint8_t* x, uint32_t,
   wait_for_products<0>();
 }
 
-// Element r of block `i` of sums, which is the same for a warp.
+// Element r of block `i` of sums, uniform in a warp.
 template <int kSize, class T>
 __device__ T sum_of(const T (&sums)[kSize], int i, int r) {
   T v = sums[r];
@@ -120,11 +119,11 @@ __device__ void run(const Params& p) {
   using End = ProductEnd<kRows, kOutputs, kThreads, false>;
   __shared__ typename End::Shared of_end;
   End end(p.end, of_end);
-  const int steps = p.x.steps;  // of a tile
+  const int steps = p.x.steps;  // per tile
   auto* const units = reinterpret_cast<UnitScale*>(matrices + steps * (kWarps / kProductWarps) *
                                                                   kGroupStepBytes<kForm, kRows>);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int first_byte = warp * kStepBytes + lane % 4 * 16;  // this thread's
+  const int first_byte = warp * kStepBytes + lane % 4 * 16;  // of this thread
   const auto row_bytes = static_cast<int>(p.x.row_bytes);
   const int total = (p.end.tiles - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) /
                     static_cast<int>(gridDim.x) * steps;
@@ -132,7 +131,7 @@ __device__ void run(const Params& p) {
   uint4 weights[kSteps][2];
   float scales[kSteps][2];
   int zeros[kSteps][2];
-  // The next step to fetch: its tile, and its number.
+  // The next step to load: its tile, its number.
   int tile = static_cast<int>(blockIdx.x), next = 0;
   const uint8_t* rows[2];
   int first_groups[2];
@@ -178,16 +177,16 @@ __device__ void run(const Params& p) {
   writes_are_ready();
   __syncthreads();
 
-  // Columns of x in the products: this warp's are in block `mine` of eight.
+  // This warp's columns of x in the products: in block `mine` of eight.
   const int in_product = warp % kProductWarps * kMine<kForm, kRows>;
   const int mine = in_product / 8;
-  const int column = lane % 4 * 2 - in_product % 8;  // of this warp's, of a thread's first sums
-  // Of integers a thread has both columns of a row.
+  const int column = lane % 4 * 2 - in_product % 8;  // of this warp's, for a thread's first sums
+  // Integers: a thread has both columns of a row.
   const int row = kF8 ? column : column / 2;
   const bool has_row = column >= 0 && row < kRows;
-  float results[2][2] = {};  // of outputs, and of two rows of f8e4m3
+  float results[2][2] = {};  // of outputs, and of two f8e4m3 rows
   int in_tile = 0, buffers = 0;
-  int pending = 0, ended = 0;  // tiles of this block whose products are made, and those that ended
+  int pending = 0, ended = 0;  // tiles of this block with finished products; tiles ended
   const auto put_tile = [&] {
 #pragma unroll
     for (int h = 0; h < 2; ++h)
@@ -215,7 +214,7 @@ __device__ void run(const Params& p) {
       for (int r = 0; r < 4; ++r) results[r / 2][r % 2] += sum_of(sums, mine, r);
     } else {
       const UnitScale unit = units[(in_tile * kWarps + warp) * kRows + (has_row ? row : 0)];
-      constexpr int kZero = kForm == Form::kInt4 ? 8 : 128;  // what is taken off already
+      constexpr int kZero = kForm == Form::kInt4 ? 8 : 128;  // already subtracted
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int sum = sum_of(sums, mine, 2 * h) * 256 + sum_of(sums, mine, 2 * h + 1);
@@ -253,7 +252,7 @@ Form form_of(const WeightFormat& format) {
                                           : Form::kInt4;
 }
 
-// Calls f with a constant of the form, and of the rows.
+// Calls f with the form and the rows as constants.
 template <class F>
 auto with_form(const WeightFormat& format, int64_t rows, F f) {
   const auto with_rows = [&]<Form kForm>() {
@@ -276,7 +275,7 @@ int steps_of(const WeightView& w) {
   return cuda::steps_of(w.format.row_bytes(w.k), kStride, ahead);
 }
 
-// Whether a step of a warp lies in one group.
+// Whether a warp step is within one group.
 bool has_wide_groups(const WeightView& w) {
   const int64_t group = w.format.group_size(w.k);
   const int64_t step = w.format.bits == 4 ? kColumns<Form::kInt4> : kColumns<Form::kInt8>;

@@ -1,20 +1,18 @@
-// FusedLinear of one or two rows with weights of f8e4m3: each block rounds x. The time is that of
-// reading the weight once, so that as few instructions as can be handle it: Hopper's products of
-// four warps (wgmma) take f8e4m3 from registers as they are, in any order of k, and x from shared
-// memory.
+// FusedLinear of one or two rows with f8e4m3 weights: each block quantises x. Bound by one read of
+// the weight, so few instructions per byte: wgmma takes f8e4m3 from registers unpermuted, in any
+// order of k, and x from shared memory.
 //
-// A block takes tiles of 16 outputs, one after the other; its eight warps take 64 bytes of k of the
-// sixteen rows in turn, straight from memory to registers. The sixteen bytes that a thread reads of
-// a row are an operand as they are: words 0 and 2 of them as row i of the product's left matrix,
-// words 1 and 3 as row i + 8. So a row of x is two columns of the right one, and what is wanted is
-// in (i, column) and (i + 8, column + 1). The four warps of a product would share x: each has
-// columns of it to itself, and leaves the sums with the others' columns alone. The order of
-// additions depends on k alone.
+// A block takes tiles of 16 outputs in turn; its eight warps take 64 bytes of k of the sixteen rows
+// in turn, loaded directly to registers. A thread's 16 bytes of a row are used as an operand
+// unpermuted: words 0 and 2 as row i of the product's left matrix, words 1 and 3 as row i + 8. So a
+// row of x is two columns of the right matrix; the results are (i, column) and (i + 8, column + 1).
+// The four warps of a wgmma would share x: each has its own columns and ignores the sums of the
+// others'. The order of additions depends on k only.
 //
-// Weights do not depend on the kernel in front: the first are fetched while it still runs. x must
-// not wait for them, neither in the queue of loads, where they stand for up to 3 us, nor for the
-// scoreboard that the compiler has for all loads to registers that are under way. So the copy
-// engine brings it, asked by a warp that fetches its weights later.
+// Weights do not depend on the previous kernel: the first are loaded while it still runs. x must
+// not wait for them, neither in the load queue (up to 3 us) nor for the scoreboard that the
+// compiler shares among register loads. So TMA loads it, issued by a warp that loads its weights
+// later.
 #include <algorithm>
 
 #include "kernels/cuda/device.cuh"
@@ -27,25 +25,25 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kProductWarps = 4;              // of a wgmma
-constexpr int kOutputs = 16;                  // of a tile
-constexpr int kStepBytes = 64;                // of a weight row, by a warp
-constexpr int kStride = kWarps * kStepBytes;  // by a block
-constexpr int kMaxRows = 2;  // x of four does not fit for long rows; the products of others lose
-constexpr int kAhead = 8;    // steps that are on their way
-constexpr int kChain = 2;    // steps that a tensor core adds up before f32 does
-// Steps whose products are under way at once.
+constexpr int kProductWarps = 4;              // per wgmma
+constexpr int kOutputs = 16;                  // per tile
+constexpr int kStepBytes = 64;                // of a weight row, per warp
+constexpr int kStride = kWarps * kStepBytes;  // per block
+constexpr int kMaxRows = 2;  // x of four does not fit for long rows; for other lengths slower
+constexpr int kAhead = 8;    // steps in flight
+constexpr int kChain = 2;    // steps accumulated by a tensor core before f32
+// Steps whose products are in flight.
 template <int kRows>
 constexpr int kGroup = kRows == 1 ? 4 : 2;
 
-constexpr int kPiece = 8;  // columns of x that a thread stages at once
+constexpr int kPiece = 8;  // columns of x staged by a thread at once
 constexpr int kPieceBytes = 16;
-constexpr int kStage = kThreads * kPiece;  // by a block
+constexpr int kStage = kThreads * kPiece;  // per block
 constexpr int kStageSteps = kStage / kStride;
-// Pieces of a row that a thread keeps between the two passes over x.
+// Pieces of a row kept by a thread between the two passes over x.
 template <int kRows>
 constexpr int kKept = 8 / kRows;
-constexpr size_t kMaxShared = 49 * 1024;  // of a block, so that two fit
+constexpr size_t kMaxShared = 49 * 1024;  // per block: two are resident per SM
 
 struct Params {
   const __nv_bfloat16* x;
@@ -55,8 +53,8 @@ struct Params {
   int k, stages;  // stages: of x
 };
 
-// Shared memory of x: for each step of four warps two matrices of 16 bytes of k, in each two
-// columns for a row of a warp.
+// Shared memory of x: per step of four warps two matrices of 16 bytes of k, each with two columns
+// per row of a warp.
 template <int kRows>
 constexpr int kMatrixBytes = kProductWarps* kRows * 2 * 16;
 template <int kRows>
@@ -67,10 +65,10 @@ struct Shared {
   typename ProductEnd<kRows, kOutputs, kThreads, true>::Shared end;
   __align__(16) uint32_t largest[kRows][kWarps];  // magnitudes of rows of x
   __align__(16) float squares[kRows][kFusedSquares];
-  uint64_t is_there;  // x and squares
+  uint64_t is_there;  // barrier: x and squares have arrived
 };
 
-// Bytes of a row's pieces that a block keeps.
+// Bytes of a row's pieces kept by a block.
 template <int kRows>
 __host__ __device__ constexpr int kept_bytes(int stages) {
   return (stages < kKept<kRows> ? stages : kKept<kRows>)*kStage *
@@ -79,16 +77,15 @@ __host__ __device__ constexpr int kept_bytes(int stages) {
 
 #if defined(NEREID_HOPPER)
 
-// Matrices without a swizzle: eight columns by 16 bytes of k together.
+// Unswizzled matrices: eight columns by 16 bytes of k are contiguous.
 template <int kRows>
 __device__ uint64_t plain_matrix(uint32_t address) {
   return static_cast<uint64_t>(address >> 4 & 0x3fff) | uint64_t{kMatrixBytes<kRows> >> 4} << 16 |
          uint64_t{128 >> 4} << 32;
 }
 
-// Where a thread puts its pieces of x: each is words 2 i and 2 i + 1 of the four that a thread of
-// the product has. Lanes with the second matrix begin with the second column, so that there are no
-// conflicts of banks.
+// Destinations of a thread's pieces of x: each is words 2 i and 2 i + 1 of the four of a wgmma
+// thread. Lanes with the second matrix start with the second column: no bank conflicts.
 template <int kRows>
 struct Places {
   static constexpr int kRowBytes = 2 * 16;
@@ -104,7 +101,7 @@ struct Places {
                               unit % kProductWarps * kRows * kRowBytes + piece / 2 % 4 * 4);
     swaps = matrix != 0;
     first = at + 16 * matrix, second = at + 16 * (1 - matrix);
-    asm volatile("" : "+r"(first), "+r"(second));  // they are made once
+    asm volatile("" : "+r"(first), "+r"(second));  // computed once
   }
   __device__ void put(int stage, int row, uint2 codes) const {
     const auto offset = static_cast<uint32_t>(stage * kStageBytes<kRows> + row * kRowBytes);
@@ -128,7 +125,7 @@ __device__ uint4 load_shared(uint32_t address, bool exists) {
                  : "memory");
   return v;
 }
-// The codes of F8Row::code(); zero times infinity is no number, and so is the row's scale then.
+// As F8Row::code(); zero times infinity is NaN, and so is the row's scale then.
 __device__ uint32_t two_codes(uint32_t pair, float factor) {
   const float2 x = unpack(pair);
   return __nv_cvt_float2_to_fp8x2({__fmul_rn(x.x, factor), __fmul_rn(x.y, factor)}, __NV_SATFINITE,
@@ -139,8 +136,7 @@ __device__ uint2 codes_of(const uint4& x, float factor) {
           two_codes(x.z, factor) | two_codes(x.w, factor) << 16};
 }
 
-// The largest magnitudes at even and at odd places, with signs that mean nothing; what is no number
-// is above all others.
+// Max magnitudes at even and at odd indices; signs are arbitrary; NaN is above all.
 __device__ uint32_t larger_pair(uint32_t most, uint32_t pair) {
   asm("max.NaN.xorsign.abs.bf16x2 %0, %0, %1;" : "+r"(most) : "r"(pair));
   return most;
@@ -149,14 +145,14 @@ __device__ uint32_t larger_piece(uint32_t most, const uint4& x) {
   return larger_pair(larger_pair(larger_pair(larger_pair(most, x.x), x.y), x.z), x.w);
 }
 
-// Of a row's parts, of which each warp has left one.
+// Max of a row's parts, one per warp.
 __device__ uint32_t largest_of(const uint32_t (&parts)[kWarps]) {
   const uint4 a = reinterpret_cast<const uint4*>(parts)[0];
   const uint4 b = reinterpret_cast<const uint4*>(parts)[1];
   return max(max(max(a.x, a.y), max(a.z, a.w)), max(max(b.x, b.y), max(b.z, b.w)));
 }
 
-// Asks for x's first pieces and the sums of squares, by one thread.
+// Issues loads of x's first pieces and the sums of squares, by one thread.
 template <int kRows>
 __device__ void ask_for_rows(const Params& p, uint8_t* to, Shared<kRows>& shared) {
   constexpr auto kSquaresBytes = static_cast<uint32_t>(sizeof(shared.squares[0]));
@@ -173,8 +169,8 @@ __device__ void ask_for_rows(const Params& p, uint8_t* to, Shared<kRows>& shared
   }
 }
 
-// x, which has been asked for, to the matrices, each row rounded as Quantize does it. The codes
-// take the place of the pieces.
+// Quantises the loaded x into the matrices, each row as Quantize does. The codes overwrite the
+// pieces.
 template <int kRows>
 __device__ void stage(const Params& p, uint8_t* to, Shared<kRows>& shared) {
   const int first = static_cast<int>(threadIdx.x) * kPiece;
@@ -184,7 +180,7 @@ __device__ void stage(const Params& p, uint8_t* to, Shared<kRows>& shared) {
     return *reinterpret_cast<const uint4*>(p.x + row * p.x_stride + s * kStage + first);
   };
   uint32_t pieces = shared_address(to) + threadIdx.x * kPieceBytes;
-  asm volatile("" : "+r"(pieces));  // it is made once
+  asm volatile("" : "+r"(pieces));  // computed once
   const Places<kRows> places(shared_address(to));
   uint4 kept[kRows][kKept<kRows>];
   barrier_wait(&shared.is_there, 0);
@@ -217,8 +213,8 @@ __device__ void stage(const Params& p, uint8_t* to, Shared<kRows>& shared) {
   }
 }
 
-// The products of a group of steps by this warp: its outputs' sums with the row of x that this
-// thread has, whose columns are in block `block` of eight.
+// This warp's products of a group of steps: sums of its outputs with this thread's row of x, whose
+// columns are in block `block` of eight.
 template <int kRows>
 __device__ void multiply_group(const uint4 (&weights)[kGroup<kRows>][2], uint32_t matrix, int block,
                                float (&results)[2]) {
@@ -261,17 +257,17 @@ __device__ void run(const Params& p) {
   ProductEnd<kRows, kOutputs, kThreads, true> end(p.end, shared.end);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int blocks = static_cast<int>(gridDim.x);
-  const int groups = p.stages * (kStageSteps / kSteps);  // of a tile
+  const int groups = p.stages * (kStageSteps / kSteps);  // per tile
   const int tiles = (p.end.tiles - static_cast<int>(blockIdx.x) + blocks - 1) / blocks;
   const int total = tiles * groups;
 
-  // Beyond k: zeros or what was fetched before, by which x's zeros are multiplied.
+  // Beyond k: zeros or stale weights, multiplied by x's zeros.
   uint4 weights[kGroups][kSteps][2] = {};
-  // The next group to fetch: its tile, its number, and what is left of the rows.
+  // The next group to load: its tile, its number, remaining bytes of the rows.
   int tile = static_cast<int>(blockIdx.x), next = 0, left;
   const uint8_t* rows[2];
   const auto find_rows = [&] {
-    const int first_byte = warp * kStepBytes + lane % 4 * 16;  // this thread's
+    const int first_byte = warp * kStepBytes + lane % 4 * 16;  // of this thread
     left = p.k - first_byte;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -300,8 +296,7 @@ __device__ void run(const Params& p) {
   }
   __syncthreads();
   let_next_begin();
-  // Loads of weights fill the queues for microseconds: x must not stand behind them, and so one
-  // warp asks for it before it fetches any.
+  // Weight loads fill the queues for microseconds: one warp loads x before its weights.
   if (warp == kWarps - 1) {
     wait_for_previous();
     if (lane == 0) ask_for_rows<kRows>(p, matrices, shared);
@@ -321,17 +316,16 @@ __device__ void run(const Params& p) {
       [&](int row) { return F8Row(largest_of(shared.largest[row]), kSmallestScaled).scale; },
       [&](int row) { return shared.squares[row]; });
 
-  // This warp's rows of x are pairs of columns from `mine` on, of which this thread has one of each
-  // four.
+  // This warp's rows of x are column pairs from `mine`; this thread has one of each four.
   const int mine = warp % kProductWarps * kRows, block = mine / 4;
   const int row = 4 * block + lane % 4 - mine;
   const bool has_row = row >= 0 && row < kRows;
   uint32_t first_matrix = shared_address(matrices) +
                           static_cast<uint32_t>(warp / kProductWarps * 2 * kMatrixBytes<kRows>);
-  asm volatile("" : "+r"(first_matrix));  // it is made once
+  asm volatile("" : "+r"(first_matrix));  // computed once
   float results[2] = {};
   int in_tile = 0, buffers = 0;
-  int pending = 0, ended = 0;  // tiles of this block whose products are made, and those that ended
+  int pending = 0, ended = 0;  // tiles of this block with finished products; tiles ended
   const auto put_tile = [&] {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -369,7 +363,7 @@ __global__ void __launch_bounds__(kThreads, kGemvBlocksPerUnit) gemv_rounding_ke
 #endif
 }
 
-// Calls f with a constant of the rows.
+// Calls f with the row count as a constant.
 template <class F>
 auto with_rows(int64_t rows, F f) {
   return rows == 1 ? f.template operator()<1>() : f.template operator()<kMaxRows>();

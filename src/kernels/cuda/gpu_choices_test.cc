@@ -15,9 +15,9 @@ namespace nereid::kernels {
 namespace {
 
 constexpr int64_t kOutputs = 768, kColumns = 8192, kManyRows = 300;
-constexpr std::string_view kKernels[] = {"hopper", "cublaslt"};  // that use the library
+constexpr std::string_view kKernels[] = {"hopper", "cublaslt"};  // kernels that use the library
 
-// A product in memory of the device.
+// A product in device memory.
 class Product {
  public:
   explicit Product(OpenedDevice& opened) : opened_(opened) {}
@@ -43,7 +43,7 @@ class Product {
     return opened_.registry.tuner.measure({&product, 1}, *opened_.device);
   }
 
-  // By a new stream.
+  // On a new stream.
   StatusOr<std::vector<float>> multiply(const ProductChoices& choices) {
     ASSIGN_OR_RETURN(const auto stream, opened_.device->create_stream());
     opened_.registry.tuner.use(choices, *stream);
@@ -57,7 +57,7 @@ class Product {
     return std::vector<float>(values, values + kManyRows * kOutputs);
   }
 
-  // The largest error of results as a part of what sums of f32 may be wrong by.
+  // Max error relative to the error bound of f32 sums.
   double worst_error(const std::vector<float>& results) const {
     double worst = 0;
     for (int64_t row = 0; row < kManyRows; ++row)
@@ -71,7 +71,7 @@ class Product {
         }
         const double error = std::abs(double{results[row * kOutputs + output]} - sum) /
                              (testing::sum_error(kColumns) * magnitudes);
-        worst = error <= worst ? worst : error;  // not a number: it stays
+        worst = error <= worst ? worst : error;  // keeps NaN
       }
     return worst;
   }
@@ -93,7 +93,7 @@ class Product {
   const Kernel<Linear>* kernel_ = nullptr;
 };
 
-// What is wrong; empty: nothing.
+// Description of the failure; empty: none.
 StatusOr<std::string> problem_of(OpenedDevice& opened, size_t& num_chosen) {
   Product product(opened);
   RETURN_IF_ERROR(product.make());

@@ -1,7 +1,7 @@
-// A kernel that spins for ever: waits end after the device's timeout, nothing else waits for the
-// kernel, and the process ends. A program of its own, since the GPU hangs until it does. Prints how
-// long a wait for an empty kernel takes, too.
-// usage: gpu_hang_test [DEVICE]; it exits with 0 within some seconds
+// A kernel that never ends: waits end after the device's timeout, nothing else waits for the
+// kernel, the process exits. A separate program, since the GPU hangs until it exits. Also prints
+// the latency of a wait for an empty kernel.
+// usage: gpu_hang_test [DEVICE]; exits with 0 within some seconds
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ Status launched(const char* what) {
   return internal_error("{}: {}", what, cudaGetErrorString(error));
 }
 
-// Median of the times from the submission of an empty kernel to the end of its wait.
+// Median time from the submission of an empty kernel to the end of its wait.
 StatusOr<double> time_wait(Stream& stream) {
   std::vector<double> times;
   std::unique_ptr<Event> event;

@@ -1,8 +1,8 @@
-// Runs every kernel of a GPU on the cases of its op and compares with ref. A program of its own: it
-// needs a GPU, opens libnereid_cuda.so the way the server does, and is what compute-sanitizer runs.
+// Runs every kernel of a GPU on its op's cases and compares with ref. A separate program: it needs
+// a GPU, opens libnereid_cuda.so as the server does, and runs under compute-sanitizer.
 // usage: gpu_kernels_test [DEVICE] [--once] [--only TEXT]
-//   --once: without the runs in other batches and what measures
-//   --only: kernels whose op:name contains the text, or "choices"
+//   --once: without runs in other batches and benchmarks
+//   --only: kernels whose op:name contains TEXT, or "choices"
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -18,21 +18,20 @@
 namespace nereid::kernels {
 namespace {
 
-// Deterministic engines take a kernel of this name where there is one, else any of the op; they
-// have no fused_linear.
+// Deterministic engines take the kernel of this name if there is one, else any kernel of the op;
+// they have no fused_linear.
 bool must_be_invariant(const testing::KernelId& id) {
   const bool has_invariant = id.op == "linear" || id.op == "expert_linear" ||
                              id.op == "fused_linear" || id.op == "attention";
   return id.name == "invariant" || !has_invariant;
 }
 
-// One line per kernel; true when it is right on every case that it takes.
+// Prints one line per kernel; true if it is right on all cases it takes.
 bool check_kernel(OpenedDevice& opened, const testing::KernelId& id, bool once) {
   const Time start = now();
-  // Attention of prompts gives the tensor cores queries and weights rounded to bf16; products leave
-  // out the rounding of what integers stand for. The bound for attention takes all errors of a
-  // score to be of one sign, so that a quarter of it does: with all of it a block of keys that is
-  // left out passes nearly everywhere.
+  // Prompt attention rounds queries and weights to bf16; products do not round dequantised
+  // integers. The attention bound assumes all errors of a score have one sign, so a quarter of it
+  // is used: with the full bound a skipped block of keys passes nearly everywhere.
   const bool rounds = id.op == "linear" || id.op == "expert_linear" || id.op == "fused_linear";
   const testing::CheckOptions options = {rounds ? 0x1p-9 : id.op == "attention" ? 0x1p-11 : 0};
   const StatusOr<testing::Coverage> covered = testing::check_against_ref(opened, id, options);

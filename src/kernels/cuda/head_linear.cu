@@ -1,7 +1,7 @@
 // Products by head on tensor cores: each head's piece of a row by the head's own matrix. Operands
-// go from memory to registers: of 32 columns of k a lane has eight neighbours of its rows and of
-// its outputs, four for each of two products, so that k is in the same order on both sides. That
-// order is the same for any number of rows.
+// are loaded from memory to registers: per 32 columns of k a lane has eight adjacent ones of its
+// rows and of its outputs, four for each of two products, so that k has the same order on both
+// sides, for any number of rows.
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
@@ -12,11 +12,12 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kWarps = kThreads / kWarp;
-constexpr int kDepth = 32;    // of k in a step
-constexpr int kEight = 8;     // neighbours that a lane has of it
-constexpr int kFewRows = 64;  // up to which more blocks matter more than reading x and weights once
+constexpr int kDepth = 32;    // columns of k per step
+constexpr int kEight = 8;     // adjacent columns per lane
+constexpr int kFewRows = 64;  // for fewer rows, more blocks matter more than single reads of x and
+                              // weights
 
-// What a warp makes at once: tiles of 16 rows and of 8 outputs, with kAhead steps on their way.
+// Tiles of a warp: of 16 rows and of 8 outputs, kAhead steps in flight.
 template <int kRows, int kColumns, int kSteps>
 struct Form {
   static constexpr int kRowTiles = kRows, kColumnTiles = kColumns, kAhead = kSteps;
@@ -25,12 +26,12 @@ struct Form {
 using Few = Form<1, 1, 8>;
 using Many = Form<2, 4, 2>;
 
-// Whether eight neighbours of x and weights, and two of out, can be read and written at once.
+// Whether eight adjacent numbers of x and weights, and two of out, are aligned.
 struct Access {
   bool eights, pairs;
 };
 
-// `count` of eight neighbours as bf16, zeros behind them.
+// `count` of eight adjacent numbers as bf16, then zeros.
 template <class T>
 __device__ uint4 load_eight(const T* p, int64_t count, bool at_once) {
   if (count <= 0) return {};
@@ -62,7 +63,7 @@ __device__ void store_pair(Out* out, float x, float y, int64_t columns, bool at_
   if (columns > 1) store(out + 1, y);
 }
 
-// The columns of rows [first, first + num) that are kept.
+// Copies the kept columns of rows [first, first + num).
 template <class X, class Out>
 __device__ void copy_kept(const HeadLinear& a, const X* x, Out* out, int64_t first, int num) {
   const int64_t rows = min(int64_t{num}, a.out.rows - first);
@@ -72,7 +73,7 @@ __device__ void copy_kept(const HeadLinear& a, const X* x, Out* out, int64_t fir
   }
 }
 
-// A warp's tiles of a head's results, from a row and an output on.
+// A warp's tiles of a head's results, from a row and an output.
 template <class Out, int kRowTiles, int kColumnTiles>
 __device__ void store_sums(const HeadLinear& a, const Access& access, Out* out, int64_t first_row,
                            int64_t first_output, const float (&sums)[kRowTiles][kColumnTiles][4]) {
@@ -91,7 +92,7 @@ __device__ void store_sums(const HeadLinear& a, const Access& access, Out* out, 
   }
 }
 
-// A block: rows and outputs of one head; the first outputs' blocks also copy what is kept.
+// One block: rows and outputs of one head; blocks of the first outputs also copy the kept columns.
 template <class X, class Out, class Form>
 __global__ void __launch_bounds__(kThreads) head_kernel(HeadLinear a, Access access) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, warp = threadIdx.x / kWarp;

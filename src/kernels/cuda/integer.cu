@@ -1,14 +1,13 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T where the weight is integers of 4 or 8 bits.
+// out [rows, n] = x [rows, k] . weight [n, k]^T with 4- or 8-bit integer weights.
 //
-// Few rows: the integers are read once. A block takes tiles of 16 outputs, one
-// after the other; its warps take 64 bytes of each weight row in turn, straight from memory to
-// registers, where the integers become bf16 operands of the tensor cores. Any order of k is as good
-// as another, so a pair of an operand is what two masks leave of a word. Where a warp's 64 bytes
-// belong to one group, the integers less their zero are multiplied as they are, exact in bf16, and
-// the sum is scaled: without the rounding of every weight to bf16. Smaller groups are scaled and
-// rounded before. The order of additions depends on the weight alone.
+// Few rows: one read of the integers. A block takes tiles of 16 outputs in turn; its warps take 64
+// bytes of each weight row in turn, loaded directly to registers, where the integers are converted
+// to bf16 tensor-core operands. Any order of k will do, so an operand pair is two masks of a word.
+// If a warp's 64 bytes are within one group, (integer - zero) is multiplied, exact in bf16, and the
+// sum is scaled: no rounding of every weight to bf16. Smaller groups are scaled and rounded first.
+// The order of additions depends on the weight only.
 //
-// More rows: launch_unpack() writes rows of the weight as bf16, for a product of floats.
+// More rows: launch_unpack() converts weight rows to bf16 for a bf16 product.
 #include <algorithm>
 #include <bit>
 
@@ -21,13 +20,13 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kOutputs = 16;   // of a tile
-constexpr int kTileRows = 8;   // of x, in one product of the tensor cores
+constexpr int kOutputs = 16;   // per tile
+constexpr int kTileRows = 8;   // rows of x per product
 constexpr int kPieces = 4;     // threads that share a weight row's 64 bytes, 16 each
-constexpr int kManyTiles = 4;  // tiles of rows that the larger form has
+constexpr int kManyTiles = 4;  // row tiles of the larger form
 constexpr int kManyRows = kManyTiles * kTileRows;
-constexpr int kUnpackedColumns = 8;  // by a thread of unpack_kernel
-constexpr int kUnpackedRows = 4;     // likewise
+constexpr int kUnpackedColumns = 8;  // per thread of unpack_kernel
+constexpr int kUnpackedRows = 4;     // per thread of unpack_kernel
 
 struct Params {
   const __nv_bfloat16* x;
@@ -40,7 +39,7 @@ struct Params {
   int64_t x_stride, out_stride, n, k, row_bytes, groups;
   int rows, tiles;
   int group_bits;  // a column's group is column >> group_bits
-  int zero;        // where there are no zeros
+  int zero;        // default zero point
   bool out_bf16;
 };
 
@@ -48,15 +47,15 @@ __device__ uint32_t word_of(const uint4& v, int i) {
   return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
 }
 
-// kScaled: integers are scaled before they are multiplied. kTiles: of eight rows of x.
+// kScaled: integers are scaled before the product. kTiles: of eight rows of x.
 template <int kBits, bool kScaled, int kTiles>
 __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel(Params p) {
   using Word = Words<kBits, kScaled>;
-  constexpr int kAhead = kTiles == 1 ? 4 : 6;  // steps that are on their way
+  constexpr int kAhead = kTiles == 1 ? 4 : 6;  // steps in flight
   constexpr int kColumns = 128 / kBits;        // of a thread's piece
   constexpr int kStep = kPieces * kColumns;    // columns of a warp's step
-  constexpr int kStride = kWarps * kStep;      // of the block's
-  constexpr int kLoads = kColumns * 2 / 16;    // of x for a piece
+  constexpr int kStride = kWarps * kStep;      // columns of the block's steps
+  constexpr int kLoads = kColumns * 2 / 16;    // of x per piece
   constexpr int kRows = kTiles * kTileRows;
   __shared__ float sums[2][kWarps][kOutputs][kRows];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -69,7 +68,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
   uint4 weights[kAhead][2];
   float scales[kAhead][2];
   uint32_t zeros[kAhead][2];  // or the bits of minima
-  // The next step to fetch: its tile, and the first column of its warp.
+  // The next step to load: its tile, its warp's first column.
   int tile = static_cast<int>(blockIdx.x), next_k = warp_k;
   const uint8_t* weight_rows[2];
   int64_t first_groups[2];
@@ -109,7 +108,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
 
   float results[kTiles][4] = {};
   int in_tile = 0, buffer = 0;
-  int done = static_cast<int>(blockIdx.x), k = warp_k;  // the tile and columns that are multiplied
+  int done = static_cast<int>(blockIdx.x), k = warp_k;  // tile and column being multiplied
   const __nv_bfloat16* const x_row = p.x + (lane / 4) * p.x_stride + piece;
   const auto finish_tile = [&] {
 #pragma unroll
@@ -156,7 +155,7 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
 #pragma unroll
     for (int t = 0; t < kTiles; ++t) {
       if (t > 0) load_x(t);
-      float step[2][4] = {};  // two sums, so that a product need not wait for the one in front
+      float step[2][4] = {};  // two sums: independent product chains
 #pragma unroll
       for (int w = 0; w < 4; ++w) {
         uint32_t ordered[Word::kPairs], taken[Word::kInWords];
@@ -190,7 +189,8 @@ __global__ void __launch_bounds__(kThreads, kTiles == 1 ? 2 : 1) few_rows_kernel
   }
 }
 
-// Rows [row0, row0 + rows) as bf16, kUnpackedColumns columns of kUnpackedRows rows by a thread.
+// Converts rows [row0, row0 + rows) to bf16, kUnpackedColumns columns of kUnpackedRows rows per
+// thread.
 template <int kBits>
 __global__ void __launch_bounds__(kThreads)
     unpack_kernel(Params p, int64_t row0, int rows, unsigned group) {
@@ -226,9 +226,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// x in the order in which threads have integers that read a word each of a piece: thread t of a
-// row has pair t of the first and of the second half of a product's 16 columns, for each of the
-// products that a piece makes.
+// Permutes x to the integers' order when each thread reads one word of a piece: thread t of a row
+// has pair t of the first and of the second half of a product's 16 columns, for each product of a
+// piece.
 template <int kIntegerBits>
 __global__ void order_kernel(const __nv_bfloat16* x, int64_t x_stride, int64_t k,
                              __nv_bfloat16* out) {
@@ -297,7 +297,7 @@ cudaError_t launch_few_rows_of_integers(const Linear& a, const Scratch& scratch,
                                         cudaStream_t stream) {
   Params p = params_of(a);
   const bool four = a.weight.format.bits == 4;
-  // A warp's step lies in one group.
+  // A warp's step is within one group.
   const bool scaled =
       p.minima || (p.groups > 1 && a.weight.format.group_size(p.k) < (four ? 128 : 64));
   for (int64_t row = 0; row < a.x.rows; row += kManyRows) {

@@ -1,25 +1,25 @@
-// Integers of 4 and 8 bits as operands of the tensor cores.
+// 4- and 8-bit integers as tensor-core operands.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
 
 namespace nereid::kernels::cuda {
 
-// A word of integers, in a row's order from its low bits, as pairs of bf16, and x in the same
-// order. Any order of k is as good as another where both factors have it.
+// Converts a word of integers (in row order from its low bits) to bf16 pairs, and permutes x to the
+// same order of k.
 //
-// kScaled: scaled and rounded, as the op's contract has it; otherwise the integers less their zero,
-// which are exact, for a sum that is scaled. With a minimum the zero is 0, without one it is.
+// kScaled: scaled and rounded as in the op's contract; else (integer - zero), exact, for a scaled
+// sum. With a minimum, zero is 0; without one, the minimum is 0.
 template <int kBits, bool kScaled>
 struct Words;
 
-inline constexpr float kMagic = 0x1p23f;  // its last bits hold an integer
+inline constexpr float kMagic = 0x1p23f;  // 2^23: the low bits of the sum are the integer
 inline constexpr uint32_t kMagicBits = 0x4b000000u;
 
 template <bool kScaled>
 struct Words<4, kScaled> {
-  static constexpr int kPairs = 4;    // of a word: columns i and i + 4
-  static constexpr int kInWords = 4;  // of x for it
+  static constexpr int kPairs = 4;    // per word: columns i and i + 4
+  static constexpr int kInWords = 4;  // words of x per word
 
   __device__ static void decode(uint32_t q, float scale, uint32_t zero, float minimum,
                                 uint32_t (&pairs)[kPairs]) {
@@ -32,7 +32,7 @@ struct Words<4, kScaled> {
         pairs[i] = pack(__fmaf_rn(scale, low, -minimum), __fmaf_rn(scale, high, -minimum));
       }
     } else {
-      // 128 + u is bf16 with u in its last bits.
+      // 128 + u in bf16 has u in its low bits.
       const uint32_t base = (zero | 0x4300u) * 0x10001u;
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) {
@@ -51,7 +51,7 @@ struct Words<4, kScaled> {
 
 template <bool kScaled>
 struct Words<8, kScaled> {
-  static constexpr int kPairs = 2;  // neighbours
+  static constexpr int kPairs = 2;  // adjacent
   static constexpr int kInWords = 2;
 
   __device__ static void decode(uint32_t q, float scale, uint32_t zero, float minimum,

@@ -1,4 +1,4 @@
-// What the CUDA sources and the table share: an op's row, raw launches of products, limits.
+// Shared by the CUDA kernels and the table: an op's row, launches of products, limits.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,20 +10,19 @@
 
 namespace nereid::kernels::cuda {
 
-// What a stream has for its kernels, see CudaStream.
+// A stream's memory and device properties for kernels, see CudaStream.
 struct Scratch {
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
-  void* unpacked = nullptr;  // kUnpackedBytes beside it
+  void* unpacked = nullptr;  // kUnpackedBytes, separate from the workspace
   int32_t* counters = nullptr;
   int64_t num_counters = 0;
-  int num_units = 0;  // multiprocessors
+  int num_units = 0;  // SMs
   int sm = 0;         // compute capability, 90 for Hopper
 };
 
-// The kernel of an op, in what nvcc takes; table.cc makes the table's row of it. The launch takes
-// sizes and pointers as they are (the row checks them first), waits for nothing and returns the
-// launch error.
+// An op's kernel in types that nvcc accepts; table.cc wraps it in a table row, which checks sizes
+// and pointers. The launch does not synchronise and returns the launch error.
 template <class Op>
 struct Row {
   cudaError_t (*launch)(const Op&, const Scratch&, cudaStream_t) = nullptr;
@@ -31,94 +30,93 @@ struct Row {
   std::string_view name = "cuda";
 };
 
-// Specialised for every op but Linear, ExpertLinear and Attention, which have several kernels, in
-// the source of its kernel; an op without one has no launch.
+// Specialised in the kernel's source for all ops except Linear, ExpertLinear and Attention, which
+// have several kernels; an op without a kernel has no launch.
 template <class Op>
 Row<Op> row();
 
-// The product without a library.
+// Product without a library.
 cudaError_t launch_plain(const Linear& args, const Scratch&, cudaStream_t stream);
-// The most rows for which a row's sums have one order.
+// Max rows with the same order of sums.
 inline constexpr int64_t kMaxPlainFewRows = 8;
 
-// Whether x and weight are of one type, bf16 or f8e4m3, and their rows whole pieces of 16 bytes.
+// Whether x and weight have one type, bf16 or f8e4m3, and rows of whole 16-byte pieces.
 inline bool is_in_pieces(const Linear& a) {
   const int64_t piece = a.x.dtype == DType::kF8E4M3 ? 16 : 8;
   return (a.x.dtype == DType::kF8E4M3 || a.weight.format.is_float()) && a.weight.k % piece == 0 &&
          a.x.stride % piece == 0;
 }
 
-// Whether 16 bytes can be read at once from there.
+// Whether the address allows 16-byte loads.
 inline bool is_aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// Whether sums of squares, where given, are whole pieces of 16 bytes.
+// Whether sums of squares, if given, are in whole 16-byte pieces.
 inline bool fits_squares(const View& v) { return v.stride % 4 == 0 && is_aligned(v.data); }
 
 // Bytes of Scratch::unpacked.
 inline constexpr int64_t kUnpackedBytes = int64_t{32} << 20;
 
-// A product of up to eight rows (gemv.cu), and whether it can be one.
+// Products of up to eight rows (gemv.cu), and their support.
 inline constexpr int64_t kMaxGemvRows = 8;
 inline constexpr int kGemvBlocksPerUnit = 2;
 bool takes_gemv(const Linear& args);
 bool takes_gemv(const FusedLinear& args);
 cudaError_t launch_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
 cudaError_t launch_gemv(const FusedLinear& args, const Scratch& scratch, cudaStream_t stream);
-// Of up to four rows of f8e4m3 or two with integers, on Hopper (gemv_narrow.cu).
+// <= 4 f8e4m3 rows, or <= 2 rows with integers, Hopper (gemv_narrow.cu).
 bool takes_narrow_gemv(const Linear& args, int sm);
 cudaError_t launch_narrow_gemv(const Linear& args, const Scratch& scratch, cudaStream_t stream);
 
-// A product of few rows by Hopper's tensor cores (skinny.cu), and whether it can be one.
+// Products of few rows by wgmma (skinny.cu), and their support.
 inline constexpr int64_t kSkinnyRows = 64;
 inline constexpr int64_t kMaxSkinnyParts = 65536;
 bool takes_skinny(const Linear& args, int sm);
 cudaError_t launch_skinny(const Linear& args, const Scratch& scratch, cudaStream_t stream);
-// In the form of kSkinnyRows rows whatever their number, so that a row's bits do not depend on it.
+// In the form of kSkinnyRows rows for any row count: a row's bits do not depend on it.
 cudaError_t launch_invariant_skinny(const Linear& args, const Scratch& scratch,
                                     cudaStream_t stream);
 
-// The plain product with experts, and the one by Hopper's tensor cores (experts_hopper.cu): whether
-// there can be one for the weight and for these rows.
+// Plain product with experts, and the one by wgmma (experts_hopper.cu): support for the weight and
+// for these rows.
 cudaError_t launch_plain_experts(const ExpertLinear& args, const Scratch& scratch,
                                  cudaStream_t stream);
 bool can_be_hopper_experts(const ExpertLinear& args);
 bool takes_hopper_experts(const ExpertLinear& args, const Scratch& scratch);
 cudaError_t launch_hopper_experts(const ExpertLinear& args, const Scratch& scratch,
                                   cudaStream_t stream);
-// In one form whatever the number of rows.
+// In one form for any row count.
 cudaError_t launch_invariant_experts(const ExpertLinear& args, const Scratch& scratch,
                                      cudaStream_t stream);
 
-// A product of few rows with integers of 4 or 8 bits (integer.cu), and whether it can be one.
+// Products of few rows with 4- or 8-bit integers (integer.cu), and their support.
 bool takes_few_rows_of_integers(const Linear& args);
 cudaError_t launch_few_rows_of_integers(const Linear& args, const Scratch& scratch,
                                         cudaStream_t stream);
-// Writes x to `to` [rows, k], columns in the order in which skinny.cu has integers.
+// Writes x to `to` [rows, k], columns in the integer order of skinny.cu.
 cudaError_t launch_order(const Linear& args, void* to, cudaStream_t stream);
-// Writes rows [row0, row0 + rows) of integers as bf16 to `to` [rows, k]; k is a multiple of 8.
+// Converts rows [row0, row0 + rows) of integers to bf16, `to` [rows, k]; k % 8 == 0.
 cudaError_t launch_unpack(const WeightView& weight, int64_t row0, int64_t rows, void* to,
                           cudaStream_t stream);
 
-// Attention by the cheapest forms of its kernels, and by one form for all rows, so that the bits of
-// a token's result depend on its own keys alone.
+// Attention by the fastest kernels, and by one form for all rows: a token's bits depend on its own
+// keys only.
 bool takes_attention(const Attention& args);
 cudaError_t launch_attention(const Attention& args, const Scratch& scratch, cudaStream_t stream);
 cudaError_t launch_invariant_attention(const Attention& args, const Scratch& scratch,
                                        cudaStream_t stream);
-// Latent heads by tensor cores (attention_latent.cu), on processors with room for its tiles; trees
-// of drafts, and rows that lie otherwise than it reads them, by launch_attention().
+// Latent heads (MLA) on tensor cores (attention_latent.cu) if its tiles fit the shared memory;
+// draft trees and unsupported row layouts: launch_attention().
 bool takes_latent_attention(const Attention& args, int sm);
 cudaError_t launch_latent_attention(const Attention& args, const Scratch& scratch,
                                     cudaStream_t stream);
 
-// Whether rows can be read four neighbours at a time; `part`: columns from one part of a row to the
-// next.
+// Whether rows can be read in vectors of four; `part`: columns between parts of a row.
 inline bool fits_vectors(const View& v, int64_t part) {
   const auto bytes = static_cast<int64_t>(4 * size_of(v.dtype));
   return part % 4 == 0 && v.stride % 4 == 0 && reinterpret_cast<uintptr_t>(v.data) % bytes == 0;
 }
 
-// Writes the bias in every row of `out`: what a product with beta = 1 adds to.
+// Writes the bias to every row of `out`, for a product with beta = 1.
 cudaError_t launch_bias(const Linear& args, cudaStream_t stream);
 
 // Limits of the kernels.

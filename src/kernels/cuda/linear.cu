@@ -1,5 +1,5 @@
-// The product without a library: one warp per output for a few tokens, 64x64 tiles otherwise. Sums
-// are f32 in an order that does not depend on the number of tokens within each form.
+// Product without a library: one warp per output for few tokens, else 64x64 tiles. f32 sums; within
+// each form their order does not depend on the number of tokens.
 #include <type_traits>
 
 #include "kernels/cuda/device.cuh"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kFewTokens = kMaxPlainFewRows;
-constexpr int kTile = 64;   // tokens and outputs of a block
-constexpr int kDepth = 16;  // k of one stage
+constexpr int kTile = 64;   // tokens and outputs per block
+constexpr int kDepth = 16;  // k per stage
 constexpr int kPerThread = 4;
 
 template <class Weight, class X = __nv_bfloat16>
@@ -21,8 +21,8 @@ struct Product {
   int64_t x_stride;
   Weight weight;
   const __nv_bfloat16* bias;  // or null
-  const float* scales;        // of each output; or null
-  const float* x_scales;      // of each row of x; or null
+  const float* scales;        // per output; or null
+  const float* x_scales;      // per row of x; or null
   int64_t x_scales_stride;
   int64_t tokens, n, k, out_stride;
 
@@ -33,7 +33,7 @@ struct Product {
   }
 };
 
-// Eight products of each token with one 16-byte piece of the weight row.
+// Adds eight products of each token with one 16-byte piece of the weight row.
 template <int kTokens, class Weight, class X>
 __device__ void add_piece(const Product<Weight, X>& p, int64_t k, uint4 weights,
                           float (&sums)[kTokens]) {
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(kThreads) few_tokens_kernel(Product<Weight, X>
   }
 }
 
-// Copies rows [row0, row0 + kTile) of a [rows, k] matrix, columns [k0, k0 + kDepth), transposed to
-// shared memory as f32; zero outside. at(row, col): a number of the matrix.
+// Copies rows [row0, row0 + kTile) and columns from k0 (up to k0 + kDepth, < k_end) of a [rows, k]
+// matrix to shared memory, transposed, as f32; zeros outside. at(row, col): a number of the matrix.
 template <class At>
 __device__ void stage(At at, int64_t rows, int64_t row0, int64_t k0, int64_t k_end,
                       float (&tile)[kDepth][kTile + 1]) {
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads) tile_kernel(Product<Weight, X> p, Ou
   __shared__ float x_tile[kDepth][kTile + 1];
   __shared__ float w_tile[kDepth][kTile + 1];
   const int64_t token0 = int64_t{blockIdx.x} * kTile, n0 = int64_t{blockIdx.y} * kTile;
-  // Strided by 16, so that neighbours store neighbouring outputs.
+  // Stride 16: adjacent threads store adjacent outputs.
   const int column = threadIdx.x % 16, line = threadIdx.x / 16;
   float sums[kPerThread][kPerThread] = {};
   for (int64_t k0 = 0; k0 < p.k; k0 += kDepth) {
@@ -133,7 +133,7 @@ __global__ void bias_kernel(const __nv_bfloat16* bias, int64_t n, Out* out, int6
     store(out + blockIdx.x * out_stride + c, load(bias + c));
 }
 
-// Rows of whole pieces from row0 on.
+// Converts rows of whole pieces from row0 to bf16.
 __global__ void __launch_bounds__(kThreads)
     widen_kernel(F8Groups weight, int64_t row0, __nv_bfloat16* out) {
   const int64_t k = 8 * (int64_t{blockIdx.y} * kThreads + threadIdx.x), row = blockIdx.x;
@@ -184,7 +184,7 @@ void enqueue(const Linear& a, const Weight& weight, cudaStream_t stream) {
 
 template <class X, class Weight>
 void enqueue_out(const Linear& a, const Weight& weight, cudaStream_t stream) {
-  // Rows of f8e4m3 go with weights of fp8 only.
+  // f8e4m3 rows are multiplied by fp8 weights only.
   if constexpr (std::is_same_v<X, __nv_bfloat16> || std::is_same_v<Weight, F8Weight>) {
     if (a.out.dtype == DType::kBF16)
       enqueue<X, __nv_bfloat16>(a, weight, stream);

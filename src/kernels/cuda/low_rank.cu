@@ -1,4 +1,4 @@
-// What adapters add to products: a block for each row, module and piece.
+// Low-rank updates of products by adapters (LoRA): grid of row, module and piece.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -8,14 +8,14 @@ namespace {
 
 constexpr int kThreads = 256, kWarp = 32;
 
-// An id of the step, -1 where its embedding is given or its draw failed.
+// Token id of the step; -1 for an external embedding or a failed sample.
 __device__ int64_t token_of(const LowRank& a) {
   const int64_t id = a.step.tokens[blockIdx.x];
   if (id >= 0 || id < kFirstEmbedding / 2 || !a.step.slot_tokens) return id;
   return a.step.slot_tokens[-1 - id];
 }
 
-// low[j] = a[j] . x, by a warp for each row of a.
+// low[j] = a[j] . x, one warp per row of a.
 __device__ void make_low(const __nv_bfloat16* rows, const __nv_bfloat16* x, int64_t k, int rank,
                          float* low) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

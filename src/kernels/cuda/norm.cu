@@ -1,4 +1,4 @@
-// Norms with the residual addition folded in. One block for each piece of a row.
+// Norms with fused residual addition, one block per piece of a row.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -8,9 +8,9 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kMaxThreads = 512;
-// Of a row that a thread keeps in registers, as few as do: then more blocks run at once.
+// Max elements of a row in a thread's registers; the smaller kernel has more resident blocks.
 constexpr int kFewNumbers = 8, kMostNumbers = 16;
-constexpr int64_t kMaxF8NormWidth = 8192;  // of a row that becomes f8e4m3
+constexpr int64_t kMaxF8NormWidth = 8192;  // max width of a row quantised to f8e4m3
 static_assert(kMaxF8NormWidth == kMaxThreads * kMostNumbers);
 
 struct NormParams {
@@ -25,10 +25,10 @@ struct NormParams {
   const __nv_bfloat16* bias;  // or null
   float eps, weight_offset;
   bool centered;
-  int64_t width, weight_pieces;  // of a piece; those that the weight has
+  int64_t width, weight_pieces;  // width: per piece; weight_pieces: pieces with their own weight
   void* out;
   int64_t out_stride;
-  float* scales;  // for f8e4m3
+  float* scales;  // f8e4m3 output
   int64_t scales_stride;
 };
 
@@ -42,9 +42,9 @@ __device__ float block_sum(float value, float* partial) {
   return total;
 }
 
-// Each thread has the vectors threadIdx.x + i * blockDim.x, the first of them in registers; the
-// others are read back from where this thread wrote them, or from x.
-// Out is uint8_t for f8e4m3: all of a row is in registers then.
+// Each thread has the vectors threadIdx.x + i * blockDim.x, the first ones in registers; the others
+// are read again from where this thread wrote them, or from x.
+// Out = uint8_t: f8e4m3, all of a row in registers.
 template <class X, class Out, int kWidth, int kKeptNumbers>
 __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 : 1)
     norm_kernel(NormParams p) {
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
   const X* from = static_cast<const X*>(p.x) + row * p.x_stride + begin;
   float* total = p.add ? p.sum + row * p.sum_stride + begin : nullptr;
   let_next_begin();
-  // Calls f(i, first column) for each of this thread's vectors that stay in registers.
+  // Calls f(i, first column) for each of this thread's vectors in registers.
   const auto for_kept = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < kKept; ++i)
@@ -66,11 +66,11 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
          c += kWidth * blockDim.x)
       f(c);
   };
-  // Weights do not depend on the kernel in front.
+  // Weights do not depend on the previous kernel.
   Vector<kWidth> kept[kKept], weights[kKept];
   for_kept([&](int i, int64_t c) { weights[i] = Vector<kWidth>(p.weight + first + c); });
   wait_for_previous();
-  // Calls f(vector, weight's vector, first column) for each of this thread's vectors.
+  // Calls f(vector, weight vector, first column) for each of this thread's vectors.
   const auto for_each = [&](auto f) {
     for_kept([&](int i, int64_t c) { f(kept[i], weights[i], c); });
     for_others([&](int64_t c) {
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) sum += x[j];
   };
-  // All loads of what is kept are under way before the first store.
+  // All loads to registers are issued before the first store.
   const int64_t first_add = row * p.add_stride + begin;
   const float* const wide = static_cast<const float*>(p.add) + first_add;
   const __nv_bfloat16* const narrow = static_cast<const __nv_bfloat16*>(p.add) + first_add;
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
   }
 }
 
-// The larger magnitude; NaN where one is.
+// The larger magnitude; NaN if either is.
 __device__ float larger(float a, float b) {
   float result;
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(fabsf(a)), "f"(fabsf(b)));
@@ -148,10 +148,10 @@ __device__ float larger(float a, float b) {
 
 struct RowSums {
   float squares;
-  uint32_t largest;  // the bits of a magnitude
+  uint32_t largest;  // bits of a magnitude
 };
 
-// Of a block's threads, at one barrier.
+// Over a block's threads, with one barrier.
 __device__ RowSums block_sums(float squares, float largest, RowSums* partial) {
   const RowSums mine = {warp_sum(squares), __reduce_max_sync(kAllLanes, magnitude(largest))};
   if (threadIdx.x % kWarp == 0) partial[threadIdx.x / kWarp] = mine;
@@ -164,9 +164,8 @@ __device__ RowSums block_sums(float squares, float largest, RowSums* partial) {
   return all;
 }
 
-// What most norms of a step are, in one pass: RMS norms without a bias of f32 rows and what a
-// product left in bf16, all of a row in registers. The factor that a row's numbers have in common
-// is not needed to know which of them is the largest.
+// The usual case in one pass: RMS norm without bias of f32 rows plus a bf16 residual, all of a row
+// in registers. amax is found before the row's common factor is known.
 template <class Out, int kKeptNumbers>
 __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 : 2)
     residual_norm_kernel(NormParams p, int width, float per_width) {
@@ -182,7 +181,7 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
   };
   Pairs<4> weights[kKept], adds[kKept];
   Vector<4> kept[kKept];
-  // Weights do not depend on the kernel in front.
+  // Weights do not depend on the previous kernel.
   for_each([&](int i, int c) { weights[i] = Pairs<4>(p.weight + c); });
   wait_for_previous();
   const float* const x = static_cast<const float*>(p.x) + row * p.x_stride;
@@ -210,7 +209,7 @@ __global__ void __launch_bounds__(kMaxThreads, kKeptNumbers <= kFewNumbers ? 3 :
     return Pairs<4>(kept[i]);
   };
   if constexpr (kIsF8) {
-    // Rounding keeps the order of numbers, so this is the largest of the results.
+    // Rounding is monotonic, so this is the amax of the results.
     const float most = __fmul_rn(__uint_as_float(sums.largest), scale);
     const F8Row f8(magnitude(__bfloat162float(__float2bfloat16_rn(most))), kSmallestScaled);
     uint8_t* const out = static_cast<uint8_t*>(p.out) + row * p.out_stride;
@@ -231,7 +230,7 @@ bool is_vector(const Norm& a) {
          (!is_given(a.add) || (fits_vectors(a.add, width) && fits_vectors(a.sum, width)));
 }
 
-// Of the operands alone, not of the number of rows: a row has the same bits in any batch.
+// Depends on the operands only, not on the number of rows: a row has the same bits in any batch.
 bool is_residual(const Norm& a) {
   return a.x.dtype == DType::kF32 && is_given(a.add) && a.add.dtype == DType::kBF16 &&
          !a.centered && !is_given(a.bias) && Norm::piece_of(a) == a.x.cols &&
@@ -296,7 +295,7 @@ cudaError_t launch(const Norm& a, const Scratch&, cudaStream_t stream) {
 }
 
 bool takes(const Norm& a) {
-  constexpr int64_t kMaxPieces = 65535;  // blocks of a grid's y axis
+  constexpr int64_t kMaxPieces = 65535;  // max grid.y
   return a.x.cols / Norm::piece_of(a) <= kMaxPieces &&
          (!is_given(a.scales) || a.x.cols <= kMaxF8NormWidth);
 }

@@ -1,6 +1,6 @@
-// Launches that may overlap the end of the kernel in front of them (programmatic dependent launch,
-// Hopper): only for kernels that call wait_for_previous() before they touch anything that
-// another kernel reads or writes.
+// Launches that may overlap with the end of the previous kernel (programmatic dependent launch,
+// Hopper): only for kernels that call wait_for_previous() before they access memory shared with
+// another kernel.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 
 namespace nereid::kernels::cuda {
 
-// Of the device that this thread uses.
+// Of the current device.
 inline int compute_capability() {
   int device = 0, major = 0, minor = 0;
   if (cudaGetDevice(&device) != cudaSuccess) return 0;
@@ -21,8 +21,8 @@ inline int compute_capability() {
   return 10 * major + minor;
 }
 
-// More than 48 KiB of a block's shared memory must be asked for, static memory included. Always for
-// all that a block can have: less could come between another thread's asking and its launch.
+// More than 48 KiB of a block's shared memory, static included, must be requested. Always requests
+// the maximum: a smaller request by another thread could come between request and launch.
 inline cudaError_t ask_for_shared(const void* kernel, size_t dynamic_bytes) {
   constexpr size_t kUsualShared = 48 * 1024;
   cudaFuncAttributes has;
@@ -40,17 +40,16 @@ inline cudaError_t ask_for_shared(const void* kernel, size_t dynamic_bytes) {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
 }
 
-// All kernels of a step ask for the same division of a multiprocessor's memory: one that wanted
-// another could not begin before the multiprocessor is empty. With up to kMaxGemvRows rows products
-// read weights through the first-level cache, which needs room for them, with more into shared
-// memory.
-// `cluster`: blocks of a cluster, which may read each other's shared memory (Hopper); 1: none.
+// All kernels of a step request the same L1/shared memory split of an SM: a kernel with another
+// split starts only on an empty SM. Up to kMaxGemvRows rows, products read weights through the L1
+// cache, which needs the space; with more rows, into shared memory.
+// `cluster`: blocks per cluster, with distributed shared memory (Hopper); 1: none.
 template <class... Params, class... Args>
 cudaError_t launch_overlapped_clusters(void (*kernel)(Params...), int64_t rows, dim3 grid,
                                        unsigned cluster, dim3 block, size_t shared,
                                        cudaStream_t stream, Args... args) {
   constexpr int kHalfShared = 44;            // percent of 228 KiB
-  constexpr size_t kMostStatic = 32 * 1024;  // of any kernel
+  constexpr size_t kMostStatic = 32 * 1024;  // max over all kernels
   if (shared > 48 * 1024 - kMostStatic)
     if (const cudaError_t error = ask_for_shared(reinterpret_cast<const void*>(kernel), shared);
         error != cudaSuccess)
@@ -69,8 +68,7 @@ cudaError_t launch_overlapped_clusters(void (*kernel)(Params...), int64_t rows, 
   config.dynamicSmemBytes = shared;
   config.stream = stream;
   config.attrs = attributes;
-  // Other devices run code without wait_for_previous(), newer ones too: theirs is made from PTX for
-  // Ampere.
+  // Other devices, newer ones too, run code without wait_for_previous(): PTX for Ampere.
   config.numAttrs = compute_capability() != 90 ? 1 : cluster == 1 ? 2 : 3;
   return cudaLaunchKernelEx(&config, kernel, Params(args)...);
 }

@@ -1,12 +1,12 @@
-// Neighbours of a row as bf16, two in a register: what kernels keep of a row between reading it and
-// rounding it to f8e4m3.
+// Adjacent numbers of a row as bf16 pairs in registers, between reading a row and quantising it to
+// f8e4m3.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
 
 namespace nereid::kernels::cuda {
 
-// kWidth: 8, 4 or 1 neighbours, read and written at once; the address is aligned then.
+// kWidth: 8, 4 or 1 adjacent numbers, accessed at once (aligned address).
 template <int kWidth>
 struct Pairs {
   static constexpr int kWords = (kWidth + 1) / 2;
@@ -43,8 +43,7 @@ struct Pairs {
   }
 };
 
-// The largest magnitudes of numbers at even and at odd places, as two bf16; numbers that are no
-// numbers are above all others.
+// Max magnitudes of numbers at even and at odd indices, as two bf16; NaN is above all.
 template <int kWidth>
 inline __device__ uint32_t largest_pair(const Pairs<kWidth>& x, uint32_t largest) {
 #pragma unroll
@@ -56,12 +55,12 @@ inline __device__ uint32_t largest_pair(const Pairs<kWidth>& x, uint32_t largest
   }
   return largest;
 }
-// Of a block's threads, as the bits of a float, see block_max().
+// Max over a block's threads, as float bits, see block_max().
 inline __device__ uint32_t block_largest(uint32_t pair, uint32_t* partial) {
   return block_max(max(pair << 16, pair & 0xffff0000u), partial);
 }
 
-// The same codes as F8Row::store() writes, made two at a time.
+// Same codes as F8Row::store(), two at a time.
 template <int kWidth>
 inline __device__ void store_f8(uint8_t* p, const Pairs<kWidth>& x, const F8Row& f8) {
   uint32_t codes[Pairs<kWidth>::kWords];

@@ -1,8 +1,7 @@
-// How products of few rows end: scales, the bias, and what FusedLinear does beside them (ops.h). A
-// block ends its tiles in turn by groups of its warps, each thread one output of one row; what that
-// needs is asked for while products are made, and kept in shared memory, as registers are full of
-// weights. A lone warp takes some 5 cycles for an instruction: what can be known before the wait
-// for the kernel in front is made there.
+// Epilogue of products of few rows: scales, bias, and FusedLinear's fused ops (ops.h). Groups of a
+// block's warps end its tiles in turn, one output of one row per thread; operands are loaded during
+// the products into shared memory, as registers are full of weights. A single warp takes about 5
+// cycles per instruction: values known before the wait for the previous kernel are computed there.
 #pragma once
 
 #include <algorithm>
@@ -16,20 +15,20 @@ namespace nereid::kernels::cuda {
 
 struct EndParams {
   const __nv_bfloat16* bias;  // or null
-  const float* scales;        // of outputs, or null
-  const float* x_scales;      // of rows, or null
+  const float* scales;        // per output, or null
+  const float* x_scales;      // per row, or null
   void* out;
   int rows, n, tiles;       // n: rows of the weight
   int columns, out_stride;  // of out
   int x_scales_stride;
   bool out_bf16;
-  // FusedLinear's.
-  bool gated, has_factor;  // the latter: rows have one, see make_factors()
+  // FusedLinear
+  bool gated, has_factor;  // has_factor: rows have a factor, see make_factors()
   Activation activation;
   float limit, up_offset, norm_offset, eps;
   float width_factor;      // 1 / k
   const float* x_squares;  // or null
-  float* residual;         // or null; becomes the sum
+  float* residual;         // or null; updated with the sum
   const __nv_bfloat16* norm;
   float* squares;
   int x_squares_stride, residual_stride, squares_stride;
@@ -64,21 +63,21 @@ inline EndParams end_of(const FusedLinear& a) {
   return p;
 }
 
-constexpr int kGates = 8;          // of a tile of 16 outputs; the other half are their ups
-constexpr int kTilesTogether = 2;  // tiles that may end in one turn of the pipeline, at most
+constexpr int kGates = 8;          // per tile of 16 outputs; the other half are up columns
+constexpr int kTilesTogether = 2;  // max tiles that end in one turn of the pipeline
 
-// Steps of a tile so that no more do.
+// Steps per tile, at least so many that <= kTilesTogether tiles end per turn.
 __host__ __device__ constexpr int steps_of(int64_t columns, int64_t stride, int ahead) {
   return std::max(static_cast<int>((columns + stride - 1) / stride),
                   (ahead + kTilesTogether - 1) / kTilesTogether);
 }
 
 inline int tiles_of(const EndParams& p, int outputs) {
-  const int columns = p.gated ? kGates : outputs;  // of a tile
+  const int columns = p.gated ? kGates : outputs;  // per tile
   return (p.columns + columns - 1) / columns;
 }
 
-// bf16 number i of p, by way of the word that it lies in.
+// Copies bf16 number i of p by the 32-bit word that contains it.
 inline __device__ void copy_number(uint32_t* to, const __nv_bfloat16* p, int i) {
   const auto at = reinterpret_cast<uintptr_t>(p + i);
   const int half = static_cast<int>(at & 2);
@@ -93,48 +92,48 @@ template <int kRows, int kOutputs, int kThreads, bool kFused>
 class ProductEnd {
  public:
   static constexpr int kWarps = kThreads / kWarp;
-  static constexpr int kGroup = (kRows * kOutputs + kWarp - 1) / kWarp * kWarp;  // threads of one
+  static constexpr int kGroup = (kRows * kOutputs + kWarp - 1) / kWarp * kWarp;  // threads per tile
   static constexpr int kGroups = kThreads / kGroup;
   static_assert(kThreads % kGroup == 0 && kRows <= kWarps);
 
   struct Shared {
-    // Sums of an output by each warp; between threads a distance without conflicts of banks.
+    // Each warp's sums of an output; the distance between threads avoids bank conflicts.
     static constexpr int kDistance = kOutputs == kWarp ? kWarps : kWarps + 4;
     __align__(16) float sums[2 * kTilesTogether][kGroup * kDistance];
-    // Each thread's own.
+    // Per thread.
     float scale[kThreads], x_scale[kThreads], residual[kThreads];
     uint32_t bias[kThreads], norm[kThreads];
-    // Of all.
+    // Shared.
     float factor[kRows];
     float squares[kGroups][kRows];
   };
 
   __device__ ProductEnd(const EndParams& p, Shared& shared) : p_(p), s_(shared) {}
 
-  // This thread's place among those that end a tile.
+  // This thread's index among the threads that end a tile.
   __device__ static int group() { return static_cast<int>(threadIdx.x) / kGroup; }
   __device__ static int row() { return static_cast<int>(threadIdx.x) % kGroup / kOutputs; }
   __device__ static int output() { return static_cast<int>(threadIdx.x) % kOutputs; }
 
-  // The row of the weight that is output i of a tile.
+  // The weight row of output i of a tile.
   __device__ int weight_row(int tile, int i) const {
     if constexpr (kFused)
       if (p_.gated) return tile * kGates + i % kGates + (i < kGates ? 0 : p_.columns);
     return tile * kOutputs + i;
   }
 
-  // Asks for what this thread's first tile needs of weights, then for what kernels in front have
-  // written for it.
+  // Loads this thread's first tile's operands: of weights, then (after the wait) of previous
+  // kernels.
   __device__ void begin() {
     fetch(first() + group() * stride());
-    // What end() alone reads of the arguments comes to the cache.
+    // Prefetches the arguments that only end() reads.
     asm volatile("" ::"l"(p_.out), "r"(p_.out_stride));
     if constexpr (kFused)
       asm volatile("" ::"f"(p_.limit), "l"(p_.squares), "r"(p_.squares_stride), "l"(p_.norm));
   }
   __device__ void begin_behind() { fetch_behind(first() + group() * stride()); }
-  // What rows' sums are multiplied by: their x's scale, and what their norm divides by. A warp for
-  // each row; the block meets before a tile ends.
+  // Factors of rows' sums: the scale of their x times their norm factor. One warp per row; a block
+  // barrier follows before a tile ends.
   template <class Scale, class Squares>
   __device__ void make_factors(Scale scale_of, Squares squares_of) {
     const int mine = static_cast<int>(threadIdx.x) / kWarp;
@@ -144,14 +143,14 @@ class ProductEnd {
     if (threadIdx.x % kWarp == 0) s_.factor[mine] = factor;
   }
 
-  // Puts the sum of a warp where the tile's end finds it; `buffer` below 2 * kTilesTogether.
+  // Stores a warp's sum for the end of the tile; `buffer` < 2 * kTilesTogether.
   __device__ void put(int buffer, int warp, int row, int output, float sum) {
     s_.sums[buffer][(row * kOutputs + output) * Shared::kDistance + warp] = sum;
   }
 
-  // Ends tiles [begun, begun + count) of the block, whose sums are in buffers `buffer` and behind.
+  // Ends tiles [begun, begun + count) of the block, with sums in buffers from `buffer`.
   __device__ void end(int begun, int count, int buffer) {
-    constexpr int kInWarp = kWarp / std::min(kWarp, kOutputs);  // rows of a warp
+    constexpr int kInWarp = kWarp / std::min(kWarp, kOutputs);  // rows per warp
     if (row() / kInWarp * kInWarp >= p_.rows) return;
     for (int i = (group() - begun) & (kGroups - 1); i < count; i += kGroups) {
       wait_for_copies<0>();
@@ -163,8 +162,8 @@ class ProductEnd {
       fetch_behind(next);
     }
   }
-  // Behind the last tile: the squares of this block's part of the rows, and zeros for blocks that
-  // there are not.
+  // After the last tile: sums of squares of this block's part of the rows, and zeros for blocks
+  // that do not exist.
   __device__ void end_all() {
     if constexpr (kFused) {
       static_assert(kOutputs == kWarp / 2);
@@ -191,7 +190,7 @@ class ProductEnd {
  private:
   __device__ static int first() { return static_cast<int>(blockIdx.x); }
   __device__ static int stride() { return static_cast<int>(gridDim.x); }
-  // The column of out that this thread ends in a tile, or of its gate.
+  // The column of out (or of its gate) ended by this thread in a tile.
   __device__ int column(int tile) const {
     if constexpr (kFused)
       if (p_.gated) return tile * kGates + output() % kGates;
@@ -222,7 +221,7 @@ class ProductEnd {
     end_copies();
   }
 
-  // 1 / the root of a row's mean square, made by a warp.
+  // 1 / root mean square of a row; one warp.
   __device__ float norm_factor(const float* squares) const {
     const auto lane = threadIdx.x % kWarp;
     const auto* const from = reinterpret_cast<const float4*>(squares);

@@ -1,5 +1,6 @@
-// Instructions of Ampere and Hopper that CUDA C++ has no name for: asynchronous copies, barriers in
-// shared memory, tensor core products, launches that overlap. Source: NVIDIA's PTX ISA.
+// Wrappers of Ampere and Hopper PTX instructions without a CUDA C++ equivalent: asynchronous
+// copies, barriers in shared memory, tensor-core products, overlapping launches. Source: NVIDIA's
+// PTX ISA.
 #pragma once
 
 #include <cuda.h>
@@ -8,7 +9,7 @@
 
 namespace nereid::kernels::cuda {
 
-// Code for Hopper's own instructions (sm_90a) is compiled in this pass.
+// This pass compiles code for Hopper's own instructions (sm_90a).
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define NEREID_HOPPER 1
 #endif
@@ -17,11 +18,11 @@ inline __device__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// --- Overlapped launches. A kernel launched by launch_overlapped() (overlap.h) may begin before
-// the one in front of it has ended: it calls wait_for_previous() before it touches anything that
-// another kernel of the step reads or writes. let_next_begin() allows the next kernel to do the
-// same; a step's first kernel waits before it, so that what earlier steps and copies wrote is there
-// for all kernels of the step without waiting.
+// --- Programmatic dependent launch. A kernel launched by launch_overlapped() (overlap.h) may start
+// before the previous kernel has ended: it calls wait_for_previous() before it accesses memory
+// shared with other kernels of the step. let_next_begin() allows the next kernel to start; a step's
+// first kernel waits before it, so that writes of earlier steps and copies are visible to all
+// kernels of the step without waiting.
 inline __device__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -42,15 +43,16 @@ inline __device__ uint4 load_once(const void* p) {
   return v;
 }
 
-// --- What copies tell the second-level cache: lines that a step reads once are the first that it
-// gives up, so that it keeps what kernels leave for their successors.
+// --- L2 cache policy: lines that a step reads once are evicted first, so that intermediate results
+// stay.
 inline __device__ uint64_t read_once() {
   uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 
-// --- Copies of 16 bytes from global to shared memory, in groups (sm_80). Without `valid`, zeros.
+// --- Asynchronous copies of 16 bytes from global to shared memory, in groups (sm_80). Zeros
+// without `valid`.
 inline __device__ void copy_16(uint32_t to, const void* from, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0)
@@ -77,7 +79,7 @@ inline __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// --- Tensor cores by warps: d += a [16, 16] . b [16, 8], f32 sums of bf16.
+// --- Tensor cores, per warp: d += a [16, 16] . b [16, 8], f32 sums of bf16.
 inline __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
   asm volatile(
       "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
@@ -85,7 +87,7 @@ inline __device__ void multiply(float (&d)[4], const uint32_t (&a)[4], uint32_t 
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-// The same of f16.
+// Same for f16.
 inline __device__ void multiply_f16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0,
                                     uint32_t b1) {
   asm volatile(
@@ -108,11 +110,11 @@ inline __device__ void load_transposed(uint32_t (&r)[4], uint32_t address) {
                : "memory");
 }
 
-// --- Matrices of bf16 as the tensor cores of Hopper read them from shared memory.
-constexpr int kHalf = 64;              // columns that lie together
-constexpr int kLineBytes = 2 * kHalf;  // of a line of them
-// Where element `column` of a line lies in a matrix of `lines` lines: halves of 64 columns, each
-// line's pieces of 16 bytes permuted by its number (the 128-byte swizzle).
+// --- bf16 matrices in shared memory for wgmma.
+constexpr int kHalf = 64;              // columns of a swizzled half
+constexpr int kLineBytes = 2 * kHalf;  // bytes of a line of a half
+// Index of element `column` of a line in a matrix of `lines` lines: halves of 64 columns, each
+// line's 16-byte pieces permuted by its number (128-byte swizzle).
 inline __device__ int place_in_matrix(int lines, int line, int column) {
   const int piece = column % kHalf / 8;
   return (column / kHalf * lines + line) * kLineBytes + (piece ^ line % 8) * 16 + column % 8 * 2;
@@ -120,7 +122,7 @@ inline __device__ int place_in_matrix(int lines, int line, int column) {
 
 #if defined(NEREID_HOPPER)
 
-// --- Barriers in shared memory.
+// --- Barriers in shared memory (mbarrier).
 inline __device__ void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
                "r"(arrivals)
@@ -152,12 +154,12 @@ inline __device__ void barrier_wait(uint64_t* barrier, uint32_t parity) {
       : "memory");
 }
 
-// Makes this thread's writes to shared memory known to tensor cores, before a barrier.
+// Makes this thread's writes to shared memory visible to wgmma and TMA, before a barrier.
 inline __device__ void writes_are_ready() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// Global to shared memory by the copy engine, in whole pieces of 16 bytes.
+// Global to shared memory by TMA, a multiple of 16 bytes.
 inline __device__ void copy_bytes(void* to, const void* from, uint32_t bytes, uint64_t* barrier) {
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
@@ -166,7 +168,7 @@ inline __device__ void copy_bytes(void* to, const void* from, uint32_t bytes, ui
       : "memory");
 }
 
-// --- A box of a matrix in global memory to shared memory; (column, row) is its first element.
+// --- TMA: a box of a matrix in global memory to shared memory; (column, row) is its first element.
 inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, int row,
                                 uint64_t* barrier) {
   asm volatile(
@@ -202,8 +204,8 @@ inline __device__ void copy_box(void* to, const CUtensorMap* map, int column, in
       : "memory");
 }
 
-// --- Blocks of a cluster: this one's number, a store to another's shared memory, and a barrier for
-// all their threads, after which the stores are there.
+// --- Clusters: rank of this block, store to another block's shared memory, barrier of all threads
+// that makes the stores visible.
 inline __device__ unsigned cluster_rank() {
   unsigned rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
@@ -223,15 +225,15 @@ inline __device__ void cluster_meets() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// The same in two steps, for barriers alone that are made known by barriers_are_ready().
+// Same in two steps, only for barriers published by barriers_are_ready().
 inline __device__ void cluster_arrives() {
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 }
 inline __device__ void cluster_waits() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Eight bytes, or four numbers, to the same place in another block's shared memory, where the same
-// barrier counts their bytes.
+// Eight bytes, or four numbers, to the same address in another block's shared memory; the same
+// barrier there counts their bytes.
 inline __device__ void send_in_cluster(const void* at, unsigned rank, uint64_t bytes,
                                        uint64_t* barrier) {
   asm volatile(
@@ -270,7 +272,7 @@ inline __device__ void barrier_wait_in_cluster(uint64_t* barrier, uint32_t parit
       : "memory");
 }
 
-// --- Registers of each thread of four warps, from now on.
+// --- Sets the registers per thread of four warps (setmaxnreg).
 template <int kRegisters>
 inline __device__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
@@ -279,7 +281,7 @@ template <int kRegisters>
 inline __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
-// Waits for the `threads` that call it with the same number (1 to 15).
+// Barrier `number` (1 to 15) of `threads` threads.
 inline __device__ void meet(int number, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
@@ -288,18 +290,17 @@ inline __device__ void arrive(int number, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory");
 }
 
-// --- Tensor cores by four warps: d += a [64, 16] . b [kN, 16]^T, f32 sums of bf16, both in shared
-// memory with rows of 64 elements in the 128-byte swizzle. Lane and register of d as in the PTX
-// ISA: register 4 i + r of lane l in warp w is row 16 w + l / 4 + 8 (r / 2), column 8 i + 2 (l % 4)
-// + r % 2.
+// --- wgmma: d += a [64, 16] . b [kN, 16]^T, f32 sums of bf16, both in shared memory with rows of
+// 64 elements in the 128-byte swizzle. Layout of d (PTX ISA): register 4 i + r of lane l in warp w
+// is row 16 w + l / 4 + 8 (r / 2), column 8 i + 2 (l % 4) + r % 2.
 inline __device__ uint64_t swizzled_matrix(const void* p) {
   const uint64_t address = shared_address(p);
-  // 8 rows of 128 bytes from one group of rows to the next; layout type 1: 128-byte swizzle.
+  // Stride between groups of 8 rows: 8 * 128 bytes; layout type 1: 128-byte swizzle.
   return (address >> 4 & 0x3fff) | uint64_t{1} << 16 | uint64_t{1024 >> 4} << 32 |
          uint64_t{1} << 62;
 }
-// A matrix whose rows are k and whose columns, in halves of 64 that lie `half_bytes` apart, are
-// those of the product.
+// A matrix with k as rows and the product's columns as columns, in halves of 64 that are
+// `half_bytes` apart.
 inline __device__ uint64_t swizzled_columns(const void* p, int half_bytes) {
   const uint64_t address = shared_address(p);
   return (address >> 4 & 0x3fff) | static_cast<uint64_t>(half_bytes >> 4) << 16 |
@@ -314,7 +315,7 @@ inline __device__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// Keeps the compiler from moving registers of products that may still run.
+// Compiler barrier for registers of products that may still run.
 template <int kRows>
 __device__ void hold(float (&x)[kRows][4]) {
 #pragma unroll
@@ -359,8 +360,8 @@ inline __device__ void multiply_64(float (&d)[64], uint64_t a, uint64_t b) {
       : "l"(a), "l"(b));
 }
 
-// The same with a from registers, a thread's rows and columns as for multiply(). Without kAdd: d =
-// the product.
+// Same with a from registers, rows and columns of a thread as in multiply(). Without kAdd: d = the
+// product.
 template <bool kAdd>
 inline __device__ void multiply_64(float (&d)[8], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
@@ -387,8 +388,8 @@ inline __device__ void multiply_64(float (&d)[32], const uint32_t (&a)[4], uint6
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
 }
 
-// Eight bits from registers: d += a [64, 32] . b [kN, 32]^T, b in plain matrices of eight rows by
-// 16 bytes. Without kAdd: d = the product. f8e4m3, then integers.
+// 8-bit, a from registers: d += a [64, 32] . b [kN, 32]^T, b in unswizzled matrices of eight rows
+// by 16 bytes. Without kAdd: d = the product. f8e4m3, then integers.
 template <bool kAdd>
 inline __device__ void multiply_64_f8(float (&d)[4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
@@ -443,7 +444,7 @@ inline __device__ void multiply_64_s8(int (&d)[16], const uint32_t (&a)[4], uint
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kAdd));
 }
 
-// The same of f8e4m3, with rows of 128 elements: d += a [64, 32] . b [kN, 32]^T.
+// Same for f8e4m3, both in shared memory, rows of 128 elements: d += a [64, 32] . b [kN, 32]^T.
 inline __device__ void multiply_64_f8(float (&d)[8], uint64_t a, uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n16k32.f32.e4m3.e4m3 {%0, %1, %2, %3, %4, %5, %6, %7}, %8, "
@@ -477,7 +478,7 @@ inline __device__ void multiply_64_f8(float (&d)[64], uint64_t a, uint64_t b) {
       : "l"(a), "l"(b));
 }
 
-// The same with d in rows of four, as register 4 i + r is d[i][r].
+// Same with d in rows of four: register 4 i + r is d[i][r].
 #define NEREID_R(d, i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define NEREID_R8(d, i)                                                                           \
   NEREID_R(d, i), NEREID_R(d, i + 1), NEREID_R(d, i + 2), NEREID_R(d, i + 3), NEREID_R(d, i + 4), \
@@ -503,7 +504,7 @@ inline __device__ void multiply_64(float (&d)[8][4], uint64_t a, uint64_t b) {
       : NEREID_R8(d, 0)
       : "l"(a), "l"(b), "n"(kAdd));
 }
-// a: registers of four rows' pairs as for multiply(); b: swizzled_columns().
+// a: register pairs of four rows as in multiply(); b: swizzled_columns().
 inline __device__ void multiply_64(float (&d)[8][4], const uint32_t (&a)[4], uint64_t b) {
   asm volatile(
       "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {%0, %1, %2, %3, %4, %5, %6, %7, %8, "

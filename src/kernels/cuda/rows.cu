@@ -1,4 +1,4 @@
-// Row copies: embedding lookup and gathering of hidden rows.
+// Row copies: embedding lookup, gather of hidden rows.
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -8,8 +8,8 @@ namespace {
 
 constexpr int kThreads = 128;
 
-// The first kernel of a step, which lets the others begin after all that was enqueued before has
-// ended: they may read positions, block tables and cached lines of earlier steps before they wait.
+// The first kernel of a step. Lets later kernels start after everything enqueued before has ended:
+// they may read positions, block tables and cache lines of earlier steps before they wait.
 __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
                              const __nv_bfloat16* embeddings, int64_t num_embeddings,
                              const __nv_bfloat16* table, int64_t vocab, int64_t hidden, float* out,
@@ -24,7 +24,7 @@ __global__ void embed_kernel(const int32_t* tokens, const int32_t* slot_tokens,
   } else if (id < 0) {
     id = slot_tokens ? slot_tokens[-1 - id] : -1;
   }
-  // An id that is none (a failed draw of the step before) must not read outside of the table.
+  // An invalid id (a failed sample of the previous step) must not read outside the table.
   const bool known = id >= 0 && id < vocab;
   const __nv_bfloat16* from = table + (known ? id : 0) * hidden;
   float* to = out + blockIdx.x * out_stride;

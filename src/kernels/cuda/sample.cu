@@ -1,4 +1,4 @@
-// Token selection. On Hopper a row is drawn by a cluster of blocks where there are few rows.
+// Sampling. On Hopper, one cluster of blocks per row if there are few rows.
 #include "base/rng.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/overlap.cuh"
@@ -8,13 +8,13 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr uint32_t kSeen = 1u << 31;  // of an id in the history, beside the count in the lower bits
+constexpr uint32_t kSeen = 1u << 31;  // flag of an id in the history, above its count
 
-// How rows are divided among blocks.
+// Assignment of blocks to rows.
 struct Division {
-  int team;    // blocks for a row
-  int part;    // ids of a block
-  bool holds;  // a block has shared memory for its part of the logits
+  int team;    // blocks per row
+  int part;    // ids per block
+  bool holds;  // a block's part of the logits is in shared memory
 };
 
 __device__ int draw(const Row& row, const SampleParams& p, int position, int since, Team& team) {
@@ -27,7 +27,7 @@ __device__ int draw(const Row& row, const SampleParams& p, int position, int sin
   return id_of(place_of_few(count, 0, share_of(total, share), team).element);
 }
 
-// team.s->weights[0 .. returned) = the `count` <= vocab largest elements, in order; none at -inf.
+// team.s->weights[0 .. returned) = the `count` <= vocab largest elements, in order; excludes -inf.
 __device__ int find_top(const Row& row, int count, Team& team) {
   Scratch& s = *team.s;
   const uint64_t low = max(nth_element(row, count, team), (uint64_t{key_of(-INFINITY)} + 1) << 32);
@@ -42,8 +42,8 @@ __device__ int find_top(const Row& row, int count, Team& team) {
   return found;
 }
 
-// Log-probabilities from `row`, of whose ids `token` was drawn; how far the team is then. Not a
-// part of the kernel that every row runs through, so that the instructions of that stay in a cache.
+// Log-probabilities from `row`, `token` is the sampled id. Returns the team's state. Not inlined:
+// keeps the common path in the instruction cache.
 __device__ __noinline__ Team report(Row row, const SampleParams& p, int token, int64_t top_stride,
                                     SampleResult* result, TopToken* top, Team team) {
   if (p.log_probs == LogProbs::kRaw) {
@@ -60,7 +60,7 @@ __device__ __noinline__ Team report(Row row, const SampleParams& p, int token, i
   if (p.log_probs == LogProbs::kProcessed && p.top_k > 0)
     log_kept =
         log(static_cast<double>(weight_from(row, last_kept(row, p, team), team))) - log_total;
-  // The block that has the token's logit.
+  // The block with the token's logit.
   if (const int i = token - row.first; i >= 0 && i < row.count && threadIdx.x == 0) {
     result->log_prob = log_prob(row.logits[i]);
     result->log_kept = static_cast<float>(log_kept);
@@ -81,8 +81,8 @@ __device__ float edited(float old, float value) {
   return old == -INFINITY ? old : value <= kMost ? value : kMost;
 }
 
-// A block's part of a row, whose logits are being edited. Each block goes through all lists and
-// touches what is its own.
+// A block's part of a row during edits of its logits. Each block reads all lists and applies
+// entries in its part.
 struct Edit {
   const SampleParams& p;
   SampleLists lists;
@@ -117,7 +117,7 @@ __device__ float penalised(const SampleParams& p, float l, uint32_t count) {
   return edited(l, __fsub_rn(l, __fmul_rn(p.frequency, static_cast<float>(count))));
 }
 
-// Counts the tokens of the history for a range of ids at a time; integer sums know no order.
+// Counts the history's tokens for one range of ids at a time; integer sums do not depend on order.
 __device__ void penalise(const Edit& e, Scratch& s) {
   const int end = e.row.first + e.row.count;
   for (int first = e.row.first; first < end; first += kCountedIds) {
@@ -158,7 +158,7 @@ __device__ void ban_ids(const Edit& e) {
   }
   for (int w = threadIdx.x; w < e.p.num_bad_words; w += kThreads) {
     const int begin = w > 0 ? e.lists.bad_ends[w - 1] : 0;
-    const int before = e.lists.bad_ends[w] - begin - 1;  // tokens that must match
+    const int before = e.lists.bad_ends[w] - begin - 1;  // tokens to match
     const int32_t* const word = e.lists.bad_tokens + begin;
     if (before < 0 || before > length) continue;
     if (before == 0 || equal(word, e.history + length - before, before)) e.ban(word[before]);
@@ -181,7 +181,7 @@ __device__ __noinline__ void edit(const Sample& a, const SampleParams& p, const 
   ban_ids(e);
 }
 
-// The token of a row that is edited, -1 when there is none.
+// The token of a row with edits; -1: none.
 __device__ int choose(const Row& row, uint64_t best, const SampleParams& p, const int32_t* history,
                       int position, Team& team) {
   if (row.largest == -INFINITY) return -1;
@@ -200,8 +200,8 @@ __device__ Row part_of(const View& logits, int64_t index, const Division& divisi
   return row;
 }
 
-// The draft of those that come after row i that is its token, or what is drawn in its place; -1:
-// step 5 says.
+// Among the drafts that come after row i: the accepted one, or the token sampled instead; -1: step
+// 5 applies.
 __device__ int weigh(const Sample& a, int64_t i, const Row& row, const Division& division,
                      const int32_t* history, Team& team) {
   const SampleRow& wish = a.rows[i];
@@ -231,7 +231,7 @@ __device__ int weigh(const Sample& a, int64_t i, const Row& row, const Division&
   return by_ratio(p, q, draft.draft, row.vocab, params, wish.position, *team.s);
 }
 
-// The token of row i, by one thread. What report() writes is left to it.
+// Stores the token of row i; one thread. report() writes the rest.
 __device__ void keep_token(const Sample& a, int64_t i, int token) {
   const SampleRow& wish = a.rows[i];
   const SampleParams& p = a.params[wish.slot];
@@ -244,10 +244,10 @@ __device__ void keep_token(const Sample& a, int64_t i, int token) {
   if (a.slot_tokens) a.slot_tokens[wish.slot] = token;
 }
 
-// What rows of a launch may want.
+// Features used by a launch's rows.
 enum class Mode { kLargest, kDrawn, kWeighed };
 
-// What is drawn for row i, the same in every thread.
+// The token of row i, returned to all threads.
 template <Mode kMode>
 __device__ int draw_row(const Sample& a, int64_t i, const Division& division, Team& team) {
   extern __shared__ float held[];
@@ -286,14 +286,14 @@ __device__ int draw_row(const Sample& a, int64_t i, const Division& division, Te
   return token;
 }
 
-// The likeliest token of row i, which is not drawn.
+// Argmax of row i, without sampling.
 __device__ void peek(const Sample& a, int64_t i, const Division& division, Team& team) {
   const Row row = part_of(a.logits, a.rows[i].logits_row, division, team);
   const uint64_t best = best_of(row, nullptr, team);
   if (best != kUnsound && team.is_first_thread()) a.results[i].likeliest = id_of(best);
 }
 
-// Rows that come after others are the team's of the first of them, one after the other.
+// One team has a row and all rows that come after it, in order.
 template <Mode kMode>
 __global__ void __launch_bounds__(kThreads, 2)
     sample_kernel(const __grid_constant__ Sample a, const __grid_constant__ Division division) {
@@ -316,13 +316,13 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (row.peeks) peek(a, i, division, team);
     }
     if (++i == a.problem.rows || a.rows[i].after == 0) return;
-    team.meet();  // the next row reads what was drawn
+    team.meet();  // the next row reads the token
   }
 }
 
-// Teams of as many blocks as are at work at once. Largest teams are made for twice as many rows:
-// their blocks can hold their part of the logits in shared memory, two on a multiprocessor. The
-// number of blocks changes no bit, but for the sums of drafts in f64.
+// Teams of as many blocks as are resident at once. Largest team: for twice as many rows, so that
+// the blocks have their part of the logits in shared memory, two per SM. The number of blocks does
+// not change any bit, except for f64 sums of drafts.
 cudaError_t launch(const Sample& a, const cuda::Scratch& device, cudaStream_t stream) {
   constexpr int64_t kMostHeld = 80 * 1024 / sizeof(float);
   const bool has_teams = device.sm == 90 && !a.problem.weighs_drafts;
@@ -344,7 +344,7 @@ cudaError_t launch(const Sample& a, const cuda::Scratch& device, cudaStream_t st
 
 bool takes(const Sample& a) {
   constexpr int64_t kMaxVocab = int64_t{1} << 22;  // sums of 2^40 fixed-point weights in 63 bits
-  constexpr int64_t kMaxRows = (int64_t{1} << 31) / kMaxTeam - 1;  // blocks of a grid's x axis
+  constexpr int64_t kMaxRows = (int64_t{1} << 31) / kMaxTeam - 1;  // max grid.x / blocks per team
   return a.problem.vocab <= kMaxVocab && a.problem.rows <= kMaxRows;
 }
 

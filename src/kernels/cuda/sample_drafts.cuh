@@ -1,5 +1,5 @@
-// Drafts tested by what the model thinks of them: step 6 of Sample. Sums of f64 have the order of a
-// block, so each row is drawn by a team of one block, whose part is the whole row.
+// Draft verification by the target distribution: step 6 of Sample. f64 sums have the order of one
+// block, so each row has a team of one block.
 #pragma once
 
 #include "base/rng.h"
@@ -13,7 +13,7 @@ __device__ double warp_sum(double x) {
   return x;
 }
 
-// The sum over the block's threads, in every one of them.
+// Sum over the block's threads, returned to all.
 __device__ double block_sum(double x, Scratch& s) {
   x = warp_sum(x);
   __syncthreads();
@@ -24,14 +24,14 @@ __device__ double block_sum(double x, Scratch& s) {
   return sum;
 }
 
-// The probabilities that a row is drawn with, of which those in front in descending order are
-// whole, one may be cut by top_p and the others are 0.
+// Sampling probabilities of a row: in descending order, a prefix has full weight, one element may
+// be cut by top_p, the rest is 0.
 class Probabilities {
  public:
-  // None: all are 0.
+  // All 0.
   Probabilities() = default;
 
-  // The same in every thread.
+  // Same in all threads.
   __device__ Probabilities(const Row& row, const SampleParams& p, int since, Team& team)
       : row_(row) {
     const double share = double{top_p_after(p, since)};
@@ -58,11 +58,11 @@ class Probabilities {
   }
 
   Row row_ = {};
-  uint64_t last_ = 0;  // elements above it count, and part_ of it
+  uint64_t last_ = 0;  // elements above it count fully, it counts by part_
   double part_ = 1, end_ = 0;
 };
 
-// The drafts that come after row i, one after the other: calls f(row) until it is true for one.
+// Calls f(row) for the drafts that come after row i, in order, until it returns true.
 template <class F>
 __device__ bool find_draft(const Sample& a, int64_t i, F f) {
   for (int64_t j = i + 1; j < a.problem.rows && a.rows[j].after > 0; ++j)
@@ -70,7 +70,7 @@ __device__ bool find_draft(const Sample& a, int64_t i, F f) {
   return false;
 }
 
-// -1: none.
+// -1: none accepted.
 __device__ int typical_draft(const Sample& a, int64_t i, const Probabilities& p, float threshold,
                              Scratch& s) {
   const int vocab = static_cast<int>(a.problem.vocab);
@@ -88,8 +88,8 @@ __device__ int typical_draft(const Sample& a, int64_t i, const Probabilities& p,
   return draft;
 }
 
-// The first id at which the sum of what p has more than q reaches `fraction` of it all; -1: it has
-// nothing more.
+// First id at which the running sum of max(p - q, 0) reaches `fraction` of its total; -1: the total
+// is 0.
 __device__ int draw_excess(const Probabilities& p, const Probabilities& q, int vocab,
                            double fraction, Scratch& s) {
   const auto excess = [&](int id) {
@@ -105,7 +105,7 @@ __device__ int draw_excess(const Probabilities& p, const Probabilities& q, int v
   for (int base = 0; base < vocab; base += kThreads) {
     const int id = base + static_cast<int>(threadIdx.x);
     const double mine = excess(id), upto = before + block_sum(mine, s);
-    // The whole sum is made of the same additions, so that it is reached here or further on.
+    // The total is made of the same additions, so it is reached.
     if (upto < target || upto == before) {
       before = upto;
       continue;
@@ -119,7 +119,7 @@ __device__ int draw_excess(const Probabilities& p, const Probabilities& q, int v
     for (int w = 0; w < warp; ++w) prefix += s.sums[w];
     if (threadIdx.x == 0) s.found = vocab, s.last = -1;
     __syncthreads();
-    if (mine > 0) atomicMax(&s.last, id);  // should rounding leave nothing
+    if (mine > 0) atomicMax(&s.last, id);  // in case rounding selects none
     if (mine > 0 && before + prefix >= target) atomicMin(&s.found, id);
     __syncthreads();
     return s.found < vocab ? s.found : s.last;
@@ -127,7 +127,7 @@ __device__ int draw_excess(const Probabilities& p, const Probabilities& q, int v
   return -1;
 }
 
-// Of one draft, drawn from q. -1: step 5 says.
+// Rejection sampling of one draft drawn from q. -1: step 5 applies.
 __device__ int by_ratio(const Probabilities& p, const Probabilities& q, int draft, int vocab,
                         const SampleParams& params, int32_t position, Scratch& s) {
   const auto at = static_cast<uint64_t>(position);

@@ -1,9 +1,8 @@
-// What kernels find in a row of logits without a sort. An id and its logit are an element, a number
-// that is larger for larger logits and, of equal ones, for lower ids: so elements from the largest
-// down are the order in which ids are drawn. The place of a sum of weights in that order is found
-// by exact fixed-point sums of the weights above a few pivots: a pass over the logits finds between
-// which two of them it lies, and the next pass divides what is between. Integer sums do not depend
-// on the order of addition.
+// Selection in a row of logits without a sort. Element = (key of logit, ~id) as one number: larger
+// for larger logits, then for lower ids; descending elements are the sampling order. The position
+// of a sum of weights in that order is found by exact fixed-point sums of weights above a few
+// pivots: each pass over the logits narrows the range to that between two pivots. Integer sums do
+// not depend on the order of addition.
 #pragma once
 
 #include "kernels/cuda/sample_team.cuh"
@@ -12,10 +11,10 @@ namespace nereid::kernels::cuda {
 namespace {
 
 constexpr int kPivots = kMaxNumbers - 1;
-constexpr int kWeightBits = 40;  // fixed-point; 2^23 weights of 1 fit in 63 bits
+constexpr int kWeightBits = 40;  // fixed-point bits; 2^23 weights of 1 fit in 63 bits
 constexpr float kWeightOne = 0x1p40f;
 
-// Larger floats have larger keys; -0 equals +0.
+// Order-preserving key of a float; -0 equals +0.
 __device__ uint32_t key_of(float x) {
   if (x == 0) x = 0;
   const uint32_t bits = __float_as_uint(x);
@@ -28,16 +27,16 @@ __device__ float float_of(uint32_t key) {
 __device__ uint64_t element_of(float logit, int id) {
   return uint64_t{key_of(logit)} << 32 | ~static_cast<uint32_t>(id);
 }
-// The least of all elements with logits from `logit` on.
+// Lower bound of elements with logits >= `logit`.
 __device__ uint64_t least_element(float logit) { return uint64_t{key_of(logit)} << 32; }
 __device__ int id_of(uint64_t element) { return static_cast<int>(~static_cast<uint32_t>(element)); }
 __device__ float logit_of(uint64_t element) {
   return float_of(static_cast<uint32_t>(element >> 32));
 }
-// Above all elements: one of the logits is a NaN or +inf.
+// Above all elements: a logit is NaN or +inf.
 constexpr uint64_t kUnsound = ~uint64_t{0};
 
-// A block's part of a row: the logits of `count` ids from `first` on.
+// A block's part of a row: the logits of `count` ids from `first`.
 struct Row {
   float* logits = nullptr;
   int first = 0, count = 0;
@@ -48,19 +47,18 @@ struct Row {
   __device__ void set_temperature(float t) {
     constexpr float kMost = 3.402823466e38f;
     temperature = t;
-    inverse = fminf(1 / t, kMost);  // 0 times infinity is not a number
+    inverse = fminf(1 / t, kMost);  // avoids 0 times infinity
   }
   __device__ uint64_t weight(float logit) const {
     return __float2ull_rn(expf((logit - largest) * inverse) * kWeightOne);
   }
   __device__ uint64_t element(int i) const { return element_of(logits[i], first + i); }
 
-  // Calls f(logit, element) for this thread's share of the block's part. Loads are under way
-  // together.
+  // Calls f(logit, element) for this thread's share of the block's part. Loads are issued together.
   template <class F>
   __device__ void for_each(F f) const {
     constexpr int kBatch = 4;
-#pragma unroll 1  // as of other loops here: all instructions of a row are to stay in a cache
+#pragma unroll 1  // as in other loops here: all instructions of a row fit in the instruction cache
     for (int begin = threadIdx.x; begin < count; begin += kBatch * kThreads) {
       float x[kBatch];
 #pragma unroll
@@ -72,7 +70,7 @@ struct Row {
   }
 };
 
-// The largest element of the row, or kUnsound. With `held`, the block's logits are left there.
+// Largest element of the row, or kUnsound. `held`: optional copy of the block's logits.
 __device__ uint64_t best_of(const Row& row, float* held, Team& team) {
   uint64_t best = 0;
   row.for_each([&](float logit, uint64_t element) {
@@ -82,7 +80,7 @@ __device__ uint64_t best_of(const Row& row, float* held, Team& team) {
   return team.largest(best);
 }
 
-// The summed weight of elements from `least` on.
+// Sum of weights of elements >= `least`.
 __device__ uint64_t weight_from(const Row& row, uint64_t least, Team& team) {
   uint64_t sum = 0;
   row.for_each([&](float logit, uint64_t element) {
@@ -91,7 +89,7 @@ __device__ uint64_t weight_from(const Row& row, uint64_t least, Team& team) {
   return team.sum(sum);
 }
 
-// team.s->few[0 .. returned) = the elements in [low, high), of which there are at most kFew.
+// team.s->few[0 .. returned) = the elements in [low, high); precondition: at most kFew.
 __device__ int gather(const Row& row, uint64_t low, uint64_t high, Team& team) {
   Scratch& s = *team.s;
   if (threadIdx.x == 0) s.num_own = 0;
@@ -102,14 +100,13 @@ __device__ int gather(const Row& row, uint64_t low, uint64_t high, Team& team) {
   return team.gather();
 }
 
-// The elements in [low, high), which are being divided; `above`: the sum of those from `high` on.
+// Search range [low, high) of elements; `above`: sum of elements >= high.
 struct Range {
   uint64_t low, high, above;
 
-  // Where to divide it, ascending: first at its low end, and then more and more finely up to the
-  // largest logit; next by logits, and by elements where that has not led to an end, as between
-  // logits of which all but a few are the same. Lane l has pivot l, and as those from kPivots on
-  // the high end.
+  // Ascending pivots: first low and increasingly fine steps up to the largest logit; then by
+  // logits; by elements if that has not converged (nearly all logits of the range equal). Lane l
+  // has pivot l; lanes >= kPivots have `high`.
   __device__ uint64_t choose(int pass, float largest, float unit) const {
     constexpr int kPassesByLogit = 6;
     const int j = threadIdx.x % kWarp;
@@ -124,8 +121,8 @@ struct Range {
     return min(max(pivot, low), high);
   }
 
-  // To the part in which the sum reaches `target`. Lane l has pivot l and the sum of the elements
-  // from it to `high`.
+  // Narrows to the part in which the sum reaches `target`. Lane l has pivot l and the sum of
+  // elements from it to `high`.
   __device__ void narrow(uint64_t target, uint64_t pivot, uint64_t sum) {
     const bool is_pivot = threadIdx.x % kWarp < kPivots;
     const unsigned reached = __ballot_sync(kAllLanes, is_pivot && above + sum >= target);
@@ -136,12 +133,12 @@ struct Range {
   }
 };
 
-// An element, the sum of those above it, and that of all.
+// An element, the sum of those above it, the total.
 struct Place {
   uint64_t element, before, total;
 };
 
-// team.s->weights = what the elements team.s->few[0 .. count) weigh, or 1 each; returns the sum.
+// team.s->weights = weights of team.s->few[0 .. count), or 1 each; returns the sum.
 template <bool kByWeight>
 __device__ uint64_t weigh_few(const Row& row, int count, Team& team) {
   Scratch& s = *team.s;
@@ -154,10 +151,10 @@ __device__ uint64_t weigh_few(const Row& row, int count, Team& team) {
   return sum;
 }
 
-// Of team.s->few[0 .. count), which have been weighed and come behind a sum of `above`: where the
-// sum reaches `target`. The total is left to the caller.
+// Element of the weighed team.s->few[0 .. count) at which the sum, starting from `above`, reaches
+// `target`. The caller sets the total.
 __device__ Place place_of_few(int count, uint64_t above, uint64_t target, Team& team) {
-  constexpr int kShare = kThreads / kFew;  // threads for an element
+  constexpr int kShare = kThreads / kFew;  // threads per element
   Scratch& s = *team.s;
   const int mine = threadIdx.x / kShare;
   const uint64_t element = mine < count ? s.few[mine] : 0;
@@ -175,18 +172,18 @@ __device__ Place place_of_few(int count, uint64_t above, uint64_t target, Team& 
   return {s.element, s.before, 0};
 }
 
-// A whole number from 1 to `total`.
+// Integer in [1, total].
 __device__ uint64_t share_of(uint64_t total, double share) {
   const auto target = static_cast<uint64_t>(ceil(share * static_cast<double>(total)));
   return min(max(target, uint64_t{1}), total);
 }
 
-// The element at which the sum over elements from `least` on in descending order, of their weights,
-// reaches a share of the sum of all; or of their number, where it reaches `count`.
+// In descending order of elements >= `least`: the element at which the sum of weights reaches a
+// share of the total; without kByWeight, at which the number of elements reaches `count`.
 template <bool kByWeight>
 __device__ Place search(const Row& row, uint64_t least, double share, int count, Team& team) {
   const float unit = kByWeight ? row.temperature : 1;
-  const float weightless = row.largest - 29 * unit;  // exp(-29) is less than half of 2^-kWeightBits
+  const float weightless = row.largest - 29 * unit;  // exp(-29) < 2^-kWeightBits / 2
   if (kByWeight) least = max(least, least_element(weightless));
   Range range = {least, (uint64_t{key_of(row.largest)} + 1) << 32, 0};
   uint64_t target = static_cast<uint64_t>(count), total = 0;
@@ -222,14 +219,14 @@ __device__ uint64_t nth_element(const Row& row, int count, Team& team) {
   return search<false>(row, 0, 0, count, team).element;
 }
 
-// What min_p and top_k leave: the elements from the one that is returned on.
+// Last element kept by min_p and top_k.
 __device__ uint64_t last_kept(const Row& row, const SampleParams& p, Team& team) {
   const uint64_t last = least_element(__fadd_rn(row.largest, p.min_p_gap));
   if (p.top_k <= 0 || p.top_k >= row.vocab) return last;
   return max(last, nth_element(row, p.top_k, team));
 }
 
-// Tokens generated since the last one that resets top_p.
+// Number of generated tokens since the last one that resets top_p.
 __device__ int since_reset(const SampleParams& p, const int32_t* history, int position,
                            Team& team) {
   const int generated = position - p.num_prompt;

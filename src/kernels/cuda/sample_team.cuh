@@ -1,6 +1,6 @@
-// The blocks that draw a row together, and what they tell each other. A team is a cluster of
-// blocks, each with a part of the vocabulary, in the order of ids; where there are no clusters it
-// is a block with everything. All threads of a team make the same calls and get the same results.
+// Blocks that sample a row together. A team is a cluster of blocks, each with a contiguous part of
+// the vocabulary; without clusters, one block. All threads of a team make the same calls and get
+// the same results.
 #pragma once
 
 #include "kernels/api/sample.h"
@@ -13,22 +13,23 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kMaxTeam = 8;        // blocks
-constexpr int kMaxNumbers = 8;     // that a team adds up at once; a power of two
-constexpr int kFew = 128;          // ids that are ordered one by one
-constexpr int kCountedIds = 6144;  // ids whose tokens are counted in one pass of the history
+constexpr int kMaxNumbers = 8;     // summed at once by a team; a power of two
+constexpr int kFew = 128;          // ids ranked individually
+constexpr int kCountedIds = 6144;  // ids whose tokens are counted in one pass over the history
 
 static_assert(kFew >= kMaxTopTokens && kThreads % kFew == 0);
 static_assert(kMaxTeam <= kMaxNumbers && kMaxNumbers <= kWarps);
 
 // Static shared memory of a block.
 struct Scratch {
-  uint64_t partial[2][kMaxNumbers][kWarps];  // of warps, in turns: a block's barrier lies between
-  uint64_t sent[2][kMaxTeam][kMaxNumbers];   // by the blocks of the team, in turns
-  uint64_t arrived[2];                       // barriers that count the bytes of a turn
+  uint64_t partial[2][kMaxNumbers][kWarps];  // of warps, double-buffered: a block barrier lies
+                                             // between
+  uint64_t sent[2][kMaxTeam][kMaxNumbers];   // by the team's blocks, double-buffered
+  uint64_t arrived[2];                       // barriers that count a turn's bytes
   double sums[kWarps];
-  uint64_t own[kFew];      // elements that this block found
-  uint64_t few[kFew];      // and all blocks
-  uint64_t weights[kFew];  // of `few`, or those in order
+  uint64_t own[kFew];      // elements found by this block
+  uint64_t few[kFew];      // elements of all blocks
+  uint64_t weights[kFew];  // of `few`, or the top elements in order
   uint64_t element, before;
   uint32_t counts[kCountedIds];
   int num_own, found, last;
@@ -51,14 +52,14 @@ class Team {
     }
     __syncwarp();
     cluster_arrives();
-    cluster_waits();  // nobody sends before
+    cluster_waits();  // no block sends before all have started
 #endif
   }
 
   __device__ int rank() const { return rank_; }
   __device__ bool is_first_thread() const { return rank_ == 0 && threadIdx.x == 0; }
 
-  // A barrier for all threads; memory that they wrote before it is there for the others.
+  // Team barrier; makes earlier writes visible to all.
   __device__ void meet() const {
 #if defined(NEREID_HOPPER)
     if (size_ > 1) {
@@ -69,8 +70,8 @@ class Team {
     __syncthreads();
   }
 
-  // Combines each number with those of all threads; 0 changes nothing. Lane l of each warp gets
-  // that of x[l % kCount].
+  // Reduces each number over all threads; 0 is neutral. Lane l of each warp gets the result of x[l
+  // % kCount].
   template <int kCount, class Op>
   __device__ uint64_t combine(uint64_t (&x)[kCount], Op op) {
     static_assert(kCount <= kMaxNumbers && (kCount & (kCount - 1)) == 0);
@@ -107,15 +108,15 @@ class Team {
     return combine(one, [](uint64_t a, uint64_t b) { return a > b ? a : b; });
   }
 
-  // Brings s->own[0 .. s->num_own) of all blocks together in s->few, in no order; returns how many.
-  // The caller knows that there is room for them.
+  // Concatenates s->own[0 .. s->num_own) of all blocks to s->few, unordered; returns the count.
+  // Precondition: they fit.
   __device__ int gather() {
     __syncthreads();
     const int num_own = s->num_own;
-    uint64_t ends[kMaxTeam];  // of each block's, one behind the other
+    uint64_t ends[kMaxTeam];  // prefix sums of the blocks' counts
 #pragma unroll
     for (int r = 0; r < kMaxTeam; ++r) ends[r] = threadIdx.x == 0 && r >= rank_ ? num_own : 0;
-    const uint64_t end = add(ends);  // of the block whose rank is the lane's number
+    const uint64_t end = add(ends);  // of the block with rank = lane
     const int first = rank_ > 0 ? static_cast<int>(from_lane(end, rank_ - 1)) : 0;
     const int count = static_cast<int>(from_lane(end, kMaxTeam - 1));
 #pragma unroll 1
@@ -132,7 +133,7 @@ class Team {
     return __shfl_xor_sync(kAllLanes, static_cast<unsigned long long>(x), step);
   }
 
-  // Lane l gets x[l % kCount] of all lanes together.
+  // Lane l gets x[l % kCount] reduced over all lanes.
   template <int kCount, class Op>
   static __device__ uint64_t combine_in_warp(uint64_t (&x)[kCount], Op op) {
     const int lane = threadIdx.x % kWarp;
@@ -149,9 +150,9 @@ class Team {
     return x[0];
   }
 
-  // To the same place in a block's shared memory. Nobody reads what a turn sends before all of it
-  // is there, and nobody sends in the next turn but one before all have read it: between the two
-  // each block waits for something from every other.
+  // Writes to the same location in a block's shared memory. Double buffering is safe: a block reads
+  // a turn's data only when all has arrived, and a turn's buffer is reused two turns later, after
+  // every block has received from every other.
   __device__ void send(uint64_t* at, int rank, uint64_t x) {
 #if defined(NEREID_HOPPER)
     if (size_ > 1) {
@@ -162,7 +163,7 @@ class Team {
     *at = x;
   }
 
-  // Ends a turn, in which so many numbers come to each block.
+  // Ends a turn in which each block receives `numbers` numbers.
   __device__ void receive(int numbers) {
     const int turn = num_turns_++;
 #if defined(NEREID_HOPPER)

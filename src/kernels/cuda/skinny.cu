@@ -1,12 +1,11 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T for few rows and weights of integers (others:
-// skinny_float.cu): the time is that of reading the weight once, or of making bf16 of it. Every
-// multiprocessor takes an equal share of the weight's boxes (a tile of outputs by 128 bytes of k),
-// in the order of outputs, then k; one warp fetches them ahead with the copy engine, the others
-// multiply. Where the share of a multiprocessor begins or ends inside an output tile, the partial
-// sums meet in the workspace and the last to arrive adds them in order (Osama et al. 2023,
-// "Stream-K").
+// out [rows, n] = x [rows, k] . weight [n, k]^T, few rows, integer weights (others:
+// skinny_float.cu). Bound by one read of the weight or its conversion to bf16. Each SM takes an
+// equal share of the weight's boxes (a tile of outputs by 128 bytes of k), ordered by outputs, then
+// k; one warp prefetches them by TMA, the others multiply. If a share starts or ends inside an
+// output tile, the partial sums go to the workspace and the last block to arrive adds them in order
+// (Osama et al. 2023, "Stream-K").
 //
-// Weights do not depend on the kernel in front: the first boxes are fetched while it still runs.
+// Weights do not depend on the previous kernel: the first boxes are loaded while it still runs.
 #include <algorithm>
 
 #include "kernels/cuda/boxes.cuh"
@@ -25,7 +24,7 @@ struct Params {
   void* out;
   const __nv_bfloat16* bias;  // or null
   float* partials;            // [blocks, 2, groups, kRows / 2, kGroupThreads]
-  int32_t* counters;          // one for each tile and group, zero
+  int32_t* counters;          // one per tile and group, initially 0
   int64_t out_stride;
   int64_t boxes;  // of the whole weight
   int n, rows, boxes_k;
@@ -41,11 +40,11 @@ __device__ int64_t block_of(const Params& p, int64_t box) {
   return ((box + 1) * gridDim.x - 1) / p.boxes;
 }
 
-// A block's boxes in the order of its work: those of tiles that it shares with other blocks first,
-// so that the last to arrive is not the end of the kernel where there are whole tiles too.
+// A block's boxes in processing order: shared tiles first, so that the wait for other blocks
+// overlaps with whole tiles.
 struct Share {
   int tiles[3], begins[3],
-      ends[3];  // pieces: first tile, boxes of it; the last one is of whole tiles
+      ends[3];  // three runs: first tile, boxes of it; the last run has whole tiles
   int num_whole;
 
   __device__ explicit Share(const Params& p) {
@@ -53,7 +52,7 @@ struct Share {
     const int first = static_cast<int>(begin / p.boxes_k), last = static_cast<int>(end / p.boxes_k);
     const int from = static_cast<int>(begin - int64_t{first} * p.boxes_k);
     const int to = static_cast<int>(end - int64_t{last} * p.boxes_k);
-    const bool one = first == last;  // all in one tile that is not whole
+    const bool one = first == last;  // all in one partial tile
     tiles[0] = first, begins[0] = from, ends[0] = from == 0 ? 0 : one ? to : p.boxes_k;
     tiles[1] = last, begins[1] = 0, ends[1] = one && from > 0 ? 0 : to;
     tiles[2] = first + (from > 0), begins[2] = 0, ends[2] = p.boxes_k;
@@ -89,13 +88,13 @@ __device__ void group_meets(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(group + 1) : "memory");
 }
 
-// Adds the other blocks' sums of the part when this one is the last; false when it is not.
+// If this block is the last of the part: adds the other blocks' sums. Else false.
 template <int kRows>
 __device__ bool add_partials(const Params& p, int64_t tile, int group, float (&sums)[kRows / 2],
                              int* shared) {
   const int64_t first_box = tile * p.boxes_k;
   const int64_t first = block_of(p, first_box), last = block_of(p, first_box + p.boxes_k - 1);
-  // A block has at most two tiles that are not whole: its first and its last.
+  // A block has at most two partial tiles: its first and its last.
   const auto partial_of = [&](int64_t block) {
     const int64_t slot = share_begin(p, block) / p.boxes_k == tile ? 0 : 1;
     return p.partials +
@@ -237,7 +236,7 @@ cudaError_t enqueue(const Linear& a, const Scratch& scratch, cudaStream_t stream
                            p);
 }
 
-// `rows`: those that the form has.
+// `rows`: capacity of the form.
 template <class In, class Out>
 cudaError_t enqueue_rows(const Linear& a, int64_t rows, const Scratch& scratch,
                          cudaStream_t stream) {

@@ -1,14 +1,13 @@
-// out [rows, n] = x [rows, k] . weight [n, k]^T for few rows of bf16 or f8e4m3: the time is that of
-// reading the weight once. A block has a tile of outputs, and where there are fewer tiles than
-// multiprocessors a part of k too: the blocks of a cluster have the parts of one tile, and each
-// adds the sums of all for some of the rows, in the order of k. Tiles are as wide as makes all
-// blocks run at once with equal work (up to 256 outputs: every tile reads x, so narrow ones would
-// read more of x than of the weight). Two threads fetch boxes ahead with the copy engine, the other
-// warps multiply.
+// out [rows, n] = x [rows, k] . weight [n, k]^T, few rows, bf16 or f8e4m3. Bound by one read of the
+// weight. A block has a tile of outputs and, with fewer tiles than SMs, a part of k: the blocks of
+// a cluster have the parts of one tile; each adds all parts' sums for some of the rows, in the
+// order of k. Tile width: all blocks are resident at once with equal work (<= 256 outputs; every
+// tile reads x, so narrow tiles would read more of x than of the weight). Two threads prefetch
+// boxes by TMA, the other warps multiply.
 //
-// Weights do not depend on the kernel in front: as many of them as fit are fetched while it still
-// runs, so they have a ring of boxes for themselves. Only few boxes are on their way at a time:
-// what the kernel in front reads, and x, would wait behind more of them.
+// Weights do not depend on the previous kernel: as many as fit are loaded while it still runs, into
+// a ring of their own. Few boxes are in flight at a time: loads of the previous kernel, and x,
+// would queue behind more.
 #include <algorithm>
 #include <atomic>
 
@@ -21,38 +20,38 @@
 namespace nereid::kernels::cuda {
 namespace {
 
-constexpr int kMaxTileGroups = 4;  // groups of warps that multiply, each for 64 outputs
+constexpr int kMaxTileGroups = 4;  // consumer groups, 64 outputs each
 constexpr int kMaxTile = kMaxTileGroups * kPart;
-constexpr int kTileUnit = 8;    // a tile is a multiple of it: rows of the swizzle
-constexpr int kMaxStages = 24;  // of weights, and of x: lanes make their barriers
+constexpr int kTileUnit = 8;    // tiles are multiples of it: rows of the swizzle
+constexpr int kMaxStages = 24;  // of weights, and of x: one lane initialises each barrier
 
 constexpr int kFetchThreads = 2 * kWarp;  // for weights and for x
 constexpr int kMaxThreads = kMaxTileGroups * kGroupThreads + kFetchThreads;
 
-// Sums of a thread.
+// Sums per thread.
 template <int kRows>
 constexpr int kSums = kRows / 2;
 
 struct Form {
-  int split, tile;                      // parts of k, outputs
-  int weight_stages, x_stages, on_way;  // boxes of the rings, of weights that are asked for at once
+  int split, tile;                      // parts of k, outputs per tile
+  int weight_stages, x_stages, on_way;  // ring sizes in boxes; weight boxes in flight
   int groups() const { return (tile + kPart - 1) / kPart; }
 };
 
 struct Params {
   void* out;
   const __nv_bfloat16* bias;  // or null
-  const float* scales;        // of outputs and of rows of x, for f8e4m3
+  const float* scales;        // f8e4m3: of outputs and of rows of x
   const float* x_scales;
   int64_t out_stride, x_scales_stride;
   int n, rows, boxes_k;
   Form form;
-  bool vectors;  // outputs can be stored four at a time
+  bool vectors;  // outputs can be stored in vectors of four
 };
 
 #if defined(NEREID_HOPPER)
 
-// A place in a ring of boxes.
+// Position in a ring of boxes.
 struct Place {
   int stage = 0;
   uint32_t parity = 0;
@@ -64,12 +63,12 @@ struct Place {
 
 // In shared memory.
 struct Barriers {
-  uint64_t weights[kMaxStages], x[kMaxStages];                  // boxes are there
-  uint64_t free_of_weights[kMaxStages], free_of_x[kMaxStages];  // they are multiplied
-  uint64_t sums;                                                // those of other parts are there
+  uint64_t weights[kMaxStages], x[kMaxStages];                  // boxes are full
+  uint64_t free_of_weights[kMaxStages], free_of_x[kMaxStages];  // boxes are free
+  uint64_t sums;                                                // sums of other parts have arrived
 };
 
-// By a warp; `warps` multiply.
+// Called by one warp; `warps`: consumers.
 __device__ void init(const Params& p, Barriers& barriers, int warps) {
   const int lane = threadIdx.x % kWarp;
   if (lane < p.form.weight_stages) {
@@ -84,8 +83,8 @@ __device__ void init(const Params& p, Barriers& barriers, int warps) {
   barriers_are_ready();
 }
 
-// The boxes of a block, in the order of its work: neighbouring tiles begin at other columns, so
-// that the blocks do not ask for the same columns of all rows at a time.
+// A block's boxes in processing order: adjacent tiles start at different columns, so that blocks do
+// not load the same columns of all rows at once.
 template <int kSplit>
 struct Boxes {
   int part, tile, begin, count, first;
@@ -95,7 +94,7 @@ struct Boxes {
     tile = static_cast<int>(blockIdx.x) / kSplit;
     begin = p.boxes_k * part / kSplit;
     count = p.boxes_k * (part + 1) / kSplit - begin;
-    first = 2 * tile % count;  // copies bring two boxes' columns to the second-level cache
+    first = 2 * tile % count;  // a load brings two boxes' columns to the L2 cache
   }
   __device__ int operator[](int i) const {
     const int box = first + i;
@@ -103,7 +102,7 @@ struct Boxes {
   }
 };
 
-// What fetches: a thread for weights, one for x.
+// Producer: one thread for weights, one for x.
 template <int kRows, class In, int kSplit>
 struct Fetcher {
   const Params& p;
@@ -118,7 +117,7 @@ struct Fetcher {
     barrier_expect(there, bytes);
     uint8_t* const to = weight_boxes + stage * bytes;
     const int column = boxes[i] * kDepth<In>, row = boxes.tile * p.form.tile;
-    // With 64 rows and more steps took 0.4 % longer so (8B, H200), with 16 they take 2.5 % less.
+    // 64 rows and more: the step was 0.4 % slower with this; 16 rows: 2.5 % faster (8B, H200).
     if constexpr (kRows <= 16)
       copy_box(to, weights, column, row, there, read_once());
     else
@@ -159,8 +158,8 @@ struct Fetcher {
   }
 };
 
-// Adds the products of a block's boxes of 64 outputs with the rows of x, in the layout of
-// part_output() and x_row().
+// Adds the products of a block's boxes of 64 outputs with the rows of x, layout as part_output()
+// and x_row().
 template <int kRows, class In, int kSplit>
 __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
                              const uint8_t* weight_boxes, const uint8_t* x_boxes,
@@ -174,7 +173,7 @@ __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
                                        group * kPartBytes);
     const uint64_t b = swizzled_matrix(x_boxes + x.stage * kRows * kDepthBytes);
     multiply_box<In>(sums, a, b);
-    // The products of the box before are done; nobody waits for the last ones.
+    // Frees the previous box; the last ones need no signal.
     const int weight_before = (weight.stage == 0 ? p.form.weight_stages : weight.stage) - 1;
     const int x_before = (x.stage == 0 ? p.form.x_stages : x.stage) - 1;
     if (i > 0 && threadIdx.x % kWarp == 0) {
@@ -187,14 +186,14 @@ __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
   wait_for_products<0>();
 }
 
-// A thread's sums of all parts of k, added in their order: every block has them for its share of
-// the rows, as a part of the registers. `from`: where the sums of others come to.
+// A thread's sums over all parts of k, in order; each block has them for its share of the rows, a
+// subset of the registers. `from`: buffer of received sums.
 template <int kRows, int kSplit>
 __device__ void add_parts(const Boxes<kSplit>& boxes, float4* from, Barriers& barriers,
                           const float (&sums)[kSums<kRows>], float (&all)[kSums<kRows> / kSplit]) {
   constexpr int kMine = kSums<kRows> / kSplit, kVectors = kMine / 4;
   const int threads = static_cast<int>(blockDim.x) - kFetchThreads;
-  // A block has no place for its own sums.
+  // A block's own sums have no buffer.
   const auto at = [&](int to, int q, int v) {
     return from + ((q - (q > to)) * kVectors + v) * threads + threadIdx.x;
   };
@@ -231,19 +230,18 @@ __device__ void add_parts(const Boxes<kSplit>& boxes, float4* from, Barriers& ba
   }
 }
 
-// Where 8x8 numbers of 16 bits lie in a warp, the transposed ones; two of a row in a register.
+// Transposes 8x8 16-bit numbers of a warp, two of a row per register.
 __device__ uint32_t transpose(uint32_t pair) {
   uint32_t result;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
   return result;
 }
 
-// Stores results of a warp: 16 outputs from n on (`last`: where they end) of eight rows, in the
-// layout of the tensor cores.
+// Stores a warp's results: 16 outputs from n (`last`: end) of eight rows, in tensor-core layout.
 __device__ void store_results(const Params& p, __nv_bfloat16* out, int row, int n, int last,
                               const float (&v)[4]) {
   const int lane = threadIdx.x % kWarp, column = lane % 4;
-  // Outputs 2 * column and 8 more of row lane / 4, then four neighbours.
+  // Outputs 2 * column and 8 more of row lane / 4, then four adjacent ones.
   uint32_t low = transpose(pack(v[0], v[1])), high = transpose(pack(v[2], v[3]));
   const uint32_t far = __shfl_xor_sync(kAllLanes, column < 2 ? high : low, 2);
   low = column < 2 ? low : far, high = column < 2 ? far : high;
@@ -271,7 +269,7 @@ __device__ void store_results(const Params& p, float* out, int row, int n, int l
   }
 }
 
-// What a block multiplies its sums with and adds to them, in shared memory.
+// Scales and bias of a block, in shared memory.
 template <int kRows>
 struct Factors {
   float scales[kMaxTile], bias[kMaxTile], x_scales[kRows];
@@ -288,7 +286,7 @@ __device__ void finish(const Params& p, const Boxes<kSplit>& boxes, const Factor
   for (int i = 0; i < kEights; ++i) {
     const int row = (boxes.part * kEights + i) * 8;
     float v[4];
-    asm volatile("" ::: "memory");  // factors of the next ones are not loaded yet: registers
+    asm volatile("" ::: "memory");  // no early load of the next factors: registers
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int c = column + 8 * (r / 2);
@@ -303,7 +301,7 @@ __device__ void finish(const Params& p, const Boxes<kSplit>& boxes, const Factor
 
 #endif  // NEREID_HOPPER
 
-// In: of x and weight.
+// In: type of x and weight.
 template <int kRows, class In, class Out, int kSplit>
 __global__ void __launch_bounds__(kMaxThreads)
     skinny_kernel(const __grid_constant__ CUtensorMap weights,
@@ -316,7 +314,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   uint8_t* const x_boxes = memory + p.form.weight_stages * p.form.tile * kDepthBytes;
   float4* const others = reinterpret_cast<float4*>(x_boxes + p.form.x_stages * kRows * kDepthBytes);
   const int thread = static_cast<int>(threadIdx.x);
-  const int threads = static_cast<int>(blockDim.x) - kFetchThreads;  // that multiply
+  const int threads = static_cast<int>(blockDim.x) - kFetchThreads;  // consumers
   let_next_begin();
   const Boxes<kSplit> boxes(p);
   const Fetcher<kRows, In, kSplit> fetcher = {p, &weights, &x, memory, x_boxes, barriers, boxes};
@@ -332,11 +330,11 @@ __global__ void __launch_bounds__(kMaxThreads)
     wait_for_previous();
     if (kIsF8<In> && thread < p.rows)
       factors.x_scales[thread] = p.x_scales[thread * p.x_scales_stride];
-    if (kSplit > 1) cluster_waits();  // others' barriers are there
+    if (kSplit > 1) cluster_waits();  // the other blocks' barriers are initialised
     float sums[kSums<kRows>] = {};
     are_defined_here(sums);
     multiply_all<kRows, In>(p, boxes, memory, x_boxes, barriers, sums);
-    meet(1, threads);  // the factors are there
+    meet(1, threads);  // the factors are in shared memory
     if constexpr (kSplit == 1) {
       finish<kRows, In, Out>(p, boxes, factors, sums);
     } else {
@@ -354,9 +352,9 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (kSplit > 1) cluster_waits();
   } else {
     if (thread == threads + kWarp)
-      asm volatile("prefetch.tensormap [%0];" ::"l"(&x) : "memory");  // before it is needed
+      asm volatile("prefetch.tensormap [%0];" ::"l"(&x) : "memory");  // prefetch
     __syncwarp();
-    if (kSplit > 1) cluster_waits();  // others' barriers are there
+    if (kSplit > 1) cluster_waits();  // the other blocks' barriers are initialised
     if (thread == threads + kWarp) {
       wait_for_previous();
       fetcher.fetch_x();
@@ -365,16 +363,16 @@ __global__ void __launch_bounds__(kMaxThreads)
 #endif
 }
 
-// Of shared memory: small kernels run beside a block.
+// Shared memory; leaves room for small kernels beside a block.
 template <int kRows>
 constexpr int kRingBytes = (kRows <= 64 ? 184 : 204) * 1024;
-constexpr int kOnWay = 4, kOnWayBytes = 48 * 1024;  // boxes of weights, or more small ones
-constexpr int kFewest = 2;  // boxes of a ring: one is free when the next one is multiplied
+constexpr int kOnWay = 4, kOnWayBytes = 48 * 1024;  // weight boxes, or more small ones
+constexpr int kFewest = 2;  // boxes per ring: one is free while the next is multiplied
 template <int kRows>
 constexpr int kFewX = kRows <= 64 ? 4 : 3;
 
-// Sums of other parts, and what tensor cores read of a box that has fewer rows than they take, have
-// their place behind the boxes.
+// Behind the boxes: sums of other parts, and padding read by wgmma when a box has fewer rows than
+// its shape.
 template <int kRows>
 int sums_bytes(const Form& f) {
   return (f.split - 1) * kSums<kRows> / f.split * f.groups() * kGroupThreads * int{sizeof(float)};
@@ -386,7 +384,7 @@ int shared_bytes(const Form& f) {
   return f.weight_stages * f.tile * kDepthBytes + std::max(behind, unused);
 }
 
-// As many boxes of weights as fit beside a few of x.
+// As many weight boxes as fit beside a few of x.
 template <int kRows>
 void choose_stages(int64_t boxes_k, Form& f) {
   constexpr int kBoxX = kRows * kDepthBytes;
@@ -399,11 +397,11 @@ void choose_stages(int64_t boxes_k, Form& f) {
   f.on_way = std::min(std::max(kOnWay, kOnWayBytes / box), f.weight_stages);
 }
 
-// Clusters of so many blocks that can run at once.
+// Max resident clusters of kSplit blocks.
 template <int kRows, class In, class Out, int kSplit>
 int count_clusters(int units) {
   if (kSplit == 1) return units;
-  static std::atomic<int> known = 0;  // one more, 0: not yet
+  static std::atomic<int> known = 0;  // value + 1; 0: not yet computed
   if (known == 0) {
     const auto kernel = skinny_kernel<kRows, In, Out, kSplit>;
     cudaLaunchAttribute attribute = {};
@@ -426,13 +424,12 @@ int count_clusters(int units) {
   return std::min(known - 1, units / kSplit);
 }
 
-// The form with kSplit parts of k; the best so far is the one that leaves least to read when x is
-// there. x comes from the second-level cache, sums from other blocks, so their bytes take another
-// time than those of weights.
+// The form with kSplit parts of k; the best form has the least left to read when x is available.
+// Bytes of x (L2) and of sums (other blocks) have other costs than bytes of weights.
 template <int kRows, class In, class Out, int kSplit>
 void try_split(int64_t n, int64_t boxes_k, int units, Form& best, double& best_cost) {
-  constexpr double kTimeOfX = 0.8, kTimeOfSums = 3.5;  // chosen by measurement: 8B, H200
-  constexpr int kShortPart = 3;  // boxes; parts of no more take less time than an exchange of sums
+  constexpr double kTimeOfX = 0.8, kTimeOfSums = 3.5;  // measured: 8B, H200
+  constexpr int kShortPart = 3;  // boxes; shorter parts take less time than an exchange of sums
   const bool is_short = kSplit > 1 && boxes_k <= kShortPart * kSplit;
   const int64_t clusters = is_short ? 0 : count_clusters<kRows, In, Out, kSplit>(units);
   if (clusters == 0) return;

@@ -1,6 +1,5 @@
-// The CUDA rows: an op's kernel with its checks around it, and the kernels of ops that have
-// several. Those named "invariant" are for deterministic engines: the bits of a row do not depend
-// on the rows or chunks beside it.
+// CUDA table rows: an op's kernel with its checks; ops with several kernels. Kernels named
+// "invariant" are for deterministic engines: a row's bits do not depend on other rows or chunks.
 #include "kernels/cuda/table.h"
 
 #include <algorithm>
@@ -21,7 +20,7 @@ namespace {
 static_assert(kUnpackedBytes == kCudaUnpackedBytes);
 
 constexpr DeviceKind kCuda = DeviceKind::kCuda;
-constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();  // blocks of a grid's x axis
+constexpr int64_t kMaxRows = std::numeric_limits<int32_t>::max();  // max grid.x
 
 template <class Op>
 int64_t grid_rows(const Op& a) {
@@ -67,16 +66,16 @@ Status run_plain_product(const Linear& args, Stream& stream) {
 Status run_library_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   const Status status = run_cublaslt(args, static_cast<CudaStream&>(stream));
-  // `can` does not look at strides and alignments.
+  // `can` does not test strides and alignments.
   return absl::IsUnimplemented(status) ? run_plain_product(args, stream) : status;
 }
 
-// Few rows by our own kernel, which reads the weight at the memory's speed, others by the library.
+// Few rows: own kernel at memory bandwidth; others: the library.
 Status run_hopper_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   const int sm = stream.device().info().sm;
   if (takes_narrow_gemv(args, sm)) return enqueue(args, stream, launch_narrow_gemv);
-  // fp8: from 5 rows on the second kernel takes less time.
+  // fp8: from 5 rows the second kernel is faster.
   constexpr int64_t kMaxF8GemvRows = 4;
   const bool has_many_f8_rows = args.x.dtype == DType::kF8E4M3 && args.x.rows > kMaxF8GemvRows;
   const bool is_skinny = takes_skinny(args, sm);
@@ -86,7 +85,7 @@ Status run_hopper_product(const Linear& args, Stream& stream) {
   return has_cublaslt() ? run_library_product(args, stream) : run_plain_product(args, stream);
 }
 
-// With the weight's rows made bf16 in parts, for the library.
+// Converts weight rows to bf16 in parts, for the library.
 Status run_unpacked_product(const Linear& args, Stream& stream) {
   auto& cuda = static_cast<CudaStream&>(stream);
   const WeightView& w = args.weight;
@@ -112,7 +111,7 @@ Status run_unpacked_product(const Linear& args, Stream& stream) {
   return ok();
 }
 
-// Calls f with pieces of the product of at most `most` rows.
+// Calls f with parts of the product of <= `most` rows.
 template <class F>
 Status for_each_part(const Linear& args, int64_t most, F f) {
   for (int64_t row = 0; row < args.x.rows; row += most) {
@@ -130,10 +129,11 @@ Status for_each_part(const Linear& args, int64_t most, F f) {
   return ok();
 }
 
-// Integers: few rows by our own kernels, which read the weight once for so many rows.
+// Integers: few rows by own kernels, which read the weight once per kSkinnyRows rows.
 Status run_integer_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
-  constexpr int64_t kMaxIntegerRows = 192;  // with more, making bf16 of the weight costs less
+  // With more rows, conversion of the weight to bf16 is cheaper.
+  constexpr int64_t kMaxIntegerRows = 192;
   const bool takes_few = takes_few_rows_of_integers(args);
   if (takes_narrow_gemv(args, stream.device().info().sm))
     return enqueue(args, stream, launch_narrow_gemv);
@@ -163,7 +163,7 @@ Status run_invariant_product(const Linear& args, Stream& stream) {
                        [&](const Linear& part) { return enqueue(part, stream, launch_plain); });
 }
 
-// Few rows by our own kernel, others with the weight made bf16 in parts.
+// Few rows: own kernel; others: weight converted to bf16 in parts.
 Status run_grouped_product(const Linear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
   const bool aligned = reinterpret_cast<uintptr_t>(args.weight.data) % sizeof(uint64_t) == 0;
@@ -171,7 +171,7 @@ Status run_grouped_product(const Linear& args, Stream& stream) {
   return run_unpacked_product(args, stream);
 }
 
-// Rows of i8 are multiplied on the CPU alone.
+// i8 rows are multiplied on CPUs only.
 template <class Op>
 bool reads(const Op& a) {
   const bool takes_x =
@@ -208,14 +208,14 @@ Table<Linear> table<Linear>() {
       {"grouped", kCuda, can_grouped_product, rank<Linear, 1>, run_grouped_product},
       {"plain", kCuda, can_product, rank<Linear, 3>, run_plain_product},
       {"invariant", kCuda, can_product, rank<Linear, 4>, run_invariant_product}};
-  // No row without the library: the rows that there are decide which engine file fits.
+  // No row without the library: an engine file must match the existing rows.
   if (has_cublaslt())
     rows.push_back({"cublaslt", kCuda, can_library_product, rank<Linear, 2>, run_library_product});
   return rows;
 }
 
-// The name is that of Linear's row whose calls it takes the place of. Weights of bf16 and f8e4m3:
-// such a form for int4 gained nothing in a step (docs/performance/gpu-steps.md).
+// Named as Linear's row that it replaces. bf16 and f8e4m3 weights: for int4 a fused form gained
+// nothing (docs/performance/gpu-steps.md).
 bool can_fuse_hopper(const FusedLinear& a, const DeviceInfo& d) {
   return d.sm == 90 && kGemvBlocksPerUnit * d.num_units <= kFusedSquares &&
          can_product(Linear{a.x, {}, a.weight, a.bias, a.out}, d) &&
@@ -223,7 +223,7 @@ bool can_fuse_hopper(const FusedLinear& a, const DeviceInfo& d) {
 }
 Status run_fused(const FusedLinear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
-  // What `can` does not look at.
+  // Conditions that `can` does not test.
   if (!is_aligned(args.x.data) || !is_aligned(args.weight.data) || !fits_squares(args.x_squares))
     return internal_error("fused_linear: x, weight or x_squares is not aligned to 16 bytes");
   return args.rounds ? enqueue<FusedLinear>(args, stream, launch_rounding_gemv)
@@ -246,12 +246,12 @@ Status run_hopper_experts(const ExpertLinear& args, Stream& stream) {
 }
 Status run_invariant_experts(const ExpertLinear& args, Stream& stream) {
   RETURN_IF_ERROR(validate(args));
-  // The tensor cores' sums of f8e4m3 have differed in the last bit with a row's place among others.
+  // Tensor-core sums of f8e4m3 have differed in the last bit with a row's position.
   const bool takes = args.x.dtype != DType::kF8E4M3 && can_be_hopper_experts(args) &&
                      takes_hopper_experts(args, scratch_of(static_cast<CudaStream&>(stream)));
   return enqueue(args, stream, takes ? launch_invariant_experts : launch_plain_experts);
 }
-// Experts' f8e4m3 in groups becomes bf16 when the engine is made, which the fast kernel reads.
+// Experts' group-scaled f8e4m3 is converted to bf16 when the engine is built, for the fast kernel.
 bool can_plain_experts(const ExpertLinear& a, const DeviceInfo&) {
   return reads(a) && !has_f8_groups(a.weight.format);
 }

@@ -1,4 +1,4 @@
-// The CUDA rows of every op's table.
+// CUDA rows of all ops' tables.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@ namespace nereid::kernels::cuda {
 
 void add_kernels(Registry& registry);
 
-// Whether the kernel of that name leaves the product to the library.
+// Whether the kernel of that name uses the library for the product.
 bool is_for_library(std::string_view kernel, const Linear& args, int sm);
 
 // See ProductTuner (cublaslt_measure.cc).

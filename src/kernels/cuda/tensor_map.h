@@ -1,4 +1,4 @@
-// Descriptions of matrices for the copy engine of Hopper.
+// TMA descriptors (Hopper).
 #pragma once
 
 #include <cuda.h>
@@ -13,7 +13,7 @@ using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, 
                                  const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
                                  CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
 
-// The driver's cuTensorMapEncodeTiled; null when it has none.
+// The driver's cuTensorMapEncodeTiled; null if missing.
 inline EncodeTiled encode_tiled() {
   static const EncodeTiled function = [] {
     void* found = nullptr;
@@ -30,8 +30,8 @@ inline EncodeTiled encode_tiled() {
 }
 
 // Boxes of `box` elements of an array with `sizes`, innermost dimension first; `strides`: bytes
-// from one element of each other dimension to the next. Rows of a box are 128 bytes, permuted as
-// tensor cores read them (the 128-byte swizzle); what lies outside of the array reads as 0.
+// between elements of each other dimension. A box row is 128 bytes in the 128-byte swizzle;
+// out-of-bounds elements read as 0.
 template <int kDims>
 cudaError_t describe(CUtensorMapDataType type, const void* data, const cuuint64_t (&sizes)[kDims],
                      const cuuint64_t (&strides)[kDims - 1], const cuuint32_t (&box)[kDims],
@@ -45,8 +45,8 @@ cudaError_t describe(CUtensorMapDataType type, const void* data, const cuuint64_
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-// Blocks of a KV cache, an array [block, head, line, column] of bf16, or of bytes where kBytes is
-// 1, in boxes of `box_lines` lines of 128 bytes; `stride`: numbers from one block to the next.
+// Blocks of a KV cache, array [block, head, line, column] of bf16, or of bytes if kBytes = 1, in
+// boxes of `box_lines` lines of 128 bytes; `stride`: elements between blocks.
 template <int kBytes>
 cudaError_t describe_blocks(const void* cache, int columns, int lines, int heads, int64_t stride,
                             int box_lines, CUtensorMap& map) {

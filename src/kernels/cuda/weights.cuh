@@ -1,4 +1,4 @@
-// Weights of every format as plain kernels read them: a number at a time.
+// Weights of all formats for plain kernels: one number at a time.
 #pragma once
 
 #include "kernels/cuda/device.cuh"
@@ -6,20 +6,20 @@
 
 namespace nereid::kernels::cuda {
 
-// Weights as they lie in memory, row-major; those of several experts one behind the other.
+// Weights as stored, row-major, experts concatenated.
 struct FloatWeight {
-  static constexpr int kPieceBytes = 16;  // of eight numbers that piece() gives; 0: it does not
+  static constexpr int kPieceBytes = 16;  // of the eight numbers of piece(); 0: unsupported
   const __nv_bfloat16* data;
   int64_t k;
 
   __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
-  // Eight neighbours in bf16, of rows that are whole aligned pieces.
+  // Eight adjacent numbers as bf16; rows are whole aligned pieces.
   __device__ uint4 piece(int64_t row, int64_t col) const {
     return *reinterpret_cast<const uint4*>(data + row * k + col);
   }
 };
 
-// f8e4m3 numbers; a row's scale comes after the sum.
+// f8e4m3 numbers; a row's scale is applied to the sum.
 struct F8Weight {
   static constexpr int kPieceBytes = 0;
   const __nv_fp8_e4m3* data;
@@ -28,7 +28,7 @@ struct F8Weight {
   __device__ float at(int64_t row, int64_t col) const { return load(data + row * k + col); }
 };
 
-// f8e4m3 numbers with a scale for each group of columns.
+// f8e4m3 numbers with one scale per group of columns.
 struct F8Groups {
   static constexpr int kPieceBytes = 8;
   const __nv_fp8_e4m3* data;
@@ -90,7 +90,7 @@ inline IntegerWeight<kBits> integers_of(const WeightView& w) {
           w.format.num_groups(w.k)};
 }
 
-// Calls f with the weight in its form.
+// Calls f with the weight's struct.
 template <class F>
 void with_weight(const WeightView& w, F f) {
   if (w.format.is_float())

@@ -11,13 +11,13 @@
 namespace nereid::kernels {
 namespace {
 
-// Where a position's head vector, and its scale, is in one layer's K or V cache: the block's first
-// element, the number of the vector in the block, and the index of the scale.
+// Location of a position's head vector in a layer's K or V cache: the block's first element, the
+// vector's number in the block, the index of its scale.
 struct Place {
   int64_t block = 0, line = 0, scale = 0;
 };
 
-// Of what token i sees, or keeps, at a position.
+// Cell of a position as seen (or stored) by token i.
 Place place_of(const Attention& a, int64_t i, int32_t position, int64_t kv_head) {
   const int64_t tokens = a.cache.block_tokens, cell = cell_of(a.step, i, position);
   const int64_t block =
@@ -26,7 +26,7 @@ Place place_of(const Attention& a, int64_t i, int32_t position, int64_t kv_head)
   return {block * a.cache.block_stride, line, block * a.cache.scale_stride + line};
 }
 
-// One head vector of token i, rotated when `rotate`.
+// One head vector of token i, with rotary embedding if `rotate`.
 std::vector<float> head_vector(const Attention& a, int64_t i, int64_t head, bool rotate) {
   const int64_t d = a.heads.dim;
   const float* x = a.qkv.row<float>(i) + head * d;
@@ -37,7 +37,7 @@ std::vector<float> head_vector(const Attention& a, int64_t i, int64_t head, bool
   return y;
 }
 
-// Elements of a line, by c, in a cache of layout `keys`.
+// Elements of a line, by column c, in a cache of layout `keys`.
 struct Line {
   DType kv;
   KeyLayout keys;
@@ -78,7 +78,7 @@ void store_line(const std::vector<float>& x, const Line& line, void* cache, floa
   }
 }
 
-// Reads a line's elements as they are stored, in units of scale_of().
+// Reads a line's elements as stored, in units of scale_of().
 template <class T>
 void load_line(const Line& line, const void* cache, double* x) {
   const auto* const elements = static_cast<const T*>(cache);
@@ -101,7 +101,7 @@ double scale_of(const Line& line, const float* scales) {
   return has_kv_scales(line.kv) ? scales[line.place.scale] : 1;
 }
 
-// A position's key and value in the cache.
+// Key and value lines of a position in the cache.
 Line key_line(const CacheView& c, Place place, int64_t d) { return {c.type, c.layout, place, d}; }
 Line value_line(const CacheView& c, Place place, int64_t d) {
   return {c.type, KeyLayout::kLines, place, d};
@@ -122,7 +122,7 @@ void store_kv(const Attention& a) {
   }
 }
 
-// The score of the query and key heads' product for a distance of positions.
+// Attention score of a query-key product at a distance of positions.
 double score_of(const Attention& a, double dot, int64_t head, int64_t distance) {
   double score = dot * a.scale;
   if (a.cap > 0) score = a.cap * std::tanh(score / a.cap);
@@ -132,8 +132,8 @@ double score_of(const Attention& a, double dot, int64_t head, int64_t distance) 
   return score;
 }
 
-// What token i sees of a head of keys and values: of each position the key and the value [dim
-// each], in units of their scales. Of a latent cache the value is the key's last `latent` elements.
+// Visible keys and values of token i for one head, [dim] per position, in units of their scales.
+// Latent cache: value = last `latent` elements of the key.
 struct Seen {
   std::vector<int32_t> positions;
   std::vector<double> keys, values, key_scales, value_scales;

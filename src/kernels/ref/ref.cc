@@ -1,4 +1,4 @@
-// Reference forms of the ops that are a few lines each.
+// Reference forms of small ops.
 #include "kernels/ref/ref.h"
 
 #include <algorithm>
@@ -26,7 +26,7 @@ void store(const View& out, int64_t row, int64_t col, float value) {
     out.row<float>(row)[col] = value;
 }
 
-// A row of results where they go, in f8e4m3 by way of bf16.
+// Writes a row of results, quantised to f8e4m3 through bf16 if scales are given.
 void store_row(const View& out, const View& scales, int64_t row, const std::vector<float>& values) {
   if (!is_given(scales)) {
     for (size_t c = 0; c < values.size(); ++c) store(out, row, static_cast<int64_t>(c), values[c]);
@@ -116,8 +116,8 @@ void reference(const Norm& a) {
 
 namespace {
 
-// Rows of x that are multiplied with the rows of a weight [n, k]. The sums of a block of rows are
-// made side by side, each in the order of k.
+// Rows of x multiplied by rows of a weight [n, k]. A block of rows is summed side by side, each in
+// the order of k.
 class InputRows {
  public:
   InputRows(size_t rows, size_t k)
@@ -170,7 +170,7 @@ void reference(const Linear& a) {
 
 namespace {
 
-// act(gate) * (up + up_offset) within the op's limit.
+// act(gate) * (up + up_offset) with the op's limit.
 template <class Op>
 float gated_unit(const Op& a, double gate, double up) {
   if (a.limit > 0) {
@@ -184,7 +184,7 @@ float gated_unit(const Op& a, double gate, double up) {
 
 namespace {
 
-// Reads row i of x as it is multiplied. Returns what the sums of its products are multiplied with.
+// Reads row i of x as multiplied. Returns the factor of its sums.
 double read_row(const FusedLinear& a, int64_t i, InputRows& x) {
   const auto k = static_cast<size_t>(a.weight.k), at = static_cast<size_t>(i);
   const std::span<const BF16> row(a.x.row<BF16>(i), k);
@@ -235,7 +235,7 @@ void reference(const FusedLinear& a) {
 
 namespace {
 
-// What a x is for the j-th row of a module's a; without x the row's token is `token`.
+// Row j of a module's A times x; without x: column `token` of A.
 double low_of(const LowRank& a, const AdapterMatrix& matrix, int64_t j, int64_t row,
               int64_t first_col, int64_t token) {
   const BF16* const weights = a.step.adapter_weights + matrix.a;
@@ -288,7 +288,7 @@ struct Piece {
   int64_t row, piece;
 };
 
-// The pieces of each expert [experts + 1]; the last entry has those of no known expert.
+// The pieces of each expert [experts + 1]; last entry: pieces without a known expert.
 std::vector<std::vector<Piece>> pieces_by_expert(const ExpertLinear& a) {
   std::vector<std::vector<Piece>> out(static_cast<size_t>(a.weight.experts) + 1);
   for (int64_t i = 0; i < a.out.rows; ++i)

@@ -1,4 +1,4 @@
-// Reference routing to experts: everything sorted.
+// Reference routing to experts: full sorts.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -9,7 +9,7 @@
 namespace nereid::kernels {
 namespace {
 
-// Indices of [begin, end) by falling value, then rising index.
+// Indices of [begin, end) by descending value, then ascending index.
 std::vector<int32_t> in_order(const std::vector<float>& values, int32_t begin, int32_t end) {
   std::vector<int32_t> order(static_cast<size_t>(end - begin));
   std::iota(order.begin(), order.end(), begin);
@@ -30,7 +30,7 @@ std::vector<float> scores(const Route& a, const float* x) {
   return s;
 }
 
-// What decides between experts.
+// Ranking values of the experts.
 std::vector<float> ranks(const Route& a, const float* x, const std::vector<float>& s) {
   std::vector<float> c(x, x + a.x.cols);
   if (!is_given(a.bias) && a.group_best == 1) return c;
@@ -38,7 +38,7 @@ std::vector<float> ranks(const Route& a, const float* x, const std::vector<float
   return c;
 }
 
-// The experts of the groups that are kept, in order.
+// The experts of the kept groups, in order.
 std::vector<int32_t> candidates(const Route& a, const std::vector<float>& c) {
   const auto size = static_cast<int32_t>(a.x.cols / a.groups);
   std::vector<float> group(static_cast<size_t>(a.groups));
@@ -54,7 +54,7 @@ std::vector<int32_t> candidates(const Route& a, const std::vector<float>& c) {
   return all;
 }
 
-// The weight of the j-th picked by the sparse mixer.
+// Sparse mixer weight of the j-th selected expert.
 double mixer_weight(const Route& a, const float* x, const std::vector<int32_t>& order, int64_t j) {
   const float own = x[order[j]];
   double sum = 0;

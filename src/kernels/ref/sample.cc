@@ -1,4 +1,4 @@
-// Reference sampling: every step over the whole vocabulary, which is sorted.
+// Reference sampling: every step over the whole sorted vocabulary.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr float kMost = std::numeric_limits<float>::max();
 
-// Everything that one row's token depends on.
+// All inputs of one row's token.
 struct Draw {
   const SampleParams& params;
   SampleLists lists;
@@ -43,7 +43,7 @@ void add_biases(Draw& d) {
 
 void penalise(Draw& d) {
   const SampleParams& p = d.params;
-  std::map<int32_t, int32_t> counts;  // of each distinct id, from penalty_begin on
+  std::map<int32_t, int32_t> counts;  // per distinct id, from penalty_begin
   for (size_t i = 0; i < d.history.size(); ++i)
     counts[d.history[i]] += static_cast<int32_t>(i) >= p.penalty_begin;
   for (const auto& [id, count] : counts) {
@@ -105,7 +105,7 @@ float top_p_of(const Draw& d) {
   return top_p_after(d.params, k);
 }
 
-// The ids that min_p and top_k keep.
+// The ids kept by min_p and top_k.
 std::vector<int32_t> kept(const Draw& d, std::vector<int32_t> order) {
   if (d.params.top_k > 0 && static_cast<size_t>(d.params.top_k) < order.size())
     order.resize(static_cast<size_t>(d.params.top_k));
@@ -118,7 +118,7 @@ double weight(const Draw& d, int32_t id, float largest) {
   return std::exp((double{d.logits[id]} - largest) / temperature_of(d.params));
 }
 
-// What draw() draws with.
+// Probabilities used by draw().
 std::vector<double> probabilities(const Draw& d) {
   const std::vector<int32_t> ids = kept(d, sorted(d.logits));
   double sum = 0, before = 0;
@@ -199,7 +199,7 @@ int32_t typical_draft(const Draw& d, std::span<const SampleRow> drafts) {
   return -1;
 }
 
-// Of one draft, the q that it was drawn from.
+// Rejection sampling of one draft by its proposal distribution q.
 int32_t by_ratio(const Draw& d, const Draw& of_draft, int32_t draft) {
   const std::vector<double> p = probabilities(d);
   std::vector<double> q(p.size());
@@ -219,7 +219,7 @@ int32_t by_ratio(const Draw& d, const Draw& of_draft, int32_t draft) {
   return static_cast<int32_t>(id);
 }
 
-// Step 6. `drafts`: the rows that come after this one. -1: step 5 says.
+// Step 6. `drafts`: the rows that come after this one. -1: step 5 applies.
 int32_t weigh(const Sample& a, const Draw& d, std::span<const SampleRow> drafts) {
   if (d.params.draft_test == DraftTest::kTypical) return typical_draft(d, drafts);
   const auto found = std::ranges::find_if(drafts, [](auto& row) { return row.draft_logits >= 0; });

@@ -1,4 +1,4 @@
-// The reference rows of every op's table.
+// Reference rows of all ops' tables.
 #include <type_traits>
 
 #include "kernels/api/validate.h"
@@ -7,7 +7,7 @@
 namespace nereid::kernels::ref {
 namespace {
 
-constexpr double kSlowest = 1e9;  // seconds: chosen only when nothing else can
+constexpr double kSlowest = 1e9;  // seconds: chosen only if nothing else can run
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// The shapes of attention's cases.
+// Shapes of the attention cases.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 namespace nereid::kernels::testing {
 
 struct Sequence {
-  int32_t start, count;             // positions cached before, new tokens
-  std::vector<int32_t> after = {};  // StepView::after of the last of them
+  int32_t start, count;             // cached positions, new tokens
+  std::vector<int32_t> after = {};  // StepView::after of the last tokens
 };
 
 struct AttentionShape {
@@ -23,10 +23,10 @@ struct AttentionShape {
   int32_t sink = 0;
   DType kv = DType::kBF16;
   KeyLayout keys = KeyLayout::kLines;
-  int32_t rotated = 0;  // columns of a head; 0 = all
+  int32_t rotated = 0;  // rotary columns per head; 0 = all
   bool interleaved = false, sinks = false;
   float cap = 0, alibi = 0, alibi_scale = 1;
-  int32_t latent = 0;  // columns of a value that lie in its key
+  int32_t latent = 0;  // value columns within the key (MLA)
   bool chunked = false;
 
   int32_t angle_cols() const { return rotated > 0 ? rotated : d; }
@@ -62,7 +62,7 @@ inline const AttentionShape kAttentionShapes[] = {
     {.sequences = {{90, 20}, {1, 1}}, .heads = 7, .kv_heads = 1, .d = 14, .block = 7, .rope = true},
     {.sequences = {{40, 3}, {2, 1}}, .heads = 22, .kv_heads = 2, .d = 256, .rope = true},
     {.sequences = {{1023, 1}, {700, 3}}, .heads = 8, .kv_heads = 1, .d = 96, .rope = true},
-    // One token each, for seven and four heads.
+    // One token per row, seven and four heads.
     {.sequences = {{300, 1}, {0, 1}, {15, 1}, {16, 1}, {900, 1}},
      .heads = 8,
      .kv_heads = 2,
@@ -76,8 +76,8 @@ inline const AttentionShape kAttentionShapes[] = {
      .rope = true,
      .sinks = true,
      .cap = 3},
-    // The same with ALiBi, over a window, and so many rows that a block of a GPU's kernel has all
-    // of a row's blocks, of which the last have the largest scores.
+    // Same with ALiBi, with a window, and with so many rows that one block of a GPU kernel has all
+    // cache blocks of a row; the last ones have the largest scores.
     {.sequences = {{200, 1}, {70, 1}, {0, 1}},
      .heads = 12,
      .kv_heads = 2,
@@ -100,8 +100,8 @@ inline const AttentionShape kAttentionShapes[] = {
      .d = 16,
      .block = 8,
      .alibi = 8},
-    // So many KV heads that few of a GPU's blocks share one's keys: the new key is not among the
-    // first that a block reads. Then eight query heads, sinks and a window.
+    // Many KV heads: few blocks of a GPU share a KV head's keys, so the new key is not among the
+    // first keys of a block. Then eight query heads, sinks and a window.
     {.sequences = {{290, 1}, {300, 1}, {40, 1}, {7, 1}, {253, 1}},
      .heads = 16,
      .kv_heads = 8,
@@ -126,7 +126,8 @@ inline const AttentionShape kAttentionShapes[] = {
      .kv_heads = 2,
      .d = 128,
      .rope = true},
-    // Chunks: prompts over several, rows that end and begin one, few tokens across a border.
+    // Chunked attention: prompts over several chunks, rows that end and start one, few tokens
+    // across a boundary.
     {.sequences = {{100, 90}, {63, 1}, {0, 70}, {64, 1}, {94, 4}},
      .heads = 4,
      .kv_heads = 2,
@@ -149,7 +150,7 @@ inline const AttentionShape kAttentionShapes[] = {
      .d = 128,
      .window = 150,
      .chunked = true},
-    // Sinks: of a few positions, of more than a block, in the same tile as the window.
+    // Sinks: few positions, more than a block, in the same tile as the window.
     {.sequences = {{300, 1}, {90, 40}, {2, 3}},
      .heads = 4,
      .kv_heads = 2,
@@ -173,7 +174,7 @@ inline const AttentionShape kAttentionShapes[] = {
      .rotated = 24,
      .cap = 1.5f},
     {.sequences = {{150, 3}, {0, 70}}, .heads = 6, .kv_heads = 2, .d = 32, .alibi = 8},
-    // Over three tiles of keys, of which the last have the largest scores.
+    // More than three tiles of keys; the last have the largest scores.
     {.sequences = {{150, 3}, {0, 300}},
      .heads = 4,
      .kv_heads = 4,
@@ -190,7 +191,7 @@ inline const AttentionShape kAttentionShapes[] = {
      .rotated = 20,
      .interleaved = true,
      .sinks = true},
-    // Latent heads.
+    // Latent heads (MLA).
     {.sequences = {{100, 1}, {0, 70}, {33, 5}},
      .heads = 4,
      .kv_heads = 1,
@@ -219,7 +220,7 @@ inline const AttentionShape kAttentionShapes[] = {
      .cap = 2,
      .alibi = 8,
      .latent = 28},
-    // Trees: beside other rows, over the end of a tile, all after the same token.
+    // Trees: beside other rows, across the end of a tile, all after the same token.
     {.sequences = {{60, 9, {1, 2, 1, 2, 4, 1, 1}},
                    {5, 1},
                    {0, 40},
@@ -247,7 +248,7 @@ inline const AttentionShape kAttentionShapes[] = {
      .rope = true,
      .rotated = 8,
      .latent = 16},
-    // Latent heads of the widths that DeepSeek has, and narrower ones, over a window.
+    // Latent heads of DeepSeek's widths, and narrower ones, with a window.
     {.sequences = {{70, 1}, {0, 1}, {300, 1}},
      .heads = 16,
      .kv_heads = 1,
@@ -298,7 +299,7 @@ inline const AttentionShape kAttentionShapes[] = {
      .sink = 5,
      .rotated = 64,
      .latent = 512},
-    // Heads of widths that a GPU's tiles do not take: no multiple of eight columns, and too wide.
+    // Head widths without GPU tile kernels: not a multiple of eight columns, and too wide.
     {.sequences = {{130, 1}, {60, 9, {1, 2, 1, 2, 4, 1, 1}}, {2, 40}},
      .heads = 4,
      .kv_heads = 2,

@@ -1,5 +1,5 @@
-// Test cases of every op, for kernels of any device: inputs, what `ref` makes of them, tolerances
-// computed from sizes, norms and rounding, and the ways to cut a case that must not change a bit.
+// Test cases of every op, for kernels of any device: inputs, outputs of `ref`, tolerances from
+// sizes, norms and rounding, and splits of a case that must not change any bit.
 #pragma once
 
 #include <cmath>
@@ -14,40 +14,40 @@
 
 namespace nereid::kernels::testing {
 
-// Half a unit in the last place, relative.
+// Half an ulp, relative.
 inline constexpr double kEpsF32 = 0x1p-24;
 
-// What a product adds up is exact to this share of the sum of magnitudes where x is f8e4m3: tensor
-// cores of Hopper cut each product to 2^-13 of the largest that they add in one go (DeepSeek-AI
-// 2024, "DeepSeek-V3 Technical Report", section 3.3.2), which is a few times the mean.
+// Error of f8e4m3 products relative to the sum of magnitudes: Hopper's tensor cores truncate each
+// product to 2^-13 of the largest of those added at once (DeepSeek-AI 2024, "DeepSeek-V3 Technical
+// Report", section 3.3.2), a few times the mean.
 inline constexpr double kEpsFp8Sum = 0x1p-11;
-// What a sum of k products in f32 may be wrong by, whatever the order: a few deviations of as many
-// roundings, as a share of the sum of magnitudes.
+// Error bound of an f32 sum of k products in any order, relative to the sum of magnitudes: a few
+// standard deviations of k roundings.
 inline double sum_error(int64_t k, bool is_f8e4m3 = false) {
   return kEpsF32 * (4 * std::sqrt(static_cast<double>(k)) + 8) + (is_f8e4m3 ? kEpsFp8Sum : 0.0);
 }
-// A whole unit: the kernel's sum may lie on the other side of a rounding boundary.
+// One ulp: the kernel's sum may be on the other side of a rounding boundary.
 inline constexpr double kStepBF16 = 0x1p-7;
 
-// Token (or row) ranges [begin, begin + count) run one after the other.
+// Token (or row) ranges [begin, begin + count), run in order.
 using Split = std::vector<std::pair<int64_t, int64_t>>;
 
 template <class Op>
 struct Case {
   std::string name;
   Image before;
-  Image after;  // what ref makes of it
-  // Arguments for the tokens [begin, begin + count) with the image at `base`.
+  Image after;  // outputs of ref
+  // Arguments for tokens [begin, begin + count) with the image at `base`.
   std::function<Op(std::byte* base, int64_t begin, int64_t count)> args;
   int64_t tokens = 0;
   std::vector<Region> outputs;
-  std::vector<Region> scratch;  // may hold anything afterwards
+  std::vector<Region> scratch;  // arbitrary contents afterwards
   std::vector<Split> splits;    // each covers all tokens
-  // Replaces the comparison of `outputs` with `after` where more than one answer is right.
+  // Replaces the comparison of `outputs` with `after` if several answers are right.
   std::function<Status(const Case& self, const Image& got, double operand_epsilon)> check;
 };
 
-// All cases of an op; built on first use, then kept.
+// All cases of an op; built on first use, then cached.
 template <class Op>
 const std::vector<Case<Op>>& cases();
 template <>
@@ -107,14 +107,14 @@ struct StoredWeight {
     return w;
   }
 };
-// Adds a weight (of all experts) to an image; `matrix` becomes what it stands for.
+// Adds a weight (of all experts) to an image; `matrix` is set to the dequantised numbers.
 StoredWeight add_weight(Image& image, std::vector<BF16>& matrix, const WeightView& shape);
 
-// Stores a row as f8e4m3 or i8 with its scale; `row` becomes what they stand for.
+// Stores a row as f8e4m3 or i8 with its scale; `row` is set to the dequantised numbers.
 template <class T>
 void store_scaled_row(std::span<BF16> row, T* stored, float& scale);
 
-// [0, tokens) in pieces of at most `size`.
+// [0, tokens) in parts of <= `size`.
 Split pieces(int64_t tokens, int64_t size);
 
 }  // namespace nereid::kernels::testing

@@ -1,6 +1,5 @@
-// Cases of attention: decode, prefill, chunks and mixed batches over shuffled blocks. Lines that no
-// query may see hold NaN, and so does block -1, which stands for the blocks that are all such
-// lines.
+// Cases of attention: decode, prefill, chunks and mixed batches over shuffled blocks. Invisible
+// cache lines are NaN, and so is block -1, which replaces blocks with invisible lines only.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,7 +13,7 @@
 namespace nereid::kernels::testing {
 namespace {
 
-// What the arguments are made from; offsets into the image.
+// Layout of the arguments; offsets into the image.
 struct Layout {
   AttentionShape shape;
   int64_t tokens = 0, qkv_width = 0;
@@ -24,12 +23,11 @@ struct Layout {
   std::vector<int32_t> rows;  // sequence of each token
 };
 
-// From block to block, in vectors and in scales: blocks lie apart, as parts of the blocks of all
-// layers.
+// Block strides of vectors and of scales: with gaps, as in a cache whose blocks have all layers.
 int64_t stride_lines(const Layout& l) { return int64_t{l.shape.kv_heads} * l.shape.block + 3; }
 int64_t stride_scales(const Layout& l) { return int64_t{l.shape.kv_heads} * l.shape.block + 4; }
 
-// Whether any query of the sequence sees the position, or it is written.
+// Whether a query of the sequence attends to the position, or it is written.
 bool is_used(const AttentionShape& s, const Sequence& sequence, int32_t position) {
   return s.window == 0 || position > sequence.start - s.window || position < s.sink;
 }
@@ -64,13 +62,13 @@ void add_index_arrays(Layout& l, Image& image) {
   l.zeros = image.add(std::vector<int32_t>(static_cast<size_t>(l.tokens), 0));
 }
 
-// Room for a plane of all blocks of that many bytes, after one that stays NaN: block -1.
+// Allocates a plane of all blocks of `block` bytes, after one that stays NaN: block -1.
 Offset add_plane(const Layout& l, Image& image, size_t block) {
-  const size_t guard = (block + 255) / 256 * 256;  // what follows stays aligned
+  const size_t guard = (block + 255) / 256 * 256;  // keeps the alignment
   return image.add(guard + block * static_cast<size_t>(l.num_blocks)) + guard;
 }
 
-// Fills a cached vector with values of at most 3.5.
+// Fills a cached vector with values |x| <= 3.5.
 void fill_line(const Layout& l, Image& image, Offset cache, Offset scales, int64_t block,
                int64_t in_block, size_t& next) {
   static const std::vector<BF16> values = noise_bf16(9, 4096);
@@ -92,7 +90,7 @@ void fill_line(const Layout& l, Image& image, Offset cache, Offset scales, int64
   }
 }
 
-// A permutation of the blocks, and the cached positions that are looked at filled with values.
+// Permutes the blocks and fills the visible cached positions with values.
 void add_cache(Layout& l, Image& image) {
   const AttentionShape& s = l.shape;
   std::vector<int32_t> table;
@@ -174,14 +172,15 @@ Attention make_args(const Layout& l, std::byte* base, int64_t begin, int64_t cou
   return a;
 }
 
-// The output is a mean of values weighted by exp(scores). An error ds in the scores moves it by at
-// most 2 ds max|v|; scores are sums of d products.
+// The output is a mean of values weighted by exp(scores). An error ds in the scores changes it by
+// <= 2 ds max|v|; scores are sums of d products.
 void set_tolerances(const Layout& l, const Image& after, std::vector<Region>& outputs) {
   const AttentionShape& s = l.shape;
   const double score =
       3.5 * 3.5 * std::sqrt(static_cast<double>(s.d));  // bound of |q||k| / sqrt(d)
   const double value = 3.5;
-  const double unit = 8 * (s.cap > 0 ? s.cap : score) + 64;  // errors of a score, in units of f32's
+  const double unit = 8 * (s.cap > 0 ? s.cap : score) + 64;  // error of a score in units of f32's
+                                                             // eps
   for (Region& region : outputs) {
     const bool is_out = region.name == "out";
     for (int64_t r = 0; r < region.rows; ++r)
@@ -212,7 +211,7 @@ std::vector<Split> make_splits(const Layout& l) {
   return splits;
 }
 
-// Moves the elements of all keys from where kLines has them to where `keys` has them.
+// Moves all keys' elements from layout kLines to `keys`.
 void lay_out_keys(const Layout& l, KeyLayout keys, Image& image) {
   const size_t size = size_of(l.shape.kv);
   const int64_t d = l.shape.d, lines = int64_t{l.shape.kv_heads} * l.shape.block;
@@ -227,7 +226,7 @@ void lay_out_keys(const Layout& l, KeyLayout keys, Image& image) {
   }
 }
 
-// What follows from the layout, to a case that has its images.
+// Completes a case with images from its layout.
 Case<Attention> finish(Case<Attention> c, const Layout& l) {
   const AttentionShape& s = l.shape;
   c.name = fmt::format(
@@ -258,7 +257,7 @@ Case<Attention> finish(Case<Attention> c, const Layout& l) {
   return c;
 }
 
-// The case with keys in lines, and in panels where the shape allows it.
+// Adds the case with keys in lines, and in panels if the shape allows.
 void add_cases(const AttentionShape& shape, std::vector<Case<Attention>>& list) {
   Case<Attention> c;
   Layout l;

@@ -20,7 +20,7 @@ void finish_experts(Case<Op>& c, int64_t tokens) {
   c.tokens = tokens;
   c.after = c.before;
   reference(c.args(c.after.bytes.data(), 0, tokens));
-  // Large cases are for kernels with large tiles, and slow for the reference.
+  // Large cases are for kernels with large tiles, and slow in ref.
   constexpr int64_t kLarge = 99;
   for (int64_t size : {1, 2, 3, 7, 16, 33})
     if (size < tokens && (tokens <= kLarge || size == 33)) c.splits.push_back(pieces(tokens, size));
@@ -42,7 +42,7 @@ Case<Route> route_case(const Routing& s) {
       s.groups, s.groups_kept, s.group_best, s.reach);
   const int64_t stride = s.experts + 1, n = s.tokens;
   std::vector<float> x = noise(1, n * stride, 3);
-  // Ties everywhere: values in steps of 1/4. Rows of equal values, extremes and NaN.
+  // Many ties: multiples of 1/4. Rows of equal values, extremes and NaN.
   for (float& v : x) v = std::round(v * 4) / 4;
   for (int64_t i = 0; i < n; ++i) {
     float* row = x.data() + i * stride;
@@ -52,7 +52,7 @@ Case<Route> route_case(const Routing& s) {
     if (i % 7 == 6) std::fill(row, row + s.experts, NAN);
   }
   const Offset in = c.before.add(x);
-  std::vector<float> biases;  // a few values, so that sums tie; two that bf16 would make equal
+  std::vector<float> biases;  // few values, so that sums tie; two that are equal in bf16
   for (int64_t e = 0; e < s.experts; ++e)
     biases.push_back(static_cast<float>(e * 5 % 3) * 0.25f + (e % 4 == 1 ? 0x1p-12f : 0));
   const Offset bias = c.before.add(biases);
@@ -72,7 +72,7 @@ Case<Route> route_case(const Routing& s) {
   };
   finish_experts(c, n);
   Region out{"weights", weights, DType::kF32, n, s.picked, out_stride, {}, {}};
-  // A score and the sum of them, rounded on the way: a few units each.
+  // A score and its sum, each rounded: a few ulps.
   for (int64_t i = 0; i < n; ++i)
     for (int64_t j = 0; j < s.picked; ++j)
       out.tolerance.push_back(
@@ -83,10 +83,10 @@ Case<Route> route_case(const Routing& s) {
 
 struct ExpertShape {
   int64_t tokens, picked, experts, n, k;
-  bool one_x = true;  // else a piece of x for each expert picked
+  bool one_x = true;  // else one piece of x per selected expert
 };
 
-// As of linear. `x_values`: what rows of x stand for.
+// As for linear. `x_values`: dequantised rows of x.
 void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vector<BF16>& x_values,
                    const std::vector<BF16>& weights, const Image& after, Region& out) {
   const bool fp8_rows = a.x.dtype == DType::kF8E4M3;
@@ -111,7 +111,7 @@ void set_tolerance(const ExpertLinear& a, const ExpertShape& s, const std::vecto
     }
 }
 
-// Few experts for most rows, some rows that name none, the same twice in a row.
+// Few experts for most rows, some rows without one, the same expert twice in a row.
 std::vector<int32_t> picked_experts(const ExpertShape& s, int64_t stride) {
   std::vector<int32_t> ids(static_cast<size_t>(s.tokens * stride), -7);
   for (int64_t i = 0; i < s.tokens; ++i)
@@ -139,7 +139,7 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
   const bool scaled = t.x != DType::kBF16;
   Image& image = result.before;
   std::vector<BF16> values = noise_bf16(seed, s.tokens * x_cols);
-  // Poisoned columns after each row of x, which a kernel must not multiply.
+  // NaN columns after each row of x, which a kernel must not multiply.
   const Offset x = image.add(static_cast<size_t>(s.tokens * x_stride) * size_of(t.x));
   const int64_t scales_stride = 2;
   const Offset scales = image.add(static_cast<size_t>(s.tokens * scales_stride) * sizeof(float));
@@ -181,8 +181,8 @@ Case<ExpertLinear> expert_case(const ExpertShape& s, WeightLayout layout, const 
   return result;
 }
 
-// Weights of integers and fp8: several groups and a short last one, zero points, minima, rows of
-// f8e4m3 and i8.
+// Integer and fp8 weights: several groups with a short last one, zero points, minima, f8e4m3 and i8
+// rows.
 void add_rounded_experts(std::vector<Case<ExpertLinear>>& list, WeightLayout layout) {
   WeightFormat int4_zeros = kInt4Groups;
   int4_zeros.zeros = true;
@@ -209,7 +209,7 @@ struct HeadShape {
   bool odd_strides = true;
 };
 
-// Sum over k of |x w| of a cell, as for experts; what is kept is exact but for its rounding.
+// Sum over k of |x w| of a cell, as for experts; kept columns are exact except for rounding.
 void set_tolerance(const HeadLinear& a, const std::vector<BF16>& weights, const Image& after,
                    Region& out) {
   const int64_t n = a.weight.n, k = a.weight.k, piece = a.kept + n;

@@ -1,5 +1,5 @@
-// Cases of fused_linear: each of its ends alone and together, odd widths, all formats of weights
-// that steps of few rows come with.
+// Cases of fused_linear: each epilogue alone and combined, odd widths, all weight formats of steps
+// of few rows.
 #include <algorithm>
 #include <cmath>
 #include <span>
@@ -26,13 +26,13 @@ struct Ends {
   DType out = DType::kBF16;
 };
 
-// How far a kernel's y may be from the definition's: of sums as for Linear, of what the norm
-// divides by, and of operands that it does not round.
+// Error bounds of y: sums as for Linear, the norm's divisor, operands that the kernel does not
+// round.
 struct Errors {
-  std::vector<double> y, sums, operands;  // [tokens, n]: y itself, and both errors of it
+  std::vector<double> y, sums, operands;  // [tokens, n]: y itself, and its two error bounds
 };
 
-// The definition with nothing at its end, and the same of magnitudes.
+// The definition without an epilogue, and the same for magnitudes.
 Errors errors_of(const FusedShape& s, const FusedLinear& args, std::vector<BF16> weight,
                  std::span<const BF16> x) {
   FusedLinear plain = args;
@@ -67,8 +67,8 @@ Errors errors_of(const FusedShape& s, const FusedLinear& args, std::vector<BF16>
   return errors;
 }
 
-// By how much a gated unit changes, for errors of its two numbers: no activation but the square of
-// ReLU rises by more than 1.2, or differs from zero by more than its argument.
+// Error of a gated unit for errors of its inputs: except for ReLU^2, |act'| <= 1.2 and |act(x)| <=
+// |x|.
 double gated_error(const Ends& e, double gate, double up, double gate_error, double up_error) {
   const bool squares = e.activation == Activation::kRelu2;
   const double size = std::fabs(gate) + gate_error;
@@ -112,8 +112,8 @@ double sum_of_row(const Image& image, const Region& squares, int64_t row) {
   return sum;
 }
 
-// The outputs cell by cell, but a row of squares by its sum: that of the squares of the sums that
-// lie beside it.
+// Compares outputs by cell, but a row of squares by its sum: that of the squares of the adjacent
+// sums.
 Status check_fused(const Case<FusedLinear>& c, const Image& got, double operand_epsilon) {
   for (const Region& region : c.outputs) {
     if (region.name != "squares") {
@@ -145,7 +145,7 @@ std::string name_of_case(const FusedShape& s, const Ends& e) {
       e.norm_offset, name_of(e.out));
 }
 
-// What x is multiplied as: with `rounds` as Quantize makes it.
+// The operands of the product; `rounds`: quantised as by Quantize.
 std::vector<BF16> factors_of(const FusedShape& s, const Ends& e, std::vector<BF16> x) {
   std::vector<F8E4M3> stored(static_cast<size_t>(s.k));
   float scale = 0;
@@ -162,7 +162,7 @@ Case<FusedLinear> fused_case(const FusedShape& s, const Ends& e) {
   Image& image = c.before;
   const std::vector<BF16> x = noise_bf16(seed, s.tokens * s.k, 3);
   std::vector<BF16> matrix = noise_bf16(seed + 1, s.n * s.k, 0.1f);
-  // Several entries that matter and many zeros, as kernels leave them.
+  // Several large entries and many zeros, as left by kernels.
   std::vector<float> squares(static_cast<size_t>(s.tokens * kFusedSquares));
   for (size_t i = 0; i < squares.size(); ++i)
     if (i % static_cast<size_t>(kFusedSquares) < 132)
@@ -213,8 +213,8 @@ Case<FusedLinear> fused_case(const FusedShape& s, const Ends& e) {
   return c;
 }
 
-// The ends of a layer's products: of queries, keys and values, of attention's result, of gate and
-// up, of down, and what one kind of model alone has.
+// Epilogues of a layer's products: qkv, attention output, gate and up, down, and those of single
+// families.
 std::vector<Ends> ends_for(const FusedShape& s, bool rounds) {
   const bool is_even = s.n % 2 == 0;
   std::vector<Ends> all = {
@@ -266,7 +266,7 @@ std::vector<Case<FusedLinear>> fused_cases() {
     add({tokens, 40, 64, {}, WeightLayout::kPanel16}, false);
     add({tokens, 40, 64, kFp8PerRow, WeightLayout::kPanel16}, true);
   }
-  // Several steps of k for each thread, and more columns than a device has units for.
+  // Several steps of k per thread, and more columns than units of a device.
   for (const int64_t tokens : {1, 2}) {
     add({tokens, 6, 14336}, false);
     add({tokens, 6, 14336, kFp8PerRow}, true);

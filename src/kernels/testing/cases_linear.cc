@@ -17,14 +17,13 @@ struct LinearShape {
   int64_t tokens, n, k;
 };
 
-// What x and the weight stand for.
+// Dequantised operands.
 struct Operands {
   std::vector<BF16> x, weight;
 };
 
-// Sum over k of |x w|: the scale of the rounding errors of one cell. Of a kernel that does not
-// round what numbers stand for to bf16 but scales sums, by as much as a few deviations of so many
-// roundings.
+// Sum over k of |x w|: the scale of a cell's rounding errors. Kernels that scale sums instead of
+// rounding dequantised numbers to bf16: a few standard deviations of k such roundings.
 void set_tolerance(const LinearShape& s, const Operands& o, bool fp8_rows, bool scaled_sums,
                    const Image& after, Region& out) {
   std::vector<float> w(o.weight.size());
@@ -55,8 +54,8 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   const uint64_t seed = static_cast<uint64_t>(s.tokens * 1000003 + s.n * 1009 + s.k);
   Operands o = {noise_bf16(seed, s.tokens * s.k), noise_bf16(seed + 1, s.n * s.k, 0.1f)};
   Image& image = result.before;
-  // Poisoned columns after each row of x, which a kernel must not multiply; the rows stay 16-byte
-  // aligned where k allows.
+  // NaN columns after each row of x, which a kernel must not multiply; rows stay 16-byte aligned if
+  // k allows.
   const bool scaled = x_type != DType::kBF16;
   const auto x_size = static_cast<int64_t>(size_of(x_type));
   const int64_t unit = 16 / x_size;
@@ -102,8 +101,7 @@ Case<Linear> make_case(const LinearShape& s, WeightLayout layout, bool has_bias,
   return result;
 }
 
-// Integers: odd sizes, several groups and a short last one, with zero points, with minima, with
-// neither.
+// Integers: odd sizes, several groups with a short last one, with zero points, minima, or neither.
 void add_integer_cases(std::vector<Case<Linear>>& all) {
   WeightFormat int4_zeros = kInt4Groups, int8_groups = kInt8PerRow;
   int4_zeros.zeros = true;
@@ -121,7 +119,7 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
             make_case(s, layout, s.n % 3 != 0, s.k % 2 ? DType::kBF16 : DType::kF32, format));
       all.push_back(make_case({4, 300, 1000}, layout, true, DType::kF32, format));
     }
-  // Sums of groups of several steps, of more than kernels make at a time, and that end within one.
+  // Groups of several steps, more than kernels sum at a time, and groups that end within a step.
   WeightFormat int4_wide = kInt4Groups, int8_wide = kInt8PerRow, int4_odd = kInt4Groups;
   int4_wide.group = 320, int4_odd.group = 80;
   int8_wide.group = 64, int8_wide.zeros = true;
@@ -137,7 +135,7 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
     all.push_back(make_case({40, 40, 2600}, WeightLayout::kPanel16, true, DType::kF32, format));
   all.push_back(
       make_case({40, 40, 4200}, WeightLayout::kPanel16, true, DType::kF32, kInt8Both, DType::kI8));
-  // What kernels take 16 bytes at a time: several steps of k and a tail, groups within one.
+  // For 16-byte loads: several steps of k and a tail, groups within one load.
   WeightFormat int4_small = kInt4Groups, int4_row = kInt4Groups, int4_low = kInt4Groups;
   int4_small.group = 32, int4_small.zeros = true;
   int4_low.group = 32, int4_low.minima = true;
@@ -151,8 +149,7 @@ void add_integer_cases(std::vector<Case<Linear>>& all) {
   }
 }
 
-// fp8, also with rows of f8e4m3: what kernels take 16 and 32 bytes at a time, tails, and shares of
-// a device's units as below.
+// fp8, also with f8e4m3 rows: 16- and 32-byte loads, tails, and the splits among units below.
 void add_fp8_cases(std::vector<Case<Linear>>& all) {
   for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
     for (const DType x : {DType::kBF16, DType::kF8E4M3})
@@ -178,8 +175,8 @@ void add_fp8_cases(std::vector<Case<Linear>>& all) {
                             DType::kF8E4M3));
 }
 
-// Rows of i8: tails of two and four columns, numbers of rows that kernels take each in their way;
-// rows of bf16 by the same weights.
+// i8 rows: tails of two and four columns, row counts of all kernel variants; bf16 rows with the
+// same weights.
 void add_byte_cases(std::vector<Case<Linear>>& all) {
   for (const WeightLayout layout : {WeightLayout::kPanel16, WeightLayout::kRowMajor})
     for (const LinearShape& s :
@@ -205,8 +202,8 @@ std::vector<Case<Linear>> make_cases() {
     all.push_back(make_case({1, 300, 1536}, layout, false, DType::kBF16));
   }
   all.push_back(make_case({600, 80, 64}, WeightLayout::kPanel16, false, DType::kF32));
-  // For kernels that divide the weight among a device's units: whole tiles, parts of tiles, and one
-  // for which a GPU's block needs what it may have without asking, and its own beside it.
+  // For kernels that split the weight among units: whole tiles, partial tiles, and a case in which
+  // a GPU block needs the default dynamic shared memory limit plus static memory.
   for (const LinearShape& s :
        {LinearShape{8, 700, 1000}, LinearShape{12, 8960, 136}, LinearShape{40, 700, 1000},
         LinearShape{20, 17000, 72}, LinearShape{40, 300, 4096}, LinearShape{33, 4096, 256}})

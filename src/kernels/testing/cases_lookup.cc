@@ -1,4 +1,4 @@
-// Cases of the ops that take rows of a table: embed, add_positions, gather_rows.
+// Cases of table lookups: embed, add_positions, gather_rows.
 #include "kernels/api/pack.h"
 #include "kernels/testing/cases_rows.h"
 
@@ -10,7 +10,7 @@ Case<Embed> embed_case(const RowsShape& s, WeightLayout layout, float scale,
   Case<Embed> c;
   c.name = fmt::format("tokens={} hidden={} layout={} table={} scale={}", s.tokens, s.width,
                        static_cast<int>(layout), text_of(format), scale);
-  constexpr int64_t kNumGiven = 3;  // embeddings; a token asks for one more
+  constexpr int64_t kNumGiven = 3;  // external embeddings; one token has an index past them
   const int64_t vocab = 37, hidden = s.width, stride = hidden + 2;
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < s.tokens; ++i)
@@ -45,7 +45,7 @@ Case<AddPositions> add_positions_case(const RowsShape& s, WeightLayout layout) {
   c.name =
       fmt::format("tokens={} hidden={} layout={}", s.tokens, s.width, static_cast<int>(layout));
   const int64_t positions = 37, hidden = s.width, stride = hidden + 2;
-  std::vector<int32_t> at;  // the last one past the table
+  std::vector<int32_t> at;  // the last one is past the table
   for (int64_t i = 0; i < s.tokens; ++i)
     at.push_back(static_cast<int32_t>(i * 11 % (positions + 1)));
   const Offset position = c.before.add(at);

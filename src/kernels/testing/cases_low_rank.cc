@@ -1,4 +1,4 @@
-// Cases of what adapters add to products.
+// Cases of adapters' low-rank updates.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -9,9 +9,9 @@ namespace nereid::kernels::testing {
 namespace {
 
 struct LowRankShape {
-  int64_t tokens, k, modules, cols;  // cols: of each module
+  int64_t tokens, k, modules, cols;  // cols: per module
   int32_t adapters = 3, rank = 8;
-  int64_t picked = 0, experts = 1;  // picked: pieces of a row, 0: it is one without experts
+  int64_t picked = 0, experts = 1;  // picked: pieces per row; 0: row without experts
   bool shares_x = false;            // all pieces read the same columns
   bool of_tokens = false;           // x is the token
 };
@@ -29,7 +29,7 @@ double magnitude_of_low(const LowRank& a, const AdapterMatrix& m, int64_t j, int
   return low;
 }
 
-// Errors of two sums one behind the other, at most eps * terms * sum of |terms| each.
+// Errors of two consecutive sums, each <= eps * terms * sum of |terms|.
 void set_low_rank_tolerance(Case<LowRank>& c, const LowRank& a) {
   Region& region = c.outputs[0];
   region.tolerance.assign(static_cast<size_t>(region.rows * region.cols), 0);
@@ -64,8 +64,8 @@ void set_low_rank_tolerance(Case<LowRank>& c, const LowRank& a) {
   }
 }
 
-// Ranks differ, some modules have none, some a gain. Fills `weights` with how many numbers they
-// have.
+// Ranks differ, some modules have none, some have a gain. Sets `weights` to the number of adapter
+// weights.
 std::vector<AdapterMatrix> matrices_of(const LowRankShape& s, int64_t first, int64_t total,
                                        int64_t& weights) {
   std::vector<AdapterMatrix> matrices;
@@ -87,7 +87,7 @@ std::vector<AdapterMatrix> matrices_of(const LowRankShape& s, int64_t first, int
   return matrices;
 }
 
-// Ids of the table and behind it, drawn ones and a failed draw, given embeddings.
+// Ids inside and outside the table, sampled ids, a failed sample, external embeddings.
 std::vector<int32_t> tokens_of(const LowRankShape& s) {
   std::vector<int32_t> tokens;
   for (int64_t i = 0; i < s.tokens; ++i) {
@@ -99,7 +99,7 @@ std::vector<int32_t> tokens_of(const LowRankShape& s) {
   return tokens;
 }
 
-// Rows take turns among the adapters and none, pieces among the experts and none.
+// Rows alternate among the adapters and none, pieces among the experts and none.
 Case<LowRank> low_rank_case(const LowRankShape& s) {
   Case<LowRank> c;
   c.name = fmt::format("tokens={} k={} modules={} cols={} rank={} picked={}{}{}", s.tokens, s.k,

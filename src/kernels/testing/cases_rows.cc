@@ -1,4 +1,4 @@
-// Cases of the ops that compute row by row: norm, rope, activations, soft cap, add, quantize.
+// Cases of row-wise ops: norm, rope, activations, soft cap, add, quantize.
 #include <cmath>
 
 #include "kernels/testing/cases_rows.h"
@@ -10,7 +10,7 @@ constexpr Activation kActivations[] = {
     Activation::kSilu,  Activation::kGeluTanh, Activation::kGelu,       Activation::kRelu,
     Activation::kRelu2, Activation::kNone,     Activation::kGeluSigmoid};
 
-// Room for one scale for each row, a column apart.
+// Allocates one scale per row, with stride 2.
 Offset add_scales(Image& image, int64_t rows) {
   return image.add(static_cast<size_t>(2 * rows) * sizeof(float));
 }
@@ -18,8 +18,8 @@ View scales_view(std::byte* base, Offset at, int64_t begin, int64_t count) {
   return view(base, at, DType::kF32, begin, count, 1, 2);
 }
 
-// A row of f8e4m3 that stands for `bf16`, each number of it off by one step at most: codes may lie
-// on the other side of a boundary, the scale is off by as much as the largest number.
+// An f8e4m3 row that represents `bf16`, each number off by at most one step: codes may be on the
+// other side of a boundary; the scale's error is that of amax.
 void add_f8_regions(std::vector<Region>& outputs, const Image& after, Region out, Offset scales) {
   Region scale{"scales", scales, DType::kF32, out.rows, 1, 2, {}, {}};
   for (int64_t r = 0; r < out.rows; ++r) {
@@ -38,7 +38,7 @@ Case<Quantize> quantize_case(const RowsShape& s, float size, DType type) {
   c.name = fmt::format("tokens={} width={} size={} out={}", s.tokens, s.width, size, name_of(type));
   const int64_t n = s.tokens, width = s.width, stride = width + 8, out_stride = width + 16;
   std::vector<BF16> x = noise_bf16(1, n * stride, size);
-  if (n > 3) {  // zeros, infinity, numbers that are no numbers
+  if (n > 3) {  // zeros, infinity, NaN
     for (int64_t i = 0; i < width; ++i) x[static_cast<size_t>(stride + i)] = BF16{};
     x[static_cast<size_t>(2 * stride)] = {0x7f80};
     x[static_cast<size_t>(3 * stride + width - 1)] = {0x7fc0};
@@ -62,11 +62,11 @@ Case<Quantize> quantize_case(const RowsShape& s, float size, DType type) {
 struct NormShape {
   bool has_add = false, centered = false, has_bias = false;
   float weight_offset = 0;
-  int64_t pieces = 1, own_pieces = 1;  // of a row; those that have weights of their own
+  int64_t pieces = 1, own_pieces = 1;  // pieces per row; pieces with their own weight
   DType x = DType::kF32, out = DType::kBF16;
   bool in_place = false;
   DType add = DType::kF32;
-  bool aligned = false;  // rows begin where vectors can be read
+  bool aligned = false;  // rows start at vector-aligned addresses
 };
 
 Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
@@ -111,8 +111,8 @@ Case<Norm> norm_case(const RowsShape& s, const NormShape& n) {
     add_f8_regions(c.outputs, c.after, region, scales);
     return c;
   }
-  // Sums of `width` terms; what is added last (mean, bias) may cancel: values up to 3.5 deviations
-  // times a weight of at most 4.5.
+  // Sums of `width` terms; the last addition (mean, bias) may cancel: values <= 3.5 deviations
+  // times a weight <= 4.5.
   const double relative = kEpsF32 * (std::sqrt(static_cast<double>(s.width)) + 16);
   const double absolute = n.centered || n.has_bias ? 64 * relative : 0;
   for (int64_t r = 0; r < region.rows; ++r)
@@ -155,7 +155,7 @@ Case<Rope> rope_case(int64_t tokens, int32_t heads, int32_t kv_heads, int32_t d,
     return a;
   };
   finish(c, tokens);
-  // To the bit: fused and unfused rope agree.
+  // Bit-exact: fused and unfused rope agree.
   c.outputs = {{"qkv", qkv, DType::kF32, tokens, width, width, {}, {}}};
   return c;
 }
@@ -170,7 +170,7 @@ Case<Glu> glu_case(const RowsShape& s, Activation activation, float limit, float
   std::vector<float> x = noise(1, n * 2 * width, 3);
   const float extremes[] = {0, -0.0f, 100, -100, 1e30f, -1e30f, -20, 20, 1e-30f};
   for (size_t i = 0; i < x.size() && width > 30; i += 11) x[i] = extremes[i / 11 % 9];
-  for (size_t i = 0; i < x.size(); ++i)  // products of two extremes would leave the range of f32
+  for (size_t i = 0; i < x.size(); ++i)  // products of two extremes would overflow f32
     if (i % static_cast<size_t>(2 * width) >= static_cast<size_t>(width) && std::fabs(x[i]) > 30)
       x[i] = 1;
   std::vector<BF16> narrow(x.size());
@@ -370,7 +370,7 @@ const std::vector<Case<Glu>>& cases<Glu>() {
     list.push_back(glu_case(s, Activation::kSilu, 2, 1, DType::kBF16, DType::kBF16));
     list.push_back(glu_case(s, Activation::kGelu, 0, 0, DType::kF8E4M3, DType::kBF16));
     if (s.width < 2048) return;
-    for (const DType x : {DType::kF32, DType::kBF16})  // wide and more than a few rows
+    for (const DType x : {DType::kF32, DType::kBF16})  // wide, and more than a few rows
       list.push_back(glu_case({17, 16640}, Activation::kSilu, 0, 0, DType::kF8E4M3, x));
   });
 }

@@ -1,4 +1,4 @@
-// What cases of ops that work row by row share.
+// Shared by cases of row-wise ops.
 #pragma once
 
 #include <cmath>

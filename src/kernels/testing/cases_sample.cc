@@ -14,9 +14,9 @@ namespace {
 
 enum class Kind { kNoise, kFlat, kTied, kPeaked, kEqual, kTiny, kWide };
 
-// What the rows of a case walk through, beside top_k, top_p and temperature.
+// Features of a case's rows beside top_k, top_p and temperature.
 enum Feature : uint32_t {
-  kGreedy = 1 << 0,  // nothing but the argmax
+  kGreedy = 1 << 0,  // argmax only
   kPenalties = 1 << 1,
   kBiases = 1 << 2,
   kBans = 1 << 3,  // end ids, n-grams, bad words
@@ -28,15 +28,15 @@ enum Feature : uint32_t {
   kHostile = 1 << 9,  // extreme parameters, ids outside the vocabulary
   kDrafts = 1 << 10,  // rows of a slot that come after each other, some drafts wrong
   kMasks = 1 << 11,
-  kTrees = 1 << 12,    // with kDrafts: some rows come after the same one
-  kTypical = 1 << 13,  // with kDrafts: likely ones are taken
-  kRatio = 1 << 14,    // with kDrafts: most come with logits
-  kHot = 1 << 15,      // as high a temperature as there is
+  kTrees = 1 << 12,    // with kDrafts: some rows come after the same row
+  kTypical = 1 << 13,  // with kDrafts: typical acceptance
+  kRatio = 1 << 14,    // with kDrafts: most have draft logits
+  kHot = 1 << 15,      // maximal temperature
   kAllFeatures = kPenalties | kBiases | kBans | kLogProbs | kMinP | kDecay | kBeams | kMasks,
 };
 
 constexpr int32_t kMaxHistory = 300;
-constexpr int64_t kJoined = 4;  // rows of a slot, with kDrafts
+constexpr int64_t kJoined = 4;  // rows per slot, with kDrafts
 constexpr float kHuge = std::numeric_limits<float>::max();
 
 std::vector<float> make_logits(Kind kind, uint64_t seed, int64_t count) {
@@ -51,13 +51,13 @@ std::vector<float> make_logits(Kind kind, uint64_t seed, int64_t count) {
   return x;
 }
 
-// The i-th of a few values, over and over.
+// The i-th of a few values, cyclic.
 template <class T, size_t kSize>
 T cycle(const T (&values)[kSize], int64_t i) {
   return values[static_cast<size_t>(i) % kSize];
 }
 
-// One slot: its parameters, the cells of its lists, its tokens so far.
+// One slot: parameters, cells of its lists, its tokens.
 struct Slot {
   SampleParams params;
   std::vector<int32_t> cells, history;
@@ -110,7 +110,7 @@ void add_bad_words(Slot& s, int64_t i, int64_t vocab, bool hostile) {
   std::vector<std::vector<int32_t>> words = {{static_cast<int32_t>(i % vocab)}};
   if (h.size() > 1) words.push_back({h[h.size() - 2], h.back(), static_cast<int32_t>(1 % vocab)});
   words.push_back({h.back(), static_cast<int32_t>(2 % vocab)});
-  words.push_back({h.back() + 1, 0});                   // does not match
+  words.push_back({h.back() + 1, 0});                   // no match
   words.push_back(std::vector<int32_t>(h.size() + 2));  // longer than the history
   if (hostile) words.insert(words.begin() + 1, {{}, {-1}, {static_cast<int32_t>(vocab)}});
   words.resize(static_cast<size_t>(i) % (words.size() + 1));
@@ -127,7 +127,7 @@ void add_dense_bias(Slot& s, int64_t i, int64_t vocab) {
   add_floats(s, noise(static_cast<uint64_t>(i) + 5, vocab, 2));
 }
 
-// Row i of a case; each feature is on in some rows only, at coprime periods.
+// Row i of a case; each feature is on in some rows only, with coprime periods.
 Slot make_slot(int64_t i, int64_t vocab, uint32_t features) {
   const auto on = [&](Feature f, int64_t period) { return (features & f) && i % period != 0; };
   const bool hostile = features & kHostile;
@@ -186,8 +186,8 @@ void break_rows(std::vector<float>& logits, int64_t rows, int64_t vocab) {
   }
 }
 
-// Fills the slots' arrays. Rows, slots and rows of logits are numbered differently. With kDrafts
-// the drafts are still to be made.
+// Fills the slots' arrays. Rows, slots and rows of logits have different numbers. With kDrafts the
+// drafts are set later.
 void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   std::vector<SampleRow> rows;
   std::vector<SampleParams> params(static_cast<size_t>(l.slots));
@@ -223,7 +223,7 @@ void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
   l.history = c.before.add(history);
 }
 
-// Every third row has a mask of its own: of many ids, few ids or none.
+// Every third row has its own mask: many ids, few ids or none.
 void add_masks(Case<Sample>& c, SampleLayout& l) {
   std::vector<uint32_t> masks;
   for (int64_t i = 0; i < l.rows; i += 3) {
@@ -237,7 +237,7 @@ void add_masks(Case<Sample>& c, SampleLayout& l) {
   l.masks = c.before.add(masks);
 }
 
-// Much like those of the rows that the drafts come after, some with a NaN, some banned.
+// Similar to those of the rows before the drafts, some with a NaN, some banned.
 void add_draft_logits(Case<Sample>& c, SampleLayout& l) {
   std::vector<float> logits;
   const SampleRow* const rows = c.before.at<SampleRow>(l.sample_rows);
@@ -254,8 +254,7 @@ void add_draft_logits(Case<Sample>& c, SampleLayout& l) {
   l.draft_logits = c.before.add(logits);
 }
 
-// Makes most drafts right, each behind those that it comes after. Of two after the same row one is
-// wrong.
+// Sets most drafts right, given those before. Of two after the same row one is wrong.
 void make_drafts(Case<Sample>& c, const SampleLayout& l) {
   for (int64_t round = 0; round + 1 < kJoined; ++round) {
     Image image = c.before;

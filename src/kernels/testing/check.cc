@@ -1,4 +1,4 @@
-// The walk over ops, kernels and cases.
+// Runs ops, kernels and cases.
 #include "kernels/testing/check.h"
 
 #include <cstring>
@@ -51,7 +51,8 @@ StatusOr<Image> run_case(OpenedDevice& opened, const Kernel<Op>& kernel, const C
 template <class Op>
 bool can_run(const OpenedDevice& opened, const Kernel<Op>& kernel, const Case<Op>& c,
              const Split& split) {
-  alignas(256) std::byte base[1];  // as an image is; the problem depends on no more of it
+  alignas(256) std::byte base[1];  // aligned as an image; the problem depends on the address in no
+                                   // other way
   for (const auto& [begin, count] : split)
     if (!kernel.can(c.args(base, begin, count), opened.device->info())) return false;
   return true;
@@ -75,7 +76,7 @@ Status check_bits(const Case<Op>& c, const Image& a, const Image& b) {
   return ok();
 }
 
-// Runs `check(kernel, case, coverage)` on every case whose whole the kernel can run.
+// Runs `check(kernel, case, coverage)` on every case that the kernel can run as a whole.
 template <class Op, class Check>
 StatusOr<Coverage> for_each_case(OpenedDevice& opened, const KernelId& id, Check check) {
   ASSIGN_OR_RETURN(const Kernel<Op>* kernel, find<Op>(opened, id));
@@ -120,7 +121,7 @@ StatusOr<Coverage> check_splits(OpenedDevice& opened, const KernelId& id) {
         opened, id, [&](const Kernel<Op>& kernel, const Case<Op>& c, Coverage&) -> Status {
           if (c.splits.empty()) return ok();
           ASSIGN_OR_RETURN(const Image whole, run_case(opened, kernel, c, {{0, c.tokens}}));
-          // The reference has no tiles: one token at a time and the largest parts show what all do.
+          // ref has no tiles: single tokens and the largest parts suffice.
           std::vector<Split> splits = c.splits;
           if (kernel.name == "ref" && splits.size() > 2) splits = {splits.front(), splits.back()};
           for (const Split& split : splits) {

@@ -1,6 +1,6 @@
-// Test only: a device library whose device is a CPU that hangs on demand, for tests of whole
-// servers. Work does not begin while the file $NEREID_HANGING.work exists, and a call that submits
-// some does not return while $NEREID_HANGING.call does.
+// Test only: a device library whose CPU device hangs on demand, for tests of whole servers. Work
+// does not start while the file $NEREID_HANGING.work exists; a call that submits work does not
+// return while $NEREID_HANGING.call exists.
 #include <cstdlib>
 #include <filesystem>
 #include <memory>

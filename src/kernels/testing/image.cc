@@ -10,7 +10,7 @@
 namespace nereid::kernels::testing {
 namespace {
 
-constexpr std::byte kPoison{0xff};  // 0xffff.. is a NaN as f32 and as bf16, -1 as an integer
+constexpr std::byte kPoison{0xff};  // 0xffff.. is NaN as f32 and as bf16, -1 as an integer
 
 }  // namespace
 

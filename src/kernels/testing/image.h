@@ -1,5 +1,5 @@
-// The memory of one kernel test case as a relocatable block of bytes: what is copied to a device,
-// and the regions of it that a kernel has to fill.
+// Memory of one kernel test case as a relocatable block of bytes, copied to a device, and the
+// regions that a kernel must fill.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace nereid::kernels::testing {
 // Offset of an array inside an image.
 using Offset = size_t;
 
-// Bytes that start as poison (NaN as f32 and bf16), arrays aligned to 256 with a gap after each.
+// Bytes initialised to poison (NaN as f32 and bf16), arrays aligned to 256 with a gap after each.
 class Image {
  public:
   Offset add(size_t bytes);
@@ -39,9 +39,9 @@ class Image {
   std::vector<std::byte> bytes;
 };
 
-// A matrix that the kernel writes. A cell is right when its bits equal those of the expected image,
-// both are NaN, or it differs by at most tolerance + operand_tolerance * (the device's operand
-// rounding). Tolerances hold one value per cell; empty = 0.
+// A matrix written by the kernel. A cell is right if its bits equal the expected image's, both are
+// NaN, or the difference is <= tolerance + operand_tolerance * (the device's operand rounding).
+// Tolerances: one value per cell; empty = 0.
 struct Region {
   std::string name;
   Offset offset = 0;
@@ -58,15 +58,15 @@ struct Region {
 // Value of a cell as a double.
 double cell_value(const Image& image, const Region& region, int64_t row, int64_t col);
 
-// OK when every cell of the region is right; the error names the worst cell. `worst` is raised to
-// the largest error of a right cell as a fraction of its tolerance.
+// OK if every cell of the region is right; the error names the worst cell. `worst` is raised to the
+// largest error / tolerance of a right cell.
 Status compare(const Image& got, const Image& want, const Region& region, double operand_epsilon,
                double* worst = nullptr);
 
-// OK when the region's bits are equal; the error names the first cell that differs.
+// OK if the region's bits are equal; the error names the first cell that differs.
 Status compare_bits(const Image& got, const Image& want, const Region& region);
 
-// OK when no byte outside the regions differs from `before`.
+// OK if no byte outside the regions differs from `before`.
 Status compare_rest(const Image& got, const Image& before, const std::vector<Region>& regions);
 
 // Deterministic values, roughly normal with deviation `scale`, |x| <= 3.5 scale.

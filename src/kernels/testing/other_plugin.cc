@@ -1,5 +1,5 @@
-// A device library of the same release that was compiled with other headers: its version lacks
-// their hash, and everything behind the version would be wrong.
+// A device library of the same release compiled with other headers: its version lacks their hash;
+// members after the version are invalid.
 namespace {
 
 struct OtherPlugin {

@@ -1,4 +1,4 @@
-// Judges what a kernel drew, in f64.
+// Checks a kernel's samples, in f64.
 #include "kernels/testing/sample_check.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace nereid::kernels::testing {
 namespace {
 
-// One row, as ref left it.
+// One row, as left by ref.
 struct RowView {
   SampleRow row;
   SampleParams params;
@@ -39,8 +39,8 @@ double top_p_of(const RowView& r) {
                           r.params.top_p_min);
 }
 
-// The cumulative weight of the ids before and up to `token`, in the order of drawing, against the
-// target of the draw.
+// Compares the cumulative weight of the ids up to `token`, in sampling order, with the sample's
+// target.
 Status check_draw(const RowView& r, int32_t token, double tolerance) {
   std::vector<int32_t> order(r.logits.size());
   std::iota(order.begin(), order.end(), 0);
@@ -68,7 +68,7 @@ bool close(double got, double want) {
   return std::abs(got - want) <= 2e-5 + 2e-6 * std::abs(want) || got == want;
 }
 
-// The log-probability that the row should report for an id.
+// Expected log-probability of an id in the row.
 class Expected {
  public:
   explicit Expected(const RowView& r)
@@ -120,7 +120,7 @@ Status check_row(const Image& want, const SampleLayout& l, const Image& got, int
     RETURN_IF_ERROR(annotate(check_draw(r, result.token, 1e-5 + epsilon * 1e-2),
                              fmt::format("want {}", expected.token)));
   }
-  bool is_last = true;  // that was drawn for the slot
+  bool is_last = true;  // last sample of the slot
   for (int64_t j = i + 1; j < l.rows && want.at<SampleRow>(l.sample_rows)[j].after > 0; ++j)
     is_last &= got.at<SampleResult>(l.results)[j].token == kNotDrawn;
   const int32_t kept = r.params.draws ? result.token : want.at<int32_t>(l.slot_tokens)[r.row.slot];

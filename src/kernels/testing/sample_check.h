@@ -1,4 +1,4 @@
-// The memory of a test case of sample, and the comparison of a kernel's answers with those of ref.
+// Memory of a test case of sample, and the comparison of a kernel's results with ref.
 #pragma once
 
 #include "kernels/testing/cases.h"
@@ -15,9 +15,9 @@ struct SampleLayout {
   Offset results = 0, top = 0, slot_tokens = 0;
 };
 
-// Near the boundary between two tokens either is right, so draws are checked by their cumulative
-// weight; everything else exactly, sums and their logarithms within rounding. `epsilon`: relative
-// rounding of the device's exp.
+// Near the boundary between two tokens both are right: samples are checked by cumulative weight,
+// sums and their logarithms within rounding, everything else exactly. `epsilon`: relative rounding
+// of the device's exp.
 Status check_sample(const Image& want, const SampleLayout& layout, const Image& got,
                     double epsilon);
 
