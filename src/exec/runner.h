@@ -112,7 +112,7 @@ class Ticket {
  private:
   friend class Runner;
   std::unique_ptr<Event> event_;
-  int32_t staging_ = 0;  // which of the two staging areas it uses
+  int32_t staging_ = 0;  // which of the `depth` staging areas it uses
 };
 
 class Runner {
