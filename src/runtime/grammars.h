@@ -17,6 +17,7 @@
 #include "base/queue.h"
 #include "base/status.h"
 #include "nereid/request.h"
+#include "runtime/fair_jobs.h"
 #include "runtime/token_bans.h"
 #include "text/grammar/grammar.h"
 #include "text/grammar/guided_output.h"
@@ -25,14 +26,15 @@
 namespace nereid::runtime {
 
 // Keeps the latest by their text, refusals too. What takes longer than a millisecond is compiled
-// by two threads: equal texts once for all who wait, those that take few steps first, and only as
-// long as somebody waits. Safe from many threads.
+// by two threads: tenants by turns (FairJobs, a try costs the steps that it may take), of a tenant
+// the texts with few steps first, equal texts once for all who wait, and only as long as somebody
+// waits. Safe from many threads.
 class Grammars {
   struct Waiter;
 
  public:
   // OK, or why the guide was not made. Called on a thread of this object, which it must not block,
-  // or within start().
+  // or within start() or somebody else's order().
   using Done = std::function<void(const Status&)>;
 
   // A guide that is ready or being made. Work on it ends when the last holder lets go of the guide.
@@ -50,7 +52,7 @@ class Grammars {
 
   // For guided_decoding and reasoning of a checked request. InvalidArgument: what is wrong with the
   // text, as far as it is known by now, or no token is left to begin with. Unavailable: too many
-  // texts wait, or the grammars in use hold too much.
+  // texts wait, of which no other tenant has more, or the grammars in use hold too much.
   StatusOr<Order> order(const Request& request);
   // Of an order that has a waiter, once. The guide is filled when `done` is told OK.
   void start(const Order& order, Done done);
@@ -73,6 +75,7 @@ class Grammars {
   struct Waiter {
     std::weak_ptr<text::Guide> guide;
     Wishes wishes;
+    uint64_t tenant = 0;
     Done done;                     // null before start()
     std::optional<Status> result;  // that `done` was not told of
   };
@@ -92,7 +95,6 @@ class Grammars {
 
   static Key key_of(const GuidedDecoding& wanted);
   std::shared_ptr<const text::TokenTrie> tokens(bool may_make);
-  StatusOr<text::ReasoningPart> reasoning_part(const ReasoningConfig& wanted) const;
   Wishes wishes_of(const Request& request) const;
   Status finish(const Wishes& wishes, std::shared_ptr<text::Grammar> grammar, text::Effort& effort,
                 text::Guide& guide);
@@ -108,11 +110,13 @@ class Grammars {
   // The caller holds the mutex.
   static bool is_wanted(const Job& job);
   void drop_unwanted();
-  void enter(std::shared_ptr<Job> job);
+  void enter(const std::shared_ptr<Job>& job);
+  StatusOr<std::vector<std::shared_ptr<Waiter>>> make_room(uint64_t tenant);
 
   void run(int64_t most_steps);
   void work(const std::shared_ptr<Job>& job);
   void tell(Job& job, const GrammarOr& made);
+  void tell(Waiter& waiter, const Status& status);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const int32_t vocab_size_;
@@ -127,8 +131,8 @@ class Grammars {
   std::map<Key, Status> refused_;
   std::deque<Key> refused_order_;                  // oldest first
   std::map<Key, std::shared_ptr<Job>> compiling_;  // texts that wait or are worked on
-  std::map<std::pair<int64_t, uint64_t>, std::shared_ptr<Job>> queue_;  // by steps, then age
-  uint64_t num_uses_ = 0, num_entered_ = 0;
+  FairJobs<std::shared_ptr<Job>> queue_;           // in the lines of all tenants that wait
+  uint64_t num_uses_ = 0;
   int64_t num_compiled_ = 0;
   bool closing_ = false;
   std::vector<std::thread> threads_;
