@@ -16,6 +16,16 @@ extern "C" {
 __attribute__((visibility("default"))) uint64_t NEREID_ServerModelChanges(
     TRITONSERVER_Server* server);
 
+/* Whose request it is, by any number (0: nobody's in particular): tenants take turns where requests
+ * wait to be prepared. The steps of an ensemble have their request's. To be set before the request
+ * is sent. */
+__attribute__((visibility("default"))) void NEREID_ServerSetTenant(
+    TRITONSERVER_InferenceRequest* request, uint64_t tenant);
+/* For backends: of a request that they have. */
+struct TRITONBACKEND_Request;
+__attribute__((visibility("default"))) uint64_t NEREID_ServerTenant(
+    struct TRITONBACKEND_Request* request);
+
 /* Memory that the process holds for its clients, beside what front ends hold themselves: tensors
  * between the steps of an ensemble, outputs of models, what our backends make of inputs. Whoever
  * runs the front ends may count it. `hold` is told of bytes before they are allocated and returns

@@ -1,6 +1,7 @@
 // A request from one model to another through the server's own C API.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,11 +20,11 @@ struct Reply {
 
 class InferCall {
  public:
-  // `on_reply` runs on the thread that sends, in order, and must not block; is_final comes exactly
-  // once, unless start itself fails.
+  // `tenant`: Request::tenant(). `on_reply` runs on the thread that sends, in order, and must not
+  // block; is_final comes exactly once, unless start itself fails.
   static StatusOr<std::shared_ptr<InferCall>> start(TRITONSERVER_Server* server,
                                                     const std::string& model, const std::string& id,
-                                                    std::vector<Output> inputs,
+                                                    uint64_t tenant, std::vector<Output> inputs,
                                                     std::function<void(Reply)> on_reply);
   ~InferCall();
   InferCall(const InferCall&) = delete;

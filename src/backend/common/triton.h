@@ -102,6 +102,7 @@ class Request {
   }
 
   bool is_cancelled() const;  // any thread
+  uint64_t tenant() const;    // whose it is (NEREID_ServerSetTenant); 0 in other servers
 
   // Counts memory that is taken for the request, before it is taken and until the request is
   // released, in what the server holds for its clients. Unavailable where there is no room. Other
