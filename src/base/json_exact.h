@@ -1,6 +1,8 @@
 // JSON whose numbers keep all of their digits.
 #pragma once
 
+#include <span>
+
 #include "base/json.h"
 
 namespace nereid {
@@ -12,8 +14,8 @@ StatusOr<json::value> parse_json_exact(std::string_view text, size_t max_depth =
                                        json::storage_ptr temporary = {});
 // The JSON text of such a number; empty for other values. No JSON text is parsed to one otherwise.
 std::string_view long_number(const json::value& value);
-// Makes the long numbers of `value` doubles, as parse_json() has them, but for those of members
-// called `kept` of the outermost object.
-void round_long_numbers(json::value& value, std::string_view kept = {});
+// Makes the long numbers of `value` doubles, as parse_json() has them, but for those of these
+// members of the outermost object.
+void round_long_numbers(json::value& value, std::span<const std::string_view> kept = {});
 
 }  // namespace nereid

@@ -1,6 +1,7 @@
 // Parts that both request parsers share. Internal to front/openai.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -12,11 +13,11 @@
 namespace nereid::front {
 
 // The request object, or a 400 with line and column; 503 when `memory` has no more. Numbers in the
-// member `exact` are kept with all of their digits (see long_number()).
+// members `exact` are kept with all of their digits (see long_number()).
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
-                                                std::string_view exact = {});
-// The member of a chat's body that has the arguments of earlier calls.
-inline constexpr char kMessages[] = "messages";
+                                                std::span<const std::string_view> exact = {});
+// The members of a chat's body that have arguments of earlier calls, and schemas of arguments.
+inline constexpr std::string_view kExactOfChats[] = {"messages", "tools"};
 
 // What every request has: model, request_id, priority, cache_salt, truncate_prompt_tokens; and what
 // changes nothing.
