@@ -36,8 +36,8 @@ class FairQueue : public std::enable_shared_from_this<FairQueue> {
     int64_t num_prompt_tokens = 0;
     std::function<void()> start;
   };
-  // A key while requests of it wait. Its tokens count from where the queue stood when it came, so
-  // that no key saves up turns.
+  // A key since requests of it waited, while those of any key wait. Its tokens count from where the
+  // queue stood when it came, so that no key saves up turns.
   struct Line {
     std::shared_ptr<KeyUse> use;
     int64_t behind = 0;
@@ -52,7 +52,7 @@ class FairQueue : public std::enable_shared_from_this<FairQueue> {
   std::mutex mutex_;
   size_t limit_ = 0, num_running_ = 0, num_waiting_ = 0;
   int64_t turn_ = 0;         // of the last one that was taken
-  std::vector<Line> lines_;  // none is empty; the one that came first is first
+  std::vector<Line> lines_;  // those whose requests came first are first, of those that wait
 };
 
 // A line for each model, so that a busy one holds up nobody who asks another. Any thread.
