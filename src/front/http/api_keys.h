@@ -29,6 +29,7 @@ class ApiKeys {
   struct Caller {
     KeyLimits limits;
     bool is_admin = false;
+    uint64_t tenant = 0;          // another number for each key
     std::shared_ptr<KeyUse> use;  // the same one for all requests of the key
   };
 
