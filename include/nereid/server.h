@@ -16,6 +16,16 @@ extern "C" {
 __attribute__((visibility("default"))) uint64_t NEREID_ServerModelChanges(
     TRITONSERVER_Server* server);
 
+/* Whose request it is, by any number (0: nobody's in particular): tenants take turns where requests
+ * wait to be prepared. The steps of an ensemble have their request's. To be set before the request
+ * is sent. */
+__attribute__((visibility("default"))) void NEREID_ServerSetTenant(
+    TRITONSERVER_InferenceRequest* request, uint64_t tenant);
+/* For backends: of a request that they have. */
+struct TRITONBACKEND_Request;
+__attribute__((visibility("default"))) uint64_t NEREID_ServerTenant(
+    struct TRITONBACKEND_Request* request);
+
 /* Sets a counter for the memory that the core and our backends hold for clients: tensors between
  * the steps of an ensemble, outputs of models, data made of inputs. `hold` is called before bytes
  * are allocated; its error refuses them and is sent to the client. `release` is called for bytes

@@ -176,14 +176,15 @@ std::string_view long_number(const json::value& value) {
   return object->begin()->value().get_string();
 }
 
-void round_long_numbers(json::value& value, std::string_view kept) {
+void round_long_numbers(json::value& value, std::span<const std::string_view> kept) {
   if (json::array* array = value.if_array()) {
     for (json::value& item : *array) round_long_numbers(item);
   } else if (const std::string_view number = long_number(value); !number.empty()) {
     value = *parse_json(number);
   } else if (json::object* object = value.if_object()) {
     for (auto& member : *object)
-      if (kept.empty() || member.key() != kept) round_long_numbers(member.value());
+      if (std::ranges::find(kept, std::string_view(member.key())) == kept.end())
+        round_long_numbers(member.value());
   }
 }
 

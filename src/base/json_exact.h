@@ -1,6 +1,8 @@
 // JSON parsing that keeps all digits of numbers.
 #pragma once
 
+#include <span>
+
 #include "base/json.h"
 
 namespace nereid {
@@ -13,8 +15,8 @@ StatusOr<json::value> parse_json_exact(std::string_view text, size_t max_depth =
 // The JSON text of a long number; empty for other values. No other JSON text parses to a
 // value of this kind.
 std::string_view long_number(const json::value& value);
-// Rounds the long numbers of `value` to doubles, as parse_json() does, except in members called
-// `kept` of the outermost object.
-void round_long_numbers(json::value& value, std::string_view kept = {});
+// Makes the long numbers of `value` doubles, as parse_json() has them, but for those of these
+// members of the outermost object.
+void round_long_numbers(json::value& value, std::span<const std::string_view> kept = {});
 
 }  // namespace nereid

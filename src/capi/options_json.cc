@@ -231,6 +231,7 @@ void read_request(ObjectReader& in, Request& r) {
   in.read("priority", r.priority);
   in.read("allotted_time", r.allotted_time);
   in.read("client_id", r.client_id);
+  in.read("tenant", r.tenant);
   in.read_object("kv_cache_retention", [&](ObjectReader& inner) {
     read_retention(inner, r.kv_cache_retention.emplace());
   });

@@ -25,7 +25,8 @@ TEST(OptionsJson, ReadsRequests) {
       "output": {"log_probs_mode": "raw", "num_top_log_probs": 2},
       "end_ids": [1, 2], "bad_words": [[3], [4, 5]], "stop_strings": ["a", "b"],
       "prompt_table": {"values": [1, -0.5, 1.00390625, 0], "width": 2, "extra_ids": [0, 9]},
-      "logit_bias": [[7, -1.5]], "allotted_time": 250, "client_id": 9, "cache_salt": "s",
+      "logit_bias": [[7, -1.5]], "allotted_time": 250, "client_id": 9, "tenant": 8,
+      "cache_salt": "s",
       "kv_cache_retention": {"token_ranges": [{"token_start": 4, "priority": 90,
                                                "duration": 1000}], "decode_priority": 10}})");
   ASSERT_TRUE(r.ok()) << r.status();
@@ -45,6 +46,7 @@ TEST(OptionsJson, ReadsRequests) {
   EXPECT_THAT(r->logit_bias, ElementsAre(Pair(7, -1.5f)));
   EXPECT_EQ(r->allotted_time, milliseconds(250));
   EXPECT_EQ(r->client_id, 9u);
+  EXPECT_EQ(r->tenant, 8u);
   EXPECT_EQ(r->cache_salt, "s");
   ASSERT_TRUE(r->prompt_table);
   EXPECT_THAT(r->prompt_table->values, ElementsAre(0x3f80, 0xbf00, 0x3f80, 0));

@@ -48,6 +48,7 @@ class Doors {
       return error_in_shape(target.errors, 403, text);
     std::optional<ApiKeys::Caller> caller;
     if (keys_) caller = keys_->find(ApiKeys::shown(request));
+    if (caller) request.tenant = caller->tenant;
     const Access access = access_of(target);
     if (keys_ && keys_->are_for_callers() && access != Access::kAnybody && !caller)
       return unauthorized(target);

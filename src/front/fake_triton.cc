@@ -177,6 +177,10 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_S
 TRITONSERVER_Error* NEREID_ServerHoldMemory(uint64_t) { return nullptr; }
 void NEREID_ServerReleaseMemory(uint64_t) {}
 
+void NEREID_ServerSetTenant(TRITONSERVER_InferenceRequest*, uint64_t tenant) {
+  FakeTriton::get().last_tenant = tenant;
+}
+
 uint64_t NEREID_ServerModelChanges(TRITONSERVER_Server*) {
   const FakeTriton& fake = FakeTriton::get();
   return std::hash<std::string>()(fake.engine_name + config_text(fake.engine_name)) + fake.ready;

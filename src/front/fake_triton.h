@@ -56,7 +56,8 @@ struct FakeTriton {
   std::atomic<bool> hold_live{false};   // blocks the thread in ServerIsLive
   std::atomic<int> num_asking_live{0};  // number of those threads
   std::atomic<int> num_loading{0}, num_loaded{0};
-  std::atomic<int> load_thread{0};  // id of the last load's thread
+  std::atomic<uint64_t> last_tenant{0};  // of the last request
+  std::atomic<int> load_thread{0};       // the last one's id
 };
 
 TRITONSERVER_Server* fake_server();

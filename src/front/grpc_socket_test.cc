@@ -342,6 +342,7 @@ TEST_F(GrpcSocketTest, AModelThatAnswersOnceIsHeardOnce) {
   EXPECT_EQ(connect()->call("/inference.GRPCInferenceService/ModelStreamInfer", infer_message(3)),
             "0");
   EXPECT_THAT(scratch.events("GRPC_SEND"), ElementsAre("GRPC_SEND_START", "GRPC_SEND_END"));
+  EXPECT_EQ(FakeTriton::get().last_tenant, 0x7f000001u) << "the client's address";
 }
 
 TEST_F(GrpcSocketTest, TracesOfStreamsHaveTheTimesOfEachAnswer) {

@@ -315,7 +315,32 @@ TEST_F(LongRequestsTest, RepliesOfTheTokenizerCountInTheBudget) {
   EXPECT_EQ(post("/detokenize", R"({"tokens":[100,101]})").status, 200);
 }
 
-// An answer sent whole counts while it gathers.
+// What a tokenizer takes while it reads a text counts beside the text.
+TEST_F(LongRequestsTest, TokenizingCountsInTheBudget) {
+  server_->stop(std::chrono::milliseconds(60000));
+  budget_ = std::make_shared<ByteBudget>(size_t{24} << 20);
+  SetUp();
+  fake_.max_seq_len = 1 << 20;
+  fake_.script.assign(2, 100);
+  const auto body = [](const char* form, size_t size) {
+    return fmt::format(fmt::runtime(form), std::string(size, 'q'));
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"/tokenize", R"({{"prompt":"{}"}})"},
+      {"/v1/completions", R"({{"prompt":"{}","max_tokens":1}})"},
+      {"/v1/chat/completions",
+       R"({{"messages":[{{"role":"user","content":"{}"}}],"max_tokens":1}})"},
+      {"/v1/embeddings", R"({{"input":"{}"}})"}};
+  for (const auto& [path, form] : cases) {
+    const Reply reply = post(path, body(form, 600000));
+    EXPECT_EQ(reply.status, 503) << path << reply.body.substr(0, 200);
+    EXPECT_NE(reply.body.find("more than 25165824 bytes"), reply.body.npos) << reply.body;
+    EXPECT_TRUE(eventually([&] { return budget_->used() == 0; })) << path;
+    EXPECT_EQ(post(path, body(form, 20000)).status, 200) << path;
+  }
+}
+
+// An answer that is sent whole counts while it gathers.
 TEST_F(LongRequestsTest, AnswersThatGatherCountInTheBudget) {
   server_->stop(std::chrono::milliseconds(60000));
   budget_ = std::make_shared<ByteBudget>(1 << 20);

@@ -325,49 +325,7 @@ TEST(EngineGuides, OptionsThatLeaveNoTokenAreTheClientsFault) {
   EXPECT_EQ(f.executor->stats().num_numeric_failures, 0);
 }
 
-TEST(Grammars, EqualTextsAreCompiledOnceAndRefusalsAreRemembered) {
-  Grammars grammars(shipped_tokenizer(), kVocab);
-  const Request r = guided("[A-F]+", 9), bad = guided("(", 9);
-  for (int i = 0; i < 3; ++i) {
-    EXPECT_TRUE(made_guide(grammars, r).ok());
-    EXPECT_THAT(made_guide(grammars, bad).status().ToString(), HasSubstr("'('"));
-  }
-  const int64_t num_small = grammars.num_compiled();
-  EXPECT_LE(num_small, 3) << "the first time there are no tokens of the vocabulary yet";
-  const Request long_text = guided(fmt::format("[A-F]+({})", std::string(5000, 'A')), 9);
-  std::vector<Grammars::Order> orders;
-  for (int i = 0; i < 20; ++i) orders.push_back(grammars.order(long_text).value());
-  for (const Grammars::Order& order : orders) {
-    if (!order.waiter) continue;
-    std::promise<Status> made;
-    grammars.start(order, [&](const Status& status) { made.set_value(status); });
-    EXPECT_TRUE(made.get_future().get().ok());
-    EXPECT_NE(order.guide->grammar, nullptr);
-  }
-  EXPECT_EQ(grammars.num_compiled(), num_small + 1);
-}
-
-TEST(Grammars, WaitingTextsAreBoundedAndGoWithThoseWhoWait) {
-  Grammars grammars(shipped_tokenizer(), kVocab);
-  const auto text = [](int i) {
-    return guided(fmt::format("[A-F]+{}({})", std::string(5000, 'A'), i), 9);
-  };
-  std::vector<Grammars::Order> orders;
-  Status refusal;
-  for (int i = 0; i < 5000 && refusal.ok(); ++i) {
-    auto order = grammars.order(text(i));
-    if (order.ok())
-      orders.push_back(*std::move(order));
-    else
-      refusal = order.status();
-  }
-  EXPECT_EQ(refusal.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(refusal.ToString(), HasSubstr("64 other texts wait to be compiled, 64 are allowed"));
-  orders.clear();
-  EXPECT_TRUE(made_guide(grammars, text(-1)).ok());
-}
-
-// Sequences in flight next to a failed step start over.
+// What is in flight beside a step that fails starts over.
 TEST(EngineGuides, AStepThatFailsEndsItsRequestsOnly) {
   const Request r = guided("[A-F]{20}", 30), other = guided("[A-F]{9}", 30, 1);
   Fixture alone(roomy(), {}, shipped_tokenizer());

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "base/check.h"
+#include "kernels/api/sample.h"
 #include "runtime/mask_worker.h"
+#include "runtime/reasoning_part.h"
 
 namespace nereid::runtime {
 namespace {
@@ -39,6 +41,12 @@ text::GrammarKind grammar_kind(GuideType type) {
 }
 
 Status needs_more() { return unavailable("this needs more steps"); }
+
+Status too_many_wait() {
+  return unavailable(
+      "guided_decoding: {0} other texts wait to be compiled, {0} are allowed; try again later",
+      Grammars::kMostWaiting);
+}
 
 }  // namespace
 
@@ -80,32 +88,6 @@ std::shared_ptr<const text::TokenTrie> Grammars::tokens(bool may_make) {
   return tokens_;
 }
 
-StatusOr<text::ReasoningPart> Grammars::reasoning_part(const ReasoningConfig& wanted) const {
-  const auto ids_of = [&](const std::string& mark) -> StatusOr<std::vector<TokenId>> {
-    ASSIGN_OR_RETURN(auto ids, tokenizer_->encode(mark, {.add_special_tokens = false}));
-    if (std::ranges::any_of(ids, [&](TokenId id) { return id >= vocab_size_; }))
-      return invalid_argument("reasoning: '{}' has tokens that the model does not know", mark);
-    return ids;
-  };
-  text::ReasoningPart part{.open = wanted.open,
-                           .close = wanted.close,
-                           .begun = wanted.begun,
-                           .max_tokens = wanted.max_tokens};
-  const auto add_marks = [&](const std::string& mark, const std::vector<TokenId>& ids) {
-    if (ids.size() == 1) part.marks.emplace_back(ids[0], mark);
-    for (const TokenId id : ids)
-      if (ids.size() > 1 && tokenizer_->is_special(id))
-        part.marks.emplace_back(id, tokenizer_->token_bytes(id));
-  };
-  ASSIGN_OR_RETURN(part.close_ids, ids_of(wanted.close));
-  if (part.close_ids.empty())
-    return invalid_argument("reasoning.close: '{}' has no tokens", wanted.close);
-  ASSIGN_OR_RETURN(const auto open_ids, ids_of(wanted.open));
-  add_marks(wanted.open, open_ids);
-  add_marks(wanted.close, part.close_ids);
-  return part;
-}
-
 Grammars::Wishes Grammars::wishes_of(const Request& request) const {
   Wishes wishes{.reasoning = request.reasoning,
                 .end_ids = request.end_ids,
@@ -124,8 +106,8 @@ Status Grammars::finish(const Wishes& wishes, std::shared_ptr<text::Grammar> gra
   if (!guide.tokens) return needs_more();
   guide.grammar = std::move(grammar);
   if (wishes.reasoning) {
-    ASSIGN_OR_RETURN(guide.reasoning, reasoning_part(*wishes.reasoning));
-    if (guide.grammar && !effort.waits) return needs_more();  // broken_closings() visits all tokens
+    ASSIGN_OR_RETURN(guide.reasoning, reasoning_part(*wishes.reasoning, *tokenizer_, vocab_size_));
+    if (guide.grammar && !effort.waits) return needs_more();  // it looks at all tokens
     ASSIGN_OR_RETURN(guide.broken_ids, text::broken_closings(guide));
   }
   text::GuidedOutput output(std::shared_ptr<const text::Guide>(std::shared_ptr<void>(), &guide));
@@ -263,7 +245,8 @@ StatusOr<Grammars::Order> Grammars::order(const Request& request) {
     if (!absl::IsUnavailable(status)) return status;
     *order.guide = {};
   }
-  auto waiter = std::make_shared<Waiter>(Waiter{.guide = order.guide, .wishes = std::move(wishes)});
+  auto waiter = std::make_shared<Waiter>(
+      Waiter{.guide = order.guide, .wishes = std::move(wishes), .tenant = request.tenant});
   RETURN_IF_ERROR(queue(std::move(job), waiter));
   order.waiter = std::move(waiter);
   return order;
@@ -275,34 +258,51 @@ bool Grammars::is_wanted(const Job& job) {
 }
 
 void Grammars::drop_unwanted() {
-  std::erase_if(queue_, [&](const auto& entry) {
-    const bool goes = !is_wanted(*entry.second);
-    if (goes && entry.second->compiles) compiling_.erase(entry.second->key);
-    return goes;
+  queue_.remove_if([&](const std::shared_ptr<Job>& job) {
+    if (is_wanted(*job)) return false;
+    if (job->compiles) compiling_.erase(job->key);
+    return true;
   });
 }
 
-void Grammars::enter(std::shared_ptr<Job> job) {
-  queue_.emplace(std::pair(job->steps, ++num_entered_), std::move(job));
+void Grammars::enter(const std::shared_ptr<Job>& job) {
+  for (const std::shared_ptr<Waiter>& waiter : job->waiters)
+    if (!waiter->guide.expired()) queue_.add(waiter->tenant, job->steps, job);
   wake_.notify_all();
+}
+
+// For a text of the tenant, with the caller's lock. Who is to be told that they wait no more.
+StatusOr<std::vector<std::shared_ptr<Grammars::Waiter>>> Grammars::make_room(uint64_t tenant) {
+  std::vector<std::shared_ptr<Waiter>> gone;
+  if (queue_.size() >= kMostWaiting) drop_unwanted();
+  if (queue_.size() < kMostWaiting) return gone;
+  const auto displaced = queue_.displace(tenant);
+  if (!displaced) return too_many_wait();
+  const auto& [other, job] = *displaced;
+  for (const std::shared_ptr<Waiter>& waiter : job->waiters)
+    if (waiter->tenant == other) gone.push_back(waiter);
+  std::erase_if(job->waiters, [&](const auto& waiter) { return waiter->tenant == other; });
+  if (job->waiters.empty() && job->compiles) compiling_.erase(job->key);
+  return gone;
 }
 
 Status Grammars::queue(Job job, const std::shared_ptr<Waiter>& waiter) {
   job.steps = kFirstSteps;
   job.waiters.push_back(waiter);
-  const std::lock_guard lock(mutex_);
-  if (const auto same = compiling_.find(job.key); job.compiles && same != compiling_.end()) {
-    same->second->waiters.push_back(waiter);
-    return ok();
+  std::vector<std::shared_ptr<Waiter>> gone;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto same = compiling_.find(job.key); job.compiles && same != compiling_.end()) {
+      same->second->waiters.push_back(waiter);
+      if (queue_.has(same->second)) enter(same->second);
+      return ok();
+    }
+    ASSIGN_OR_RETURN(gone, make_room(waiter->tenant));
+    auto shared = std::make_shared<Job>(std::move(job));
+    if (shared->compiles) compiling_[shared->key] = shared;
+    enter(shared);
   }
-  if (queue_.size() >= kMostWaiting) drop_unwanted();
-  if (queue_.size() >= kMostWaiting)
-    return unavailable(
-        "guided_decoding: {} other texts wait to be compiled, {} are allowed; try again later",
-        queue_.size(), kMostWaiting);
-  auto shared = std::make_shared<Job>(std::move(job));
-  if (shared->compiles) compiling_[shared->key] = shared;
-  enter(std::move(shared));
+  for (const auto& other : gone) tell(*other, too_many_wait());
   return ok();
 }
 
@@ -322,12 +322,9 @@ void Grammars::run(int64_t most_steps) {
   let_engine_run_first();
   std::unique_lock lock(mutex_);
   for (;;) {
-    wake_.wait(lock, [&] {
-      return closing_ || (!queue_.empty() && queue_.begin()->first.first <= most_steps);
-    });
+    wake_.wait(lock, [&] { return closing_ || queue_.has_up_to(most_steps); });
     if (closing_) return;
-    const std::shared_ptr<Job> job = queue_.begin()->second;
-    queue_.erase(queue_.begin());
+    const std::shared_ptr<Job> job = *queue_.take(most_steps);
     lock.unlock();
     try {
       work(job);
@@ -370,14 +367,18 @@ void Grammars::tell(Job& job, const GrammarOr& made) {
     if (!guide) continue;
     text::Effort effort;
     const Status status = made.ok() ? finish(waiter->wishes, *made, effort, *guide) : made.status();
-    Done done;
-    {
-      const std::lock_guard lock(mutex_);
-      waiter->result = status;
-      done = std::move(waiter->done);
-    }
-    if (done) done(status);
+    tell(*waiter, status);
   }
+}
+
+void Grammars::tell(Waiter& waiter, const Status& status) {
+  Done done;
+  {
+    const std::lock_guard lock(mutex_);
+    waiter.result = status;
+    done = std::move(waiter.done);
+  }
+  if (done) done(status);
 }
 
 }  // namespace nereid::runtime

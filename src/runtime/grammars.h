@@ -17,6 +17,7 @@
 #include "base/queue.h"
 #include "base/status.h"
 #include "nereid/request.h"
+#include "runtime/fair_jobs.h"
 #include "runtime/token_bans.h"
 #include "text/grammar/grammar.h"
 #include "text/grammar/guided_output.h"
@@ -72,6 +73,7 @@ class Grammars {
   struct Waiter {
     std::weak_ptr<text::Guide> guide;
     Wishes wishes;
+    uint64_t tenant = 0;
     Done done;                     // null before start()
     std::optional<Status> result;  // not yet passed to `done`
   };
@@ -91,7 +93,6 @@ class Grammars {
 
   static Key key_of(const GuidedDecoding& wanted);
   std::shared_ptr<const text::TokenTrie> tokens(bool may_make);
-  StatusOr<text::ReasoningPart> reasoning_part(const ReasoningConfig& wanted) const;
   Wishes wishes_of(const Request& request) const;
   Status finish(const Wishes& wishes, std::shared_ptr<text::Grammar> grammar, text::Effort& effort,
                 text::Guide& guide);
@@ -107,11 +108,13 @@ class Grammars {
   // Requires the mutex.
   static bool is_wanted(const Job& job);
   void drop_unwanted();
-  void enter(std::shared_ptr<Job> job);
+  void enter(const std::shared_ptr<Job>& job);
+  StatusOr<std::vector<std::shared_ptr<Waiter>>> make_room(uint64_t tenant);
 
   void run(int64_t most_steps);
   void work(const std::shared_ptr<Job>& job);
   void tell(Job& job, const GrammarOr& made);
+  void tell(Waiter& waiter, const Status& status);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const int32_t vocab_size_;
@@ -124,10 +127,10 @@ class Grammars {
   std::condition_variable wake_;
   std::map<Key, Kept> kept_;
   std::map<Key, Status> refused_;
-  std::deque<Key> refused_order_;                                       // oldest first
-  std::map<Key, std::shared_ptr<Job>> compiling_;                       // waiting or being compiled
-  std::map<std::pair<int64_t, uint64_t>, std::shared_ptr<Job>> queue_;  // by steps, then age
-  uint64_t num_uses_ = 0, num_entered_ = 0;
+  std::deque<Key> refused_order_;                  // oldest first
+  std::map<Key, std::shared_ptr<Job>> compiling_;  // texts that wait or are worked on
+  FairJobs<std::shared_ptr<Job>> queue_;           // in the lines of all tenants that wait
+  uint64_t num_uses_ = 0;
   int64_t num_compiled_ = 0;
   bool closing_ = false;
   std::vector<std::thread> threads_;

@@ -221,7 +221,8 @@ void BlsRun::call(const std::string& model, std::vector<Output> inputs,
   }
   auto self = shared_from_this();
   auto started = InferCall::start(
-      settings_.server, model, id_, std::move(inputs), [self, on_reply](Reply reply) {
+      settings_.server, model, id_, request_->tenant(), std::move(inputs),
+      [self, on_reply](Reply reply) {
         auto shared = std::make_shared<Reply>(std::move(reply));
         self->post([self, on_reply, shared] { ((*self).*on_reply)(std::move(*shared)); });
       });

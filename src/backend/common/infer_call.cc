@@ -8,6 +8,7 @@
 // Weak: stock tritonserver does not have this function.
 #pragma weak NEREID_ServerHoldMemory
 #pragma weak NEREID_ServerReleaseMemory
+#pragma weak NEREID_ServerSetTenant
 
 namespace nereid::backend {
 namespace {
@@ -70,7 +71,7 @@ Status copy_outputs(TRITONSERVER_InferenceResponse* response, std::vector<Output
 
 StatusOr<std::shared_ptr<InferCall>> InferCall::start(TRITONSERVER_Server* server,
                                                       const std::string& model,
-                                                      const std::string& id,
+                                                      const std::string& id, uint64_t tenant,
                                                       std::vector<Output> inputs,
                                                       std::function<void(Reply)> on_reply) {
   std::shared_ptr<InferCall> call(new InferCall);
@@ -80,6 +81,7 @@ StatusOr<std::shared_ptr<InferCall>> InferCall::start(TRITONSERVER_Server* serve
       take(TRITONSERVER_InferenceRequestNew(&call->request_, server, model.c_str(), -1)));
   auto* r = call->request_;
   RETURN_IF_ERROR(take(TRITONSERVER_InferenceRequestSetId(r, id.c_str())));
+  if (NEREID_ServerSetTenant != nullptr) NEREID_ServerSetTenant(r, tenant);
   for (const auto& input : call->inputs_) {
     RETURN_IF_ERROR(take(TRITONSERVER_InferenceRequestAddInput(
         r, input.name.c_str(), input.datatype, input.shape.data(), input.shape.size())));

@@ -1,6 +1,7 @@
 // A request from one model to another through the server's C API.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,7 +24,7 @@ class InferCall {
   // comes exactly once, unless start() itself fails.
   static StatusOr<std::shared_ptr<InferCall>> start(TRITONSERVER_Server* server,
                                                     const std::string& model, const std::string& id,
-                                                    std::vector<Output> inputs,
+                                                    uint64_t tenant, std::vector<Output> inputs,
                                                     std::function<void(Reply)> on_reply);
   ~InferCall();
   InferCall(const InferCall&) = delete;

@@ -12,6 +12,7 @@
 // Weak: stock tritonserver does not have this function.
 #pragma weak NEREID_ServerHoldMemory
 #pragma weak NEREID_ServerReleaseMemory
+#pragma weak NEREID_ServerTenant
 
 namespace nereid::backend {
 
@@ -215,6 +216,10 @@ Status Request::hold(uint64_t num_bytes) const {
   RETURN_IF_ERROR(take(NEREID_ServerHoldMemory(num_bytes)));
   num_held_ += num_bytes;
   return ok();
+}
+
+uint64_t Request::tenant() const {
+  return NEREID_ServerTenant == nullptr ? 0 : NEREID_ServerTenant(request_);
 }
 
 bool Request::wants_output(std::string_view name) const {

@@ -103,6 +103,7 @@ class Request {
   }
 
   bool is_cancelled() const;  // any thread
+  uint64_t tenant() const;    // whose it is (NEREID_ServerSetTenant); 0 in other servers
 
   // Counts `num_bytes`, which the backend is about to allocate for the request, in the server's
   // memory budget until the request is released. Unavailable when the budget is full. Other servers

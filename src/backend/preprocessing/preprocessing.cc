@@ -214,6 +214,8 @@ StatusOr<Output> Preprocessing::embedding_bias(const Request& request, size_t ba
 StatusOr<Prompts> Preprocessing::prompts(const Request& request) const {
   ASSIGN_OR_RETURN(const auto query, request.strings("QUERY"));
   if (!query || query->empty()) return invalid_argument("QUERY is not present in the request");
+  const size_t longest_text = std::ranges::max(*query, {}, &std::string::size).size();
+  RETURN_IF_ERROR(request.hold(longest_text * text::Tokenizer::kScratchPerByte));
   Prompts out;
   for (const auto& text : *query) {
     ASSIGN_OR_RETURN(auto ids, encode(request, text, add_special_tokens_));

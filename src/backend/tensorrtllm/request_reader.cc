@@ -224,6 +224,7 @@ Status read_handling(const Item& item, nereid::Request& out) {
   std::optional<float> priority;
   RETURN_IF_ERROR(read_number(item, "priority", {0, 1}, priority));
   out.priority = priority.value_or(out.priority);
+  out.tenant = item.request().tenant();
   std::optional<int32_t> allotted;
   RETURN_IF_ERROR(
       read_number(item, "allotted_time_ms", {1, std::numeric_limits<int32_t>::max()}, allotted));

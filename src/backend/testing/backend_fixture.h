@@ -103,8 +103,8 @@ inline std::string first_string(const std::string& bytes) {
 class Talk {
  public:
   Talk(TRITONSERVER_Server* server, const std::string& model, std::vector<Output> inputs,
-       const std::string& id = "test") {
-    auto call = InferCall::start(server, model, id, std::move(inputs),
+       const std::string& id = "test", uint64_t tenant = 0) {
+    auto call = InferCall::start(server, model, id, tenant, std::move(inputs),
                                  [this](Reply reply) { take(std::move(reply)); });
     if (call.ok()) {
       call_ = *std::move(call);

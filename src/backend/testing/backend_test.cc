@@ -219,7 +219,7 @@ TEST_F(BackendTest, TheLastResponseComesAfterTheStatistics) {
       std::mutex mutex;
       std::condition_variable changed;
       bool over = false;
-      auto call = InferCall::start(server, model, "test",
+      auto call = InferCall::start(server, model, "test", 0,
                                    {text_input("text_input", {kPrompt}), int_input("max_tokens", 4),
                                     bool_input("stream", stream)},
                                    [&](Reply reply) {

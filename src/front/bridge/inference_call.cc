@@ -301,6 +301,7 @@ Status InferenceCall::set_attributes() {
     RETURN_IF_ERROR(
         take_error(TRITONSERVER_InferenceRequestSetPriorityUInt64(request_, spec_.priority)));
   }
+  NEREID_ServerSetTenant(request_, spec_.tenant);
   if (spec_.timeout_us == 0) return ok();
   return take_error(
       TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(request_, spec_.timeout_us));

@@ -45,7 +45,8 @@ struct InferenceSpec {
   std::variant<uint64_t, std::string> correlation_id = uint64_t{0};
   uint64_t priority = 0;
   uint64_t timeout_us = 0;
-  bool is_raw = false;                                 // one input, of which only the data is given
+  uint64_t tenant = 0;                                 // NEREID_ServerSetTenant
+  bool is_raw = false;                                 // one input, of which only the data is known
   std::map<std::string, ExternalMemory> input_memory;  // by input: instead of its bytes
   std::map<std::string, ExternalMemory> output_memory;  // by output: where the data goes
   std::set<std::string> labelled_outputs;               // outputs to classify

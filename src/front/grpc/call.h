@@ -85,6 +85,9 @@ class Call {
   // (Access::kSettings); "": it may.
   std::string_view admin_refusal() const { return admin_refusal_; }
   void set_admin_refusal(std::string_view why) { admin_refusal_ = why; }
+  // Whose it is: by its API key, else by its address.
+  uint64_t tenant() const { return tenant_; }
+  void set_tenant(uint64_t tenant) { tenant_ = tenant; }
   // The last value of that name; nullptr when absent.
   const std::string* metadata_value(std::string_view name) const;
 
@@ -123,6 +126,7 @@ class Call {
   std::shared_ptr<GrpcStats> stats_;
   Metadata metadata_;
   std::string_view admin_refusal_;  // a literal
+  uint64_t tenant_ = 0;
   Work on_cancel_;
   std::atomic<bool> open_{true};
   bool cancelled_ = false;

@@ -94,6 +94,7 @@ Status read_into(const InferContext& context, const Call& call, std::string mess
   if (traces) {
     out.ticket.trace = out.spec.trace = trace_request(context, call, out.spec.model, begin_ns);
   }
+  out.spec.tenant = call.tenant();
   if (!context.forwards_header) return ok();
   for (const auto& [name, value] : call.metadata()) {
     if (context.forwards_header(name)) out.spec.parameters.push_back({name, value});

@@ -68,7 +68,7 @@ GrpcConnection::GrpcConnection(tcp::socket socket, Loop& loop)
       last_progress_(created_),
       tls_(loop.shared_->tls ? std::make_unique<TlsStream>(*loop.shared_->tls) : nullptr),
       session_(loop.shared_, loop.mailbox_, last_progress_, [this] { mark_dirty(); }) {
-  session_.set_on_loopback(comes_from_loopback(socket_));
+  session_.set_peer(peer_of(socket_));
 }
 
 template <class Body>

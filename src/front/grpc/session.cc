@@ -275,6 +275,7 @@ Status Session::check_caller(const Method& method, GrpcStream& stream) const {
     if (keys && !caller && m.first == "authorization")
       caller = keys->find(ApiKeys::bearer(m.second));
   if (keys && keys->are_for_callers() && access != Access::kAnybody && !caller) return unknown();
+  stream.tenant_ = caller ? caller->tenant : peer_.tenant;
   bool has_secret = false;
   if (!method.required_name.empty()) {
     has_secret = std::ranges::any_of(metadata, [&](const auto& m) {
@@ -287,7 +288,7 @@ Status Session::check_caller(const Method& method, GrpcStream& stream) const {
   const AdminCaller admin = {.has_admin_key = caller && caller->is_admin,
                              .has_secret = has_secret,
                              .needs_key = keys != nullptr,
-                             .is_on_loopback = is_on_loopback_};
+                             .is_on_loopback = peer_.is_on_loopback};
   stream.admin_refusal_ = admin_refusal(access, shared_->options.admin, admin);
   // Settings may be read by all: their rpcs check the request first.
   if (access == Access::kModels && !stream.admin_refusal_.empty())
@@ -323,6 +324,7 @@ void Session::start_call(GrpcStream& stream, bool end_stream) {
   const auto call =
       std::make_shared<Call>(keep, mailbox_, shared_->stats, std::move(stream.head_.metadata));
   call->set_admin_refusal(stream.admin_refusal_);
+  call->set_tenant(stream.tenant_);
   stream.call_ = call;
   stream.answer_encoding_ = head.accepted;
   if (head.timeout.count() > 0) {

@@ -16,6 +16,7 @@
 #include "front/grpc/options.h"
 #include "front/http/api_keys.h"
 #include "front/http/byte_budget.h"
+#include "front/http/listen.h"
 #include "front/http/workers.h"
 
 struct nghttp2_session;
@@ -49,8 +50,7 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Sets whether the client is on this machine.
-  void set_on_loopback(bool is_so) { is_on_loopback_ = is_so; }
+  void set_peer(const Peer& peer) { peer_ = peer; }
 
   // Processes bytes from the client.
   void receive(std::string_view bytes, Time now);
@@ -98,7 +98,7 @@ class Session {
   size_t unread_bytes_ = 0;     // queued in all streams
   bool dead_ = false;           // further input is dropped
   bool got_frame_ = false;
-  bool is_on_loopback_ = false;
+  Peer peer_;
 
   // For work in the mailbox.
   const std::shared_ptr<Session*> self_ = std::make_shared<Session*>(this);

@@ -5,6 +5,7 @@
 #include <openssl/sha.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/clock.h"
@@ -165,6 +166,7 @@ std::optional<ApiKeys::Caller> ApiKeys::find(std::string_view key) {
   if (from_file != nullptr) look(from_file->keys);
   if (found == nullptr || key.empty()) return std::nullopt;
   Caller out{.limits = found->limits, .is_admin = is_admin, .use = nullptr};
+  std::memcpy(&out.tenant, hash.data(), sizeof(out.tenant));
   if (from_file != nullptr && !out.limits.any()) out.limits = from_file->others;
   std::lock_guard lock(mutex_);
   std::shared_ptr<KeyUse>& use = uses_[hash];

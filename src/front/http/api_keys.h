@@ -29,7 +29,8 @@ class ApiKeys {
   struct Caller {
     KeyLimits limits;
     bool is_admin = false;
-    std::shared_ptr<KeyUse> use;  // the same for all requests of the key
+    uint64_t tenant = 0;          // another number for each key
+    std::shared_ptr<KeyUse> use;  // the same one for all requests of the key
   };
 
   // `keys` are texts. `file` ("": none) has one on each line, as text without blanks or as

@@ -110,7 +110,7 @@ Connection::Connection(tcp::socket socket, std::shared_ptr<Listener::Impl> liste
     : listener_(std::move(listener), this),
       socket_(std::move(socket)),
       fd_(socket_.native_handle()),
-      is_on_loopback_(comes_from_loopback(socket_)),
+      peer_(peer_of(socket_)),
       wake_(socket_.get_executor()),
       timer_(socket_.get_executor()) {
   error_code ec;
@@ -349,7 +349,8 @@ asio::awaitable<bool> Connection::serve_one() {
   if (!got_byte) co_return false;
   auto answer = std::make_shared<Answer>();
   answer->request.begin_ns = now_ns();
-  answer->request.is_on_loopback = is_on_loopback_;
+  answer->request.is_on_loopback = peer_.is_on_loopback;
+  answer->request.tenant = peer_.tenant;
   answer->share = BudgetShare(listener_->options.budget);
   bool complete = false;
   std::string no_memory;

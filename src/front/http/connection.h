@@ -16,6 +16,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "front/http/listen.h"
 #include "front/http/listener.h"
 #include "front/http/tls.h"
 
@@ -183,8 +184,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   const Listing listener_;
   boost::asio::ip::tcp::socket socket_;
-  const int fd_;                    // of socket_
-  const bool is_on_loopback_;       // the peer is on this machine
+  const int fd_;  // of socket_
+  const Peer peer_;
   std::unique_ptr<TlsStream> tls_;  // null: plain text
   boost::asio::steady_timer wake_;  // used as a condition variable
   // Deadlines change with every request; the timer stays and checks the deadline when it fires, so

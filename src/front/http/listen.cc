@@ -21,23 +21,36 @@ StatusOr<tcp::endpoint> resolve(const tcp::acceptor::executor_type& executor,
   return found.begin()->endpoint();
 }
 
-bool is_loopback(const asio::ip::address& address) {
-  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address.is_loopback();
-  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).is_loopback();
+// Without IPv6 around IPv4.
+asio::ip::address plain(const asio::ip::address& address) {
+  if (!address.is_v6() || !address.to_v6().is_v4_mapped()) return address;
+  return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6());
 }
 
 }  // namespace
 
+// Who has an IPv6 network has 2^64 addresses of it.
+uint64_t tenant_of(const asio::ip::address& given) {
+  const asio::ip::address address = plain(given);
+  if (address.is_v4()) return address.to_v4().to_uint();
+  uint64_t network = 0;
+  const auto bytes = address.to_v6().to_bytes();
+  for (size_t i = 0; i < 8; ++i) network = network << 8 | bytes[i];
+  return network;
+}
+
 bool is_loopback_host(const std::string& host) {
   asio::io_context context;
   const auto endpoint = resolve(context.get_executor(), host, 0);
-  return endpoint.ok() && is_loopback(endpoint->address());
+  return endpoint.ok() && plain(endpoint->address()).is_loopback();
 }
 
-bool comes_from_loopback(const tcp::socket& socket) {
+Peer peer_of(const tcp::socket& socket) {
   boost::system::error_code ec;
   const auto endpoint = socket.remote_endpoint(ec);
-  return !ec && is_loopback(endpoint.address());
+  if (ec) return {};
+  return {.is_on_loopback = plain(endpoint.address()).is_loopback(),
+          .tenant = tenant_of(endpoint.address())};
 }
 
 Status listen_on(tcp::acceptor& socket, const std::string& host, int port, bool reuse_port) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <boost/asio/ip/tcp.hpp>
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -16,7 +17,15 @@ Status listen_on(boost::asio::ip::tcp::acceptor& socket, const std::string& host
 
 // Whether only this machine can reach a port on the host. False for a name that does not resolve.
 bool is_loopback_host(const std::string& host);
-// Whether the peer is on this machine.
-bool comes_from_loopback(const boost::asio::ip::tcp::socket& socket);
+
+// The address, of IPv6 the first half, by which tenants are told apart.
+uint64_t tenant_of(const boost::asio::ip::address& address);
+
+// Who is at the other end of a connection.
+struct Peer {
+  bool is_on_loopback = false;  // it comes from this machine
+  uint64_t tenant = 0;          // tenant_of its address
+};
+Peer peer_of(const boost::asio::ip::tcp::socket& socket);
 
 }  // namespace nereid::front

@@ -32,7 +32,8 @@ struct Request {
   std::string body;
   std::vector<std::pair<std::string, std::string>> params;  // set by the router, raw text
   KeyUse::PermitPtr permit;           // of the key that it counts for; null: none
-  std::string authority;              // of a target in absolute form; replaces Host
+  std::string authority;              // of a target in absolute form; stands for Host
+  uint64_t tenant = 0;                // whose it is: by its API key, else by its address
   bool is_on_loopback = false;        // the connection comes from this machine
   uint64_t begin_ns = 0, end_ns = 0;  // steady clock: first byte received, last byte received
 

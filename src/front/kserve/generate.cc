@@ -237,6 +237,7 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange, bool s
     exchange->send(kserve_error(spec.status()));
     return;
   }
+  spec->tenant = exchange->request().tenant;
   spec->trace = trace_exchange(*options.tracer, spec->model, *exchange);
   exchange->hold(spec->num_bytes());
   auto state =

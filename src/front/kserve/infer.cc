@@ -217,6 +217,7 @@ void start_read(TRITONSERVER_Server* server, const ExchangePtr& exchange,
   InferenceSpec spec = std::move(request->spec);
   request->spec = {};
   exchange->hold(spec.num_bytes());
+  spec.tenant = exchange->request().tenant;
   spec.trace = trace_exchange(*options.tracer, spec.model, *exchange);
   auto state = std::make_shared<Infer>(exchange, *std::move(request), options);
   auto on_reply = [exchange, state](InferenceReply reply) {

@@ -151,8 +151,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
 
   Ids fitting_ids(const Prompt& prompt, const char* param, const PromptWork& work) {
     const SamplingOptions& sampling = request_.common.sampling;
-    auto ids =
-        prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, param, work.is_unwanted);
+    auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, param,
+                          context_->budget, work.is_unwanted);
     if (std::holds_alternative<ApiError>(ids)) return ids;
     const auto room = check_prompt(*model_, std::get<std::vector<int32_t>>(ids), sampling, param);
     if (const auto* error = std::get_if<ApiError>(&room)) return *error;

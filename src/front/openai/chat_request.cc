@@ -194,7 +194,7 @@ ChatRequest chat_of(Fields& fields) {
 }  // namespace
 
 Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory), kMessages);
+  const auto root = parse_body(body, std::move(memory), kExactOfChats);
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
   Fields fields(std::get<json::object>(root));
   ChatRequest out = chat_of(fields);

@@ -91,8 +91,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
           request_.suffix.empty()
               ? given
               : infill_prompt(*model_->infill, std::get<std::string>(given), request_.suffix);
-      auto ids =
-          prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, "prompt", is_unwanted);
+      auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, "prompt",
+                            context_->budget, is_unwanted);
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
       prompts.push_back(std::get<std::vector<int32_t>>(std::move(ids)));
       const auto room = check_prompt(*model_, prompts.back(), sampling, "prompt");

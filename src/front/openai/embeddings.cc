@@ -55,8 +55,9 @@ class Embedding : public PooledPrompts {
   std::optional<ApiError> read_prompts() override {
     if (auto error = check_model()) return error;
     for (Prompt& input : request_.inputs) {
-      auto ids = prompt_ids(*model_, input, request_.add_special_tokens, request_.common.sampling,
-                            "input", [x = exchange_] { return x->disconnected(); });
+      auto ids =
+          prompt_ids(*model_, input, request_.add_special_tokens, request_.common.sampling, "input",
+                     context_->budget, [x = exchange_] { return x->disconnected(); });
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
       input.emplace<std::vector<int32_t>>();  // frees the text
       if (auto error = add_prompt(std::get<std::vector<int32_t>>(std::move(ids)), "input"))

@@ -21,6 +21,11 @@ bool FairQueue::enter(const ExchangePtr& exchange, size_t limit, int64_t num_pro
       auto line = std::ranges::find(lines_, use, &Line::use);
       if (line == lines_.end())
         line = lines_.insert(line, {.use = use, .behind = turn_ - use->num_charged()});
+      if (line->waiting.empty()) {  // whoever has had a turn keeps its place behind it
+        line->behind = std::max(line->behind, turn_ - use->num_charged());
+        std::rotate(line, line + 1, lines_.end());
+        line = lines_.end() - 1;
+      }
       line->waiting.push_back({exchange, num_prompt_tokens, std::move(start)});
       ++num_waiting_;
       return true;
@@ -35,14 +40,15 @@ bool FairQueue::enter(const ExchangePtr& exchange, size_t limit, int64_t num_pro
 
 // Needs the mutex. Takes the first that arrived among equal keys.
 FairQueue::Waiting FairQueue::take_next() {
-  const auto next = std::ranges::min_element(lines_, {}, &Line::turn);
+  const auto next = std::ranges::min_element(
+      lines_, {}, [](const Line& line) { return std::pair(line.waiting.empty(), line.turn()); });
   turn_ = std::max(turn_, next->turn());
   Waiting out = std::move(next->waiting.front());
   next->waiting.pop_front();
   --num_waiting_;
   // Charged before the next choice.
   out.exchange->request().permit->charge(out.num_prompt_tokens);
-  if (next->waiting.empty()) lines_.erase(next);
+  if (num_waiting_ == 0) lines_.clear();
   return out;
 }
 

@@ -103,6 +103,17 @@ TEST_F(FairQueueTest, IdleTimeIsNotSavedUp) {
   EXPECT_EQ(started_, ".abab");
 }
 
+TEST_F(FairQueueTest, WhoComesOneByOneIsNotAlwaysFirst) {
+  enter(a_, '.');
+  for (int i = 0; i < 4; ++i) enter(a_, 'a');
+  for (int i = 0; i < 4; ++i) {
+    enter(b_, 'b');
+    end_one();
+    if (started_.back() != 'b') end_one();
+  }
+  EXPECT_EQ(started_.substr(0, 7), ".ababab");
+}
+
 TEST_F(FairQueueTest, AsManyRunAsMay) {
   limit_ = 3;
   for (int i = 0; i < 5; ++i) enter(a_, static_cast<char>('1' + i));

@@ -57,11 +57,16 @@ int64_t num_characters(std::string_view text) {
 
 std::variant<std::vector<int32_t>, ApiError> prompt_ids(
     const LanguageModel& model, const Prompt& prompt, bool add_special_tokens,
-    const SamplingOptions& sampling, std::string_view param, std::function<bool()> is_unwanted) {
+    const SamplingOptions& sampling, std::string_view param,
+    const std::shared_ptr<ByteBudget>& budget, std::function<bool()> is_unwanted) {
   std::vector<int32_t> ids;
   if (const auto* text = std::get_if<std::string>(&prompt)) {
     const bool is_cut = sampling.max_prompt_tokens.has_value();
     if (auto error = check_bytes(model, text->size(), is_cut, param)) return *std::move(error);
+    BudgetShare scratch(budget);
+    if (const Status room = scratch.reserve(text->size() * text::Tokenizer::kScratchPerByte);
+        !room.ok())
+      return api_error(room);
     auto encoded = model.tokenizer->encode(
         *text, {.add_special_tokens = add_special_tokens, .is_unwanted = std::move(is_unwanted)});
     if (!encoded.ok())
@@ -208,6 +213,7 @@ StatusOr<std::shared_ptr<Generation>> Generation::start(TRITONSERVER_Server* ser
   ASSIGN_OR_RETURN(
       InferenceSpec spec,
       engine_request(*self->model_, prompt, rows, self->max_tokens_, sampling, self->streaming_));
+  spec.tenant = exchange->request().tenant;
   spec.trace = trace_exchange(tracer, spec.model, *exchange);
   auto on_reply = [self, exchange](InferenceReply reply) {
     auto shared = std::make_shared<const InferenceReply>(std::move(reply));

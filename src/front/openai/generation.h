@@ -120,15 +120,14 @@ int64_t num_characters(std::string_view text);
 json::object usage_object(int64_t prompt_tokens, const std::vector<TokenCounts>& counts, size_t n,
                           std::optional<int64_t> reasoning_tokens = std::nullopt);
 
-// The prompt's token ids, the last ones if the sampling's `max_prompt_tokens` cuts them; zeros for
-// rows. `param`: the prompt's field. A 400 with the numbers for a text whose bytes cannot fit the
-// model whatever its tokens, or that is too long to be cut: it is not tokenised.
-std::variant<std::vector<int32_t>, ApiError> prompt_ids(const LanguageModel& model,
-                                                        const Prompt& prompt,
-                                                        bool add_special_tokens,
-                                                        const SamplingOptions& sampling,
-                                                        std::string_view param,
-                                                        std::function<bool()> is_unwanted = {});
+// The token ids, the last ones that the sampling's `max_prompt_tokens` lets it keep, of the prompt
+// that the field `param` holds, zeros for rows. A 400 with the numbers for a text of so many bytes
+// that all of it cannot fit the model whatever its tokens are, or that is too long to be cut: it is
+// not tokenised. A 503 where the budget has no room for what that takes meanwhile.
+std::variant<std::vector<int32_t>, ApiError> prompt_ids(
+    const LanguageModel& model, const Prompt& prompt, bool add_special_tokens,
+    const SamplingOptions& sampling, std::string_view param,
+    const std::shared_ptr<ByteBudget>& budget, std::function<bool()> is_unwanted = {});
 
 // Most prompt and output tokens of a request.
 int64_t max_seq_len(const LanguageModel& model, const SamplingOptions& sampling);

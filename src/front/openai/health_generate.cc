@@ -35,6 +35,7 @@ void score_token(const OpenAiContextPtr& context, const ExchangePtr& exchange,
                  const LanguageModel& model) {
   auto spec = pooling_request(model, {0}, SamplingOptions(), "score");
   if (!spec.ok()) return answer_health(exchange, spec.status());
+  spec->tenant = exchange->request().tenant;
   spec->trace = trace_exchange(*context->tracer, spec->model, *exchange);
   auto result = std::make_shared<Status>();
   const auto started = InferenceCall::start(

@@ -70,6 +70,7 @@ void PooledPrompts::run() {
 Status PooledPrompts::start_one(size_t index) {
   ASSIGN_OR_RETURN(InferenceSpec spec,
                    pooling_request(*model_, prompts_[index], common().sampling, pooling()));
+  spec.tenant = exchange_->request().tenant;
   spec.trace = trace_exchange(*context_->tracer, spec.model, *exchange_);
   auto on_reply = [self = shared_from_this(), index](InferenceReply reply) {
     auto shared = std::make_shared<const InferenceReply>(std::move(reply));

@@ -166,7 +166,7 @@ std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most
 }
 
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
-                                                std::string_view exact) {
+                                                std::span<const std::string_view> exact) {
   StatusOr<json::value> root = exact.empty() ? parse_json(body, kMaxDepth, memory, memory)
                                              : parse_json_exact(body, kMaxDepth, memory, memory);
   if (root.status().code() == absl::StatusCode::kUnavailable) return api_error(root.status());

@@ -1,6 +1,7 @@
 // Parsers of fields shared by both requests. Internal to front/openai.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <variant>
 #include <vector>
@@ -14,9 +15,9 @@ namespace nereid::front {
 // The request object, or a 400 with line and column; 503 when `memory` is full. Numbers in the
 // member `exact` keep all digits (see long_number()).
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
-                                                std::string_view exact = {});
-// The member of a chat's body that contains arguments of earlier calls.
-inline constexpr char kMessages[] = "messages";
+                                                std::span<const std::string_view> exact = {});
+// The members of a chat's body that have arguments of earlier calls, and schemas of arguments.
+inline constexpr std::string_view kExactOfChats[] = {"messages", "tools"};
 
 // Fields of every request: model, request_id, priority, cache_salt, truncate_prompt_tokens; and
 // fields without effect.

@@ -331,6 +331,26 @@ TEST(ChatRequest, NumbersOfEarlierCallsKeepTheirDigits) {
   EXPECT_NE(std::get<ApiError>(wrong).message.find("got 123456789012345678901"), std::string::npos);
 }
 
+TEST(ChatRequest, NumbersOfSchemasKeepTheirDigits) {
+  constexpr char kSchema[] =
+      R"({"type":"object","properties":{"id":{"enum":[123456789012345678901],"maximum":1e400}}})";
+  const auto body = [](std::string_view parameters, std::string_view choice) {
+    return fmt::format(R"({{"messages": [{{"role": "user", "content": "x"}}], "tools": [{{"type":
+        "function", "function": {{"name": "f", "parameters": {}}}}}], "tool_choice": {}}})",
+                       parameters, choice);
+  };
+  const auto guide = [&](std::string_view choice) {
+    const auto r = parse_chat_request(body(kSchema, choice));
+    return std::get<ChatRequest>(r).common.sampling.guide->text;
+  };
+  EXPECT_EQ(guide(R"({"type": "function", "function": {"name": "f"}})"), kSchema);
+  EXPECT_NE(guide("\"required\"").find("[123456789012345678901]"), std::string::npos);
+  const auto r = parse_chat_request(body(kSchema, "\"auto\""));
+  const json::value& tool = std::get<ChatRequest>(r).context.at("tools").at(0);
+  EXPECT_EQ(json_text(tool.at("function").at("parameters")), kSchema);
+  EXPECT_EQ(chat_error(body("123456789012345678901", "\"auto\"")).param, "tools");
+}
+
 TEST(ChatRequest, ToolsAndChoices) {
   const std::string base = R"({"messages": [{"role": "user", "content": "x"}], "tools":
       [{"type": "function", "function": {"name": "f"}}])";

@@ -74,7 +74,7 @@ class RequestReader {
     if (failure_) return *std::move(failure_);
     out_.unknown = fields_.unknown();
     std::ranges::move(inner_unknown_, std::back_inserter(out_.unknown));
-    out_.chat = json::serialize(chat_);
+    out_.chat = json_text(chat_);
     return std::move(out_);
   }
   FieldUses uses() const { return fields_.uses(); }

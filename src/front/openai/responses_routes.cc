@@ -28,7 +28,8 @@ Response object_reply(const json::object& object) {
 using ReadResult = std::variant<Translated, ApiError>;
 
 ReadResult read_create(const OpenAiContext& context, const Request& http) {
-  const auto root = parse_body(http.body, memory_for_json(context.budget, http.body.size()));
+  const auto root =
+      parse_body(http.body, memory_for_json(context.budget, http.body.size()), kExactOfChats);
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
   OwnResponses kept = own_responses(context, http);
   std::string id_end = random_id("");

@@ -30,8 +30,9 @@ class Scores : public PooledPrompts {
                       model_->id, model_->num_labels));
     for (size_t i = 0; i < request_.size(); ++i) {
       const Prompt text = request_.pair(i);
-      auto ids = prompt_ids(*model_, text, /*add_special_tokens=*/true, request_.common.sampling,
-                            "documents", [x = exchange_] { return x->disconnected(); });
+      auto ids =
+          prompt_ids(*model_, text, /*add_special_tokens=*/true, request_.common.sampling,
+                     "documents", context_->budget, [x = exchange_] { return x->disconnected(); });
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);
       if (auto error = add_prompt(std::get<std::vector<int32_t>>(std::move(ids)), "documents"))
         return error;

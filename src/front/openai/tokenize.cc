@@ -109,12 +109,13 @@ Answer tokenize_answer(const OpenAiContext& context, const LanguageModel& model,
 }
 
 // All tokens, also of a text that is too long for the model.
-std::variant<std::vector<int32_t>, ApiError> all_ids(const LanguageModel& model, std::string text,
+std::variant<std::vector<int32_t>, ApiError> all_ids(const OpenAiContext& context,
+                                                     const LanguageModel& model, std::string text,
                                                      bool add_special_tokens,
                                                      const PromptWork& work) {
   SamplingOptions sampling;
   sampling.max_prompt_tokens = std::numeric_limits<int64_t>::max();
-  return prompt_ids(model, std::move(text), add_special_tokens, sampling, "prompt",
+  return prompt_ids(model, std::move(text), add_special_tokens, sampling, "prompt", context.budget,
                     work.is_unwanted);
 }
 
@@ -133,8 +134,9 @@ Answer tokenize(const OpenAiContext& context, const Request& http, const PromptW
   }
   // A token mostly has at least one byte.
   CountedText held(context.budget);
-  held.expect(request.text->size() * sizeof(int32_t));
-  auto encoded = all_ids(model, *std::move(request.text), request.add_special_tokens, work);
+  held.expect(request.text->size());
+  auto encoded =
+      all_ids(context, model, *std::move(request.text), request.add_special_tokens, work);
   if (auto* error = std::get_if<ApiError>(&encoded)) return std::move(*error);
   const auto& ids = std::get<std::vector<int32_t>>(encoded);
   held.expect(ids.size() * sizeof(int32_t));
@@ -226,9 +228,9 @@ std::variant<int64_t, ApiError> count_chat_tokens(const OpenAiContext& context,
   if (auto* error = std::get_if<ApiError>(&text)) return std::move(*error);
   // A token mostly has at least one byte.
   CountedText held(context.budget);
-  held.expect(std::get<std::string>(text).size() * (1 + sizeof(int32_t)));
-  const auto ids =
-      all_ids(model, std::get<std::string>(std::move(text)), request.add_special_tokens, work);
+  held.expect(std::get<std::string>(text).size());
+  const auto ids = all_ids(context, model, std::get<std::string>(std::move(text)),
+                           request.add_special_tokens, work);
   if (const auto* error = std::get_if<ApiError>(&ids)) return *error;
   return std::ssize(std::get<std::vector<int32_t>>(ids));
 }

@@ -5,6 +5,9 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/json_exact.h"
+#include "front/http/json_text.h"
+
 namespace nereid::front {
 namespace {
 
@@ -70,13 +73,13 @@ void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
     for (const json::value& tool : tools) {
       const json::object& function = *function_of(tool);
       if (std::string_view(function.at("name").get_string()) != out.named_tool) continue;
-      guide = Guide{"json_schema", json::serialize(schema_of(function))};
+      guide = Guide{"json_schema", json_text(schema_of(function))};
       return;
     }
     return fields.fail("tool_choice",
                        fmt::format("'{}' is none of the tools", out.named_tool.substr(0, 100)));
   }
-  guide = Guide{"json_schema", json::serialize(schema_of_calls(tools, !out.parallel_calls))};
+  guide = Guide{"json_schema", json_text(schema_of_calls(tools, !out.parallel_calls))};
 }
 
 // The member `allowed_tools` of a choice of that type: {"mode", "tools"}.
@@ -156,7 +159,8 @@ void read_tools(Fields& fields, ChatRequest& out) {
                          "expected objects {\"type\": \"function\", \"function\": {\"name\": ..}}",
                          "invalid_type");
     const json::value* const parameters = function->if_contains("parameters");
-    if (parameters && !parameters->is_object() && !parameters->is_null())
+    if (parameters && !parameters->is_null() &&
+        (!parameters->is_object() || !long_number(*parameters).empty()))
       return fields.fail("tools", "a function's parameters: expected an object", "invalid_type");
     const json::value* const strict = function->if_contains("strict");
     if (strict && !strict->is_bool() && !strict->is_null())

@@ -28,7 +28,8 @@ std::string ollama_error_body(int, std::string_view message) { return ollama_err
 using ReadRequest = std::variant<Translated, ApiError>;
 
 ReadRequest read(const OpenAiContext& context, const Request& http, Translator translate) {
-  auto root = parse_body(http.body, memory_for_json(context.budget, http.body.size()), kMessages);
+  auto root =
+      parse_body(http.body, memory_for_json(context.budget, http.body.size()), kExactOfChats);
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
   auto& object = std::get<json::object>(root);
   const bool is_anthropic =

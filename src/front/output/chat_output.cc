@@ -162,7 +162,7 @@ void ChatOutput::content(End end, OutputPart& out) {
 OutputPart ChatOutput::push(std::string_view piece, bool final, bool is_cut) {
   OutputPart out;
   if (harmony_) {
-    harmony_->push(piece, final, out);
+    harmony_->push(piece, final, out, is_cut);
     return out;
   }
   const End end = {final, is_cut};

@@ -39,9 +39,11 @@ void HarmonyParser::say(std::string_view text, OutputPart& out) {
   }
 }
 
-void HarmonyParser::end_message(OutputPart& out) {
+void HarmonyParser::end_message(OutputPart& out, bool is_cut) {
   const std::string_view tool = recipient_of(header_);
-  if (!tool.empty()) {
+  // Without the model's own end, arguments may have been to come.
+  const bool is_begun = is_cut && without_blanks(call_).empty();
+  if (!tool.empty() && !is_begun) {
     if (auto arguments = object_of(call_))
       out.calls.push_back({std::string(tool), *std::move(arguments)});
     else
@@ -52,7 +54,7 @@ void HarmonyParser::end_message(OutputPart& out) {
   in_header_ = true;
 }
 
-void HarmonyParser::push(std::string_view piece, bool final, OutputPart& out) {
+void HarmonyParser::push(std::string_view piece, bool final, OutputPart& out, bool is_cut) {
   pending_ += piece;
   for (;;) {
     if (in_header_) {
@@ -79,7 +81,7 @@ void HarmonyParser::push(std::string_view piece, bool final, OutputPart& out) {
       if (final) keep = 0;
       say(std::string_view(pending_).substr(0, pending_.size() - keep), out);
       pending_.erase(0, pending_.size() - keep);
-      if (final) end_message(out);
+      if (final) end_message(out, is_cut);
       return;
     }
     say(std::string_view(pending_).substr(0, at), out);

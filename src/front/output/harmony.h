@@ -13,11 +13,12 @@ namespace nereid::front {
 // arguments, all else content. One object per sequence; text begins behind "<|start|>assistant".
 class HarmonyParser {
  public:
-  void push(std::string_view piece, bool final, OutputPart& out);
+  // `final` and `is_cut` as in ChatOutput.
+  void push(std::string_view piece, bool final, OutputPart& out, bool is_cut = false);
 
  private:
   void say(std::string_view text, OutputPart& out);
-  void end_message(OutputPart& out);
+  void end_message(OutputPart& out, bool is_cut = false);
 
   std::string pending_;
   std::string header_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/json_exact.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_literal.h"
 #include "front/output/tool_parser.h"
@@ -53,7 +54,7 @@ TEST(ToolFormats, OpeningMarksDoNotOverlap) {
 }
 
 TEST(ToolFormats, TypesOfParametersComeFromTheRequest) {
-  const json::value tools = *parse_json(R"([{"type": "function", "function": {"name": "f",
+  const json::value tools = *parse_json_exact(R"([{"type": "function", "function": {"name": "f",
       "parameters": {"type": "object", "$defs": {"text": {"type": "string"},
         "loop": {"anyOf": [{"$ref": "#/$defs/loop"}, {"$ref": "#/$defs/loop"}]}},
       "allOf": [{"properties": {"deep": {"type": "string"}}}],
@@ -65,6 +66,7 @@ TEST(ToolFormats, TypesOfParametersComeFromTheRequest) {
         "all": {"allOf": [{"type": "string"}, {}]}, "ref": {"$ref": "#/$defs/text"},
         "loop": {"$ref": "#/$defs/loop"}, "elsewhere": {"$ref": "http://x/y"},
         "words": {"enum": ["1", "2"]}, "values": {"enum": [1, "auto"]},
+        "long": {"enum": [123456789012345678901, "auto"]},
         "or_auto": {"anyOf": [{"type": "integer"}, {"enum": ["auto"]}]}, "const": {"const": "1"},
         "nullable": {"type": "integer", "nullable": true}, "flag": {"type": "boolean"},
         "or_list": {"type": ["string", "array"]}, "either": {"type": ["string", "integer"]},
@@ -95,6 +97,8 @@ TEST(ToolFormats, TypesOfParametersComeFromTheRequest) {
       {"values", "1", "1"},
       {"values", "auto", "\"auto\""},
       {"values", "2", "\"2\""},
+      {"long", "123456789012345678901", "123456789012345678901"},
+      {"long", "123456789012345678902", "\"123456789012345678902\""},
       {"or_auto", "1", "1"},
       {"or_auto", "auto", "\"auto\""},
       {"words", "3", "\"3\""},

@@ -21,6 +21,8 @@ class Tags {
   std::string_view rest() const { return text_.substr(at_); }
   size_t at() const { return at_; }
 
+  // What is read is a call only if the model ended its answer itself.
+  void needs_end() { needs_end_ = true; }
   // Whether the answer ends here.
   bool is_at_end() const { return is_good() && final_ && rest().empty(); }
   void skip_blanks() {
@@ -127,7 +129,11 @@ class Tags {
   std::string_view text() const { return text_; }
 
   CallsRead result(ToolCall call) const {
-    if (is_good()) return found_calls(at_, {std::move(call)});
+    if (is_good()) {
+      CallsRead read = found_calls(at_, {std::move(call)});
+      read.needs_end = needs_end_;
+      return read;
+    }
     return not_calls(state_ == State::kShort, final_, std::max<size_t>(at_, 1), text_.size());
   }
 
@@ -138,6 +144,7 @@ class Tags {
   bool final_;
   size_t at_ = 0;
   State state_ = State::kGood;
+  bool needs_end_ = false;
 };
 
 // The markers of a format. `wrapper` encloses one call or several.
@@ -259,7 +266,11 @@ class ValueEnd {
       if (!begins_line(at) && mark != marks_.call_end) return Seen::kNo;
       rest.remove_prefix(mark.size());
       rest.remove_prefix(std::min(rest.find_first_not_of(kBlanks), rest.size()));
-      if (rest.empty()) return in_.final() ? Seen::kYes : Seen::kNotYet;
+      if (rest.empty()) {
+        if (!in_.final()) return Seen::kNotYet;
+        in_.needs_end();  // a value that is cut may have the mark in it
+        return Seen::kYes;
+      }
       Seen out = Seen::kNo;
       for (const std::string_view next : {marks_.wrapper_end, marks_.wrapper, marks_.call}) {
         if (!begins_line(at) && next != marks_.wrapper_end) continue;

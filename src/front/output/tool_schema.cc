@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "base/blanks.h"
+#include "base/json_exact.h"
 #include "front/http/json_text.h"
 #include "front/output/tool_literal.h"
 
@@ -25,7 +26,7 @@ unsigned kind_of(const json::value& value) {
   if (value.is_bool()) return kBool;
   if (value.is_string()) return kText;
   if (value.is_array()) return kList;
-  return value.is_object() ? kObject : kNumber;
+  return value.is_object() && long_number(value).empty() ? kObject : kNumber;
 }
 
 unsigned kind_of_json(std::string_view json) {

@@ -444,6 +444,12 @@ TRITONSERVER_Error* NEREID_ServerHoldMemory(uint64_t byte_size) {
 
 void NEREID_ServerReleaseMemory(uint64_t byte_size) { ClientMemory::release(byte_size); }
 
+void NEREID_ServerSetTenant(TRITONSERVER_InferenceRequest* request, uint64_t tenant) {
+  of(request)->tenant = tenant;
+}
+
+uint64_t NEREID_ServerTenant(TRITONBACKEND_Request* request) { return of(request)->tenant; }
+
 uint64_t NEREID_ServerModelChanges(TRITONSERVER_Server* server) {
   return of(server)->models().num_changes();
 }

@@ -234,6 +234,7 @@ void copy_asked(const InferenceRequest& from, InferenceRequest& to) {
   to.correlation_id = from.correlation_id;
   to.set_priority(from.priority);
   to.timeout_us = from.timeout_us;
+  to.tenant = from.tenant;
   to.parameters = from.parameters;
 }
 

@@ -179,6 +179,7 @@ class InferenceRequest {
   CorrelationId correlation_id = uint64_t{0};
   uint64_t priority = 0;  // see set_priority()
   uint64_t timeout_us = 0;
+  uint64_t tenant = 0;  // NEREID_ServerSetTenant
   std::vector<InputTensor> inputs;
   std::vector<std::string> requested_outputs;  // empty = all
   // The names of both lists for request_api.cc's look-ups; may lag behind.

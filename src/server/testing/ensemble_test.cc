@@ -9,6 +9,7 @@
 #include <numeric>
 #include <thread>
 
+#include "nereid/server.h"
 #include "server/testing/client.h"
 #include "server/testing/gate.h"
 
@@ -63,6 +64,19 @@ TEST(Ensemble, RunsStepsInOrder) {
   EXPECT_THAT(result.joined, ElementsAre(4, 5));
   ASSERT_EQ(result.replies.size(), 1u);
   EXPECT_TRUE(result.replies[0].is_final);
+}
+
+TEST(Ensemble, StepsHaveTheTenantOfTheirRequest) {
+  TestServer server(
+      {{"a", test_model("identity")}, {"b", test_model("tenant")}, {"e", chain("a", "b")}});
+  ASSERT_TRUE(server.started().ok()) << server.started().text;
+  for (const int32_t tenant : {0, 7}) {
+    TestCall call(server.get(), "e", {4, 5});
+    NEREID_ServerSetTenant(call.request(), static_cast<uint64_t>(tenant));
+    EXPECT_TRUE(call.send().ok());
+    EXPECT_TRUE(call.wait());
+    EXPECT_THAT(call.joined(), ElementsAre(tenant));
+  }
 }
 
 std::string statistics_of(TestServer& server, const char* model) {

@@ -14,9 +14,12 @@
 
 #include "base/copy_bytes.h"
 #include "nereid/backend.h"
+#include "nereid/server.h"
 #include "server/testing/gate.h"
 #include "server/testing/test_sequences.h"
 #include "triton/core/tritonbackend.h"
+
+#pragma weak NEREID_ServerTenant  // not there in other servers
 
 namespace {
 
@@ -120,12 +123,16 @@ void execute_one(TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* r
     // The request, and with it its input, is still the backend's.
     if (read_input(request) != values) std::abort();
   }
+  const auto tenant =
+      NEREID_ServerTenant == nullptr ? 0 : static_cast<int32_t>(NEREID_ServerTenant(request));
   TRITONBACKEND_RequestRelease(request, TRITONSERVER_REQUEST_RELEASE_ALL);
   if (behavior == "read_late") return;
   if (behavior == "identity" || behavior == "slow") {
     respond(behavior, factory, values);
   } else if (behavior == "thread") {
     respond("identity", factory, {static_cast<int32_t>(gettid())});
+  } else if (behavior == "tenant") {
+    respond("identity", factory, {tenant});
   } else {
     std::thread(respond, behavior, factory, values).detach();
   }
