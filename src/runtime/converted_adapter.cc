@@ -1,7 +1,6 @@
 // Adapters as TensorRT-LLM's hf_lora_convert.py writes them: the tensors of a request as NumPy
 // arrays.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 

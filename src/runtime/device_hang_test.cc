@@ -2,7 +2,6 @@
 // that hangs is freed, and the process can end.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <functional>

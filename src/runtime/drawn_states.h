@@ -2,7 +2,6 @@
 // behind it.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

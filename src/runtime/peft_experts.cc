@@ -3,7 +3,6 @@
 // behind the other, each rank rows; column j * experts + e of B is the j-th of expert e. Which
 // tensor is meant, and which of the two reads the input, is told by their widths. Source:
 // ParamWrapper in peft/tuners/lora/layer.py of github.com/huggingface/peft.
-#include <utility>
 
 #include "runtime/peft_files.h"
 

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>

@@ -1,7 +1,6 @@
 // What a ReDrafter head guesses: the beams of NumPy (tests/golden/tiny_heads.py).
 #include <algorithm>
 #include <fstream>
-#include <functional>
 
 #include "runtime/heads_fixture.h"
 

@@ -2,7 +2,6 @@
 // handed over as it arrives.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -1,6 +1,5 @@
 // trtllm-build: a checkpoint directory becomes an engine directory for one device.
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "absl/strings/str_split.h"

@@ -3,7 +3,6 @@
 
 #include <utility>
 
-#include "front/http/json_text.h"
 #include "front/openai/engine_request.h"
 #include "front/openai/generation.h"
 #include "front/trace/exchange_trace.h"

@@ -1,7 +1,6 @@
 // Tool calls in reasoning that is not closed in front of them. Internal to front/output.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "base/json.h"

@@ -2,7 +2,6 @@
 // front/output.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

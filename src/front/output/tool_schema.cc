@@ -1,8 +1,6 @@
 // Types of parameters; see tool_schema.h.
 #include "front/output/tool_schema.h"
 
-#include <optional>
-
 #include "base/blanks.h"
 #include "front/http/json_text.h"
 #include "front/output/tool_literal.h"

@@ -1,8 +1,6 @@
 // See setting.h.
 #include "front/trace/setting.h"
 
-#include <utility>
-
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/log.h"
 #include "server/api/error.h"
 #include "server/api/values.h"
 #include "server/memory/pinned_pool.h"

@@ -1,9 +1,6 @@
 // C API: server options, the server itself, and logging.
 #include <spdlog/spdlog.h>
 
-#include <charconv>
-#include <cstring>
-
 #include "base/json.h"
 #include "base/log.h"
 #include "base/request_flags.h"

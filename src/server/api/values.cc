@@ -1,7 +1,6 @@
 // Names of enumerations, parameters, JSON messages and buffer attributes of the C API.
 #include "server/api/values.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string_view>
 

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/status.h"
 #include "server/batching/batcher.h"

@@ -2,9 +2,7 @@
 #include "server/batching/sequence_inputs.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-#include <new>
 #include <span>
 
 #include "base/file.h"

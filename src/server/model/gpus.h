@@ -1,8 +1,6 @@
 // Which GPUs model instances may use.
 #pragma once
 
-#include <string>
-
 #include "server/config/model_config.h"
 #include "server/metrics/nvml.h"
 

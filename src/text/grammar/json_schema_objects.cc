@@ -1,7 +1,6 @@
 // Objects of a schema: members that are named come in the order of their names in the schema, then
 // all others.
 #include <algorithm>
-#include <bit>
 
 #include "text/grammar/json_schema_maker.h"
 
