@@ -13,8 +13,6 @@ struct TRITONSERVER_Error {
 
 namespace nereid::server {
 
-TRITONSERVER_Error_Code to_code(absl::StatusCode code);
-
 // Null when OK; else a new error that the caller of the C function owns.
 TRITONSERVER_Error* to_error(const Status& status);
 
