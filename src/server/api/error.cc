@@ -13,6 +13,12 @@ TRITONSERVER_Error* to_error(const Status& status) {
   return new TRITONSERVER_Error{to_error_code(status.code()), std::string(message(status))};
 }
 
+TRITONSERVER_Error* out_of_bounds(const char* owner, const char* what, uint32_t index,
+                                  size_t count) {
+  return to_error(
+      invalid_argument("out of bounds index {}, {} has {} {}", index, owner, count, what));
+}
+
 namespace {
 
 // For when no other can be made; never deleted.
@@ -55,25 +61,9 @@ Status take(TRITONSERVER_Error* error) {
 }
 
 const char* code_string(TRITONSERVER_Error_Code code) {
-  switch (code) {
-    case TRITONSERVER_ERROR_UNKNOWN:
-      return "Unknown";
-    case TRITONSERVER_ERROR_INTERNAL:
-      return "Internal";
-    case TRITONSERVER_ERROR_NOT_FOUND:
-      return "Not found";
-    case TRITONSERVER_ERROR_INVALID_ARG:
-      return "Invalid argument";
-    case TRITONSERVER_ERROR_UNAVAILABLE:
-      return "Unavailable";
-    case TRITONSERVER_ERROR_UNSUPPORTED:
-      return "Unsupported";
-    case TRITONSERVER_ERROR_ALREADY_EXISTS:
-      return "Already exists";
-    case TRITONSERVER_ERROR_CANCELLED:
-      return "Cancelled";
-  }
-  return "<invalid code>";
+  return enum_name({"Unknown", "Internal", "Not found", "Invalid argument", "Unavailable",
+                    "Unsupported", "Already exists", "Cancelled"},
+                   code, "<invalid code>");
 }
 
 }  // namespace nereid::server

@@ -1,6 +1,7 @@
 // The C API's error object and its translation from and to Status.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "base/status.h"
@@ -15,6 +16,10 @@ namespace nereid::server {
 
 // Null when OK; else a new error that the caller of the C function owns.
 TRITONSERVER_Error* to_error(const Status& status);
+
+// The error for an index of the `count` things called `what` that `owner` has.
+TRITONSERVER_Error* out_of_bounds(const char* owner, const char* what, uint32_t index,
+                                  size_t count);
 
 // The error for the exception that is being handled. Throws nothing, also when memory is short.
 TRITONSERVER_Error* exception_error() noexcept;
@@ -34,6 +39,11 @@ Status to_status(const TRITONSERVER_Error* error);
 // The same, and deletes it: for what a function of the C API returned.
 Status take(TRITONSERVER_Error* error);
 
+// The name of the enumerator `value`; their values are 0, 1, 2, ...
+inline const char* enum_name(std::initializer_list<const char*> names, size_t value,
+                             const char* otherwise) {
+  return value < names.size() ? names.begin()[value] : otherwise;
+}
 // "Invalid argument" and friends.
 const char* code_string(TRITONSERVER_Error_Code code);
 
