@@ -32,6 +32,7 @@ std::optional<double> non_finite(const json::value& value);
 void append_json(std::string& out, const json::value& value);
 void append_json(std::string& out, const json::object& object);  // as a value it would be a copy
 std::string json_text(const json::value& value);
+std::string json_text(const json::object& object);
 
 // The first key that an object of `text`, which must be valid JSON, has twice; nullopt without one.
 // Parsers keep one of the two silently, and not all the same one.

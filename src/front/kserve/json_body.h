@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_members.h"
 #include "base/status.h"
 
 namespace nereid::front {
@@ -23,9 +23,6 @@ StatusOr<json::value> parse_json_body(std::string_view body, const json::storage
 // The same on an event loop, for the bodies of settings: InvalidArgument when there is more of it
 // than an event loop reads at once.
 StatusOr<json::value> parse_short_body(std::string_view body);
-
-// Member `key` of an object; null when `value` is no object or has no such member.
-const json::value* member(const json::value& value, std::string_view key);
 
 // A member of the given type. nullopt when absent; InvalidArgument when it has another type.
 StatusOr<std::optional<bool>> bool_member(const json::value& value, std::string_view key);

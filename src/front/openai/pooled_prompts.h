@@ -2,6 +2,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -24,7 +25,7 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
 
   const LanguageModel& model() const { return *model_; }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
-  void start();
+  void start(TRITONSERVER_Server*, Tracer&);  // those of the context
 
  protected:
   virtual const CommonOptions& common() const = 0;
@@ -75,7 +76,6 @@ using PooledPromptsPtr = std::shared_ptr<PooledPrompts>;
 
 // Has the request read, on a worker where it is long, and starts it in its turn.
 void handle_pooled(const OpenAiContextPtr& context, const ExchangePtr& exchange,
-                   std::variant<PooledPromptsPtr, ApiError> (*read)(const OpenAiContextPtr&,
-                                                                    const ExchangePtr&));
+                   std::function<std::variant<PooledPromptsPtr, ApiError>()> read);
 
 }  // namespace nereid::front

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -15,6 +16,28 @@ namespace nereid::front {
 // member `exact` are kept with all of their digits (see long_number()).
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
                                                 std::string_view exact = {});
+
+// A whole request: `read` reads its fields; `exact`: see parse_body().
+template <class Request>
+Parsed<Request> parse_fields(std::string_view body, json::storage_ptr memory,
+                             Request (*read)(Fields&), std::string_view exact = {}) {
+  const auto root = parse_body(body, std::move(memory), exact);
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  Fields fields(std::get<json::object>(root));
+  Request out = read(fields);
+  if (fields.error()) return *fields.error();
+  out.common.unknown = fields.unknown();
+  return out;
+}
+
+// The fields that `read` knows, where the request is `object`.
+template <class Request>
+FieldUses uses_of(Request (*read)(Fields&), const json::object& object = {}) {
+  Fields fields(object);
+  read(fields);
+  return fields.uses();
+}
+
 // The member of a chat's body that has the arguments of earlier calls.
 inline constexpr char kMessages[] = "messages";
 

@@ -160,9 +160,8 @@ struct ScoreRequest {
 };
 
 // Documents by their fit to a query.
-struct RerankRequest {
-  ScoreRequest scores;    // first: the query
-  size_t num_wanted = 0;  // the best ones, at most as many as there are
+struct RerankRequest : ScoreRequest {  // first: the query
+  size_t num_wanted = 0;               // the best ones, at most as many as there are
   bool returns_documents = true;
 };
 
