@@ -1,7 +1,6 @@
 #include "front/fake_triton.h"
 
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <thread>
 

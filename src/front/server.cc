@@ -2,8 +2,6 @@
 #include "front/server.h"
 
 #include <algorithm>
-#include <functional>
-#include <optional>
 #include <utility>
 
 #include "base/countdown.h"

@@ -6,12 +6,10 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "base/check.h"
-#include "base/hash.h"
 #include "base/status.h"
 #include "runtime/adapter.h"
 

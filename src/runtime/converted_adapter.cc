@@ -1,7 +1,6 @@
 // Adapters in the format of TensorRT-LLM's hf_lora_convert.py: the tensors of a request as NumPy
 // arrays.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <utility>
 

@@ -2,7 +2,6 @@
 // error, memory in use is leaked, and the process can end.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <functional>

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/check.h"
 #include "base/log.h"
 #include "runtime/sample_params.h"
 

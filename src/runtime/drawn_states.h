@@ -1,7 +1,6 @@
 // The hidden state from which each sequence's last token was sampled, for draft heads.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

@@ -1,7 +1,5 @@
 #include "runtime/engine_limits.h"
 
-#include <algorithm>
-
 #include "base/log.h"
 #include "convert/engine_cache.h"
 #include "io/engine_file.h"

@@ -2,7 +2,6 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <optional>
 #include <utility>
 #include <vector>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/check.h"
 #include "sched/sequence.h"
 
 namespace nereid::runtime {

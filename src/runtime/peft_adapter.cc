@@ -6,7 +6,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "io/numbers.h"
 #include "kernels/api/op.h"

@@ -1,9 +1,8 @@
-// PEFT adapters of target_parameters: pairs for tensors with all experts of a layer, named
-// "<experts>", the first such tensor "<experts>.base_layer". A: [experts * rank, ...]; column j *
-// experts + e of B is column j of expert e. The target tensor, and whether A or B reads the input,
-// follow from the widths. Source: ParamWrapper in peft/tuners/lora/layer.py of
-// github.com/huggingface/peft.
-#include <utility>
+// Adapters of tensors that have all experts of a layer, as PEFT writes those of target_parameters:
+// under "<experts>", the first such tensor under "<experts>.base_layer". A has the experts one
+// behind the other, each rank rows; column j * experts + e of B is the j-th of expert e. Which
+// tensor is meant, and which of the two reads the input, is told by their widths. Source:
+// ParamWrapper in peft/tuners/lora/layer.py of github.com/huggingface/peft.
 
 #include "runtime/peft_files.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/json_members.h"
 #include "io/numbers.h"
 
 namespace nereid::runtime {
@@ -81,9 +82,8 @@ StatusOr<Pattern> read_pattern(const json::object& object, std::string_view fiel
 }
 
 StatusOr<PeftConfig> read_config(const json::object& fields) {
-  const json::object* const object = &fields;
   const auto text = [&](std::string_view field, std::string_view allowed) -> Status {
-    const json::value* const v = object->if_contains(field);
+    const json::value* const v = fields.if_contains(field);
     if (!v || v->is_null() || (v->is_string() && v->get_string() == allowed)) return ok();
     return invalid_argument("'{}': {} is not supported; only \"{}\" is", field,
                             json::serialize(*v).substr(0, 60), allowed);
@@ -91,21 +91,17 @@ StatusOr<PeftConfig> read_config(const json::object& fields) {
   RETURN_IF_ERROR(text("peft_type", "LORA"));
   RETURN_IF_ERROR(text("bias", "none"));
   for (const std::string_view field : kOnlyWithout)
-    if (const json::value* v = object->if_contains(field); v && !says_nothing(*v))
+    if (const json::value* v = fields.if_contains(field); v && !says_nothing(*v))
       return invalid_argument("'{}': {} is not supported", field,
                               json::serialize(*v).substr(0, 60));
-  RETURN_IF_ERROR(check_beginning(*object));
+  RETURN_IF_ERROR(check_beginning(fields));
   PeftConfig config;
-  ASSIGN_OR_RETURN(config.rank, read_number(*object, "r"));
-  ASSIGN_OR_RETURN(config.alpha, read_number(*object, "lora_alpha"));
-  ASSIGN_OR_RETURN(config.ranks, read_pattern(*object, "rank_pattern"));
-  ASSIGN_OR_RETURN(config.alphas, read_pattern(*object, "alpha_pattern"));
-  const auto is_set = [&](std::string_view field) {
-    const json::value* const v = object->if_contains(field);
-    return v && v->is_bool() && v->get_bool();
-  };
-  config.rank_stabilised = is_set("use_rslora");
-  config.has_magnitudes = is_set("use_dora");
+  ASSIGN_OR_RETURN(config.rank, read_number(fields, "r"));
+  ASSIGN_OR_RETURN(config.alpha, read_number(fields, "lora_alpha"));
+  ASSIGN_OR_RETURN(config.ranks, read_pattern(fields, "rank_pattern"));
+  ASSIGN_OR_RETURN(config.alphas, read_pattern(fields, "alpha_pattern"));
+  config.rank_stabilised = flag_member(fields, "use_rslora");
+  config.has_magnitudes = flag_member(fields, "use_dora");
   return config;
 }
 

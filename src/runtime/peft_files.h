@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
 #include <map>
 #include <string>
 #include <string_view>

@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 
 #include <cmath>
-#include <set>
 
 #include "runtime/engine_fixture.h"
 #include "runtime/prompt_scorer.h"

@@ -1,7 +1,6 @@
 // Drafts of a ReDrafter head equal NumPy's beams (tests/golden/tiny_heads.py).
 #include <algorithm>
 #include <fstream>
-#include <functional>
 
 #include "runtime/heads_fixture.h"
 

@@ -1,7 +1,6 @@
 // Responses of requests without a callback, until they are awaited.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>

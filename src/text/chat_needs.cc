@@ -3,8 +3,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json_members.h"
 #include "text/jinja/value.h"
-#include "text/json_fields.h"
 
 namespace nereid::text {
 
@@ -62,12 +62,11 @@ bool needs_text_arguments(const Probe& probe) {
 }
 
 const json::string* content_of(const json::object& message) {
-  return field_or_null(message, "content").if_string();
+  return member_or_null(message, "content").if_string();
 }
 
 bool has_role(const json::object& message, std::string_view role) {
-  const json::string* own = field_or_null(message, "role").if_string();
-  return own != nullptr && std::string_view(*own) == role;
+  return text_member(message, "role") == role;
 }
 
 // The message, if it has that role and a text; else null.
@@ -122,7 +121,7 @@ void fold_system(json::array& messages, bool keeps_first) {
 
 void name_thoughts(json::object& message) {
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
-    const json::value thoughts = field_or_null(message, name);
+    const json::value thoughts = member_or_null(message, name);
     if (thoughts.is_null()) continue;
     message["reasoning_content"] = thoughts;
     if (!message.contains("thinking")) message["thinking"] = thoughts;

@@ -5,8 +5,9 @@
 
 #include "base/file.h"
 #include "base/gguf.h"
+#include "base/json_members.h"
 #include "text/jinja/template.h"
-#include "text/json_fields.h"
+#include "text/json_node.h"
 #include "text/tokenizer_parts.h"
 
 namespace nereid::text {
@@ -31,20 +32,19 @@ StatusOr<json::object> read_optional_object(const std::filesystem::path& path) {
 
 // The text of a token: a string, or an object with "content".
 const json::string* token_text(const json::value& value) {
-  if (value.is_object()) return field_or_null(value.get_object(), "content").if_string();
-  return value.if_string();
+  return value.is_object() ? member_or_null(value, "content").if_string() : value.if_string();
 }
 
 json::object find_special_tokens(const json::object& config, const json::object& map) {
   json::object out;
   for (const std::string_view name : kSpecialNames) {
     const json::string_view key(name.data(), name.size());
-    const json::string* text = token_text(field_or_null(config, name));
-    if (text == nullptr) text = token_text(field_or_null(map, name));
+    const json::string* text = token_text(member_or_null(config, name));
+    if (text == nullptr) text = token_text(member_or_null(map, name));
     if (text != nullptr) out[key] = *text;
   }
   for (const json::object* source : {&config, &map}) {
-    const json::array* list = field_or_null(*source, "additional_special_tokens").if_array();
+    const json::array* list = member_or_null(*source, "additional_special_tokens").if_array();
     if (list == nullptr || out.contains("additional_special_tokens")) continue;
     json::array texts;
     for (const json::value& entry : *list) {
@@ -56,8 +56,7 @@ json::object find_special_tokens(const json::object& config, const json::object&
 }
 
 bool has_items(const json::object& context, std::string_view name) {
-  const json::array* list = field_or_null(context, name).if_array();
-  return list != nullptr && !list->empty();
+  return !array_member(context, name).empty();
 }
 
 using Sources = std::map<std::string, std::shared_ptr<const jinja::Template>, std::less<>>;
@@ -82,9 +81,9 @@ Status add_from_json(Sources& templates, const json::value& value, std::string_v
     return invalid_argument("{}: chat_template must be a string or a list", where);
   }
   for (const json::value& entry : *list) {
-    ASSIGN_OR_RETURN(const json::object* object, as_object(entry, "chat_template"));
-    ASSIGN_OR_RETURN(const std::string_view name, string_field(*object, "name"));
-    ASSIGN_OR_RETURN(const std::string_view source, string_field(*object, "template"));
+    const JsonNode node(entry, "chat_template");
+    ASSIGN_OR_RETURN(const std::string_view name, node["name"].string());
+    ASSIGN_OR_RETURN(const std::string_view source, node["template"].string());
     RETURN_IF_ERROR(add_template(templates, name, source, where));
   }
   return ok();
@@ -188,7 +187,7 @@ StatusOr<std::string> ChatTemplate::render_chat(json::object context,
 }
 
 std::string_view ChatTemplate::special_token(std::string_view name) const {
-  const json::string* text = field_or_null(special_tokens_, name).if_string();
+  const json::string* text = member_or_null(special_tokens_, name).if_string();
   return text != nullptr ? std::string_view(text->data(), text->size()) : std::string_view();
 }
 
@@ -218,8 +217,8 @@ StatusOr<ChatTemplate> load_chat_template(const std::filesystem::path& model_dir
                    read_optional_object(model_dir / "special_tokens_map.json"));
   ASSIGN_OR_RETURN(const json::object processor,
                    read_optional_object(model_dir / "chat_template.json"));
-  const json::value& in_processor = field_or_null(processor, "chat_template");
-  const json::value& in_config = field_or_null(config, "chat_template");
+  const json::value& in_processor = member_or_null(processor, "chat_template");
+  const json::value& in_config = member_or_null(config, "chat_template");
   if (file_exists(model_dir / "chat_template.jinja")) {
     RETURN_IF_ERROR(add_from_file(sources, "default", model_dir / "chat_template.jinja"));
   } else if (!in_processor.is_null()) {

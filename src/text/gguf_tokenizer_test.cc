@@ -8,7 +8,6 @@
 #include "base/gguf.h"
 #include "base/testing/source_dir.h"
 #include "text/byte_level.h"
-#include "text/chat_template.h"
 #include "text/gguf_words.h"
 #include "text/tokenizer.h"
 

@@ -57,7 +57,7 @@ class JsonNode {
     }
     std::string allowed = "one of";
     for (const Row& row : table) allowed += fmt::format(" {}", row.type);
-    return unsupported("{}", message(type.wrong(allowed)));
+    return unsupported("{}", nereid::message(type.wrong(allowed)));
   }
 
  private:

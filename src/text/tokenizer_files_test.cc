@@ -6,7 +6,6 @@
 
 #include "base/file.h"
 #include "base/testing/source_dir.h"
-#include "text/detokenizer.h"
 #include "text/tokenizer.h"
 
 namespace nereid::text {

@@ -1,6 +1,5 @@
 #include "text/word_scanner.h"
 
-#include <array>
 #include <bit>
 #include <cstring>
 #include <limits>

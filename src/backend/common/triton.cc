@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/copy_bytes.h"
+#include "base/error_codes.h"
 #include "nereid/server.h"
 
 // Weak: stock tritonserver does not have this function.
@@ -20,46 +21,15 @@ Status take_error(TRITONSERVER_Error* error) {
   const std::string text = TRITONSERVER_ErrorMessage(error);
   const auto code = TRITONSERVER_ErrorCode(error);
   TRITONSERVER_ErrorDelete(error);
-  switch (code) {
-    case TRITONSERVER_ERROR_NOT_FOUND:
-      return not_found("{}", text);
-    case TRITONSERVER_ERROR_INVALID_ARG:
-      return invalid_argument("{}", text);
-    case TRITONSERVER_ERROR_UNAVAILABLE:
-      return unavailable("{}", text);
-    case TRITONSERVER_ERROR_UNSUPPORTED:
-      return unsupported("{}", text);
-    case TRITONSERVER_ERROR_ALREADY_EXISTS:
-      return already_exists("{}", text);
-    case TRITONSERVER_ERROR_CANCELLED:
-      return cancelled("{}", text);
-    default:
-      return internal_error("{}", text);
-  }
+  // An error that does not say its kind is internal.
+  return Status(
+      code == TRITONSERVER_ERROR_UNKNOWN ? absl::StatusCode::kInternal : to_status_code(code),
+      text);
 }
 
 TRITONSERVER_Error* give(const Status& status) {
-  const auto code = [&] {
-    switch (status.code()) {
-      case absl::StatusCode::kNotFound:
-        return TRITONSERVER_ERROR_NOT_FOUND;
-      case absl::StatusCode::kInvalidArgument:
-        return TRITONSERVER_ERROR_INVALID_ARG;
-      case absl::StatusCode::kUnavailable:
-      case absl::StatusCode::kResourceExhausted:
-        return TRITONSERVER_ERROR_UNAVAILABLE;
-      case absl::StatusCode::kUnimplemented:
-        return TRITONSERVER_ERROR_UNSUPPORTED;
-      case absl::StatusCode::kAlreadyExists:
-        return TRITONSERVER_ERROR_ALREADY_EXISTS;
-      case absl::StatusCode::kCancelled:
-        return TRITONSERVER_ERROR_CANCELLED;
-      default:
-        return TRITONSERVER_ERROR_INTERNAL;
-    }
-  };
   if (status.ok()) return nullptr;
-  return TRITONSERVER_ErrorNew(code(), std::string(message(status)).c_str());
+  return TRITONSERVER_ErrorNew(to_error_code(status.code()), std::string(message(status)).c_str());
 }
 
 namespace {

@@ -3,7 +3,6 @@
 
 #include <span>
 #include <string>
-#include <vector>
 
 #include "base/status.h"
 #include "nereid/executor.h"

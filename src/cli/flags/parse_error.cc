@@ -2,7 +2,6 @@
 
 #include <CLI/Option.hpp>
 #include <set>
-#include <string_view>
 
 #include <fmt/format.h>
 

@@ -2,7 +2,6 @@
 // passed on as it arrives.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/json_members.h"
 #include "base/rng.h"
 
 namespace nereid::cli {
@@ -24,21 +25,7 @@ std::vector<std::pair<std::string, std::string>> headers_of(const LoadOptions& o
   return headers;
 }
 
-const json::value* member(const json::value* value, std::string_view name) {
-  const json::object* object = value ? value->if_object() : nullptr;
-  return object ? object->if_contains(name) : nullptr;
-}
-
-bool has_text(const json::value* value) {
-  const json::string* text = value ? value->if_string() : nullptr;
-  return text && !text->empty();
-}
-
-int64_t count_of(const json::value* value) {
-  return value && value->is_int64() ? value->get_int64() : 0;
-}
-
-// Parses one response as it arrives.
+// Reads one answer as it comes.
 class Reader {
  public:
   Reader(const LoadOptions& options, Time start, Outcome& outcome)
@@ -83,7 +70,7 @@ class Reader {
       error_ = invalid_argument("an event is no JSON: {}", data.substr(0, kShownErrorBytes));
       return;
     }
-    if (const json::value* failure = member(&*event, "error"); failure && !failure->is_null()) {
+    if (const json::value* failure = member(*event, "error"); failure && !failure->is_null()) {
       outcome_.error = json::serialize(*failure).substr(0, kShownErrorBytes);
       return;
     }
@@ -98,24 +85,20 @@ class Reader {
   }
 
   static bool brings_text(const json::value& event) {
-    const json::value* choices = member(&event, "choices");
-    const json::array* list = choices ? choices->if_array() : nullptr;
-    if (!list) return false;
-    return std::ranges::any_of(*list, [](const json::value& choice) {
-      const json::value* delta = member(&choice, "delta");
-      const json::value* calls = member(delta, "tool_calls");
-      return has_text(member(&choice, "text")) || has_text(member(delta, "content")) ||
-             has_text(member(delta, "reasoning_content")) || has_text(member(delta, "reasoning")) ||
-             (calls && calls->is_array() && !calls->get_array().empty());
+    return std::ranges::any_of(array_member(event, "choices"), [](const json::value& choice) {
+      const json::object& delta = object_member(choice, "delta");
+      return !text_member(choice, "text").empty() || !text_member(delta, "content").empty() ||
+             !text_member(delta, "reasoning_content").empty() ||
+             !text_member(delta, "reasoning").empty() || !array_member(delta, "tool_calls").empty();
     });
   }
 
   void take_usage(const json::value& event) {
-    const json::value* usage = member(&event, "usage");
-    if (!usage || !usage->is_object()) return;
-    if (const int64_t count = count_of(member(usage, "prompt_tokens")); count > 0)
+    const json::value& usage = member_or_null(event, "usage");
+    if (!usage.is_object()) return;
+    if (const int64_t count = integer_member(usage, "prompt_tokens"); count > 0)
       outcome_.prompt_tokens = count;
-    outcome_.output_tokens = count_of(member(usage, "completion_tokens"));
+    outcome_.output_tokens = integer_member(usage, "completion_tokens");
   }
 
   void take_answer() {
@@ -228,11 +211,10 @@ StatusOr<std::string> first_model(const LoadOptions& options) {
   if (status != 200)
     return unavailable("GET /v1/models: HTTP {}: {}", status, body.substr(0, kShownErrorBytes));
   ASSIGN_OR_RETURN(const json::value document, parse_json(body));
-  const json::value* data = member(&document, "data");
-  const json::array* list = data ? data->if_array() : nullptr;
-  const json::value* id = list && !list->empty() ? member(&list->front(), "id") : nullptr;
-  if (!has_text(id)) return not_found("GET /v1/models: names no model; give one with --model");
-  return std::string(id->get_string());
+  const json::array& list = array_member(document, "data");
+  std::string id = list.empty() ? "" : text_member(list.front(), "id");
+  if (id.empty()) return not_found("GET /v1/models: names no model; give one with --model");
+  return id;
 }
 
 }  // namespace nereid::cli

@@ -6,6 +6,8 @@
 #include <map>
 #include <numeric>
 
+#include "base/json_members.h"
+
 namespace nereid::cli {
 namespace {
 
@@ -49,8 +51,8 @@ void add_spread(json::object& report, std::string_view what, std::vector<double>
 }
 
 double number_of(const json::object& report, std::string_view name) {
-  const json::value* value = report.if_contains(name);
-  return value && value->is_number() ? value->to_number<double>() : 0;
+  const json::value& value = member_or_null(report, name);
+  return value.is_number() ? value.to_number<double>() : 0;
 }
 
 }  // namespace
@@ -169,10 +171,8 @@ std::string load_report_text(const json::object& report) {
     }
     text += rest + "\n";
   }
-  const json::value* errors = report.if_contains("errors");
-  if (errors && errors->is_object())
-    for (const auto& [what, count] : errors->get_object())
-      text += fmt::format("error, {} times: {}\n", json::serialize(count), std::string_view(what));
+  for (const auto& [what, count] : object_member(report, "errors"))
+    text += fmt::format("error, {} times: {}\n", json::serialize(count), std::string_view(what));
   return text;
 }
 

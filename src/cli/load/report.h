@@ -1,7 +1,6 @@
 // Statistics of measured requests, and the reports of bench-serve.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "cli/repository/repository_check.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <set>
 #include <tuple>

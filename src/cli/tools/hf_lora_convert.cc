@@ -1,7 +1,6 @@
-// hf_lora_convert.py: converts a PEFT directory of a LoRA adapter to the two tensors that
-// requests of the tensorrt_llm model take, as NumPy files; a directory of prompt tuning or
-// p-tuning to its prompt table.
-#include <bit>
+// hf_lora_convert.py: a PEFT directory of a LoRA adapter becomes the two tensors that requests of
+// the tensorrt_llm model bring along, as NumPy files; one of prompt tuning or p-tuning their prompt
+// table.
 #include <cmath>
 
 #include "base/file.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "absl/strings/str_split.h"
 #include "cli/flags/arg_table.h"

@@ -11,6 +11,7 @@
 #include <fmt/ranges.h>
 
 #include "base/file.h"
+#include "base/json_members.h"
 #include "base/log.h"
 #include "cli/flags/arg_table.h"
 #include "cli/load/bench_report.h"
@@ -219,12 +220,9 @@ Status check_fits(const std::vector<BenchRequest>& requests, const Executor& exe
 // A string of the model's config.json, or of its "pretrained_config".
 std::string of_config(const std::filesystem::path& dir, std::string_view key) {
   const StatusOr<json::value> config = read_json_file(dir / "config.json");
-  if (!config.ok() || !config->is_object()) return "";
-  const json::object* object = &config->get_object();
-  if (const json::value* inner = object->if_contains("pretrained_config"))
-    if (inner->is_object()) object = &inner->get_object();
-  const json::value* value = object->if_contains(key);
-  return value && value->is_string() ? std::string(value->get_string()) : "";
+  if (!config.ok()) return "";
+  const json::value& inner = member_or_null(*config, "pretrained_config");
+  return text_member(inner.is_object() ? inner : *config, key);
 }
 
 StatusOr<BenchSetup> setup_of(const BenchPlan& plan, Executor& executor) {

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "base/json.h"
 #include "cli/commands/bench.h"
 #include "cli/load/bench_report.h"

@@ -1,6 +1,5 @@
 // trtllm-build: builds an engine directory for one device from a checkpoint directory.
 #include <algorithm>
-#include <limits>
 #include <optional>
 
 #include "absl/strings/str_split.h"

@@ -5,7 +5,6 @@
 
 #include "base/file.h"
 #include "base/scratch_dir.h"
-#include "cli/flags/yaml_file.h"
 
 namespace nereid::cli {
 namespace {

@@ -1,46 +1,17 @@
 #include "front/bridge/classify.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
+
+#include "front/bridge/number_types.h"
 
 namespace nereid::front {
 namespace {
 
-template <class T>
-T number_at(const Tensor& t, size_t i) {
-  T value;
-  std::memcpy(&value, t.bytes.data() + i * sizeof(T), sizeof(T));
-  return value;
-}
-
-// Calls `visit` with element `i` in its own type. False for types without an order.
+// Calls `visit` with number `i` as its own type. False for types without an order.
 template <class Visit>
 bool visit_number(const Tensor& t, size_t i, Visit visit) {
-  switch (t.type) {
-    case TRITONSERVER_TYPE_UINT8:
-      return visit(number_at<uint8_t>(t, i)), true;
-    case TRITONSERVER_TYPE_UINT16:
-      return visit(number_at<uint16_t>(t, i)), true;
-    case TRITONSERVER_TYPE_UINT32:
-      return visit(number_at<uint32_t>(t, i)), true;
-    case TRITONSERVER_TYPE_UINT64:
-      return visit(number_at<uint64_t>(t, i)), true;
-    case TRITONSERVER_TYPE_INT8:
-      return visit(number_at<int8_t>(t, i)), true;
-    case TRITONSERVER_TYPE_INT16:
-      return visit(number_at<int16_t>(t, i)), true;
-    case TRITONSERVER_TYPE_INT32:
-      return visit(number_at<int32_t>(t, i)), true;
-    case TRITONSERVER_TYPE_INT64:
-      return visit(number_at<int64_t>(t, i)), true;
-    case TRITONSERVER_TYPE_FP32:
-      return visit(number_at<float>(t, i)), true;
-    case TRITONSERVER_TYPE_FP64:
-      return visit(number_at<double>(t, i)), true;
-    default:
-      return false;
-  }
+  return visit_number_type(t.type, [&]<class T>(T) { visit(element_at<T>(t.bytes.data(), i)); });
 }
 
 // A score as double, for sorting.

@@ -1,8 +1,11 @@
 // Metadata queries; see model_info.h.
 #include "front/bridge/model_info.h"
 
+#include <functional>
 #include <unordered_map>
 #include <utility>
+
+#include "base/json_members.h"
 
 namespace nereid::front {
 namespace {
@@ -14,18 +17,15 @@ StatusOr<std::vector<TensorInfo>> parse_tensors(const json::object& metadata,
   if (list == nullptr) return out;
   if (!list->is_array()) return internal_error("model metadata: '{}' is not an array", key);
   for (const json::value& item : list->get_array()) {
-    const json::object* object = item.if_object();
-    const json::value* name = object ? object->if_contains("name") : nullptr;
-    const json::value* type = object ? object->if_contains("datatype") : nullptr;
-    const json::value* shape = object ? object->if_contains("shape") : nullptr;
-    if (!name || !name->is_string() || !type || !type->is_string() || !shape ||
-        !shape->is_array()) {
+    const json::string* const name = member_or_null(item, "name").if_string();
+    const json::string* const type = member_or_null(item, "datatype").if_string();
+    const json::array* const shape = member_or_null(item, "shape").if_array();
+    if (!name || !type || !shape)
       return internal_error("model metadata: broken entry in '{}'", key);
-    }
     TensorInfo info;
-    info.name = std::string_view(name->get_string());
-    info.type = TRITONSERVER_StringToDataType(type->get_string().c_str());
-    for (const json::value& dim : shape->get_array()) {
+    info.name = std::string_view(*name);
+    info.type = TRITONSERVER_StringToDataType(type->c_str());
+    for (const json::value& dim : *shape) {
       if (!dim.is_int64()) return internal_error("model metadata: broken shape in '{}'", key);
       info.shape.push_back(dim.get_int64());
     }
@@ -34,9 +34,10 @@ StatusOr<std::vector<TensorInfo>> parse_tensors(const json::object& metadata,
   return out;
 }
 
-}  // namespace
-
-StatusOr<std::string> take_message(TRITONSERVER_Message* message) {
+// The JSON text of the message that `read` gives.
+StatusOr<std::string> text_of(std::function<TRITONSERVER_Error*(TRITONSERVER_Message**)> read) {
+  TRITONSERVER_Message* message = nullptr;
+  RETURN_IF_ERROR(take_error(read(&message)));
   const char* base = nullptr;
   size_t size = 0;
   const Status status = take_error(TRITONSERVER_MessageSerializeToJson(message, &base, &size));
@@ -47,6 +48,8 @@ StatusOr<std::string> take_message(TRITONSERVER_Message* message) {
   return text;
 }
 
+}  // namespace
+
 const TensorInfo* ModelInfo::input(std::string_view tensor_name) const {
   for (const TensorInfo& t : inputs) {
     if (t.name == tensor_name) return &t;
@@ -56,13 +59,12 @@ const TensorInfo* ModelInfo::input(std::string_view tensor_name) const {
 
 StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text) {
   ASSIGN_OR_RETURN(const json::value root, parse_json(json_text));
-  const json::object* object = root.if_object();
-  const json::value* name = object ? object->if_contains("name") : nullptr;
-  if (name == nullptr || !name->is_string()) return internal_error("model metadata has no name");
+  const json::string* const name = member_or_null(root, "name").if_string();
+  if (!name) return internal_error("model metadata has no name");
   ModelInfo info;
-  info.name = std::string_view(name->get_string());
-  ASSIGN_OR_RETURN(info.inputs, parse_tensors(*object, "inputs"));
-  ASSIGN_OR_RETURN(info.outputs, parse_tensors(*object, "outputs"));
+  info.name = std::string_view(*name);
+  ASSIGN_OR_RETURN(info.inputs, parse_tensors(root.get_object(), "inputs"));
+  ASSIGN_OR_RETURN(info.outputs, parse_tensors(root.get_object(), "outputs"));
   return info;
 }
 
@@ -87,34 +89,56 @@ StatusOr<std::shared_ptr<const ModelInfo>> model_info(TRITONSERVER_Server* serve
   return info;
 }
 
+StatusOr<bool> ask_server(TRITONSERVER_Server* server, ServerQuestion question) {
+  bool yes = false;
+  RETURN_IF_ERROR(take_error(question(server, &yes)));
+  return yes;
+}
+
+StatusOr<bool> model_is_ready(TRITONSERVER_Server* server, const std::string& name,
+                              int64_t version) {
+  bool ready = false;
+  const Status status =
+      take_error(TRITONSERVER_ServerModelIsReady(server, name.c_str(), version, &ready));
+  if (absl::IsNotFound(status) || absl::IsUnavailable(status)) return false;
+  RETURN_IF_ERROR(status);
+  return ready;
+}
+
+Status unload_model(TRITONSERVER_Server* server, const std::string& name, bool with_dependents) {
+  const auto unload = with_dependents ? &TRITONSERVER_ServerUnloadModelAndDependents
+                                      : &TRITONSERVER_ServerUnloadModel;
+  return take_error(unload(server, name.c_str()));
+}
+
+StatusOr<std::string> model_index_json(TRITONSERVER_Server* server, bool only_ready) {
+  const uint32_t flags = only_ready ? TRITONSERVER_INDEX_FLAG_READY : 0;
+  return text_of([&](auto** out) { return TRITONSERVER_ServerModelIndex(server, flags, out); });
+}
+
 StatusOr<std::string> server_metadata_json(TRITONSERVER_Server* server) {
-  TRITONSERVER_Message* message = nullptr;
-  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerMetadata(server, &message)));
-  return take_message(message);
+  return text_of([&](auto** out) { return TRITONSERVER_ServerMetadata(server, out); });
 }
 
 StatusOr<std::string> model_metadata_json(TRITONSERVER_Server* server, const std::string& name,
                                           int64_t version) {
-  TRITONSERVER_Message* message = nullptr;
-  RETURN_IF_ERROR(
-      take_error(TRITONSERVER_ServerModelMetadata(server, name.c_str(), version, &message)));
-  return take_message(message);
+  return text_of([&](auto** out) {
+    return TRITONSERVER_ServerModelMetadata(server, name.c_str(), version, out);
+  });
 }
 
 StatusOr<std::string> model_config_json(TRITONSERVER_Server* server, const std::string& name,
                                         int64_t version) {
-  TRITONSERVER_Message* message = nullptr;
-  RETURN_IF_ERROR(
-      take_error(TRITONSERVER_ServerModelConfig(server, name.c_str(), version, 1, &message)));
-  return take_message(message);
+  return text_of([&](auto** out) {
+    return TRITONSERVER_ServerModelConfig(server, name.c_str(), version, 1, out);
+  });
 }
 
 StatusOr<std::string> model_statistics_json(TRITONSERVER_Server* server, const std::string& name,
                                             int64_t version) {
-  TRITONSERVER_Message* message = nullptr;
-  RETURN_IF_ERROR(
-      take_error(TRITONSERVER_ServerModelStatistics(server, name.c_str(), version, &message)));
-  return take_message(message);
+  return text_of([&](auto** out) {
+    return TRITONSERVER_ServerModelStatistics(server, name.c_str(), version, out);
+  });
 }
 
 StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::string& name) {
@@ -123,21 +147,14 @@ StatusOr<json::value> model_config(TRITONSERVER_Server* server, const std::strin
 }
 
 std::string_view config_text(const json::value& config, std::string_view key) {
-  const json::object* object = config.if_object();
-  const json::value* value = object == nullptr ? nullptr : object->if_contains(key);
-  return value != nullptr && value->is_string() ? std::string_view(value->get_string()) : "";
+  const json::string* const text = member_or_null(config, key).if_string();
+  return text ? std::string_view(*text) : "";
 }
 
 std::string config_parameter(const json::value& config, std::string_view key) {
-  const json::object* object = config.if_object();
-  for (const std::string_view step : {std::string_view("parameters"), key}) {
-    const json::value* next = object ? object->if_contains(step) : nullptr;
-    object = next ? next->if_object() : nullptr;
-  }
-  const json::value* value = object ? object->if_contains("string_value") : nullptr;
-  if (value == nullptr || !value->is_string()) return {};
-  const std::string_view text = value->get_string();
-  return std::string(text.starts_with("${") ? std::string_view() : text);
+  const json::object& parameter = object_member(object_member(config, "parameters"), key);
+  std::string text = text_member(parameter, "string_value");
+  return text.starts_with("${") ? "" : text;
 }
 
 }  // namespace nereid::front

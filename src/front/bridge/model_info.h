@@ -34,9 +34,16 @@ StatusOr<ModelInfo> parse_model_metadata(std::string_view json_text);
 StatusOr<std::shared_ptr<const ModelInfo>> model_info(TRITONSERVER_Server* server,
                                                       const std::string& name, int64_t version);
 
-// The JSON text of a message, which is deleted.
-StatusOr<std::string> take_message(TRITONSERVER_Message* message);
+// TRITONSERVER_ServerIsLive or TRITONSERVER_ServerIsReady.
+using ServerQuestion = TRITONSERVER_Error* (*)(TRITONSERVER_Server*, bool*);
+StatusOr<bool> ask_server(TRITONSERVER_Server* server, ServerQuestion question);
+// A model that is not there is not ready.
+StatusOr<bool> model_is_ready(TRITONSERVER_Server* server, const std::string& name,
+                              int64_t version);
+Status unload_model(TRITONSERVER_Server* server, const std::string& name, bool with_dependents);
 
+// The models of the repositories, as JSON text.
+StatusOr<std::string> model_index_json(TRITONSERVER_Server* server, bool only_ready);
 // Metadata and configuration as JSON text, unchanged.
 StatusOr<std::string> server_metadata_json(TRITONSERVER_Server* server);
 StatusOr<std::string> model_metadata_json(TRITONSERVER_Server* server, const std::string& name,

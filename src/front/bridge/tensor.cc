@@ -1,8 +1,10 @@
 // Tensor encodings and error mapping; see tensor.h.
 #include "front/bridge/tensor.h"
-#include "base/copy_bytes.h"
 
 #include <cstring>
+
+#include "base/copy_bytes.h"
+#include "base/error_codes.h"
 
 namespace nereid::front {
 namespace {
@@ -127,33 +129,7 @@ template Tensor make_tensor(std::string, std::vector<int64_t>, const std::vector
 
 Status take_error(TRITONSERVER_Error* error) {
   if (error == nullptr) return {};
-  absl::StatusCode code = absl::StatusCode::kInternal;
-  switch (TRITONSERVER_ErrorCode(error)) {
-    case TRITONSERVER_ERROR_UNKNOWN:
-      code = absl::StatusCode::kUnknown;
-      break;
-    case TRITONSERVER_ERROR_INTERNAL:
-      break;
-    case TRITONSERVER_ERROR_NOT_FOUND:
-      code = absl::StatusCode::kNotFound;
-      break;
-    case TRITONSERVER_ERROR_INVALID_ARG:
-      code = absl::StatusCode::kInvalidArgument;
-      break;
-    case TRITONSERVER_ERROR_UNAVAILABLE:
-      code = absl::StatusCode::kUnavailable;
-      break;
-    case TRITONSERVER_ERROR_UNSUPPORTED:
-      code = absl::StatusCode::kUnimplemented;
-      break;
-    case TRITONSERVER_ERROR_ALREADY_EXISTS:
-      code = absl::StatusCode::kAlreadyExists;
-      break;
-    case TRITONSERVER_ERROR_CANCELLED:
-      code = absl::StatusCode::kCancelled;
-      break;
-  }
-  Status status(code, TRITONSERVER_ErrorMessage(error));
+  Status status(to_status_code(TRITONSERVER_ErrorCode(error)), TRITONSERVER_ErrorMessage(error));
   TRITONSERVER_ErrorDelete(error);
   return status;
 }

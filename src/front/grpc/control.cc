@@ -14,16 +14,14 @@ namespace {
 
 Status server_live(const ControlContext& c, const inference::ServerLiveRequest&,
                    inference::ServerLiveResponse& out) {
-  bool live = false;
-  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerIsLive(c.server, &live)));
+  ASSIGN_OR_RETURN(const bool live, ask_server(c.server, &TRITONSERVER_ServerIsLive));
   out.set_live(live);
   return ok();
 }
 
 Status server_ready(const ControlContext& c, const inference::ServerReadyRequest&,
                     inference::ServerReadyResponse& out) {
-  bool ready = false;
-  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerIsReady(c.server, &ready)));
+  ASSIGN_OR_RETURN(const bool ready, ask_server(c.server, &TRITONSERVER_ServerIsReady));
   out.set_ready(ready);
   return ok();
 }
@@ -31,15 +29,8 @@ Status server_ready(const ControlContext& c, const inference::ServerReadyRequest
 Status model_ready(const ControlContext& c, const inference::ModelReadyRequest& request,
                    inference::ModelReadyResponse& out) {
   ASSIGN_OR_RETURN(const int64_t version, parse_version(request.version()));
-  bool ready = false;
-  const Status status = take_error(
-      TRITONSERVER_ServerModelIsReady(c.server, request.name().c_str(), version, &ready));
-  // NotFound: an unknown model is not ready.
-  if (!status.ok() && status.code() != absl::StatusCode::kNotFound &&
-      status.code() != absl::StatusCode::kUnavailable) {
-    return status;
-  }
-  out.set_ready(status.ok() && ready);
+  ASSIGN_OR_RETURN(const bool ready, model_is_ready(c.server, request.name(), version));
+  out.set_ready(ready);
   return ok();
 }
 
@@ -116,8 +107,7 @@ Status cuda_unregister(const ControlContext&, const inference::CudaSharedMemoryU
 
 Status check_health(const ControlContext& c, const grpc::health::v1::HealthCheckRequest&,
                     grpc::health::v1::HealthCheckResponse& out) {
-  bool ready = false;
-  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerIsReady(c.server, &ready)));
+  ASSIGN_OR_RETURN(const bool ready, ask_server(c.server, &TRITONSERVER_ServerIsReady));
   out.set_status(ready && !c.stopping() ? grpc::health::v1::HealthCheckResponse::SERVING
                                         : grpc::health::v1::HealthCheckResponse::NOT_SERVING);
   return ok();

@@ -16,10 +16,7 @@ Status check_repository(const Request& request) {
 StatusOr<std::string> index(const ControlContext& c,
                             const inference::RepositoryIndexRequest& request) {
   RETURN_IF_ERROR(check_repository(request));
-  TRITONSERVER_Message* message = nullptr;
-  const uint32_t flags = request.ready() ? TRITONSERVER_INDEX_FLAG_READY : 0;
-  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerModelIndex(c.server, flags, &message)));
-  ASSIGN_OR_RETURN(const std::string text, take_message(message));
+  ASSIGN_OR_RETURN(const std::string text, model_index_json(c.server, request.ready()));
   return "{\"models\":" + text + "}";
 }
 
@@ -63,9 +60,7 @@ Status unload(const ControlContext& c, const inference::RepositoryModelUnloadReq
     }
     dependents = it->second.bool_param();
   }
-  const char* name = request.model_name().c_str();
-  return take_error(dependents ? TRITONSERVER_ServerUnloadModelAndDependents(c.server, name)
-                               : TRITONSERVER_ServerUnloadModel(c.server, name));
+  return unload_model(c.server, request.model_name(), dependents);
 }
 
 }  // namespace

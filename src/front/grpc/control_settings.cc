@@ -1,5 +1,4 @@
 // The log and trace setting rpcs; see control.h.
-#include <array>
 
 #include "base/json.h"
 #include "front/grpc/control_handler.h"

@@ -1,7 +1,6 @@
 // ModelInfer and ModelStreamInfer.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <climits>
-#include <cstring>
 
 #include "front/grpc/infer.pb.h"
 #include "front/grpc/infer_fields.h"

@@ -2,7 +2,6 @@
 #include <absl/strings/escaping.h>
 
 #include "front/grpc/control.h"
-#include "front/kserve/json_body.h"
 
 namespace nereid::front {
 namespace {

@@ -106,6 +106,12 @@ std::string json_text(const json::value& value) {
   return out;
 }
 
+std::string json_text(const json::object& object) {
+  std::string out;
+  append_json(out, object);
+  return out;
+}
+
 void append_json(std::string& out, const json::value& value) {
   if (const std::string_view number = long_number(value); !number.empty()) {
     out += number;

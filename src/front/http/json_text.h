@@ -31,6 +31,7 @@ std::optional<double> non_finite(const json::value& value);
 void append_json(std::string& out, const json::value& value);
 void append_json(std::string& out, const json::object& object);  // avoids the copy into a value
 std::string json_text(const json::value& value);
+std::string json_text(const json::object& object);
 
 // The first duplicate key of an object in `text`, which must be valid JSON; nullopt without one.
 // Parsers keep one of the two silently, and not all the same one.

@@ -35,6 +35,10 @@ std::string_view Request::param(std::string_view name) const {
   return {};
 }
 
+Response json_response(std::string body, int status) {
+  return {status, "application/json", {}, std::move(body)};
+}
+
 std::string_view reason_phrase(int status) {
   switch (status) {
     case 100:

@@ -48,6 +48,8 @@ struct Response {
   std::string body;
 };
 
+Response json_response(std::string body, int status = 200);
+
 // Standard reason phrase of a status code, "Unknown" for others.
 std::string_view reason_phrase(int status);
 

@@ -180,9 +180,7 @@ class Generate : public std::enable_shared_from_this<Generate> {
       waiting_.push_back(std::make_shared<const InferenceReply>(std::move(first_)));
       return write_next();
     }
-    StatusOr<std::string> text = text_of(first_);
-    answer(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
-                     : kserve_error(text.status()));
+    answer(kserve_response(text_of(first_)));
   }
 
   // One chunk, the framing of small answers that Triton's clients expect.

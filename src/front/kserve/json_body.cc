@@ -39,11 +39,6 @@ StatusOr<json::value> parse_short_body(std::string_view body) {
                           kQuickJsonBytes);
 }
 
-const json::value* member(const json::value& value, std::string_view key) {
-  const json::object* object = value.if_object();
-  return object == nullptr ? nullptr : object->if_contains(key);
-}
-
 Status wrong_member(std::string_view key, std::string_view wanted, const json::value& value) {
   return invalid_argument("Unable to parse '{}': expected {}, got {}", key, wanted,
                           json_kind_name(value));

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_members.h"
 #include "base/status.h"
 
 namespace nereid::front {
@@ -24,10 +24,7 @@ StatusOr<json::value> parse_json_body(std::string_view body, const json::storage
 // than an event loop may parse.
 StatusOr<json::value> parse_short_body(std::string_view body);
 
-// Member `key` of an object; null when `value` is no object or has no such member.
-const json::value* member(const json::value& value, std::string_view key);
-
-// A member of the given type. nullopt when absent; InvalidArgument for another type.
+// A member of the given type. nullopt when absent; InvalidArgument when it has another type.
 StatusOr<std::optional<bool>> bool_member(const json::value& value, std::string_view key);
 StatusOr<std::optional<std::string>> string_member(const json::value& value, std::string_view key);
 StatusOr<std::optional<uint64_t>> uint_member(const json::value& value, std::string_view key);

@@ -1,10 +1,11 @@
 #include "front/kserve/json_tensor.h"
 
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
+#include "front/bridge/number_types.h"
 #include "front/http/json_text.h"
 
 namespace nereid::front {
@@ -81,31 +82,19 @@ Status append_float(const Target& info, const json::value& v, std::string& bytes
 }
 
 Status append_element(const Target& info, const json::value& v, std::string& bytes) {
+  Status status;
+  const bool is_number = visit_number_type(info.type, [&]<class T>(T) {
+    if constexpr (std::is_integral_v<T>)
+      status = append_integer<T>(info, v, bytes);
+    else
+      status = append_float<T>(info, v, bytes);
+  });
+  if (is_number) return status;
   switch (info.type) {
     case TRITONSERVER_TYPE_BOOL:
       if (!v.is_bool()) return wrong_type(info, v, "true or false");
       append_raw(bytes, static_cast<uint8_t>(v.get_bool()));
       return ok();
-    case TRITONSERVER_TYPE_UINT8:
-      return append_integer<uint8_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_UINT16:
-      return append_integer<uint16_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_UINT32:
-      return append_integer<uint32_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_UINT64:
-      return append_integer<uint64_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_INT8:
-      return append_integer<int8_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_INT16:
-      return append_integer<int16_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_INT32:
-      return append_integer<int32_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_INT64:
-      return append_integer<int64_t>(info, v, bytes);
-    case TRITONSERVER_TYPE_FP32:
-      return append_float<float>(info, v, bytes);
-    case TRITONSERVER_TYPE_FP64:
-      return append_float<double>(info, v, bytes);
     case TRITONSERVER_TYPE_BYTES:
       if (!v.is_string()) return wrong_type(info, v, "strings");
       append_string_element(bytes, std::string_view(v.get_string()));
@@ -118,50 +107,16 @@ Status append_element(const Target& info, const json::value& v, std::string& byt
   }
 }
 
-template <class T>
-T read_raw(const char* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
 // Appends element `i` of a fixed-size type.
 void append_fixed(std::string& out, DataType type, const char* data, size_t i) {
-  switch (type) {
-    case TRITONSERVER_TYPE_BOOL:
-      out += data[i] != 0 ? "true" : "false";
-      return;
-    case TRITONSERVER_TYPE_UINT8:
-      out += std::to_string(read_raw<uint8_t>(data + i));
-      return;
-    case TRITONSERVER_TYPE_INT8:
-      out += std::to_string(read_raw<int8_t>(data + i));
-      return;
-    case TRITONSERVER_TYPE_UINT16:
-      out += std::to_string(read_raw<uint16_t>(data + 2 * i));
-      return;
-    case TRITONSERVER_TYPE_INT16:
-      out += std::to_string(read_raw<int16_t>(data + 2 * i));
-      return;
-    case TRITONSERVER_TYPE_UINT32:
-      out += std::to_string(read_raw<uint32_t>(data + 4 * i));
-      return;
-    case TRITONSERVER_TYPE_INT32:
-      out += std::to_string(read_raw<int32_t>(data + 4 * i));
-      return;
-    case TRITONSERVER_TYPE_UINT64:
-      out += std::to_string(read_raw<uint64_t>(data + 8 * i));
-      return;
-    case TRITONSERVER_TYPE_INT64:
-      out += std::to_string(read_raw<int64_t>(data + 8 * i));
-      return;
-    case TRITONSERVER_TYPE_FP32:
-      append_json_double(out, static_cast<double>(read_raw<float>(data + 4 * i)));
-      return;
-    default:
-      append_json_double(out, read_raw<double>(data + 8 * i));
-      return;
-  }
+  if (type == TRITONSERVER_TYPE_BOOL) out += data[i] != 0 ? "true" : "false";
+  visit_number_type(type, [&]<class T>(T) {
+    const T value = element_at<T>(data, i);
+    if constexpr (std::is_integral_v<T>)
+      out += std::to_string(value);
+    else
+      append_json_double(out, static_cast<double>(value));
+  });
 }
 
 }  // namespace

@@ -69,13 +69,11 @@ void add_logging_routes(Router& router, std::shared_ptr<Extensions> extensions) 
   const RouteTraits shown = {kApi, Access::kCallers, Cost::kNothing, ErrorShape::kKserve};
   const RouteTraits changed = {kApi, Access::kSettings, Cost::kNothing, ErrorShape::kKserve};
   router.add("GET", "/v2/logging", shown, [extensions](const ExchangePtr& x) {
-    x->send({200, "application/json", {}, extensions->log().show()});
+    x->send(json_response(extensions->log().show()));
   });
   router.add("POST", "/v2/logging", changed, [extensions](const ExchangePtr& x) {
     const StatusOr<json::value> body = parse_short_body(x->request().body);
-    StatusOr<std::string> text = body.ok() ? extensions->log().update(*body) : body.status();
-    x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
-                      : kserve_error(text.status()));
+    x->send(kserve_response(body.ok() ? extensions->log().update(*body) : body.status()));
   });
 }
 

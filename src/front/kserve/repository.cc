@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "front/bridge/model_info.h"
 #include "front/http/budget_memory.h"
@@ -14,24 +15,19 @@ namespace nereid::front {
 namespace {
 
 StatusOr<std::string> index(TRITONSERVER_Server* server, const Request& request) {
-  uint32_t flags = 0;
+  std::optional<bool> only_ready;
   if (!request.body.empty()) {
     ASSIGN_OR_RETURN(const json::value body, parse_short_body(request.body));
-    ASSIGN_OR_RETURN(const auto ready, bool_member(body, "ready"));
-    if (ready.value_or(false)) flags = TRITONSERVER_INDEX_FLAG_READY;
+    ASSIGN_OR_RETURN(only_ready, bool_member(body, "ready"));
   }
-  TRITONSERVER_Message* message = nullptr;
-  RETURN_IF_ERROR(take_error(TRITONSERVER_ServerModelIndex(server, flags, &message)));
-  return take_message(message);
+  return model_index_json(server, only_ready.value_or(false));
 }
 
 // Runs `work`, which may take minutes, in `queue` (at once where the core only refuses it)
 // and sends its result.
 void answer_later(const ControlQueuePtr& queue, const ExchangePtr& exchange,
                   std::function<Status()> work) {
-  const auto send = [exchange](const Status& status) {
-    exchange->send(status.ok() ? Response{200, "application/json", {}, ""} : kserve_error(status));
-  };
+  const auto send = [exchange](const Status& status) { exchange->send(kserve_response(status)); };
   if (queue == nullptr) return send(work());
   queue->push([exchange, send, work = std::move(work)]() mutable {
     const Status status = work();
@@ -65,18 +61,12 @@ void start_load(TRITONSERVER_Server* server, const ExchangePtr& exchange,
 void start_unload(TRITONSERVER_Server* server, const ExchangePtr& exchange,
                   const KserveOptions& options) {
   bool dependents = false;
-  // As in the stock server an invalid body unloads the model without its dependents.
-  if (const auto body = parse_short_body(exchange->request().body); body.ok()) {
-    const json::value* parameters = member(*body, "parameters");
-    const json::value* flag =
-        parameters == nullptr ? nullptr : member(*parameters, "unload_dependents");
-    dependents = flag != nullptr && flag->is_bool() && flag->get_bool();
-  }
+  // As the stock server does, a body that says nothing useful unloads the model alone.
+  if (const auto body = parse_short_body(exchange->request().body); body.ok())
+    dependents = flag_member(object_member(*body, "parameters"), "unload_dependents");
   answer_later(options.extensions->unloads(), exchange,
                [server, dependents, model = std::string(exchange->request().param("m"))] {
-                 return take_error(
-                     dependents ? TRITONSERVER_ServerUnloadModelAndDependents(server, model.c_str())
-                                : TRITONSERVER_ServerUnloadModel(server, model.c_str()));
+                 return unload_model(server, model, dependents);
                });
 }
 
@@ -143,9 +133,7 @@ void add_repository_routes(Router& router, TRITONSERVER_Server* server,
   const RouteTraits changed = {kApi, Access::kModels, Cost::kNothing, ErrorShape::kKserve};
   for (const char* path : {"/v2/repository/index", "/v2/repository/{repo}/index"}) {
     router.add("POST", path, shown, [server](const ExchangePtr& x) {
-      StatusOr<std::string> text = index(server, x->request());
-      x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
-                        : kserve_error(text.status()));
+      x->send(kserve_response(index(server, x->request())));
     });
   }
   router.add("POST", "/v2/repository/models/{m}/load", changed,

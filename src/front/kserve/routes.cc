@@ -16,29 +16,19 @@
 namespace nereid::front {
 namespace {
 
-Response json_response(std::string body) { return {200, "application/json", {}, std::move(body)}; }
-
-using Query = TRITONSERVER_Error* (*)(TRITONSERVER_Server*, bool*);
-
-Response health(TRITONSERVER_Server* server, bool draining, Query query) {
+Response health(TRITONSERVER_Server* server, bool draining, ServerQuestion question) {
   if (draining) return kserve_error(503, "Server exiting");
-  bool yes = false;
-  const Status status = take_error(query(server, &yes));
-  if (!status.ok()) return kserve_error(status);
-  return {yes ? 200 : 400, "text/plain", {}, ""};
+  const StatusOr<bool> yes = ask_server(server, question);
+  if (!yes.ok()) return kserve_error(yes.status());
+  return {*yes ? 200 : 400, "text/plain", {}, ""};
 }
 
 Response model_ready(TRITONSERVER_Server* server, const Request& request) {
   const StatusOr<ModelPath> path = model_path(request);
   if (!path.ok()) return kserve_error(path.status());
-  bool ready = false;
-  const Status status = take_error(
-      TRITONSERVER_ServerModelIsReady(server, path->name.c_str(), path->version, &ready));
-  if (!status.ok() && status.code() != absl::StatusCode::kNotFound &&
-      status.code() != absl::StatusCode::kUnavailable) {
-    return kserve_error(status);
-  }
-  if (!ready) return kserve_error(400, "Model version not ready");
+  const StatusOr<bool> ready = model_is_ready(server, path->name, path->version);
+  if (!ready.ok()) return kserve_error(ready.status());
+  if (!*ready) return kserve_error(400, "Model version not ready");
   return {200, "text/plain", {}, ""};
 }
 
@@ -47,18 +37,25 @@ using ModelText = StatusOr<std::string> (*)(TRITONSERVER_Server*, const std::str
 Response model_text(TRITONSERVER_Server* server, const Request& request, ModelText read) {
   const StatusOr<ModelPath> path = model_path(request);
   if (!path.ok()) return kserve_error(path.status());
-  StatusOr<std::string> text = read(server, path->name, path->version);
-  return text.ok() ? json_response(*std::move(text)) : kserve_error(text.status());
+  return kserve_response(read(server, path->name, path->version));
 }
 
 }  // namespace
+
+Response kserve_response(StatusOr<std::string> json) {
+  return json.ok() ? json_response(*std::move(json)) : kserve_error(json.status());
+}
+
+Response kserve_response(const Status& status) {
+  return status.ok() ? json_response("") : kserve_error(status);
+}
 
 Response kserve_error(const Status& status) {
   return kserve_error(http_status(status), message(status));
 }
 
 Response kserve_error(int status, std::string_view message) {
-  Response response{status, "application/json", {}, kserve_error_body(message)};
+  Response response = json_response(kserve_error_body(message), status);
   if (status == 503) response.headers.push_back({"Retry-After", "1"});
   return response;
 }
@@ -151,8 +148,7 @@ void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::functio
     x->send(health(server, draining(), &TRITONSERVER_ServerIsReady));
   });
   router.add("GET", "/v2", kserve_shown(Api::kMetadata), [server](const ExchangePtr& x) {
-    StatusOr<std::string> text = server_metadata_json(server);
-    x->send(text.ok() ? json_response(*std::move(text)) : kserve_error(text.status()));
+    x->send(kserve_response(server_metadata_json(server)));
   });
   if (options.extensions == nullptr) options.extensions = std::make_shared<Extensions>();
   const auto shared = std::make_shared<const KserveOptions>(options);

@@ -4,6 +4,8 @@
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "base/status.h"
 #include "front/http/byte_budget.h"
@@ -36,7 +38,11 @@ using KserveOptionsPtr = std::shared_ptr<const KserveOptions>;
 void add_kserve_routes(Router& router, TRITONSERVER_Server* server, std::function<bool()> draining,
                        KserveOptions options);
 
-// {"error": "..."} with the status for the error's code (503 has Retry-After).
+// The text, or the error.
+Response kserve_response(StatusOr<std::string> json);
+// No text, or the error.
+Response kserve_response(const Status& status);
+// {"error": "..."} with the status that belongs to the error's code (503 has Retry-After).
 Response kserve_error(const Status& status);
 Response kserve_error(int status, std::string_view message);
 

@@ -43,10 +43,6 @@ StatusOr<std::shared_ptr<GuardedRegion>> map_region(const std::string& key, uint
   return region;
 }
 
-Response answer(const Status& status) {
-  return status.ok() ? Response{200, "application/json", {}, ""} : kserve_error(status);
-}
-
 Status register_region(SharedMemory& regions, const Request& request) {
   ASSIGN_OR_RETURN(const json::value body, parse_short_body(request.body));
   ASSIGN_OR_RETURN(const auto key, string_member(body, "key"));
@@ -72,10 +68,6 @@ Status register_cuda_region(const Request& request) {
   return unsupported(
       "CUDA shared memory is not supported: this server has no device memory to "
       "share");
-}
-
-Response status_page(const StatusOr<std::string>& text) {
-  return text.ok() ? Response{200, "application/json", {}, *text} : kserve_error(text.status());
 }
 
 }  // namespace
@@ -176,10 +168,10 @@ void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extens
                is_allowed ? handler : refuse);
   };
   add("POST", system + "/region/{r}/register", [regions](const ExchangePtr& x) {
-    x->send(answer(register_region(*regions, x->request())));
+    x->send(kserve_response(register_region(*regions, x->request())));
   });
   add("POST", cuda + "/region/{r}/register",
-      [](const ExchangePtr& x) { x->send(answer(register_cuda_region(x->request()))); });
+      [](const ExchangePtr& x) { x->send(kserve_response(register_cuda_region(x->request()))); });
   add("POST", system + "/register", [](const ExchangePtr& x) {
     x->send(
         kserve_error(400, "'region name' is necessary to register system shared memory region"));
@@ -190,17 +182,17 @@ void add_shared_memory_routes(Router& router, std::shared_ptr<Extensions> extens
   for (const std::string path : {"/unregister", "/region/{r}/unregister"}) {
     add("POST", system + path, [regions](const ExchangePtr& x) {
       const std::string name(x->request().param("r"));
-      x->send(answer(name.empty() ? regions->remove_all() : regions->remove(name)));
+      x->send(kserve_response(name.empty() ? regions->remove_all() : regions->remove(name)));
     });
-    add("POST", cuda + path, [](const ExchangePtr& x) { x->send(answer(ok())); });
+    add("POST", cuda + path, [](const ExchangePtr& x) { x->send(kserve_response(ok())); });
   }
   for (const std::string path : {"/status", "/region/{r}/status"}) {
     add("GET", system + path, [regions](const ExchangePtr& x) {
-      x->send(status_page(regions->status(std::string(x->request().param("r")))));
+      x->send(kserve_response(regions->status(std::string(x->request().param("r")))));
     });
     add("GET", cuda + path, [](const ExchangePtr& x) {
       const std::string name(x->request().param("r"));
-      if (name.empty()) return x->send(status_page(std::string("[]")));
+      if (name.empty()) return x->send(json_response("[]"));
       x->send(
           kserve_error(404, fmt::format("Unable to find cuda shared memory region: '{}'", name)));
     });

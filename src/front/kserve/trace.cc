@@ -69,10 +69,8 @@ StatusOr<std::string> update(Tracer& tracer, const std::string& model, const std
 void add_trace_routes(Router& router, std::shared_ptr<Tracer> tracer) {
   const auto answer = [tracer = std::move(tracer)](const ExchangePtr& x, bool changes) {
     const Request& request = x->request();
-    StatusOr<std::string> text =
-        update(*tracer, std::string(request.param("m")), changes ? &request.body : nullptr);
-    x->send(text.ok() ? Response{200, "application/json", {}, *std::move(text)}
-                      : kserve_error(text.status()));
+    x->send(kserve_response(
+        update(*tracer, std::string(request.param("m")), changes ? &request.body : nullptr)));
   };
   constexpr Api kApi = Api::kTrace;
   const RouteTraits shown = {kApi, Access::kCallers, Cost::kNothing, ErrorShape::kKserve};

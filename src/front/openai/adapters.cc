@@ -4,7 +4,6 @@
 #include <utility>
 #include <variant>
 
-#include "base/check.h"
 #include "front/openai/fields.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "base/json_members.h"
 #include "front/http/json_text.h"
 #include "front/openai/chat_prompt.h"
 #include "front/openai/generation.h"
@@ -47,10 +48,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
       : exchange_(std::move(exchange)),
         model_(std::move(model)),
         context_(std::move(context)),
-        request_(std::move(request)) {
-    envelope_.id = answer_id("chatcmpl-", request_.common);
-    const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
-    envelope_.model = adapter ? adapter->name : model_->id;
+        request_(std::move(request)),
+        envelope_(envelope_of("chatcmpl-", *model_, request_.common)) {
     if (request_.common.stream) events_.emplace(envelope_, "chat.completion.chunk");
   }
 
@@ -254,10 +253,8 @@ class Chat : public std::enable_shared_from_this<Chat> {
   }
   size_t num_earlier_calls() const {
     size_t count = 0;
-    for (const json::value& message : request_.context.at("messages").get_array()) {
-      const json::value* const calls = message.as_object().if_contains("tool_calls");
-      if (calls && calls->is_array()) count += calls->get_array().size();
-    }
+    for (const json::value& message : array_member(request_.context, "messages"))
+      count += array_member(message, "tool_calls").size();
     return count;
   }
 
@@ -323,11 +320,7 @@ class Chat : public std::enable_shared_from_this<Chat> {
                               {"finish_reason", nullptr}});
   }
 
-  void write_choice(const json::object& choice) {
-    std::string text;
-    append_json(text, choice);
-    write_choice(text);
-  }
+  void write_choice(const json::object& choice) { write_choice(json_text(choice)); }
 
   void write_choice(std::string_view choice) {
     json::object more;
@@ -459,21 +452,15 @@ bool needs_special_tokens(const LanguageModel& model, const ChatRequest& request
 std::variant<ChatPtr, ApiError> read_chat(const OpenAiContextPtr& context,
                                           const ExchangePtr& exchange, const ContextRules& rules,
                                           Lane lane) {
-  const std::string& body = exchange->request().body;
-  Parsed<ChatRequest> request =
-      parse_chat_request(body, memory_for_json(context->budget, body.size()));
-  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
-  auto& parsed = std::get<ChatRequest>(request);
-  parsed.common.sampling.context = rules;
-  auto model = accept_request(*context, exchange->request(), parsed.common);
-  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  if (needs_special_tokens(*std::get<LanguageModelPtr>(model), parsed))
-    parsed.common.sampling.skip_special_tokens = false;
-  if (parsed.max_reasoning_tokens && !has_reasoning_marks(*std::get<LanguageModelPtr>(model)))
-    parsed.common.warning =
+  auto accepted = accept_body(*context, exchange, parse_chat_request);
+  if (auto* error = std::get_if<ApiError>(&accepted)) return std::move(*error);
+  auto& [model, request] = std::get<0>(accepted);
+  request.common.sampling.context = rules;
+  if (needs_special_tokens(*model, request)) request.common.sampling.skip_special_tokens = false;
+  if (request.max_reasoning_tokens && !has_reasoning_marks(*model))
+    request.common.warning =
         "thinking_token_budget: has no effect, since the model has no known markers of reasoning";
-  auto chat = std::make_shared<Chat>(exchange, std::get<LanguageModelPtr>(model), context,
-                                     std::move(parsed));
+  auto chat = std::make_shared<Chat>(exchange, std::move(model), context, std::move(request));
   if (auto error = chat->read_prompt(lane)) return *std::move(error);
   return chat;
 }

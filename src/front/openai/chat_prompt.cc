@@ -10,6 +10,7 @@
 
 #include "base/blanks.h"
 #include "base/find_text.h"
+#include "base/json_members.h"
 #include "base/random_hex.h"
 
 namespace nereid::front {
@@ -27,15 +28,8 @@ json::string* last_content(json::object& context) {
   return content ? content->if_string() : nullptr;
 }
 
-// Null when the role is no string.
-const json::string* role_of(const json::value& message) {
-  const json::object* const object = message.if_object();
-  const json::value* const role = object ? object->if_contains("role") : nullptr;
-  return role ? role->if_string() : nullptr;
-}
-
-// Whether a prompt ends with an unfinished message. Templates trim blanks before it, and some
-// rewrite reasoning in a text.
+// Whether a prompt ends with an unfinished message. Templates cut off blanks in front of it, and
+// some write the reasoning that a text has in it anew.
 bool shows_to_end(std::string_view prompt, std::string_view content) {
   constexpr std::string_view kReasoningEnd = "</think>";
   if (const size_t at = content.rfind(kReasoningEnd); at != content.npos)
@@ -72,11 +66,9 @@ std::variant<std::string, ApiError> unfinished_prompt(const json::object& contex
 std::optional<ApiError> check_roles(const json::object& context, const Render& render) {
   constexpr std::string_view kUsual[] = {"system", "developer", "user", "assistant", "tool"};
   constexpr std::string_view kText = "probe-text";
-  const json::value* const messages = context.if_contains("messages");
-  if (!messages || !messages->is_array()) return std::nullopt;
   std::set<std::string_view> seen(std::begin(kUsual), std::end(kUsual));
-  for (const json::value& item : messages->get_array()) {
-    const json::string* const role = role_of(item);
+  for (const json::value& item : array_member(context, "messages")) {
+    const json::string* const role = member_or_null(item, "role").if_string();
     if (!role || !seen.insert(std::string_view(*role)).second) continue;
     if (seen.size() > kMostRoles)
       return ApiError{400, "'messages': too many different roles", "messages"};
@@ -93,13 +85,7 @@ std::optional<ApiError> check_roles(const json::object& context, const Render& r
   return std::nullopt;
 }
 
-bool has_role(const json::value& message, std::string_view role) {
-  const json::object* const object = message.if_object();
-  const json::value* const own = object ? object->if_contains("role") : nullptr;
-  return own && own->is_string() && std::string_view(own->get_string()) == role;
-}
-
-// Renders with the model's special tokens as variables.
+// With the model's special tokens as variables.
 StatusOr<std::string> render_with(const LanguageModel& model, const std::string& source,
                                   json::object context, const text::jinja::Limits& limits) {
   ASSIGN_OR_RETURN(const auto own, text::ChatTemplate::parse(source));
@@ -153,14 +139,15 @@ std::vector<size_t> later_starts(const json::array& messages) {
   std::vector<size_t> out;
   bool has_first = false;
   for (size_t i = 0; i < messages.size(); ++i)
-    if (has_role(messages[i], "user") && std::exchange(has_first, true)) out.push_back(i);
+    if (text_member(messages[i], "role") == "user" && std::exchange(has_first, true))
+      out.push_back(i);
   return out;
 }
 
 json::array messages_from(const json::array& messages, size_t start) {
   json::array out(messages.storage());
   for (size_t i = 0; i < messages.size(); ++i)
-    if (i >= start || has_role(messages[i], "system")) out.push_back(messages[i]);
+    if (i >= start || text_member(messages[i], "role") == "system") out.push_back(messages[i]);
   return out;
 }
 

@@ -194,20 +194,9 @@ ChatRequest chat_of(Fields& fields) {
 }  // namespace
 
 Parsed<ChatRequest> parse_chat_request(std::string_view body, json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory), kExactOfChats);
-  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  Fields fields(std::get<json::object>(root));
-  ChatRequest out = chat_of(fields);
-  if (fields.error()) return *fields.error();
-  out.common.unknown = fields.unknown();
-  return out;
+  return parse_fields(body, std::move(memory), chat_of, kExactOfChats);
 }
 
-FieldUses chat_fields() {
-  const json::object none;
-  Fields fields(none);
-  chat_of(fields);
-  return fields.uses();
-}
+FieldUses chat_fields() { return uses_of(chat_of); }
 
 }  // namespace nereid::front

@@ -67,20 +67,9 @@ CompletionRequest completion_of(Fields& fields) {
 
 Parsed<CompletionRequest> parse_completion_request(std::string_view body,
                                                    json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory));
-  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  Fields fields(std::get<json::object>(root));
-  CompletionRequest out = completion_of(fields);
-  if (fields.error()) return *fields.error();
-  out.common.unknown = fields.unknown();
-  return out;
+  return parse_fields(body, std::move(memory), completion_of);
 }
 
-FieldUses completion_fields() {
-  const json::object none;
-  Fields fields(none);
-  completion_of(fields);
-  return fields.uses();
-}
+FieldUses completion_fields() { return uses_of(completion_of); }
 
 }  // namespace nereid::front

@@ -36,10 +36,8 @@ class Completion : public std::enable_shared_from_this<Completion> {
       : exchange_(std::move(exchange)),
         model_(std::move(model)),
         context_(std::move(context)),
-        request_(std::move(request)) {
-    envelope_.id = answer_id("cmpl-", request_.common);
-    const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
-    envelope_.model = adapter ? adapter->name : model_->id;
+        request_(std::move(request)),
+        envelope_(envelope_of("cmpl-", *model_, request_.common)) {
     if (request_.common.stream) events_.emplace(envelope_, "text_completion");
   }
 
@@ -263,9 +261,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
   }
 
   void write_choice(const json::object& choice, const json::object& more = {}) {
-    std::string text;
-    append_json(text, choice);
-    exchange_->write(events_->event(text, more));
+    exchange_->write(events_->event(json_text(choice), more));
   }
 
   // With the likeliest tokens of `logprobs`, independent of `prompt_logprobs`.
@@ -326,16 +322,12 @@ using CompletionPtr = std::shared_ptr<Completion>;
 std::variant<CompletionPtr, ApiError> read_completion(const OpenAiContextPtr& context,
                                                       const ExchangePtr& exchange,
                                                       const ContextRules& rules) {
-  const std::string& body = exchange->request().body;
-  Parsed<CompletionRequest> request =
-      parse_completion_request(body, memory_for_json(context->budget, body.size()));
-  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
-  auto& parsed = std::get<CompletionRequest>(request);
-  parsed.common.sampling.context = rules;
-  auto model = accept_request(*context, exchange->request(), parsed.common);
-  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  auto completion = std::make_shared<Completion>(exchange, std::get<LanguageModelPtr>(model),
-                                                 context, std::move(parsed));
+  auto accepted = accept_body(*context, exchange, parse_completion_request);
+  if (auto* error = std::get_if<ApiError>(&accepted)) return std::move(*error);
+  auto& [model, request] = std::get<0>(accepted);
+  request.common.sampling.context = rules;
+  auto completion =
+      std::make_shared<Completion>(exchange, std::move(model), context, std::move(request));
   if (auto error = completion->read_prompts()) return *std::move(error);
   return completion;
 }

@@ -27,20 +27,9 @@ EmbeddingRequest embedding_of(Fields& fields) {
 }  // namespace
 
 Parsed<EmbeddingRequest> parse_embedding_request(std::string_view body, json::storage_ptr memory) {
-  const auto root = parse_body(body, std::move(memory));
-  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  Fields fields(std::get<json::object>(root));
-  EmbeddingRequest out = embedding_of(fields);
-  if (fields.error()) return *fields.error();
-  out.common.unknown = fields.unknown();
-  return out;
+  return parse_fields(body, std::move(memory), embedding_of);
 }
 
-FieldUses embedding_fields() {
-  const json::object none;
-  Fields fields(none);
-  embedding_of(fields);
-  return fields.uses();
-}
+FieldUses embedding_fields() { return uses_of(embedding_of); }
 
 }  // namespace nereid::front

@@ -46,11 +46,8 @@ class Embedding : public PooledPrompts {
             EmbeddingRequest request, EmbeddingForm form)
       : PooledPrompts(context, exchange, std::move(model)),
         request_(std::move(request)),
-        form_(form) {
-    envelope_.id = answer_id("embd-", request_.common);
-    const backend::LoraModule* const adapter = model_->adapter(request_.common.model);
-    envelope_.model = adapter ? adapter->name : model_->id;
-  }
+        form_(form),
+        envelope_(envelope_of("embd-", *model_, request_.common)) {}
 
   std::optional<ApiError> read_prompts() override {
     if (auto error = check_model()) return error;
@@ -130,31 +127,20 @@ class Embedding : public PooledPrompts {
   EmbeddingRequest request_;
   const EmbeddingForm form_;
   const Clock::time_point begun_ = Clock::now();
-  Envelope envelope_;
+  const Envelope envelope_;
 };
-
-template <EmbeddingForm form>
-std::variant<PooledPromptsPtr, ApiError> read_embedding(const OpenAiContextPtr& context,
-                                                        const ExchangePtr& exchange) {
-  const std::string& body = exchange->request().body;
-  auto request = parse_embedding_request(body, memory_for_json(context->budget, body.size()));
-  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
-  auto& parsed = std::get<EmbeddingRequest>(request);
-  auto model = accept_request(*context, exchange->request(), parsed.common);
-  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  return std::make_shared<Embedding>(
-      context, exchange, std::get<LanguageModelPtr>(std::move(model)), std::move(parsed), form);
-}
 
 }  // namespace
 
 void handle_embedding(const OpenAiContextPtr& context, const ExchangePtr& exchange,
                       EmbeddingForm form) {
-  using enum EmbeddingForm;
-  handle_pooled(context, exchange,
-                form == kOllama      ? read_embedding<kOllama>
-                : form == kOllamaOne ? read_embedding<kOllamaOne>
-                                     : read_embedding<kOpenAi>);
+  handle_pooled(context, exchange, [=]() -> std::variant<PooledPromptsPtr, ApiError> {
+    auto accepted = accept_body(*context, exchange, parse_embedding_request);
+    if (auto* error = std::get_if<ApiError>(&accepted)) return std::move(*error);
+    auto& [model, request] = std::get<0>(accepted);
+    return std::make_shared<Embedding>(context, exchange, std::move(model), std::move(request),
+                                       form);
+  });
 }
 
 }  // namespace nereid::front

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
-#include "base/json.h"
 #include "base/status.h"
 #include "front/http/message.h"
 

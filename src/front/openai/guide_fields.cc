@@ -1,4 +1,5 @@
-// Constrained decoding: the fields of OpenAI, vLLM and llama-server for grammars.
+// Structured output: the fields of OpenAI, vLLM and llama-server that say what the text has to be.
+#include "base/json_members.h"
 #include "front/openai/request_fields.h"
 #include "text/grammar/gbnf.h"
 
@@ -53,19 +54,13 @@ class GuideReader {
 
 void GuideReader::response_format(const json::object& format) {
   constexpr std::string_view kKey = "response_format";
-  const json::value* type = format.if_contains("type");
-  const std::string_view name =
-      type && type->is_string() ? std::string_view(type->get_string()) : "";
+  const std::string name = text_member(format, "type");
   if (name == "text") return;
   if (name == "json_object") return set(kKey, "json", "");
   if (name == "structural_tag") return set(kKey, "structural_tag", json::serialize(format));
-  const auto member = [&](std::string_view key) {
-    const json::value* value = format.if_contains(key);
-    return value ? *value : json::value(nullptr);
-  };
-  if (name == "json") return this->schema(kKey, member("schema"));
-  if (name == "regex") return text(kKey, "regex", member("regex"));
-  if (name == "ebnf") return text(kKey, "ebnf_grammar", member("ebnf"));
+  if (name == "json") return schema(kKey, member_or_null(format, "schema"));
+  if (name == "regex") return text(kKey, "regex", member_or_null(format, "regex"));
+  if (name == "ebnf") return text(kKey, "ebnf_grammar", member_or_null(format, "ebnf"));
   if (name != "json_schema")
     return fields_.fail(kKey,
                         "type: expected \"text\", \"json_object\", \"json_schema\", \"json\", "

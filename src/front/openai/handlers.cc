@@ -33,12 +33,6 @@ json::object adapter_card(const LanguageModel& model, const backend::LoraModule&
   return card;
 }
 
-Response json_response(const json::value& value) {
-  std::string body;
-  append_json(body, value);
-  return {200, "application/json", {}, std::move(body)};
-}
-
 Response list_models(LanguageModels& models, int64_t created) {
   json::array data;
   const auto all = models.all();
@@ -49,7 +43,7 @@ Response list_models(LanguageModels& models, int64_t created) {
     for (const backend::LoraModule& adapter : model->adapters)
       data.push_back(adapter_card(*model, adapter, created));
   }
-  return json_response(json::object{{"object", "list"}, {"data", std::move(data)}});
+  return json_response(json_text(json::object{{"object", "list"}, {"data", std::move(data)}}));
 }
 
 Response show_model(LanguageModels& models, int64_t created, const Request& request) {
@@ -58,8 +52,8 @@ Response show_model(LanguageModels& models, int64_t created, const Request& requ
   if (const auto* error = std::get_if<ApiError>(&model)) return openai_error(*error);
   const LanguageModel& found = *std::get<LanguageModelPtr>(model);
   const backend::LoraModule* const adapter = found.adapter(id.value_or("%"));
-  return json_response(adapter ? adapter_card(found, *adapter, created)
-                               : model_card(found, created));
+  return json_response(
+      json_text(adapter ? adapter_card(found, *adapter, created) : model_card(found, created)));
 }
 
 // The page at the server's address, for browsers and for clients without /v1 in their base URL.
@@ -190,6 +184,12 @@ std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& con
     use_adapter(*adapter, request.sampling);
   if (auto error = find_bad_word_ids(**found, request.sampling)) return *std::move(error);
   return model;
+}
+
+Envelope envelope_of(std::string_view id_prefix, const LanguageModel& model,
+                     const CommonOptions& request) {
+  const backend::LoraModule* const adapter = model.adapter(request.model);
+  return {answer_id(id_prefix, request), adapter ? adapter->name : model.id};
 }
 
 json::object Envelope::make(std::string_view object) const {

@@ -101,8 +101,29 @@ std::optional<ApiError> refuse_unknown(const OpenAiContext& context, const Commo
 std::variant<LanguageModelPtr, ApiError> accept_request(const OpenAiContext& context,
                                                         const Request& http,
                                                         CommonOptions& request);
-// Warning headers for unknown fields, where they are allowed, and for the request's warning.
-// Source: RFC 7234, section 5.5.
+// A request and the model that it is for.
+template <class Request>
+struct Accepted {
+  LanguageModelPtr model;
+  Request request;
+};
+// Reads the exchange's body by `parse` (see requests.h), and accept_request().
+template <class Request>
+std::variant<Accepted<Request>, ApiError> accept_body(const OpenAiContext& context,
+                                                      const ExchangePtr& exchange,
+                                                      Parsed<Request> (*parse)(std::string_view,
+                                                                               json::storage_ptr)) {
+  const std::string& body = exchange->request().body;
+  Parsed<Request> parsed = parse(body, memory_for_json(context.budget, body.size()));
+  if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
+  auto& request = std::get<Request>(parsed);
+  auto model = accept_request(context, exchange->request(), request.common);
+  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
+  return Accepted<Request>{std::get<LanguageModelPtr>(std::move(model)), std::move(request)};
+}
+
+// Headers that name them, where they are not, and the request's warning. Source: RFC 7234,
+// section 5.5.
 Headers warnings(const CommonOptions& request);
 
 // Sets the adapter of a request.
@@ -116,6 +137,9 @@ struct Envelope {
 
   json::object make(std::string_view object) const;
 };
+// Of the answer to a request: the id by answer_id(), the model or its adapter.
+Envelope envelope_of(std::string_view id_prefix, const LanguageModel& model,
+                     const CommonOptions& request);
 
 // The events of a streamed answer: an envelope with at most one choice each.
 class ChunkEvents {

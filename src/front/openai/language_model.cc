@@ -7,6 +7,7 @@
 
 #include "backend/parameters/parameters.h"
 #include "base/gguf.h"
+#include "base/json_members.h"
 #include "base/log.h"
 #include "front/openai/pooling.h"
 #include "front/openai/sampling_defaults.h"
@@ -32,24 +33,18 @@ StatusOr<int64_t> read_max_seq_len(const json::value& config) {
 }
 
 bool read_decoupled(const json::value& config) {
-  const json::object* object = config.if_object();
-  const json::value* policy = object ? object->if_contains("model_transaction_policy") : nullptr;
-  const json::object* inner = policy ? policy->if_object() : nullptr;
-  const json::value* flag = inner ? inner->if_contains("decoupled") : nullptr;
-  return flag && flag->is_bool() && flag->get_bool();
+  return flag_member(object_member(config, "model_transaction_policy"), "decoupled");
 }
 
 // "eos_token_id" of a configuration and of a nested text configuration: each one id or several.
 std::vector<int32_t> eos_ids_of(const json::value& root) {
   std::vector<int32_t> out;
-  const json::object* object = root.if_object();
-  if (object == nullptr) return out;
   for (const char* key : {"text_config", "pretrained_config"})
-    if (const json::value* inner = object->if_contains(key)) {
+    if (const json::value* inner = member(root, key)) {
       const std::vector<int32_t> more = eos_ids_of(*inner);
       out.insert(out.end(), more.begin(), more.end());
     }
-  const json::value* ids = object->if_contains("eos_token_id");
+  const json::value* ids = member(root, "eos_token_id");
   if (ids == nullptr) return out;
   const auto add = [&out](const json::value& v) {
     if (v.is_int64() && v.get_int64() >= 0 && v.get_int64() <= INT32_MAX) {

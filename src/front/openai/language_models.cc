@@ -28,13 +28,6 @@ bool contains(const std::vector<std::string>& list, std::string_view text) {
   return std::ranges::find(list, text) != list.end();
 }
 
-bool is_ready(TRITONSERVER_Server* server, const std::string& name) {
-  bool ready = false;
-  const Status status =
-      take_error(TRITONSERVER_ServerModelIsReady(server, name.c_str(), -1, &ready));
-  return status.ok() && ready;
-}
-
 bool is_text_model(const json::value& config) {
   return !config_parameter(config, "tokenizer_dir").empty() &&
          contains(texts_of(config, "/output", "name"), "INPUT_ID");
@@ -55,10 +48,7 @@ std::string_view last_component(std::string_view path) {
 }
 
 StatusOr<Configs> ready_models(TRITONSERVER_Server* server) {
-  TRITONSERVER_Message* message = nullptr;
-  RETURN_IF_ERROR(
-      take_error(TRITONSERVER_ServerModelIndex(server, TRITONSERVER_INDEX_FLAG_READY, &message)));
-  ASSIGN_OR_RETURN(const std::string text, take_message(message));
+  ASSIGN_OR_RETURN(const std::string text, model_index_json(server, /*only_ready=*/true));
   ASSIGN_OR_RETURN(const json::value index, parse_json(text));
   Configs out;
   for (const std::string& name : texts_of(index, "", "name"))
@@ -165,7 +155,7 @@ bool LanguageModels::have_models_changed() const {
 }
 
 StatusOr<LanguageModels::ModelPtr> LanguageModels::load(Entry& entry) {
-  if (!is_ready(server_, entry.names.engine))
+  if (!model_is_ready(server_, entry.names.engine, -1).value_or(false))
     return unavailable("model '{}' is not ready", entry.names.id);
   if (!entry.model || entry.configs != entry.loaded_from) {
     entry.model = nullptr;
@@ -184,7 +174,8 @@ LanguageModels::Entry* LanguageModels::find(std::string_view requested) {
   for (Entry& entry : entries_) {
     const ModelNames& names = entry.names;
     if (requested == names.engine ||
-        (contains(names.callers, requested) && is_ready(server_, std::string(requested))))
+        (contains(names.callers, requested) &&
+         model_is_ready(server_, std::string(requested), -1).value_or(false)))
       return &entry;
   }
   for (Entry& entry : entries_)

@@ -9,6 +9,7 @@
 
 #include "base/gguf.h"
 #include "base/json.h"
+#include "base/json_members.h"
 #include "base/mapped_file.h"
 #include "io/safetensors.h"
 
@@ -18,15 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 
 int64_t count_of(const json::object& object, std::string_view key) {
-  const json::value* const value = object.if_contains(key);
+  const json::value& value = member_or_null(object, key);
   boost::system::error_code error;
-  const int64_t count = value && value->is_number() ? value->to_number<int64_t>(error) : 0;
+  const int64_t count = value.is_number() ? value.to_number<int64_t>(error) : 0;
   return error ? 0 : std::max<int64_t>(0, count);
-}
-
-std::string word_of(const json::object& object, std::string_view key) {
-  const json::value* const value = object.if_contains(key);
-  return value && value->is_string() ? std::string(value->get_string()) : "";
 }
 
 std::string in_capitals(std::string text) {
@@ -44,9 +40,9 @@ int64_t elements_of(const std::vector<int64_t>& shape) {
 }
 
 std::string quantization_of(const json::object& config) {
-  const json::value* const own = config.if_contains("quantization_config");
-  if (own && own->is_object()) return in_capitals(word_of(own->get_object(), "quant_method"));
-  const std::string type = word_of(config, config.contains("dtype") ? "dtype" : "torch_dtype");
+  const json::value& own = member_or_null(config, "quantization_config");
+  if (own.is_object()) return in_capitals(text_member(own, "quant_method"));
+  const std::string type = text_member(config, config.contains("dtype") ? "dtype" : "torch_dtype");
   constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"bfloat16", "BF16"}, {"float16", "F16"}, {"float32", "F32"}};
   for (const auto& [name, short_name] : kNames)
@@ -56,9 +52,9 @@ std::string quantization_of(const json::object& config) {
 
 // Reads a config.json; a multimodal model has a nested text configuration.
 void read_config(const json::object& root, ModelFacts& out) {
-  const json::value* const inner = root.if_contains("text_config");
-  const json::object& config = inner && inner->is_object() ? inner->get_object() : root;
-  out.architecture = word_of(root, "model_type");
+  const json::value& inner = member_or_null(root, "text_config");
+  const json::object& config = inner.is_object() ? inner.get_object() : root;
+  out.architecture = text_member(root, "model_type");
   out.num_layers = count_of(config, "num_hidden_layers");
   out.num_heads = count_of(config, "num_attention_heads");
   out.num_kv_heads = count_of(config, "num_key_value_heads");
@@ -95,7 +91,7 @@ ModelFacts gguf_facts(const fs::path& path) {
   const auto gguf = parse_gguf(file->bytes());
   if (!gguf.ok()) return out;
   const json::object& all = gguf->metadata;
-  out.architecture = word_of(all, "general.architecture");
+  out.architecture = text_member(all, "general.architecture");
   const auto count = [&](std::string_view key) {
     return count_of(all, out.architecture + "." + std::string(key));
   };

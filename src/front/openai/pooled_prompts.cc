@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "front/http/json_text.h"
 #include "front/openai/engine_request.h"
 #include "front/openai/generation.h"
 #include "front/trace/exchange_trace.h"
@@ -51,7 +50,7 @@ json::object PooledPrompts::usage() const {
           {"prompt_tokens_details", json::object{{"cached_tokens", cached_tokens_}}}};
 }
 
-void PooledPrompts::start() {
+void PooledPrompts::start(TRITONSERVER_Server*, Tracer&) {
   values_.resize(prompts_.size());
   for (size_t i = 0; i < prompts_.size(); ++i) waiting_.push_back(i);
   exchange_->on_disconnect([self = shared_from_this()] { self->cancel(); });
@@ -143,24 +142,14 @@ void PooledPrompts::answer() {
 }
 
 void handle_pooled(const OpenAiContextPtr& context, const ExchangePtr& exchange,
-                   std::variant<PooledPromptsPtr, ApiError> (*read)(const OpenAiContextPtr&,
-                                                                    const ExchangePtr&)) {
-  const auto read_all = [context, exchange, read]() -> std::variant<PooledPromptsPtr, ApiError> {
-    auto prompts = read(context, exchange);
+                   std::function<std::variant<PooledPromptsPtr, ApiError>()> read) {
+  const auto read_all = [read = std::move(read)](Lane) {
+    auto prompts = read();
     if (const auto* ready = std::get_if<PooledPromptsPtr>(&prompts))
-      if (auto error = (*ready)->read_prompts()) return *std::move(error);
+      if (auto error = (*ready)->read_prompts()) prompts = *std::move(error);
     return prompts;
   };
-  const auto start = [context, exchange](std::variant<PooledPromptsPtr, ApiError> prompts) {
-    if (const auto* error = std::get_if<ApiError>(&prompts)) {
-      exchange->send(refusal(*context, *error));
-    } else {
-      const auto& ready = std::get<PooledPromptsPtr>(prompts);
-      start_in_turn(*context, exchange, ready->model(), ready->num_prompt_tokens(),
-                    [ready] { ready->start(); });
-    }
-  };
-  context->workers.run(exchange, lane_of(*context, exchange), read_all, start);
+  read_and_start(context, exchange, read_all);
 }
 
 }  // namespace nereid::front

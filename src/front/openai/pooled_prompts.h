@@ -2,11 +2,11 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "front/bridge/inference_call.h"
@@ -26,7 +26,7 @@ class PooledPrompts : public std::enable_shared_from_this<PooledPrompts> {
 
   const LanguageModel& model() const { return *model_; }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
-  void start();
+  void start(TRITONSERVER_Server*, Tracer&);  // those of the context
 
  protected:
   virtual const CommonOptions& common() const = 0;
@@ -77,7 +77,6 @@ using PooledPromptsPtr = std::shared_ptr<PooledPrompts>;
 
 // Parses the request, on a worker if it is long, and queues it to start.
 void handle_pooled(const OpenAiContextPtr& context, const ExchangePtr& exchange,
-                   std::variant<PooledPromptsPtr, ApiError> (*read)(const OpenAiContextPtr&,
-                                                                    const ExchangePtr&));
+                   std::function<std::variant<PooledPromptsPtr, ApiError>()> read);
 
 }  // namespace nereid::front

@@ -5,30 +5,25 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "base/json_members.h"
 
 namespace nereid::front {
 namespace {
 
 namespace fs = std::filesystem;
 
-std::string_view member(const json::value& value, std::string_view key) {
-  const json::object* const object = value.if_object();
-  const json::value* const text = object ? object->if_contains(key) : nullptr;
-  return text && text->is_string() ? std::string_view(text->get_string()) : "";
-}
-
-// The folder of the module Pooling. Embeddings are normalised anyway, so a module
-// Normalize has no effect.
+// The folder of the module Pooling. An embedding is normalised at the end, so a module Normalize
+// changes nothing.
 StatusOr<fs::path> pooling_folder(const fs::path& modules) {
   fs::path folder = "1_Pooling";
   if (!fs::exists(modules)) return folder;
   ASSIGN_OR_RETURN(const json::value root, read_json_file(modules));
   if (!root.is_array()) return invalid_argument("{}: expected an array", modules.string());
   for (const json::value& module : root.get_array()) {
-    std::string_view type = member(module, "type");
-    type.remove_prefix(type.rfind('.') + 1);  // npos + 1 is 0
+    std::string type = text_member(module, "type");
+    type.erase(0, type.rfind('.') + 1);  // npos + 1 is 0
     if (type == "Pooling") {
-      folder = fs::path(member(module, "path")).filename();
+      folder = fs::path(text_member(module, "path")).filename();
     } else if (type != "Transformer" && type != "Normalize") {
       return unsupported("{}: a module '{}' is not supported, only Transformer, Pooling, Normalize",
                          modules.string(), type);

@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -16,6 +17,29 @@ namespace nereid::front {
 // member `exact` keep all digits (see long_number()).
 std::variant<json::object, ApiError> parse_body(std::string_view body, json::storage_ptr memory,
                                                 std::span<const std::string_view> exact = {});
+
+// A whole request: `read` reads its fields; `exact`: see parse_body().
+template <class Request>
+Parsed<Request> parse_fields(std::string_view body, json::storage_ptr memory,
+                             Request (*read)(Fields&),
+                             std::span<const std::string_view> exact = {}) {
+  const auto root = parse_body(body, std::move(memory), exact);
+  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
+  Fields fields(std::get<json::object>(root));
+  Request out = read(fields);
+  if (fields.error()) return *fields.error();
+  out.common.unknown = fields.unknown();
+  return out;
+}
+
+// The fields that `read` knows, where the request is `object`.
+template <class Request>
+FieldUses uses_of(Request (*read)(Fields&), const json::object& object = {}) {
+  Fields fields(object);
+  read(fields);
+  return fields.uses();
+}
+
 // The members of a chat's body that have arguments of earlier calls, and schemas of arguments.
 inline constexpr std::string_view kExactOfChats[] = {"messages", "tools"};
 

@@ -161,10 +161,9 @@ struct ScoreRequest {
   std::string pair(size_t i) const { return first[first.size() == 1 ? 0 : i] + second[i]; }
 };
 
-// Documents to rank by their relevance to a query.
-struct RerankRequest {
-  ScoreRequest scores;    // first: the query
-  size_t num_wanted = 0;  // best ones returned, at most the number of documents
+// Documents by their fit to a query.
+struct RerankRequest : ScoreRequest {  // first: the query
+  size_t num_wanted = 0;               // the best ones, at most as many as there are
   bool returns_documents = true;
 };
 

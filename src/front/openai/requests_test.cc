@@ -552,8 +552,8 @@ TEST(RerankRequest, DocumentsAndFaults) {
   };
   const auto some = std::get<RerankRequest>(parse_rerank_request(
       R"({"query": "q", "documents": ["a", {"text": "b"}, "c"], "top_n": 2, "return_documents": false})"));
-  EXPECT_EQ(some.scores.second, (std::vector<std::string>{"a", "b", "c"}));
-  EXPECT_EQ(some.scores.pair(2), "qc");
+  EXPECT_EQ(some.second, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(some.pair(2), "qc");
   EXPECT_EQ(some.num_wanted, 2u);
   EXPECT_FALSE(some.returns_documents);
   const auto all = std::get<RerankRequest>(

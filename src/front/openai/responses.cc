@@ -127,8 +127,7 @@ class ResponsesTranslation final : public Translation {
 
   // The text of the finished response, which is stored.
   std::string keep() {
-    std::string text;
-    append_json(text, response(status_));
+    std::string text = json_text(response(status_));
     if (request_.is_kept)
       kept_.store->put(kept_.owner, id_, {text, std::exchange(request_.items, {})});
     return text;

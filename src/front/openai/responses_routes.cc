@@ -19,12 +19,6 @@ OwnResponses own_responses(const OpenAiContext& context, const Request& http) {
   return {context.responses, key.empty() ? "" : ApiKeys::fingerprint(key)};
 }
 
-Response object_reply(const json::object& object) {
-  std::string body;
-  append_json(body, object);
-  return {200, "application/json", {}, std::move(body)};
-}
-
 using ReadResult = std::variant<Translated, ApiError>;
 
 ReadResult read_create(const OpenAiContext& context, const Request& http) {
@@ -78,8 +72,8 @@ Counted count_input(const OpenAiContext& context, const ExchangePtr& x, Lane lan
   const auto count =
       count_chat_tokens(context, read.body, {lane, [x] { return x->disconnected(); }});
   if (const auto* error = std::get_if<ApiError>(&count)) return responses_error(*error);
-  Response out = object_reply(
-      {{"object", "response.input_tokens"}, {"input_tokens", std::get<int64_t>(count)}});
+  Response out = json_response(json_text(json::object{{"object", "response.input_tokens"},
+                                                      {"input_tokens", std::get<int64_t>(count)}}));
   out.headers = std::move(read.headers);
   return out;
 }
@@ -150,20 +144,21 @@ Response show_kept(const OwnResponses&, std::string_view, const StoredResponse& 
   if (query_value(query, "stream") == "true")
     return openai_error({400, "'stream': a kept response is not streamed again", "stream",
                          "unsupported_parameter"});
-  return {200, "application/json", {}, response.object};
+  return json_response(response.object);
 }
 
 Response show_kept_items(const OwnResponses&, std::string_view, const StoredResponse& response,
                          std::string_view query) {
   const auto list = list_items(response, query);
   if (const auto* error = std::get_if<ApiError>(&list)) return openai_error(*error);
-  return object_reply(std::get<json::object>(list));
+  return json_response(json_text(std::get<json::object>(list)));
 }
 
 Response remove_kept(const OwnResponses& kept, std::string_view id, const StoredResponse&,
                      std::string_view) {
   kept.store->erase(kept.owner, id);
-  return object_reply({{"id", id}, {"object", "response"}, {"deleted", true}});
+  return json_response(
+      json_text(json::object{{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
 
 Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse&,

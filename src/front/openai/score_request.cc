@@ -74,57 +74,35 @@ RerankRequest rerank_of(Fields& fields) {
   RerankRequest out;
   const auto query = fields.text("query");
   if (!query || query->empty()) fields.fail("query", "required", "missing_required_parameter");
-  out.scores.second = read_texts(fields, "documents", true);
-  out.scores.first = {query.value_or("")};
-  check_pairs(fields, "query", out.scores);
-  const size_t count = out.scores.size();
+  out.second = read_texts(fields, "documents", true);
+  out.first = {query.value_or("")};
+  check_pairs(fields, "query", out);
+  const size_t count = out.size();
   const auto wanted = static_cast<size_t>(
       fields.integer("top_n", 0, std::numeric_limits<int32_t>::max()).value_or(0));
   out.num_wanted = wanted == 0 ? count : std::min(wanted, count);
   out.returns_documents = fields.flag("return_documents").value_or(true);
-  out.scores.common = read_request(fields);
-  read_activation(fields, out.scores);
-  return out;
-}
-
-template <class T>
-Parsed<T> parse(std::string_view body, json::storage_ptr memory, T (*read)(Fields&),
-                CommonOptions& (*common)(T&)) {
-  const auto root = parse_body(body, std::move(memory));
-  if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  Fields fields(std::get<json::object>(root));
-  T out = read(fields);
-  if (fields.error()) return *fields.error();
-  common(out).unknown = fields.unknown();
+  out.common = read_request(fields);
+  read_activation(fields, out);
   return out;
 }
 
 }  // namespace
 
 Parsed<ScoreRequest> parse_score_request(std::string_view body, json::storage_ptr memory) {
-  return parse<ScoreRequest>(body, std::move(memory), score_of,
-                             [](ScoreRequest& r) -> CommonOptions& { return r.common; });
+  return parse_fields(body, std::move(memory), score_of);
 }
 
 Parsed<RerankRequest> parse_rerank_request(std::string_view body, json::storage_ptr memory) {
-  return parse<RerankRequest>(body, std::move(memory), rerank_of,
-                              [](RerankRequest& r) -> CommonOptions& { return r.scores.common; });
+  return parse_fields(body, std::move(memory), rerank_of);
 }
 
 FieldUses score_fields() {
-  const json::object none, queries = {{"queries", nullptr}};
-  Fields fields(none), others(queries);
-  score_of(fields), score_of(others);
-  FieldUses uses = fields.uses();
-  uses.merge(others.uses());
+  FieldUses uses = uses_of(score_of);
+  uses.merge(uses_of(score_of, {{"queries", nullptr}}));
   return uses;
 }
 
-FieldUses rerank_fields() {
-  const json::object none;
-  Fields fields(none);
-  rerank_of(fields);
-  return fields.uses();
-}
+FieldUses rerank_fields() { return uses_of(rerank_of); }
 
 }  // namespace nereid::front

@@ -15,11 +15,10 @@ namespace {
 class Scores : public PooledPrompts {
  public:
   Scores(const OpenAiContextPtr& context, const ExchangePtr& exchange, LanguageModelPtr model,
-         ScoreRequest request, std::string_view id_prefix)
-      : PooledPrompts(context, exchange, std::move(model)), request_(std::move(request)) {
-    envelope_.id = answer_id(id_prefix, request_.common);
-    envelope_.model = model_->id;
-  }
+         ScoreRequest request, std::string_view id_prefix = "score-")
+      : PooledPrompts(context, exchange, std::move(model)),
+        request_(std::move(request)),
+        envelope_{answer_id(id_prefix, request_.common), model_->id} {}
 
   std::optional<ApiError> read_prompts() override {
     if (auto error = check_pooling(*model_)) return error;
@@ -68,14 +67,15 @@ class Scores : public PooledPrompts {
   }
 
   const ScoreRequest request_;
-  Envelope envelope_;
+  const Envelope envelope_;
 };
 
 class Rerank : public Scores {
  public:
   Rerank(const OpenAiContextPtr& context, const ExchangePtr& exchange, LanguageModelPtr model,
          RerankRequest request)
-      : Scores(context, exchange, std::move(model), std::move(request.scores), "rerank-"),
+      : Scores(context, exchange, std::move(model), static_cast<ScoreRequest&&>(request),
+               "rerank-"),
         num_wanted_(request.num_wanted),
         returns_documents_(request.returns_documents) {}
 
@@ -103,39 +103,26 @@ class Rerank : public Scores {
   const bool returns_documents_;
 };
 
-std::variant<PooledPromptsPtr, ApiError> read_scores(const OpenAiContextPtr& context,
-                                                     const ExchangePtr& exchange) {
-  const std::string& body = exchange->request().body;
-  auto request = parse_score_request(body, memory_for_json(context->budget, body.size()));
-  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
-  auto& parsed = std::get<ScoreRequest>(request);
-  auto model = accept_request(*context, exchange->request(), parsed.common);
-  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  return std::make_shared<Scores>(context, exchange, std::get<LanguageModelPtr>(std::move(model)),
-                                  std::move(parsed), "score-");
-}
-
-std::variant<PooledPromptsPtr, ApiError> read_rerank(const OpenAiContextPtr& context,
-                                                     const ExchangePtr& exchange) {
-  const std::string& body = exchange->request().body;
-  auto request = parse_rerank_request(body, memory_for_json(context->budget, body.size()));
-  if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
-  auto& parsed = std::get<RerankRequest>(request);
-  auto model = accept_request(*context, exchange->request(), parsed.scores.common);
-  if (auto* error = std::get_if<ApiError>(&model)) return std::move(*error);
-  return std::make_shared<Rerank>(context, exchange, std::get<LanguageModelPtr>(std::move(model)),
-                                  std::move(parsed));
+template <class Answer, class Request>
+Handler handler_of(const OpenAiContextPtr& context,
+                   Parsed<Request> (*parse)(std::string_view, json::storage_ptr)) {
+  return [context, parse](const ExchangePtr& x) {
+    handle_pooled(context, x, [context, parse, x]() -> std::variant<PooledPromptsPtr, ApiError> {
+      auto accepted = accept_body(*context, x, parse);
+      if (auto* error = std::get_if<ApiError>(&accepted)) return std::move(*error);
+      auto& [model, request] = std::get<0>(accepted);
+      return std::make_shared<Answer>(context, x, std::move(model), std::move(request));
+    });
+  };
 }
 
 }  // namespace
 
 void add_score_routes(Router& router, const OpenAiContextPtr& context) {
   for (const char* path : {"/v1/score", "/score"})
-    router.add("POST", path, kComputes,
-               [context](const ExchangePtr& x) { handle_pooled(context, x, read_scores); });
+    router.add("POST", path, kComputes, handler_of<Scores>(context, parse_score_request));
   for (const char* path : {"/v1/rerank", "/v2/rerank", "/rerank"})
-    router.add("POST", path, kComputes,
-               [context](const ExchangePtr& x) { handle_pooled(context, x, read_rerank); });
+    router.add("POST", path, kComputes, handler_of<Rerank>(context, parse_rerank_request));
 }
 
 }  // namespace nereid::front

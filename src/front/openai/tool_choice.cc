@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json_exact.h"
+#include "base/json_members.h"
 #include "front/http/json_text.h"
 
 namespace nereid::front {
@@ -13,13 +14,9 @@ namespace {
 
 // The tool's function, if it has a name; else null.
 const json::object* function_of(const json::value& tool) {
-  const json::object* object = tool.if_object();
-  const json::value* type = object ? object->if_contains("type") : nullptr;
-  const json::value* function = object ? object->if_contains("function") : nullptr;
-  const json::object* inner = function ? function->if_object() : nullptr;
-  const json::value* name = inner ? inner->if_contains("name") : nullptr;
-  const bool is_function = type && type->is_string() && type->get_string() == "function";
-  return is_function && name && name->is_string() && !name->get_string().empty() ? inner : nullptr;
+  const json::object& function = object_member(tool, "function");
+  const bool is_function = text_member(tool, "type") == "function";
+  return is_function && !text_member(function, "name").empty() ? &function : nullptr;
 }
 
 // The schema of a function's arguments; any object without one.
@@ -30,8 +27,7 @@ json::value schema_of(const json::object& function) {
 
 // Makes a schema a resource of its own, so that its references keep their meaning.
 void set_resource(json::object& schema, size_t number) {
-  const json::value* const own = schema.if_contains("$id");
-  const std::string_view id = own && own->is_string() ? std::string_view(own->get_string()) : "";
+  const std::string id = text_member(schema, "$id");
   if (id.empty() || id.starts_with('#')) schema["$id"] = fmt::format("nereid:tool-{}", number);
 }
 
@@ -58,9 +54,8 @@ json::object schema_of_calls(const json::array& tools, bool only_one) {
 // Whether the grammar comes from OpenAI's response_format, which applies to texts alone.
 bool is_of_texts(Fields& fields) {
   const json::value* const format = fields.get("response_format");
-  const json::value* const type =
-      format && format->is_object() ? format->get_object().if_contains("type") : nullptr;
-  return type && (*type == "json_object" || *type == "json_schema");
+  const std::string type = format ? text_member(*format, "type") : "";
+  return type == "json_object" || type == "json_schema";
 }
 
 void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
@@ -84,20 +79,16 @@ void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
 
 // The member `allowed_tools` of a choice of that type: {"mode", "tools"}.
 const json::object* allowed_of(const json::value& choice) {
-  const json::object* const object = choice.if_object();
-  const json::value* const type = object ? object->if_contains("type") : nullptr;
-  const json::value* const allowed = object ? object->if_contains("allowed_tools") : nullptr;
-  return type && *type == "allowed_tools" && allowed ? allowed->if_object() : nullptr;
+  if (text_member(choice, "type") != "allowed_tools") return nullptr;
+  return member_or_null(choice, "allowed_tools").if_object();
 }
 
 // The allowed tools, in the order of the request's.
 json::array allowed_tools(Fields& fields, const json::object& allowed, const json::array& tools) {
   std::unordered_set<std::string_view> names;
-  const json::value* const list = allowed.if_contains("tools");
-  if (const json::array* wanted = list ? list->if_array() : nullptr)
-    for (const json::value& one : *wanted)
-      if (const json::object* function = function_of(one))
-        names.insert(std::string_view(function->at("name").get_string()));
+  for (const json::value& one : array_member(allowed, "tools"))
+    if (const json::object* function = function_of(one))
+      names.insert(std::string_view(function->at("name").get_string()));
   json::array kept;
   for (const json::value& tool : tools)
     if (names.erase(std::string_view(function_of(tool)->at("name").get_string())))

@@ -20,9 +20,6 @@ RouteTraits translated_traits(Cost cost, ErrorShape errors) {
   return {Api::kInference, Access::kCallers, cost, errors};
 }
 
-Response json_reply(int status, std::string body) {
-  return {status, "application/json", {}, std::move(body)};
-}
 std::string ollama_error_body(int, std::string_view message) { return ollama_error(message); }
 
 using ReadRequest = std::variant<Translated, ApiError>;
@@ -81,7 +78,7 @@ void add_translated(Router& router, const OpenAiContextPtr& context, const char*
     };
     const auto then = [context, x, error_body, form](const auto& result) {
       if (const auto* error = std::get_if<ApiError>(&*result))
-        x->send(json_reply(error->status, error_body(error->status, error->message)));
+        x->send(json_response(error_body(error->status, error->message), error->status));
       else
         start(context, x, std::get<Translated>(std::move(*result)), form);
     };
@@ -110,7 +107,7 @@ void add_count(Router& router, const OpenAiContextPtr& context) {
         [context, x](Lane lane) { return count_messages(*context, x, lane); },
         [x](std::variant<Response, ApiError> result) {
           if (const auto* error = std::get_if<ApiError>(&result))
-            x->send(json_reply(error->status, messages_error(error->status, error->message)));
+            x->send(json_response(messages_error(error->status, error->message), error->status));
           else
             x->send(std::get<Response>(std::move(result)));
         });
@@ -153,10 +150,8 @@ void add_models(const LanguageModel& model, std::time_t since, std::vector<Ollam
 
 Response object_or_error(const std::variant<json::object, ApiError>& result) {
   if (const auto* error = std::get_if<ApiError>(&result))
-    return json_reply(error->status, ollama_error(error->message));
-  std::string body;
-  append_json(body, std::get<json::object>(result));
-  return json_reply(200, std::move(body));
+    return json_response(ollama_error(error->message), error->status);
+  return json_response(json_text(std::get<json::object>(result)));
 }
 
 void add_list(Router& router, const OpenAiContextPtr& context, const char* path, std::time_t since,

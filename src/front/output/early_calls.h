@@ -1,7 +1,6 @@
 // Tool calls in reasoning without a closing marker before them. Internal to front/output.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "base/json.h"

@@ -1,7 +1,6 @@
 // Code shared by readers of calls written as literals of JSON or Python. Internal to front/output.
 #pragma once
 
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -1,10 +1,9 @@
 // Types of parameters; see tool_schema.h.
 #include "front/output/tool_schema.h"
 
-#include <optional>
-
 #include "base/blanks.h"
 #include "base/json_exact.h"
+#include "base/json_members.h"
 #include "front/http/json_text.h"
 #include "front/output/tool_literal.h"
 
@@ -83,11 +82,8 @@ class Schema {
       for (const json::value& choice : choices->get_array()) any |= kinds(choice, text);
       out &= any;
     }
-    const json::value* const parts = object->if_contains("allOf");
-    if (parts && parts->is_array())
-      for (const json::value& part : parts->get_array()) out &= kinds(part, text);
-    const json::value* const nullable = object->if_contains("nullable");
-    if (nullable && nullable->is_bool() && nullable->get_bool()) out |= kNull;
+    for (const json::value& part : array_member(*object, "allOf")) out &= kinds(part, text);
+    if (flag_member(*object, "nullable")) out |= kNull;
     return out;
   }
 
@@ -95,17 +91,13 @@ class Schema {
   const json::value* member(const json::value& schema, std::string_view name) {
     const json::object* const object = schema.if_object();
     if (!object || --steps_ < 0) return nullptr;
-    const json::value* const all = object->if_contains("properties");
-    if (const json::object* own = all ? all->if_object() : nullptr)
-      if (const json::value* found = own->if_contains(name)) return found;
+    if (const json::value* found = object_member(*object, "properties").if_contains(name))
+      return found;
     if (const json::value* target = target_of(*object))
       if (const json::value* found = member(*target, name)) return found;
-    for (const char* key : {"allOf", "anyOf", "oneOf"}) {
-      const json::value* const parts = object->if_contains(key);
-      if (!parts || !parts->is_array()) continue;
-      for (const json::value& part : parts->get_array())
+    for (const char* key : {"allOf", "anyOf", "oneOf"})
+      for (const json::value& part : array_member(*object, key))
         if (const json::value* found = member(part, name)) return found;
-    }
     const json::value* const others = object->if_contains("additionalProperties");
     return others && others->is_object() ? others : nullptr;
   }
@@ -133,12 +125,10 @@ class Schema {
     return by_value_ ? meant : all;
   }
   const json::value* target_of(const json::object& schema) const {
-    const json::value* const reference = schema.if_contains("$ref");
-    if (!reference || !reference->is_string()) return nullptr;
-    const std::string_view path(reference->get_string());
+    const std::string path = text_member(schema, "$ref");
     if (!path.starts_with('#')) return nullptr;
     boost::system::error_code error;
-    return root_.find_pointer(path.substr(1), error);
+    return root_.find_pointer(std::string_view(path).substr(1), error);
   }
 
   const json::value& root_;
@@ -149,11 +139,8 @@ class Schema {
 const json::object* find_function(const json::array* tools, std::string_view name) {
   if (!tools) return nullptr;
   for (const json::value& one : *tools) {
-    const json::object* const tool = one.if_object();
-    const json::value* const inner = tool ? tool->if_contains("function") : nullptr;
-    const json::object* const function = inner ? inner->if_object() : nullptr;
-    const json::value* const own = function ? function->if_contains("name") : nullptr;
-    if (own && own->is_string() && std::string_view(own->get_string()) == name) return function;
+    const json::object& function = object_member(one, "function");
+    if (!function.empty() && text_member(function, "name") == name) return &function;
   }
   return nullptr;
 }

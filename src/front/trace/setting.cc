@@ -1,7 +1,5 @@
 #include "front/trace/setting.h"
 
-#include <utility>
-
 #include "triton/core/tritonserver.h"
 
 namespace nereid::front {

@@ -5,29 +5,22 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
-#include <cstring>
 #include <type_traits>
+
+#include "front/bridge/number_types.h"
 
 namespace nereid::front {
 namespace {
 
 constexpr size_t kMaxElements = 1 << 20;
 
-template <class T>
-T load(const char* at) {
-  T value;
-  std::memcpy(&value, at, sizeof value);
-  return value;
-}
-
 template <class T, class Show>
 std::string list(const void* base, size_t byte_size, Show show) {
-  const char* at = static_cast<const char*>(base);
   const size_t count = byte_size / sizeof(T);
   std::string out;
   for (size_t i = 0; i < std::min(count, kMaxElements); ++i) {
     if (i > 0) out += ',';
-    show(out, load<T>(at + i * sizeof(T)));
+    show(out, element_at<T>(base, i));
   }
   if (count > kMaxElements) out += ",...";
   return out;
@@ -58,7 +51,7 @@ std::string strings(const void* base, size_t byte_size) {
   std::string out;
   for (size_t i = 0; byte_size > 0; ++i) {
     if (i > 0) out += ',';
-    const uint32_t length = byte_size < 4 ? UINT32_MAX : load<uint32_t>(at);
+    const uint32_t length = byte_size < 4 ? UINT32_MAX : element_at<uint32_t>(at, 0);
     if (i == kMaxElements || byte_size < 4 || length > byte_size - 4) return out + "...";
     out += '"';
     out.append(at + 4, length);
@@ -73,28 +66,11 @@ std::string strings(const void* base, size_t byte_size) {
 
 std::string tensor_text(TRITONSERVER_DataType type, const void* base, size_t byte_size) {
   if (base == nullptr) return "";
+  std::string text;
+  if (visit_number_type(type, [&]<class T>(T) { text = numbers<T>(base, byte_size); })) return text;
   switch (type) {
     case TRITONSERVER_TYPE_BOOL:
-    case TRITONSERVER_TYPE_UINT8:
       return numbers<uint8_t>(base, byte_size);
-    case TRITONSERVER_TYPE_UINT16:
-      return numbers<uint16_t>(base, byte_size);
-    case TRITONSERVER_TYPE_UINT32:
-      return numbers<uint32_t>(base, byte_size);
-    case TRITONSERVER_TYPE_UINT64:
-      return numbers<uint64_t>(base, byte_size);
-    case TRITONSERVER_TYPE_INT8:
-      return numbers<int8_t>(base, byte_size);
-    case TRITONSERVER_TYPE_INT16:
-      return numbers<int16_t>(base, byte_size);
-    case TRITONSERVER_TYPE_INT32:
-      return numbers<int32_t>(base, byte_size);
-    case TRITONSERVER_TYPE_INT64:
-      return numbers<int64_t>(base, byte_size);
-    case TRITONSERVER_TYPE_FP32:
-      return numbers<float>(base, byte_size);
-    case TRITONSERVER_TYPE_FP64:
-      return numbers<double>(base, byte_size);
     case TRITONSERVER_TYPE_FP16:
       return list<uint16_t>(base, byte_size, [](std::string& out, uint16_t h) {
         fmt::format_to(std::back_inserter(out), "{:g}", from_half(h));

@@ -11,7 +11,6 @@
 #include <boost/beast/http/write.hpp>
 #include <filesystem>
 #include <future>
-#include <thread>
 
 #include "base/file.h"
 #include "base/json.h"

@@ -315,9 +315,7 @@ class MessagesTranslation final : public Translation {
     out["stop_reason"] = stop.reason;
     out["stop_sequence"] = stop.sequence;
     out["usage"] = usage_object(chat, completion_tokens(chat));
-    std::string text;
-    append_json(text, out);
-    return text;
+    return json_text(out);
   }
 
   std::string chunk(const json::object& chunk) override {
@@ -422,9 +420,7 @@ class MessagesTranslation final : public Translation {
 }  // namespace
 
 std::string messages_error(int status, std::string_view message) {
-  std::string text;
-  append_json(text, json::object{{"type", "error"}, {"error", error_object(status, message)}});
-  return text;
+  return json_text(json::object{{"type", "error"}, {"error", error_object(status, message)}});
 }
 
 std::string messages_token_count(int64_t num_tokens) {

@@ -126,9 +126,7 @@ class OllamaTranslation final : public Translation {
     if (!scores.empty()) out["logprobs"] = scores;
     out["done"] = done;
     if (done) add_numbers(out);
-    std::string text;
-    append_json(text, out);
-    return text;
+    return json_text(out);
   }
 
   // Load time is that of reading the request: models are already loaded.
@@ -468,9 +466,7 @@ std::string ollama_model_name(const json::object& request) {
 }
 
 std::string ollama_error(std::string_view message) {
-  std::string text;
-  append_json(text, json::object{{"error", message}});
-  return text;
+  return json_text(json::object{{"error", message}});
 }
 
 }  // namespace nereid::front

@@ -143,31 +143,4 @@ const json::object* first_choice(const json::object& chat) {
   return choices.empty() ? nullptr : choices.front().if_object();
 }
 
-std::string text_member(const json::object& object, std::string_view key) {
-  const json::value* const v = object.if_contains(key);
-  return v && v->is_string() ? std::string(v->get_string()) : std::string();
-}
-
-int64_t integer_member(const json::object& object, std::string_view key) {
-  const json::value* const v = object.if_contains(key);
-  return v && v->is_int64() ? v->get_int64() : 0;
-}
-
-const json::object& object_member(const json::object& object, std::string_view key) {
-  static const json::value none;
-  const json::value* const v = object.if_contains(key);
-  return object_or_empty(v ? *v : none);
-}
-
-const json::array& array_member(const json::object& object, std::string_view key) {
-  static const json::array none;
-  const json::value* const v = object.if_contains(key);
-  return v && v->is_array() ? v->get_array() : none;
-}
-
-const json::object& object_or_empty(const json::value& value) {
-  static const json::object none;
-  return value.is_object() ? value.get_object() : none;
-}
-
 }  // namespace nereid::front

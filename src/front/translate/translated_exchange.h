@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_members.h"
 #include "front/http/message.h"
 #include "front/translate/context_rules.h"
 
@@ -84,12 +84,5 @@ std::string named_event(std::string_view type, const json::object& data);
 
 // The first choice of a chat answer or chunk; null: none (as in a chunk of usage).
 const json::object* first_choice(const json::object& chat);
-// A member of that type; "", 0 or an empty one without it.
-std::string text_member(const json::object& object, std::string_view key);
-int64_t integer_member(const json::object& object, std::string_view key);
-const json::object& object_member(const json::object& object, std::string_view key);
-const json::array& array_member(const json::object& object, std::string_view key);
-// The value's object; an empty one for other types.
-const json::object& object_or_empty(const json::value& value);
 
 }  // namespace nereid::front

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "base/log.h"
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/api/values.h"
 #include "server/memory/pinned_pool.h"
@@ -14,37 +14,17 @@ using namespace nereid;          // NOLINT: this file is the C face of what is i
 using namespace nereid::server;  // NOLINT
 using nereid::server::of;
 
-namespace {
-
-TRITONSERVER_Error* outside(uint32_t index, size_t count, const char* what) {
-  return to_error(
-      invalid_argument("out of bounds index {}, instance has {} {}", index, count, what));
-}
-
-}  // namespace
-
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor) {
   *major = TRITONBACKEND_API_VERSION_MAJOR;
   *minor = TRITONBACKEND_API_VERSION_MINOR;
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name) {
-  *name = of(backend)->name.c_str();
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend,
-                                                TRITONSERVER_Message** backend_config) {
-  *backend_config = &of(backend)->config;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_BackendExecutionPolicy(
-    TRITONBACKEND_Backend* backend, TRITONBACKEND_ExecutionPolicy* execution_policy) {
-  *execution_policy = of(backend)->policy;
-  return nullptr;
-}
+NEREID_GETTER(TRITONBACKEND_BackendName, TRITONBACKEND_Backend, const char*, of(x)->name.c_str())
+NEREID_GETTER(TRITONBACKEND_BackendConfig, TRITONBACKEND_Backend, TRITONSERVER_Message*,
+              &of(x)->config)
+NEREID_GETTER(TRITONBACKEND_BackendExecutionPolicy, TRITONBACKEND_Backend,
+              TRITONBACKEND_ExecutionPolicy, of(x)->policy)
 
 TRITONSERVER_Error* TRITONBACKEND_BackendSetExecutionPolicy(
     TRITONBACKEND_Backend* backend, TRITONBACKEND_ExecutionPolicy policy) try {
@@ -73,23 +53,11 @@ TRITONSERVER_Error* TRITONBACKEND_BackendMemoryManager(TRITONBACKEND_Backend* ba
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONBACKEND_BackendState(TRITONBACKEND_Backend* backend, void** state) {
-  *state = of(backend)->state;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_BackendSetState(TRITONBACKEND_Backend* backend, void* state) try {
-  of(backend)->state = state;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading(
-    TRITONBACKEND_BackendAttribute* attribute, bool enabled) try {
-  reinterpret_cast<Backend*>(attribute)->parallel_instances = enabled;
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONBACKEND_BackendState, TRITONBACKEND_Backend, void*, of(x)->state)
+NEREID_SETTER(TRITONBACKEND_BackendSetState, TRITONBACKEND_Backend, void*, of(x)->state = value)
+NEREID_SETTER(TRITONBACKEND_BackendAttributeSetParallelModelInstanceLoading,
+              TRITONBACKEND_BackendAttribute, bool,
+              reinterpret_cast<Backend*>(x)->parallel_instances = value)
 
 TRITONSERVER_Error* TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
     TRITONBACKEND_BackendAttribute* attribute, TRITONSERVER_InstanceGroupKind kind, uint64_t count,
@@ -103,17 +71,10 @@ TRITONSERVER_Error* TRITONBACKEND_BackendAttributeAddPreferredInstanceGroup(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ModelName(TRITONBACKEND_Model* model, const char** name) try {
-  *name = of(model)->config().name.c_str();
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ModelVersion(TRITONBACKEND_Model* model, uint64_t* version) try {
-  *version = static_cast<uint64_t>(of(model)->version());
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONBACKEND_ModelName, TRITONBACKEND_Model, const char*,
+              of(x)->config().name.c_str())
+NEREID_GETTER(TRITONBACKEND_ModelVersion, TRITONBACKEND_Model, uint64_t,
+              static_cast<uint64_t>(of(x)->version()))
 
 TRITONSERVER_Error* TRITONBACKEND_ModelRepository(TRITONBACKEND_Model* model,
                                                   TRITONBACKEND_ArtifactType* artifact_type,
@@ -135,12 +96,8 @@ TRITONSERVER_Error* TRITONBACKEND_ModelConfig(TRITONBACKEND_Model* model, uint32
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ModelAutoCompleteConfig(TRITONBACKEND_Model* model,
-                                                          bool* auto_complete_config) try {
-  *auto_complete_config = of(model)->may_auto_complete();
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONBACKEND_ModelAutoCompleteConfig, TRITONBACKEND_Model, bool,
+              of(x)->may_auto_complete())
 
 TRITONSERVER_Error* TRITONBACKEND_ModelSetConfig(TRITONBACKEND_Model* model,
                                                  const uint32_t config_version,
@@ -161,65 +118,29 @@ TRITONSERVER_Error* TRITONBACKEND_ModelServer(TRITONBACKEND_Model* model,
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ModelBackend(TRITONBACKEND_Model* model,
-                                               TRITONBACKEND_Backend** backend) try {
-  *backend = reinterpret_cast<TRITONBACKEND_Backend*>(of(model)->backend());
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ModelState(TRITONBACKEND_Model* model, void** state) {
-  *state = of(model)->state;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelSetState(TRITONBACKEND_Model* model, void* state) try {
-  of(model)->state = state;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceName(TRITONBACKEND_ModelInstance* instance,
-                                                    const char** name) {
-  *name = of(instance)->name.c_str();
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceKind(TRITONBACKEND_ModelInstance* instance,
-                                                    TRITONSERVER_InstanceGroupKind* kind) {
-  *kind = of(instance)->group.kind;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceDeviceId(TRITONBACKEND_ModelInstance* instance,
-                                                        int32_t* device_id) {
-  *device_id = of(instance)->device;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceHostPolicy(TRITONBACKEND_ModelInstance* instance,
-                                                          TRITONSERVER_Message** host_policy) {
-  *host_policy = &of(instance)->host_policy;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceIsPassive(TRITONBACKEND_ModelInstance* instance,
-                                                         bool* is_passive) {
-  *is_passive = of(instance)->group.is_passive;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileCount(TRITONBACKEND_ModelInstance* instance,
-                                                            uint32_t* count) {
-  *count = static_cast<uint32_t>(of(instance)->group.profiles.size());
-  return nullptr;
-}
+NEREID_GETTER(TRITONBACKEND_ModelBackend, TRITONBACKEND_Model, TRITONBACKEND_Backend*,
+              reinterpret_cast<TRITONBACKEND_Backend*>(of(x)->backend()))
+NEREID_GETTER(TRITONBACKEND_ModelState, TRITONBACKEND_Model, void*, of(x)->state)
+NEREID_SETTER(TRITONBACKEND_ModelSetState, TRITONBACKEND_Model, void*, of(x)->state = value)
+NEREID_GETTER(TRITONBACKEND_ModelInstanceName, TRITONBACKEND_ModelInstance, const char*,
+              of(x)->name.c_str())
+NEREID_GETTER(TRITONBACKEND_ModelInstanceKind, TRITONBACKEND_ModelInstance,
+              TRITONSERVER_InstanceGroupKind, of(x)->group.kind)
+NEREID_GETTER(TRITONBACKEND_ModelInstanceDeviceId, TRITONBACKEND_ModelInstance, int32_t,
+              of(x)->device)
+NEREID_GETTER(TRITONBACKEND_ModelInstanceHostPolicy, TRITONBACKEND_ModelInstance,
+              TRITONSERVER_Message*, &of(x)->host_policy)
+NEREID_GETTER(TRITONBACKEND_ModelInstanceIsPassive, TRITONBACKEND_ModelInstance, bool,
+              of(x)->group.is_passive)
+NEREID_GETTER(TRITONBACKEND_ModelInstanceProfileCount, TRITONBACKEND_ModelInstance, uint32_t,
+              static_cast<uint32_t>(of(x)->group.profiles.size()))
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceProfileName(TRITONBACKEND_ModelInstance* instance,
                                                            const uint32_t index,
                                                            const char** profile_name) try {
   const auto& profiles = of(instance)->group.profiles;
-  if (index >= profiles.size()) return outside(index, profiles.size(), "profiles");
+  if (index >= profiles.size())
+    return out_of_bounds("instance", "profiles", index, profiles.size());
   *profile_name = profiles[index].c_str();
   return nullptr;
 }
@@ -228,37 +149,21 @@ NEREID_CATCH
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceProperties(
     TRITONBACKEND_ModelInstance* instance, uint32_t index, const char** kind, int64_t* id) try {
   const auto& devices = of(instance)->group.secondary_devices;
-  if (index >= devices.size()) return outside(index, devices.size(), "secondary devices");
+  if (index >= devices.size())
+    return out_of_bounds("instance", "secondary devices", index, devices.size());
   *kind = devices[index].kind.c_str();
   *id = devices[index].id;
   return nullptr;
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSecondaryDeviceCount(
-    TRITONBACKEND_ModelInstance* instance, uint32_t* count) {
-  *count = static_cast<uint32_t>(of(instance)->group.secondary_devices.size());
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceModel(TRITONBACKEND_ModelInstance* instance,
-                                                     TRITONBACKEND_Model** model) {
-  *model = reinterpret_cast<TRITONBACKEND_Model*>(of(instance)->model);
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceState(TRITONBACKEND_ModelInstance* instance,
-                                                     void** state) {
-  *state = of(instance)->state;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceSetState(TRITONBACKEND_ModelInstance* instance,
-                                                        void* state) try {
-  of(instance)->state = state;
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONBACKEND_ModelInstanceSecondaryDeviceCount, TRITONBACKEND_ModelInstance,
+              uint32_t, static_cast<uint32_t>(of(x)->group.secondary_devices.size()))
+NEREID_GETTER(TRITONBACKEND_ModelInstanceModel, TRITONBACKEND_ModelInstance, TRITONBACKEND_Model*,
+              reinterpret_cast<TRITONBACKEND_Model*>(of(x)->model))
+NEREID_GETTER(TRITONBACKEND_ModelInstanceState, TRITONBACKEND_ModelInstance, void*, of(x)->state)
+NEREID_SETTER(TRITONBACKEND_ModelInstanceSetState, TRITONBACKEND_ModelInstance, void*,
+              of(x)->state = value)
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
     TRITONBACKEND_ModelInstance* instance, TRITONBACKEND_Request* request, bool success,
@@ -308,50 +213,21 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsNew(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsDelete(
-    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics) {
-  delete response_statistics;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance(
-    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics,
-    TRITONBACKEND_ModelInstance* model_instance) try {
-  response_statistics->instance = of(model_instance);
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory(
-    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics,
-    TRITONBACKEND_ResponseFactory* response_factory) try {
-  response_statistics->factory = *of(response_factory);
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart(
-    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics,
-    uint64_t response_start) try {
-  response_statistics->times.start = response_start;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart(
-    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics,
-    uint64_t compute_output_start) try {
-  response_statistics->times.output_start = compute_output_start;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd(
-    TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics, uint64_t response_end) try {
-  response_statistics->times.end = response_end;
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_DELETER(TRITONBACKEND_ModelInstanceResponseStatisticsDelete,
+               TRITONBACKEND_ModelInstanceResponseStatistics, x)
+NEREID_SETTER(TRITONBACKEND_ModelInstanceResponseStatisticsSetModelInstance,
+              TRITONBACKEND_ModelInstanceResponseStatistics, TRITONBACKEND_ModelInstance*,
+              x->instance = of(value))
+NEREID_SETTER(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseFactory,
+              TRITONBACKEND_ModelInstanceResponseStatistics, TRITONBACKEND_ResponseFactory*,
+              x->factory = *of(value))
+NEREID_SETTER(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseStart,
+              TRITONBACKEND_ModelInstanceResponseStatistics, uint64_t, x->times.start = value)
+NEREID_SETTER(TRITONBACKEND_ModelInstanceResponseStatisticsSetComputeOutputStart,
+              TRITONBACKEND_ModelInstanceResponseStatistics, uint64_t,
+              x->times.output_start = value)
+NEREID_SETTER(TRITONBACKEND_ModelInstanceResponseStatisticsSetResponseEnd,
+              TRITONBACKEND_ModelInstanceResponseStatistics, uint64_t, x->times.end = value)
 
 TRITONSERVER_Error* TRITONBACKEND_ModelInstanceResponseStatisticsSetError(
     TRITONBACKEND_ModelInstanceResponseStatistics* response_statistics, TRITONSERVER_Error* error) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/model/backend_model.h"
 #include "server/request/request.h"
@@ -13,21 +14,13 @@ using nereid::server::of;
 
 namespace {
 
-TRITONSERVER_Error* out_of_bounds(const char* what, uint32_t index, size_t count) {
-  return to_error(
-      invalid_argument("out of bounds index {}, request has {} {}", index, count, what));
-}
-
 const InputBuffers& buffers_of(const InputTensor& input, const char* host_policy) {
   return host_policy == nullptr ? input.buffers : input.buffers_for(host_policy);
 }
 
 }  // namespace
 
-TRITONSERVER_Error* TRITONBACKEND_RequestId(TRITONBACKEND_Request* request, const char** id) {
-  *id = of(request)->id.c_str();
-  return nullptr;
-}
+NEREID_GETTER(TRITONBACKEND_RequestId, TRITONBACKEND_Request, const char*, of(x)->id.c_str())
 
 TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationId(TRITONBACKEND_Request* request,
                                                        uint64_t* id) try {
@@ -43,23 +36,17 @@ TRITONSERVER_Error* TRITONBACKEND_RequestCorrelationIdString(TRITONBACKEND_Reque
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_RequestFlags(TRITONBACKEND_Request* request, uint32_t* flags) {
-  *flags = of(request)->flags;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_RequestParameterCount(TRITONBACKEND_Request* request,
-                                                        uint32_t* count) {
-  *count = static_cast<uint32_t>(of(request)->parameters.size());
-  return nullptr;
-}
+NEREID_GETTER(TRITONBACKEND_RequestFlags, TRITONBACKEND_Request, uint32_t, of(x)->flags)
+NEREID_GETTER(TRITONBACKEND_RequestParameterCount, TRITONBACKEND_Request, uint32_t,
+              static_cast<uint32_t>(of(x)->parameters.size()))
 
 TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* request, uint32_t index,
                                                    const char** key,
                                                    TRITONSERVER_ParameterType* type,
                                                    const void** vvalue) try {
   const auto& parameters = of(request)->parameters;
-  if (index >= parameters.size()) return out_of_bounds("parameters", index, parameters.size());
+  if (index >= parameters.size())
+    return out_of_bounds("request", "parameters", index, parameters.size());
   *key = parameters[index].name.c_str();
   *type = parameters[index].type();
   *vvalue = parameters[index].pointer();
@@ -67,31 +54,18 @@ TRITONSERVER_Error* TRITONBACKEND_RequestParameter(TRITONBACKEND_Request* reques
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_InferenceRequestTimeoutMicroseconds(
-    TRITONBACKEND_Request* request, uint64_t* timeout) {
-  *timeout = of(request)->timeout_us;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request,
-                                                     bool* is_cancelled) try {
-  *is_cancelled = of(request)->context()->is_cancelled();
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONBACKEND_RequestInputCount(TRITONBACKEND_Request* request,
-                                                    uint32_t* count) try {
-  *count = static_cast<uint32_t>(of(request)->num_inputs());
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONBACKEND_InferenceRequestTimeoutMicroseconds, TRITONBACKEND_Request, uint64_t,
+              of(x)->timeout_us)
+NEREID_GETTER(TRITONBACKEND_RequestIsCancelled, TRITONBACKEND_Request, bool,
+              of(x)->context()->is_cancelled())
+NEREID_GETTER(TRITONBACKEND_RequestInputCount, TRITONBACKEND_Request, uint32_t,
+              static_cast<uint32_t>(of(x)->num_inputs()))
 
 TRITONSERVER_Error* TRITONBACKEND_RequestInputByIndex(TRITONBACKEND_Request* request,
                                                       uint32_t index,
                                                       TRITONBACKEND_Input** input) try {
   const size_t count = of(request)->num_inputs();
-  if (index >= count) return out_of_bounds("inputs", index, count);
+  if (index >= count) return out_of_bounds("request", "inputs", index, count);
   *input = reinterpret_cast<TRITONBACKEND_Input*>(&of(request)->input_at(index));
   return nullptr;
 }
@@ -100,7 +74,7 @@ NEREID_CATCH
 TRITONSERVER_Error* TRITONBACKEND_RequestInputName(TRITONBACKEND_Request* request, uint32_t index,
                                                    const char** input_name) try {
   const size_t count = of(request)->num_inputs();
-  if (index >= count) return out_of_bounds("inputs", index, count);
+  if (index >= count) return out_of_bounds("request", "inputs", index, count);
   *input_name = of(request)->input_at(index).name.c_str();
   return nullptr;
 }
@@ -115,16 +89,14 @@ TRITONSERVER_Error* TRITONBACKEND_RequestInput(TRITONBACKEND_Request* request, c
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request* request,
-                                                     uint32_t* count) {
-  *count = static_cast<uint32_t>(of(request)->wanted_outputs.size());
-  return nullptr;
-}
+NEREID_GETTER(TRITONBACKEND_RequestOutputCount, TRITONBACKEND_Request, uint32_t,
+              static_cast<uint32_t>(of(x)->wanted_outputs.size()))
 
 TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request* request, uint32_t index,
                                                     const char** output_name) try {
   const auto& outputs = of(request)->wanted_outputs;
-  if (index >= outputs.size()) return out_of_bounds("requested outputs", index, outputs.size());
+  if (index >= outputs.size())
+    return out_of_bounds("request", "requested outputs", index, outputs.size());
   *output_name = outputs[index]->name.c_str();
   return nullptr;
 }
@@ -212,7 +184,8 @@ TRITONSERVER_Error* TRITONBACKEND_InputBufferForHostPolicy(
     *buffer_byte_size = 0;
     return nullptr;
   }
-  if (index >= buffers.size()) return out_of_bounds("buffers in this input", index, buffers.size());
+  if (index >= buffers.size())
+    return out_of_bounds("request", "buffers in this input", index, buffers.size());
   *buffer = buffers[index].base;
   *buffer_byte_size = buffers[index].byte_size;
   *memory_type = buffers[index].memory_type;
@@ -226,7 +199,7 @@ TRITONSERVER_Error* TRITONBACKEND_InputBufferAttributes(
     TRITONSERVER_BufferAttributes** attributes) try {
   InputTensor& t = *of(input);
   if (index >= t.buffers.size()) {
-    return out_of_bounds("buffers in this input", index, t.buffers.size());
+    return out_of_bounds("request", "buffers in this input", index, t.buffers.size());
   }
   const InputBuffer& b = t.buffers[index];
   t.attributes = {b.memory_type, b.memory_type_id, b.byte_size, {}};
@@ -252,10 +225,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ResponseDelete(TRITONBACKEND_Response* response) {
-  delete of(response);
-  return nullptr;
-}
+NEREID_DELETER(TRITONBACKEND_ResponseDelete, TRITONBACKEND_Response, of(x))
 
 TRITONSERVER_Error* TRITONBACKEND_ResponseSetStringParameter(TRITONBACKEND_Response* response,
                                                              const char* name,
@@ -310,7 +280,7 @@ TRITONSERVER_Error* TRITONBACKEND_InferenceResponseOutput(TRITONBACKEND_Response
                                                           const int64_t** shape,
                                                           uint64_t* dim_count) try {
   const auto& outputs = of(response)->outputs;
-  if (index >= outputs.size()) return out_of_bounds("outputs", index, outputs.size());
+  if (index >= outputs.size()) return out_of_bounds("request", "outputs", index, outputs.size());
   *name = outputs[index].name.c_str();
   *datatype = outputs[index].datatype;
   *shape = outputs[index].shape.data();
@@ -368,10 +338,7 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(TRITONBACKEND_ResponseFacto
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory) {
-  delete of(factory);
-  return nullptr;
-}
+NEREID_DELETER(TRITONBACKEND_ResponseFactoryDelete, TRITONBACKEND_ResponseFactory, of(x))
 
 TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_ResponseFactory* factory,
                                                            uint32_t send_flags) try {
@@ -379,9 +346,5 @@ TRITONSERVER_Error* TRITONBACKEND_ResponseFactorySendFlags(TRITONBACKEND_Respons
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryIsCancelled(TRITONBACKEND_ResponseFactory* factory,
-                                                             bool* is_cancelled) try {
-  *is_cancelled = (*of(factory))->is_cancelled();
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONBACKEND_ResponseFactoryIsCancelled, TRITONBACKEND_ResponseFactory, bool,
+              (*of(x))->is_cancelled())

@@ -1,5 +1,6 @@
 // C API for caches: the entry objects that a cache fills and reads.
 #include "base/copy_bytes.h"
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/cache/cache_entry.h"
 
@@ -29,10 +30,7 @@ TRITONSERVER_Error* TRITONCACHE_CacheEntryNew(TRITONCACHE_CacheEntry** entry) tr
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONCACHE_CacheEntryDelete(TRITONCACHE_CacheEntry* entry) {
-  delete entry;
-  return nullptr;
-}
+NEREID_DELETER(TRITONCACHE_CacheEntryDelete, TRITONCACHE_CacheEntry, x)
 
 TRITONSERVER_Error* TRITONCACHE_CacheEntryBufferCount(TRITONCACHE_CacheEntry* entry,
                                                       size_t* count) try {

@@ -1,5 +1,4 @@
 // C API: loading and unloading models while the server runs.
-#include "base/log.h"
 #include "server/api/error.h"
 #include "server/api/values.h"
 #include "server/server.h"

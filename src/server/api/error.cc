@@ -4,33 +4,19 @@
 #include <exception>
 #include <new>
 
-namespace nereid::server {
+#include "base/error_codes.h"
 
-TRITONSERVER_Error_Code to_code(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kNotFound:
-      return TRITONSERVER_ERROR_NOT_FOUND;
-    case absl::StatusCode::kInvalidArgument:
-      return TRITONSERVER_ERROR_INVALID_ARG;
-    case absl::StatusCode::kUnavailable:
-    case absl::StatusCode::kResourceExhausted:
-      return TRITONSERVER_ERROR_UNAVAILABLE;
-    case absl::StatusCode::kUnimplemented:
-      return TRITONSERVER_ERROR_UNSUPPORTED;
-    case absl::StatusCode::kAlreadyExists:
-      return TRITONSERVER_ERROR_ALREADY_EXISTS;
-    case absl::StatusCode::kCancelled:
-      return TRITONSERVER_ERROR_CANCELLED;
-    case absl::StatusCode::kUnknown:
-      return TRITONSERVER_ERROR_UNKNOWN;
-    default:
-      return TRITONSERVER_ERROR_INTERNAL;
-  }
-}
+namespace nereid::server {
 
 TRITONSERVER_Error* to_error(const Status& status) {
   if (status.ok()) return nullptr;
-  return new TRITONSERVER_Error{to_code(status.code()), std::string(message(status))};
+  return new TRITONSERVER_Error{to_error_code(status.code()), std::string(message(status))};
+}
+
+TRITONSERVER_Error* out_of_bounds(const char* owner, const char* what, uint32_t index,
+                                  size_t count) {
+  return to_error(
+      invalid_argument("out of bounds index {}, {} has {} {}", index, owner, count, what));
 }
 
 namespace {
@@ -65,27 +51,7 @@ void free_error(TRITONSERVER_Error* error) noexcept {
 
 Status to_status(const TRITONSERVER_Error* error) {
   if (error == nullptr) return ok();
-  const auto code = [&] {
-    switch (error->code) {
-      case TRITONSERVER_ERROR_NOT_FOUND:
-        return absl::StatusCode::kNotFound;
-      case TRITONSERVER_ERROR_INVALID_ARG:
-        return absl::StatusCode::kInvalidArgument;
-      case TRITONSERVER_ERROR_UNAVAILABLE:
-        return absl::StatusCode::kUnavailable;
-      case TRITONSERVER_ERROR_UNSUPPORTED:
-        return absl::StatusCode::kUnimplemented;
-      case TRITONSERVER_ERROR_ALREADY_EXISTS:
-        return absl::StatusCode::kAlreadyExists;
-      case TRITONSERVER_ERROR_CANCELLED:
-        return absl::StatusCode::kCancelled;
-      case TRITONSERVER_ERROR_UNKNOWN:
-        return absl::StatusCode::kUnknown;
-      default:
-        return absl::StatusCode::kInternal;
-    }
-  }();
-  return Status(code, error->message);
+  return Status(to_status_code(error->code), error->message);
 }
 
 Status take(TRITONSERVER_Error* error) {
@@ -95,25 +61,9 @@ Status take(TRITONSERVER_Error* error) {
 }
 
 const char* code_string(TRITONSERVER_Error_Code code) {
-  switch (code) {
-    case TRITONSERVER_ERROR_UNKNOWN:
-      return "Unknown";
-    case TRITONSERVER_ERROR_INTERNAL:
-      return "Internal";
-    case TRITONSERVER_ERROR_NOT_FOUND:
-      return "Not found";
-    case TRITONSERVER_ERROR_INVALID_ARG:
-      return "Invalid argument";
-    case TRITONSERVER_ERROR_UNAVAILABLE:
-      return "Unavailable";
-    case TRITONSERVER_ERROR_UNSUPPORTED:
-      return "Unsupported";
-    case TRITONSERVER_ERROR_ALREADY_EXISTS:
-      return "Already exists";
-    case TRITONSERVER_ERROR_CANCELLED:
-      return "Cancelled";
-  }
-  return "<invalid code>";
+  return enum_name({"Unknown", "Internal", "Not found", "Invalid argument", "Unavailable",
+                    "Unsupported", "Already exists", "Cancelled"},
+                   code, "<invalid code>");
 }
 
 }  // namespace nereid::server

@@ -1,6 +1,7 @@
 // The C API's error object and its translation from and to Status.
 #pragma once
 
+#include <initializer_list>
 #include <string>
 
 #include "base/status.h"
@@ -13,12 +14,14 @@ struct TRITONSERVER_Error {
 
 namespace nereid::server {
 
-TRITONSERVER_Error_Code to_code(absl::StatusCode code);
-
 // Null when OK; else a new error that the caller of the C function owns.
 TRITONSERVER_Error* to_error(const Status& status);
 
-// The error for the exception being handled. Does not throw, even without memory.
+// The error for an index of the `count` things called `what` that `owner` has.
+TRITONSERVER_Error* out_of_bounds(const char* owner, const char* what, uint32_t index,
+                                  size_t count);
+
+// The error for the exception that is being handled. Throws nothing, also when memory is short.
 TRITONSERVER_Error* exception_error() noexcept;
 
 // Ends an exported function whose body is a try block: exceptions do not cross the C API.
@@ -36,7 +39,12 @@ Status to_status(const TRITONSERVER_Error* error);
 // to_status(), and deletes the error that a C API function returned.
 Status take(TRITONSERVER_Error* error);
 
-// The code as text, such as "Invalid argument".
+// The name of the enumerator `value`; their values are 0, 1, 2, ...
+inline const char* enum_name(std::initializer_list<const char*> names, size_t value,
+                             const char* otherwise) {
+  return value < names.size() ? names.begin()[value] : otherwise;
+}
+// "Invalid argument" and friends.
 const char* code_string(TRITONSERVER_Error_Code code);
 
 }  // namespace nereid::server

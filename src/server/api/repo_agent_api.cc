@@ -1,4 +1,5 @@
 // C API for repository agents.
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/api/values.h"
 #include "server/repository/repo_agent.h"
@@ -88,25 +89,8 @@ TRITONSERVER_Error* TRITONREPOAGENT_ModelConfig(TRITONREPOAGENT_Agent*,
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONREPOAGENT_ModelState(TRITONREPOAGENT_AgentModel* model, void** state) {
-  *state = of(model)->state;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONREPOAGENT_ModelSetState(TRITONREPOAGENT_AgentModel* model,
-                                                  void* state) try {
-  of(model)->state = state;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONREPOAGENT_State(TRITONREPOAGENT_Agent* agent, void** state) {
-  *state = of(agent)->state;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONREPOAGENT_SetState(TRITONREPOAGENT_Agent* agent, void* state) try {
-  of(agent)->state = state;
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONREPOAGENT_ModelState, TRITONREPOAGENT_AgentModel, void*, of(x)->state)
+NEREID_SETTER(TRITONREPOAGENT_ModelSetState, TRITONREPOAGENT_AgentModel, void*,
+              of(x)->state = value)
+NEREID_GETTER(TRITONREPOAGENT_State, TRITONREPOAGENT_Agent, void*, of(x)->state)
+NEREID_SETTER(TRITONREPOAGENT_SetState, TRITONREPOAGENT_Agent, void*, of(x)->state = value)

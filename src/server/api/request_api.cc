@@ -1,6 +1,7 @@
 // C API: inference requests, responses and response allocators as front ends use them.
 #include <algorithm>
 
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/request/request.h"
 #include "server/request/response.h"
@@ -30,30 +31,14 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestId(TRITONSERVER_InferenceRequest* request,
-                                                    const char** id) {
-  *id = of(request)->id.c_str();
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetId(TRITONSERVER_InferenceRequest* request,
-                                                       const char* id) try {
-  of(request)->id = id;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestFlags(TRITONSERVER_InferenceRequest* request,
-                                                       uint32_t* flags) {
-  *flags = of(request)->flags;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetFlags(TRITONSERVER_InferenceRequest* request,
-                                                          uint32_t flags) {
-  of(request)->flags = flags;
-  return nullptr;
-}
+NEREID_GETTER(TRITONSERVER_InferenceRequestId, TRITONSERVER_InferenceRequest, const char*,
+              of(x)->id.c_str())
+NEREID_SETTER(TRITONSERVER_InferenceRequestSetId, TRITONSERVER_InferenceRequest, const char*,
+              of(x)->id = value)
+NEREID_GETTER(TRITONSERVER_InferenceRequestFlags, TRITONSERVER_InferenceRequest, uint32_t,
+              of(x)->flags)
+NEREID_SETTER(TRITONSERVER_InferenceRequestSetFlags, TRITONSERVER_InferenceRequest, uint32_t,
+              of(x)->flags = value)
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestCorrelationId(
     TRITONSERVER_InferenceRequest* request, uint64_t* correlation_id) try {
@@ -73,12 +58,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestCorrelationIdString(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationId(
-    TRITONSERVER_InferenceRequest* request, uint64_t correlation_id) try {
-  of(request)->correlation_id = correlation_id;
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_SETTER(TRITONSERVER_InferenceRequestSetCorrelationId, TRITONSERVER_InferenceRequest,
+              uint64_t, of(x)->correlation_id = value)
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetCorrelationIdString(
     TRITONSERVER_InferenceRequest* request, const char* correlation_id) try {
@@ -106,35 +87,16 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriority(TRITONSERVER_Inference
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestPriorityUInt64(
-    TRITONSERVER_InferenceRequest* request, uint64_t* priority) {
-  *priority = of(request)->priority;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriority(TRITONSERVER_InferenceRequest* request,
-                                                             uint32_t priority) {
-  of(request)->set_priority(priority);
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetPriorityUInt64(
-    TRITONSERVER_InferenceRequest* request, uint64_t priority) {
-  of(request)->set_priority(priority);
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestTimeoutMicroseconds(
-    TRITONSERVER_InferenceRequest* request, uint64_t* timeout_us) {
-  *timeout_us = of(request)->timeout_us;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetTimeoutMicroseconds(
-    TRITONSERVER_InferenceRequest* request, uint64_t timeout_us) {
-  of(request)->timeout_us = timeout_us;
-  return nullptr;
-}
+NEREID_GETTER(TRITONSERVER_InferenceRequestPriorityUInt64, TRITONSERVER_InferenceRequest, uint64_t,
+              of(x)->priority)
+NEREID_SETTER(TRITONSERVER_InferenceRequestSetPriority, TRITONSERVER_InferenceRequest, uint32_t,
+              of(x)->set_priority(value))
+NEREID_SETTER(TRITONSERVER_InferenceRequestSetPriorityUInt64, TRITONSERVER_InferenceRequest,
+              uint64_t, of(x)->set_priority(value))
+NEREID_GETTER(TRITONSERVER_InferenceRequestTimeoutMicroseconds, TRITONSERVER_InferenceRequest,
+              uint64_t, of(x)->timeout_us)
+NEREID_SETTER(TRITONSERVER_InferenceRequestSetTimeoutMicroseconds, TRITONSERVER_InferenceRequest,
+              uint64_t, of(x)->timeout_us = value)
 
 namespace {
 
@@ -369,17 +331,9 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceRequestIsCancelled(TRITONSERVER_InferenceRequest* request,
-                                                             bool* is_cancelled) try {
-  *is_cancelled = of(request)->cancel_state()->is_cancelled();
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceResponse* response) {
-  delete of(response);
-  return nullptr;
-}
+NEREID_GETTER(TRITONSERVER_InferenceRequestIsCancelled, TRITONSERVER_InferenceRequest, bool,
+              of(x)->cancel_state()->is_cancelled())
+NEREID_DELETER(TRITONSERVER_InferenceResponseDelete, TRITONSERVER_InferenceResponse, of(x))
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(
     TRITONSERVER_InferenceResponse* response) try {
@@ -396,26 +350,17 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceRe
   return nullptr;
 }
 
-TRITONSERVER_Error* TRITONSERVER_InferenceResponseId(TRITONSERVER_InferenceResponse* response,
-                                                     const char** request_id) {
-  *request_id = of(response)->id.c_str();
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameterCount(
-    TRITONSERVER_InferenceResponse* response, uint32_t* count) {
-  *count = static_cast<uint32_t>(of(response)->parameters.size());
-  return nullptr;
-}
+NEREID_GETTER(TRITONSERVER_InferenceResponseId, TRITONSERVER_InferenceResponse, const char*,
+              of(x)->id.c_str())
+NEREID_GETTER(TRITONSERVER_InferenceResponseParameterCount, TRITONSERVER_InferenceResponse,
+              uint32_t, static_cast<uint32_t>(of(x)->parameters.size()))
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
     TRITONSERVER_InferenceResponse* response, const uint32_t index, const char** name,
     TRITONSERVER_ParameterType* type, const void** vvalue) try {
   const auto& parameters = of(response)->parameters;
-  if (index >= parameters.size()) {
-    return to_error(invalid_argument("out of bounds index {}, response has {} parameters", index,
-                                     parameters.size()));
-  }
+  if (index >= parameters.size())
+    return out_of_bounds("response", "parameters", index, parameters.size());
   *name = parameters[index].name.c_str();
   *type = parameters[index].type();
   *vvalue = parameters[index].pointer();
@@ -423,11 +368,8 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseParameter(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputCount(
-    TRITONSERVER_InferenceResponse* response, uint32_t* count) {
-  *count = static_cast<uint32_t>(of(response)->outputs.size());
-  return nullptr;
-}
+NEREID_GETTER(TRITONSERVER_InferenceResponseOutputCount, TRITONSERVER_InferenceResponse, uint32_t,
+              static_cast<uint32_t>(of(x)->outputs.size()))
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(
     TRITONSERVER_InferenceResponse* response, const uint32_t index, const char** name,
@@ -435,10 +377,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutput(
     size_t* byte_size, TRITONSERVER_MemoryType* memory_type, int64_t* memory_type_id,
     void** userp) try {
   const auto& outputs = of(response)->outputs;
-  if (index >= outputs.size()) {
-    return to_error(
-        invalid_argument("out of bounds index {}, response has {} outputs", index, outputs.size()));
-  }
+  if (index >= outputs.size()) return out_of_bounds("response", "outputs", index, outputs.size());
   const OutputTensor& output = outputs[index];
   *name = output.name.c_str();
   *datatype = output.datatype;
@@ -457,10 +396,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseOutputClassificationLabel(
     TRITONSERVER_InferenceResponse* response, const uint32_t index, const size_t class_index,
     const char** label) try {
   const auto& outputs = of(response)->outputs;
-  if (index >= outputs.size()) {
-    return to_error(
-        invalid_argument("out of bounds index {}, response has {} outputs", index, outputs.size()));
-  }
+  if (index >= outputs.size()) return out_of_bounds("response", "outputs", index, outputs.size());
   *label = nullptr;
   const auto& names = of(response)->class_names;
   if (names == nullptr) return nullptr;
@@ -484,21 +420,9 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetQueryFunction(
-    TRITONSERVER_ResponseAllocator* allocator, TRITONSERVER_ResponseAllocatorQueryFn_t fn) {
-  of(allocator)->query = fn;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction(
-    TRITONSERVER_ResponseAllocator* allocator,
-    TRITONSERVER_ResponseAllocatorBufferAttributesFn_t fn) {
-  of(allocator)->attributes = fn;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorDelete(
-    TRITONSERVER_ResponseAllocator* allocator) {
-  delete of(allocator);
-  return nullptr;
-}
+NEREID_SETTER(TRITONSERVER_ResponseAllocatorSetQueryFunction, TRITONSERVER_ResponseAllocator,
+              TRITONSERVER_ResponseAllocatorQueryFn_t, of(x)->query = value)
+NEREID_SETTER(TRITONSERVER_ResponseAllocatorSetBufferAttributesFunction,
+              TRITONSERVER_ResponseAllocator, TRITONSERVER_ResponseAllocatorBufferAttributesFn_t,
+              of(x)->attributes = value)
+NEREID_DELETER(TRITONSERVER_ResponseAllocatorDelete, TRITONSERVER_ResponseAllocator, of(x))

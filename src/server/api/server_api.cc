@@ -1,13 +1,11 @@
 // C API: server options, the server itself, and logging.
 #include <spdlog/spdlog.h>
 
-#include <charconv>
-#include <cstring>
-
 #include "base/json.h"
 #include "base/log.h"
 #include "base/request_flags.h"
 #include "nereid/server.h"
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/api/values.h"
 #include "server/log_switches.h"
@@ -73,10 +71,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsNew(TRITONSERVER_ServerOptions** o
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsDelete(TRITONSERVER_ServerOptions* options) {
-  delete of(options);
-  return nullptr;
-}
+NEREID_DELETER(TRITONSERVER_ServerOptionsDelete, TRITONSERVER_ServerOptions, of(x))
 
 // A setter that stores its value.
 #define NEREID_STORE_OPTION(setter, type, field)                                              \
@@ -210,19 +205,10 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsAddRateLimiterResource(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetModelRepositoryPath(
-    TRITONSERVER_ServerOptions* options, const char* path) try {
-  of(options)->repositories.emplace_back(path);
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupModel(TRITONSERVER_ServerOptions* options,
-                                                              const char* model_name) try {
-  of(options)->startup_models.insert(model_name);
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_SETTER(TRITONSERVER_ServerOptionsSetModelRepositoryPath, TRITONSERVER_ServerOptions,
+              const char*, of(x)->repositories.emplace_back(value))
+NEREID_SETTER(TRITONSERVER_ServerOptionsSetStartupModel, TRITONSERVER_ServerOptions, const char*,
+              of(x)->startup_models.insert(value))
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetBackendConfig(TRITONSERVER_ServerOptions* options,
                                                                const char* backend_name,
@@ -242,33 +228,16 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetHostPolicy(TRITONSERVER_ServerO
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogInfo(TRITONSERVER_ServerOptions*,
-                                                         bool log) try {
-  switch_log(TRITONSERVER_LOG_INFO, log);
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogWarn(TRITONSERVER_ServerOptions*,
-                                                         bool log) try {
-  switch_log(TRITONSERVER_LOG_WARN, log);
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogError(TRITONSERVER_ServerOptions*,
-                                                          bool log) try {
-  switch_log(TRITONSERVER_LOG_ERROR, log);
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogVerbose(TRITONSERVER_ServerOptions*,
-                                                            int level) try {
-  set_log_verbosity(level);
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_SETTER(TRITONSERVER_ServerOptionsSetLogInfo, TRITONSERVER_ServerOptions, bool,
+              switch_log(TRITONSERVER_LOG_INFO, value))
+NEREID_SETTER(TRITONSERVER_ServerOptionsSetLogWarn, TRITONSERVER_ServerOptions, bool,
+              switch_log(TRITONSERVER_LOG_WARN, value))
+NEREID_SETTER(TRITONSERVER_ServerOptionsSetLogError, TRITONSERVER_ServerOptions, bool,
+              switch_log(TRITONSERVER_LOG_ERROR, value))
+NEREID_SETTER(TRITONSERVER_ServerOptionsSetLogVerbose, TRITONSERVER_ServerOptions, int,
+              set_log_verbosity(value))
+NEREID_SETTER(TRITONSERVER_ServerOptionsSetLogFormat, TRITONSERVER_ServerOptions,
+              TRITONSERVER_LogFormat, set_log_format(value))
 
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetCacheConfig(TRITONSERVER_ServerOptions* options,
                                                              const char* cache_name,
@@ -297,13 +266,6 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetResponseCacheByteSize(
   if (size == 0) return nullptr;
   const std::string config = fmt::format(R"({{"size":"{}"}})", size);
   return TRITONSERVER_ServerOptionsSetCacheConfig(options, "local", config.c_str());
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetLogFormat(
-    TRITONSERVER_ServerOptions*, const TRITONSERVER_LogFormat format) try {
-  set_log_format(format);
-  return nullptr;
 }
 NEREID_CATCH
 
@@ -336,12 +298,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerStop(TRITONSERVER_Server* server) try {
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ServerSetExitTimeout(TRITONSERVER_Server* server,
-                                                      unsigned int timeout) try {
-  of(server)->set_exit_timeout(timeout);
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_SETTER(TRITONSERVER_ServerSetExitTimeout, TRITONSERVER_Server, unsigned int,
+              of(x)->set_exit_timeout(value))
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsLive(TRITONSERVER_Server* server, bool* live) try {
   *live = of(server)->is_live();
@@ -394,12 +352,8 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_S
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_ServerMetadata(TRITONSERVER_Server* server,
-                                                TRITONSERVER_Message** server_metadata) try {
-  *server_metadata = message_of(of(server)->metadata());
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONSERVER_ServerMetadata, TRITONSERVER_Server, TRITONSERVER_Message*,
+              message_of(of(x)->metadata()))
 
 TRITONSERVER_Error* TRITONSERVER_ServerModelMetadata(TRITONSERVER_Server* server,
                                                      const char* model_name, int64_t model_version,
@@ -490,10 +444,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerMetrics(TRITONSERVER_Server* server,
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricsDelete(TRITONSERVER_Metrics* metrics) {
-  delete metrics;
-  return nullptr;
-}
+NEREID_DELETER(TRITONSERVER_MetricsDelete, TRITONSERVER_Metrics, x)
 
 TRITONSERVER_Error* TRITONSERVER_MetricsFormatted(TRITONSERVER_Metrics* metrics,
                                                   TRITONSERVER_MetricFormat format,

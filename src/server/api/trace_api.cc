@@ -1,4 +1,5 @@
 // C API of request tracing.
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/request/trace.h"
 
@@ -51,42 +52,16 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceTensorNew(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceDelete(TRITONSERVER_InferenceTrace* trace) {
-  delete of(trace);
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceId(TRITONSERVER_InferenceTrace* trace,
-                                                  uint64_t* id) try {
-  *id = of(trace)->id();
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceParentId(TRITONSERVER_InferenceTrace* trace,
-                                                        uint64_t* parent_id) try {
-  *parent_id = of(trace)->parent_id();
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceModelName(TRITONSERVER_InferenceTrace* trace,
-                                                         const char** model_name) {
-  *model_name = of(trace)->model_name.c_str();
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceModelVersion(TRITONSERVER_InferenceTrace* trace,
-                                                            int64_t* model_version) {
-  *model_version = of(trace)->model_version;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceRequestId(TRITONSERVER_InferenceTrace* trace,
-                                                         const char** request_id) {
-  *request_id = of(trace)->request_id.c_str();
-  return nullptr;
-}
+NEREID_DELETER(TRITONSERVER_InferenceTraceDelete, TRITONSERVER_InferenceTrace, of(x))
+NEREID_GETTER(TRITONSERVER_InferenceTraceId, TRITONSERVER_InferenceTrace, uint64_t, of(x)->id())
+NEREID_GETTER(TRITONSERVER_InferenceTraceParentId, TRITONSERVER_InferenceTrace, uint64_t,
+              of(x)->parent_id())
+NEREID_GETTER(TRITONSERVER_InferenceTraceModelName, TRITONSERVER_InferenceTrace, const char*,
+              of(x)->model_name.c_str())
+NEREID_GETTER(TRITONSERVER_InferenceTraceModelVersion, TRITONSERVER_InferenceTrace, int64_t,
+              of(x)->model_version)
+NEREID_GETTER(TRITONSERVER_InferenceTraceRequestId, TRITONSERVER_InferenceTrace, const char*,
+              of(x)->request_id.c_str())
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceSpawnChildTrace(
     TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTrace** child_trace) try {
@@ -98,19 +73,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceTraceSpawnChildTrace(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceSetContext(TRITONSERVER_InferenceTrace* trace,
-                                                          const char* trace_context) try {
-  of(trace)->set_context(trace_context);
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_InferenceTraceContext(TRITONSERVER_InferenceTrace* trace,
-                                                       const char** trace_context) try {
-  *trace_context = of(trace)->context();
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_SETTER(TRITONSERVER_InferenceTraceSetContext, TRITONSERVER_InferenceTrace, const char*,
+              of(x)->set_context(value))
+NEREID_GETTER(TRITONSERVER_InferenceTraceContext, TRITONSERVER_InferenceTrace, const char*,
+              of(x)->context())
 
 TRITONSERVER_Error* TRITONSERVER_InferenceTraceReportActivity(TRITONSERVER_InferenceTrace* trace,
                                                               uint64_t timestamp,
@@ -139,10 +105,8 @@ const char* TRITONSERVER_InferenceTraceLevelString(TRITONSERVER_InferenceTraceLe
 
 const char* TRITONSERVER_InferenceTraceActivityString(
     TRITONSERVER_InferenceTraceActivity activity) {
-  constexpr const char* kNames[] = {
-      "REQUEST_START",        "QUEUE_START",           "COMPUTE_START",  "COMPUTE_INPUT_END",
-      "COMPUTE_OUTPUT_START", "COMPUTE_END",           "REQUEST_END",    "TENSOR_QUEUE_INPUT",
-      "TENSOR_BACKEND_INPUT", "TENSOR_BACKEND_OUTPUT", "CUSTOM_ACTIVITY"};
-  const auto index = static_cast<size_t>(activity);
-  return index < sizeof(kNames) / sizeof(kNames[0]) ? kNames[index] : "<unknown>";
+  return enum_name({"REQUEST_START", "QUEUE_START", "COMPUTE_START", "COMPUTE_INPUT_END",
+                    "COMPUTE_OUTPUT_START", "COMPUTE_END", "REQUEST_END", "TENSOR_QUEUE_INPUT",
+                    "TENSOR_BACKEND_INPUT", "TENSOR_BACKEND_OUTPUT", "CUSTOM_ACTIVITY"},
+                   activity, "<unknown>");
 }

@@ -1,13 +1,14 @@
 // Names of enumerations, parameters, JSON messages and buffer attributes of the C API.
 #include "server/api/values.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string_view>
 
 #include "base/json.h"
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 
+using nereid::server::enum_name;
 using nereid::server::to_error;
 
 namespace {
@@ -61,45 +62,15 @@ uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType datatype) {
 }
 
 const char* TRITONSERVER_MemoryTypeString(TRITONSERVER_MemoryType memtype) {
-  switch (memtype) {
-    case TRITONSERVER_MEMORY_CPU:
-      return "CPU";
-    case TRITONSERVER_MEMORY_CPU_PINNED:
-      return "CPU_PINNED";
-    case TRITONSERVER_MEMORY_GPU:
-      return "GPU";
-  }
-  return "<invalid>";
+  return enum_name({"CPU", "CPU_PINNED", "GPU"}, memtype, "<invalid>");
 }
 
 const char* TRITONSERVER_ParameterTypeString(TRITONSERVER_ParameterType paramtype) {
-  switch (paramtype) {
-    case TRITONSERVER_PARAMETER_STRING:
-      return "STRING";
-    case TRITONSERVER_PARAMETER_INT:
-      return "INT";
-    case TRITONSERVER_PARAMETER_BOOL:
-      return "BOOL";
-    case TRITONSERVER_PARAMETER_DOUBLE:
-      return "DOUBLE";
-    case TRITONSERVER_PARAMETER_BYTES:
-      return "BYTES";
-  }
-  return "<invalid>";
+  return enum_name({"STRING", "INT", "BOOL", "DOUBLE", "BYTES"}, paramtype, "<invalid>");
 }
 
 const char* TRITONSERVER_InstanceGroupKindString(TRITONSERVER_InstanceGroupKind kind) {
-  switch (kind) {
-    case TRITONSERVER_INSTANCEGROUPKIND_AUTO:
-      return "AUTO";
-    case TRITONSERVER_INSTANCEGROUPKIND_CPU:
-      return "CPU";
-    case TRITONSERVER_INSTANCEGROUPKIND_GPU:
-      return "GPU";
-    case TRITONSERVER_INSTANCEGROUPKIND_MODEL:
-      return "MODEL";
-  }
-  return "<invalid>";
+  return enum_name({"AUTO", "CPU", "GPU", "MODEL"}, kind, "<invalid>");
 }
 
 TRITONSERVER_Parameter* TRITONSERVER_ParameterNew(const char* name,
@@ -136,10 +107,7 @@ TRITONSERVER_Error* TRITONSERVER_MessageNewFromSerializedJson(TRITONSERVER_Messa
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MessageDelete(TRITONSERVER_Message* message) {
-  delete message;
-  return nullptr;
-}
+NEREID_DELETER(TRITONSERVER_MessageDelete, TRITONSERVER_Message, x)
 
 TRITONSERVER_Error* TRITONSERVER_MessageSerializeToJson(TRITONSERVER_Message* message,
                                                         const char** base, size_t* byte_size) {
@@ -155,24 +123,11 @@ TRITONSERVER_Error* TRITONSERVER_BufferAttributesNew(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesDelete(TRITONSERVER_BufferAttributes* attributes) {
-  delete attributes;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetMemoryTypeId(
-    TRITONSERVER_BufferAttributes* attributes, int64_t memory_type_id) try {
-  attributes->memory_type_id = memory_type_id;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetMemoryType(
-    TRITONSERVER_BufferAttributes* attributes, TRITONSERVER_MemoryType memory_type) try {
-  attributes->memory_type = memory_type;
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_DELETER(TRITONSERVER_BufferAttributesDelete, TRITONSERVER_BufferAttributes, x)
+NEREID_SETTER(TRITONSERVER_BufferAttributesSetMemoryTypeId, TRITONSERVER_BufferAttributes, int64_t,
+              x->memory_type_id = value)
+NEREID_SETTER(TRITONSERVER_BufferAttributesSetMemoryType, TRITONSERVER_BufferAttributes,
+              TRITONSERVER_MemoryType, x->memory_type = value)
 
 TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetCudaIpcHandle(
     TRITONSERVER_BufferAttributes* attributes, void* cuda_ipc_handle) try {
@@ -184,33 +139,13 @@ TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetCudaIpcHandle(
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesSetByteSize(
-    TRITONSERVER_BufferAttributes* attributes, size_t byte_size) try {
-  attributes->byte_size = byte_size;
-  return nullptr;
-}
-NEREID_CATCH
-
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesMemoryTypeId(
-    TRITONSERVER_BufferAttributes* attributes, int64_t* memory_type_id) {
-  *memory_type_id = attributes->memory_type_id;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesMemoryType(
-    TRITONSERVER_BufferAttributes* attributes, TRITONSERVER_MemoryType* memory_type) {
-  *memory_type = attributes->memory_type;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesCudaIpcHandle(
-    TRITONSERVER_BufferAttributes* attributes, void** cuda_ipc_handle) {
-  *cuda_ipc_handle = attributes->cuda_ipc_handle ? attributes->cuda_ipc_handle->data() : nullptr;
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_BufferAttributesByteSize(TRITONSERVER_BufferAttributes* attributes,
-                                                          size_t* byte_size) {
-  *byte_size = attributes->byte_size;
-  return nullptr;
-}
+NEREID_SETTER(TRITONSERVER_BufferAttributesSetByteSize, TRITONSERVER_BufferAttributes, size_t,
+              x->byte_size = value)
+NEREID_GETTER(TRITONSERVER_BufferAttributesMemoryTypeId, TRITONSERVER_BufferAttributes, int64_t,
+              x->memory_type_id)
+NEREID_GETTER(TRITONSERVER_BufferAttributesMemoryType, TRITONSERVER_BufferAttributes,
+              TRITONSERVER_MemoryType, x->memory_type)
+NEREID_GETTER(TRITONSERVER_BufferAttributesCudaIpcHandle, TRITONSERVER_BufferAttributes, void*,
+              x->cuda_ipc_handle ? x->cuda_ipc_handle->data() : nullptr)
+NEREID_GETTER(TRITONSERVER_BufferAttributesByteSize, TRITONSERVER_BufferAttributes, size_t,
+              x->byte_size)

@@ -10,7 +10,6 @@
 #include <mutex>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/status.h"
 #include "server/batching/batcher.h"

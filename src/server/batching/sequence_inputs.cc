@@ -1,9 +1,7 @@
 #include "server/batching/sequence_inputs.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
-#include <new>
 #include <span>
 
 #include "base/file.h"

@@ -5,7 +5,6 @@
 
 #include "server/cache/cache.h"
 #include "server/request/request.h"
-#include "server/request/response.h"
 
 namespace nereid::server {
 

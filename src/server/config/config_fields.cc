@@ -50,19 +50,16 @@ std::string reshape_problem(const TensorSpec& spec, bool has_batches) {
 template <class Message>
 StatusOr<TensorSpec> tensor_spec(const Message& m, const char* kind, int index, const Parsed& p) {
   const std::string where = p.where(kind, index);
-  if (m.name().empty())
-    return invalid_argument("model {} must specify 'name' for {}{}", kind, p.config.name(), where);
+  if (m.name().empty()) return p.wrong(where, "model {} must specify 'name'", kind);
   if (m.data_type() == inference::TYPE_INVALID) {
-    return invalid_argument("model {} '{}' must specify 'data_type' for {}{}", kind, m.name(),
-                            p.config.name(), where);
+    return p.wrong(where, "model {} '{}' must specify 'data_type'", kind, m.name());
   }
   if (!inference::DataType_IsValid(m.data_type())) {
     return invalid_argument("model {} '{}': 'data_type' {} does not exist{}", kind, m.name(),
                             static_cast<int>(m.data_type()), where);
   }
   if (m.dims_size() == 0) {
-    return invalid_argument("model {} '{}' must specify 'dims' for {}{}", kind, m.name(),
-                            p.config.name(), where);
+    return p.wrong(where, "model {} '{}' must specify 'dims'", kind, m.name());
   }
   if (m.dims_size() > kMaxDims) {
     return invalid_argument("model {} '{}' has {} dims, at most {}{}", kind, m.name(),
@@ -74,17 +71,16 @@ StatusOr<TensorSpec> tensor_spec(const Message& m, const char* kind, int index, 
   spec.dims.assign(m.dims().begin(), m.dims().end());
   spec.is_shape_tensor = m.is_shape_tensor();
   if (!std::all_of(spec.dims.begin(), spec.dims.end(), is_dimension)) {
-    return invalid_argument(
-        "model {} '{}' dimension must be integer >= 1, or -1 to indicate a variable-size "
-        "dimension for {}{}",
-        kind, m.name(), p.config.name(), where);
+    return p.wrong(
+        where,
+        "model {} '{}' dimension must be integer >= 1, or -1 to indicate a variable-size dimension",
+        kind, m.name());
   }
   if (m.has_reshape()) {
     spec.reshape.emplace(m.reshape().shape().begin(), m.reshape().shape().end());
     const std::string problem = reshape_problem(spec, p.config.max_batch_size() > 0);
     if (!problem.empty()) {
-      return invalid_argument("model {} '{}' {} for {}{}", kind, m.name(), problem, p.config.name(),
-                              where);
+      return p.wrong(where, "model {} '{}' {}", kind, m.name(), problem);
     }
   }
   return spec;
@@ -94,8 +90,7 @@ Status fill_tensors(const Parsed& p, ModelConfig& out) {
   for (int i = 0; i < p.config.input_size(); ++i) {
     ASSIGN_OR_RETURN(auto spec, tensor_spec(p.config.input(i), "input", i, p));
     if (out.input(spec.name) != nullptr) {
-      return invalid_argument("model input '{}' appears twice for {}{}", spec.name, out.name,
-                              p.where("input", i));
+      return p.wrong(p.where("input", i), "model input '{}' appears twice", spec.name);
     }
     spec.optional = p.config.input(i).optional();
     spec.allow_ragged = p.config.input(i).allow_ragged_batch();
@@ -169,12 +164,10 @@ Status fill_batching(const Parsed& p, ModelConfig& out) {
   b.preferred_sizes.assign(m.preferred_batch_size().begin(), m.preferred_batch_size().end());
   for (int32_t size : b.preferred_sizes) {
     if (size <= 0) {
-      return invalid_argument("dynamic batching preferred size must be positive for {}{}", out.name,
-                              where);
+      return p.wrong(where, "dynamic batching preferred size must be positive");
     }
     if (size > out.max_batch_size) {
-      return invalid_argument("dynamic batching preferred size must be <= max batch size for {}{}",
-                              out.name, where);
+      return p.wrong(where, "dynamic batching preferred size must be <= max batch size");
     }
   }
   b.max_delay_us = m.max_queue_delay_microseconds();
@@ -184,13 +177,10 @@ Status fill_batching(const Parsed& p, ModelConfig& out) {
   b.queue = queue_policy(m.default_queue_policy());
   if (b.priority_levels > 0 &&
       (b.default_priority == 0 || b.default_priority > b.priority_levels)) {
-    return invalid_argument("default priority level must be in range [1, {}] for {}{}",
-                            b.priority_levels, out.name, where);
+    return p.wrong(where, "default priority level must be in range [1, {}]", b.priority_levels);
   }
   if (b.preserve_ordering && b.priority_levels > 1) {
-    return invalid_argument(
-        "Only one priority level is allowed when 'preserve_ordering' is true for {}{}", out.name,
-        where);
+    return p.wrong(where, "Only one priority level is allowed when 'preserve_ordering' is true");
   }
   if (b.priority_levels == 0 && m.priority_queue_policy_size() > 0) {
     log_warn("{}: priority_queue_policy has no effect without priority_levels{}", out.name, where);
@@ -198,20 +188,17 @@ Status fill_batching(const Parsed& p, ModelConfig& out) {
   for (const auto& [level, policy] : m.priority_queue_policy()) {
     if (b.priority_levels == 0) break;  // ignored, as in the stock server
     if (level == 0 || level > b.priority_levels) {
-      return invalid_argument(
-          "priority queue policy must have priority level in range [1, {}] for "
-          "{}{}",
-          b.priority_levels, out.name, where);
+      return p.wrong(where, "priority queue policy must have priority level in range [1, {}]",
+                     b.priority_levels);
     }
     b.level_queues[level] = queue_policy(policy);
   }
   const auto delays = [](const auto& row) { return row.second.delay_on_timeout; };
   if (b.preserve_ordering && (b.queue.delay_on_timeout ||
                               std::any_of(b.level_queues.begin(), b.level_queues.end(), delays))) {
-    return invalid_argument(
-        "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for "
-        "{}{}",
-        out.name, where);
+    return p.wrong(
+        where,
+        "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true");
   }
   return ok();
 }
@@ -292,8 +279,7 @@ Status check_backend(const Parsed& p, const ModelConfig& out) {
                                                    "tensorflow_graphdef",
                                                    "tensorflow_savedmodel"};
   if (!kPlatforms.contains(out.platform)) {
-    return invalid_argument("unexpected platform type '{}' for {}{}", out.platform, out.name,
-                            p.where("platform"));
+    return p.wrong(p.where("platform"), "unexpected platform type '{}'", out.platform);
   }
   if (out.backend.empty() && out.platform != "ensemble" && !p.config.has_ensemble_scheduling()) {
     return invalid_argument(
@@ -331,8 +317,7 @@ Status fill_config(const Parsed& p, ModelConfig& out) {
   out.decoupled = c.model_transaction_policy().decoupled();
   out.metric_tags = {c.metric_tags().begin(), c.metric_tags().end()};
   if (c.max_batch_size() < 0) {
-    return invalid_argument("'max_batch_size' must be non-negative value for {}{}", out.name,
-                            p.where("max_batch_size"));
+    return p.wrong(p.where("max_batch_size"), "'max_batch_size' must be non-negative value");
   }
   out.max_batch_size = c.max_batch_size();
   RETURN_IF_ERROR(check_backend(p, out));

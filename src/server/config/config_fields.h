@@ -5,6 +5,7 @@
 #include <google/protobuf/text_format.h>
 
 #include <string>
+#include <utility>
 
 #include "base/status.h"
 #include "server/config/model_config.h"
@@ -21,6 +22,13 @@ struct Parsed {
 
   // " (<path>:<line>)" of top-level field `name`, " (<path>)" when it is absent, "" without a path.
   std::string where(const char* name, int index = -1) const;
+
+  // InvalidArgument: "<text> for <model><place>".
+  template <class... Args>
+  Status wrong(const std::string& place, fmt::format_string<Args...> text, Args&&... args) const {
+    return invalid_argument("{} for {}{}", fmt::format(text, std::forward<Args>(args)...),
+                            config.name(), place);
+  }
 };
 
 // Fills everything but `json` and `proto` of `out`, and validates. Errors in tensors and instance

@@ -136,16 +136,15 @@ Status check_batch_tensors(const Parsed& p, const ModelConfig& out) {
   const auto check_sources = [&](const auto& tensor, const char* what, const std::string& kind,
                                  const std::string& where) {
     if (kind.empty()) {
-      return invalid_argument("unknown batch {} kind {} for {}{}", what,
-                              static_cast<int>(tensor.kind()), out.name, where);
+      return p.wrong(where, "unknown batch {} kind {}", what, static_cast<int>(tensor.kind()));
     }
     if (tensor.source_input_size() != 1) {
-      return invalid_argument("batch {} kind '{}' expects 1 source input, got {} for {}{}", what,
-                              kind, tensor.source_input_size(), out.name, where);
+      return p.wrong(where, "batch {} kind '{}' expects 1 source input, got {}", what, kind,
+                     tensor.source_input_size());
     }
     const auto& source = tensor.source_input(0);
     if (out.input(source) != nullptr) return ok();
-    return invalid_argument("unknown source input name '{}' for {}{}", source, out.name, where);
+    return p.wrong(where, "unknown source input name '{}'", source);
   };
   for (int i = 0; i < p.config.batch_input_size(); ++i) {
     const auto& tensor = p.config.batch_input(i);
@@ -153,9 +152,8 @@ Status check_batch_tensors(const Parsed& p, const ModelConfig& out) {
     const std::string where = p.where("batch_input", i);
     RETURN_IF_ERROR(check_sources(tensor, "input", kind, where));
     if (tensor.data_type() != inference::TYPE_INT32 && tensor.data_type() != inference::TYPE_FP32) {
-      return invalid_argument(
-          "batch input data type must be TYPE_INT32 or TYPE_FP32, not {} for {}{}",
-          inference::DataType_Name(tensor.data_type()), out.name, where);
+      return p.wrong(where, "batch input data type must be TYPE_INT32 or TYPE_FP32, not {}",
+                     inference::DataType_Name(tensor.data_type()));
     }
   }
   for (int i = 0; i < p.config.batch_output_size(); ++i) {
@@ -166,12 +164,10 @@ Status check_batch_tensors(const Parsed& p, const ModelConfig& out) {
     std::set<std::string> targets;
     for (const auto& target : tensor.target_name()) {
       if (out.output(target) == nullptr) {
-        return invalid_argument("unknown target output name '{}' for {}{}", target, out.name,
-                                where);
+        return p.wrong(where, "unknown target output name '{}'", target);
       }
       if (!targets.insert(target).second) {
-        return invalid_argument("target output name '{}' can only be specified once for {}{}",
-                                target, out.name, where);
+        return p.wrong(where, "target output name '{}' can only be specified once", target);
       }
     }
   }

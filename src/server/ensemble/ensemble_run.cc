@@ -2,12 +2,9 @@
 #include "server/ensemble/ensemble_run.h"
 
 #include <algorithm>
-#include <cstring>
 #include <new>
 #include <utility>
 
-#include "base/check.h"
-#include "base/clock.h"
 #include "base/copy_bytes.h"
 #include "server/memory/host_allocator.h"
 

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 
-#include "base/status.h"
 #include "nereid/server.h"
 
 namespace nereid::server {

@@ -15,6 +15,7 @@
 #include <variant>
 
 #include "base/log.h"
+#include "server/api/accessors.h"
 #include "server/api/error.h"
 #include "server/api/values.h"
 
@@ -260,17 +261,9 @@ TRITONSERVER_Error* TRITONSERVER_MetricFamilyNew(TRITONSERVER_MetricFamily** fam
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricFamilyDelete(TRITONSERVER_MetricFamily* family) {
-  delete of(family);
-  return nullptr;
-}
-
-TRITONSERVER_Error* TRITONSERVER_GetMetricFamilyKind(TRITONSERVER_MetricFamily* family,
-                                                     TRITONSERVER_MetricKind* kind) try {
-  *kind = of(family)->kind();
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_DELETER(TRITONSERVER_MetricFamilyDelete, TRITONSERVER_MetricFamily, of(x))
+NEREID_GETTER(TRITONSERVER_GetMetricFamilyKind, TRITONSERVER_MetricFamily, TRITONSERVER_MetricKind,
+              of(x)->kind())
 
 TRITONSERVER_Error* TRITONSERVER_MetricArgsNew(TRITONSERVER_MetricArgs** args) try {
   *args = new TRITONSERVER_MetricArgs;
@@ -286,10 +279,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricArgsSetHistogram(TRITONSERVER_MetricArgs*
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricArgsDelete(TRITONSERVER_MetricArgs* args) {
-  delete args;
-  return nullptr;
-}
+NEREID_DELETER(TRITONSERVER_MetricArgsDelete, TRITONSERVER_MetricArgs, x)
 
 TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONSERVER_Metric** metric,
                                                    TRITONSERVER_MetricFamily* family,
@@ -320,10 +310,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric,
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
-  delete of(metric);
-  return nullptr;
-}
+NEREID_DELETER(TRITONSERVER_MetricDelete, TRITONSERVER_Metric, of(x))
 
 TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value) try {
   auto v = of(metric)->value();
@@ -348,9 +335,5 @@ TRITONSERVER_Error* TRITONSERVER_MetricObserve(TRITONSERVER_Metric* metric, doub
 }
 NEREID_CATCH
 
-TRITONSERVER_Error* TRITONSERVER_GetMetricKind(TRITONSERVER_Metric* metric,
-                                               TRITONSERVER_MetricKind* kind) try {
-  *kind = of(metric)->kind();
-  return nullptr;
-}
-NEREID_CATCH
+NEREID_GETTER(TRITONSERVER_GetMetricKind, TRITONSERVER_Metric, TRITONSERVER_MetricKind,
+              of(x)->kind())

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "base/json.h"
-#include "base/status.h"
 #include "server/config/model_config.h"
 #include "server/metrics/model_metrics.h"
 

@@ -1,8 +1,6 @@
 // GPUs for model instances.
 #pragma once
 
-#include <string>
-
 #include "server/config/model_config.h"
 #include "server/metrics/nvml.h"
 

@@ -1,6 +1,5 @@
 // Search for a model's backend and its library: a part of ModelManager's loading.
 #include "base/log.h"
-#include "server/api/error.h"
 #include "server/repository/model_manager.h"
 #include "server/scripts/known_scripts.h"
 

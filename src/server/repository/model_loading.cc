@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "base/error_codes.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "server/api/error.h"
@@ -14,7 +15,7 @@ namespace nereid::server {
 namespace {
 
 std::string with_code(const Status& status) {
-  return fmt::format("{}: {}", code_string(to_code(status.code())), message(status));
+  return fmt::format("{}: {}", code_string(to_error_code(status.code())), message(status));
 }
 
 bool differ_in_instances_alone(const ModelConfig& a, const ModelConfig& b) {

@@ -6,8 +6,6 @@
 #include <string>
 #include <string_view>
 
-#include "base/status.h"
-
 namespace nereid::server {
 
 // A hash of a Python text that ignores comments, blanks, line breaks, the kind of quotes and

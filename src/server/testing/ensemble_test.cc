@@ -3,11 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
-#include <thread>
 
 #include "nereid/server.h"
 #include "server/testing/client.h"

@@ -1,7 +1,6 @@
 // A cache for tests: keeps everything in a map, counts its calls. Setting "fail" = initialize,
 // lookup or insert makes that call fail; "nocopy" makes lookups omit
 // TRITONCACHE_Copy, "cut" the second half.
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <string>

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <vector>
 
-#include "base/check.h"
-
 namespace nereid::text {
 namespace {
 

@@ -1,6 +1,5 @@
 // Objects of a schema: members named in the schema come first, in its order, then all others.
 #include <algorithm>
-#include <bit>
 
 #include "text/grammar/json_schema_maker.h"
 

@@ -5,7 +5,6 @@
 #include "base/check.h"
 #include "text/grammar/json_schema_maker.h"
 #include "text/grammar/regex_expr.h"
-#include "text/unicode/utf8.h"
 
 namespace nereid::text {
 namespace {

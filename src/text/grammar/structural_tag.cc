@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <initializer_list>
 #include <optional>
-#include <span>
 
 #include "text/grammar/free_text.h"
 #include "text/grammar/json_schema.h"

@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 
-#include <random>
-
 #include "text/grammar/grammar_test_util.h"
 
 namespace nereid::text {

@@ -1,7 +1,6 @@
 // The evaluator: walks the syntax tree of one template for one rendering.
 #pragma once
 
-#include <ctime>
 #include <memory>
 #include <string>
 #include <string_view>

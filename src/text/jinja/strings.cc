@@ -1,7 +1,6 @@
 #include "text/jinja/strings.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/find_text.h"
 #include "text/unicode/python.h"
