@@ -1,4 +1,4 @@
-// Engine: take commands, plan, launch, finish the step before; see README.md for the contract.
+// Engine: apply commands, plan, launch, finish the step before; see README.md for the contract.
 #include "runtime/engine.h"
 
 #include <algorithm>
@@ -22,14 +22,14 @@ constexpr std::chrono::milliseconds kGuideWait(1);
 
 }  // namespace
 
-Engine::Engine(const Health& health, Watchdog& watchdog, exec::Runner& runner,
-               const EngineOptions& options, Inbox& inbox, Outbox& outbox, Progress& progress,
-               StatsRings& rings)
+Engine::Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
+               Inbox& inbox, NewsSink& news, Progress& progress, StatsRings& rings,
+               std::function<void(RequestId)> scored)
     : health_(health),
-      watchdog_(watchdog),
       runner_(runner),
+      clock_(*options.clock),
       inbox_(inbox),
-      outbox_(outbox),
+      sink_(news),
       progress_(progress),
       rings_(rings),
       sched_(options.limits),
@@ -39,50 +39,49 @@ Engine::Engine(const Health& health, Watchdog& watchdog, exec::Runner& runner,
       guides_(runner.vocab_size(), options.jumps_ahead, options.guide_steps,
               [this](RequestId id) { inbox_.push(MaskMade{id}); }),
       pooler_(runner.hidden_size(), runner.num_states(), options.score_head),
-      prompt_scorer_([this](RequestId id) { outbox_.scored(id); }),
+      prompt_scorer_(std::move(scored)),
       speculation_(options.proposer, options.speculation),
       adapters_(runner.limits().num_adapters, runner.limits().num_adapter_pages,
                 exec::max_load_weights(runner.limits())),
-      recorder_(options.memory, rings) {
+      recorder_(options.memory, rings, clock_) {
   sched_.set_adapter_check([this](uint64_t adapter) { return adapters_.is_there(adapter); });
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;
   for (int i = 0; i < kNumLists; ++i) {
     std::vector<SequenceNews> list;
     list.reserve(static_cast<size_t>(options.limits.max_batch_size));
-    outbox_.keep_list(std::move(list));
+    sink_.keep_list(std::move(list));
   }
-  news_ = outbox_.take_list();
+  news_ = sink_.take_list();
   flying_.reserve(static_cast<size_t>(runner_.limits().depth));
   report();
-  thread_ = std::thread([this] { run(); });
 }
 
-Engine::~Engine() {
-  inbox_.push(CancelAll{});
-  inbox_.close();
-  thread_.join();
+bool Engine::take_commands(bool may_sleep) {
+  const auto most = may_sleep && only_guides_ ? kGuideWait : std::chrono::milliseconds(0);
+  return inbox_.take_all(commands_, may_sleep && flying_.empty() && sched_.idle(), most);
 }
 
-void Engine::run() {
-  const auto depth = static_cast<size_t>(runner_.limits().depth);
-  while (begin_turn()) {
-    for (Command& command : commands_) apply(command);
-    look_after_device();
-    take_onboards(/*may_wait=*/false);
-    tell(sched_.expire(now()));
-    const bool launches = launch_next();
-    if (!flying_.empty() && (!launches || flying_.size() == depth)) {
-      finish_oldest();
-    } else if (!launches && !onboards_.empty()) {
-      report();
-      take_onboards(/*may_wait=*/true);  // no row can run before
-    }
-    idle_ = flying_.empty() && sched_.idle();
-    only_guides_ = !launches && flying_.empty() && onboards_.empty() && sched_.num_held() > 0;
-    if (idle_) check_counts();
+void Engine::turn() {
+  for (Command& command : commands_) apply(command);
+  commands_.clear();
+  look_after_device();
+  take_onboards(/*may_wait=*/false);
+  tell(sched_.expire(clock_.now()));
+  const bool launches = launch_next();
+  if (!flying_.empty() && (!launches || std::ssize(flying_) == runner_.limits().depth)) {
+    finish_oldest();
+  } else if (!launches && !onboards_.empty()) {
     report();
+    take_onboards(/*may_wait=*/true);  // no row can run before
   }
+  idle_ = flying_.empty() && sched_.idle();
+  only_guides_ = !launches && flying_.empty() && onboards_.empty() && sched_.num_held() > 0;
+  if (idle_) check_counts();
+  report();
+}
+
+void Engine::finish() {
   while (!flying_.empty()) finish_oldest();
   while (!onboards_.empty()) take_onboards(/*may_wait=*/true);
   NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty() && pooler_.empty() &&
@@ -90,35 +89,21 @@ void Engine::run() {
   idle_ = true;
   sched_.check();
   report();
-  watchdog_.turn_ends();
-}
-
-// Takes the commands that have come, or waits for some where nothing else is to be done. False: the
-// inbox is closed.
-bool Engine::begin_turn() {
-  watchdog_.turn_ends();
-  const bool goes_on = inbox_.take_all(commands_, /*may_sleep=*/flying_.empty() && sched_.idle(),
-                                       only_guides_ ? kGuideWait : std::chrono::milliseconds(0));
-  watchdog_.turn_begins();
-  return goes_on;
 }
 
 // Nothing runs on a device that has failed: who waits for it, or still comes, is told so.
 void Engine::look_after_device() {
   const Status failure = health_.failure();
   if (failure.ok()) return;
-  if (!device_failed_) {
+  if (!std::exchange(device_failed_, true))
     log_error("{}; its model answers no more requests", message(failure));
-    watchdog_.device_failed();
-  }
-  device_failed_ = true;
   tell(sched_.fail_all(failure));
 }
 
 // Looking at every block takes a while; a request that comes meanwhile waits for it.
 void Engine::check_counts() {
   constexpr auto kPeriod = std::chrono::seconds(1);
-  const Time at = now();
+  const Time at = clock_.now();
   if (at - counts_checked_ < kPeriod) return;
   counts_checked_ = at;
   sched_.check();
@@ -229,7 +214,7 @@ bool Engine::launch_next() {
   if (!guides_.offer(sched_, in_flight, speculation_.costs()) ||
       !speculation_.offer(sched_, in_flight))
     return false;
-  sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
+  sched::StepPlan plan = sched_.plan(clock_.now(), std::move(former_plan_));
   step_.clear();
   const bool loads = load_adapters();
   const bool launches = loads || !plan.empty();
@@ -289,7 +274,7 @@ void Engine::take_onboards(bool may_wait) {
 void Engine::finish_oldest() {
   Step oldest = std::move(flying_.front());
   flying_.erase(flying_.begin());
-  finish(std::move(oldest));
+  finish_step(std::move(oldest));
   draw_oldest();
 }
 
@@ -372,12 +357,12 @@ void Engine::add_embeddings(const sched::SequenceSpec& spec) {
   }
 }
 
-void Engine::finish(Step step) {
+void Engine::finish_step(Step step) {
   const size_t num_told = news_.size();
   const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
   if (results.ok()) {
     commit(step, *results);
-    speculation_.finished(step.plan, step.record.launched, now());
+    speculation_.finished(step.plan, step.record.launched, clock_.now());
   } else {
     adapters_.forget();
     const Status failure = health_.failure();
@@ -527,7 +512,7 @@ void Engine::report() {
   stats.max_batch_size = sched_.limits().max_batch_size;
   adapters_.tell(stats.adapters);
   progress_.publish(stats, idle_);
-  if (!news_.empty()) outbox_.post({now(), std::exchange(news_, outbox_.take_list())});
+  if (!news_.empty()) sink_.post({clock_.now(), std::exchange(news_, sink_.take_list())});
 }
 
 }  // namespace nereid::runtime

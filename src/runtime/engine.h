@@ -1,14 +1,14 @@
-// The step loop: one thread owns the scheduler and the runner of a model instance. As many steps
+// The step loop of a model instance, which owns its scheduler and drives its runner. As many steps
 // are in flight as the runner takes: with more than one, a step is launched before the results of
 // the one before it are looked at.
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -17,17 +17,18 @@
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "runtime/adapter_places.h"
+#include "runtime/clock.h"
 #include "runtime/guides.h"
 #include "runtime/inbox.h"
-#include "runtime/outbox.h"
 #include "runtime/pooler.h"
 #include "runtime/progress.h"
 #include "runtime/prompt_scorer.h"
 #include "runtime/sampler.h"
+#include "runtime/sequence_news.h"
 #include "runtime/speculation.h"
 #include "runtime/step_recorder.h"
-#include "runtime/watchdog.h"
 #include "sched/scheduler.h"
+#include "tensor/health.h"
 
 namespace nereid::runtime {
 
@@ -40,18 +41,33 @@ struct EngineOptions {
   int64_t guide_steps = Guides::kTurnSteps;
   Proposer* proposer = nullptr;  // of drafts; must outlive the engine
   Speculation::Options speculation;
+  const Clock* clock = &steady_clock();  // likewise
 };
 
+// For one thread at a time (EngineThread; tests and replays call it by hand). It starts none of its
+// own; its modules do for work that takes long.
 class Engine {
  public:
-  // Starts the thread. All references must outlive the engine.
-  Engine(const Health& health, Watchdog& watchdog, exec::Runner& runner,
-         const EngineOptions& options, Inbox& inbox, Outbox& outbox, Progress& progress,
-         StatsRings& rings);
-  ~Engine();  // cancels what still runs, then joins
+  // All references must outlive the engine. `scored`: see PromptScorer.
+  Engine(const Health& health, exec::Runner& runner, const EngineOptions& options, Inbox& inbox,
+         NewsSink& news, Progress& progress, StatsRings& rings,
+         std::function<void(RequestId)> scored);
+
+  // Takes what has come to the inbox for the next turn. `may_sleep`: waits for it where nothing
+  // else is to be done. False: the inbox is closed and drained.
+  bool take_commands(bool may_sleep);
+
+  // One turn of the loop: applies the commands, launches the next step if there is one, and finishes
+  // the oldest where as many are in flight as the runner takes, or nothing was launched.
+  void turn();
+
+  // Behind the last turn: finishes what is in flight. All sequences must have ended.
+  void finish();
+
+  bool device_has_failed() const { return device_failed_; }
 
  private:
-  // A step on the device, or one whose launch failed; both end in finish().
+  // A step on the device, or one whose launch failed; both end in finish_step().
   struct Step {
     sched::StepPlan plan;
     bool has_drafts = false;
@@ -69,8 +85,6 @@ class Engine {
     int32_t num_open = 0;
   };
 
-  void run();
-  bool begin_turn();
   void look_after_device();
   void check_counts();
   void apply(Command& command);
@@ -87,7 +101,7 @@ class Engine {
   void add_embeddings(const sched::SequenceSpec& spec);
   void finish_oldest();
   void take_onboards(bool may_wait);
-  void finish(Step step);
+  void finish_step(Step step);
   void commit(const Step& step, exec::StepResult results);
   void fail_numerically(const sched::Row& row);
   Status copy_logits(const sched::Row& row, const exec::RowResult& result, SequenceNews& news);
@@ -99,10 +113,10 @@ class Engine {
   size_t vocab() const { return static_cast<size_t>(runner_.vocab_size()); }
 
   const Health& health_;
-  Watchdog& watchdog_;
   exec::Runner& runner_;
+  const Clock& clock_;
   Inbox& inbox_;
-  Outbox& outbox_;
+  NewsSink& sink_;
   Progress& progress_;
   StatsRings& rings_;
   sched::Scheduler sched_;
@@ -137,7 +151,6 @@ class Engine {
   bool only_guides_ = false;    // nothing can be done before a guide or a mask is made
   bool device_failed_ = false;  // and the log says so
   Time counts_checked_{};
-  std::thread thread_;
 };
 
 }  // namespace nereid::runtime

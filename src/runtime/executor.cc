@@ -7,11 +7,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "nereid/executor.h"
+#include "runtime/clock.h"
 #include "runtime/engine.h"
+#include "runtime/engine_thread.h"
 #include "runtime/grammars.h"
 #include "runtime/inbox.h"
 #include "runtime/model_instance.h"
@@ -97,7 +98,8 @@ Speculation::Options speculation_options(const ModelInstance& model, const Execu
   return {.max_drafts = config.max_draft_len > 0 ? config.max_draft_len : usual,
           .adapts = config.speculation == "auto" || (config.speculation.empty() && has_model),
           .overlaps = model.runner->limits().depth > 1,
-          .vocab_size = model.runner->vocab_size()};
+          .vocab_size = model.runner->vocab_size(),
+          .clock = model.clock};
 }
 
 class ExecutorImpl : public Executor {
@@ -125,7 +127,7 @@ class ExecutorImpl : public Executor {
         outbox_(model_.tokenizer, inbox_, progress_),
         watchdog_(model_.device.device->health(), outbox_, progress_,
                   config.exit_on_device_failure),
-        engine_(model_.device.device->health(), watchdog_, *model_.runner,
+        engine_(model_.device.device->health(), *model_.runner,
                 {.limits = bounds_.limits,
                  .normalize_log_probs = config.normalize_log_probs,
                  .memory = memory_totals(model_),
@@ -133,8 +135,11 @@ class ExecutorImpl : public Executor {
                  .jumps_ahead = config.enable_jump_ahead,
                  .guide_steps = model_.guide_steps,
                  .proposer = model_.proposer.get(),
-                 .speculation = speculation_options(model_, config)},
-                inbox_, outbox_, progress_, rings_) {}
+                 .speculation = speculation_options(model_, config),
+                 .clock = model_.clock},
+                inbox_, outbox_, progress_, rings_,
+                [this](RequestId id) { outbox_.scored(id); }),
+        thread_(engine_, inbox_, watchdog_) {}
 
   ~ExecutorImpl() override = default;
   // It stays where the engine's thread hangs, which uses nearly all of it.
@@ -359,7 +364,7 @@ class ExecutorImpl : public Executor {
                               .retention = std::move(request.kv_cache_retention),
                               .priority = request.priority,
                               .streams_beams = request.streaming,
-                              .arrival = now()};
+                              .arrival = model_.clock->now()};
     if (request.prompt_table)
       first.prompt_table =
           std::make_shared<const std::vector<uint16_t>>(std::move(request.prompt_table->values));
@@ -408,7 +413,8 @@ class ExecutorImpl : public Executor {
   Grammars grammars_;
   Outbox outbox_;
   Watchdog watchdog_;
-  Engine engine_;  // destroyed first: its last news still finds the outbox
+  Engine engine_;
+  EngineThread thread_;  // destroyed first: its last news still finds the outbox
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "models/score_head.h"
 #include "nereid/executor.h"
 #include "runtime/adapter_cache.h"
+#include "runtime/clock.h"
 #include "runtime/guides.h"
 #include "runtime/speculation.h"
 #include "text/tokenizer.h"
@@ -39,6 +40,7 @@ struct ModelInstance {
   int64_t guide_steps = Guides::kTurnSteps;  // of the engine's thread, for the masks of a step
   std::unique_ptr<AdapterCache> adapters =
       std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
+  const Clock* clock = &steady_clock();  // must outlive the executor
 };
 
 // How the configuration has a model's engine built for the device.

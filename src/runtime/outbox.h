@@ -16,12 +16,10 @@
 #include "nereid/executor.h"
 #include "runtime/inbox.h"
 #include "runtime/progress.h"
-#include "sched/scheduler.h"
+#include "runtime/sequence_news.h"
 #include "text/tokenizer.h"
 
 namespace nereid::runtime {
-
-struct PromptScores;
 
 // The part of a request that the outbox needs.
 struct Subscription {
@@ -41,35 +39,18 @@ struct Subscription {
   int64_t logits_bytes = 0;  // most that the responses hold together
 };
 
-// What the engine has to tell of one sequence.
-struct SequenceNews {
-  sched::RowNews row;
-  std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
-  // f32 [prompt, vocab], with or before the first token; null unless asked for
-  std::shared_ptr<const std::vector<float>> context_logits;
-  // The same for the prompt's scores; what comes behind them waits until they are done.
-  std::shared_ptr<const PromptScores> prompt_scores;
-  std::vector<float> embedding;  // with the last news of a sequence that is pooled
-};
-
-// News of one turn of the engine loop, in the order of events.
-struct NewsBatch {
-  Time time;  // when the host learned the tokens
-  std::vector<SequenceNews> news;
-};
-
-class Outbox {
+class Outbox : public NewsSink {
  public:
   // `tokenizer` may be null when no subscription has stop strings. `inbox` is told of stop
   // strings found and of requests that are to end with one of their sequences; both references must
   // outlive the outbox.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress);
-  ~Outbox();  // delivers what is queued, then joins
+  ~Outbox() override;  // delivers what is queued, then joins
 
   // To be called before the engine has the request, so that the subscription is there when its
   // first news comes.
   void open(Subscription subscription);
-  void post(NewsBatch batch);
+  void post(NewsBatch batch) override;
   // The scores that news of the sequence brought or will bring are done. From any thread.
   void scored(RequestId id);
 
@@ -77,10 +58,8 @@ class Outbox {
   // Any thread.
   void end_all(const Status& status);
 
-  // An empty list for the engine to fill, whose memory was that of a batch delivered before, if
-  // there is one.
-  std::vector<SequenceNews> take_list();
-  void keep_list(std::vector<SequenceNews> list);
+  std::vector<SequenceNews> take_list() override;
+  void keep_list(std::vector<SequenceNews> list) override;
 
  private:
   static constexpr size_t kMostLists = 8;  // kept; more are under way when it is late

@@ -34,6 +34,7 @@ bool draws_freely(const sched::SequenceSpec& spec) {
 
 Speculation::Speculation(Proposer* proposer, const Options& options)
     : proposer_(proposer), options_(options), probe_every_(kProbeEvery) {
+  if (proposer_) proposer_->set_clock(*options.clock);
   costs_.overlaps = options.overlaps;
 }
 
@@ -217,9 +218,9 @@ void Speculation::ask_chosen(sched::Scheduler& scheduler) {
   }
   if (num_chosen == 0) return;
   const auto chosen = questions.first(num_chosen);
-  const Time begin = options_.clock();
+  const Time begin = options_.clock->now();
   ask(chosen);
-  measure_proposer(chosen, seconds(options_.clock() - begin));
+  measure_proposer(chosen, seconds(options_.clock->now() - begin));
   for (const DraftQuestion& question : chosen) {
     State& state = states_[question.sequence->id()];
     if (question.drafts.empty() && !question.is_behind) {

@@ -13,6 +13,7 @@
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "nereid/stats.h"
+#include "runtime/clock.h"
 #include "runtime/draft_choice.h"
 #include "sched/scheduler.h"
 
@@ -41,6 +42,9 @@ class Proposer {
   };
 
   virtual ~Proposer() = default;
+
+  // What times are measured by; it must outlive the proposer. Without a call: steady_clock().
+  void set_clock(const Clock& clock) { clock_ = &clock; }
 
   // The word of ExecutorConfig::speculation for it.
   virtual std::string_view name() const = 0;
@@ -82,6 +86,12 @@ class Proposer {
 
   // What it holds on the device, as lines of the executor's table.
   virtual std::vector<exec::MemoryItem> memory() const { return {}; }
+
+ protected:
+  Time now() const { return clock_->now(); }
+
+ private:
+  const Clock* clock_ = &steady_clock();
 };
 
 // Asks the proposer and hands its guesses to the scheduler. Owned by the engine.
@@ -95,7 +105,7 @@ class Speculation {
     bool overlaps = false;  // a step is launched while the one before it runs
     // Guesses end before an id that is outside, such as one of a prompt table's rows.
     int32_t vocab_size = std::numeric_limits<int32_t>::max();
-    Time (*clock)() = now;  // for what the proposer takes
+    const Clock* clock = &steady_clock();  // for what the proposer takes; must outlive this
   };
 
   // `proposer`: null = nothing is guessed; else it must outlive this.

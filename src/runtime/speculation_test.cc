@@ -17,7 +17,9 @@ using ::testing::IsEmpty;
 
 Time g_time;              // of the tests
 Duration g_usual_time{};  // what would have gone by without noise
-Time test_time() { return g_time; }
+struct TestClock : Clock {
+  Time now() const override { return g_time; }
+} g_clock;
 void pass(Duration usual, double noise) {
   g_usual_time += usual;
   g_time += std::chrono::duration_cast<Duration>(usual * noise);
@@ -75,7 +77,7 @@ class SpeculationTest : public ::testing::Test {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
   }
   static Speculation::Options adapting(int32_t max_drafts) {
-    return {.max_drafts = max_drafts, .adapts = true, .clock = test_time};
+    return {.max_drafts = max_drafts, .adapts = true, .clock = &g_clock};
   }
 
   void submit(int count, int32_t num_prompt = 1) {

@@ -56,7 +56,7 @@ void take_news(std::span<const SequenceNews> news, std::vector<RequestStats>& re
 StepRecorder::Open StepRecorder::begin(const sched::StepPlan& plan, const sched::Scheduler& sched,
                                        int64_t num_queued) {
   const sched::SchedulerStats now_planned = sched.stats();
-  Open open{.launched = now()};
+  Open open{.launched = clock_.now()};
   IterationStats& stats = open.stats;
   count_rows(plan, stats);
   open.num_generation_tokens = plan.num_tokens - stats.num_ctx_tokens;
@@ -77,7 +77,7 @@ StepRecorder::Open StepRecorder::begin(const sched::StepPlan& plan, const sched:
 
 void StepRecorder::end(Open open, const sched::Scheduler& sched,
                        std::span<const SequenceNews> news) {
-  const Time finished = now();
+  const Time finished = clock_.now();
   const Duration latency = finished - std::max(open.launched, last_end_);
   last_end_ = finished;
   IterationStats& stats = open.stats;

@@ -7,7 +7,8 @@
 
 #include "base/clock.h"
 #include "nereid/stats.h"
-#include "runtime/outbox.h"
+#include "runtime/clock.h"
+#include "runtime/sequence_news.h"
 #include "runtime/stats_rings.h"
 #include "sched/scheduler.h"
 
@@ -29,7 +30,9 @@ class StepRecorder {
     std::vector<RequestStats> requests;  // empty unless request statistics are kept
   };
 
-  StepRecorder(const MemoryTotals& memory, StatsRings& rings) : memory_(memory), rings_(rings) {}
+  // The references must outlive it.
+  StepRecorder(const MemoryTotals& memory, StatsRings& rings, const Clock& clock)
+      : memory_(memory), rings_(rings), clock_(clock) {}
 
   // Just planned and not yet launched. `num_queued`: requests that never ran, those on their way to
   // the engine included.
@@ -44,6 +47,7 @@ class StepRecorder {
  private:
   const MemoryTotals memory_;
   StatsRings& rings_;
+  const Clock& clock_;
   ExecutorStats figures_;
   sched::SchedulerStats planned_;  // as of the last begin()
   int64_t num_ended_ = 0;          // sequences, as of the last end()
