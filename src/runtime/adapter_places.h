@@ -29,6 +29,7 @@ class AdapterPlaces {
   // A sequence has the adapter from open() to close(); close() of one without does nothing.
   void open(RequestId id, std::shared_ptr<const Adapter> adapter);
   void close(RequestId id);
+  bool empty() const { return adapters_.empty(); }  // no sequence has one
 
   // A sequence that holds memory and the key of its adapter. For all of them together there are
   // places and pages.

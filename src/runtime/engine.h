@@ -4,29 +4,22 @@
 #pragma once
 
 #include <deque>
-#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "exec/runner.h"
 #include "exec/step_message.h"
-#include "runtime/adapter_places.h"
 #include "runtime/clock.h"
-#include "runtime/guides.h"
 #include "runtime/inbox.h"
-#include "runtime/pooler.h"
 #include "runtime/progress.h"
-#include "runtime/prompt_scorer.h"
 #include "runtime/sampler.h"
 #include "runtime/sequence_news.h"
-#include "runtime/speculation.h"
-#include "runtime/step_recorder.h"
+#include "runtime/stats_rings.h"
+#include "runtime/step_module.h"
 #include "sched/scheduler.h"
 #include "tensor/health.h"
 
@@ -34,24 +27,17 @@ namespace nereid::runtime {
 
 struct EngineOptions {
   sched::Limits limits;
-  bool normalize_log_probs = true;    // see ExecutorConfig
-  MemoryTotals memory;                // for the statistics
-  std::span<const float> score_head;  // [labels, hidden_size]; must outlive the engine
-  bool jumps_ahead = true;            // see ExecutorConfig::enable_jump_ahead
-  int64_t guide_steps = Guides::kTurnSteps;
-  Proposer* proposer = nullptr;  // of drafts; must outlive the engine
-  Speculation::Options speculation;
-  const Clock* clock = &steady_clock();  // likewise
+  bool normalize_log_probs = true;       // see ExecutorConfig
+  const Clock* clock = &steady_clock();  // must outlive the engine
 };
 
 // For one thread at a time (EngineThread; tests and replays call it by hand). It starts none of its
 // own; its modules do for work that takes long.
 class Engine {
  public:
-  // All references must outlive the engine. `scored`: see PromptScorer.
-  Engine(const Health& health, exec::Runner& runner, const EngineOptions& options, Inbox& inbox,
-         NewsSink& news, Progress& progress, StatsRings& rings,
-         std::function<void(RequestId)> scored);
+  // All references must outlive the engine.
+  Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
+         StepModules modules, Inbox& inbox, NewsSink& news, Progress& progress, StatsRings& rings);
 
   // Takes what has come to the inbox for the next turn. `may_sleep`: waits for it where nothing
   // else is to be done. False: the inbox is closed and drained.
@@ -74,10 +60,8 @@ class Engine {
     bool waits_for_masks = false;  // before it draws
     std::vector<int32_t> late;     // numbers of rows that draw nothing, as their masks take longer
     StatusOr<exec::Ticket> ticket;
-    StepRecorder::Open record;
+    Time launched;
   };
-
-  using ContextLogits = std::shared_ptr<const std::vector<float>>;
 
   // Several sequences of one request.
   struct Group {
@@ -94,23 +78,19 @@ class Engine {
   int32_t num_sequences(RequestId id) const;
   bool launch_next();
   Step launch(sched::StepPlan plan);
-  bool load_adapters();
   void write_message(const sched::StepPlan& plan);
   void draw_oldest();
   std::span<const TokenId> input_of(const sched::Row& row);
-  void add_embeddings(const sched::SequenceSpec& spec);
   void finish_oldest();
   void take_onboards(bool may_wait);
   void finish_step(Step step);
   void commit(const Step& step, exec::StepResult results);
+  Status land(const LandedRow& landed, SequenceNews& news);
   void fail_numerically(const sched::Row& row);
-  Status copy_logits(const sched::Row& row, const exec::RowResult& result, SequenceNews& news);
-  ContextLogits take_context_logits(const sched::Row& row, std::span<const float> logits);
   void tell(SequenceNews news);
   void tell(std::vector<sched::RowNews> rows);
   void close(RequestId id);
   void report();
-  size_t vocab() const { return static_cast<size_t>(runner_.vocab_size()); }
 
   const Health& health_;
   exec::Runner& runner_;
@@ -121,12 +101,7 @@ class Engine {
   StatsRings& rings_;
   sched::Scheduler sched_;
   Sampler sampler_;
-  Guides guides_;
-  Pooler pooler_;
-  PromptScorer prompt_scorer_;
-  Speculation speculation_;
-  AdapterPlaces adapters_;
-  StepRecorder recorder_;
+  const StepModules modules_;
   // Steps in flight, oldest first; less than the runner's depth when the next is planned.
   std::vector<Step> flying_;
   // Launched plans with onboards of which the scheduler has not been told, oldest first: why the
@@ -138,13 +113,11 @@ class Engine {
   sched::StepPlan former_plan_;
   exec::Step step_;             // of the message
   exec::Masks masks_;           // of the step that draws
-  std::vector<TokenId> input_;  // of a row with drafts or embeddings
-  std::vector<AdapterPlaces::Use> adapter_uses_;
+  std::vector<TokenId> input_;  // of a row with drafts
   std::vector<std::byte> message_;     // the last one
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
-  // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.
-  absl::flat_hash_map<RequestId, std::vector<float>> context_logits_;
-  int64_t num_refused_ = 0;     // accepted, then refused by the scheduler
+  int64_t num_refused_ = 0;           // accepted, then refused by the scheduler
+  int64_t num_numeric_failures_ = 0;  // see ExecutorStats
   int64_t num_submitted_ = 0;   // taken from the inbox
   int64_t num_left_queue_ = 0;  // of those, reported as no longer queued
   bool idle_ = true;

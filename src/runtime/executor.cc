@@ -24,6 +24,7 @@
 #include "runtime/response_store.h"
 #include "runtime/sample_params.h"
 #include "runtime/stats_rings.h"
+#include "runtime/step_modules.h"
 #include "runtime/watchdog.h"
 
 namespace nereid::runtime {
@@ -130,15 +131,8 @@ class ExecutorImpl : public Executor {
         engine_(model_.device.device->health(), *model_.runner,
                 {.limits = bounds_.limits,
                  .normalize_log_probs = config.normalize_log_probs,
-                 .memory = memory_totals(model_),
-                 .score_head = model_.score_head.weights,
-                 .jumps_ahead = config.enable_jump_ahead,
-                 .guide_steps = model_.guide_steps,
-                 .proposer = model_.proposer.get(),
-                 .speculation = speculation_options(model_, config),
                  .clock = model_.clock},
-                inbox_, outbox_, progress_, rings_,
-                [this](RequestId id) { outbox_.scored(id); }),
+                modules(config), inbox_, outbox_, progress_, rings_),
         thread_(engine_, inbox_, watchdog_) {}
 
   ~ExecutorImpl() override = default;
@@ -392,6 +386,17 @@ class ExecutorImpl : public Executor {
       spec.output.num_prompt_log_probs.reset();
     }
     return group;
+  }
+
+  StepModules modules(const ExecutorConfig& config) {
+    return make_step_modules({.memory = memory_totals(model_),
+                              .score_head = model_.score_head.weights,
+                              .jumps_ahead = config.enable_jump_ahead,
+                              .guide_steps = model_.guide_steps,
+                              .proposer = model_.proposer.get(),
+                              .speculation = speculation_options(model_, config)},
+                             *model_.runner, inbox_, progress_, rings_,
+                             [this](RequestId id) { outbox_.scored(id); });
   }
 
   void close() {

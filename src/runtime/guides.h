@@ -12,52 +12,49 @@
 #include "exec/step_message.h"
 #include "runtime/draft_choice.h"
 #include "runtime/mask_worker.h"
-#include "sched/scheduler.h"
+#include "runtime/step_module.h"
 #include "text/grammar/guided_output.h"
 
 namespace nereid::runtime {
 
-// Owned by the engine thread, which works for guides for a few milliseconds of each turn at most.
+// The engine's thread works for guides for a few milliseconds of each turn at most.
 // Masks that need more are made by another thread; their sequences wait.
-class Guides {
+class Guides : public StepModule {
  public:
   static constexpr int64_t kTurnSteps = 1'000'000;  // of text::Effort
   // What one sequence may take of the other thread: so many steps, and more for each token.
   static constexpr int64_t kSlowSteps = 1'000'000'000, kSlowStepsPerToken = 2'000'000;
 
-  // `jumps_ahead`: offer() does something. `turn_steps`: for the masks of one step. `made` is
-  // called on another thread when a mask is made that fill() called late.
-  Guides(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps,
+  // `jumps_ahead`: offer() does something. `turn_steps`: for the masks of one step. `costs` are
+  // those of drafts; they must outlive it. `made` is called on another thread when a mask is made
+  // that mask() called late.
+  Guides(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps, const SpeculationCosts& costs,
          std::function<void(RequestId)> made)
       : vocab_size_(vocab_size),
         jumps_ahead_(jumps_ahead),
         turn_steps_(turn_steps),
+        costs_(costs),
         worker_(std::move(made)) {}
 
   // Before a plan: what running sequences must go on with becomes their drafts, so that one step
   // computes it, if that pays. Other tokens may write the same text: the sampler decides, as with
-  // every draft. False: first all steps in flight should land (`in_flight`: there are some).
-  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight,
-                           const SpeculationCosts& costs);
-  // Says in `out`, the message's row for `row`, whether it waits for a mask: where it samples, of a
-  // sequence with a guide.
-  void add(const sched::Row& row, exec::StepRow& out);
+  // every draft.
+  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight) override;
+  // A row waits for a mask where it samples, of a sequence with a guide.
+  void write(const sched::Row& row, const RowMessage& to) override;
   // The masks of such rows of a launched step, when every step before it has landed. Rows that need
   // none, and those of sequences that have ended or start over by now, have none. A guide that
-  // fails leaves no token; failure() says why. `late` gets the numbers of rows whose masks take
-  // longer: they draw nothing, and no row of their sequences may be planned before take_mask().
-  void fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late);
+  // fails leaves no token; failure() says why.
+  void mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) override;
   // After `made`: the mask is there for the next row. False: its sequence has ended.
-  bool take_mask(RequestId id);
+  bool resume(RequestId id) override;
 
-  // A row is about to be committed with so many tokens.
-  void landed(const sched::Row& row, size_t num_drawn);
+  Status landed(const LandedRow& landed, SequenceNews& news) override;
 
-  // Why the guide of a sequence failed; OK where it did not.
-  Status failure(RequestId id) const;
-  // The mask of the next token; empty: it is not limited, or not known at once.
-  std::vector<uint32_t> next_mask(const sched::Sequence& sequence);
-  void forget(RequestId id);
+  // Why the guide failed, or that its mask, biases and bans together leave no token.
+  Status failure(const sched::Row& row) override;
+  void close(RequestId id) override;
+  bool empty() const override { return states_.empty(); }
 
  private:
   struct State {
@@ -79,17 +76,20 @@ class Guides {
   };
 
   void find_forced(const sched::Scheduler& scheduler);
-  bool pays(size_t num_rows, const SpeculationCosts& costs) const;
+  bool pays(size_t num_rows) const;
   static bool catch_up(State& state, const sched::Sequence& sequence, text::Effort& effort);
   bool fill(State& state, const sched::Row& row, text::Effort& effort, exec::Masks& masks) const;
   void add_drafts(const State& state, const sched::Row& row, text::Effort& effort,
                   exec::Masks& masks) const;
   std::span<uint32_t> add_mask(exec::Masks& masks) const;
   void begin_job(State& state, const sched::Sequence& sequence);
+  // The mask of the next token; empty: it is not limited, or not known at once.
+  std::vector<uint32_t> next_mask(const sched::Sequence& sequence);
 
   const int32_t vocab_size_;
   const bool jumps_ahead_;
   const int64_t turn_steps_;
+  const SpeculationCosts& costs_;
   absl::flat_hash_map<RequestId, State> states_;
   std::vector<Forced> forced_;  // of a call of offer()
   // Forced tokens whose forerunner was drawn, and of those the ones that were drawn as well.

@@ -18,7 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "nereid/response.h"
-#include "sched/step_plan.h"
+#include "runtime/step_module.h"
 
 namespace nereid::runtime {
 
@@ -29,28 +29,22 @@ struct PromptScores {
   PromptLogProbs values;
 };
 
-// Engine's thread only.
-class PromptScorer {
+class PromptScorer : public StepModule {
  public:
-  // `on_done(id)` is called by the scorer's thread when the scores that add() gave are done.
+  // `on_done(id)` is called by the scorer's thread when the scores that news brought are done.
   explicit PromptScorer(std::function<void(RequestId)> on_done) : on_done_(std::move(on_done)) {}
-  ~PromptScorer();  // scores what was added, then joins
+  ~PromptScorer() override;  // scores what was added, then joins
   PromptScorer(const PromptScorer&) = delete;
   PromptScorer& operator=(const PromptScorer&) = delete;
 
-  // A sequence whose prompt is scored has begun; `num_top` likeliest tokens are kept at each
-  // position.
-  void open(RequestId id, int32_t num_top);
+  void open(const sched::SequenceSpec& spec, const Submit& request) override;
+  void close(RequestId id) override { open_.erase(id); }
+  bool empty() const override { return open_.empty(); }
 
-  // What a row gave of its positions, f32 [num_tokens, vocab]; sequences that are not open are left
-  // alone. A position that comes again, as after a preemption, takes the place of what it gave
-  // before. The row that ends the prompt sets `scores`. Waits while much is to be scored.
-  // ResourceExhausted: no memory.
-  Status add(const sched::Row& row, std::span<const float> logits,
-             std::shared_ptr<const PromptScores>& scores);
-
-  void forget(RequestId id) { open_.erase(id); }
-  bool empty() const { return open_.empty(); }
+  // The logits of a row with all of them are f32 [num_tokens, vocab]. A position that comes again,
+  // as after a preemption, takes the place of what it gave before. The row that ends the prompt
+  // sets the news' scores. Waits while much is to be scored. ResourceExhausted: no memory.
+  Status landed(const LandedRow& landed, SequenceNews& news) override;
 
  private:
   static constexpr size_t kMostJobs = 2;  // that wait, with copies of their logits

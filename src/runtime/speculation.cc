@@ -278,24 +278,30 @@ void Speculation::hand_over(const DraftQuestion& question, int32_t count,
                   parents.first(parents.empty() ? 0 : num_drafts));
 }
 
-void Speculation::open(RequestId id) { states_.try_emplace(id); }
+void Speculation::open(const sched::SequenceSpec& spec, const Submit&) {
+  states_.try_emplace(spec.id);
+}
 
 // Of the request's own drafts, which are those of the first tokens.
-void Speculation::add_draft_logits(const sched::Row& row, exec::StepRow& out,
-                                   exec::Step& step) const {
+void Speculation::add_draft_logits(const sched::Row& row, const RowMessage& to) const {
   const auto& logits = row.sequence->spec().draft_logits;
   const auto state = states_.find(row.sequence->id());
   if (row.num_drafts == 0 || !logits || (state != states_.end() && state->second.is_asked)) return;
   const size_t width = logits->size() / row.sequence->spec().drafts.size();
   const auto first = static_cast<size_t>(row.first_drawn() - row.sequence->num_prompt());
-  const auto own = std::span(*logits).subspan(first * width, out.num_drafts * width);
-  step.draft_logits.insert(step.draft_logits.end(), own.begin(), own.end());
-  out.has_draft_logits = 1;
+  const auto own = std::span(*logits).subspan(first * width, to.out.num_drafts * width);
+  to.step.draft_logits.insert(to.step.draft_logits.end(), own.begin(), own.end());
+  to.out.has_draft_logits = 1;
 }
 
-void Speculation::add(const sched::Row& row, exec::StepRow& out, exec::Step& step,
-                      int32_t& spare_logits) const {
-  add_draft_logits(row, out, step);
+void Speculation::write(const sched::Row& row, const RowMessage& to) {
+  exec::StepRow& out = to.out;
+  add_draft_logits(row, to);
+  if (const auto parents = row.sequence->draft_parents(); !parents.empty() && row.num_drafts > 0) {
+    const auto own = parents.first(static_cast<size_t>(row.num_drafts));
+    out.has_tree = 1;
+    to.step.parents.insert(to.step.parents.end(), own.begin(), own.end());
+  }
   const sched::SequenceSpec& spec = row.sequence->spec();
   if (!proposer_ || !draws_freely(spec) || spec.output.pooling) return;
   if (row.num_drafts > 0) out.wants_likeliest = proposer_->wants_likeliest();
@@ -303,18 +309,20 @@ void Speculation::add(const sched::Row& row, exec::StepRow& out, exec::Step& ste
   if (wanted == Proposer::States::kDrawn && row.samples) out.num_hidden = 1 + row.num_drafts;
   if (wanted != Proposer::States::kAll) return;
   const int32_t more = row.num_tokens - out.num_logits;
-  if (more <= spare_logits) {
-    spare_logits -= more;
+  if (more <= to.spare_logits) {
+    to.spare_logits -= more;
     out.num_logits = row.num_tokens;
   }
   out.num_hidden = out.num_logits;
 }
 
-void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
+Status Speculation::landed(const LandedRow& landed, SequenceNews&) {
+  const sched::Row& row = landed.row;
+  const exec::RowResult& result = landed.result;
   const auto found = states_.find(row.sequence->id());
-  if (found == states_.end()) return;  // it has ended
+  if (landed.is_late || found == states_.end()) return ok();  // it has ended
   if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, result);
-  if (row.num_drafts == 0 || row.sequence->spec().guide) return;  // these were no guesses
+  if (row.num_drafts == 0 || row.sequence->spec().guide) return ok();  // these were no guesses
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
   const size_t num_held = result.drawn.size() - 1;
@@ -325,12 +333,13 @@ void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
   ++stats.tests_by_accepted[std::min(num_held, stats.tests_by_accepted.size() - 1)];
   if (state.is_asked && !in_tree_.empty()) {
     note_places(num_drafts, result.path);
-    return;
+    return ok();
   }
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
     state.tested.add(i < num_held, kKeepOwn);
     overall_.add(i < num_held, kKeepOverall);
   }
+  return ok();
 }
 
 // Of a tree: which places held.
@@ -343,8 +352,10 @@ void Speculation::note_places(size_t num_drafts, std::span<const int32_t> path) 
   }
 }
 
-void Speculation::finished(const sched::StepPlan& plan, Time launched, Time finished) {
-  if (plan.rows.empty()) return;
+void Speculation::finished(const FinishedStep& step) {
+  const sched::StepPlan& plan = step.plan;
+  const Time launched = step.launched, finished = step.finished;
+  if (step.failed || plan.rows.empty()) return;
   const Time previous = std::exchange(last_finished_, finished);
   const double proposed = std::exchange(propose_seconds_, 0);
   const bool is_beside = launched < previous;  // it was launched while that one ran
@@ -378,7 +389,7 @@ void Speculation::report(ExecutorStats& stats) const {
   if (proposer_) stats.proposer = proposer_->name();
 }
 
-void Speculation::forget(RequestId id) {
+void Speculation::close(RequestId id) {
   states_.erase(id);
   if (!proposer_) return;
   proposer_->forget(id);

@@ -15,7 +15,7 @@
 #include "nereid/stats.h"
 #include "runtime/clock.h"
 #include "runtime/draft_choice.h"
-#include "sched/scheduler.h"
+#include "runtime/step_module.h"
 
 namespace nereid::runtime {
 
@@ -94,8 +94,8 @@ class Proposer {
   const Clock* clock_ = &steady_clock();
 };
 
-// Asks the proposer and hands its guesses to the scheduler. Owned by the engine.
-class Speculation {
+// Asks the proposer and hands its guesses to the scheduler.
+class Speculation : public StepModule {
  public:
   struct Options {
     int32_t max_drafts = 8;  // of a sequence in a step
@@ -111,32 +111,25 @@ class Speculation {
   // `proposer`: null = nothing is guessed; else it must outlive this.
   Speculation(Proposer* proposer, const Options& options);
 
-  // Before a plan: new drafts for each running sequence of which more is known than before. Drafts
-  // come after tokens that the host knows: false = first all steps in flight should land, if there
-  // are any (`in_flight`), and nothing has been done.
-  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight);
+  void open(const sched::SequenceSpec& spec, const Submit& request) override;
+  void close(RequestId id) override;
+  bool empty() const override { return states_.empty(); }
 
-  // A sequence has been submitted.
-  void open(RequestId id);
+  // New drafts for each running sequence of which more is known than before.
+  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight) override;
 
-  // Asks for what the proposer wants to know of a row, and adds the logits that its drafts were
-  // drawn from. `spare_logits`: rows of logits that the step has room for, of which each hidden
-  // state takes one.
-  void add(const sched::Row& row, exec::StepRow& out, exec::Step& step,
-           int32_t& spare_logits) const;
+  // Asks for what the proposer wants to know of a row; each hidden state takes a row of the spare
+  // logits. Adds the tree of its drafts and the logits that they were drawn from.
+  void write(const sched::Row& row, const RowMessage& to) override;
 
-  // A row is about to be committed with what it gave: the drafts that held and one more token.
-  void landed(const sched::Row& row, const exec::RowResult& result);
-
-  // All rows of the plan have been committed.
-  void finished(const sched::StepPlan& plan, Time launched, Time finished);
-
-  void forget(RequestId id);
+  // The drafts that held and one more token.
+  Status landed(const LandedRow& landed, SequenceNews& news) override;
+  void finished(const FinishedStep& step) override;
 
   const SpeculationCosts& costs() const { return costs_; }
 
-  // Adds what was tested since the start to the figures.
-  void report(ExecutorStats& stats) const;
+  // What was tested since the start.
+  void report(ExecutorStats& stats) const override;
 
  private:
   // Drafts whose draft before held, and of those the ones that held; older ones count less.
@@ -155,7 +148,7 @@ class Speculation {
     Tested tested;
   };
 
-  void add_draft_logits(const sched::Row& row, exec::StepRow& out, exec::Step& step) const;
+  void add_draft_logits(const sched::Row& row, const RowMessage& to) const;
   void find_candidates(sched::Scheduler& scheduler);
   void add_question(const sched::Sequence& sequence, int32_t most);
   double rate_of(const State& state) const;

@@ -113,11 +113,13 @@ class SpeculationTest : public ::testing::Test {
       }
       num_tokens_ += static_cast<int64_t>(drawn.size());
       const std::vector<kernels::SampleResult> sampled(drawn.size());
-      speculation.open(id);
-      speculation.landed(row, {.drawn = sampled});
+      speculation.open({.id = id}, {});
+      SequenceNews news;
+      EXPECT_TRUE(speculation.landed({row, {.drawn = sampled}}, news).ok());
       sched_.commit(row, drawn);
     }
-    speculation.finished(plan, launched, g_time);
+    speculation.finished(
+        {.plan = plan, .launched = launched, .finished = g_time, .scheduler = sched_});
     return num_drafts;
   }
 
