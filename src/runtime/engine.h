@@ -43,8 +43,8 @@ class Engine {
   // else is to be done. False: the inbox is closed and drained.
   bool take_commands(bool may_sleep);
 
-  // One turn of the loop: applies the commands, launches the next step if there is one, and finishes
-  // the oldest where as many are in flight as the runner takes, or nothing was launched.
+  // One turn of the loop: applies the commands, launches the next step if there is one, and
+  // finishes the oldest where as many are in flight as the runner takes, or nothing was launched.
   void turn();
 
   // Behind the last turn: finishes what is in flight. All sequences must have ended.
@@ -111,15 +111,15 @@ class Engine {
   // Memory that every turn uses again.
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
-  exec::Step step_;             // of the message
-  exec::Masks masks_;           // of the step that draws
-  std::vector<TokenId> input_;  // of a row with drafts
+  exec::Step step_;                    // of the message
+  exec::Masks masks_;                  // of the step that draws
+  std::vector<TokenId> input_;         // of a row with drafts
   std::vector<std::byte> message_;     // the last one
   std::map<RequestId, Group> groups_;  // by the first one's id, while one of them is open
-  int64_t num_refused_ = 0;           // accepted, then refused by the scheduler
-  int64_t num_numeric_failures_ = 0;  // see ExecutorStats
-  int64_t num_submitted_ = 0;   // taken from the inbox
-  int64_t num_left_queue_ = 0;  // of those, reported as no longer queued
+  int64_t num_refused_ = 0;            // accepted, then refused by the scheduler
+  int64_t num_numeric_failures_ = 0;   // see ExecutorStats
+  int64_t num_submitted_ = 0;          // taken from the inbox
+  int64_t num_left_queue_ = 0;         // of those, reported as no longer queued
   bool idle_ = true;
   bool only_guides_ = false;    // nothing can be done before a guide or a mask is made
   bool device_failed_ = false;  // and the log says so

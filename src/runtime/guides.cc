@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "runtime/sequence_payload.h"
 #include "runtime/token_bans.h"
 
 namespace nereid::runtime {
@@ -81,7 +82,7 @@ bool Guides::pays(size_t num_rows) const {
 
 Status Guides::landed(const LandedRow& landed, SequenceNews&) {
   const sched::Row& row = landed.row;
-  if (landed.is_late || row.num_drafts == 0 || !row.sequence->spec().guide) return ok();
+  if (landed.is_late || row.num_drafts == 0 || !row.sequence->spec().has_grammar) return ok();
   const auto num_held = static_cast<double>(landed.result.drawn.size() - 1);
   num_held_ = kKeptOfTests * num_held_ + num_held;
   num_tested_ = kKeptOfTests * num_tested_ + std::min<double>(num_held + 1, row.num_drafts);
@@ -89,9 +90,8 @@ Status Guides::landed(const LandedRow& landed, SequenceNews&) {
 }
 
 void Guides::write(const sched::Row& row, const RowMessage& to) {
-  const std::shared_ptr<const text::Guide>& guide = row.sequence->spec().guide;
-  if (!row.samples || !guide) return;
-  states_.try_emplace(row.sequence->id(), State{text::GuidedOutput(guide)});
+  if (!row.samples || !row.sequence->spec().has_grammar) return;
+  states_.try_emplace(row.sequence->id(), State{text::GuidedOutput(payload_of(row).guide)});
   to.out.has_mask = 1;
 }
 
@@ -100,7 +100,7 @@ void Guides::mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<i
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const sched::Row& row = plan.rows[i];
     const sched::Sequence& sequence = *row.sequence;
-    if (!row.samples || !sequence.spec().guide) continue;
+    if (!row.samples || !sequence.spec().has_grammar) continue;
     const auto found = states_.find(sequence.id());
     if (found == states_.end()) continue;  // it has ended
     if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) continue;

@@ -40,7 +40,7 @@ struct ModelInstance {
   int64_t guide_steps = Guides::kTurnSteps;  // of the engine's thread, for the masks of a step
   std::unique_ptr<AdapterCache> adapters =
       std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
-  const Clock* clock = &steady_clock();  // must outlive the executor
+  const Clock* clock = &steady_clock();                    // must outlive the executor
 };
 
 // How the configuration has a model's engine built for the device.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
 namespace {
@@ -27,7 +28,7 @@ constexpr size_t kUnchosenShare = 4;  // of the sequences: so many steps are dec
 constexpr double kLeastProbe = 0.1;   // of the step's time: what a probe counts at least
 
 bool draws_freely(const sched::SequenceSpec& spec) {
-  return spec.sampling.beam_width == 1 && !spec.guide;
+  return spec.sampling.beam_width == 1 && !spec.has_grammar;
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ void Speculation::find_candidates(sched::Scheduler& scheduler) {
     const int32_t num_pending = sequence->num_pending();
     next_.num_tokens += num_pending;
     if (num_pending <= sequence->beam_width()) next_.num_drawing += num_pending;
-    if (num_pending != 1 || !sequence->may_draft() || sequence->spec().guide) continue;
+    if (num_pending != 1 || !sequence->may_draft() || sequence->spec().has_grammar) continue;
     if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the client's
     if (states_[sequence->id()].num_known == sequence->tokens().size()) continue;
     const int32_t left =
@@ -284,12 +285,13 @@ void Speculation::open(const sched::SequenceSpec& spec, const Submit&) {
 
 // Of the request's own drafts, which are those of the first tokens.
 void Speculation::add_draft_logits(const sched::Row& row, const RowMessage& to) const {
-  const auto& logits = row.sequence->spec().draft_logits;
+  const std::span<const float> logits = payload_of(row).draft_logits;
   const auto state = states_.find(row.sequence->id());
-  if (row.num_drafts == 0 || !logits || (state != states_.end() && state->second.is_asked)) return;
-  const size_t width = logits->size() / row.sequence->spec().drafts.size();
+  if (row.num_drafts == 0 || logits.empty() || (state != states_.end() && state->second.is_asked))
+    return;
+  const size_t width = logits.size() / row.sequence->spec().drafts.size();
   const auto first = static_cast<size_t>(row.first_drawn() - row.sequence->num_prompt());
-  const auto own = std::span(*logits).subspan(first * width, to.out.num_drafts * width);
+  const auto own = logits.subspan(first * width, to.out.num_drafts * width);
   to.step.draft_logits.insert(to.step.draft_logits.end(), own.begin(), own.end());
   to.out.has_draft_logits = 1;
 }
@@ -322,7 +324,8 @@ Status Speculation::landed(const LandedRow& landed, SequenceNews&) {
   const auto found = states_.find(row.sequence->id());
   if (landed.is_late || found == states_.end()) return ok();  // it has ended
   if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, result);
-  if (row.num_drafts == 0 || row.sequence->spec().guide) return ok();  // these were no guesses
+  if (row.num_drafts == 0 || row.sequence->spec().has_grammar)
+    return ok();  // these were no guesses
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
   const size_t num_held = result.drawn.size() - 1;

@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,36 +14,26 @@
 #include "sched/block_pool.h"
 #include "sched/step_plan.h"
 
-namespace nereid::text {
-struct Guide;
-}
-
 namespace nereid::sched {
 
-// What the scheduler and the sampler have to know of one sequence of a request.
+// What others keep with a sequence, from its submission until the scheduler forgets it.
+struct Payload {
+  virtual ~Payload() = default;
+};
+
+// What the scheduler has to know of one sequence of a request.
 struct SequenceSpec {
   RequestId id = 0;      // unique among the sequences of one scheduler, not 0
   RequestId leader = 0;  // another sequence of the same group with the same prompt; 0 = none
   std::vector<TokenId> prompt;
-  // Ids of the prompt beyond the model's vocabulary are rows of `prompt_table`: vocabulary size + i
-  // is row i. Null: there are none.
-  std::shared_ptr<const std::vector<uint16_t>> prompt_table;  // bf16 [rows, width]
-  std::vector<InputKey> input_keys;                           // of the prompt; empty: it needs none
-  int32_t max_new_tokens = 0;                                 // 0 with OutputConfig::pooling
-  std::vector<TokenId> end_ids;                  // a drawn one ends the sequence and is not kept
+  std::vector<InputKey> input_keys;  // of the prompt, with a prompt table; empty: it has none
+  int32_t max_new_tokens = 0;        // 0 with OutputConfig::pooling
+  std::vector<TokenId> end_ids;      // a drawn one ends the sequence and is not kept
   std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept
-  SamplingConfig sampling;  // for the sampler, seed included; here: beams and min_tokens
-  OutputConfig output;      // log-probs are put into the news only when asked for
-  std::vector<std::vector<TokenId>> bad_words;  // for the sampler
+  SamplingConfig sampling;      // for the sampler, seed included; here: beams and min_tokens
+  OutputConfig output;          // log-probs are put into the news only when asked for
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
-  // What they were drawn from, f32 [drafts, vocab]; null: nothing that matters.
-  std::shared_ptr<const std::vector<float>> draft_logits;
-  std::optional<LookaheadConfig> lookahead;  // for who makes such drafts
-  float draft_threshold = 0;  // of kernels::SampleParams: by ratio with draft_logits, else typical
-  std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null = none
-  std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
-  // What its output must be, for who makes masks and forced drafts; null = none. No other drafts.
-  std::shared_ptr<const text::Guide> guide;
+  bool has_grammar = false;   // its drafts are tokens that a grammar forces: no figure counts them
   std::string cache_salt;     // prefixes are shared only among equal ones
   uint64_t adapter = 0;       // what Limits::max_adapters counts; 0 = none. Part of the salt, too
   int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
@@ -53,6 +42,7 @@ struct SequenceSpec {
   bool streams_beams = false;  // beams: news after each step, not only at the end
   Time arrival;
   std::optional<Time> deadline;  // then it ends with kTimedOut; see Scheduler::expire
+  std::shared_ptr<const Payload> payload;
 };
 
 // Owned by the Scheduler, which alone changes it; exec and the sampler read it on the engine thread
