@@ -372,38 +372,12 @@ void Engine::fail_numerically(const sched::Row& row) {
 // finds them up to date.
 void Engine::report() {
   for (KvCacheEvent& event : sched_.take_events()) rings_.events.push(std::move(event));
-  const sched::SchedulerStats s = sched_.stats();
   const int64_t left = num_submitted_ - sched_.num_queued();
   progress_.leave_queue(static_cast<int32_t>(left - std::exchange(num_left_queue_, left)));
   ExecutorStats stats;
-  stats.num_active = s.num_running;
-  stats.num_waiting =
-      s.num_waiting - sched_.num_queued();  // those preempted; Progress adds the queued
-  stats.kv_blocks_total = s.blocks_total;
-  stats.kv_blocks_free = s.blocks_free;
-  stats.kv_tokens_per_block = sched_.limits().tokens_per_block;
-  stats.kv_host_blocks_total = s.host_blocks_total;
-  stats.kv_host_blocks_free = s.host_blocks_free;
-  stats.kv_blocks_reused = s.blocks_reused;
-  stats.kv_blocks_missed = s.blocks_missed;
-  stats.kv_blocks_allocated = s.blocks_allocated;
-  stats.kv_blocks_allocated_new = s.blocks_allocated_new;
-  stats.kv_blocks_offloaded = s.blocks_offloaded;
-  stats.kv_blocks_onboarded = s.blocks_onboarded;
-  stats.kv_groups = s.groups;
-  stats.num_kv_groups = s.num_groups;
-  stats.num_preemptions = s.num_preemptions;
-  stats.num_drafts = s.num_drafts;
-  stats.num_accepted_drafts = s.num_accepted_drafts;
-  stats.prompt_tokens = s.prompt_tokens;
-  stats.generated_tokens = s.generated_tokens;
-  stats.num_finished = s.num_finished;
-  stats.num_cancelled = s.num_cancelled;
-  stats.num_timed_out = s.num_timed_out;
-  stats.num_failed = s.num_failed + num_refused_;
-  stats.num_numeric_failures = num_numeric_failures_;
-  stats.max_batch_size = sched_.limits().max_batch_size;
   for (const auto& module : modules_) module->report(stats);
+  stats.num_failed += num_refused_;
+  stats.num_numeric_failures = num_numeric_failures_;
   progress_.publish(stats, idle_);
   if (!news_.empty()) sink_.post({clock_.now(), std::exchange(news_, sink_.take_list())});
 }

@@ -137,6 +137,37 @@ void StepRecorder::report(ExecutorStats& stats) const {
   stats.last_step_generation_tokens = num_generation_tokens_;
   stats.last_step_context_requests = num_context_requests_;
   stats.last_step_generation_requests = num_generation_requests_;
+  report_scheduler(stats);
+}
+
+void StepRecorder::report_scheduler(ExecutorStats& stats) const {
+  const sched::SchedulerStats s = sched_->stats();
+  stats.num_active = s.num_running;
+  // Those preempted; Progress adds the queued.
+  stats.num_waiting = s.num_waiting - sched_->num_queued();
+  stats.kv_blocks_total = s.blocks_total;
+  stats.kv_blocks_free = s.blocks_free;
+  stats.kv_tokens_per_block = sched_->limits().tokens_per_block;
+  stats.kv_host_blocks_total = s.host_blocks_total;
+  stats.kv_host_blocks_free = s.host_blocks_free;
+  stats.kv_blocks_reused = s.blocks_reused;
+  stats.kv_blocks_missed = s.blocks_missed;
+  stats.kv_blocks_allocated = s.blocks_allocated;
+  stats.kv_blocks_allocated_new = s.blocks_allocated_new;
+  stats.kv_blocks_offloaded = s.blocks_offloaded;
+  stats.kv_blocks_onboarded = s.blocks_onboarded;
+  stats.kv_groups = s.groups;
+  stats.num_kv_groups = s.num_groups;
+  stats.num_preemptions = s.num_preemptions;
+  stats.num_drafts = s.num_drafts;
+  stats.num_accepted_drafts = s.num_accepted_drafts;
+  stats.prompt_tokens = s.prompt_tokens;
+  stats.generated_tokens = s.generated_tokens;
+  stats.num_finished = s.num_finished;
+  stats.num_cancelled = s.num_cancelled;
+  stats.num_timed_out = s.num_timed_out;
+  stats.num_failed = s.num_failed;
+  stats.max_batch_size = sched_->limits().max_batch_size;
 }
 
 }  // namespace nereid::runtime

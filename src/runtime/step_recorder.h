@@ -1,4 +1,4 @@
-// Statistics of each step, for ExecutorStats and the rings.
+// Statistics of each step and of the scheduler, for ExecutorStats and the rings.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ class StepRecorder : public StepModule {
   StepRecorder(const MemoryTotals& memory, const Progress& progress, StatsRings& rings)
       : memory_(memory), progress_(progress), rings_(rings) {}
 
+  void attach(sched::Scheduler& sched) override { sched_ = &sched; }
   bool planned(const sched::StepPlan& plan, const sched::Scheduler& sched, exec::Step&) override;
   void finished(const FinishedStep& step) override;
   void report(ExecutorStats& stats) const override;
@@ -37,10 +38,12 @@ class StepRecorder : public StepModule {
   };
 
   void push_iteration(IterationStats stats, const FinishedStep& step);
+  void report_scheduler(ExecutorStats& stats) const;
 
   const MemoryTotals memory_;
   const Progress& progress_;
   StatsRings& rings_;
+  const sched::Scheduler* sched_ = nullptr;
   std::vector<Open> open_;  // oldest first
   // Of the last step that ended.
   int64_t num_context_tokens_ = 0, num_generation_tokens_ = 0;
