@@ -10,6 +10,9 @@
 
 namespace nereid::runtime {
 
+// Of modules without a header, each in its file of modules/.
+std::unique_ptr<StepModule> make_run_hash();
+
 // The order decides three things:
 // - offer(): Guides before Speculation. Neither drafts for the other's sequences, but what forced
 //   tokens make the engine wait for is not decided on twice.
@@ -35,6 +38,7 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
   all.push_back(std::make_unique<PromptScorer>(std::move(scored)));
   all.push_back(std::move(guides));
   all.push_back(std::move(speculation));
+  all.push_back(make_run_hash());
   all.push_back(std::make_unique<StepRecorder>(options.memory, progress, rings));
   return all;
 }
