@@ -320,22 +320,21 @@ void Speculation::write(const sched::Row& row, const RowMessage& to) {
 
 Status Speculation::landed(const LandedRow& landed, SequenceNews&) {
   const sched::Row& row = landed.row;
-  const exec::RowResult& result = landed.result;
   const auto found = states_.find(row.sequence->id());
   if (landed.is_late || found == states_.end()) return ok();  // it has ended
-  if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, result);
+  if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, landed.result);
   if (row.num_drafts == 0 || row.sequence->spec().has_grammar)
     return ok();  // these were no guesses
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
-  const size_t num_held = result.drawn.size() - 1;
+  const size_t num_held = landed.result.drawn.size() - 1;
   const size_t num_drafts = static_cast<size_t>(row.num_drafts);
   DraftStats& stats = state.is_asked ? proposer_drafts_ : request_drafts_;
   stats.num_drafts += row.num_drafts;
   stats.num_accepted += static_cast<int64_t>(num_held);
   ++stats.tests_by_accepted[std::min(num_held, stats.tests_by_accepted.size() - 1)];
   if (state.is_asked && !in_tree_.empty()) {
-    note_places(num_drafts, result.path);
+    note_places(num_drafts, landed.result.path);
     return ok();
   }
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
