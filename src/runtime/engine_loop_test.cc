@@ -10,29 +10,29 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // Prompts of 1 to 40 tokens; every third begins with the same ones.
-std::vector<TokenId> prompt_of(RequestId id) {
+std::vector<TokenId> loop_prompt(RequestId id) {
   std::vector<TokenId> prompt;
   const auto size = static_cast<size_t>(1 + (id * 7) % 40);
   for (size_t i = 0; i < size; ++i)
     prompt.push_back(static_cast<TokenId>((id % 3 == 0 ? i : i * 13 + id) % 900));
   return prompt;
 }
-int32_t length_of(RequestId id) { return static_cast<int32_t>(1 + id % 17); }
+int32_t loop_length(RequestId id) { return static_cast<int32_t>(1 + id % 17); }
 
-std::vector<TokenId> alone(RequestId id) {
+std::vector<TokenId> loop_alone(RequestId id) {
   EngineLoop loop;
-  loop.submit(id, prompt_of(id), length_of(id));
+  loop.submit(id, loop_prompt(id), loop_length(id));
   loop.run();
   return loop.received[id].tokens;
 }
 
-constexpr RequestId kNumRequests = 24;
+constexpr RequestId kNumLoopRequests = 24;
 
 // Two requests in each turn, until there are all.
 void run_many(EngineLoop& loop) {
-  for (RequestId id = 1; id <= kNumRequests; id += 2) {
-    loop.submit(id, prompt_of(id), length_of(id));
-    loop.submit(id + 1, prompt_of(id + 1), length_of(id + 1));
+  for (RequestId id = 1; id <= kNumLoopRequests; id += 2) {
+    loop.submit(id, loop_prompt(id), loop_length(id));
+    loop.submit(id + 1, loop_prompt(id + 1), loop_length(id + 1));
     loop.turn();
   }
   loop.run();
@@ -45,11 +45,11 @@ TEST(EngineLoop, BatchedEqualsAlone) {
       limits.num_blocks = num_blocks;
       EngineLoop loop(limits);
       run_many(loop);
-      for (RequestId id = 1; id <= kNumRequests; ++id) {
+      for (RequestId id = 1; id <= kNumLoopRequests; ++id) {
         const EngineLoop::Received& got = loop.received[id];
         EXPECT_EQ(got.reason, FinishReason::kLength) << got.status;
-        EXPECT_THAT(got.tokens, SizeIs(length_of(id)));
-        EXPECT_EQ(got.tokens, alone(id)) << "request " << id << ", depth " << depth;
+        EXPECT_THAT(got.tokens, SizeIs(loop_length(id)));
+        EXPECT_EQ(got.tokens, loop_alone(id)) << "request " << id << ", depth " << depth;
       }
       EXPECT_LT(loop.runner.num_launched, 150) << "batched";
     }
@@ -61,7 +61,7 @@ TEST(EngineLoop, ARunRepeatsItself) {
   run_many(first), run_many(second);
   EXPECT_EQ(first.num_turns, second.num_turns);
   EXPECT_EQ(first.clock.time, second.clock.time);
-  for (RequestId id = 1; id <= kNumRequests; ++id)
+  for (RequestId id = 1; id <= kNumLoopRequests; ++id)
     EXPECT_EQ(first.received[id].time, second.received[id].time);
   const auto steps = first.rings.iterations.take_all(), again = second.rings.iterations.take_all();
   ASSERT_EQ(steps.size(), again.size());
@@ -96,14 +96,14 @@ TEST(EngineLoop, ADeadlineEndsItsRequestAlone) {
     EngineLoop loop(EngineLoop::roomy(depth));
     const Time begin = loop.clock.time;
     loop.submit(1, {1, 2, 3}, 100, 7 * ScriptedRunner::kStepTime);
-    loop.submit(2, prompt_of(2), length_of(2));
+    loop.submit(2, loop_prompt(2), loop_length(2));
     loop.run();
     const EngineLoop::Received& late = loop.received[1];
     EXPECT_EQ(late.reason, FinishReason::kTimedOut);
     EXPECT_EQ(late.time - begin, (7 + (depth - 1)) * ScriptedRunner::kStepTime)
         << "news come at the end of a turn";
     EXPECT_THAT(late.tokens, SizeIs(7)) << "depth " << depth;
-    EXPECT_EQ(loop.received[2].tokens, alone(2));
+    EXPECT_EQ(loop.received[2].tokens, loop_alone(2));
     EXPECT_EQ(loop.progress.stats().num_timed_out, 1);
   }
 }
@@ -115,13 +115,13 @@ TEST(EngineLoop, AFailingStepEndsItsRequestsAndNoOthers) {
     loop.submit(1, {1, 2, 3}, 20);
     loop.submit(2, {4, 5}, 2);  // has ended by then
     loop.turn(), loop.turn(), loop.turn(), loop.turn();
-    loop.submit(3, prompt_of(3), length_of(3));  // comes behind it
+    loop.submit(3, loop_prompt(3), loop_length(3));  // comes behind it
     loop.run();
     EXPECT_THAT(loop.received[1].status.ToString(), HasSubstr("step 3 fails"));
     EXPECT_THAT(loop.received[1].tokens, SizeIs(3));
     EXPECT_EQ(loop.received[2].reason, FinishReason::kLength);
     EXPECT_EQ(loop.received[3].reason, FinishReason::kLength) << loop.received[3].status;
-    EXPECT_EQ(loop.received[3].tokens, alone(3));
+    EXPECT_EQ(loop.received[3].tokens, loop_alone(3));
     EXPECT_EQ(loop.progress.stats().num_failed, 1);
   }
 }
