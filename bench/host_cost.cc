@@ -20,6 +20,7 @@
 #include "runtime/outbox.h"
 #include "runtime/progress.h"
 #include "runtime/sampler.h"
+#include "runtime/sequence_payload.h"
 #include "sched/scheduler.h"
 #include "stopwatch.h"
 
@@ -54,7 +55,9 @@ void mixed(sched::SequenceSpec& s, int32_t i) {
   if (i % 4 == 2) {
     s.sampling.repetition_penalty = 1.1f;
     s.sampling.frequency_penalty = 0.2f;
-    s.bad_words = {{5, 6}, {7}};
+    const auto payload = std::make_shared<runtime::SequencePayload>();
+    payload->bad_words = {{5, 6}, {7}};
+    s.payload = payload;
     s.stop_words = {{9, 10, 9, 10}, {11, 12, 13, 11}};  // so long that chance never draws them
   }
   if (i % 4 != 3) return;

@@ -43,6 +43,13 @@ struct DraftStats {
   std::array<int64_t, 33> tests_by_accepted{};
 };
 
+// A figure of an engine module that has no field of its own. Its name is a literal.
+struct ModuleFigure {
+  std::string_view name;
+  int64_t value = 0;
+};
+inline constexpr size_t kMaxModuleFigures = 8;
+
 // A consistent snapshot; also what the metrics endpoint publishes.
 struct ExecutorStats {
   int64_t num_active = 0, num_waiting = 0;
@@ -74,6 +81,16 @@ struct ExecutorStats {
   std::array<KvGroupStats, kMaxKvGroups> kv_groups;  // the first num_kv_groups are valid
   int64_t num_kv_groups = 0;
   AdapterStats adapters;
+  std::array<ModuleFigure, kMaxModuleFigures> module_figures;  // the first num_module_figures
+  int64_t num_module_figures = 0;
+
+  // Beyond kMaxModuleFigures nothing is added.
+  void add_figure(std::string_view name, int64_t value) {
+    const auto i = static_cast<size_t>(num_module_figures);
+    if (i == kMaxModuleFigures) return;
+    module_figures[i] = {name, value};
+    ++num_module_figures;
+  }
 };
 
 // One step of the engine loop, recorded when it has finished; field meanings of TensorRT-LLM's

@@ -300,6 +300,9 @@ std::string to_json(const ExecutorStats& s) {
                       {"blocks_held_most", group.blocks_held_most},
                       {"host_blocks_total", group.host_blocks_total},
                       {"host_blocks_free", group.host_blocks_free}});
+  json::object module_figures;
+  for (const ModuleFigure& f : std::span(s.module_figures).first(s.num_module_figures))
+    module_figures[f.name] = f.value;
   const json::object object = {{"num_active", s.num_active},
                                {"num_waiting", s.num_waiting},
                                {"kv_blocks_total", s.kv_blocks_total},
@@ -335,7 +338,8 @@ std::string to_json(const ExecutorStats& s) {
                                {"last_step_seconds", s.last_step_seconds},
                                {"max_batch_size", s.max_batch_size},
                                {"adapters", adapters_json(s.adapters)},
-                               {"kv_groups", std::move(groups)}};
+                               {"kv_groups", std::move(groups)},
+                               {"module_figures", std::move(module_figures)}};
   return json::serialize(object);
 }
 

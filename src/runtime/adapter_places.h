@@ -29,6 +29,7 @@ class AdapterPlaces {
   // Binds an adapter to a sequence until close(); close() without open() does nothing.
   void open(RequestId id, std::shared_ptr<const Adapter> adapter);
   void close(RequestId id);
+  bool empty() const { return adapters_.empty(); }  // no sequence has one
 
   // A sequence with memory, and its adapter's key. The scheduler guarantees slots and pages for all
   // of them together.

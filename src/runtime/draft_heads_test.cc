@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "runtime/eagle_head.h"
+#include "runtime/edit_payload.h"
 #include "runtime/heads_fixture.h"
 #include "runtime/medusa_heads.h"
 
@@ -185,7 +186,7 @@ TEST_F(MedusaHeadsTest, DrawWithTheRequestsParameters) {
   compute(c.prompt, 1);
   sched::SequenceSpec spec{.id = 1, .prompt = c.known(), .max_new_tokens = 10};
   spec.sampling.repetition_penalty = 1.1f;
-  spec.bad_words = {{c.medusa[1]}};
+  edit_payload(spec).bad_words = {{c.medusa[1]}};
   sched::Sequence sequence(std::move(spec), 1 << 20, 16, 1);
   DraftQuestion question{&sequence, 3};
   model_.proposer->propose(std::span(&question, 1));
@@ -268,7 +269,7 @@ TEST_F(EagleHeadTest, DrawsForThePositionsOfTheText) {
   sched::SequenceSpec spec{.id = 1, .prompt = c.known(), .max_new_tokens = 10, .end_ids = {kEnd}};
   spec.sampling.min_tokens = 2;
   spec.sampling.repetition_penalty = 1.01f;
-  spec.logit_bias = {{kEnd, 100.0f}};
+  edit_payload(spec).logit_bias = {{kEnd, 100.0f}};
   sched::Sequence sequence(std::move(spec), 1 << 20, 16, 1);
   DraftQuestion question{&sequence, 4};
   model_.proposer->propose(std::span(&question, 1));

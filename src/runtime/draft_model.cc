@@ -66,8 +66,9 @@ void DraftModel::choose_rows(std::span<DraftQuestion> questions) {
   for (DraftQuestion& question : questions) {
     const sched::Sequence& sequence = *question.sequence;
     const size_t length = sequence.tokens().size();
-    // No embeddings for rows of a prompt table; no positions beyond its own limit.
-    if (sequence.spec().prompt_table || length >= static_cast<size_t>(limits.max_sequence_length))
+    // It has no embeddings for the rows of a prompt table, and ends where its positions do.
+    if (!sequence.spec().input_keys.empty() ||
+        length >= static_cast<size_t>(limits.max_sequence_length))
       continue;
     DraftCache::Entry& entry = entry_of(sequence);
     candidates_.push_back({.question = &question,

@@ -137,7 +137,7 @@ TEST_F(DraftModelTest, ATextThatIsTooLongOrHasEmbeddingsHasNone) {
   const auto length = static_cast<size_t>(roomy().max_sequence_length);
   EXPECT_THAT(ask(*model, text_of(std::vector<TokenId>(length, 1)), 2), IsEmpty());
   sched::SequenceSpec spec{.id = 2, .prompt = {1, kVocab}, .max_new_tokens = 10};
-  spec.prompt_table = std::make_shared<const std::vector<uint16_t>>(4);
+  spec.input_keys.resize(2);
   EXPECT_THAT(ask(*model, sched::Sequence(std::move(spec), 100, 16, 1), 2), IsEmpty());
 }
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "runtime/eagle_head.h"
+#include "runtime/edit_payload.h"
 #include "runtime/heads_fixture.h"
 
 namespace nereid::runtime {
@@ -198,10 +199,12 @@ TEST_F(Eagle3Test, DrawsWithTheRequestsParameters) {
   };
   const TokenId unknown = 4;  // unknown to the head
   EXPECT_EQ(first_guess([](auto&) {}), c.chain[0]);
-  EXPECT_NE(first_guess([&](auto& spec) { spec.bad_words = {{c.chain[0]}}; }), c.chain[0]);
+  EXPECT_NE(first_guess([&](auto& spec) { edit_payload(spec).bad_words = {{c.chain[0]}}; }),
+            c.chain[0]);
   EXPECT_EQ(first_guess([&](auto& spec) {
-              spec.logit_bias = {{c.chain[1], 1000.0f}, {unknown, 2000.0f}};
-              spec.bad_words = {{unknown}};
+              SequencePayload& payload = edit_payload(spec);
+              payload.logit_bias = {{c.chain[1], 1000.0f}, {unknown, 2000.0f}};
+              payload.bad_words = {{unknown}};
             }),
             c.chain[1]);
 }

@@ -83,8 +83,8 @@ void EagleHead::forget(RequestId id) {
 
 // Keeps the states of positions whose next token is known, unless kept or computed already.
 void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
-  // No embeddings for rows of a prompt table.
-  if (result.hidden.empty() || failed_ || row.sequence->spec().prompt_table) return;
+  // It has no embeddings for the rows of a prompt table.
+  if (result.hidden.empty() || failed_ || !row.sequence->spec().input_keys.empty()) return;
   const size_t given_width = own_width_ * static_cast<size_t>(input_.num_given);
   const auto count = result.hidden.size() / given_width;
   const auto end = static_cast<size_t>(row.end());

@@ -1,17 +1,12 @@
-// Engine: take commands, plan, launch, finish the step before; see README.md for the contract.
+// Engine: apply commands, plan, launch, finish the step before; see README.md for the contract.
 #include "runtime/engine.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <memory>
-#include <new>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "exec/adapter_pool.h"
-#include "runtime/token_bans.h"
 
 namespace nereid::runtime {
 namespace {
@@ -22,103 +17,81 @@ constexpr std::chrono::milliseconds kGuideWait(1);
 
 }  // namespace
 
-Engine::Engine(const Health& health, Watchdog& watchdog, exec::Runner& runner,
-               const EngineOptions& options, Inbox& inbox, Outbox& outbox, Progress& progress,
+Engine::Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
+               StepModules modules, Inbox& inbox, NewsSink& news, Progress& progress,
                StatsRings& rings)
     : health_(health),
-      watchdog_(watchdog),
       runner_(runner),
+      clock_(*options.clock),
       inbox_(inbox),
-      outbox_(outbox),
+      sink_(news),
       progress_(progress),
       rings_(rings),
       sched_(options.limits),
       sampler_({.max_rows = options.limits.max_batch_size,
                 .vocab_size = runner.vocab_size(),
                 .normalize_log_probs = options.normalize_log_probs}),
-      guides_(runner.vocab_size(), options.jumps_ahead, options.guide_steps,
-              [this](RequestId id) { inbox_.push(MaskMade{id}); }),
-      pooler_(runner.hidden_size(), runner.num_states(), options.score_head),
-      prompt_scorer_([this](RequestId id) { outbox_.scored(id); }),
-      speculation_(options.proposer, options.speculation),
-      adapters_(runner.limits().num_adapters, runner.limits().num_adapter_pages,
-                exec::max_load_weights(runner.limits())),
-      recorder_(options.memory, rings) {
-  sched_.set_adapter_check([this](uint64_t adapter) { return adapters_.is_there(adapter); });
+      modules_(std::move(modules)) {
+  for (const auto& module : modules_) module->attach(sched_);
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;
   for (int i = 0; i < kNumLists; ++i) {
     std::vector<SequenceNews> list;
     list.reserve(static_cast<size_t>(options.limits.max_batch_size));
-    outbox_.keep_list(std::move(list));
+    sink_.keep_list(std::move(list));
   }
-  news_ = outbox_.take_list();
+  news_ = sink_.take_list();
   flying_.reserve(static_cast<size_t>(runner_.limits().depth));
   report();
-  thread_ = std::thread([this] { run(); });
 }
 
-Engine::~Engine() {
-  inbox_.push(CancelAll{});
-  inbox_.close();
-  thread_.join();
+bool Engine::take_commands(bool may_sleep) {
+  const auto most = may_sleep && only_guides_ ? kGuideWait : std::chrono::milliseconds(0);
+  return inbox_.take_all(commands_, may_sleep && flying_.empty() && sched_.idle(), most);
 }
 
-void Engine::run() {
-  const auto depth = static_cast<size_t>(runner_.limits().depth);
-  while (begin_turn()) {
-    for (Command& command : commands_) apply(command);
-    look_after_device();
-    take_onboards(/*may_wait=*/false);
-    tell(sched_.expire(now()));
-    const bool launches = launch_next();
-    if (!flying_.empty() && (!launches || flying_.size() == depth)) {
-      finish_oldest();
-    } else if (!launches && !onboards_.empty()) {
-      report();
-      take_onboards(/*may_wait=*/true);  // no row can run before
-    }
-    idle_ = flying_.empty() && sched_.idle();
-    only_guides_ = !launches && flying_.empty() && onboards_.empty() && sched_.num_held() > 0;
-    if (idle_) check_counts();
+void Engine::turn() {
+  for (Command& command : commands_) apply(command);
+  commands_.clear();
+  look_after_device();
+  take_onboards(/*may_wait=*/false);
+  tell(sched_.expire(clock_.now()));
+  const bool launches = launch_next();
+  if (!flying_.empty() && (!launches || std::ssize(flying_) == runner_.limits().depth)) {
+    finish_oldest();
+  } else if (!launches && !onboards_.empty()) {
     report();
+    take_onboards(/*may_wait=*/true);  // no row can run before
   }
+  idle_ = flying_.empty() && sched_.idle();
+  only_guides_ = !launches && flying_.empty() && onboards_.empty() && sched_.num_held() > 0;
+  if (idle_) check_counts();
+  report();
+}
+
+void Engine::finish() {
   while (!flying_.empty()) finish_oldest();
   while (!onboards_.empty()) take_onboards(/*may_wait=*/true);
-  NEREID_CHECK(sched_.idle() && groups_.empty() && context_logits_.empty() && pooler_.empty() &&
-               prompt_scorer_.empty());
+  NEREID_CHECK(sched_.idle() && groups_.empty());
+  for (const auto& module : modules_) NEREID_CHECK(module->empty());
   idle_ = true;
   sched_.check();
   report();
-  watchdog_.turn_ends();
-}
-
-// Takes the commands that have come, or waits for some where nothing else is to be done. False: the
-// inbox is closed.
-bool Engine::begin_turn() {
-  watchdog_.turn_ends();
-  const bool goes_on = inbox_.take_all(commands_, /*may_sleep=*/flying_.empty() && sched_.idle(),
-                                       only_guides_ ? kGuideWait : std::chrono::milliseconds(0));
-  watchdog_.turn_begins();
-  return goes_on;
 }
 
 // After a device failure, ends all requests, also later ones, with its error.
 void Engine::look_after_device() {
   const Status failure = health_.failure();
   if (failure.ok()) return;
-  if (!device_failed_) {
+  if (!std::exchange(device_failed_, true))
     log_error("{}; its model answers no more requests", message(failure));
-    watchdog_.device_failed();
-  }
-  device_failed_ = true;
   tell(sched_.fail_all(failure));
 }
 
 // The pool audit visits every block, during which requests wait: at most once per period.
 void Engine::check_counts() {
   constexpr auto kPeriod = std::chrono::seconds(1);
-  const Time at = now();
+  const Time at = clock_.now();
   if (at - counts_checked_ < kPeriod) return;
   counts_checked_ = at;
   sched_.check();
@@ -134,7 +107,8 @@ void Engine::apply(Command& command) {
   } else if (auto* c = std::get_if<GuideMade>(&command)) {
     take_guide(*c);
   } else if (auto* c = std::get_if<MaskMade>(&command)) {
-    if (guides_.take_mask(c->id)) sched_.release(c->id);
+    for (const auto& module : modules_)
+      if (module->resume(c->id)) sched_.release(c->id);
   } else {
     tell(sched_.cancel_all());
   }
@@ -147,14 +121,8 @@ void Engine::submit(Submit command) {
   const Time arrival = group[0].arrival;
   num_submitted_ += size;
   if (size > 1) groups_[first] = {.size = size, .num_open = size};
-  for (const sched::SequenceSpec& spec : group) {
-    if (spec.output.return_context_logits) context_logits_.try_emplace(spec.id);
-    if (spec.output.pooling) pooler_.open(spec.id);
-    if (const auto num_top = spec.output.num_prompt_log_probs)
-      prompt_scorer_.open(spec.id, *num_top);
-    speculation_.open(spec.id);
-    if (command.adapter) adapters_.open(spec.id, command.adapter);
-  }
+  for (const sched::SequenceSpec& spec : group)
+    for (const auto& module : modules_) module->open(spec, command);
   const Status status = sched_.submit(std::move(group));
   for (int32_t i = 0; command.waits_for_guide && i < size; ++i)
     sched_.hold(first + static_cast<RequestId>(i));
@@ -204,12 +172,7 @@ void Engine::tell(std::vector<sched::RowNews> rows) {
 
 // A sequence has ended.
 void Engine::close(RequestId id) {
-  guides_.forget(id);
-  pooler_.forget(id);
-  prompt_scorer_.forget(id);
-  speculation_.forget(id);
-  adapters_.close(id);
-  context_logits_.erase(id);
+  for (const auto& module : modules_) module->close(id);
   if (groups_.empty()) return;
   auto group = groups_.upper_bound(id);
   if (group == groups_.begin()) return;
@@ -224,14 +187,12 @@ void Engine::close(RequestId id) {
 bool Engine::launch_next() {
   for (const Step& step : flying_)
     if (step.has_drafts || step.waits_for_masks) return false;
-  const bool in_flight = !flying_.empty();
-  if (!guides_.offer(sched_, in_flight, speculation_.costs()) ||
-      !speculation_.offer(sched_, in_flight))
-    return false;
-  sched::StepPlan plan = sched_.plan(now(), std::move(former_plan_));
+  for (const auto& module : modules_)
+    if (!module->offer(sched_, /*in_flight=*/!flying_.empty())) return false;
+  sched::StepPlan plan = sched_.plan(clock_.now(), std::move(former_plan_));
   step_.clear();
-  const bool loads = load_adapters();
-  const bool launches = loads || !plan.empty();
+  bool launches = !plan.empty();
+  for (const auto& module : modules_) launches |= module->planned(plan, sched_, step_);
   if (launches)
     flying_.push_back(launch(std::move(plan)));
   else
@@ -240,20 +201,8 @@ bool Engine::launch_next() {
   return launches;
 }
 
-// Adds a part of the adapters that admitted sequences wait for.
-bool Engine::load_adapters() {
-  const auto running = sched_.running();
-  if (std::ranges::none_of(running, &sched::Sequence::awaits_adapter)) return false;
-  adapter_uses_.clear();
-  for (const sched::Sequence* sequence : running)
-    if (const uint64_t key = sequence->spec().adapter; key != 0)
-      adapter_uses_.push_back({sequence->id(), key});
-  return adapters_.advance(adapter_uses_, step_);
-}
-
 Engine::Step Engine::launch(sched::StepPlan plan) {
-  StepRecorder::Open record;
-  if (!plan.rows.empty()) record = recorder_.begin(plan, sched_, progress_.num_queued());
+  const Time launched = clock_.now();
   write_message(plan);
   auto ticket = runner_.launch(message_);
   if (!plan.onboards.empty())
@@ -266,7 +215,7 @@ Engine::Step Engine::launch(sched::StepPlan plan) {
           .has_drafts = has_drafts,
           .waits_for_masks = has_masks,
           .ticket = std::move(ticket),
-          .record = std::move(record)};
+          .launched = launched};
 }
 
 // Reports ended onboards to the scheduler; `may_wait`: waits for one if any is in flight.
@@ -287,7 +236,7 @@ void Engine::take_onboards(bool may_wait) {
 void Engine::finish_oldest() {
   Step oldest = std::move(flying_.front());
   flying_.erase(flying_.begin());
-  finish(std::move(oldest));
+  finish_step(std::move(oldest));
   draw_oldest();
 }
 
@@ -298,7 +247,7 @@ void Engine::draw_oldest() {
   Step& step = flying_.front();
   if (!step.ticket.ok()) return;
   masks_.clear();
-  guides_.fill(step.plan, masks_, step.late);
+  for (const auto& module : modules_) module->mask(step.plan, masks_, step.late);
   for (const int32_t i : step.late) {
     const RequestId id = step.plan.rows[static_cast<size_t>(i)].sequence->id();
     sched_.hold(id);  // until the mask is made
@@ -318,71 +267,49 @@ void Engine::write_message(const sched::StepPlan& plan) {
   for (const sched::Row& row : plan.rows) spare_logits -= row.num_logits();
   for (const sched::Row& row : plan.rows) {
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
-    out.adapter = adapters_.place_of(row.sequence->id());
     sampler_.add(row, out, step_);
-    guides_.add(row, out);
-    speculation_.add(row, out, step_, spare_logits);
-    if (const auto parents = row.sequence->draft_parents();
-        !parents.empty() && row.num_drafts > 0) {
-      out.has_tree = 1;
-      step_.parents.insert(step_.parents.end(), parents.begin(), parents.begin() + row.num_drafts);
-    }
     exec::PerGroup<std::span<const int32_t>> tables;
     for (size_t g = 0; g < num_groups; ++g) tables[g] = row.sequence->block_table(row.beam, g);
-    step_.add(out, input_of(row), tables, num_groups, sched_.limits().tokens_per_block);
+    const std::span<const TokenId> input = input_of(row);
+    step_.add(out, input, tables, num_groups, sched_.limits().tokens_per_block);
+    const RowMessage written{.out = step_.rows.back(),
+                             .tokens = std::span(step_.tokens).last(input.size()),
+                             .step = step_,
+                             .spare_logits = spare_logits};
+    for (const auto& module : modules_) module->write(row, written);
   }
   exec::encode(step_, message_);
 }
 
-// Valid until the next call. Adds the embeddings to the step's.
+// Valid until the next call.
 std::span<const TokenId> Engine::input_of(const sched::Row& row) {
   const sched::Sequence& sequence = *row.sequence;
   NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
   if (row.input_on_device) return kOnDevice;
   const auto known = sequence.tokens(row.beam).subspan(row.start, row.num_tokens - row.num_drafts);
-  const bool has_table = sequence.spec().prompt_table && row.start < sequence.num_prompt();
-  if (row.num_drafts == 0 && !has_table) return known;
+  if (row.num_drafts == 0) return known;
   input_.assign(known.begin(), known.end());
-  if (has_table) add_embeddings(sequence.spec());
   const auto drafts = sequence.drafts().first(row.num_drafts);
   input_.insert(input_.end(), drafts.begin(), drafts.end());
   return input_;
 }
 
-// Adds the embeddings of the tokens in input_ that are prompt table rows; consecutive rows are
-// copied at once.
-void Engine::add_embeddings(const sched::SequenceSpec& spec) {
-  const auto width = static_cast<size_t>(runner_.embedding_width());
-  const TokenId first_row = runner_.vocab_size();
-  for (size_t i = 0; i < input_.size(); ++i) {
-    if (input_[i] < first_row) continue;
-    const auto row = static_cast<size_t>(input_[i] - first_row);
-    size_t count = 1;
-    while (i + count < input_.size() &&
-           input_[i + count] == input_[i] + static_cast<TokenId>(count))
-      ++count;
-    const auto rows = std::span(*spec.prompt_table).subspan(row * width, count * width);
-    static_assert(sizeof(BF16) == sizeof(rows[0]));
-    const auto* const numbers = reinterpret_cast<const BF16*>(rows.data());
-    step_.embeddings.insert(step_.embeddings.end(), numbers, numbers + rows.size());
-    std::fill_n(input_.begin() + static_cast<ptrdiff_t>(i), count, exec::kTokenGiven);
-    i += count - 1;
-  }
-}
-
-void Engine::finish(Step step) {
+void Engine::finish_step(Step step) {
   const size_t num_told = news_.size();
   const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
   if (results.ok()) {
     commit(step, *results);
-    speculation_.finished(step.plan, step.record.launched, now());
   } else {
-    adapters_.forget();
     const Status failure = health_.failure();
     tell(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
   }
-  if (!step.plan.rows.empty())
-    recorder_.end(std::move(step.record), sched_, std::span(news_).subspan(num_told));
+  const FinishedStep finished{.plan = step.plan,
+                              .launched = step.launched,
+                              .finished = clock_.now(),
+                              .failed = !results.ok(),
+                              .scheduler = sched_,
+                              .news = std::span(news_).subspan(num_told)};
+  for (const auto& module : modules_) module->finished(finished);
   former_plan_ = std::move(step.plan);
 }
 
@@ -403,11 +330,7 @@ void Engine::commit(const Step& step, exec::StepResult results) {
     }
     // Before the commit, which may destroy the sequence.
     SequenceNews news;
-    Status status = copy_logits(row, result, news);
-    if (status.ok()) status = pooler_.add(row, result.hidden, news.embedding);
-    if (status.ok() && row.all_logits)
-      status = prompt_scorer_.add(row, result.logits, news.prompt_scores);
-    if (!status.ok()) {
+    if (const Status status = land({row, result, is_late}, news); !status.ok()) {
       tell({.row = sched_.abort(row, status)});
       continue;
     }
@@ -416,25 +339,22 @@ void Engine::commit(const Step& step, exec::StepResult results) {
       news.row = sched_.undrawn(row);
       sched_.release(id);
     } else {
-      speculation_.landed(row, result);
-      if (row.samples) guides_.landed(row, result.drawn.size());
       news.row = sched_.commit(row, sampler_.drawn(row, result));
     }
     news.row.id = id;
-    if (!news.generation_logits.empty())
-      news.generation_logits.resize(news.row.tokens.size() * vocab());
     tell(std::move(news));
   }
 }
 
+Status Engine::land(const LandedRow& landed, SequenceNews& news) {
+  for (const auto& module : modules_) RETURN_IF_ERROR(module->landed(landed, news));
+  return ok();
+}
+
 void Engine::fail_numerically(const sched::Row& row) {
-  const sched::Sequence& sequence = *row.sequence;
-  Status status = guides_.failure(sequence.id());
-  const bool knows_text = sequence.tokens().size() == static_cast<size_t>(row.first_drawn());
-  if (status.ok() && knows_text)
-    status = check_some_left(tokens_left(sequence.spec(), sequence.num_prompt(), sequence.tokens(),
-                                         runner_.vocab_size()),
-                             guides_.next_mask(sequence), row.first_drawn());
+  Status status;
+  for (const auto& module : modules_)
+    if (status.ok()) status = module->failure(row);
   const bool is_numeric = status.ok();
   if (is_numeric)
     status = internal_error(
@@ -442,90 +362,22 @@ void Engine::fail_numerically(const sched::Row& row) {
         row.first_drawn());
   sched::RowNews news = sched_.abort(row, status);
   // It may have ended by itself while the row was under way.
-  if (news.finished && is_numeric) recorder_.count_numeric_failure();
+  num_numeric_failures_ += news.finished && is_numeric;
   tell({.row = std::move(news)});
 }
 
-// Copies the row's logits and hidden states for the client from the runner's memory.
-Status Engine::copy_logits(const sched::Row& row, const exec::RowResult& result,
-                           SequenceNews& news) {
-  const std::span<const float> logits = result.logits;
-  const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
-  try {
-    if (row.all_logits && !logits.empty()) news.context_logits = take_context_logits(row, logits);
-    if (generation) {
-      const auto last = logits.last(static_cast<size_t>(1 + row.num_drafts) * vocab());
-      news.generation_logits.assign(last.begin(), last.begin() + static_cast<ptrdiff_t>(vocab()));
-      for (const int32_t draft : result.path) {
-        const auto drawn = last.subspan(static_cast<size_t>(1 + draft) * vocab(), vocab());
-        news.generation_logits.insert(news.generation_logits.end(), drawn.begin(), drawn.end());
-      }
-    }
-  } catch (const std::bad_alloc&) {
-    const int32_t num_context = row.all_logits ? row.sequence->num_prompt() : 0;
-    return resource_exhausted("there is no memory for {} rows of context logits and {} of others",
-                              num_context, generation ? 1 + row.num_drafts : 0);
-  }
-  return ok();
-}
-
-// Collects the row's context logits, [num_tokens, vocab]; not null: the prompt is complete.
-Engine::ContextLogits Engine::take_context_logits(const sched::Row& row,
-                                                  std::span<const float> logits) {
-  const auto found = context_logits_.find(row.sequence->id());
-  if (found == context_logits_.end()) return nullptr;
-  const auto vocab = logits.size() / static_cast<size_t>(row.num_tokens);
-  const int32_t num_prompt = row.sequence->num_prompt();
-  const int32_t end = std::min(row.end(), num_prompt);
-  std::vector<float>& all = found->second;
-  all.resize(static_cast<size_t>(num_prompt) * vocab);
-  if (row.start < end)
-    std::copy_n(logits.begin(), static_cast<size_t>(end - row.start) * vocab,
-                all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(row.start) * vocab));
-  if (end < num_prompt) return nullptr;
-  auto whole = std::make_shared<const std::vector<float>>(std::move(all));
-  context_logits_.erase(found);
-  return whole;
-}
-
-// Statistics are published before the updates, so that a client with its final response finds them
-// up to date.
+// Figures go out before the news that clients see, so that a client that has its final response
+// finds them up to date.
 void Engine::report() {
   for (KvCacheEvent& event : sched_.take_events()) rings_.events.push(std::move(event));
-  const sched::SchedulerStats s = sched_.stats();
   const int64_t left = num_submitted_ - sched_.num_queued();
   progress_.leave_queue(static_cast<int32_t>(left - std::exchange(num_left_queue_, left)));
-  ExecutorStats stats = recorder_.figures();
-  stats.num_active = s.num_running;
-  stats.num_waiting =
-      s.num_waiting - sched_.num_queued();  // those preempted; Progress adds the queued
-  stats.kv_blocks_total = s.blocks_total;
-  stats.kv_blocks_free = s.blocks_free;
-  stats.kv_tokens_per_block = sched_.limits().tokens_per_block;
-  stats.kv_host_blocks_total = s.host_blocks_total;
-  stats.kv_host_blocks_free = s.host_blocks_free;
-  stats.kv_blocks_reused = s.blocks_reused;
-  stats.kv_blocks_missed = s.blocks_missed;
-  stats.kv_blocks_allocated = s.blocks_allocated;
-  stats.kv_blocks_allocated_new = s.blocks_allocated_new;
-  stats.kv_blocks_offloaded = s.blocks_offloaded;
-  stats.kv_blocks_onboarded = s.blocks_onboarded;
-  stats.kv_groups = s.groups;
-  stats.num_kv_groups = s.num_groups;
-  stats.num_preemptions = s.num_preemptions;
-  stats.num_drafts = s.num_drafts;
-  stats.num_accepted_drafts = s.num_accepted_drafts;
-  speculation_.report(stats);
-  stats.prompt_tokens = s.prompt_tokens;
-  stats.generated_tokens = s.generated_tokens;
-  stats.num_finished = s.num_finished;
-  stats.num_cancelled = s.num_cancelled;
-  stats.num_timed_out = s.num_timed_out;
-  stats.num_failed = s.num_failed + num_refused_;
-  stats.max_batch_size = sched_.limits().max_batch_size;
-  adapters_.tell(stats.adapters);
+  ExecutorStats stats;
+  for (const auto& module : modules_) module->report(stats);
+  stats.num_failed += num_refused_;
+  stats.num_numeric_failures = num_numeric_failures_;
   progress_.publish(stats, idle_);
-  if (!news_.empty()) outbox_.post({now(), std::exchange(news_, outbox_.take_list())});
+  if (!news_.empty()) sink_.post({clock_.now(), std::exchange(news_, sink_.take_list())});
 }
 
 }  // namespace nereid::runtime

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/testing/source_dir.h"
+#include "runtime/edit_payload.h"
 #include "runtime/engine_fixture.h"
 #include "runtime/grammars.h"
 #include "runtime/guides.h"
@@ -96,23 +97,25 @@ size_t num_forced_drafts(int num_rows, const SpeculationCosts& costs) {
                               .tokens_per_block = 16,
                               .max_logits = 64});
   Grammars grammars(shipped_tokenizer(), kVocab);
-  Guides guides(kVocab, /*jumps_ahead=*/true, Guides::kTurnSteps, [](RequestId) {});
-  for (int i = 1; i <= num_rows; ++i)
-    EXPECT_TRUE(
-        scheduler
-            .submit(sched::SequenceSpec{
-                .id = static_cast<RequestId>(i),
-                .prompt = {letter('A')},
-                .max_new_tokens = 100,
-                .guide = made_guide(grammars, guided(i == 1 ? "AGHI[A-F]+" : "[A-F]+", 9)).value()})
-            .ok());
+  Guides guides(kVocab, /*jumps_ahead=*/true, Guides::kTurnSteps, costs, [](RequestId) {});
+  for (int i = 1; i <= num_rows; ++i) {
+    sched::SequenceSpec spec{.id = static_cast<RequestId>(i),
+                             .prompt = {letter('A')},
+                             .max_new_tokens = 100,
+                             .has_grammar = true};
+    edit_payload(spec).guide =
+        made_guide(grammars, guided(i == 1 ? "AGHI[A-F]+" : "[A-F]+", 9)).value();
+    EXPECT_TRUE(scheduler.submit(std::move(spec)).ok());
+  }
   for (const sched::Row& row : scheduler.plan(now()).rows) {
     exec::StepRow out;
-    guides.add(row, out);
+    exec::Step step;
+    int32_t spare_logits = 0;
+    guides.write(row, {out, {}, step, spare_logits});
     scheduler.commit(row, std::vector<sched::Drawn>{{.token = letter('A')}});
   }
-  const bool waits = !guides.offer(scheduler, /*in_flight=*/true, costs);
-  EXPECT_TRUE(guides.offer(scheduler, /*in_flight=*/false, costs));
+  const bool waits = !guides.offer(scheduler, /*in_flight=*/true);
+  EXPECT_TRUE(guides.offer(scheduler, /*in_flight=*/false));
   size_t num_drafts = 0;
   for (const sched::Sequence* sequence : scheduler.running())
     num_drafts += sequence->drafts().size();

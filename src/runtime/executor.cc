@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "nereid/executor.h"
+#include "runtime/clock.h"
 #include "runtime/engine.h"
+#include "runtime/engine_thread.h"
 #include "runtime/grammars.h"
 #include "runtime/inbox.h"
 #include "runtime/model_instance.h"
@@ -19,9 +19,10 @@
 #include "runtime/prompt_scorer.h"
 #include "runtime/prompt_table.h"
 #include "runtime/request_check.h"
+#include "runtime/request_sequences.h"
 #include "runtime/response_store.h"
-#include "runtime/sample_params.h"
 #include "runtime/stats_rings.h"
+#include "runtime/step_modules.h"
 #include "runtime/watchdog.h"
 
 namespace nereid::runtime {
@@ -82,12 +83,6 @@ MemoryTotals memory_totals(const ModelInstance& model) {
   return totals;
 }
 
-// Prefixes are shared among sequences of one salt and one adapter. No two pairs have the same root.
-std::string prefix_root(const std::string& salt, uint64_t adapter) {
-  if (adapter == 0) return salt.empty() ? "" : "s" + salt;
-  return "a" + hex64(adapter) + salt;
-}
-
 Speculation::Options speculation_options(const ModelInstance& model, const ExecutorConfig& config) {
   constexpr int32_t kUsualDraftLen = 4, kUsualLookUp = 8;
   const bool has_model = !config.draft_model.empty();
@@ -96,7 +91,8 @@ Speculation::Options speculation_options(const ModelInstance& model, const Execu
   return {.max_drafts = config.max_draft_len > 0 ? config.max_draft_len : usual,
           .adapts = config.speculation == "auto" || (config.speculation.empty() && has_model),
           .overlaps = model.runner->limits().depth > 1,
-          .vocab_size = model.runner->vocab_size()};
+          .vocab_size = model.runner->vocab_size(),
+          .clock = model.clock};
 }
 
 class ExecutorImpl : public Executor {
@@ -124,16 +120,12 @@ class ExecutorImpl : public Executor {
         outbox_(model_.tokenizer, inbox_, progress_),
         watchdog_(model_.device.device->health(), outbox_, progress_,
                   config.exit_on_device_failure),
-        engine_(model_.device.device->health(), watchdog_, *model_.runner,
+        engine_(model_.device.device->health(), *model_.runner,
                 {.limits = bounds_.limits,
                  .normalize_log_probs = config.normalize_log_probs,
-                 .memory = memory_totals(model_),
-                 .score_head = model_.score_head.weights,
-                 .jumps_ahead = config.enable_jump_ahead,
-                 .guide_steps = model_.guide_steps,
-                 .proposer = model_.proposer.get(),
-                 .speculation = speculation_options(model_, config)},
-                inbox_, outbox_, progress_, rings_) {}
+                 .clock = model_.clock},
+                modules(config), inbox_, outbox_, progress_, rings_),
+        thread_(engine_, inbox_, watchdog_) {}
 
   ~ExecutorImpl() override = default;
   // It stays where the engine's thread hangs, which uses nearly all of it.
@@ -303,10 +295,14 @@ class ExecutorImpl : public Executor {
       progress_.opened();
       outbox_.open(subscription(id, request, std::move(findings[i].given_ids), std::move(call),
                                 logits_bytes(request, bounds_)));
-      std::shared_ptr<const Adapter> adapter = findings[i].adapter;
       const Grammars::Order guide = findings[i].guide;
-      inbox_.push(Submit{sequences(id, std::move(request), std::move(findings[i])),
-                         std::move(adapter), guide.waiter != nullptr});
+      SequenceParts parts{.input_keys = std::move(findings[i].input_keys),
+                          .guide = guide.guide,
+                          .adapter = findings[i].adapter.get(),
+                          .typical_acceptance = typical_acceptance_,
+                          .arrival = model_.clock->now()};
+      inbox_.push(Submit{request_sequences(id, std::move(request), std::move(parts)),
+                         std::move(findings[i].adapter), guide.waiter != nullptr});
       if (guide.waiter)
         grammars_.start(guide, [this, id](const Status& status) {
           inbox_.push(GuideMade{id, status});
@@ -335,57 +331,15 @@ class ExecutorImpl : public Executor {
     return s;
   }
 
-  // The i-th is drawn with seed + i; the others follow the first through the prompt.
-  std::vector<sched::SequenceSpec> sequences(RequestId id, Request request, Findings found) const {
-    const int32_t count = num_sequences(request);
-    const uint64_t adapter = found.adapter ? found.adapter->key : 0;
-    sched::SequenceSpec first{.id = id,
-                              .prompt = std::move(request.input_token_ids),
-                              .input_keys = std::move(found.input_keys),
-                              .max_new_tokens = request.max_tokens,
-                              .end_ids = std::move(request.end_ids),
-                              .stop_words = std::move(request.stop_words),
-                              .sampling = request.sampling,
-                              .output = request.output,
-                              .bad_words = std::move(request.bad_words),
-                              .drafts = std::move(request.draft_token_ids),
-                              .lookahead = request.lookahead,
-                              .logit_bias = std::move(request.logit_bias),
-                              .guide = std::move(found.guide.guide),
-                              .cache_salt = prefix_root(request.cache_salt, adapter),
-                              .adapter = adapter,
-                              .adapter_pages = found.adapter ? found.adapter->num_pages : 0,
-                              .retention = std::move(request.kv_cache_retention),
-                              .priority = request.priority,
-                              .streams_beams = request.streaming,
-                              .arrival = now()};
-    if (request.prompt_table)
-      first.prompt_table =
-          std::make_shared<const std::vector<uint16_t>>(std::move(request.prompt_table->values));
-    first.draft_threshold = typical_acceptance_;
-    if (!request.draft_logits.empty() && !is_greedy(request.sampling)) {
-      first.draft_logits =
-          std::make_shared<const std::vector<float>>(std::move(request.draft_logits));
-      first.draft_threshold = request.draft_acceptance_threshold.value_or(0);
-    }
-    if (!request.embedding_bias.empty())
-      first.embedding_bias =
-          std::make_shared<const std::vector<float>>(std::move(request.embedding_bias));
-    // What the clock cannot hold never comes.
-    if (request.allotted_time && *request.allotted_time < std::chrono::years(100))
-      first.deadline = first.arrival + *request.allotted_time;
-    if (count > request.sampling.num_return_sequences.value_or(1))
-      first.output.return_log_probs = true;  // best_of ranks by them
-    std::vector<sched::SequenceSpec> group(static_cast<size_t>(count), first);
-    for (int32_t i = 1; i < count; ++i) {
-      sched::SequenceSpec& spec = group[static_cast<size_t>(i)];
-      spec.id = id + static_cast<RequestId>(i);
-      spec.leader = id;
-      spec.sampling.seed = request.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
-      spec.output.return_context_logits = false;
-      spec.output.num_prompt_log_probs.reset();
-    }
-    return group;
+  StepModules modules(const ExecutorConfig& config) {
+    return make_step_modules({.memory = memory_totals(model_),
+                              .score_head = model_.score_head.weights,
+                              .jumps_ahead = config.enable_jump_ahead,
+                              .guide_steps = model_.guide_steps,
+                              .proposer = model_.proposer.get(),
+                              .speculation = speculation_options(model_, config)},
+                             *model_.runner, inbox_, progress_, rings_,
+                             [this](RequestId id) { outbox_.scored(id); });
   }
 
   void close() {
@@ -407,7 +361,8 @@ class ExecutorImpl : public Executor {
   Grammars grammars_;
   Outbox outbox_;
   Watchdog watchdog_;
-  Engine engine_;  // destroyed first: its last news still finds the outbox
+  Engine engine_;
+  EngineThread thread_;  // destroyed first: its last news still finds the outbox
 };
 
 }  // namespace

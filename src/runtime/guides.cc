@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "runtime/sequence_payload.h"
+#include "runtime/token_bans.h"
 #include "sched/sequence.h"
 
 namespace nereid::runtime {
@@ -17,10 +19,10 @@ constexpr double kWorth = 1.05;  // required gain: tokens per second / tokens pe
 
 }  // namespace
 
-bool Guides::offer(sched::Scheduler& scheduler, bool in_flight, const SpeculationCosts& costs) {
+bool Guides::offer(sched::Scheduler& scheduler, bool in_flight) {
   if (!jumps_ahead_ || states_.empty()) return true;
   find_forced(scheduler);
-  if (!pays(scheduler.running().size(), costs))
+  if (!pays(scheduler.running().size()))
     for (Forced& one : forced_) one.tokens.clear();
   else if (in_flight)
     return false;
@@ -59,9 +61,9 @@ void Guides::find_forced(const sched::Scheduler& scheduler) {
   }
 }
 
-// num_forced >= num_rows: one step yields as much as two. Fewer must raise the expected tokens per
-// second by kWorth.
-bool Guides::pays(size_t num_rows, const SpeculationCosts& costs) const {
+// Where they are as many as the running sequences, one step gives as much as two. Fewer should give
+// more tokens in a second than the next step would without them.
+bool Guides::pays(size_t num_rows) const {
   const double rate = (num_held_ + kPriorHeld) / (num_tested_ + kPriorTested);
   int32_t num_forced = 0;
   double num_expected = 0;
@@ -72,33 +74,34 @@ bool Guides::pays(size_t num_rows, const SpeculationCosts& costs) const {
   }
   const auto rows = static_cast<int32_t>(num_rows);
   if (num_forced == 0 || num_forced >= rows) return num_forced > 0;
-  if (!costs.step.knows(rows)) return false;
-  const double host = costs.host.at(rows);
-  const double plain = costs.step.at(rows) + (costs.overlaps ? 0 : host);
-  const double jumping = costs.step.at(rows + num_forced) + host;  // such a step does not overlap
+  if (!costs_.step.knows(rows)) return false;
+  const double host = costs_.host.at(rows);
+  const double plain = costs_.step.at(rows) + (costs_.overlaps ? 0 : host);
+  const double jumping = costs_.step.at(rows + num_forced) + host;  // nothing runs beside it
   return (rows + num_expected) * plain > kWorth * rows * jumping;
 }
 
-void Guides::landed(const sched::Row& row, size_t num_drawn) {
-  if (row.num_drafts == 0 || !row.sequence->spec().guide) return;
-  const auto num_held = static_cast<double>(num_drawn - 1);
+Status Guides::landed(const LandedRow& landed, SequenceNews&) {
+  const sched::Row& row = landed.row;
+  if (landed.is_late || row.num_drafts == 0 || !row.sequence->spec().has_grammar) return ok();
+  const auto num_held = static_cast<double>(landed.result.drawn.size() - 1);
   num_held_ = kKeptOfTests * num_held_ + num_held;
   num_tested_ = kKeptOfTests * num_tested_ + std::min<double>(num_held + 1, row.num_drafts);
+  return ok();
 }
 
-void Guides::add(const sched::Row& row, exec::StepRow& out) {
-  const std::shared_ptr<const text::Guide>& guide = row.sequence->spec().guide;
-  if (!row.samples || !guide) return;
-  states_.try_emplace(row.sequence->id(), State{text::GuidedOutput(guide)});
-  out.has_mask = 1;
+void Guides::write(const sched::Row& row, const RowMessage& to) {
+  if (!row.samples || !row.sequence->spec().has_grammar) return;
+  states_.try_emplace(row.sequence->id(), State{text::GuidedOutput(payload_of(row).guide)});
+  to.out.has_mask = 1;
 }
 
-void Guides::fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) {
+void Guides::mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) {
   text::Effort effort{.steps = turn_steps_, .waits = false};
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const sched::Row& row = plan.rows[i];
     const sched::Sequence& sequence = *row.sequence;
-    if (!row.samples || !sequence.spec().guide) continue;
+    if (!row.samples || !sequence.spec().has_grammar) continue;
     const auto found = states_.find(sequence.id());
     if (found == states_.end()) continue;  // the sequence has ended
     if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) continue;
@@ -173,7 +176,7 @@ void Guides::begin_job(State& state, const sched::Sequence& sequence) {
   worker_.add(state.job);
 }
 
-bool Guides::take_mask(RequestId id) {
+bool Guides::resume(RequestId id) {
   const auto found = states_.find(id);
   if (found == states_.end() || !found->second.job) return false;
   State& state = found->second;
@@ -192,7 +195,7 @@ bool Guides::take_mask(RequestId id) {
   return true;
 }
 
-void Guides::forget(RequestId id) {
+void Guides::close(RequestId id) {
   const auto found = states_.find(id);
   if (found == states_.end()) return;
   if (found->second.job) found->second.job->is_dropped = true;
@@ -212,9 +215,14 @@ std::vector<uint32_t> Guides::next_mask(const sched::Sequence& sequence) {
   return mask;
 }
 
-Status Guides::failure(RequestId id) const {
-  const auto found = states_.find(id);
-  return found == states_.end() ? ok() : found->second.failure;
+Status Guides::failure(const sched::Row& row) {
+  const sched::Sequence& sequence = *row.sequence;
+  const auto found = states_.find(sequence.id());
+  if (found != states_.end() && !found->second.failure.ok()) return found->second.failure;
+  if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) return ok();
+  const TokenBits left =
+      tokens_left(sequence.spec(), sequence.num_prompt(), sequence.tokens(), vocab_size_);
+  return check_some_left(left, next_mask(sequence), row.first_drawn());
 }
 
 }  // namespace nereid::runtime

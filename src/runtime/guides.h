@@ -12,51 +12,49 @@
 #include "exec/step_message.h"
 #include "runtime/draft_choice.h"
 #include "runtime/mask_worker.h"
-#include "sched/scheduler.h"
+#include "runtime/step_module.h"
 #include "text/grammar/guided_output.h"
 
 namespace nereid::runtime {
 
-// Owned by the engine thread, which spends at most a few milliseconds per turn here. Masks that
-// take longer are made by another thread while their sequences are held.
-class Guides {
+// The engine's thread works for guides for a few milliseconds of each turn at most.
+// Masks that need more are made by another thread; their sequences wait.
+class Guides : public StepModule {
  public:
   static constexpr int64_t kTurnSteps = 1'000'000;  // of text::Effort
   // Limit of a sequence's work on the other thread: kSlowSteps + kSlowStepsPerToken * tokens.
   static constexpr int64_t kSlowSteps = 1'000'000'000, kSlowStepsPerToken = 2'000'000;
 
-  // `jumps_ahead`: enables offer(). `turn_steps`: limit for the masks of one step. `made` is called
-  // on another thread when a mask that fill() reported in `late` is ready.
-  Guides(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps,
+  // `jumps_ahead`: offer() does something. `turn_steps`: for the masks of one step. `costs` are
+  // those of drafts; they must outlive it. `made` is called on another thread when a mask is made
+  // that mask() called late.
+  Guides(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps, const SpeculationCosts& costs,
          std::function<void(RequestId)> made)
       : vocab_size_(vocab_size),
         jumps_ahead_(jumps_ahead),
         turn_steps_(turn_steps),
+        costs_(costs),
         worker_(std::move(made)) {}
 
-  // Before a plan: forced tokens of running sequences become their drafts if one step for them
-  // pays. Other tokens may spell the same text, so the sampler tests them like all drafts. False:
-  // all steps in flight must land first (`in_flight`: there are some).
-  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight,
-                           const SpeculationCosts& costs);
-  // Sets has_mask in the message row `out` if `row` samples under a grammar.
-  void add(const sched::Row& row, exec::StepRow& out);
-  // The masks of a launched step's rows with has_mask, after all earlier steps have landed. Rows
-  // that may sample any token, and rows of ended or restarted sequences, get none. A failed grammar
-  // yields an empty mask and failure(). `late`: indices of rows whose masks take longer; their
-  // tokens are discarded, and no row of their sequences may be planned before take_mask().
-  void fill(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late);
-  // After `made`: takes the mask for the next row. False: the sequence has ended.
-  bool take_mask(RequestId id);
+  // Before a plan: what running sequences must go on with becomes their drafts, so that one step
+  // computes it, if that pays. Other tokens may write the same text: the sampler decides, as with
+  // every draft.
+  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight) override;
+  // A row waits for a mask where it samples, of a sequence with a guide.
+  void write(const sched::Row& row, const RowMessage& to) override;
+  // The masks of such rows of a launched step, when every step before it has landed. Rows that need
+  // none, and those of sequences that have ended or start over by now, have none. A guide that
+  // fails leaves no token; failure() says why.
+  void mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) override;
+  // After `made`: the mask is there for the next row. False: its sequence has ended.
+  bool resume(RequestId id) override;
 
-  // `row` is about to be committed with `num_drawn` tokens.
-  void landed(const sched::Row& row, size_t num_drawn);
+  Status landed(const LandedRow& landed, SequenceNews& news) override;
 
-  // Error of a sequence's grammar, or OK.
-  Status failure(RequestId id) const;
-  // The mask of the next token; empty: unrestricted, or not available at once.
-  std::vector<uint32_t> next_mask(const sched::Sequence& sequence);
-  void forget(RequestId id);
+  // Why the guide failed, or that its mask, biases and bans together leave no token.
+  Status failure(const sched::Row& row) override;
+  void close(RequestId id) override;
+  bool empty() const override { return states_.empty(); }
 
  private:
   struct State {
@@ -78,17 +76,20 @@ class Guides {
   };
 
   void find_forced(const sched::Scheduler& scheduler);
-  bool pays(size_t num_rows, const SpeculationCosts& costs) const;
+  bool pays(size_t num_rows) const;
   static bool catch_up(State& state, const sched::Sequence& sequence, text::Effort& effort);
   bool fill(State& state, const sched::Row& row, text::Effort& effort, exec::Masks& masks) const;
   void add_drafts(const State& state, const sched::Row& row, text::Effort& effort,
                   exec::Masks& masks) const;
   std::span<uint32_t> add_mask(exec::Masks& masks) const;
   void begin_job(State& state, const sched::Sequence& sequence);
+  // The mask of the next token; empty: it is not limited, or not known at once.
+  std::vector<uint32_t> next_mask(const sched::Sequence& sequence);
 
   const int32_t vocab_size_;
   const bool jumps_ahead_;
   const int64_t turn_steps_;
+  const SpeculationCosts& costs_;
   absl::flat_hash_map<RequestId, State> states_;
   std::vector<Forced> forced_;  // of a call of offer()
   // Acceptance of forced tokens behind an accepted one, decayed counts.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
 namespace {
@@ -33,7 +34,7 @@ Lookahead::State& Lookahead::state_of(const sched::Sequence& sequence) {
   const auto [found, is_new] = states_.try_emplace(sequence.id());
   State& state = found->second;
   if (!is_new) return state;
-  state.config = sequence.spec().lookahead.value_or(config_);
+  state.config = payload_of(sequence.spec()).lookahead.value_or(config_);
   const auto prompt = sequence.tokens().first(static_cast<size_t>(sequence.num_prompt()));
   Tokens& row = state.window.emplace_back();
   for (int32_t column = 0; column < state.config.window_size; ++column) {

@@ -1,5 +1,6 @@
 // Lookahead decoding without an engine; the model's next token is a function of the last one.
 #include "runtime/lookahead.h"
+#include "runtime/edit_payload.h"
 
 #include <gmock/gmock.h>
 
@@ -19,7 +20,7 @@ TokenId next(TokenId token) { return (token * 5 + 3) % kPredictableVocab; }
 
 sched::Sequence sequence_of(Tokens tokens, std::optional<LookaheadConfig> config = {}) {
   sched::SequenceSpec spec{.id = 1, .prompt = std::move(tokens), .max_new_tokens = 10};
-  spec.lookahead = config;
+  edit_payload(spec).lookahead = config;
   return {std::move(spec), 1 << 20, 16, 1};
 }
 

@@ -14,6 +14,7 @@
 #include "models/score_head.h"
 #include "nereid/executor.h"
 #include "runtime/adapter_cache.h"
+#include "runtime/clock.h"
 #include "runtime/guides.h"
 #include "runtime/speculation.h"
 #include "text/tokenizer.h"
@@ -37,7 +38,8 @@ struct ModelInstance {
   std::unique_ptr<Proposer> proposer;        // of drafts; null: none
   int64_t guide_steps = Guides::kTurnSteps;  // limit of the engine thread for the masks of a step
   std::unique_ptr<AdapterCache> adapters =
-      std::make_unique<AdapterCache>(AdapterBounds(), 0);  // adapters by task id
+      std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
+  const Clock* clock = &steady_clock();                    // must outlive the executor
 };
 
 // Build options of the model's engine for the device.

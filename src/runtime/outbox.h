@@ -16,14 +16,12 @@
 #include "nereid/executor.h"
 #include "runtime/inbox.h"
 #include "runtime/progress.h"
-#include "sched/scheduler.h"
+#include "runtime/sequence_news.h"
 #include "text/tokenizer.h"
 
 namespace nereid::runtime {
 
-struct PromptScores;
-
-// The outbox's part of a request.
+// The part of a request that the outbox needs.
 struct Subscription {
   RequestId id = 0;
   ResponseCallback callback;
@@ -42,45 +40,26 @@ struct Subscription {
   int64_t logits_bytes = 0;  // bound of the responses' logits together
 };
 
-// Update of one sequence from the engine.
-struct SequenceNews {
-  sched::RowNews row;
-  std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless requested
-  // f32 [prompt, vocab], at the latest with the first token; null unless requested
-  std::shared_ptr<const std::vector<float>> context_logits;
-  // Prompt log-probabilities, at the latest with the first token; later updates wait until they are
-  // done.
-  std::shared_ptr<const PromptScores> prompt_scores;
-  std::vector<float> embedding;  // pooling: with the sequence's last update
-};
-
-// Updates of one engine turn, in order of events.
-struct NewsBatch {
-  Time time;  // when the host got the tokens
-  std::vector<SequenceNews> news;
-};
-
-class Outbox {
+class Outbox : public NewsSink {
  public:
   // `tokenizer` may be null if no subscription has stop strings. `inbox` receives StopStringFound,
   // and Cancel for requests that end with one of their sequences. References must outlive the
   // outbox.
   Outbox(std::shared_ptr<const text::Tokenizer> tokenizer, Inbox& inbox, Progress& progress);
-  ~Outbox();  // delivers queued updates, then joins
+  ~Outbox() override;  // delivers what is queued, then joins
 
   // Called before the engine gets the request, so that its first update finds the subscription.
   void open(Subscription subscription);
-  void post(NewsBatch batch);
-  // The prompt scores of the sequence are done. Thread-safe.
+  void post(NewsBatch batch) override;
+  // The scores that news of the sequence brought or will bring are done. From any thread.
   void scored(RequestId id);
 
   // Answers all requests, also later ones, with an error; their further updates are ignored.
   // Thread-safe.
   void end_all(const Status& status);
 
-  // An empty list for the engine's updates, with the memory of a delivered batch if there is one.
-  std::vector<SequenceNews> take_list();
-  void keep_list(std::vector<SequenceNews> list);
+  std::vector<SequenceNews> take_list() override;
+  void keep_list(std::vector<SequenceNews> list) override;
 
  private:
   static constexpr size_t kMostLists = 8;  // kept for reuse; more exist while the outbox is behind

@@ -4,12 +4,16 @@
 #include <cmath>
 #include <new>
 
-#include "sched/sequence.h"
-
 namespace nereid::runtime {
 
-Status Pooler::add(const sched::Row& row, std::span<const BF16> hidden,
-                   std::vector<float>& embedding) {
+void Pooler::open(const sched::SequenceSpec& spec, const Submit&) {
+  if (spec.output.pooling) sums_.try_emplace(spec.id);
+}
+
+Status Pooler::landed(const LandedRow& landed, SequenceNews& news) {
+  const sched::Row& row = landed.row;
+  const std::span<const BF16> hidden = landed.result.hidden;
+  std::vector<float>& embedding = news.embedding;
   if (hidden.empty()) return ok();
   const auto found = sums_.find(row.sequence->id());
   if (found == sums_.end()) return ok();

@@ -8,12 +8,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "nereid/request.h"
-#include "sched/step_plan.h"
+#include "runtime/step_module.h"
 #include "tensor/dtype.h"
 
 namespace nereid::runtime {
 
-class Pooler {
+class Pooler : public StepModule {
  public:
   // State 0 of each position's `num_states` states is pooled. `head` [labels, hidden_size] is for
   // Pooling::kScore; it must outlive the pooler.
@@ -22,18 +22,16 @@ class Pooler {
         width_(hidden_size_ * static_cast<size_t>(num_states)),
         head_(head) {}
 
-  // Starts a pooled sequence.
-  void open(RequestId id) { sums_.try_emplace(id); }
+  void open(const sched::SequenceSpec& spec, const Submit& request) override;
+  void close(RequestId id) override { sums_.erase(id); }
+  bool empty() const override { return sums_.empty(); }
 
-  // Adds the states of a row, [num_logits, states, hidden_size]; ignored unless the sequence is
-  // open. Rows come in order of positions; position 0 restarts. The row that ends the prompt fills
-  // `embedding`: [hidden_size] or [labels]. Means and scores are summed in double in order of
-  // positions: independent of chunks. ResourceExhausted: no memory; Internal: a state is not
-  // finite.
-  Status add(const sched::Row& row, std::span<const BF16> hidden, std::vector<float>& embedding);
-
-  void forget(RequestId id) { sums_.erase(id); }
-  bool empty() const { return sums_.empty(); }
+  // The hidden states of a row of a pooled sequence are [num_logits, states, hidden_size]. Rows
+  // come in the order of their positions; one of position 0 begins anew. The row that ends the
+  // prompt fills the news' embedding [hidden_size], or [labels]: means and scores are summed in
+  // double, in one order, so they do not depend on how the prompt was cut. ResourceExhausted: no
+  // memory; Internal: a state is not finite.
+  Status landed(const LandedRow& landed, SequenceNews& news) override;
 
  private:
   void add_states(const sched::Row& row, std::span<const BF16> hidden, std::vector<double>& sum,

@@ -5,7 +5,6 @@
 #include <new>
 
 #include "base/contained.h"
-#include "sched/sequence.h"
 
 namespace nereid::runtime {
 namespace {
@@ -65,16 +64,19 @@ PromptScorer::~PromptScorer() {
   if (thread_.joinable()) thread_.join();
 }
 
-void PromptScorer::open(RequestId id, int32_t num_top) {
+void PromptScorer::open(const sched::SequenceSpec& spec, const Submit&) {
+  if (!spec.output.num_prompt_log_probs) return;
   const auto scores = std::make_shared<PromptScores>();
-  scores->values.num_top = num_top;
-  open_.try_emplace(id, scores);
+  scores->values.num_top = *spec.output.num_prompt_log_probs;
+  open_.try_emplace(spec.id, scores);
 }
 
-Status PromptScorer::add(const sched::Row& row, std::span<const float> logits,
-                         std::shared_ptr<const PromptScores>& scores) {
+Status PromptScorer::landed(const LandedRow& landed, SequenceNews& news) {
+  const sched::Row& row = landed.row;
+  const std::span<const float> logits = landed.result.logits;
+  if (!row.all_logits || logits.empty()) return ok();
   const auto found = open_.find(row.sequence->id());
-  if (found == open_.end() || logits.empty()) return ok();
+  if (found == open_.end()) return ok();
   PromptLogProbs& all = found->second->values;
   const auto tokens = row.sequence->tokens(row.beam);
   const size_t vocab = logits.size() / static_cast<size_t>(row.num_tokens);
@@ -99,7 +101,7 @@ Status PromptScorer::add(const sched::Row& row, std::span<const float> logits,
                               num_prompt);
   }
   if (end < num_prompt) return ok();
-  scores = std::move(found->second);
+  news.prompt_scores = std::move(found->second);
   open_.erase(found);
   return ok();
 }

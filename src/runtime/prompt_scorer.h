@@ -17,7 +17,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/status.h"
 #include "nereid/response.h"
-#include "sched/step_plan.h"
+#include "runtime/step_module.h"
 
 namespace nereid::runtime {
 
@@ -28,26 +28,22 @@ struct PromptScores {
   PromptLogProbs values;
 };
 
-// Engine thread only.
-class PromptScorer {
+class PromptScorer : public StepModule {
  public:
   // `on_done(id)` is called on the scorer's thread when the scores returned by add() are done.
   explicit PromptScorer(std::function<void(RequestId)> on_done) : on_done_(std::move(on_done)) {}
-  ~PromptScorer();  // scores added rows, then joins
+  ~PromptScorer() override;  // scores what was added, then joins
   PromptScorer(const PromptScorer&) = delete;
   PromptScorer& operator=(const PromptScorer&) = delete;
 
-  // Starts a sequence with `num_top` likeliest tokens per prompt position.
-  void open(RequestId id, int32_t num_top);
+  void open(const sched::SequenceSpec& spec, const Submit& request) override;
+  void close(RequestId id) override { open_.erase(id); }
+  bool empty() const override { return open_.empty(); }
 
-  // Adds the logits of a row's positions, f32 [num_tokens, vocab]; ignored unless the sequence is
-  // open. A repeated position (after a preemption) replaces the former result. The row that ends
-  // the prompt sets `scores`. Blocks while kMostJobs jobs wait. ResourceExhausted: no memory.
-  Status add(const sched::Row& row, std::span<const float> logits,
-             std::shared_ptr<const PromptScores>& scores);
-
-  void forget(RequestId id) { open_.erase(id); }
-  bool empty() const { return open_.empty(); }
+  // The logits of a row with all of them are f32 [num_tokens, vocab]. A position that comes again,
+  // as after a preemption, takes the place of what it gave before. The row that ends the prompt
+  // sets the news' scores. Waits while much is to be scored. ResourceExhausted: no memory.
+  Status landed(const LandedRow& landed, SequenceNews& news) override;
 
  private:
   static constexpr size_t kMostJobs = 2;  // waiting jobs, each with a copy of its logits

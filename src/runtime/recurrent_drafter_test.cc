@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "runtime/edit_payload.h"
 #include "runtime/heads_fixture.h"
 
 namespace nereid::runtime {
@@ -131,7 +132,7 @@ TEST_F(RecurrentDrafterTest, DrawsForThePositionsOfTheText) {
   sched::SequenceSpec spec{.id = 1, .prompt = c.known, .max_new_tokens = 10, .end_ids = {kEnd}};
   spec.sampling.min_tokens = 2;
   spec.sampling.temperature = 0;
-  spec.logit_bias = {{kEnd, 100.0f}};
+  edit_payload(spec).logit_bias = {{kEnd, 100.0f}};
   sched::Sequence sequence(std::move(spec), 1 << 20, 16, 1);
   DraftQuestion question{&sequence, kAll};
   model_.proposer->propose(std::span(&question, 1));

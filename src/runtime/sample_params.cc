@@ -7,6 +7,7 @@
 #include <map>
 
 #include "base/check.h"
+#include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
 namespace {
@@ -33,10 +34,11 @@ void set_drawing(const SamplingConfig& s, SampleParams& p) {
 }
 
 void set_draft_test(const sched::SequenceSpec& spec, SampleParams& p) {
-  p.draft_threshold = spec.draft_threshold;
-  if (spec.draft_logits)
+  const SequencePayload& payload = payload_of(spec);
+  p.draft_threshold = payload.draft_threshold;
+  if (!payload.draft_logits.empty())
     p.draft_test = kernels::DraftTest::kRatio;
-  else if (spec.draft_threshold > 0)
+  else if (payload.draft_threshold > 0)
     p.draft_test = kernels::DraftTest::kTypical;
 }
 
@@ -73,35 +75,36 @@ void add_end_ids(const sched::SequenceSpec& spec, SlotParams& slot) {
   slot.params.min_length = saturated(int64_t{slot.params.num_prompt} + min_tokens);
 }
 
-// Biases of repeated ids are added.
-void add_biases(const sched::SequenceSpec& spec, SlotParams& slot) {
+// An id that is named more than once gets the sum.
+void add_biases(const SequencePayload& payload, SlotParams& slot) {
   std::map<TokenId, float> biases;
-  for (const auto& [id, bias] : spec.logit_bias) biases[id] += bias;
+  for (const auto& [id, bias] : payload.logit_bias) biases[id] += bias;
   for (const auto& [id, bias] : biases) slot.cells.push_back(id);
   for (const auto& [id, bias] : biases) slot.cells.push_back(std::bit_cast<int32_t>(bias));
   slot.params.num_biases = static_cast<int32_t>(biases.size());
 }
 
-void add_bad_words(const sched::SequenceSpec& spec, SlotParams& slot) {
+void add_bad_words(const SequencePayload& payload, SlotParams& slot) {
   int32_t end = 0;
-  for (const auto& word : spec.bad_words)
+  for (const auto& word : payload.bad_words)
     slot.cells.push_back(end += static_cast<int32_t>(word.size()));
-  for (const auto& word : spec.bad_words)
+  for (const auto& word : payload.bad_words)
     slot.cells.insert(slot.cells.end(), word.begin(), word.end());
-  slot.params.num_bad_words = static_cast<int32_t>(spec.bad_words.size());
+  slot.params.num_bad_words = static_cast<int32_t>(payload.bad_words.size());
   slot.params.num_bad_tokens = end;
 }
 
-void add_dense_bias(const sched::SequenceSpec& spec, int32_t vocab_size, SlotParams& slot) {
-  if (!spec.embedding_bias || spec.embedding_bias->empty()) return;
-  NEREID_CHECK(spec.embedding_bias->size() == static_cast<size_t>(vocab_size));
+void add_dense_bias(const SequencePayload& payload, int32_t vocab_size, SlotParams& slot) {
+  if (payload.embedding_bias.empty()) return;
+  NEREID_CHECK(payload.embedding_bias.size() == static_cast<size_t>(vocab_size));
   slot.params.has_dense_bias = 1;
-  for (const float bias : *spec.embedding_bias) slot.cells.push_back(std::bit_cast<int32_t>(bias));
+  for (const float bias : payload.embedding_bias)
+    slot.cells.push_back(std::bit_cast<int32_t>(bias));
 }
 
-bool needs_history(const sched::SequenceSpec& spec, const SampleParams& p) {
+bool needs_history(const SequencePayload& payload, const SampleParams& p) {
   const bool has_long_bad_word =
-      std::ranges::any_of(spec.bad_words, [](const auto& word) { return word.size() > 1; });
+      std::ranges::any_of(payload.bad_words, [](const auto& word) { return word.size() > 1; });
   const bool resets_top_p = p.top_p > 0 && p.top_p_decay != 1 && p.top_p_reset_id >= 0;
   return kernels::has_penalties(p) || p.ngram > 0 || has_long_bad_word || resets_top_p;
 }
@@ -109,6 +112,7 @@ bool needs_history(const sched::SequenceSpec& spec, const SampleParams& p) {
 }  // namespace
 
 SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int32_t vocab_size) {
+  const SequencePayload& payload = payload_of(spec);
   SlotParams slot;
   slot.params.num_prompt = num_prompt;
   set_drawing(spec.sampling, slot.params);
@@ -116,10 +120,10 @@ SlotParams slot_params(const sched::SequenceSpec& spec, int32_t num_prompt, int3
   set_output(spec, slot.params);
   set_draft_test(spec, slot.params);
   add_end_ids(spec, slot);
-  add_biases(spec, slot);
-  add_bad_words(spec, slot);
-  add_dense_bias(spec, vocab_size, slot);
-  slot.params.keeps_history = needs_history(spec, slot.params);
+  add_biases(payload, slot);
+  add_bad_words(payload, slot);
+  add_dense_bias(payload, vocab_size, slot);
+  slot.params.keeps_history = needs_history(payload, slot.params);
   return slot;
 }
 

@@ -1,6 +1,7 @@
 // The sampler and the runner's slot sampler on a real CPU stream: slot loads, histories, lists, two
 // steps in flight, results, logits.
 #include "runtime/sampler.h"
+#include "runtime/edit_payload.h"
 
 #include <gmock/gmock.h>
 
@@ -256,7 +257,7 @@ TEST_F(SamplerTest, ADraftBehindWhichNothingCanBeDrawnDoesNotHold) {
 TEST_F(SamplerTest, ASlotIsLoadedAgainForAnotherSequence) {
   sched::SequenceSpec spec = spec_with_log_probs({1, 2});
   spec.sampling.repetition_penalty = 2;
-  spec.logit_bias = {{7, 50.0f}};
+  edit_payload(spec).logit_bias = {{7, 50.0f}};
   sched::Sequence biased = make(spec);
   sched::Sequence plain = make(spec_with_log_probs({1, 2}));
   EXPECT_EQ(step({row_of(biased, 3)}, {logits_row(3)})[0].token, 7);
@@ -273,9 +274,10 @@ TEST_F(SamplerTest, ListsGrowWhileTheStepBeforeIsInFlight) {
   std::vector<sched::Sequence> sequences;
   for (int32_t size : {2, 20, 200, 1000}) {
     sched::SequenceSpec spec = greedy_spec({1, 2});
-    for (int32_t i = 0; i < size; ++i) spec.bad_words.push_back({9, 9});
-    spec.bad_words.push_back({1, 2, size % kSampledVocab});
-    spec.logit_bias = {{size % kSampledVocab, 1000.0f}, {(size + 1) % kSampledVocab, 900.0f}};
+    SequencePayload& payload = edit_payload(spec);
+    for (int32_t i = 0; i < size; ++i) payload.bad_words.push_back({9, 9});
+    payload.bad_words.push_back({1, 2, size % kSampledVocab});
+    payload.logit_bias = {{size % kSampledVocab, 1000.0f}, {(size + 1) % kSampledVocab, 900.0f}};
     spec.sampling.no_repeat_ngram_size = 1;  // bans 1 and 2
     sequences.push_back(make(spec));
   }
@@ -304,7 +306,7 @@ TEST_F(SamplerTest, RowsAloneAndTogetherGiveTheSameBits) {
     if (i % 4 == 2) spec.sampling.min_p = 0.1f;
     if (i % 4 == 3) spec.sampling.temperature = 1.7f, spec.sampling.no_repeat_ngram_size = 3;
     if (i == 5) spec.output.log_probs_mode = LogProbsMode::kRaw;
-    if (i == 6) spec.embedding_bias = std::make_shared<std::vector<float>>(kSampledVocab, 0.5f);
+    if (i == 6) edit_payload(spec).embedding_bias.assign(kSampledVocab, 0.5f);
     spec.sampling.seed = static_cast<uint64_t>(i);
     sequences.push_back(make(spec));
   }
@@ -357,7 +359,7 @@ TEST_F(SamplerTest, RawLogProbsIgnoreEverythingThatWasDoneToTheLogits) {
   spec.id += 1000;
   spec.sampling.temperature = 0.3f;
   spec.sampling.top_k = 3;
-  spec.logit_bias = {{20, 60.0f}};
+  edit_payload(spec).logit_bias = {{20, 60.0f}};
   sched::Sequence biased = make(spec);
   const Copied got = step({row_of(biased, 1)}, {logits_row(1)})[0];
   EXPECT_EQ(got.top, want.top);
@@ -395,7 +397,7 @@ TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
   sched::SequenceSpec spec = greedy_spec({1, 2, 3, 4});
   spec.output.return_context_logits = true;
   spec.output.return_generation_logits = true;
-  spec.logit_bias = {{2, 30.0f}};
+  edit_payload(spec).logit_bias = {{2, 30.0f}};
   sched::Sequence wanted = make(spec), other = make(greedy_spec({1, 2}));
   sched::Row chunk{.sequence = &wanted, .slot = 0, .num_tokens = 3, .all_logits = true};
   const auto first = launch({row_of(other, 1), chunk},

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {
 namespace {
@@ -30,13 +31,14 @@ constexpr double kLeastProbe = 0.1;   // minimum of an exploration's extra time,
                                       // step's time
 
 bool draws_freely(const sched::SequenceSpec& spec) {
-  return spec.sampling.beam_width == 1 && !spec.guide;
+  return spec.sampling.beam_width == 1 && !spec.has_grammar;
 }
 
 }  // namespace
 
 Speculation::Speculation(Proposer* proposer, const Options& options)
     : proposer_(proposer), options_(options), probe_every_(kProbeEvery) {
+  if (proposer_) proposer_->set_clock(*options.clock);
   costs_.overlaps = options.overlaps;
 }
 
@@ -68,8 +70,8 @@ void Speculation::find_candidates(sched::Scheduler& scheduler) {
     const int32_t num_pending = sequence->num_pending();
     next_.num_tokens += num_pending;
     if (num_pending <= sequence->beam_width()) next_.num_drawing += num_pending;
-    if (num_pending != 1 || !sequence->may_draft() || sequence->spec().guide) continue;
-    if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the request's
+    if (num_pending != 1 || !sequence->may_draft() || sequence->spec().has_grammar) continue;
+    if (sequence->num_generated() == 0 && !sequence->drafts().empty()) continue;  // the client's
     if (states_[sequence->id()].num_known == sequence->tokens().size()) continue;
     const int32_t left =
         sequence->spec().max_new_tokens - sequence->num_generated() - 1 - sequence->has_unknown();
@@ -223,9 +225,9 @@ void Speculation::ask_chosen(sched::Scheduler& scheduler) {
   }
   if (num_chosen == 0) return;
   const auto chosen = questions.first(num_chosen);
-  const Time begin = options_.clock();
+  const Time begin = options_.clock->now();
   ask(chosen);
-  measure_proposer(chosen, seconds(options_.clock() - begin));
+  measure_proposer(chosen, seconds(options_.clock->now() - begin));
   for (const DraftQuestion& question : chosen) {
     State& state = states_[question.sequence->id()];
     if (question.drafts.empty() && !question.is_behind) {
@@ -284,24 +286,31 @@ void Speculation::hand_over(const DraftQuestion& question, int32_t count,
                   parents.first(parents.empty() ? 0 : num_drafts));
 }
 
-void Speculation::open(RequestId id) { states_.try_emplace(id); }
-
-// Adds the logits of the request's own drafts, which are for its first output tokens.
-void Speculation::add_draft_logits(const sched::Row& row, exec::StepRow& out,
-                                   exec::Step& step) const {
-  const auto& logits = row.sequence->spec().draft_logits;
-  const auto state = states_.find(row.sequence->id());
-  if (row.num_drafts == 0 || !logits || (state != states_.end() && state->second.is_asked)) return;
-  const size_t width = logits->size() / row.sequence->spec().drafts.size();
-  const auto first = static_cast<size_t>(row.first_drawn() - row.sequence->num_prompt());
-  const auto own = std::span(*logits).subspan(first * width, out.num_drafts * width);
-  step.draft_logits.insert(step.draft_logits.end(), own.begin(), own.end());
-  out.has_draft_logits = 1;
+void Speculation::open(const sched::SequenceSpec& spec, const Submit&) {
+  states_.try_emplace(spec.id);
 }
 
-void Speculation::add(const sched::Row& row, exec::StepRow& out, exec::Step& step,
-                      int32_t& spare_logits) const {
-  add_draft_logits(row, out, step);
+// Of the request's own drafts, which are those of the first tokens.
+void Speculation::add_draft_logits(const sched::Row& row, const RowMessage& to) const {
+  const std::span<const float> logits = payload_of(row).draft_logits;
+  const auto state = states_.find(row.sequence->id());
+  if (row.num_drafts == 0 || logits.empty() || (state != states_.end() && state->second.is_asked))
+    return;
+  const size_t width = logits.size() / row.sequence->spec().drafts.size();
+  const auto first = static_cast<size_t>(row.first_drawn() - row.sequence->num_prompt());
+  const auto own = logits.subspan(first * width, to.out.num_drafts * width);
+  to.step.draft_logits.insert(to.step.draft_logits.end(), own.begin(), own.end());
+  to.out.has_draft_logits = 1;
+}
+
+void Speculation::write(const sched::Row& row, const RowMessage& to) {
+  exec::StepRow& out = to.out;
+  add_draft_logits(row, to);
+  if (const auto parents = row.sequence->draft_parents(); !parents.empty() && row.num_drafts > 0) {
+    const auto own = parents.first(static_cast<size_t>(row.num_drafts));
+    out.has_tree = 1;
+    to.step.parents.insert(to.step.parents.end(), own.begin(), own.end());
+  }
   const sched::SequenceSpec& spec = row.sequence->spec();
   if (!proposer_ || !draws_freely(spec) || spec.output.pooling) return;
   if (row.num_drafts > 0) out.wants_likeliest = proposer_->wants_likeliest();
@@ -309,34 +318,37 @@ void Speculation::add(const sched::Row& row, exec::StepRow& out, exec::Step& ste
   if (wanted == Proposer::States::kDrawn && row.samples) out.num_hidden = 1 + row.num_drafts;
   if (wanted != Proposer::States::kAll) return;
   const int32_t more = row.num_tokens - out.num_logits;
-  if (more <= spare_logits) {
-    spare_logits -= more;
+  if (more <= to.spare_logits) {
+    to.spare_logits -= more;
     out.num_logits = row.num_tokens;
   }
   out.num_hidden = out.num_logits;
 }
 
-void Speculation::landed(const sched::Row& row, const exec::RowResult& result) {
+Status Speculation::landed(const LandedRow& landed, SequenceNews&) {
+  const sched::Row& row = landed.row;
   const auto found = states_.find(row.sequence->id());
-  if (found == states_.end()) return;  // the sequence has ended
-  if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, result);
-  if (row.num_drafts == 0 || row.sequence->spec().guide) return;  // forced tokens of a grammar
+  if (landed.is_late || found == states_.end()) return ok();  // it has ended
+  if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, landed.result);
+  if (row.num_drafts == 0 || row.sequence->spec().has_grammar)
+    return ok();  // these were no guesses
   State& state = found->second;
   state.tested_at = static_cast<size_t>(row.first_drawn());
-  const size_t num_held = result.drawn.size() - 1;
+  const size_t num_held = landed.result.drawn.size() - 1;
   const size_t num_drafts = static_cast<size_t>(row.num_drafts);
   DraftStats& stats = state.is_asked ? proposer_drafts_ : request_drafts_;
   stats.num_drafts += row.num_drafts;
   stats.num_accepted += static_cast<int64_t>(num_held);
   ++stats.tests_by_accepted[std::min(num_held, stats.tests_by_accepted.size() - 1)];
   if (state.is_asked && !in_tree_.empty()) {
-    note_places(num_drafts, result.path);
-    return;
+    note_places(num_drafts, landed.result.path);
+    return ok();
   }
   for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
     state.tested.add(i < num_held, kKeepOwn);
     overall_.add(i < num_held, kKeepOverall);
   }
+  return ok();
 }
 
 // Counts the accepted nodes of a draft tree.
@@ -349,8 +361,10 @@ void Speculation::note_places(size_t num_drafts, std::span<const int32_t> path) 
   }
 }
 
-void Speculation::finished(const sched::StepPlan& plan, Time launched, Time finished) {
-  if (plan.rows.empty()) return;
+void Speculation::finished(const FinishedStep& step) {
+  const sched::StepPlan& plan = step.plan;
+  const Time launched = step.launched, finished = step.finished;
+  if (step.failed || plan.rows.empty()) return;
   const Time previous = std::exchange(last_finished_, finished);
   const double proposed = std::exchange(propose_seconds_, 0);
   const bool is_beside = launched < previous;  // launched during the previous step
@@ -384,7 +398,7 @@ void Speculation::report(ExecutorStats& stats) const {
   if (proposer_) stats.proposer = proposer_->name();
 }
 
-void Speculation::forget(RequestId id) {
+void Speculation::close(RequestId id) {
   states_.erase(id);
   if (!proposer_) return;
   proposer_->forget(id);

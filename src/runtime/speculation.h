@@ -13,8 +13,9 @@
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "nereid/stats.h"
+#include "runtime/clock.h"
 #include "runtime/draft_choice.h"
-#include "sched/scheduler.h"
+#include "runtime/step_module.h"
 
 namespace nereid::runtime {
 
@@ -42,7 +43,10 @@ class Proposer {
 
   virtual ~Proposer() = default;
 
-  // Its value of ExecutorConfig::speculation.
+  // What times are measured by; it must outlive the proposer. Without a call: steady_clock().
+  void set_clock(const Clock& clock) { clock_ = &clock; }
+
+  // The word of ExecutorConfig::speculation for it.
   virtual std::string_view name() const = 0;
 
   virtual States wanted_states() const { return States::kNone; }
@@ -82,10 +86,16 @@ class Proposer {
 
   // Device memory, for the executor's memory report.
   virtual std::vector<exec::MemoryItem> memory() const { return {}; }
+
+ protected:
+  Time now() const { return clock_->now(); }
+
+ private:
+  const Clock* clock_ = &steady_clock();
 };
 
-// Asks the proposer and passes its drafts to the scheduler. Owned by the engine.
-class Speculation {
+// Asks the proposer and hands its guesses to the scheduler.
+class Speculation : public StepModule {
  public:
   struct Options {
     int32_t max_drafts = 8;  // per sequence and step
@@ -94,37 +104,31 @@ class Speculation {
     bool overlaps = false;  // steps are launched during the previous step
     // Drafts are cut before an id >= vocab_size (prompt table rows).
     int32_t vocab_size = std::numeric_limits<int32_t>::max();
-    Time (*clock)() = now;  // for the proposer's time
+    const Clock* clock = &steady_clock();  // for what the proposer takes; must outlive this
   };
 
   // `proposer`: null = no drafts; else it must outlive this.
   Speculation(Proposer* proposer, const Options& options);
 
-  // Before a plan: drafts for each running sequence with new tokens. Drafts follow tokens known to
-  // the host; false: nothing was done, all steps in flight must land first (`in_flight`: there are
-  // some).
-  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight);
+  void open(const sched::SequenceSpec& spec, const Submit& request) override;
+  void close(RequestId id) override;
+  bool empty() const override { return states_.empty(); }
 
-  // A sequence was submitted.
-  void open(RequestId id);
+  // New drafts for each running sequence of which more is known than before.
+  [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight) override;
 
-  // Requests the row's hidden states for the proposer and adds its draft logits. `spare_logits`:
-  // rows of logits left in the step; each additional hidden state takes one.
-  void add(const sched::Row& row, exec::StepRow& out, exec::Step& step,
-           int32_t& spare_logits) const;
+  // Asks for what the proposer wants to know of a row; each hidden state takes a row of the spare
+  // logits. Adds the tree of its drafts and the logits that they were drawn from.
+  void write(const sched::Row& row, const RowMessage& to) override;
 
-  // `row` is about to be committed with its result.
-  void landed(const sched::Row& row, const exec::RowResult& result);
-
-  // All rows of the plan were committed.
-  void finished(const sched::StepPlan& plan, Time launched, Time finished);
-
-  void forget(RequestId id);
+  // The drafts that held and one more token.
+  Status landed(const LandedRow& landed, SequenceNews& news) override;
+  void finished(const FinishedStep& step) override;
 
   const SpeculationCosts& costs() const { return costs_; }
 
-  // Adds draft statistics since the start.
-  void report(ExecutorStats& stats) const;
+  // What was tested since the start.
+  void report(ExecutorStats& stats) const override;
 
  private:
   // Decayed counts: tested drafts (those behind an accepted draft), and accepted ones.
@@ -143,7 +147,7 @@ class Speculation {
     Tested tested;
   };
 
-  void add_draft_logits(const sched::Row& row, exec::StepRow& out, exec::Step& step) const;
+  void add_draft_logits(const sched::Row& row, const RowMessage& to) const;
   void find_candidates(sched::Scheduler& scheduler);
   void add_question(const sched::Sequence& sequence, int32_t most);
   double rate_of(const State& state) const;

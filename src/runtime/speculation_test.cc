@@ -15,9 +15,11 @@ namespace {
 
 using ::testing::IsEmpty;
 
-Time g_time;              // the tests' clock
-Duration g_usual_time{};  // time without noise
-Time test_time() { return g_time; }
+Time g_time;              // of the tests
+Duration g_usual_time{};  // what would have gone by without noise
+struct TestClock : Clock {
+  Time now() const override { return g_time; }
+} g_clock;
 void pass(Duration usual, double noise) {
   g_usual_time += usual;
   g_time += std::chrono::duration_cast<Duration>(usual * noise);
@@ -75,7 +77,7 @@ class SpeculationTest : public ::testing::Test {
     return std::chrono::duration_cast<Duration>(std::chrono::duration<double, std::milli>(ms));
   }
   static Speculation::Options adapting(int32_t max_drafts) {
-    return {.max_drafts = max_drafts, .adapts = true, .clock = test_time};
+    return {.max_drafts = max_drafts, .adapts = true, .clock = &g_clock};
   }
 
   void submit(int count, int32_t num_prompt = 1) {
@@ -111,11 +113,13 @@ class SpeculationTest : public ::testing::Test {
       }
       num_tokens_ += static_cast<int64_t>(drawn.size());
       const std::vector<kernels::SampleResult> sampled(drawn.size());
-      speculation.open(id);
-      speculation.landed(row, {.drawn = sampled});
+      speculation.open({.id = id}, {});
+      SequenceNews news;
+      EXPECT_TRUE(speculation.landed({row, {.drawn = sampled}}, news).ok());
       sched_.commit(row, drawn);
     }
-    speculation.finished(plan, launched, g_time);
+    speculation.finished(
+        {.plan = plan, .launched = launched, .finished = g_time, .scheduler = sched_});
     return num_drafts;
   }
 

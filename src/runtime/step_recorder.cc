@@ -53,10 +53,11 @@ void take_news(std::span<const SequenceNews> news, std::vector<RequestStats>& re
 
 }  // namespace
 
-StepRecorder::Open StepRecorder::begin(const sched::StepPlan& plan, const sched::Scheduler& sched,
-                                       int64_t num_queued) {
+bool StepRecorder::planned(const sched::StepPlan& plan, const sched::Scheduler& sched,
+                           exec::Step&) {
+  if (plan.rows.empty()) return false;
   const sched::SchedulerStats now_planned = sched.stats();
-  Open open{.launched = now()};
+  Open& open = open_.emplace_back();
   IterationStats& stats = open.stats;
   count_rows(plan, stats);
   open.num_generation_tokens = plan.num_tokens - stats.num_ctx_tokens;
@@ -67,45 +68,50 @@ StepRecorder::Open StepRecorder::begin(const sched::StepPlan& plan, const sched:
   stats.num_paused_requests =
       static_cast<int32_t>(now_planned.num_preemptions - planned_.num_preemptions);
   stats.num_active_requests = static_cast<int32_t>(now_planned.num_running);
-  stats.num_queued_requests = static_cast<int32_t>(num_queued);
+  stats.num_queued_requests = progress_.num_queued();  // on their way to the engine included
   planned_ = now_planned;
-  if (!rings_.requests.enabled()) return open;
+  if (!rings_.requests.enabled()) return false;
   open.requests = sched.request_stats();
   mark_scheduled(plan, open.requests);
-  return open;
+  return false;
 }
 
-void StepRecorder::end(Open open, const sched::Scheduler& sched,
-                       std::span<const SequenceNews> news) {
-  const Time finished = now();
-  const Duration latency = finished - std::max(open.launched, last_end_);
-  last_end_ = finished;
+void StepRecorder::finished(const FinishedStep& step) {
+  if (step.plan.rows.empty()) return;
+  Open open = std::move(open_.front());
+  open_.erase(open_.begin());
+  const Duration latency = step.finished - std::max(step.launched, last_end_);
+  last_end_ = step.finished;
   IterationStats& stats = open.stats;
-  figures_.last_step_seconds = seconds(latency);
-  figures_.last_step_context_tokens = stats.num_ctx_tokens;
-  figures_.last_step_generation_tokens = open.num_generation_tokens;
-  figures_.last_step_context_requests = stats.num_context_requests;
-  figures_.last_step_generation_requests = stats.num_gen_requests;
-  stats.iter = ++figures_.num_steps;
-  const sched::SchedulerStats s = sched.stats();
-  const int64_t ended = num_ended(s);
+  seconds_ = seconds(latency);
+  num_context_tokens_ = stats.num_ctx_tokens;
+  num_generation_tokens_ = open.num_generation_tokens;
+  num_context_requests_ = stats.num_context_requests;
+  num_generation_requests_ = stats.num_gen_requests;
+  stats.iter = ++num_steps_;
+  stats.iter_latency_ms = milliseconds(latency);
+  const int64_t ended = num_ended(step.scheduler.stats());
   stats.num_completed_requests = static_cast<int32_t>(ended - std::exchange(num_ended_, ended));
   if (rings_.requests.enabled()) {
-    take_news(news, open.requests);
+    take_news(step.news, open.requests);
     rings_.requests.push({.iter = stats.iter, .requests = std::move(open.requests)});
   }
-  if (!rings_.iterations.enabled()) return;
+  if (rings_.iterations.enabled()) push_iteration(std::move(stats), step);
+}
+
+void StepRecorder::push_iteration(IterationStats stats, const FinishedStep& step) {
+  const sched::SchedulerStats s = step.scheduler.stats();
+  const sched::Limits& limits = step.scheduler.limits();
   stats.timestamp = std::chrono::system_clock::now();
-  stats.iter_latency_ms = milliseconds(latency);
-  stats.max_num_active_requests = stats.max_batch_size = sched.limits().max_batch_size;
-  stats.max_num_tokens = sched.limits().max_num_tokens;
+  stats.max_num_active_requests = stats.max_batch_size = limits.max_batch_size;
+  stats.max_num_tokens = limits.max_num_tokens;
   stats.cpu_mem_usage = memory_.cpu;
   stats.gpu_mem_usage = memory_.gpu;
   stats.pinned_mem_usage = memory_.pinned;
   stats.kv_max_blocks = s.blocks_total;
   stats.kv_free_blocks = s.blocks_free;
   stats.kv_used_blocks = s.blocks_total - s.blocks_free;
-  stats.kv_tokens_per_block = sched.limits().tokens_per_block;
+  stats.kv_tokens_per_block = limits.tokens_per_block;
   stats.kv_alloc_total_blocks = s.blocks_allocated;
   stats.kv_alloc_new_blocks = s.blocks_allocated_new;
   stats.kv_reused_blocks = s.blocks_reused;
@@ -113,7 +119,7 @@ void StepRecorder::end(Open open, const sched::Scheduler& sched,
   if (const auto looked_up = s.blocks_reused + s.blocks_missed; looked_up > 0)
     stats.kv_cache_hit_rate = static_cast<double>(s.blocks_reused) / static_cast<double>(looked_up);
   int64_t num_drew = 0, num_tokens = 0;
-  for (const SequenceNews& n : news) {
+  for (const SequenceNews& n : step.news) {
     if (n.row.tokens.empty()) continue;
     ++num_drew;
     num_tokens += static_cast<int64_t>(n.row.tokens.size());
@@ -122,6 +128,46 @@ void StepRecorder::end(Open open, const sched::Scheduler& sched,
     stats.avg_num_decoded_tokens_per_iter =
         static_cast<double>(num_tokens) / static_cast<double>(num_drew);
   rings_.iterations.push(std::move(stats));
+}
+
+void StepRecorder::report(ExecutorStats& stats) const {
+  stats.num_steps = num_steps_;
+  stats.last_step_seconds = seconds_;
+  stats.last_step_context_tokens = num_context_tokens_;
+  stats.last_step_generation_tokens = num_generation_tokens_;
+  stats.last_step_context_requests = num_context_requests_;
+  stats.last_step_generation_requests = num_generation_requests_;
+  report_scheduler(stats);
+}
+
+void StepRecorder::report_scheduler(ExecutorStats& stats) const {
+  const sched::SchedulerStats s = sched_->stats();
+  stats.num_active = s.num_running;
+  // Those preempted; Progress adds the queued.
+  stats.num_waiting = s.num_waiting - sched_->num_queued();
+  stats.kv_blocks_total = s.blocks_total;
+  stats.kv_blocks_free = s.blocks_free;
+  stats.kv_tokens_per_block = sched_->limits().tokens_per_block;
+  stats.kv_host_blocks_total = s.host_blocks_total;
+  stats.kv_host_blocks_free = s.host_blocks_free;
+  stats.kv_blocks_reused = s.blocks_reused;
+  stats.kv_blocks_missed = s.blocks_missed;
+  stats.kv_blocks_allocated = s.blocks_allocated;
+  stats.kv_blocks_allocated_new = s.blocks_allocated_new;
+  stats.kv_blocks_offloaded = s.blocks_offloaded;
+  stats.kv_blocks_onboarded = s.blocks_onboarded;
+  stats.kv_groups = s.groups;
+  stats.num_kv_groups = s.num_groups;
+  stats.num_preemptions = s.num_preemptions;
+  stats.num_drafts = s.num_drafts;
+  stats.num_accepted_drafts = s.num_accepted_drafts;
+  stats.prompt_tokens = s.prompt_tokens;
+  stats.generated_tokens = s.generated_tokens;
+  stats.num_finished = s.num_finished;
+  stats.num_cancelled = s.num_cancelled;
+  stats.num_timed_out = s.num_timed_out;
+  stats.num_failed = s.num_failed;
+  stats.max_batch_size = sched_->limits().max_batch_size;
 }
 
 }  // namespace nereid::runtime

@@ -1,4 +1,4 @@
-// Statistics of each step, for ExecutorStats and the rings.
+// Statistics of each step and of the scheduler, for ExecutorStats and the rings.
 #pragma once
 
 #include <cstdint>
@@ -7,9 +7,9 @@
 
 #include "base/clock.h"
 #include "nereid/stats.h"
-#include "runtime/outbox.h"
+#include "runtime/progress.h"
 #include "runtime/stats_rings.h"
-#include "sched/scheduler.h"
+#include "runtime/step_module.h"
 
 namespace nereid::runtime {
 
@@ -18,36 +18,41 @@ struct MemoryTotals {
   int64_t cpu = 0, gpu = 0, pinned = 0;
 };
 
-// Owned by the engine thread.
-class StepRecorder {
+class StepRecorder : public StepModule {
  public:
-  // A step between launch and finish.
+  // The references must outlive it.
+  StepRecorder(const MemoryTotals& memory, const Progress& progress, StatsRings& rings)
+      : memory_(memory), progress_(progress), rings_(rings) {}
+
+  void attach(sched::Scheduler& sched) override { sched_ = &sched; }
+  bool planned(const sched::StepPlan& plan, const sched::Scheduler& sched, exec::Step&) override;
+  void finished(const FinishedStep& step) override;
+  void report(ExecutorStats& stats) const override;
+
+ private:
+  // A step with rows, from its plan to its end.
   struct Open {
-    Time launched;
     IterationStats stats;
     int64_t num_generation_tokens = 0;
     std::vector<RequestStats> requests;  // empty unless request statistics are kept
   };
 
-  StepRecorder(const MemoryTotals& memory, StatsRings& rings) : memory_(memory), rings_(rings) {}
+  void push_iteration(IterationStats stats, const FinishedStep& step);
+  void report_scheduler(ExecutorStats& stats) const;
 
-  // Before a launch. `num_queued`: requests that never ran, those on their way to the engine
-  // included.
-  Open begin(const sched::StepPlan& plan, const sched::Scheduler& sched, int64_t num_queued);
-
-  // After the commit, with its updates.
-  void end(Open open, const sched::Scheduler& sched, std::span<const SequenceNews> news);
-
-  void count_numeric_failure() { ++figures_.num_numeric_failures; }
-  const ExecutorStats& figures() const { return figures_; }  // the part about steps
-
- private:
   const MemoryTotals memory_;
+  const Progress& progress_;
   StatsRings& rings_;
-  ExecutorStats figures_;
-  sched::SchedulerStats planned_;  // as of the last begin()
-  int64_t num_ended_ = 0;          // sequences, as of the last end()
+  const sched::Scheduler* sched_ = nullptr;
+  std::vector<Open> open_;  // oldest first
+  // Of the last step that ended.
+  int64_t num_context_tokens_ = 0, num_generation_tokens_ = 0;
+  int64_t num_context_requests_ = 0, num_generation_requests_ = 0;
+  double seconds_ = 0;
   Time last_end_;
+  int64_t num_steps_ = 0;          // that have ended
+  sched::SchedulerStats planned_;  // as of the last plan
+  int64_t num_ended_ = 0;          // sequences, as of the end of the last step
 };
 
 }  // namespace nereid::runtime

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <memory>
 
 #include "runtime/sample_params.h"
+#include "runtime/sequence_payload.h"
 #include "text/grammar/token_mask.h"
 
 namespace nereid::runtime {
@@ -83,13 +85,12 @@ TokenBits tokens_left(const sched::SequenceSpec& spec, int32_t num_prompt,
 }
 
 TokenBits first_tokens_left(const Request& r, int32_t vocab_size) {
-  sched::SequenceSpec spec{.end_ids = r.end_ids,
-                           .stop_words = r.stop_words,
-                           .sampling = r.sampling,
-                           .bad_words = r.bad_words,
-                           .logit_bias = r.logit_bias};
-  if (!r.embedding_bias.empty())
-    spec.embedding_bias = std::make_shared<const std::vector<float>>(r.embedding_bias);
+  const auto payload = std::make_shared<SequencePayload>();
+  payload->bad_words = r.bad_words;
+  payload->logit_bias = r.logit_bias;
+  payload->embedding_bias = r.embedding_bias;
+  const sched::SequenceSpec spec{
+      .end_ids = r.end_ids, .stop_words = r.stop_words, .sampling = r.sampling, .payload = payload};
   const auto num_prompt = static_cast<int32_t>(r.input_token_ids.size());
   return tokens_left(spec, num_prompt, r.input_token_ids, vocab_size);
 }

@@ -97,8 +97,7 @@ RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
   Sequence& sequence = landed(row);
   RowNews news{.id = sequence.id()};
   const int32_t num_accepted = std::max(0, num_drawn - 1);
-  if (!sequence.spec().guide) {  // forced tokens of a grammar count as neither drafts nor accepted
-                                 // drafts
+  if (!sequence.spec().has_grammar) {
     stats_.num_drafts += row.num_drafts;
     stats_.num_accepted_drafts += num_accepted;
     sequence.metrics_.num_drafts += row.num_drafts;

@@ -6,7 +6,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -15,47 +14,36 @@
 #include "sched/block_pool.h"
 #include "sched/step_plan.h"
 
-namespace nereid::text {
-struct Guide;
-}
-
 namespace nereid::sched {
 
-// Parameters of one sequence for the scheduler and the sampler.
+// What others keep with a sequence, from its submission until the scheduler forgets it.
+struct Payload {
+  virtual ~Payload() = default;
+};
+
+// What the scheduler has to know of one sequence of a request.
 struct SequenceSpec {
   RequestId id = 0;      // unique in the scheduler, not 0
   RequestId leader = 0;  // sequence of the same request with the same prompt, computed first; 0:
                          // none
   std::vector<TokenId> prompt;
-  // Prompt table: prompt id vocab + i is row i. Null: none.
-  std::shared_ptr<const std::vector<uint16_t>> prompt_table;  // bf16 [rows, width]
-  std::vector<InputKey> input_keys;                           // of the prompt; empty: plain tokens
-  int32_t max_new_tokens = 0;                                 // 0 with OutputConfig::pooling
-  std::vector<TokenId> end_ids;                               // end the sequence; not kept
-  std::vector<std::vector<TokenId>> stop_words;               // end the sequence; kept
-  SamplingConfig sampling;  // for the sampler; the scheduler reads beams and min_tokens
-  OutputConfig output;      // log-probabilities are in updates only on request
-  std::vector<std::vector<TokenId>> bad_words;  // for the sampler
-  std::vector<TokenId> drafts;  // initial drafts, see Scheduler::draft(); none for beam search
-  // Logits the drafts were drawn from, f32 [drafts, vocab]; null: not given.
-  std::shared_ptr<const std::vector<float>> draft_logits;
-  std::optional<LookaheadConfig> lookahead;  // for the lookahead proposer
-  float draft_threshold = 0;  // of kernels::SampleParams: ratio test with draft_logits, else
-                              // typical acceptance
-  std::shared_ptr<const std::vector<float>> embedding_bias;  // for the sampler; null: none
-  std::vector<std::pair<TokenId, float>> logit_bias;         // for the sampler
-  // Grammar constraint, for token masks and forced tokens; null: none. Excludes other drafts.
-  std::shared_ptr<const text::Guide> guide;
-  std::string cache_salt;     // prefixes are shared among equal salts only
-  uint64_t adapter = 0;       // adapter id, counted by Limits::max_adapters; 0: none. Part of the
-                              // cache salt.
-  int32_t adapter_pages = 0;  // equal for all sequences with the adapter; <=
-                              // Limits::max_adapter_pages
+  std::vector<InputKey> input_keys;  // of the prompt, with a prompt table; empty: it has none
+  int32_t max_new_tokens = 0;        // 0 with OutputConfig::pooling
+  std::vector<TokenId> end_ids;      // a drawn one ends the sequence and is not kept
+  std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept
+  SamplingConfig sampling;      // for the sampler, seed included; here: beams and min_tokens
+  OutputConfig output;          // log-probs are put into the news only when asked for
+  std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
+  bool has_grammar = false;   // its drafts are tokens that a grammar forces: no figure counts them
+  std::string cache_salt;     // prefixes are shared only among equal ones
+  uint64_t adapter = 0;       // what Limits::max_adapters counts; 0 = none. Part of the salt, too
+  int32_t adapter_pages = 0;  // the same for each sequence with the adapter, at most the limit's
   std::optional<KvCacheRetentionConfig> retention;
   float priority = 0.5f;       // higher first, then the smaller place
   bool streams_beams = false;  // beam search: an update after each step
   Time arrival;
-  std::optional<Time> deadline;  // ends with kTimedOut; see Scheduler::expire
+  std::optional<Time> deadline;  // then it ends with kTimedOut; see Scheduler::expire
+  std::shared_ptr<const Payload> payload;
 };
 
 // Owned and changed by the Scheduler only; read by exec and the sampler on the engine thread during

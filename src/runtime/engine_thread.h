@@ -1,0 +1,28 @@
+// The thread of an engine.
+#pragma once
+
+#include <thread>
+
+#include "runtime/engine.h"
+#include "runtime/inbox.h"
+#include "runtime/watchdog.h"
+
+namespace nereid::runtime {
+
+// Makes the engine's turns until the inbox is closed, under the watchdog's eyes.
+class EngineThread {
+ public:
+  // Starts the thread. All references must outlive it; nobody else calls the engine meanwhile.
+  EngineThread(Engine& engine, Inbox& inbox, Watchdog& watchdog);
+  ~EngineThread();  // cancels what still runs, then joins
+
+ private:
+  void run();
+
+  Engine& engine_;
+  Inbox& inbox_;
+  Watchdog& watchdog_;
+  std::thread thread_;
+};
+
+}  // namespace nereid::runtime

@@ -1,0 +1,78 @@
+#include "runtime/request_sequences.h"
+
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "base/hash.h"
+#include "runtime/request_check.h"
+#include "runtime/sample_params.h"
+#include "runtime/sequence_payload.h"
+
+namespace nereid::runtime {
+namespace {
+
+// Prefixes are shared among sequences of one salt and one adapter. No two pairs have the same root.
+std::string prefix_root(const std::string& salt, const Adapter* adapter) {
+  if (!adapter) return salt.empty() ? "" : "s" + salt;
+  return "a" + hex64(adapter->key) + salt;
+}
+
+std::shared_ptr<const SequencePayload> payload_of(Request& request, SequenceParts& parts) {
+  auto payload = std::make_shared<SequencePayload>();
+  payload->bad_words = std::move(request.bad_words);
+  payload->logit_bias = std::move(request.logit_bias);
+  payload->embedding_bias = std::move(request.embedding_bias);
+  payload->draft_threshold = parts.typical_acceptance;
+  if (!request.draft_logits.empty() && !is_greedy(request.sampling)) {
+    payload->draft_logits = std::move(request.draft_logits);
+    payload->draft_threshold = request.draft_acceptance_threshold.value_or(0);
+  }
+  payload->lookahead = request.lookahead;
+  if (request.prompt_table) payload->prompt_table = std::move(request.prompt_table->values);
+  payload->guide = std::move(parts.guide);
+  return payload;
+}
+
+}  // namespace
+
+std::vector<sched::SequenceSpec> request_sequences(RequestId id, Request request,
+                                                   SequenceParts parts) {
+  const int32_t count = num_sequences(request);
+  const Adapter* const adapter = parts.adapter;
+  sched::SequenceSpec first{.id = id,
+                            .prompt = std::move(request.input_token_ids),
+                            .input_keys = std::move(parts.input_keys),
+                            .max_new_tokens = request.max_tokens,
+                            .end_ids = std::move(request.end_ids),
+                            .stop_words = std::move(request.stop_words),
+                            .sampling = request.sampling,
+                            .output = request.output,
+                            .drafts = std::move(request.draft_token_ids),
+                            .has_grammar = parts.guide != nullptr,
+                            .cache_salt = prefix_root(request.cache_salt, adapter),
+                            .adapter = adapter ? adapter->key : 0,
+                            .adapter_pages = adapter ? adapter->num_pages : 0,
+                            .retention = std::move(request.kv_cache_retention),
+                            .priority = request.priority,
+                            .streams_beams = request.streaming,
+                            .arrival = parts.arrival};
+  first.payload = payload_of(request, parts);
+  // What the clock cannot hold never comes.
+  if (request.allotted_time && *request.allotted_time < std::chrono::years(100))
+    first.deadline = first.arrival + *request.allotted_time;
+  if (count > request.sampling.num_return_sequences.value_or(1))
+    first.output.return_log_probs = true;  // best_of ranks by them
+  std::vector<sched::SequenceSpec> group(static_cast<size_t>(count), first);
+  for (int32_t i = 1; i < count; ++i) {
+    sched::SequenceSpec& spec = group[static_cast<size_t>(i)];
+    spec.id = id + static_cast<RequestId>(i);
+    spec.leader = id;
+    spec.sampling.seed = request.sampling.seed.value_or(0) + static_cast<uint64_t>(i);
+    spec.output.return_context_logits = false;
+    spec.output.num_prompt_log_probs.reset();
+  }
+  return group;
+}
+
+}  // namespace nereid::runtime

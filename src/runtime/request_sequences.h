@@ -1,0 +1,30 @@
+// How a request becomes sequences of the scheduler.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "nereid/request.h"
+#include "runtime/adapter.h"
+#include "sched/sequence.h"
+#include "text/grammar/guided_output.h"
+
+namespace nereid::runtime {
+
+// What was made or found for a request.
+struct SequenceParts {
+  std::vector<sched::InputKey> input_keys;
+  std::shared_ptr<const text::Guide> guide;  // null: it needs none
+  const Adapter* adapter = nullptr;          // null: none
+  float typical_acceptance = 0;              // see ExecutorConfig
+  Time arrival;
+};
+
+// Its sequences, with ids from `id` on. The i-th is drawn with seed + i; the others follow the
+// first through the prompt. They share one SequencePayload. The request has passed
+// check_request().
+std::vector<sched::SequenceSpec> request_sequences(RequestId id, Request request,
+                                                   SequenceParts parts);
+
+}  // namespace nereid::runtime

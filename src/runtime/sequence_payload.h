@@ -1,0 +1,45 @@
+// What the engine's modules read of a sequence whenever it has a row. The scheduler only holds it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "nereid/request.h"
+#include "sched/sequence.h"
+#include "text/grammar/guided_output.h"
+
+namespace nereid::runtime {
+
+// One for all sequences of a request.
+struct SequencePayload : sched::Payload {
+  // Sampler, and proposers that draw
+  std::vector<std::vector<TokenId>> bad_words;
+  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::vector<float> embedding_bias;  // [vocab]; empty: none
+  float draft_threshold = 0;  // of kernels::SampleParams: by ratio with draft_logits, else typical
+
+  // Speculation
+  std::vector<float> draft_logits;  // [drafts, vocab] of SequenceSpec::drafts; empty: do not matter
+  std::optional<LookaheadConfig> lookahead;
+
+  // PromptEmbeddings: bf16 [rows, width]. Ids of the prompt beyond the model's vocabulary are rows:
+  // vocabulary size + i is row i.
+  std::vector<uint16_t> prompt_table;
+
+  // Guides: what the output must be; null: anything (SequenceSpec::has_grammar is false)
+  std::shared_ptr<const text::Guide> guide;
+};
+
+// Empty where the sequence has none.
+inline const SequencePayload& payload_of(const sched::SequenceSpec& spec) {
+  static const SequencePayload none;
+  return spec.payload ? static_cast<const SequencePayload&>(*spec.payload) : none;
+}
+inline const SequencePayload& payload_of(const sched::Row& row) {
+  return payload_of(row.sequence->spec());
+}
+
+}  // namespace nereid::runtime

@@ -1,0 +1,46 @@
+#include "runtime/step_modules.h"
+
+#include <utility>
+
+#include "runtime/modules/adapters.h"
+#include "runtime/modules/output_logits.h"
+#include "runtime/modules/prompt_embeddings.h"
+#include "runtime/pooler.h"
+#include "runtime/prompt_scorer.h"
+
+namespace nereid::runtime {
+
+// Of modules without a header, each in its file of modules/.
+std::unique_ptr<StepModule> make_run_hash();
+
+// The order decides three things:
+// - offer(): Guides before Speculation. Neither drafts for the other's sequences, but what forced
+//   tokens make the engine wait for is not decided on twice.
+// - landed(): who can fail stands before who learns from rows that count (Guides and what follows),
+//   so that a row that ends its sequence teaches nothing.
+// - finished(): StepRecorder is last and sees the news as clients get them.
+// All else is independent: a field of StepRow and an array of the step have one writer behind the
+// engine and its sampler. Speculation alone raises num_logits, and num_hidden of rows that are not
+// pooled.
+StepModules make_step_modules(const StepModuleOptions& options, const exec::Runner& runner,
+                              Inbox& inbox, const Progress& progress, StatsRings& rings,
+                              std::function<void(RequestId)> scored) {
+  auto speculation = std::make_unique<Speculation>(options.proposer, options.speculation);
+  auto guides = std::make_unique<Guides>(runner.vocab_size(), options.jumps_ahead,
+                                         options.guide_steps, speculation->costs(),
+                                         [&inbox](RequestId id) { inbox.push(MaskMade{id}); });
+  StepModules all;
+  all.push_back(std::make_unique<Adapters>(runner.limits()));
+  all.push_back(std::make_unique<PromptEmbeddings>(runner.vocab_size(), runner.embedding_width()));
+  all.push_back(std::make_unique<OutputLogits>(runner.vocab_size()));
+  all.push_back(
+      std::make_unique<Pooler>(runner.hidden_size(), runner.num_states(), options.score_head));
+  all.push_back(std::make_unique<PromptScorer>(std::move(scored)));
+  all.push_back(std::move(guides));
+  all.push_back(std::move(speculation));
+  all.push_back(make_run_hash());
+  all.push_back(std::make_unique<StepRecorder>(options.memory, progress, rings));
+  return all;
+}
+
+}  // namespace nereid::runtime

@@ -1,0 +1,34 @@
+// The list of the engine's modules.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "runtime/clock.h"
+#include "runtime/guides.h"
+#include "runtime/progress.h"
+#include "runtime/speculation.h"
+#include "runtime/stats_rings.h"
+#include "runtime/step_module.h"
+#include "runtime/step_recorder.h"
+
+namespace nereid::runtime {
+
+// What modules are made with; all that is pointed to must outlive them.
+struct StepModuleOptions {
+  MemoryTotals memory;                // for the statistics
+  std::span<const float> score_head;  // [labels, hidden_size]
+  bool jumps_ahead = true;            // see ExecutorConfig::enable_jump_ahead
+  int64_t guide_steps = Guides::kTurnSteps;
+  Proposer* proposer = nullptr;  // of drafts; null: none
+  Speculation::Options speculation;
+};
+
+// All modules, in the order of their calls. References must outlive them. `scored(id)` is called on
+// another thread when the scores of a prompt are made that news have brought.
+StepModules make_step_modules(const StepModuleOptions& options, const exec::Runner& runner,
+                              Inbox& inbox, const Progress& progress, StatsRings& rings,
+                              std::function<void(RequestId)> scored);
+
+}  // namespace nereid::runtime
