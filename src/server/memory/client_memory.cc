@@ -1,6 +1,7 @@
 #include "server/memory/client_memory.h"
 
 #include <atomic>
+#include <mutex>
 
 namespace nereid::server {
 namespace {
@@ -9,16 +10,21 @@ struct Counter {
   NEREID_HoldMemoryFn_t hold;
   NEREID_ReleaseMemoryFn_t release;
   void* userp;
+  const Counter* previous;
 };
 
-// Counters are never freed: each takes back what it has counted.
+// The counter in use. Counters are never freed, since release() may still use an earlier one.
 std::atomic<const Counter*> counter{nullptr};
+std::mutex mutex;
+const Counter* newest = nullptr;  // all counters, linked by `previous`
 
 }  // namespace
 
 void ClientMemory::count_with(NEREID_HoldMemoryFn_t hold, NEREID_ReleaseMemoryFn_t release,
                               void* userp) {
-  counter.store(hold == nullptr ? nullptr : new Counter{hold, release, userp});
+  std::lock_guard lock(mutex);
+  if (hold != nullptr) newest = new Counter{hold, release, userp, newest};
+  counter.store(hold != nullptr ? newest : nullptr);
 }
 
 TRITONSERVER_Error* ClientMemory::hold(size_t num_bytes) {
