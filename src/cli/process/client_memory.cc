@@ -1,5 +1,8 @@
 #include "cli/process/client_memory.h"
 
+#include <string>
+#include <vector>
+
 #include "nereid/server.h"
 
 namespace nereid::cli {
@@ -19,9 +22,10 @@ void release_memory(void* budget, uint64_t byte_size) {
 }  // namespace
 
 void count_client_memory(const std::shared_ptr<front::ByteBudget>& budget) {
-  // Leaked: the core may use it until the process ends.
-  const auto* kept = new std::shared_ptr(budget);
-  NEREID_ServerCountMemory(hold_memory, release_memory, kept->get());
+  // Never destroyed: the core may use a budget until the process ends.
+  static auto* const budgets = new std::vector<std::shared_ptr<front::ByteBudget>>;
+  budgets->push_back(budget);
+  NEREID_ServerCountMemory(hold_memory, release_memory, budget.get());
 }
 
 }  // namespace nereid::cli
