@@ -38,7 +38,7 @@ TEST_F(ConvertTest, WeightsAreThoseOfTheCheckpoint) {
   const auto engine = io::EngineFile::open(good());
   const auto checkpoint = io::Checkpoint::open(dir_ / "model");
   for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
-    const io::Weight& w = engine->plan().weights[i];
+    const io::PlanWeight& w = engine->plan().weights[i];
     if (w.name != "layers.1.attn.qkv") continue;
     std::vector<BF16> rows(static_cast<size_t>(w.n * w.k));
     ASSERT_TRUE(
@@ -85,7 +85,7 @@ TEST_F(ConvertTest, WeightsBecomeIntegersWhenTheBuildAsksForThem) {
     ASSERT_TRUE(engine.ok()) << engine.status();
     int num_rounded = 0;
     for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
-      const io::Weight& w = engine->plan().weights[i];
+      const io::PlanWeight& w = engine->plan().weights[i];
       if (w.format.is_float()) continue;
       ++num_rounded;
       const bool is_head = &w == head_of(engine->plan());
@@ -126,7 +126,7 @@ TEST_F(ConvertTest, WeightsOfExpertsAreRoundedToo) {
     ASSERT_TRUE(engine.ok()) << engine.status();
     int num_rounded = 0;
     for (size_t i = 0; i < engine->plan().weights.size(); ++i) {
-      const io::Weight& w = engine->plan().weights[i];
+      const io::PlanWeight& w = engine->plan().weights[i];
       if (w.experts == 1) continue;
       num_rounded += w.format == *options_.compile.weights;
       const auto id = static_cast<io::WeightId>(i);

@@ -170,9 +170,9 @@ StatusOr<std::filesystem::path> use_given(const std::filesystem::path& path,
   if (file.plan().device != name_of(device.kind))
     return invalid_argument("{}: built for device {}, not for {}", path.string(),
                             file.plan().device, name_of(device.kind));
-  const io::Weight* const head = head_of(file.plan());
+  const io::PlanWeight* const head = head_of(file.plan());
   if (const auto& wanted = options.compile.weights; wanted) {
-    const bool has = std::ranges::any_of(file.plan().weights, [&](const io::Weight& w) {
+    const bool has = std::ranges::any_of(file.plan().weights, [&](const io::PlanWeight& w) {
       return &w != head && w.format == *wanted;
     });
     if (!has)

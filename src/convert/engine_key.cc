@@ -20,7 +20,7 @@ constexpr uint64_t kConversion = 1;
 
 // The plan without checksums: model facts, values, kernels, weight layouts and places, device.
 void add_plan(ContentKey& key, const io::Plan& plan) {
-  for (const io::Weight& w : plan.weights)
+  for (const io::PlanWeight& w : plan.weights)
     NEREID_CHECK(std::ranges::all_of(w.planes, [](const io::Plane& p) { return !p.checksum; }));
   key.add("plan", json::serialize(io::plan_to_json(plan)));
 }
@@ -52,7 +52,7 @@ void add_packing(ContentKey& key, const io::Plan& plan) {
   NEREID_CHECK(kernels::pack_panel16({&whole, 1}, kCols, packed).ok());
   key.add("packing", std::span<const std::byte>(packed));
   std::vector<kernels::WeightFormat> done = {{}, kernels::kFloat32};
-  for (const io::Weight& w : plan.weights) {
+  for (const io::PlanWeight& w : plan.weights) {
     if (std::ranges::find(done, w.format) != done.end()) continue;
     done.push_back(w.format);
     kernels::QuantizedPlanes planes;

@@ -68,7 +68,7 @@ class Interpreter {
   // Value lookup for kernels::look_up().
   View value(io::ValueId id) const {
     const io::Value& v = plan_.values[id];
-    const bool sampled = v.extent == io::Extent::kSampled;
+    const bool sampled = v.extent == io::RowCount::kSampled;
     std::byte* base = arena_[sampled].data() + v.offset * (sampled ? kMaxSampled : kMaxTokens);
     return {base + v.column * static_cast<int64_t>(size_of(v.dtype)), v.dtype, sampled ? 1 : n_,
             v.cols, v.stride};
@@ -342,8 +342,8 @@ TEST_F(ForwardTest, SiblingsOfLlamaEqualIt) {
 }
 
 // A tiny MoE in the layout of transformers 5: per layer one tensor of all experts' gates and ups,
-// one of their downs; `turned`: transposed.
-void write_fused(const std::filesystem::path& dir, const std::string& name, bool turned) {
+// one of their downs; `transposed`: transposed.
+void write_fused(const std::filesystem::path& dir, const std::string& name, bool transposed) {
   const std::string source = kSourceRoot + "/tests/models/" + name;
   const auto file = io::TensorFile::open(source + "/model.safetensors");
   ASSERT_TRUE(file.ok());
@@ -368,11 +368,11 @@ void write_fused(const std::filesystem::path& dir, const std::string& name, bool
     const io::StoredTensor one = stack(name_of_all, parts, whole);
     const int64_t n = one.shape[0], k = one.shape[1];
     io::StoredTensor& all = out.emplace(name_of_all, one).first->second;
-    if (all.shape.size() == 2) all.shape = {0, turned ? k : n, turned ? n : k};
+    if (all.shape.size() == 2) all.shape = {0, transposed ? k : n, transposed ? n : k};
     ++all.shape[0];
     std::vector<std::byte>& into = bytes[name_of_all];
     for (int64_t i = 0; i < n * k; ++i) {
-      const int64_t from = 2 * (turned ? i % n * k + i / n : i);
+      const int64_t from = 2 * (transposed ? i % n * k + i / n : i);
       into.insert(into.end(), whole.begin() + from, whole.begin() + from + 2);
     }
   };
@@ -402,9 +402,9 @@ TEST_F(ForwardTest, FusedExpertsAreThoseOfEach) {
   const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
   for (const std::string name : {"mixtral", "phimoe", "qwen2_moe", "deepseek_v2"}) {
     const std::vector<float> wanted = Interpreter(engine("/tests/models/" + name)).run(prompt);
-    for (const bool turned : {false, true}) {
-      const std::filesystem::path dir = dir_ / fmt::format("{}-{}", name, turned);
-      write_fused(dir, name, turned);
+    for (const bool transposed : {false, true}) {
+      const std::filesystem::path dir = dir_ / fmt::format("{}-{}", name, transposed);
+      write_fused(dir, name, transposed);
       EXPECT_EQ(Interpreter(engine_of(dir)).run(prompt), wanted) << dir;
     }
   }

@@ -328,12 +328,12 @@ class GgufModelWriter {
 
   // MLA: per head the transposed keys, and the values.
   void add_up(const std::string& prefix, const GgufMatrix& x) {
-    const int64_t still = t_.head_dim - t_.turning, both = still + t_.value_dim;
-    GgufMatrix keys{{t_.num_heads, t_.latent, still}, {}};
+    const int64_t non_rotary_dims = t_.head_dim - t_.rotary_dims, both = non_rotary_dims + t_.value_dim;
+    GgufMatrix keys{{t_.num_heads, t_.latent, non_rotary_dims}, {}};
     GgufMatrix values{{t_.num_heads, t_.value_dim, t_.latent}, {}};
     for (int64_t head = 0; head < t_.num_heads; ++head) {
-      const GgufMatrix key = x.part(head * both, still).transposed();
-      const GgufMatrix value = x.part(head * both + still, t_.value_dim);
+      const GgufMatrix key = x.part(head * both, non_rotary_dims).transposed();
+      const GgufMatrix value = x.part(head * both + non_rotary_dims, t_.value_dim);
       keys.values.insert(keys.values.end(), key.values.begin(), key.values.end());
       values.values.insert(values.values.end(), value.values.begin(), value.values.end());
     }

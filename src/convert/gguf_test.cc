@@ -526,7 +526,7 @@ TEST_F(GgufModelTest, BlocksOfIntegersStayIntegers) {
   const auto floats = io::EngineFile::open(*plain, io::Verify::kFull);
   int num_integers = 0;
   for (size_t i = 0; i < ours->plan().weights.size(); ++i) {
-    const io::Weight& weight = ours->plan().weights[i];
+    const io::PlanWeight& weight = ours->plan().weights[i];
     if (weight.format == kernels::WeightFormat{}) continue;
     ++num_integers;
     EXPECT_EQ(weight.format, int8) << weight.name;

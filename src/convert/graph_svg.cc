@@ -65,11 +65,11 @@ std::string without_number(std::string_view name) {
 }
 
 std::string shape_of(const io::Value& value) {
-  return fmt::format("[{}, {}] {}", value.extent == io::Extent::kTokens ? "tokens" : "sampled",
+  return fmt::format("[{}, {}] {}", value.extent == io::RowCount::kTokens ? "tokens" : "sampled",
                      value.cols, name_of(value.dtype));
 }
 
-std::string shape_of(const io::Weight& weight) {
+std::string shape_of(const io::PlanWeight& weight) {
   const std::string experts = weight.experts > 1 ? fmt::format("{}, ", weight.experts) : "";
   const std::string format = weight.format.is_float() ? "" : " " + kernels::text_of(weight.format);
   return fmt::format("[{}{}, {}]{}", experts, weight.n, weight.k, format);

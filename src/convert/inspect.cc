@@ -23,7 +23,7 @@ std::string_view name_of(kernels::WeightLayout layout) {
 }
 
 // "[n, k] panel16"; with several experts "[experts, n, k] panel16".
-std::string shape_text(const io::Weight& w) {
+std::string shape_text(const io::PlanWeight& w) {
   const std::string experts = w.experts > 1 ? fmt::format("{}, ", w.experts) : "";
   return fmt::format("[{}{}, {}] {}{}", experts, w.n, w.k, name_of(w.layout),
                      w.format.is_float() ? "" : ", " + kernels::text_of(w.format));
@@ -79,10 +79,10 @@ class CallText {
   }
   std::string value(io::ValueId id) const {
     const io::Value& v = plan_.values[id];
-    return fmt::format("{}@{}{}", v.name, v.extent == io::Extent::kTokens ? "t" : "s", v.offset);
+    return fmt::format("{}@{}{}", v.name, v.extent == io::RowCount::kTokens ? "t" : "s", v.offset);
   }
   std::string weight(io::WeightId id) const {
-    const io::Weight& w = plan_.weights[id];
+    const io::PlanWeight& w = plan_.weights[id];
     return w.name + " " + shape_text(w);
   }
   const io::Plan& plan_;
@@ -123,7 +123,7 @@ std::string kernels_text(const io::Plan& plan) {
 }
 
 // Product choices that differ from the library's first choice.
-std::string choices_text(const kernels::ProductChoices& choices) {
+std::string choices_text(const kernels::AlgorithmChoices& choices) {
   if (choices.library.empty()) return "";
   std::string text = fmt::format(
       "\nproducts measured with {} on {}: {} of {} choices are its first\n", choices.library,

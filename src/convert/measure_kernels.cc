@@ -89,7 +89,7 @@ class Bench {
     const Time start = clock_();
     RETURN_IF_ERROR(submit([&](Stream& stream) -> Status {
       for (int i = 0; i < calls; ++i) {
-        const io::Weight& weight = weights_.weights[next_++ % weights_.weights.size()];
+        const io::PlanWeight& weight = weights_.weights[next_++ % weights_.weights.size()];
         problem_.weight = io::view_of(weight, blob_);
         RETURN_IF_ERROR(kernel.run(problem_, stream));
       }
@@ -216,11 +216,11 @@ Status measure_products(io::Plan& plan, const kernels::Registry& registry, Devic
   for (const Product& product : products_of(plan)) {
     const io::Call& call = plan.calls[product.calls[0]];
     const io::ValueId out = std::get<kernels::ids::Linear>(call.op).out;
-    if (plan.values[static_cast<size_t>(out)].extent == io::Extent::kTokens)
+    if (plan.values[static_cast<size_t>(out)].extent == io::RowCount::kTokens)
       wanted.push_back({product.problem, call.kernel});
   }
   const Time start = now();
-  StatusOr<kernels::ProductChoices> choices = registry.tuner.measure(wanted, device);
+  StatusOr<kernels::AlgorithmChoices> choices = registry.tuner.measure(wanted, device);
   if (absl::IsResourceExhausted(choices.status())) {
     log_warn("products are not measured: {}", message(choices.status()));
     return ok();
@@ -234,7 +234,7 @@ Status measure_products(io::Plan& plan, const kernels::Registry& registry, Devic
   return ok();
 }
 
-size_t num_chosen(const kernels::ProductChoices& choices) {
+size_t num_chosen(const kernels::AlgorithmChoices& choices) {
   return static_cast<size_t>(std::ranges::count_if(
       choices.products, [](const auto& choice) { return !choice.algorithm.empty(); }));
 }

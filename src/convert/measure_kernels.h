@@ -33,7 +33,7 @@ Status measure_kernels(io::Plan& plan, const kernels::Registry& registry, Device
 Status measure_products(io::Plan& plan, const kernels::Registry& registry, Device& device);
 
 // Number of choices that differ from the library's first choice.
-size_t num_chosen(const kernels::ProductChoices& choices);
+size_t num_chosen(const kernels::AlgorithmChoices& choices);
 
 // Processor of a measured plan; empty: not measured.
 std::string_view measured_on(const io::Plan& plan);

@@ -162,11 +162,11 @@ TEST_F(MeasureKernelsTest, AnEngineKeepsItsKernels) {
 int g_num_measured = 0;
 Status g_measure_status;
 std::vector<std::string> g_measured;  // "kernel [n, k]"
-StatusOr<kernels::ProductChoices> measure_fake(
+StatusOr<kernels::AlgorithmChoices> measure_fake(
     std::span<const kernels::ProductTuner::Product> products, Device& device) {
   ++g_num_measured;
   RETURN_IF_ERROR(g_measure_status);
-  kernels::ProductChoices choices{"fake 7", device.info().name, {}};
+  kernels::AlgorithmChoices choices{"fake 7", device.info().name, {}};
   for (const auto& [problem, kernel] : products) {
     const kernels::WeightView& w = problem.weight;
     g_measured.push_back(fmt::format("{} [{}, {}]", kernel, w.n, w.k));
@@ -206,7 +206,7 @@ TEST_F(MeasureProductsTest, AnEngineKeepsWhatWasMeasuredWhenItWasBuilt) {
   EXPECT_EQ(built().choices.library, "");
   const std::string key = report_.key;
   options_.measure_on = device_.get(), options_.rebuild = true;
-  const kernels::ProductChoices choices = built().choices;
+  const kernels::AlgorithmChoices choices = built().choices;
   EXPECT_EQ(report_.key, key) << "the engine is found whatever was measured";
   EXPECT_EQ(choices.library, "fake 7");
   EXPECT_EQ(choices.device, device_->info().name);
@@ -227,7 +227,7 @@ TEST_F(MeasureProductsTest, EachProductOfAllTokensIsMeasuredOnce) {
   for (const io::Call& call : plan.calls) {
     const auto* const linear = std::get_if<kernels::ids::Linear>(&call.op);
     if (!linear || linear->out == plan.logits) continue;
-    const io::Weight& w = plan.weights[static_cast<size_t>(linear->weight)];
+    const io::PlanWeight& w = plan.weights[static_cast<size_t>(linear->weight)];
     expected.insert(fmt::format("{} [{}, {}]", call.kernel, w.n, w.k));
   }
   EXPECT_THAT(g_measured, testing::UnorderedElementsAreArray(expected));

@@ -230,7 +230,7 @@ RankFormat::Use RankFormat::use_of(const models::RankTensor& tensor) const {
   if (!has_place || tensor.blocks.empty()) return Use::kFloats;
   const auto is_taken = [&](const models::RankBlock& block) {
     const graph::Weight& weight = graph_.weights[block.weight];
-    return weight.stored && !block.turned && algorithm_->holds(*weight.stored);
+    return weight.stored && !block.transposed && algorithm_->holds(*weight.stored);
   };
   if (std::ranges::all_of(tensor.blocks, is_taken)) return Use::kTaken;
   return rounds() && is_product(tensor) ? Use::kRounded : Use::kFloats;
@@ -440,9 +440,9 @@ StatusOr<std::vector<float>> RankFormat::numbers(const models::RankTensor& tenso
     for (float& value : values) value /= input_steps(tensor) * result_step(tensor);
   if (!algorithm_->offsets) return values;
   const auto groups = static_cast<size_t>(groups_of(tensor)), rows = values.size() / groups;
-  std::vector<float> turned(values.size());
-  for (size_t i = 0; i < values.size(); ++i) turned[i % groups * rows + i / groups] = values[i];
-  return turned;
+  std::vector<float> transposed(values.size());
+  for (size_t i = 0; i < values.size(); ++i) transposed[i % groups * rows + i / groups] = values[i];
+  return transposed;
 }
 
 bool RankFormat::adds_biases() const { return algorithm_ && algorithm_->has_groups(); }

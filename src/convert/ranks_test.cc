@@ -178,16 +178,16 @@ TEST_F(RanksTest, ARankHasItsShareOfLatentAttention) {
   EXPECT_TRUE(have("q_b_proj") == queries.substr(queries.size() / 2));
   // Each head has 16 key rows and 16 value rows of 16 numbers; here the keys of all heads first.
   constexpr size_t kRow = 16 * 2, kHead = 32 * kRow;
-  std::string keys, values, turned;
+  std::string keys, values, transposed;
   for (const size_t head : {2, 3}) {
     keys += both.substr(head * kHead, kHead / 2);
     values += both.substr(head * kHead + kHead / 2, kHead / 2);
     for (size_t col = 0; col < 16; ++col)
       for (size_t row = 0; row < 16; ++row)
-        turned += both.substr(head * kHead + row * kRow + col * 2, 2);
+        transposed += both.substr(head * kHead + row * kRow + col * 2, 2);
   }
   EXPECT_TRUE(have("kv_b_proj") == keys + values);
-  EXPECT_TRUE(have("k_b_proj_trans") == turned);
+  EXPECT_TRUE(have("k_b_proj_trans") == transposed);
   EXPECT_TRUE(have("fused_a.weight") == wanted("q_a_proj") + wanted("kv_a_proj_with_mqa"));
 }
 

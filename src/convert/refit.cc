@@ -17,7 +17,7 @@
 namespace nereid::convert {
 namespace {
 
-std::string shape_of(const io::Weight& weight) {
+std::string shape_of(const io::PlanWeight& weight) {
   return fmt::format("'{}' [{}, {}] of {}", weight.name, weight.n, weight.k,
                      kernels::text_of(weight.format));
 }
@@ -26,7 +26,7 @@ bool has_same_place(const io::Plane& a, const io::Plane& b) {
   return a.shape.bytes == b.shape.bytes && a.offset == b.offset;
 }
 
-bool is_same(const io::Weight& a, const io::Weight& b) {
+bool is_same(const io::PlanWeight& a, const io::PlanWeight& b) {
   return a.name == b.name && a.format == b.format && a.n == b.n && a.k == b.k &&
          a.layout == b.layout && a.experts == b.experts &&
          std::ranges::equal(a.planes, b.planes, has_same_place);
@@ -49,12 +49,12 @@ Status check_same_weights(const io::Plan& plan, const io::Plan& other,
 
 // The weight formats requested by the build, as far as the plan shows them.
 void read_asked_formats(const io::Plan& plan, CompileOptions& options) {
-  const io::Weight* const head = head_of(plan);
+  const io::PlanWeight* const head = head_of(plan);
   if (head) options.head = head->format;
   for (const kernels::WeightFormat& format :
        {kernels::kInt8PerRow, kernels::kInt8Both, kernels::kInt4Groups, kernels::kFp8PerRow})
     if (std::ranges::any_of(
-            plan.weights, [&](const io::Weight& w) { return &w != head && w.format == format; })) {
+            plan.weights, [&](const io::PlanWeight& w) { return &w != head && w.format == format; })) {
       options.weights = format;
       return;
     }
@@ -88,8 +88,8 @@ Status write_config(const RefitOptions& options, json::object config) {
 
 }  // namespace
 
-const io::Weight* head_of(const io::Plan& plan) {
-  const io::Weight* head = nullptr;
+const io::PlanWeight* head_of(const io::Plan& plan) {
+  const io::PlanWeight* head = nullptr;
   for (const io::Call& call : plan.calls)
     if (const auto* linear = std::get_if<kernels::ids::Linear>(&call.op))
       head = &plan.weights[static_cast<size_t>(linear->weight)];
@@ -107,7 +107,7 @@ StatusOr<Compiled> match_weights(const io::Plan& plan, const std::filesystem::pa
     RETURN_IF_ERROR(check_same_weights(plan, compiled.plan, checkpoint_dir));
   }
   compiled.plan = plan;
-  for (io::Weight& weight : compiled.plan.weights)
+  for (io::PlanWeight& weight : compiled.plan.weights)
     for (io::Plane& plane : weight.planes) plane.checksum = 0;
   return compiled;
 }

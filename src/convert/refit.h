@@ -10,7 +10,7 @@
 namespace nereid::convert {
 
 // The matrix of the plan's last product; null: none.
-const io::Weight* head_of(const io::Plan& plan);
+const io::PlanWeight* head_of(const io::Plan& plan);
 
 // `plan` with the parts of its weights in the model at `checkpoint_dir`. InvalidArgument with the
 // first difference between the model's weights and the plan's.

@@ -90,7 +90,7 @@ Status read_stored(const io::Checkpoint& checkpoint, const graph::Weight& weight
   const bool whole_rows =
       !encoding && cols == k && !part.transposed && part.pairs == 0 && part.step == 1;
   // Rows of a transposed tensor are the weight's columns.
-  const bool rows_are_columns = part.transposed != tensor.turned;
+  const bool rows_are_columns = part.transposed != tensor.transposed;
   const int64_t rows_in_front = part.index * (rows_are_columns ? cols : part.tensor_rows());
   for (size_t done = 0; done < out.size();) {
     const int64_t element = first + static_cast<int64_t>(done);

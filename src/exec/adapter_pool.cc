@@ -14,7 +14,7 @@ namespace nereid::exec {
 namespace {
 
 // Size of a module's matrices in bf16 numbers, rounded up to the alignment of the next module.
-int64_t numbers_of(const io::AdapterModule& m, const AdapterMatrix& matrix) {
+int64_t numbers_of(const io::AdapterModule& m, const LoraMatrixInfo& matrix) {
   return round_up(matrix.rank * (m.k + m.n) + matrix.has_gain * 2 * m.n, kAdapterAlignment);
 }
 
@@ -26,9 +26,9 @@ int64_t max_load_weights(const RunnerLimits& limits) {
 }
 
 int64_t adapter_numbers(std::span<const io::AdapterModule> modules,
-                        std::span<const AdapterMatrix> matrices) {
+                        std::span<const LoraMatrixInfo> matrices) {
   int64_t numbers = 0;
-  for (const AdapterMatrix& matrix : matrices)
+  for (const LoraMatrixInfo& matrix : matrices)
     numbers += numbers_of(modules[static_cast<size_t>(matrix.module)], matrix);
   return numbers;
 }
@@ -38,7 +38,7 @@ int64_t adapter_pages(int64_t numbers, int64_t page_numbers) {
 }
 
 size_t AdapterPool::bytes(std::span<const io::AdapterModule> modules, const RunnerLimits& limits) {
-  const size_t table = modules.size() * sizeof(kernels::AdapterMatrix);
+  const size_t table = modules.size() * sizeof(kernels::LoraMatrix);
   return static_cast<size_t>(limits.num_adapters) * table +
          static_cast<size_t>(limits.num_adapter_pages * limits.adapter_page_numbers) * sizeof(BF16);
 }
@@ -46,7 +46,7 @@ size_t AdapterPool::bytes(std::span<const io::AdapterModule> modules, const Runn
 size_t AdapterPool::staging_bytes(std::span<const io::AdapterModule> modules,
                                   const RunnerLimits& limits) {
   if (limits.num_adapters == 0) return 0;
-  const size_t table = modules.size() * sizeof(kernels::AdapterMatrix);
+  const size_t table = modules.size() * sizeof(kernels::LoraMatrix);
   return static_cast<size_t>(limits.depth) *
          (static_cast<size_t>(max_load_weights(limits)) * sizeof(BF16) +
           kMaxAdapterChanges * table);
@@ -72,12 +72,12 @@ StatusOr<AdapterPool> AdapterPool::create(std::span<const io::AdapterModule> mod
   return pool;
 }
 
-int64_t AdapterPool::num_weights(const AdapterMatrix& matrix) const {
+int64_t AdapterPool::num_weights(const LoraMatrixInfo& matrix) const {
   const io::AdapterModule& m = modules_[static_cast<size_t>(matrix.module)];
   return matrix.rank * (m.k + m.n) + matrix.has_gain * 2 * m.n;
 }
 
-Status AdapterPool::check(const AdapterMatrix& matrix, int32_t former) const {
+Status AdapterPool::check(const LoraMatrixInfo& matrix, int32_t former) const {
   if (matrix.module <= former || static_cast<size_t>(matrix.module) >= modules_.size())
     return invalid_argument("module {} is not in [{}, {})", matrix.module, former + 1,
                             modules_.size());
@@ -93,13 +93,13 @@ Status AdapterPool::check(const AdapterMatrix& matrix, int32_t former) const {
 }
 
 StatusOr<AdapterPool::LoadParts> AdapterPool::take(const AdapterLoad& load,
-                                                   std::span<const AdapterMatrix>& matrices,
+                                                   std::span<const LoraMatrixInfo>& matrices,
                                                    size_t& weights) const {
   if (load.num_matrices < 0 || static_cast<size_t>(load.num_matrices) > matrices.size())
     return invalid_argument("{} matrices, {} are left", load.num_matrices, matrices.size());
   LoadParts parts{.matrices = matrices.first(static_cast<size_t>(load.num_matrices))};
   int32_t former = -1;
-  for (const AdapterMatrix& matrix : parts.matrices) {
+  for (const LoraMatrixInfo& matrix : parts.matrices) {
     RETURN_IF_ERROR(check(matrix, former));
     parts.num_weights += num_weights(matrix);
     former = matrix.module;
@@ -153,7 +153,7 @@ Status AdapterPool::load(const AdapterLoad& load, const LoadParts& parts,
   return ok();
 }
 
-Status AdapterPool::change(const StepView& step, std::vector<Held>& held) const {
+Status AdapterPool::change(const StepMessageView& step, std::vector<Held>& held) const {
   const auto of = [](std::string_view what, int32_t adapter, const Status& status) {
     return annotate(status, fmt::format("{} of adapter {}", what, adapter));
   };
@@ -176,7 +176,7 @@ Status AdapterPool::change(const StepView& step, std::vector<Held>& held) const 
   return ok();
 }
 
-Status AdapterPool::check(const StepView& step) const {
+Status AdapterPool::check(const StepMessageView& step) const {
   const size_t num_moves = step.adapter_moves.size(), num_loads = step.adapter_loads.size();
   if (limits_.num_adapters == 0 && num_moves == 0 && num_loads == 0 &&
       step.adapter_matrices.empty() && step.adapter_weights.empty())
@@ -200,7 +200,7 @@ Status AdapterPool::check(const StepView& step) const {
   return ok();
 }
 
-void AdapterPool::stage(const StepView& step, int32_t index) {
+void AdapterPool::stage(const StepMessageView& step, int32_t index) {
   Area& area = areas_[static_cast<size_t>(index)];
   area.moves.clear(), area.uploads.clear(), area.tables.clear();
   area.needs_loads = false;
@@ -237,11 +237,11 @@ void AdapterPool::stage_move(const AdapterMove& move, Area& area) {
 }
 
 // A matrix's weights are contiguous in the message and in the pages.
-void AdapterPool::stage_load(const AdapterLoad& load, std::span<const AdapterMatrix> matrices,
+void AdapterPool::stage_load(const AdapterLoad& load, std::span<const LoraMatrixInfo> matrices,
                              size_t from, Area& area) {
   const int64_t end = load.first_weight + load.num_weights;
   int64_t first = 0, to = load.first_page * limits_.adapter_page_numbers;
-  for (const AdapterMatrix& matrix : matrices) {
+  for (const LoraMatrixInfo& matrix : matrices) {
     const int64_t count = num_weights(matrix);
     const int64_t begin = std::max(first, load.first_weight), last = std::min(first + count, end);
     if (begin < last) {
@@ -256,14 +256,14 @@ void AdapterPool::stage_load(const AdapterLoad& load, std::span<const AdapterMat
   if (end == first) stage_table(load.adapter, matrices, load.first_page, area);
 }
 
-void AdapterPool::stage_table(int32_t adapter, std::span<const AdapterMatrix> matrices,
+void AdapterPool::stage_table(int32_t adapter, std::span<const LoraMatrixInfo> matrices,
                               int32_t first_page, Area& area) {
   const size_t at = static_cast<size_t>(max_load_weights(limits_)) * sizeof(BF16) +
                     area.tables.size() * table_bytes();
-  auto* const table = reinterpret_cast<kernels::AdapterMatrix*>(area.staging.bytes() + at);
-  std::fill_n(table, modules_.size(), kernels::AdapterMatrix());
+  auto* const table = reinterpret_cast<kernels::LoraMatrix*>(area.staging.bytes() + at);
+  std::fill_n(table, modules_.size(), kernels::LoraMatrix());
   int64_t begin = first_page * limits_.adapter_page_numbers;
-  for (const AdapterMatrix& matrix : matrices) {
+  for (const LoraMatrixInfo& matrix : matrices) {
     const auto m = static_cast<size_t>(matrix.module);
     const int64_t b = begin + matrix.rank * modules_[m].k;
     table[m] = {.a = begin,
@@ -278,7 +278,7 @@ void AdapterPool::stage_table(int32_t adapter, std::span<const AdapterMatrix> ma
   area.tables.push_back({static_cast<size_t>(adapter) * table_bytes(), at, table_bytes()});
 }
 
-void AdapterPool::keep(const StepView& step) {
+void AdapterPool::keep(const StepMessageView& step) {
   change(step, held_).IgnoreError();  // cannot fail after check()
   auto matrices = step.adapter_matrices;
   for (const AdapterLoad& one : step.adapter_loads) {
@@ -312,8 +312,8 @@ Status AdapterPool::run(int32_t index, Stream& stream) const {
   return ok();
 }
 
-void AdapterPool::add_to(kernels::StepView& step) const {
-  step.adapter_matrices = static_cast<const kernels::AdapterMatrix*>(table_.data());
+void AdapterPool::add_to(kernels::BatchView& step) const {
+  step.adapter_matrices = static_cast<const kernels::LoraMatrix*>(table_.data());
   step.adapter_weights = static_cast<const BF16*>(weights_.data());
   step.num_adapter_modules = static_cast<int32_t>(modules_.size());
 }

@@ -23,7 +23,7 @@ int64_t max_load_weights(const RunnerLimits& limits);
 
 // Aligned size of an adapter's matrices in bf16 numbers; their modules must exist.
 int64_t adapter_numbers(std::span<const io::AdapterModule> modules,
-                        std::span<const AdapterMatrix> matrices);
+                        std::span<const LoraMatrixInfo> matrices);
 // Pages for `numbers`: at least 1, because an adapter slot without pages is empty.
 int64_t adapter_pages(int64_t numbers, int64_t page_numbers);
 
@@ -41,14 +41,14 @@ class AdapterPool {
                               const RunnerLimits& limits);
 
   // InvalidArgument: an invalid load or move, or a row's adapter that is not loaded.
-  Status check(const StepView& step) const;
+  Status check(const StepMessageView& step) const;
 
   // Stages the loads and moves of a checked step in `area` < RunnerLimits::depth, which no step in
   // flight uses. Allocates no device memory.
-  void stage(const StepView& step, int32_t area);
+  void stage(const StepMessageView& step, int32_t area);
 
   // Applies the loads and moves of a launched step to the pool's state.
-  void keep(const StepView& step);
+  void keep(const StepMessageView& step);
 
   // has_loads(): the staged step has weights for load(); needs_loads(): its own rows use them.
   bool has_loads(int32_t area) const;
@@ -63,7 +63,7 @@ class AdapterPool {
   Status run(int32_t area, Stream& stream) const;
 
   // Sets the adapter tables and weights that kernels read.
-  void add_to(kernels::StepView& step) const;
+  void add_to(kernels::BatchView& step) const;
 
  private:
   struct Upload {
@@ -94,33 +94,33 @@ class AdapterPool {
   };
   // A load with its matrices.
   struct LoadParts {
-    std::span<const AdapterMatrix> matrices;
+    std::span<const LoraMatrixInfo> matrices;
     Pages pages;
     int64_t num_weights = 0;  // of the whole adapter
   };
 
-  Status check(const AdapterMatrix& matrix, int32_t former) const;
+  Status check(const LoraMatrixInfo& matrix, int32_t former) const;
   // Removes one load's matrices from the front of `matrices`, and its count from `weights`.
-  StatusOr<LoadParts> take(const AdapterLoad& load, std::span<const AdapterMatrix>& matrices,
+  StatusOr<LoadParts> take(const AdapterLoad& load, std::span<const LoraMatrixInfo>& matrices,
                            size_t& weights) const;
   // State of the adapter slots after the step's loads and moves.
-  Status change(const StepView& step, std::vector<Held>& held) const;
+  Status change(const StepMessageView& step, std::vector<Held>& held) const;
   Status move(const AdapterMove& move, std::vector<Held>& held) const;
   Status load(const AdapterLoad& load, const LoadParts& parts, std::vector<Held>& held) const;
   void stage_move(const AdapterMove& move, Area& area);
-  void stage_load(const AdapterLoad& load, std::span<const AdapterMatrix> matrices, size_t from,
+  void stage_load(const AdapterLoad& load, std::span<const LoraMatrixInfo> matrices, size_t from,
                   Area& area);
-  void stage_table(int32_t adapter, std::span<const AdapterMatrix> matrices, int32_t first_page,
+  void stage_table(int32_t adapter, std::span<const LoraMatrixInfo> matrices, int32_t first_page,
                    Area& area);
-  int64_t num_weights(const AdapterMatrix& matrix) const;
-  size_t table_bytes() const { return modules_.size() * sizeof(kernels::AdapterMatrix); }
+  int64_t num_weights(const LoraMatrixInfo& matrix) const;
+  size_t table_bytes() const { return modules_.size() * sizeof(kernels::LoraMatrix); }
 
   RunnerLimits limits_;
   std::vector<io::AdapterModule> modules_;
   std::vector<Held> held_;                            // by adapter slot
-  std::vector<std::vector<AdapterMatrix>> matrices_;  // by adapter slot
+  std::vector<std::vector<LoraMatrixInfo>> matrices_;  // by adapter slot
   Buffer weights_;           // bf16 [num_adapter_pages, adapter_page_numbers]
-  Buffer table_;             // kernels::AdapterMatrix [num_adapters, modules]
+  Buffer table_;             // kernels::LoraMatrix [num_adapters, modules]
   std::vector<Area> areas_;  // [depth]
 };
 

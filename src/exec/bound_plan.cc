@@ -81,7 +81,7 @@ std::string shape_of(const Op& op) {
   return shape;
 }
 
-kernels::StepView view_of(const StepData& step, const int32_t* slot_tokens) {
+kernels::BatchView view_of(const StepData& step, const int32_t* slot_tokens) {
   return {.tokens = step.tokens,
           .slot_tokens = slot_tokens,
           .positions = step.positions,
@@ -129,7 +129,7 @@ class BoundPlan::Binder {
   // Binds a list of calls with fused products for each row count up to kMaxFusedRows; as many
   // products are fused as the kernels support.
   Status bind_few() {
-    const FusedPlaces places(plan_);
+    const FusionSites places(plan_);
     std::vector<FusedValue> last;
     for (int32_t rows = 1; rows <= std::min(kMaxFusedRows, limits_.max_tokens); ++rows) {
       const auto can = [&](const kernels::ids::FusedLinear& ids, const std::string& kernel,
@@ -188,14 +188,14 @@ class BoundPlan::Binder {
   }
 
  private:
-  int64_t max_rows(io::Extent extent) const {
-    return extent == io::Extent::kTokens ? limits_.max_tokens : limits_.num_logits_rows();
+  int64_t max_rows(io::RowCount extent) const {
+    return extent == io::RowCount::kTokens ? limits_.max_tokens : limits_.num_logits_rows();
   }
   Status add_call(size_t index, Calls& calls) {
     const io::Call& call = plan_.calls[index];
     const auto add_op = [&](const auto& ids) -> Status {
       auto op = kernels::look_up(ids, *this);
-      const io::Extent extent = extent_of(ids);
+      const io::RowCount extent = extent_of(ids);
       ASSIGN_OR_RETURN(const auto* const kernel, choose(op, extent, call.kernel));
       auto& bound = add(op, *kernel, extent, index, calls);
       if constexpr (requires { ids.cache; })
@@ -207,7 +207,7 @@ class BoundPlan::Binder {
   }
 
   template <class K>
-  Bound<K>& add(const K& op, const kernels::Kernel<K>& kernel, io::Extent extent, size_t index,
+  Bound<K>& add(const K& op, const kernels::Kernel<K>& kernel, io::RowCount extent, size_t index,
                 Calls& calls) {
     const ProfileEntry entry{std::string(K::kName), std::string(kernel.name), shape_of(op)};
     auto& entries = out_.profile_entries_;
@@ -231,8 +231,8 @@ class BoundPlan::Binder {
 
   // The extent of the op's first output.
   template <class Op>
-  io::Extent extent_of(const Op& ids) const {
-    std::optional<io::Extent> extent;
+  io::RowCount extent_of(const Op& ids) const {
+    std::optional<io::RowCount> extent;
     kernels::for_fields(ids, [&](const auto& field, const auto& id) {
       if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kOut)
         if (!extent) extent = plan_.values[static_cast<size_t>(id)].extent;
@@ -241,7 +241,7 @@ class BoundPlan::Binder {
   }
 
   template <class K>
-  bool can_all_rows(const kernels::Kernel<K>& kernel, K op, io::Extent extent) const {
+  bool can_all_rows(const kernels::Kernel<K>& kernel, K op, io::RowCount extent) const {
     for (const bool most : {false, true}) {
       kernels::set_rows(op, most ? max_rows(extent) : 1, most ? limits_.max_tokens : 1);
       if (!kernel.can(op, device_)) return false;
@@ -251,7 +251,7 @@ class BoundPlan::Binder {
 
   // The kernel named, or without a name the cheapest one that can run the op.
   template <class K>
-  StatusOr<const kernels::Kernel<K>*> choose(const K& op, io::Extent extent,
+  StatusOr<const kernels::Kernel<K>*> choose(const K& op, io::RowCount extent,
                                              const std::string& name) const {
     const kernels::Kernel<K>* best = nullptr;
     double best_cost = 0;
@@ -311,13 +311,13 @@ StatusOr<BoundPlan> BoundPlan::bind(const io::Plan& plan, const RunnerLimits& li
 
 Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
                       const ProductObserver& observer) const {
-  const kernels::StepView arrays = view_of(step, slot_tokens_);
+  const kernels::BatchView arrays = view_of(step, slot_tokens_);
   const auto few = static_cast<size_t>(std::max(step.num_tokens, step.num_logits)) - 1;
   const bool is_few = !observer && few < few_.size() && few_[few];
   const Calls& calls = is_few ? *few_[few] : calls_;
   bool goes_on = true;
   const auto run_call = [&](const auto& bound) -> Status {
-    const int64_t rows = bound.extent == io::Extent::kTokens ? step.num_tokens : step.num_logits;
+    const int64_t rows = bound.extent == io::RowCount::kTokens ? step.num_tokens : step.num_logits;
     if (rows == 0) return ok();
     auto op = bound.op;
     if constexpr (requires { op.first_module; })
@@ -326,7 +326,7 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     if constexpr (requires { op.step; }) op.step = arrays;
     if constexpr (requires { op.first_module; }) {
       adapters_->add_to(op.step);
-      op.step.adapters = bound.extent == io::Extent::kTokens ? step.adapters : step.logit_adapters;
+      op.step.adapters = bound.extent == io::RowCount::kTokens ? step.adapters : step.logit_adapters;
     }
     if constexpr (requires { op.cache; }) op.step.block_table = step.block_table(bound.cache_group);
     if constexpr (kIsObserved<decltype(op)>)

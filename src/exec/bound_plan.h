@@ -58,7 +58,7 @@ class BoundPlan {
   struct Bound {
     Status (*run)(const Op&, Stream&) = nullptr;
     Op op;  // without rows and the step's arrays
-    io::Extent extent = io::Extent::kTokens;
+    io::RowCount extent = io::RowCount::kTokens;
     int32_t cache_group = 0;  // of an op with a cache
     int32_t profile_entry = 0;
     size_t index = 0;  // call index in the plan

@@ -46,12 +46,12 @@ class EmbeddingsTest : public ::testing::Test {
   }
 
   // Appends the model's own embedding of a token.
-  void append_own(Step& step, int32_t token) const {
+  void append_own(StepMessage& step, int32_t token) const {
     const kernels::WeightView table = io::view_of(file_.plan().weights[0], file_.blob().data());
     for (int64_t c = 0; c < table.k; ++c)
       step.embeddings.push_back(to_bf16(kernels::weight_at(table, token, c)));
   }
-  StatusOr<std::vector<float>> run(const Step& step) {
+  StatusOr<std::vector<float>> run(const StepMessage& step) {
     std::vector<std::byte> message;
     encode(step, message);
     auto ticket = harness_->runner().launch(message);
@@ -62,14 +62,14 @@ class EmbeddingsTest : public ::testing::Test {
   }
   // A row of tokens from `start` on; those with given(i) as external embeddings.
   template <class Given>
-  Step part(const Sequence& sequence, int32_t start, int32_t count, Given given) const {
+  StepMessage part(const Sequence& sequence, int32_t start, int32_t count, Given given) const {
     Ids tokens(kText.begin() + start, kText.begin() + start + count);
-    Step step = step_of({sequence.row(tokens, start, start + count == std::ssize(kText))}, 1,
+    StepMessage step = step_of({sequence.row(tokens, start, start + count == std::ssize(kText))}, 1,
                         kEmbeddingLimits.block_tokens);
     for (int32_t i = 0; i < count; ++i) {
       if (!given(start + i)) continue;
       append_own(step, tokens[static_cast<size_t>(i)]);
-      step.tokens[static_cast<size_t>(i)] = kTokenGiven;
+      step.tokens[static_cast<size_t>(i)] = kTokenExternal;
     }
     return step;
   }
@@ -96,7 +96,7 @@ TEST_F(EmbeddingsTest, ThoseOfTheModelAreItsTokens) {
       }
       EXPECT_EQ(logits, expected) << chunk << " " << every;
     }
-  Step changed = part(other, 0, size, [](int32_t i) { return i == 0; });
+  StepMessage changed = part(other, 0, size, [](int32_t i) { return i == 0; });
   changed.embeddings[7] = to_bf16(3);
   EXPECT_NE(run(changed).value(), expected);
 }
@@ -104,7 +104,7 @@ TEST_F(EmbeddingsTest, ThoseOfTheModelAreItsTokens) {
 TEST_F(EmbeddingsTest, AsManyNumbersAsTheTokensNeed) {
   const Sequence sequence(0, kEmbeddingLimits);
   for (const size_t size : {0u, 31u, 33u, 64u}) {
-    Step step = part(sequence, 0, 5, [](int32_t i) { return i == 2; });
+    StepMessage step = part(sequence, 0, 5, [](int32_t i) { return i == 2; });
     step.embeddings.resize(size);
     EXPECT_THAT(run(step).status().ToString(),
                 HasSubstr(fmt::format("{} numbers of embeddings; 1 tokens need 32", size)));
@@ -115,8 +115,8 @@ TEST_F(EmbeddingsTest, AsManyNumbersAsTheTokensNeed) {
 TEST_F(EmbeddingsTest, NumbersThatAreNoneStayInTheirRow) {
   const Sequence sequence(0, kEmbeddingLimits), bad(1, kEmbeddingLimits);
   const auto expected = harness_->prefill(sequence, kText, 32);
-  const Ids given = {kTokenGiven, 4};
-  Step step =
+  const Ids given = {kTokenExternal, 4};
+  StepMessage step =
       step_of({bad.row(given, 0, 1), sequence.row(kText, 0, 1)}, 1, kEmbeddingLimits.block_tokens);
   step.embeddings.assign(32, to_bf16(std::numeric_limits<float>::quiet_NaN()));
   std::vector<std::byte> message;
@@ -132,8 +132,8 @@ TEST_F(EmbeddingsTest, NumbersThatAreNoneStayInTheirRow) {
 TEST_F(EmbeddingsTest, WithoutMemoryTheirRowsFail) {
   const Sequence sequence(0, kEmbeddingLimits), plain(1, kEmbeddingLimits);
   const auto expected = harness_->prefill(sequence, kText, 32);
-  Step step = part(sequence, 0, 11, [](int32_t) { return true; });
-  const Step other = step_of({plain.row(kText, 0, 1)}, 1, kEmbeddingLimits.block_tokens);
+  StepMessage step = part(sequence, 0, 11, [](int32_t) { return true; });
+  const StepMessage other = step_of({plain.row(kText, 0, 1)}, 1, kEmbeddingLimits.block_tokens);
   step.rows.push_back(other.rows[0]);
   step.tokens.insert(step.tokens.end(), other.tokens.begin(), other.tokens.end());
   step.blocks.insert(step.blocks.end(), other.blocks.begin(), other.blocks.end());

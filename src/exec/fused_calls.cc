@@ -36,14 +36,14 @@ bool is_in_place(const io::Op& op, io::ValueId id) {
 
 }  // namespace
 
-class FusedPlaces::Finder {
+class FusionSites::Finder {
  public:
-  explicit Finder(FusedPlaces& out) : out_(out), plan_(out.plan_), flow_(plan_) {}
+  explicit Finder(FusionSites& out) : out_(out), plan_(out.plan_), flow_(plan_) {}
 
   void find() {
     std::vector<size_t> makers;
     for (size_t i = 1; i < plan_.calls.size(); ++i) {
-      Place place{.call = i};
+      FusionSite place{.call = i};
       const auto maker =
           std::visit([&](const auto& op) { return look_at(op, place); }, plan_.calls[i].op);
       if (maker == kNone) continue;
@@ -62,11 +62,11 @@ class FusedPlaces::Finder {
 
   // Returns the call that writes the fusable call's input; kNone: not fusable.
   template <class Op>
-  int32_t look_at(const Op&, Place&) {
+  int32_t look_at(const Op&, FusionSite&) {
     return kNone;
   }
-  int32_t look_at(const Norm& norm, Place& place) {
-    const io::Weight& weight = plan_.weights[static_cast<size_t>(norm.weight)];
+  int32_t look_at(const Norm& norm, FusionSite& place) {
+    const io::PlanWeight& weight = plan_.weights[static_cast<size_t>(norm.weight)];
     const bool is_plain = is_given(norm.add) && !is_given(norm.bias) && !norm.centered &&
                           weight.k == value(norm.x).cols &&
                           (norm.piece == 0 || norm.piece == weight.k);
@@ -74,10 +74,10 @@ class FusedPlaces::Finder {
     place.squares = static_cast<io::ValueId>(plan_.values.size() + out_.places_.size());
     return place.front;
   }
-  int32_t look_at(const Glu& glu, Place& place) {
+  int32_t look_at(const Glu& glu, FusionSite& place) {
     return lies_between(glu.x, glu.out, glu.scales, place) ? place.front : kNone;
   }
-  int32_t look_at(const Quantize& quantize, Place& place) {
+  int32_t look_at(const Quantize& quantize, FusionSite& place) {
     const io::ValueId x = quantize.x;
     const int32_t maker = flow_.writer_of(place.call, x);
     if (maker == kNone || !is_rounded(quantize.out) || flow_.num_writes(x) != 1) return kNone;
@@ -89,7 +89,7 @@ class FusedPlaces::Finder {
 
   // Whether a Linear directly before is the only writer of `in` and this call its only reader, and
   // all readers of `out` are Linears.
-  bool lies_between(io::ValueId in, io::ValueId out, io::ValueId scales, Place& place) {
+  bool lies_between(io::ValueId in, io::ValueId out, io::ValueId scales, FusionSite& place) {
     const size_t front = place.call - 1;
     const auto* const linear = std::get_if<Linear>(&plan_.calls[front].op);
     if (!linear || flow_.reads_of(front, in).size() != 1) return false;
@@ -100,7 +100,7 @@ class FusedPlaces::Finder {
   }
 
   // Whether `out` (with its scales) has readers and all are Linears.
-  bool feeds_products(io::ValueId out, io::ValueId scales, Place& place) {
+  bool feeds_products(io::ValueId out, io::ValueId scales, FusionSite& place) {
     const DType type = value(out).dtype;
     if (flow_.num_writes(out) != 1 || (type != DType::kBF16 && type != DType::kF8E4M3))
       return false;
@@ -125,18 +125,18 @@ class FusedPlaces::Finder {
            flow_.writer_of(read.call, id) == static_cast<int32_t>(writer);
   }
 
-  FusedPlaces& out_;
+  FusionSites& out_;
   const io::Plan& plan_;
   const ValueFlow flow_;
 };
 
-FusedPlaces::FusedPlaces(const io::Plan& plan)
+FusionSites::FusionSites(const io::Plan& plan)
     : plan_(plan), front_(plan.calls.size(), kNone), end_(plan.calls.size(), kNone) {
   if (plan.calls.size() <= kMaxCallsToFuse) Finder(*this).find();
 }
 
 // Values of equal size share memory if their lifetimes are kDistance calls apart.
-void FusedPlaces::place_values(const std::vector<size_t>& makers) {
+void FusionSites::place_values(const std::vector<size_t>& makers) {
   struct Slot {
     int64_t offset, bytes;
     size_t last_reader;
@@ -158,7 +158,7 @@ void FusedPlaces::place_values(const std::vector<size_t>& makers) {
     values_[static_cast<size_t>(id)] = {slot->offset, type, cols};
   };
   for (size_t i = 0; i < places_.size(); ++i) {
-    const Place& p = places_[i];
+    const FusionSite& p = places_[i];
     const size_t reader = std::ranges::max(p.behind);
     const int64_t cols = plan_.values[static_cast<size_t>(p.value)].cols;
     place(p.value, DType::kBF16, cols, makers[i], reader);
@@ -168,7 +168,7 @@ void FusedPlaces::place_values(const std::vector<size_t>& makers) {
   bytes_ = static_cast<size_t>(end);
 }
 
-std::vector<FusedValue> FusedPlaces::values_of(const std::vector<bool>& used) const {
+std::vector<FusedValue> FusionSites::values_of(const std::vector<bool>& used) const {
   std::vector<FusedValue> values(values_.size());
   for (size_t i = 0; i < places_.size(); ++i) {
     if (!used[i]) continue;
@@ -179,16 +179,16 @@ std::vector<FusedValue> FusedPlaces::values_of(const std::vector<bool>& used) co
 }
 
 // nullopt: a FusedLinear cannot read its x.
-std::optional<kernels::ids::FusedLinear> FusedPlaces::linear_of(
+std::optional<kernels::ids::FusedLinear> FusionSites::linear_of(
     size_t call, const std::vector<bool>& used) const {
-  const auto place_at = [&](int32_t index) -> const Place* {
+  const auto place_at = [&](int32_t index) -> const FusionSite* {
     return index != kNone && used[static_cast<size_t>(index)] ? &places_[static_cast<size_t>(index)]
                                                               : nullptr;
   };
   const auto& linear = std::get<Linear>(plan_.calls[call].op);
   kernels::ids::FusedLinear fused{
       .x = linear.x, .weight = linear.weight, .bias = linear.bias, .out = linear.out};
-  if (const Place* const front = place_at(front_[call])) {
+  if (const FusionSite* const front = place_at(front_[call])) {
     fused.x = front->value;
     fused.rounds = front->rounds;
     fused.x_squares = front->squares;
@@ -196,7 +196,7 @@ std::optional<kernels::ids::FusedLinear> FusedPlaces::linear_of(
   } else if (plan_.values[static_cast<size_t>(linear.x)].dtype != DType::kBF16) {
     return std::nullopt;
   }
-  const Place* const end = place_at(end_[call]);
+  const FusionSite* const end = place_at(end_[call]);
   if (!end) return fused;
   fused.out = end->value;
   if (const auto* glu = std::get_if<Glu>(&plan_.calls[end->call].op)) {
@@ -216,7 +216,7 @@ std::optional<kernels::ids::FusedLinear> FusedPlaces::linear_of(
 }
 
 // Clears `used` of one fusable call at each product without a kernel; false: none was cleared.
-bool FusedPlaces::drop_what_cannot(std::vector<bool>& used, const Can& can) const {
+bool FusionSites::drop_what_cannot(std::vector<bool>& used, const Can& can) const {
   const std::vector<FusedValue> values = values_of(used);
   bool dropped = false;
   const auto check = [&](size_t call, size_t place) {
@@ -234,7 +234,7 @@ bool FusedPlaces::drop_what_cannot(std::vector<bool>& used, const Can& can) cons
   return dropped;
 }
 
-FusedCalls FusedPlaces::choose(const Can& can) const {
+FusedCalls FusionSites::choose(const Can& can) const {
   std::vector<bool> used(places_.size(), true), is_left_out(plan_.calls.size());
   while (drop_what_cannot(used, can)) continue;
   FusedCalls chosen;

@@ -41,9 +41,9 @@ struct FusedCalls {
 // activation, rounding of rows to f8e4m3. Conditions: the only reader is the product behind it, and
 // its only input is the result of the product before it (rounding: of any call). Plans of more than
 // kMaxCallsToFuse calls have none.
-class FusedPlaces {
+class FusionSites {
  public:
-  explicit FusedPlaces(const io::Plan& plan);  // must outlive this
+  explicit FusionSites(const io::Plan& plan);  // must outlive this
 
   // Memory for kMaxFusedRows rows of all values; 0: no fusable call.
   size_t bytes() const { return bytes_; }
@@ -56,7 +56,7 @@ class FusedPlaces {
 
  private:
   // A call that can be fused into the products next to it.
-  struct Place {
+  struct FusionSite {
     size_t call = 0;
     int32_t front = io::kNone;   // the Linear before it
     std::vector<size_t> behind;  // the Linears behind it
@@ -73,7 +73,7 @@ class FusedPlaces {
   void place_values(const std::vector<size_t>& makers);
 
   const io::Plan& plan_;
-  std::vector<Place> places_;
+  std::vector<FusionSite> places_;
   std::vector<int32_t> front_, end_;  // by call: index of the fusable call before and behind a
                                       // Linear
   std::vector<FusedValue> values_;    // with every fusable call replaced

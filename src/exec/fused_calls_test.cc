@@ -290,7 +290,7 @@ TEST(FusedCalls, MemoryIsInTheTable) {
   const auto file = io::EngineFile::open(engine).value();
   kernels::OpenedDevice opened = open_other("ref");
   auto& device = static_cast<OtherDevice&>(*opened.device);
-  const size_t bytes = FusedPlaces(file.plan()).bytes();
+  const size_t bytes = FusionSites(file.plan()).bytes();
   ASSERT_GT(bytes, 0u);
   EXPECT_EQ(fused_bytes(file.plan(), device.info()), bytes);
   EXPECT_EQ(fused_bytes(file.plan(), DeviceInfo{}), 0u);

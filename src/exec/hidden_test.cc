@@ -34,14 +34,14 @@ class HiddenTest : public ::testing::Test {
 
   // Each row returns hidden states and logits for all of its num_logits positions.
   StatusOr<std::vector<Outputs>> run(const std::vector<RowSpec>& rows, bool samples = true) {
-    Step step = step_of(rows, 1, kHiddenLimits.block_tokens);
+    StepMessage step = step_of(rows, 1, kHiddenLimits.block_tokens);
     for (StepRow& row : step.rows) {
       row.num_hidden = row.num_logits;
       if (!samples) row.samples = 0;
     }
     return run(step);
   }
-  StatusOr<std::vector<Outputs>> run(const Step& step) {
+  StatusOr<std::vector<Outputs>> run(const StepMessage& step) {
     std::vector<std::byte> message;
     encode(step, message);
     ASSIGN_OR_RETURN(Ticket ticket, harness_.runner().launch(message));
@@ -107,7 +107,7 @@ TEST_F(HiddenTest, TheSameInChunksAndBesideOthers) {
 
 TEST_F(HiddenTest, AsManyAsThereAreLogits) {
   const Sequence sequence(0, kHiddenLimits);
-  Step step = step_of({sequence.row(kHiddenText, 0, 1)}, 1, kHiddenLimits.block_tokens);
+  StepMessage step = step_of({sequence.row(kHiddenText, 0, 1)}, 1, kHiddenLimits.block_tokens);
   for (const int32_t count : {-1, 2, 11}) {
     step.rows[0].num_hidden = count;
     EXPECT_THAT(run(step).status().ToString(),
@@ -130,7 +130,7 @@ TEST_F(NoHiddenTest, RowsThatAskForThemAreRefused) {
   const Sequence sequence(0, kHiddenLimits);
   EXPECT_THAT(run({sequence.row(kHiddenText, 0, 1)}).status().ToString(),
               HasSubstr("num_hidden 1 is not in [0, 0]"));
-  const Step step = step_of({sequence.row(kHiddenText, 0, 1)}, 1, kHiddenLimits.block_tokens);
+  const StepMessage step = step_of({sequence.row(kHiddenText, 0, 1)}, 1, kHiddenLimits.block_tokens);
   EXPECT_TRUE(run(step).ok());
 }
 

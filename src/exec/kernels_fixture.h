@@ -26,7 +26,7 @@ struct TestKernels {
   StatusOr<kernels::OpenedDevice> open(int num_threads) const {
     return kernels::open_device(test_device(), {.num_threads = num_threads, .isa = isa});
   }
-  kernels::Choices forced(const kernels::OpenedDevice& opened) const {
+  kernels::KernelChoices forced(const kernels::OpenedDevice& opened) const {
     if (!is_invariant) return {};
     return kernels::invariant_kernels(opened.registry, opened.device->info().kind);
   }

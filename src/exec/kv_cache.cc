@@ -68,7 +68,7 @@ StatusOr<KvCache> KvCache::create(const io::Plan& plan, const RunnerLimits& limi
 }
 
 kernels::CacheView KvCache::view(int32_t layer) const {
-  const Place place = places_[static_cast<size_t>(layer)];
+  const LayerIndex place = places_[static_cast<size_t>(layer)];
   const CacheGroup& group = groups_[static_cast<size_t>(place.group)];
   const Pool& pool = pools_[static_cast<size_t>(place.group)];
   const auto index = static_cast<size_t>(place.index);

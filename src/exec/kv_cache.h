@@ -63,7 +63,7 @@ class KvCache {
   Status move_cells(std::span<const CellMove> moves, Stream& stream) const;
 
  private:
-  struct Place {
+  struct LayerIndex {
     int32_t group = 0;
     int32_t index = 0;  // of the layer in its group
   };
@@ -79,7 +79,7 @@ class KvCache {
   DeviceKind kind_ = DeviceKind::kCpu;
   std::vector<CacheGroup> groups_;
   std::vector<Pool> pools_;    // by group
-  std::vector<Place> places_;  // by layer
+  std::vector<LayerIndex> places_;  // by layer
 };
 
 }  // namespace nereid::exec

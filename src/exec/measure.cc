@@ -22,7 +22,7 @@ std::vector<std::byte> made_up_message(const Runner& runner, const StepShape& sh
   for (int32_t i = 0; i < std::max(shape.tokens_per_row, shape.prompt_tokens); ++i)
     tokens.push_back(static_cast<int32_t>(i * int64_t{7919} % runner.vocab_size()));
   const size_t num_groups = runner.groups().size();
-  Step step;
+  StepMessage step;
   for (int32_t r = 0; r < shape.batch + (shape.prompt_tokens > 0 ? 1 : 0); ++r) {
     const bool is_prompt = r == shape.batch;
     PerGroup<std::vector<int32_t>> blocks;

@@ -126,13 +126,13 @@ int32_t window_of(int32_t window, const RunnerLimits& limits) {
   return std::min(window, limits.window);
 }
 
-size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent) {
-  const int32_t rows = extent == io::Extent::kTokens ? limits.max_tokens : limits.num_logits_rows();
+size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::RowCount extent) {
+  const int32_t rows = extent == io::RowCount::kTokens ? limits.max_tokens : limits.num_logits_rows();
   return static_cast<size_t>(plan.arena_bytes_per_row[static_cast<int>(extent)]) * rows;
 }
 
 size_t fused_bytes(const io::Plan& plan, const DeviceInfo& device) {
-  return device.kind == DeviceKind::kCpu ? 0 : FusedPlaces(plan).bytes();
+  return device.kind == DeviceKind::kCpu ? 0 : FusionSites(plan).bytes();
 }
 
 size_t rope_table_floats(const io::RopeTable& rope, const RunnerLimits& limits) {
@@ -183,8 +183,8 @@ std::vector<MemoryItem> memory_table(const io::Plan& plan, const RunnerLimits& l
     }
   };
   add_cache("KV cache", limits.num_blocks);
-  table.push_back({"activations", arena_bytes(plan, limits, io::Extent::kTokens) +
-                                      arena_bytes(plan, limits, io::Extent::kSampled)});
+  table.push_back({"activations", arena_bytes(plan, limits, io::RowCount::kTokens) +
+                                      arena_bytes(plan, limits, io::RowCount::kSampled)});
   if (const size_t fused = fused_bytes(plan, device); fused > 0)
     table.push_back({"activations of few tokens", fused});
   table.push_back({"step data", step_data});

@@ -32,7 +32,7 @@ int32_t blocks_held_per_sequence(const RunnerLimits& limits, const CacheGroup& g
 int32_t window_of(int32_t window, const RunnerLimits& limits);
 
 // Bytes of the arena for values with one row per token, or per row of logits.
-size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::Extent extent);
+size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::RowCount extent);
 // Bytes of values between fused products (fused_calls.h); 0 on a CPU, which has no fused calls.
 size_t fused_bytes(const io::Plan& plan, const DeviceInfo& device);
 // Floats of one rope table; bytes of all tables, end to end.

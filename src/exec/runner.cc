@@ -53,7 +53,7 @@ class EngineRunner : public Runner {
     ::operator delete(runner);
   }
 
-  Status load(Device& device, const kernels::Registry& registry, const kernels::Choices& forced) {
+  Status load(Device& device, const kernels::Registry& registry, const kernels::KernelChoices& forced) {
     device_ = &device;
     embedding_width_ = embedding_width();
     RETURN_IF_ERROR(allocate(device));
@@ -92,7 +92,7 @@ class EngineRunner : public Runner {
     if (std::ranges::any_of(staging_, [](const Staging& s) { return s.waits_for_masks; }))
       return invalid_argument("a step in flight waits for its masks; draw it first");
     Staging& staging = staging_[index];
-    ASSIGN_OR_RETURN(const StepView step, decode(message));
+    ASSIGN_OR_RETURN(const StepMessageView step, decode(message));
     RETURN_IF_ERROR(check_copies(step.copies, cache_.groups().size(), limits_));
     RETURN_IF_ERROR(check_onboards(step.onboards));
     staging.step = {};
@@ -199,7 +199,7 @@ class EngineRunner : public Runner {
 
   Status allocate(Device& device) {
     ASSIGN_OR_RETURN(weights_, device.upload(file_.blob().data(), file_.blob().size()));
-    for (const io::Extent extent : {io::Extent::kTokens, io::Extent::kSampled}) {
+    for (const io::RowCount extent : {io::RowCount::kTokens, io::RowCount::kSampled}) {
       ASSIGN_OR_RETURN(arenas_[static_cast<int>(extent)],
                        device.allocate(arena_bytes(plan(), limits_, extent)));
     }
@@ -227,7 +227,7 @@ class EngineRunner : public Runner {
     return ok();
   }
 
-  Status check_embeddings(const StepView& message, const StepData& step) const {
+  Status check_embeddings(const StepMessageView& message, const StepData& step) const {
     const int64_t needed = int64_t{step.num_embeddings} * embedding_width_;
     if (static_cast<int64_t>(message.embeddings.size()) == needed) return ok();
     return invalid_argument("{} numbers of embeddings; {} tokens need {}",
@@ -442,7 +442,7 @@ Status check_device(const io::Plan& plan, const DeviceInfo& device) {
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,
-                                              const kernels::Choices& forced) {
+                                              const kernels::KernelChoices& forced) {
   const std::string path = engine.path().string();
   const auto prepare = [&]() -> StatusOr<std::unique_ptr<Runner>> {
     RETURN_IF_ERROR(check_device(engine.plan(), device.info()));
@@ -462,7 +462,7 @@ StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& dev
 StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,
-                                              const kernels::Choices& forced) {
+                                              const kernels::KernelChoices& forced) {
   ASSIGN_OR_RETURN(io::EngineFile file, io::EngineFile::open(engine));
   return make_runner(std::move(file), device, registry, limits, forced);
 }

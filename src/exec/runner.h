@@ -149,7 +149,7 @@ class Runner {
   // Whether the device supports draft tests by probability (kernels::weighs_drafts()); slots that
   // request them fail otherwise.
   virtual bool weighs_drafts() const { return false; }
-  virtual int32_t embedding_width() const = 0;  // width of an external embedding; see kTokenGiven
+  virtual int32_t embedding_width() const = 0;  // width of an external embedding; see kTokenExternal
 
   // Memory report, without external embeddings: their memory (max_tokens rows per step in flight,
   // device and host) is allocated by the first step with some.
@@ -180,12 +180,12 @@ class Runner {
 StatusOr<std::unique_ptr<Runner>> make_runner(io::EngineFile engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,
-                                              const kernels::Choices& forced = {});
+                                              const kernels::KernelChoices& forced = {});
 
 // The same for a path, opened with io::Verify::kAuto.
 StatusOr<std::unique_ptr<Runner>> make_runner(const std::filesystem::path& engine, Device& device,
                                               const kernels::Registry& registry,
                                               const RunnerLimits& limits,
-                                              const kernels::Choices& forced = {});
+                                              const kernels::KernelChoices& forced = {});
 
 }  // namespace nereid::exec

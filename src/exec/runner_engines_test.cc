@@ -55,7 +55,7 @@ std::vector<std::function<void(int64_t)>> knobs(io::Plan& plan) {
   for (io::Value& v : plan.values) {
     for (int64_t* field : {&v.cols, &v.stride, &v.column, &v.offset}) add(*field);
     out.push_back([&v](int64_t x) { v.dtype = static_cast<DType>(x & 1); });
-    out.push_back([&v](int64_t x) { v.extent = static_cast<io::Extent>(x & 1); });
+    out.push_back([&v](int64_t x) { v.extent = static_cast<io::RowCount>(x & 1); });
   }
   for (int64_t& bytes : plan.arena_bytes_per_row) add(bytes);
   add(plan.logits);
@@ -147,15 +147,15 @@ TEST_F(RunnerTest, AnOpenFileIsNotVerifiedAgain) {
   EXPECT_TRUE(runner.ok()) << runner.status();
 }
 
-kernels::ProductChoices g_used;
+kernels::AlgorithmChoices g_used;
 
 // Measured kernel choices are passed to the device; one without use for them ignores them.
 TEST_F(RunnerTest, TheDeviceGetsWhatWasMeasuredOfProducts) {
   kernels::Registry registry = harness_.registry();
-  registry.tuner.use = [](const kernels::ProductChoices& choices, Stream&) { g_used = choices; };
+  registry.tuner.use = [](const kernels::AlgorithmChoices& choices, Stream&) { g_used = choices; };
   const auto runner = make_runner(engine_, harness_.device(), registry, kLimits);
   ASSERT_TRUE(runner.ok()) << runner.status();
-  const kernels::ProductChoices given = small_plan().choices;
+  const kernels::AlgorithmChoices given = small_plan().choices;
   EXPECT_EQ(g_used.library, given.library);
   EXPECT_EQ(g_used.device, given.device);
   ASSERT_EQ(g_used.products.size(), 1u);

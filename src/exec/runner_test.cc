@@ -127,7 +127,7 @@ TEST_F(RunnerTest, DraftsHaveMasksToo) {
   const Sequence sequence(1, kLimits);
   Ids tokens = kPrompt;
   tokens.insert(tokens.end(), {5, 6});
-  Step step = step_of({sequence.row(tokens, 0, 3)}, 1, kLimits.block_tokens);
+  StepMessage step = step_of({sequence.row(tokens, 0, 3)}, 1, kLimits.block_tokens);
   step.rows[0].num_drafts = 2;
   step.rows[0].has_mask = 1;
   std::vector<std::byte> message;
@@ -154,7 +154,7 @@ TEST_F(RunnerTest, StepsWithMasksAreDrawnInASecondCall) {
   Runner& runner = harness_.runner();
   const Sequence sequence(1, kLimits);
   const auto launch_masked = [&](const Ids& tokens, int32_t start) {
-    Step step = step_of({sequence.row(tokens, start, 1)}, 1, kLimits.block_tokens);
+    StepMessage step = step_of({sequence.row(tokens, start, 1)}, 1, kLimits.block_tokens);
     step.rows[0].has_mask = 1;
     std::vector<std::byte> message;
     encode(step, message);
@@ -226,7 +226,7 @@ TEST_F(RunnerTest, LogitsOfEveryPosition) {
 TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
   const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits);
   const auto expected = harness_.prefill(s0, kPrompt, 32);
-  Step step = step_of({s0.row({{4, 4}}, 0, 0), s1.row(kPrompt, 0, 1), s2.row(kPrompt, 0, 1)}, 1,
+  StepMessage step = step_of({s0.row({{4, 4}}, 0, 0), s1.row(kPrompt, 0, 1), s2.row(kPrompt, 0, 1)}, 1,
                       kLimits.block_tokens);
   step.rows[1].samples = 0;
   step.rows[2].num_read = 0;
@@ -249,7 +249,7 @@ TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
 TEST_F(RunnerTest, OnlyRowsOfSlotsThatHoldNothingFail) {
   const Sequence s0(0, kLimits), s1(1, kLimits);
   const auto expected = harness_.prefill(s0, kPrompt, 32);
-  Step step = step_of({s1.row(kPrompt, 0, 1), s0.row(kPrompt, 0, 1)}, 1, kLimits.block_tokens);
+  StepMessage step = step_of({s1.row(kPrompt, 0, 1), s0.row(kPrompt, 0, 1)}, 1, kLimits.block_tokens);
   step.loads.erase(step.loads.begin());
   const auto run = [&](const char* error) {
     std::vector<std::byte> message;

@@ -65,7 +65,7 @@ Status check_load(const SlotLoad& load, std::span<const int32_t> cells, int64_t 
 
 namespace {
 
-Status check_draft_logits(const StepView& step, int64_t vocab) {
+Status check_draft_logits(const StepMessageView& step, int64_t vocab) {
   int64_t num_logits = 0;
   for (const StepRow& row : step.rows) {
     if (row.has_draft_logits == 0) continue;
@@ -81,7 +81,7 @@ Status check_draft_logits(const StepView& step, int64_t vocab) {
 
 }  // namespace
 
-Status check_rows(const StepView& step, int64_t vocab, int32_t hidden_width) {
+Status check_rows(const StepMessageView& step, int64_t vocab, int32_t hidden_width) {
   for (const StepRow& row : step.rows) {
     if (row.has_mask != 0 && (row.has_mask != 1 || row.samples == 0 || row.has_tree != 0))
       return invalid_argument("has_mask {} of a row with samples {} and has_tree {}", row.has_mask,

@@ -17,6 +17,6 @@ Status check_range(std::string_view what, int64_t value, int64_t low, int64_t hi
 Status check_load(const SlotLoad& load, std::span<const int32_t> cells, int64_t vocab);
 
 // Checks the sampling and read-back requests of rows. `hidden_width`: 0 = no hidden states.
-Status check_rows(const StepView& step, int64_t vocab, int32_t hidden_width);
+Status check_rows(const StepMessageView& step, int64_t vocab, int32_t hidden_width);
 
 }  // namespace nereid::exec

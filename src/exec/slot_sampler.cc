@@ -42,7 +42,7 @@ StatusOr<std::span<const int32_t>> take(std::span<const int32_t>& all, int32_t c
 }  // namespace
 
 StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
-    Device& device, const kernels::Registry& registry, const kernels::Choices& forced,
+    Device& device, const kernels::Registry& registry, const kernels::KernelChoices& forced,
     const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width) {
   NEREID_CHECK(limits.max_rows > 0 && limits.max_sequence_length > 0);
   auto sampler =
@@ -74,7 +74,7 @@ StatusOr<std::unique_ptr<SlotSampler>> SlotSampler::create(
   return sampler;
 }
 
-Status SlotSampler::stage(const StepView& step, int32_t index, const Status& embeddings) {
+Status SlotSampler::stage(const StepMessageView& step, int32_t index, const Status& embeddings) {
   RETURN_IF_ERROR(check(step));
   Area& area = areas_[static_cast<size_t>(index)];
   if (std::exchange(area.is_issued, false)) area.retired.clear();
@@ -129,7 +129,7 @@ Status SlotSampler::set_masks(const MaskView& masks, int32_t index) {
       const auto mask = words.first(mask_words());
       words = words.subspan(mask.size());
       if (!outcome.status.ok()) continue;
-      area.rows[static_cast<size_t>(outcome.first_drawn + i)].mask =
+      area.rows[static_cast<size_t>(outcome.first_sampled + i)].mask =
           static_cast<int32_t>(area.num_masks);
       upload(area, masks_.bytes() + static_cast<size_t>(area.num_masks) * mask.size_bytes(),
              mask.data(), mask.size_bytes());
@@ -145,7 +145,7 @@ void SlotSampler::upload_rows(Area& area) {
     upload(area, rows_.data(), area.rows.data(), area.rows.size() * sizeof(SampleRow));
 }
 
-Status SlotSampler::check(const StepView& step) {
+Status SlotSampler::check(const StepMessageView& step) {
   const int64_t max_slot = int64_t{limits_.max_rows} - 1;
   std::span<const int32_t> cells = step.cells, tokens = step.history_tokens;
   RETURN_IF_ERROR(
@@ -231,13 +231,13 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
                             std::span<const int32_t> parents, std::span<const float> draft_logits,
                             const Status& embeddings, Outcome& outcome) {
   area.num_logits += row.num_logits;
-  if (!embeddings.ok() && std::ranges::find(tokens, kTokenGiven) != tokens.end()) return embeddings;
+  if (!embeddings.ok() && std::ranges::find(tokens, kTokenExternal) != tokens.end()) return embeddings;
   RETURN_IF_ERROR(reserve_rows(area.logits, area.num_read + row.num_read,
                                static_cast<size_t>(vocab()) * sizeof(float), "logits"));
   RETURN_IF_ERROR(reserve_rows(area.hidden, area.num_hidden + row.num_hidden,
                                static_cast<size_t>(hidden_width_) * sizeof(BF16), "hidden states"));
   if (row.samples) {
-    outcome.first_drawn = static_cast<int64_t>(area.rows.size());
+    outcome.first_sampled = static_cast<int64_t>(area.rows.size());
     RETURN_IF_ERROR(add_sample(area, row, tokens.last(static_cast<size_t>(row.num_drafts)), parents,
                                draft_logits));
     outcome.wants_likeliest = row.wants_likeliest != 0;
@@ -260,7 +260,7 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
   if (!drafts.empty() && !params.draws)
     return invalid_argument("{} drafts of a slot that does not sample", drafts.size());
   SampleRow first{.slot = row.slot,
-                  .position = static_cast<int32_t>(row.first_drawn()),
+                  .position = static_cast<int32_t>(row.first_sampled()),
                   .logits_row = static_cast<int32_t>(area.num_logits) - row.num_drafts - 1};
   // The previous step could not sample, or its message is missing.
   if (params.keeps_history && slot.num_history < first.position)
@@ -294,7 +294,7 @@ Status SlotSampler::add_sample(Area& area, const StepRow& row, std::span<const i
          .after = after,
          .draft = drafts[index],
          .draft_logits = draft_logits.empty() ? -1 : static_cast<int32_t>(first_logits) + i,
-         .peeks = row.wants_likeliest});
+         .wants_argmax = row.wants_likeliest});
   }
   return ok();
 }
@@ -485,9 +485,9 @@ StepResult SlotSampler::results(int32_t index) {
 
 // Gathers the accepted drafts and the next token, and advances the slot.
 void SlotSampler::take_drawn(Area& area, const Outcome& outcome, RowResult& result) {
-  auto* const all = static_cast<SampleResult*>(area.results.data()) + outcome.first_drawn;
+  auto* const all = static_cast<SampleResult*>(area.results.data()) + outcome.first_sampled;
   auto* const top =
-      static_cast<TopToken*>(area.top.data()) + outcome.first_drawn * kernels::kMaxTopTokens;
+      static_cast<TopToken*>(area.top.data()) + outcome.first_sampled * kernels::kMaxTopTokens;
   if (outcome.wants_likeliest) {
     const size_t first = area.likeliest.size();
     for (int64_t i = 0; i < outcome.num_drawn; ++i)
@@ -511,7 +511,7 @@ void SlotSampler::take_drawn(Area& area, const Outcome& outcome, RowResult& resu
   result.path = std::span(area.paths).subspan(first_of_path);
   if (area.wants_top) result.top = {top, result.drawn.size() * kernels::kMaxTopTokens};
   if (outcome.num_drawn == 1) return;
-  const SampleRow& row = area.rows[static_cast<size_t>(outcome.first_drawn)];
+  const SampleRow& row = area.rows[static_cast<size_t>(outcome.first_sampled)];
   int32_t& num_history = slot_at(row.slot).num_history;
   num_history = std::min(num_history, row.position + static_cast<int32_t>(num_drawn));
 }

@@ -22,14 +22,14 @@ class SlotSampler {
  public:
   // `device` and `registry` must outlive it. InvalidArgument: a `forced` kernel cannot run.
   static StatusOr<std::unique_ptr<SlotSampler>> create(
-      Device& device, const kernels::Registry& registry, const kernels::Choices& forced,
+      Device& device, const kernels::Registry& registry, const kernels::KernelChoices& forced,
       const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width = 0);
 
   // Copies all host data of the step's sampling. Preconditions: rows passed StepData::pack(); no
   // step in flight uses `area` < RunnerLimits::depth. InvalidArgument: invalid message, nothing has
   // changed. Rows without memory or slot parameters are skipped; results() has their status.
   // `embeddings`: not OK fails the rows with external embeddings.
-  Status stage(const StepView& step, int32_t area, const Status& embeddings = ok());
+  Status stage(const StepMessageView& step, int32_t area, const Status& embeddings = ok());
 
   // Marks the staged step as submitted, wholly or in part; it will be waited for.
   void issued(int32_t area) { areas_[static_cast<size_t>(area)].is_issued = true; }
@@ -80,7 +80,7 @@ class SlotSampler {
     Status status;
     int32_t num_masks = 0;  // expected masks
     bool wants_likeliest = false;
-    int64_t first_drawn = 0, num_drawn = 0;  // entries of results and top
+    int64_t first_sampled = 0, num_drawn = 0;  // entries of results and top
     RowsCopy logits, hidden;
   };
   struct Area {
@@ -114,7 +114,7 @@ class SlotSampler {
   SlotSampler(Device& device, const RunnerLimits& limits, int32_t vocab_size, int32_t hidden_width)
       : device_(device), limits_(limits), vocab_size_(vocab_size), hidden_width_(hidden_width) {}
 
-  Status check(const StepView& step);
+  Status check(const StepMessageView& step);
   Status check_masks(const MaskView& masks, const Area& area) const;
   void load(Area& area, const SlotLoad& load, std::span<const int32_t> cells);
   void set_history(Area& area, int32_t slot, std::span<const int32_t> tokens);

@@ -30,7 +30,7 @@ class FreesDevice : public WrappedDevice {
 
 // A message that gives slot 0 a list of `size` end ids.
 std::vector<std::byte> with_list(int32_t size) {
-  Step step;
+  StepMessage step;
   SlotLoad load{.slot = 0, .num_cells = size};
   load.params.num_end_ids = size;
   step.loads = {load};

@@ -26,7 +26,7 @@ struct RowParts {
 // Iterates over the rows of a message, whose counts may disagree.
 class RowReader {
  public:
-  RowReader(const StepView& message, size_t num_groups, int32_t block_tokens)
+  RowReader(const StepMessageView& message, size_t num_groups, int32_t block_tokens)
       : rows_(message.rows),
         tokens_(message.tokens),
         parents_(message.parents),
@@ -41,7 +41,7 @@ class RowReader {
     if (row.slot < 0 || row.slot >= limits.max_rows)
       return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
     if (row.num_tokens < 1) return invalid_argument("no tokens");
-    if (row.num_skipped < 0) return invalid_argument("num_skipped {} is negative", row.num_skipped);
+    if (row.position_offset < 0) return invalid_argument("position_offset {} is negative", row.position_offset);
     if (row.start < 0 || row.last_drawn() > limits.max_sequence_length)
       return invalid_argument("positions [{}, {}) are not in [0, {})", row.start, row.last_drawn(),
                               limits.max_sequence_length);
@@ -121,7 +121,7 @@ Status check_row(const RowParts& parts, std::span<const CacheGroup> groups,
     const bool is_draft = i + row.num_drafts >= parts.tokens.size();
     const bool on_device =
         token == kTokenOnDevice && i + 1 == parts.tokens.size() && row.num_drafts == 0;
-    const bool is_given = token == kTokenGiven && !is_draft;
+    const bool is_given = token == kTokenExternal && !is_draft;
     if (!on_device && !is_given && (token < 0 || token >= vocab_size))
       return invalid_argument("token {} is not in [0, {})", token, vocab_size);
   }
@@ -168,7 +168,7 @@ struct Arrays {
 };
 
 // Checks all rows; returns the counts of the step.
-StatusOr<StepData> check_message(const StepView& message, std::span<const CacheGroup> groups,
+StatusOr<StepData> check_message(const StepMessageView& message, std::span<const CacheGroup> groups,
                                  const RunnerLimits& limits, int32_t vocab_size) {
   StepData step;
   const std::span<const StepRow> rows = message.rows;
@@ -201,7 +201,7 @@ StatusOr<StepData> check_message(const StepView& message, std::span<const CacheG
 }
 
 // Lays out the arrays in `block`, one behind the other; sets step.bytes.
-Arrays lay_out(const StepView& message, size_t num_groups, std::byte* block, StepData& step) {
+Arrays lay_out(const StepMessageView& message, size_t num_groups, std::byte* block, StepData& step) {
   const auto take = [&](size_t num_ints) {
     auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);
     step.bytes += padded(num_ints);
@@ -225,7 +225,7 @@ Arrays lay_out(const StepView& message, size_t num_groups, std::byte* block, Ste
 }
 
 // Fills the arrays of row `r`, from its first token and logit on.
-void fill_tokens(const StepView& message, int32_t r, int32_t token, int32_t logit,
+void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32_t logit,
                  const int32_t*& parents, const Arrays& a, StepData& step) {
   const StepRow& row = message.rows[r];
   if (a.adapters) {
@@ -235,7 +235,7 @@ void fill_tokens(const StepView& message, int32_t r, int32_t token, int32_t logi
   for (int32_t i = 0; i < row.num_tokens; ++i, ++token) {
     const int32_t id = message.tokens[token];
     a.tokens[token] = id == kTokenOnDevice ? -1 - row.slot
-                      : id == kTokenGiven  ? kernels::kFirstEmbedding + step.num_embeddings++
+                      : id == kTokenExternal  ? kernels::kFirstEmbedding + step.num_embeddings++
                                            : id;
     a.positions[token] = row.start + i;
     a.row_of_token[token] = r;
@@ -249,7 +249,7 @@ void fill_tokens(const StepView& message, int32_t r, int32_t token, int32_t logi
   for (int32_t i = row.num_logits; i > 0; --i) a.logit_tokens[logit++] = token - i;
 }
 
-void fill(const StepView& message, size_t num_groups, const RunnerLimits& limits, const Arrays& a,
+void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits& limits, const Arrays& a,
           StepData& step) {
   int32_t token = 0, logit = 0;
   const int32_t* parents = message.parents.data();
@@ -282,7 +282,7 @@ size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
          adapters + padded(num_groups * rows * blocks_per_sequence(limits));
 }
 
-StatusOr<StepData> StepData::pack(const StepView& message, std::span<const CacheGroup> groups,
+StatusOr<StepData> StepData::pack(const StepMessageView& message, std::span<const CacheGroup> groups,
                                   const RunnerLimits& limits, int32_t vocab_size,
                                   std::byte* block) {
   ASSIGN_OR_RETURN(StepData step, check_message(message, groups, limits, vocab_size));

@@ -21,7 +21,7 @@ struct StepData {
   int32_t max_blocks = 0;                 // columns of the block tables
   int32_t max_length = 0;                 // longest sequence after the step
   int64_t num_positions = 0;              // sum of sequence lengths after the step
-  const int32_t* tokens = nullptr;        // [num_tokens]; as in kernels::StepView
+  const int32_t* tokens = nullptr;        // [num_tokens]; as in kernels::BatchView
   const int32_t* positions = nullptr;     // [num_tokens]
   const int32_t* row_of_token = nullptr;  // [num_tokens]
   const int32_t* row_begin = nullptr;     // [num_rows + 1]
@@ -45,7 +45,7 @@ struct StepData {
 
   // Checks rows, tokens and blocks and writes the arrays to `block` (max_bytes). InvalidArgument
   // names the row; the block is then unusable.
-  static StatusOr<StepData> pack(const StepView& message, std::span<const CacheGroup> groups,
+  static StatusOr<StepData> pack(const StepMessageView& message, std::span<const CacheGroup> groups,
                                  const RunnerLimits& limits, int32_t vocab_size, std::byte* block);
 
   // The same step with its arrays in `copy`, a copy of `block`.

@@ -22,16 +22,16 @@ const std::vector<CacheGroup> kOneGroup(1);
 
 class StepDataTest : public ::testing::Test {
  protected:
-  StatusOr<StepData> pack(const Step& step) {
+  StatusOr<StepData> pack(const StepMessage& step) {
     message_.clear();
     encode(step, message_);
     return StepData::pack(decode(message_).value(), kOneGroup, kStepLimits, kVocab, block_.data());
   }
-  static Step step(const std::vector<RowSpec>& rows) {
+  static StepMessage step(const std::vector<RowSpec>& rows) {
     return step_of(rows, 1, kStepLimits.block_tokens);
   }
   // The error of pack().
-  std::string error(const Step& step) {
+  std::string error(const StepMessage& step) {
     const auto data = pack(step);
     EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
     return data.status().ToString();
@@ -68,14 +68,14 @@ TEST_F(StepDataTest, PacksRows) {
 }
 
 TEST_F(StepDataTest, NumbersTheEmbeddings) {
-  const Ids first = {kTokenGiven, 8, kTokenGiven}, second = {4, kTokenGiven};
+  const Ids first = {kTokenExternal, 8, kTokenExternal}, second = {4, kTokenExternal};
   const auto step =
       pack(this->step({{2, 3, first, blocks_, 1}, {0, 0, one_, blocks_}, {1, 0, second, blocks_}}));
   ASSERT_TRUE(step.ok()) << step.status();
   EXPECT_EQ(step->num_embeddings, 3);
   const int32_t e = kernels::kFirstEmbedding;
   EXPECT_THAT(ints(step->tokens, 6), ElementsAreArray(Ids{e, 8, e + 1, -1, 4, e + 2}));
-  Step draft = this->step({{2, 3, first, blocks_, 2}});
+  StepMessage draft = this->step({{2, 3, first, blocks_, 2}});
   draft.rows[0].num_drafts = 1;
   EXPECT_THAT(error(draft), HasSubstr("row 0: token -2 is not in"));
 }
@@ -83,7 +83,7 @@ TEST_F(StepDataTest, NumbersTheEmbeddings) {
 TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
   const Ids many(9, 1), bad_token = {1, kVocab}, early = {kTokenOnDevice, 3}, negative = {-3};
   const Ids bad_block = {1, 10}, minus = {-1};
-  EXPECT_THAT(error(Step()), HasSubstr("0 rows"));
+  EXPECT_THAT(error(StepMessage()), HasSubstr("0 rows"));
   EXPECT_THAT(error({{3, 0, tokens_, blocks_}}), HasSubstr("row 0: slot 3 is not in [0, 3)"));
   EXPECT_THAT(error({{-1, 0, tokens_, blocks_}}), HasSubstr("slot -1"));
   EXPECT_THAT(error({{0, 0, {}, blocks_}}), HasSubstr("no tokens"));
@@ -105,33 +105,33 @@ TEST_F(StepDataTest, RefusesWhatWouldReachOutside) {
 
 TEST_F(StepDataTest, RefusesRowsThatDoNotAgreeWithTheArrays) {
   const auto with = [&](auto change) {
-    Step step = this->step({{0, 2, tokens_, blocks_, 1}, {1, 0, one_, blocks_, 1}});
+    StepMessage step = this->step({{0, 2, tokens_, blocks_, 1}, {1, 0, one_, blocks_, 1}});
     change(step);
     return error(step);
   };
-  EXPECT_THAT(with([](Step& s) { s.blocks.pop_back(); }),
+  EXPECT_THAT(with([](StepMessage& s) { s.blocks.pop_back(); }),
               HasSubstr("row 1: 1 tokens and 0 blocks are left for 1 positions"));
-  EXPECT_THAT(with([](Step& s) { s.blocks.push_back(0); }),
+  EXPECT_THAT(with([](StepMessage& s) { s.blocks.push_back(0); }),
               HasSubstr("0 tokens and 1 blocks belong to no row"));
-  EXPECT_THAT(with([](Step& s) { s.tokens.push_back(0); }), HasSubstr("1 tokens and 0 blocks"));
-  EXPECT_THAT(with([](Step& s) { s.rows[1].num_tokens = 9; }), HasSubstr("row 1: 1 tokens"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_tokens = -3; }), HasSubstr("row 0: no tokens"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].start = 0x7fffffff; }), HasSubstr("positions ["));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_skipped = -1; }), HasSubstr("num_skipped -1"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_skipped = 0x7fffffff; }), HasSubstr("positions ["));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_logits = 2; }), HasSubstr("2 logits of 3 tokens"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_read = 2; }), HasSubstr("2 rows of logits"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_read = -1; }), HasSubstr("-1 rows of logits"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].samples = 2; }), HasSubstr("samples 2 of 1"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_logits = s.rows[0].num_read = 0; }),
+  EXPECT_THAT(with([](StepMessage& s) { s.tokens.push_back(0); }), HasSubstr("1 tokens and 0 blocks"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[1].num_tokens = 9; }), HasSubstr("row 1: 1 tokens"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_tokens = -3; }), HasSubstr("row 0: no tokens"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].start = 0x7fffffff; }), HasSubstr("positions ["));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].position_offset = -1; }), HasSubstr("position_offset -1"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].position_offset = 0x7fffffff; }), HasSubstr("positions ["));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_logits = 2; }), HasSubstr("2 logits of 3 tokens"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_read = 2; }), HasSubstr("2 rows of logits"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_read = -1; }), HasSubstr("-1 rows of logits"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].samples = 2; }), HasSubstr("samples 2 of 1"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_logits = s.rows[0].num_read = 0; }),
               HasSubstr("samples 1 of 0 logits"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = 1; }),
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = 1; }),
               HasSubstr("1 logits of 3 tokens; allowed are none, 2 and all"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = 3; }), HasSubstr("3 drafts of 3 tokens"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = -1; }), HasSubstr("-1 drafts of 3"));
-  EXPECT_THAT(with([](Step& s) { s.rows[0].num_drafts = 1, s.tokens[2] = kTokenOnDevice; }),
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = 3; }), HasSubstr("3 drafts of 3 tokens"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = -1; }), HasSubstr("-1 drafts of 3"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = 1, s.tokens[2] = kTokenOnDevice; }),
               HasSubstr("token -1"));
-  EXPECT_THAT(with([](Step& s) {
+  EXPECT_THAT(with([](StepMessage& s) {
                 s.rows[0].num_drafts = 1, s.rows[0].num_logits = 2, s.rows[0].samples = 0;
               }),
               HasSubstr("1 drafts of a row that does not sample"));

@@ -95,10 +95,10 @@ StatusOr<Arrays> decode_arrays(std::span<const std::byte> message, uint32_t magi
 
 }  // namespace
 
-void Step::clear() { clear_all(*this); }
+void StepMessage::clear() { clear_all(*this); }
 void Masks::clear() { clear_all(*this); }
 
-void Step::add(StepRow row, std::span<const int32_t> row_tokens,
+void StepMessage::add(StepRow row, std::span<const int32_t> row_tokens,
                const PerGroup<std::span<const int32_t>>& tables, size_t num_groups,
                int32_t block_tokens) {
   row.num_tokens = static_cast<int32_t>(row_tokens.size());
@@ -112,7 +112,7 @@ void Step::add(StepRow row, std::span<const int32_t> row_tokens,
   }
 }
 
-void encode(const Step& step, std::vector<std::byte>& message) {
+void encode(const StepMessage& step, std::vector<std::byte>& message) {
   encode_arrays<StepArrays<StepVector>>(step, kStepMagic, message);
 }
 
@@ -120,8 +120,8 @@ void encode(const Masks& masks, std::vector<std::byte>& message) {
   encode_arrays<MaskArrays<StepVector>>(masks, kMaskMagic, message);
 }
 
-StatusOr<StepView> decode(std::span<const std::byte> message) {
-  return decode_arrays<StepView>(message, kStepMagic, "a step");
+StatusOr<StepMessageView> decode(std::span<const std::byte> message) {
+  return decode_arrays<StepMessageView>(message, kStepMagic, "a step");
 }
 
 StatusOr<MaskView> decode_masks(std::span<const std::byte> message) {

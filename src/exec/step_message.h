@@ -21,7 +21,7 @@ struct StepRow {
   int32_t start = 0;
   int32_t num_tokens = 0;
   int32_t num_logits = 0;  // positions with logits, the last ones: 0, 1 + num_drafts or num_tokens
-  int32_t samples = 0;     // 1: a token is sampled for position first_drawn() and, behind each
+  int32_t samples = 0;     // 1: a token is sampled for position first_sampled() and, behind each
                            // accepted draft, for the next position
   int32_t num_read = 0;    // rows of logits to return, the last ones
   int32_t num_hidden = 0;  // rows of hidden states to return, the last ones of num_logits
@@ -30,20 +30,20 @@ struct StepRow {
   int32_t adapter = -1;    // adapter slot; -1: none
   int32_t has_mask = 0;    // 1: sampled tokens are restricted by masks, which come in a message of
                            // MaskArrays. Excludes has_tree
-  // Position offset: position in the text = position in the KV cache + num_skipped. Sampling uses
+  // Position offset: position in the text = position in the KV cache + position_offset. Sampling uses
   // positions of the text.
-  int32_t num_skipped = 0;
+  int32_t position_offset = 0;
   int32_t has_tree = 0;          // 1: draft tree, order in `parents`; 0: chain
   int32_t has_draft_logits = 0;  // 1: each draft comes with the logits it was drawn from; chains
                                  // only
   int32_t wants_likeliest = 0;   // 1: fills RowResult::likeliest
 
   int64_t end() const { return int64_t{start} + num_tokens; }
-  int64_t last_drawn() const { return end() + num_skipped; }
-  int64_t first_drawn() const { return last_drawn() - num_drafts; }
+  int64_t last_drawn() const { return end() + position_offset; }
+  int64_t first_sampled() const { return last_drawn() - num_drafts; }
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // input id = the slot's last sampled token
-inline constexpr int32_t kTokenGiven = -2;     // input = the next of the step's embeddings
+inline constexpr int32_t kTokenExternal = -2;     // input = the next of the step's embeddings
 inline constexpr int32_t kNoBlock = -1;
 inline constexpr int32_t kMaxTreeDrafts = 64;
 inline constexpr int32_t kNoParent = -1;
@@ -86,8 +86,8 @@ struct AdapterMove {
   int32_t adapter = 0;
   int32_t to_page = 0;
 };
-// LoRA matrix pair of module io::Plan::modules[module]; see kernels::AdapterMatrix.
-struct AdapterMatrix {
+// LoRA matrix pair of module io::Plan::modules[module]; see kernels::LoraMatrix.
+struct LoraMatrixInfo {
   int32_t module = 0;  // ascending
   int32_t rank = 0;
   float scale = 0;
@@ -99,7 +99,7 @@ struct AdapterMatrix {
 template <template <class> class Array>
 struct StepArrays {
   Array<StepRow> rows;
-  // num_tokens per row: ids or kTokenGiven; the last one may be kTokenOnDevice. Drafts are ids.
+  // num_tokens per row: ids or kTokenExternal; the last one may be kTokenOnDevice. Drafts are ids.
   Array<int32_t> tokens;
   // num_drafts (<= kMaxTreeDrafts) per row with a tree: parents[i] < i is the draft before draft i,
   // kNoParent the row's last token that is no draft. Siblings differ. A draft is computed, and its
@@ -108,7 +108,7 @@ struct StepArrays {
   Array<int32_t> parents;
   // For each draft of a row with has_draft_logits: [vocab]; see kernels::Sample.
   Array<float> draft_logits;
-  // One row per kTokenGiven, as wide as the embedding table, in place of its row.
+  // One row per kTokenExternal, as wide as the embedding table, in place of its row.
   Array<BF16> embeddings;
   // Per row and cache group: the blocks of positions [0, end()). kNoBlock is allowed where no token
   // of the row attends (window, sink).
@@ -123,7 +123,7 @@ struct StepArrays {
   Array<int32_t> history_tokens;  // num_tokens per history
   Array<AdapterMove> adapter_moves;
   Array<AdapterLoad> adapter_loads;
-  Array<AdapterMatrix> adapter_matrices;  // num_matrices per load
+  Array<LoraMatrixInfo> adapter_matrices;  // num_matrices per load
   // num_weights per load. Per matrix: a [rank, k], b [rank, n], then with has_gain: gain [n], shift
   // [n].
   Array<BF16> adapter_weights;
@@ -161,11 +161,11 @@ template <class T>
 using StepVector = std::vector<T>;
 
 // A decoded step and its masks: the arrays point into the message.
-using StepView = StepArrays<StepSpan>;
+using StepMessageView = StepArrays<StepSpan>;
 using MaskView = MaskArrays<StepSpan>;
 
 // A step being built.
-struct Step : StepArrays<StepVector> {
+struct StepMessage : StepArrays<StepVector> {
   void clear();  // keeps the memory
 
   // Adds a row with its tokens (sets num_tokens) and the blocks of [0, end()) from its block
@@ -180,12 +180,12 @@ struct Masks : MaskArrays<StepVector> {
 };
 
 // Encodes a step or its masks into `message`, replacing its contents.
-void encode(const Step& step, std::vector<std::byte>& message);
+void encode(const StepMessage& step, std::vector<std::byte>& message);
 void encode(const Masks& masks, std::vector<std::byte>& message);
 
 // Spans of a message's arrays; their contents are unchecked. InvalidArgument: wrong kind, version,
 // or size for its counts.
-StatusOr<StepView> decode(std::span<const std::byte> message);
+StatusOr<StepMessageView> decode(std::span<const std::byte> message);
 StatusOr<MaskView> decode_masks(std::span<const std::byte> message);
 
 // Blocks that hold positions [0, end), end > 0.

@@ -28,9 +28,9 @@ constexpr int32_t kMessageVocab = 16;
 
 // Three rows, one with an external embedding and a draft; copies; a slot with lists; a slot with a
 // history.
-Step full_step() {
-  const Ids tokens = {7, kTokenGiven, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
-  Step step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
+StepMessage full_step() {
+  const Ids tokens = {7, kTokenExternal, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
+  StepMessage step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
                       1, kMessageLimits.block_tokens, {{1, 2, 0}, {3, 4, 0}});
   step.onboards = {{16, 3, 0}};
   step.embeddings = {to_bf16(1), to_bf16(-2)};
@@ -66,12 +66,12 @@ std::vector<std::byte> encoded(const Arrays& arrays) {
 }
 
 TEST(StepMessage, SurvivesItsBytes) {
-  const Step step = full_step();
+  const StepMessage step = full_step();
   const std::vector<std::byte> message = encoded(step);
-  const StepView view = decode(message).value();
+  const StepMessageView view = decode(message).value();
   ASSERT_EQ(view.rows.size(), 3u);
   EXPECT_EQ(view.rows[0].num_tokens, 3);
-  EXPECT_EQ(view.rows[0].first_drawn(), 5);
+  EXPECT_EQ(view.rows[0].first_sampled(), 5);
   EXPECT_THAT(view.parents, ElementsAre(kNoParent));
   EXPECT_EQ(view.rows[2].end(), 10);
   EXPECT_THAT(view.tokens, ElementsAre(7, -2, 9, -1, -1));
@@ -93,7 +93,7 @@ TEST(StepMessage, SurvivesItsBytes) {
   const MaskView masks = decode_masks(mask_message).value();
   EXPECT_THAT(masks.rows, ElementsAre(2));
   EXPECT_THAT(masks.words, ElementsAre(0xfff0u));
-  EXPECT_TRUE(decode(encoded(Step())).value().rows.empty());
+  EXPECT_TRUE(decode(encoded(StepMessage())).value().rows.empty());
 }
 
 TEST(StepMessage, RefusesBytesThatAreNone) {
@@ -118,7 +118,7 @@ TEST(StepMessage, RefusesBytesThatAreNone) {
 class SlotSamplerTest : public ::testing::Test {
  protected:
   // Status of staging, or of its i-th row.
-  Status staged(const Step& step) {
+  Status staged(const StepMessage& step) {
     const std::vector<std::byte> message = encoded(step);
     return sampler_->stage(decode(message).value(), 0);
   }
@@ -129,8 +129,8 @@ class SlotSamplerTest : public ::testing::Test {
     const std::vector<std::byte> message = encoded(masks);
     return sampler_->set_masks(decode_masks(message).value(), 0).ToString();
   }
-  std::string error(const std::function<void(Step&)>& change) {
-    Step step = full_step();
+  std::string error(const std::function<void(StepMessage&)>& change) {
+    StepMessage step = full_step();
     change(step);
     return staged(step).ToString();
   }
@@ -143,33 +143,33 @@ class SlotSamplerTest : public ::testing::Test {
 
 TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
   EXPECT_TRUE(staged(full_step()).ok());
-  EXPECT_THAT(error([](Step& s) { s.loads[0].slot = 3; }), HasSubstr("load: slot 3"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].slot = -1; }), HasSubstr("load: slot -1"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].num_cells = 5; }),
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].slot = 3; }), HasSubstr("load: slot 3"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].slot = -1; }), HasSubstr("load: slot -1"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].num_cells = 5; }),
               HasSubstr("load of slot 2: num_cells 5 is not in [6, 6]"));
-  EXPECT_THAT(error([](Step& s) { s.cells.pop_back(); }), HasSubstr("6 is not in [0, 5]"));
-  EXPECT_THAT(error([](Step& s) { s.cells.push_back(0); }), HasSubstr("1 cells and 0 tokens"));
-  EXPECT_THAT(error([](Step& s) { s.cells[2] = 4; }), HasSubstr("end of a bad word 4"));
-  EXPECT_THAT(error([](Step& s) { s.cells[1] = -1; }), HasSubstr("end of a bad word -1"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.lists = 8; }), HasSubstr("lists 8"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.num_top = 33; }), HasSubstr("num_top 33"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.num_bad_words = -2; }),
+  EXPECT_THAT(error([](StepMessage& s) { s.cells.pop_back(); }), HasSubstr("6 is not in [0, 5]"));
+  EXPECT_THAT(error([](StepMessage& s) { s.cells.push_back(0); }), HasSubstr("1 cells and 0 tokens"));
+  EXPECT_THAT(error([](StepMessage& s) { s.cells[2] = 4; }), HasSubstr("end of a bad word 4"));
+  EXPECT_THAT(error([](StepMessage& s) { s.cells[1] = -1; }), HasSubstr("end of a bad word -1"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.lists = 8; }), HasSubstr("lists 8"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.num_top = 33; }), HasSubstr("num_top 33"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.num_bad_words = -2; }),
               HasSubstr("num_bad_words -2"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.has_dense_bias = 1; }),
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.has_dense_bias = 1; }),
               HasSubstr("is not in [22, 22]"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.penalty_begin = -1; }),
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.penalty_begin = -1; }),
               HasSubstr("penalty_begin -1"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.min_p_gap = 1; }), HasSubstr("min_p_gap 1"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.repetition = 0; }), HasSubstr("repetition 0"));
-  EXPECT_THAT(error([](Step& s) { s.loads[0].params.top_p = NAN; }), HasSubstr("is nan"));
-  EXPECT_THAT(error([](Step& s) { s.histories[0].slot = 3; }), HasSubstr("history: slot 3"));
-  EXPECT_THAT(error([](Step& s) { s.histories[0].num_tokens = 21; }), HasSubstr("tokens 21"));
-  EXPECT_THAT(error([](Step& s) { s.histories[0].num_tokens = 11; }), HasSubstr("[0, 10]"));
-  EXPECT_THAT(error([](Step& s) { s.history_tokens[3] = -1; }), HasSubstr("token -1"));
-  EXPECT_THAT(error([](Step& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
-  EXPECT_THAT(error([](Step& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
-  EXPECT_THAT(error([](Step& s) { s.rows[1].has_mask = 1; }), HasSubstr("has_mask 1 of a row"));
-  EXPECT_THAT(error([](Step& s) { s.rows[0].has_mask = 1; }), HasSubstr("and has_tree 1"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.min_p_gap = 1; }), HasSubstr("min_p_gap 1"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.repetition = 0; }), HasSubstr("repetition 0"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.top_p = NAN; }), HasSubstr("is nan"));
+  EXPECT_THAT(error([](StepMessage& s) { s.histories[0].slot = 3; }), HasSubstr("history: slot 3"));
+  EXPECT_THAT(error([](StepMessage& s) { s.histories[0].num_tokens = 21; }), HasSubstr("tokens 21"));
+  EXPECT_THAT(error([](StepMessage& s) { s.histories[0].num_tokens = 11; }), HasSubstr("[0, 10]"));
+  EXPECT_THAT(error([](StepMessage& s) { s.history_tokens[3] = -1; }), HasSubstr("token -1"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
+  EXPECT_THAT(error([](StepMessage& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
+  EXPECT_THAT(error([](StepMessage& s) { s.rows[1].has_mask = 1; }), HasSubstr("has_mask 1 of a row"));
+  EXPECT_THAT(error([](StepMessage& s) { s.rows[0].has_mask = 1; }), HasSubstr("and has_tree 1"));
   EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
 }
 
@@ -196,7 +196,7 @@ TEST_F(SlotSamplerTest, RowsWhoseEmbeddingsAreNotThereFailAlone) {
 }
 
 TEST_F(SlotSamplerTest, BeamsHaveNoDrafts) {
-  Step step = full_step();
+  StepMessage step = full_step();
   step.loads[0].params.draws = 0;
   ASSERT_TRUE(staged(step).ok());
   const Status status = sampler_->results(0)[0].status;

@@ -21,7 +21,7 @@ inline io::Plan small_plan() {
   const auto y = static_cast<io::ValueId>(plan.values.size());
   const auto weight = static_cast<io::WeightId>(plan.weights.size());
   plan.values.push_back(
-      {"y", io::Extent::kTokens, DType::kF32, 32, 32, 0, plan.arena_bytes_per_row[0]});
+      {"y", io::RowCount::kTokens, DType::kF32, 32, 32, 0, plan.arena_bytes_per_row[0]});
   plan.arena_bytes_per_row[0] += 128;
   plan.weights.push_back({"proj", {}, 32, 32, kernels::WeightLayout::kRowMajor, {}});
   plan.calls.insert(plan.calls.begin() + 4,
@@ -38,7 +38,7 @@ inline std::filesystem::path write_engine(const io::Plan& plan, const std::strin
   auto writer = io::EngineWriter::create(path, plan, "test");
   NEREID_CHECK(writer.ok());
   uint32_t counter = 0;
-  for (const io::Weight& weight : plan.weights) {
+  for (const io::PlanWeight& weight : plan.weights) {
     std::vector<BF16> values(weight.planes[0].shape.bytes / sizeof(BF16));
     for (BF16& value : values) {
       const auto r = static_cast<float>(std::sin(12.9898 * ++counter) * 43758.5453);

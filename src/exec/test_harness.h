@@ -42,10 +42,10 @@ struct RowSpec {
 };
 
 // A step of these rows; rows with logits sample greedily and return all of them.
-inline Step step_of(const std::vector<RowSpec>& rows, size_t num_groups, int32_t block_tokens,
+inline StepMessage step_of(const std::vector<RowSpec>& rows, size_t num_groups, int32_t block_tokens,
                     const std::vector<BlockCopy>& copies = {},
                     const std::vector<BlockCopy>& onboards = {}) {
-  Step step;
+  StepMessage step;
   step.copies = copies;
   step.onboards = onboards;
   for (const RowSpec& row : rows) {

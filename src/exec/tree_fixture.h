@@ -45,7 +45,7 @@ class TreeRunner {
     const auto num_drafts = static_cast<int32_t>(tree.drafts.size());
     std::vector<RowSpec> rows = {row(kTreeSlot, tokens, start, 1 + num_drafts)};
     rows.insert(rows.end(), others.begin(), others.end());
-    Step step = step_of(rows, harness_.runner().groups().size(), limits_.block_tokens);
+    StepMessage step = step_of(rows, harness_.runner().groups().size(), limits_.block_tokens);
     step.rows[0].num_drafts = num_drafts;
     step.rows[0].has_tree = 1;
     step.parents = tree.parents;

@@ -21,7 +21,7 @@ void for_values(const io::Op& op, F f) {
 
 // Byte range of a value in each row of its arena.
 struct Span {
-  io::Extent extent;
+  io::RowCount extent;
   int64_t offset, stride, begin, end;
 
   explicit Span(const io::Value& v)

@@ -18,10 +18,10 @@ namespace nereid::front {
 namespace {
 
 // The checks of a port, in order.
-class Doors {
+class AccessChecks {
  public:
-  static StatusOr<Doors> create(const HttpOptions& options) {
-    Doors out;
+  static StatusOr<AccessChecks> create(const HttpOptions& options) {
+    AccessChecks out;
     ASSIGN_OR_RETURN(out.cors_, Cors::create(options.cors_origins));
     ASSIGN_OR_RETURN(out.hosts_, AllowedHosts::create(options.host, options.allowed_hosts));
     out.has_cors_ = !options.cors_origins.empty();
@@ -135,7 +135,7 @@ Response error_in_shape(ErrorShape shape, int status, std::string_view message) 
 }
 
 Status set_access(const HttpOptions& options, Router& router) {
-  ASSIGN_OR_RETURN(const Doors doors, Doors::create(options));
+  ASSIGN_OR_RETURN(const AccessChecks doors, AccessChecks::create(options));
   if (doors.has_cors()) {
     router.set_finish([cors = doors.cors()](const Request& request, Response& response) {
       cors.add_headers(request, response);

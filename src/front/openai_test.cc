@@ -398,7 +398,7 @@ TEST_F(ServerTest, FastApiErrors) {
 
 TEST_F(ServerTest, AnyModelNameWhereThatIsAllowed) {
   HttpOptions options = on_any_port();
-  options.openai.any_model_name = options.openai.tells_base_url = true;
+  options.openai.any_model_name = options.openai.shows_base_url = true;
   const auto server = *HttpServer::start(fake_server(), options);
   say("one");
   const int port = server->http_port();

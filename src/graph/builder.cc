@@ -13,7 +13,7 @@ Heads Builder::heads() const {
   return {m.num_heads, m.num_kv_heads, m.head_dim, m.latent};
 }
 
-ValueId Builder::value(std::string name, io::Extent extent, DType dtype, int64_t cols) {
+ValueId Builder::value(std::string name, io::RowCount extent, DType dtype, int64_t cols) {
   graph_.values.push_back({std::move(name), extent, dtype, cols});
   return static_cast<ValueId>(graph_.values.size() - 1);
 }

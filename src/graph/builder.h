@@ -74,8 +74,8 @@ class Builder {
   StatusOr<Graph> finish(ValueId logits, ValueId hidden = kNone) &&;
 
  private:
-  ValueId value(std::string name, io::Extent extent, DType dtype, int64_t cols);
-  io::Extent extent(ValueId id) const { return graph_.values[id].extent; }
+  ValueId value(std::string name, io::RowCount extent, DType dtype, int64_t cols);
+  io::RowCount extent(ValueId id) const { return graph_.values[id].extent; }
   Heads heads() const;
 
   Graph graph_;
@@ -84,7 +84,7 @@ class Builder {
 template <class Op>
 Op Builder::emit(const std::string& name, Op op, int64_t cols, std::optional<DType> type) {
   using kernels::Role;
-  io::Extent extent = io::Extent::kTokens;
+  io::RowCount extent = io::RowCount::kTokens;
   int num_inputs = 0, num_outputs = 0;
   kernels::for_fields(op, [&](const auto& field, const auto& operand) {
     constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
@@ -99,7 +99,7 @@ Op Builder::emit(const std::string& name, Op op, int64_t cols, std::optional<DTy
     if constexpr (std::remove_cvref_t<decltype(field)>::kRole == Role::kOut) {
       if (field.optional) return;
       operand = value(num_outputs > 1 ? name + "." + std::string(field.name) : name,
-                      field.rows == kernels::Rows::kSampled ? io::Extent::kSampled : extent,
+                      field.rows == kernels::OutputRows::kSampled ? io::RowCount::kSampled : extent,
                       type.value_or(field.types.types[0]), cols);
     }
   });

@@ -19,7 +19,7 @@ T& first(Graph& graph) {
 
 TEST(Verify, AcceptsWhatTheBuilderMakes) {
   EXPECT_EQ(error_of(test_graph()), "");
-  EXPECT_EQ(test_graph().values[test_graph().logits].extent, io::Extent::kSampled);
+  EXPECT_EQ(test_graph().values[test_graph().logits].extent, io::RowCount::kSampled);
 }
 
 TEST(Verify, NamesNodeAndOperand) {

@@ -219,7 +219,7 @@ std::string print(const Graph& graph) {
     for (const ValueId id : outputs(node.op)) {
       const Value& v = graph.values[id];
       line += fmt::format("{}{} {}[{}, {}]", line.empty() ? "" : ", ", v.name, name_of(v.dtype),
-                          v.extent == io::Extent::kTokens ? "tokens" : "sampled", v.cols);
+                          v.extent == io::RowCount::kTokens ? "tokens" : "sampled", v.cols);
     }
     text += fmt::format("{} = {}({})", line, name_of(node.op), operands_text(graph, node.op));
     text += node.kernel.empty() ? "\n" : fmt::format("  [{}]\n", node.kernel);

@@ -28,7 +28,7 @@ StatusOr<io::Plan> lower(const Graph& graph, const DeviceInfo& device) {
   plan.modules = graph.modules;
   plan.logits = graph.logits;
   const bool are_sampled = std::ranges::all_of(
-      graph.hidden, [&](ValueId id) { return graph.values[id].extent == io::Extent::kSampled; });
+      graph.hidden, [&](ValueId id) { return graph.values[id].extent == io::RowCount::kSampled; });
   if (are_sampled) plan.hidden = graph.hidden;
   for (int i = 0; i < io::kNumExtents; ++i)
     plan.arena_bytes_per_row[i] = graph.arena_bytes_per_row[i];

@@ -39,7 +39,7 @@ class Verifier {
       NEREID_REQUIRE(written_[i], "value '{}' is never written", graph_.values[i].name);
     NEREID_REQUIRE(has_value(graph_.logits), "there are no logits");
     RETURN_IF_ERROR(
-        expect(graph_.logits, io::Extent::kSampled, DType::kF32, graph_.model.vocab_size));
+        expect(graph_.logits, io::RowCount::kSampled, DType::kF32, graph_.model.vocab_size));
     for (const ValueId id : graph_.hidden) {
       NEREID_REQUIRE(has_value(id), "hidden: no value {}", id);
       RETURN_IF_ERROR(expect(id, value(id).extent, DType::kBF16, graph_.model.hidden_size));
@@ -96,7 +96,7 @@ class Verifier {
     return ok();
   }
 
-  Status expect(ValueId id, io::Extent extent, DType dtype, int64_t cols) const {
+  Status expect(ValueId id, io::RowCount extent, DType dtype, int64_t cols) const {
     NEREID_REQUIRE(id != kNone, "an operand is missing");
     const Value& v = value(id);
     NEREID_REQUIRE(v.extent == extent && v.dtype == dtype && v.cols == cols,

@@ -36,7 +36,7 @@ class Numbers final : public EncodingOf<Numbers> {
 
 StatusOr<std::span<const std::byte>> tensors_of_engine(std::span<const std::byte> file,
                                                        std::optional<int32_t>& rank) {
-  ASSIGN_OR_RETURN(const Engine engine, parse_engine(file));
+  ASSIGN_OR_RETURN(const EngineContents engine, parse_engine(file));
   if (engine.rank_tensors.empty())
     return data_loss("is the engine of a whole model, not of one rank");
   if (engine.rank_tensors.size() <= kAutoVerifyBytes) RETURN_IF_ERROR(verify_rank_tensors(engine));
@@ -146,7 +146,7 @@ void Checkpoint::turn(const std::string& name) {
   Entry& entry = entries_[by_name_.at(name)];
   translated_.push_back(std::make_unique<StoredTensor>(*entry.tensor));
   entry.tensor = translated_.back().get();
-  translated_.back()->turned = true;
+  translated_.back()->transposed = true;
   std::swap(translated_.back()->shape[0], translated_.back()->shape[1]);
 }
 

@@ -72,7 +72,7 @@ StatusOr<std::string> string_field(const json::object& object, std::string_view 
   return std::string(value->get_string());
 }
 
-Status read_rank(const json::object& header, Engine& engine) {
+Status read_rank(const json::object& header, EngineContents& engine) {
   ASSIGN_OR_RETURN(const std::string text, string_field(header, "rank_checksum"));
   const char* const end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, engine.rank_checksum, 16);
@@ -87,8 +87,8 @@ Status read_rank(const json::object& header, Engine& engine) {
 
 }  // namespace
 
-StatusOr<Engine> parse_engine(std::span<const std::byte> file) {
-  Engine engine;
+StatusOr<EngineContents> parse_engine(std::span<const std::byte> file) {
+  EngineContents engine;
   ASSIGN_OR_RETURN(const EnginePrefix prefix, read_prefix(file));
   ASSIGN_OR_RETURN(const json::value header, read_header(file, prefix));
   if (header.get_object().contains("nereid_version")) {
@@ -125,7 +125,7 @@ StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify 
   EngineFile out;
   out.path_ = path;
   ASSIGN_OR_RETURN(out.file_, MappedFile::open(path));
-  StatusOr<Engine> engine = parse_engine(out.file_.bytes());
+  StatusOr<EngineContents> engine = parse_engine(out.file_.bytes());
   if (!engine.ok()) return data_loss("{}: {}", path.string(), message(engine.status()));
   out.engine_ = *std::move(engine);
   if (out.is_of_rank()) {
@@ -141,7 +141,7 @@ StatusOr<EngineFile> EngineFile::open(const std::filesystem::path& path, Verify 
   return out;
 }
 
-Status verify_rank_tensors(const Engine& engine) {
+Status verify_rank_tensors(const EngineContents& engine) {
   if (weight_checksum(engine.rank_tensors.data(), engine.rank_tensors.size()) !=
       engine.rank_checksum)
     return data_loss("tensors of rank {} are damaged", engine.rank);
@@ -150,8 +150,8 @@ Status verify_rank_tensors(const Engine& engine) {
 
 Status EngineFile::verify_weights(int num_threads) const {
   if (is_of_rank()) return annotate(verify_rank_tensors(engine_), path_.string());
-  std::vector<std::pair<const Weight*, const Plane*>> planes;
-  for (const Weight& w : engine_.plan.weights)
+  std::vector<std::pair<const PlanWeight*, const Plane*>> planes;
+  for (const PlanWeight& w : engine_.plan.weights)
     for (const Plane& plane : w.planes) planes.emplace_back(&w, &plane);
   if (num_threads <= 0) num_threads = static_cast<int>(std::thread::hardware_concurrency());
   constexpr uint64_t kBytesPerThread = uint64_t{4} << 20;  // minimum work of a thread

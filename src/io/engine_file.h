@@ -34,7 +34,7 @@ enum class Verify {
 inline constexpr uint64_t kAutoVerifyBytes = uint64_t{1} << 30;
 
 // Contents of a file; `blob` points into the parsed bytes.
-struct Engine {
+struct EngineContents {
   Plan plan;
   std::string writer;      // nereid version of the writer; informative
   std::string build_key;   // cache key
@@ -46,10 +46,10 @@ struct Engine {
 };
 
 // Reads a rank's tensors. DataLoss: their checksum differs.
-Status verify_rank_tensors(const Engine& engine);
+Status verify_rank_tensors(const EngineContents& engine);
 
 // Parses a file's bytes without reading weights. DataLoss with the part.
-StatusOr<Engine> parse_engine(std::span<const std::byte> file);
+StatusOr<EngineContents> parse_engine(std::span<const std::byte> file);
 
 // An open engine file, read-only. Spans stay valid when it is moved.
 class EngineFile {
@@ -88,7 +88,7 @@ class EngineFile {
  private:
   std::filesystem::path path_;
   MappedFile file_;
-  Engine engine_;
+  EngineContents engine_;
 };
 
 }  // namespace nereid::io

@@ -35,7 +35,7 @@ class EngineFileTest : public testing::Test {
   // Appends the weights in pieces of 100 bytes, which do not divide their sizes.
   Status write() {
     ASSIGN_OR_RETURN(EngineWriter writer, EngineWriter::create(path_, plan_, "key"));
-    for (const Weight& w : plan_.weights)
+    for (const PlanWeight& w : plan_.weights)
       for (const Plane& p : w.planes)
         for (uint64_t at = 0; at < p.shape.bytes; at += 100)
           RETURN_IF_ERROR(writer.append(std::span(blob_).subspan(
@@ -89,7 +89,7 @@ TEST_F(EngineFileTest, WrittenFileReadsBack) {
   EXPECT_EQ(file->build_key(), "key");
   EXPECT_EQ(file->plan().calls.size(), plan_.calls.size());
   EXPECT_EQ(reinterpret_cast<uintptr_t>(file->blob().data()) % 4096, 0u);
-  for (const Weight& w : file->plan().weights)
+  for (const PlanWeight& w : file->plan().weights)
     for (const Plane& p : w.planes) {
       const auto bytes = file->bytes(p);
       EXPECT_TRUE(

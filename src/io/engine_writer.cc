@@ -28,7 +28,7 @@ constexpr const char* kMemoryEngine = "nereid-engine";
 
 void place_weights(Plan& plan) {
   uint64_t end = 0;
-  for (Weight& w : plan.weights) {
+  for (PlanWeight& w : plan.weights) {
     w.planes.clear();
     for (const kernels::PlaneShape& shape :
          kernels::planes_of(w.format, w.layout, w.n, w.k, w.experts)) {
@@ -72,7 +72,7 @@ Status EngineWriter::begin(Plan plan, std::string build_key) {
   if (!valid.ok()) return internal_error("cannot write an invalid plan: {}", message(valid));
   plan_ = std::move(plan);
   // A plan read from a file has old checksums.
-  for (Weight& weight : plan_.weights)
+  for (PlanWeight& weight : plan_.weights)
     for (Plane& plane : weight.planes) plane.checksum = 0;
   build_key_ = std::move(build_key);
   measure_header();

@@ -71,14 +71,14 @@ class OpChecker {
   template <class Op>
   Status check_rows(const Op& op) const {
     using kernels::Role;
-    const Extent common = extent_of(op);
+    const RowCount common = extent_of(op);
     Status status;
     kernels::for_fields(op, [&](const auto& field, const auto& id) {
       constexpr Role kRole = std::remove_cvref_t<decltype(field)>::kRole;
       if constexpr (kRole == Role::kIn || kRole == Role::kOut) {
         if (!status.ok() || id == kNone) return;
-        const Extent wanted = field.rows == kernels::Rows::kTokens    ? Extent::kTokens
-                              : field.rows == kernels::Rows::kSampled ? Extent::kSampled
+        const RowCount wanted = field.rows == kernels::OutputRows::kTokens    ? RowCount::kTokens
+                              : field.rows == kernels::OutputRows::kSampled ? RowCount::kSampled
                                                                       : common;
         const Value& v = values_[static_cast<size_t>(id)];
         if (v.extent != wanted)
@@ -92,8 +92,8 @@ class OpChecker {
  public:
   // The extent of the op's first output.
   template <class Op>
-  Extent extent_of(const Op& op) const {
-    Extent extent = Extent::kTokens;
+  RowCount extent_of(const Op& op) const {
+    RowCount extent = RowCount::kTokens;
     bool found = false;
     kernels::for_fields(op, [&](const auto& field, const auto& id) {
       if constexpr (std::remove_cvref_t<decltype(field)>::kRole == kernels::Role::kOut) {

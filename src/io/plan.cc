@@ -10,7 +10,7 @@ std::string_view name_of(const Op& op) {
   return std::visit([](const auto& x) { return std::remove_cvref_t<decltype(x)>::kName; }, op);
 }
 
-kernels::WeightView view_of(const Weight& weight, const std::byte* blob) {
+kernels::WeightView view_of(const PlanWeight& weight, const std::byte* blob) {
   using kernels::PlaneRole;
   kernels::WeightView view{nullptr, weight.layout, weight.n, weight.k, weight.format};
   view.experts = weight.experts;

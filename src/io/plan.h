@@ -24,7 +24,7 @@ using kernels::kNone;
 
 // Row dimension of a value: all tokens of a step, or the positions with logits. Each extent has an
 // arena.
-enum class Extent : uint8_t { kTokens = 0, kSampled = 1 };
+enum class RowCount : uint8_t { kTokens = 0, kSampled = 1 };
 inline constexpr int kNumExtents = 2;
 
 // A token-packed matrix [rows of extent, cols] in its extent's arena. Offsets are per row, because
@@ -35,7 +35,7 @@ inline constexpr int kNumExtents = 2;
 // share memory; slices (column > 0 or stride > cols) are parts of a wider matrix in the table.
 struct Value {
   std::string name;  // for people: "layers.0.attn.qkv"
-  Extent extent = Extent::kTokens;
+  RowCount extent = RowCount::kTokens;
   DType dtype = DType::kF32;
   int64_t cols = 0;
   int64_t stride = 0;      // elements between rows, >= column + cols
@@ -51,7 +51,7 @@ struct Plane {
 };
 
 // A matrix [n, k]; vectors: n = 1.
-struct Weight {
+struct PlanWeight {
   std::string name;  // "layers.0.attn.qkv"
   kernels::WeightFormat format;
   int64_t n = 0, k = 0;
@@ -61,7 +61,7 @@ struct Weight {
 };
 
 // The weight argument of a kernel, with the blob at `blob`; null: without addresses.
-kernels::WeightView view_of(const Weight& weight, const std::byte* blob);
+kernels::WeightView view_of(const PlanWeight& weight, const std::byte* blob);
 
 // A kernel call: an op of kernels/api/ops.h with operands by id, read and updated as the op
 // defines. An in-place output is a value at the input's position. Calls whose extent has no rows in
@@ -134,19 +134,19 @@ struct AdapterModule {
 struct Plan {
   ModelFacts model;
   std::vector<Value> values;
-  std::vector<Weight> weights;
+  std::vector<PlanWeight> weights;
   std::vector<Call> calls;             // in order
   std::vector<AdapterModule> modules;  // of the low_rank calls, in order, by expert
   ValueId logits = kNone;              // f32 [sampled, vocab_size]
   // bf16 [sampled, hidden_size] each: input of the head, then inputs of selected layers; empty:
   // none.
   std::vector<ValueId> hidden;
-  int64_t arena_bytes_per_row[kNumExtents] = {};  // by Extent, multiples of 64
+  int64_t arena_bytes_per_row[kNumExtents] = {};  // by RowCount, multiples of 64
   uint64_t blob_bytes = 0;                        // of all weights
   std::string device;                             // "cpu" or "cuda"
   std::string target;                             // instruction set or SM; for measured kernels
                                                   // also the CPU
-  kernels::ProductChoices choices;                // of a GPU's product library
+  kernels::AlgorithmChoices choices;                // of a GPU's product library
 };
 
 // "embed", "norm", ...: kName of the op.

@@ -82,7 +82,7 @@ Status check_value(const Plan& plan, const Value& v) {
 }
 
 // Valid format with exactly its planes, of the right sizes.
-Status check_planes(const Weight& w) {
+Status check_planes(const PlanWeight& w) {
   NEREID_REQUIRE(w.n >= 1 && w.n < kMaxDim && w.k >= 1 && w.k < kMaxDim,
                  "weight '{}': shape [{}, {}]", w.name, w.n, w.k);
   NEREID_REQUIRE(w.experts >= 1 && w.experts <= kernels::kMaxExperts && w.experts * w.n < kMaxDim,
@@ -108,11 +108,11 @@ Status check_planes(const Weight& w) {
 
 Status check_weights(const Plan& plan) {
   struct Range {
-    const Weight* weight;
+    const PlanWeight* weight;
     uint64_t begin, end;
   };
   std::vector<Range> ranges;
-  for (const Weight& w : plan.weights) {
+  for (const PlanWeight& w : plan.weights) {
     RETURN_IF_ERROR(check_planes(w));
     for (const Plane& p : w.planes) {
       NEREID_REQUIRE(p.offset % kAlignment == 0 && p.shape.bytes <= plan.blob_bytes &&
@@ -132,7 +132,7 @@ Status check_weights(const Plan& plan) {
 
 std::vector<kernels::WeightView> shapes_of(const Plan& plan) {
   std::vector<kernels::WeightView> shapes;
-  for (const Weight& w : plan.weights) shapes.push_back(view_of(w, nullptr));
+  for (const PlanWeight& w : plan.weights) shapes.push_back(view_of(w, nullptr));
   return shapes;
 }
 
@@ -186,7 +186,7 @@ class CallChecker {
                    "modules [{}, {} + {}) are not the next of {}", op.first_module, op.first_module,
                    count, modules.size());
     const bool of_tokens = op.x == kNone;
-    NEREID_REQUIRE(!of_tokens || out.extent == Extent::kTokens,
+    NEREID_REQUIRE(!of_tokens || out.extent == RowCount::kTokens,
                    "a module of tokens, but '{}' has no row for each", out.name);
     const int64_t pieces =
         op.experts == kNone ? 1 : plan_.values[static_cast<size_t>(op.experts)].cols;
@@ -253,7 +253,7 @@ Status check_hidden(const Plan& plan) {
     NEREID_REQUIRE(id >= 0 && static_cast<size_t>(id) < plan.values.size(), "hidden: no value {}",
                    id);
     const Value& hidden = plan.values[static_cast<size_t>(id)];
-    NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == Extent::kSampled &&
+    NEREID_REQUIRE(hidden.dtype == DType::kBF16 && hidden.extent == RowCount::kSampled &&
                        hidden.cols == plan.model.hidden_size,
                    "hidden: value '{}' is not bf16 [sampled, {}]", hidden.name,
                    plan.model.hidden_size);
@@ -261,7 +261,7 @@ Status check_hidden(const Plan& plan) {
   return ok();
 }
 
-Status check_choices(const kernels::ProductChoices& choices) {
+Status check_choices(const kernels::AlgorithmChoices& choices) {
   NEREID_REQUIRE(choices.library.size() <= kMaxNameBytes && choices.device.size() <= kMaxNameBytes,
                  "choices: a name of {} bytes, at most {} are allowed",
                  std::max(choices.library.size(), choices.device.size()), kMaxNameBytes);
@@ -303,7 +303,7 @@ Status check_plan(const Plan& plan) {
   NEREID_REQUIRE(plan.logits >= 0 && static_cast<size_t>(plan.logits) < plan.values.size(),
                  "logits: no value {}", plan.logits);
   const Value& logits = plan.values[plan.logits];
-  NEREID_REQUIRE(logits.dtype == DType::kF32 && logits.extent == Extent::kSampled &&
+  NEREID_REQUIRE(logits.dtype == DType::kF32 && logits.extent == RowCount::kSampled &&
                      logits.cols == plan.model.vocab_size,
                  "logits: value '{}' is not f32 [sampled, {}]", logits.name, plan.model.vocab_size);
   RETURN_IF_ERROR(check_choices(plan.choices));

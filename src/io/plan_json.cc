@@ -22,7 +22,7 @@ struct Names<DType> {
                                                 "i64", "u8",   "i8",  "f8e4m3"};
 };
 template <>
-struct Names<Extent> {
+struct Names<RowCount> {
   static constexpr std::string_view kNames[] = {"tokens", "sampled"};
 };
 template <>
@@ -65,7 +65,7 @@ void fields(V& v, Plane& x) {
   v("checksum", Hex{x.checksum});
 }
 template <class V>
-void fields(V& v, Weight& x) {
+void fields(V& v, PlanWeight& x) {
   v("name", x.name), v("format", x.format), v("n", x.n), v("k", x.k), v("layout", x.layout);
   v.maybe("experts", x.experts);
   v("planes", x.planes);
@@ -118,7 +118,7 @@ void fields(V& v, kernels::ProductChoice& x) {
   v("algorithm", x.algorithm);
 }
 template <class V>
-void fields(V& v, kernels::ProductChoices& x) {
+void fields(V& v, kernels::AlgorithmChoices& x) {
   v("library", x.library), v("device", x.device), v("products", x.products);
 }
 template <class V>
@@ -126,8 +126,8 @@ void fields(V& v, Plan& x) {
   v("model", x.model), v("values", x.values), v("weights", x.weights), v("calls", x.calls);
   v.maybe("modules", x.modules);
   v("logits", x.logits), v.maybe("hidden", x.hidden);
-  v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(Extent::kTokens)]);
-  v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(Extent::kSampled)]);
+  v("arena_bytes_per_token", x.arena_bytes_per_row[static_cast<int>(RowCount::kTokens)]);
+  v("arena_bytes_per_sampled", x.arena_bytes_per_row[static_cast<int>(RowCount::kSampled)]);
   v("blob_bytes", x.blob_bytes), v("device", x.device), v("target", x.target);
   v.maybe("choices", x.choices);
 }

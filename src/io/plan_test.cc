@@ -191,28 +191,28 @@ TEST(Plan, FormatsAndPlanesSurviveJson) {
 // Plane sizes follow from the format; planes do not overlap.
 TEST(Plan, CheckProvesEveryPlane) {
   ASSERT_TRUE(check_plan(integer_plan()).ok()) << check_plan(integer_plan());
-  const auto error = [](const std::function<void(Weight&)>& damage) {
+  const auto error = [](const std::function<void(PlanWeight&)>& damage) {
     Plan plan = integer_plan();
     damage(plan.weights[2]);
     return std::string(message(check_plan(plan)));
   };
-  EXPECT_THAT(error([](Weight& w) { w.planes.pop_back(); }),
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes.pop_back(); }),
               HasSubstr("weight 'qkv': 2 planes, int4 in groups of 16 with zero points has 3"));
-  EXPECT_THAT(error([](Weight& w) { w.planes[1].shape.bytes -= 4; }),
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes[1].shape.bytes -= 4; }),
               HasSubstr("plane 1 (scales f32 [64, 2], 508 bytes) is not scales f32 [64, 2], 512"));
-  EXPECT_THAT(error([](Weight& w) { w.planes[1].shape.type = DType::kF16; }), HasSubstr("plane 1"));
-  EXPECT_THAT(error([](Weight& w) { w.planes[2].shape.role = kernels::PlaneRole::kIndex; }),
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes[1].shape.type = DType::kF16; }), HasSubstr("plane 1"));
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes[2].shape.role = kernels::PlaneRole::kIndex; }),
               HasSubstr("plane 2"));
-  EXPECT_THAT(error([](Weight& w) { w.planes[0].shape.rows = 32; }), HasSubstr("plane 0"));
-  EXPECT_THAT(error([](Weight& w) { w.planes[2].offset = w.planes[1].offset; }),
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes[0].shape.rows = 32; }), HasSubstr("plane 0"));
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes[2].offset = w.planes[1].offset; }),
               HasSubstr("weights 'qkv' and 'qkv' overlap"));
-  EXPECT_THAT(error([](Weight& w) { w.planes[2].offset += uint64_t{1} << 40; }),
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes[2].offset += uint64_t{1} << 40; }),
               HasSubstr("does not fit in the blob"));
-  EXPECT_THAT(error([](Weight& w) { w.format.group = 32; }), HasSubstr("plane 1"));
-  EXPECT_THAT(error([](Weight& w) { w.format.bits = 8; }), HasSubstr("plane 0"));
-  EXPECT_THAT(error([](Weight& w) { w.format.bits = 6; }),
+  EXPECT_THAT(error([](PlanWeight& w) { w.format.group = 32; }), HasSubstr("plane 1"));
+  EXPECT_THAT(error([](PlanWeight& w) { w.format.bits = 8; }), HasSubstr("plane 0"));
+  EXPECT_THAT(error([](PlanWeight& w) { w.format.bits = 6; }),
               HasSubstr("weight 'qkv': integers have 4 or 8 bits"));
-  EXPECT_THAT(error([](Weight& w) { w.format.group = 17; }), HasSubstr("multiple of 16"));
+  EXPECT_THAT(error([](PlanWeight& w) { w.format.group = 17; }), HasSubstr("multiple of 16"));
   // Vectors have no format.
   Plan plan = integer_plan();
   plan.weights[1].format = kernels::kInt8PerRow;

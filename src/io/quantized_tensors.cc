@@ -593,10 +593,10 @@ StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts) {
     if (parts.divide) factor = 1 / factor;
     if (!std::isfinite(factor)) return wrong(*parts.factor, "a finite factor above 0");
   }
-  if (parts.turned) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  if (parts.transposed) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
   StoredTensor out = encoded(std::move(name), data, powers ? "MXFP4" : "NVFP4", std::move(shape),
                              std::make_shared<E2m1Blocks>(parts, factor, k, group));
-  out.turned = parts.turned;
+  out.transposed = parts.transposed;
   return out;
 }
 
@@ -605,12 +605,12 @@ StatusOr<StoredTensor> part_of_stack(std::string name, const StoredTensor& stack
   const std::vector<int64_t>& shape = stack.shape;
   const bool is_float = stack.type && std::ranges::find(kFloats, *stack.type) != kFloats.end();
   if (!is_float || shape.size() != 3) return wrong(stack, "floats in three dimensions");
-  const int64_t rows = shape[part.turned ? 2 : 1], k = shape[part.turned ? 1 : 2];
+  const int64_t rows = shape[part.transposed ? 2 : 1], k = shape[part.transposed ? 1 : 2];
   if (part.index >= shape[0] || part.first + part.n > rows)
     return wrong(stack, fmt::format("of {} matrices of {} rows at least", part.index + 1,
                                     part.first + part.n));
   const int64_t begin = part.index * rows * k;
-  if (part.turned)
+  if (part.transposed)
     return encoded(std::move(name), stack, stack.dtype, {part.n, k},
                    std::make_shared<TurnedFloats>(stack, begin + part.first));
   StoredTensor out = stack;

@@ -95,14 +95,14 @@ struct E2m1Tensors {
   const StoredTensor* scales = nullptr;  // u8 (powers of two, e8m0) or f8e4m3: [..., n, k / group]
   const StoredTensor* factor = nullptr;  // global f32 factor: multiplied, or divided by
   bool divide = false;
-  bool turned = false;  // transposed: the tensor is [..., k, n], see StoredTensor
+  bool transposed = false;  // transposed: the tensor is [..., k, n], see StoredTensor
 };
 StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts);
 
-// Rows [first, first + n) of matrix `index` of floats [count, rows, k]; `turned`: [count, k, rows].
+// Rows [first, first + n) of matrix `index` of floats [count, rows, k]; `transposed`: [count, k, rows].
 struct StackPart {
   int64_t index = 0, first = 0, n = 0;
-  bool turned = false;
+  bool transposed = false;
 };
 StatusOr<StoredTensor> part_of_stack(std::string name, const StoredTensor& stack,
                                      const StackPart& part);

@@ -171,11 +171,11 @@ TEST_F(QuantizedTensorsTest, PartsOfStacks) {
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->shape, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(plain->data.data(), stack->data.subspan(36).data());
-  const auto turned = part_of_stack("w", *stack, {.index = 1, .first = 1, .n = 2, .turned = true});
-  ASSERT_TRUE(turned.ok()) << turned.status();
-  EXPECT_EQ(turned->shape, (std::vector<int64_t>{2, 2}));
+  const auto transposed = part_of_stack("w", *stack, {.index = 1, .first = 1, .n = 2, .transposed = true});
+  ASSERT_TRUE(transposed.ok()) << transposed.status();
+  EXPECT_EQ(transposed->shape, (std::vector<int64_t>{2, 2}));
   std::vector<float> row(2);
-  turned->encoding->read(1, 0, 0, 1, row);
+  transposed->encoding->read(1, 0, 0, 1, row);
   EXPECT_EQ(row, (std::vector<float>{8, 11}));
   EXPECT_THAT(error_of(part_of_stack("w", *stack, {.index = 2, .n = 2})),
               HasSubstr("is not of 3 matrices of 2 rows at least"));

@@ -16,13 +16,13 @@ inline Plan test_plan() {
   m.num_heads = 2, m.num_kv_heads = 1, m.head_dim = 16, m.max_positions = 64;
   m.ropes = {{{1, .5f, .25f, .125f, .0625f, .03125f, .015625f, .0078125f}}};
   m.end_ids = {3};
-  plan.values = {{"x", Extent::kTokens, DType::kF32, 32, 32, 0, 0},
-                 {"h", Extent::kTokens, DType::kBF16, 32, 32, 0, 128},
-                 {"qkv", Extent::kTokens, DType::kF32, 64, 64, 0, 192},
-                 {"attn", Extent::kTokens, DType::kBF16, 32, 32, 0, 128},
-                 {"last", Extent::kSampled, DType::kF32, 32, 32, 0, 0},
-                 {"last_h", Extent::kSampled, DType::kBF16, 32, 32, 0, 128},
-                 {"logits", Extent::kSampled, DType::kF32, 32, 32, 0, 192}};
+  plan.values = {{"x", RowCount::kTokens, DType::kF32, 32, 32, 0, 0},
+                 {"h", RowCount::kTokens, DType::kBF16, 32, 32, 0, 128},
+                 {"qkv", RowCount::kTokens, DType::kF32, 64, 64, 0, 192},
+                 {"attn", RowCount::kTokens, DType::kBF16, 32, 32, 0, 128},
+                 {"last", RowCount::kSampled, DType::kF32, 32, 32, 0, 0},
+                 {"last_h", RowCount::kSampled, DType::kBF16, 32, 32, 0, 128},
+                 {"logits", RowCount::kSampled, DType::kF32, 32, 32, 0, 192}};
   plan.weights = {{"embed", {}, 32, 32, WeightLayout::kPanel16, {}},
                   {"norm", {}, 1, 32, WeightLayout::kRowMajor, {}},
                   {"qkv", {}, 64, 32, WeightLayout::kPanel16, {}}};

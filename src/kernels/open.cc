@@ -119,9 +119,9 @@ StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& opt
       "device '{}' is not known; allowed: auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
 }
 
-Choices invariant_kernels(const Registry& registry, DeviceKind device) {
+KernelChoices invariant_kernels(const Registry& registry, DeviceKind device) {
   constexpr std::string_view kInvariant = "invariant";
-  Choices choices;
+  KernelChoices choices;
   const auto look_at = [&]<class Op>(const Table<Op>& table) {
     if (std::ranges::any_of(table, [&](const Kernel<Op>& kernel) {
           return kernel.device == device && kernel.name == kInvariant;

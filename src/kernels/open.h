@@ -29,6 +29,6 @@ StatusOr<OpenedDevice> open_device(std::string_view name, const OpenOptions& opt
 
 // Kernels to force so that a row's bits do not depend on other rows or chunks: those named
 // "invariant", for ops whose default kernel is not. Empty on CPUs.
-Choices invariant_kernels(const Registry& registry, DeviceKind device);
+KernelChoices invariant_kernels(const Registry& registry, DeviceKind device);
 
 }  // namespace nereid::kernels

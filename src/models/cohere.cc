@@ -10,9 +10,9 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kCohereHeadNorms[] = {
-    {"attn.q.norm", "self_attn.q_norm.weight[*]", Dim::kQuery, Dim::kOne, Shard::kNone, head_norms,
+    {"attn.q.norm", "self_attn.q_norm.weight[*]", Dim::kQuery, Dim::kOne, ShardAxis::kNone, head_norms,
      false, Order::kByHead},
-    {"attn.k.norm", "self_attn.k_norm.weight[*]", Dim::kKeyValue, Dim::kOne, Shard::kNone,
+    {"attn.k.norm", "self_attn.k_norm.weight[*]", Dim::kKeyValue, Dim::kOne, ShardAxis::kNone,
      head_norms, false, Order::kByHead},
 };
 

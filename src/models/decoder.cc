@@ -123,7 +123,7 @@ class DecoderLayer {
   ValueId latent_heads(ValueId h) {
     const ValueId from =
         weight("attn.q.latent") == kNone ? h : latent_norm("attn.q.latent", h, DType::kBF16);
-    const ValueId q = head_products("attn.k.up", product("attn.q", from), t_.turning, DType::kF32);
+    const ValueId q = head_products("attn.k.up", product("attn.q", from), t_.rotary_dims, DType::kF32);
     return b_.concat(name_ + "attn.qk",
                      {q, product("attn.k.turning", h), latent_norm("attn.k", h, DType::kF32)});
   }
@@ -196,7 +196,7 @@ class DecoderLayer {
                                                      .group_best = t_.expert_group_best,
                                                      .renormalise = t_.renormalise_experts,
                                                      .scale = t_.expert_scale,
-                                                     .reach = t_.expert_reach},
+                                                     .jitter_eps = t_.expert_jitter_eps},
                                         t_.experts_per_token);
     const auto products = [&](const std::string& part, ValueId x) {
       return emit(part,

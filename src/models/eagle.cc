@@ -39,7 +39,7 @@ StatusOr<graph::Graph> build_eagle(const Traits& t, bool has_bias, const Model& 
     return b.emit(name, graph::Activate{.x = x, .activation = kernels::Activation::kNone}).out;
   };
   const std::string fc = std::string(kEagleScope) + std::string(kFcWeight);
-  const ValueId pair = given_rows(b, {{fc, width, 2 * width}});
+  const ValueId pair = external_rows(b, {{fc, width, 2 * width}});
   const graph::WeightId weight = b.matrix("fc", fc, width, 2 * width);
   const graph::WeightId bias =
       has_bias ? b.vector("fc.bias", "eagle.fc.bias", width) : graph::kNone;

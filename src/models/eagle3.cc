@@ -32,11 +32,11 @@ constexpr WeightRule kNorms[] = {
     {"mlp.norm", "post_attention_layernorm.weight", Dim::kHidden},
 };
 constexpr WeightRule kQkv[] = {
-    with_bias({"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kTwoHidden, Shard::kHeads},
+    with_bias({"attn.q", "self_attn.q_proj.weight", Dim::kQuery, Dim::kTwoHidden, ShardAxis::kHeads},
               qkv_bias),
-    with_bias({"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kTwoHidden, Shard::kHeads},
+    with_bias({"attn.k", "self_attn.k_proj.weight", Dim::kKeyValue, Dim::kTwoHidden, ShardAxis::kHeads},
               qkv_bias),
-    with_bias({"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kTwoHidden, Shard::kHeads},
+    with_bias({"attn.v", "self_attn.v_proj.weight", Dim::kKeyValue, Dim::kTwoHidden, ShardAxis::kHeads},
               qkv_bias),
 };
 // The layer has two names in use.
@@ -70,7 +70,7 @@ StatusOr<graph::Graph> build(const Traits& t, const Kind& kind, const Model& tar
   };
   const std::string query = layer + "self_attn.q_proj.weight";
   const ValueId given =
-      given_rows(b, {row_of("eagle3.fc.weight", width, three),
+      external_rows(b, {row_of("eagle3.fc.weight", width, three),
                      row_of(query.c_str(), int64_t{t.num_heads} * t.head_dim, 2 * width)});
   const graph::WeightId fc = b.matrix("fc", "eagle3.fc.weight", width, three);
   const graph::WeightId bias =

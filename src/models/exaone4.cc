@@ -44,7 +44,7 @@ Traits read_exaone4_traits(Config& c) {
 Traits read_exaone_moe_traits(Config& c) {
   Traits t = read_exaone4_traits(c);
   read_mixture(c, t, {1, 64, 8, 1024, 1, 2.5, "num_experts", "num_shared_experts"});
-  t.num_extra_layers = 0;  // MTP layers have other tensor names
+  t.num_mtp_layers = 0;  // MTP layers have other tensor names
   read_corrected_router(c, t, 1, 1);
   return t;
 }

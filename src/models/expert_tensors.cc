@@ -41,7 +41,7 @@ Status rename_held(const graph::Graph& graph, io::Checkpoint& checkpoint) {
 
 // Whether a layer's expert matrices (`size` x `hidden`) are transposed. Square ones are ambiguous,
 // then the other tensor decides.
-bool are_turned(const io::Checkpoint& checkpoint, const std::string& experts, int64_t size,
+bool are_transposed(const io::Checkpoint& checkpoint, const std::string& experts, int64_t size,
                 int64_t hidden) {
   const io::Checkpoint::Entry* const down = checkpoint.find(experts + "down_proj");
   const io::Checkpoint::Entry* const both = checkpoint.find(experts + "gate_up_proj");
@@ -95,10 +95,10 @@ Status divide_experts(const graph::Graph& graph, io::Checkpoint& checkpoint) {
     const int64_t size = is_down ? weight.k : weight.n, hidden = is_down ? weight.n : weight.k;
     io::StackPart part{.first = is_up ? size : 0,
                        .n = weight.n,
-                       .turned = are_turned(checkpoint, experts, size, hidden)};
+                       .transposed = are_transposed(checkpoint, experts, size, hidden)};
     std::vector<int64_t> wanted = {weight.experts, is_down ? hidden : 2 * size,
                                    is_down ? size : hidden};
-    if (part.turned) std::swap(wanted[1], wanted[2]);
+    if (part.transposed) std::swap(wanted[1], wanted[2]);
     if (entry->tensor->shape != wanted)
       return invalid_argument("{}: tensor '{}' has shape {}, config.json asks for [{}]",
                               entry->file->path().string(), stack, entry->tensor->shape_text(),

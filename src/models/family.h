@@ -65,7 +65,7 @@ struct GgufLayout {
   std::set<std::string, std::less<>> tensors;
   // One-element vectors stored as metadata, by tensor name.
   std::map<std::string, float, std::less<>> numbers;
-  int32_t num_layers = 0, num_extra_layers = 0;  // num_extra_layers: MTP layers
+  int32_t num_layers = 0, num_mtp_layers = 0;  // num_mtp_layers: MTP layers
 };
 
 // config.json and generation_config.json of a model directory, or the metadata of a GGUF file; no

@@ -122,7 +122,7 @@ Status read_layers(const GgufArchitecture& row, GgufFields& f, GgufLayout& layou
         "key '{}.nextn_predict_layers': {} is not a whole number below '{}.block_count', {}",
         layout.architecture, extra, layout.architecture, all);
   layout.num_layers = static_cast<int32_t>(f.layers());
-  layout.num_extra_layers = static_cast<int32_t>(extra);
+  layout.num_mtp_layers = static_cast<int32_t>(extra);
   f.config[field] = f.layers();
   return ok();
 }
@@ -245,9 +245,9 @@ Status read_scaling(GgufFields& f) {
 // Absent RoPE base: 10000; absent rotary width: the whole head.
 void read_rotation(GgufFields& f) {
   if (!f.config.contains("rope_theta")) f.config["rope_theta"] = 10000.0;
-  const double dim = f.head_dim(), turning = f.number("rope.dimension_count", dim);
+  const double dim = f.head_dim(), rotary_dims = f.number("rope.dimension_count", dim);
   // A quarter column protects the product from rounding below a whole number.
-  const double fraction = turning == dim ? 1 : (turning + 0.25) / dim;
+  const double fraction = rotary_dims == dim ? 1 : (rotary_dims + 0.25) / dim;
   f.config["partial_rotary_factor"] = std::isfinite(fraction) ? fraction : 0.0;
 }
 

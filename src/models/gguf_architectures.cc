@@ -191,10 +191,10 @@ constexpr int kSoftmax = 1, kSigmoid = 2;  // expert_gating_func
 json::value whole_number(double value) {
   return std::abs(value) < 1e9 ? json::value(static_cast<int64_t>(value)) : json::value(0);
 }
-// MLA; `turning`: rotary dims of a head.
-void set_latent(GgufFields& f, double key_length, double turning) {
-  f.config["qk_rope_head_dim"] = whole_number(turning);
-  f.config["qk_nope_head_dim"] = whole_number(key_length - turning);
+// MLA; `rotary_dims`: rotary dims of a head.
+void set_latent(GgufFields& f, double key_length, double rotary_dims) {
+  f.config["qk_rope_head_dim"] = whole_number(rotary_dims);
+  f.config["qk_nope_head_dim"] = whole_number(key_length - rotary_dims);
   for (const char* rank : {"kv_lora_rank", "q_lora_rank"})
     if (const json::value* value = f.find(std::string("attention.") + rank))
       f.config[rank] = *value;

@@ -193,7 +193,7 @@ Status use_gguf_tensors(graph::Graph& graph, const Traits& traits, const GgufLay
 }
 
 bool is_gguf_extra(std::string_view tensor, const GgufLayout& layout) {
-  for (int32_t i = 0; i < layout.num_extra_layers; ++i)
+  for (int32_t i = 0; i < layout.num_mtp_layers; ++i)
     if (tensor.starts_with(fmt::format("blk.{}.", layout.num_layers + i))) return true;
   if (tensor.starts_with("rope_f") || tensor.ends_with(".attn_rot_embd.weight")) return true;
   constexpr std::string_view kWhole = "attn_kv_b.weight";

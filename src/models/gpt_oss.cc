@@ -10,12 +10,12 @@ namespace {
 constexpr Dim kOne = Dim::kOne, kHidden = Dim::kHidden, kExpert = Dim::kExpertIntermediate;
 constexpr WeightRule stacked(std::string_view name, std::string_view tensor, Dim n, Dim k,
                              Order order = Order::kSame) {
-  return {name, tensor, n, k, Shard::kExperts, nullptr, k != kOne, order};
+  return {name, tensor, n, k, ShardAxis::kExperts, nullptr, k != kOne, order};
 }
 constexpr bool always(const Traits&) { return true; }
 
 constexpr WeightRule kGptOssMlp[] = {
-    {"attn.sinks", "self_attn.sinks", Dim::kNumHeads, kOne, Shard::kN},
+    {"attn.sinks", "self_attn.sinks", Dim::kNumHeads, kOne, ShardAxis::kN},
     with_bias(router_rule("mlp.router.weight"), always),
     stacked("mlp.gate", "mlp.experts.gate_up_proj[*]", kExpert, kHidden, Order::kEven),
     stacked("mlp.gate.bias", "mlp.experts.gate_up_proj_bias[*]", kExpert, kOne, Order::kEven),

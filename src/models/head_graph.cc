@@ -30,7 +30,7 @@ graph::WeightId add_target_weight(graph::Builder& b, const Model& target, std::s
   return graph::kNone;
 }
 
-graph::ValueId given_rows(graph::Builder& b, std::initializer_list<RowOf> rows) {
+graph::ValueId external_rows(graph::Builder& b, std::initializer_list<RowOf> rows) {
   graph::Weight table{.name = "given", .n = 1};
   for (const RowOf& row : rows) {
     table.parts.push_back({.tensor = row.tensor, .size = 1, .total = row.rows, .cols = row.cols});
@@ -68,7 +68,7 @@ io::ModelFacts head_facts(const Traits& t, std::string_view architecture,
                        .num_layers = 1,
                        .num_heads = t.num_heads,
                        .num_kv_heads = t.num_kv_heads,
-                       .head_dim = t.latent > 0 ? t.turning + t.latent : t.head_dim,
+                       .head_dim = t.latent > 0 ? t.rotary_dims + t.latent : t.head_dim,
                        .latent = t.latent,
                        .max_positions = target.graph.model.max_positions};
   facts.ropes = rope_tables(t, t.max_positions);

@@ -20,7 +20,7 @@ struct RowOf {
   std::string tensor;
   int64_t rows = 0, cols = 0;
 };
-graph::ValueId given_rows(graph::Builder& builder, std::initializer_list<RowOf> rows);
+graph::ValueId external_rows(graph::Builder& builder, std::initializer_list<RowOf> rows);
 
 // Logits = last matrix (x), after blocks x = x + SiLU(linear(x)). Tensors:
 // {prefix}{block}.linear.weight and .bias, {prefix}{num_blocks}.weight. `x`: bf16.

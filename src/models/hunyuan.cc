@@ -10,9 +10,9 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kHunyuanNorms[] = {
-    {"attn.q.norm", "self_attn.query_layernorm.weight", Dim::kHead, Dim::kOne, Shard::kNone,
+    {"attn.q.norm", "self_attn.query_layernorm.weight", Dim::kHead, Dim::kOne, ShardAxis::kNone,
      norms_behind_rope},
-    {"attn.k.norm", "self_attn.key_layernorm.weight", Dim::kHead, Dim::kOne, Shard::kNone,
+    {"attn.k.norm", "self_attn.key_layernorm.weight", Dim::kHead, Dim::kOne, ShardAxis::kNone,
      norms_behind_rope},
 };
 constexpr WeightRule kHunyuanMoe[] = {

@@ -13,9 +13,9 @@ namespace {
 constexpr std::string_view kGateUp = "feed_forward.experts.gate_up_proj[*]";
 
 constexpr WeightRule kLlama4Norms[] = {
-    {"attn.q.norm", "self_attn.q_norm.weight", Dim::kHead, Dim::kOne, Shard::kNone,
+    {"attn.q.norm", "self_attn.q_norm.weight", Dim::kHead, Dim::kOne, ShardAxis::kNone,
      unit_head_norms},
-    {"attn.k.norm", "self_attn.k_norm.weight", Dim::kHead, Dim::kOne, Shard::kNone,
+    {"attn.k.norm", "self_attn.k_norm.weight", Dim::kHead, Dim::kOne, ShardAxis::kNone,
      unit_head_norms},
 };
 constexpr WeightRule kLlama4Mlp[] = {

@@ -20,8 +20,8 @@ inline constexpr WeightRule kLlamaQkv[] = {
     q_rule("self_attn.q_proj.weight"),
     k_rule("self_attn.k_proj.weight"),
     v_rule("self_attn.v_proj.weight"),
-    {"attn.q.norm", "self_attn.q_norm.weight", Dim::kHead, Dim::kOne, Shard::kNone, qk_norm},
-    {"attn.k.norm", "self_attn.k_norm.weight", Dim::kHead, Dim::kOne, Shard::kNone, qk_norm},
+    {"attn.q.norm", "self_attn.q_norm.weight", Dim::kHead, Dim::kOne, ShardAxis::kNone, qk_norm},
+    {"attn.k.norm", "self_attn.k_norm.weight", Dim::kHead, Dim::kOne, ShardAxis::kNone, qk_norm},
 };
 inline constexpr WeightRule kLlamaOut[] = {out_rule("self_attn.o_proj.weight")};
 inline constexpr WeightRule kLlamaMlp[] = {

@@ -22,25 +22,25 @@ constexpr std::string_view kFields[] = {
     "norm_eps",   "vocab_size",   "multiple_of",     "hidden_dim",  "ffn_dim_multiplier",
     "rope_theta", "rope_scaling", "use_scaled_rope", "max_seq_len", "max_batch_size"};
 
-enum class Cut : uint8_t { kNone, kRows, kColumns };
+enum class MatrixAxis : uint8_t { kNone, kRows, kColumns };
 
 // (graph weight, tensor name, cut among files).
 struct TensorRow {
   std::string_view weight, tensor;
-  Cut cut;
+  MatrixAxis cut;
 };
-constexpr TensorRow kTensors[] = {{"embed", "tok_embeddings", Cut::kRows},
-                                  {"norm", "norm", Cut::kNone},
-                                  {"head", "output", Cut::kRows},
-                                  {"attn.norm", "attention_norm", Cut::kNone},
-                                  {"attn.q", "attention.wq", Cut::kRows},
-                                  {"attn.k", "attention.wk", Cut::kRows},
-                                  {"attn.v", "attention.wv", Cut::kRows},
-                                  {"attn.out", "attention.wo", Cut::kColumns},
-                                  {"mlp.norm", "ffn_norm", Cut::kNone},
-                                  {"mlp.gate", "feed_forward.w1", Cut::kRows},
-                                  {"mlp.up", "feed_forward.w3", Cut::kRows},
-                                  {"mlp.down", "feed_forward.w2", Cut::kColumns}};
+constexpr TensorRow kTensors[] = {{"embed", "tok_embeddings", MatrixAxis::kRows},
+                                  {"norm", "norm", MatrixAxis::kNone},
+                                  {"head", "output", MatrixAxis::kRows},
+                                  {"attn.norm", "attention_norm", MatrixAxis::kNone},
+                                  {"attn.q", "attention.wq", MatrixAxis::kRows},
+                                  {"attn.k", "attention.wk", MatrixAxis::kRows},
+                                  {"attn.v", "attention.wv", MatrixAxis::kRows},
+                                  {"attn.out", "attention.wo", MatrixAxis::kColumns},
+                                  {"mlp.norm", "ffn_norm", MatrixAxis::kNone},
+                                  {"mlp.gate", "feed_forward.w1", MatrixAxis::kRows},
+                                  {"mlp.up", "feed_forward.w3", MatrixAxis::kRows},
+                                  {"mlp.down", "feed_forward.w2", MatrixAxis::kColumns}};
 
 StatusOr<int32_t> count_files(const std::filesystem::path& dir) {
   std::error_code error;
@@ -119,16 +119,16 @@ void read_vocabulary(Config& c, const io::TensorFile& first, int64_t dim, MetaSh
 
 // The parts of a weight in `files` files, in order.
 std::vector<graph::WeightPart> shared_parts(const graph::Weight& weight, const std::string& tensor,
-                                            Cut cut, int32_t files, int64_t pairs) {
+                                            MatrixAxis cut, int32_t files, int64_t pairs) {
   const int64_t rows = weight.is_vector ? weight.k : weight.n;
-  if (cut == Cut::kNone) files = 1;
+  if (cut == MatrixAxis::kNone) files = 1;
   std::vector<graph::WeightPart> parts;
   for (int32_t i = 0; i < files; ++i) {
     graph::WeightPart& part = parts.emplace_back();
     part.tensor = tensor + (files > 1 ? fmt::format("@rank{}", i) : "");
-    part.size = cut == Cut::kRows ? rows / files : rows;
+    part.size = cut == MatrixAxis::kRows ? rows / files : rows;
     part.pairs = pairs;
-    if (cut == Cut::kColumns && files > 1) part.cols = weight.k / files;
+    if (cut == MatrixAxis::kColumns && files > 1) part.cols = weight.k / files;
   }
   return parts;
 }
@@ -191,9 +191,9 @@ Status use_meta_tensors(graph::Graph& graph, const MetaShares& shares, bool tied
     const auto* row = std::ranges::find(kTensors, name, &TensorRow::weight);
     if (row == std::end(kTensors))
       return unsupported("weight '{}' has no name in Meta's files", weight.name);
-    const Cut cut = name == "embed" && shares.embed_columns ? Cut::kColumns : row->cut;
-    const int64_t whole = cut == Cut::kColumns || weight.is_vector ? weight.k : weight.n;
-    if (cut != Cut::kNone && whole % shares.num_files != 0)
+    const MatrixAxis cut = name == "embed" && shares.embed_columns ? MatrixAxis::kColumns : row->cut;
+    const int64_t whole = cut == MatrixAxis::kColumns || weight.is_vector ? weight.k : weight.n;
+    if (cut != MatrixAxis::kNone && whole % shares.num_files != 0)
       return invalid_argument("weight '{}' [{}, {}] cannot be shared by {} files", weight.name,
                               weight.n, weight.k, shares.num_files);
     const bool turns = name == "attn.q" || name == "attn.k";

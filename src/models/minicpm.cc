@@ -34,7 +34,7 @@ Traits read_minicpm_traits(Config& c) {
 Traits read_minicpm3_traits(Config& c) {
   Traits t = read_decoder(c, {.head_dim = 64, .norm_eps = 1e-5, .tied = true});
   read_latent_attention(
-      c, t, {.turning = 32, .still = 64, .latent = 256, .value_dim = t.hidden_size / t.num_heads});
+      c, t, {.rotary_dims = 32, .non_rotary_dims = 64, .latent = 256, .value_dim = t.hidden_size / t.num_heads});
   read_scales(c, t);
   return t;
 }

@@ -23,8 +23,8 @@ const DecoderWeights kMinimaxM2Weights = {
 
 Traits read_minimax_m2_traits(Config& c) {
   Traits t = read_decoder(c, {.kv_heads = 8, .head_dim = 128});
-  const int32_t turning = c.integer("rotary_dim", 2, t.head_dim, t.head_dim);
-  t.ropes = {read_rope(c, t, {.theta = 5e6, .fraction = 1.0 * turning / t.head_dim})};
+  const int32_t rotary_dims = c.integer("rotary_dim", 2, t.head_dim, t.head_dim);
+  t.ropes = {read_rope(c, t, {.theta = 5e6, .fraction = 1.0 * rotary_dims / t.head_dim})};
   t.expert_intermediate_size = t.intermediate_size;
   read_experts(c, t, "num_local_experts", 256, 8);
   read_corrected_router(c, t, 1, 1);

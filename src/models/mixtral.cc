@@ -33,7 +33,7 @@ Traits read_phimoe_traits(Config& c) {
   t.qkv_bias = t.attention_out_bias = c.boolean("attention_bias", false);
   t.head_bias = c.boolean("lm_head_bias", false);
   t.expert_scoring = kernels::Scoring::kSparseMixer;
-  t.expert_reach = static_cast<float>(2 * c.number("router_jitter_noise", 0, 10, 0.01));
+  t.expert_jitter_eps = static_cast<float>(2 * c.number("router_jitter_noise", 0, 10, 0.01));
   return t;
 }
 

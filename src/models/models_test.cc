@@ -482,7 +482,7 @@ TEST_F(ModelsTest, ExtraLayersAreLeftOut) {
   ASSERT_TRUE(model.ok()) << model.status();
   Traits t = model->traits;
   EXPECT_FALSE(decoder_ignores(t, "model.layers.3.eh_proj.weight"));
-  t.num_extra_layers = 1;
+  t.num_mtp_layers = 1;
   EXPECT_TRUE(decoder_ignores(t, "model.layers.3.eh_proj.weight"));
   EXPECT_FALSE(decoder_ignores(t, "model.layers.2.eh_proj.weight"));
   EXPECT_FALSE(decoder_ignores(t, "model.layers.30.eh_proj.weight"));

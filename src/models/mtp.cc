@@ -25,7 +25,7 @@ StatusOr<graph::Graph> build(const Traits& t, const std::string& scope, const Mo
                              io::ModelFacts facts) {
   const int64_t width = t.hidden_size;
   Builder b(std::move(facts));
-  const ValueId given = given_rows(b, {{scope + "eh_proj.weight", width, 2 * width}});
+  const ValueId given = external_rows(b, {{scope + "eh_proj.weight", width, 2 * width}});
   const Weights own(b, t, kRules, "", scope);
   const Builder::NormKind norm{.eps = t.norm_eps};
   const ValueId token =
@@ -59,9 +59,9 @@ StatusOr<Model> mtp_layer(const std::filesystem::path& dir, const Model& target)
   if (target.layout != Layout::kHuggingFace)
     return invalid_argument(
         "'{}': MTP layers are read from checkpoints in Hugging Face's layout only", dir.string());
-  if (target.traits.num_extra_layers != 1)
+  if (target.traits.num_mtp_layers != 1)
     return invalid_argument("{}: field 'num_nextn_predict_layers': {} is not 1", file,
-                            target.traits.num_extra_layers);
+                            target.traits.num_mtp_layers);
   Model model;
   model.family = &kMtpLayer;
   model.config = target.config;
@@ -69,7 +69,7 @@ StatusOr<Model> mtp_layer(const std::filesystem::path& dir, const Model& target)
   model.traits = target.traits;
   Traits& t = model.traits;
   const std::string scope = fmt::format("model.layers.{}.", t.num_layers);
-  t.num_layers = 1, t.num_extra_layers = 0;
+  t.num_layers = 1, t.num_mtp_layers = 0;
   t.has_experts.clear();  // the MTP layer has experts
   ASSIGN_OR_RETURN(model.graph,
                    build(t, scope, target, head_facts(t, kMtpLayer.architecture, dir, target)));

@@ -183,8 +183,8 @@ StatusOr<io::Checkpoint> open_gguf(const Model& model, const std::filesystem::pa
   ASSIGN_OR_RETURN(io::Checkpoint checkpoint, io::Checkpoint::open_files(files, translate));
   for (const auto& [name, number] : model.gguf.numbers)
     RETURN_IF_ERROR(checkpoint.add_vector(name, {number}));
-  if (model.gguf.num_extra_layers > 0)
-    log_info("{}: {} MTP layer(s) are ignored", path.string(), model.gguf.num_extra_layers);
+  if (model.gguf.num_mtp_layers > 0)
+    log_info("{}: {} MTP layer(s) are ignored", path.string(), model.gguf.num_mtp_layers);
   return checkpoint;
 }
 
@@ -209,7 +209,7 @@ void turn_matrices(const graph::Graph& graph, io::Checkpoint& checkpoint) {
   for (const graph::Weight& weight : graph.weights)
     for (const graph::WeightPart& part : weight.parts) {
       const io::Checkpoint::Entry* const entry = checkpoint.find(part.tensor);
-      if (part.transposed && entry && entry->tensor->encoding && !entry->tensor->turned &&
+      if (part.transposed && entry && entry->tensor->encoding && !entry->tensor->transposed &&
           entry->tensor->shape.size() == 2)
         checkpoint.turn(part.tensor);
     }

@@ -10,10 +10,10 @@ namespace {
 constexpr WeightRule kOptModel[] = {
     embed_rule("model.decoder.embed_tokens.weight"),
     positions_rule("model.decoder.embed_positions.weight", 2),
-    {"embed.up", "model.decoder.project_in.weight", Dim::kHidden, Dim::kEmbed, Shard::kNone,
+    {"embed.up", "model.decoder.project_in.weight", Dim::kHidden, Dim::kEmbed, ShardAxis::kNone,
      own_embed_size},
     norm_rule("norm", "model.decoder.final_layer_norm.weight", norms_in_front),
-    {"head.down", "model.decoder.project_out.weight", Dim::kEmbed, Dim::kHidden, Shard::kNone,
+    {"head.down", "model.decoder.project_out.weight", Dim::kEmbed, Dim::kHidden, ShardAxis::kNone,
      own_embed_size},
     head_rule("model.decoder.embed_tokens.weight", tied),
     head_rule("lm_head.weight"),

@@ -13,7 +13,7 @@ constexpr WeightRule kQwenSharedMlp[] = {
     shared_gate_rule("mlp.shared_expert.gate_proj.weight"),
     shared_up_rule("mlp.shared_expert.up_proj.weight"),
     shared_down_rule("mlp.shared_expert.down_proj.weight"),
-    {"mlp.shared.score", "mlp.shared_expert_gate.weight", Dim::kOne, Dim::kHidden, Shard::kNone,
+    {"mlp.shared.score", "mlp.shared_expert_gate.weight", Dim::kOne, Dim::kHidden, ShardAxis::kNone,
      has_shared_expert},
 };
 

@@ -53,7 +53,7 @@ void read_mixture(Config& c, Traits& t, const MixtureDefaults& defaults) {
   for (int32_t i = 0; i < t.num_layers; ++i) t.has_experts.push_back(i >= dense);
   read_mlp_kinds(c, t);
   c.require("moe_layer_freq", 1);
-  t.num_extra_layers = c.integer("num_nextn_predict_layers", 0, kMaxLayers, 0);
+  t.num_mtp_layers = c.integer("num_nextn_predict_layers", 0, kMaxLayers, 0);
 }
 
 void read_corrected_router(Config& c, Traits& t, int64_t groups, int64_t kept) {

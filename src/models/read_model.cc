@@ -147,7 +147,7 @@ StatusOr<io::ModelFacts> facts_of(const Model& model, const std::filesystem::pat
   facts.num_layers = t.num_layers;
   facts.num_heads = t.num_heads;
   facts.num_kv_heads = t.num_kv_heads;
-  facts.head_dim = t.latent > 0 ? t.turning + t.latent : t.head_dim;
+  facts.head_dim = t.latent > 0 ? t.rotary_dims + t.latent : t.head_dim;
   facts.latent = t.latent;
   facts.max_positions = t.max_positions;
   facts.kv_dtype = model.quantization.cache;

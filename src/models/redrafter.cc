@@ -31,7 +31,7 @@ StatusOr<graph::Graph> build_redrafter(const RedrafterConfig& config, io::ModelF
     return b.emit(name, graph::Activate{.x = x, .activation = activation}).out;
   };
   const RowOf as_wide{"rnn_w.weight", width, width};
-  const ValueId given = given_rows(b, {as_wide, as_wide, as_wide});
+  const ValueId given = external_rows(b, {as_wide, as_wide, as_wide});
   const auto part = [&](const char* name, int64_t index) {
     const ValueId x = b.slice(fmt::format("{}.given", name), given, index * width, width);
     return activate(name, x, kernels::Activation::kNone);

@@ -7,9 +7,9 @@ namespace nereid::models {
 namespace {
 
 constexpr WeightRule kStablelmHeadNorms[] = {
-    {"attn.q.norm", "self_attn.q_layernorm.norms.*.weight", Dim::kQuery, Dim::kOne, Shard::kNone,
+    {"attn.q.norm", "self_attn.q_layernorm.norms.*.weight", Dim::kQuery, Dim::kOne, ShardAxis::kNone,
      head_norms, false, Order::kByHead},
-    {"attn.k.norm", "self_attn.k_layernorm.norms.*.weight", Dim::kKeyValue, Dim::kOne, Shard::kNone,
+    {"attn.k.norm", "self_attn.k_layernorm.norms.*.weight", Dim::kKeyValue, Dim::kOne, ShardAxis::kNone,
      head_norms, false, Order::kByHead},
 };
 

@@ -170,7 +170,7 @@ void print_attention(const Traits& t, Lines& line) {
   if (t.latent > 0) {
     line("latent", t.latent);
     line("query_latent", t.query_latent);
-    line("turning", t.turning);
+    line("turning", t.rotary_dims);
     line("value_dim", t.value_dim);
     line("latent_norm_eps", t.latent_norm_eps);
   }
@@ -200,7 +200,7 @@ void print_experts(const Traits& t, Lines& line) {
   line("experts_per_token", t.experts_per_token);
   line("expert_intermediate_size", t.expert_intermediate_size);
   if (t.shared_intermediate_size > 0) line("shared_intermediate_size", t.shared_intermediate_size);
-  if (t.expert_reach > 0) line("expert_reach", t.expert_reach);
+  if (t.expert_jitter_eps > 0) line("expert_jitter_eps", t.expert_jitter_eps);
   line("expert_scoring", names_of(t.expert_scoring)[static_cast<size_t>(t.expert_scoring)]);
   line("renormalise_experts", t.renormalise_experts);
   if (t.experts_read_weighted) line("experts_read_weighted", t.experts_read_weighted);

@@ -84,8 +84,8 @@ StatusOr<json::object> trtllm_config(const Model& model, std::string_view dtype,
 struct RankBlock {
   graph::WeightId weight = graph::kNone;
   int64_t row = 0, rows = 0, col = 0, cols = 0;
-  bool turned = false;  // transposed in the tensor
-  int64_t tensor_rows() const { return turned ? cols : rows; }
+  bool transposed = false;  // transposed in the tensor
+  int64_t tensor_rows() const { return transposed ? cols : rows; }
 };
 
 // A tensor of a rank: blocks on top of each other, then zero rows up to its shape.

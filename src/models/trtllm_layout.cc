@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMaxShares = 1 << 20;  // matrices of all ranks
 
 // Partition of a matrix among the ranks of a stage. A bias is partitioned if rows are.
-enum class Cut : uint8_t {
+enum class MatrixSharding : uint8_t {
   kNone,
   kRows,
   kColumns,
@@ -25,7 +25,7 @@ enum class Cut : uint8_t {
   kSwappedHalves,  // rows of the lower half, then of the upper half
   kExpertRows,     // experts, and rows of each
   kExpertColumns,  // experts, and columns of each
-  kTurningHeads,   // MLA queries by heads, rotary columns last
+  kRotaryHeads,   // MLA queries by heads, rotary columns last
   kLatentHeads,    // MLA by heads: key up-projections transposed, then value up-projections
 };
 
@@ -33,34 +33,34 @@ enum class Cut : uint8_t {
 struct LayoutRow {
   std::string_view name;
   std::vector<std::string_view> parts;  // graph weights in order
-  Cut cut = Cut::kNone;
+  MatrixSharding cut = MatrixSharding::kNone;
   bool is_whole_name = false;  // nothing is appended
 };
 
-const LayoutRow kFirstRows[] = {{"transformer.vocab_embedding", {"embed"}, Cut::kTable},
+const LayoutRow kFirstRows[] = {{"transformer.vocab_embedding", {"embed"}, MatrixSharding::kTable},
                                 {"transformer.embedding_projection", {"embed.up"}},
-                                {"transformer.position_embedding", {"positions"}, Cut::kTable},
+                                {"transformer.position_embedding", {"positions"}, MatrixSharding::kTable},
                                 {"transformer.ln_embed", {"embed.norm"}}};
 const LayoutRow kLastRows[] = {{"transformer.ln_f", {"norm"}},
                                {"transformer.head_projection", {"head.down"}},
-                               {"lm_head", {"head"}, Cut::kHead}};
+                               {"lm_head", {"head"}, MatrixSharding::kHead}};
 const LayoutRow kAttentionRows[] = {{"input_layernorm", {"attn.norm"}},
                                     {"input_layernorm", {"attn.sum.norm"}},
-                                    {"attention.qkv", {"attn.qkv"}, Cut::kHeads},
-                                    {"attention.qkv", {"attn.q", "attn.k", "attn.v"}, Cut::kHeads},
+                                    {"attention.qkv", {"attn.qkv"}, MatrixSharding::kHeads},
+                                    {"attention.qkv", {"attn.q", "attn.k", "attn.v"}, MatrixSharding::kHeads},
                                     {"attention.q_layernorm", {"attn.q.norm"}},
                                     {"attention.k_layernorm", {"attn.k.norm"}},
-                                    {"attention.sinks", {"attn.sinks"}, Cut::kRows, true},
-                                    {"attention.dense", {"attn.out"}, Cut::kColumns}};
+                                    {"attention.sinks", {"attn.sinks"}, MatrixSharding::kRows, true},
+                                    {"attention.dense", {"attn.out"}, MatrixSharding::kColumns}};
 // MLA as in TensorRT-LLM's DeepSeek. Key projections are stored twice; the second copy is not read.
 const LayoutRow kLatentRows[] = {
     {"input_layernorm", {"attn.norm"}},
     {"attention.q_a_layernorm", {"attn.q.latent.norm"}},
     {"attention.kv_a_layernorm", {"attn.k.norm"}},
-    {"attention.q_b_proj", {"attn.q"}, Cut::kTurningHeads, true},
-    {"attention.kv_b_proj", {"attn.k.up", "attn.v.up"}, Cut::kLatentHeads, true},
-    {"attention.k_b_proj_trans", {"attn.k.up"}, Cut::kRows, true},
-    {"attention.dense", {"attn.out"}, Cut::kColumns}};
+    {"attention.q_b_proj", {"attn.q"}, MatrixSharding::kRotaryHeads, true},
+    {"attention.kv_b_proj", {"attn.k.up", "attn.v.up"}, MatrixSharding::kLatentHeads, true},
+    {"attention.k_b_proj_trans", {"attn.k.up"}, MatrixSharding::kRows, true},
+    {"attention.dense", {"attn.out"}, MatrixSharding::kColumns}};
 const LayoutRow kCompressedQueries = {"attention.fused_a",
                                       {"attn.q.latent", "attn.k", "attn.k.turning"}};
 const LayoutRow kPlainQueries = {"attention.fused_a", {"attn.k", "attn.k.turning"}};
@@ -72,22 +72,22 @@ const LayoutRow kFalconNorm = {"mlp_layernorm", {"mlp.norm"}};
 const LayoutRow kSandwichNormRows[] = {{"post_layernorm", {"attn.out.norm"}},
                                        {"pre_feedforward_layernorm", {"mlp.norm"}},
                                        {"post_feedforward_layernorm", {"mlp.out.norm"}}};
-const LayoutRow kPlainMlpRows[] = {{"mlp.fc", {"mlp.up"}, Cut::kRows},
-                                   {"mlp.xielu_positive", {"mlp.act.positive"}, Cut::kNone, true},
-                                   {"mlp.xielu_negative", {"mlp.act.negative"}, Cut::kNone, true},
-                                   {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
-const LayoutRow kGatedMlpRows[] = {{"mlp.fc", {"mlp.gate"}, Cut::kRows},  // activated branch
-                                   {"mlp.gate", {"mlp.up"}, Cut::kRows},  // multiplier
-                                   {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
-const LayoutRow kFusedMlpRows[] = {{"mlp.fc", {"mlp.gate_up"}, Cut::kSwappedHalves},
-                                   {"mlp.proj", {"mlp.down"}, Cut::kColumns}};
+const LayoutRow kPlainMlpRows[] = {{"mlp.fc", {"mlp.up"}, MatrixSharding::kRows},
+                                   {"mlp.xielu_positive", {"mlp.act.positive"}, MatrixSharding::kNone, true},
+                                   {"mlp.xielu_negative", {"mlp.act.negative"}, MatrixSharding::kNone, true},
+                                   {"mlp.proj", {"mlp.down"}, MatrixSharding::kColumns}};
+const LayoutRow kGatedMlpRows[] = {{"mlp.fc", {"mlp.gate"}, MatrixSharding::kRows},  // activated branch
+                                   {"mlp.gate", {"mlp.up"}, MatrixSharding::kRows},  // multiplier
+                                   {"mlp.proj", {"mlp.down"}, MatrixSharding::kColumns}};
+const LayoutRow kFusedMlpRows[] = {{"mlp.fc", {"mlp.gate_up"}, MatrixSharding::kSwappedHalves},
+                                   {"mlp.proj", {"mlp.down"}, MatrixSharding::kColumns}};
 const LayoutRow kExpertRows[] = {
     {"mlp.router", {"mlp.router"}},
-    {"mlp.e_score_correction_bias", {"mlp.router.correction"}, Cut::kNone, true},
-    {"mlp.fc", {"mlp.up", "mlp.gate"}, Cut::kExpertRows},
-    {"mlp.proj", {"mlp.down"}, Cut::kExpertColumns},
-    {"mlp.shared_expert.fc", {"mlp.shared.up", "mlp.shared.gate"}, Cut::kRows},
-    {"mlp.shared_expert.proj", {"mlp.shared.down"}, Cut::kColumns},
+    {"mlp.e_score_correction_bias", {"mlp.router.correction"}, MatrixSharding::kNone, true},
+    {"mlp.fc", {"mlp.up", "mlp.gate"}, MatrixSharding::kExpertRows},
+    {"mlp.proj", {"mlp.down"}, MatrixSharding::kExpertColumns},
+    {"mlp.shared_expert.fc", {"mlp.shared.up", "mlp.shared.gate"}, MatrixSharding::kRows},
+    {"mlp.shared_expert.proj", {"mlp.shared.down"}, MatrixSharding::kColumns},
     {"mlp.shared_expert_gate", {"mlp.shared.score"}}};
 constexpr std::string_view kKinds[] = {".weight", ".bias"};
 
@@ -207,19 +207,19 @@ class RankLayout {
       RankTensor tensor{
           fmt::format("{}{}{}", theirs, row.name, row.is_whole_name ? "" : kind), {}, {}};
       tensor.is_f32 = weight(parts[0]).name.find(".mlp.router") != std::string::npos;
-      cut(kind == ".bias" && row.cut == Cut::kColumns ? Cut::kNone : row.cut, parts, tensor);
+      cut(kind == ".bias" && row.cut == MatrixSharding::kColumns ? MatrixSharding::kNone : row.cut, parts, tensor);
       out_.push_back(std::move(tensor));
     }
   }
 
-  void cut(Cut how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
+  void cut(MatrixSharding how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
     const graph::Weight& first = weight(parts[0]);
     const int64_t rows = rows_of(first), cols = cols_of(first);
-    if (how == Cut::kTable && ranks_.parallel_embedding)
-      how = ranks_.embedding_dim == 0 ? Cut::kHead : Cut::kColumns;
+    if (how == MatrixSharding::kTable && ranks_.parallel_embedding)
+      how = ranks_.embedding_dim == 0 ? MatrixSharding::kHead : MatrixSharding::kColumns;
     switch (how) {
-      case Cut::kNone:
-      case Cut::kTable: {
+      case MatrixSharding::kNone:
+      case MatrixSharding::kTable: {
         int64_t sum = 0;
         for (const graph::WeightId part : parts) {
           tensor.blocks.push_back({part, 0, rows_of(weight(part)), 0, cols});
@@ -227,37 +227,37 @@ class RankLayout {
         }
         return set_shape(sum, cols, first.is_vector, tensor);
       }
-      case Cut::kRows: {
+      case MatrixSharding::kRows: {
         const int64_t n = divide(rows, ranks_.tp, "tp_size", first.name);
         for (const graph::WeightId part : parts)
           tensor.blocks.push_back({part, tp_rank_ * n, n, 0, cols});
         return set_shape(n * static_cast<int64_t>(parts.size()), cols, first.is_vector, tensor);
       }
-      case Cut::kSwappedHalves: {
+      case MatrixSharding::kSwappedHalves: {
         const int64_t n = divide(rows / 2, ranks_.tp, "tp_size", first.name);
         for (const int64_t half : {rows / 2, int64_t{0}})
           tensor.blocks.push_back({parts[0], half + tp_rank_ * n, n, 0, cols});
         return set_shape(2 * n, cols, first.is_vector, tensor);
       }
-      case Cut::kColumns: {
+      case MatrixSharding::kColumns: {
         const int64_t n = divide(cols, ranks_.tp, "tp_size", first.name);
         tensor.blocks.push_back({parts[0], 0, rows, tp_rank_ * n, n});
         break;
       }
-      case Cut::kHeads:
+      case MatrixSharding::kHeads:
         return cut_heads(parts, tensor);
-      case Cut::kHead: {
+      case MatrixSharding::kHead: {
         const int64_t n = (rows + ranks_.tp - 1) / ranks_.tp, begin = tp_rank_ * n;
         if (begin < rows)
           tensor.blocks.push_back({parts[0], begin, std::min(n, rows - begin), 0, cols});
         return set_shape(n, cols, first.is_vector, tensor);
       }
-      case Cut::kExpertRows:
-      case Cut::kExpertColumns:
+      case MatrixSharding::kExpertRows:
+      case MatrixSharding::kExpertColumns:
         return cut_experts(how, parts, tensor);
-      case Cut::kTurningHeads:
+      case MatrixSharding::kRotaryHeads:
         return cut_turning_heads(parts[0], tensor);
-      case Cut::kLatentHeads:
+      case MatrixSharding::kLatentHeads:
         return cut_latent_heads(parts[0], parts[1], tensor);
     }
     set_shape(tensor.blocks[0].rows, tensor.blocks[0].cols, first.is_vector, tensor);
@@ -315,12 +315,12 @@ class RankLayout {
     tensor.shape = {heads * (k.k + v.n), v.k};
   }
 
-  void cut_experts(Cut how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
+  void cut_experts(MatrixSharding how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
     if (weight(parts[0]).is_vector) return cut_expert_biases(how, parts, tensor);
     const graph::Weight& w = weight(parts[0]);
     const int64_t moe_tp_rank = tp_rank_ / ranks_.moe_ep, moe_ep_rank = tp_rank_ % ranks_.moe_ep;
     const int64_t experts = divide(w.experts, ranks_.moe_ep, "moe_ep_size", w.name);
-    const bool by_rows = how == Cut::kExpertRows;
+    const bool by_rows = how == MatrixSharding::kExpertRows;
     const int64_t n = by_rows ? divide(w.n, ranks_.moe_tp, "moe_tp_size", w.name) : w.n;
     const int64_t k = by_rows ? w.k : divide(w.k, ranks_.moe_tp, "moe_tp_size", w.name);
     const int64_t row = by_rows ? moe_tp_rank * n : 0, col = by_rows ? 0 : moe_tp_rank * k;
@@ -332,10 +332,10 @@ class RankLayout {
   }
 
   // Biases of column-split matrices are added to sums: each rank of an expert has the whole bias.
-  void cut_expert_biases(Cut how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
+  void cut_expert_biases(MatrixSharding how, const std::vector<graph::WeightId>& parts, RankTensor& tensor) {
     const graph::Weight& w = weight(parts[0]);
     const int64_t experts = divide(w.experts, ranks_.moe_ep, "moe_ep_size", w.name);
-    const bool by_rows = how == Cut::kExpertRows;
+    const bool by_rows = how == MatrixSharding::kExpertRows;
     const int64_t n = by_rows ? divide(w.k, ranks_.moe_tp, "moe_tp_size", w.name) : w.k;
     const int64_t row = by_rows ? tp_rank_ / ranks_.moe_ep * n : 0;
     const int64_t first = tp_rank_ % ranks_.moe_ep * experts;
@@ -364,19 +364,19 @@ class RankLayout {
 };
 
 // A block of a weight, with its part.
-struct Place {
+struct WeightBlock {
   int64_t row, col;
   graph::WeightPart part;
 };
 
 void add_places(const std::vector<RankTensor>& tensors, const std::string& suffix,
-                const graph::Graph& graph, std::vector<std::vector<Place>>& places) {
+                const graph::Graph& graph, std::vector<std::vector<WeightBlock>>& places) {
   for (const RankTensor& tensor : tensors) {
     int64_t at = 0, rows = tensor.shape[0];
     if (tensor.is_stacked) rows *= tensor.shape[1];
     for (const RankBlock& block : tensor.blocks) {
       graph::WeightPart part{.tensor = tensor.name + suffix, .size = block.rows};
-      if (block.turned) {
+      if (block.transposed) {
         part.transposed = true;
         part.first_col = at, part.total_cols = rows;
       } else {
@@ -400,7 +400,7 @@ StatusOr<std::vector<RankTensor>> rank_tensors(const graph::Graph& graph, const 
 }
 
 Status use_rank_tensors(graph::Graph& graph, const Ranks& ranks) {
-  std::vector<std::vector<Place>> places(graph.weights.size());
+  std::vector<std::vector<WeightBlock>> places(graph.weights.size());
   for (int32_t rank = 0; rank < ranks.num_files(); ++rank) {
     ASSIGN_OR_RETURN(const auto tensors, rank_tensors(graph, ranks, rank));
     add_places(tensors, ranks.num_files() == 1 ? "" : fmt::format("@rank{}", rank), graph, places);
@@ -412,12 +412,12 @@ Status use_rank_tensors(graph::Graph& graph, const Ranks& ranks) {
   const bool tied =
       head != graph.weights.end() && embed != graph.weights.end() && head->parts == embed->parts;
   for (size_t i = 0; i < graph.weights.size(); ++i) {
-    std::stable_sort(places[i].begin(), places[i].end(), [](const Place& a, const Place& b) {
+    std::stable_sort(places[i].begin(), places[i].end(), [](const WeightBlock& a, const WeightBlock& b) {
       return std::tie(a.row, a.col) < std::tie(b.row, b.col);
     });
     std::vector<graph::WeightPart> parts;
-    const Place* before = nullptr;  // replicated blocks are read from the first tensor
-    for (const Place& place : places[i]) {
+    const WeightBlock* before = nullptr;  // replicated blocks are read from the first tensor
+    for (const WeightBlock& place : places[i]) {
       if (!before || before->row != place.row || before->col != place.col)
         parts.push_back(place.part);
       before = &place;

@@ -51,10 +51,10 @@ int64_t size_of(Dim dim, const Traits& t) {
       return t.latent;
     case Dim::kQueryLatent:
       return t.query_latent;
-    case Dim::kTurning:
-      return t.turning;
-    case Dim::kStill:
-      return t.head_dim - t.turning;
+    case Dim::kRotary:
+      return t.rotary_dims;
+    case Dim::kNonRotary:
+      return t.head_dim - t.rotary_dims;
     case Dim::kValue:
       return t.value_dim;
     case Dim::kValues:
@@ -153,15 +153,15 @@ std::vector<graph::WeightPart> parts_of_latent(const WeightRule& rule,
     graph::WeightPart& part = parts.emplace_back(whole);
     part.first = first, part.size = size, part.total = total;
   };
-  const int64_t d = t.head_dim, still = d - t.turning, both = still + t.value_dim;
-  if (rule.order == Order::kLatentRows) add(0, t.latent, t.latent + t.turning);
-  if (rule.order == Order::kTurningRows) add(t.latent, t.turning, t.latent + t.turning);
+  const int64_t d = t.head_dim, non_rotary_dims = d - t.rotary_dims, both = non_rotary_dims + t.value_dim;
+  if (rule.order == Order::kLatentRows) add(0, t.latent, t.latent + t.rotary_dims);
+  if (rule.order == Order::kRotaryRows) add(t.latent, t.rotary_dims, t.latent + t.rotary_dims);
   for (int64_t head = 0; head < t.num_heads; ++head) {
-    if (rule.order == Order::kTurningFirst) {
-      add(head * d + still, t.turning, t.num_heads * d);
-      add(head * d, still, t.num_heads * d);
+    if (rule.order == Order::kRotaryFirst) {
+      add(head * d + non_rotary_dims, t.rotary_dims, t.num_heads * d);
+      add(head * d, non_rotary_dims, t.num_heads * d);
     } else if (rule.order == Order::kHeadValues) {
-      add(head * both + still, t.value_dim, t.num_heads * both);
+      add(head * both + non_rotary_dims, t.value_dim, t.num_heads * both);
     } else if (rule.order == Order::kHeadKeys) {
       add(0, t.latent, t.latent);
       parts.back().transposed = true;
@@ -203,7 +203,7 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
     }
   } else if (rule.order == Order::kByKeyHead) {
     weight.parts = parts_by_key_head(part, t);
-  } else if (rule.order >= Order::kTurningFirst) {
+  } else if (rule.order >= Order::kRotaryFirst) {
     weight.parts = parts_of_latent(rule, part, t);
     if (rule.order >= Order::kHeadKeys) weight.experts = t.num_heads;
   } else {
@@ -219,15 +219,15 @@ graph::Weight make_weight(const WeightRule& rule, const Traits& t, std::string n
 // names.
 WeightRule bias_of(const WeightRule& rule) {
   const bool by_rows =
-      rule.shard == Shard::kN ||
-      (rule.shard == Shard::kHeads && (has_query_heads(rule.n) || has_key_heads(rule.n)));
-  return {.n = rule.n, .shard = by_rows ? rule.shard : Shard::kNone, .order = rule.order};
+      rule.shard == ShardAxis::kN ||
+      (rule.shard == ShardAxis::kHeads && (has_query_heads(rule.n) || has_key_heads(rule.n)));
+  return {.n = rule.n, .shard = by_rows ? rule.shard : ShardAxis::kNone, .order = rule.order};
 }
 
 }  // namespace
 
 bool is_of_extra_layer(const Traits& t, std::string_view tensor) {
-  for (int32_t i = 0; i < t.num_extra_layers; ++i)
+  for (int32_t i = 0; i < t.num_mtp_layers; ++i)
     if (tensor.starts_with(fmt::format("model.layers.{}.", t.num_layers + i))) return true;
   return false;
 }
@@ -268,21 +268,21 @@ StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
   if (ranks < 1) return refuse("it");
   const auto divide = [&](int64_t size) { return size % ranks == 0 ? size / ranks : 0; };
   switch (rule.shard) {
-    case Shard::kNone:
+    case ShardAxis::kNone:
       break;
-    case Shard::kN:
+    case ShardAxis::kN:
       part.n = rule.n == Dim::kGateUp ? 2 * divide(whole.n / 2) : divide(whole.n);
       break;
-    case Shard::kK:
+    case ShardAxis::kK:
       part.k = divide(whole.k);
       break;
-    case Shard::kHeads: {
+    case ShardAxis::kHeads: {
       const bool rows = has_query_heads(rule.n) || has_key_heads(rule.n);
       (rows ? part.n : part.k) = heads_size(rows ? rule.n : rule.k, traits, ranks);
       if (part.n == 0 || part.k == 0) return refuse("heads");
       break;
     }
-    case Shard::kExperts:
+    case ShardAxis::kExperts:
       part.experts = divide(whole.experts);
       break;
   }
@@ -316,7 +316,7 @@ Status check_tensors(const graph::Graph& graph, const io::Checkpoint& checkpoint
   }
   if (num_left_out > 0)
     log_info("{}: the {} tensors of {} MTP layer(s) are ignored", checkpoint.main_file().string(),
-             num_left_out, traits.num_extra_layers);
+             num_left_out, traits.num_mtp_layers);
   return ok();
 }
 
@@ -328,7 +328,7 @@ std::optional<kernels::WeightFormat> stored_format(const graph::WeightPart& part
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
   const bool whole_rows =
       part.cols == 0 && part.total_cols == 0 && part.first_col == 0 && !part.unit_rows;
-  if (!entry || !entry->tensor->encoding || !whole_rows || part.transposed != entry->tensor->turned)
+  if (!entry || !entry->tensor->encoding || !whole_rows || part.transposed != entry->tensor->transposed)
     return {};
   return entry->tensor->encoding->format();
 }

@@ -35,15 +35,15 @@ enum class Dim : uint8_t {
   kQueryKeyValue,  // all heads side by side
   kLatent,         // see Traits
   kQueryLatent,
-  kTurning,
-  kStill,   // non-rotary dims of a head
+  kRotary,
+  kNonRotary,   // non-rotary dims of a head
   kValue,   // of a head
   kValues,  // of all heads
   kGateUp,  // gate above up; ranks split each
 };
 
 // Axis along which ranks can shard a weight.
-enum class Shard : uint8_t {
+enum class ShardAxis : uint8_t {
   kNone,     // replicated
   kN,        // rows: each rank computes some outputs
   kK,        // columns: each rank computes partial sums
@@ -64,9 +64,9 @@ enum class Order : uint8_t {
   // ("[*]" at the end).
   kByHead,
   // MLA queries: per head the rotary rows, stored last, come first.
-  kTurningFirst,
+  kRotaryFirst,
   kLatentRows,   // kv_a: compressed keys and values, stored before the rotary rows
-  kTurningRows,  // kv_a: the rotary rows
+  kRotaryRows,  // kv_a: the rotary rows
   // kv_b_proj per head: rows of the key up-projection W_UK, then of the value up-projection W_UV.
   // kHeadKeys: W_UK^T, kHeadValues: W_UV, one matrix per head (absorbed MLA).
   kHeadKeys,
@@ -82,7 +82,7 @@ struct WeightRule {
   std::string_view tensor;
   Dim n = Dim::kOne;
   Dim k = Dim::kOne;  // kOne: a vector of n
-  Shard shard = Shard::kNone;
+  ShardAxis shard = ShardAxis::kNone;
   Condition when = nullptr;  // absent: always
   bool transposed = false;   // stored as [k, n]
   Order order = Order::kSame;
@@ -114,14 +114,14 @@ struct WeightSize {
   bool operator==(const WeightSize&) const = default;
 };
 
-// Shard size of a rule's weight for `ranks` ranks. KV heads are replicated if there are fewer than
+// ShardAxis size of a rule's weight for `ranks` ranks. KV heads are replicated if there are fewer than
 // ranks. Columns are cut at the format's group borders only. InvalidArgument with weight, sizes and
 // the indivisible one.
 StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
                                 const kernels::WeightFormat& format, int32_t ranks,
                                 int64_t num_experts = 1);
 
-// Whether a tensor belongs to an MTP layer, see Traits::num_extra_layers.
+// Whether a tensor belongs to an MTP layer, see Traits::num_mtp_layers.
 bool is_of_extra_layer(const Traits& traits, std::string_view tensor);
 
 // Whether a tensor without a rule may be ignored.

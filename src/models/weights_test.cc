@@ -27,13 +27,13 @@ std::string shard_text(const WeightRule& rule, int32_t ranks,
 
 TEST(WeightRule, IsDividedAlongItsAxis) {
   const WeightRule norm = {"norm", "", Dim::kHidden};
-  const WeightRule embed = {"embed", "", Dim::kVocab, Dim::kHidden, Shard::kN};
-  const WeightRule q = {"q", "", Dim::kQuery, Dim::kHidden, Shard::kHeads};
-  const WeightRule k = {"k", "", Dim::kKeyValue, Dim::kHidden, Shard::kHeads};
-  const WeightRule qkv = {"qkv", "", Dim::kQueryKeyValue, Dim::kHidden, Shard::kHeads};
-  const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, Shard::kHeads};
-  const WeightRule gate_up = {"gate_up", "", Dim::kGateUp, Dim::kHidden, Shard::kN};
-  const WeightRule experts = {"experts", "", Dim::kIntermediate, Dim::kHidden, Shard::kExperts};
+  const WeightRule embed = {"embed", "", Dim::kVocab, Dim::kHidden, ShardAxis::kN};
+  const WeightRule q = {"q", "", Dim::kQuery, Dim::kHidden, ShardAxis::kHeads};
+  const WeightRule k = {"k", "", Dim::kKeyValue, Dim::kHidden, ShardAxis::kHeads};
+  const WeightRule qkv = {"qkv", "", Dim::kQueryKeyValue, Dim::kHidden, ShardAxis::kHeads};
+  const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, ShardAxis::kHeads};
+  const WeightRule gate_up = {"gate_up", "", Dim::kGateUp, Dim::kHidden, ShardAxis::kN};
+  const WeightRule experts = {"experts", "", Dim::kIntermediate, Dim::kHidden, ShardAxis::kExperts};
   EXPECT_EQ(shard_text(norm, 3), "[1, 512, 1]");
   EXPECT_EQ(shard_text(embed, 4), "[1, 250, 512]");
   EXPECT_THAT(shard_text(embed, 3), HasSubstr("weight 'embed' [1, 1000, 512] of bf16: rows cannot "
@@ -54,9 +54,9 @@ TEST(WeightRule, IsDividedAlongItsAxis) {
 
 // A rank's columns begin at a group border, because scales are per group.
 TEST(WeightRule, ColumnsAreCutBetweenGroups) {
-  const WeightRule down = {"down", "", Dim::kHidden, Dim::kIntermediate, Shard::kK};
-  const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, Shard::kHeads};
-  const WeightRule up = {"up", "", Dim::kIntermediate, Dim::kHidden, Shard::kN};
+  const WeightRule down = {"down", "", Dim::kHidden, Dim::kIntermediate, ShardAxis::kK};
+  const WeightRule out = {"out", "", Dim::kHidden, Dim::kQuery, ShardAxis::kHeads};
+  const WeightRule up = {"up", "", Dim::kIntermediate, Dim::kHidden, ShardAxis::kN};
   EXPECT_EQ(shard_text(down, 8), "[1, 512, 192]");
   EXPECT_EQ(shard_text(down, 8, kernels::kInt8PerRow), "[1, 512, 192]");
   EXPECT_EQ(shard_text(down, 4, kernels::kInt4Groups), "[1, 512, 384]");

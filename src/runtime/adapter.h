@@ -22,14 +22,14 @@ namespace nereid::runtime {
 struct Adapter {
   uint64_t task_id = 0;
   uint64_t key = 0;  // nonzero hash of contents and id
-  std::vector<exec::AdapterMatrix> matrices;
+  std::vector<exec::LoraMatrixInfo> matrices;
   std::vector<BF16> weights;  // see exec::StepArrays::adapter_weights
   int32_t num_pages = 0;      // on the device
   PromptTable prompt;         // prompt tuning: rows in front of the prompt; excludes LoRA matrices
 
   size_t bytes() const {
     return prompt.values.size() * sizeof(uint16_t) + weights.size() * sizeof(BF16) +
-           matrices.size() * sizeof(exec::AdapterMatrix);
+           matrices.size() * sizeof(exec::LoraMatrixInfo);
   }
 };
 

@@ -79,7 +79,7 @@ std::shared_ptr<const Adapter> AdapterCache::use(uint64_t task_id) {
   return found->second.adapter;
 }
 
-void AdapterCache::tell(AdapterStats& stats) const {
+void AdapterCache::add_stats(AdapterStats& stats) const {
   const std::lock_guard lock(mutex_);
   stats.num_held = std::ssize(entries_);
   stats.bytes = static_cast<int64_t>(bytes_);

@@ -34,7 +34,7 @@ class AdapterCache {
   StatusOr<std::shared_ptr<const Adapter>> find(const LoraConfig& lora);
 
   // Adds the statistics of the host cache.
-  void tell(AdapterStats& stats) const;
+  void add_stats(AdapterStats& stats) const;
 
  private:
   struct Entry {

@@ -13,7 +13,7 @@
 #include "base/json.h"
 #include "io/safetensors.h"
 #include "runtime/adapter_cache.h"
-#include "runtime/adapter_places.h"
+#include "runtime/adapter_slots.h"
 #include "runtime/lora_module_names.h"
 
 namespace nereid::runtime {
@@ -272,7 +272,7 @@ TEST_F(PeftAdapterTest, OneWithAFolderIsReadAgainAfterItGaveWay) {
   EXPECT_FALSE(cache.find({.task_id = 7, .folder = dir_ / "nowhere"}).ok());
   EXPECT_TRUE(cache.find({.task_id = 5}).ok());
   AdapterStats stats;
-  cache.tell(stats);
+  cache.add_stats(stats);
   EXPECT_EQ(stats.num_held, 1);
   EXPECT_EQ(stats.bytes, static_cast<int64_t>(bytes));
   EXPECT_EQ(stats.num_hits, 2);
@@ -362,9 +362,9 @@ class AdapterPlacesTest : public testing::Test {
     std::vector<int32_t> moved_to, loaded_at;  // pages
     int num_steps = 0;
   };
-  Done bring(AdapterPlaces& places) const {
+  Done bring(AdapterSlots& places) const {
     Done done;
-    exec::Step step;
+    exec::StepMessage step;
     while (places.advance(running_, step)) {
       for (const exec::AdapterMove& move : step.adapter_moves)
         done.moved_to.push_back(move.to_page);
@@ -376,20 +376,20 @@ class AdapterPlacesTest : public testing::Test {
     return done;
   }
   void run(RequestId id) { running_.push_back({id, id}); }
-  std::vector<AdapterPlaces::Use> running_;
+  std::vector<AdapterSlots::Use> running_;
 };
 
 // Free pages that are not consecutive are joined by moves.
 TEST_F(AdapterPlacesTest, PagesMoveWhereTheyMust) {
-  AdapterPlaces places(8, 10, 100);
+  AdapterSlots places(8, 10, 100);
   for (const auto& [key, pages] : {std::pair(1, 3), std::pair(2, 2), std::pair(3, 3),
                                    std::pair(4, 2), std::pair(5, 4), std::pair(6, 1)})
     places.open(static_cast<RequestId>(key), of_pages(static_cast<uint64_t>(key), pages));
   for (RequestId id = 1; id <= 4; ++id) run(id);
   EXPECT_THAT(bring(places).loaded_at, ElementsAre(0, 3, 5, 8));
-  EXPECT_EQ(places.place_of(3), 2);
+  EXPECT_EQ(places.slot_of(3), 2);
   AdapterStats stats;
-  places.tell(stats);
+  places.add_stats(stats);
   EXPECT_EQ(stats.num_pages, 10);
   EXPECT_EQ(stats.num_pages_used, 10);
   running_ = {{1, 1}, {3, 3}};  // [0, 3) and [5, 8): the other four pages are in two gaps
@@ -398,18 +398,18 @@ TEST_F(AdapterPlacesTest, PagesMoveWhereTheyMust) {
   EXPECT_THAT(done.moved_to, ElementsAre(3));
   EXPECT_THAT(done.loaded_at, ElementsAre(6));
   EXPECT_EQ(done.num_steps, 2) << "a step with moves has no loads";
-  EXPECT_EQ(places.place_of(1), 0);
-  EXPECT_EQ(places.place_of(3), 2);
+  EXPECT_EQ(places.slot_of(1), 0);
+  EXPECT_EQ(places.slot_of(3), 2);
   running_ = {{1, 1}, {5, 5}, {6, 6}};
   EXPECT_THAT(bring(places).loaded_at, ElementsAre(3));
   stats = {};
-  places.tell(stats);
+  places.add_stats(stats);
   EXPECT_EQ(stats.num_loads, 6);
 }
 
 // A step moves about as many numbers as it may load.
 TEST_F(AdapterPlacesTest, AStepMovesABoundedNumber) {
-  AdapterPlaces places(8, 8, /*max_weights=*/5);
+  AdapterSlots places(8, 8, /*max_weights=*/5);
   for (RequestId id = 1; id <= 7; ++id) places.open(id, of_pages(id, 1));
   places.open(8, of_pages(8, 4));
   for (RequestId id = 1; id <= 7; ++id) run(id);
@@ -422,13 +422,13 @@ TEST_F(AdapterPlacesTest, AStepMovesABoundedNumber) {
 }
 
 TEST_F(AdapterPlacesTest, WeightsComeInParts) {
-  AdapterPlaces places(2, 2, /*max_weights=*/2);
+  AdapterSlots places(2, 2, /*max_weights=*/2);
   places.open(1, of_pages(1, 1));
   places.open(2, of_pages(2, 1));
   run(1);
-  exec::Step step;
+  exec::StepMessage step;
   for (const int64_t first : {0, 2, 4}) {
-    EXPECT_FALSE(places.is_there(1));
+    EXPECT_FALSE(places.is_loaded(1));
     step.clear();
     ASSERT_TRUE(places.advance(running_, step));
     ASSERT_EQ(step.adapter_loads.size(), 1u);
@@ -436,7 +436,7 @@ TEST_F(AdapterPlacesTest, WeightsComeInParts) {
     EXPECT_EQ(step.adapter_weights.size(), first == 4 ? 1u : 2u);
     EXPECT_EQ(step.adapter_matrices.size(), 1u);
   }
-  EXPECT_TRUE(places.is_there(1));
+  EXPECT_TRUE(places.is_loaded(1));
   step.clear();
   EXPECT_FALSE(places.advance(running_, step));
   // An adapter whose sequences have ended leaves its slot while loading.
@@ -445,22 +445,22 @@ TEST_F(AdapterPlacesTest, WeightsComeInParts) {
   running_.pop_back();
   step.clear();
   EXPECT_FALSE(places.advance(running_, step));
-  EXPECT_FALSE(places.is_there(2));
+  EXPECT_FALSE(places.is_loaded(2));
   AdapterStats stats;
-  places.tell(stats);
+  places.add_stats(stats);
   EXPECT_EQ(stats.num_places_used, 1);
   EXPECT_EQ(stats.num_loads, 1);
 }
 
 TEST_F(AdapterPlacesTest, TheOneUsedLongestAgoGivesWay) {
-  AdapterPlaces places(2, 2, 100);
+  AdapterSlots places(2, 2, 100);
   for (uint64_t id = 1; id <= 3; ++id) places.open(id, of_pages(id, 1));
-  EXPECT_EQ(places.place_of(9), -1);  // no adapter
+  EXPECT_EQ(places.slot_of(9), -1);  // no adapter
   const auto place = [&](RequestId id) {
     run(id);
     bring(places);
     running_.pop_back();
-    return places.place_of(id);
+    return places.slot_of(id);
   };
   EXPECT_EQ(place(1), 0);
   EXPECT_EQ(place(2), 1);
@@ -470,12 +470,12 @@ TEST_F(AdapterPlacesTest, TheOneUsedLongestAgoGivesWay) {
   running_.clear();
   EXPECT_EQ(place(1), 1);
   places.forget();
-  EXPECT_FALSE(places.is_there(1));
+  EXPECT_FALSE(places.is_loaded(1));
   EXPECT_EQ(place(1), 0);
   places.close(1);
-  EXPECT_EQ(places.place_of(1), -1);
+  EXPECT_EQ(places.slot_of(1), -1);
   AdapterStats stats;
-  places.tell(stats);
+  places.add_stats(stats);
   EXPECT_EQ(stats.num_places, 2);
   EXPECT_EQ(stats.num_places_used, 1);
   EXPECT_EQ(stats.num_loads, 5);

@@ -49,7 +49,7 @@ TEST(DeviceHang, WorkThatNeverEndsEndsAllRequests) {
   for (const bool overlap : {true, false}) {
     ExecutorConfig config;
     config.enable_overlap = overlap;
-    Fixture f(one_place(), config, nullptr, Guides::kTurnSteps, kTimeout);
+    Fixture f(one_place(), config, nullptr, GrammarMasks::kTurnSteps, kTimeout);
     f.runner->hold(true);
     expect_all_end(f, hung("0.08"));
     f.executor.reset();     // does not wait for the device
@@ -58,7 +58,7 @@ TEST(DeviceHang, WorkThatNeverEndsEndsAllRequests) {
 }
 
 TEST(DeviceHang, ACallOfTheDriverThatNeverReturnsEndsAllRequests) {
-  Fixture f(one_place(), {}, nullptr, Guides::kTurnSteps, kTimeout);
+  Fixture f(one_place(), {}, nullptr, GrammarMasks::kTurnSteps, kTimeout);
   f.runner->hold_launches(true);
   expect_all_end(f, hung("0.1"));
   f.executor.reset();  // does not wait for the engine thread
@@ -66,7 +66,7 @@ TEST(DeviceHang, ACallOfTheDriverThatNeverReturnsEndsAllRequests) {
 
 // The engine thread returns while the executor exists, and sends no update.
 TEST(DeviceHang, AThreadThatComesBackTellsNobody) {
-  Fixture f(one_place(), {}, nullptr, Guides::kTurnSteps, kTimeout);
+  Fixture f(one_place(), {}, nullptr, GrammarMasks::kTurnSteps, kTimeout);
   f.runner->hold_launches(true);
   expect_all_end(f, hung("0.1"));
   f.runner->hold_launches(false);
@@ -79,7 +79,7 @@ TEST(DeviceHang, AThreadThatComesBackTellsNobody) {
 void expect_exit(const std::function<void(Fixture&)>& hang) {
   ExecutorConfig config;
   config.exit_on_device_failure = true;
-  Fixture f(roomy(), config, nullptr, Guides::kTurnSteps, kTimeout);
+  Fixture f(roomy(), config, nullptr, GrammarMasks::kTurnSteps, kTimeout);
   hang(f);
   const Received got = f.client.run(*f.executor, request({9, 10, 11}, 20));
   std::fprintf(stderr, "answer: %s\n", got.last.status.ToString().c_str());

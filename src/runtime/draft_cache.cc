@@ -34,11 +34,11 @@ DraftCache::Entry& DraftCache::find(RequestId id, const Text& text) {
   const sched::Contents wanted{
       .root = entry->root, .keys = entry->keys, .tokens = tokens, .num_prompt = entry->num_prompt};
   sched::PrefixHit hit = pool_.match(wanted);
-  std::vector<sched::Claim> claims(pool_.num_groups(), {.num_tokens = hit.num_tokens});
-  if (!pool_.admit(entry->table, hit, wanted, claims)) {  // no free block for the partial copy
+  std::vector<sched::Reservation> reservations(pool_.num_groups(), {.num_tokens = hit.num_tokens});
+  if (!pool_.admit(entry->table, hit, wanted, reservations)) {  // no free block for the partial copy
     hit = {};
-    claims.assign(pool_.num_groups(), {});
-    NEREID_CHECK(pool_.admit(entry->table, hit, wanted, claims));
+    reservations.assign(pool_.num_groups(), {});
+    NEREID_CHECK(pool_.admit(entry->table, hit, wanted, reservations));
   }
   entry->num_known = static_cast<size_t>(hit.num_tokens);
   entry->tokens.assign(text.tokens.begin(), text.tokens.begin() + hit.num_tokens);
@@ -105,14 +105,14 @@ void DraftCache::release(Entry& entry) {
 }
 
 void DraftCache::add_row(const sched::BlockTable& table, exec::StepRow row,
-                         std::span<const TokenId> tokens, exec::Step& step) const {
+                         std::span<const TokenId> tokens, exec::StepMessage& step) const {
   exec::PerGroup<std::span<const int32_t>> tables;
   for (size_t g = 0; g < table.groups.size(); ++g) tables[g] = table.groups[g].blocks;
   step.add(row, tokens, tables, table.groups.size(), pool_.tokens_per_block());
 }
 
-void DraftCache::add_copies(exec::Step& step) {
-  for (const sched::BlockCopy& copy : pool_.take_copies())
+void DraftCache::add_copies(exec::StepMessage& step) {
+  for (const sched::PlanCopy& copy : pool_.take_copies())
     step.copies.push_back({copy.from, copy.to, copy.group});
 }
 

@@ -68,9 +68,9 @@ class DraftCache {
 
   // Adds a row with its tokens and the table's blocks.
   void add_row(const sched::BlockTable& table, exec::StepRow row, std::span<const TokenId> tokens,
-               exec::Step& step) const;
+               exec::StepMessage& step) const;
   // Adds the pool's copies since the last step.
-  void add_copies(exec::Step& step);
+  void add_copies(exec::StepMessage& step);
 
   // The sequence has ended: its known tokens stay cached.
   void forget(RequestId id);

@@ -62,7 +62,7 @@ class DraftModel : public Proposer {
   double first_seconds_ = 0;
   std::vector<Row> candidates_;  // all possible rows, with all their new tokens
   std::vector<Row> rows_;
-  exec::Step step_;
+  exec::StepMessage step_;
   std::vector<std::byte> message_;
 };
 

@@ -24,7 +24,7 @@ TokenId DraftVocabulary::own(TokenId token) const {
   return is_known ? own_[static_cast<size_t>(token)] : kUnknownToken;
 }
 
-void DraftVocabulary::translate(exec::Step& step, size_t num_history) const {
+void DraftVocabulary::translate(exec::StepMessage& step, size_t num_history) const {
   exec::SlotLoad& load = step.loads.back();
   kernels::SampleParams& params = load.params;
   const auto cells = std::span(step.cells).last(static_cast<size_t>(load.num_cells));

@@ -18,7 +18,7 @@ class DraftVocabulary {
 
   // Translates the step's last slot load, and the history behind the first `num_history` tokens, to
   // the head's tokens. Unknown tokens become kUnknownToken.
-  void translate(exec::Step& step, size_t num_history) const;
+  void translate(exec::StepMessage& step, size_t num_history) const;
 
  private:
   TokenId own(TokenId token) const;

@@ -13,7 +13,7 @@ namespace nereid::runtime {
 class DrawnStates {
  public:
   // Keeps the state of a result with Proposer::States::kDrawn; `width`: numbers per state.
-  void landed(const sched::Row& row, const exec::RowResult& result, size_t width);
+  void completed(const sched::ScheduledRow& row, const exec::RowResult& result, size_t width);
 
   // Null: the kept state belongs to another token (sampled before a preemption, or not known to the
   // host yet).

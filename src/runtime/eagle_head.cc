@@ -82,10 +82,10 @@ void EagleHead::forget(RequestId id) {
 }
 
 // Keeps the states of positions whose next token is known, unless kept or computed already.
-void EagleHead::landed(const sched::Row& row, const exec::RowResult& result) {
+void EagleHead::completed(const sched::ScheduledRow& row, const exec::RowResult& result) {
   // It has no embeddings for the rows of a prompt table.
   if (result.hidden.empty() || failed_ || !row.sequence->spec().input_keys.empty()) return;
-  const size_t given_width = own_width_ * static_cast<size_t>(input_.num_given);
+  const size_t given_width = own_width_ * static_cast<size_t>(input_.num_external);
   const auto count = result.hidden.size() / given_width;
   const auto end = static_cast<size_t>(row.end());
   const size_t begin = end - count;
@@ -276,14 +276,14 @@ void EagleHead::add_first(Row& row) {
   DraftCache::Entry& entry = *row.entry;
   const auto num_new = static_cast<size_t>(row.num_new);
   const auto behind = sequence.tokens().subspan(row.waiting->first + 1, num_new);
-  given_.assign(num_new, exec::kTokenGiven);
+  given_.assign(num_new, exec::kTokenExternal);
   cache_.add_row(entry.table,
                  {.slot = static_cast<int32_t>(step_.rows.size()),
                   .start = static_cast<int32_t>(entry.tokens.size()),
                   .num_logits = draws,
                   .samples = draws,
                   .num_hidden = draws,
-                  .num_skipped = static_cast<int32_t>(entry.num_missing) + 1},
+                  .position_offset = static_cast<int32_t>(entry.num_missing) + 1},
                  given_, step_);
   const auto& states = row.waiting->states;
   for (size_t i = 0; i < num_new; ++i) {
@@ -299,7 +299,7 @@ void EagleHead::add_first(Row& row) {
 
 void EagleHead::add_next(const Row& row, const Branch& branch) {
   add_params(row, branch);
-  const TokenId given[] = {exec::kTokenGiven};
+  const TokenId given[] = {exec::kTokenExternal};
   cache_.add_row(
       branch.table ? *branch.table : row.entry->table,
       {.slot = static_cast<int32_t>(step_.rows.size()),
@@ -307,7 +307,7 @@ void EagleHead::add_next(const Row& row, const Branch& branch) {
        .num_logits = 1,
        .samples = 1,
        .num_hidden = 1,
-       .num_skipped = static_cast<int32_t>(row.entry->num_missing) + 1},
+       .position_offset = static_cast<int32_t>(row.entry->num_missing) + 1},
       given, step_);
   rows_of_tokens_.add(row.tree->token(branch.node), step_.embeddings);
   if (input_.has_own) add_zeros(input_.num_states);

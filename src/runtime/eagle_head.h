@@ -24,7 +24,7 @@ namespace nereid::runtime {
 // model's.
 struct HeadInput {
   std::string_view name = "eagle";          // see Proposer
-  int32_t num_given = 1;                    // target model's states per position
+  int32_t num_external = 1;                    // target model's states per position
   int32_t first_state = 0, num_states = 1;  // range of those that the head reads
   bool has_own = false;
   std::vector<TokenId> tokens;  // model token of each head token; empty: equal vocabularies
@@ -62,7 +62,7 @@ class EagleHead : public Proposer {
   States wanted_states() const override { return States::kAll; }
   bool makes_trees() const override { return !shape_.is_chain(); }
   int32_t usual_drafts() const override { return shape_.is_chain() ? 0 : shape_.size(); }
-  void landed(const sched::Row& row, const exec::RowResult& result) override;
+  void completed(const sched::ScheduledRow& row, const exec::RowResult& result) override;
 
   size_t num_waiting() const { return num_waiting_; }  // positions with states waiting on the host
 
@@ -126,7 +126,7 @@ class EagleHead : public Proposer {
   std::vector<Row> rows_;
   std::vector<TokenId> given_;
   std::vector<Guess> guesses_;
-  exec::Step step_;
+  exec::StepMessage step_;
   std::vector<std::byte> message_;
 };
 

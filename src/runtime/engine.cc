@@ -18,13 +18,13 @@ constexpr std::chrono::milliseconds kGuideWait(1);
 }  // namespace
 
 Engine::Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
-               StepModules modules, Inbox& inbox, NewsSink& news, Progress& progress,
+               StepModules modules, Inbox& inbox, NewsSink& update, Progress& progress,
                StatsRings& rings)
     : health_(health),
       runner_(runner),
       clock_(*options.clock),
       inbox_(inbox),
-      sink_(news),
+      sink_(update),
       progress_(progress),
       rings_(rings),
       sched_(options.limits),
@@ -36,18 +36,18 @@ Engine::Engine(const Health& health, exec::Runner& runner, const EngineOptions& 
   // One is filled, one is on its way, one is being delivered.
   constexpr int kNumLists = 3;
   for (int i = 0; i < kNumLists; ++i) {
-    std::vector<SequenceNews> list;
+    std::vector<EngineUpdate> list;
     list.reserve(static_cast<size_t>(options.limits.max_batch_size));
     sink_.keep_list(std::move(list));
   }
   news_ = sink_.take_list();
-  flying_.reserve(static_cast<size_t>(runner_.limits().depth));
+  in_flight_.reserve(static_cast<size_t>(runner_.limits().depth));
   report();
 }
 
 bool Engine::take_commands(bool may_sleep) {
   const auto most = may_sleep && only_guides_ ? kGuideWait : std::chrono::milliseconds(0);
-  return inbox_.take_all(commands_, may_sleep && flying_.empty() && sched_.idle(), most);
+  return inbox_.take_all(commands_, may_sleep && in_flight_.empty() && sched_.idle(), most);
 }
 
 void Engine::turn() {
@@ -55,22 +55,22 @@ void Engine::turn() {
   commands_.clear();
   look_after_device();
   take_onboards(/*may_wait=*/false);
-  tell(sched_.expire(clock_.now()));
+  post(sched_.expire(clock_.now()));
   const bool launches = launch_next();
-  if (!flying_.empty() && (!launches || std::ssize(flying_) == runner_.limits().depth)) {
+  if (!in_flight_.empty() && (!launches || std::ssize(in_flight_) == runner_.limits().depth)) {
     finish_oldest();
   } else if (!launches && !onboards_.empty()) {
     report();
     take_onboards(/*may_wait=*/true);  // no row can run before
   }
-  idle_ = flying_.empty() && sched_.idle();
-  only_guides_ = !launches && flying_.empty() && onboards_.empty() && sched_.num_held() > 0;
+  idle_ = in_flight_.empty() && sched_.idle();
+  only_guides_ = !launches && in_flight_.empty() && onboards_.empty() && sched_.num_held() > 0;
   if (idle_) check_counts();
   report();
 }
 
 void Engine::finish() {
-  while (!flying_.empty()) finish_oldest();
+  while (!in_flight_.empty()) finish_oldest();
   while (!onboards_.empty()) take_onboards(/*may_wait=*/true);
   NEREID_CHECK(sched_.idle() && groups_.empty());
   for (const auto& module : modules_) NEREID_CHECK(module->empty());
@@ -85,7 +85,7 @@ void Engine::look_after_device() {
   if (failure.ok()) return;
   if (!std::exchange(device_failed_, true))
     log_error("{}; its model answers no more requests", message(failure));
-  tell(sched_.fail_all(failure));
+  post(sched_.fail_all(failure));
 }
 
 // The pool audit visits every block, during which requests wait: at most once per period.
@@ -103,14 +103,14 @@ void Engine::apply(Command& command) {
   } else if (auto* c = std::get_if<Cancel>(&command)) {
     cancel(c->id);
   } else if (auto* c = std::get_if<StopStringFound>(&command)) {
-    if (auto news = sched_.stop(c->id)) tell({.row = *std::move(news)});
-  } else if (auto* c = std::get_if<GuideMade>(&command)) {
+    if (auto update = sched_.stop(c->id)) post({.row = *std::move(update)});
+  } else if (auto* c = std::get_if<GrammarReady>(&command)) {
     take_guide(*c);
   } else if (auto* c = std::get_if<MaskMade>(&command)) {
     for (const auto& module : modules_)
       if (module->resume(c->id)) sched_.release(c->id);
   } else {
-    tell(sched_.cancel_all());
+    post(sched_.cancel_all());
   }
 }
 
@@ -129,10 +129,10 @@ void Engine::submit(Submit command) {
   if (status.ok()) return;
   num_refused_ += size;
   for (int32_t i = 0; i < size; ++i) {
-    sched::RowNews refusal{.id = first + static_cast<RequestId>(i), .finished = true};
+    sched::SequenceUpdate refusal{.id = first + static_cast<RequestId>(i), .finished = true};
     refusal.status = status;
     refusal.metrics.arrival = arrival;
-    tell({.row = std::move(refusal)});
+    post({.row = std::move(refusal)});
   }
 }
 
@@ -142,32 +142,32 @@ int32_t Engine::num_sequences(RequestId id) const {
   return group == groups_.end() ? 1 : group->second.size;
 }
 
-void Engine::take_guide(const GuideMade& made) {
+void Engine::take_guide(const GrammarReady& made) {
   const int32_t size = num_sequences(made.id);
   for (int32_t i = 0; i < size; ++i) {
     const RequestId id = made.id + static_cast<RequestId>(i);
     if (made.status.ok())
       sched_.release(id);
-    else if (auto news = sched_.refuse(id, made.status))
-      tell({.row = *std::move(news)});
+    else if (auto update = sched_.refuse(id, made.status))
+      post({.row = *std::move(update)});
   }
 }
 
 void Engine::cancel(RequestId id) {
   const int32_t size = num_sequences(id);
   for (int32_t i = 0; i < size; ++i)
-    if (auto news = sched_.cancel(id + static_cast<RequestId>(i))) tell({.row = *std::move(news)});
+    if (auto update = sched_.cancel(id + static_cast<RequestId>(i))) post({.row = *std::move(update)});
 }
 
-void Engine::tell(SequenceNews news) {
-  // Beams that do not stream have no news but what their prompt gives, until they end.
-  if (news.row.empty() && !news.context_logits && !news.prompt_scores) return;
-  if (news.row.finished) close(news.row.id);
-  news_.push_back(std::move(news));
+void Engine::post(EngineUpdate update) {
+  // Beams that do not stream have no update but what their prompt gives, until they end.
+  if (update.row.empty() && !update.context_logits && !update.prompt_scores) return;
+  if (update.row.finished) close(update.row.id);
+  news_.push_back(std::move(update));
 }
 
-void Engine::tell(std::vector<sched::RowNews> rows) {
-  for (sched::RowNews& row : rows) tell({.row = std::move(row)});
+void Engine::post(std::vector<sched::SequenceUpdate> rows) {
+  for (sched::SequenceUpdate& row : rows) post({.row = std::move(row)});
 }
 
 // A sequence has ended.
@@ -185,30 +185,30 @@ void Engine::close(RequestId id) {
 // the sequences without drafts would need more steps, each of which costs about as much as one for
 // all. Not next to a step that waits for its masks.
 bool Engine::launch_next() {
-  for (const Step& step : flying_)
+  for (const InFlightStep& step : in_flight_)
     if (step.has_drafts || step.waits_for_masks) return false;
   for (const auto& module : modules_)
-    if (!module->offer(sched_, /*in_flight=*/!flying_.empty())) return false;
+    if (!module->offer(sched_, /*in_flight=*/!in_flight_.empty())) return false;
   sched::StepPlan plan = sched_.plan(clock_.now(), std::move(former_plan_));
   step_.clear();
   bool launches = !plan.empty();
   for (const auto& module : modules_) launches |= module->planned(plan, sched_, step_);
   if (launches)
-    flying_.push_back(launch(std::move(plan)));
+    in_flight_.push_back(launch(std::move(plan)));
   else
     former_plan_ = std::move(plan);
   draw_oldest();
   return launches;
 }
 
-Engine::Step Engine::launch(sched::StepPlan plan) {
+Engine::InFlightStep Engine::launch(sched::StepPlan plan) {
   const Time launched = clock_.now();
   write_message(plan);
   auto ticket = runner_.launch(message_);
   if (!plan.onboards.empty())
     onboards_.push_back(ticket.ok() ? std::nullopt : std::optional(ticket.status()));
   const bool has_drafts =
-      std::ranges::any_of(plan.rows, [](const sched::Row& row) { return row.num_drafts > 0; });
+      std::ranges::any_of(plan.rows, [](const sched::ScheduledRow& row) { return row.num_drafts > 0; });
   const bool has_masks =
       std::ranges::any_of(step_.rows, [](const exec::StepRow& row) { return row.has_mask != 0; });
   return {.plan = std::move(plan),
@@ -234,24 +234,24 @@ void Engine::take_onboards(bool may_wait) {
 }
 
 void Engine::finish_oldest() {
-  Step oldest = std::move(flying_.front());
-  flying_.erase(flying_.begin());
+  InFlightStep oldest = std::move(in_flight_.front());
+  in_flight_.erase(in_flight_.begin());
   finish_step(std::move(oldest));
   draw_oldest();
 }
 
-// Masks are made during the forward pass, after the previous step has landed: they depend on its
+// Masks are made during the forward pass, after the previous step has completed: they depend on its
 // tokens.
 void Engine::draw_oldest() {
-  if (flying_.empty() || !std::exchange(flying_.front().waits_for_masks, false)) return;
-  Step& step = flying_.front();
+  if (in_flight_.empty() || !std::exchange(in_flight_.front().waits_for_masks, false)) return;
+  InFlightStep& step = in_flight_.front();
   if (!step.ticket.ok()) return;
   masks_.clear();
   for (const auto& module : modules_) module->mask(step.plan, masks_, step.late);
   for (const int32_t i : step.late) {
     const RequestId id = step.plan.rows[static_cast<size_t>(i)].sequence->id();
     sched_.hold(id);  // until the mask is made
-    sched_.hold(id);  // until the row has landed
+    sched_.hold(id);  // until the row has completed
   }
   exec::encode(masks_, message_);
   runner_.draw(*step.ticket, message_);
@@ -259,13 +259,13 @@ void Engine::draw_oldest() {
 
 void Engine::write_message(const sched::StepPlan& plan) {
   const size_t num_groups = sched_.limits().groups.size();
-  for (const sched::BlockCopy& copy : plan.copies)
+  for (const sched::PlanCopy& copy : plan.copies)
     step_.copies.push_back({copy.from, copy.to, copy.group});
-  for (const sched::BlockCopy& copy : plan.onboards)
+  for (const sched::PlanCopy& copy : plan.onboards)
     step_.onboards.push_back({copy.from, copy.to, copy.group});
   int32_t spare_logits = runner_.limits().num_logits_rows();
-  for (const sched::Row& row : plan.rows) spare_logits -= row.num_logits();
-  for (const sched::Row& row : plan.rows) {
+  for (const sched::ScheduledRow& row : plan.rows) spare_logits -= row.num_logits();
+  for (const sched::ScheduledRow& row : plan.rows) {
     exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
     sampler_.add(row, out, step_);
     exec::PerGroup<std::span<const int32_t>> tables;
@@ -282,7 +282,7 @@ void Engine::write_message(const sched::StepPlan& plan) {
 }
 
 // Valid until the next call.
-std::span<const TokenId> Engine::input_of(const sched::Row& row) {
+std::span<const TokenId> Engine::input_of(const sched::ScheduledRow& row) {
   const sched::Sequence& sequence = *row.sequence;
   NEREID_CHECK(!row.input_on_device || row.num_tokens == 1);
   if (row.input_on_device) return kOnDevice;
@@ -294,33 +294,33 @@ std::span<const TokenId> Engine::input_of(const sched::Row& row) {
   return input_;
 }
 
-void Engine::finish_step(Step step) {
+void Engine::finish_step(InFlightStep step) {
   const size_t num_told = news_.size();
   const auto results = step.ticket.ok() ? runner_.wait(*step.ticket) : step.ticket.status();
   if (results.ok()) {
     commit(step, *results);
   } else {
     const Status failure = health_.failure();
-    tell(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
+    post(sched_.fail(step.plan, failure.ok() ? results.status() : failure));
   }
   const FinishedStep finished{.plan = step.plan,
                               .launched = step.launched,
                               .finished = clock_.now(),
                               .failed = !results.ok(),
                               .scheduler = sched_,
-                              .news = std::span(news_).subspan(num_told)};
+                              .update = std::span(news_).subspan(num_told)};
   for (const auto& module : modules_) module->finished(finished);
   former_plan_ = std::move(step.plan);
 }
 
-void Engine::commit(const Step& step, exec::StepResult results) {
+void Engine::commit(const InFlightStep& step, exec::StepResult results) {
   NEREID_CHECK(results.size() == step.plan.rows.size());
   for (size_t i = 0; i < results.size(); ++i) {
-    const sched::Row& row = step.plan.rows[i];
+    const sched::ScheduledRow& row = step.plan.rows[i];
     const exec::RowResult& result = results[i];
     const bool is_late = std::ranges::binary_search(step.late, static_cast<int32_t>(i));
     if (!result.status.ok()) {
-      tell({.row = sched_.abort(row, result.status)});
+      post({.row = sched_.abort(row, result.status)});
       continue;
     }
     NEREID_CHECK(result.drawn.empty() != row.samples);
@@ -329,29 +329,29 @@ void Engine::commit(const Step& step, exec::StepResult results) {
       continue;
     }
     // Before the commit, which may destroy the sequence.
-    SequenceNews news;
-    if (const Status status = land({row, result, is_late}, news); !status.ok()) {
-      tell({.row = sched_.abort(row, status)});
+    EngineUpdate update;
+    if (const Status status = land({row, result, is_late}, update); !status.ok()) {
+      post({.row = sched_.abort(row, status)});
       continue;
     }
     const RequestId id = row.sequence->id();
     if (is_late) {
-      news.row = sched_.undrawn(row);
+      update.row = sched_.undrawn(row);
       sched_.release(id);
     } else {
-      news.row = sched_.commit(row, sampler_.drawn(row, result));
+      update.row = sched_.commit(row, sampler_.drawn(row, result));
     }
-    news.row.id = id;
-    tell(std::move(news));
+    update.row.id = id;
+    post(std::move(update));
   }
 }
 
-Status Engine::land(const LandedRow& landed, SequenceNews& news) {
-  for (const auto& module : modules_) RETURN_IF_ERROR(module->landed(landed, news));
+Status Engine::land(const LandedRow& completed, EngineUpdate& update) {
+  for (const auto& module : modules_) RETURN_IF_ERROR(module->completed(completed, update));
   return ok();
 }
 
-void Engine::fail_numerically(const sched::Row& row) {
+void Engine::fail_numerically(const sched::ScheduledRow& row) {
   Status status;
   for (const auto& module : modules_)
     if (status.ok()) status = module->failure(row);
@@ -359,14 +359,14 @@ void Engine::fail_numerically(const sched::Row& row) {
   if (is_numeric)
     status = internal_error(
         "the logits for position {} were not finite (NaN or infinity); only this request fails",
-        row.first_drawn());
-  sched::RowNews news = sched_.abort(row, status);
+        row.first_sampled());
+  sched::SequenceUpdate update = sched_.abort(row, status);
   // It may have ended by itself while the row was under way.
-  num_numeric_failures_ += news.finished && is_numeric;
-  tell({.row = std::move(news)});
+  num_numeric_failures_ += update.finished && is_numeric;
+  post({.row = std::move(update)});
 }
 
-// Figures go out before the news that clients see, so that a client that has its final response
+// Figures go out before the update that clients see, so that a client that has its final response
 // finds them up to date.
 void Engine::report() {
   for (KvCacheEvent& event : sched_.take_events()) rings_.events.push(std::move(event));

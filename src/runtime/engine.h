@@ -37,7 +37,7 @@ class Engine {
  public:
   // All references must outlive the engine.
   Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
-         StepModules modules, Inbox& inbox, NewsSink& news, Progress& progress, StatsRings& rings);
+         StepModules modules, Inbox& inbox, NewsSink& update, Progress& progress, StatsRings& rings);
 
   // Takes what has come to the inbox for the next turn. `may_sleep`: waits for it where nothing
   // else is to be done. False: the inbox is closed and drained.
@@ -54,7 +54,7 @@ class Engine {
 
  private:
   // A step on the device, or one whose launch failed; both end in finish_step().
-  struct Step {
+  struct InFlightStep {
     sched::StepPlan plan;
     bool has_drafts = false;
     bool waits_for_masks = false;  // before it draws
@@ -74,21 +74,21 @@ class Engine {
   void apply(Command& command);
   void submit(Submit command);
   void cancel(RequestId id);
-  void take_guide(const GuideMade& made);
+  void take_guide(const GrammarReady& made);
   int32_t num_sequences(RequestId id) const;
   bool launch_next();
-  Step launch(sched::StepPlan plan);
+  InFlightStep launch(sched::StepPlan plan);
   void write_message(const sched::StepPlan& plan);
   void draw_oldest();
-  std::span<const TokenId> input_of(const sched::Row& row);
+  std::span<const TokenId> input_of(const sched::ScheduledRow& row);
   void finish_oldest();
   void take_onboards(bool may_wait);
-  void finish_step(Step step);
-  void commit(const Step& step, exec::StepResult results);
-  Status land(const LandedRow& landed, SequenceNews& news);
-  void fail_numerically(const sched::Row& row);
-  void tell(SequenceNews news);
-  void tell(std::vector<sched::RowNews> rows);
+  void finish_step(InFlightStep step);
+  void commit(const InFlightStep& step, exec::StepResult results);
+  Status land(const LandedRow& completed, EngineUpdate& update);
+  void fail_numerically(const sched::ScheduledRow& row);
+  void post(EngineUpdate update);
+  void post(std::vector<sched::SequenceUpdate> rows);
   void close(RequestId id);
   void report();
 
@@ -103,15 +103,15 @@ class Engine {
   Sampler sampler_;
   const StepModules modules_;
   // Steps in flight, oldest first; less than the runner's depth when the next is planned.
-  std::vector<Step> flying_;
+  std::vector<InFlightStep> in_flight_;
   // Launched plans with unreported onboards, oldest first: the launch's error, or no value if the
   // runner will report them.
   std::deque<std::optional<Status>> onboards_;
-  std::vector<SequenceNews> news_;  // of this turn, not yet posted
+  std::vector<EngineUpdate> news_;  // of this turn, not yet posted
   // Memory that every turn uses again.
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
-  exec::Step step_;                    // of the message
+  exec::StepMessage step_;                    // of the message
   exec::Masks masks_;                  // of the step that draws
   std::vector<TokenId> input_;         // of a row with drafts
   std::vector<std::byte> message_;     // the last one

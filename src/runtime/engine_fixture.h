@@ -33,7 +33,7 @@ inline exec::RunnerLimits roomy() {
 struct Fixture {
   explicit Fixture(exec::RunnerLimits limits = roomy(), const ExecutorConfig& config = {},
                    std::shared_ptr<const text::Tokenizer> tokenizer = nullptr,
-                   int64_t guide_steps = Guides::kTurnSteps, Duration device_timeout = {}) {
+                   int64_t guide_steps = GrammarMasks::kTurnSteps, Duration device_timeout = {}) {
     if (!config.enable_overlap) limits.depth = 1;
     ModelInstance model;
     model.tokenizer = std::move(tokenizer);

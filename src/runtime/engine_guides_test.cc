@@ -11,7 +11,7 @@
 #include "runtime/edit_payload.h"
 #include "runtime/engine_fixture.h"
 #include "runtime/grammars.h"
-#include "runtime/guides.h"
+#include "runtime/grammar_masks.h"
 #include "runtime/made_guide.h"
 
 namespace nereid::runtime {
@@ -97,7 +97,7 @@ size_t num_forced_drafts(int num_rows, const SpeculationCosts& costs) {
                               .tokens_per_block = 16,
                               .max_logits = 64});
   Grammars grammars(shipped_tokenizer(), kVocab);
-  Guides guides(kVocab, /*jumps_ahead=*/true, Guides::kTurnSteps, costs, [](RequestId) {});
+  GrammarMasks guides(kVocab, /*jumps_ahead=*/true, GrammarMasks::kTurnSteps, costs, [](RequestId) {});
   for (int i = 1; i <= num_rows; ++i) {
     sched::SequenceSpec spec{.id = static_cast<RequestId>(i),
                              .prompt = {letter('A')},
@@ -107,12 +107,12 @@ size_t num_forced_drafts(int num_rows, const SpeculationCosts& costs) {
         made_guide(grammars, guided(i == 1 ? "AGHI[A-F]+" : "[A-F]+", 9)).value();
     EXPECT_TRUE(scheduler.submit(std::move(spec)).ok());
   }
-  for (const sched::Row& row : scheduler.plan(now()).rows) {
+  for (const sched::ScheduledRow& row : scheduler.plan(now()).rows) {
     exec::StepRow out;
-    exec::Step step;
+    exec::StepMessage step;
     int32_t spare_logits = 0;
     guides.write(row, {out, {}, step, spare_logits});
-    scheduler.commit(row, std::vector<sched::Drawn>{{.token = letter('A')}});
+    scheduler.commit(row, std::vector<sched::SampledTokens>{{.token = letter('A')}});
   }
   const bool waits = !guides.offer(scheduler, /*in_flight=*/true);
   EXPECT_TRUE(guides.offer(scheduler, /*in_flight=*/false));
@@ -166,7 +166,7 @@ struct Way {
   const char* name;
   int32_t max_rows, max_tokens, num_blocks, depth;
   int32_t max_logits = 0;                    // more than rows: room for forced tokens
-  int64_t guide_steps = Guides::kTurnSteps;  // 0: all masks are made by the other thread
+  int64_t guide_steps = GrammarMasks::kTurnSteps;  // 0: all masks are made by the other thread
 };
 
 class GuidedEveryWay : public testing::TestWithParam<Way> {};

@@ -43,7 +43,7 @@ class ScriptedRunner : public exec::Runner {
     const auto turn = static_cast<int32_t>(num_launched % limits_.depth);
     Area& area = areas_[static_cast<size_t>(turn)];
     area = {.step = num_launched++};
-    ASSIGN_OR_RETURN(const exec::StepView step, exec::decode(message));
+    ASSIGN_OR_RETURN(const exec::StepMessageView step, exec::decode(message));
     for (const exec::BlockCopy& copy : step.copies)
       for (int32_t i = 0; i < limits_.block_tokens; ++i) cell(copy.to, i) = cell(copy.from, i);
     std::span<const int32_t> tokens = step.tokens, blocks = step.blocks;
@@ -124,7 +124,7 @@ class EngineLoop : public NewsSink {
     bool finished = false;
     FinishReason reason = FinishReason::kNotFinished;
     Status status;
-    Time time;  // of the last news
+    Time time;  // of the last update
   };
 
   static exec::RunnerLimits roomy(int32_t depth = 2) {
@@ -179,19 +179,19 @@ class EngineLoop : public NewsSink {
     while (!progress.wait_idle(std::chrono::milliseconds(0)) && num_turns < 10000);
   }
 
-  void post(NewsBatch batch) override {
-    for (const SequenceNews& news : batch.news) {
-      Received& to = received[news.row.id];
-      EXPECT_FALSE(to.finished) << "news behind the last";
-      to.tokens.insert(to.tokens.end(), news.row.tokens.begin(), news.row.tokens.end());
-      to.finished = news.row.finished;
-      to.reason = news.row.reason;
-      to.status = news.row.status;
+  void post(UpdateBatch batch) override {
+    for (const EngineUpdate& update : batch.update) {
+      Received& to = received[update.row.id];
+      EXPECT_FALSE(to.finished) << "update behind the last";
+      to.tokens.insert(to.tokens.end(), update.row.tokens.begin(), update.row.tokens.end());
+      to.finished = update.row.finished;
+      to.reason = update.row.reason;
+      to.status = update.row.status;
       to.time = batch.time;
     }
   }
-  std::vector<SequenceNews> take_list() override { return {}; }
-  void keep_list(std::vector<SequenceNews>) override {}
+  std::vector<EngineUpdate> take_list() override { return {}; }
+  void keep_list(std::vector<EngineUpdate>) override {}
 
   ScriptedClock clock;
   Health health{[] { return std::string("device scripted:0"); }};

@@ -284,7 +284,7 @@ TEST(SecondProcess, RefusesWhatIsNoMessageAndGoesOn) {
   exec::Runner& runner = *model->runner;
   const TokenId tokens[] = {1, 2, 3};
   const int32_t block = 0;
-  exec::Step step;
+  exec::StepMessage step;
   step.add({.slot = 0, .num_logits = 1, .samples = 1}, tokens, std::span(&block, 1), 1, kBlock);
   step.loads.push_back({.slot = 0});
   std::vector<std::byte> good, foreign;

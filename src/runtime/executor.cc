@@ -28,8 +28,8 @@
 namespace nereid::runtime {
 namespace {
 
-std::vector<sched::CacheGroup> groups_of(const exec::Runner& runner) {
-  std::vector<sched::CacheGroup> groups;
+std::vector<sched::BlockGroupConfig> groups_of(const exec::Runner& runner) {
+  std::vector<sched::BlockGroupConfig> groups;
   for (const exec::CacheGroup& group : runner.groups()) {
     const size_t g = groups.size();
     groups.push_back({.num_blocks = runner.limits().num_blocks[g],
@@ -203,7 +203,7 @@ class ExecutorImpl : public Executor {
     stats.device_is_healthy = health().ok();
     stats.adapters.num_places = bounds_.limits.max_adapters;
     stats.adapters.num_pages = bounds_.limits.max_adapter_pages;
-    model_.adapters->tell(stats.adapters);
+    model_.adapters->add_stats(stats.adapters);
     return stats;
   }
   std::vector<IterationStats> latest_iteration_stats() override {
@@ -234,12 +234,12 @@ class ExecutorImpl : public Executor {
     Grammars::Order guide;
     std::shared_ptr<const Adapter> adapter;
     std::vector<sched::InputKey> input_keys;
-    std::vector<TokenId> given_ids;  // of the prompt, without what stands in front of it
+    std::vector<TokenId> external_ids;  // of the prompt, without what stands in front of it
   };
   // An adapter of rows becomes a part of the request.
   StatusOr<Findings> find(Request& request) {
     Findings found;
-    found.given_ids = request.input_token_ids;
+    found.external_ids = request.input_token_ids;
     ASSIGN_OR_RETURN(found.guide, grammars_.order(request));
     if (request.lora) {
       ASSIGN_OR_RETURN(found.adapter, model_.adapters->find(*request.lora));
@@ -293,7 +293,7 @@ class ExecutorImpl : public Executor {
         call = [this](Response response) { store_.put(std::move(response)); };
       }
       progress_.opened();
-      outbox_.open(subscription(id, request, std::move(findings[i].given_ids), std::move(call),
+      outbox_.open(subscription(id, request, std::move(findings[i].external_ids), std::move(call),
                                 logits_bytes(request, bounds_)));
       const Grammars::Order guide = findings[i].guide;
       SequenceParts parts{.input_keys = std::move(findings[i].input_keys),
@@ -305,7 +305,7 @@ class ExecutorImpl : public Executor {
                          std::move(findings[i].adapter), guide.waiter != nullptr});
       if (guide.waiter)
         grammars_.start(guide, [this, id](const Status& status) {
-          inbox_.push(GuideMade{id, status});
+          inbox_.push(GrammarReady{id, status});
         });
     }
     return ids;
@@ -362,7 +362,7 @@ class ExecutorImpl : public Executor {
   Outbox outbox_;
   Watchdog watchdog_;
   Engine engine_;
-  EngineThread thread_;  // destroyed first: its last news still finds the outbox
+  EngineThread thread_;  // destroyed first: its last update still finds the outbox
 };
 
 }  // namespace

@@ -149,7 +149,7 @@ class FakeRunner : public exec::Runner {
   };
   struct Staging {
     std::vector<std::byte> message;
-    exec::StepView step;  // decoded message
+    exec::StepMessageView step;  // decoded message
     std::vector<std::byte> data;
     std::vector<float> logits;
     std::vector<BF16> hidden;
@@ -172,7 +172,7 @@ class FakeRunner : public exec::Runner {
   }
 
   // Stores the rows' tokens; returns the number of logits.
-  int32_t compute(const exec::StepView& step, float* logits, BF16* hidden) {
+  int32_t compute(const exec::StepMessageView& step, float* logits, BF16* hidden) {
     std::span<const int32_t> tokens = step.tokens, blocks = step.blocks;
     int32_t num_logits = 0;
     for (const exec::StepRow& in : step.rows) {

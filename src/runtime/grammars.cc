@@ -17,7 +17,7 @@ namespace {
 // Limits of compiling on the caller's thread (about 1 ms): bytes of text, steps.
 constexpr size_t kMostNowBytes = 1024;
 constexpr int64_t kNowSteps = 10'000;
-// Limit of the first mask on the caller's thread, in steps of text::Effort (less than 1 ms).
+// Limit of the first mask on the caller's thread, in steps of text::StepBudget (less than 1 ms).
 constexpr int64_t kNowMaskSteps = 200'000;
 // Steps of the first attempt in a pool thread; each further attempt has kMoreSteps times as many.
 constexpr int64_t kFirstSteps = 400'000, kMoreSteps = 5;
@@ -101,16 +101,16 @@ Grammars::Wishes Grammars::wishes_of(const Request& request) const {
 
 // Unavailable: the effort is used up.
 Status Grammars::finish(const Wishes& wishes, std::shared_ptr<text::Grammar> grammar,
-                        text::Effort& effort, text::Guide& guide) {
+                        text::StepBudget& effort, text::OutputConstraint& guide) {
   guide.tokens = tokens(effort.waits);
   if (!guide.tokens) return needs_more();
   guide.grammar = std::move(grammar);
   if (wishes.reasoning) {
     ASSIGN_OR_RETURN(guide.reasoning, reasoning_part(*wishes.reasoning, *tokenizer_, vocab_size_));
     if (guide.grammar && !effort.waits) return needs_more();  // it looks at all tokens
-    ASSIGN_OR_RETURN(guide.broken_ids, text::broken_closings(guide));
+    ASSIGN_OR_RETURN(guide.broken_ids, text::invalid_closing_tokens(guide));
   }
-  text::GuidedOutput output(std::shared_ptr<const text::Guide>(std::shared_ptr<void>(), &guide));
+  text::ConstrainedOutput output(std::shared_ptr<const text::OutputConstraint>(std::shared_ptr<void>(), &guide));
   if (!output.limits_next()) return ok();
   TokenBits mask(wishes.left.size());
   const Status status = output.fill_mask(mask, wishes.end_ids, effort);
@@ -149,7 +149,7 @@ Grammars::GrammarOr Grammars::compile(const GuidedDecoding& wanted, text::WorkLi
 
 // A guide is freed on a pool thread: it takes milliseconds, and the last reference is often the
 // engine's.
-std::shared_ptr<text::Guide> Grammars::new_guide() {
+std::shared_ptr<text::OutputConstraint> Grammars::new_guide() {
   {
     const std::lock_guard lock(mutex_);
     if (threads_.empty()) {
@@ -161,8 +161,8 @@ std::shared_ptr<text::Guide> Grammars::new_guide() {
       });
     }
   }
-  return {new text::Guide,
-          [bin = bin_](text::Guide* guide) { bin->push(std::unique_ptr<text::Guide>(guide)); }};
+  return {new text::OutputConstraint,
+          [bin = bin_](text::OutputConstraint* guide) { bin->push(std::unique_ptr<text::OutputConstraint>(guide)); }};
 }
 
 // Caches the result, success or refusal.
@@ -239,7 +239,7 @@ StatusOr<Grammars::Order> Grammars::order(const Request& request) {
     if (found.ok()) job.grammar = *found;
   }
   if (!job.compiles) {
-    text::Effort effort{.steps = kNowMaskSteps, .waits = false};
+    text::StepBudget effort{.steps = kNowMaskSteps, .waits = false};
     const Status status = finish(wishes, job.grammar, effort, *order.guide);
     if (status.ok()) return order;
     if (!absl::IsUnavailable(status)) return status;
@@ -302,7 +302,7 @@ Status Grammars::queue(Job job, const std::shared_ptr<Waiter>& waiter) {
     if (shared->compiles) compiling_[shared->key] = shared;
     enter(shared);
   }
-  for (const auto& other : gone) tell(*other, too_many_wait());
+  for (const auto& other : gone) deliver(*other, too_many_wait());
   return ok();
 }
 
@@ -329,14 +329,14 @@ void Grammars::run(int64_t most_steps) {
     try {
       work(job);
     } catch (const std::bad_alloc&) {
-      tell(*job, resource_exhausted("guided_decoding: there is no memory for this grammar"));
+      deliver(*job, resource_exhausted("guided_decoding: there is no memory for this grammar"));
     }
     lock.lock();
   }
 }
 
 void Grammars::work(const std::shared_ptr<Job>& job) {
-  if (!job->compiles) return tell(*job, job->grammar);
+  if (!job->compiles) return deliver(*job, job->grammar);
   text::WorkLimit limit(job->steps, [&] {
     const std::lock_guard lock(mutex_);
     return !closing_ && is_wanted(*job);
@@ -352,10 +352,10 @@ void Grammars::work(const std::shared_ptr<Job>& job) {
       job->steps = std::min(job->steps * kMoreSteps, text::WorkLimit::kMost);
     return enter(job);
   }
-  tell(*job, keep(job->key, std::move(made)));
+  deliver(*job, keep(job->key, std::move(made)));
 }
 
-void Grammars::tell(Job& job, const GrammarOr& made) {
+void Grammars::deliver(Job& job, const GrammarOr& made) {
   std::vector<std::shared_ptr<Waiter>> waiters;
   {
     const std::lock_guard lock(mutex_);
@@ -363,15 +363,15 @@ void Grammars::tell(Job& job, const GrammarOr& made) {
     if (job.compiles) compiling_.erase(job.key);
   }
   for (const std::shared_ptr<Waiter>& waiter : waiters) {
-    const std::shared_ptr<text::Guide> guide = waiter->guide.lock();
+    const std::shared_ptr<text::OutputConstraint> guide = waiter->guide.lock();
     if (!guide) continue;
-    text::Effort effort;
+    text::StepBudget effort;
     const Status status = made.ok() ? finish(waiter->wishes, *made, effort, *guide) : made.status();
-    tell(*waiter, status);
+    deliver(*waiter, status);
   }
 }
 
-void Grammars::tell(Waiter& waiter, const Status& status) {
+void Grammars::deliver(Waiter& waiter, const Status& status) {
   Done done;
   {
     const std::lock_guard lock(mutex_);

@@ -37,7 +37,7 @@ class Grammars {
 
   // A guide, ready or being compiled; compiling stops when the last reference to the guide is gone.
   struct Order {
-    std::shared_ptr<text::Guide> guide;  // null: no grammar constraint
+    std::shared_ptr<text::OutputConstraint> guide;  // null: no grammar constraint
     std::shared_ptr<Waiter> waiter;      // null: the guide is ready
   };
 
@@ -71,7 +71,7 @@ class Grammars {
     int32_t position = 0;
   };
   struct Waiter {
-    std::weak_ptr<text::Guide> guide;
+    std::weak_ptr<text::OutputConstraint> guide;
     Wishes wishes;
     uint64_t tenant = 0;
     Done done;                     // null before start()
@@ -94,15 +94,15 @@ class Grammars {
   static Key key_of(const GuidedDecoding& wanted);
   std::shared_ptr<const text::TokenTrie> tokens(bool may_make);
   Wishes wishes_of(const Request& request) const;
-  Status finish(const Wishes& wishes, std::shared_ptr<text::Grammar> grammar, text::Effort& effort,
-                text::Guide& guide);
+  Status finish(const Wishes& wishes, std::shared_ptr<text::Grammar> grammar, text::StepBudget& effort,
+                text::OutputConstraint& guide);
 
   GrammarOr known(const Key& key);
   GrammarOr try_now(const Key& key, const GuidedDecoding& wanted);
   GrammarOr compile(const GuidedDecoding& wanted, text::WorkLimit& work);
   GrammarOr keep(const Key& key, GrammarOr made);
   void forget_unused();
-  std::shared_ptr<text::Guide> new_guide();
+  std::shared_ptr<text::OutputConstraint> new_guide();
   Status queue(Job job, const std::shared_ptr<Waiter>& waiter);
 
   // Requires the mutex.
@@ -113,14 +113,14 @@ class Grammars {
 
   void run(int64_t most_steps);
   void work(const std::shared_ptr<Job>& job);
-  void tell(Job& job, const GrammarOr& made);
-  void tell(Waiter& waiter, const Status& status);
+  void deliver(Job& job, const GrammarOr& made);
+  void deliver(Waiter& waiter, const Status& status);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   const int32_t vocab_size_;
-  const std::shared_ptr<text::GrammarAccount> account_ = std::make_shared<text::GrammarAccount>(0);
-  const std::shared_ptr<Queue<std::unique_ptr<text::Guide>>> bin_ =
-      std::make_shared<Queue<std::unique_ptr<text::Guide>>>();  // guides to be freed by a thread
+  const std::shared_ptr<text::GrammarMemory> account_ = std::make_shared<text::GrammarMemory>(0);
+  const std::shared_ptr<Queue<std::unique_ptr<text::OutputConstraint>>> bin_ =
+      std::make_shared<Queue<std::unique_ptr<text::OutputConstraint>>>();  // guides to be freed by a thread
   std::mutex tokens_mutex_;
   std::shared_ptr<const text::TokenTrie> tokens_;
   mutable std::mutex mutex_;  // guards the following members

@@ -55,12 +55,12 @@ class HeadsTest : public ::testing::Test {
                  const std::vector<int32_t>& parents = {}) {
     sched::Sequence sequence = sequence_of(text, id);
     const auto new_tokens = std::span(text).subspan(static_cast<size_t>(start));
-    const sched::Row row{.sequence = &sequence,
+    const sched::ScheduledRow row{.sequence = &sequence,
                          .start = start,
                          .num_tokens = static_cast<int32_t>(new_tokens.size()),
                          .samples = true,
                          .num_drafts = num_drafts};
-    exec::Step step;
+    exec::StepMessage step;
     add_draft_params(sequence, 0, model_.runner->vocab_size(), {}, step);
     std::vector<int32_t> blocks(16);
     std::iota(blocks.begin(), blocks.end(), 0);
@@ -77,7 +77,7 @@ class HeadsTest : public ::testing::Test {
     exec::Ticket ticket = model_.runner->launch(message).value();
     const exec::StepResult results = model_.runner->wait(ticket).value();
     EXPECT_TRUE(results[0].status.ok()) << results[0].status;
-    model_.proposer->landed(row, results[0]);
+    model_.proposer->completed(row, results[0]);
     Tokens drawn;
     for (const kernels::SampleResult& one : results[0].drawn) drawn.push_back(one.token);
     return drawn;

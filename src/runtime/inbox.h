@@ -17,10 +17,10 @@ namespace nereid::runtime {
 struct Submit {
   std::vector<sched::SequenceSpec> group;
   std::shared_ptr<const Adapter> adapter;  // of all sequences; null: none
-  bool waits_for_guide = false;            // held until GuideMade
+  bool waits_for_guide = false;            // held until GrammarReady
 };
 // The request's guide is filled, or its error.
-struct GuideMade {
+struct GrammarReady {
   RequestId id = 0;
   Status status;
 };
@@ -38,7 +38,7 @@ struct StopStringFound {
 };
 struct CancelAll {};
 
-using Command = std::variant<Submit, Cancel, StopStringFound, CancelAll, GuideMade, MaskMade>;
+using Command = std::variant<Submit, Cancel, StopStringFound, CancelAll, GrammarReady, MaskMade>;
 using Inbox = Queue<Command>;
 
 }  // namespace nereid::runtime

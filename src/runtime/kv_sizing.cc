@@ -149,7 +149,7 @@ void set_max_logits(const io::Plan& plan, const ExecutorConfig& config, const De
   const size_t available =
       config.memory_bytes > 0 ? static_cast<size_t>(config.memory_bytes) : device.free_bytes();
   const int64_t row_bytes =
-      std::max<int64_t>(plan.arena_bytes_per_row[static_cast<int>(io::Extent::kSampled)], 1);
+      std::max<int64_t>(plan.arena_bytes_per_row[static_cast<int>(io::RowCount::kSampled)], 1);
   const auto affordable = static_cast<int64_t>(available / kLogitsShare) / row_bytes;
   const int32_t enough =
       all_states ? limits.max_tokens : std::min(limits.max_tokens, kEnoughLogits);
@@ -218,7 +218,7 @@ Status set_adapters(const io::Plan& plan, const ExecutorConfig& config, const De
         "num_device_module_layers {} or device_cache_fraction {} of {:.0f} bytes is less",
         peft.optimal_adapter_size, widest, counted + page, peft.num_device_module_layers,
         peft.device_cache_fraction, available);
-  std::vector<exec::AdapterMatrix> largest;
+  std::vector<exec::LoraMatrixInfo> largest;
   for (int32_t i = 0; i < std::ssize(plan.modules); ++i)
     largest.push_back({i, limits.max_adapter_rank, 1, /*has_gain=*/1});
   const double places = std::min(2.0 * limits.max_rows, budget / (counted + page));

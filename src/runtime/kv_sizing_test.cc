@@ -82,7 +82,7 @@ TEST_F(KvSizingTest, FractionOfWhatIsLeft) {
 }
 
 TEST_F(KvSizingTest, RowsOfLogitsFollowMemoryAndTokens) {
-  const auto row_bytes = plan_.arena_bytes_per_row[static_cast<int>(io::Extent::kSampled)];
+  const auto row_bytes = plan_.arena_bytes_per_row[static_cast<int>(io::RowCount::kSampled)];
   EXPECT_EQ(size().max_logits, 16);  // max_num_tokens
   config_.max_num_tokens = 1000;
   config_.memory_bytes = 64 * 100 * row_bytes;
@@ -120,7 +120,7 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("nereid_kv_sizing_test." + std::to_string(::getpid()));
   auto writer = io::EngineWriter::create(path, plan_, "test").value();
-  for (const io::Weight& weight : plan_.weights)
+  for (const io::PlanWeight& weight : plan_.weights)
     ASSERT_TRUE(writer.append(std::vector<std::byte>(weight.planes[0].shape.bytes)).ok());
   ASSERT_TRUE(writer.finish().ok());
   config_.kv_cache.memory_fraction = 1;
@@ -137,7 +137,7 @@ TEST_F(KvSizingTest, AFractionOfOneLoadsAndRuns) {
     ASSERT_TRUE(runner.ok()) << runner.status();
     const int32_t num_rows = std::min(limits.max_rows, limits.max_tokens);
     const int32_t token = 1, block = 0;
-    exec::Step step;
+    exec::StepMessage step;
     for (int32_t slot = 0; slot < num_rows; ++slot) {
       step.add({.slot = slot, .num_logits = 1, .samples = 1}, {&token, 1},
                std::span<const int32_t>(&block, 1), (*runner)->groups().size(),

@@ -94,12 +94,12 @@ void Lookahead::keep(State& state, TokenId first, Tokens rest) {
 }
 
 // The window advances if the step had room for all of it.
-void Lookahead::landed(const sched::Row& row, const exec::RowResult& result) {
+void Lookahead::completed(const sched::ScheduledRow& row, const exec::RowResult& result) {
   const auto found = states_.find(row.sequence->id());
   if (found == states_.end() || row.num_drafts == 0) return;
   State& state = found->second;
   const std::vector<int32_t> ends = std::exchange(state.ends, {});
-  if (state.num_known != static_cast<size_t>(row.first_drawn())) return;
+  if (state.num_known != static_cast<size_t>(row.first_sampled())) return;
   Tokens next;
   for (const int32_t end : ends) {
     if (end == kNoDraft || end >= row.num_drafts) return;

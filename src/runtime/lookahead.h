@@ -34,7 +34,7 @@ class Lookahead : public Proposer {
   bool makes_trees() const override { return true; }
   bool wants_likeliest() const override { return true; }
   int32_t usual_drafts() const override { return num_drafts(config_); }
-  void landed(const sched::Row& row, const exec::RowResult& result) override;
+  void completed(const sched::ScheduledRow& row, const exec::RowResult& result) override;
   void propose(std::span<DraftQuestion> questions) override {
     for (DraftQuestion& question : questions) answer(question);
   }

@@ -55,12 +55,12 @@ Tokens step(Lookahead& proposer, sched::Sequence& sequence, const DraftQuestion&
     path.push_back(node = i);
     drawn.push_back({.token = likeliest[static_cast<size_t>(i) + 1]});
   }
-  const sched::Row row{.sequence = &sequence,
+  const sched::ScheduledRow row{.sequence = &sequence,
                        .start = static_cast<int32_t>(known.size()) - 1,
                        .num_tokens = 1 + num_drafts,
                        .samples = true,
                        .num_drafts = num_drafts};
-  proposer.landed(row, {.drawn = drawn, .path = path, .likeliest = likeliest});
+  proposer.completed(row, {.drawn = drawn, .path = path, .likeliest = likeliest});
   Tokens tokens;
   for (const kernels::SampleResult& one : drawn) tokens.push_back(one.token);
   return tokens;

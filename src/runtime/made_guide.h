@@ -8,7 +8,7 @@
 
 namespace nereid::runtime {
 
-inline StatusOr<std::shared_ptr<text::Guide>> made_guide(Grammars& grammars,
+inline StatusOr<std::shared_ptr<text::OutputConstraint>> made_guide(Grammars& grammars,
                                                          const Request& request) {
   ASSIGN_OR_RETURN(const Grammars::Order order, grammars.order(request));
   if (!order.waiter) return order.guide;

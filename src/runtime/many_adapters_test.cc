@@ -25,7 +25,7 @@ LoraConfig small_adapter(uint64_t task_id) {
     lora.weights.push_back(std::sin(static_cast<float>(task_id * 1009 + i * i)) / 4);
   return lora;
 }
-constexpr size_t kSmallAdapterBytes = sizeof(exec::AdapterMatrix) + 1024 * sizeof(BF16);
+constexpr size_t kSmallAdapterBytes = sizeof(exec::LoraMatrixInfo) + 1024 * sizeof(BF16);
 
 // The first num_modules modules of an adapter.
 LoraConfig part_of(const LoraConfig& lora, int num_modules, uint64_t task_id) {

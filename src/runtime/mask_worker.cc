@@ -11,16 +11,16 @@ namespace {
 
 void make_mask(MaskJob& job) {
   const auto with_effort = [&](const auto& call) {
-    text::Effort effort;
+    text::StepBudget effort;
     if (job.status.ok()) job.status = call(effort);
-    job.steps += text::Effort::kMost - effort.steps;
+    job.steps += text::StepBudget::kMost - effort.steps;
   };
   for (const TokenId token : job.tokens)
-    with_effort([&](text::Effort& effort) { return job.output.accept(token, effort); });
+    with_effort([&](text::StepBudget& effort) { return job.output.accept(token, effort); });
   if (!job.status.ok()) return;
   if (!job.output.limits_next()) return job.mask.clear();
   with_effort(
-      [&](text::Effort& effort) { return job.output.fill_mask(job.mask, job.end_ids, effort); });
+      [&](text::StepBudget& effort) { return job.output.fill_mask(job.mask, job.end_ids, effort); });
 }
 
 }  // namespace

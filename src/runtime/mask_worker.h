@@ -18,10 +18,10 @@ namespace nereid::runtime {
 
 // The next mask of one sequence. Owned by the worker between add() and `made`.
 struct MaskJob {
-  MaskJob(RequestId of, text::GuidedOutput from) : id(of), output(std::move(from)) {}
+  MaskJob(RequestId of, text::ConstrainedOutput from) : id(of), output(std::move(from)) {}
 
   const RequestId id;
-  text::GuidedOutput output;
+  text::ConstrainedOutput output;
   std::vector<TokenId> tokens;  // not accepted by `output` yet
   std::vector<TokenId> end_ids;
   std::vector<uint32_t> mask;  // zeros; filled if the status is OK and `output` restricts the token

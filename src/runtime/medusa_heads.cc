@@ -10,7 +10,7 @@
 namespace nereid::runtime {
 namespace {
 
-constexpr TokenId kFromState[] = {exec::kTokenGiven};
+constexpr TokenId kFromState[] = {exec::kTokenExternal};
 
 }  // namespace
 

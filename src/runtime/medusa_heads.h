@@ -34,8 +34,8 @@ class MedusaHeads : public Proposer {
   int32_t usual_drafts() const override {
     return is_chain_ ? 0 : static_cast<int32_t>(tree_.nodes.size());
   }
-  void landed(const sched::Row& row, const exec::RowResult& result) override {
-    states_.landed(row, result, static_cast<size_t>(heads_[0]->embedding_width()));
+  void completed(const sched::ScheduledRow& row, const exec::RowResult& result) override {
+    states_.completed(row, result, static_cast<size_t>(heads_[0]->embedding_width()));
   }
 
  private:
@@ -63,7 +63,7 @@ class MedusaHeads : public Proposer {
   // State of the current propose().
   std::vector<Row> rows_;
   std::vector<std::vector<std::vector<TokenId>>> guesses_;  // by head, row and rank
-  exec::Step step_;
+  exec::StepMessage step_;
   std::vector<std::byte> message_;
 };
 

@@ -33,7 +33,7 @@ inline StatusOr<std::filesystem::path> mixed_engine(const std::filesystem::path&
       attention->window = windows[static_cast<size_t>(attention->cache) % windows.size()];
   const auto path = config.cache_dir / (name + ".engine");
   ASSIGN_OR_RETURN(io::EngineWriter writer, io::EngineWriter::create(path, plan, "test"));
-  for (const io::Weight& weight : file.plan().weights)
+  for (const io::PlanWeight& weight : file.plan().weights)
     for (const io::Plane& plane : weight.planes) RETURN_IF_ERROR(writer.append(file.bytes(plane)));
   RETURN_IF_ERROR(writer.finish());
   return path;

@@ -15,7 +15,7 @@
 #include "nereid/executor.h"
 #include "runtime/adapter_cache.h"
 #include "runtime/clock.h"
-#include "runtime/guides.h"
+#include "runtime/grammar_masks.h"
 #include "runtime/speculation.h"
 #include "text/tokenizer.h"
 
@@ -36,7 +36,7 @@ struct ModelInstance {
   models::ScoreHead score_head;              // without labels unless the model scores texts
   convert::EngineLimits limits;              // of requests; step limits are in the runner
   std::unique_ptr<Proposer> proposer;        // of drafts; null: none
-  int64_t guide_steps = Guides::kTurnSteps;  // limit of the engine thread for the masks of a step
+  int64_t guide_steps = GrammarMasks::kTurnSteps;  // limit of the engine thread for the masks of a step
   std::unique_ptr<AdapterCache> adapters =
       std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
   const Clock* clock = &steady_clock();                    // must outlive the executor

@@ -69,7 +69,7 @@ void NgramProposer::answer_from_pool(DraftQuestion& question) {
 }
 
 // Adds new text to the pool as it lands, to its last token.
-void NgramProposer::landed(const sched::Row& row, const exec::RowResult& result) {
+void NgramProposer::completed(const sched::ScheduledRow& row, const exec::RowResult& result) {
   if (!pool_) return;
   const sched::Sequence& sequence = *row.sequence;
   const auto known = sequence.tokens();
@@ -83,7 +83,7 @@ void NgramProposer::landed(const sched::Row& row, const exec::RowResult& result)
     pool_->learn(source.root, known.first(source.num_learned).last(NgramPool::kRun),
                  known[source.num_learned]);
   if (source.num_learned != known.size() || result.drawn.empty() ||
-      known.size() != static_cast<size_t>(row.first_drawn()))
+      known.size() != static_cast<size_t>(row.first_sampled()))
     return;
   const auto last = known.last(NgramPool::kRun);
   tail_.assign(last.begin(), last.end());

@@ -23,7 +23,7 @@ class NgramProposer : public Proposer {
   explicit NgramProposer(size_t pool_size = 0);
 
   std::string_view name() const override { return "ngram"; }
-  void landed(const sched::Row& row, const exec::RowResult& result) override;
+  void completed(const sched::ScheduledRow& row, const exec::RowResult& result) override;
   void propose(std::span<DraftQuestion> questions) override {
     for (DraftQuestion& question : questions) answer(question);
   }

@@ -37,12 +37,12 @@ void land(NgramProposer& proposer, Text prompt, const Text& drawn, RequestId id 
   sched::Sequence sequence = ngram_sequence(std::move(prompt), id, std::move(root));
   std::vector<kernels::SampleResult> results;
   for (const TokenId token : drawn) results.push_back({.token = token});
-  const sched::Row row{.sequence = &sequence,
+  const sched::ScheduledRow row{.sequence = &sequence,
                        .start = static_cast<int32_t>(sequence.tokens().size()) - 1,
                        .num_tokens = static_cast<int32_t>(drawn.size()),
                        .samples = true,
                        .num_drafts = static_cast<int32_t>(drawn.size()) - 1};
-  proposer.landed(row, {.drawn = results});
+  proposer.completed(row, {.drawn = results});
   proposer.forget(id);
 }
 

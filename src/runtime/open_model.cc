@@ -53,7 +53,7 @@ Status load_adapters(const std::filesystem::path& engine, std::vector<io::Adapte
 
 // Makes the runner and the draft proposer.
 Status make_runners(io::EngineFile file, const std::filesystem::path& model_dir,
-                    const ExecutorConfig& config, const kernels::Choices& forced,
+                    const ExecutorConfig& config, const kernels::KernelChoices& forced,
                     ModelInstance& model) {
   Device& device = *model.device.device;
   const io::Plan& plan = file.plan();

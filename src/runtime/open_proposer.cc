@@ -290,10 +290,10 @@ Status check_kind(const ExecutorConfig& config, DraftKind kind) {
 // Hidden states that the target model passes to a head. EAGLE-3: all but the first, which is the
 // input of the target model's own head.
 HeadInput input_of(DraftKind kind, const io::Plan& target) {
-  const auto num_given = static_cast<int32_t>(target.hidden.size());
-  HeadInput input{.name = kWords[static_cast<size_t>(kind)], .num_given = num_given};
+  const auto num_external = static_cast<int32_t>(target.hidden.size());
+  HeadInput input{.name = kWords[static_cast<size_t>(kind)], .num_external = num_external};
   if (kind == DraftKind::kEagle3)
-    input.first_state = 1, input.num_states = num_given - 1, input.has_own = true;
+    input.first_state = 1, input.num_states = num_external - 1, input.has_own = true;
   return input;
 }
 

@@ -41,7 +41,7 @@ struct Outbox::Client {
   std::shared_ptr<const PromptLogProbs> prompt_log_probs;    // until sent
   std::vector<float> embedding;                              // until sent
   bool waits_for_scores = false;
-  std::vector<std::pair<SequenceNews, Time>> parked;  // updates behind unfinished prompt scores,
+  std::vector<std::pair<EngineUpdate, Time>> parked;  // updates behind unfinished prompt scores,
                                                       // oldest first
   int32_t num_over = 0;                               // ended sequences
   int32_t num_finals = 0;                             // responses with is_sequence_final
@@ -64,7 +64,7 @@ void Outbox::open(Subscription subscription) {
   items_.push(std::move(subscription));
 }
 
-void Outbox::post(NewsBatch batch) { items_.push(std::move(batch)); }
+void Outbox::post(UpdateBatch batch) { items_.push(std::move(batch)); }
 
 void Outbox::scored(RequestId id) { items_.push(Scored{id}); }
 
@@ -87,23 +87,23 @@ void Outbox::run() {
         for (const auto& [id, client] : std::exchange(clients_, {})) end(*client, ended_);
         continue;
       }
-      auto& batch = std::get<NewsBatch>(item);
-      for (SequenceNews& news : batch.news) deliver(news, batch.time);
-      keep_list(std::move(batch.news));
+      auto& batch = std::get<UpdateBatch>(item);
+      for (EngineUpdate& update : batch.update) deliver(update, batch.time);
+      keep_list(std::move(batch.update));
     }
     items.clear();
   }
 }
 
-std::vector<SequenceNews> Outbox::take_list() {
+std::vector<EngineUpdate> Outbox::take_list() {
   std::lock_guard lock(lists_mutex_);
   if (lists_.empty()) return {};
-  std::vector<SequenceNews> list = std::move(lists_.back());
+  std::vector<EngineUpdate> list = std::move(lists_.back());
   lists_.pop_back();
   return list;
 }
 
-void Outbox::keep_list(std::vector<SequenceNews> list) {
+void Outbox::keep_list(std::vector<EngineUpdate> list) {
   list.clear();
   std::lock_guard lock(lists_mutex_);
   if (lists_.size() < kMostLists) lists_.push_back(std::move(list));
@@ -117,24 +117,24 @@ void Outbox::begin(Subscription subscription) {
   for (RequestId id = first; id < first + count; ++id) clients_.emplace(id, client);
 }
 
-void Outbox::deliver(SequenceNews& news, Time time) {
-  const auto found = clients_.find(news.row.id);
+void Outbox::deliver(EngineUpdate& update, Time time) {
+  const auto found = clients_.find(update.row.id);
   if (found == clients_.end() && !ended_.ok()) return;
   NEREID_CHECK(found != clients_.end());
   // A callback may open requests, but these are queued: neither `client` nor the map changes.
   const std::shared_ptr<Client> holder = found->second;
   Client& client = *holder;
-  client.waits_for_scores |= news.prompt_scores && !news.prompt_scores->done;
+  client.waits_for_scores |= update.prompt_scores && !update.prompt_scores->done;
   if (client.waits_for_scores) {
-    client.parked.emplace_back(std::move(news), time);
+    client.parked.emplace_back(std::move(update), time);
     return;
   }
-  if (news.row.finished) clients_.erase(found);
-  const auto index = static_cast<size_t>(news.row.id - client.subscription.id);
+  if (update.row.finished) clients_.erase(found);
+  const auto index = static_cast<size_t>(update.row.id - client.subscription.id);
   if (client.ended || client.sequences[index].over()) return;
   Status status;
   try {
-    take_in(client, news, time);
+    take_in(client, update, time);
   } catch (const std::bad_alloc&) {
     status = resource_exhausted("there is no memory for a response");
     if (client.subscription.logits_bytes > 0)
@@ -170,25 +170,25 @@ void Outbox::deliver_parked(RequestId id) {
   if (found == clients_.end() || !found->second->waits_for_scores) return;
   const std::shared_ptr<Client> client = found->second;
   client->waits_for_scores = false;
-  for (auto& [news, time] : std::exchange(client->parked, {})) deliver(news, time);
+  for (auto& [update, time] : std::exchange(client->parked, {})) deliver(update, time);
 }
 
-void Outbox::take_in(Client& client, SequenceNews& news, Time time) {
-  const auto index = static_cast<int32_t>(news.row.id - client.subscription.id);
+void Outbox::take_in(Client& client, EngineUpdate& update, Time time) {
+  const auto index = static_cast<int32_t>(update.row.id - client.subscription.id);
   OutputBuilder& sequence = client.sequences[static_cast<size_t>(index)];
-  const PromptScores* const scores = news.prompt_scores.get();
+  const PromptScores* const scores = update.prompt_scores.get();
   const bool is_unscored = scores && !scores->status.ok();
-  if (!news.row.status.ok() || is_unscored) {
+  if (!update.row.status.ok() || is_unscored) {
     // Ends the request's other sequences.
-    if (client.subscription.num_sequences > 1 || (is_unscored && !news.row.finished))
+    if (client.subscription.num_sequences > 1 || (is_unscored && !update.row.finished))
       inbox_.push(Cancel{client.subscription.id});
-    return client.fail(is_unscored ? scores->status : news.row.status);
+    return client.fail(is_unscored ? scores->status : update.row.status);
   }
-  if (news.context_logits) client.context_logits = std::move(news.context_logits);
-  if (scores) client.prompt_log_probs = {std::move(news.prompt_scores), &scores->values};
-  if (!news.embedding.empty()) client.embedding = std::move(news.embedding);
-  sequence.add(news, time);
-  if (sequence.stopped_by_text() && !news.row.finished) inbox_.push(StopStringFound{news.row.id});
+  if (update.context_logits) client.context_logits = std::move(update.context_logits);
+  if (scores) client.prompt_log_probs = {std::move(update.prompt_scores), &scores->values};
+  if (!update.embedding.empty()) client.embedding = std::move(update.embedding);
+  sequence.add(update, time);
+  if (sequence.stopped_by_text() && !update.row.finished) inbox_.push(StopStringFound{update.row.id});
   client.num_over += sequence.over();
   if (!client.selects()) {
     if (sequence.over() || (client.subscription.streaming && sequence.grown()))

@@ -50,16 +50,16 @@ class Outbox : public NewsSink {
 
   // Called before the engine gets the request, so that its first update finds the subscription.
   void open(Subscription subscription);
-  void post(NewsBatch batch) override;
-  // The scores that news of the sequence brought or will bring are done. From any thread.
+  void post(UpdateBatch batch) override;
+  // The scores that update of the sequence brought or will bring are done. From any thread.
   void scored(RequestId id);
 
   // Answers all requests, also later ones, with an error; their further updates are ignored.
   // Thread-safe.
   void end_all(const Status& status);
 
-  std::vector<SequenceNews> take_list() override;
-  void keep_list(std::vector<SequenceNews> list) override;
+  std::vector<EngineUpdate> take_list() override;
+  void keep_list(std::vector<EngineUpdate> list) override;
 
  private:
   static constexpr size_t kMostLists = 8;  // kept for reuse; more exist while the outbox is behind
@@ -70,22 +70,22 @@ class Outbox : public NewsSink {
   struct EndAll {
     Status status;
   };
-  using Item = std::variant<Subscription, NewsBatch, Scored, EndAll>;
+  using Item = std::variant<Subscription, UpdateBatch, Scored, EndAll>;
 
   void run();
   void begin(Subscription subscription);
-  void deliver(SequenceNews& news, Time time);
+  void deliver(EngineUpdate& update, Time time);
   void deliver_parked(RequestId id);
   void end(Client& client, const Status& status);
   void close(Client& client);
-  void take_in(Client& client, SequenceNews& news, Time time);
+  void take_in(Client& client, EngineUpdate& update, Time time);
 
   const std::shared_ptr<const text::Tokenizer> tokenizer_;
   Inbox& inbox_;
   Progress& progress_;
   Queue<Item> items_;
   std::mutex lists_mutex_;
-  std::vector<std::vector<SequenceNews>> lists_;  // at most kMostLists
+  std::vector<std::vector<EngineUpdate>> lists_;  // at most kMostLists
   // By sequence id, while updates may arrive. Outbox thread only.
   absl::flat_hash_map<RequestId, std::shared_ptr<Client>> clients_;
   Status ended_;  // not OK: the error of end_all(). Outbox thread only

@@ -18,9 +18,9 @@ class OutboxGroupTest : public testing::Test {
     outbox_->open(std::move(s));
   }
 
-  void post(SequenceNews news) {
-    std::vector<SequenceNews> list;
-    list.push_back(std::move(news));
+  void post(EngineUpdate update) {
+    std::vector<EngineUpdate> list;
+    list.push_back(std::move(update));
     outbox_->post({now(), std::move(list)});
   }
   void tokens(RequestId id, const std::vector<TokenId>& list, float sum = 0) {
@@ -34,14 +34,14 @@ class OutboxGroupTest : public testing::Test {
   }
   void beams(std::vector<std::vector<TokenId>> hypotheses,
              FinishReason reason = FinishReason::kNotFinished) {
-    const auto news = std::make_unique<SequenceNews>();
-    sched::RowNews& row = news->row;
+    const auto update = std::make_unique<EngineUpdate>();
+    sched::SequenceUpdate& row = update->row;
     row.id = 10;
     for (auto& h : hypotheses)
       row.beams.push_back({.tokens = h, .cum_log_prob = -1, .reason = reason});
     row.finished = reason != FinishReason::kNotFinished;
     row.reason = reason;
-    post(std::move(*news));
+    post(std::move(*update));
   }
 
   // Delivers everything; exactly one response, the last, is final.
@@ -125,9 +125,9 @@ TEST_F(OutboxGroupTest, ACancelledSequenceHasNoNewTokens) {
     outbox_ = std::make_unique<Outbox>(nullptr, inbox_, progress_);
     responses_.clear();
     open({.streaming = true, .whole = whole, .log_probs = true, .echo = {7}});
-    const auto news = std::make_unique<SequenceNews>();
-    news->row.id = 10, news->row.tokens = {1}, news->row.log_probs = {-1};
-    post(std::move(*news));
+    const auto update = std::make_unique<EngineUpdate>();
+    update->row.id = 10, update->row.tokens = {1}, update->row.log_probs = {-1};
+    post(std::move(*update));
     finish(10, FinishReason::kCancelled);
     close();
     ASSERT_EQ(responses_.size(), 2u);
@@ -174,11 +174,11 @@ TEST_F(OutboxGroupTest, CancelledBeamsHaveTheirNumberAndNoTokens) {
 
 TEST_F(OutboxGroupTest, LogitsComeOnceAndWithTheirTokens) {
   open({.streaming = true, .num_sequences = 2, .num_returned = 2});
-  const auto follower = std::make_unique<SequenceNews>();
+  const auto follower = std::make_unique<EngineUpdate>();
   follower->row.id = 11, follower->row.tokens = {5};
   follower->generation_logits = {1, 2, 3};
   post(std::move(*follower));
-  const auto leader = std::make_unique<SequenceNews>();
+  const auto leader = std::make_unique<EngineUpdate>();
   leader->row.id = 10, leader->row.tokens = {6};
   leader->context_logits =
       std::make_shared<const std::vector<float>>(std::vector<float>{0.5f, 0.25f});

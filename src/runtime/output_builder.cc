@@ -14,11 +14,11 @@ OutputBuilder::OutputBuilder(const Subscription& subscription,
       detokenizer_(tokenizer, /*skip_special_tokens=*/true, /*continues=*/true),
       stops_(subscription.stop_strings) {}
 
-void OutputBuilder::add(SequenceNews& news, Time time) {
-  sched::RowNews& row = news.row;
+void OutputBuilder::add(EngineUpdate& update, Time time) {
+  sched::SequenceUpdate& row = update.row;
   const int32_t before = num_output_;
   const size_t longest = longest_;
-  for (size_t i = 0; i < row.tokens.size() && !stopped_by_text_; ++i) add_token(news, i);
+  for (size_t i = 0; i < row.tokens.size() && !stopped_by_text_; ++i) add_token(update, i);
   if (!row.beams.empty()) add_beams(row.beams, row.finished);
   if (stopped_by_text_) {
     reason_ = FinishReason::kStopWords;
@@ -37,8 +37,8 @@ void OutputBuilder::add(SequenceNews& news, Time time) {
   metrics_.last_token = time;
 }
 
-void OutputBuilder::add_token(SequenceNews& news, size_t index) {
-  sched::RowNews& row = news.row;
+void OutputBuilder::add_token(EngineUpdate& update, size_t index) {
+  sched::SequenceUpdate& row = update.row;
   const TokenId token = row.tokens[index];
   ++num_output_;
   kept_.token_ids.push_back(token);
@@ -47,9 +47,9 @@ void OutputBuilder::add_token(SequenceNews& news, size_t index) {
     kept_.log_probs.push_back(row.log_probs[index]);
   if (index < row.top_log_probs.size())
     kept_.top_log_probs.push_back(std::move(row.top_log_probs[index]));
-  if (!news.generation_logits.empty()) {
-    const size_t vocab = news.generation_logits.size() / row.tokens.size();
-    const auto from = news.generation_logits.begin() + static_cast<ptrdiff_t>(index * vocab);
+  if (!update.generation_logits.empty()) {
+    const size_t vocab = update.generation_logits.size() / row.tokens.size();
+    const auto from = update.generation_logits.begin() + static_cast<ptrdiff_t>(index * vocab);
     kept_.generation_logits.insert(kept_.generation_logits.end(), from,
                                    from + static_cast<ptrdiff_t>(vocab));
   }
@@ -65,9 +65,9 @@ bool OutputBuilder::completes_stop_string(TokenId token) {
 
 // A preempted beam search restarts and repeats itself: updates that are not longer than before are
 // skipped.
-void OutputBuilder::add_beams(std::vector<sched::BeamNews>& beams, bool finished) {
+void OutputBuilder::add_beams(std::vector<sched::BeamUpdate>& beams, bool finished) {
   size_t longest = 0;
-  for (const sched::BeamNews& beam : beams) longest = std::max(longest, beam.tokens.size());
+  for (const sched::BeamUpdate& beam : beams) longest = std::max(longest, beam.tokens.size());
   if (longest <= longest_ && !finished) return;
   longest_ = std::max(longest, longest_);
   beams_ = std::move(beams);
@@ -99,7 +99,7 @@ std::vector<SequenceOutput> OutputBuilder::take_beams() {
   beams_.resize(static_cast<size_t>(subscription_.num_returned), {.reason = reason_});
   std::vector<SequenceOutput> outputs;
   outputs.reserve(beams_.size());
-  for (const sched::BeamNews& beam : beams_) {
+  for (const sched::BeamUpdate& beam : beams_) {
     SequenceOutput& out = outputs.emplace_back();
     out.token_ids = subscription_.echo;
     out.token_ids.insert(out.token_ids.end(), beam.tokens.begin(), beam.tokens.end());

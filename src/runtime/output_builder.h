@@ -20,7 +20,7 @@ class OutputBuilder {
 
   // Adds an update. Tokens behind a stop string's last token are dropped, and the output ends with
   // kStopWords.
-  void add(SequenceNews& news, Time time);
+  void add(EngineUpdate& update, Time time);
 
   // Whether there is something to stream: tokens since the last take(), or longer beams than
   // before.
@@ -38,8 +38,8 @@ class OutputBuilder {
   const RequestMetrics& metrics() const { return metrics_; }
 
  private:
-  void add_token(SequenceNews& news, size_t index);
-  void add_beams(std::vector<sched::BeamNews>& beams, bool finished);
+  void add_token(EngineUpdate& update, size_t index);
+  void add_beams(std::vector<sched::BeamUpdate>& beams, bool finished);
   bool completes_stop_string(TokenId token);
   bool cut_off() const {
     return reason_ == FinishReason::kCancelled || reason_ == FinishReason::kTimedOut;
@@ -50,7 +50,7 @@ class OutputBuilder {
   text::Detokenizer detokenizer_;
   text::StopStrings stops_;
   SequenceOutput kept_;  // tokens of the next response, without the echoed prompt
-  std::vector<sched::BeamNews> beams_;
+  std::vector<sched::BeamUpdate> beams_;
   size_t longest_ = 0;       // of the kept beams
   int32_t num_output_ = 0;   // tokens so far
   double cum_log_prob_ = 0;  // of those tokens

@@ -10,10 +10,10 @@ void Pooler::open(const sched::SequenceSpec& spec, const Submit&) {
   if (spec.output.pooling) sums_.try_emplace(spec.id);
 }
 
-Status Pooler::landed(const LandedRow& landed, SequenceNews& news) {
-  const sched::Row& row = landed.row;
-  const std::span<const BF16> hidden = landed.result.hidden;
-  std::vector<float>& embedding = news.embedding;
+Status Pooler::completed(const LandedRow& completed, EngineUpdate& update) {
+  const sched::ScheduledRow& row = completed.row;
+  const std::span<const BF16> hidden = completed.result.hidden;
+  std::vector<float>& embedding = update.embedding;
   if (hidden.empty()) return ok();
   const auto found = sums_.find(row.sequence->id());
   if (found == sums_.end()) return ok();
@@ -27,7 +27,7 @@ Status Pooler::landed(const LandedRow& landed, SequenceNews& news) {
       "the hidden states of the prompt were not finite (NaN or infinity); only this request fails");
 }
 
-void Pooler::add_states(const sched::Row& row, std::span<const BF16> hidden,
+void Pooler::add_states(const sched::ScheduledRow& row, std::span<const BF16> hidden,
                         std::vector<double>& sum, std::vector<float>& embedding) const {
   const Pooling pooling = *row.sequence->spec().output.pooling;
   const std::span<const BF16> last = hidden.last(width_).first(hidden_size_);

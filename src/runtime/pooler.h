@@ -28,13 +28,13 @@ class Pooler : public StepModule {
 
   // The hidden states of a row of a pooled sequence are [num_logits, states, hidden_size]. Rows
   // come in the order of their positions; one of position 0 begins anew. The row that ends the
-  // prompt fills the news' embedding [hidden_size], or [labels]: means and scores are summed in
+  // prompt fills the update' embedding [hidden_size], or [labels]: means and scores are summed in
   // double, in one order, so they do not depend on how the prompt was cut. ResourceExhausted: no
   // memory; Internal: a state is not finite.
-  Status landed(const LandedRow& landed, SequenceNews& news) override;
+  Status completed(const LandedRow& completed, EngineUpdate& update) override;
 
  private:
-  void add_states(const sched::Row& row, std::span<const BF16> hidden, std::vector<double>& sum,
+  void add_states(const sched::ScheduledRow& row, std::span<const BF16> hidden, std::vector<double>& sum,
                   std::vector<float>& embedding) const;
 
   const size_t hidden_size_, width_;

@@ -71,9 +71,9 @@ void PromptScorer::open(const sched::SequenceSpec& spec, const Submit&) {
   open_.try_emplace(spec.id, scores);
 }
 
-Status PromptScorer::landed(const LandedRow& landed, SequenceNews& news) {
-  const sched::Row& row = landed.row;
-  const std::span<const float> logits = landed.result.logits;
+Status PromptScorer::completed(const LandedRow& completed, EngineUpdate& update) {
+  const sched::ScheduledRow& row = completed.row;
+  const std::span<const float> logits = completed.result.logits;
   if (!row.all_logits || logits.empty()) return ok();
   const auto found = open_.find(row.sequence->id());
   if (found == open_.end()) return ok();
@@ -101,7 +101,7 @@ Status PromptScorer::landed(const LandedRow& landed, SequenceNews& news) {
                               num_prompt);
   }
   if (end < num_prompt) return ok();
-  news.prompt_scores = std::move(found->second);
+  update.prompt_scores = std::move(found->second);
   open_.erase(found);
   return ok();
 }

@@ -42,8 +42,8 @@ class PromptScorer : public StepModule {
 
   // The logits of a row with all of them are f32 [num_tokens, vocab]. A position that comes again,
   // as after a preemption, takes the place of what it gave before. The row that ends the prompt
-  // sets the news' scores. Waits while much is to be scored. ResourceExhausted: no memory.
-  Status landed(const LandedRow& landed, SequenceNews& news) override;
+  // sets the update' scores. Waits while much is to be scored. ResourceExhausted: no memory.
+  Status completed(const LandedRow& completed, EngineUpdate& update) override;
 
  private:
   static constexpr size_t kMostJobs = 2;  // waiting jobs, each with a copy of its logits

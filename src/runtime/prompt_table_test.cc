@@ -92,7 +92,7 @@ std::vector<uint16_t> own_rows(const std::vector<TokenId>& tokens) {
   std::vector<uint16_t> rows;
   for (const io::Call& call : engine.plan().calls)
     if (const auto* embed = std::get_if<kernels::ids::Embed>(&call.op)) {
-      const io::Weight& weight = engine.plan().weights[static_cast<size_t>(embed->table)];
+      const io::PlanWeight& weight = engine.plan().weights[static_cast<size_t>(embed->table)];
       const kernels::WeightView table = io::view_of(weight, engine.blob().data());
       for (const TokenId token : tokens)
         for (int64_t c = 0; c < table.k; ++c)

@@ -79,7 +79,7 @@ void RecurrentDrafter::add(const Row& row, const Beam& beam) {
   const int32_t num_ranks = shape_.num_ranks();
   add_draft_params(sequence, slot, runner_->vocab_size(), path, step_,
                    num_ranks > 1 ? num_ranks : 0);
-  const TokenId given[] = {exec::kTokenGiven};
+  const TokenId given[] = {exec::kTokenExternal};
   const auto position = static_cast<int32_t>(sequence.tokens().size() + path.size());
   step_.add({.slot = slot, .start = position - 1, .num_logits = 1, .samples = 1, .num_hidden = 1},
             given, {}, 0, runner_->limits().block_tokens);

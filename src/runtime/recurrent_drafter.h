@@ -33,8 +33,8 @@ class RecurrentDrafter : public Proposer {
   States wanted_states() const override { return States::kDrawn; }
   bool makes_trees() const override { return !shape_.is_chain(); }
   int32_t usual_drafts() const override { return shape_.size(); }
-  void landed(const sched::Row& row, const exec::RowResult& result) override {
-    states_.landed(row, result, width_);
+  void completed(const sched::ScheduledRow& row, const exec::RowResult& result) override {
+    states_.completed(row, result, width_);
   }
 
  private:
@@ -65,7 +65,7 @@ class RecurrentDrafter : public Proposer {
   // State of the current propose().
   std::vector<Row> rows_;
   std::vector<Guess> guesses_;
-  exec::Step step_;
+  exec::StepMessage step_;
   std::vector<std::byte> message_;
 };
 

@@ -15,7 +15,7 @@ namespace nereid::runtime {
 // What was made or found for a request.
 struct SequenceParts {
   std::vector<sched::InputKey> input_keys;
-  std::shared_ptr<const text::Guide> guide;  // null: it needs none
+  std::shared_ptr<const text::OutputConstraint> guide;  // null: it needs none
   const Adapter* adapter = nullptr;          // null: none
   float typical_acceptance = 0;              // see ExecutorConfig
   Time arrival;

@@ -134,7 +134,7 @@ bool is_greedy(const SamplingConfig& sampling) {
 }
 
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      std::span<const TokenId> guessed, exec::Step& step, int32_t num_top) {
+                      std::span<const TokenId> guessed, exec::StepMessage& step, int32_t num_top) {
   SlotParams wanted = slot_params(sequence.spec(), sequence.num_prompt(), vocab_size);
   wanted.params.num_top = num_top;
   wanted.params.draft_test = kernels::DraftTest::kEqual;

@@ -30,6 +30,6 @@ bool is_greedy(const SamplingConfig& sampling);
 // kUnknownToken equals no token in penalties. Reports the `num_top` likeliest tokens.
 inline constexpr TokenId kUnknownToken = std::numeric_limits<TokenId>::max();
 void add_draft_params(const sched::Sequence& sequence, int32_t slot, int32_t vocab_size,
-                      std::span<const TokenId> guessed, exec::Step& step, int32_t num_top = 0);
+                      std::span<const TokenId> guessed, exec::StepMessage& step, int32_t num_top = 0);
 
 }  // namespace nereid::runtime

@@ -10,7 +10,7 @@ namespace nereid::runtime {
 Sampler::Sampler(const Options& options)
     : options_(options), slots_(static_cast<size_t>(options.max_rows)) {}
 
-void Sampler::add(const sched::Row& row, exec::StepRow& out, exec::Step& step) {
+void Sampler::add(const sched::ScheduledRow& row, exec::StepRow& out, exec::StepMessage& step) {
   const bool generation = row.samples && row.sequence->spec().output.return_generation_logits;
   out.samples = row.samples;
   out.num_drafts = row.num_drafts;
@@ -20,10 +20,10 @@ void Sampler::add(const sched::Row& row, exec::StepRow& out, exec::Step& step) {
   if (row.samples) add_sample(row, step);
 }
 
-void Sampler::add_sample(const sched::Row& row, exec::Step& step) {
+void Sampler::add_sample(const sched::ScheduledRow& row, exec::StepMessage& step) {
   Slot& slot = slots_[static_cast<size_t>(row.slot)];
   const sched::Sequence& sequence = *row.sequence;
-  const int32_t position = row.first_drawn();
+  const int32_t position = row.first_sampled();
   const bool loaded =
       slot.sequence == sequence.id() && slot.beam == row.beam && slot.next_position == position;
   if (!loaded) {
@@ -47,11 +47,11 @@ void Sampler::add_sample(const sched::Row& row, exec::Step& step) {
   step.history_tokens.insert(step.history_tokens.end(), tokens.begin(), tokens.begin() + position);
 }
 
-std::span<const sched::Drawn> Sampler::drawn(const sched::Row& row, const exec::RowResult& result) {
+std::span<const sched::SampledTokens> Sampler::drawn(const sched::ScheduledRow& row, const exec::RowResult& result) {
   drawn_.clear(), top_.clear();
   if (row.num_drafts > 0)
     slots_[static_cast<size_t>(row.slot)].next_position =
-        row.first_drawn() + static_cast<int32_t>(result.drawn.size());
+        row.first_sampled() + static_cast<int32_t>(result.drawn.size());
   top_.reserve(result.top.size());  // entries of drawn_ point into it
   for (size_t i = 0; i < result.drawn.size(); ++i) {
     const kernels::SampleResult& r = result.drawn[i];

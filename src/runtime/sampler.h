@@ -28,10 +28,10 @@ class Sampler {
   // all_logits those of all positions, with generation logits those that tokens are sampled from.
   // Adds the slot's load to `step` if needed. Rows must be added in the order in which steps are
   // launched.
-  void add(const sched::Row& row, exec::StepRow& out, exec::Step& step);
+  void add(const sched::ScheduledRow& row, exec::StepRow& out, exec::StepMessage& step);
 
   // Sampled tokens of a row, none if it does not sample; valid until the next call.
-  std::span<const sched::Drawn> drawn(const sched::Row& row, const exec::RowResult& result);
+  std::span<const sched::SampledTokens> drawn(const sched::ScheduledRow& row, const exec::RowResult& result);
 
  private:
   // The runner's contents of a slot.
@@ -43,12 +43,12 @@ class Sampler {
     bool keeps_history = false, draws = true;
   };
 
-  void add_sample(const sched::Row& row, exec::Step& step);
+  void add_sample(const sched::ScheduledRow& row, exec::StepMessage& step);
 
   const Options options_;
   std::vector<Slot> slots_;
   // Results of the last drawn().
-  std::vector<sched::Drawn> drawn_;
+  std::vector<sched::SampledTokens> drawn_;
   std::vector<TokenLogProb> top_;
 };
 

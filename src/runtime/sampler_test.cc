@@ -47,11 +47,11 @@ sched::SequenceSpec spec_with_log_probs(std::vector<TokenId> prompt) {
 sched::Sequence make(sched::SequenceSpec spec) { return {std::move(spec), kMaxLength, 16, 1}; }
 
 // The row that samples the token of `position`.
-sched::Row row_at(sched::Sequence& sequence, int32_t slot, int32_t position) {
+sched::ScheduledRow row_at(sched::Sequence& sequence, int32_t slot, int32_t position) {
   return {
       .sequence = &sequence, .slot = slot, .start = position - 1, .num_tokens = 1, .samples = true};
 }
-sched::Row row_of(sched::Sequence& sequence, int32_t slot) {
+sched::ScheduledRow row_of(sched::Sequence& sequence, int32_t slot) {
   return row_at(sequence, slot, sequence.num_prompt());
 }
 
@@ -90,18 +90,18 @@ class SamplerTest : public ::testing::Test {
   struct Flying {
     std::unique_ptr<Event> event;
     int32_t area = 0;
-    std::vector<sched::Row> rows;
+    std::vector<sched::ScheduledRow> rows;
     std::shared_ptr<std::vector<float>> logits;
   };
 
   // Submits a step over these logits, in order of rows. `drafts`: of the last row.
-  Flying launch(const std::vector<sched::Row>& rows, const std::vector<std::vector<float>>& logits,
+  Flying launch(const std::vector<sched::ScheduledRow>& rows, const std::vector<std::vector<float>>& logits,
                 const std::vector<TokenId>& drafts = {}) {
     Flying step{.rows = rows, .logits = std::make_shared<std::vector<float>>()};
     for (const auto& x : logits) step.logits->insert(step.logits->end(), x.begin(), x.end());
     step.area = std::exchange(turn_, turn_ ^ 1);
-    exec::Step content;
-    for (const sched::Row& row : rows) {
+    exec::StepMessage content;
+    for (const sched::ScheduledRow& row : rows) {
       exec::StepRow out{.slot = row.slot,
                         .start = row.start,
                         .num_tokens = row.num_tokens,
@@ -130,7 +130,7 @@ class SamplerTest : public ::testing::Test {
     size_t index = 0;
     for (const exec::RowResult& result : device_sampler_->results(step.area)) {
       EXPECT_TRUE(result.status.ok()) << result.status;
-      for (const sched::Drawn& d : sampler_->drawn(step.rows[index++], result)) {
+      for (const sched::SampledTokens& d : sampler_->drawn(step.rows[index++], result)) {
         Copied& c = copies.emplace_back(Copied{d.token, d.log_prob, d.full_log_prob, {}});
         for (const TokenLogProb& t : d.top) c.top.push_back({t.token, t.log_prob});
       }
@@ -138,7 +138,7 @@ class SamplerTest : public ::testing::Test {
     return copies;
   }
 
-  std::vector<Copied> step(const std::vector<sched::Row>& rows,
+  std::vector<Copied> step(const std::vector<sched::ScheduledRow>& rows,
                            const std::vector<std::vector<float>>& logits) {
     return finish(launch(rows, logits));
   }
@@ -217,14 +217,14 @@ TEST_F(SamplerTest, ARowWithDraftsDrawsWhatStepsOneByOneDraw) {
   drafts.resize(3);
   drafts[2] = (drafts[2] + 1) % kSampledVocab;
   reset(true);
-  sched::Row row{.sequence = &drafted,
+  sched::ScheduledRow row{.sequence = &drafted,
                  .slot = 4,
                  .start = 2,
                  .num_tokens = 4,
                  .samples = true,
                  .num_drafts = 3,
                  .needs_host = true};
-  sched::Row other = row_at(one_by_one, 1, 3);
+  sched::ScheduledRow other = row_at(one_by_one, 1, 3);
   const auto got = finish(
       launch({other, row},
              {logits_row(0), logits_row(0), logits_row(1), logits_row(2), logits_row(3)}, drafts));
@@ -242,7 +242,7 @@ TEST_F(SamplerTest, ADraftBehindWhichNothingCanBeDrawnDoesNotHold) {
   const std::vector<float> broken(kSampledVocab, NAN);
   const TokenId first = step({row_of(sequence, 0)}, {logits_row(1)})[0].token;
   reset(true);
-  sched::Row row{.sequence = &sequence,
+  sched::ScheduledRow row{.sequence = &sequence,
                  .slot = 0,
                  .start = 1,
                  .num_tokens = 2,
@@ -310,7 +310,7 @@ TEST_F(SamplerTest, RowsAloneAndTogetherGiveTheSameBits) {
     spec.sampling.seed = static_cast<uint64_t>(i);
     sequences.push_back(make(spec));
   }
-  std::vector<sched::Row> rows;
+  std::vector<sched::ScheduledRow> rows;
   std::vector<std::vector<float>> logits;
   for (int i = 0; i < kSlots; ++i) {
     rows.push_back(row_of(sequences[static_cast<size_t>(i)], i));
@@ -399,7 +399,7 @@ TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
   spec.output.return_generation_logits = true;
   edit_payload(spec).logit_bias = {{2, 30.0f}};
   sched::Sequence wanted = make(spec), other = make(greedy_spec({1, 2}));
-  sched::Row chunk{.sequence = &wanted, .slot = 0, .num_tokens = 3, .all_logits = true};
+  sched::ScheduledRow chunk{.sequence = &wanted, .slot = 0, .num_tokens = 3, .all_logits = true};
   const auto first = launch({row_of(other, 1), chunk},
                             {logits_row(0), logits_row(1), logits_row(2), logits_row(3)});
   const auto copied = finish(first);
@@ -413,7 +413,7 @@ TEST_F(SamplerTest, ContextAndGenerationLogitsAreTheRawOnes) {
                                    logits_row(i + 1)));
   EXPECT_THAT(logits(first, 0), IsEmpty());
 
-  sched::Row last{.sequence = &wanted,
+  sched::ScheduledRow last{.sequence = &wanted,
                   .slot = 0,
                   .start = 3,
                   .num_tokens = 1,

@@ -5,40 +5,40 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "sched/news.h"
+#include "sched/update.h"
 
 namespace nereid::runtime {
 
 struct PromptScores;
 
 // What the engine has to tell of one sequence.
-struct SequenceNews {
-  sched::RowNews row;
+struct EngineUpdate {
+  sched::SequenceUpdate row;
   std::vector<float> generation_logits;  // f32 [row.tokens, vocab]; empty unless asked for
   // f32 [prompt, vocab], with or before the first token; null unless asked for
   std::shared_ptr<const std::vector<float>> context_logits;
   // The same for the prompt's scores; what comes behind them waits until they are done.
   std::shared_ptr<const PromptScores> prompt_scores;
-  std::vector<float> embedding;  // with the last news of a sequence that is pooled
+  std::vector<float> embedding;  // with the last update of a sequence that is pooled
 };
 
 // News of one turn of the engine loop, in the order of events.
-struct NewsBatch {
+struct UpdateBatch {
   Time time;  // when the host learned the tokens
-  std::vector<SequenceNews> news;
+  std::vector<EngineUpdate> update;
 };
 
-// Where the engine's news go. Called on the engine's thread.
+// Where the engine's update go. Called on the engine's thread.
 class NewsSink {
  public:
   virtual ~NewsSink() = default;
 
-  virtual void post(NewsBatch batch) = 0;
+  virtual void post(UpdateBatch batch) = 0;
 
   // An empty list for the engine to fill, whose memory was that of a batch posted before or of a
   // list that was kept, if there is one.
-  virtual std::vector<SequenceNews> take_list() = 0;
-  virtual void keep_list(std::vector<SequenceNews> list) = 0;
+  virtual std::vector<EngineUpdate> take_list() = 0;
+  virtual void keep_list(std::vector<EngineUpdate> list) = 0;
 };
 
 }  // namespace nereid::runtime

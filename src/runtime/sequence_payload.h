@@ -29,8 +29,8 @@ struct SequencePayload : sched::Payload {
   // vocabulary size + i is row i.
   std::vector<uint16_t> prompt_table;
 
-  // Guides: what the output must be; null: anything (SequenceSpec::has_grammar is false)
-  std::shared_ptr<const text::Guide> guide;
+  // GrammarMasks: what the output must be; null: anything (SequenceSpec::has_grammar is false)
+  std::shared_ptr<const text::OutputConstraint> guide;
 };
 
 // Empty where the sequence has none.
@@ -38,7 +38,7 @@ inline const SequencePayload& payload_of(const sched::SequenceSpec& spec) {
   static const SequencePayload none;
   return spec.payload ? static_cast<const SequencePayload&>(*spec.payload) : none;
 }
-inline const SequencePayload& payload_of(const sched::Row& row) {
+inline const SequencePayload& payload_of(const sched::ScheduledRow& row) {
   return payload_of(row.sequence->spec());
 }
 

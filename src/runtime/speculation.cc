@@ -53,7 +53,7 @@ bool Speculation::offer(sched::Scheduler& scheduler, bool in_flight) {
   const bool any = std::ranges::any_of(candidates_, [](const auto& c) { return c.count > 0; });
   if (any && in_flight) return false;
   if (any && options_.adapts) costs_.step.use(next_.num_tokens);
-  note_probe();
+  note_exploration();
   ask_chosen(scheduler);
   return true;
 }
@@ -64,7 +64,7 @@ void Speculation::find_candidates(sched::Scheduler& scheduler) {
   num_questions_ = 0;
   candidates_.clear();
   if (options_.adapts && proposer_->makes_trees()) find_chances();
-  probed_.clear();
+  exploration_.clear();
   next_ = {};
   for (const sched::Sequence* sequence : scheduler.running()) {
     const int32_t num_pending = sequence->num_pending();
@@ -108,15 +108,15 @@ void Speculation::find_chances() {
   for (size_t i = 0; i < in_tree_.size(); ++i) {
     const double prior = 1.0 / static_cast<double>(i + 2);
     const double chance =
-        (in_tree_[i].held + prior * kPriorOverall) / (in_tree_[i].tested + kPriorOverall);
+        (in_tree_[i].accepted + prior * kPriorOverall) / (in_tree_[i].tested + kPriorOverall);
     chances_[i] = least = std::min(least, chance);
   }
 }
 
 double Speculation::rate_of(const State& state) const {
-  const double prior = (overall_.held + 0.5 * kPriorOverall) / (overall_.tested + kPriorOverall);
+  const double prior = (overall_.accepted + 0.5 * kPriorOverall) / (overall_.tested + kPriorOverall);
   const double weight = state.last_probe > 0 ? kPriorProbed : kPriorOwn;
-  const double rate = (state.tested.held + prior * weight) / (state.tested.tested + weight);
+  const double rate = (state.tested.accepted + prior * weight) / (state.tested.tested + weight);
   return std::min(rate, kMostCertain);
 }
 
@@ -151,13 +151,13 @@ void Speculation::decide() {
                                                            // again
     for (DraftCandidate& c : candidates_) c.count = 0;
   } else if (is_plain && (probes_again_ || last_finished_ >= next_probe_)) {
-    probe();
+    explore();
   }
 }
 
 // Explores the sequences without drafts for longest. A proposer with a cost is asked again in the
 // next step, because in the first it also computes the backlog.
-void Speculation::probe() {
+void Speculation::explore() {
   const auto silent_for = [this](size_t i) {
     const sched::Sequence& sequence = *questions_[i].sequence;
     return sequence.tokens().size() - states_[sequence.id()].tested_at;
@@ -169,19 +169,19 @@ void Speculation::probe() {
     const bool is_next = probes_again_
                              ? states_[questions_[i].sequence->id()].last_probe == num_probes_
                              : silent_for(i) >= kSilentFor;
-    if (is_next) probed_.push_back(i);
+    if (is_next) exploration_.push_back(i);
   }
-  if (const size_t size = probe_size(); !probes_again_ && probed_.size() > size) {
-    const auto end = probed_.begin() + static_cast<ptrdiff_t>(size);
-    std::ranges::partial_sort(probed_, end, std::greater(), silent_for);
-    probed_.erase(end, probed_.end());
+  if (const size_t size = probe_size(); !probes_again_ && exploration_.size() > size) {
+    const auto end = exploration_.begin() + static_cast<ptrdiff_t>(size);
+    std::ranges::partial_sort(exploration_, end, std::greater(), silent_for);
+    exploration_.erase(end, exploration_.end());
   }
-  for (const size_t i : probed_) {
+  for (const size_t i : exploration_) {
     candidates_[i].count = std::clamp(room, 0, std::min(candidates_[i].most, kProbeDrafts));
     room -= candidates_[i].count;
   }
-  std::erase_if(probed_, [this](size_t i) { return candidates_[i].count == 0; });
-  if (probed_.empty()) probes_again_ = false;
+  std::erase_if(exploration_, [this](size_t i) { return candidates_[i].count == 0; });
+  if (exploration_.empty()) probes_again_ = false;
 }
 
 // 1, unless the proposer's time for about num_questions_ sequences is unmeasured: then twice the
@@ -193,16 +193,16 @@ size_t Speculation::probe_size() const {
 }
 
 // Records the exploration whose drafts are now handed over.
-void Speculation::note_probe() {
-  if (probed_.empty()) return;
+void Speculation::note_exploration() {
+  if (exploration_.empty()) return;
   const bool is_new = !probes_again_;
   probes_again_ = is_new && !proposer_->is_free();
   num_probes_ += is_new;
-  num_probed_ = probed_.size();
-  for (const size_t i : probed_) {
+  num_probed_ = exploration_.size();
+  for (const size_t i : exploration_) {
     State& state = states_[questions_[i].sequence->id()];
     state.last_probe = num_probes_;
-    state.tested.held /= 2, state.tested.tested /= 2;
+    state.tested.accepted /= 2, state.tested.tested /= 2;
   }
 }
 
@@ -291,19 +291,19 @@ void Speculation::open(const sched::SequenceSpec& spec, const Submit&) {
 }
 
 // Of the request's own drafts, which are those of the first tokens.
-void Speculation::add_draft_logits(const sched::Row& row, const RowMessage& to) const {
+void Speculation::add_draft_logits(const sched::ScheduledRow& row, const RowMessage& to) const {
   const std::span<const float> logits = payload_of(row).draft_logits;
   const auto state = states_.find(row.sequence->id());
   if (row.num_drafts == 0 || logits.empty() || (state != states_.end() && state->second.is_asked))
     return;
   const size_t width = logits.size() / row.sequence->spec().drafts.size();
-  const auto first = static_cast<size_t>(row.first_drawn() - row.sequence->num_prompt());
+  const auto first = static_cast<size_t>(row.first_sampled() - row.sequence->num_prompt());
   const auto own = logits.subspan(first * width, to.out.num_drafts * width);
   to.step.draft_logits.insert(to.step.draft_logits.end(), own.begin(), own.end());
   to.out.has_draft_logits = 1;
 }
 
-void Speculation::write(const sched::Row& row, const RowMessage& to) {
+void Speculation::write(const sched::ScheduledRow& row, const RowMessage& to) {
   exec::StepRow& out = to.out;
   add_draft_logits(row, to);
   if (const auto parents = row.sequence->draft_parents(); !parents.empty() && row.num_drafts > 0) {
@@ -325,28 +325,28 @@ void Speculation::write(const sched::Row& row, const RowMessage& to) {
   out.num_hidden = out.num_logits;
 }
 
-Status Speculation::landed(const LandedRow& landed, SequenceNews&) {
-  const sched::Row& row = landed.row;
+Status Speculation::completed(const LandedRow& completed, EngineUpdate&) {
+  const sched::ScheduledRow& row = completed.row;
   const auto found = states_.find(row.sequence->id());
-  if (landed.is_late || found == states_.end()) return ok();  // it has ended
-  if (proposer_ && draws_freely(row.sequence->spec())) proposer_->landed(row, landed.result);
+  if (completed.is_late || found == states_.end()) return ok();  // it has ended
+  if (proposer_ && draws_freely(row.sequence->spec())) proposer_->completed(row, completed.result);
   if (row.num_drafts == 0 || row.sequence->spec().has_grammar)
     return ok();  // these were no guesses
   State& state = found->second;
-  state.tested_at = static_cast<size_t>(row.first_drawn());
-  const size_t num_held = landed.result.drawn.size() - 1;
+  state.tested_at = static_cast<size_t>(row.first_sampled());
+  const size_t num_accepted = completed.result.drawn.size() - 1;
   const size_t num_drafts = static_cast<size_t>(row.num_drafts);
   DraftStats& stats = state.is_asked ? proposer_drafts_ : request_drafts_;
   stats.num_drafts += row.num_drafts;
-  stats.num_accepted += static_cast<int64_t>(num_held);
-  ++stats.tests_by_accepted[std::min(num_held, stats.tests_by_accepted.size() - 1)];
+  stats.num_accepted += static_cast<int64_t>(num_accepted);
+  ++stats.tests_by_accepted[std::min(num_accepted, stats.tests_by_accepted.size() - 1)];
   if (state.is_asked && !in_tree_.empty()) {
-    note_places(num_drafts, landed.result.path);
+    note_places(num_drafts, completed.result.path);
     return ok();
   }
-  for (size_t i = 0; i < std::min(num_held + 1, num_drafts); ++i) {
-    state.tested.add(i < num_held, kKeepOwn);
-    overall_.add(i < num_held, kKeepOverall);
+  for (size_t i = 0; i < std::min(num_accepted + 1, num_drafts); ++i) {
+    state.tested.add(i < num_accepted, kKeepOwn);
+    overall_.add(i < num_accepted, kKeepOverall);
   }
   return ok();
 }
@@ -355,9 +355,9 @@ Status Speculation::landed(const LandedRow& landed, SequenceNews&) {
 void Speculation::note_places(size_t num_drafts, std::span<const int32_t> path) {
   size_t next = 0;  // index in `path`, which is ascending
   for (size_t i = 0; i < std::min(num_drafts, in_tree_.size()); ++i) {
-    const bool held = next < path.size() && static_cast<size_t>(path[next]) == i;
-    next += held;
-    in_tree_[i].add(held, kKeepOverall);
+    const bool accepted = next < path.size() && static_cast<size_t>(path[next]) == i;
+    next += accepted;
+    in_tree_[i].add(accepted, kKeepOverall);
   }
 }
 
@@ -370,7 +370,7 @@ void Speculation::finished(const FinishedStep& step) {
   const bool is_beside = launched < previous;  // launched during the previous step
   int32_t num_drafts = 0;
   bool is_plain = true;  // no prefill row
-  for (const sched::Row& row : plan.rows) {
+  for (const sched::ScheduledRow& row : plan.rows) {
     num_drafts += row.num_drafts;
     is_plain = is_plain && row.samples && row.num_tokens == 1 + row.num_drafts;
   }

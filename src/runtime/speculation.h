@@ -31,7 +31,7 @@ struct DraftQuestion {
 };
 
 // Source of drafts. Called on the engine thread between steps: it sees tokens known to the host,
-// and hidden states of landed steps.
+// and hidden states of completed steps.
 class Proposer {
  public:
   // Wanted hidden states of the target model: inputs of its head.
@@ -51,12 +51,12 @@ class Proposer {
 
   virtual States wanted_states() const { return States::kNone; }
 
-  // Whether landed() reads RowResult::likeliest of rows with drafts.
+  // Whether completed() reads RowResult::likeliest of rows with drafts.
   virtual bool wants_likeliest() const { return false; }
 
   // Result of a row before its commit: tokens, and the wanted states, which are the last of
   // `hidden`. Not called for beam search and grammar-constrained sequences.
-  virtual void landed(const sched::Row&, const exec::RowResult&) {}
+  virtual void completed(const sched::ScheduledRow&, const exec::RowResult&) {}
 
   // Answers questions about distinct sequences, whose `drafts` are empty. Unless is_free(), each
   // sequence has new tokens since its last question, or was behind.
@@ -119,10 +119,10 @@ class Speculation : public StepModule {
 
   // Asks for what the proposer wants to know of a row; each hidden state takes a row of the spare
   // logits. Adds the tree of its drafts and the logits that they were drawn from.
-  void write(const sched::Row& row, const RowMessage& to) override;
+  void write(const sched::ScheduledRow& row, const RowMessage& to) override;
 
-  // The drafts that held and one more token.
-  Status landed(const LandedRow& landed, SequenceNews& news) override;
+  // The drafts that accepted and one more token.
+  Status completed(const LandedRow& completed, EngineUpdate& update) override;
   void finished(const FinishedStep& step) override;
 
   const SpeculationCosts& costs() const { return costs_; }
@@ -132,10 +132,10 @@ class Speculation : public StepModule {
 
  private:
   // Decayed counts: tested drafts (those behind an accepted draft), and accepted ones.
-  struct Tested {
-    double held = 0, tested = 0;
-    void add(bool one_held, double keep) {
-      held = keep * held + one_held;
+  struct AcceptanceCounts {
+    double accepted = 0, tested = 0;
+    void add(bool one_accepted, double keep) {
+      accepted = keep * accepted + one_accepted;
       tested = keep * tested + 1;
     }
   };
@@ -144,10 +144,10 @@ class Speculation : public StepModule {
     size_t num_known = 0;    // length of the sequence at the last question (proposers with a cost)
     size_t tested_at = 0;    // length of the sequence at its last draft test
     int64_t last_probe = 0;  // number of its last exploration
-    Tested tested;
+    AcceptanceCounts tested;
   };
 
-  void add_draft_logits(const sched::Row& row, const RowMessage& to) const;
+  void add_draft_logits(const sched::ScheduledRow& row, const RowMessage& to) const;
   void find_candidates(sched::Scheduler& scheduler);
   void add_question(const sched::Sequence& sequence, int32_t most);
   double rate_of(const State& state) const;
@@ -155,9 +155,9 @@ class Speculation : public StepModule {
   void note_places(size_t num_drafts, std::span<const int32_t> path);
   void answer_all();
   void decide();
-  void probe();
+  void explore();
   size_t probe_size() const;
-  void note_probe();
+  void note_exploration();
   void ask_chosen(sched::Scheduler& scheduler);
   void ask(std::span<DraftQuestion> questions);
   void measure_proposer(std::span<const DraftQuestion> questions, double seconds);
@@ -166,8 +166,8 @@ class Speculation : public StepModule {
   Proposer* const proposer_;
   const Options options_;
   absl::flat_hash_map<RequestId, State> states_;
-  Tested overall_;               // all sequences together
-  std::vector<Tested> in_tree_;  // by tree node, if the proposer makes trees
+  AcceptanceCounts overall_;               // all sequences together
+  std::vector<AcceptanceCounts> in_tree_;  // by tree node, if the proposer makes trees
   std::vector<double> chances_;  // of in_tree_, not ascending
   DraftStats request_drafts_, proposer_drafts_;
   SpeculationCosts costs_;
@@ -186,7 +186,7 @@ class Speculation : public StepModule {
   double propose_seconds_ = 0;  // since the last step finished
   Time last_finished_{};
   // Exploration: drafts of sequences without drafts, to measure acceptance and cost.
-  std::vector<size_t> probed_;  // indices of questions
+  std::vector<size_t> exploration_;  // indices of questions
   int64_t num_probes_ = 0;
   bool probes_again_ = false;  // the same sequences get drafts in the next step too
   size_t num_probed_ = 0;      // handed over and not yet measured

@@ -100,22 +100,22 @@ class SpeculationTest : public ::testing::Test {
     const Time launched = g_time;
     pass(of_ms(cost_(plan.num_tokens)), noise_());
     int32_t num_drafts = 0;
-    for (const sched::Row& row : plan.rows) {
+    for (const sched::ScheduledRow& row : plan.rows) {
       num_drafts += row.num_drafts;
       const RequestId id = row.sequence->id();
       const double rate = rates_.contains(id) ? rates_[id] : rate_;
-      std::vector<sched::Drawn> drawn;
+      std::vector<sched::SampledTokens> drawn;
       bool holds = true;
       for (int32_t i = 0; i <= row.num_drafts && holds && row.samples; ++i) {
-        const auto at = static_cast<uint64_t>(row.first_drawn() + i);
+        const auto at = static_cast<uint64_t>(row.first_sampled() + i);
         holds = philox(id, at)[0] < rate * 4294967296.0;
         drawn.push_back({.token = holds ? 7 : 8});
       }
       num_tokens_ += static_cast<int64_t>(drawn.size());
       const std::vector<kernels::SampleResult> sampled(drawn.size());
       speculation.open({.id = id}, {});
-      SequenceNews news;
-      EXPECT_TRUE(speculation.landed({row, {.drawn = sampled}}, news).ok());
+      EngineUpdate update;
+      EXPECT_TRUE(speculation.completed({row, {.drawn = sampled}}, update).ok());
       sched_.commit(row, drawn);
     }
     speculation.finished(
@@ -326,7 +326,7 @@ TEST_F(SpeculationTest, StepsInFlightAreWaitedForWhereDraftsPay) {
   const sched::StepPlan plan = sched_.plan(g_time);
   ASSERT_EQ(plan.rows.size(), 1u);
   EXPECT_FALSE(speculation.offer(sched_, true));
-  const std::vector<sched::Drawn> drawn = {{.token = 3}};
+  const std::vector<sched::SampledTokens> drawn = {{.token = 3}};
   sched_.commit(plan.rows[0], drawn);
   cost_ = [](int32_t n) { return 10.0 * n; };
   drafts_of(speculation, 20);

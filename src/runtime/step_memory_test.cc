@@ -89,7 +89,7 @@ class CountingRunner : public exec::Runner {
     wait_for_client();
     const size_t step = memory_.num_steps++;
     num_logits_.at(step) = 0;
-    const StatusOr<exec::StepView> decoded = exec::decode(message);
+    const StatusOr<exec::StepMessageView> decoded = exec::decode(message);
     for (const exec::StepRow& row : decoded->rows) num_logits_[step] += row.num_logits;
     memory_.host.at(step) = t_num_allocations;
     memory_.device.at(step) = device_.count;

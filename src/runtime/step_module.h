@@ -22,13 +22,13 @@ namespace nereid::runtime {
 struct RowMessage {
   exec::StepRow& out;         // in step.rows; has its slot, positions and how it draws
   std::span<TokenId> tokens;  // the row's input in step.tokens
-  exec::Step& step;
+  exec::StepMessage& step;
   int32_t& spare_logits;  // rows of logits that the step has room for beside those planned
 };
 
 // A row whose step is done, before the scheduler takes note of it.
 struct LandedRow {
-  const sched::Row& row;
+  const sched::ScheduledRow& row;
   const exec::RowResult& result;
   bool is_late = false;  // its mask took longer: nothing that it drew is used
 };
@@ -39,7 +39,7 @@ struct FinishedStep {
   Time launched, finished;
   bool failed = false;  // its rows' sequences have ended
   const sched::Scheduler& scheduler;
-  std::span<SequenceNews> news;  // that it gave
+  std::span<EngineUpdate> update;  // that it gave
 };
 
 // A module has the hooks that its feature needs, and keeps what it knows of sequences between
@@ -66,13 +66,13 @@ class StepModule {
 
   // Behind a plan, which may be empty: what the step does beside its rows. True: it does something,
   // so it is launched even without rows.
-  virtual bool planned(const sched::StepPlan&, const sched::Scheduler&, exec::Step&) {
+  virtual bool planned(const sched::StepPlan&, const sched::Scheduler&, exec::StepMessage&) {
     return false;
   }
   // Each row of the plan, in order; every module before the next row.
-  virtual void write(const sched::Row&, const RowMessage&) {}
+  virtual void write(const sched::ScheduledRow&, const RowMessage&) {}
 
-  // A step that has rows with masks (StepRow::has_mask), when all before it have landed. `late`
+  // A step that has rows with masks (StepRow::has_mask), when all before it have completed. `late`
   // gets the numbers of rows, ascending, whose masks take longer; their sequences are held until
   // resume() is true.
   virtual void mask(const sched::StepPlan&, exec::Masks&, std::vector<int32_t>& /*late*/) {}
@@ -81,9 +81,9 @@ class StepModule {
 
   // Each row of a step that did not fail, in order, every module before the next row; but not rows
   // whose draw gave no token. Not OK: the sequence ends with it, later modules are not asked.
-  virtual Status landed(const LandedRow&, SequenceNews&) { return ok(); }
+  virtual Status completed(const LandedRow&, EngineUpdate&) { return ok(); }
   // What in its request leaves a row no token to draw; OK: the module knows of nothing.
-  virtual Status failure(const sched::Row&) { return ok(); }
+  virtual Status failure(const sched::ScheduledRow&) { return ok(); }
   // Each step, oldest first.
   virtual void finished(const FinishedStep&) {}
 

@@ -14,11 +14,11 @@ namespace nereid::runtime {
 std::unique_ptr<StepModule> make_run_hash();
 
 // The order decides three things:
-// - offer(): Guides before Speculation. Neither drafts for the other's sequences, but what forced
+// - offer(): GrammarMasks before Speculation. Neither drafts for the other's sequences, but what forced
 //   tokens make the engine wait for is not decided on twice.
-// - landed(): who can fail stands before who learns from rows that count (Guides and what follows),
+// - completed(): who can fail stands before who learns from rows that count (GrammarMasks and what follows),
 //   so that a row that ends its sequence teaches nothing.
-// - finished(): StepRecorder is last and sees the news as clients get them.
+// - finished(): StepRecorder is last and sees the update as clients get them.
 // All else is independent: a field of StepRow and an array of the step have one writer behind the
 // engine and its sampler. Speculation alone raises num_logits, and num_hidden of rows that are not
 // pooled.
@@ -26,7 +26,7 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
                               Inbox& inbox, const Progress& progress, StatsRings& rings,
                               std::function<void(RequestId)> scored) {
   auto speculation = std::make_unique<Speculation>(options.proposer, options.speculation);
-  auto guides = std::make_unique<Guides>(runner.vocab_size(), options.jumps_ahead,
+  auto guides = std::make_unique<GrammarMasks>(runner.vocab_size(), options.jumps_ahead,
                                          options.guide_steps, speculation->costs(),
                                          [&inbox](RequestId id) { inbox.push(MaskMade{id}); });
   StepModules all;

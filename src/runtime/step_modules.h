@@ -6,7 +6,7 @@
 #include <span>
 
 #include "runtime/clock.h"
-#include "runtime/guides.h"
+#include "runtime/grammar_masks.h"
 #include "runtime/progress.h"
 #include "runtime/speculation.h"
 #include "runtime/stats_rings.h"
@@ -20,13 +20,13 @@ struct StepModuleOptions {
   MemoryTotals memory;                // for the statistics
   std::span<const float> score_head;  // [labels, hidden_size]
   bool jumps_ahead = true;            // see ExecutorConfig::enable_jump_ahead
-  int64_t guide_steps = Guides::kTurnSteps;
+  int64_t guide_steps = GrammarMasks::kTurnSteps;
   Proposer* proposer = nullptr;  // of drafts; null: none
   Speculation::Options speculation;
 };
 
 // All modules, in the order of their calls. References must outlive them. `scored(id)` is called on
-// another thread when the scores of a prompt are made that news have brought.
+// another thread when the scores of a prompt are made that update have brought.
 StepModules make_step_modules(const StepModuleOptions& options, const exec::Runner& runner,
                               Inbox& inbox, const Progress& progress, StatsRings& rings,
                               std::function<void(RequestId)> scored);

@@ -16,7 +16,7 @@ int64_t num_ended(const sched::SchedulerStats& s) {
 }
 
 void count_rows(const sched::StepPlan& plan, IterationStats& stats) {
-  for (const sched::Row& row : plan.rows) {
+  for (const sched::ScheduledRow& row : plan.rows) {
     const bool generates =
         row.start >= row.sequence->num_prompt() && row.num_tokens == 1 + row.num_drafts;
     if (!generates) stats.num_ctx_tokens += row.num_tokens;
@@ -34,15 +34,15 @@ void mark_scheduled(const sched::StepPlan& plan, std::vector<RequestStats>& requ
     r.avg_num_decoded_tokens_per_iter = r.num_generated_tokens > 0 ? 1 : 0;
     by_id.emplace(r.id, &r);
   }
-  for (const sched::Row& row : plan.rows)
+  for (const sched::ScheduledRow& row : plan.rows)
     if (const auto found = by_id.find(row.sequence->id()); found != by_id.end())
       found->second->scheduled = true;
 }
 
-void take_news(std::span<const SequenceNews> news, std::vector<RequestStats>& requests) {
+void take_news(std::span<const EngineUpdate> update, std::vector<RequestStats>& requests) {
   absl::flat_hash_map<RequestId, RequestStats*> by_id;
   for (RequestStats& r : requests) by_id.emplace(r.id, &r);
-  for (const SequenceNews& n : news) {
+  for (const EngineUpdate& n : update) {
     const auto found = by_id.find(n.row.id);
     if (found == by_id.end()) continue;
     RequestStats& r = *found->second;
@@ -54,7 +54,7 @@ void take_news(std::span<const SequenceNews> news, std::vector<RequestStats>& re
 }  // namespace
 
 bool StepRecorder::planned(const sched::StepPlan& plan, const sched::Scheduler& sched,
-                           exec::Step&) {
+                           exec::StepMessage&) {
   if (plan.rows.empty()) return false;
   const sched::SchedulerStats now_planned = sched.stats();
   Open& open = open_.emplace_back();
@@ -93,7 +93,7 @@ void StepRecorder::finished(const FinishedStep& step) {
   const int64_t ended = num_ended(step.scheduler.stats());
   stats.num_completed_requests = static_cast<int32_t>(ended - std::exchange(num_ended_, ended));
   if (rings_.requests.enabled()) {
-    take_news(step.news, open.requests);
+    take_news(step.update, open.requests);
     rings_.requests.push({.iter = stats.iter, .requests = std::move(open.requests)});
   }
   if (rings_.iterations.enabled()) push_iteration(std::move(stats), step);
@@ -119,7 +119,7 @@ void StepRecorder::push_iteration(IterationStats stats, const FinishedStep& step
   if (const auto looked_up = s.blocks_reused + s.blocks_missed; looked_up > 0)
     stats.kv_cache_hit_rate = static_cast<double>(s.blocks_reused) / static_cast<double>(looked_up);
   int64_t num_drew = 0, num_tokens = 0;
-  for (const SequenceNews& n : step.news) {
+  for (const EngineUpdate& n : step.update) {
     if (n.row.tokens.empty()) continue;
     ++num_drew;
     num_tokens += static_cast<int64_t>(n.row.tokens.size());

@@ -25,7 +25,7 @@ class StepRecorder : public StepModule {
       : memory_(memory), progress_(progress), rings_(rings) {}
 
   void attach(sched::Scheduler& sched) override { sched_ = &sched; }
-  bool planned(const sched::StepPlan& plan, const sched::Scheduler& sched, exec::Step&) override;
+  bool planned(const sched::StepPlan& plan, const sched::Scheduler& sched, exec::StepMessage&) override;
   void finished(const FinishedStep& step) override;
   void report(ExecutorStats& stats) const override;
 

@@ -20,7 +20,7 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
   };
   int64_t left = limits_.max_num_tokens - plan.num_tokens;
   for (const Share& share : shares_) left -= claim(share.wanted);
-  int32_t num_skipped = 0;
+  int32_t position_offset = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     Sequence& sequence = **it++;  //     admission erases it from waiting_
     if (sequence.holds_ > 0) continue;
@@ -32,7 +32,7 @@ void Scheduler::admit_waiting(const StepPlan& plan, Time now) {
       admission = try_admit(sequence, now);
     }
     if (admission == Admission::kSkipped) {
-      if (++num_skipped >= limits_.max_batch_size) return;
+      if (++position_offset >= limits_.max_batch_size) return;
       continue;
     }
     if (sequence.arriving_ || sequence.awaits_adapter_) continue;
@@ -58,10 +58,10 @@ bool Scheduler::pause_for(const Sequence& sequence) {
 
 Scheduler::Admission Scheduler::try_admit(Sequence& sequence, Time now) {
   const Sequence* leader = live_leader(sequence);
-  if (leader && settled(*leader) < sequence.num_prompt_) return Admission::kSkipped;
+  if (leader && num_settled(*leader) < sequence.num_prompt_) return Admission::kSkipped;
   const bool forks = leader && can_fork(*leader);
   if (!forks && still_delayed(sequence)) return Admission::kSkipped;
-  if (free_slots_.size() < sequence.lanes_.size()) return Admission::kNoRoom;
+  if (free_slots_.size() < sequence.beam_slots_.size()) return Admission::kNoRoom;
   if (!has_place_for_adapter(sequence)) return Admission::kNoRoom;
   const PoolStats before = pool_.stats();
   PrefixHit hit;
@@ -106,17 +106,17 @@ bool Scheduler::has_place_for_adapter(const Sequence& sequence) const {
 }
 
 bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& contents) {
-  BlockTable& table = sequence.lanes_[0].table;
-  if (pool_.admit(table, hit, contents, claims(sequence, hit.num_tokens))) return true;
+  BlockTable& table = sequence.beam_slots_[0].table;
+  if (pool_.admit(table, hit, contents, reservations(sequence, hit.num_tokens))) return true;
   // Hit and window together can exceed the pool of a windowed group 0; the window alone never does.
   if (limits_.groups[0].window == 0 || !running_.empty() || hit.num_tokens == 0) return false;
   hit = {};
-  return pool_.admit(table, hit, contents, claims(sequence, 0));
+  return pool_.admit(table, hit, contents, reservations(sequence, 0));
 }
 
 // Blocks for all known tokens; in a group with a sliding window for the first chunk.
-std::vector<Claim> Scheduler::claims(const Sequence& sequence, int32_t num_cached) const {
-  std::vector<Claim> all;
+std::vector<Reservation> Scheduler::reservations(const Sequence& sequence, int32_t num_cached) const {
+  std::vector<Reservation> all;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {
     int32_t through = sequence.length();
     if (limits_.groups[g].window > 0)
@@ -136,7 +136,7 @@ const Sequence* Scheduler::live_leader(const Sequence& sequence) const {
 }
 
 // Positions that steps before the one being planned compute.
-int32_t Scheduler::settled(const Sequence& sequence) const {
+int32_t Scheduler::num_settled(const Sequence& sequence) const {
   return sequence.planned_at_ == serial_ ? sequence.planned_from_ : sequence.computed_;
 }
 
@@ -146,7 +146,7 @@ bool Scheduler::can_fork(const Sequence& leader) const {
   if (!can_go_on(leader)) return false;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {
     const int32_t seen = limits_.groups[g].first_seen(leader.num_prompt_ - 1);
-    if (leader.lanes_[0].table.groups[g].num_passed > seen / limits_.tokens_per_block) return false;
+    if (leader.beam_slots_[0].table.groups[g].num_passed > seen / limits_.tokens_per_block) return false;
   }
   return true;
 }
@@ -156,14 +156,14 @@ bool Scheduler::fork(const Sequence& leader, Sequence& sequence) {
   const int32_t num_prompt = sequence.num_prompt_;
   for (size_t g = 0; g < limits_.groups.size(); ++g)
     if (pool_.num_free(g) < 1 + headroom_for(sequence, g, num_prompt)) return false;
-  BlockTable& table = sequence.lanes_[0].table;
-  table = pool_.fork(leader.lanes_[0].table, num_prompt - 1);
+  BlockTable& table = sequence.beam_slots_[0].table;
+  table = pool_.fork(leader.beam_slots_[0].table, num_prompt - 1);
   NEREID_CHECK(pool_.reserve(table, num_prompt - 1, num_prompt));
   return true;
 }
 
 bool Scheduler::still_delayed(Sequence& sequence) const {
-  return sequence.awaited_ != 0 && announced_.contains(sequence.awaited_) &&
+  return sequence.awaited_ != 0 && pending_blocks_.contains(sequence.awaited_) &&
          ++sequence.num_delays_ <= kMaxReuseDelays;
 }
 
@@ -172,7 +172,7 @@ bool Scheduler::still_delayed(Sequence& sequence) const {
 bool Scheduler::is_delayed(Sequence& sequence, const PrefixHit& hit,
                            const Contents& contents) const {
   sequence.awaited_ = 0;
-  if (sequence.started_ || sequence.wants_all_logits() || announced_.empty()) return false;
+  if (sequence.started_ || sequence.wants_all_logits() || pending_blocks_.empty()) return false;
   const size_t missing = hit.blocks.size();
   if (missing >= contents.tokens.size() / static_cast<size_t>(limits_.tokens_per_block))
     return false;
@@ -192,9 +192,9 @@ int32_t Scheduler::headroom_for(const Sequence& sequence, size_t group, int32_t 
 // Blocks that `sequence` can still need: worst case minus held.
 int32_t Scheduler::blocks_to_come(const Sequence& sequence, size_t group) const {
   int64_t held = static_cast<int64_t>(sequence.block_table(0, group).size());
-  if (sequence.num_lanes() > 1 || limits_.groups[group].window > 0) {
+  if (sequence.num_beams() > 1 || limits_.groups[group].window > 0) {
     std::vector<BlockId> distinct;
-    for (int32_t i = 0; i < sequence.num_lanes(); ++i)
+    for (int32_t i = 0; i < sequence.num_beams(); ++i)
       std::ranges::copy_if(sequence.block_table(i, group), std::back_inserter(distinct),
                            [](BlockId id) { return id != kNoBlock; });
     std::ranges::sort(distinct);
@@ -209,22 +209,22 @@ void Scheduler::make_room_to_grow(Sequence& sequence) {
   const size_t num_blocks = limit / static_cast<size_t>(limits_.tokens_per_block) + 1;
   sequence.tokens_.reserve(limit);
   sequence.keys_.reserve(num_blocks);
-  for (Sequence::Lane& lane : sequence.lanes_)
-    for (BlockTable::Group& group : lane.table.groups) group.blocks.reserve(num_blocks);
+  for (Sequence::BeamSlot& beam_slot : sequence.beam_slots_)
+    for (BlockTable::Group& group : beam_slot.table.groups) group.blocks.reserve(num_blocks);
 }
 
 void Scheduler::start(Sequence& sequence, int32_t num_cached, Time now) {
   waiting_.erase(&sequence);
   running_.insert(std::ranges::upper_bound(running_, &sequence, Before()), &sequence);
-  for (Sequence::Lane& lane : sequence.lanes_) {
-    lane.slot = free_slots_.back();
+  for (Sequence::BeamSlot& beam_slot : sequence.beam_slots_) {
+    beam_slot.slot = free_slots_.back();
     free_slots_.pop_back();
   }
   sequence.computed_ = sequence.committed_ = num_cached;
   sequence.awaits_adapter_ = !has_adapter(sequence);
   make_room_to_grow(sequence);
-  announce(sequence);
-  sequence.arriving_ = pool_.is_arriving(sequence.lanes_[0].table);
+  add_pending(sequence);
+  sequence.arriving_ = pool_.is_arriving(sequence.beam_slots_[0].table);
   if (sequence.arriving_) {
     ++num_arriving_;  // its blocks are kept until their copies have ended
   } else {

@@ -52,7 +52,7 @@ size_t BlockPool::num_served(std::span<const NodeId> path) const {
     const auto num_blocks = static_cast<int32_t>(i) + 1;
     bool all = true;
     for (size_t g = 1; g < groups_.size(); ++g) {
-      const CacheGroup& group = groups_[g].config();
+      const BlockGroupConfig& group = groups_[g].config();
       if (tree_[path[i]].blocks[g] == kNoBlock) {
         if (num_blocks <= blocks_for(group.sink)) return served;
         run[g] = num_blocks;
@@ -98,7 +98,7 @@ void BlockPool::publish_tail(BlockTable& table, const Contents& contents, int32_
 NodeId BlockPool::store(const BlockTable& table, const Contents& contents, int32_t num_tokens) {
   const auto index = static_cast<size_t>(table.num_published);
   const Block& block = groups_[0][table.groups[0].blocks[index]];
-  if (block.suspect) return kNoNode;
+  if (block.tainted) return kNoNode;
   const TokenRun run = contents.run().subrun(index * tokens_per_block_, num_tokens);
   const bool tail = num_tokens < tokens_per_block_;
   const BlockKey before = index > 0 ? contents.keys[index - 1] : root_key(contents.root);
@@ -130,7 +130,7 @@ void BlockPool::attach_all(NodeId node, const BlockTable& table, const Contents&
                                            static_cast<int32_t>(index) * tokens_per_block_);
   for (size_t g = 0; g < groups_.size(); ++g) {
     const BlockId id = table.groups[g].blocks[index];
-    if (id == kNoBlock || tree_[node].blocks[g] != kNoBlock || groups_[g][id].suspect) continue;
+    if (id == kNoBlock || tree_[node].blocks[g] != kNoBlock || groups_[g][id].tainted) continue;
     const NodeId shorter = groups_[g][id].node;
     groups_[g].fill(id, node, retention);
     tree_[node].blocks[g] = id;

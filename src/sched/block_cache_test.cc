@@ -95,7 +95,7 @@ TEST(PartialReuse, CopiesTheBestMatchingChild) {
   pool.take_copies();
   BlockTable table;
   ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), {{9, 0}}));
-  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{best[1], held_by(table)[1]}));
+  EXPECT_THAT(pool.take_copies(), ElementsAre(PlanCopy{best[1], held_by(table)[1]}));
   EXPECT_NE(held_by(table)[1], best[1]);
   EXPECT_EQ(table.num_published, 1);
   pool.check(3);
@@ -273,7 +273,7 @@ TEST(HostPool, VictimsMoveThereAndComeBack) {
   EXPECT_THAT(run(pool, a), ElementsAre(0, 1));
   EXPECT_THAT(pool.take_copies(), IsEmpty());
   EXPECT_THAT(run(pool, b), ElementsAre(1, 0));
-  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{1, 2}, BlockCopy{0, 3}));
+  EXPECT_THAT(pool.take_copies(), ElementsAre(PlanCopy{1, 2}, PlanCopy{0, 3}));
   EXPECT_EQ(pool.num_cached(), 4);
   EXPECT_EQ(pool.group(0).num_host_free(), 1);
   const PrefixHit hit = pool.match(a.all());
@@ -283,8 +283,8 @@ TEST(HostPool, VictimsMoveThereAndComeBack) {
   ASSERT_TRUE(pool.admit(table, hit, a.all(), {{8, 0}}));
   // b's tail is offloaded to the one empty host block, then evicted from it for b's first block;
   // the sources of a's copies are not reused before they were read.
-  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{0, 4}, BlockCopy{1, 4}));
-  EXPECT_THAT(pool.take_onboards(), ElementsAre(BlockCopy{3, 0}, BlockCopy{2, 1}));
+  EXPECT_THAT(pool.take_copies(), ElementsAre(PlanCopy{0, 4}, PlanCopy{1, 4}));
+  EXPECT_THAT(pool.take_onboards(), ElementsAre(PlanCopy{3, 0}, PlanCopy{2, 1}));
   EXPECT_EQ(pool.stats().offloaded, 4);
   EXPECT_EQ(pool.stats().onboarded, 2);
   EXPECT_TRUE(pool.is_arriving(table));
@@ -322,7 +322,7 @@ TEST(HostPool, PartialMatchesAreCopiedFromIt) {
   BlockTable table;
   ASSERT_TRUE(pool.admit(table, hit, wanted.prompt(), {{3, 0}}));
   EXPECT_THAT(pool.take_copies(), IsEmpty());
-  EXPECT_THAT(pool.take_onboards(), ElementsAre(BlockCopy{1, 0}));
+  EXPECT_THAT(pool.take_onboards(), ElementsAre(PlanCopy{1, 0}));
   EXPECT_TRUE(cached(pool, counting(100, 4)));
   pool.check(1);
 }
@@ -361,7 +361,7 @@ TEST(HostPool, WhatDidNotArriveIsNotFoundAgain) {
   ASSERT_TRUE(pool.admit(table, pool.match(a.all()), a.all(), {{14, 0}}));
   EXPECT_THAT(pool.take_onboards(), SizeIs(3)) << "two blocks and the one that matches partly";
   pool.end_onboards(/*ok=*/false);
-  EXPECT_TRUE(pool.any_suspect(table));
+  EXPECT_TRUE(pool.any_tainted(table));
   EXPECT_EQ(pool.match(a.all()).num_tokens, 4);
   pool.publish_tail(table, a.all(), 14);
   EXPECT_EQ(pool.match(a.all()).num_tokens, 4);

@@ -7,10 +7,10 @@
 
 namespace nereid::sched {
 
-bool are_valid(const std::vector<CacheGroup>& groups) {
+bool are_valid(const std::vector<BlockGroupConfig>& groups) {
   if (groups.empty() || groups.size() > kMaxGroups) return false;
   for (size_t i = 0; i < groups.size(); ++i) {
-    const CacheGroup& group = groups[i];
+    const BlockGroupConfig& group = groups[i];
     if (group.num_blocks <= 0 || group.num_host_blocks < 0 || group.window < 0 || group.sink < 0)
       return false;
     if (i == 0 || groups[i - 1].window == 0) continue;
@@ -19,7 +19,7 @@ bool are_valid(const std::vector<CacheGroup>& groups) {
   return true;
 }
 
-BlockGroup::BlockGroup(const CacheGroup& config)
+BlockGroup::BlockGroup(const BlockGroupConfig& config)
     : config_(config),
       blocks_(static_cast<size_t>(config.num_blocks) + config.num_host_blocks),
       device_(0, config.num_blocks),
@@ -35,7 +35,7 @@ void BlockGroup::unhold(BlockId id, Time now) {
   NEREID_CHECK(blocks_[id].refs > 0);
   if (--blocks_[id].refs > 0) return;
   NEREID_CHECK(blocks_[id].pins == 0);
-  blocks_[id].suspect = false;
+  blocks_[id].tainted = false;
   link(id, expiry_from(id, now));
 }
 
@@ -110,7 +110,7 @@ void BlockGroup::forget_everything() {
   for (BlockId id = 0; id < end(); ++id) {
     Block& block = blocks_[id];
     block.expiry = Time::max();
-    block.suspect = block.refs > 0;
+    block.tainted = block.refs > 0;
     if (block.node != kNoNode) clear(id);
   }
 }
@@ -129,7 +129,7 @@ int64_t BlockGroup::check() const {
     const bool pinned = on_host(id) && block.pins > 0, linked = block.refs == 0 && !pinned;
     pinned_on_host += pinned;
     NEREID_CHECK(block.refs >= 0 && block.pins >= 0 && level.contains(id) == linked);
-    NEREID_CHECK(block.refs > 0 || !block.suspect);
+    NEREID_CHECK(block.refs > 0 || !block.tainted);
     NEREID_CHECK(on_host(id) ? block.refs == 0 : block.refs > 0 || block.pins == 0);
     NEREID_CHECK(!linked || level.list_of(id) == list_of(block));
     const bool expires = linked && block.node != kNoNode && block.retention.duration.has_value();

@@ -17,7 +17,7 @@ struct Block {
   int32_t refs = 0;           // tables that hold the block; 0 in the host pool
   int32_t pins = 0;           // host-pool copies, not yet ended, that read or write the block
   NodeId node = kNoNode;      // published contents
-  bool suspect = false;       // held, and not to be published
+  bool tainted = false;       // held, and not to be published
   Retention retention;        // of its contents
   Time expiry = Time::max();  // of the retention; below max: the block is in the expiry queue
 };
@@ -26,9 +26,9 @@ struct Block {
 // in none. Operations are O(1), O(log n) for blocks with a duration.
 class BlockGroup {
  public:
-  explicit BlockGroup(const CacheGroup& config);
+  explicit BlockGroup(const BlockGroupConfig& config);
 
-  const CacheGroup& config() const { return config_; }
+  const BlockGroupConfig& config() const { return config_; }
   const Block& operator[](BlockId id) const { return blocks_[id]; }
   BlockId end() const { return static_cast<BlockId>(blocks_.size()); }  // ids of both levels
   bool on_host(BlockId id) const { return id >= config_.num_blocks; }
@@ -41,7 +41,7 @@ class BlockGroup {
   // Keeps a block until its copy has ended. A device block must be held meanwhile.
   void pin(BlockId id);
   void unpin(BlockId id, Time now);
-  void set_suspect(BlockId id) { blocks_[id].suspect = true; }
+  void set_tainted(BlockId id) { blocks_[id].tainted = true; }
 
   // fill(): gives an empty block contents; clear(): removes them.
   void fill(BlockId id, NodeId node, const Retention& retention);
@@ -80,7 +80,7 @@ class BlockGroup {
   }
   void stop_expiry(BlockId id);
 
-  const CacheGroup config_;
+  const BlockGroupConfig config_;
   std::vector<Block> blocks_;
   EvictionLists device_, host_;
   ExpiryQueue expiries_;

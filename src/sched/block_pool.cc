@@ -17,7 +17,7 @@ int64_t BlockTable::num_held() const {
 
 namespace {
 
-int32_t total_blocks(const std::vector<CacheGroup>& groups) {
+int32_t total_blocks(const std::vector<BlockGroupConfig>& groups) {
   return groups.empty() ? 0 : groups[0].num_blocks + groups[0].num_host_blocks;
 }
 
@@ -36,12 +36,12 @@ BlockPool::BlockPool(const PoolConfig& config)
 }
 
 bool BlockPool::admit(BlockTable& table, const PrefixHit& hit, const Contents& contents,
-                      const std::vector<Claim>& claims) {
-  NEREID_CHECK(table.empty() && claims.size() == groups_.size());
+                      const std::vector<Reservation>& reservations) {
+  NEREID_CHECK(table.empty() && reservations.size() == groups_.size());
   std::vector<NodeId> path;
   for (BlockId id : hit.blocks) path.push_back(groups_[0][id].node);
   for (size_t g = 0; g < groups_.size(); ++g)
-    if (!has_room(g, path, hit, claims[g])) return false;
+    if (!has_room(g, path, hit, reservations[g])) return false;
   // All blocks of the hit leave the eviction lists before a block is taken, which could evict them.
   // The partly matching block stays listed: its bytes last until its group takes a block, and that
   // starts with its copy.
@@ -61,16 +61,16 @@ bool BlockPool::admit(BlockTable& table, const PrefixHit& hit, const Contents& c
   stats_.missed += hit.num_missed;
   for (size_t g = 0; g < groups_.size(); ++g) {
     admit_group(g, table, path, hit, partial[g], contents);
-    NEREID_CHECK(num_missing(g, table, hit.num_tokens, claims[g].num_tokens) <=
+    NEREID_CHECK(num_missing(g, table, hit.num_tokens, reservations[g].num_tokens) <=
                  static_cast<size_t>(num_free(g)));
-    grow(g, table, hit.num_tokens, claims[g].num_tokens);
+    grow(g, table, hit.num_tokens, reservations[g].num_tokens);
   }
   return true;
 }
 
 bool BlockPool::has_room(size_t g, std::span<const NodeId> path, const PrefixHit& hit,
-                         const Claim& claim) const {
-  NEREID_CHECK(claim.num_tokens >= hit.num_tokens);
+                         const Reservation& reservation) const {
+  NEREID_CHECK(reservation.num_tokens >= hit.num_tokens);
   const BlockGroup& group = groups_[g];
   int64_t idle = 0, away = 0;
   for (size_t i = 0; i < path.size(); ++i) {
@@ -79,14 +79,14 @@ bool BlockPool::has_room(size_t g, std::span<const NodeId> path, const PrefixHit
     away += group.on_host(id);
     idle += !group.on_host(id) && group[id].refs == 0;
   }
-  const int64_t fresh = blocks_for(claim.num_tokens) - static_cast<int64_t>(path.size()) + away;
-  return idle + fresh + claim.headroom <= num_free(g);
+  const int64_t fresh = blocks_for(reservation.num_tokens) - static_cast<int64_t>(path.size()) + away;
+  return idle + fresh + reservation.headroom <= num_free(g);
 }
 
 // Whether a table whose first `num_tokens` positions are a hit holds the group's block `block`.
 // Group 0 holds all of them, so that the front of a prefix ages as its end does.
 bool BlockPool::takes(size_t g, size_t block, int32_t num_tokens) const {
-  const CacheGroup& group = groups_[g].config();
+  const BlockGroupConfig& group = groups_[g].config();
   const auto index = static_cast<int32_t>(block);
   return g == 0 || index >= group.first_seen(num_tokens) / tokens_per_block_ ||
          index < blocks_for(group.sink);
@@ -138,18 +138,18 @@ BlockId BlockPool::take_partial(size_t g, BlockId from) {
   return to;
 }
 
-std::vector<BlockCopy> BlockPool::take_onboards() {
+std::vector<PlanCopy> BlockPool::take_onboards() {
   if (!onboards_.empty()) arriving_.push_back(onboards_);
   return std::exchange(onboards_, {});
 }
 
 void BlockPool::end_onboards(bool ok) {
   NEREID_CHECK(!arriving_.empty());
-  for (const BlockCopy& copy : arriving_.front()) {
+  for (const PlanCopy& copy : arriving_.front()) {
     const auto g = static_cast<size_t>(copy.group);
     if (!ok) {
       if (groups_[g][copy.to].node != kNoNode) detach(g, copy.to);
-      groups_[g].set_suspect(copy.to);
+      groups_[g].set_tainted(copy.to);
     }
     groups_[g].unpin(copy.to, now_);
     groups_[g].unpin(copy.from, now_);
@@ -170,8 +170,8 @@ bool BlockPool::is_arriving(const BlockTable& table) const {
   return any_block(table, [](const Block& block) { return block.pins > 0; });
 }
 
-bool BlockPool::any_suspect(const BlockTable& table) const {
-  return any_block(table, [](const Block& block) { return block.suspect; });
+bool BlockPool::any_tainted(const BlockTable& table) const {
+  return any_block(table, [](const Block& block) { return block.tainted; });
 }
 
 bool BlockPool::reserve(BlockTable& table, int32_t first_written, int32_t num_tokens) {
@@ -215,7 +215,7 @@ void BlockPool::make_writable(size_t g, BlockTable& table, size_t index, int32_t
       copies_.push_back({.from = id, .to = copy, .group = static_cast<int32_t>(g)});
       ++stats_.copied;
     }
-    if (group[id].suspect) group.set_suspect(copy);
+    if (group[id].tainted) group.set_tainted(copy);
     group.unhold(id, now_);
     table.groups[g].blocks[index] = copy;
   } else if (group[id].node != kNoNode && tree_[group[id].node].num_tokens > num_kept) {
@@ -247,7 +247,7 @@ BlockTable BlockPool::fork(const BlockTable& table, int32_t num_tokens) {
 
 void BlockPool::drop_unseen(BlockTable& table, int32_t num_computed) {
   for (size_t g = 0; g < table.groups.size(); ++g) {
-    const CacheGroup& group = groups_[g].config();
+    const BlockGroupConfig& group = groups_[g].config();
     BlockTable::Group& own = table.groups[g];
     const int32_t end = std::min(group.first_seen(num_computed) / tokens_per_block_,
                                  static_cast<int32_t>(own.blocks.size()));
@@ -276,7 +276,7 @@ void BlockPool::release(BlockTable& table, Release how) {
       const BlockId id = blocks[i];
       if (id == kNoBlock) continue;
       if (how == Release::kForget) {
-        groups_[g].set_suspect(id);
+        groups_[g].set_tainted(id);
         if (groups_[g][id].node != kNoNode) detach(g, id);
       }
       groups_[g].unhold(id, now_);
@@ -309,7 +309,7 @@ void BlockPool::check(int64_t num_held) const {
     for (BlockId id = 0; id < group.end(); ++id) {
       if (group[id].node == kNoNode) continue;
       const Node& node = tree_[group[id].node];
-      NEREID_CHECK(node.serial != 0 && node.blocks[g] == id && !group[id].suspect);
+      NEREID_CHECK(node.serial != 0 && node.blocks[g] == id && !group[id].tainted);
       ++stored;
     }
     NEREID_CHECK(stored == tree_.num_with_block(g));

@@ -21,7 +21,7 @@
 namespace nereid::sched {
 
 struct PoolConfig {
-  std::vector<CacheGroup> groups;     // see are_valid()
+  std::vector<BlockGroupConfig> groups;     // see are_valid()
   int32_t tokens_per_block = 0;       // false: nothing is published, nothing matches
   bool enable_reuse = true;           // the leading tokens of a partly matching block are copied
   bool enable_partial_reuse = true;   // leading tokens of a cached block are copied
@@ -48,7 +48,7 @@ struct BlockTable {
 };
 
 // Reservation of an admission in one group.
-struct Claim {
+struct Reservation {
   int32_t num_tokens = 0;  // positions that get blocks
   int32_t headroom = 0;    // device blocks that stay free besides
 };
@@ -114,13 +114,13 @@ class BlockPool {
   // anyway, at least the last one. No side effect.
   PrefixHit match(const Contents& contents) const;
 
-  // Gives the empty `table` the hit's blocks and new ones up to `claims[g].num_tokens` positions in
+  // Gives the empty `table` the hit's blocks and new ones up to `reservations[g].num_tokens` positions in
   // each group g, or returns false without a change if the headroom would not stay free. Windowed
   // groups other than group 0 take the hit's blocks inside window and sinks. Host blocks are
   // onboarded (is_arriving()), a partial match is copied. The hit's blocks take the retention of
   // `contents`. num_tokens >= hit.num_tokens.
   bool admit(BlockTable& table, const PrefixHit& hit, const Contents& contents,
-             const std::vector<Claim>& claims);
+             const std::vector<Reservation>& reservations);
 
   // Extends `table` to `num_tokens` positions, of which [first_written, num_tokens) will be
   // written: shared blocks there are copied (copy on write). False without a change when a group
@@ -159,11 +159,11 @@ class BlockPool {
 
   // The copies collected since the last call, host-pool copies excluded; to be run in this order
   // before the rows of the next step.
-  std::vector<BlockCopy> take_copies() { return std::exchange(copies_, {}); }
+  std::vector<PlanCopy> take_copies() { return std::exchange(copies_, {}); }
 
   // The host-pool copies collected since the last call; to be run in this order after all copies
   // taken so far. Their blocks stay pinned until end_onboards().
-  std::vector<BlockCopy> take_onboards();
+  std::vector<PlanCopy> take_onboards();
   bool has_onboards() const { return !onboards_.empty(); }  // collected and not taken
   // Ends the copies of the oldest take_onboards() result that is not empty. Not ok: the contents of
   // their device blocks are removed, and the blocks are tainted.
@@ -171,7 +171,7 @@ class BlockPool {
   // Whether the table has blocks whose host-pool copies have not ended: these must be neither read,
   // written nor released.
   bool is_arriving(const BlockTable& table) const;
-  bool any_suspect(const BlockTable& table) const;
+  bool any_tainted(const BlockTable& table) const;
   std::vector<KvCacheEvent> take_events() { return events_.take(); }
   const PoolStats& stats() const { return stats_; }
 
@@ -193,7 +193,7 @@ class BlockPool {
   template <class Is>
   bool any_block(const BlockTable& table, Is is) const;
   bool has_room(size_t g, std::span<const NodeId> path, const PrefixHit& hit,
-                const Claim& claim) const;
+                const Reservation& reservation) const;
   bool takes(size_t g, size_t block, int32_t num_tokens) const;
   void admit_group(size_t g, BlockTable& table, std::span<const NodeId> path, const PrefixHit& hit,
                    BlockId partial, const Contents& contents);
@@ -225,8 +225,8 @@ class BlockPool {
   const int32_t tokens_per_block_;
   std::vector<BlockGroup> groups_;
   PrefixTree tree_;
-  std::vector<BlockCopy> copies_, onboards_;
-  std::deque<std::vector<BlockCopy>> arriving_;  // taken and not ended
+  std::vector<PlanCopy> copies_, onboards_;
+  std::deque<std::vector<PlanCopy>> arriving_;  // taken and not ended
   CacheEvents events_;
   PoolStats stats_;
   Time now_{};

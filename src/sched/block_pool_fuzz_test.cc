@@ -25,7 +25,7 @@ class PoolTraffic {
   explicit PoolTraffic(uint64_t seed)
       : rng_(seed), config_(random_config()), t_(config_.tokens_per_block), pool_(config_) {
     most_tokens_ = 1 << 20;
-    for (const CacheGroup& group : config_.groups) {
+    for (const BlockGroupConfig& group : config_.groups) {
       cells_.emplace_back((group.num_blocks + group.num_host_blocks) * t_, kGarbage);
       most_tokens_ = std::min(most_tokens_, group.num_blocks * t_);
     }
@@ -61,10 +61,10 @@ class PoolTraffic {
     return tokens;
   }
 
-  std::vector<CacheGroup> random_groups() {
-    std::vector<CacheGroup> groups(pick(0, 1) ? 1 : pick(2, 3));
+  std::vector<BlockGroupConfig> random_groups() {
+    std::vector<BlockGroupConfig> groups(pick(0, 1) ? 1 : pick(2, 3));
     int window = pick(0, 3) ? 0 : pick(1, 24);
-    for (CacheGroup& group : groups) {
+    for (BlockGroupConfig& group : groups) {
       group.num_blocks = pick(2, 40);
       if (pick(0, 2)) group.num_host_blocks = pick(1, 30);
       group.window = window;
@@ -201,19 +201,19 @@ class PoolTraffic {
     expect_hit(hit, wanted);
     const int end = pick(hit.num_tokens + 1, length), headroom = pick(0, 3) ? 0 : pick(0, 5);
     const bool easy = all_free() && headroom == 0;
-    std::vector<Claim> claims;
+    std::vector<Reservation> reservations;
     std::vector<int> before;
     for (size_t g = 0; g < pool_.num_groups(); ++g) {
-      claims.push_back({config_.groups[g].window > 0 ? end : pick(end, length), headroom});
+      reservations.push_back({config_.groups[g].window > 0 ? end : pick(end, length), headroom});
       before.push_back(pool_.num_free(g));
     }
-    const bool admitted = pool_.admit(seq.table, hit, wanted, claims);
+    const bool admitted = pool_.admit(seq.table, hit, wanted, reservations);
     ASSERT_TRUE(admitted || !easy) << "an empty pool has room for every text";
     for (size_t g = 0; g < pool_.num_groups(); ++g)
       ASSERT_TRUE(admitted ? pool_.num_free(g) >= headroom : pool_.num_free(g) == before[g]);
     if (!admitted) return live_.pop_back();
     holes_ += has_holes(seq);
-    seq.computed = seq.landed = hit.num_tokens;
+    seq.computed = seq.completed = hit.num_tokens;
     if (pool_.is_arriving(seq.table)) {
       ++late_;
     } else {
@@ -249,7 +249,7 @@ class PoolTraffic {
     set_keys(child.text);
     child.table = pool_.fork(parent.table, shared);
     child.computed = shared;
-    child.landed = std::min(shared, parent.landed);
+    child.completed = std::min(shared, parent.completed);
     if (!pool_.reserve(child.table, shared, shared + 1)) {
       pool_.release(child.table, Release::kKeep);
       return;
@@ -268,7 +268,7 @@ class PoolTraffic {
       }
       const Contents known = seq.text.contents(seq.text.tokens.size());
       if (seq.how != Release::kForget && pick(0, 3))
-        pool_.publish_tail(seq.table, known, seq.landed);
+        pool_.publish_tail(seq.table, known, seq.completed);
       swaps_ += seq.how == Release::kOffload;
       pool_.release(seq.table, seq.how);
       ended_.push_back(seq.text);
@@ -293,24 +293,24 @@ class PoolTraffic {
     for (const PlannedRow& row : step.rows) {
       Seq& seq = *row.seq;
       for (size_t g = 0; g < pool_.num_groups(); ++g) {
-        const CacheGroup& group = config_.groups[g];
+        const BlockGroupConfig& group = config_.groups[g];
         for (int p = 0; p < row.end; ++p) {
           const bool seen = group.window == 0 || p < group.sink || p > row.start - group.window;
           ASSERT_TRUE(!seen || cell(row, g, p) == seq.text.cell(g, p))
               << "group " << g << ", position " << p;
         }
       }
-      seq.landed = row.end;
+      seq.completed = row.end;
       seq.has_run = true;
       --seq.inflight;
       if (pick(0, 7) || weak_keys_)
-        pool_.publish(seq.table, seq.text.contents(seq.text.tokens.size()), seq.landed);
+        pool_.publish(seq.table, seq.text.contents(seq.text.tokens.size()), seq.completed);
     }
     reap();
   }
 
-  void make(const std::vector<BlockCopy>& copies, bool ok = true) {
-    for (const BlockCopy& copy : copies) {
+  void make(const std::vector<PlanCopy>& copies, bool ok = true) {
+    for (const PlanCopy& copy : copies) {
       ASSERT_TRUE(copy.from != copy.to);
       const auto cells = cells_.at(copy.group).begin();
       std::copy_n(cells + copy.from * t_, t_, cells + copy.to * t_);
@@ -338,7 +338,7 @@ class PoolTraffic {
     arrivals_.pop_front();
     lost_ += !ok;
     pool_.end_onboards(ok);
-    for (Seq& seq : live_) seq.ending |= !ok && seq.inflight == 0 && pool_.any_suspect(seq.table);
+    for (Seq& seq : live_) seq.ending |= !ok && seq.inflight == 0 && pool_.any_tainted(seq.table);
     reap();
   }
 
@@ -402,7 +402,7 @@ class PoolTraffic {
   int most_tokens_ = 0;                       // maximum length of a text
   std::list<Seq> live_;
   std::deque<PlannedStep> flying_;
-  std::deque<HostCopies> arrivals_;  // of steps that have landed
+  std::deque<HostCopies> arrivals_;  // of steps that have completed
   std::deque<FuzzText> ended_;
   std::vector<std::vector<TokenId>> prefixes_;
   Mirror mirror_;

@@ -219,7 +219,7 @@ TEST(BlockPool, ForksShareBlocksUntilOneWrites) {
   ASSERT_TRUE(pool.reserve(b, 6, 7));
   EXPECT_EQ(held(b)[0], held(a)[0]) << "full blocks are never written again";
   EXPECT_NE(held(b)[1], held(a)[1]);
-  EXPECT_THAT(pool.take_copies(), ElementsAre(BlockCopy{held(a)[1], held(b)[1]}));
+  EXPECT_THAT(pool.take_copies(), ElementsAre(PlanCopy{held(a)[1], held(b)[1]}));
   const BlockId last = held(a)[1];
   ASSERT_TRUE(pool.reserve(a, 6, 9));
   EXPECT_EQ(held(a)[1], last) << "the last holder writes in place";
@@ -241,7 +241,7 @@ TEST(BlockPool, ForkOfAShorterPrefixKnowsItsPublishedPart) {
   EXPECT_EQ(b.num_published, 1);
   ASSERT_TRUE(pool.reserve(b, 7, 12));
   const auto before = pool.take_copies();
-  EXPECT_THAT(before, ElementsAre(BlockCopy{held(a)[1], held(b)[1]}));
+  EXPECT_THAT(before, ElementsAre(PlanCopy{held(a)[1], held(b)[1]}));
   auto other = tokens;
   other[7] = 99;
   const std::vector<BlockKey> other_keys = {1, 22, 33};
@@ -422,11 +422,11 @@ TEST(BlockPool, NothingIsTrustedAfterADeviceFailure) {
   pool.publish(a, text(keys, tokens), 4);
   pool.forget_everything();
   pool.publish(a, text(keys, tokens), 8);
-  EXPECT_EQ(pool.num_cached(), 0) << "a still holds its suspect blocks";
+  EXPECT_EQ(pool.num_cached(), 0) << "a still holds its tainted blocks";
   BlockTable copy = pool.fork(a, 3);
   ASSERT_TRUE(pool.reserve(copy, 3, 4));
   pool.publish(copy, text(keys, tokens), 4);
-  EXPECT_EQ(pool.num_cached(), 0) << "a copy is as suspect";
+  EXPECT_EQ(pool.num_cached(), 0) << "a copy is as tainted";
   pool.release(a, Release::kKeep);
   pool.release(copy, Release::kKeep);
   ASSERT_TRUE(pool.admit(b, {}, {}, {{8, 0}}));

@@ -6,7 +6,7 @@
 
 namespace nereid::sched {
 
-void CacheEvents::created(size_t group, const CacheGroup& config) {
+void CacheEvents::created(size_t group, const BlockGroupConfig& config) {
   if (!enabled()) return;
   add({.kind = KvCacheEvent::Kind::kCreated,
        .num_blocks_per_level = {config.num_blocks, config.num_host_blocks},

@@ -19,7 +19,7 @@ class CacheEvents {
 
   bool enabled() const { return limit_ > 0; }
   // Event: cache group `group` with its sizes.
-  void created(size_t group, const CacheGroup& config);
+  void created(size_t group, const BlockGroupConfig& config);
   // `priority`: of the node's block in the group.
   void stored(size_t group, const Node& node, const Node& parent, std::span<const TokenId> tokens,
               int32_t priority);

@@ -16,7 +16,7 @@ inline constexpr size_t kMaxGroups = kMaxKvGroups;
 
 // Blocks of all groups hold the same number of positions. Ids are per group: device blocks [0,
 // num_blocks), host blocks [num_blocks, num_blocks + num_host_blocks).
-struct CacheGroup {
+struct BlockGroupConfig {
   int32_t num_blocks = 0;       // > 0
   int32_t num_host_blocks = 0;  // 0 = no host pool
   int32_t window = 0;           // sliding window: positions a token attends to, itself included; 0
@@ -30,7 +30,7 @@ struct CacheGroup {
 };
 
 // 1 to kMaxGroups groups, num_blocks > 0, the largest window first.
-bool are_valid(const std::vector<CacheGroup>& groups);
+bool are_valid(const std::vector<BlockGroupConfig>& groups);
 
 // One block per group, kNoBlock for indices >= number of groups.
 using GroupBlocks = std::array<BlockId, kMaxGroups>;

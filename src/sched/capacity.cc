@@ -11,7 +11,7 @@ int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t ma
       std::min<int64_t>(num_prompt_tokens + max_new_tokens, limits.max_sequence_length));
 }
 
-int32_t worst_case_blocks(const Limits& limits, const CacheGroup& group, int32_t num_prompt_tokens,
+int32_t worst_case_blocks(const Limits& limits, const BlockGroupConfig& group, int32_t num_prompt_tokens,
                           int32_t length_limit, int32_t beam_width) {
   const int64_t t = limits.tokens_per_block;
   const auto blocks = [t](int64_t tokens) { return (tokens + t - 1) / t; };
@@ -61,7 +61,7 @@ Status check_demand(const Limits& limits, int64_t num_prompt_tokens, int32_t max
         num_prompt_tokens, limits.max_num_tokens, num_prompt_tokens, limits.max_num_tokens);
   const auto prompt = static_cast<int32_t>(num_prompt_tokens);
   const int32_t limit = length_limit(limits, num_prompt_tokens, max_new_tokens);
-  for (const CacheGroup& group : limits.groups) {
+  for (const BlockGroupConfig& group : limits.groups) {
     const int32_t worst = worst_case_blocks(limits, group, prompt, limit, beam_width);
     if (worst <= group.num_blocks) continue;
     return invalid_argument(

@@ -18,7 +18,7 @@ struct Limits {
   int32_t max_queue_size = 1024;    // sequences waiting for their first step
   int32_t max_sequence_length = 0;  // prompt + output tokens
   int32_t max_beam_width = 1;
-  std::vector<CacheGroup> groups;  // see are_valid()
+  std::vector<BlockGroupConfig> groups;  // see are_valid()
   int32_t tokens_per_block = 32;
   bool enable_reuse = true;
   bool enable_partial_reuse = true;
@@ -46,7 +46,7 @@ int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t ma
 // Upper bound of a sequence's device blocks in one group: full prompt blocks once, all others once
 // per beam; with a sliding window per beam the blocks that window, sinks and one chunk cover.
 // `length_limit`: see above; the last token is never an input and has no cell.
-int32_t worst_case_blocks(const Limits& limits, const CacheGroup& group, int32_t num_prompt_tokens,
+int32_t worst_case_blocks(const Limits& limits, const BlockGroupConfig& group, int32_t num_prompt_tokens,
                           int32_t length_limit, int32_t beam_width);
 
 // InvalidArgument with the numbers if such a request can never run. `num_sequences`: of the

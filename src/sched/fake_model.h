@@ -63,7 +63,7 @@ inline std::vector<TokenLogProb> likeliest(uint64_t h, std::span<const TokenId> 
 
 // A row as copied at launch: later changes of the sequence must not reach the device.
 struct LaunchedRow {
-  LaunchedRow(const Row& r, size_t num_groups) : row(r), spec(&r.sequence->spec()) {
+  LaunchedRow(const ScheduledRow& r, size_t num_groups) : row(r), spec(&r.sequence->spec()) {
     const auto known = r.sequence->tokens(r.beam);
     const int num_known = static_cast<int>(known.size());
     for (int p = r.start; p < r.end() - r.input_on_device; ++p)
@@ -78,7 +78,7 @@ struct LaunchedRow {
     for (int p = r.end() - r.num_drafts; p <= r.end(); ++p)
       banned.push_back(banned_ids(*spec, p - r.sequence->num_prompt()));
   }
-  Row row;
+  ScheduledRow row;
   const SequenceSpec* spec;
   std::vector<TokenId> input;
   std::vector<int> parents;                  // of its drafts
@@ -89,7 +89,7 @@ struct LaunchedRow {
 struct LaunchedStep {
   LaunchedStep(StepPlan p, size_t num_groups) : plan(std::move(p)) {
     rows.reserve(plan.rows.size());
-    for (const Row& row : plan.rows) rows.emplace_back(row, num_groups);
+    for (const ScheduledRow& row : plan.rows) rows.emplace_back(row, num_groups);
   }
   StepPlan plan;
   std::vector<LaunchedRow> rows;
@@ -107,13 +107,13 @@ class FakeDevice {
  public:
   explicit FakeDevice(const Limits& l)
       : t_(l.tokens_per_block), groups_(l.groups), last_(l.max_batch_size) {
-    for (const CacheGroup& group : groups_)
+    for (const BlockGroupConfig& group : groups_)
       cells_.emplace_back(static_cast<size_t>(group.num_blocks + group.num_host_blocks) * t_);
   }
 
   // Not ok: the copies deliver garbage.
-  void copy(std::span<const BlockCopy> copies, bool ok = true) {
-    for (const BlockCopy& c : copies) {
+  void copy(std::span<const PlanCopy> copies, bool ok = true) {
+    for (const PlanCopy& c : copies) {
       Cell* const to = &cells_.at(c.group).at(size_t(c.to) * t_);
       std::copy_n(&cells_.at(c.group).at(size_t(c.from) * t_), t_, to);
       if (!ok) std::fill_n(to, t_, Cell{});
@@ -151,7 +151,7 @@ class FakeDevice {
       const bool on_device = r.row.input_on_device && p == r.row.end() - 1;
       Cell& c = cell(r, g, p);
       c.token = fails ? -2 : on_device ? last_.at(r.row.slot) : r.input.at(p - r.row.start);
-      const int first = r.row.first_drawn(), parent = p < first ? 0 : r.parents[p - first];
+      const int first = r.row.first_sampled(), parent = p < first ? 0 : r.parents[p - first];
       const int from = p < first ? p - 1 : first + parent;
       const uint64_t before = p == 0 ? nothing(g) : cell(r, g, from).prefix;
       c.prefix = mix(before, static_cast<uint64_t>(c.token));
@@ -159,7 +159,7 @@ class FakeDevice {
   }
 
   // Whether any token of the row attends to position `key`.
-  static bool sees(const LaunchedRow& r, const CacheGroup& group, int key) {
+  static bool sees(const LaunchedRow& r, const BlockGroupConfig& group, int key) {
     return group.window == 0 || key > r.row.start - group.window || key < group.sink;
   }
 
@@ -187,7 +187,7 @@ class FakeDevice {
     for (size_t g = 0; r.row.ends_prompt && g < groups_.size(); ++g)
       result.whole = result.whole && is_whole(r, g, r.row.end());
     if (!r.row.samples) return result;
-    const int width = r.spec->sampling.beam_width, first = r.row.first_drawn();
+    const int width = r.spec->sampling.beam_width, first = r.row.first_sampled();
     for (int draft = -1, p = first;; ++p) {
       if (draft >= 0)
         for (size_t g = 0; g < groups_.size(); ++g) cell(r, g, p - 1) = cell(r, g, first + draft);
@@ -205,13 +205,13 @@ class FakeDevice {
   // The child of `draft` with this token; -1: none.
   static int child_of(const LaunchedRow& r, int draft, TokenId token) {
     for (int i = draft + 1; i < r.row.num_drafts; ++i)
-      if (r.parents[i] == draft && r.input.at(r.row.first_drawn() + i - r.row.start) == token)
+      if (r.parents[i] == draft && r.input.at(r.row.first_sampled() + i - r.row.start) == token)
         return i;
     return -1;
   }
 
   int t_;
-  std::vector<CacheGroup> groups_;
+  std::vector<BlockGroupConfig> groups_;
   std::vector<std::vector<Cell>> cells_;  // by group: a cell for each position of its blocks
   std::vector<TokenId> last_;             // per slot
 };

@@ -46,7 +46,7 @@ void Scheduler::sort_running() {
       shares_.push_back({.sequence = sequence, .wanted = n});
     } else if (!sequence->drafts_.empty() && sequence->inflight_ > 0) {
       continue;  // drafts wait for the tokens in flight
-    } else if (const int32_t num_rows = sequence->num_lanes(); num_rows <= left - set_aside) {
+    } else if (const int32_t num_rows = sequence->num_beams(); num_rows <= left - set_aside) {
       left -= num_rows;
       decodes_.push_back(sequence);
     }
@@ -168,33 +168,33 @@ Sequence& Scheduler::last_to_serve() const {
 
 // All beams or false; beams that got their blocks keep them.
 bool Scheduler::reserve(Sequence& sequence, int32_t num_tokens) {
-  for (int32_t i = 0; i < sequence.num_lanes(); ++i)
-    if (!pool_.reserve(sequence.lanes_[i].table, sequence.computed_, num_tokens)) return false;
+  for (int32_t i = 0; i < sequence.num_beams(); ++i)
+    if (!pool_.reserve(sequence.beam_slots_[i].table, sequence.computed_, num_tokens)) return false;
   return true;
 }
 
 void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens) {
-  const int32_t num_lanes = sequence.num_lanes();
+  const int32_t num_beams = sequence.num_beams();
   const int32_t num_known = static_cast<int32_t>(sequence.tokens().size());
-  Row row{.sequence = &sequence, .start = sequence.computed_, .num_tokens = num_tokens};
+  ScheduledRow row{.sequence = &sequence, .start = sequence.computed_, .num_tokens = num_tokens};
   const bool reaches_end = row.end() == sequence.length();
   row.samples = reaches_end && !sequence.pools();
   row.ends_prompt = reaches_end && sequence.pools();
   row.input_on_device = row.end() > num_known;
   row.all_logits = sequence.wants_all_logits();
   row.needs_host = sequence.searches();  // the host selects the next beams
-  for (row.beam = 0; row.beam < num_lanes; ++row.beam) {
-    row.slot = sequence.lanes_[row.beam].slot;
+  for (row.beam = 0; row.beam < num_beams; ++row.beam) {
+    row.slot = sequence.beam_slots_[row.beam].slot;
     plan.rows.push_back(row);
   }
   stats_.prompt_tokens += std::max(0, std::min(row.end(), sequence.num_prompt_) - row.start);
-  plan.num_tokens += num_lanes * num_tokens;
+  plan.num_tokens += num_beams * num_tokens;
   sequence.computed_ = row.end();
   sequence.planned_at_ = serial_;
   sequence.planned_from_ = row.start;
-  sequence.inflight_ += num_lanes;
-  if (row.needs_host) sequence.num_host_rows_ += num_lanes;
-  num_inflight_ += num_lanes;
+  sequence.inflight_ += num_beams;
+  if (row.needs_host) sequence.num_host_rows_ += num_beams;
+  num_inflight_ += num_beams;
   if (reaches_end && !sequence.searches()) ++sequence.unknown_;
 }
 
@@ -202,27 +202,27 @@ void Scheduler::add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens)
 // no sequence is preempted for drafts.
 void Scheduler::plan_drafts(StepPlan& plan) {
   int32_t logits = limits_.num_logits_rows();
-  for (const Row& row : plan.rows) logits -= row.num_logits();
-  for (Row& row : plan.rows) {
+  for (const ScheduledRow& row : plan.rows) logits -= row.num_logits();
+  for (ScheduledRow& row : plan.rows) {
     Sequence& sequence = *row.sequence;
     if (sequence.drafts_.empty() || !row.samples || row.input_on_device || row.all_logits) continue;
     const int32_t most = std::min(logits, limits_.max_num_tokens - plan.num_tokens);
     const int32_t count = num_drafts_for(sequence, row, most);
     if (count <= 0) continue;
-    NEREID_CHECK(pool_.reserve(sequence.lanes_[0].table, row.start, row.end() + count));
+    NEREID_CHECK(pool_.reserve(sequence.beam_slots_[0].table, row.start, row.end() + count));
     row.num_tokens += count;
     row.num_drafts = count;
     row.needs_host = true;
     ++sequence.num_host_rows_;
     sequence.computed_ += count;
-    sequence.num_guessed_ += count;
+    sequence.num_draft_positions_ += count;
     plan.num_tokens += count;
     logits -= count;
   }
 }
 
 // At most limit - end - 1 drafts; blocks are taken only beyond one free block per running beam.
-int32_t Scheduler::num_drafts_for(const Sequence& sequence, const Row& row, int32_t most) const {
+int32_t Scheduler::num_drafts_for(const Sequence& sequence, const ScheduledRow& row, int32_t most) const {
   int32_t count = std::min(
       {most, static_cast<int32_t>(sequence.drafts_.size()), sequence.limit_ - row.end() - 1});
   const int32_t num_used = limits_.max_batch_size - static_cast<int32_t>(free_slots_.size());

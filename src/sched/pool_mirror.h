@@ -63,7 +63,7 @@ struct Mirror {
   // attends to.
   bool serves(const Contents& c, int t, int num_blocks, const PoolConfig& config) const {
     for (size_t g = 1; g < config.groups.size(); ++g) {
-      const CacheGroup& group = config.groups[g];
+      const BlockGroupConfig& group = config.groups[g];
       for (int p = 0; p < num_blocks * t; ++p) {
         const bool seen = group.window == 0 || p > num_blocks * t - group.window || p < group.sink;
         if (seen && !groups[g].contains(c.keys[p / t])) return false;

@@ -40,10 +40,10 @@ struct FuzzText {
 struct Seq {
   FuzzText text;
   BlockTable table;
-  int computed = 0, landed = 0;  // planned; known to be written
+  int computed = 0, completed = 0;  // planned; known to be written
   int earlier = 0;               // computed by steps before the one being planned
   int inflight = 0;
-  bool has_run = false;  // one of its rows has landed
+  bool has_run = false;  // one of its rows has completed
   bool ending = false;
   Release how = Release::kKeep;
 };
@@ -55,13 +55,13 @@ struct PlannedRow {
 };
 
 struct PlannedStep {
-  std::vector<BlockCopy> copies, onboards;
+  std::vector<PlanCopy> copies, onboards;
   std::vector<PlannedRow> rows;
 };
 
 // Host-pool copies that may run: those of the steps before them have ended.
 struct HostCopies {
-  std::vector<BlockCopy> copies;
+  std::vector<PlanCopy> copies;
   bool ok = true, made = false;
 };
 

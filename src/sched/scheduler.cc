@@ -19,14 +19,14 @@ PoolConfig pool_config(const Limits& limits) {
           .event_buffer_size = limits.event_buffer_size};
 }
 
-std::vector<BeamNews> beam_news(std::vector<Hypothesis> hypotheses, bool log_probs) {
-  std::vector<BeamNews> all;
+std::vector<BeamUpdate> beam_news(std::vector<Hypothesis> hypotheses, bool log_probs) {
+  std::vector<BeamUpdate> all;
   for (Hypothesis& h : hypotheses) {
-    BeamNews& news = all.emplace_back();
-    news.tokens = std::move(h.tokens);
-    if (log_probs) news.log_probs = std::move(h.log_probs);
-    news.cum_log_prob = h.cum_log_prob;
-    news.reason = h.reason;
+    BeamUpdate& update = all.emplace_back();
+    update.tokens = std::move(h.tokens);
+    if (log_probs) update.log_probs = std::move(h.log_probs);
+    update.cum_log_prob = h.cum_log_prob;
+    update.reason = h.reason;
   }
   return all;
 }
@@ -69,12 +69,12 @@ Status Scheduler::submit(std::vector<SequenceSpec> group) {
     const auto num_prompt = static_cast<int32_t>(spec.prompt.size());
     const int32_t limit = length_limit(limits_, num_prompt, spec.max_new_tokens);
     std::vector<int32_t> worst;
-    for (const CacheGroup& group : limits_.groups)
+    for (const BlockGroupConfig& group : limits_.groups)
       worst.push_back(
           worst_case_blocks(limits_, group, num_prompt, limit, spec.sampling.beam_width));
     if (spec.deadline) deadlines_.emplace(*spec.deadline, id);
     auto sequence = std::make_unique<Sequence>(std::move(spec), limit, limits_.tokens_per_block,
-                                               place_of(serial, index++), std::move(worst));
+                                               order_key(serial, index++), std::move(worst));
     waiting_.insert(sequence.get());
     ++num_queued_;
     sequences_.emplace(id, std::move(sequence));
@@ -91,11 +91,11 @@ void Scheduler::draft(RequestId id, std::span<const TokenId> tokens,
   found->second->draft_parents_.assign(parents.begin(), parents.end());
 }
 
-RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
+SequenceUpdate Scheduler::commit(const ScheduledRow& row, std::span<const SampledTokens> drawn) {
   const auto num_drawn = static_cast<int32_t>(drawn.size());
   NEREID_CHECK(row.samples ? num_drawn >= 1 && num_drawn <= 1 + row.num_drafts : num_drawn == 0);
-  Sequence& sequence = landed(row);
-  RowNews news{.id = sequence.id()};
+  Sequence& sequence = completed(row);
+  SequenceUpdate update{.id = sequence.id()};
   const int32_t num_accepted = std::max(0, num_drawn - 1);
   if (!sequence.spec().has_grammar) {
     stats_.num_drafts += row.num_drafts;
@@ -103,48 +103,48 @@ RowNews Scheduler::commit(const Row& row, std::span<const Drawn> drawn) {
     sequence.metrics_.num_drafts += row.num_drafts;
     sequence.metrics_.num_accepted_drafts += num_accepted;
   }
-  if (!sequence.suspect_) {
-    sequence.committed_ = row.first_drawn() + num_accepted;
+  if (!sequence.tainted_) {
+    sequence.committed_ = row.first_sampled() + num_accepted;
     if (row.num_drafts > 0) {
       sequence.computed_ = sequence.committed_;
-      pool_.trim(sequence.lanes_[0].table, sequence.computed_);
+      pool_.trim(sequence.beam_slots_[0].table, sequence.computed_);
     }
     if (row.all_logits) sequence.logits_done_ = row.end();
     publish(sequence);
-    for (const Drawn& one : drawn)
-      if (!sequence.stopped_) take_token(sequence, one, news);
-    if (row.ends_prompt && !sequence.stopped_) finish(sequence, FinishReason::kLength, ok(), news);
+    for (const SampledTokens& one : drawn)
+      if (!sequence.stopped_) take_token(sequence, one, update);
+    if (row.ends_prompt && !sequence.stopped_) finish(sequence, FinishReason::kLength, ok(), update);
     drop_unseen(sequence);
   }
-  if (!news.empty()) news.metrics = sequence.metrics_;
+  if (!update.empty()) update.metrics = sequence.metrics_;
   release_if_drained(sequence);
-  return news;
+  return update;
 }
 
-RowNews Scheduler::abort(const Row& row, const Status& status) {
+SequenceUpdate Scheduler::abort(const ScheduledRow& row, const Status& status) {
   NEREID_CHECK(!status.ok());
-  Sequence& sequence = landed(row);
-  RowNews news{.id = sequence.id()};
+  Sequence& sequence = completed(row);
+  SequenceUpdate update{.id = sequence.id()};
   sequence.failed_ = true;
-  if (!sequence.stopped_) finish(sequence, FinishReason::kNotFinished, status, news);
+  if (!sequence.stopped_) finish(sequence, FinishReason::kNotFinished, status, update);
   release_if_drained(sequence);
-  return news;
+  return update;
 }
 
-RowNews Scheduler::undrawn(const Row& row) {
+SequenceUpdate Scheduler::undrawn(const ScheduledRow& row) {
   NEREID_CHECK(row.samples && !row.sequence->searches());
-  Sequence& sequence = landed(row);
-  RowNews news{.id = sequence.id()};
-  if (!sequence.suspect_) {
+  Sequence& sequence = completed(row);
+  SequenceUpdate update{.id = sequence.id()};
+  if (!sequence.tainted_) {
     NEREID_CHECK(sequence.inflight_ == 0 && sequence.unknown_ == 0);
-    sequence.computed_ = sequence.committed_ = row.first_drawn() - 1;
-    if (row.num_drafts > 0) pool_.trim(sequence.lanes_[0].table, row.first_drawn());
+    sequence.computed_ = sequence.committed_ = row.first_sampled() - 1;
+    if (row.num_drafts > 0) pool_.trim(sequence.beam_slots_[0].table, row.first_sampled());
     if (row.all_logits) sequence.logits_done_ = row.end();
     publish(sequence);
     drop_unseen(sequence);
   }
   release_if_drained(sequence);
-  return news;
+  return update;
 }
 
 void Scheduler::hold(RequestId id) {
@@ -159,15 +159,15 @@ void Scheduler::release(RequestId id) {
   if (--found->second->holds_ == 0) --num_held_;
 }
 
-std::vector<RowNews> Scheduler::fail(const StepPlan& plan, const Status& status) {
+std::vector<SequenceUpdate> Scheduler::fail(const StepPlan& plan, const Status& status) {
   pool_.forget_everything();
-  std::vector<RowNews> all;
-  for (const Row& row : plan.rows)
-    if (RowNews news = abort(row, status); !news.empty()) all.push_back(std::move(news));
+  std::vector<SequenceUpdate> all;
+  for (const ScheduledRow& row : plan.rows)
+    if (SequenceUpdate update = abort(row, status); !update.empty()) all.push_back(std::move(update));
   // Blocks of the others may depend on copies and writes of the failed step.
   const std::vector<Sequence*> others = running_;
   for (Sequence* sequence : others) {
-    sequence->suspect_ = true;
+    sequence->tainted_ = true;
     if (!sequence->draining()) pause(*sequence);
   }
   return all;
@@ -178,8 +178,8 @@ void Scheduler::onboarded(const Status& status) {
   const std::vector<Sequence*> all = running_;
   for (Sequence* const sequence : all) {
     if (!sequence->arriving_) continue;
-    const BlockTable& table = sequence->lanes_[0].table;
-    if (!status.ok() && !sequence->draining() && pool_.any_suspect(table)) pause(*sequence);
+    const BlockTable& table = sequence->beam_slots_[0].table;
+    if (!status.ok() && !sequence->draining() && pool_.any_tainted(table)) pause(*sequence);
     if (pool_.is_arriving(table)) continue;
     sequence->arriving_ = false;
     --num_arriving_;
@@ -191,53 +191,53 @@ void Scheduler::onboarded(const Status& status) {
   }
 }
 
-std::vector<RowNews> Scheduler::expire(Time now) {
-  std::vector<RowNews> all;
+std::vector<SequenceUpdate> Scheduler::expire(Time now) {
+  std::vector<SequenceUpdate> all;
   while (!deadlines_.empty() && deadlines_.begin()->first <= now) {
-    auto news = end(deadlines_.begin()->second, FinishReason::kTimedOut);
-    NEREID_CHECK(news.has_value());
-    all.push_back(*std::move(news));
+    auto update = end(deadlines_.begin()->second, FinishReason::kTimedOut);
+    NEREID_CHECK(update.has_value());
+    all.push_back(*std::move(update));
   }
   return all;
 }
 
-std::vector<RowNews> Scheduler::cancel_all() { return end_all(FinishReason::kCancelled, ok()); }
+std::vector<SequenceUpdate> Scheduler::cancel_all() { return end_all(FinishReason::kCancelled, ok()); }
 
-std::vector<RowNews> Scheduler::fail_all(const Status& status) {
+std::vector<SequenceUpdate> Scheduler::fail_all(const Status& status) {
   NEREID_CHECK(!status.ok());
   return end_all(FinishReason::kNotFinished, status);
 }
 
-std::vector<RowNews> Scheduler::end_all(FinishReason reason, const Status& status) {
+std::vector<SequenceUpdate> Scheduler::end_all(FinishReason reason, const Status& status) {
   std::vector<RequestId> ids;
   for (const auto& [id, sequence] : sequences_) ids.push_back(id);
   std::ranges::sort(ids);
-  std::vector<RowNews> all;
+  std::vector<SequenceUpdate> all;
   for (RequestId id : ids)
-    if (auto news = end(id, reason, status)) all.push_back(*std::move(news));
+    if (auto update = end(id, reason, status)) all.push_back(*std::move(update));
   return all;
 }
 
-std::optional<RowNews> Scheduler::end(RequestId id, FinishReason reason, const Status& status) {
+std::optional<SequenceUpdate> Scheduler::end(RequestId id, FinishReason reason, const Status& status) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->stopped_) return std::nullopt;
   Sequence& sequence = *found->second;
-  RowNews news{.id = id};
-  finish(sequence, reason, status, news);
+  SequenceUpdate update{.id = id};
+  finish(sequence, reason, status, update);
   release_if_drained(sequence);
-  return news;
+  return update;
 }
 
 void Scheduler::finish(Sequence& sequence, FinishReason reason, const Status& status,
-                       RowNews& news) {
+                       SequenceUpdate& update) {
   if (sequence.running() && !sequence.draining()) ++num_draining_;
   sequence.stopped_ = true;
   sequence.reason_ = reason;
   if (sequence.spec_.deadline) deadlines_.erase({*sequence.spec_.deadline, sequence.id()});
-  news.finished = true;
-  news.reason = reason;
-  news.status = status;
-  news.metrics = sequence.metrics_;
+  update.finished = true;
+  update.reason = reason;
+  update.status = status;
+  update.metrics = sequence.metrics_;
   if (!status.ok()) {
     ++stats_.num_failed;
   } else if (reason == FinishReason::kCancelled) {
@@ -249,27 +249,27 @@ void Scheduler::finish(Sequence& sequence, FinishReason reason, const Status& st
   }
 }
 
-void Scheduler::take_token(Sequence& sequence, const Drawn& drawn, RowNews& news) {
+void Scheduler::take_token(Sequence& sequence, const SampledTokens& drawn, SequenceUpdate& update) {
   if (sequence.searches()) {
     sequence.candidates_.emplace_back(drawn.top.begin(), drawn.top.end());
     // A preempted beam search starts over, so its last step is ignored.
-    if (sequence.inflight_ == 0 && !sequence.preempted_) advance_beams(sequence, news);
+    if (sequence.inflight_ == 0 && !sequence.preempted_) advance_beams(sequence, update);
     return;
   }
   sequence.check_drafts(drawn.token);
   if (sequence.append(drawn.token)) {
-    news.tokens.push_back(drawn.token);
-    news.full_log_probs.push_back(drawn.full_log_prob);
-    if (sequence.spec_.output.return_log_probs) news.log_probs.push_back(drawn.log_prob);
+    update.tokens.push_back(drawn.token);
+    update.full_log_probs.push_back(drawn.full_log_prob);
+    if (sequence.spec_.output.return_log_probs) update.log_probs.push_back(drawn.log_prob);
     if (sequence.spec_.output.num_top_log_probs > 0)
-      news.top_log_probs.emplace_back(drawn.top.begin(), drawn.top.end());
+      update.top_log_probs.emplace_back(drawn.top.begin(), drawn.top.end());
     ++stats_.generated_tokens;
   }
   if (sequence.reason_ != FinishReason::kNotFinished)
-    finish(sequence, sequence.reason_, ok(), news);
+    finish(sequence, sequence.reason_, ok(), update);
 }
 
-void Scheduler::advance_beams(Sequence& sequence, RowNews& news) {
+void Scheduler::advance_beams(Sequence& sequence, SequenceUpdate& update) {
   BeamState& beams = sequence.beams_;
   if (beams.live.empty()) beams.live.push_back({.tokens = sequence.tokens_});
   const size_t num_old = beams.live.size();
@@ -278,14 +278,14 @@ void Scheduler::advance_beams(Sequence& sequence, RowNews& news) {
   sequence.candidates_.clear();
   if (beams.done || sequence.spec_.streams_beams) {
     const int32_t count = sequence.sampling().num_return_sequences.value_or(rules.width);
-    news.beams =
+    update.beams =
         beam_news(best_hypotheses(rules, beams, count), sequence.spec_.output.return_log_probs);
   }
   if (!beams.done) return branch(sequence, num_old);
-  for (const BeamNews& beam : news.beams)
+  for (const BeamUpdate& beam : update.beams)
     stats_.generated_tokens += static_cast<int64_t>(beam.tokens.size());
-  NEREID_CHECK(!news.beams.empty());
-  finish(sequence, news.beams[0].reason, ok(), news);
+  NEREID_CHECK(!update.beams.empty());
+  finish(sequence, update.beams[0].reason, ok(), update);
 }
 
 // Each live beam shares its parent's blocks (copy on write).
@@ -293,18 +293,18 @@ void Scheduler::branch(Sequence& sequence, size_t num_old) {
   const std::vector<LiveBeam>& live = sequence.beams_.live;
   std::vector<BlockTable> old(num_old);
   std::vector<int32_t> uses(num_old, 0);
-  for (size_t i = 0; i < num_old; ++i) old[i] = std::exchange(sequence.lanes_[i].table, {});
+  for (size_t i = 0; i < num_old; ++i) old[i] = std::exchange(sequence.beam_slots_[i].table, {});
   for (const LiveBeam& beam : live) ++uses[beam.parent];
   for (size_t i = 0; i < num_old; ++i)
     if (uses[i] == 0) pool_.release(old[i], Release::kKeep);
   for (size_t i = 0; i < live.size(); ++i) {
     const int32_t parent = live[i].parent;
-    sequence.lanes_[i].table = --uses[parent] == 0 ? std::exchange(old[parent], {})
+    sequence.beam_slots_[i].table = --uses[parent] == 0 ? std::exchange(old[parent], {})
                                                    : pool_.fork(old[parent], sequence.committed_);
   }
 }
 
-Sequence& Scheduler::landed(const Row& row) {
+Sequence& Scheduler::completed(const ScheduledRow& row) {
   Sequence& sequence = *row.sequence;
   NEREID_CHECK(sequence.inflight_ > 0 && num_inflight_ > 0);
   --sequence.inflight_;
@@ -312,7 +312,7 @@ Sequence& Scheduler::landed(const Row& row) {
   if (row.ends_prompt || (row.samples && !sequence.searches())) --sequence.unknown_;
   sequence.num_host_rows_ -= row.needs_host;
   sequence.computed_ -= row.num_drafts;
-  sequence.num_guessed_ -= row.num_drafts;
+  sequence.num_draft_positions_ -= row.num_drafts;
   return sequence;
 }
 
@@ -323,33 +323,33 @@ void Scheduler::publish(Sequence& sequence) {
   const int32_t known =
       std::min(sequence.committed_, static_cast<int32_t>(sequence.tokens_.size()));
   const int32_t num_full = known / limits_.tokens_per_block;
-  BlockTable& table = sequence.lanes_[0].table;
+  BlockTable& table = sequence.beam_slots_[0].table;
   if (num_full > table.num_published && !table.groups[0].has_holes)
     pool_.publish(table, sequence.contents(), known);
-  retract(sequence, num_full);
+  remove_pending(sequence, num_full);
 }
 
 // Releases the blocks to which no later row attends.
 void Scheduler::drop_unseen(Sequence& sequence) {
   if (!limits_.any_window()) return;
-  for (Sequence::Lane& lane : sequence.lanes_) pool_.drop_unseen(lane.table, sequence.committed_);
+  for (Sequence::BeamSlot& beam_slot : sequence.beam_slots_) pool_.drop_unseen(beam_slot.table, sequence.committed_);
 }
 
 // Registers the sequence's full blocks from `computed_` on as pending prefix blocks.
-void Scheduler::announce(Sequence& sequence) {
+void Scheduler::add_pending(Sequence& sequence) {
   if (!limits_.enable_reuse || !may_share() || limits_.groups[0].window > 0) return;
   const auto keys = sequence.keys();
-  sequence.announced_from_ = sequence.computed_ / limits_.tokens_per_block;
-  sequence.announced_to_ = std::max(sequence.announced_from_, static_cast<int32_t>(keys.size()));
-  for (int32_t i = sequence.announced_from_; i < sequence.announced_to_; ++i) ++announced_[keys[i]];
+  sequence.pending_from_ = sequence.computed_ / limits_.tokens_per_block;
+  sequence.pending_to_ = std::max(sequence.pending_from_, static_cast<int32_t>(keys.size()));
+  for (int32_t i = sequence.pending_from_; i < sequence.pending_to_; ++i) ++pending_blocks_[keys[i]];
 }
 
 // Removes pending blocks below block `to`: they were published, or never will be.
-void Scheduler::retract(Sequence& sequence, int32_t to) {
-  for (; sequence.announced_from_ < std::min(to, sequence.announced_to_);
-       ++sequence.announced_from_) {
-    const auto found = announced_.find(sequence.keys_[sequence.announced_from_]);
-    if (--found->second == 0) announced_.erase(found);
+void Scheduler::remove_pending(Sequence& sequence, int32_t to) {
+  for (; sequence.pending_from_ < std::min(to, sequence.pending_to_);
+       ++sequence.pending_from_) {
+    const auto found = pending_blocks_.find(sequence.keys_[sequence.pending_from_]);
+    if (--found->second == 0) pending_blocks_.erase(found);
   }
 }
 
@@ -371,7 +371,7 @@ void Scheduler::release_if_drained(Sequence& sequence) {
     if (!sequence.stopped_) {
       NEREID_CHECK(sequence.unknown_ == 0);
       sequence.forget_beams();
-      sequence.preempted_ = sequence.suspect_ = false;
+      sequence.preempted_ = sequence.tainted_ = false;
       sequence.computed_ = sequence.committed_ = 0;
       waiting_.insert(&sequence);
       return;
@@ -385,19 +385,19 @@ void Scheduler::release_if_drained(Sequence& sequence) {
 }
 
 void Scheduler::release_memory(Sequence& sequence) {
-  const bool suspect = sequence.failed_ || sequence.suspect_;
-  retract(sequence, sequence.announced_to_);
-  BlockTable& table = sequence.lanes_[0].table;
+  const bool tainted = sequence.failed_ || sequence.tainted_;
+  remove_pending(sequence, sequence.pending_to_);
+  BlockTable& table = sequence.beam_slots_[0].table;
   const int32_t known =
       std::min(sequence.committed_, static_cast<int32_t>(sequence.tokens_.size()));
-  if (limits_.enable_reuse && !suspect && !sequence.searches() && known > 0)
+  if (limits_.enable_reuse && !tainted && !sequence.searches() && known > 0)
     pool_.publish_tail(table, sequence.contents(), known);
   const bool swaps = !sequence.stopped_ && !sequence.searches() &&
                      limits_.policy.pause_policy == PausePolicy::kSwap;
-  const Release how = suspect ? Release::kForget : swaps ? Release::kOffload : Release::kKeep;
-  for (Sequence::Lane& lane : sequence.lanes_) {
-    pool_.release(lane.table, how);
-    free_slots_.push_back(std::exchange(lane.slot, -1));
+  const Release how = tainted ? Release::kForget : swaps ? Release::kOffload : Release::kKeep;
+  for (Sequence::BeamSlot& beam_slot : sequence.beam_slots_) {
+    pool_.release(beam_slot.table, how);
+    free_slots_.push_back(std::exchange(beam_slot.slot, -1));
   }
 }
 

@@ -17,7 +17,7 @@
 #include "nereid/stats.h"
 #include "sched/block_pool.h"
 #include "sched/capacity.h"
-#include "sched/news.h"
+#include "sched/update.h"
 #include "sched/sequence.h"
 #include "sched/step_plan.h"
 
@@ -36,7 +36,7 @@ class Scheduler {
   // kRequestsBetween later requests.
   static constexpr uint64_t kSequencesInPlace = 4, kRequestsBetween = 8;
   // The place of sequence `index` of request number `serial`; unique.
-  static constexpr uint64_t place_of(uint64_t serial, uint64_t index) {
+  static constexpr uint64_t order_key(uint64_t serial, uint64_t index) {
     const uint64_t beyond = index < kSequencesInPlace ? 0 : index - kSequencesInPlace + 1;
     return ((serial + beyond * kRequestsBetween) << 24) + index;
   }
@@ -74,19 +74,19 @@ class Scheduler {
   // siblings differ. Empty: a chain.
   void draft(RequestId id, std::span<const TokenId> tokens, std::span<const int32_t> parents = {});
 
-  // `row` has landed. `drawn`: empty if the row does not sample, else the accepted drafts (of a
+  // `row` has completed. `drawn`: empty if the row does not sample, else the accepted drafts (of a
   // tree: a path, moved by the device to the row's first positions) and one more token. The
   // positions of rejected drafts are released. Beam search: the update comes with the row of the
   // last beam.
-  RowNews commit(const Row& row, std::span<const Drawn> drawn);
+  SequenceUpdate commit(const ScheduledRow& row, std::span<const SampledTokens> drawn);
 
   // The result of `row` is unusable (logits not finite): the sequence ends with `status`, and its
   // blocks are not reused.
-  RowNews abort(const Row& row, const Status& status);
+  SequenceUpdate abort(const ScheduledRow& row, const Status& status);
 
   // The tokens of `row` are discarded because its grammar mask was missing; hold() was called
   // before later rows of the sequence were planned. The last known token is computed again.
-  RowNews undrawn(const Row& row);
+  SequenceUpdate undrawn(const ScheduledRow& row);
 
   // No row of the sequence is planned while it is held (hold() calls > release() calls); others
   // overtake it. Ignored for ended sequences.
@@ -97,7 +97,7 @@ class Scheduler {
   // The device failed the whole step: replaces commit() or abort() of all its rows. Their sequences
   // end with `status`, all others restart from their known tokens, and the prefix cache is emptied,
   // because the step may have moved any block.
-  std::vector<RowNews> fail(const StepPlan& plan, const Status& status);
+  std::vector<SequenceUpdate> fail(const StepPlan& plan, const Status& status);
 
   // Ends the onboards of the oldest plan that has some and was not ended yet, whether or not its
   // step was launched. Not OK: sequences with these blocks restart from their known tokens.
@@ -105,20 +105,20 @@ class Scheduler {
 
   // Ends a sequence: cancelled by the client, or stopped at a stop string. No value: unknown or
   // already ended.
-  std::optional<RowNews> cancel(RequestId id) { return end(id, FinishReason::kCancelled); }
-  std::optional<RowNews> stop(RequestId id) { return end(id, FinishReason::kStopWords); }
+  std::optional<SequenceUpdate> cancel(RequestId id) { return end(id, FinishReason::kCancelled); }
+  std::optional<SequenceUpdate> stop(RequestId id) { return end(id, FinishReason::kStopWords); }
   // Ends a sequence with an error.
-  std::optional<RowNews> refuse(RequestId id, const Status& status) {
+  std::optional<SequenceUpdate> refuse(RequestId id, const Status& status) {
     return end(id, FinishReason::kNotFinished, status);
   }
-  std::vector<RowNews> cancel_all();
+  std::vector<SequenceUpdate> cancel_all();
 
   // The device is lost: ends all sequences with `status`. Rows in flight are still committed or
   // aborted, without updates.
-  std::vector<RowNews> fail_all(const Status& status);
+  std::vector<SequenceUpdate> fail_all(const Status& status);
 
   // Ends all sequences past their deadline with kTimedOut.
-  std::vector<RowNews> expire(Time now);
+  std::vector<SequenceUpdate> expire(Time now);
 
   // Changes of the prefix cache since the last call, oldest first.
   std::vector<KvCacheEvent> take_events() { return pool_.take_events(); }
@@ -150,17 +150,17 @@ class Scheduler {
   enum class Admission { kAdmitted, kSkipped, kNoRoom };
 
   // scheduler.cc: life of a sequence
-  std::optional<RowNews> end(RequestId id, FinishReason reason, const Status& status = ok());
-  std::vector<RowNews> end_all(FinishReason reason, const Status& status);
-  void finish(Sequence& sequence, FinishReason reason, const Status& status, RowNews& news);
-  void take_token(Sequence& sequence, const Drawn& drawn, RowNews& news);
-  void advance_beams(Sequence& sequence, RowNews& news);
+  std::optional<SequenceUpdate> end(RequestId id, FinishReason reason, const Status& status = ok());
+  std::vector<SequenceUpdate> end_all(FinishReason reason, const Status& status);
+  void finish(Sequence& sequence, FinishReason reason, const Status& status, SequenceUpdate& update);
+  void take_token(Sequence& sequence, const SampledTokens& drawn, SequenceUpdate& update);
+  void advance_beams(Sequence& sequence, SequenceUpdate& update);
   void branch(Sequence& sequence, size_t num_old);
-  Sequence& landed(const Row& row);
+  Sequence& completed(const ScheduledRow& row);
   void publish(Sequence& sequence);
   void drop_unseen(Sequence& sequence);
-  void announce(Sequence& sequence);
-  void retract(Sequence& sequence, int32_t to);
+  void add_pending(Sequence& sequence);
+  void remove_pending(Sequence& sequence, int32_t to);
   bool may_pause() const {
     return limits_.policy.capacity_policy == CapacityPolicy::kMaxUtilization;
   }
@@ -186,7 +186,7 @@ class Scheduler {
   Sequence& last_to_serve() const;
   void add_rows(StepPlan& plan, Sequence& sequence, int32_t num_tokens);
   void plan_drafts(StepPlan& plan);
-  int32_t num_drafts_for(const Sequence& sequence, const Row& row, int32_t most) const;
+  int32_t num_drafts_for(const Sequence& sequence, const ScheduledRow& row, int32_t most) const;
 
   // admission.cc: from waiting to running
   void admit_waiting(const StepPlan& plan, Time now);
@@ -199,12 +199,12 @@ class Scheduler {
   bool has_place_for_adapter(const Sequence& sequence) const;
   bool admit(Sequence& sequence, PrefixHit& hit, const Contents& contents);
   const Sequence* live_leader(const Sequence& sequence) const;
-  int32_t settled(const Sequence& sequence) const;
+  int32_t num_settled(const Sequence& sequence) const;
   bool can_fork(const Sequence& leader) const;
   bool fork(const Sequence& leader, Sequence& sequence);
   bool still_delayed(Sequence& sequence) const;
   bool is_delayed(Sequence& sequence, const PrefixHit& hit, const Contents& contents) const;
-  std::vector<Claim> claims(const Sequence& sequence, int32_t num_cached) const;
+  std::vector<Reservation> reservations(const Sequence& sequence, int32_t num_cached) const;
   int32_t headroom_for(const Sequence& sequence, size_t group, int32_t num_tokens) const;
   int32_t blocks_to_come(const Sequence& sequence, size_t group) const;
   void make_room_to_grow(Sequence& sequence);
@@ -217,7 +217,7 @@ class Scheduler {
   std::vector<Sequence*> running_;       // in order; with slots and blocks
   std::set<Sequence*, Before> waiting_;  // without slots and blocks
   std::set<std::pair<Time, RequestId>> deadlines_;
-  absl::flat_hash_map<BlockKey, int32_t> announced_;  // pending prefix block -> number of sequences
+  absl::flat_hash_map<BlockKey, int32_t> pending_blocks_;  // pending prefix block -> number of sequences
                                                       // computing it
   std::vector<int32_t> free_slots_;
   uint64_t num_requests_ = 0;  // submitted requests

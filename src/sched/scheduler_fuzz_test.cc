@@ -40,7 +40,7 @@ class Traffic : RandomRequests {
       }
       if (pick(0, 99) < cancel_rate_) end_someone();
       if (pick(0, 99) < draft_rate_) draft_someone(totals);
-      for (RowNews& news : sched_.expire(time_)) deliver(std::move(news));
+      for (SequenceUpdate& update : sched_.expire(time_)) deliver(std::move(update));
       launch(totals);
       while (static_cast<int>(flying_.size()) >= depth_ || (!flying_.empty() && !launched_)) {
         land();
@@ -134,7 +134,7 @@ class Traffic : RandomRequests {
     for (SequenceSpec& s : group) {
       work += static_cast<int64_t>(s.prompt.size()) + s.max_new_tokens;
       Client& client = clients_[s.id];
-      client.place = Scheduler::place_of(num_submitted_, index++);
+      client.place = Scheduler::order_key(num_submitted_, index++);
       client.spec = std::move(s);
     }
     ++num_submitted_;
@@ -154,8 +154,8 @@ class Traffic : RandomRequests {
                              : std::next(clients_.begin(), pick(0, clients_.size() - 1))->first;
     ended_on_their_way_ += std::ranges::count(on_their_way, id) > 0;
     clients_.at(id).ended_by_us = true;
-    auto news = pick(0, 1) ? sched_.cancel(id) : sched_.stop(id);
-    if (news) deliver(*std::move(news));
+    auto update = pick(0, 1) ? sched_.cancel(id) : sched_.stop(id);
+    if (update) deliver(*std::move(update));
   }
 
   void draft_someone(TrafficTotals& totals) {
@@ -208,7 +208,7 @@ class Traffic : RandomRequests {
     ASSERT_LE(step.plan.num_tokens, limits_.max_num_tokens);
     std::set<int> slots;
     int num_tokens = 0, num_logits = 0, num_scored = 0;
-    for (const Row& row : step.plan.rows) {
+    for (const ScheduledRow& row : step.plan.rows) {
       ASSERT_TRUE(slots.insert(row.slot).second);
       ASSERT_FALSE(is_arriving(*row.sequence)) << "its blocks are on their way";
       ASSERT_FALSE(awaits_host(row.sequence)) << "the row before needs the host";
@@ -247,7 +247,7 @@ class Traffic : RandomRequests {
   // Whether copies to its blocks have not been reported by onboarded().
   bool is_arriving(const Sequence& sequence) const {
     for (const LateCopies& arrival : arrivals_)
-      for (const BlockCopy& copy : arrival.copies)
+      for (const PlanCopy& copy : arrival.copies)
         if (std::ranges::count(sequence.block_table(0, copy.group), copy.to)) return true;
     return false;
   }
@@ -274,7 +274,7 @@ class Traffic : RandomRequests {
 
   bool awaits_host(const Sequence* sequence) const {
     return std::ranges::any_of(flying_, [&](const LaunchedStep& step) {
-      return std::ranges::any_of(step.plan.rows, [&](const Row& row) {
+      return std::ranges::any_of(step.plan.rows, [&](const ScheduledRow& row) {
         return row.sequence == sequence && row.needs_host;
       });
     });
@@ -284,13 +284,13 @@ class Traffic : RandomRequests {
   void watch_order(const StepPlan& plan, TrafficTotals& totals) {
     std::set<RequestId> served, flying;
     const Client* last = nullptr;  // last in order of the sequences with a row
-    for (const Row& row : plan.rows) {
+    for (const ScheduledRow& row : plan.rows) {
       const Client& client = clients_.at(row.sequence->id());
       served.insert(client.spec.id);
       if (!last || last->before(client)) last = &client;
     }
     for (const LaunchedStep& step : flying_)
-      for (const Row& row : step.plan.rows) flying.insert(row.sequence->id());
+      for (const ScheduledRow& row : step.plan.rows) flying.insert(row.sequence->id());
     for (const Sequence* sequence : sched_.running())
       if (is_arriving(*sequence)) flying.insert(sequence->id());
     for (auto& [id, client] : clients_) {
@@ -318,20 +318,20 @@ class Traffic : RandomRequests {
     ++num_landed_;
     make_arrivals();
     if (step.fails) {
-      for (const Row& row : step.plan.rows) clients_.at(row.sequence->id()).poisoned = true;
-      for (RowNews& news : sched_.fail(step.plan, internal_error("step failed")))
-        deliver(std::move(news));
+      for (const ScheduledRow& row : step.plan.rows) clients_.at(row.sequence->id()).poisoned = true;
+      for (SequenceUpdate& update : sched_.fail(step.plan, internal_error("step failed")))
+        deliver(std::move(update));
       return;
     }
     for (size_t i = 0; i < step.plan.rows.size(); ++i) {
-      const Row& row = step.plan.rows[i];
+      const ScheduledRow& row = step.plan.rows[i];
       if (fail_rate_ > 0 && pick(0, 199) == 0) {  // logits not finite
         clients_.at(row.sequence->id()).poisoned = true;
         deliver(sched_.abort(row, internal_error("not finite")));
         continue;
       }
       watch_pooled(row, results[i]);
-      std::vector<Drawn> drawn;
+      std::vector<SampledTokens> drawn;
       for (const TokenId token : results[i].tokens) drawn.push_back({.token = token});
       if (!results[i].top.empty()) drawn = {{.top = results[i].top}};
       held_ += std::max<int64_t>(0, static_cast<int64_t>(drawn.size()) - 1);
@@ -340,7 +340,7 @@ class Traffic : RandomRequests {
   }
 
   // Rows of a pooled prompt (all positions wanted) cover each position once, in order.
-  void watch_pooled(const Row& row, const FakeResult& result) {
+  void watch_pooled(const ScheduledRow& row, const FakeResult& result) {
     Client& client = clients_.at(row.sequence->id());
     ASSERT_TRUE(result.whole || fail_rate_ > 0);
     if (client.spec.output.pooling != Pooling::kMean || client.last.finished) return;
@@ -350,12 +350,12 @@ class Traffic : RandomRequests {
     ASSERT_EQ(row.ends_prompt, row.end() == static_cast<int>(client.spec.prompt.size()));
   }
 
-  void deliver(RowNews news) {
-    if (news.empty()) return;
-    Client& client = clients_.at(news.id);
-    ASSERT_FALSE(client.last.finished) << "news after the final one";
-    client.text.insert(client.text.end(), news.tokens.begin(), news.tokens.end());
-    client.last = std::move(news);
+  void deliver(SequenceUpdate update) {
+    if (update.empty()) return;
+    Client& client = clients_.at(update.id);
+    ASSERT_FALSE(client.last.finished) << "update after the final one";
+    client.text.insert(client.text.end(), update.tokens.begin(), update.tokens.end());
+    client.last = std::move(update);
   }
 
   void finish(TrafficTotals& totals) {

@@ -37,19 +37,19 @@ class SchedulerHost : public ::testing::Test {
   }
 
   void commit(const StepPlan& plan) {
-    const Drawn drawn{.token = 7};
-    for (const Row& row : plan.rows) take(sched_.commit(row, given(row, drawn)));
+    const SampledTokens drawn{.token = 7};
+    for (const ScheduledRow& row : plan.rows) take(sched_.commit(row, given(row, drawn)));
     sched_.check();
   }
 
-  void take(const RowNews& news) {
-    EXPECT_FALSE(news.finished && ended_.contains(news.id)) << "a second final news";
-    if (news.finished) ended_.emplace(news.id, news.status);
+  void take(const SequenceUpdate& update) {
+    EXPECT_FALSE(update.finished && ended_.contains(update.id)) << "a second final update";
+    if (update.finished) ended_.emplace(update.id, update.status);
   }
 
   static std::vector<RequestId> ids(const StepPlan& plan) {
     std::vector<RequestId> all;
-    for (const Row& row : plan.rows) all.push_back(row.sequence->id());
+    for (const ScheduledRow& row : plan.rows) all.push_back(row.sequence->id());
     return all;
   }
 
@@ -98,8 +98,8 @@ TEST_F(SchedulerHost, ACancelledOneGivesItsBlocksBackWhenTheCopyIsOver) {
   ASSERT_TRUE(sched_.submit(spec(3, kPrompt, 3)).ok());
   commit(sched_.plan(Time{}));
   const int64_t before = num_free();
-  auto news = sched_.cancel(3);
-  ASSERT_TRUE(news && news->finished);
+  auto update = sched_.cancel(3);
+  ASSERT_TRUE(update && update->finished);
   EXPECT_FALSE(sched_.cancel(3).has_value());
   EXPECT_EQ(num_free(), before);
   EXPECT_FALSE(sched_.idle());
@@ -128,7 +128,7 @@ TEST_F(SchedulerHost, AFailedStepDoesNotFreeWhatACopyWrites) {
   ASSERT_TRUE(sched_.submit(spec(3, kPrompt, 3)).ok());
   ASSERT_TRUE(sched_.submit(spec(4, 4, 6, 900)).ok());
   const StepPlan plan = sched_.plan(Time{});
-  for (const RowNews& news : sched_.fail(plan, internal_error("the step failed"))) take(news);
+  for (const SequenceUpdate& update : sched_.fail(plan, internal_error("the step failed"))) take(update);
   EXPECT_EQ(ended_.size(), 3u) << "4 has ended, as have those before";
   EXPECT_TRUE(sched_.plan(Time{}).empty()) << "3 starts over when its blocks are quiet";
   EXPECT_LT(num_free(), kNumBlocks);

@@ -21,20 +21,20 @@ constexpr int kPolicyBlock = 4;
 // A scheduler whose steps are committed at once; every row that samples gets token 7.
 struct Loop {
   Scheduler sched;
-  std::map<RequestId, RowNews> ended;
+  std::map<RequestId, SequenceUpdate> ended;
 
   explicit Loop(const Limits& l) : sched(l) {}
 
   StepPlan step(Time now = {}) {
     StepPlan plan = sched.plan(now);
     if (!plan.onboards.empty()) sched.onboarded(ok());
-    const Drawn drawn{.token = 7};
-    for (const Row& row : plan.rows) take(sched.commit(row, given(row, drawn)));
+    const SampledTokens drawn{.token = 7};
+    for (const ScheduledRow& row : plan.rows) take(sched.commit(row, given(row, drawn)));
     sched.check();
     return plan;
   }
-  void take(RowNews news) {
-    if (news.finished) ended[news.id] = std::move(news);
+  void take(SequenceUpdate update) {
+    if (update.finished) ended[update.id] = std::move(update);
   }
   void run() {
     for (int i = 0; i < 1000 && !sched.idle(); ++i) step();
@@ -44,11 +44,11 @@ struct Loop {
 
 std::vector<RequestId> ids(const StepPlan& plan) {
   std::vector<RequestId> all;
-  for (const Row& row : plan.rows) all.push_back(row.sequence->id());
+  for (const ScheduledRow& row : plan.rows) all.push_back(row.sequence->id());
   return all;
 }
 
-// Row fields copied before the commit, which may destroy sequences.
+// ScheduledRow fields copied before the commit, which may destroy sequences.
 struct Seen {
   RequestId id;
   int start, num_tokens;
@@ -57,9 +57,9 @@ struct Seen {
 std::vector<Seen> next(Loop& loop) {
   StepPlan plan = loop.sched.plan(Time{});
   std::vector<Seen> all;
-  for (const Row& row : plan.rows) all.push_back({row.sequence->id(), row.start, row.num_tokens});
-  const Drawn drawn{.token = 7};
-  for (const Row& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
+  for (const ScheduledRow& row : plan.rows) all.push_back({row.sequence->id(), row.start, row.num_tokens});
+  const SampledTokens drawn{.token = 7};
+  for (const ScheduledRow& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
   loop.sched.check();
   return all;
 }
@@ -107,13 +107,13 @@ TEST(Policy, APauseBySwapMovesBlocksToTheHostAndBack) {
     const int64_t before = loop.sched.stats().num_preemptions;
     const StepPlan plan = loop.sched.plan(Time{});
     if (loop.sched.stats().num_preemptions > before) {
-      moved_at_once += std::ranges::count_if(plan.copies, [&](const BlockCopy& copy) {
+      moved_at_once += std::ranges::count_if(plan.copies, [&](const PlanCopy& copy) {
         return copy.from < l.groups[0].num_blocks && copy.to >= l.groups[0].num_blocks;
       });
     }
     if (!plan.onboards.empty()) loop.sched.onboarded(ok());
-    const Drawn drawn{.token = 7};
-    for (const Row& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
+    const SampledTokens drawn{.token = 7};
+    for (const ScheduledRow& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
   }
   EXPECT_EQ(moved_at_once, 2) << "all that it had, not just what is needed now";
   const SchedulerStats stats = loop.sched.stats();
@@ -133,7 +133,7 @@ TEST(Policy, ContextLogitsNeedTheWholePromptComputed) {
   while (!loop.sched.idle()) {
     const StepPlan plan = loop.step();
     int num_logits = 0;
-    for (const Row& row : plan.rows) {
+    for (const ScheduledRow& row : plan.rows) {
       num_logits += row.num_logits();
       for (int p = row.start; row.all_logits && p < row.end(); ++p) positions.push_back(p);
     }
@@ -272,13 +272,13 @@ TEST(Policy, DeadlinesEndWaitingAndRunningSequences) {
   ASSERT_TRUE(loop.sched.submit(waiting).ok());
   next(loop);
   EXPECT_THAT(loop.sched.expire(Time{} + milliseconds(4)), IsEmpty());
-  auto news = loop.sched.expire(Time{} + milliseconds(5));
-  ASSERT_EQ(news.size(), 1u);
-  EXPECT_EQ(news[0].id, 2u);
-  EXPECT_EQ(news[0].reason, FinishReason::kTimedOut);
-  news = loop.sched.expire(Time{} + milliseconds(99));
-  ASSERT_EQ(news.size(), 1u);
-  EXPECT_EQ(news[0].id, 1u);
+  auto update = loop.sched.expire(Time{} + milliseconds(5));
+  ASSERT_EQ(update.size(), 1u);
+  EXPECT_EQ(update[0].id, 2u);
+  EXPECT_EQ(update[0].reason, FinishReason::kTimedOut);
+  update = loop.sched.expire(Time{} + milliseconds(99));
+  ASSERT_EQ(update.size(), 1u);
+  EXPECT_EQ(update[0].id, 1u);
   EXPECT_TRUE(loop.sched.idle());
   EXPECT_EQ(loop.sched.stats().num_timed_out, 2);
 }
@@ -294,12 +294,12 @@ TEST(Policy, AFailedStepEndsItsSequencesAndTheOthersStartOver) {
   ASSERT_TRUE(loop.sched.submit(spec(2, 7, 2, 500)).ok());
   const StepPlan second = loop.sched.plan(Time{});  // in flight behind the one that fails
   EXPECT_THAT(ids(second), Contains(2));
-  const auto news = loop.sched.fail(first, internal_error("lost"));
-  ASSERT_EQ(news.size(), 1u);
-  EXPECT_EQ(news[0].id, 1u);
-  EXPECT_FALSE(news[0].status.ok());
-  const Drawn drawn{.token = 66};
-  for (const Row& row : second.rows)
+  const auto update = loop.sched.fail(first, internal_error("lost"));
+  ASSERT_EQ(update.size(), 1u);
+  EXPECT_EQ(update[0].id, 1u);
+  EXPECT_FALSE(update[0].status.ok());
+  const SampledTokens drawn{.token = 66};
+  for (const ScheduledRow& row : second.rows)
     EXPECT_TRUE(loop.sched.commit(row, given(row, drawn)).empty())
         << "what it drew may rest on lost contents";
   EXPECT_THAT(next(loop), ElementsAre(Seen{2, 0, 7}));
@@ -318,7 +318,7 @@ TEST(Policy, FollowersShareTheLeadersPrompt) {
   EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 10}));
   const StepPlan plan = loop.sched.plan(Time{});
   std::vector<Seen> seen;
-  for (const Row& row : plan.rows) seen.push_back({row.sequence->id(), row.start, row.num_tokens});
+  for (const ScheduledRow& row : plan.rows) seen.push_back({row.sequence->id(), row.start, row.num_tokens});
   EXPECT_THAT(seen, UnorderedElementsAre(Seen{1, 10, 1}, Seen{2, 9, 1}, Seen{3, 9, 1}));
   EXPECT_EQ(plan.copies.size(), 2u) << "the block that each of them writes";
   loop.sched.check();
@@ -379,7 +379,7 @@ TEST(Policy, ALaterRequestNeedNotWaitForTheEndOfALargeGroup) {
   EXPECT_THAT(ids(loop.step()), UnorderedElementsAre(1, 2, 3, 4, 5, 20));
   loop.run();
   EXPECT_EQ(loop.ended.size(), 7u);
-  for (const auto& [id, news] : loop.ended) EXPECT_TRUE(news.status.ok()) << id;
+  for (const auto& [id, update] : loop.ended) EXPECT_TRUE(update.status.ok()) << id;
 }
 
 TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
@@ -392,8 +392,8 @@ TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
   const StepPlan plan = sched.plan(Time{});
   ASSERT_EQ(plan.rows.size(), 2u);
   const std::vector<TokenLogProb> top = {{7, -0.5f}};
-  const Drawn drawn{.token = 7, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
-  const RowNews one = sched.commit(plan.rows[0], {&drawn, 1}),
+  const SampledTokens drawn{.token = 7, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
+  const SequenceUpdate one = sched.commit(plan.rows[0], {&drawn, 1}),
                 two = sched.commit(plan.rows[1], {&drawn, 1});
   EXPECT_THAT(one.log_probs, ElementsAre(-0.5f));
   ASSERT_EQ(one.top_log_probs.size(), 1u);
@@ -415,7 +415,7 @@ TEST(Policy, ASlidingWindowGivesBlocksBackWhileItRuns) {
     const StepPlan plan = loop.sched.plan(Time{});
     const auto now = plan.rows[0].sequence->block_table();
     table.assign(now.begin(), now.end());
-    const Drawn drawn{.token = 7};
+    const SampledTokens drawn{.token = 7};
     loop.take(loop.sched.commit(plan.rows[0], {&drawn, 1}));
   }
   ASSERT_EQ(table.size(), 10u);
@@ -440,7 +440,7 @@ TEST(Policy, AWindowBesideAFullGroupHoldsOneBlockMoreThanTheWindow) {
                                       [](BlockId block) { return block != kNoBlock; }));
       EXPECT_EQ(std::ranges::count(sequence.block_table(0, 0), kNoBlock), 0);
     }
-    const Drawn drawn{.token = 7};
+    const SampledTokens drawn{.token = 7};
     loop.take(loop.sched.commit(plan.rows[0], given(plan.rows[0], drawn)));
   }
   EXPECT_EQ(most, 8 / 4 + 1);

@@ -67,7 +67,7 @@ SchedulerStats Scheduler::stats() const {
 }
 
 void Scheduler::check() const {
-  int64_t held = 0, inflight = 0, queued = 0, announced = 0, draining = 0, deadlines = 0;
+  int64_t held = 0, inflight = 0, queued = 0, pending = 0, draining = 0, deadlines = 0;
   int64_t arriving = 0, on_hold = 0;
   std::vector<bool> slot_used(limits_.max_batch_size, false);
   for (int32_t slot : free_slots_) slot_used[slot] = true;
@@ -77,42 +77,42 @@ void Scheduler::check() const {
   for (const Sequence* s : running_) {
     if (s->spec_.adapter != 0 && adapters.insert(s->spec_.adapter).second)
       adapter_pages += s->spec_.adapter_pages;
-    for (const Sequence::Lane& lane : s->lanes_) {
-      NEREID_CHECK(lane.slot >= 0 && !slot_used[lane.slot]);
-      slot_used[lane.slot] = true;
-      held += lane.table.num_held();
+    for (const Sequence::BeamSlot& beam_slot : s->beam_slots_) {
+      NEREID_CHECK(beam_slot.slot >= 0 && !slot_used[beam_slot.slot]);
+      slot_used[beam_slot.slot] = true;
+      held += beam_slot.table.num_held();
     }
-    num_slots += s->lanes_.size();
+    num_slots += s->beam_slots_.size();
     NEREID_CHECK(!s->draining() || s->inflight_ > 0 || s->arriving_);
-    NEREID_CHECK(s->arriving_ == pool_.is_arriving(s->lanes_[0].table));
+    NEREID_CHECK(s->arriving_ == pool_.is_arriving(s->beam_slots_[0].table));
     NEREID_CHECK(!s->arriving_ || s->inflight_ == 0);
     arriving += s->arriving_;
     NEREID_CHECK(s->unknown_ <= s->inflight_);
     // Positions past the end are not kept.
-    NEREID_CHECK(s->stopped_ || s->computed_ <= s->length() + s->num_guessed_);
+    NEREID_CHECK(s->stopped_ || s->computed_ <= s->length() + s->num_draft_positions_);
     NEREID_CHECK(s->num_host_rows_ <= s->inflight_ &&
-                 (s->num_guessed_ == 0 || s->num_host_rows_ == 1));
+                 (s->num_draft_positions_ == 0 || s->num_host_rows_ == 1));
     NEREID_CHECK(s->committed_ <= s->computed_);
     inflight += s->inflight_;
     draining += s->draining();
-    announced += s->announced_to_ - s->announced_from_;
+    pending += s->pending_to_ - s->pending_from_;
   }
   NEREID_CHECK(std::ssize(adapters) <= limits_.max_adapters &&
                adapter_pages <= limits_.max_adapter_pages);
   for (const Sequence* s : waiting_) {
-    for (const Sequence::Lane& lane : s->lanes_) NEREID_CHECK(lane.slot < 0 && lane.table.empty());
+    for (const Sequence::BeamSlot& beam_slot : s->beam_slots_) NEREID_CHECK(beam_slot.slot < 0 && beam_slot.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
     NEREID_CHECK(!s->arriving_);
-    NEREID_CHECK(s->announced_to_ == s->announced_from_);
+    NEREID_CHECK(s->pending_to_ == s->pending_from_);
     queued += !s->started_;
   }
-  for (const auto& [key, count] : announced_) announced -= count;
+  for (const auto& [key, count] : pending_blocks_) pending -= count;
   for (const auto& [id, s] : sequences_) {
     deadlines += s->spec_.deadline && !s->stopped_;
     on_hold += s->holds_ > 0;
   }
   NEREID_CHECK(on_hold == num_held_);
-  NEREID_CHECK(announced == 0 && draining == num_draining_ && arriving == num_arriving_);
+  NEREID_CHECK(pending == 0 && draining == num_draining_ && arriving == num_arriving_);
   NEREID_CHECK(deadlines == static_cast<int64_t>(deadlines_.size()));
   NEREID_CHECK(num_slots == slot_used.size());
   NEREID_CHECK(running_.size() + waiting_.size() == sequences_.size());

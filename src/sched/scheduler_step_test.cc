@@ -19,18 +19,18 @@ struct Part {
 };
 std::vector<Part> parts(const StepPlan& plan) {
   std::vector<Part> out;
-  for (const Row& r : plan.rows) out.push_back({r.sequence->id(), r.start, r.num_tokens});
+  for (const ScheduledRow& r : plan.rows) out.push_back({r.sequence->id(), r.start, r.num_tokens});
   return out;
 }
 
-std::vector<RowNews> commit_with_log_probs(Scheduler& sched, const StepPlan& plan,
+std::vector<SequenceUpdate> commit_with_log_probs(Scheduler& sched, const StepPlan& plan,
                                            TokenId token = 7) {
   const std::vector<TokenLogProb> top = {{1, -1.0f}, {2, -2.0f}, {3, -4.0f}, {4, -8.0f}};
-  const Drawn drawn{.token = token, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
-  std::vector<RowNews> all;
-  for (const Row& row : plan.rows) {
-    RowNews news = sched.commit(row, given(row, drawn));
-    if (!news.empty()) all.push_back(std::move(news));
+  const SampledTokens drawn{.token = token, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
+  std::vector<SequenceUpdate> all;
+  for (const ScheduledRow& row : plan.rows) {
+    SequenceUpdate update = sched.commit(row, given(row, drawn));
+    if (!update.empty()) all.push_back(std::move(update));
   }
   return all;
 }
@@ -194,13 +194,13 @@ TEST(SchedulerStep, ShareThePromptAndCopyOnlyPartialBlocks) {
   EXPECT_EQ(sequence.tokens(1).back(), 2);
   EXPECT_NE(plan.rows[0].slot, plan.rows[1].slot);
   commit_with_log_probs(sched, plan);
-  const auto news = commit_with_log_probs(sched, sched.plan(Time{}));
-  ASSERT_EQ(news.size(), 1u);
-  ASSERT_EQ(news[0].beams.size(), 2u);
-  EXPECT_THAT(news[0].beams[0].tokens, ElementsAre(1, 1, 1));
-  EXPECT_THAT(news[0].beams[0].log_probs, ElementsAre(-1, -1, -1));
-  EXPECT_EQ(news[0].beams[1].cum_log_prob, -4);
-  EXPECT_EQ(news[0].reason, FinishReason::kLength);
+  const auto update = commit_with_log_probs(sched, sched.plan(Time{}));
+  ASSERT_EQ(update.size(), 1u);
+  ASSERT_EQ(update[0].beams.size(), 2u);
+  EXPECT_THAT(update[0].beams[0].tokens, ElementsAre(1, 1, 1));
+  EXPECT_THAT(update[0].beams[0].log_probs, ElementsAre(-1, -1, -1));
+  EXPECT_EQ(update[0].beams[1].cum_log_prob, -4);
+  EXPECT_EQ(update[0].reason, FinishReason::kLength);
   EXPECT_TRUE(sched.idle());
   sched.check();
 }
@@ -235,10 +235,10 @@ TEST(SchedulerStep, DraftsThatDoNotHoldAreTakenBack) {
   EXPECT_EQ(plan.num_tokens, 7);
   EXPECT_TRUE(plan.rows[0].needs_host && sched.plan(Time{}).empty());
   EXPECT_EQ(sched.stats().blocks_free, free - 2);
-  const Drawn drawn[] = {{.token = 1, .full_log_prob = -1}, {.token = 3, .full_log_prob = -2}};
-  const RowNews news = sched.commit(plan.rows[0], drawn);
-  EXPECT_THAT(news.tokens, ElementsAre(1, 3));
-  EXPECT_THAT(news.full_log_probs, ElementsAre(-1, -2));
+  const SampledTokens drawn[] = {{.token = 1, .full_log_prob = -1}, {.token = 3, .full_log_prob = -2}};
+  const SequenceUpdate update = sched.commit(plan.rows[0], drawn);
+  EXPECT_THAT(update.tokens, ElementsAre(1, 3));
+  EXPECT_THAT(update.full_log_probs, ElementsAre(-1, -2));
   EXPECT_EQ(sched.stats().blocks_free, free - 1) << "of 8 positions";
   sched.check();
   EXPECT_THAT(step(sched), ElementsAre(Part{1, 6, 1})) << "the other drafts are forgotten";
@@ -254,15 +254,15 @@ TEST(SchedulerStep, DraftsThatHoldSaveSteps) {
   sched.draft(1, std::vector<TokenId>{1, 2, 3, 4, 5, 6, 7, 8, 9});
   StepPlan plan = sched.plan(Time{});
   EXPECT_THAT(parts(plan), ElementsAre(Part{1, 4, 4})) << "four rows of logits";
-  std::vector<Drawn> drawn = {{.token = 1}, {.token = 2}, {.token = 3}, {.token = 4}};
+  std::vector<SampledTokens> drawn = {{.token = 1}, {.token = 2}, {.token = 3}, {.token = 4}};
   EXPECT_EQ(sched.commit(plan.rows[0], drawn).tokens.size(), 4u);
   plan = sched.plan(Time{});
   EXPECT_THAT(parts(plan), ElementsAre(Part{1, 8, 3})) << "three tokens to the limit";
   EXPECT_THAT(plan.rows[0].sequence->drafts().first(2), ElementsAre(5, 6));
   drawn = {{.token = 5}, {.token = 6}, {.token = 7}};
-  const RowNews news = sched.commit(plan.rows[0], drawn);
-  EXPECT_EQ(news.tokens.size(), 3u);
-  EXPECT_EQ(news.reason, FinishReason::kLength);
+  const SequenceUpdate update = sched.commit(plan.rows[0], drawn);
+  EXPECT_EQ(update.tokens.size(), 3u);
+  EXPECT_EQ(update.reason, FinishReason::kLength);
   EXPECT_TRUE(sched.idle());
 }
 

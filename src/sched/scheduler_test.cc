@@ -14,10 +14,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // Commits every row of a plan; each row that samples gets `token`.
-std::vector<RowNews> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token) {
-  std::vector<RowNews> all;
-  const Drawn drawn{.token = token};
-  for (const Row& row : plan.rows) all.push_back(sched.commit(row, given(row, drawn)));
+std::vector<SequenceUpdate> commit_all(Scheduler& sched, const StepPlan& plan, TokenId token) {
+  std::vector<SequenceUpdate> all;
+  const SampledTokens drawn{.token = token};
+  for (const ScheduledRow& row : plan.rows) all.push_back(sched.commit(row, given(row, drawn)));
   return all;
 }
 
@@ -28,7 +28,7 @@ struct Shape {
 };
 std::vector<Shape> shapes(const StepPlan& plan) {
   std::vector<Shape> out;
-  for (const Row& r : plan.rows)
+  for (const ScheduledRow& r : plan.rows)
     out.push_back({r.start, r.num_tokens, r.samples, r.input_on_device});
   return out;
 }
@@ -38,17 +38,17 @@ TEST(Scheduler, RunsOneRequestToItsLength) {
   ASSERT_TRUE(sched.submit(spec(1, 5, 2)).ok());
   StepPlan plan = sched.plan(Time{});
   EXPECT_THAT(shapes(plan), ElementsAre(Shape{0, 5, true, false}));
-  Drawn drawn{.token = 7};
-  RowNews news = sched.commit(plan.rows[0], {&drawn, 1});
-  EXPECT_THAT(news.tokens, ElementsAre(7));
-  EXPECT_FALSE(news.finished);
+  SampledTokens drawn{.token = 7};
+  SequenceUpdate update = sched.commit(plan.rows[0], {&drawn, 1});
+  EXPECT_THAT(update.tokens, ElementsAre(7));
+  EXPECT_FALSE(update.finished);
   plan = sched.plan(Time{});
   EXPECT_THAT(shapes(plan), ElementsAre(Shape{5, 1, true, false}));
   drawn.token = 8;
-  news = sched.commit(plan.rows[0], {&drawn, 1});
-  EXPECT_THAT(news.tokens, ElementsAre(8));
-  EXPECT_TRUE(news.finished);
-  EXPECT_EQ(news.reason, FinishReason::kLength);
+  update = sched.commit(plan.rows[0], {&drawn, 1});
+  EXPECT_THAT(update.tokens, ElementsAre(8));
+  EXPECT_TRUE(update.finished);
+  EXPECT_EQ(update.reason, FinishReason::kLength);
   EXPECT_TRUE(sched.idle());
   sched.check();
   EXPECT_EQ(sched.stats().blocks_free, 32);
@@ -108,7 +108,7 @@ TEST(Scheduler, WhatIsHeldGivesItsMemoryToOthersFirst) {
   ASSERT_EQ(plan.rows.size(), 2u);
   sched.hold(1);
   EXPECT_TRUE(sched.undrawn(plan.rows[0]).empty());
-  const Drawn drawn{.token = 7};
+  const SampledTokens drawn{.token = 7};
   EXPECT_FALSE(sched.commit(plan.rows[1], {&drawn, 1}).finished);
   for (int i = 1; i < 8; ++i) {
     plan = sched.plan(Time{});
@@ -178,10 +178,10 @@ TEST(Scheduler, EndIdInFlightDropsTheExtraToken) {
   s.end_ids = {2};
   ASSERT_TRUE(sched.submit(s).ok());
   const StepPlan first = sched.plan(Time{}), second = sched.plan(Time{});
-  const RowNews news = commit_all(sched, first, 2)[0];
-  EXPECT_TRUE(news.finished);
-  EXPECT_EQ(news.reason, FinishReason::kEndId);
-  EXPECT_TRUE(news.tokens.empty());
+  const SequenceUpdate update = commit_all(sched, first, 2)[0];
+  EXPECT_TRUE(update.finished);
+  EXPECT_EQ(update.reason, FinishReason::kEndId);
+  EXPECT_TRUE(update.tokens.empty());
   EXPECT_FALSE(sched.idle()) << "memory is held while a row is in flight";
   sched.check();
   EXPECT_TRUE(commit_all(sched, second, 9)[0].empty());
@@ -195,9 +195,9 @@ TEST(Scheduler, StopWordsEndAndStay) {
   s.stop_words = {{5, 6}};
   ASSERT_TRUE(sched.submit(s).ok());
   EXPECT_FALSE(commit_all(sched, sched.plan(Time{}), 5)[0].finished);
-  const RowNews news = commit_all(sched, sched.plan(Time{}), 6)[0];
-  EXPECT_THAT(news.tokens, ElementsAre(6));
-  EXPECT_EQ(news.reason, FinishReason::kStopWords);
+  const SequenceUpdate update = commit_all(sched, sched.plan(Time{}), 6)[0];
+  EXPECT_THAT(update.tokens, ElementsAre(6));
+  EXPECT_EQ(update.reason, FinishReason::kStopWords);
 }
 
 TEST(Scheduler, MaxSequenceLengthEndsWithLength) {
@@ -206,8 +206,8 @@ TEST(Scheduler, MaxSequenceLengthEndsWithLength) {
   Scheduler sched(l);
   ASSERT_TRUE(sched.submit(spec(1, 4, 100)).ok());
   EXPECT_FALSE(commit_all(sched, sched.plan(Time{}), 7)[0].finished);
-  const RowNews news = commit_all(sched, sched.plan(Time{}), 7)[0];
-  EXPECT_EQ(news.reason, FinishReason::kLength);
+  const SequenceUpdate update = commit_all(sched, sched.plan(Time{}), 7)[0];
+  EXPECT_EQ(update.reason, FinishReason::kLength);
   EXPECT_TRUE(sched.idle());
 }
 
@@ -252,9 +252,9 @@ TEST(Scheduler, ReusesThePrefixButComputesTheLastToken) {
     const StepPlan plan = sched.plan(Time{});
     EXPECT_THAT(shapes(plan),
                 ElementsAre(partial ? Shape{7, 1, true, false} : Shape{4, 4, true, false}));
-    const RowNews news = commit_all(sched, plan, 7)[0];
-    EXPECT_EQ(news.metrics.reused_blocks, partial ? 2 : 1);
-    EXPECT_EQ(news.metrics.cached_tokens, partial ? 7 : 4);
+    const SequenceUpdate update = commit_all(sched, plan, 7)[0];
+    EXPECT_EQ(update.metrics.reused_blocks, partial ? 2 : 1);
+    EXPECT_EQ(update.metrics.cached_tokens, partial ? 7 : 4);
     EXPECT_EQ(sched.stats().blocks_reused, partial ? 2 : 1);
     EXPECT_EQ(sched.stats().prompt_tokens, partial ? 9 : 12);
   }
@@ -271,11 +271,11 @@ TEST(Scheduler, PreemptsTheNewestAndResumesIt) {
   int steps = 0, preempted = 0, finished = 0;
   while (!sched.idle() && ++steps < 100) {
     const StepPlan plan = sched.plan(Time{});
-    for (const RowNews& news : commit_all(sched, plan, 7)) {
-      if (!news.finished) continue;
+    for (const SequenceUpdate& update : commit_all(sched, plan, 7)) {
+      if (!update.finished) continue;
       ++finished;
-      EXPECT_EQ(news.id, static_cast<RequestId>(finished)) << "the older one ends first";
-      preempted += news.metrics.num_preemptions;
+      EXPECT_EQ(update.id, static_cast<RequestId>(finished)) << "the older one ends first";
+      preempted += update.metrics.num_preemptions;
     }
     sched.check();
   }
@@ -294,7 +294,7 @@ TEST(Scheduler, CancelWaitingAndRunning) {
   const StepPlan plan = sched.plan(Time{});
   EXPECT_EQ(sched.cancel(2)->reason, FinishReason::kCancelled);
   EXPECT_EQ(sched.cancel(1)->reason, FinishReason::kCancelled);
-  EXPECT_FALSE(sched.cancel(1).has_value()) << "one final news only";
+  EXPECT_FALSE(sched.cancel(1).has_value()) << "one final update only";
   EXPECT_FALSE(sched.cancel(9).has_value());
   EXPECT_FALSE(sched.idle());
   EXPECT_TRUE(commit_all(sched, plan, 7)[0].empty());
@@ -308,9 +308,9 @@ TEST(Scheduler, AbortFailsTheSequenceAndForgetsItsBlocks) {
   ASSERT_TRUE(sched.submit(spec(1, 8)).ok());
   commit_all(sched, sched.plan(Time{}), 7);
   const StepPlan plan = sched.plan(Time{});
-  const RowNews news = sched.abort(plan.rows[0], internal_error("device lost"));
-  EXPECT_TRUE(news.finished);
-  EXPECT_TRUE(absl::IsInternal(news.status));
+  const SequenceUpdate update = sched.abort(plan.rows[0], internal_error("device lost"));
+  EXPECT_TRUE(update.finished);
+  EXPECT_TRUE(absl::IsInternal(update.status));
   EXPECT_TRUE(sched.idle());
   sched.check();
   ASSERT_TRUE(sched.submit(spec(2, 8)).ok());

@@ -13,11 +13,11 @@ namespace nereid::sched {
 struct Client {
   SequenceSpec spec;
   std::vector<TokenId> text;
-  RowNews last;
+  SequenceUpdate last;
   bool ended_by_us = false;  // cancel or stop was sent
   bool poisoned = false;     // one of its rows was aborted
   uint64_t place = 0;
-  int num_pooled = 0;     // positions of a mean that have landed
+  int num_pooled = 0;     // positions of a mean that have completed
   int num_overtaken = 0;  // plans in a row that served only others, some of them behind it
 
   bool before(const Client& other) const {
@@ -36,7 +36,7 @@ struct TrafficTotals {
 
 // Host-pool copies from their plan until onboarded().
 struct LateCopies {
-  std::vector<BlockCopy> copies;
+  std::vector<PlanCopy> copies;
   int64_t after = 0;   // number of steps that must land before, the last one with copies included
   bool early = false;  // true: run as soon as allowed; false: at onboarded()
   bool ok = true, made = false;
@@ -67,7 +67,7 @@ class RandomRequests {
              .renews_last_cached = pick(0, 3) == 0};
     l.groups.resize(pick(0, 1) ? 1 : pick(2, 3));
     int window = pick(0, 4) ? 0 : pick(2, 24);
-    for (CacheGroup& group : l.groups) {
+    for (BlockGroupConfig& group : l.groups) {
       random_group(l, window, group);
       if (pick(0, 4)) window = pick(2, window > 0 ? window : 24);
     }
@@ -84,7 +84,7 @@ class RandomRequests {
     return l;
   }
 
-  void random_group(const Limits& l, int window, CacheGroup& group) {
+  void random_group(const Limits& l, int window, BlockGroupConfig& group) {
     const int t = l.tokens_per_block, one = l.max_sequence_length / t + 1;
     group.num_blocks = pick(0, 1) ? one + pick(0, one) : pick(one, 6 * one);
     if (pick(0, 9) == 0) group.num_blocks = pick(1, one);  // some requests can never run

@@ -15,7 +15,7 @@ Sequence::Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, u
       tokens_per_block_(tokens_per_block),
       place_(place),
       drafts_(spec_.drafts),
-      lanes_(static_cast<size_t>(spec_.sampling.beam_width)) {
+      beam_slots_(static_cast<size_t>(spec_.sampling.beam_width)) {
   metrics_.arrival = spec_.arrival;
 }
 

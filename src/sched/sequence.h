@@ -32,7 +32,7 @@ struct SequenceSpec {
   std::vector<TokenId> end_ids;      // a drawn one ends the sequence and is not kept
   std::vector<std::vector<TokenId>> stop_words;  // completing one ends the sequence; it is kept
   SamplingConfig sampling;      // for the sampler, seed included; here: beams and min_tokens
-  OutputConfig output;          // log-probs are put into the news only when asked for
+  OutputConfig output;          // log-probs are put into the update only when asked for
   std::vector<TokenId> drafts;  // its drafts at first, see Scheduler::draft(); none for searches
   bool has_grammar = false;   // its drafts are tokens that a grammar forces: no figure counts them
   std::string cache_salt;     // prefixes are shared only among equal ones
@@ -51,7 +51,7 @@ struct SequenceSpec {
 class Sequence {
  public:
   // `limit`: length (prompt included) at which it ends with kLength. `place`:
-  // Scheduler::place_of(). `worst_blocks`: by group, worst_case_blocks() in capacity.h.
+  // Scheduler::order_key(). `worst_blocks`: by group, worst_case_blocks() in capacity.h.
   Sequence(SequenceSpec spec, int32_t limit, int32_t tokens_per_block, uint64_t place,
            std::vector<int32_t> worst_blocks = {});
 
@@ -66,7 +66,7 @@ class Sequence {
   const SequenceSpec& spec() const { return spec_; }  // without its prompt
   int32_t beam_width() const { return spec_.sampling.beam_width; }
   std::span<const BlockId> block_table(int32_t beam = 0, size_t group = 0) const {
-    return lanes_[beam].table.groups[group].blocks;
+    return beam_slots_[beam].table.groups[group].blocks;
   }
   // Drafts after tokens(); see Scheduler::draft().
   std::span<const TokenId> drafts() const { return drafts_; }
@@ -80,7 +80,7 @@ class Sequence {
     if (draining() || arriving_ || awaits_adapter_ || holds_ > 0 || at_limit() ||
         num_host_rows_ > 0)
       return 0;
-    return (length() - computed_) * num_lanes();
+    return (length() - computed_) * num_beams();
   }
   const RequestMetrics& metrics() const { return metrics_; }
 
@@ -88,7 +88,7 @@ class Sequence {
   friend class Scheduler;
 
   // Slot and blocks of one beam; without beam search there is one.
-  struct Lane {
+  struct BeamSlot {
     BlockTable table;  // empty unless running
     int32_t slot = -1;
   };
@@ -96,12 +96,12 @@ class Sequence {
   // Tokens known to the host or to the device only. plan() computes up to it: computed_ < length().
   int32_t length() const { return static_cast<int32_t>(tokens().size()) + unknown_; }
   bool at_limit() const { return length() >= limit_; }
-  bool running() const { return lanes_[0].slot >= 0; }
+  bool running() const { return beam_slots_[0].slot >= 0; }
   bool draining() const { return stopped_ || preempted_; }
   bool pools() const { return spec_.output.pooling.has_value(); }
   bool searches() const { return beam_width() > 1; }
   // Rows per step: the live beams, or 1 until the prompt is computed.
-  int32_t num_lanes() const {
+  int32_t num_beams() const {
     return beams_.live.empty() ? 1 : static_cast<int32_t>(beams_.live.size());
   }
   // Whether it still needs logits or hidden states of every prompt position.
@@ -148,18 +148,18 @@ class Sequence {
   std::vector<std::vector<TokenLogProb>> candidates_;  // beam search: by beam, of the step being
                                                        // committed
 
-  std::vector<Lane> lanes_;    // [beam_width]; slots >= 0 exactly while running
+  std::vector<BeamSlot> beam_slots_;    // [beam_width]; slots >= 0 exactly while running
   int32_t computed_ = 0;       // positions whose KV is written or planned; 0 after release
   int32_t committed_ = 0;      // positions whose rows were committed
   int32_t unknown_ = 0;        // sampled tokens known to the device only: +1 in plan(), -1 in
                                // commit()
   int32_t inflight_ = 0;       // rows in flight; memory is kept until 0
   int32_t num_host_rows_ = 0;  // of those: rows with needs_host
-  int32_t num_guessed_ = 0;    // positions of drafts in flight, part of computed_
+  int32_t num_draft_positions_ = 0;    // positions of drafts in flight, part of computed_
   int32_t logits_done_ = 0;    // positions whose context logits have been committed
   uint64_t planned_at_ = 0;    // serial of the last plan with a row of it
   int32_t planned_from_ = 0;   // start of that row
-  int32_t announced_from_ = 0, announced_to_ = 0;  // its pending prefix blocks, [from, to)
+  int32_t pending_from_ = 0, pending_to_ = 0;  // its pending prefix blocks, [from, to)
   int32_t onboarded_ = 0;                          // blocks copied from the host pool
   bool arriving_ = false;                          // some of its blocks have copies in flight
   bool awaits_adapter_ = false;                    // see Scheduler::set_adapter_check()
@@ -169,7 +169,7 @@ class Sequence {
   bool started_ = false;    // was admitted at least once
   bool preempted_ = false;  // draining: releases its memory when nothing is in flight, then waits
                             // again
-  bool suspect_ = false;    // rows in flight and blocks are tainted
+  bool tainted_ = false;    // rows in flight and blocks are tainted
   bool stopped_ = false;    // its final update is out; released when nothing is in flight
   bool failed_ = false;     // ended by an error: its blocks are not published
   FinishReason reason_ = FinishReason::kNotFinished;  // set by append() or when stopped

@@ -17,43 +17,43 @@ using BlockId = int32_t;
 inline constexpr BlockId kNoBlock = -1;  // a hole: no later row attends to its positions
 
 // Copy of a whole block, all layers of its group.
-struct BlockCopy {
+struct PlanCopy {
   BlockId from = kNoBlock, to = kNoBlock;
   int32_t group = 0;
-  bool operator==(const BlockCopy&) const = default;
+  bool operator==(const PlanCopy&) const = default;
 };
 
 // One sequence's (or beam's) part of a step: positions [start, start + num_tokens).
-struct Row {
+struct ScheduledRow {
   Sequence* sequence =
       nullptr;       // owned by the scheduler; alive until the row is committed or aborted
   int32_t beam = 0;  // beam index; rows of one sequence are adjacent, in order
   int32_t slot = 0;  // in [0, max_batch_size): index of the device's per-sequence state
   int32_t start = 0;
   int32_t num_tokens = 0;
-  bool samples = false;          // samples a token for position first_drawn(); beam search: the
+  bool samples = false;          // samples a token for position first_sampled(); beam search: the
                                  // 2 * width likeliest tokens
   bool input_on_device = false;  // the last input token is known to the device only (by `slot`)
   bool all_logits = false;       // returns logits, or hidden states, of every position of the row
   bool ends_prompt = false;      // reaches the end of a pooled sequence and ends it
   // The last num_drafts tokens are drafts, the first ones of Sequence::drafts(). Tokens are sampled
-  // for positions first_drawn() to first_drawn() + number of accepted drafts.
+  // for positions first_sampled() to first_sampled() + number of accepted drafts.
   int32_t num_drafts = 0;
-  bool needs_host = false;  // no later row of the sequence is planned before this one has landed
+  bool needs_host = false;  // no later row of the sequence is planned before this one has completed
 
   int32_t end() const { return start + num_tokens; }
-  int32_t first_drawn() const { return end() - num_drafts; }  // position; if the row samples
+  int32_t first_sampled() const { return end() - num_drafts; }  // position; if the row samples
   int32_t num_logits() const {
     return all_logits ? num_tokens : samples ? 1 + num_drafts : ends_prompt ? 1 : 0;
   }
 };
 
 struct StepPlan {
-  std::vector<BlockCopy> copies;  // run in order before the step's rows
+  std::vector<PlanCopy> copies;  // run in order before the step's rows
   // Host-pool copies to blocks that no row uses before Scheduler::onboarded(). They start after
   // `copies`, in the order of plans; no step waits for them.
-  std::vector<BlockCopy> onboards;
-  std::vector<Row> rows;   // may be empty with onboards
+  std::vector<PlanCopy> onboards;
+  std::vector<ScheduledRow> rows;   // may be empty with onboards
   int32_t num_tokens = 0;  // sum over rows
 
   // An empty plan has no copies.
@@ -61,7 +61,7 @@ struct StepPlan {
 };
 
 // Sampling result of a row.
-struct Drawn {
+struct SampledTokens {
   TokenId token = -1;       // beam search: the likeliest. Rows with logits that are not finite are
                             // aborted.
   float log_prob = 0;       // log-probability of `token` as reported to the client

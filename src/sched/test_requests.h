@@ -23,7 +23,7 @@ inline SequenceSpec spec(RequestId id, int num_prompt, int max_new = 4, TokenId 
 }
 
 // The step's result for a row of one token.
-inline std::span<const Drawn> given(const Row& row, const Drawn& drawn) {
+inline std::span<const SampledTokens> given(const ScheduledRow& row, const SampledTokens& drawn) {
   return {&drawn, row.samples ? size_t{1} : 0};
 }
 

@@ -12,9 +12,9 @@ namespace {
 constexpr size_t kWordsAtATime = 1024;  // a batch whose word spans stay in the nearest cache
 
 // Scratch memory taken from the tokenizer's pool for one text.
-class BorrowedScratch {
+class PooledScratch {
  public:
-  explicit BorrowedScratch(const TokenizerParts& parts) : parts_(parts) {
+  explicit PooledScratch(const TokenizerParts& parts) : parts_(parts) {
     std::lock_guard lock(parts.mutex);
     if (!parts.idle.empty()) {
       scratch_ = std::move(parts.idle.back());
@@ -22,7 +22,7 @@ class BorrowedScratch {
     }
     if (scratch_ == nullptr) scratch_ = std::make_unique<EncodeScratch>();
   }
-  ~BorrowedScratch() {
+  ~PooledScratch() {
     free_if_large(scratch_->path);
     free_if_large(scratch_->symbols);
     free_if_large(scratch_->heap);
@@ -70,7 +70,7 @@ StatusOr<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 4 + 8);
   if (options.add_special_tokens) ids = parts_->post_processor.prefix();
-  BorrowedScratch scratch(*parts_);
+  PooledScratch scratch(*parts_);
   (*scratch).work = &work;
   for (const AddedTokenFinder::Match& match : matches) {
     if (match.token != nullptr) {

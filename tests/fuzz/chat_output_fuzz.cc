@@ -76,8 +76,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const ReasoningFormat* const reasoning =
       number < reasonings.size() ? &reasonings[number] : nullptr;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
-  Guided guided;
-  if ((data[1] & 64) != 0) guided.to = (data[1] & 8) != 0 ? Guided::To::kCalls : Guided::To::kText;
+  GrammarAnswer guided;
+  if ((data[1] & 64) != 0) guided.to = (data[1] & 8) != 0 ? GrammarAnswer::To::kCalls : GrammarAnswer::To::kText;
   if ((data[1] & 72) == 72 && (data[1] & 4) != 0) guided.tool = "f";
   const json::array* const tools = (data[1] & 32) != 0 ? &tools_of_request() : nullptr;
   std::string prompt_end = "assistant\n";
@@ -86,7 +86,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const ToolFormat& format : tool_formats()) {
     const auto make = [&] { return ChatOutput(reasoning, &format, tools, prompt_end, guided); };
     const OutputPart whole = read(make(), text, text.size() + 1);
-    const bool has_objects = guided.to != Guided::To::kCalls;
+    const bool has_objects = guided.to != GrammarAnswer::To::kCalls;
     check(whole, read(make(), text, 1), has_objects);
     check(whole, read(make(), text, 2 + data[1] % 32), has_objects);
   }

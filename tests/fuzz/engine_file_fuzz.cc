@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!engine.ok()) return -1;
   if (!engine->rank_tensors.empty()) (void)io::verify_rank_tensors(*engine);
   if (engine->blob.empty()) return 0;
-  for (const io::Weight& w : engine->plan.weights)
+  for (const io::PlanWeight& w : engine->plan.weights)
     for (const io::Plane& plane : w.planes)
       (void)io::weight_checksum(engine->blob.data() + plane.offset, plane.shape.bytes);
   return 0;

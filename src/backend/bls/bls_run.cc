@@ -170,12 +170,12 @@ Status BlsRun::read() {
   }
   ASSIGN_OR_RETURN(const auto exclude, first.scalar<bool>("exclude_input_in_output"));
   exclude_input_ = exclude;
-  ASSIGN_OR_RETURN(draft_wish_, DraftLoop::wish(first));
-  if (draft_wish_.num_drafts > 0 && settings_.draft_model.empty()) {
+  ASSIGN_OR_RETURN(draft_options_, DraftLoop::wish(first));
+  if (draft_options_.num_drafts > 0 && settings_.draft_model.empty()) {
     return unsupported(
         "input 'num_draft_tokens' is {}: cannot perform speculative decoding without draft model; "
         "the parameter tensorrt_llm_draft_model_name names one",
-        draft_wish_.num_drafts);
+        draft_options_.num_drafts);
   }
   RETURN_IF_ERROR(read_lists());
   const auto collect = [&](const Rename& rename, std::vector<Output>& to) -> Status {
@@ -242,10 +242,10 @@ void BlsRun::on_preprocessed(Reply reply) {
     for_llm_.push_back({rename.to, output->datatype, output->shape, output->bytes});
   }
   llm_over_ = false;
-  if (draft_wish_.num_drafts == 0) {
+  if (draft_options_.num_drafts == 0) {
     return call(settings_.llm_model, std::move(for_llm_), &BlsRun::on_generated);
   }
-  auto loop = DraftLoop::create(std::move(for_llm_), draft_wish_);
+  auto loop = DraftLoop::create(std::move(for_llm_), draft_options_);
   if (!loop.ok()) return fail(loop.status());
   drafts_ = *std::move(loop);
   next_draft();

@@ -93,12 +93,12 @@ const Output* find_output(const std::vector<Output>& outputs, std::string_view n
   return it == outputs.end() ? nullptr : &*it;
 }
 
-StatusOr<DraftLoop::Wish> DraftLoop::wish(const Item& item) {
+StatusOr<DraftLoop::DraftOptions> DraftLoop::wish(const Item& item) {
   ASSIGN_OR_RETURN(const auto num_drafts, item.scalar<int32_t>("num_draft_tokens"));
   ASSIGN_OR_RETURN(const auto logits, item.scalar<bool>("use_draft_logits"));
   const bool with_logits = logits.value_or(false);
   if (num_drafts.value_or(0) == 0) {
-    if (!with_logits) return Wish();
+    if (!with_logits) return DraftOptions();
     return invalid_argument("input 'use_draft_logits' needs 'num_draft_tokens' above 0");
   }
   if (*num_drafts < 0) {
@@ -124,12 +124,12 @@ StatusOr<DraftLoop::Wish> DraftLoop::wish(const Item& item) {
     return unsupported("input '{}' is {}, only 1 is allowed with num_draft_tokens {}", name, *value,
                        *num_drafts);
   }
-  return Wish{*num_drafts, with_logits};
+  return DraftOptions{*num_drafts, with_logits};
 }
 
-StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, const Wish& wish) {
+StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, const DraftOptions& wish) {
   DraftLoop loop;
-  loop.wish_ = wish;
+  loop.draft_options_ = wish;
   ASSIGN_OR_RETURN(loop.ids_, ints(llm_inputs, "input_ids"));
   ASSIGN_OR_RETURN(const int32_t length, one_int(llm_inputs, "input_lengths"));
   if (length < 0 || static_cast<size_t>(length) > loop.ids_.size()) {
@@ -163,21 +163,21 @@ std::vector<Output> DraftLoop::inputs(int32_t num_tokens) const {
 
 // Drafts end where min_length ends: with logits both models must ban end ids at the same positions.
 int32_t DraftLoop::draft_length() const {
-  const int32_t most = std::min(wish_.num_drafts, num_left() - 1);
-  return wish_.with_logits && min_left() > 0 ? std::min(most, min_left()) : most;
+  const int32_t most = std::min(draft_options_.num_drafts, num_left() - 1);
+  return draft_options_.with_logits && min_left() > 0 ? std::min(most, min_left()) : most;
 }
 
 // Without logits the draft call has no end id, which would cut the draft; with logits end ids are
 // tokens like others.
 std::vector<Output> DraftLoop::draft_inputs() const {
-  const bool may_end = wish_.with_logits && min_left() == 0;
+  const bool may_end = draft_options_.with_logits && min_left() == 0;
   auto inputs = this->inputs(draft_length());
   std::erase_if(inputs, [&](const Output& input) {
     return std::ranges::find(kTargetOnly, input.name) != std::end(kTargetOnly) ||
            (may_end && input.name == "end_id");
   });
   if (!may_end) inputs.push_back(scalar("min_length", draft_length()));
-  if (wish_.with_logits) inputs.push_back(flag("return_generation_logits", true));
+  if (draft_options_.with_logits) inputs.push_back(flag("return_generation_logits", true));
   return inputs;
 }
 
@@ -187,7 +187,7 @@ Status DraftLoop::take_draft(const std::vector<Output>& outputs) {
     return internal_error("the draft model sent {} tokens, {} were asked for", draft_.size(),
                           draft_length());
   }
-  return wish_.with_logits && !draft_.empty() ? take_logits(outputs) : ok();
+  return draft_options_.with_logits && !draft_.empty() ? take_logits(outputs) : ok();
 }
 
 // Takes the draft's rows, the first ones, of a [1, 1, rows, vocab] tensor.

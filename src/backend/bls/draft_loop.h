@@ -22,17 +22,17 @@ const Output* find_output(const std::vector<Output>& outputs, std::string_view n
 // outputs have the distribution of a single call.
 class DraftLoop {
  public:
-  struct Wish {
+  struct DraftOptions {
     int32_t num_drafts = 0;    // draft tokens per call; 0: no speculation
     bool with_logits = false;  // whether the draft model returns logits
   };
   // The client's request for speculation. InvalidArgument, naming the input, for a request that
   // cannot be divided into calls.
-  static StatusOr<Wish> wish(const Item& item);
+  static StatusOr<DraftOptions> wish(const Item& item);
 
   // `llm_inputs`: the inputs of a call for the whole output, with input_ids [1, n], and
   // input_lengths and request_output_len of one element. `wish` has num_drafts > 0.
-  static StatusOr<DraftLoop> create(std::vector<Output> llm_inputs, const Wish& wish);
+  static StatusOr<DraftLoop> create(std::vector<Output> llm_inputs, const DraftOptions& wish);
 
   // Whether the draft model is called next; else the generating model.
   bool wants_draft() const { return draft_length() > 0; }
@@ -64,7 +64,7 @@ class DraftLoop {
   std::optional<Output> draft_logits_;  // [1, draft, vocab]
   std::vector<std::vector<int32_t>> stop_words_;
   size_t num_prompt_ = 0;
-  Wish wish_;
+  DraftOptions draft_options_;
   int32_t max_tokens_ = 0, min_length_ = 0;
   int32_t num_tested_ = 0, num_held_ = 0;
   bool is_over_ = false;

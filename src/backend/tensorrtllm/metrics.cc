@@ -136,7 +136,7 @@ void ModelMetrics::set(size_t index, double value) {
 
 std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
                                                std::span<const IterationStats> steps,
-                                               bool wants_lines) {
+                                               bool makes_lines) {
   lora_.publish(s.adapters);
   const bool is_same = !values_.empty() && s.num_steps == last_.num_steps &&
                        s.num_active == last_.num_active && s.num_waiting == last_.num_waiting &&
@@ -145,8 +145,8 @@ std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
   std::vector<std::string> lines;
   for (const IterationStats& step : steps) {
     // The snapshot may have been newer than its steps: such a step was already reported.
-    const bool is_told = step.iter <= last_.num_steps || step.iter >= s.num_steps;
-    if (wants_lines && !is_told) lines.push_back(figures(step));
+    const bool is_reported = step.iter <= last_.num_steps || step.iter >= s.num_steps;
+    if (makes_lines && !is_reported) lines.push_back(figures(step));
   }
   const auto of = [](int64_t v) { return static_cast<double>(v); };
   if (!steps.empty()) last_step_ = steps.back();
@@ -188,7 +188,7 @@ std::vector<std::string> ModelMetrics::publish(const ExecutorStats& s,
   vllm_.publish(last_, s);
   last_ = s;
   timestamp_ = time_text(micros);
-  if (wants_lines) lines.push_back(figures());
+  if (makes_lines) lines.push_back(figures());
   return lines;
 }
 

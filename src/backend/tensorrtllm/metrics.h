@@ -23,7 +23,7 @@ class ModelMetrics {
   // for, a line of JSON for each step not reported yet, for the log; the last line has the
   // snapshot's values, which the metrics show. One caller at a time.
   std::vector<std::string> publish(const ExecutorStats& stats,
-                                   std::span<const IterationStats> steps, bool wants_lines);
+                                   std::span<const IterationStats> steps, bool makes_lines);
   // Counts a request that ended with a result. `num_tokens_sent`: the sum over its responses.
   void finished(const Response& final_response, int64_t num_tokens_sent);
   // Counts an item of a request's batch that ended with a result or sent its next token.

@@ -78,7 +78,7 @@ TEST(Figures, OneLineForEachStep) {
     }
     ExecutorStats stats = busy();
     stats.num_steps = snapshot;
-    for (const auto& line : metrics.publish(stats, steps, /*wants_lines=*/true)) {
+    for (const auto& line : metrics.publish(stats, steps, /*makes_lines=*/true)) {
       EXPECT_EQ(line.find('\n'), std::string::npos);
       const json::object figures = parse_json(line)->as_object();
       EXPECT_EQ(figures.size(), 22u);

@@ -37,7 +37,7 @@ int64_t num_full_contexts(const ExecutorStats& stats, int64_t max_sequence_lengt
 }
 
 // Memory use and KV capacity as lines for the log.
-std::vector<std::string> room_of(const Executor& executor) {
+std::vector<std::string> memory_lines(const Executor& executor) {
   std::vector<MemoryUse> uses = executor.memory();
   std::ranges::stable_sort(uses, std::greater(), &MemoryUse::bytes);
   int64_t total = 0;
@@ -63,7 +63,7 @@ StatusOr<std::unique_ptr<TensorrtLlmModel>> TensorrtLlmModel::create(TRITONBACKE
   warn_without_effect(settings, "tensorrtllm");
   RETURN_IF_ERROR(runtime::apply_engine_limits(path, config).status());
   ASSIGN_OR_RETURN(auto executor, Executor::create(path, config));
-  for (const std::string& line : room_of(*executor)) {
+  for (const std::string& line : memory_lines(*executor)) {
     log_info(fmt::format("{}: {}", settings.name, line));
   }
   const std::filesystem::path dir = settings.parameter("tokenizer_dir").value_or(path.string());

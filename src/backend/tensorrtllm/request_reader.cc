@@ -38,7 +38,7 @@ StatusOr<int64_t> read_batch(const Request& request, const ReadContext& context)
 
 // Clamps ids into the vocabulary: benchmark clients send random ones. With a prompt table, ids from
 // vocab_size on name its rows.
-void bring_into_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size, bool has_table) {
+void clamp_to_vocabulary(std::vector<TokenId>& ids, int32_t vocab_size, bool has_table) {
   const TokenId last = has_table ? std::numeric_limits<TokenId>::max() : vocab_size - 1;
   bool changed = false;
   for (TokenId& id : ids) {
@@ -82,7 +82,7 @@ Status read_prompt(const Item& item, const ReadContext& context, nereid::Request
     return invalid_argument(
         "input 'input_ids' has no tokens, expected at least 1 (!mInputTokenIds.empty())");
   }
-  bring_into_vocabulary(*ids, context.vocab_size, out.prompt_table.has_value());
+  clamp_to_vocabulary(*ids, context.vocab_size, out.prompt_table.has_value());
   if (out.prompt_table && !out.prompt_table->extra_ids.empty())
     out.prompt_table->extra_ids.resize(ids->size());
   out.input_token_ids = *std::move(ids);

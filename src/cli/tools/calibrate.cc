@@ -78,7 +78,7 @@ Status Calibration::run(std::span<const int32_t> tokens) {
   std::iota(blocks.begin(), blocks.end(), 0);
   exec::PerGroup<std::span<const int32_t>> tables;
   for (auto& table : tables.of) table = blocks;
-  exec::Step step;
+  exec::StepMessage step;
   step.add({}, tokens, tables, runner_->groups().size(), kBlockTokens);
   std::vector<std::byte> message;
   exec::encode(step, message);

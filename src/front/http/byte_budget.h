@@ -37,7 +37,7 @@ class ByteBudget {
   Status hold(size_t bytes) {
     if (bytes <= kLittle) return ok();
     used_.fetch_add(bytes, std::memory_order_relaxed);
-    if (bytes <= kMuch || !is_full()) return ok();
+    if (bytes <= kLargeAmount || !is_full()) return ok();
     release(bytes);
     return unavailable("{}; this one needs {} more", message(refusal()), bytes);
   }
@@ -50,7 +50,7 @@ class ByteBudget {
   // Smaller amounts are not counted: the number of connections and streams bounds them.
   static constexpr size_t kLittle = 4096;
   // Larger amounts are refused when the budget is full; typical requests need less.
-  static constexpr size_t kMuch = size_t{64} << 10;
+  static constexpr size_t kLargeAmount = size_t{64} << 10;
 
   const size_t limit_;
   std::atomic<size_t> used_{0};
@@ -89,7 +89,7 @@ class BudgetShare {
     set(before);
     return unavailable("{}; this one needs {}", message(budget_->refusal()), bytes);
   }
-  bool is_large() const { return bytes_ > ByteBudget::kMuch; }
+  bool is_large() const { return bytes_ > ByteBudget::kLargeAmount; }
 
  private:
   std::shared_ptr<ByteBudget> budget_;

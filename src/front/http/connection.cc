@@ -218,7 +218,7 @@ void Connection::start_timer() {
   });
 }
 
-asio::awaitable<void> Connection::wait_for_news() {
+asio::awaitable<void> Connection::wait_for_change() {
   error_code ec;
   wake_.expires_at(asio::steady_timer::time_point::max());
   auto token = asio::redirect_error(asio::use_awaitable, ec);
@@ -297,7 +297,7 @@ asio::awaitable<void> Connection::stop_watching() {
   while (watching_) {
     error_code ec;
     socket_.cancel(ec);
-    co_await wait_for_news();
+    co_await wait_for_change();
   }
 }
 
@@ -325,7 +325,7 @@ asio::awaitable<bool> Connection::wait_first_byte() {
   const ListenerOptions& options = listener_->options;
   bool is_ready = tls_ == nullptr || tls_->is_ready();
   arm(is_ready ? options.idle_timeout : options.header_timeout);
-  while (watching_) co_await wait_for_news();  // begun while the last answer ran
+  while (watching_) co_await wait_for_change();  // begun while the last answer ran
   // Only input can end this wait: the shortest path from the event to the parser. It may end
   // without input: Asio keeps the states of closed descriptors for new ones, and an event for a
   // closed connection then wakes the connection that has its descriptor.
@@ -492,7 +492,7 @@ asio::awaitable<void> Connection::answer_request(std::shared_ptr<Answer> answer)
   while (!answer->started && !peer_gone_ && !answer->gone) {
     watch();
     if (may_open(*answer)) answer->open();
-    co_await wait_for_news();
+    co_await wait_for_change();
     answer->close();
   }
   if (listener_->draining) answer->keep_alive = false;

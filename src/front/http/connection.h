@@ -163,7 +163,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::chrono::milliseconds write_timeout() const;                 // for kLeastProgressBytes
   Flag write_answer(Answer& answer, std::string text, std::string_view more = {});
   Work linger();
-  Work wait_for_news();
+  Work wait_for_change();
   Work stop_watching();
   void watch();  // starts a wait that notices input and a disconnect
   void on_readable(boost::system::error_code ec);  // end of a wait for input

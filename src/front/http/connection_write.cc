@@ -193,7 +193,7 @@ asio::awaitable<void> Connection::write_stream(Answer& answer) {
     if (peer_gone_ || answer.gone) co_return;
     if (answer.chunks.empty() && !answer.finished) {
       if (may_open(answer)) answer.open();
-      co_await wait_for_news();
+      co_await wait_for_change();
       answer.close();
     }
     if (peer_gone_ || answer.gone) co_return;

@@ -96,7 +96,7 @@ class LiveExchange final : public Exchange {
     answer_->head = std::move(head);
     answer_->if_stopped = std::move(if_stopped);
     answer_->started = answer_->streaming = true;
-    news();
+    notify_change();
   }
 
   void write(std::string_view text) override {
@@ -113,7 +113,7 @@ class LiveExchange final : public Exchange {
       answer_->unread_bytes += text.size();
       answer_->count();
     }
-    news();
+    notify_change();
   }
 
   void end() override {
@@ -159,10 +159,10 @@ class LiveExchange final : public Exchange {
     answer_->finished = true;
     if (const auto& permit = answer_->request.permit) permit->end();
     answer_->on_disconnect = nullptr;
-    news();
+    notify_change();
   }
 
-  void news() {
+  void notify_change() {
     if (!answer_->is_inside) connection_->notify();  // else take_turn() notifies
   }
 

@@ -104,11 +104,11 @@ class Chat : public std::enable_shared_from_this<Chat> {
   ChatOutput make_output() const {
     const bool is_forced =
         request_.tool_use == ToolUse::kRequired || request_.tool_use == ToolUse::kNamed;
-    Guided guided;
+    GrammarAnswer guided;
     if (is_forced)
-      guided = {Guided::To::kCalls, request_.named_tool};
+      guided = {GrammarAnswer::To::kCalls, request_.named_tool};
     else if (request_.common.sampling.guide)
-      guided.to = Guided::To::kText;
+      guided.to = GrammarAnswer::To::kText;
     const ToolFormat* const format =
         request_.tool_use == ToolUse::kAuto ? model_->tool_format : nullptr;
     return ChatOutput(reasoning_format(), format, request_.tools(), prompt_end_, std::move(guided));

@@ -88,7 +88,7 @@ class Completion : public std::enable_shared_from_this<Completion> {
       const Prompt prompt =
           request_.suffix.empty()
               ? given
-              : infill_prompt(*model_->infill, std::get<std::string>(given), request_.suffix);
+              : fill_middle_prompt(*model_->infill, std::get<std::string>(given), request_.suffix);
       auto ids = prompt_ids(*model_, prompt, request_.add_special_tokens, sampling, "prompt",
                             context_->budget, is_unwanted);
       if (auto* error = std::get_if<ApiError>(&ids)) return std::move(*error);

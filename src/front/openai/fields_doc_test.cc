@@ -62,14 +62,14 @@ TEST(OpenAiDocs, TableOfFieldsIsWhatTheCodeDoes) {
 
 TEST(Infill, MarksOfTheVocabulary) {
   const auto marks_with = [](std::vector<std::string_view> tokens) {
-    return find_infill_marks([=](std::string_view token) {
+    return find_fill_middle_tokens([=](std::string_view token) {
       return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
     });
   };
   EXPECT_EQ(marks_with({"<fim_prefix>", "<fim_suffix>"}), nullptr);
-  const InfillMarks* marks = marks_with({"<fim_prefix>", "<fim_middle>", "<fim_suffix>"});
+  const FillMiddleTokens* marks = marks_with({"<fim_prefix>", "<fim_middle>", "<fim_suffix>"});
   ASSERT_NE(marks, nullptr);
-  EXPECT_EQ(infill_prompt(*marks, "a(", ")b"), "<fim_prefix>a(<fim_suffix>)b<fim_middle>");
+  EXPECT_EQ(fill_middle_prompt(*marks, "a(", ")b"), "<fim_prefix>a(<fim_suffix>)b<fim_middle>");
 }
 
 }  // namespace

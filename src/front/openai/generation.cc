@@ -79,7 +79,7 @@ std::variant<std::vector<int32_t>, ApiError> prompt_ids(
   }
   const auto size = static_cast<int64_t>(ids.size());
   int64_t kept = sampling.max_prompt_tokens.value_or(size);
-  if (kept == kWhatFits) {
+  if (kept == kFitContext) {
     const int64_t room = sampling.context.clips_max_tokens ? 1 : sampling.max_tokens.value_or(1);
     kept = std::max<int64_t>(1, max_seq_len(model, sampling) - room);
   }
@@ -93,7 +93,7 @@ int64_t max_seq_len(const LanguageModel& model, const SamplingOptions& sampling)
 
 int64_t wanted_tokens(const LanguageModel& model, const SamplingOptions& sampling, int64_t length) {
   const int64_t room = max_seq_len(model, sampling) - length;
-  const int64_t wanted = sampling.max_tokens.value_or(model.unsaid_max_tokens(room));
+  const int64_t wanted = sampling.max_tokens.value_or(model.default_max_tokens_within(room));
   return sampling.context.clips_max_tokens ? std::min(wanted, room) : wanted;
 }
 

@@ -7,16 +7,16 @@ namespace nereid::front {
 namespace {
 
 // Takes the first grammar; a second one is a fault.
-class GuideReader {
+class GrammarFieldReader {
  public:
-  GuideReader(Fields& fields, std::optional<Guide>& guide) : fields_(fields), guide_(guide) {}
+  GrammarFieldReader(Fields& fields, std::optional<GrammarField>& guide) : fields_(fields), guide_(guide) {}
 
   void set(std::string_view key, const char* type, std::string text) {
     if (guide_)
       return fields_.fail(
           key,
           fmt::format("not together with '{}': only one field may constrain the output", field_));
-    guide_ = Guide{type, std::move(text)};
+    guide_ = GrammarField{type, std::move(text)};
     field_ = key;
   }
   void schema(std::string_view key, const json::value& schema) {
@@ -48,11 +48,11 @@ class GuideReader {
 
  private:
   Fields& fields_;
-  std::optional<Guide>& guide_;
+  std::optional<GrammarField>& guide_;
   std::string field_;
 };
 
-void GuideReader::response_format(const json::object& format) {
+void GrammarFieldReader::response_format(const json::object& format) {
   constexpr std::string_view kKey = "response_format";
   const std::string name = text_member(format, "type");
   if (name == "text") return;
@@ -75,7 +75,7 @@ void GuideReader::response_format(const json::object& format) {
   this->schema(kKey, *outer);  // TensorRT-LLM's form: the schema alone
 }
 
-void GuideReader::structured_outputs(const json::object& outputs) {
+void GrammarFieldReader::structured_outputs(const json::object& outputs) {
   constexpr std::string_view kKey = "structured_outputs";
   for (const auto& [key, value] : outputs) {
     if (value.is_null()) continue;
@@ -104,9 +104,9 @@ void GuideReader::structured_outputs(const json::object& outputs) {
 
 }  // namespace
 
-std::optional<Guide> read_guide(Fields& fields) {
-  std::optional<Guide> guide;
-  GuideReader guides(fields, guide);
+std::optional<GrammarField> read_guide(Fields& fields) {
+  std::optional<GrammarField> guide;
+  GrammarFieldReader guides(fields, guide);
   const auto given = [&](std::string_view key) -> const json::value* {
     const json::value* value = fields.get(key);
     return value && !value->is_null() ? value : nullptr;

@@ -306,7 +306,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
                         std::move(tracer),
                         workers,
                         std::move(budget),
-                        std::make_shared<ResponseStore>(options.response_store_bytes)});
+                        std::make_shared<StoredResponses>(options.response_store_bytes)});
   const int64_t created = std::time(nullptr);
   router.add("GET", "/v1/models", kShows, [context, created](const ExchangePtr& x) {
     context->workers.run(
@@ -333,7 +333,7 @@ void add_openai_routes(Router& router, TRITONSERVER_Server* server, OpenAiOption
              [context](const ExchangePtr& x) { handle_chat(context, x); });
   router.add("POST", "/v1/embeddings", kComputes,
              [context](const ExchangePtr& x) { handle_embedding(context, x); });
-  if (!options.tells_base_url) return;
+  if (!options.shows_base_url) return;
   router.add("GET", "/", {Api::kInference, Access::kAnybody, Cost::kNothing, ErrorShape::kOpenAi},
              [](const ExchangePtr& x) { x->send(base_url_page(x->request())); });
 }

@@ -33,7 +33,7 @@ struct OpenAiContext {
   std::shared_ptr<Tracer> tracer;
   Workers& workers;
   std::shared_ptr<ByteBudget> budget;
-  const std::shared_ptr<ResponseStore> responses;
+  const std::shared_ptr<StoredResponses> responses;
   mutable FairQueues queues = {};
 };
 using OpenAiContextPtr = std::shared_ptr<OpenAiContext>;

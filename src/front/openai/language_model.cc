@@ -160,7 +160,7 @@ StatusOr<std::shared_ptr<const LanguageModel>> load_language_model(TRITONSERVER_
   find_formats(options, *model);
   if (options.ollama) model->facts = read_model_facts(dir);
   model->takes_templates = options.request_templates;
-  model->infill = find_infill_marks(
+  model->infill = find_fill_middle_tokens(
       [&](std::string_view token) { return model->tokenizer->token_id(token).has_value(); });
   model->pooling = options.pooling == "auto" ? pooling_of(dir) : options.pooling;
   model->eos_ids = read_eos_ids(dir, *model);

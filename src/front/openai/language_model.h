@@ -36,7 +36,7 @@ struct LanguageModel {
   std::vector<int32_t> eos_ids;
   int64_t max_seq_len = 0;         // prompt and output tokens
   int64_t default_max_tokens = 0;  // see OpenAiOptions
-  SaidSampling defaults;           // of options that a request does not set
+  SamplingDefaults defaults;           // of options that a request does not set
   int64_t max_num_sequences = 0;   // sequences that the engine computes at once; 0: unknown
   size_t max_token_bytes = 1;      // largest text of a token
   int64_t embedding_size = 0;      // 0: no embeddings
@@ -46,7 +46,7 @@ struct LanguageModel {
 
   ModelFacts facts;  // for Ollama's API
 
-  const InfillMarks* infill = nullptr;  // null: no fill-in-the-middle tokens
+  const FillMiddleTokens* infill = nullptr;  // null: no fill-in-the-middle tokens
   bool takes_templates = false;         // requests may bring their own chat template
 
   // Formats of tool calls and reasoning; null: none, or not parsed.
@@ -58,7 +58,7 @@ struct LanguageModel {
   std::filesystem::path lora_load_dir;
 
   // max_tokens of a request without one, at most `room`.
-  int64_t unsaid_max_tokens(int64_t room) const {
+  int64_t default_max_tokens_within(int64_t room) const {
     return default_max_tokens > 0 ? std::min(default_max_tokens, room) : room;
   }
 

@@ -200,7 +200,7 @@ CommonOptions read_request(Fields& fields) {
   if (!is_request_id(out.request_id))
     fields.fail("request_id", "at most 128 characters of ASCII without blanks are allowed");
   SamplingOptions& s = out.sampling;
-  s.max_prompt_tokens = fields.integer("truncate_prompt_tokens", kWhatFits, kMaxTokenId);
+  s.max_prompt_tokens = fields.integer("truncate_prompt_tokens", kFitContext, kMaxTokenId);
   if (s.max_prompt_tokens == 0)
     fields.fail("truncate_prompt_tokens",
                 "0 is not allowed; 1 or more, or -1: what the model has room for");

@@ -61,7 +61,7 @@ CommonOptions read_common(Fields& fields, int64_t least_max_tokens = 1);
 std::vector<int32_t> read_token_ids(Fields& fields, const char* key, size_t most);
 
 // The grammar of the output, from any of its fields; at most one may be set.
-std::optional<Guide> read_guide(Fields& fields);
+std::optional<GrammarField> read_guide(Fields& fields);
 
 // n, best_of and beams of `num_prompts` prompts. To be called after the other sampling fields.
 void read_sequences(Fields& fields, CommonOptions& options, size_t num_prompts);

@@ -21,12 +21,12 @@
 namespace nereid::front {
 
 // The grammar that constrains the output, as values of the engine's inputs.
-struct Guide {
+struct GrammarField {
   std::string type;  // for guided_decoding_guide_type
   std::string text;  // for guided_decoding_guide; may be empty
 };
 
-inline constexpr int64_t kWhatFits = -1;
+inline constexpr int64_t kFitContext = -1;
 
 // The reasoning part before the answer, as values of the engine's inputs.
 struct Reasoning {
@@ -37,20 +37,20 @@ struct Reasoning {
 
 // Sampling options that a checkpoint may have defaults for; absent: set by neither
 // request nor checkpoint.
-struct SaidSampling {
+struct SamplingDefaults {
   std::optional<double> temperature, top_p, top_k, min_p, repetition_penalty;
 };
 
 inline constexpr double kLeastTemperature = 1e-5;  // smaller temperatures mean greedy
 
 struct SamplingOptions {
-  SaidSampling said;         // set by the request
+  SamplingDefaults said;         // set by the request
   double temperature = 1.0;  // 0: greedy
   double top_p = 1.0;
   int64_t top_k = 0;  // 0: off
   std::optional<uint64_t> seed;
   std::optional<int64_t> max_tokens;  // absent: until the context is full
-  // Keeps only the prompt's last tokens; absent: all. kWhatFits: as many as leave
+  // Keeps only the prompt's last tokens; absent: all. kFitContext: as many as leave
   // room for max_tokens.
   std::optional<int64_t> max_prompt_tokens;
   ContextRules context;
@@ -81,7 +81,7 @@ struct SamplingOptions {
   // Likeliest tokens at each position of the prompt; absent: no log-probabilities of the prompt.
   std::optional<int64_t> num_prompt_log_probs;
   bool tokens_as_ids = false;  // "token_id:7" instead of a token's text
-  std::optional<Guide> guide;
+  std::optional<GrammarField> guide;
   std::optional<Reasoning> reasoning;  // part of the output before the grammar applies
   std::optional<double> priority;
   std::string cache_salt;

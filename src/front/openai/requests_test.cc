@@ -214,7 +214,7 @@ TEST(CompletionRequest, FaultsNameTheField) {
 }
 
 TEST(CompletionRequest, EveryWayToSayWhatTheTextIs) {
-  const std::pair<const char*, Guide> cases[] = {
+  const std::pair<const char*, GrammarField> cases[] = {
       {R"("response_format": {"type": "json", "schema": {"a": 1}})", {"json_schema", "{\"a\":1}"}},
       {R"("response_format": {"type": "regex", "regex": "a|b"})", {"regex", "a|b"}},
       {R"("response_format": {"type": "ebnf", "ebnf": "root ::= [a]"})",

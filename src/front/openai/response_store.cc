@@ -20,7 +20,7 @@ std::string key_of(std::string_view owner, std::string_view id) {
 
 }  // namespace
 
-void ResponseStore::put(std::string_view owner, std::string_view id, StoredResponse response) {
+void StoredResponses::put(std::string_view owner, std::string_view id, StoredResponse response) {
   Entry entry{key_of(owner, id), nullptr, 0};
   entry.bytes =
       kOverhead + entry.key.size() + response.object.capacity() + response.items.capacity();
@@ -36,7 +36,7 @@ void ResponseStore::put(std::string_view owner, std::string_view id, StoredRespo
   by_key_.emplace(entries_.front().key, entries_.begin());
 }
 
-StoredResponsePtr ResponseStore::get(std::string_view owner, std::string_view id) {
+StoredResponsePtr StoredResponses::get(std::string_view owner, std::string_view id) {
   const std::string key = key_of(owner, id);
   std::lock_guard lock(mutex_);
   const auto found = by_key_.find(key);
@@ -45,7 +45,7 @@ StoredResponsePtr ResponseStore::get(std::string_view owner, std::string_view id
   return found->second->response;
 }
 
-bool ResponseStore::erase(std::string_view owner, std::string_view id) {
+bool StoredResponses::erase(std::string_view owner, std::string_view id) {
   const std::string key = key_of(owner, id);
   std::lock_guard lock(mutex_);
   const auto found = by_key_.find(key);
@@ -54,12 +54,12 @@ bool ResponseStore::erase(std::string_view owner, std::string_view id) {
   return true;
 }
 
-size_t ResponseStore::bytes() const {
+size_t StoredResponses::bytes() const {
   std::lock_guard lock(mutex_);
   return bytes_;
 }
 
-void ResponseStore::remove(Entries::iterator entry) {
+void StoredResponses::remove(Entries::iterator entry) {
   bytes_ -= entry->bytes;
   by_key_.erase(entry->key);
   entries_.erase(entry);

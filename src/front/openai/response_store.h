@@ -18,13 +18,13 @@ struct StoredResponse {
 using StoredResponsePtr = std::shared_ptr<const StoredResponse>;
 
 // Any thread. An owner is an API key; owners do not see each other's responses.
-class ResponseStore {
+class StoredResponses {
  public:
   static constexpr size_t kMaxResponses = 65536;
   static constexpr size_t kMaxResponseBytes = size_t{16} << 20;  // per response
 
   // 0 bytes: nothing is stored.
-  explicit ResponseStore(size_t max_bytes, size_t max_responses = kMaxResponses)
+  explicit StoredResponses(size_t max_bytes, size_t max_responses = kMaxResponses)
       : max_bytes_(max_bytes), max_responses_(max_responses) {}
 
   bool is_on() const { return max_bytes_ > 0; }
@@ -56,8 +56,8 @@ class ResponseStore {
 };
 
 // The part of the store that one owner may access.
-struct OwnResponses {
-  std::shared_ptr<ResponseStore> store;
+struct OwnerResponses {
+  std::shared_ptr<StoredResponses> store;
   std::string owner;
 
   StoredResponsePtr get(std::string_view id) const { return store->get(owner, id); }

@@ -27,7 +27,7 @@ json::value response_usage(const json::object& chat) {
 
 class ResponsesTranslation final : public Translation {
  public:
-  ResponsesTranslation(ResponsesRequest request, OwnResponses kept, std::string id_end)
+  ResponsesTranslation(ResponsesRequest request, OwnerResponses kept, std::string id_end)
       : request_(std::move(request)),
         kept_(std::move(kept)),
         id_("resp_" + id_end),
@@ -134,7 +134,7 @@ class ResponsesTranslation final : public Translation {
   }
 
   ResponsesRequest request_;
-  const OwnResponses kept_;
+  const OwnerResponses kept_;
   const std::string id_;
   ResponseOutput output_;
   bool begun_ = false;
@@ -146,7 +146,7 @@ class ResponsesTranslation final : public Translation {
 
 }  // namespace
 
-std::unique_ptr<Translation> responses_translation(ResponsesRequest request, OwnResponses kept,
+std::unique_ptr<Translation> responses_translation(ResponsesRequest request, OwnerResponses kept,
                                                    std::string id_end) {
   return std::make_unique<ResponsesTranslation>(std::move(request), std::move(kept),
                                                 std::move(id_end));

@@ -12,7 +12,7 @@ namespace nereid::front {
 
 // Makes a response with the id "resp_" + `id_end` of a chat's answer. Stored in `kept` when it is
 // complete and the request asks for it.
-std::unique_ptr<Translation> responses_translation(ResponsesRequest request, OwnResponses kept,
+std::unique_ptr<Translation> responses_translation(ResponsesRequest request, OwnerResponses kept,
                                                    std::string id_end);
 
 }  // namespace nereid::front

@@ -66,9 +66,9 @@ std::string response_of(std::string_view item_id) {
 }
 
 // Items of stored responses by their ids, each once.
-class KeptItems {
+class StoredItems {
  public:
-  explicit KeptItems(const OwnResponses& kept) : kept_(kept) {}
+  explicit StoredItems(const OwnerResponses& kept) : kept_(kept) {}
 
   std::variant<json::object, ApiError> take(const std::string& id, const std::string& where) {
     const std::string response = response_of(id);
@@ -87,9 +87,9 @@ class KeptItems {
     const StoredResponsePtr response = kept_.get(id);
     if (!response) return std::nullopt;
     bytes_ += response->object.size() + response->items.size();
-    if (bytes_ > ResponseStore::kMaxResponseBytes)
+    if (bytes_ > StoredResponses::kMaxResponseBytes)
       return fault(where, fmt::format("responses of more than {} bytes are referred to",
-                                      ResponseStore::kMaxResponseBytes));
+                                      StoredResponses::kMaxResponseBytes));
     const auto object = parse_json(response->object);
     const auto items = parse_json(response->items);
     if (object.ok()) index(object->at("output").as_array());
@@ -101,7 +101,7 @@ class KeptItems {
       items_.emplace(text_member(item.as_object(), "id"), item.as_object());
   }
 
-  const OwnResponses& kept_;
+  const OwnerResponses& kept_;
   std::unordered_set<std::string> loaded_;
   std::unordered_map<std::string, json::object> items_;
   size_t bytes_ = 0;  // of text read so far
@@ -110,7 +110,7 @@ class KeptItems {
 }  // namespace
 
 std::variant<json::array, ApiError> read_input_items(const json::value& input,
-                                                     const OwnResponses& kept,
+                                                     const OwnerResponses& kept,
                                                      std::string_view id_end) {
   if (!input.is_string() && !input.is_array())
     return fault(
@@ -118,7 +118,7 @@ std::variant<json::array, ApiError> read_input_items(const json::value& input,
         fmt::format("expected a string or an array of items, got {}", json_kind_name(input)),
         "invalid_type");
   const json::array one = {json::object{{"role", "user"}, {"content", input}}};
-  KeptItems kept_items(kept);
+  StoredItems kept_items(kept);
   json::array out;
   for (const json::value& value : input.is_string() ? one : input.get_array()) {
     const std::string where = fmt::format("input[{}]", out.size());

@@ -15,7 +15,7 @@ namespace nereid::front {
 // The items of "input", a text or an array: each with type and id, texts of messages as parts,
 // references replaced by the stored items in `kept`. New ids end with `id_end` and a number.
 std::variant<json::array, ApiError> read_input_items(const json::value& input,
-                                                     const OwnResponses& kept,
+                                                     const OwnerResponses& kept,
                                                      std::string_view id_end);
 
 // Collects items into messages: consecutive reasoning, text and calls form one assistant message.

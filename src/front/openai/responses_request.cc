@@ -58,7 +58,7 @@ json::value value_or(const json::object& object, std::string_view key, json::val
 
 class RequestReader {
  public:
-  RequestReader(const json::object& request, const OwnResponses& kept, std::string_view id_end)
+  RequestReader(const json::object& request, const OwnerResponses& kept, std::string_view id_end)
       : request_(request), fields_(request), kept_(kept), id_end_(id_end) {}
 
   Parsed<ResponsesRequest> read() {
@@ -353,7 +353,7 @@ class RequestReader {
 
   const json::object& request_;
   Fields fields_;
-  const OwnResponses& kept_;
+  const OwnerResponses& kept_;
   const std::string_view id_end_;
   json::object chat_;
   ResponsesRequest out_;
@@ -364,13 +364,13 @@ class RequestReader {
 }  // namespace
 
 Parsed<ResponsesRequest> read_responses_request(const json::object& request,
-                                                const OwnResponses& kept, std::string_view id_end) {
+                                                const OwnerResponses& kept, std::string_view id_end) {
   return RequestReader(request, kept, id_end).read();
 }
 
 FieldUses responses_fields() {
   const json::object request = {{"input", "x"}};
-  const OwnResponses kept = {std::make_shared<ResponseStore>(0), ""};
+  const OwnerResponses kept = {std::make_shared<StoredResponses>(0), ""};
   RequestReader reader(request, kept, "");
   (void)reader.read();
   return reader.uses();

@@ -23,7 +23,7 @@ struct ResponsesRequest {
 
 // `id_end`: end of new items' ids, before their number.
 Parsed<ResponsesRequest> read_responses_request(const json::object& request,
-                                                const OwnResponses& kept, std::string_view id_end);
+                                                const OwnerResponses& kept, std::string_view id_end);
 
 // Its known fields.
 FieldUses responses_fields();

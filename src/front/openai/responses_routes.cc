@@ -14,7 +14,7 @@
 namespace nereid::front {
 namespace {
 
-OwnResponses own_responses(const OpenAiContext& context, const Request& http) {
+OwnerResponses own_responses(const OpenAiContext& context, const Request& http) {
   const std::string_view key = ApiKeys::shown(http);
   return {context.responses, key.empty() ? "" : ApiKeys::fingerprint(key)};
 }
@@ -25,7 +25,7 @@ ReadResult read_create(const OpenAiContext& context, const Request& http) {
   const auto root =
       parse_body(http.body, memory_for_json(context.budget, http.body.size()), kExactOfChats);
   if (const auto* error = std::get_if<ApiError>(&root)) return *error;
-  OwnResponses kept = own_responses(context, http);
+  OwnerResponses kept = own_responses(context, http);
   std::string id_end = random_id("");
   auto request = read_responses_request(std::get<json::object>(root), kept, id_end);
   if (auto* error = std::get_if<ApiError>(&request)) return std::move(*error);
@@ -136,10 +136,10 @@ std::variant<json::object, ApiError> list_items(const StoredResponse& response,
   return out;
 }
 
-using KeptAnswer = Response (*)(const OwnResponses& kept, std::string_view id,
+using KeptAnswer = Response (*)(const OwnerResponses& kept, std::string_view id,
                                 const StoredResponse& response, std::string_view query);
 
-Response show_kept(const OwnResponses&, std::string_view, const StoredResponse& response,
+Response show_kept(const OwnerResponses&, std::string_view, const StoredResponse& response,
                    std::string_view query) {
   if (query_value(query, "stream") == "true")
     return openai_error({400, "'stream': a kept response is not streamed again", "stream",
@@ -147,21 +147,21 @@ Response show_kept(const OwnResponses&, std::string_view, const StoredResponse& 
   return json_response(response.object);
 }
 
-Response show_kept_items(const OwnResponses&, std::string_view, const StoredResponse& response,
+Response show_kept_items(const OwnerResponses&, std::string_view, const StoredResponse& response,
                          std::string_view query) {
   const auto list = list_items(response, query);
   if (const auto* error = std::get_if<ApiError>(&list)) return openai_error(*error);
   return json_response(json_text(std::get<json::object>(list)));
 }
 
-Response remove_kept(const OwnResponses& kept, std::string_view id, const StoredResponse&,
+Response remove_kept(const OwnerResponses& kept, std::string_view id, const StoredResponse&,
                      std::string_view) {
   kept.store->erase(kept.owner, id);
   return json_response(
       json_text(json::object{{"id", id}, {"object", "response"}, {"deleted", true}}));
 }
 
-Response cancel_kept(const OwnResponses&, std::string_view, const StoredResponse&,
+Response cancel_kept(const OwnerResponses&, std::string_view, const StoredResponse&,
                      std::string_view) {
   return openai_error({400,
                        "only responses in the background can be cancelled, and this server makes "
@@ -180,7 +180,7 @@ void add_kept(Router& router, const OpenAiContextPtr& context, const char* metho
     if (!id.starts_with("resp"))
       return openai_error(
           {400, "the id of a response begins with 'resp'", "response_id", "invalid_id"});
-    const OwnResponses kept = own_responses(*context, http);
+    const OwnerResponses kept = own_responses(*context, http);
     const StoredResponsePtr response = kept.get(id);
     return response ? answer(kept, id, *response, http.query) : openai_error(not_found(id));
   };

@@ -15,29 +15,29 @@ constexpr const char* kIdEnd = "0123456789abcdef0123456789abcdef";
 
 json::object parsed_object(std::string_view text) { return parse_json(text)->get_object(); }
 
-OwnResponses a_store(size_t bytes = 1 << 20) {
-  return {std::make_shared<ResponseStore>(bytes), "owner"};
+OwnerResponses a_store(size_t bytes = 1 << 20) {
+  return {std::make_shared<StoredResponses>(bytes), "owner"};
 }
-Parsed<ResponsesRequest> read_body(std::string_view body, const OwnResponses& kept = a_store()) {
+Parsed<ResponsesRequest> read_body(std::string_view body, const OwnerResponses& kept = a_store()) {
   return read_responses_request(parsed_object(body), kept, kIdEnd);
 }
-ResponsesRequest accepted(std::string_view body, const OwnResponses& kept = a_store()) {
+ResponsesRequest accepted(std::string_view body, const OwnerResponses& kept = a_store()) {
   auto r = read_body(body, kept);
   const auto* error = std::get_if<ApiError>(&r);
   EXPECT_EQ(error, nullptr) << error->message;
   return error ? ResponsesRequest() : std::get<ResponsesRequest>(std::move(r));
 }
-json::object chat_body(std::string_view body, const OwnResponses& kept = a_store()) {
+json::object chat_body(std::string_view body, const OwnerResponses& kept = a_store()) {
   return parsed_object(accepted(body, kept).chat);
 }
-ApiError refused(std::string_view body, const OwnResponses& kept = a_store()) {
+ApiError refused(std::string_view body, const OwnerResponses& kept = a_store()) {
   const auto r = read_body(body, kept);
   const auto* error = std::get_if<ApiError>(&r);
   return error ? *error : ApiError{200, "accepted", "", ""};
 }
 
-TEST(ResponseStore, OwnersAreApartAndTheLeastUsedGoes) {
-  ResponseStore store(1 << 20, 2);
+TEST(StoredResponses, OwnersAreApartAndTheLeastUsedGoes) {
+  StoredResponses store(1 << 20, 2);
   store.put("a", "resp_1", {"one", "[]"});
   store.put("a", "resp_2", {"two", "[]"});
   EXPECT_EQ(store.get("b", "resp_1"), nullptr);
@@ -52,9 +52,9 @@ TEST(ResponseStore, OwnersAreApartAndTheLeastUsedGoes) {
   EXPECT_EQ(store.bytes(), 0u);
 }
 
-TEST(ResponseStore, BytesAreBounded) {
+TEST(StoredResponses, BytesAreBounded) {
   constexpr size_t kBytes = 100000;
-  ResponseStore store(kBytes);
+  StoredResponses store(kBytes);
   for (int i = 0; i < 100; ++i) {
     store.put("", fmt::format("resp_{}", i), {std::string(5000, 'x'), std::string(1000, 'y')});
     EXPECT_LE(store.bytes(), kBytes);
@@ -176,7 +176,7 @@ constexpr const char* kChat =
           "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{\"k\":1}"}}]}}]})";
 
 TEST(Responses, AnswersAreKeptAndGoneOnFrom) {
-  const OwnResponses kept = a_store();
+  const OwnerResponses kept = a_store();
   auto translation = responses_translation(
       accepted(R"({"input": "hi", "metadata": {"k": "v"}})", kept), kept, kIdEnd);
   const std::string text = translation->answer(parsed_object(kChat));
@@ -211,7 +211,7 @@ TEST(Responses, AnswersAreKeptAndGoneOnFrom) {
   const std::string by_reference =
       fmt::format(R"({{"input": [{{"type": "item_reference", "id": "{}"}}]}})", message_id);
   EXPECT_EQ(chat_body(by_reference, kept).at("messages").at(0).at("content").as_string(), "ab");
-  const OwnResponses another = {kept.store, "another"};
+  const OwnerResponses another = {kept.store, "another"};
   EXPECT_EQ(refused(by_reference, another).status, 404);
   EXPECT_EQ(
       refused(fmt::format(R"({{"previous_response_id": "{}", "input": "x"}})", id), another).status,
@@ -233,7 +233,7 @@ std::vector<std::string> event_types(std::string_view stream) {
 }
 
 TEST(Responses, StreamsSayTheSameInOrder) {
-  const OwnResponses kept = a_store();
+  const OwnerResponses kept = a_store();
   const std::string body = R"({"input": "hi", "stream": true})";
   auto translation = responses_translation(accepted(body, kept), kept, kIdEnd);
   std::string all;
@@ -287,7 +287,7 @@ TEST(Responses, CutAndFailedOnesSaySo) {
     EXPECT_EQ(answer.at("output").at(0).at("status").as_string(), status) << arguments;
   }
 
-  const OwnResponses kept = a_store();
+  const OwnerResponses kept = a_store();
   auto failed =
       responses_translation(accepted(R"({"input": "hi", "stream": true})", kept), kept, kIdEnd);
   std::string all = failed->chunk(parsed_object(R"({"choices": [{"delta": {"content": "a"}}]})"));

@@ -36,12 +36,12 @@ StatusOr<GenerationDefaults> read_generation_defaults(const std::filesystem::pat
   return out;
 }
 
-void use_defaults(const SaidSampling& defaults, SamplingOptions& sampling) {
+void use_defaults(const SamplingDefaults& defaults, SamplingOptions& sampling) {
   const auto use = [](const std::optional<double>& said, const std::optional<double>& usual,
                       auto& value) {
     if (!said && usual) value = static_cast<std::remove_cvref_t<decltype(value)>>(*usual);
   };
-  const SaidSampling& said = sampling.said;
+  const SamplingDefaults& said = sampling.said;
   use(said.temperature, defaults.temperature, sampling.temperature);
   if (sampling.temperature < kLeastTemperature) sampling.temperature = 0;
   use(said.top_p, defaults.top_p, sampling.top_p);

@@ -9,7 +9,7 @@
 namespace nereid::front {
 
 struct GenerationDefaults {
-  SaidSampling sampling;
+  SamplingDefaults sampling;
   int64_t max_tokens = 0;  // 0: not set
 };
 
@@ -18,6 +18,6 @@ struct GenerationDefaults {
 StatusOr<GenerationDefaults> read_generation_defaults(const std::filesystem::path& dir);
 
 // Sets the options that the request did not set.
-void use_defaults(const SaidSampling& defaults, SamplingOptions& sampling);
+void use_defaults(const SamplingDefaults& defaults, SamplingOptions& sampling);
 
 }  // namespace nereid::front

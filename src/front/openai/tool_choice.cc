@@ -59,7 +59,7 @@ bool is_of_texts(Fields& fields) {
 }
 
 void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
-  std::optional<Guide>& guide = out.common.sampling.guide;
+  std::optional<GrammarField>& guide = out.common.sampling.guide;
   if (guide && is_of_texts(fields)) guide.reset();
   if (guide)
     return fields.fail("tool_choice",
@@ -68,13 +68,13 @@ void force_call(Fields& fields, const json::array& tools, ChatRequest& out) {
     for (const json::value& tool : tools) {
       const json::object& function = *function_of(tool);
       if (std::string_view(function.at("name").get_string()) != out.named_tool) continue;
-      guide = Guide{"json_schema", json_text(schema_of(function))};
+      guide = GrammarField{"json_schema", json_text(schema_of(function))};
       return;
     }
     return fields.fail("tool_choice",
                        fmt::format("'{}' is none of the tools", out.named_tool.substr(0, 100)));
   }
-  guide = Guide{"json_schema", json_text(schema_of_calls(tools, !out.parallel_calls))};
+  guide = GrammarField{"json_schema", json_text(schema_of_calls(tools, !out.parallel_calls))};
 }
 
 // The member `allowed_tools` of a choice of that type: {"mode", "tools"}.

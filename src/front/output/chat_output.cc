@@ -15,16 +15,16 @@ bool ends_with_mark(std::string_view text, std::string_view mark) {
 }
 
 ChatOutput::ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_format,
-                       const json::array* tools, std::string_view prompt_end, Guided guided)
+                       const json::array* tools, std::string_view prompt_end, GrammarAnswer guided)
     : reasoning_(reasoning), known_tools_(tools) {
-  const bool is_guided = guided.to != Guided::To::kNothing;
+  const bool is_guided = guided.to != GrammarAnswer::To::kNothing;
   const bool is_harmony =
       (reasoning && reasoning->is_harmony()) || (tool_format && tool_format->markers.empty());
   if (is_harmony && !is_guided) {
     harmony_.emplace();
     return;
   }
-  if (guided.to == Guided::To::kCalls)
+  if (guided.to == GrammarAnswer::To::kCalls)
     forced_.emplace(std::move(guided.tool));
   else if (tool_format && !tool_format->markers.empty())
     tools_.emplace(*tool_format, tools);

@@ -19,7 +19,7 @@ namespace nereid::front {
 bool ends_with_mark(std::string_view text, std::string_view mark);
 
 // The grammar of the text behind the reasoning; `tool` as in ForcedCalls.
-struct Guided {
+struct GrammarAnswer {
   enum class To { kNothing, kText, kCalls };
   To to = To::kNothing;
   std::string tool = {};
@@ -31,7 +31,7 @@ class ChatOutput {
   // Null formats: text of that kind is content. `prompt_end`: the prompt's last characters, which
   // may open or close the reasoning. `tools` (or null) must outlive this.
   ChatOutput(const ReasoningFormat* reasoning, const ToolFormat* tool_format,
-             const json::array* tools, std::string_view prompt_end, Guided guided = {});
+             const json::array* tools, std::string_view prompt_end, GrammarAnswer guided = {});
 
   // `final` releases all held-back text. `is_cut`: the answer was ended by a
   // limit, not by the model.

@@ -41,7 +41,7 @@ struct Example {
   std::string text;
   std::string reasoning, content;
   std::vector<ToolCall> calls;
-  Guided guided = {};
+  GrammarAnswer guided = {};
   const json::array* tools = nullptr;
 };
 
@@ -157,7 +157,7 @@ TEST(ChatOutput, HarmonyBeforeAGuide) {
   const std::string thoughts =
       "<|channel|>analysis<|message|>I <|channel|>look.<|end|><|start|>assistant<|channel|>final<|"
       "message|>";
-  const Guided text = {Guided::To::kText}, calls = {Guided::To::kCalls};
+  const GrammarAnswer text = {GrammarAnswer::To::kText}, calls = {GrammarAnswer::To::kCalls};
   const Example examples[] = {
       {"gpt_oss",
        nullptr,
@@ -697,7 +697,7 @@ TEST(ChatOutput, ReasoningAboutCallsIsReadInLinearTime) {
 }
 
 TEST(ChatOutput, WantedCallsComeAsTheyAreMade) {
-  const Guided calls = {Guided::To::kCalls}, of_f = {Guided::To::kCalls, "f"};
+  const GrammarAnswer calls = {GrammarAnswer::To::kCalls}, of_f = {GrammarAnswer::To::kCalls, "f"};
   const std::string first = R"([{"name": "f", "parameters": {"a": [1, {"b": "}]\""}]}})";
   const std::string all = first + R"(, {"name":"g","parameters":{}} ] )";
   const ToolCall f = {"f", R"({"a": [1, {"b": "}]\""}]})"}, g = {"g", "{}"};

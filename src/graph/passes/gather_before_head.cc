@@ -68,13 +68,13 @@ class Mover {
           if (is_moved_value(id) || gathered.contains(id)) continue;
           Value out = graph_.values[id];
           out.name += ".sampled";
-          out.extent = io::Extent::kSampled;
+          out.extent = io::RowCount::kSampled;
           graph_.values.push_back(out);
           gathered[id] = static_cast<ValueId>(graph_.values.size() - 1);
           nodes.push_back({GatherRows{.x = id, .out = gathered[id]}});
         }
         for (const ValueId id : outputs(graph_.nodes[i].op))
-          graph_.values[id].extent = io::Extent::kSampled;
+          graph_.values[id].extent = io::RowCount::kSampled;
       }
       nodes.push_back(std::move(graph_.nodes[i]));
       if (moved_[i])

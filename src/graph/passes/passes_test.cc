@@ -190,7 +190,7 @@ TEST_F(PassesTest, LinearsWithDifferentInputsAreNotMerged) {
   std::vector<Node>::iterator linear =
       std::find_if(g.nodes.begin(), g.nodes.end(),
                    [](const Node& n) { return std::holds_alternative<Linear>(n.op); });
-  g.values.push_back({"other", io::Extent::kTokens, DType::kBF16, 32});
+  g.values.push_back({"other", io::RowCount::kTokens, DType::kBF16, 32});
   const auto other = static_cast<ValueId>(g.values.size() - 1);
   Norm norm = std::get<Norm>(g.nodes[1].op);
   norm.out = other;
@@ -243,11 +243,11 @@ TEST_F(PassesTest, GatherMovesUpToTheLastAttention) {
   EXPECT_EQ(g.values[all<GatherRows>(g)[0].x].name, "layers.0.sum2");
   EXPECT_EQ(g.values[all<GatherRows>(g)[1].x].name, "layers.1.out");
   for (const Glu& glu : all<Glu>(g))
-    EXPECT_EQ(g.values[glu.out].extent == io::Extent::kSampled,
+    EXPECT_EQ(g.values[glu.out].extent == io::RowCount::kSampled,
               g.values[glu.out].name == "layers.1.act");
   EXPECT_EQ(g.values[g.logits].name, "head");
   EXPECT_EQ(g.values[g.hidden.at(0)].name, "norm");
-  EXPECT_EQ(g.values[g.hidden.at(0)].extent, io::Extent::kSampled);
+  EXPECT_EQ(g.values[g.hidden.at(0)].extent, io::RowCount::kSampled);
 }
 
 // Layer states cost sampled rows only; the norm of the residual is unchanged.
@@ -259,7 +259,7 @@ TEST_F(PassesTest, LayerStatesAreRoundedResiduals) {
   std::vector<std::string> names;
   for (const ValueId id : g.hidden) {
     names.push_back(g.values[id].name);
-    EXPECT_EQ(g.values[id].extent, io::Extent::kSampled);
+    EXPECT_EQ(g.values[id].extent, io::RowCount::kSampled);
     EXPECT_EQ(g.values[id].dtype, DType::kBF16);
   }
   EXPECT_THAT(names, ElementsAre("norm", "layers.1.state", "layers.0.state", "layers.1.state"));
@@ -388,8 +388,8 @@ TEST_F(PassesTest, AMixtureOfExpertsIsCompiled) {
   // In the last layer, rows that are not sampled are not routed.
   const auto routes = all<Route>(g);
   ASSERT_EQ(routes.size(), 4u);
-  EXPECT_EQ(g.values[routes[0].experts].extent, io::Extent::kTokens);
-  EXPECT_EQ(g.values[routes[2].experts].extent, io::Extent::kSampled);
+  EXPECT_EQ(g.values[routes[0].experts].extent, io::RowCount::kTokens);
+  EXPECT_EQ(g.values[routes[2].experts].extent, io::RowCount::kSampled);
   // A weight with three of five experts is too small.
   Graph wrong = test_graph(false, true);
   wrong.weights[all<ExpertLinear>(wrong)[0].weight].experts = 5;
@@ -400,7 +400,7 @@ TEST_F(PassesTest, MemoryIsShared) {
   const Graph g = compile(test_graph());
   int64_t sum = 0;
   for (const Value& v : g.values)
-    if (v.extent == io::Extent::kTokens) sum += v.cols * static_cast<int64_t>(size_of(v.dtype));
+    if (v.extent == io::RowCount::kTokens) sum += v.cols * static_cast<int64_t>(size_of(v.dtype));
   EXPECT_LT(g.arena_bytes_per_row[0] * 2, sum);
   EXPECT_EQ(g.arena_bytes_per_row[0] % 64, 0);
 }

@@ -30,7 +30,7 @@ class Planner {
     for (size_t i = 0; i < home_.size(); ++i) home_[i] = {static_cast<ValueId>(i), 0};
     for (size_t i = 0; i < graph_.nodes.size(); ++i)
       RETURN_IF_ERROR(alias(static_cast<int32_t>(i)));
-    for (io::Extent extent : {io::Extent::kTokens, io::Extent::kSampled}) place(extent);
+    for (io::RowCount extent : {io::RowCount::kTokens, io::RowCount::kSampled}) place(extent);
     return ok();
   }
 
@@ -115,7 +115,7 @@ class Planner {
     return ok();
   }
 
-  std::vector<Buffer> buffers(io::Extent extent) const {
+  std::vector<Buffer> buffers(io::RowCount extent) const {
     std::vector<Buffer> found(graph_.values.size());
     for (size_t i = 0; i < graph_.values.size(); ++i) {
       const Value& v = graph_.values[i];
@@ -149,7 +149,7 @@ class Planner {
     return offset;
   }
 
-  void place(io::Extent extent) {
+  void place(io::RowCount extent) {
     std::vector<Buffer> all = buffers(extent);
     std::stable_sort(all.begin(), all.end(),
                      [](const Buffer& a, const Buffer& b) { return a.bytes > b.bytes; });

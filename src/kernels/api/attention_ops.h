@@ -48,10 +48,10 @@ struct RopeOf {
 
   static constexpr auto fields() {
     return std::tuple(
-        in("qkv", &RopeOf::qkv, {DType::kF32}).of(Rows::kTokens),
+        in("qkv", &RopeOf::qkv, {DType::kF32}).of(OutputRows::kTokens),
         attribute("heads", &RopeOf::heads), kernels::angles("angles", &RopeOf::angles),
         attribute("interleaved", &RopeOf::interleaved),
-        kernels::out("out", &RopeOf::out, {DType::kF32}).of(Rows::kTokens).in_place_of("qkv"),
+        kernels::out("out", &RopeOf::out, {DType::kF32}).of(OutputRows::kTokens).in_place_of("qkv"),
         kernels::step(&RopeOf::step));
   }
   static std::string_view check(const RopeOf<Views>& a) {
@@ -76,7 +76,7 @@ inline float alibi_slope(float alibi, int32_t head, int32_t num_heads, float sca
 // Paged causal attention over a step's rows. Stores K and V of the new tokens in the cache; then
 // the query at position i attends to positions j <= i with j > i - window or j < sink (without a
 // window: all). Blocks that no query of the call attends to are not read: their table entries are
-// arbitrary. A token in a draft tree (StepView::after) attends, among the step's tokens, to its
+// arbitrary. A token in a draft tree (BatchView::after) attends, among the step's tokens, to its
 // path only, and its bits are those of a chain. With angles, Q and K are rotated first (fused Rope,
 // same bits).
 // Chunked: a query attends to its own chunk only, j >= i - i % window, and to sinks.
@@ -108,7 +108,7 @@ struct AttentionOf {
 
   static constexpr auto fields() {
     return std::tuple(
-        in("qkv", &AttentionOf::qkv, {DType::kF32}).of(Rows::kTokens),
+        in("qkv", &AttentionOf::qkv, {DType::kF32}).of(OutputRows::kTokens),
         attribute("heads", &AttentionOf::heads), kernels::cache("cache", &AttentionOf::cache),
         attribute("window", &AttentionOf::window), attribute("chunked", &AttentionOf::chunked),
         attribute("scale", &AttentionOf::scale), attribute("cap", &AttentionOf::cap),
@@ -117,7 +117,7 @@ struct AttentionOf {
         vector("sinks", &AttentionOf::sinks).maybe(),
         kernels::angles("angles", &AttentionOf::angles).maybe(),
         attribute("interleaved", &AttentionOf::interleaved),
-        kernels::out("out", &AttentionOf::out, {DType::kBF16}).of(Rows::kTokens),
+        kernels::out("out", &AttentionOf::out, {DType::kBF16}).of(OutputRows::kTokens),
         kernels::step(&AttentionOf::step));
   }
   static std::string_view check(const AttentionOf<Views>& a) {

@@ -36,13 +36,13 @@ template <class Op>
 using Table = std::vector<Kernel<Op>>;
 
 // "op:name" choices of the user or of an engine file.
-using Choices = std::vector<std::string>;
+using KernelChoices = std::vector<std::string>;
 
 // The kernel for a problem: the forced one, else the cheapest that can. InvalidArgument: the forced
 // one is unknown or cannot; lists the possible ones.
 template <class Op>
 StatusOr<const Kernel<Op>*> select(const Table<Op>& table, const Op& op, const DeviceInfo& device,
-                                   const Choices& forced = {}) {
+                                   const KernelChoices& forced = {}) {
   const Kernel<Op>* best = nullptr;
   double best_cost = 0;
   std::string_view wanted;

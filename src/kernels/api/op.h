@@ -96,10 +96,10 @@ struct CacheView {
   int32_t sink = 0;           // attention sinks: leading positions visible beyond the window
   DType type = DType::kBF16;
   KeyLayout layout = KeyLayout::kLines;
-  bool has_trees = false;  // steps may have draft trees (StepView::after)
+  bool has_trees = false;  // steps may have draft trees (BatchView::after)
 };
 
-// Token t < kFirstEmbedding / 2: row t - kFirstEmbedding of StepView::embeddings replaces the
+// Token t < kFirstEmbedding / 2: row t - kFirstEmbedding of BatchView::embeddings replaces the
 // table's row.
 inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 
@@ -107,7 +107,7 @@ inline constexpr int32_t kFirstEmbedding = std::numeric_limits<int32_t>::min();
 // language models"): y += scale * b^T (a x) in the module's columns. With a gain (DoRA, Liu et al.
 // 2024, "DoRA: Weight-decomposed low-rank adaptation"), then y += gain * y + shift. Offsets are in
 // the adapters' memory.
-struct AdapterMatrix {
+struct LoraMatrix {
   int64_t a = 0;      // offset of a, bf16 [rank, k]; of an embedding [k, rank]
   int64_t b = 0;      // offset of b, bf16 [rank, cols]
   int64_t gain = -1;  // offset of gain and shift, bf16 [2, cols]; -1: none
@@ -118,7 +118,7 @@ struct AdapterMatrix {
 inline constexpr int32_t kMaxAdapterRank = 512;
 
 // Arrays of a step in device memory.
-struct StepView {
+struct BatchView {
   const int32_t* tokens = nullptr;        // [n]; t < 0: slot_tokens[-1 - t], or an external
                                           // embedding
   const int32_t* slot_tokens = nullptr;   // [slots], sampled on the device
@@ -133,7 +133,7 @@ struct StepView {
   int32_t num_embeddings = 0;
   // Adapters; null: none in the step.
   const int32_t* adapters = nullptr;                // [rows of the call] adapter slot, -1: none
-  const AdapterMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
+  const LoraMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
   const BF16* adapter_weights = nullptr;
   int32_t num_adapter_modules = 0;
   // Draft trees; null: none in the step. Token i in a tree follows token i - after[i], at the next
@@ -145,7 +145,7 @@ struct StepView {
 
 // Cell of a position for token `i`: the cell of its ancestor in the tree at that position, else the
 // position.
-inline int32_t cell_of(const StepView& step, int64_t i, int32_t position) {
+inline int32_t cell_of(const BatchView& step, int64_t i, int32_t position) {
   if (!step.after) return position;
   while (step.after[i] > 0 && step.positions[i] > position) i -= step.after[i];
   return step.after[i] > 0 ? step.cells[i] : position;
@@ -174,7 +174,7 @@ struct Views {
   using Weight = WeightView;
   using Angles = AnglesView;
   using Cache = CacheView;
-  using Step = StepView;
+  using Step = BatchView;
 };
 
 // Absent operands have 0 columns.
@@ -186,7 +186,7 @@ inline bool is_given(Id id) { return id != kNone; }
 enum class Role : uint8_t { kIn, kOut, kMatrix, kVector, kAngles, kCache, kStep, kAttribute };
 
 // Number of an operand's rows: as the first output, the step's tokens, or the sampled rows.
-enum class Rows : uint8_t { kSame, kTokens, kSampled };
+enum class OutputRows : uint8_t { kSame, kTokens, kSampled };
 
 struct DTypes {
   DType types[3] = {};
@@ -207,7 +207,7 @@ struct Field {
   std::string_view name;
   Member member;
   DTypes types = {};
-  Rows rows = Rows::kSame;
+  OutputRows rows = OutputRows::kSame;
   bool optional = false;
   bool has_experts = false;           // a weight [experts, n, k]; others have one expert
   bool is_exact = false;              // f32 vector; others are bf16
@@ -230,7 +230,7 @@ struct Field {
     f.is_exact = true;
     return f;
   }
-  constexpr Field of(Rows r) const {
+  constexpr Field of(OutputRows r) const {
     Field f = *this;
     f.rows = r;
     return f;
@@ -356,13 +356,13 @@ int64_t rows_of(const Op& op) {
   return rows;
 }
 
-// Sets the rows of all operands; `tokens`: for Rows::kTokens.
+// Sets the rows of all operands; `tokens`: for OutputRows::kTokens.
 template <class Op>
 void set_rows(Op& op, int64_t rows, int64_t tokens) {
   for_fields(op, [&](const auto& field, auto& operand) {
     using Operand = std::remove_cvref_t<decltype(operand)>;
     if constexpr (std::is_same_v<Operand, View>)
-      operand.rows = field.rows == Rows::kTokens ? tokens : rows;
+      operand.rows = field.rows == OutputRows::kTokens ? tokens : rows;
   });
 }
 

@@ -19,7 +19,7 @@ struct ProductChoice {
   std::vector<int32_t> algorithm;  // the library's identification; empty: its first choice
 };
 
-struct ProductChoices {
+struct AlgorithmChoices {
   std::string library;  // with version; empty: not measured
   std::string device;   // DeviceInfo::name
   std::vector<ProductChoice> products;

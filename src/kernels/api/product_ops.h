@@ -225,7 +225,7 @@ struct LowRankOf {
     return is_given(a.experts) ? a.experts.cols : 1;
   }
   // The matrices of the row's adapter, and of a piece's expert; null: no adapter.
-  static const AdapterMatrix* matrices_of(const LowRankOf<Views>& a, int64_t row, int64_t piece) {
+  static const LoraMatrix* matrices_of(const LowRankOf<Views>& a, int64_t row, int64_t piece) {
     const int32_t adapter = a.step.adapters ? a.step.adapters[row] : -1;
     const int32_t expert = is_given(a.experts) ? a.experts.template row<int32_t>(row)[piece] : 0;
     if (adapter < 0 || expert < 0 || expert >= a.num_experts) return nullptr;

@@ -29,10 +29,10 @@ struct ProductTuner {
   };
   // Times the library's algorithms for the products that run in it. ResourceExhausted: memory is
   // missing; else the device's first error.
-  StatusOr<ProductChoices> (*measure)(std::span<const Product> products, Device& device) = nullptr;
-  // Applies the choices to the stream's products. Choices of another library version or device are
+  StatusOr<AlgorithmChoices> (*measure)(std::span<const Product> products, Device& device) = nullptr;
+  // Applies the choices to the stream's products. KernelChoices of another library version or device are
   // ignored (logged).
-  void (*use)(const ProductChoices& choices, Stream& stream) = nullptr;
+  void (*use)(const AlgorithmChoices& choices, Stream& stream) = nullptr;
 };
 
 template <class Tuple>

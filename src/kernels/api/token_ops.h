@@ -12,7 +12,7 @@
 namespace nereid::kernels {
 
 // Id of token i; -1: external embedding, or a failed sample.
-inline int64_t id_of(const StepView& step, int64_t i) {
+inline int64_t id_of(const BatchView& step, int64_t i) {
   const int64_t id = step.tokens[i];
   if (id >= 0 || id < kFirstEmbedding / 2) return id < 0 ? -1 : id;
   return step.slot_tokens ? std::max(-1, step.slot_tokens[-1 - id]) : -1;
@@ -32,7 +32,7 @@ struct EmbedOf {
 
   static constexpr auto fields() {
     return std::tuple(matrix("table", &EmbedOf::table), attribute("scale", &EmbedOf::scale),
-                      kernels::out("out", &EmbedOf::out, {DType::kF32}).of(Rows::kTokens),
+                      kernels::out("out", &EmbedOf::out, {DType::kF32}).of(OutputRows::kTokens),
                       kernels::step(&EmbedOf::step));
   }
   static std::string_view check(const EmbedOf<Views>& a) {
@@ -55,9 +55,9 @@ struct AddPositionsOf {
 
   static constexpr auto fields() {
     return std::tuple(
-        in("x", &AddPositionsOf::x, {DType::kF32}).of(Rows::kTokens),
+        in("x", &AddPositionsOf::x, {DType::kF32}).of(OutputRows::kTokens),
         matrix("table", &AddPositionsOf::table),
-        kernels::out("out", &AddPositionsOf::out, {DType::kF32}).of(Rows::kTokens).in_place_of("x"),
+        kernels::out("out", &AddPositionsOf::out, {DType::kF32}).of(OutputRows::kTokens).in_place_of("x"),
         kernels::step(&AddPositionsOf::step));
   }
   static std::string_view check(const AddPositionsOf<Views>& a) {
@@ -80,12 +80,12 @@ struct ScaleByPositionOf {
   typename F::Step step = {};  // positions
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &ScaleByPositionOf::x, {DType::kF32}).of(Rows::kTokens),
+    return std::tuple(in("x", &ScaleByPositionOf::x, {DType::kF32}).of(OutputRows::kTokens),
                       attribute("growth", &ScaleByPositionOf::growth),
                       attribute("period", &ScaleByPositionOf::period),
                       attribute("offset", &ScaleByPositionOf::offset),
                       kernels::out("out", &ScaleByPositionOf::out, {DType::kF32})
-                          .of(Rows::kTokens)
+                          .of(OutputRows::kTokens)
                           .in_place_of("x"),
                       kernels::step(&ScaleByPositionOf::step));
   }
@@ -109,8 +109,8 @@ struct GatherRowsOf {
   typename F::Step step = {};  // logit_tokens
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &GatherRowsOf::x, {DType::kF32}).of(Rows::kTokens),
-                      kernels::out("out", &GatherRowsOf::out, {DType::kF32}).of(Rows::kSampled),
+    return std::tuple(in("x", &GatherRowsOf::x, {DType::kF32}).of(OutputRows::kTokens),
+                      kernels::out("out", &GatherRowsOf::out, {DType::kF32}).of(OutputRows::kSampled),
                       kernels::step(&GatherRowsOf::step));
   }
   static std::string_view check(const GatherRowsOf<Views>& a) {

@@ -116,7 +116,7 @@ Status validate(const Op& op) {
       if constexpr (kRole == Role::kMatrix) good = good && has_planes(operand);
       if constexpr (kRole == Role::kIn || kRole == Role::kOut)
         good = good && operand.stride >= operand.cols &&
-               (field.rows == Rows::kTokens ? operand.rows >= 1 : operand.rows >= rows);
+               (field.rows == OutputRows::kTokens ? operand.rows >= 1 : operand.rows >= rows);
       if (!good)
         wrong = fmt::format("'{}' {} has no address or too few rows", field.name,
                             operand_text(operand));

@@ -61,7 +61,7 @@ class Router {
     const float own = x[picked];
     double sum = std::exp(double{own} - own);
     for (int32_t e = 0; e < num_; ++e)
-      if (open_[e] && !((own - x[e]) / std::max(std::fabs(x[e]), own) > a_.reach))
+      if (open_[e] && !((own - x[e]) / std::max(std::fabs(x[e]), own) > a_.jitter_eps))
         sum += std::exp(double{x[e]} - own);
     return static_cast<float>(a_.scale / sum);
   }

@@ -12,13 +12,13 @@ static_assert(kMaxLowRank >= kMaxAdapterRank);
 
 // A piece of a row with an adapter.
 struct Piece {
-  const AdapterMatrix* matrices = nullptr;  // [num_modules]
+  const LoraMatrix* matrices = nullptr;  // [num_modules]
   const uint16_t* x = nullptr;              // null: the token's row of a
   float* y = nullptr;
   int64_t token = -1;
 };
 
-bool adds_nothing(const AdapterMatrix* matrices, int64_t num_modules) {
+bool adds_nothing(const LoraMatrix* matrices, int64_t num_modules) {
   return std::all_of(matrices, matrices + num_modules, [](const auto& m) { return m.rank == 0; });
 }
 
@@ -62,7 +62,7 @@ std::vector<Group> groups_of(const std::vector<Piece>& pieces) {
 
 void run_group(void (*kernel)(const LowRankRaw&), const LowRank& a, const Piece* pieces,
                int64_t count, int64_t module) {
-  const AdapterMatrix& m = pieces->matrices[module];
+  const LoraMatrix& m = pieces->matrices[module];
   if (m.rank == 0) return;
   const auto* const weights = reinterpret_cast<const uint16_t*>(a.step.adapter_weights);
   LowRankRaw raw{.x = {},

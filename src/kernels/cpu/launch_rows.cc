@@ -44,7 +44,7 @@ void embed_given(const Embed& a, int64_t row, float* out) {
 
 Status launch_embed(const Embed& a, ThreadPool& pool) {
   RETURN_IF_ERROR(validate(a));
-  const StepView& step = a.step;
+  const BatchView& step = a.step;
   // A panel's row touches a cache line per two elements.
   for_rows(pool, a.out.rows, a.out.cols * 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {

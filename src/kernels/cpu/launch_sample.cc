@@ -321,7 +321,7 @@ void Drawer::run(const Raw& raw, const Sample& a, int64_t i) {
     } else {
       std::fill_n(a.top + i * a.top_stride, a.top_stride, TopToken());
       a.results[i] = {.token = kNotDrawn};
-      if (row.peeks) peek(raw, a, i);
+      if (row.wants_argmax) peek(raw, a, i);
     }
   } while (++i < a.problem.rows && a.rows[i].after > 0);
 }

@@ -78,7 +78,7 @@ struct LowRankRaw {
   const uint16_t* x[kLowRankRows];  // each [k]; null (single row): `a` is a x, [rank]
   const uint16_t* a;                // [rank, k]
   const uint16_t* b;                // [rank, n]
-  const uint16_t* gain;             // [2, n], see AdapterMatrix; or null
+  const uint16_t* gain;             // [2, n], see LoraMatrix; or null
   float* y[kLowRankRows];           // each [n]
   int64_t rows, k, n, rank;
   float scale;

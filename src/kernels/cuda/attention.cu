@@ -88,7 +88,7 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
   for (int i = 0; i < kKeys; i += kAttentionThreads / kParts) {
     const int line = i + static_cast<int>(threadIdx.x) / kParts, key = first + line;
     const bool valid = key < range.count;
-    const Place place = place_of(p, tile, range.position(valid ? key : range.count - 1));
+    const CellIndex place = place_of(p, tile, range.position(valid ? key : range.count - 1));
     const int part = static_cast<int>(threadIdx.x) % kParts;
     fetch_line<Cache, kDim>(p, p.k_cache, place.first, valid, part, kParts, stage + line * kLine);
     fetch_line<Cache, kDim>(p, p.v_cache, place.first, valid, part, kParts,

@@ -27,7 +27,7 @@ struct AttentionParams {
   const int32_t* row_begin;
   const int32_t* row_of_token;
   const int32_t* block_table;
-  const int32_t* after;  // StepView::after, or null: no row of the step has a tree
+  const int32_t* after;  // BatchView::after, or null: no row of the step has a tree
   const int32_t* cells;
   __nv_bfloat16* out;
   int64_t out_stride;
@@ -89,11 +89,11 @@ inline __device__ int cell_of(const AttentionParams& p, int64_t token, int posit
 }
 
 // Indices of a cell's head vector in a layer's K or V cache, and of its scale.
-struct Place {
+struct CellIndex {
   int64_t first, scale;
 };
 
-inline __device__ Place place_of(const AttentionParams& p, int row, int cell, int kv_head) {
+inline __device__ CellIndex place_of(const AttentionParams& p, int row, int cell, int kv_head) {
   const int in_table = cell / p.block_tokens;
   const int64_t block = p.block_table[static_cast<int64_t>(row) * p.max_blocks + in_table];
   const int line = kv_head * p.block_tokens + cell - in_table * p.block_tokens;
@@ -118,7 +118,7 @@ inline __device__ float2 load_pair(const AttentionParams& p, const float* head, 
 
 // Writes a head vector, given as column pairs pair(i), to the cache; one warp.
 template <class Cache, class Pair>
-__device__ void store_line(const AttentionParams& p, Pair pair, const Place& place, void* cache,
+__device__ void store_line(const AttentionParams& p, Pair pair, const CellIndex& place, void* cache,
                            float* scales) {
   const int half = p.head_dim / 2, lane = threadIdx.x % kWarp;
   auto* out = static_cast<typename Cache::Cell*>(cache) + place.first;
@@ -150,7 +150,7 @@ __device__ void store_line(const AttentionParams& p, Pair pair, const Place& pla
 // which may be shared memory; one warp.
 template <class Cache>
 __device__ void store_token_at(const AttentionParams& p, int64_t token, int kv_head, int position,
-                               bool is_value, const Place& place, void* cells, float* scales) {
+                               bool is_value, const CellIndex& place, void* cells, float* scales) {
   const float* head =
       p.qkv + token * p.qkv_stride + static_cast<int64_t>(p.num_heads + kv_head) * p.head_dim;
   if (!is_value)
@@ -171,7 +171,7 @@ template <class Cache>
 __device__ void store_token(const AttentionParams& p, int64_t token, int row, int kv_head,
                             bool is_value) {
   const int position = p.positions[token];
-  const Place place = place_of(p, row, cell_of(p, token, position), kv_head);
+  const CellIndex place = place_of(p, row, cell_of(p, token, position), kv_head);
   store_token_at<Cache>(p, token, kv_head, position, is_value, place,
                         is_value ? p.v_cache : p.k_cache, is_value ? p.v_scales : p.k_scales);
 }
@@ -185,7 +185,7 @@ struct QueryTile {
 };
 
 // Cell of a position as seen by the tokens of a tile; a tile in a tree has one token.
-inline __device__ Place place_of(const AttentionParams& p, const QueryTile& tile, int position) {
+inline __device__ CellIndex place_of(const AttentionParams& p, const QueryTile& tile, int position) {
   const int cell = p.in_trees ? cell_of(p, tile.first_token, position) : position;
   return place_of(p, tile.row, cell, tile.kv_head);
 }

@@ -159,7 +159,7 @@ struct NewLine {
     const int i = static_cast<int>(threadIdx.x) % kPieces;
     const bool of_value = threadIdx.x >= kPieces;
     if (threadIdx.x >= 2 * kPieces) return;
-    const Place place = place_of(p, tile.row, position, tile.kv_head);
+    const CellIndex place = place_of(p, tile.row, position, tile.kv_head);
     const auto* const cells = static_cast<const uint8_t*>(of_value ? p.v_cache : p.k_cache);
     if (16 * i < p.head_dim) piece = *reinterpret_cast<const uint4*>(cells + place.first + 16 * i);
     scale = (of_value ? p.v_scales : p.k_scales)[place.scale];

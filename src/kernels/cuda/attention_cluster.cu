@@ -280,7 +280,7 @@ struct NewLines {
     if (which() < 0) return;
     using Warp = WarpMemory<Cache, kDim>;
     const int at = step * Warp::kBytes + (which() * kStepKeys + line) * Warp::kLine;
-    store_token_at<Cache>(p, tile.first_token, tile.kv_head, position, which() == 1, Place{},
+    store_token_at<Cache>(p, tile.first_token, tile.kv_head, position, which() == 1, CellIndex{},
                           tiles + at, scales + which());
   }
   // Stores them in the cache.

@@ -79,7 +79,7 @@ __device__ void fetch_lines(const AttentionParams& p, const QueryTile& tile, con
   for (int i = threadIdx.x % kGroupThreads; i < kKeys * kPieces; i += kGroupThreads) {
     const int line = i / kPieces, piece = i % kPieces, key = first + line;
     const bool valid = key < range.count;
-    const Place place = place_of(p, tile, range.position(valid ? key : range.count - 1));
+    const CellIndex place = place_of(p, tile, range.position(valid ? key : range.count - 1));
     const auto* const from = static_cast<const uint8_t*>(cache) + place.first * kKeyBytes<Cache>;
     copy_16(shared_address(matrix + place_in_matrix(kKeys, line, 8 * piece)), from + 16 * piece,
             valid);
@@ -223,7 +223,7 @@ struct RawTiles {
   __device__ void fetch(int first) {
     if (first < range.count) {
       const int mine = first + static_cast<int>(threadIdx.x) % kGroupThreads;
-      const Place place = place_of(p, tile, range.position(min(mine, range.count - 1)));
+      const CellIndex place = place_of(p, tile, range.position(min(mine, range.count - 1)));
       const float own = mine < range.count ? scales[place.scale] : 0.0f;
       scale[kStage] = pack(own, own);
       const auto* const cells = static_cast<const uint8_t*>(cache);

@@ -42,7 +42,7 @@ __device__ void fetch(const AttentionParams& p, const QueryTile& tile, const Key
   constexpr int kParts = kThreads / kKeys;  // threads per line
   const int line = static_cast<int>(threadIdx.x) / kParts, part = threadIdx.x % kParts;
   const bool valid = first + line < range.count;
-  const Place place = place_of(p, tile, range.position(valid ? first + line : range.count - 1));
+  const CellIndex place = place_of(p, tile, range.position(valid ? first + line : range.count - 1));
   uint8_t* const to = memory.keys[stage] + line * kLine;
   const auto* const from = static_cast<const typename Cache::Cell*>(p.k_cache) + place.first;
   for (int c = part; c < p.head_dim / 8; c += kParts) {

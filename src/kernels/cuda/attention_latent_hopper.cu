@@ -61,7 +61,7 @@ __device__ void fetch(const AttentionParams& p, const LatentWork& work, int firs
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads, line = thread / 2;
   const bool exists = first + line < work.end;
   const int key = exists ? first + line : work.end - 1;
-  const Place place = place_of(p, work.tile, work.range.position(key));
+  const CellIndex place = place_of(p, work.tile, work.range.position(key));
   const auto* const from = static_cast<const typename Cache::Cell*>(p.k_cache) + place.first;
   uint8_t* const keys = memory.keys[stage];
   if constexpr (!Cache::kHasScales) {

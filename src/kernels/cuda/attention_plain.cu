@@ -102,7 +102,7 @@ __device__ void find_keys(const AttentionParams& p, const Task& t, int first, in
   const int i = static_cast<int>(threadIdx.x);
   if (i >= count) return;
   const int at = t.range.position(first + i);
-  const Place place = place_of(p, t.row, cell_of(p, t.token, at), t.kv_head);
+  const CellIndex place = place_of(p, t.row, cell_of(p, t.token, at), t.kv_head);
   shared.lines[i] = place.first;
   shared.distances[i] = t.position - at;
   if constexpr (Cache::kHasScales) {

@@ -24,7 +24,7 @@ struct WarpMemory {
 
 // Cell of this lane's key of 16, and the scales of its lines; 0 if the key does not exist.
 struct Found {
-  Place place = {};
+  CellIndex place = {};
   float key_scale = 0, value_scale = 0;
 };
 template <class Cache>
@@ -43,7 +43,7 @@ __device__ Found find(const AttentionParams& p, const QueryTile& tile, const Key
 // Loads the lines of 16 keys or values, `count` of which exist; lane i % 16 has the place of the
 // i-th.
 template <class Cache, int kDim>
-__device__ void fetch(const AttentionParams& p, const void* cache, const Place& place, int count,
+__device__ void fetch(const AttentionParams& p, const void* cache, const CellIndex& place, int count,
                       uint8_t* lines) {
   constexpr int kPieces = kDim * static_cast<int>(sizeof(typename Cache::Cell)) / 16;
   constexpr int kParts = kPieces <= 4 ? 4 : kPieces <= 8 ? 8 : 16;  // threads per line

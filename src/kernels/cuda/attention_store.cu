@@ -67,7 +67,7 @@ __device__ uint32_t to_cells(float4& x, float scale) {
 
 // Stores a key or a value; kLanes threads. `wide`: null if there is none.
 template <class Cache, int kLanes>
-__device__ void store_cells(Piece& x, const Place& place, int column, void* cache, float* scales,
+__device__ void store_cells(Piece& x, const CellIndex& place, int column, void* cache, float* scales,
                             __nv_bfloat16* wide) {
   constexpr int kHalf = kLanes * kNumbers / 2;
   auto* const cells = static_cast<typename Cache::Cell*>(cache) + place.first + column;
@@ -110,7 +110,7 @@ __device__ void widen_before(const AttentionParams& p, int64_t token, int row, i
     const int piece = i % kPieces, line = i / kPieces % lines, head = line % p.num_kv_heads;
     const bool is_value = line >= p.num_kv_heads;
     const int position = own + i / (kPieces * lines) * step;
-    const Place place = place_of(p, row, position, head);
+    const CellIndex place = place_of(p, row, position, head);
     const auto* const cache = static_cast<const uint8_t*>(is_value ? p.v_cache : p.k_cache);
     const uint4 cells = *reinterpret_cast<const uint4*>(cache + place.first + kCells * piece);
     const float scale = (is_value ? p.v_scales : p.k_scales)[place.scale];

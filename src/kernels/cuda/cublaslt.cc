@@ -202,7 +202,7 @@ class Chooser {
     return handle_;
   }
 
-  void set(const ProductChoices& choices) {
+  void set(const AlgorithmChoices& choices) {
     measured_.clear();
     choices_.clear();
     for (const ProductChoice& c : choices.products)
@@ -305,7 +305,7 @@ StatusOr<std::vector<std::vector<int32_t>>> list_algorithms(const Linear& a, Cud
   return numbers;
 }
 
-void set_choices(const ProductChoices& choices, CudaStream& stream) {
+void set_choices(const AlgorithmChoices& choices, CudaStream& stream) {
   stream.local<Chooser>().set(choices);
 }
 

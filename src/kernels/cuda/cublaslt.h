@@ -28,6 +28,6 @@ Status run_cublaslt(const Linear& args, CudaStream& stream);
 StatusOr<std::vector<std::vector<int32_t>>> list_algorithms(const Linear& args, CudaStream& stream);
 
 // Sets the algorithms of the stream's products, as far as the heuristic lists them.
-void set_choices(const ProductChoices& choices, CudaStream& stream);
+void set_choices(const AlgorithmChoices& choices, CudaStream& stream);
 
 }  // namespace nereid::kernels::cuda

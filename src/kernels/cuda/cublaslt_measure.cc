@@ -243,7 +243,7 @@ class Bench {
   std::unique_ptr<Stream> stream_;  // destroyed before its memory
 };
 
-Status measure(const ProductTuner::Product& product, Device& device, ProductChoices& choices) {
+Status measure(const ProductTuner::Product& product, Device& device, AlgorithmChoices& choices) {
   ASSIGN_OR_RETURN(Bench bench, Bench::create(product.problem, device));
   const Linear& a = product.problem;
   int num_rows = 0, num_chosen = 0;
@@ -264,9 +264,9 @@ Status measure(const ProductTuner::Product& product, Device& device, ProductChoi
 
 }  // namespace
 
-StatusOr<ProductChoices> measure_products(std::span<const ProductTuner::Product> products,
+StatusOr<AlgorithmChoices> measure_products(std::span<const ProductTuner::Product> products,
                                           Device& device) {
-  ProductChoices choices{cublaslt_name(), device.info().name, {}};
+  AlgorithmChoices choices{cublaslt_name(), device.info().name, {}};
   const Time start = now();
   for (const ProductTuner::Product& product : products) {
     const Linear& a = product.problem;
@@ -280,11 +280,11 @@ StatusOr<ProductChoices> measure_products(std::span<const ProductTuner::Product>
     }
     RETURN_IF_ERROR(measure(product, device, choices));
   }
-  if (choices.products.empty()) return ProductChoices();
+  if (choices.products.empty()) return AlgorithmChoices();
   return choices;
 }
 
-void use_choices(const ProductChoices& choices, Stream& stream) {
+void use_choices(const AlgorithmChoices& choices, Stream& stream) {
   const std::string& device = stream.device().info().name;
   const std::string library = cublaslt_name();
   if (choices.library.empty()) return;

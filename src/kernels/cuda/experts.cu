@@ -22,7 +22,7 @@ struct Routing {
   int64_t x_stride, weights_stride, experts_stride;
   int num, picked, groups, groups_kept, group_best;
   bool sigmoid, sparse_mixer, renormalise, by_score;
-  float scale, reach;
+  float scale, jitter_eps;
 };
 
 constexpr uint32_t kClosed = 0;
@@ -83,7 +83,7 @@ __device__ float mixer_weight(const Routing& r, const float* x, const uint32_t* 
   const float own = x[picked];
   double sum = exp(static_cast<double>(own) - own);
   for (int e = 0; e < r.num; ++e)
-    if (order[e] != kClosed && !((own - x[e]) / fmaxf(fabsf(x[e]), own) > r.reach))
+    if (order[e] != kClosed && !((own - x[e]) / fmaxf(fabsf(x[e]), own) > r.jitter_eps))
       sum += exp(x[e] - static_cast<double>(own));
   return static_cast<float>(r.scale / sum);
 }
@@ -266,7 +266,7 @@ cudaError_t launch(const Route& a, const Scratch&, cudaStream_t stream) {
                      a.renormalise,
                      is_given(a.bias) || a.group_best > 1,
                      a.scale,
-                     a.reach};
+                     a.jitter_eps};
   return launch_overlapped(route_kernel, a.experts.rows, static_cast<unsigned>(a.experts.rows),
                            kWarp, 0, stream, r);
 }

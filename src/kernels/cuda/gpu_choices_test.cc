@@ -38,13 +38,13 @@ class Product {
     return kernel_ ? ok() : unsupported("no kernel that uses the library takes the product");
   }
 
-  StatusOr<ProductChoices> measure() {
+  StatusOr<AlgorithmChoices> measure() {
     const ProductTuner::Product product = {problem_, kernel_->name};
     return opened_.registry.tuner.measure({&product, 1}, *opened_.device);
   }
 
   // On a new stream.
-  StatusOr<std::vector<float>> multiply(const ProductChoices& choices) {
+  StatusOr<std::vector<float>> multiply(const AlgorithmChoices& choices) {
     ASSIGN_OR_RETURN(const auto stream, opened_.device->create_stream());
     opened_.registry.tuner.use(choices, *stream);
     ASSIGN_OR_RETURN(const auto event, stream->submit([&](Stream& s) -> Status {
@@ -97,7 +97,7 @@ class Product {
 StatusOr<std::string> problem_of(OpenedDevice& opened, size_t& num_chosen) {
   Product product(opened);
   RETURN_IF_ERROR(product.make());
-  ASSIGN_OR_RETURN(const ProductChoices measured, product.measure());
+  ASSIGN_OR_RETURN(const AlgorithmChoices measured, product.measure());
   if (measured.library.empty() || measured.device != opened.device->info().name)
     return std::string("it was not measured");
   for (const ProductChoice& c : measured.products)
@@ -115,13 +115,13 @@ StatusOr<std::string> problem_of(OpenedDevice& opened, size_t& num_chosen) {
               error, first_error);
   if (!(first_error <= 1 && error <= 1)) return std::string("results are wrong");
 
-  ProductChoices other = measured;
+  AlgorithmChoices other = measured;
   other.library = "another";
-  ProductChoices hostile = measured;
+  AlgorithmChoices hostile = measured;
   for (ProductChoice& c : hostile.products)
     c.algorithm.assign(16, std::numeric_limits<int32_t>::max());
   hostile.products.push_back({kOutputs, kColumns, DType::kBF16, DType::kF32, 1, {-1}});
-  for (const ProductChoices& unusable : {other, hostile}) {
+  for (const AlgorithmChoices& unusable : {other, hostile}) {
     ASSIGN_OR_RETURN(const std::vector<float> got, product.multiply(unusable));
     if (got != first) return std::string("choices that cannot be used change results");
   }

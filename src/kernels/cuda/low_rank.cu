@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads) low_rank_kernel(LowRank a) {
           ? static_cast<const int32_t*>(a.experts.data)[blockIdx.x * a.experts.stride + blockIdx.z]
           : 0;
   if (expert < 0 || expert >= a.num_experts) return;
-  const AdapterMatrix m =
+  const LoraMatrix m =
       a.step.adapter_matrices[int64_t{adapter} * a.step.num_adapter_modules + a.first_module +
                               int64_t{expert} * a.num_modules + blockIdx.y];
   if (m.rank == 0) return;

@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (team.is_first_thread()) keep_token(a, i, token);
     } else {
       if (team.is_first_thread()) a.results[i] = {kNotDrawn, 0, 0, -1};
-      if (row.peeks) peek(a, i, division, team);
+      if (row.wants_argmax) peek(a, i, division, team);
     }
     if (++i == a.problem.rows || a.rows[i].after == 0) return;
     team.meet();  // the next row reads the token

@@ -37,7 +37,7 @@ class Probabilities {
     const double share = double{top_p_after(p, since)};
     last_ = last_kept(row, p, team);
     if (share < 1) {
-      const Place place = search<true>(row, last_, share, 0, team);
+      const SearchResult place = search<true>(row, last_, share, 0, team);
       last_ = place.element;
       part_ = (share * static_cast<double>(place.total) - static_cast<double>(place.before)) /
               static_cast<double>(row.weight(logit_of(last_)));

@@ -134,7 +134,7 @@ struct Range {
 };
 
 // An element, the sum of those above it, the total.
-struct Place {
+struct SearchResult {
   uint64_t element, before, total;
 };
 
@@ -153,7 +153,7 @@ __device__ uint64_t weigh_few(const Row& row, int count, Team& team) {
 
 // Element of the weighed team.s->few[0 .. count) at which the sum, starting from `above`, reaches
 // `target`. The caller sets the total.
-__device__ Place place_of_few(int count, uint64_t above, uint64_t target, Team& team) {
+__device__ SearchResult place_of_few(int count, uint64_t above, uint64_t target, Team& team) {
   constexpr int kShare = kThreads / kFew;  // threads per element
   Scratch& s = *team.s;
   const int mine = threadIdx.x / kShare;
@@ -181,7 +181,7 @@ __device__ uint64_t share_of(uint64_t total, double share) {
 // In descending order of elements >= `least`: the element at which the sum of weights reaches a
 // share of the total; without kByWeight, at which the number of elements reaches `count`.
 template <bool kByWeight>
-__device__ Place search(const Row& row, uint64_t least, double share, int count, Team& team) {
+__device__ SearchResult search(const Row& row, uint64_t least, double share, int count, Team& team) {
   const float unit = kByWeight ? row.temperature : 1;
   const float weightless = row.largest - 29 * unit;  // exp(-29) < 2^-kWeightBits / 2
   if (kByWeight) least = max(least, least_element(weightless));
@@ -209,7 +209,7 @@ __device__ Place search(const Row& row, uint64_t least, double share, int count,
   }
   const int num_few = gather(row, range.low, range.high, team);
   weigh_few<kByWeight>(row, num_few, team);
-  Place place = place_of_few(num_few, range.above, target, team);
+  SearchResult place = place_of_few(num_few, range.above, target, team);
   place.total = total;
   return place;
 }

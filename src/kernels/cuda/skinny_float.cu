@@ -52,7 +52,7 @@ struct Params {
 #if defined(NEREID_HOPPER)
 
 // Position in a ring of boxes.
-struct Place {
+struct RingPosition {
   int stage = 0;
   uint32_t parity = 0;
 
@@ -129,7 +129,7 @@ struct Fetcher {
     copy_box(x_boxes + stage * kRows * kDepthBytes, x, boxes[i] * kDepth<In>, 0, there);
   }
   __device__ void fetch_weights() const {
-    Place place, free, arrived;
+    RingPosition place, free, arrived;
 #pragma unroll 1
     for (int i = 0; i < boxes.count; ++i) {
       if (i >= p.form.on_way) {
@@ -145,7 +145,7 @@ struct Fetcher {
     }
   }
   __device__ void fetch_x() const {
-    Place place, free;
+    RingPosition place, free;
 #pragma unroll 1
     for (int i = 0; i < boxes.count; ++i) {
       if (i >= p.form.x_stages) {
@@ -165,7 +165,7 @@ __device__ void multiply_all(const Params& p, const Boxes<kSplit>& boxes,
                              const uint8_t* weight_boxes, const uint8_t* x_boxes,
                              Barriers& barriers, float (&sums)[kSums<kRows>]) {
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
-  Place weight, x;
+  RingPosition weight, x;
   for (int i = 0; i < boxes.count; ++i) {
     barrier_wait(barriers.weights + weight.stage, weight.parity);
     barrier_wait(barriers.x + x.stage, x.parity);

@@ -14,8 +14,8 @@ void add_kernels(Registry& registry);
 bool is_for_library(std::string_view kernel, const Linear& args, int sm);
 
 // See ProductTuner (cublaslt_measure.cc).
-StatusOr<ProductChoices> measure_products(std::span<const ProductTuner::Product> products,
+StatusOr<AlgorithmChoices> measure_products(std::span<const ProductTuner::Product> products,
                                           Device& device);
-void use_choices(const ProductChoices& choices, Stream& stream);
+void use_choices(const AlgorithmChoices& choices, Stream& stream);
 
 }  // namespace nereid::kernels::cuda

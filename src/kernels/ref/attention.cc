@@ -13,12 +13,12 @@ namespace {
 
 // Location of a position's head vector in a layer's K or V cache: the block's first element, the
 // vector's number in the block, the index of its scale.
-struct Place {
+struct LineAddress {
   int64_t block = 0, line = 0, scale = 0;
 };
 
 // Cell of a position as seen (or stored) by token i.
-Place place_of(const Attention& a, int64_t i, int32_t position, int64_t kv_head) {
+LineAddress place_of(const Attention& a, int64_t i, int32_t position, int64_t kv_head) {
   const int64_t tokens = a.cache.block_tokens, cell = cell_of(a.step, i, position);
   const int64_t block =
       a.step.block_table[a.step.row_of_token[i] * a.step.max_blocks + cell / tokens];
@@ -41,7 +41,7 @@ std::vector<float> head_vector(const Attention& a, int64_t i, int64_t head, bool
 struct Line {
   DType kv;
   KeyLayout keys;
-  Place place;
+  LineAddress place;
   int64_t d;
 
   int64_t operator[](int64_t c) const {
@@ -102,8 +102,8 @@ double scale_of(const Line& line, const float* scales) {
 }
 
 // Key and value lines of a position in the cache.
-Line key_line(const CacheView& c, Place place, int64_t d) { return {c.type, c.layout, place, d}; }
-Line value_line(const CacheView& c, Place place, int64_t d) {
+Line key_line(const CacheView& c, LineAddress place, int64_t d) { return {c.type, c.layout, place, d}; }
+Line value_line(const CacheView& c, LineAddress place, int64_t d) {
   return {c.type, KeyLayout::kLines, place, d};
 }
 
@@ -112,7 +112,7 @@ void store_kv(const Attention& a) {
   const CacheView& cache = a.cache;
   for (int64_t i = 0; i < a.qkv.rows; ++i) {
     for (int64_t head = 0; head < h.num_kv; ++head) {
-      const Place line = place_of(a, i, a.step.positions[i], head);
+      const LineAddress line = place_of(a, i, a.step.positions[i], head);
       store_line(head_vector(a, i, h.num + head, is_given(a.angles)), key_line(cache, line, h.dim),
                  cache.keys, cache.key_scales);
       if (h.latent > 0) continue;
@@ -151,7 +151,7 @@ Seen seen_by(const Attention& a, int64_t i, int64_t kv_head) {
   seen.keys.resize(seen.positions.size() * static_cast<size_t>(d));
   if (a.heads.latent == 0) seen.values.resize(seen.keys.size());
   for (size_t j = 0; j < seen.positions.size(); ++j) {
-    const Place place = place_of(a, i, seen.positions[j], kv_head);
+    const LineAddress place = place_of(a, i, seen.positions[j], kv_head);
     const Line key = key_line(cache, place, d), value = value_line(cache, place, d);
     load_line(key, cache.keys, &seen.keys[j * static_cast<size_t>(d)]);
     seen.key_scales.push_back(scale_of(key, cache.key_scales));

@@ -236,7 +236,7 @@ void reference(const FusedLinear& a) {
 namespace {
 
 // Row j of a module's A times x; without x: column `token` of A.
-double low_of(const LowRank& a, const AdapterMatrix& matrix, int64_t j, int64_t row,
+double low_of(const LowRank& a, const LoraMatrix& matrix, int64_t j, int64_t row,
               int64_t first_col, int64_t token) {
   const BF16* const weights = a.step.adapter_weights + matrix.a;
   if (!is_given(a.x)) return to_float(weights[token * matrix.rank + j]);
@@ -246,7 +246,7 @@ double low_of(const LowRank& a, const AdapterMatrix& matrix, int64_t j, int64_t 
   return sum;
 }
 
-void add_module(const LowRank& a, const AdapterMatrix& matrix, const std::vector<double>& low,
+void add_module(const LowRank& a, const LoraMatrix& matrix, const std::vector<double>& low,
                 float* y) {
   for (int64_t c = 0; c < matrix.cols; ++c) {
     double sum = 0;
@@ -268,7 +268,7 @@ void reference(const LowRank& a) {
   const int64_t pieces = LowRank::pieces_of(a), width = a.out.cols / pieces;
   for (int64_t i = 0; i < a.out.rows; ++i)
     for (int64_t p = 0; p < pieces; ++p) {
-      const AdapterMatrix* const matrices = LowRank::matrices_of(a, i, p);
+      const LoraMatrix* const matrices = LowRank::matrices_of(a, i, p);
       if (!matrices) continue;
       const int64_t token = is_given(a.x) ? 0 : LowRank::token_of(a, i);
       if (token < 0) continue;

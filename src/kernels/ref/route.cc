@@ -60,7 +60,7 @@ double mixer_weight(const Route& a, const float* x, const std::vector<int32_t>& 
   double sum = 0;
   for (size_t i = static_cast<size_t>(j); i < order.size(); ++i) {
     const float other = x[order[i]];
-    if ((own - other) / std::max(std::fabs(other), own) > a.reach) continue;
+    if ((own - other) / std::max(std::fabs(other), own) > a.jitter_eps) continue;
     sum += std::exp(double{other} - own);
   }
   return a.scale / sum;

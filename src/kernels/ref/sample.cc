@@ -262,7 +262,7 @@ void reference(const Sample& a) {
                                   static_cast<size_t>(a.problem.vocab));
     if (row.after > 0 && a.results[i - row.after].token != row.draft) {
       a.results[i] = {.token = kNotDrawn};
-      if (row.peeks && is_sound(logits)) a.results[i].likeliest = sorted(logits)[0];
+      if (row.wants_argmax && is_sound(logits)) a.results[i].likeliest = sorted(logits)[0];
       continue;
     }
     const SampleParams& params = a.params[row.slot];

@@ -12,7 +12,7 @@ namespace nereid::kernels::testing {
 
 struct Sequence {
   int32_t start, count;             // cached positions, new tokens
-  std::vector<int32_t> after = {};  // StepView::after of the last tokens
+  std::vector<int32_t> after = {};  // BatchView::after of the last tokens
 };
 
 struct AttentionShape {

@@ -31,15 +31,15 @@ struct Routing {
   Scoring scoring = Scoring::kSoftmax;
   bool renormalise = false, has_bias = false;
   int32_t groups = 1, groups_kept = 1, group_best = 1;
-  float scale = 1, reach = 0;
+  float scale = 1, jitter_eps = 0;
 };
 
 Case<Route> route_case(const Routing& s) {
   Case<Route> c;
   c.name = fmt::format(
-      "tokens={} experts={} picked={} scoring={} norm={} bias={} groups={}/{}/{} reach={}",
+      "tokens={} experts={} picked={} scoring={} norm={} bias={} groups={}/{}/{} jitter_eps={}",
       s.tokens, s.experts, s.picked, static_cast<int>(s.scoring), s.renormalise, s.has_bias,
-      s.groups, s.groups_kept, s.group_best, s.reach);
+      s.groups, s.groups_kept, s.group_best, s.jitter_eps);
   const int64_t stride = s.experts + 1, n = s.tokens;
   std::vector<float> x = noise(1, n * stride, 3);
   // Many ties: multiples of 1/4. Rows of equal values, extremes and NaN.
@@ -64,7 +64,7 @@ Case<Route> route_case(const Routing& s) {
     a.x = matrix_at(base, in, DType::kF32, begin, count, s.experts, stride);
     if (s.has_bias) a.bias = {base + bias, WeightLayout::kRowMajor, 1, s.experts, kFloat32};
     a.scoring = s.scoring, a.renormalise = s.renormalise, a.scale = s.scale;
-    a.reach = s.reach;
+    a.jitter_eps = s.jitter_eps;
     a.groups = s.groups, a.groups_kept = s.groups_kept, a.group_best = s.group_best;
     a.weights = matrix_at(base, weights, DType::kF32, begin, count, s.picked, out_stride);
     a.experts = matrix_at(base, experts, DType::kI32, begin, count, s.picked, out_stride);

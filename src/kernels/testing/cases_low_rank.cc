@@ -16,7 +16,7 @@ struct LowRankShape {
   bool of_tokens = false;           // x is the token
 };
 
-double magnitude_of_low(const LowRank& a, const AdapterMatrix& m, int64_t j, int64_t row,
+double magnitude_of_low(const LowRank& a, const LoraMatrix& m, int64_t j, int64_t row,
                         int64_t piece) {
   const BF16* const weights = a.step.adapter_weights + m.a;
   if (!is_given(a.x))
@@ -36,7 +36,7 @@ void set_low_rank_tolerance(Case<LowRank>& c, const LowRank& a) {
   const int64_t pieces = LowRank::pieces_of(a), width = a.out.cols / pieces;
   for (int64_t at = 0; at < c.tokens * pieces; ++at) {
     const int64_t i = at / pieces, piece = at % pieces;
-    const AdapterMatrix* const matrices = LowRank::matrices_of(a, i, piece);
+    const LoraMatrix* const matrices = LowRank::matrices_of(a, i, piece);
     for (int32_t m = 0; matrices && m < a.num_modules; ++m) {
       std::vector<double> low;
       for (int64_t j = 0; j < matrices[m].rank; ++j)
@@ -66,13 +66,13 @@ void set_low_rank_tolerance(Case<LowRank>& c, const LowRank& a) {
 
 // Ranks differ, some modules have none, some have a gain. Sets `weights` to the number of adapter
 // weights.
-std::vector<AdapterMatrix> matrices_of(const LowRankShape& s, int64_t first, int64_t total,
+std::vector<LoraMatrix> matrices_of(const LowRankShape& s, int64_t first, int64_t total,
                                        int64_t& weights) {
-  std::vector<AdapterMatrix> matrices;
+  std::vector<LoraMatrix> matrices;
   for (int64_t adapter = 0; adapter < s.adapters; ++adapter)
     for (int64_t m = 0; m < total; ++m) {
       const bool is_own = m >= first && m < first + s.experts * s.modules;
-      AdapterMatrix matrix{
+      LoraMatrix matrix{
           .column = static_cast<int32_t>(is_own ? (m - first) % s.modules * s.cols + 1 : 0),
           .cols = static_cast<int32_t>(s.cols),
           .scale = 0.5f * static_cast<float>(adapter + 1)};
@@ -110,7 +110,7 @@ Case<LowRank> low_rank_case(const LowRankShape& s) {
   const int64_t width = num * (s.modules * s.cols + 3), y_stride = width + 1;
   const int64_t x_cols = s.of_tokens ? 0 : s.shares_x ? s.k : num * s.k, x_stride = x_cols + 2;
   int64_t num_weights = 0;
-  const std::vector<AdapterMatrix> matrices = matrices_of(s, first, total, num_weights);
+  const std::vector<LoraMatrix> matrices = matrices_of(s, first, total, num_weights);
   std::vector<int32_t> adapters, experts;
   for (int64_t i = 0; i < s.tokens; ++i) {
     adapters.push_back(static_cast<int32_t>((i * 7 / 3 + 1) % (s.adapters + 1)) - 1);
@@ -126,7 +126,7 @@ Case<LowRank> low_rank_case(const LowRankShape& s) {
   c.args = [=](std::byte* base, int64_t begin, int64_t count) {
     LowRank a;
     a.step.adapters = reinterpret_cast<const int32_t*>(base + rows) + begin;
-    a.step.adapter_matrices = reinterpret_cast<const AdapterMatrix*>(base + table);
+    a.step.adapter_matrices = reinterpret_cast<const LoraMatrix*>(base + table);
     a.step.adapter_weights = reinterpret_cast<const BF16*>(base + weights);
     a.step.num_adapter_modules = static_cast<int32_t>(total);
     a.step.tokens = reinterpret_cast<const int32_t*>(base + tokens) + begin;

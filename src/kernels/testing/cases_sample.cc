@@ -202,7 +202,7 @@ void add_slots(Case<Sample>& c, SampleLayout& l, uint32_t features) {
       row.draft = 0;
       row.position += 1;
       row.logits_row = static_cast<int32_t>((i + 1) % l.rows);
-      row.peeks = i % 3 != 0;
+      row.wants_argmax = i % 3 != 0;
       row.draft_logits =
           features & kRatio && i % 7 != 0 ? static_cast<int32_t>(l.num_draft_logits++) : -1;
       rows.push_back(row);

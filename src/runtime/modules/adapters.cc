@@ -10,7 +10,7 @@ Adapters::Adapters(const exec::RunnerLimits& limits)
     : places_(limits.num_adapters, limits.num_adapter_pages, exec::max_load_weights(limits)) {}
 
 void Adapters::attach(sched::Scheduler& scheduler) {
-  scheduler.set_adapter_check([this](uint64_t adapter) { return places_.is_there(adapter); });
+  scheduler.set_adapter_check([this](uint64_t adapter) { return places_.is_loaded(adapter); });
 }
 
 void Adapters::open(const sched::SequenceSpec& spec, const Submit& request) {
@@ -18,7 +18,7 @@ void Adapters::open(const sched::SequenceSpec& spec, const Submit& request) {
 }
 
 bool Adapters::planned(const sched::StepPlan&, const sched::Scheduler& scheduler,
-                       exec::Step& step) {
+                       exec::StepMessage& step) {
   const auto running = scheduler.running();
   if (std::ranges::none_of(running, &sched::Sequence::awaits_adapter)) return false;
   uses_.clear();
@@ -28,8 +28,8 @@ bool Adapters::planned(const sched::StepPlan&, const sched::Scheduler& scheduler
   return places_.advance(uses_, step);
 }
 
-void Adapters::write(const sched::Row& row, const RowMessage& to) {
-  to.out.adapter = places_.place_of(row.sequence->id());
+void Adapters::write(const sched::ScheduledRow& row, const RowMessage& to) {
+  to.out.adapter = places_.slot_of(row.sequence->id());
 }
 
 void Adapters::finished(const FinishedStep& step) {

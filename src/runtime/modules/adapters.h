@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/adapter_places.h"
+#include "runtime/adapter_slots.h"
 #include "runtime/step_module.h"
 
 namespace nereid::runtime {
@@ -18,14 +18,14 @@ class Adapters : public StepModule {
   bool empty() const override { return places_.empty(); }
   // A part of what the sequences wait for that have been let in.
   bool planned(const sched::StepPlan& plan, const sched::Scheduler& scheduler,
-               exec::Step& step) override;
-  void write(const sched::Row& row, const RowMessage& to) override;
+               exec::StepMessage& step) override;
+  void write(const sched::ScheduledRow& row, const RowMessage& to) override;
   void finished(const FinishedStep& step) override;
-  void report(ExecutorStats& stats) const override { places_.tell(stats.adapters); }
+  void report(ExecutorStats& stats) const override { places_.add_stats(stats.adapters); }
 
  private:
-  AdapterPlaces places_;
-  std::vector<AdapterPlaces::Use> uses_;  // of a call of planned()
+  AdapterSlots places_;
+  std::vector<AdapterSlots::Use> uses_;  // of a call of planned()
 };
 
 }  // namespace nereid::runtime

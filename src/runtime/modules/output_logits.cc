@@ -10,14 +10,14 @@ void OutputLogits::open(const sched::SequenceSpec& spec, const Submit&) {
   if (spec.output.return_context_logits) prompts_.try_emplace(spec.id);
 }
 
-Status OutputLogits::landed(const LandedRow& landed, SequenceNews& news) {
-  const sched::Row& row = landed.row;
+Status OutputLogits::completed(const LandedRow& completed, EngineUpdate& update) {
+  const sched::ScheduledRow& row = completed.row;
   const bool generation =
-      row.samples && !landed.is_late && row.sequence->spec().output.return_generation_logits;
+      row.samples && !completed.is_late && row.sequence->spec().output.return_generation_logits;
   try {
-    if (row.all_logits && !landed.result.logits.empty())
-      add_prompt(row, landed.result.logits, news);
-    if (generation) add_drawn(landed, news);
+    if (row.all_logits && !completed.result.logits.empty())
+      add_prompt(row, completed.result.logits, update);
+    if (generation) add_drawn(completed, update);
   } catch (const std::bad_alloc&) {
     const int32_t num_context = row.all_logits ? row.sequence->num_prompt() : 0;
     return resource_exhausted("there is no memory for {} rows of context logits and {} of others",
@@ -26,9 +26,9 @@ Status OutputLogits::landed(const LandedRow& landed, SequenceNews& news) {
   return ok();
 }
 
-// Gathers what the row knows, [num_tokens, vocab]; the news gets it when that completes the prompt.
-void OutputLogits::add_prompt(const sched::Row& row, std::span<const float> logits,
-                              SequenceNews& news) {
+// Gathers what the row knows, [num_tokens, vocab]; the update gets it when that completes the prompt.
+void OutputLogits::add_prompt(const sched::ScheduledRow& row, std::span<const float> logits,
+                              EngineUpdate& update) {
   const auto found = prompts_.find(row.sequence->id());
   if (found == prompts_.end()) return;
   const auto vocab = logits.size() / static_cast<size_t>(row.num_tokens);
@@ -40,17 +40,17 @@ void OutputLogits::add_prompt(const sched::Row& row, std::span<const float> logi
     std::copy_n(logits.begin(), static_cast<size_t>(end - row.start) * vocab,
                 all.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(row.start) * vocab));
   if (end < num_prompt) return;
-  news.context_logits = std::make_shared<const std::vector<float>>(std::move(all));
+  update.context_logits = std::make_shared<const std::vector<float>>(std::move(all));
   prompts_.erase(found);
 }
 
 // Those that each drawn token was drawn from.
-void OutputLogits::add_drawn(const LandedRow& landed, SequenceNews& news) const {
-  std::vector<float>& to = news.generation_logits;
+void OutputLogits::add_drawn(const LandedRow& completed, EngineUpdate& update) const {
+  std::vector<float>& to = update.generation_logits;
   const auto last =
-      landed.result.logits.last(static_cast<size_t>(1 + landed.row.num_drafts) * vocab_);
+      completed.result.logits.last(static_cast<size_t>(1 + completed.row.num_drafts) * vocab_);
   to.assign(last.begin(), last.begin() + static_cast<ptrdiff_t>(vocab_));
-  for (const int32_t draft : landed.result.path) {
+  for (const int32_t draft : completed.result.path) {
     const auto drawn = last.subspan(static_cast<size_t>(1 + draft) * vocab_, vocab_);
     to.insert(to.end(), drawn.begin(), drawn.end());
   }
@@ -58,9 +58,9 @@ void OutputLogits::add_drawn(const LandedRow& landed, SequenceNews& news) const 
 
 // Tokens that were drawn and not kept have none.
 void OutputLogits::finished(const FinishedStep& step) {
-  for (SequenceNews& news : step.news)
-    if (!news.generation_logits.empty())
-      news.generation_logits.resize(news.row.tokens.size() * vocab_);
+  for (EngineUpdate& update : step.update)
+    if (!update.generation_logits.empty())
+      update.generation_logits.resize(update.row.tokens.size() * vocab_);
 }
 
 }  // namespace nereid::runtime

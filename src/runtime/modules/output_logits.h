@@ -19,12 +19,12 @@ class OutputLogits : public StepModule {
   void close(RequestId id) override { prompts_.erase(id); }
   bool empty() const override { return prompts_.empty(); }
   // ResourceExhausted: there is no memory for copies.
-  Status landed(const LandedRow& landed, SequenceNews& news) override;
+  Status completed(const LandedRow& completed, EngineUpdate& update) override;
   void finished(const FinishedStep& step) override;
 
  private:
-  void add_prompt(const sched::Row& row, std::span<const float> logits, SequenceNews& news);
-  void add_drawn(const LandedRow& landed, SequenceNews& news) const;
+  void add_prompt(const sched::ScheduledRow& row, std::span<const float> logits, EngineUpdate& update);
+  void add_drawn(const LandedRow& completed, EngineUpdate& update) const;
 
   const size_t vocab_;
   // f32 [prompt, vocab] of sequences that want them, until the whole prompt is known.

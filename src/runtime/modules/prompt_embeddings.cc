@@ -7,7 +7,7 @@
 namespace nereid::runtime {
 
 // Rows that follow one another are copied in one piece.
-void PromptEmbeddings::write(const sched::Row& row, const RowMessage& to) {
+void PromptEmbeddings::write(const sched::ScheduledRow& row, const RowMessage& to) {
   const std::span<const uint16_t> table = payload_of(row).prompt_table;
   if (table.empty() || row.start >= row.sequence->num_prompt()) return;
   const auto width = static_cast<size_t>(width_);
@@ -23,7 +23,7 @@ void PromptEmbeddings::write(const sched::Row& row, const RowMessage& to) {
     static_assert(sizeof(BF16) == sizeof(rows[0]));
     const auto* const numbers = reinterpret_cast<const BF16*>(rows.data());
     to.step.embeddings.insert(to.step.embeddings.end(), numbers, numbers + rows.size());
-    std::ranges::fill(tokens.subspan(i, count), exec::kTokenGiven);
+    std::ranges::fill(tokens.subspan(i, count), exec::kTokenExternal);
     i += count - 1;
   }
 }

@@ -12,7 +12,7 @@ class PromptEmbeddings : public StepModule {
   // `width`: numbers of an embedding.
   PromptEmbeddings(int32_t vocab_size, int32_t width) : vocab_size_(vocab_size), width_(width) {}
 
-  void write(const sched::Row& row, const RowMessage& to) override;
+  void write(const sched::ScheduledRow& row, const RowMessage& to) override;
 
  private:
   const TokenId vocab_size_;

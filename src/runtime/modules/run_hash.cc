@@ -13,21 +13,21 @@ namespace {
 
 class RunHash : public StepModule {
  public:
-  Status landed(const LandedRow& landed, SequenceNews&) override {
-    const sched::Row& row = landed.row;
-    if (row.samples && !landed.is_late) rows_.push_back({row.sequence->id(), row.first_drawn()});
+  Status completed(const LandedRow& completed, EngineUpdate&) override {
+    const sched::ScheduledRow& row = completed.row;
+    if (row.samples && !completed.is_late) rows_.push_back({row.sequence->id(), row.first_sampled()});
     return ok();
   }
 
   // News come in the order of rows, and have the drawn tokens that were kept.
   void finished(const FinishedStep& step) override {
     auto row = rows_.begin();
-    for (const SequenceNews& news : step.news) {
-      if (news.row.tokens.empty()) continue;
-      while (row != rows_.end() && row->id != news.row.id) ++row;
+    for (const EngineUpdate& update : step.update) {
+      if (update.row.tokens.empty()) continue;
+      while (row != rows_.end() && row->id != update.row.id) ++row;
       NEREID_CHECK(row != rows_.end());
-      auto position = static_cast<uint64_t>(row->first_drawn);
-      for (const TokenId token : news.row.tokens) sum_ += hash_of(news.row.id, position++, token);
+      auto position = static_cast<uint64_t>(row->first_sampled);
+      for (const TokenId token : update.row.tokens) sum_ += hash_of(update.row.id, position++, token);
     }
     rows_.clear();
   }
@@ -40,7 +40,7 @@ class RunHash : public StepModule {
  private:
   struct DrawnRow {
     RequestId id = 0;
-    int32_t first_drawn = 0;  // position
+    int32_t first_sampled = 0;  // position
   };
 
   static uint64_t hash_of(RequestId id, uint64_t position, TokenId token) {

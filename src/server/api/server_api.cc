@@ -426,7 +426,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server*,
   if (r->is_owned()) {
     return to_error(invalid_argument("{}the request is in flight already", r->log_id()));
   }
-  const RunHere here((r->flags & kMayRunHere) != 0);
+  const InlineExecution here((r->flags & kMayRunHere) != 0);
   r->flags &= ~kMayRunHere;
   if (trace == nullptr) return to_error(r->model->enqueue(r));
   return to_error(enqueue_traced(r, server::of(trace)));

@@ -19,7 +19,7 @@ void wait_until(std::condition_variable& changed, std::unique_lock<std::mutex>& 
 
 }  // namespace
 
-Batcher::Batcher(Drop drop) : drop_(std::move(drop)) { bell_->batcher = this; }
+Batcher::Batcher(Drop drop) : drop_(std::move(drop)) { cancel_target_->batcher = this; }
 
 void Batcher::start() {
   timer_ = std::thread([this] { run_contained("a batcher's timer", [this] { run_timer(); }); });
@@ -28,8 +28,8 @@ void Batcher::start() {
 void Batcher::shut() {
   close();
   {
-    std::lock_guard lock(bell_->mutex);
-    bell_->batcher = nullptr;
+    std::lock_guard lock(cancel_target_->mutex);
+    cancel_target_->batcher = nullptr;
   }
   if (timer_.joinable()) timer_.join();
 }
@@ -45,7 +45,7 @@ void Batcher::close() {
 }
 
 void Batcher::watch(const InferenceRequest& request) {
-  request.context()->cancel_state().on_cancel([bell = bell_] {
+  request.context()->cancel_state().on_cancel([bell = cancel_target_] {
     std::lock_guard lock(bell->mutex);
     if (bell->batcher != nullptr) bell->batcher->ring();
   });

@@ -94,7 +94,7 @@ class Batcher {
 
  private:
   // The target of the requests' cancel callbacks, which may outlive the batcher.
-  struct Bell {
+  struct CancelTarget {
     std::mutex mutex;
     Batcher* batcher = nullptr;
   };
@@ -109,7 +109,7 @@ class Batcher {
   std::set<size_t> let_go_;
   std::atomic<bool> has_cancelled_{false};
   uint64_t due_ns_ = kNever;
-  std::shared_ptr<Bell> bell_ = std::make_shared<Bell>();
+  std::shared_ptr<CancelTarget> cancel_target_ = std::make_shared<CancelTarget>();
   std::thread timer_;
 };
 

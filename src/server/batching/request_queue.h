@@ -42,7 +42,7 @@ class RequestQueue : public Batcher {
   BatchRule rule_;
   std::vector<Level> levels_;  // highest priority first
   size_t planned_ = 0;
-  StartHold hold_{"TRITONSERVER_DELAY_SCHEDULER"};  // test hook of the dynamic batcher
+  StartDelay hold_{"TRITONSERVER_DELAY_SCHEDULER"};  // test hook of the dynamic batcher
 };
 
 }  // namespace nereid::server

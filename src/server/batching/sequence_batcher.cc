@@ -78,7 +78,7 @@ Status SequenceBatcher::no_start(const CorrelationId& id) const {
 }
 
 // The sequence that the request belongs to; a new one is added to live_ and placed.
-StatusOr<SequenceBatcher::Lane> SequenceBatcher::lane_for(InferenceRequest& request) {
+StatusOr<SequenceBatcher::Lane> SequenceBatcher::sequence_for(InferenceRequest& request) {
   const CorrelationId client_id = request.correlation_id;
   const uint32_t client_flags = request.flags;
   if (rules_.iterative) {
@@ -104,7 +104,7 @@ StatusOr<SequenceBatcher::Lane> SequenceBatcher::lane_for(InferenceRequest& requ
     return known->second;
   }
   if (!is_start) return no_start(request.correlation_id);
-  auto lane = std::make_shared<SequenceLane>();
+  auto lane = std::make_shared<BatchedSequence>();
   lane->id = request.correlation_id;
   lane->client_id = client_id;
   lane->client_flags = client_flags;
@@ -121,7 +121,7 @@ Status SequenceBatcher::push(InferenceRequest* request) {
   {
     std::lock_guard lock(mutex_);
     if (closed_) return unavailable("model '{}' is unloading", config_.name);
-    ASSIGN_OR_RETURN(const Lane lane, lane_for(*request));
+    ASSIGN_OR_RETURN(const Lane lane, sequence_for(*request));
     lane->waiting.push_back(request);
     lane->seen_ns = now_ns();
     if (!lane->has_slot && request->timeout_us > 0 && request->timeout_us < kMaxUs) {
@@ -210,7 +210,7 @@ bool SequenceBatcher::is_held(Instance& instance, size_t num_fronts) {
     instance.hold.release();
     return false;
   }
-  StartHold& hold = instances_.front().hold;
+  StartDelay& hold = instances_.front().hold;
   if (!hold.is_set() && !backlog_hold_.is_set()) return false;
   size_t num_waiting = 0, num_backlog = 0;
   for (const Instance& each : instances_) {
@@ -320,7 +320,7 @@ void SequenceBatcher::fill_slots() {
 void SequenceBatcher::released(const SequenceTurn& turn, InferenceRequest* request) {
   {
     std::lock_guard lock(mutex_);
-    SequenceLane& lane = *turn.lane;
+    BatchedSequence& lane = *turn.lane;
     --lane.num_running;
     lane.seen_ns = now_ns();
     wake_at(lane.seen_ns + max_idle_ns_);
@@ -338,7 +338,7 @@ void SequenceBatcher::released(const SequenceTurn& turn, InferenceRequest* reque
 Status SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* request) {
   {
     std::lock_guard lock(mutex_);
-    // The idle timeout of sweep_lane(), which may not have run yet.
+    // The idle timeout of sweep_sequence(), which may not have run yet.
     if (now_ns() - turn.lane->seen_ns >= max_idle_ns_) end(turn.lane);
     if (turn.lane->has_ended) return no_start(request->correlation_id);
     model_.statistics().pending(1);
@@ -354,7 +354,7 @@ Status SequenceBatcher::reschedule(const SequenceTurn& turn, InferenceRequest* r
 
 // Rejects the sequence's waiting requests from a cancelled one on, and ends a sequence that was
 // idle for too long. True when the sequence has ended.
-bool SequenceBatcher::sweep_lane(const Lane& lane, uint64_t now, uint64_t& next) {
+bool SequenceBatcher::sweep_sequence(const Lane& lane, uint64_t now, uint64_t& next) {
   // An execution counts as idle time: a request that is rescheduled after the limit is too late.
   if (rules_.iterative && lane->num_running > 0) {
     if (now - lane->seen_ns >= max_idle_ns_) end(lane);
@@ -400,14 +400,14 @@ uint64_t SequenceBatcher::sweep(uint64_t now) {
   for (auto& instance : instances_) {
     for (size_t i = 0; i < instance.slots.size(); ++i) {
       const Lane lane = instance.slots[i];
-      if (lane == nullptr || !sweep_lane(lane, now, next)) continue;
+      if (lane == nullptr || !sweep_sequence(lane, now, next)) continue;
       leave_if_over(lane);
       has_left = true;
     }
   }
   if (has_left) fill_slots();
   for (auto it = backlog_.begin(); it != backlog_.end();) {
-    if (sweep_lane(*it, now, next) && (*it)->waiting.empty()) {
+    if (sweep_sequence(*it, now, next) && (*it)->waiting.empty()) {
       it = backlog_.erase(it);
       model_.request_ended();
     } else {

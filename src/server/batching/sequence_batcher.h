@@ -24,7 +24,7 @@ class SequenceBatcher;
 
 // The state of one correlation id from a START until the sequence ends. A START in between begins a
 // new sequence in the same slot.
-struct SequenceLane {
+struct BatchedSequence {
   CorrelationId id;
   std::deque<InferenceRequest*> waiting;
   int num_running = 0;     // requests at an instance, not yet released
@@ -41,7 +41,7 @@ struct SequenceLane {
 // A request's time at an instance: from hand-over to release.
 struct SequenceTurn {
   SequenceBatcher* batcher;
-  std::shared_ptr<SequenceLane> lane;
+  std::shared_ptr<BatchedSequence> lane;
 };
 
 class SequenceBatcher : public Batcher {
@@ -68,12 +68,12 @@ class SequenceBatcher : public Batcher {
   void add_warmup_inputs(InferenceRequest& request) const;
 
  private:
-  using Lane = std::shared_ptr<SequenceLane>;
+  using Lane = std::shared_ptr<BatchedSequence>;
   struct Instance {
     std::vector<Lane> slots;  // grows as needed; null = free
     std::unique_ptr<ResponseOrder> order;
     std::vector<size_t> planned;  // slots in the next batch
-    StartHold hold{"TRITONSERVER_DELAY_SCHEDULER"};
+    StartDelay hold{"TRITONSERVER_DELAY_SCHEDULER"};
   };
 
   SequenceBatcher(Model& model, size_t num_instances, InitialStates initial, Drop drop);
@@ -85,7 +85,7 @@ class SequenceBatcher : public Batcher {
 
   Status check(const InferenceRequest& request) const;
   Status no_start(const CorrelationId& id) const;
-  StatusOr<Lane> lane_for(InferenceRequest& request);
+  StatusOr<Lane> sequence_for(InferenceRequest& request);
   void place(const Lane& lane);
   void prepare(const Lane& lane, InferenceRequest& request);
   InferenceRequest* hand_over(Instance& instance, size_t slot);
@@ -97,7 +97,7 @@ class SequenceBatcher : public Batcher {
   void end(const Lane& lane);            // marks the sequence as ended
   void leave_if_over(const Lane& lane);  // frees the slot of a sequence that has ended
   void fill_slots();                     // moves sequences from the backlog to free slots
-  bool sweep_lane(const Lane& lane, uint64_t now, uint64_t& next);
+  bool sweep_sequence(const Lane& lane, uint64_t now, uint64_t& next);
 
   Model& model_;
   const ModelConfig& config_;
@@ -109,7 +109,7 @@ class SequenceBatcher : public Batcher {
   const uint64_t max_idle_ns_;
   std::vector<Instance> instances_;
   std::list<Lane> backlog_;
-  StartHold backlog_hold_{"TRITONSERVER_BACKLOG_DELAY_SCHEDULER"};
+  StartDelay backlog_hold_{"TRITONSERVER_BACKLOG_DELAY_SCHEDULER"};
   std::map<CorrelationId, Lane> live_;  // sequences that may get further requests
   uint64_t next_id_ = 0;                // iterative: ids made for requests without one
 };

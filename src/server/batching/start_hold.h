@@ -10,10 +10,10 @@
 
 namespace nereid::server {
 
-class StartHold {
+class StartDelay {
  public:
   // `variable`: name of the environment variable. Text that is no number delays nothing.
-  explicit StartHold(const char* variable) {
+  explicit StartDelay(const char* variable) {
     const char* value = std::getenv(variable);
     const std::string_view text = value != nullptr ? value : "";
     (void)std::from_chars(text.data(), text.data() + text.size(), count_);

@@ -101,7 +101,7 @@ const KnownBackend* known_backend(const std::filesystem::path& dir,
 
 // Fills in backend, platform and default file from each other, from the files of the versions, or
 // from a name like "x.<backend>". Without any of these nothing changes.
-void guess_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
+void deduce_backend(const std::filesystem::path& dir, inference::ModelConfig& c) {
   if (c.platform() == "ensemble" || c.has_ensemble_scheduling()) return;
   if (const KnownBackend* known = known_backend(dir, c)) {
     c.set_backend(known->backend);
@@ -235,7 +235,7 @@ StatusOr<ModelConfig> parse_model_config(const ConfigSource& source) {
   RETURN_IF_ERROR(parse_source(source, parsed));
   auto& config = parsed.config;
   if (config.name().empty() || source.is_mapped) config.set_name(source.model);
-  guess_backend(source.dir, config);
+  deduce_backend(source.dir, config);
   ASSIGN_OR_RETURN(ModelConfig out, finish(parsed));
   if (out.name == source.model) return out;
   return invalid_argument(

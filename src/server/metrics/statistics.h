@@ -66,7 +66,7 @@ class ModelStatistics {
   void response(uint64_t index, const ResponseTimes& times);
   // Whether a histogram of first-response times is kept; first_response() then counts the first
   // response to a request of `start_ns`.
-  bool wants_first_response() const {
+  bool has_first_response_times() const {
     return metrics_ != nullptr && metrics_->has_first_response();
   }
   void first_response(uint64_t start_ns);

@@ -333,7 +333,7 @@ Status BackendModel::accept(InferenceRequest* request,
       answer_from_cache(*server()->cache(), request, context)) {
     return ok();
   }
-  if (RunHere::allowed() && run_here(request)) return ok();
+  if (InlineExecution::allowed() && run_here(request)) return ok();
   statistics().pending(1);
   ++num_queued_;
   std::shared_ptr<ResponseOrder::Place> place;
@@ -387,7 +387,7 @@ void BackendModel::drop(InferenceRequest* request, const Status& status, Failure
 }
 
 void BackendModel::execute(Instance& instance, std::vector<InferenceRequest*> batch) {
-  const auto here = RunHere::never();
+  const auto here = InlineExecution::never();
   std::unique_lock<std::mutex> device;
   if (instance.device_busy != nullptr) device = std::unique_lock(*instance.device_busy);
   auto* requests = reinterpret_cast<TRITONBACKEND_Request**>(batch.data());

@@ -8,23 +8,23 @@
 namespace nereid::server {
 
 // Sets the permission for a scope.
-class RunHere {
+class InlineExecution {
  public:
   // Grants the permission if `allowed` and the thread is not inside a backend's code.
-  explicit RunHere(bool allowed) : before_(mode_) {
+  explicit InlineExecution(bool allowed) : before_(mode_) {
     if (allowed && mode_ == Mode::kNo) mode_ = Mode::kYes;
   }
   // Denies the permission while the thread executes a backend's code.
-  static RunHere never() { return RunHere(Mode::kNever); }
-  ~RunHere() { mode_ = before_; }
-  RunHere(const RunHere&) = delete;
-  RunHere& operator=(const RunHere&) = delete;
+  static InlineExecution never() { return InlineExecution(Mode::kNever); }
+  ~InlineExecution() { mode_ = before_; }
+  InlineExecution(const InlineExecution&) = delete;
+  InlineExecution& operator=(const InlineExecution&) = delete;
 
   static bool allowed() { return mode_ == Mode::kYes; }
 
  private:
   enum class Mode { kNo, kYes, kNever };
-  explicit RunHere(Mode mode) : before_(std::exchange(mode_, mode)) {}
+  explicit InlineExecution(Mode mode) : before_(std::exchange(mode_, mode)) {}
 
   static inline thread_local Mode mode_ = Mode::kNo;
   const Mode before_;

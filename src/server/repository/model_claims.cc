@@ -4,7 +4,7 @@
 
 namespace nereid::server {
 
-StatusOr<ModelClaims::Claim> ModelClaims::take(Ids ids) {
+StatusOr<ModelLocks::ModelLock> ModelLocks::take(Ids ids) {
   std::unique_lock lock(mutex_);
   const auto is_free = [&] {
     return std::none_of(ids.begin(), ids.end(),
@@ -18,29 +18,29 @@ StatusOr<ModelClaims::Claim> ModelClaims::take(Ids ids) {
     return unavailable("Server exiting");
   }
   claimed_.insert(ids.begin(), ids.end());
-  return Claim(this, std::move(ids));
+  return ModelLock(this, std::move(ids));
 }
 
-ModelClaims::Claim::~Claim() {
-  if (claims_ == nullptr) return;
-  std::lock_guard lock(claims_->mutex_);
-  for (const auto& id : ids_) claims_->claimed_.erase(id);
-  --claims_->num_users_;
-  claims_->changed_.notify_all();
+ModelLocks::ModelLock::~ModelLock() {
+  if (locks_ == nullptr) return;
+  std::lock_guard lock(locks_->mutex_);
+  for (const auto& id : ids_) locks_->claimed_.erase(id);
+  --locks_->num_users_;
+  locks_->changed_.notify_all();
 }
 
-void ModelClaims::close() {
+void ModelLocks::close() {
   std::lock_guard lock(mutex_);
   is_closed_ = true;
   changed_.notify_all();
 }
 
-bool ModelClaims::wait_until_free(Time deadline) {
+bool ModelLocks::wait_until_free(Time deadline) {
   std::unique_lock lock(mutex_);
   return changed_.wait_until(lock, deadline, [&] { return num_users_ == 0; });
 }
 
-bool ModelClaims::any() const {
+bool ModelLocks::any() const {
   std::lock_guard lock(mutex_);
   return num_users_ > 0;
 }

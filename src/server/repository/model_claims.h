@@ -13,29 +13,29 @@
 
 namespace nereid::server {
 
-class ModelClaims {
+class ModelLocks {
  public:
   using Ids = std::set<ModelId>;
 
-  // A lock on a set of models, held while this exists. The ModelClaims must outlive it.
-  class Claim {
+  // A lock on a set of models, held while this exists. The ModelLocks must outlive it.
+  class ModelLock {
    public:
-    Claim(Claim&& other) noexcept
-        : claims_(std::exchange(other.claims_, nullptr)), ids_(std::move(other.ids_)) {}
-    Claim& operator=(Claim&&) = delete;
-    ~Claim();
+    ModelLock(ModelLock&& other) noexcept
+        : locks_(std::exchange(other.locks_, nullptr)), ids_(std::move(other.ids_)) {}
+    ModelLock& operator=(ModelLock&&) = delete;
+    ~ModelLock();
     const Ids& ids() const { return ids_; }
 
    private:
-    friend class ModelClaims;
-    Claim(ModelClaims* claims, Ids ids) : claims_(claims), ids_(std::move(ids)) {}
-    ModelClaims* claims_;
+    friend class ModelLocks;
+    ModelLock(ModelLocks* claims, Ids ids) : locks_(claims), ids_(std::move(ids)) {}
+    ModelLocks* locks_;
     Ids ids_;
   };
 
   // Locks all of `ids` at once, when none is locked: no thread waits while it holds a lock, so
   // there is no deadlock. Unavailable: closed.
-  StatusOr<Claim> take(Ids ids);
+  StatusOr<ModelLock> take(Ids ids);
 
   // Refuses new locks, also to threads that wait for one.
   void close();

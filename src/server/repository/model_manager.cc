@@ -133,7 +133,7 @@ Status ModelManager::start() {
   } else {
     ids.merge(duplicates);
   }
-  ASSIGN_OR_RETURN(const auto claim, claims_.take(ids));
+  ASSIGN_OR_RETURN(const auto claim, locks_.take(ids));
   load_all(ids);
   return ok();
 }
@@ -187,16 +187,16 @@ Status ModelManager::load(const std::string& name, const ModelOverride& changes)
 }
 
 Status ModelManager::load_one(const ModelId& id, const ModelOverride& changes) {
-  ASSIGN_OR_RETURN(const auto claim, claim_related(id, changes));
+  ASSIGN_OR_RETURN(const auto claim, lock_related(id, changes));
   Ids path;
   return bring_up(id, changes, path, true);
 }
 
-StatusOr<ModelClaims::Claim> ModelManager::claim_related(const ModelId& id,
+StatusOr<ModelLocks::ModelLock> ModelManager::lock_related(const ModelId& id,
                                                          const ModelOverride& changes) {
   std::set<ModelId> wanted = related_to(id, changes);
   while (true) {
-    auto claim = claims_.take(wanted);
+    auto claim = locks_.take(wanted);
     if (!claim.ok()) return claim;
     // The ensemble's parts may have changed during the wait.
     const auto needed = related_to(id, changes);
@@ -250,7 +250,7 @@ Status ModelManager::unload(const std::string& name, bool dependents) {
 }
 
 Status ModelManager::unload_one(const ModelId& id, bool dependents) {
-  ASSIGN_OR_RETURN(const auto claim, claim_related(id, {}));
+  ASSIGN_OR_RETURN(const auto claim, lock_related(id, {}));
   std::vector<EnsembleStep> steps;
   {
     std::unique_lock lock(table_->mutex);
@@ -287,7 +287,7 @@ Status ModelManager::poll() {
     std::shared_lock lock(table_->mutex);
     for (const auto& [id, _] : table_->entries) all.insert(id);
   }
-  ASSIGN_OR_RETURN(const auto claim, claims_.take(std::move(all)));
+  ASSIGN_OR_RETURN(const auto claim, locks_.take(std::move(all)));
   Ids vanished;
   {
     std::shared_lock lock(table_->mutex);
@@ -341,10 +341,10 @@ std::vector<std::shared_ptr<Model>> ModelManager::busy_models() {
 
 bool ModelManager::stop(Time deadline) {
   stopping_.store(true);
-  claims_.close();
+  locks_.close();
   // A load may take minutes; its model is stopped if it ends before the deadline.
   const bool all = stop_live(deadline);
-  return claims_.wait_until_free(deadline) && stop_live(deadline) && all;
+  return locks_.wait_until_free(deadline) && stop_live(deadline) && all;
 }
 
 bool ModelManager::stop_live(Time deadline) {

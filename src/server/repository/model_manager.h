@@ -83,7 +83,7 @@ class ModelManager {
   bool stop(Time deadline);
   // Whether a load or unload is running; after a stop() that failed, the manager must then
   // never be destroyed.
-  bool is_changing() const { return claims_.any() || is_taking_down_.load(); }
+  bool is_changing() const { return locks_.any() || is_taking_down_.load(); }
   // After a stop() that failed: backends are not finalised.
   void abandon_backends() { are_backends_abandoned_ = true; }
 
@@ -112,7 +112,7 @@ class ModelManager {
   Status check_control(TRITONSERVER_ModelControlMode mode, const char* message) const;
   // Locks the model and everything that its load or unload may change: its parts, and the
   // ensembles that use it.
-  StatusOr<ModelClaims::Claim> claim_related(const ModelId& id, const ModelOverride& changes);
+  StatusOr<ModelLocks::ModelLock> lock_related(const ModelId& id, const ModelOverride& changes);
   std::set<ModelId> related_to(const ModelId& id, const ModelOverride& changes) const;
   // The id of a loaded model; InvalidArgument when `name` is none's or several models'.
   StatusOr<ModelId> loaded_id(const std::string& name) const;  // table locked
@@ -168,7 +168,7 @@ class ModelManager {
   std::map<std::string, std::unique_ptr<Backend>> backends_;  // by path; destroyed after the models
   std::atomic<bool> are_backends_abandoned_{false};
   std::shared_ptr<Table> table_ = std::make_shared<Table>();
-  ModelClaims claims_;
+  ModelLocks locks_;
   std::counting_semaphore<> load_slots_;  // bounds the versions that load at a time
   std::mutex live_mutex_;
   std::vector<std::weak_ptr<Model>> live_;  // in order of loading

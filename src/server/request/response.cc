@@ -27,7 +27,7 @@ Status ResponseContext::send(std::unique_ptr<InferenceResponse> response, uint32
     cancel_error_.store(response->error->code == TRITONSERVER_ERROR_CANCELLED,
                         std::memory_order_relaxed);
   }
-  if (response != nullptr && model->statistics().wants_first_response() &&
+  if (response != nullptr && model->statistics().has_first_response_times() &&
       !responded_.exchange(true)) {
     model->statistics().first_response(start_ns);
   }
@@ -215,7 +215,7 @@ Status InferenceResponse::send(std::unique_ptr<InferenceResponse> response, uint
       context->trace->get()->report_output(TRITONSERVER_TRACE_TENSOR_BACKEND_OUTPUT, output);
     }
   }
-  const RunHere here(context->model->lends_thread());
+  const InlineExecution here(context->model->lends_thread());
   return context->send(std::move(response), flags);
 }
 

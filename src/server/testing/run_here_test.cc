@@ -47,7 +47,7 @@ int num_answered_here(TestServer& server, const std::string& model, const std::s
   return count;
 }
 
-TEST(RunHere, NeedsTheCallersLeaveAndTheBackends) {
+TEST(InlineExecution, NeedsTheCallersLeaveAndTheBackends) {
   TestServer server({{"m", test_model("identity")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   EXPECT_EQ(num_answered_here(server, "m", "quick", true), 50);
@@ -55,7 +55,7 @@ TEST(RunHere, NeedsTheCallersLeaveAndTheBackends) {
   EXPECT_EQ(num_answered_here(server, "m", "other", true), 0);
 }
 
-TEST(RunHere, WholeEnsembles) {
+TEST(InlineExecution, WholeEnsembles) {
   TestServer server({{"all", ensemble_of("one")},
                      {"one", test_model("identity")},
                      {"two", test_model("identity")}});
@@ -63,7 +63,7 @@ TEST(RunHere, WholeEnsembles) {
   EXPECT_EQ(num_answered_here(server, "all", "quick", true), 50);
 }
 
-TEST(RunHere, NotWhereABatcherWaitsForMore) {
+TEST(InlineExecution, NotWhereABatcherWaitsForMore) {
   TestServer server(
       {{"m", test_model("identity", "dynamic_batching { max_queue_delay_microseconds: 1000 }")},
        {"plain", test_model("identity", "dynamic_batching { }")}});
@@ -72,7 +72,7 @@ TEST(RunHere, NotWhereABatcherWaitsForMore) {
   EXPECT_EQ(num_answered_here(server, "plain", "quick", true), 50);
 }
 
-TEST(RunHere, OvertakesNobody) {
+TEST(InlineExecution, OvertakesNobody) {
   TestServer server({{"m", test_model("slow")}});  // takes the time in its first value
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   TestCall first(server.get(), "m", {kUntilOpen});
@@ -92,7 +92,7 @@ TEST(RunHere, OvertakesNobody) {
 
 // The first model's responses come from a thread of the test backend; the second
 // returns its thread.
-TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
+TEST(InlineExecution, AThreadThatIsLentRunsWhatFollows) {
   const std::string repeat = test_model("repeat");
   TestServer server({{"with_lender", ensemble_of("lender")},
                      {"lender", repeat},
@@ -120,7 +120,7 @@ TEST(RunHere, AThreadThatIsLentRunsWhatFollows) {
   }
 }
 
-TEST(RunHere, OneExecutionAtATimeForEachInstance) {
+TEST(InlineExecution, OneExecutionAtATimeForEachInstance) {
   TestServer server({{"m", test_model("slow")}});
   ASSERT_TRUE(server.started().ok()) << server.started().text;
   TestCall here(server.get(), "m", {kUntilOpen}, "quick");

@@ -58,7 +58,7 @@ StatusOr<Network> Grammar::parse(GrammarKind kind, std::string_view text, WorkLi
 }
 
 std::shared_ptr<Grammar> Grammar::of(Network network, std::shared_ptr<const TokenTrie> tokens,
-                                     std::shared_ptr<GrammarAccount> account) {
+                                     std::shared_ptr<GrammarMemory> account) {
   return std::shared_ptr<Grammar>(
       new Grammar(std::move(network), std::move(tokens), std::move(account)));
 }
@@ -71,7 +71,7 @@ StatusOr<std::shared_ptr<Grammar>> Grammar::compile(GrammarKind kind, std::strin
 }
 
 Grammar::Grammar(Network network, std::shared_ptr<const TokenTrie> tokens,
-                 std::shared_ptr<GrammarAccount> account)
+                 std::shared_ptr<GrammarMemory> account)
     : network_(std::move(network)),
       tokens_(std::move(tokens)),
       account_(std::move(account)),
@@ -88,13 +88,13 @@ Grammar::~Grammar() {
 // The lock on a grammar and the budget of one call, for the call's scope.
 class Grammar::Use {
  public:
-  Use(Grammar& grammar, Effort& effort)
+  Use(Grammar& grammar, StepBudget& effort)
       : grammar_(grammar), effort_(effort), lock_(grammar.mutex_, std::defer_lock) {
     if (effort.waits)
       lock_.lock();
-    else if (!lock_.try_lock() || grammar.keeps_too_much())
+    else if (!lock_.try_lock() || grammar.exceeds_cache_limit())
       return;
-    if (grammar.keeps_too_much()) grammar.trim();
+    if (grammar.exceeds_cache_limit()) grammar.trim();
     grammar.sets_.set_budget(std::max<int64_t>(effort.steps, 0));
     is_possible_ = true;
   }
@@ -113,12 +113,12 @@ class Grammar::Use {
     return invalid_argument(
         "the grammar is too ambiguous: one token takes more than {} steps, {} places at a time or "
         "{} bytes to check",
-        Effort::kMost, StateSets::kMaxConfigs, StateSets::kMostBytes);
+        StepBudget::kMost, StateSets::kMaxConfigs, StateSets::kMostBytes);
   }
 
  private:
   Grammar& grammar_;
-  Effort& effort_;
+  StepBudget& effort_;
   std::unique_lock<std::mutex> lock_;
   bool is_possible_ = false;
 };
@@ -133,7 +133,7 @@ int64_t Grammar::bytes() {
   return network_bytes_ + kept_bytes();
 }
 
-bool Grammar::keeps_too_much() const {
+bool Grammar::exceeds_cache_limit() const {
   if (masks_.size() > kMaxKeptMasks) return true;
   const bool is_large = account_ && *account_ > kLargeAccountBytes;
   return kept_bytes() > std::max(is_large ? kLeastKeptBytes : kMaxKeptBytes, 2 * needed_bytes_);
@@ -142,7 +142,7 @@ bool Grammar::keeps_too_much() const {
 // Drops all caches but the state sets of live positions, so that no text is matched again.
 void Grammar::trim() {
   masks_.clear();
-  if (!keeps_too_much()) return;
+  if (!exceeds_cache_limit()) return;
   std::vector<std::shared_ptr<Position>> live;
   std::vector<int32_t*> kept;
   for (const std::weak_ptr<Position>& one : positions_)
@@ -188,7 +188,7 @@ std::shared_ptr<Grammar::Position> Grammar::make_position(int32_t set) {
   return position;
 }
 
-StatusOr<bool> Grammar::begins(std::string_view bytes, Effort& effort) {
+StatusOr<bool> Grammar::begins(std::string_view bytes, StepBudget& effort) {
   const Use use(*this, effort);
   RETURN_IF_ERROR(use.status());
   const int32_t set = follow(start(), bytes);
@@ -319,7 +319,7 @@ int32_t Grammar::only_byte(int32_t set) {
 
 int32_t Matcher::set() const { return position_ ? position_->set : grammar_->start(); }
 
-Status Matcher::accept(std::string_view bytes, Effort& effort) {
+Status Matcher::accept(std::string_view bytes, StepBudget& effort) {
   Grammar& g = *grammar_;
   const Grammar::Use use(g, effort);
   RETURN_IF_ERROR(use.status());
@@ -334,13 +334,13 @@ Status Matcher::accept(std::string_view bytes, Effort& effort) {
 }
 
 bool Matcher::may_end() {
-  Effort whole;
+  StepBudget whole;
   const Grammar::Use use(*grammar_, whole);
   return grammar_->sets_.ends(set());
 }
 
 Status Matcher::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids,
-                          Effort& effort) {
+                          StepBudget& effort) {
   Grammar& g = *grammar_;
   const Grammar::Use use(g, effort);
   RETURN_IF_ERROR(use.status());
@@ -361,9 +361,9 @@ Status Matcher::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end
   return ok();
 }
 
-std::string Matcher::forced(size_t most, Effort& effort) {
+std::string Matcher::forced(size_t most, StepBudget& effort) {
   Grammar& g = *grammar_;
-  Effort small{.steps = std::min(effort.steps, kMaxForcedWork), .waits = effort.waits};
+  StepBudget small{.steps = std::min(effort.steps, kMaxForcedWork), .waits = effort.waits};
   effort.steps -= small.steps;
   std::string out;
   {

@@ -28,14 +28,14 @@ inline constexpr size_t kMaxGrammarBytes = size_t{1} << 20;
 // The budget of one call. If `waits` is false and the steps do not suffice, or another thread is
 // using the grammar, the call ends with Unavailable and changes nothing, so that it can be repeated
 // elsewhere or later; the state sets computed so far are kept.
-struct Effort {
+struct StepBudget {
   static constexpr int64_t kMost = 32'000'000;  // for one token or mask: about a tenth of a second
   int64_t steps = kMost;                        // steps left, about 3 ns each
   bool waits = true;                            // may wait for other threads, and trim caches
 };
 
 // Bytes held by all grammars of the same account.
-using GrammarAccount = std::atomic<int64_t>;
+using GrammarMemory = std::atomic<int64_t>;
 
 // A compiled grammar for one vocabulary. State sets and masks are cached, within bounds, for all
 // its matchers; thread safe.
@@ -46,7 +46,7 @@ class Grammar {
   static StatusOr<Network> parse(GrammarKind kind, std::string_view text, WorkLimit& work);
   // `account` may be null.
   static std::shared_ptr<Grammar> of(Network network, std::shared_ptr<const TokenTrie> tokens,
-                                     std::shared_ptr<GrammarAccount> account = nullptr);
+                                     std::shared_ptr<GrammarMemory> account = nullptr);
   // parse() and of().
   static StatusOr<std::shared_ptr<Grammar>> compile(GrammarKind kind, std::string_view text,
                                                     std::shared_ptr<const TokenTrie> tokens);
@@ -54,7 +54,7 @@ class Grammar {
 
   const TokenTrie& tokens() const { return *tokens_; }
   // Whether some text begins with `bytes`.
-  StatusOr<bool> begins(std::string_view bytes, Effort& effort);
+  StatusOr<bool> begins(std::string_view bytes, StepBudget& effort);
   int64_t bytes();  // bytes held
 
  private:
@@ -72,10 +72,10 @@ class Grammar {
   };
 
   Grammar(Network network, std::shared_ptr<const TokenTrie> tokens,
-          std::shared_ptr<GrammarAccount> account);
+          std::shared_ptr<GrammarMemory> account);
   // The caller holds the mutex.
   int64_t kept_bytes() const;
-  bool keeps_too_much() const;
+  bool exceeds_cache_limit() const;
   void trim();
   void count_bytes();
   int32_t start();
@@ -91,7 +91,7 @@ class Grammar {
 
   const Network network_;
   const std::shared_ptr<const TokenTrie> tokens_;
-  const std::shared_ptr<GrammarAccount> account_;
+  const std::shared_ptr<GrammarMemory> account_;
   const int64_t network_bytes_;
   std::mutex mutex_;
   StateSets sets_;
@@ -115,28 +115,28 @@ class Matcher {
   explicit Matcher(std::shared_ptr<Grammar> grammar) : grammar_(std::move(grammar)) {}
 
   // Appends `bytes` to the text. InvalidArgument: no text of the grammar continues so, and nothing
-  // has changed, or the grammar is too ambiguous. Unavailable: see Effort.
-  Status accept(std::string_view bytes, Effort& effort);
+  // has changed, or the grammar is too ambiguous. Unavailable: see StepBudget.
+  Status accept(std::string_view bytes, StepBudget& effort);
   // Whether the text may end here.
   bool may_end();
   // Sets the bit of each token that may follow, of `end_ids` if the text may end, and no other: bit
   // id % 32 of mask[id / 32], for ids below 32 * mask.size(). Errors as above.
-  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, Effort& effort);
+  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, StepBudget& effort);
   // The forced bytes, at most `most`: every text continues with them. Fewer if the
   // effort does not suffice.
-  std::string forced(size_t most, Effort& effort);
+  std::string forced(size_t most, StepBudget& effort);
 
   // accept() with the largest effort.
   Status accept(std::string_view bytes) {
-    Effort whole;
+    StepBudget whole;
     return accept(bytes, whole);
   }
   Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids) {
-    Effort whole;
+    StepBudget whole;
     return fill_mask(mask, end_ids, whole);
   }
   std::string forced(size_t most) {
-    Effort whole;
+    StepBudget whole;
     return forced(most, whole);
   }
 

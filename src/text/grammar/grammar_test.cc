@@ -120,7 +120,7 @@ TEST(Grammar, ListsOfManyTextsAreTrees) {
     EXPECT_LT(network->states.size(), 200'000u) << "the first parts are shared";
     const auto grammar = Grammar::of(*std::move(network), test_tokens());
     Matcher matcher(grammar);
-    Effort effort{.steps = 200'000, .waits = false};
+    StepBudget effort{.steps = 200'000, .waits = false};
     std::vector<uint32_t> mask(16);
     ASSERT_TRUE(matcher.accept(mark, effort).ok());
     for (const char& c : texts[7777]) {
@@ -196,7 +196,7 @@ constexpr const char* kManyPlaces = "([ab]*a[ab]{400}|[ab]*ab[ab]{400}|[ab]*bb[a
 
 TEST(Matcher, WalksNoTextAgain) {
   // A large account reduces the caches.
-  const auto account = std::make_shared<GrammarAccount>(int64_t{1} << 30);
+  const auto account = std::make_shared<GrammarMemory>(int64_t{1} << 30);
   WorkLimit work;
   const auto grammar = Grammar::of(Grammar::parse(GrammarKind::kRegex, kManyPlaces, work).value(),
                                    test_tokens(), account);
@@ -205,23 +205,23 @@ TEST(Matcher, WalksNoTextAgain) {
   std::mt19937 random(1);
   int64_t most = 0, most_bytes = 0;
   for (int i = 0; i < 1500; ++i) {
-    Effort effort;
+    StepBudget effort;
     ASSERT_TRUE(matcher.accept(random() % 2 == 0 ? "a" : "b", effort).ok());
-    most = std::max(most, Effort::kMost - effort.steps);
+    most = std::max(most, StepBudget::kMost - effort.steps);
     most_bytes = std::max(most_bytes, grammar->bytes());
   }
   EXPECT_LT(most, 50'000) << "of one step to a set of some thousand states";
   EXPECT_LT(most_bytes, int64_t{6} << 20);
   EXPECT_EQ(*account, (int64_t{1} << 30) + grammar->bytes());
   std::vector<uint32_t> mask(16);
-  Effort effort;
+  StepBudget effort;
   ASSERT_TRUE(other.fill_mask(mask, {}, effort).ok());
   EXPECT_TRUE(mask['a' / 32] >> ('a' % 32) & 1);
   EXPECT_FALSE(other.may_end());
 }
 
 TEST(Matcher, GoesOnFromNestedCallsWhenTheGrammarForgets) {
-  const auto account = std::make_shared<GrammarAccount>(int64_t{1} << 30);
+  const auto account = std::make_shared<GrammarMemory>(int64_t{1} << 30);
   WorkLimit work;
   const auto grammar = Grammar::of(
       Grammar::parse(GrammarKind::kEbnf,
@@ -247,7 +247,7 @@ TEST(Matcher, StopsWhereTheEffortDoesNotSuffice) {
   Matcher matcher(grammar);
   std::vector<uint32_t> mask(16), expected(16);
   for (int round = 0; round < 2; ++round) {
-    Effort little{.steps = 100, .waits = false};
+    StepBudget little{.steps = 100, .waits = false};
     const bool is_known = round == 1;
     EXPECT_EQ(matcher.fill_mask(mask, {}, little).ok(), is_known);
     EXPECT_EQ(matcher.accept("ab", little).ok(), is_known);

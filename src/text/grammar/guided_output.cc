@@ -14,7 +14,7 @@ std::string_view without_blanks_in_front(std::string_view text) {
 }
 
 // Whether the text behind the first `close` in `text`, if any, begins an answer.
-StatusOr<bool> closes_well(const Guide& guide, std::string_view text, Effort& effort) {
+StatusOr<bool> closes_well(const OutputConstraint& guide, std::string_view text, StepBudget& effort) {
   const std::string_view close = guide.reasoning->close;
   const size_t found = text.find(close);
   if (found == std::string_view::npos) return true;
@@ -35,10 +35,10 @@ int32_t node_of(const TokenTrie& tokens, std::string_view text) {
 
 }  // namespace
 
-StatusOr<std::vector<int32_t>> broken_closings(const Guide& guide) {
+StatusOr<std::vector<int32_t>> invalid_closing_tokens(const OutputConstraint& guide) {
   std::vector<int32_t> ids;
   if (!guide.grammar || !guide.reasoning) return ids;
-  Effort effort;  // for all of them together
+  StepBudget effort;  // for all of them together
   for (int32_t id = 0; id < guide.tokens->vocab_size(); ++id) {
     ASSIGN_OR_RETURN(const bool well, closes_well(guide, guide.tokens->token(id), effort));
     if (!well) ids.push_back(id);
@@ -46,30 +46,30 @@ StatusOr<std::vector<int32_t>> broken_closings(const Guide& guide) {
   return ids;
 }
 
-GuidedOutput::GuidedOutput(std::shared_ptr<const Guide> guide) : guide_(std::move(guide)) {
+ConstrainedOutput::ConstrainedOutput(std::shared_ptr<const OutputConstraint> guide) : guide_(std::move(guide)) {
   if (guide_->grammar) matcher_.emplace(guide_->grammar);
   if (const auto& reasoning = guide_->reasoning)
     phase_ = reasoning->begun ? Phase::kReasoning : Phase::kStart;
 }
 
 // Markers may be special tokens, which have no bytes in the trie.
-std::string_view GuidedOutput::bytes_of(int32_t id) const {
+std::string_view ConstrainedOutput::bytes_of(int32_t id) const {
   if (const auto& reasoning = guide_->reasoning; reasoning && phase_ != Phase::kAnswer)
     for (const auto& [mark_id, bytes] : reasoning->marks)
       if (id == mark_id) return bytes;
   return guide_->tokens->token(id);
 }
 
-Status GuidedOutput::accept(int32_t id, Effort& effort) {
+Status ConstrainedOutput::accept(int32_t id, StepBudget& effort) {
   if (phase_ == Phase::kAnswer) return answer(bytes_of(id), effort);
-  GuidedOutput next = *this;  // a copy, so that an Unavailable changes nothing
+  ConstrainedOutput next = *this;  // a copy, so that an Unavailable changes nothing
   RETURN_IF_ERROR(next.go_on(id, effort));
   *this = std::move(next);
   return ok();
 }
 
 // Accepts a token before the answer.
-Status GuidedOutput::go_on(int32_t id, Effort& effort) {
+Status ConstrainedOutput::go_on(int32_t id, StepBudget& effort) {
   const std::string_view bytes = bytes_of(id);
   if (phase_ == Phase::kStart) return start(bytes, effort);
   const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
@@ -82,7 +82,7 @@ Status GuidedOutput::go_on(int32_t id, Effort& effort) {
   return ok();
 }
 
-Status GuidedOutput::start(std::string_view bytes, Effort& effort) {
+Status ConstrainedOutput::start(std::string_view bytes, StepBudget& effort) {
   const std::string_view open = guide_->reasoning->open;
   begun_ += bytes;
   begun_ = without_blanks_in_front(begun_);
@@ -102,7 +102,7 @@ Status GuidedOutput::start(std::string_view bytes, Effort& effort) {
   return ok();
 }
 
-Status GuidedOutput::reason(std::string_view bytes, Effort& effort) {
+Status ConstrainedOutput::reason(std::string_view bytes, StepBudget& effort) {
   const std::string_view close = guide_->reasoning->close;
   tail_ += bytes;
   const size_t found = tail_.find(close);
@@ -116,7 +116,7 @@ Status GuidedOutput::reason(std::string_view bytes, Effort& effort) {
   return rest.empty() ? ok() : answer(rest, effort);
 }
 
-Status GuidedOutput::answer(std::string_view bytes, Effort& effort) {
+Status ConstrainedOutput::answer(std::string_view bytes, StepBudget& effort) {
   if (!guide_->grammar) return ok();
   if (matcher_) return matcher_->accept(bytes, effort);
   return invalid_argument("the output began as '{}' and went on as neither reasoning nor answer",
@@ -124,22 +124,22 @@ Status GuidedOutput::answer(std::string_view bytes, Effort& effort) {
 }
 
 // A special token that is only the beginning of `close` ends the reasoning: the rest is forced.
-bool GuidedOutput::begins_close(int32_t id) const {
+bool ConstrainedOutput::begins_close(int32_t id) const {
   const std::vector<int32_t>& closing = guide_->reasoning->close_ids;
   return closing.size() > 1 && id == closing[0] && guide_->tokens->token(id).empty();
 }
 
-bool GuidedOutput::is_closing() const {
+bool ConstrainedOutput::is_closing() const {
   const auto& most = guide_->reasoning->max_tokens;
   return num_closing_ > 0 || (most && num_reasoned_ >= *most);
 }
 
-bool GuidedOutput::limits_next() const {
+bool ConstrainedOutput::limits_next() const {
   return guide_->grammar || (phase_ == Phase::kReasoning && is_closing());
 }
 
-Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids,
-                               Effort& effort) {
+Status ConstrainedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids,
+                               StepBudget& effort) {
   if (phase_ != Phase::kReasoning && matcher_)
     RETURN_IF_ERROR(matcher_->fill_mask(mask, end_ids, effort));
   if (phase_ == Phase::kAnswer) return ok();
@@ -162,7 +162,7 @@ Status GuidedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t
   return ok();
 }
 
-std::vector<int32_t> GuidedOutput::forced(size_t most, Effort& effort) {
+std::vector<int32_t> ConstrainedOutput::forced(size_t most, StepBudget& effort) {
   constexpr size_t kUsualTokenBytes = 8;
   std::vector<int32_t> ids;
   if (phase_ != Phase::kAnswer || !matcher_ || most == 0) return ids;
@@ -178,7 +178,7 @@ std::vector<int32_t> GuidedOutput::forced(size_t most, Effort& effort) {
 
 // Tokens that contain all of `close` are known in advance; where the text ends with a part of
 // `close`, tokens that begin with the rest are checked.
-Status GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask, Effort& effort) const {
+Status ConstrainedOutput::forbid_broken_closings(std::span<uint32_t> mask, StepBudget& effort) const {
   for (const int32_t id : guide_->broken_ids) clear_bit(mask, id);
   const std::string_view close = guide_->reasoning->close;
   for (size_t begun = 1; begun <= tail_.size() && begun < close.size(); ++begun) {
@@ -200,7 +200,7 @@ Status GuidedOutput::forbid_broken_closings(std::span<uint32_t> mask, Effort& ef
 }
 
 // Allows the tokens that continue `open` and do not go beyond it.
-void GuidedOutput::allow_open(std::span<uint32_t> mask) const {
+void ConstrainedOutput::allow_open(std::span<uint32_t> mask) const {
   const ReasoningPart& reasoning = *guide_->reasoning;
   const std::string_view left = std::string_view(reasoning.open).substr(begun_.size());
   for (const auto& [id, bytes] : reasoning.marks)

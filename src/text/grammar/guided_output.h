@@ -26,45 +26,45 @@ struct ReasoningPart {
   std::optional<int32_t> max_tokens;  // between the markers
 };
 
-struct Guide {
+struct OutputConstraint {
   std::shared_ptr<const TokenTrie> tokens;
   std::shared_ptr<Grammar> grammar;  // constrains the answer; null: any answer
   std::optional<ReasoningPart> reasoning;
-  std::vector<int32_t> broken_ids;  // broken_closings(), computed once for all outputs
+  std::vector<int32_t> broken_ids;  // invalid_closing_tokens(), computed once for all outputs
 };
 
 // The tokens that contain `close` of the reasoning followed by text that begins no answer: they
 // are never allowed in the reasoning. Empty without reasoning or grammar. InvalidArgument: the
 // grammar is too ambiguous.
-StatusOr<std::vector<int32_t>> broken_closings(const Guide& guide);
+StatusOr<std::vector<int32_t>> invalid_closing_tokens(const OutputConstraint& guide);
 
 // The state of one output, from its start. Owned by one thread.
-class GuidedOutput {
+class ConstrainedOutput {
  public:
-  explicit GuidedOutput(std::shared_ptr<const Guide> guide);
+  explicit ConstrainedOutput(std::shared_ptr<const OutputConstraint> guide);
 
   // Appends a token to the output. Errors as of Matcher::accept().
-  Status accept(int32_t id, Effort& effort);
+  Status accept(int32_t id, StepBudget& effort);
   // Whether some token may not follow.
   bool limits_next() const;
   // Sets the bits of all tokens that may follow and no other, as Matcher::fill_mask(). If a grammar
   // is set, none of `end_ids` may end the output inside the reasoning.
-  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, Effort& effort);
+  Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids, StepBudget& effort);
   // Jump-forward tokens: a tokenisation of the text that the answer must continue with, at most
   // `most`. Other tokenisations are allowed too.
-  std::vector<int32_t> forced(size_t most, Effort& effort);
+  std::vector<int32_t> forced(size_t most, StepBudget& effort);
 
   // accept() with the largest effort.
   Status accept(int32_t id) {
-    Effort whole;
+    StepBudget whole;
     return accept(id, whole);
   }
   Status fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids) {
-    Effort whole;
+    StepBudget whole;
     return fill_mask(mask, end_ids, whole);
   }
   std::vector<int32_t> forced(size_t most) {
-    Effort whole;
+    StepBudget whole;
     return forced(most, whole);
   }
 
@@ -72,16 +72,16 @@ class GuidedOutput {
   enum class Phase { kStart, kReasoning, kAnswer };
 
   std::string_view bytes_of(int32_t id) const;
-  Status go_on(int32_t id, Effort& effort);
-  Status start(std::string_view bytes, Effort& effort);
-  Status reason(std::string_view bytes, Effort& effort);
-  Status answer(std::string_view bytes, Effort& effort);
+  Status go_on(int32_t id, StepBudget& effort);
+  Status start(std::string_view bytes, StepBudget& effort);
+  Status reason(std::string_view bytes, StepBudget& effort);
+  Status answer(std::string_view bytes, StepBudget& effort);
   bool begins_close(int32_t id) const;
   bool is_closing() const;  // only the rest of `close` may follow
   void allow_open(std::span<uint32_t> mask) const;
-  Status forbid_broken_closings(std::span<uint32_t> mask, Effort& effort) const;
+  Status forbid_broken_closings(std::span<uint32_t> mask, StepBudget& effort) const;
 
-  std::shared_ptr<const Guide> guide_;
+  std::shared_ptr<const OutputConstraint> guide_;
   Phase phase_ = Phase::kAnswer;
   std::optional<Matcher> matcher_;  // unset, too, while only `open` can continue
   std::string begun_;               // kStart: the output without leading blanks, a prefix of `open`

@@ -16,7 +16,7 @@ constexpr int32_t kMark = 272;  // a token without bytes of its own
 constexpr int32_t kEnd = 0;
 
 // Reasoning in "<t>" ... "</t>", spelled by bytes; the answer is "ab" or "x".
-Guide marked() {
+OutputConstraint marked() {
   return {.tokens = test_tokens(),
           .grammar = test_grammar(GrammarKind::kRegex, "ab|x"),
           .reasoning =
@@ -25,7 +25,7 @@ Guide marked() {
 
 class Output {
  public:
-  explicit Output(const Guide& guide) : output_(std::make_shared<const Guide>(guide)) {}
+  explicit Output(const OutputConstraint& guide) : output_(std::make_shared<const OutputConstraint>(guide)) {}
 
   // False: the output may not continue so.
   bool write(std::string_view text) {
@@ -52,7 +52,7 @@ class Output {
   }
 
  private:
-  GuidedOutput output_;
+  ConstrainedOutput output_;
 };
 
 using ::testing::ElementsAre;
@@ -60,7 +60,7 @@ using ::testing::UnorderedElementsAre;
 
 constexpr int32_t kAb = 271, kAbc = 270;  // tokens of the vocabulary
 
-TEST(GuidedOutput, KnowsWhatMustComeNext) {
+TEST(ConstrainedOutput, KnowsWhatMustComeNext) {
   Output output(
       {.tokens = test_tokens(), .grammar = test_grammar(GrammarKind::kRegex, "abcab(x|yz)zz?")});
   EXPECT_THAT(output.forced(), ElementsAre(kAbc, kAb));
@@ -82,7 +82,7 @@ TEST(GuidedOutput, KnowsWhatMustComeNext) {
   EXPECT_THAT(reasons.forced(), ElementsAre('b'));
 }
 
-TEST(GuidedOutput, TheAnswerMayBeginAtOnce) {
+TEST(ConstrainedOutput, TheAnswerMayBeginAtOnce) {
   Output output(marked());
   EXPECT_THAT(output.next(), UnorderedElementsAre('a', 'x', kAb, '<'));
   ASSERT_TRUE(output.take(kAb));
@@ -90,7 +90,7 @@ TEST(GuidedOutput, TheAnswerMayBeginAtOnce) {
   EXPECT_FALSE(output.take(kAbc));
 }
 
-TEST(GuidedOutput, ReasoningIsFreeAndTheAnswerIsHeld) {
+TEST(ConstrainedOutput, ReasoningIsFreeAndTheAnswerIsHeld) {
   Output output(marked());
   ASSERT_TRUE(output.write("<"));
   EXPECT_THAT(output.next(), ElementsAre('t'));
@@ -103,22 +103,22 @@ TEST(GuidedOutput, ReasoningIsFreeAndTheAnswerIsHeld) {
   EXPECT_FALSE(output.write("b"));
 }
 
-TEST(GuidedOutput, NeitherMarkNorAnswerIsRefused) {
+TEST(ConstrainedOutput, NeitherMarkNorAnswerIsRefused) {
   Output output(marked());
   ASSERT_TRUE(output.write("<"));
   EXPECT_FALSE(output.write("x"));
 }
 
 // The token that closes the reasoning may contain bytes of the answer, and blanks before it.
-TEST(GuidedOutput, TheTokenThatClosesGoesOn) {
+TEST(ConstrainedOutput, TheTokenThatClosesGoesOn) {
   for (const std::string rest : {"", "\n\n", " x", "ab"}) {
     const std::string text = "t></t>" + rest;
     std::vector<std::string> texts = {"<", text, "b", "a", "x"};
-    Guide guide = marked();
+    OutputConstraint guide = marked();
     guide.tokens = std::make_shared<const TokenTrie>(
         5, [&](int32_t id) { return std::string_view(texts[static_cast<size_t>(id)]); });
     guide.grammar = *Grammar::compile(GrammarKind::kRegex, "ab|x", guide.tokens);
-    GuidedOutput output(std::make_shared<const Guide>(guide));
+    ConstrainedOutput output(std::make_shared<const OutputConstraint>(guide));
     ASSERT_TRUE(output.accept(0).ok());
     ASSERT_TRUE(output.accept(1).ok());
     const bool is_whole = rest.find_first_not_of("\n ") != std::string::npos;
@@ -131,30 +131,30 @@ TEST(GuidedOutput, TheTokenThatClosesGoesOn) {
 
 // A token that closes the reasoning and continues as no answer does is refused, whether it contains
 // the whole marker or ends one that has begun: mask and accept() agree.
-TEST(GuidedOutput, ATokenThatClosesMayNotBreakTheAnswer) {
+TEST(ConstrainedOutput, ATokenThatClosesMayNotBreakTheAnswer) {
   const std::vector<std::string> texts = {
       "end", "<",   "/t>", "</t>",   "</t>b", "u</t> ab", "</t>\n x",  "</t></t>",
       ">c",  ">ab", "t>",  "t>\n\n", "t>ba",  "/t>abc",   "</t>a",     "<</t>x",
       "b",   "</",  "</t", "/t>x",   "\n",    "<</t>y",   "/t>ab</t>b"};
-  Guide guide = marked();
+  OutputConstraint guide = marked();
   guide.tokens = std::make_shared<const TokenTrie>(std::ssize(texts), [&](int32_t id) {
     return std::string_view(texts[static_cast<size_t>(id)]);
   });
   guide.grammar = *Grammar::compile(GrammarKind::kRegex, "ab(</t>b)?|x", guide.tokens);
   guide.reasoning->begun = true;
-  guide.broken_ids = broken_closings(guide).value();
-  const auto shared = std::make_shared<const Guide>(guide);
+  guide.broken_ids = invalid_closing_tokens(guide).value();
+  const auto shared = std::make_shared<const OutputConstraint>(guide);
   size_t num_refused = 0;
   const std::vector<std::vector<int32_t>> starts = {{},   {16},   {1},     {16, 17},
                                                     {18}, {1, 1}, {17, 17}};
   for (const std::vector<int32_t>& begun : starts) {
-    GuidedOutput output(shared);
+    ConstrainedOutput output(shared);
     for (const int32_t id : begun) ASSERT_TRUE(output.accept(id).ok());
     uint32_t mask = 0;
     const int32_t end_ids[] = {0};
     ASSERT_TRUE(output.fill_mask({&mask, 1}, end_ids).ok());
     for (int32_t id = 1; id < std::ssize(texts); ++id) {
-      GuidedOutput next = output;
+      ConstrainedOutput next = output;
       const bool is_taken = next.accept(id).ok();
       num_refused += is_taken ? 0 : 1;
       EXPECT_EQ((mask >> id & 1) != 0, is_taken)
@@ -164,8 +164,8 @@ TEST(GuidedOutput, ATokenThatClosesMayNotBreakTheAnswer) {
   EXPECT_GT(num_refused, 7u);
 }
 
-TEST(GuidedOutput, MarksMayBeSpecialTokens) {
-  Guide guide = marked();
+TEST(ConstrainedOutput, MarksMayBeSpecialTokens) {
+  OutputConstraint guide = marked();
   guide.reasoning->close = guide.reasoning->open;
   guide.reasoning->marks = {{kMark, "<t>"}};
   guide.reasoning->close_ids = {kMark};
@@ -179,10 +179,10 @@ TEST(GuidedOutput, MarksMayBeSpecialTokens) {
 
 // A marker of special tokens with a word between them, as in Harmony: behind its first token only
 // the rest of the marker may follow.
-TEST(GuidedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
+TEST(ConstrainedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
   const std::vector<std::string> texts = {"end", "", "", "", "final", "think", "ab", "x", "y"};
   constexpr int32_t kChannel = 1, kStop = 2, kMessage = 3;
-  Guide guide = marked();
+  OutputConstraint guide = marked();
   guide.tokens = std::make_shared<const TokenTrie>(std::ssize(texts), [&](int32_t id) {
     return std::string_view(texts[static_cast<size_t>(id)]);
   });
@@ -191,7 +191,7 @@ TEST(GuidedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
                                   .close = "<e><c>final<m>",
                                   .marks = {{kChannel, "<c>"}, {kMessage, "<m>"}, {kStop, "<e>"}},
                                   .close_ids = {kStop, kChannel, 4, kMessage}};
-  const auto next = [](GuidedOutput& output) {
+  const auto next = [](ConstrainedOutput& output) {
     uint32_t mask = 0;
     const int32_t end_ids[] = {0};
     EXPECT_TRUE(output.limits_next());
@@ -203,7 +203,7 @@ TEST(GuidedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
   };
   for (const bool has_limit : {false, true}) {
     if (has_limit) guide.reasoning->max_tokens = 2;
-    GuidedOutput output(std::make_shared<const Guide>(guide));
+    ConstrainedOutput output(std::make_shared<const OutputConstraint>(guide));
     EXPECT_THAT(next(output), ElementsAre(kChannel, 6, 7));
     for (const int32_t id : {kChannel, 5, kMessage}) ASSERT_TRUE(output.accept(id).ok());
     for (const int32_t id : {4, 8}) {  // text, one token of it equal to the marker's word
@@ -224,9 +224,9 @@ TEST(GuidedOutput, ASpecialTokenThatBeginsACloseIsFollowedByTheRest) {
   }
 }
 
-TEST(GuidedOutput, AnOpenReasoningIsClosedAtItsLimit) {
+TEST(ConstrainedOutput, AnOpenReasoningIsClosedAtItsLimit) {
   for (const bool is_held : {true, false}) {
-    Guide guide = marked();
+    OutputConstraint guide = marked();
     guide.reasoning->begun = true;
     guide.reasoning->max_tokens = 3;
     if (!is_held) guide.grammar = nullptr;
@@ -245,8 +245,8 @@ TEST(GuidedOutput, AnOpenReasoningIsClosedAtItsLimit) {
   }
 }
 
-TEST(GuidedOutput, AReasoningOfNoTokensIsClosedAtOnce) {
-  Guide guide = marked();
+TEST(ConstrainedOutput, AReasoningOfNoTokensIsClosedAtOnce) {
+  OutputConstraint guide = marked();
   guide.reasoning->max_tokens = 0;
   Output output(guide);
   ASSERT_TRUE(output.write("<t>"));

@@ -19,16 +19,16 @@ namespace nereid::runtime {
 
 // The engine's thread works for guides for a few milliseconds of each turn at most.
 // Masks that need more are made by another thread; their sequences wait.
-class Guides : public StepModule {
+class GrammarMasks : public StepModule {
  public:
-  static constexpr int64_t kTurnSteps = 1'000'000;  // of text::Effort
+  static constexpr int64_t kTurnSteps = 1'000'000;  // of text::StepBudget
   // Limit of a sequence's work on the other thread: kSlowSteps + kSlowStepsPerToken * tokens.
   static constexpr int64_t kSlowSteps = 1'000'000'000, kSlowStepsPerToken = 2'000'000;
 
   // `jumps_ahead`: offer() does something. `turn_steps`: for the masks of one step. `costs` are
   // those of drafts; they must outlive it. `made` is called on another thread when a mask is made
   // that mask() called late.
-  Guides(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps, const SpeculationCosts& costs,
+  GrammarMasks(int32_t vocab_size, bool jumps_ahead, int64_t turn_steps, const SpeculationCosts& costs,
          std::function<void(RequestId)> made)
       : vocab_size_(vocab_size),
         jumps_ahead_(jumps_ahead),
@@ -41,24 +41,24 @@ class Guides : public StepModule {
   // every draft.
   [[nodiscard]] bool offer(sched::Scheduler& scheduler, bool in_flight) override;
   // A row waits for a mask where it samples, of a sequence with a guide.
-  void write(const sched::Row& row, const RowMessage& to) override;
-  // The masks of such rows of a launched step, when every step before it has landed. Rows that need
+  void write(const sched::ScheduledRow& row, const RowMessage& to) override;
+  // The masks of such rows of a launched step, when every step before it has completed. Rows that need
   // none, and those of sequences that have ended or start over by now, have none. A guide that
   // fails leaves no token; failure() says why.
   void mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) override;
   // After `made`: the mask is there for the next row. False: its sequence has ended.
   bool resume(RequestId id) override;
 
-  Status landed(const LandedRow& landed, SequenceNews& news) override;
+  Status completed(const LandedRow& completed, EngineUpdate& update) override;
 
   // Why the guide failed, or that its mask, biases and bans together leave no token.
-  Status failure(const sched::Row& row) override;
+  Status failure(const sched::ScheduledRow& row) override;
   void close(RequestId id) override;
   bool empty() const override { return states_.empty(); }
 
  private:
   struct State {
-    text::GuidedOutput output;
+    text::ConstrainedOutput output;
     size_t num_matched = 0;  // output tokens accepted by the matcher
     size_t num_asked = 0;    // length of the sequence at the last offer()
     Status failure = {};
@@ -77,9 +77,9 @@ class Guides : public StepModule {
 
   void find_forced(const sched::Scheduler& scheduler);
   bool pays(size_t num_rows) const;
-  static bool catch_up(State& state, const sched::Sequence& sequence, text::Effort& effort);
-  bool fill(State& state, const sched::Row& row, text::Effort& effort, exec::Masks& masks) const;
-  void add_drafts(const State& state, const sched::Row& row, text::Effort& effort,
+  static bool catch_up(State& state, const sched::Sequence& sequence, text::StepBudget& effort);
+  bool fill(State& state, const sched::ScheduledRow& row, text::StepBudget& effort, exec::Masks& masks) const;
+  void add_drafts(const State& state, const sched::ScheduledRow& row, text::StepBudget& effort,
                   exec::Masks& masks) const;
   std::span<uint32_t> add_mask(exec::Masks& masks) const;
   void begin_job(State& state, const sched::Sequence& sequence);
@@ -93,7 +93,7 @@ class Guides : public StepModule {
   absl::flat_hash_map<RequestId, State> states_;
   std::vector<Forced> forced_;  // of a call of offer()
   // Acceptance of forced tokens behind an accepted one, decayed counts.
-  double num_tested_ = 0, num_held_ = 0;
+  double num_tested_ = 0, num_accepted_ = 0;
   MaskWorker worker_;
 };
 

@@ -28,7 +28,7 @@ std::vector<size_t> calls_that_read(const ValueFlow& flow, size_t call, io::Valu
 TEST(ValueFlow, FollowsMemoryAndNotNames) {
   io::Plan plan = io::test_plan();
   const auto part = static_cast<io::ValueId>(plan.values.size());
-  plan.values.push_back({"q", io::Extent::kTokens, DType::kF32, 32, 64, 0, 192});
+  plan.values.push_back({"q", io::RowCount::kTokens, DType::kF32, 32, 64, 0, 192});
   plan.calls.push_back({Add{.x = part, .y = part, .out = part}, "ref"});
   const ValueFlow flow(plan);
   EXPECT_THAT(calls_that_read(flow, 2, 2), ElementsAre(3u, 7u, 7u)) << "as q, | k | v and as q";
@@ -48,7 +48,7 @@ enum : io::ValueId { kX, kH, kY, kSum, kNormed, kGateUp, kUnits, kOut, kSpare, k
 io::Plan layer_plan() {
   io::Plan plan;
   const auto value = [&](const char* name, DType type, int64_t cols, int64_t offset) {
-    plan.values.push_back({name, io::Extent::kTokens, type, cols, cols, 0, offset});
+    plan.values.push_back({name, io::RowCount::kTokens, type, cols, cols, 0, offset});
   };
   value("x", DType::kF32, 32, 0);
   value("h", DType::kBF16, 32, 128);
@@ -59,7 +59,7 @@ io::Plan layer_plan() {
   value("units", DType::kBF16, 32, 640);
   value("out", DType::kF32, 32, 704);
   value("spare", DType::kF32, 32, 832);
-  plan.values.push_back({"half", io::Extent::kTokens, DType::kF32, 16, 32, 16, 192});
+  plan.values.push_back({"half", io::RowCount::kTokens, DType::kF32, 16, 32, 16, 192});
   plan.weights = {{"square", {}, 32, 32}, {"norm", {}, 1, 32}, {"gate_up", {}, 64, 32}};
   plan.calls = {{kernels::ids::Embed{.table = 0, .out = kX}, "ref"},
                 {Norm{.x = kX, .weight = 1, .out = kH}, "ref"},
@@ -75,10 +75,10 @@ io::Plan layer_plan() {
 // The calls replaced if `can` allows them.
 std::vector<size_t> left_out(
     const std::function<void(io::Plan&)>& change,
-    const FusedPlaces::Can& can = [](auto&&...) { return true; }) {
+    const FusionSites::Can& can = [](auto&&...) { return true; }) {
   io::Plan plan = layer_plan();
   change(plan);
-  const FusedCalls chosen = FusedPlaces(plan).choose(can);
+  const FusedCalls chosen = FusionSites(plan).choose(can);
   std::vector<size_t> calls;
   for (size_t i = 0, next = 0; i < plan.calls.size() && !chosen.calls.empty(); ++i)
     if (next < chosen.calls.size() && chosen.calls[next].index == i)
@@ -88,10 +88,10 @@ std::vector<size_t> left_out(
   return calls;
 }
 
-TEST(FusedPlaces, AreNormsAndUnitsBetweenProducts) {
+TEST(FusionSites, AreNormsAndUnitsBetweenProducts) {
   EXPECT_THAT(left_out([](io::Plan&) {}), ElementsAre(3u, 5u));
   io::Plan plan = layer_plan();
-  const FusedCalls chosen = FusedPlaces(plan).choose([](auto&&...) { return true; });
+  const FusedCalls chosen = FusionSites(plan).choose([](auto&&...) { return true; });
   ASSERT_EQ(chosen.calls.size(), 5u);
   const auto& front = *chosen.calls[2].linear;
   EXPECT_EQ(front.residual, kX);
@@ -106,19 +106,19 @@ TEST(FusedPlaces, AreNormsAndUnitsBetweenProducts) {
   EXPECT_EQ(chosen.values[kX].offset, io::kNone);
 }
 
-TEST(FusedPlaces, AreNotLookedForInHugePlans) {
+TEST(FusionSites, AreNotLookedForInHugePlans) {
   io::Plan plan = layer_plan();
   const io::Call idle{Add{.x = kSpare, .y = kSpare, .out = kSpare}, "ref"};
   plan.calls.resize(kMaxCallsToFuse, idle);
-  EXPECT_GT(FusedPlaces(plan).bytes(), 0u);
+  EXPECT_GT(FusionSites(plan).bytes(), 0u);
   plan.calls.push_back(idle);
-  const FusedPlaces places(plan);
+  const FusionSites places(plan);
   EXPECT_EQ(places.bytes(), 0u);
   EXPECT_THAT(places.choose([](auto&&...) { return true; }).calls, IsEmpty());
 }
 
 // Not fused: values read by another call, or returned by the plan.
-TEST(FusedPlaces, HaveNoOtherReaders) {
+TEST(FusionSites, HaveNoOtherReaders) {
   const auto reads = [](io::ValueId id, size_t at) {
     return [id, at](io::Plan& plan) {
       plan.calls.insert(plan.calls.begin() + static_cast<ptrdiff_t>(at),
@@ -135,7 +135,7 @@ TEST(FusedPlaces, HaveNoOtherReaders) {
   EXPECT_THAT(left_out(reads(kSpare, 3)), ElementsAre(6u)) << "a call in between";
 }
 
-TEST(FusedPlaces, AreOfTheKindThatProductsMake) {
+TEST(FusionSites, AreOfTheKindThatProductsMake) {
   const auto norm = [](const std::function<void(Norm&)>& change) {
     return [change](io::Plan& plan) { change(std::get<Norm>(plan.calls[3].op)); };
   };
@@ -145,7 +145,7 @@ TEST(FusedPlaces, AreOfTheKindThatProductsMake) {
   EXPECT_THAT(left_out([](io::Plan& p) { p.values[kNormed].dtype = DType::kF32; }), IsEmpty());
 }
 
-TEST(FusedPlaces, AreGivenUpWhereAKernelCannot) {
+TEST(FusionSites, AreGivenUpWhereAKernelCannot) {
   const auto without = [](const std::function<bool(const kernels::ids::FusedLinear&)>& can) {
     return left_out(
         [](io::Plan&) {},
@@ -170,7 +170,7 @@ TEST(FusedPlaces, AreGivenUpWhereAKernelCannot) {
 }
 
 // Memory is reused at the earliest two calls after the last reader.
-TEST(FusedPlaces, ValuesOverlapOnlyFarFromEachOther) {
+TEST(FusionSites, ValuesOverlapOnlyFarFromEachOther) {
   io::Plan plan = layer_plan();
   const std::vector<io::Call> layer(plan.calls.begin() + 2, plan.calls.end());
   const std::vector<io::Value> values = plan.values;
@@ -187,7 +187,7 @@ TEST(FusedPlaces, ValuesOverlapOnlyFarFromEachOther) {
          {Glu{.x = first + kGateUp, .out = first + kUnits}, "ref"},
          {Linear{.x = first + kUnits, .weight = 0, .out = first + kOut}, "ref"}});
   }
-  const FusedPlaces places(plan);
+  const FusionSites places(plan);
   const FusedCalls chosen = places.choose([](auto&&...) { return true; });
   struct Life {
     size_t maker, reader;

@@ -14,7 +14,7 @@
 namespace nereid::sched {
 
 // A live beam, or a finished hypothesis.
-struct BeamNews {
+struct BeamUpdate {
   std::vector<TokenId> tokens;   // all generated tokens
   std::vector<float> log_probs;  // of each; empty unless OutputConfig::return_log_probs
   float cum_log_prob = 0;        // their sum, and that of the end id if one ended the hypothesis
@@ -22,7 +22,7 @@ struct BeamNews {
 };
 
 // Update of one sequence after an event. Each accepted sequence gets exactly one with `finished`.
-struct RowNews {
+struct SequenceUpdate {
   RequestId id = 0;
   absl::InlinedVector<TokenId, 2> tokens;  // new output, in order; none with beams
   std::vector<float> log_probs;  // of `tokens`; empty unless OutputConfig::return_log_probs
@@ -30,7 +30,7 @@ struct RowNews {
                                                          // unless OutputConfig::num_top_log_probs
   absl::InlinedVector<float, 2> full_log_probs;  // of `tokens`, never normalised: they add up to
                                                  // cum_log_prob
-  std::vector<BeamNews> beams;  // beam search: all hypotheses to return, best first; empty: no
+  std::vector<BeamUpdate> beams;  // beam search: all hypotheses to return, best first; empty: no
                                 // change
   bool finished = false;
   FinishReason reason = FinishReason::kNotFinished;  // set when finished without an error

@@ -1,4 +1,4 @@
-#include "runtime/guides.h"
+#include "runtime/grammar_masks.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,13 +13,13 @@ namespace {
 // A single forced token does not pay for a step without overlap.
 constexpr int32_t kLeastForced = 2, kMostForced = 32;
 // Decay per test, and prior counts of the acceptance rate of forced tokens (9 of 10).
-constexpr double kKeptOfTests = 0.99, kPriorTested = 10, kPriorHeld = 9;
+constexpr double kKeptOfTests = 0.99, kPriorTested = 10, kPriorAccepted = 9;
 constexpr double kWorth = 1.05;  // required gain: tokens per second / tokens per second without
                                  // drafts
 
 }  // namespace
 
-bool Guides::offer(sched::Scheduler& scheduler, bool in_flight) {
+bool GrammarMasks::offer(sched::Scheduler& scheduler, bool in_flight) {
   if (!jumps_ahead_ || states_.empty()) return true;
   find_forced(scheduler);
   if (!pays(scheduler.running().size()))
@@ -34,9 +34,9 @@ bool Guides::offer(sched::Scheduler& scheduler, bool in_flight) {
 }
 
 // Finds forced tokens of each sequence with new tokens since the last call.
-void Guides::find_forced(const sched::Scheduler& scheduler) {
+void GrammarMasks::find_forced(const sched::Scheduler& scheduler) {
   forced_.clear();
-  text::Effort effort{.steps = turn_steps_, .waits = false};
+  text::StepBudget effort{.steps = turn_steps_, .waits = false};
   int32_t room =
       scheduler.limits().num_logits_rows() - static_cast<int32_t>(scheduler.running().size());
   for (const sched::Sequence* sequence : scheduler.running()) {
@@ -63,8 +63,8 @@ void Guides::find_forced(const sched::Scheduler& scheduler) {
 
 // Where they are as many as the running sequences, one step gives as much as two. Fewer should give
 // more tokens in a second than the next step would without them.
-bool Guides::pays(size_t num_rows) const {
-  const double rate = (num_held_ + kPriorHeld) / (num_tested_ + kPriorTested);
+bool GrammarMasks::pays(size_t num_rows) const {
+  const double rate = (num_accepted_ + kPriorAccepted) / (num_tested_ + kPriorTested);
   int32_t num_forced = 0;
   double num_expected = 0;
   for (const Forced& one : forced_) {
@@ -81,30 +81,30 @@ bool Guides::pays(size_t num_rows) const {
   return (rows + num_expected) * plain > kWorth * rows * jumping;
 }
 
-Status Guides::landed(const LandedRow& landed, SequenceNews&) {
-  const sched::Row& row = landed.row;
-  if (landed.is_late || row.num_drafts == 0 || !row.sequence->spec().has_grammar) return ok();
-  const auto num_held = static_cast<double>(landed.result.drawn.size() - 1);
-  num_held_ = kKeptOfTests * num_held_ + num_held;
-  num_tested_ = kKeptOfTests * num_tested_ + std::min<double>(num_held + 1, row.num_drafts);
+Status GrammarMasks::completed(const LandedRow& completed, EngineUpdate&) {
+  const sched::ScheduledRow& row = completed.row;
+  if (completed.is_late || row.num_drafts == 0 || !row.sequence->spec().has_grammar) return ok();
+  const auto num_accepted = static_cast<double>(completed.result.drawn.size() - 1);
+  num_accepted_ = kKeptOfTests * num_accepted_ + num_accepted;
+  num_tested_ = kKeptOfTests * num_tested_ + std::min<double>(num_accepted + 1, row.num_drafts);
   return ok();
 }
 
-void Guides::write(const sched::Row& row, const RowMessage& to) {
+void GrammarMasks::write(const sched::ScheduledRow& row, const RowMessage& to) {
   if (!row.samples || !row.sequence->spec().has_grammar) return;
-  states_.try_emplace(row.sequence->id(), State{text::GuidedOutput(payload_of(row).guide)});
+  states_.try_emplace(row.sequence->id(), State{text::ConstrainedOutput(payload_of(row).guide)});
   to.out.has_mask = 1;
 }
 
-void Guides::mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) {
-  text::Effort effort{.steps = turn_steps_, .waits = false};
+void GrammarMasks::mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<int32_t>& late) {
+  text::StepBudget effort{.steps = turn_steps_, .waits = false};
   for (size_t i = 0; i < plan.rows.size(); ++i) {
-    const sched::Row& row = plan.rows[i];
+    const sched::ScheduledRow& row = plan.rows[i];
     const sched::Sequence& sequence = *row.sequence;
     if (!row.samples || !sequence.spec().has_grammar) continue;
     const auto found = states_.find(sequence.id());
     if (found == states_.end()) continue;  // the sequence has ended
-    if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) continue;
+    if (sequence.tokens().size() != static_cast<size_t>(row.first_sampled())) continue;
     const size_t num_words = masks.words.size();
     if (!fill(found->second, row, effort, masks)) {
       masks.words.resize(num_words);
@@ -117,7 +117,7 @@ void Guides::mask(const sched::StepPlan& plan, exec::Masks& masks, std::vector<i
 }
 
 // False: the effort is used up.
-bool Guides::catch_up(State& state, const sched::Sequence& sequence, text::Effort& effort) {
+bool GrammarMasks::catch_up(State& state, const sched::Sequence& sequence, text::StepBudget& effort) {
   const auto output = sequence.tokens().subspan(static_cast<size_t>(sequence.num_prompt()));
   for (; state.num_matched < output.size() && state.failure.ok(); ++state.num_matched) {
     const Status status = state.output.accept(output[state.num_matched], effort);
@@ -129,7 +129,7 @@ bool Guides::catch_up(State& state, const sched::Sequence& sequence, text::Effor
 }
 
 // Adds the masks of one row; false: the effort is used up before the first.
-bool Guides::fill(State& state, const sched::Row& row, text::Effort& effort,
+bool GrammarMasks::fill(State& state, const sched::ScheduledRow& row, text::StepBudget& effort,
                   exec::Masks& masks) const {
   if (!catch_up(state, *row.sequence, effort)) return false;
   if (row.num_drafts == 0 && state.failure.ok() && !state.output.limits_next()) return true;
@@ -147,9 +147,9 @@ bool Guides::fill(State& state, const sched::Row& row, text::Effort& effort,
 
 // Adds the masks behind a row's drafts. After an error, or without effort, a mask is empty, which
 // rejects all further drafts.
-void Guides::add_drafts(const State& state, const sched::Row& row, text::Effort& effort,
+void GrammarMasks::add_drafts(const State& state, const sched::ScheduledRow& row, text::StepBudget& effort,
                         exec::Masks& masks) const {
-  text::GuidedOutput ahead = state.output;
+  text::ConstrainedOutput ahead = state.output;
   Status status = state.failure;
   for (const TokenId draft : row.sequence->drafts().first(static_cast<size_t>(row.num_drafts))) {
     if (status.ok()) status = ahead.accept(draft, effort);
@@ -160,13 +160,13 @@ void Guides::add_drafts(const State& state, const sched::Row& row, text::Effort&
 }
 
 // A mask without tokens.
-std::span<uint32_t> Guides::add_mask(exec::Masks& masks) const {
+std::span<uint32_t> GrammarMasks::add_mask(exec::Masks& masks) const {
   const auto num_words = static_cast<size_t>(kernels::mask_words(vocab_size_));
   masks.words.resize(masks.words.size() + num_words);
   return std::span(masks.words).last(num_words);
 }
 
-void Guides::begin_job(State& state, const sched::Sequence& sequence) {
+void GrammarMasks::begin_job(State& state, const sched::Sequence& sequence) {
   const auto output = sequence.tokens().subspan(static_cast<size_t>(sequence.num_prompt()));
   const auto unmatched = output.subspan(state.num_matched);
   state.job = std::make_shared<MaskJob>(sequence.id(), std::move(state.output));
@@ -176,7 +176,7 @@ void Guides::begin_job(State& state, const sched::Sequence& sequence) {
   worker_.add(state.job);
 }
 
-bool Guides::resume(RequestId id) {
+bool GrammarMasks::resume(RequestId id) {
   const auto found = states_.find(id);
   if (found == states_.end() || !found->second.job) return false;
   State& state = found->second;
@@ -195,34 +195,34 @@ bool Guides::resume(RequestId id) {
   return true;
 }
 
-void Guides::close(RequestId id) {
+void GrammarMasks::close(RequestId id) {
   const auto found = states_.find(id);
   if (found == states_.end()) return;
   if (found->second.job) found->second.job->is_dropped = true;
   states_.erase(found);
 }
 
-std::vector<uint32_t> Guides::next_mask(const sched::Sequence& sequence) {
+std::vector<uint32_t> GrammarMasks::next_mask(const sched::Sequence& sequence) {
   const auto found = states_.find(sequence.id());
   if (found == states_.end() || found->second.job || !found->second.failure.ok()) return {};
-  text::GuidedOutput& output = found->second.output;
+  text::ConstrainedOutput& output = found->second.output;
   if (!output.limits_next()) return {};
   std::vector<uint32_t> mask = found->second.mask;
   if (!mask.empty()) return mask;
   mask.resize(static_cast<size_t>(kernels::mask_words(vocab_size_)));
-  text::Effort effort{.steps = turn_steps_, .waits = false};
+  text::StepBudget effort{.steps = turn_steps_, .waits = false};
   if (!output.fill_mask(mask, sequence.spec().end_ids, effort).ok()) mask.clear();
   return mask;
 }
 
-Status Guides::failure(const sched::Row& row) {
+Status GrammarMasks::failure(const sched::ScheduledRow& row) {
   const sched::Sequence& sequence = *row.sequence;
   const auto found = states_.find(sequence.id());
   if (found != states_.end() && !found->second.failure.ok()) return found->second.failure;
-  if (sequence.tokens().size() != static_cast<size_t>(row.first_drawn())) return ok();
+  if (sequence.tokens().size() != static_cast<size_t>(row.first_sampled())) return ok();
   const TokenBits left =
       tokens_left(sequence.spec(), sequence.num_prompt(), sequence.tokens(), vocab_size_);
-  return check_some_left(left, next_mask(sequence), row.first_drawn());
+  return check_some_left(left, next_mask(sequence), row.first_sampled());
 }
 
 }  // namespace nereid::runtime

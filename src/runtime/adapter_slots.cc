@@ -1,4 +1,4 @@
-#include "runtime/adapter_places.h"
+#include "runtime/adapter_slots.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,36 +8,36 @@
 namespace nereid::runtime {
 namespace {
 
-bool is_used(std::span<const AdapterPlaces::Use> running, uint64_t key) {
-  return std::ranges::find(running, key, &AdapterPlaces::Use::key) != running.end();
+bool is_used(std::span<const AdapterSlots::Use> running, uint64_t key) {
+  return std::ranges::find(running, key, &AdapterSlots::Use::key) != running.end();
 }
 
 }  // namespace
 
-void AdapterPlaces::open(RequestId id, std::shared_ptr<const Adapter> adapter) {
+void AdapterSlots::open(RequestId id, std::shared_ptr<const Adapter> adapter) {
   adapters_[id] = std::move(adapter);
 }
 
-void AdapterPlaces::close(RequestId id) {
+void AdapterSlots::close(RequestId id) {
   if (!adapters_.empty()) adapters_.erase(id);
 }
 
-bool AdapterPlaces::is_there(uint64_t key) const {
-  const auto place = std::ranges::find(places_, key, &Place::key);
-  return place != places_.end() && place->is_there;
+bool AdapterSlots::is_loaded(uint64_t key) const {
+  const auto place = std::ranges::find(places_, key, &Slot::key);
+  return place != places_.end() && place->is_loaded;
 }
 
-int32_t AdapterPlaces::place_of(RequestId id) {
+int32_t AdapterSlots::slot_of(RequestId id) {
   if (adapters_.empty()) return -1;
   const auto found = adapters_.find(id);
   if (found == adapters_.end()) return -1;
-  const auto place = std::ranges::find(places_, found->second->key, &Place::key);
-  NEREID_CHECK(place != places_.end() && place->is_there);
+  const auto place = std::ranges::find(places_, found->second->key, &Slot::key);
+  NEREID_CHECK(place != places_.end() && place->is_loaded);
   place->last_use = ++num_uses_;
   return static_cast<int32_t>(place - places_.begin());
 }
 
-bool AdapterPlaces::advance(std::span<const Use> running, exec::Step& step) {
+bool AdapterSlots::advance(std::span<const Use> running, exec::StepMessage& step) {
   if (loading_ && !is_used(running, loading_->adapter->key)) {
     places_[loading_->place] = {};
     loading_.reset();
@@ -54,9 +54,9 @@ bool AdapterPlaces::advance(std::span<const Use> running, exec::Step& step) {
 }
 
 // The first sequence in order whose adapter is in no adapter slot. Null: none.
-std::shared_ptr<const Adapter> AdapterPlaces::next_missing(std::span<const Use> running) const {
+std::shared_ptr<const Adapter> AdapterSlots::next_missing(std::span<const Use> running) const {
   for (const Use& use : running) {
-    if (std::ranges::find(places_, use.key, &Place::key) != places_.end()) continue;
+    if (std::ranges::find(places_, use.key, &Slot::key) != places_.end()) continue;
     const auto found = adapters_.find(use.id);
     if (found != adapters_.end()) return found->second;
   }
@@ -64,9 +64,9 @@ std::shared_ptr<const Adapter> AdapterPlaces::next_missing(std::span<const Use> 
 }
 
 // False: the adapter must wait; the step moves pages to make room, unless it has loads.
-bool AdapterPlaces::find_room(const std::shared_ptr<const Adapter>& adapter,
-                              std::span<const Use> running, exec::Step& step) {
-  const auto is_free = [](const Place& p) { return p.key == 0; };
+bool AdapterSlots::find_room(const std::shared_ptr<const Adapter>& adapter,
+                              std::span<const Use> running, exec::StepMessage& step) {
+  const auto is_free = [](const Slot& p) { return p.key == 0; };
   auto place = std::ranges::find_if(places_, is_free);
   for (; place == places_.end(); place = std::ranges::find_if(places_, is_free))
     NEREID_CHECK(evict(running));
@@ -82,9 +82,9 @@ bool AdapterPlaces::find_room(const std::shared_ptr<const Adapter>& adapter,
   return true;
 }
 
-bool AdapterPlaces::evict(std::span<const Use> running) {
-  Place* victim = nullptr;
-  for (Place& p : places_)
+bool AdapterSlots::evict(std::span<const Use> running) {
+  Slot* victim = nullptr;
+  for (Slot& p : places_)
     if (p.key != 0 && !is_used(running, p.key) && (!victim || p.last_use < victim->last_use))
       victim = &p;
   if (!victim) return false;
@@ -92,9 +92,9 @@ bool AdapterPlaces::evict(std::span<const Use> running) {
   return true;
 }
 
-std::optional<int32_t> AdapterPlaces::find_gap(int32_t num_pages) const {
+std::optional<int32_t> AdapterSlots::find_gap(int32_t num_pages) const {
   std::vector<std::pair<int32_t, int32_t>> held;  // [first, end)
-  for (const Place& p : places_)
+  for (const Slot& p : places_)
     if (p.key != 0) held.emplace_back(p.first_page, p.first_page + p.num_pages);
   std::ranges::sort(held);
   held.emplace_back(num_pages_, num_pages_);
@@ -108,14 +108,14 @@ std::optional<int32_t> AdapterPlaces::find_gap(int32_t num_pages) const {
 
 // Moves adapters to the front, in page order, until there is a gap or the step's limits are
 // reached.
-void AdapterPlaces::close_gaps(int32_t num_pages, exec::Step& step) {
-  std::vector<Place*> held;
-  for (Place& place : places_)
+void AdapterSlots::close_gaps(int32_t num_pages, exec::StepMessage& step) {
+  std::vector<Slot*> held;
+  for (Slot& place : places_)
     if (place.key != 0) held.push_back(&place);
-  std::ranges::sort(held, {}, &Place::first_page);
+  std::ranges::sort(held, {}, &Slot::first_page);
   int32_t begin = 0;
   int64_t num_weights = 0;
-  for (Place* const place : held) {
+  for (Slot* const place : held) {
     if (place->first_page != begin) {
       if (num_weights >= max_weights_ || std::ssize(step.adapter_moves) == exec::kMaxAdapterChanges)
         return;
@@ -131,9 +131,9 @@ void AdapterPlaces::close_gaps(int32_t num_pages, exec::Step& step) {
   NEREID_CHECK(find_gap(num_pages));
 }
 
-void AdapterPlaces::load_part(exec::Step& step) {
+void AdapterSlots::load_part(exec::StepMessage& step) {
   const Adapter& adapter = *loading_->adapter;
-  Place& place = places_[loading_->place];
+  Slot& place = places_[loading_->place];
   const int64_t room = max_weights_ - std::ssize(step.adapter_weights);
   const int64_t first = loading_->next_weight;
   const int64_t count = std::min(room, std::ssize(adapter.weights) - first);
@@ -148,22 +148,22 @@ void AdapterPlaces::load_part(exec::Step& step) {
   step.adapter_weights.insert(step.adapter_weights.end(), weights, weights + count);
   loading_->next_weight += count;
   if (loading_->next_weight < std::ssize(adapter.weights)) return;
-  place.is_there = true;
+  place.is_loaded = true;
   place.last_use = ++num_uses_;
   ++num_loads_;
   loading_.reset();
 }
 
-void AdapterPlaces::tell(AdapterStats& stats) const {
+void AdapterSlots::add_stats(AdapterStats& stats) const {
   stats.num_places = std::ssize(places_);
-  stats.num_places_used = std::ranges::count_if(places_, [](const Place& p) { return p.key != 0; });
+  stats.num_places_used = std::ranges::count_if(places_, [](const Slot& p) { return p.key != 0; });
   stats.num_pages = num_pages_;
-  for (const Place& p : places_) stats.num_pages_used += p.key != 0 ? p.num_pages : 0;
+  for (const Slot& p : places_) stats.num_pages_used += p.key != 0 ? p.num_pages : 0;
   stats.num_loads = num_loads_;
 }
 
-void AdapterPlaces::forget() {
-  std::ranges::fill(places_, Place());
+void AdapterSlots::forget() {
+  std::ranges::fill(places_, Slot());
   loading_.reset();
 }
 

@@ -18,10 +18,10 @@ namespace nereid::runtime {
 
 // An adapter occupies a slot and consecutive pages. Its weights are loaded in parts, a bounded
 // number per step; its sequences wait for the last part. Engine thread only.
-class AdapterPlaces {
+class AdapterSlots {
  public:
   // `max_weights` per step: exec::max_load_weights().
-  AdapterPlaces(int32_t num_places, int32_t num_pages, int64_t max_weights)
+  AdapterSlots(int32_t num_places, int32_t num_pages, int64_t max_weights)
       : places_(static_cast<size_t>(num_places)),
         num_pages_(num_pages),
         max_weights_(max_weights) {}
@@ -39,29 +39,29 @@ class AdapterPlaces {
   };
 
   // Whether steps after those filled by advance() may use the adapter.
-  bool is_there(uint64_t key) const;
+  bool is_loaded(uint64_t key) const;
 
   // Adds to the step loads for missing adapters of `running`, first come, first served; true: the
   // step has loads or moves. Adapters without a sequence in `running` are evicted, least recently
   // used first. If free pages are not consecutive, used ones are moved to the front, about as many
   // numbers per step as it may load, before the next load.
-  bool advance(std::span<const Use> running, exec::Step& step);
+  bool advance(std::span<const Use> running, exec::StepMessage& step);
 
   // The slot of a sequence's loaded adapter; -1: no adapter.
-  int32_t place_of(RequestId id);
+  int32_t slot_of(RequestId id);
 
   // After a failed step: the loads of later steps may be lost, so all slots are emptied.
   void forget();
 
   // Adds the statistics of the adapter slots.
-  void tell(AdapterStats& stats) const;
+  void add_stats(AdapterStats& stats) const;
 
  private:
-  struct Place {
+  struct Slot {
     uint64_t key = 0;  // 0: empty
     int64_t last_use = 0;
     int32_t first_page = 0, num_pages = 0;
-    bool is_there = false;
+    bool is_loaded = false;
   };
   // The adapter being loaded.
   struct Loading {
@@ -72,14 +72,14 @@ class AdapterPlaces {
 
   std::shared_ptr<const Adapter> next_missing(std::span<const Use> running) const;
   bool find_room(const std::shared_ptr<const Adapter>& adapter, std::span<const Use> running,
-                 exec::Step& step);
+                 exec::StepMessage& step);
   // Evicts the least recently used adapter that is not in `running`; false: none.
   bool evict(std::span<const Use> running);
   std::optional<int32_t> find_gap(int32_t num_pages) const;
-  void close_gaps(int32_t num_pages, exec::Step& step);
-  void load_part(exec::Step& step);
+  void close_gaps(int32_t num_pages, exec::StepMessage& step);
+  void load_part(exec::StepMessage& step);
 
-  std::vector<Place> places_;
+  std::vector<Slot> places_;
   const int32_t num_pages_;
   const int64_t max_weights_;
   absl::flat_hash_map<RequestId, std::shared_ptr<const Adapter>> adapters_;
