@@ -9,7 +9,7 @@
 #include "base/json.h"
 #include "base/testing/source_dir.h"
 #include "stopwatch.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::bench {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/rng.h"
 #include "text/grammar/grammar.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::bench {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid {
 namespace {

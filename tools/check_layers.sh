@@ -28,7 +28,7 @@ awk -v layers="$layers" -v root="$source_dir/src/" '
     file = $0
     mine = home(file)
     if (mine == "") { print "check_layers: " file " belongs to no library"; bad = 1; next }
-    is_test = file ~ /_(test\.cc|fixture\.h)$/
+    is_test = file ~ /_(test\.cc|fixture\.h)$|\/testing\//
     while ((getline line < (root file)) > 0) {
       if (line !~ /^#include "/) continue
       sub(/^#include "/, "", line); sub(/".*/, "", line)

@@ -19,8 +19,8 @@ lto1: warning: using serial compilation of 8 LTRANS jobs
 /usr/bin/ld: warning: x.o: missing .note.GNU-stack section implies executable stack
 /usr/bin/x86_64-linux-gnu-ld.gold: warning: cannot scan executable section
 <command-line>: warning: "X" redefined
-src/kernels/cuda/attention.cu(12): warning #177-D: variable "x" was declared but never referenced
-src/kernels/cuda/attention.cu(12): warning: extended type
+src/kernels/cuda/attention/attention.cu(12): warning #177-D: variable "x" was declared but never referenced
+src/kernels/cuda/attention/attention.cu(12): warning: extended type
 nvcc warning : The 'compute_50' architecture is deprecated
 nvcc warning: incompatible redefinition for option 'std'
 ptxas warning : Stack size for entry function 'f' cannot be statically determined

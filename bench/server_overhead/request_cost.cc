@@ -19,7 +19,7 @@
 #include "base/testing/source_dir.h"
 #include "loopback.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::bench {
 namespace {

@@ -17,7 +17,7 @@
 namespace nereid::convert {
 
 struct CompileOptions {
-  kernels::KernelChoices forced;                       // "op:kernel"
+  kernels::KernelChoices forced;                 // "op:kernel"
   std::vector<std::string> disabled_passes;      // names of graph::passes()
   int32_t max_positions = 0;                     // longest sequence, <= the model's; 0 = the
                                                  // model's

@@ -8,10 +8,10 @@
 #include "convert/engine_dir.h"
 #include "convert/inspect.h"
 #include "io/engine_file.h"
-#include "models/meta.h"
-#include "models/trtllm.h"
+#include "models/formats/meta.h"
+#include "models/formats/trtllm.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::convert {
 namespace {

@@ -16,7 +16,7 @@
 #include "io/test_torch_file.h"
 #include "kernels/ref/ref.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::convert {
 namespace {

@@ -4,11 +4,11 @@
 
 #include "convert/engine_cache.h"
 #include "convert/engine_key.h"
-#include "models/eagle.h"
-#include "models/eagle3.h"
-#include "models/medusa.h"
-#include "models/redrafter.h"
-#include "models/trtllm.h"
+#include "models/drafts/eagle.h"
+#include "models/drafts/eagle3.h"
+#include "models/drafts/medusa.h"
+#include "models/drafts/redrafter.h"
+#include "models/formats/trtllm.h"
 
 namespace nereid::convert {
 

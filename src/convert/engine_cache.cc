@@ -17,7 +17,7 @@
 #include "convert/refit.h"
 #include "convert/weight_source.h"
 #include "io/engine_file.h"
-#include "models/trtllm.h"
+#include "models/formats/trtllm.h"
 
 namespace nereid::convert {
 namespace {

@@ -14,9 +14,9 @@
 #include "io/engine_writer.h"
 #include "kernels/api/op.h"
 #include "models/config.h"
+#include "models/formats/trtllm.h"
 #include "models/score_head.h"
-#include "models/trtllm.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::convert {
 namespace {

@@ -328,7 +328,8 @@ class GgufModelWriter {
 
   // MLA: per head the transposed keys, and the values.
   void add_up(const std::string& prefix, const GgufMatrix& x) {
-    const int64_t non_rotary_dims = t_.head_dim - t_.rotary_dims, both = non_rotary_dims + t_.value_dim;
+    const int64_t non_rotary_dims = t_.head_dim - t_.rotary_dims,
+                  both = non_rotary_dims + t_.value_dim;
     GgufMatrix keys{{t_.num_heads, t_.latent, non_rotary_dims}, {}};
     GgufMatrix values{{t_.num_heads, t_.value_dim, t_.latent}, {}};
     for (int64_t head = 0; head < t_.num_heads; ++head) {

@@ -9,7 +9,7 @@
 #include "convert/measure_kernels.h"
 #include "io/engine_file.h"
 #include "io/safetensors.h"
-#include "models/trtllm.h"
+#include "models/formats/trtllm.h"
 
 namespace nereid::convert {
 namespace {

@@ -14,7 +14,7 @@
 #include "io/engine_file.h"
 #include "io/test_torch_file.h"
 #include "kernels/ref/ref.h"
-#include "models/meta.h"
+#include "models/formats/meta.h"
 
 namespace nereid::convert {
 namespace {

@@ -13,10 +13,10 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "convert/rank_rounding.h"
+#include "convert/quantize/rank_rounding.h"
 #include "io/checkpoint.h"
 #include "io/safetensors_writer.h"
-#include "models/trtllm.h"
+#include "models/formats/trtllm.h"
 
 namespace nereid::convert {
 

@@ -12,7 +12,7 @@
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
 #include "models/config.h"
-#include "models/trtllm.h"
+#include "models/formats/trtllm.h"
 
 namespace nereid::convert {
 namespace {
@@ -53,8 +53,9 @@ void read_asked_formats(const io::Plan& plan, CompileOptions& options) {
   if (head) options.head = head->format;
   for (const kernels::WeightFormat& format :
        {kernels::kInt8PerRow, kernels::kInt8Both, kernels::kInt4Groups, kernels::kFp8PerRow})
-    if (std::ranges::any_of(
-            plan.weights, [&](const io::PlanWeight& w) { return &w != head && w.format == format; })) {
+    if (std::ranges::any_of(plan.weights, [&](const io::PlanWeight& w) {
+          return &w != head && w.format == format;
+        })) {
       options.weights = format;
       return;
     }

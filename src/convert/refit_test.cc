@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/testing/source_dir.h"
 #include "convert/engine_dir.h"
-#include "convert/prune.h"
+#include "convert/quantize/prune.h"
 #include "convert/trtllm_checkpoint.h"
 #include "io/engine_file.h"
 #include "kernels/ref/ref.h"

@@ -10,8 +10,8 @@
 #include "convert/rank_format.h"
 #include "convert/weight_source.h"
 #include "io/safetensors_writer.h"
+#include "models/formats/trtllm.h"
 #include "models/score_head.h"
-#include "models/trtllm.h"
 
 namespace nereid::convert {
 namespace {
@@ -126,7 +126,7 @@ class RankWriter {
     uint64_t missing = io::TensorInfo{tensor.name, type, tensor.shape}.bytes();
     for (const models::RankBlock& block : tensor.blocks) {
       RETURN_IF_ERROR(block.transposed ? write_transposed(block, type, writer)
-                                   : write_block(block, type, writer));
+                                       : write_block(block, type, writer));
       missing -= static_cast<uint64_t>(block.rows * block.cols) * size_of(type);
     }
     return write_zeros(missing, writer);
@@ -194,7 +194,8 @@ class RankWriter {
   }
 
   // At once: it is one head's matrix.
-  Status write_transposed(const models::RankBlock& block, DType type, io::SafetensorsWriter& writer) {
+  Status write_transposed(const models::RankBlock& block, DType type,
+                          io::SafetensorsWriter& writer) {
     RETURN_IF_ERROR(read_block(block, 0, block.rows));
     const std::vector<float> read = values_;
     for (int64_t row = 0; row < block.rows; ++row)

@@ -1,4 +1,4 @@
-// `convert_checkpoint`: writes any checkpoint in the TensorRT-LLM layout (models/trtllm.h).
+// `convert_checkpoint`: writes any checkpoint in the TensorRT-LLM layout (models/formats/trtllm.h).
 #pragma once
 
 #include <filesystem>

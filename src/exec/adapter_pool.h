@@ -117,7 +117,7 @@ class AdapterPool {
 
   RunnerLimits limits_;
   std::vector<io::AdapterModule> modules_;
-  std::vector<Held> held_;                            // by adapter slot
+  std::vector<Held> held_;                             // by adapter slot
   std::vector<std::vector<LoraMatrixInfo>> matrices_;  // by adapter slot
   Buffer weights_;           // bf16 [num_adapter_pages, adapter_page_numbers]
   Buffer table_;             // kernels::LoraMatrix [num_adapters, modules]

@@ -326,7 +326,8 @@ Status BoundPlan::run(const StepData& step, Stream& stream, Profile* profile,
     if constexpr (requires { op.step; }) op.step = arrays;
     if constexpr (requires { op.first_module; }) {
       adapters_->add_to(op.step);
-      op.step.adapters = bound.extent == io::RowCount::kTokens ? step.adapters : step.logit_adapters;
+      op.step.adapters =
+          bound.extent == io::RowCount::kTokens ? step.adapters : step.logit_adapters;
     }
     if constexpr (requires { op.cache; }) op.step.block_table = step.block_table(bound.cache_group);
     if constexpr (kIsObserved<decltype(op)>)

@@ -65,7 +65,7 @@ class EmbeddingsTest : public ::testing::Test {
   StepMessage part(const Sequence& sequence, int32_t start, int32_t count, Given given) const {
     Ids tokens(kText.begin() + start, kText.begin() + start + count);
     StepMessage step = step_of({sequence.row(tokens, start, start + count == std::ssize(kText))}, 1,
-                        kEmbeddingLimits.block_tokens);
+                               kEmbeddingLimits.block_tokens);
     for (int32_t i = 0; i < count; ++i) {
       if (!given(start + i)) continue;
       append_own(step, tokens[static_cast<size_t>(i)]);

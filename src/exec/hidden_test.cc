@@ -130,7 +130,8 @@ TEST_F(NoHiddenTest, RowsThatAskForThemAreRefused) {
   const Sequence sequence(0, kHiddenLimits);
   EXPECT_THAT(run({sequence.row(kHiddenText, 0, 1)}).status().ToString(),
               HasSubstr("num_hidden 1 is not in [0, 0]"));
-  const StepMessage step = step_of({sequence.row(kHiddenText, 0, 1)}, 1, kHiddenLimits.block_tokens);
+  const StepMessage step =
+      step_of({sequence.row(kHiddenText, 0, 1)}, 1, kHiddenLimits.block_tokens);
   EXPECT_TRUE(run(step).ok());
 }
 

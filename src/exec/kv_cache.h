@@ -78,7 +78,7 @@ class KvCache {
   RunnerLimits limits_;
   DeviceKind kind_ = DeviceKind::kCpu;
   std::vector<CacheGroup> groups_;
-  std::vector<Pool> pools_;    // by group
+  std::vector<Pool> pools_;         // by group
   std::vector<LayerIndex> places_;  // by layer
 };
 

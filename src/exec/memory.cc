@@ -127,7 +127,8 @@ int32_t window_of(int32_t window, const RunnerLimits& limits) {
 }
 
 size_t arena_bytes(const io::Plan& plan, const RunnerLimits& limits, io::RowCount extent) {
-  const int32_t rows = extent == io::RowCount::kTokens ? limits.max_tokens : limits.num_logits_rows();
+  const int32_t rows =
+      extent == io::RowCount::kTokens ? limits.max_tokens : limits.num_logits_rows();
   return static_cast<size_t>(plan.arena_bytes_per_row[static_cast<int>(extent)]) * rows;
 }
 

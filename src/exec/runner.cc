@@ -53,7 +53,8 @@ class EngineRunner : public Runner {
     ::operator delete(runner);
   }
 
-  Status load(Device& device, const kernels::Registry& registry, const kernels::KernelChoices& forced) {
+  Status load(Device& device, const kernels::Registry& registry,
+              const kernels::KernelChoices& forced) {
     device_ = &device;
     embedding_width_ = embedding_width();
     RETURN_IF_ERROR(allocate(device));

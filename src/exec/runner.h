@@ -149,7 +149,8 @@ class Runner {
   // Whether the device supports draft tests by probability (kernels::weighs_drafts()); slots that
   // request them fail otherwise.
   virtual bool weighs_drafts() const { return false; }
-  virtual int32_t embedding_width() const = 0;  // width of an external embedding; see kTokenExternal
+  virtual int32_t embedding_width()
+      const = 0;  // width of an external embedding; see kTokenExternal
 
   // Memory report, without external embeddings: their memory (max_tokens rows per step in flight,
   // device and host) is allocated by the first step with some.

@@ -226,8 +226,8 @@ TEST_F(RunnerTest, LogitsOfEveryPosition) {
 TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
   const Sequence s0(0, kLimits), s1(1, kLimits), s2(2, kLimits);
   const auto expected = harness_.prefill(s0, kPrompt, 32);
-  StepMessage step = step_of({s0.row({{4, 4}}, 0, 0), s1.row(kPrompt, 0, 1), s2.row(kPrompt, 0, 1)}, 1,
-                      kLimits.block_tokens);
+  StepMessage step = step_of({s0.row({{4, 4}}, 0, 0), s1.row(kPrompt, 0, 1), s2.row(kPrompt, 0, 1)},
+                             1, kLimits.block_tokens);
   step.rows[1].samples = 0;
   step.rows[2].num_read = 0;
   std::vector<std::byte> message;
@@ -249,7 +249,8 @@ TEST_F(RunnerTest, ARowGivesWhatItAskedFor) {
 TEST_F(RunnerTest, OnlyRowsOfSlotsThatHoldNothingFail) {
   const Sequence s0(0, kLimits), s1(1, kLimits);
   const auto expected = harness_.prefill(s0, kPrompt, 32);
-  StepMessage step = step_of({s1.row(kPrompt, 0, 1), s0.row(kPrompt, 0, 1)}, 1, kLimits.block_tokens);
+  StepMessage step =
+      step_of({s1.row(kPrompt, 0, 1), s0.row(kPrompt, 0, 1)}, 1, kLimits.block_tokens);
   step.loads.erase(step.loads.begin());
   const auto run = [&](const char* error) {
     std::vector<std::byte> message;

@@ -231,7 +231,8 @@ Status SlotSampler::add_row(Area& area, const StepRow& row, std::span<const int3
                             std::span<const int32_t> parents, std::span<const float> draft_logits,
                             const Status& embeddings, Outcome& outcome) {
   area.num_logits += row.num_logits;
-  if (!embeddings.ok() && std::ranges::find(tokens, kTokenExternal) != tokens.end()) return embeddings;
+  if (!embeddings.ok() && std::ranges::find(tokens, kTokenExternal) != tokens.end())
+    return embeddings;
   RETURN_IF_ERROR(reserve_rows(area.logits, area.num_read + row.num_read,
                                static_cast<size_t>(vocab()) * sizeof(float), "logits"));
   RETURN_IF_ERROR(reserve_rows(area.hidden, area.num_hidden + row.num_hidden,

@@ -41,7 +41,8 @@ class RowReader {
     if (row.slot < 0 || row.slot >= limits.max_rows)
       return invalid_argument("slot {} is not in [0, {})", row.slot, limits.max_rows);
     if (row.num_tokens < 1) return invalid_argument("no tokens");
-    if (row.position_offset < 0) return invalid_argument("position_offset {} is negative", row.position_offset);
+    if (row.position_offset < 0)
+      return invalid_argument("position_offset {} is negative", row.position_offset);
     if (row.start < 0 || row.last_drawn() > limits.max_sequence_length)
       return invalid_argument("positions [{}, {}) are not in [0, {})", row.start, row.last_drawn(),
                               limits.max_sequence_length);
@@ -201,7 +202,8 @@ StatusOr<StepData> check_message(const StepMessageView& message, std::span<const
 }
 
 // Lays out the arrays in `block`, one behind the other; sets step.bytes.
-Arrays lay_out(const StepMessageView& message, size_t num_groups, std::byte* block, StepData& step) {
+Arrays lay_out(const StepMessageView& message, size_t num_groups, std::byte* block,
+               StepData& step) {
   const auto take = [&](size_t num_ints) {
     auto* const ints = reinterpret_cast<int32_t*>(block + step.bytes);
     step.bytes += padded(num_ints);
@@ -234,9 +236,9 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
   }
   for (int32_t i = 0; i < row.num_tokens; ++i, ++token) {
     const int32_t id = message.tokens[token];
-    a.tokens[token] = id == kTokenOnDevice ? -1 - row.slot
-                      : id == kTokenExternal  ? kernels::kFirstEmbedding + step.num_embeddings++
-                                           : id;
+    a.tokens[token] = id == kTokenOnDevice   ? -1 - row.slot
+                      : id == kTokenExternal ? kernels::kFirstEmbedding + step.num_embeddings++
+                                             : id;
     a.positions[token] = row.start + i;
     a.row_of_token[token] = r;
     if (a.after) a.after[token] = 0, a.cells[token] = row.start + i;
@@ -249,8 +251,8 @@ void fill_tokens(const StepMessageView& message, int32_t r, int32_t token, int32
   for (int32_t i = row.num_logits; i > 0; --i) a.logit_tokens[logit++] = token - i;
 }
 
-void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits& limits, const Arrays& a,
-          StepData& step) {
+void fill(const StepMessageView& message, size_t num_groups, const RunnerLimits& limits,
+          const Arrays& a, StepData& step) {
   int32_t token = 0, logit = 0;
   const int32_t* parents = message.parents.data();
   const int32_t* blocks = message.blocks.data();
@@ -282,9 +284,9 @@ size_t StepData::max_bytes(const RunnerLimits& limits, size_t num_groups) {
          adapters + padded(num_groups * rows * blocks_per_sequence(limits));
 }
 
-StatusOr<StepData> StepData::pack(const StepMessageView& message, std::span<const CacheGroup> groups,
-                                  const RunnerLimits& limits, int32_t vocab_size,
-                                  std::byte* block) {
+StatusOr<StepData> StepData::pack(const StepMessageView& message,
+                                  std::span<const CacheGroup> groups, const RunnerLimits& limits,
+                                  int32_t vocab_size, std::byte* block) {
   ASSIGN_OR_RETURN(StepData step, check_message(message, groups, limits, vocab_size));
   const Arrays arrays = lay_out(message, groups.size(), block, step);
   fill(message, groups.size(), limits, arrays, step);

@@ -113,21 +113,28 @@ TEST_F(StepDataTest, RefusesRowsThatDoNotAgreeWithTheArrays) {
               HasSubstr("row 1: 1 tokens and 0 blocks are left for 1 positions"));
   EXPECT_THAT(with([](StepMessage& s) { s.blocks.push_back(0); }),
               HasSubstr("0 tokens and 1 blocks belong to no row"));
-  EXPECT_THAT(with([](StepMessage& s) { s.tokens.push_back(0); }), HasSubstr("1 tokens and 0 blocks"));
+  EXPECT_THAT(with([](StepMessage& s) { s.tokens.push_back(0); }),
+              HasSubstr("1 tokens and 0 blocks"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[1].num_tokens = 9; }), HasSubstr("row 1: 1 tokens"));
-  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_tokens = -3; }), HasSubstr("row 0: no tokens"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_tokens = -3; }),
+              HasSubstr("row 0: no tokens"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[0].start = 0x7fffffff; }), HasSubstr("positions ["));
-  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].position_offset = -1; }), HasSubstr("position_offset -1"));
-  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].position_offset = 0x7fffffff; }), HasSubstr("positions ["));
-  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_logits = 2; }), HasSubstr("2 logits of 3 tokens"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].position_offset = -1; }),
+              HasSubstr("position_offset -1"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].position_offset = 0x7fffffff; }),
+              HasSubstr("positions ["));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_logits = 2; }),
+              HasSubstr("2 logits of 3 tokens"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_read = 2; }), HasSubstr("2 rows of logits"));
-  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_read = -1; }), HasSubstr("-1 rows of logits"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_read = -1; }),
+              HasSubstr("-1 rows of logits"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[0].samples = 2; }), HasSubstr("samples 2 of 1"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_logits = s.rows[0].num_read = 0; }),
               HasSubstr("samples 1 of 0 logits"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = 1; }),
               HasSubstr("1 logits of 3 tokens; allowed are none, 2 and all"));
-  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = 3; }), HasSubstr("3 drafts of 3 tokens"));
+  EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = 3; }),
+              HasSubstr("3 drafts of 3 tokens"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = -1; }), HasSubstr("-1 drafts of 3"));
   EXPECT_THAT(with([](StepMessage& s) { s.rows[0].num_drafts = 1, s.tokens[2] = kTokenOnDevice; }),
               HasSubstr("token -1"));

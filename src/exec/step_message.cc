@@ -99,8 +99,8 @@ void StepMessage::clear() { clear_all(*this); }
 void Masks::clear() { clear_all(*this); }
 
 void StepMessage::add(StepRow row, std::span<const int32_t> row_tokens,
-               const PerGroup<std::span<const int32_t>>& tables, size_t num_groups,
-               int32_t block_tokens) {
+                      const PerGroup<std::span<const int32_t>>& tables, size_t num_groups,
+                      int32_t block_tokens) {
   row.num_tokens = static_cast<int32_t>(row_tokens.size());
   rows.push_back(row);
   tokens.insert(tokens.end(), row_tokens.begin(), row_tokens.end());

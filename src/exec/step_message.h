@@ -30,8 +30,8 @@ struct StepRow {
   int32_t adapter = -1;    // adapter slot; -1: none
   int32_t has_mask = 0;    // 1: sampled tokens are restricted by masks, which come in a message of
                            // MaskArrays. Excludes has_tree
-  // Position offset: position in the text = position in the KV cache + position_offset. Sampling uses
-  // positions of the text.
+  // Position offset: position in the text = position in the KV cache + position_offset. Sampling
+  // uses positions of the text.
   int32_t position_offset = 0;
   int32_t has_tree = 0;          // 1: draft tree, order in `parents`; 0: chain
   int32_t has_draft_logits = 0;  // 1: each draft comes with the logits it was drawn from; chains
@@ -43,7 +43,7 @@ struct StepRow {
   int64_t first_sampled() const { return last_drawn() - num_drafts; }
 };
 inline constexpr int32_t kTokenOnDevice = -1;  // input id = the slot's last sampled token
-inline constexpr int32_t kTokenExternal = -2;     // input = the next of the step's embeddings
+inline constexpr int32_t kTokenExternal = -2;  // input = the next of the step's embeddings
 inline constexpr int32_t kNoBlock = -1;
 inline constexpr int32_t kMaxTreeDrafts = 64;
 inline constexpr int32_t kNoParent = -1;

@@ -30,8 +30,9 @@ constexpr int32_t kMessageVocab = 16;
 // history.
 StepMessage full_step() {
   const Ids tokens = {7, kTokenExternal, 9}, one = {kTokenOnDevice}, blocks = {5, 6, 7};
-  StepMessage step = step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}},
-                      1, kMessageLimits.block_tokens, {{1, 2, 0}, {3, 4, 0}});
+  StepMessage step =
+      step_of({{2, 3, tokens, blocks, 1}, {0, 0, one, blocks, 0}, {1, 9, one, blocks, 1}}, 1,
+              kMessageLimits.block_tokens, {{1, 2, 0}, {3, 4, 0}});
   step.onboards = {{16, 3, 0}};
   step.embeddings = {to_bf16(1), to_bf16(-2)};
   step.rows[0].num_drafts = 1;
@@ -148,27 +149,35 @@ TEST_F(SlotSamplerTest, RefusesWhatWouldReachOutside) {
   EXPECT_THAT(error([](StepMessage& s) { s.loads[0].num_cells = 5; }),
               HasSubstr("load of slot 2: num_cells 5 is not in [6, 6]"));
   EXPECT_THAT(error([](StepMessage& s) { s.cells.pop_back(); }), HasSubstr("6 is not in [0, 5]"));
-  EXPECT_THAT(error([](StepMessage& s) { s.cells.push_back(0); }), HasSubstr("1 cells and 0 tokens"));
+  EXPECT_THAT(error([](StepMessage& s) { s.cells.push_back(0); }),
+              HasSubstr("1 cells and 0 tokens"));
   EXPECT_THAT(error([](StepMessage& s) { s.cells[2] = 4; }), HasSubstr("end of a bad word 4"));
   EXPECT_THAT(error([](StepMessage& s) { s.cells[1] = -1; }), HasSubstr("end of a bad word -1"));
   EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.lists = 8; }), HasSubstr("lists 8"));
-  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.num_top = 33; }), HasSubstr("num_top 33"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.num_top = 33; }),
+              HasSubstr("num_top 33"));
   EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.num_bad_words = -2; }),
               HasSubstr("num_bad_words -2"));
   EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.has_dense_bias = 1; }),
               HasSubstr("is not in [22, 22]"));
   EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.penalty_begin = -1; }),
               HasSubstr("penalty_begin -1"));
-  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.min_p_gap = 1; }), HasSubstr("min_p_gap 1"));
-  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.repetition = 0; }), HasSubstr("repetition 0"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.min_p_gap = 1; }),
+              HasSubstr("min_p_gap 1"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.repetition = 0; }),
+              HasSubstr("repetition 0"));
   EXPECT_THAT(error([](StepMessage& s) { s.loads[0].params.top_p = NAN; }), HasSubstr("is nan"));
   EXPECT_THAT(error([](StepMessage& s) { s.histories[0].slot = 3; }), HasSubstr("history: slot 3"));
-  EXPECT_THAT(error([](StepMessage& s) { s.histories[0].num_tokens = 21; }), HasSubstr("tokens 21"));
+  EXPECT_THAT(error([](StepMessage& s) { s.histories[0].num_tokens = 21; }),
+              HasSubstr("tokens 21"));
   EXPECT_THAT(error([](StepMessage& s) { s.histories[0].num_tokens = 11; }), HasSubstr("[0, 10]"));
   EXPECT_THAT(error([](StepMessage& s) { s.history_tokens[3] = -1; }), HasSubstr("token -1"));
-  EXPECT_THAT(error([](StepMessage& s) { s.loads.assign(4, s.loads[1]); }), HasSubstr("number of loads"));
-  EXPECT_THAT(error([](StepMessage& s) { s.rows[2].slot = 2; }), HasSubstr("two rows draw for slot 2"));
-  EXPECT_THAT(error([](StepMessage& s) { s.rows[1].has_mask = 1; }), HasSubstr("has_mask 1 of a row"));
+  EXPECT_THAT(error([](StepMessage& s) { s.loads.assign(4, s.loads[1]); }),
+              HasSubstr("number of loads"));
+  EXPECT_THAT(error([](StepMessage& s) { s.rows[2].slot = 2; }),
+              HasSubstr("two rows draw for slot 2"));
+  EXPECT_THAT(error([](StepMessage& s) { s.rows[1].has_mask = 1; }),
+              HasSubstr("has_mask 1 of a row"));
   EXPECT_THAT(error([](StepMessage& s) { s.rows[0].has_mask = 1; }), HasSubstr("and has_tree 1"));
   EXPECT_TRUE(staged(full_step()).ok()) << "nothing is left of what was refused";
 }

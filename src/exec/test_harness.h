@@ -42,9 +42,9 @@ struct RowSpec {
 };
 
 // A step of these rows; rows with logits sample greedily and return all of them.
-inline StepMessage step_of(const std::vector<RowSpec>& rows, size_t num_groups, int32_t block_tokens,
-                    const std::vector<BlockCopy>& copies = {},
-                    const std::vector<BlockCopy>& onboards = {}) {
+inline StepMessage step_of(const std::vector<RowSpec>& rows, size_t num_groups,
+                           int32_t block_tokens, const std::vector<BlockCopy>& copies = {},
+                           const std::vector<BlockCopy>& onboards = {}) {
   StepMessage step;
   step.copies = copies;
   step.onboards = onboards;

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "front/http/api_keys.h"
 #include "front/http/cors.h"
 #include "front/http/web_pages.h"
 #include "front/kserve/routes.h"
 #include "front/openai/error.h"
+#include "front/protection/api_keys.h"
 #include "front/translate/anthropic.h"
 #include "front/translate/ollama.h"
 
@@ -47,7 +47,7 @@ class AccessChecks {
     if (const std::string text = page_refusal(request, cors_, hosts_, cost); !text.empty())
       return error_in_shape(target.errors, 403, text);
     std::optional<ApiKeys::Caller> caller;
-    if (keys_) caller = keys_->find(ApiKeys::shown(request));
+    if (keys_) caller = keys_->find(shown_key(request));
     if (caller) request.tenant = caller->tenant;
     const Access access = access_of(target);
     if (keys_ && keys_->are_for_callers() && access != Access::kAnybody && !caller)

@@ -10,12 +10,12 @@
 
 #include "base/file.h"
 #include "base/testing/source_dir.h"
-#include "front/fake_triton.h"
 #include "front/grpc/service.h"
 #include "front/grpc/test_client.h"
-#include "front/http/api_keys.h"
+#include "front/protection/api_keys.h"
 #include "front/server.h"
-#include "front/test_socket.h"
+#include "front/testing/fake_triton.h"
+#include "front/testing/test_socket.h"
 
 namespace nereid::front {
 namespace {

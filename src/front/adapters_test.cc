@@ -5,7 +5,7 @@
 #include <filesystem>
 
 #include "base/testing/source_dir.h"
-#include "front/server_fixture.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {

@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/file.h"
-#include "front/fake_triton.h"
 #include "front/grpc/call.h"
 #include "front/grpc/messages.h"
 #include "front/grpc/server.h"
 #include "front/grpc/wire.h"
 #include "front/server.h"
-#include "front/test_socket.h"
+#include "front/testing/fake_triton.h"
+#include "front/testing/test_socket.h"
 #include "front/trace/tracer.h"
 
 namespace nereid::front {

@@ -5,12 +5,12 @@
 #include <future>
 #include <thread>
 
-#include "front/fake_triton.h"
 #include "front/grpc/infer.h"
 #include "front/grpc/messages.h"
 #include "front/grpc/service.h"
 #include "front/grpc/test_client.h"
 #include "front/http/compression.h"
+#include "front/testing/fake_triton.h"
 
 namespace nereid::front {
 namespace {

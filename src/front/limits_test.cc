@@ -9,11 +9,11 @@
 #include <string>
 #include <thread>
 
-#include "front/http/byte_budget.h"
 #include "front/http/io_stall.h"
 #include "front/http/listener.h"
 #include "front/http/workers.h"
-#include "front/test_socket.h"
+#include "front/protection/byte_budget.h"
+#include "front/testing/test_socket.h"
 
 namespace nereid::front {
 namespace {

@@ -11,12 +11,12 @@
 #include <tuple>
 
 #include "base/scratch_dir.h"
-#include "front/fake_triton.h"
-#include "front/http/budget_memory.h"
 #include "front/openai/handlers.h"
+#include "front/protection/budget_memory.h"
 #include "front/server.h"
-#include "front/test_socket.h"
-#include "text/tokenizer.h"
+#include "front/testing/fake_triton.h"
+#include "front/testing/test_socket.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::front {
 namespace {

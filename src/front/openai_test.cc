@@ -10,7 +10,7 @@
 
 #include "absl/strings/escaping.h"
 #include "front/bridge/model_info.h"
-#include "front/server_fixture.h"
+#include "front/testing/server_fixture.h"
 #include "io/test_torch_file.h"
 
 namespace nereid::front {

@@ -1,5 +1,5 @@
 // Log-probabilities of prompts over real sockets and a scripted core: shapes, streams, bounds.
-#include "front/server_fixture.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/status.h"
-#include "front/http/admin.h"
 #include "front/http/router.h"
 #include "front/http/tls_options.h"
 #include "front/openai/options.h"
+#include "front/protection/admin.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 

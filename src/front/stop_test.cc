@@ -5,10 +5,10 @@
 #include <string>
 #include <thread>
 
-#include "front/fake_triton.h"
 #include "front/server.h"
-#include "front/test_socket.h"
-#include "text/tokenizer.h"
+#include "front/testing/fake_triton.h"
+#include "front/testing/test_socket.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::front {
 namespace {

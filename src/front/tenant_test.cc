@@ -4,14 +4,14 @@
 #include <boost/asio/ip/address.hpp>
 #include <set>
 
-#include "front/fake_triton.h"
 #include "front/grpc/messages.h"
 #include "front/grpc/service.h"
 #include "front/grpc/test_client.h"
-#include "front/http/api_keys.h"
 #include "front/http/listen.h"
+#include "front/protection/api_keys.h"
 #include "front/server.h"
-#include "front/test_socket.h"
+#include "front/testing/fake_triton.h"
+#include "front/testing/test_socket.h"
 
 namespace nereid::front {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "front/server_fixture.h"
+#include "front/testing/server_fixture.h"
 
 namespace nereid::front {
 namespace {

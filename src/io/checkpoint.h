@@ -28,8 +28,8 @@ struct StoredTensor {
   std::vector<int64_t> shape;
   std::span<const std::byte> data;
   std::shared_ptr<const Encoding> encoding;  // decodes `data`, if there is no type
-  bool transposed = false;  // transposed: the encoding's rows are the last dimension, `shape` is [...,
-                        // k, n]
+  bool transposed = false;  // transposed: the encoding's rows are the last dimension, `shape` is
+                            // [..., k, n]
 
   std::string shape_text() const;  // "[4096, 256]"
 };

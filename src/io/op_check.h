@@ -78,8 +78,8 @@ class OpChecker {
       if constexpr (kRole == Role::kIn || kRole == Role::kOut) {
         if (!status.ok() || id == kNone) return;
         const RowCount wanted = field.rows == kernels::OutputRows::kTokens    ? RowCount::kTokens
-                              : field.rows == kernels::OutputRows::kSampled ? RowCount::kSampled
-                                                                      : common;
+                                : field.rows == kernels::OutputRows::kSampled ? RowCount::kSampled
+                                                                              : common;
         const Value& v = values_[static_cast<size_t>(id)];
         if (v.extent != wanted)
           status =

@@ -146,7 +146,7 @@ struct Plan {
   std::string device;                             // "cpu" or "cuda"
   std::string target;                             // instruction set or SM; for measured kernels
                                                   // also the CPU
-  kernels::AlgorithmChoices choices;                // of a GPU's product library
+  kernels::AlgorithmChoices choices;              // of a GPU's product library
 };
 
 // "embed", "norm", ...: kName of the op.

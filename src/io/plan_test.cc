@@ -200,7 +200,8 @@ TEST(Plan, CheckProvesEveryPlane) {
               HasSubstr("weight 'qkv': 2 planes, int4 in groups of 16 with zero points has 3"));
   EXPECT_THAT(error([](PlanWeight& w) { w.planes[1].shape.bytes -= 4; }),
               HasSubstr("plane 1 (scales f32 [64, 2], 508 bytes) is not scales f32 [64, 2], 512"));
-  EXPECT_THAT(error([](PlanWeight& w) { w.planes[1].shape.type = DType::kF16; }), HasSubstr("plane 1"));
+  EXPECT_THAT(error([](PlanWeight& w) { w.planes[1].shape.type = DType::kF16; }),
+              HasSubstr("plane 1"));
   EXPECT_THAT(error([](PlanWeight& w) { w.planes[2].shape.role = kernels::PlaneRole::kIndex; }),
               HasSubstr("plane 2"));
   EXPECT_THAT(error([](PlanWeight& w) { w.planes[0].shape.rows = 32; }), HasSubstr("plane 0"));

@@ -99,7 +99,8 @@ struct E2m1Tensors {
 };
 StatusOr<StoredTensor> e2m1_blocks(std::string name, const E2m1Tensors& parts);
 
-// Rows [first, first + n) of matrix `index` of floats [count, rows, k]; `transposed`: [count, k, rows].
+// Rows [first, first + n) of matrix `index` of floats [count, rows, k]; `transposed`: [count, k,
+// rows].
 struct StackPart {
   int64_t index = 0, first = 0, n = 0;
   bool transposed = false;

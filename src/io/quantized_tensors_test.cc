@@ -171,7 +171,8 @@ TEST_F(QuantizedTensorsTest, PartsOfStacks) {
   ASSERT_TRUE(plain.ok()) << plain.status();
   EXPECT_EQ(plain->shape, (std::vector<int64_t>{1, 3}));
   EXPECT_EQ(plain->data.data(), stack->data.subspan(36).data());
-  const auto transposed = part_of_stack("w", *stack, {.index = 1, .first = 1, .n = 2, .transposed = true});
+  const auto transposed =
+      part_of_stack("w", *stack, {.index = 1, .first = 1, .n = 2, .transposed = true});
   ASSERT_TRUE(transposed.ok()) << transposed.status();
   EXPECT_EQ(transposed->shape, (std::vector<int64_t>{2, 2}));
   std::vector<float> row(2);

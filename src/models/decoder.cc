@@ -123,7 +123,8 @@ class DecoderLayer {
   ValueId latent_heads(ValueId h) {
     const ValueId from =
         weight("attn.q.latent") == kNone ? h : latent_norm("attn.q.latent", h, DType::kBF16);
-    const ValueId q = head_products("attn.k.up", product("attn.q", from), t_.rotary_dims, DType::kF32);
+    const ValueId q =
+        head_products("attn.k.up", product("attn.q", from), t_.rotary_dims, DType::kF32);
     return b_.concat(name_ + "attn.qk",
                      {q, product("attn.k.turning", h), latent_norm("attn.k", h, DType::kF32)});
   }

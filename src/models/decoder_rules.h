@@ -52,9 +52,9 @@ constexpr WeightRule v_rule(std::string_view tensor) {
   return with_bias({"attn.v", tensor, Dim::kKeyValue, Dim::kHidden, ShardAxis::kHeads}, qkv_bias);
 }
 constexpr WeightRule qkv_rule(std::string_view tensor, Order order = Order::kSame) {
-  return with_bias(
-      {"attn.qkv", tensor, Dim::kQueryKeyValue, Dim::kHidden, ShardAxis::kHeads, nullptr, false, order},
-      qkv_bias);
+  return with_bias({"attn.qkv", tensor, Dim::kQueryKeyValue, Dim::kHidden, ShardAxis::kHeads,
+                    nullptr, false, order},
+                   qkv_bias);
 }
 constexpr WeightRule out_rule(std::string_view tensor) {
   return with_bias({"attn.out", tensor, Dim::kHidden, Dim::kQuery, ShardAxis::kHeads}, out_bias);
@@ -66,7 +66,8 @@ constexpr WeightRule gate_rule(std::string_view tensor, Condition when = gated) 
                    mlp_bias);
 }
 constexpr WeightRule up_rule(std::string_view tensor, Condition when = nullptr) {
-  return with_bias({"mlp.up", tensor, Dim::kIntermediate, Dim::kHidden, ShardAxis::kN, when}, mlp_bias);
+  return with_bias({"mlp.up", tensor, Dim::kIntermediate, Dim::kHidden, ShardAxis::kN, when},
+                   mlp_bias);
 }
 constexpr WeightRule gate_up_rule(std::string_view tensor) {
   return {"mlp.gate_up", tensor, Dim::kGateUp, Dim::kHidden, ShardAxis::kN};
@@ -81,13 +82,16 @@ constexpr WeightRule router_rule(std::string_view tensor) {
   return {"mlp.router", tensor, Dim::kExperts, Dim::kHidden, ShardAxis::kNone, is_mixture};
 }
 constexpr WeightRule expert_gate_rule(std::string_view tensor) {
-  return {"mlp.gate", tensor, Dim::kExpertIntermediate, Dim::kHidden, ShardAxis::kExperts, is_mixture};
+  return {"mlp.gate",          tensor,    Dim::kExpertIntermediate, Dim::kHidden,
+          ShardAxis::kExperts, is_mixture};
 }
 constexpr WeightRule expert_up_rule(std::string_view tensor) {
-  return {"mlp.up", tensor, Dim::kExpertIntermediate, Dim::kHidden, ShardAxis::kExperts, is_mixture};
+  return {"mlp.up",  tensor, Dim::kExpertIntermediate, Dim::kHidden, ShardAxis::kExperts,
+          is_mixture};
 }
 constexpr WeightRule expert_down_rule(std::string_view tensor) {
-  return {"mlp.down", tensor, Dim::kHidden, Dim::kExpertIntermediate, ShardAxis::kExperts, is_mixture};
+  return {"mlp.down",          tensor,    Dim::kHidden, Dim::kExpertIntermediate,
+          ShardAxis::kExperts, is_mixture};
 }
 // Router score correction, used for the selection of experts only.
 constexpr WeightRule correction_rule(std::string_view tensor, Order order = Order::kSame) {
@@ -100,15 +104,15 @@ constexpr WeightRule correction_rule(std::string_view tensor, Order order = Orde
 }
 // Shared expert.
 constexpr WeightRule shared_gate_rule(std::string_view tensor) {
-  return {"mlp.shared.gate", tensor,    Dim::kSharedIntermediate,
+  return {"mlp.shared.gate", tensor,        Dim::kSharedIntermediate,
           Dim::kHidden,      ShardAxis::kN, has_shared_expert};
 }
 constexpr WeightRule shared_up_rule(std::string_view tensor) {
-  return {"mlp.shared.up", tensor,    Dim::kSharedIntermediate,
+  return {"mlp.shared.up", tensor,        Dim::kSharedIntermediate,
           Dim::kHidden,    ShardAxis::kN, has_shared_expert};
 }
 constexpr WeightRule shared_down_rule(std::string_view tensor) {
-  return {"mlp.shared.down",        tensor,    Dim::kHidden,
+  return {"mlp.shared.down",        tensor,        Dim::kHidden,
           Dim::kSharedIntermediate, ShardAxis::kK, has_shared_expert};
 }
 

@@ -42,7 +42,7 @@ Status rename_held(const graph::Graph& graph, io::Checkpoint& checkpoint) {
 // Whether a layer's expert matrices (`size` x `hidden`) are transposed. Square ones are ambiguous,
 // then the other tensor decides.
 bool are_transposed(const io::Checkpoint& checkpoint, const std::string& experts, int64_t size,
-                int64_t hidden) {
+                    int64_t hidden) {
   const io::Checkpoint::Entry* const down = checkpoint.find(experts + "down_proj");
   const io::Checkpoint::Entry* const both = checkpoint.find(experts + "gate_up_proj");
   const auto dim = [](const io::Checkpoint::Entry* entry) {

@@ -13,7 +13,7 @@
 #include "io/safetensors.h"
 #include "models/config.h"
 #include "models/decoder.h"
-#include "models/quantized.h"
+#include "models/formats/quantized.h"
 #include "models/traits.h"
 #include "models/weights.h"
 

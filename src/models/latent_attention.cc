@@ -16,8 +16,8 @@ void read_latent_attention(Config& c, Traits& t, const LatentDefaults& defaults)
   t.rotary_dims = c.integer("qk_rope_head_dim", 2, kMaxHeadDim / 2, defaults.rotary_dims);
   t.latent = c.integer("kv_lora_rank", 1, kMaxHeadDim / 2, defaults.latent);
   t.value_dim = c.integer("v_head_dim", 1, kMaxHeadDim, defaults.value_dim);
-  t.head_dim =
-      t.rotary_dims + c.integer("qk_nope_head_dim", 1, kMaxHeadDim - t.rotary_dims, defaults.non_rotary_dims);
+  t.head_dim = t.rotary_dims + c.integer("qk_nope_head_dim", 1, kMaxHeadDim - t.rotary_dims,
+                                         defaults.non_rotary_dims);
   t.latent_norm_eps = 1e-6f;
   for (const auto& [key, size] :
        {std::pair("qk_rope_head_dim", t.rotary_dims), std::pair("kv_lora_rank", t.latent)})

@@ -6,12 +6,12 @@
 #include "models/config.h"
 #include "models/expert_tensors.h"
 #include "models/family.h"
-#include "models/gguf.h"
-#include "models/meta.h"
+#include "models/formats/gguf.h"
+#include "models/formats/meta.h"
+#include "models/formats/trtllm.h"
 #include "models/read_fields.h"
 #include "models/score_head.h"
 #include "models/text_part.h"
-#include "models/trtllm.h"
 
 namespace nereid::models {
 namespace {

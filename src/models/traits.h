@@ -94,7 +94,7 @@ struct Traits {
   // MLA: head_dim is a query's width, and the single key head has `latent` + `rotary_dims` columns.
   int32_t latent = 0;        // kv_lora_rank: compressed keys and values; 0: no MLA
   int32_t query_latent = 0;  // q_lora_rank: compressed queries; 0: none
-  int32_t rotary_dims = 0;       // rotary dims: the last columns of a head in the checkpoint
+  int32_t rotary_dims = 0;   // rotary dims: the last columns of a head in the checkpoint
   int32_t value_dim = 0;     // of a head
   float latent_norm_eps = 0;
   // Mixture of experts.
@@ -106,7 +106,7 @@ struct Traits {
   kernels::Scoring expert_scoring = kernels::Scoring::kSoftmax;
   bool experts_read_weighted = false;  // the routing weight scales an expert's input, not its
                                        // output
-  float expert_jitter_eps = 0;              // jitter eps of the sparse mixer
+  float expert_jitter_eps = 0;         // jitter eps of the sparse mixer
   bool renormalise_experts = false;    // weights of the selected experts are normalised to sum 1
   int32_t expert_groups = 1, expert_groups_kept = 1, expert_group_best = 1;  // kernels::Route
   float expert_scale = 1;

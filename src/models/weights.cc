@@ -153,7 +153,8 @@ std::vector<graph::WeightPart> parts_of_latent(const WeightRule& rule,
     graph::WeightPart& part = parts.emplace_back(whole);
     part.first = first, part.size = size, part.total = total;
   };
-  const int64_t d = t.head_dim, non_rotary_dims = d - t.rotary_dims, both = non_rotary_dims + t.value_dim;
+  const int64_t d = t.head_dim, non_rotary_dims = d - t.rotary_dims,
+                both = non_rotary_dims + t.value_dim;
   if (rule.order == Order::kLatentRows) add(0, t.latent, t.latent + t.rotary_dims);
   if (rule.order == Order::kRotaryRows) add(t.latent, t.rotary_dims, t.latent + t.rotary_dims);
   for (int64_t head = 0; head < t.num_heads; ++head) {
@@ -328,7 +329,8 @@ std::optional<kernels::WeightFormat> stored_format(const graph::WeightPart& part
   const io::Checkpoint::Entry* entry = checkpoint.find(part.tensor);
   const bool whole_rows =
       part.cols == 0 && part.total_cols == 0 && part.first_col == 0 && !part.unit_rows;
-  if (!entry || !entry->tensor->encoding || !whole_rows || part.transposed != entry->tensor->transposed)
+  if (!entry || !entry->tensor->encoding || !whole_rows ||
+      part.transposed != entry->tensor->transposed)
     return {};
   return entry->tensor->encoding->format();
 }

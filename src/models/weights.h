@@ -36,10 +36,10 @@ enum class Dim : uint8_t {
   kLatent,         // see Traits
   kQueryLatent,
   kRotary,
-  kNonRotary,   // non-rotary dims of a head
-  kValue,   // of a head
-  kValues,  // of all heads
-  kGateUp,  // gate above up; ranks split each
+  kNonRotary,  // non-rotary dims of a head
+  kValue,      // of a head
+  kValues,     // of all heads
+  kGateUp,     // gate above up; ranks split each
 };
 
 // Axis along which ranks can shard a weight.
@@ -65,7 +65,7 @@ enum class Order : uint8_t {
   kByHead,
   // MLA queries: per head the rotary rows, stored last, come first.
   kRotaryFirst,
-  kLatentRows,   // kv_a: compressed keys and values, stored before the rotary rows
+  kLatentRows,  // kv_a: compressed keys and values, stored before the rotary rows
   kRotaryRows,  // kv_a: the rotary rows
   // kv_b_proj per head: rows of the key up-projection W_UK, then of the value up-projection W_UV.
   // kHeadKeys: W_UK^T, kHeadValues: W_UV, one matrix per head (absorbed MLA).
@@ -114,9 +114,9 @@ struct WeightSize {
   bool operator==(const WeightSize&) const = default;
 };
 
-// ShardAxis size of a rule's weight for `ranks` ranks. KV heads are replicated if there are fewer than
-// ranks. Columns are cut at the format's group borders only. InvalidArgument with weight, sizes and
-// the indivisible one.
+// ShardAxis size of a rule's weight for `ranks` ranks. KV heads are replicated if there are fewer
+// than ranks. Columns are cut at the format's group borders only. InvalidArgument with weight,
+// sizes and the indivisible one.
 StatusOr<WeightSize> shard_size(const WeightRule& rule, const Traits& traits,
                                 const kernels::WeightFormat& format, int32_t ranks,
                                 int64_t num_experts = 1);

@@ -7,7 +7,7 @@
 #include <functional>
 #include <thread>
 
-#include "runtime/engine_fixture.h"
+#include "runtime/testing/engine_fixture.h"
 
 namespace nereid::runtime {
 namespace {

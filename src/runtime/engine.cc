@@ -156,7 +156,8 @@ void Engine::take_guide(const GrammarReady& made) {
 void Engine::cancel(RequestId id) {
   const int32_t size = num_sequences(id);
   for (int32_t i = 0; i < size; ++i)
-    if (auto update = sched_.cancel(id + static_cast<RequestId>(i))) post({.row = *std::move(update)});
+    if (auto update = sched_.cancel(id + static_cast<RequestId>(i)))
+      post({.row = *std::move(update)});
 }
 
 void Engine::post(EngineUpdate update) {
@@ -207,8 +208,8 @@ Engine::InFlightStep Engine::launch(sched::StepPlan plan) {
   auto ticket = runner_.launch(message_);
   if (!plan.onboards.empty())
     onboards_.push_back(ticket.ok() ? std::nullopt : std::optional(ticket.status()));
-  const bool has_drafts =
-      std::ranges::any_of(plan.rows, [](const sched::ScheduledRow& row) { return row.num_drafts > 0; });
+  const bool has_drafts = std::ranges::any_of(
+      plan.rows, [](const sched::ScheduledRow& row) { return row.num_drafts > 0; });
   const bool has_masks =
       std::ranges::any_of(step_.rows, [](const exec::StepRow& row) { return row.has_mask != 0; });
   return {.plan = std::move(plan),

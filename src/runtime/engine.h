@@ -14,11 +14,11 @@
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "runtime/clock.h"
-#include "runtime/inbox.h"
+#include "runtime/outputs/stats_rings.h"
 #include "runtime/progress.h"
-#include "runtime/sampler.h"
+#include "runtime/requests/inbox.h"
+#include "runtime/requests/sampler.h"
 #include "runtime/sequence_news.h"
-#include "runtime/stats_rings.h"
 #include "runtime/step_module.h"
 #include "sched/scheduler.h"
 #include "tensor/health.h"
@@ -37,7 +37,8 @@ class Engine {
  public:
   // All references must outlive the engine.
   Engine(const Health& health, exec::Runner& runner, const EngineOptions& options,
-         StepModules modules, Inbox& inbox, NewsSink& update, Progress& progress, StatsRings& rings);
+         StepModules modules, Inbox& inbox, NewsSink& update, Progress& progress,
+         StatsRings& rings);
 
   // Takes what has come to the inbox for the next turn. `may_sleep`: waits for it where nothing
   // else is to be done. False: the inbox is closed and drained.
@@ -111,7 +112,7 @@ class Engine {
   // Memory that every turn uses again.
   std::vector<Command> commands_;
   sched::StepPlan former_plan_;
-  exec::StepMessage step_;                    // of the message
+  exec::StepMessage step_;             // of the message
   exec::Masks masks_;                  // of the step that draws
   std::vector<TokenId> input_;         // of a row with drafts
   std::vector<std::byte> message_;     // the last one

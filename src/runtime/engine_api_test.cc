@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/json.h"
-#include "runtime/engine_fixture.h"
+#include "runtime/testing/engine_fixture.h"
 
 namespace nereid::runtime {
 namespace {

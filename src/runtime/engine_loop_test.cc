@@ -1,5 +1,5 @@
 // The step loop turn by turn, without threads: what each turn does, and that a run repeats itself.
-#include "runtime/engine_loop.h"
+#include "runtime/testing/engine_loop.h"
 
 #include <gmock/gmock.h>
 

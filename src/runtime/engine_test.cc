@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "kernels/ref/ref.h"
-#include "runtime/engine_fixture.h"
+#include "runtime/testing/engine_fixture.h"
 
 namespace nereid::runtime {
 

@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "runtime/engine.h"
-#include "runtime/inbox.h"
+#include "runtime/requests/inbox.h"
 #include "runtime/watchdog.h"
 
 namespace nereid::runtime {

@@ -12,8 +12,8 @@
 #include "convert/trtllm_checkpoint.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"
-#include "runtime/test_client.h"
-#include "text/tokenizer.h"
+#include "runtime/testing/test_client.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::runtime {
 namespace {

@@ -11,7 +11,7 @@
 #include "exec/adapter_pool.h"
 #include "exec/kv_cache.h"
 #include "exec/memory.h"
-#include "runtime/lora_module_names.h"
+#include "runtime/adapters/lora_module_names.h"
 
 namespace nereid::runtime {
 namespace {

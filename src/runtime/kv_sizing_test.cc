@@ -16,7 +16,7 @@
 #include "io/engine_writer.h"
 #include "io/test_plan.h"
 #include "kernels/open.h"
-#include "runtime/tight_device.h"
+#include "runtime/testing/tight_device.h"
 
 namespace nereid::runtime {
 namespace {

@@ -13,11 +13,11 @@
 #include "kernels/open.h"
 #include "models/score_head.h"
 #include "nereid/executor.h"
-#include "runtime/adapter_cache.h"
+#include "runtime/adapters/adapter_cache.h"
 #include "runtime/clock.h"
-#include "runtime/grammar_masks.h"
-#include "runtime/speculation.h"
-#include "text/tokenizer.h"
+#include "runtime/grammars/grammar_masks.h"
+#include "runtime/speculation/speculation.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::runtime {
 
@@ -33,10 +33,11 @@ struct ModelInstance {
   std::unique_ptr<exec::Runner> runner;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // null: none, or in an unsupported format
   std::vector<TokenId> default_end_ids;
-  models::ScoreHead score_head;              // without labels unless the model scores texts
-  convert::EngineLimits limits;              // of requests; step limits are in the runner
-  std::unique_ptr<Proposer> proposer;        // of drafts; null: none
-  int64_t guide_steps = GrammarMasks::kTurnSteps;  // limit of the engine thread for the masks of a step
+  models::ScoreHead score_head;        // without labels unless the model scores texts
+  convert::EngineLimits limits;        // of requests; step limits are in the runner
+  std::unique_ptr<Proposer> proposer;  // of drafts; null: none
+  int64_t guide_steps =
+      GrammarMasks::kTurnSteps;  // limit of the engine thread for the masks of a step
   std::unique_ptr<AdapterCache> adapters =
       std::make_unique<AdapterCache>(AdapterBounds(), 0);  // that requests name
   const Clock* clock = &steady_clock();                    // must outlive the executor

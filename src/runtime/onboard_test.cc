@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "base/testing/wait.h"
-#include "runtime/engine_fixture.h"
+#include "runtime/testing/engine_fixture.h"
 
 namespace nereid::runtime {
 namespace {

@@ -8,11 +8,11 @@
 #include "runtime/engine_limits.h"
 #include "runtime/forced_kernels.h"
 #include "runtime/kv_sizing.h"
-#include "runtime/lookahead.h"
 #include "runtime/model_instance.h"
-#include "runtime/ngram_proposer.h"
-#include "runtime/open_proposer.h"
-#include "runtime/request_check.h"
+#include "runtime/requests/request_check.h"
+#include "runtime/speculation/lookahead.h"
+#include "runtime/speculation/ngram_proposer.h"
+#include "runtime/speculation/open_proposer.h"
 
 namespace nereid {
 namespace runtime {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "base/hash.h"
-#include "runtime/request_check.h"
-#include "runtime/sample_params.h"
+#include "runtime/requests/request_check.h"
+#include "runtime/requests/sample_params.h"
 #include "runtime/sequence_payload.h"
 
 namespace nereid::runtime {

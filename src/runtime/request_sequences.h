@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "nereid/request.h"
-#include "runtime/adapter.h"
+#include "runtime/adapters/adapter.h"
 #include "sched/sequence.h"
 #include "text/grammar/guided_output.h"
 
@@ -16,8 +16,8 @@ namespace nereid::runtime {
 struct SequenceParts {
   std::vector<sched::InputKey> input_keys;
   std::shared_ptr<const text::OutputConstraint> guide;  // null: it needs none
-  const Adapter* adapter = nullptr;          // null: none
-  float typical_acceptance = 0;              // see ExecutorConfig
+  const Adapter* adapter = nullptr;                     // null: none
+  float typical_acceptance = 0;                         // see ExecutorConfig
   Time arrival;
 };
 

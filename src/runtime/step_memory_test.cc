@@ -13,7 +13,7 @@
 #include "base/testing/source_dir.h"
 #include "convert/engine_cache.h"
 #include "exec/step_message.h"
-#include "runtime/engine_fixture.h"
+#include "runtime/testing/engine_fixture.h"
 #include "tensor/wrapped_device.h"
 
 namespace {

@@ -11,7 +11,7 @@
 #include "exec/runner.h"
 #include "exec/step_message.h"
 #include "nereid/stats.h"
-#include "runtime/inbox.h"
+#include "runtime/requests/inbox.h"
 #include "runtime/sequence_news.h"
 #include "sched/scheduler.h"
 

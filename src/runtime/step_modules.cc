@@ -5,8 +5,8 @@
 #include "runtime/modules/adapters.h"
 #include "runtime/modules/output_logits.h"
 #include "runtime/modules/prompt_embeddings.h"
-#include "runtime/pooler.h"
-#include "runtime/prompt_scorer.h"
+#include "runtime/prompts/pooler.h"
+#include "runtime/prompts/prompt_scorer.h"
 
 namespace nereid::runtime {
 
@@ -14,9 +14,11 @@ namespace nereid::runtime {
 std::unique_ptr<StepModule> make_run_hash();
 
 // The order decides three things:
-// - offer(): GrammarMasks before Speculation. Neither drafts for the other's sequences, but what forced
+// - offer(): GrammarMasks before Speculation. Neither drafts for the other's sequences, but what
+// forced
 //   tokens make the engine wait for is not decided on twice.
-// - completed(): who can fail stands before who learns from rows that count (GrammarMasks and what follows),
+// - completed(): who can fail stands before who learns from rows that count (GrammarMasks and what
+// follows),
 //   so that a row that ends its sequence teaches nothing.
 // - finished(): StepRecorder is last and sees the update as clients get them.
 // All else is independent: a field of StepRow and an array of the step have one writer behind the
@@ -26,9 +28,9 @@ StepModules make_step_modules(const StepModuleOptions& options, const exec::Runn
                               Inbox& inbox, const Progress& progress, StatsRings& rings,
                               std::function<void(RequestId)> scored) {
   auto speculation = std::make_unique<Speculation>(options.proposer, options.speculation);
-  auto guides = std::make_unique<GrammarMasks>(runner.vocab_size(), options.jumps_ahead,
-                                         options.guide_steps, speculation->costs(),
-                                         [&inbox](RequestId id) { inbox.push(MaskMade{id}); });
+  auto guides = std::make_unique<GrammarMasks>(
+      runner.vocab_size(), options.jumps_ahead, options.guide_steps, speculation->costs(),
+      [&inbox](RequestId id) { inbox.push(MaskMade{id}); });
   StepModules all;
   all.push_back(std::make_unique<Adapters>(runner.limits()));
   all.push_back(std::make_unique<PromptEmbeddings>(runner.vocab_size(), runner.embedding_width()));

@@ -6,10 +6,10 @@
 #include <span>
 
 #include "runtime/clock.h"
-#include "runtime/grammar_masks.h"
+#include "runtime/grammars/grammar_masks.h"
+#include "runtime/outputs/stats_rings.h"
 #include "runtime/progress.h"
-#include "runtime/speculation.h"
-#include "runtime/stats_rings.h"
+#include "runtime/speculation/speculation.h"
 #include "runtime/step_module.h"
 #include "runtime/step_recorder.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/clock.h"
 #include "nereid/stats.h"
+#include "runtime/outputs/stats_rings.h"
 #include "runtime/progress.h"
-#include "runtime/stats_rings.h"
 #include "runtime/step_module.h"
 
 namespace nereid::runtime {
@@ -25,7 +25,8 @@ class StepRecorder : public StepModule {
       : memory_(memory), progress_(progress), rings_(rings) {}
 
   void attach(sched::Scheduler& sched) override { sched_ = &sched; }
-  bool planned(const sched::StepPlan& plan, const sched::Scheduler& sched, exec::StepMessage&) override;
+  bool planned(const sched::StepPlan& plan, const sched::Scheduler& sched,
+               exec::StepMessage&) override;
   void finished(const FinishedStep& step) override;
   void report(ExecutorStats& stats) const override;
 

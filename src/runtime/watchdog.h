@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "base/status.h"
-#include "runtime/outbox.h"
+#include "runtime/outputs/outbox.h"
 #include "runtime/progress.h"
 #include "tensor/health.h"
 

@@ -115,7 +115,8 @@ bool Scheduler::admit(Sequence& sequence, PrefixHit& hit, const Contents& conten
 }
 
 // Blocks for all known tokens; in a group with a sliding window for the first chunk.
-std::vector<Reservation> Scheduler::reservations(const Sequence& sequence, int32_t num_cached) const {
+std::vector<Reservation> Scheduler::reservations(const Sequence& sequence,
+                                                 int32_t num_cached) const {
   std::vector<Reservation> all;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {
     int32_t through = sequence.length();
@@ -146,7 +147,8 @@ bool Scheduler::can_fork(const Sequence& leader) const {
   if (!can_go_on(leader)) return false;
   for (size_t g = 0; g < limits_.groups.size(); ++g) {
     const int32_t seen = limits_.groups[g].first_seen(leader.num_prompt_ - 1);
-    if (leader.beam_slots_[0].table.groups[g].num_passed > seen / limits_.tokens_per_block) return false;
+    if (leader.beam_slots_[0].table.groups[g].num_passed > seen / limits_.tokens_per_block)
+      return false;
   }
   return true;
 }

@@ -79,7 +79,8 @@ bool BlockPool::has_room(size_t g, std::span<const NodeId> path, const PrefixHit
     away += group.on_host(id);
     idle += !group.on_host(id) && group[id].refs == 0;
   }
-  const int64_t fresh = blocks_for(reservation.num_tokens) - static_cast<int64_t>(path.size()) + away;
+  const int64_t fresh =
+      blocks_for(reservation.num_tokens) - static_cast<int64_t>(path.size()) + away;
   return idle + fresh + reservation.headroom <= num_free(g);
 }
 

@@ -21,13 +21,13 @@
 namespace nereid::sched {
 
 struct PoolConfig {
-  std::vector<BlockGroupConfig> groups;     // see are_valid()
-  int32_t tokens_per_block = 0;       // false: nothing is published, nothing matches
-  bool enable_reuse = true;           // the leading tokens of a partly matching block are copied
-  bool enable_partial_reuse = true;   // leading tokens of a cached block are copied
-  int32_t offload_min_priority = 30;  // evicted blocks of lower priority are not offloaded; 0 to
-                                      // 100
-  int32_t event_buffer_size = 0;      // events kept; 0: none are built
+  std::vector<BlockGroupConfig> groups;  // see are_valid()
+  int32_t tokens_per_block = 0;          // false: nothing is published, nothing matches
+  bool enable_reuse = true;              // the leading tokens of a partly matching block are copied
+  bool enable_partial_reuse = true;      // leading tokens of a cached block are copied
+  int32_t offload_min_priority = 30;     // evicted blocks of lower priority are not offloaded; 0 to
+                                         // 100
+  int32_t event_buffer_size = 0;         // events kept; 0: none are built
 };
 
 // The block table of one sequence in each group. Only the pool changes it.
@@ -114,11 +114,11 @@ class BlockPool {
   // anyway, at least the last one. No side effect.
   PrefixHit match(const Contents& contents) const;
 
-  // Gives the empty `table` the hit's blocks and new ones up to `reservations[g].num_tokens` positions in
-  // each group g, or returns false without a change if the headroom would not stay free. Windowed
-  // groups other than group 0 take the hit's blocks inside window and sinks. Host blocks are
-  // onboarded (is_arriving()), a partial match is copied. The hit's blocks take the retention of
-  // `contents`. num_tokens >= hit.num_tokens.
+  // Gives the empty `table` the hit's blocks and new ones up to `reservations[g].num_tokens`
+  // positions in each group g, or returns false without a change if the headroom would not stay
+  // free. Windowed groups other than group 0 take the hit's blocks inside window and sinks. Host
+  // blocks are onboarded (is_arriving()), a partial match is copied. The hit's blocks take the
+  // retention of `contents`. num_tokens >= hit.num_tokens.
   bool admit(BlockTable& table, const PrefixHit& hit, const Contents& contents,
              const std::vector<Reservation>& reservations);
 

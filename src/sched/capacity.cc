@@ -11,8 +11,8 @@ int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t ma
       std::min<int64_t>(num_prompt_tokens + max_new_tokens, limits.max_sequence_length));
 }
 
-int32_t worst_case_blocks(const Limits& limits, const BlockGroupConfig& group, int32_t num_prompt_tokens,
-                          int32_t length_limit, int32_t beam_width) {
+int32_t worst_case_blocks(const Limits& limits, const BlockGroupConfig& group,
+                          int32_t num_prompt_tokens, int32_t length_limit, int32_t beam_width) {
   const int64_t t = limits.tokens_per_block;
   const auto blocks = [t](int64_t tokens) { return (tokens + t - 1) / t; };
   const int64_t positions = length_limit - 1;

@@ -46,8 +46,8 @@ int32_t length_limit(const Limits& limits, int64_t num_prompt_tokens, int32_t ma
 // Upper bound of a sequence's device blocks in one group: full prompt blocks once, all others once
 // per beam; with a sliding window per beam the blocks that window, sinks and one chunk cover.
 // `length_limit`: see above; the last token is never an input and has no cell.
-int32_t worst_case_blocks(const Limits& limits, const BlockGroupConfig& group, int32_t num_prompt_tokens,
-                          int32_t length_limit, int32_t beam_width);
+int32_t worst_case_blocks(const Limits& limits, const BlockGroupConfig& group,
+                          int32_t num_prompt_tokens, int32_t length_limit, int32_t beam_width);
 
 // InvalidArgument with the numbers if such a request can never run. `num_sequences`: of the
 // request, queued together.

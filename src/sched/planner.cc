@@ -222,7 +222,8 @@ void Scheduler::plan_drafts(StepPlan& plan) {
 }
 
 // At most limit - end - 1 drafts; blocks are taken only beyond one free block per running beam.
-int32_t Scheduler::num_drafts_for(const Sequence& sequence, const ScheduledRow& row, int32_t most) const {
+int32_t Scheduler::num_drafts_for(const Sequence& sequence, const ScheduledRow& row,
+                                  int32_t most) const {
   int32_t count = std::min(
       {most, static_cast<int32_t>(sequence.drafts_.size()), sequence.limit_ - row.end() - 1});
   const int32_t num_used = limits_.max_batch_size - static_cast<int32_t>(free_slots_.size());

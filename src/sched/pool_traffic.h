@@ -41,7 +41,7 @@ struct Seq {
   FuzzText text;
   BlockTable table;
   int computed = 0, completed = 0;  // planned; known to be written
-  int earlier = 0;               // computed by steps before the one being planned
+  int earlier = 0;                  // computed by steps before the one being planned
   int inflight = 0;
   bool has_run = false;  // one of its rows has completed
   bool ending = false;

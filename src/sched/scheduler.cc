@@ -113,7 +113,8 @@ SequenceUpdate Scheduler::commit(const ScheduledRow& row, std::span<const Sample
     publish(sequence);
     for (const SampledTokens& one : drawn)
       if (!sequence.stopped_) take_token(sequence, one, update);
-    if (row.ends_prompt && !sequence.stopped_) finish(sequence, FinishReason::kLength, ok(), update);
+    if (row.ends_prompt && !sequence.stopped_)
+      finish(sequence, FinishReason::kLength, ok(), update);
     drop_unseen(sequence);
   }
   if (!update.empty()) update.metrics = sequence.metrics_;
@@ -163,7 +164,8 @@ std::vector<SequenceUpdate> Scheduler::fail(const StepPlan& plan, const Status& 
   pool_.forget_everything();
   std::vector<SequenceUpdate> all;
   for (const ScheduledRow& row : plan.rows)
-    if (SequenceUpdate update = abort(row, status); !update.empty()) all.push_back(std::move(update));
+    if (SequenceUpdate update = abort(row, status); !update.empty())
+      all.push_back(std::move(update));
   // Blocks of the others may depend on copies and writes of the failed step.
   const std::vector<Sequence*> others = running_;
   for (Sequence* sequence : others) {
@@ -201,7 +203,9 @@ std::vector<SequenceUpdate> Scheduler::expire(Time now) {
   return all;
 }
 
-std::vector<SequenceUpdate> Scheduler::cancel_all() { return end_all(FinishReason::kCancelled, ok()); }
+std::vector<SequenceUpdate> Scheduler::cancel_all() {
+  return end_all(FinishReason::kCancelled, ok());
+}
 
 std::vector<SequenceUpdate> Scheduler::fail_all(const Status& status) {
   NEREID_CHECK(!status.ok());
@@ -218,7 +222,8 @@ std::vector<SequenceUpdate> Scheduler::end_all(FinishReason reason, const Status
   return all;
 }
 
-std::optional<SequenceUpdate> Scheduler::end(RequestId id, FinishReason reason, const Status& status) {
+std::optional<SequenceUpdate> Scheduler::end(RequestId id, FinishReason reason,
+                                             const Status& status) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end() || found->second->stopped_) return std::nullopt;
   Sequence& sequence = *found->second;
@@ -299,8 +304,9 @@ void Scheduler::branch(Sequence& sequence, size_t num_old) {
     if (uses[i] == 0) pool_.release(old[i], Release::kKeep);
   for (size_t i = 0; i < live.size(); ++i) {
     const int32_t parent = live[i].parent;
-    sequence.beam_slots_[i].table = --uses[parent] == 0 ? std::exchange(old[parent], {})
-                                                   : pool_.fork(old[parent], sequence.committed_);
+    sequence.beam_slots_[i].table = --uses[parent] == 0
+                                        ? std::exchange(old[parent], {})
+                                        : pool_.fork(old[parent], sequence.committed_);
   }
 }
 
@@ -332,7 +338,8 @@ void Scheduler::publish(Sequence& sequence) {
 // Releases the blocks to which no later row attends.
 void Scheduler::drop_unseen(Sequence& sequence) {
   if (!limits_.any_window()) return;
-  for (Sequence::BeamSlot& beam_slot : sequence.beam_slots_) pool_.drop_unseen(beam_slot.table, sequence.committed_);
+  for (Sequence::BeamSlot& beam_slot : sequence.beam_slots_)
+    pool_.drop_unseen(beam_slot.table, sequence.committed_);
 }
 
 // Registers the sequence's full blocks from `computed_` on as pending prefix blocks.
@@ -341,13 +348,13 @@ void Scheduler::add_pending(Sequence& sequence) {
   const auto keys = sequence.keys();
   sequence.pending_from_ = sequence.computed_ / limits_.tokens_per_block;
   sequence.pending_to_ = std::max(sequence.pending_from_, static_cast<int32_t>(keys.size()));
-  for (int32_t i = sequence.pending_from_; i < sequence.pending_to_; ++i) ++pending_blocks_[keys[i]];
+  for (int32_t i = sequence.pending_from_; i < sequence.pending_to_; ++i)
+    ++pending_blocks_[keys[i]];
 }
 
 // Removes pending blocks below block `to`: they were published, or never will be.
 void Scheduler::remove_pending(Sequence& sequence, int32_t to) {
-  for (; sequence.pending_from_ < std::min(to, sequence.pending_to_);
-       ++sequence.pending_from_) {
+  for (; sequence.pending_from_ < std::min(to, sequence.pending_to_); ++sequence.pending_from_) {
     const auto found = pending_blocks_.find(sequence.keys_[sequence.pending_from_]);
     if (--found->second == 0) pending_blocks_.erase(found);
   }

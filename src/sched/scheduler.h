@@ -17,9 +17,9 @@
 #include "nereid/stats.h"
 #include "sched/block_pool.h"
 #include "sched/capacity.h"
-#include "sched/update.h"
 #include "sched/sequence.h"
 #include "sched/step_plan.h"
+#include "sched/update.h"
 
 namespace nereid::sched {
 
@@ -152,7 +152,8 @@ class Scheduler {
   // scheduler.cc: life of a sequence
   std::optional<SequenceUpdate> end(RequestId id, FinishReason reason, const Status& status = ok());
   std::vector<SequenceUpdate> end_all(FinishReason reason, const Status& status);
-  void finish(Sequence& sequence, FinishReason reason, const Status& status, SequenceUpdate& update);
+  void finish(Sequence& sequence, FinishReason reason, const Status& status,
+              SequenceUpdate& update);
   void take_token(Sequence& sequence, const SampledTokens& drawn, SequenceUpdate& update);
   void advance_beams(Sequence& sequence, SequenceUpdate& update);
   void branch(Sequence& sequence, size_t num_old);
@@ -217,8 +218,8 @@ class Scheduler {
   std::vector<Sequence*> running_;       // in order; with slots and blocks
   std::set<Sequence*, Before> waiting_;  // without slots and blocks
   std::set<std::pair<Time, RequestId>> deadlines_;
-  absl::flat_hash_map<BlockKey, int32_t> pending_blocks_;  // pending prefix block -> number of sequences
-                                                      // computing it
+  absl::flat_hash_map<BlockKey, int32_t> pending_blocks_;  // pending prefix block -> number of
+                                                           // sequences computing it
   std::vector<int32_t> free_slots_;
   uint64_t num_requests_ = 0;  // submitted requests
   uint64_t serial_ = 0;        // number of the plan being made

@@ -318,7 +318,8 @@ class Traffic : RandomRequests {
     ++num_landed_;
     make_arrivals();
     if (step.fails) {
-      for (const ScheduledRow& row : step.plan.rows) clients_.at(row.sequence->id()).poisoned = true;
+      for (const ScheduledRow& row : step.plan.rows)
+        clients_.at(row.sequence->id()).poisoned = true;
       for (SequenceUpdate& update : sched_.fail(step.plan, internal_error("step failed")))
         deliver(std::move(update));
       return;

@@ -128,7 +128,8 @@ TEST_F(SchedulerHost, AFailedStepDoesNotFreeWhatACopyWrites) {
   ASSERT_TRUE(sched_.submit(spec(3, kPrompt, 3)).ok());
   ASSERT_TRUE(sched_.submit(spec(4, 4, 6, 900)).ok());
   const StepPlan plan = sched_.plan(Time{});
-  for (const SequenceUpdate& update : sched_.fail(plan, internal_error("the step failed"))) take(update);
+  for (const SequenceUpdate& update : sched_.fail(plan, internal_error("the step failed")))
+    take(update);
   EXPECT_EQ(ended_.size(), 3u) << "4 has ended, as have those before";
   EXPECT_TRUE(sched_.plan(Time{}).empty()) << "3 starts over when its blocks are quiet";
   EXPECT_LT(num_free(), kNumBlocks);

@@ -57,7 +57,8 @@ struct Seen {
 std::vector<Seen> next(Loop& loop) {
   StepPlan plan = loop.sched.plan(Time{});
   std::vector<Seen> all;
-  for (const ScheduledRow& row : plan.rows) all.push_back({row.sequence->id(), row.start, row.num_tokens});
+  for (const ScheduledRow& row : plan.rows)
+    all.push_back({row.sequence->id(), row.start, row.num_tokens});
   const SampledTokens drawn{.token = 7};
   for (const ScheduledRow& row : plan.rows) loop.take(loop.sched.commit(row, given(row, drawn)));
   loop.sched.check();
@@ -318,7 +319,8 @@ TEST(Policy, FollowersShareTheLeadersPrompt) {
   EXPECT_THAT(next(loop), ElementsAre(Seen{1, 0, 10}));
   const StepPlan plan = loop.sched.plan(Time{});
   std::vector<Seen> seen;
-  for (const ScheduledRow& row : plan.rows) seen.push_back({row.sequence->id(), row.start, row.num_tokens});
+  for (const ScheduledRow& row : plan.rows)
+    seen.push_back({row.sequence->id(), row.start, row.num_tokens});
   EXPECT_THAT(seen, UnorderedElementsAre(Seen{1, 10, 1}, Seen{2, 9, 1}, Seen{3, 9, 1}));
   EXPECT_EQ(plan.copies.size(), 2u) << "the block that each of them writes";
   loop.sched.check();
@@ -394,7 +396,7 @@ TEST(Policy, LogProbsComeWhenAskedForAndSumsAlways) {
   const std::vector<TokenLogProb> top = {{7, -0.5f}};
   const SampledTokens drawn{.token = 7, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
   const SequenceUpdate one = sched.commit(plan.rows[0], {&drawn, 1}),
-                two = sched.commit(plan.rows[1], {&drawn, 1});
+                       two = sched.commit(plan.rows[1], {&drawn, 1});
   EXPECT_THAT(one.log_probs, ElementsAre(-0.5f));
   ASSERT_EQ(one.top_log_probs.size(), 1u);
   EXPECT_EQ(one.top_log_probs[0][0].token, 7);

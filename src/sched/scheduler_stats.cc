@@ -100,7 +100,8 @@ void Scheduler::check() const {
   NEREID_CHECK(std::ssize(adapters) <= limits_.max_adapters &&
                adapter_pages <= limits_.max_adapter_pages);
   for (const Sequence* s : waiting_) {
-    for (const Sequence::BeamSlot& beam_slot : s->beam_slots_) NEREID_CHECK(beam_slot.slot < 0 && beam_slot.table.empty());
+    for (const Sequence::BeamSlot& beam_slot : s->beam_slots_)
+      NEREID_CHECK(beam_slot.slot < 0 && beam_slot.table.empty());
     NEREID_CHECK(s->inflight_ == 0 && s->unknown_ == 0 && s->computed_ == 0 && !s->draining());
     NEREID_CHECK(!s->arriving_);
     NEREID_CHECK(s->pending_to_ == s->pending_from_);

@@ -24,7 +24,7 @@ std::vector<Part> parts(const StepPlan& plan) {
 }
 
 std::vector<SequenceUpdate> commit_with_log_probs(Scheduler& sched, const StepPlan& plan,
-                                           TokenId token = 7) {
+                                                  TokenId token = 7) {
   const std::vector<TokenLogProb> top = {{1, -1.0f}, {2, -2.0f}, {3, -4.0f}, {4, -8.0f}};
   const SampledTokens drawn{.token = token, .log_prob = -0.5f, .full_log_prob = -1.5f, .top = top};
   std::vector<SequenceUpdate> all;
@@ -235,7 +235,8 @@ TEST(SchedulerStep, DraftsThatDoNotHoldAreTakenBack) {
   EXPECT_EQ(plan.num_tokens, 7);
   EXPECT_TRUE(plan.rows[0].needs_host && sched.plan(Time{}).empty());
   EXPECT_EQ(sched.stats().blocks_free, free - 2);
-  const SampledTokens drawn[] = {{.token = 1, .full_log_prob = -1}, {.token = 3, .full_log_prob = -2}};
+  const SampledTokens drawn[] = {{.token = 1, .full_log_prob = -1},
+                                 {.token = 3, .full_log_prob = -2}};
   const SequenceUpdate update = sched.commit(plan.rows[0], drawn);
   EXPECT_THAT(update.tokens, ElementsAre(1, 3));
   EXPECT_THAT(update.full_log_probs, ElementsAre(-1, -2));

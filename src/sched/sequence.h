@@ -148,22 +148,22 @@ class Sequence {
   std::vector<std::vector<TokenLogProb>> candidates_;  // beam search: by beam, of the step being
                                                        // committed
 
-  std::vector<BeamSlot> beam_slots_;    // [beam_width]; slots >= 0 exactly while running
-  int32_t computed_ = 0;       // positions whose KV is written or planned; 0 after release
-  int32_t committed_ = 0;      // positions whose rows were committed
-  int32_t unknown_ = 0;        // sampled tokens known to the device only: +1 in plan(), -1 in
-                               // commit()
-  int32_t inflight_ = 0;       // rows in flight; memory is kept until 0
-  int32_t num_host_rows_ = 0;  // of those: rows with needs_host
-  int32_t num_draft_positions_ = 0;    // positions of drafts in flight, part of computed_
-  int32_t logits_done_ = 0;    // positions whose context logits have been committed
-  uint64_t planned_at_ = 0;    // serial of the last plan with a row of it
-  int32_t planned_from_ = 0;   // start of that row
+  std::vector<BeamSlot> beam_slots_;  // [beam_width]; slots >= 0 exactly while running
+  int32_t computed_ = 0;              // positions whose KV is written or planned; 0 after release
+  int32_t committed_ = 0;             // positions whose rows were committed
+  int32_t unknown_ = 0;              // sampled tokens known to the device only: +1 in plan(), -1 in
+                                     // commit()
+  int32_t inflight_ = 0;             // rows in flight; memory is kept until 0
+  int32_t num_host_rows_ = 0;        // of those: rows with needs_host
+  int32_t num_draft_positions_ = 0;  // positions of drafts in flight, part of computed_
+  int32_t logits_done_ = 0;          // positions whose context logits have been committed
+  uint64_t planned_at_ = 0;          // serial of the last plan with a row of it
+  int32_t planned_from_ = 0;         // start of that row
   int32_t pending_from_ = 0, pending_to_ = 0;  // its pending prefix blocks, [from, to)
-  int32_t onboarded_ = 0;                          // blocks copied from the host pool
-  bool arriving_ = false;                          // some of its blocks have copies in flight
-  bool awaits_adapter_ = false;                    // see Scheduler::set_adapter_check()
-  int32_t holds_ = 0;                              // hold() calls without release()
+  int32_t onboarded_ = 0;                      // blocks copied from the host pool
+  bool arriving_ = false;                      // some of its blocks have copies in flight
+  bool awaits_adapter_ = false;                // see Scheduler::set_adapter_check()
+  int32_t holds_ = 0;                          // hold() calls without release()
   BlockKey awaited_ = 0;    // pending prefix block of another sequence that it waits for
   int32_t num_delays_ = 0;  // plans for which it waited for pending blocks
   bool started_ = false;    // was admitted at least once

@@ -31,7 +31,7 @@ struct SequenceUpdate {
   absl::InlinedVector<float, 2> full_log_probs;  // of `tokens`, never normalised: they add up to
                                                  // cum_log_prob
   std::vector<BeamUpdate> beams;  // beam search: all hypotheses to return, best first; empty: no
-                                // change
+                                  // change
   bool finished = false;
   FinishReason reason = FinishReason::kNotFinished;  // set when finished without an error
   Status status;                                     // not OK: the sequence failed; implies

@@ -7,8 +7,8 @@
 #include "base/gguf.h"
 #include "base/json_members.h"
 #include "text/jinja/template.h"
-#include "text/json_node.h"
-#include "text/tokenizer_parts.h"
+#include "text/tokenizer/tokenizer_parts.h"
+#include "text/tokenizer_files/json_node.h"
 
 namespace nereid::text {
 

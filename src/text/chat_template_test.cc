@@ -7,7 +7,7 @@
 #include <fstream>
 
 #include "base/testing/source_dir.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::text {
 namespace {

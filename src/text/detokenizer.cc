@@ -1,6 +1,6 @@
 #include "text/detokenizer.h"
 
-#include "text/tokenizer_parts.h"
+#include "text/tokenizer/tokenizer_parts.h"
 
 namespace nereid::text {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "text/decoder.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/decoder.h"
+#include "text/tokenizer/tokenizer.h"
 #include "text/unicode/utf8.h"
 
 namespace nereid::text {

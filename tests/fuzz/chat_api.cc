@@ -8,14 +8,14 @@
 #include <thread>
 
 #include "base/check.h"
-#include "front/fake_triton.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
 #include "front/openai/routes.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
+#include "front/testing/fake_triton.h"
 #include "front/trace/tracer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::fuzz {
 namespace {

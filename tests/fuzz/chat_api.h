@@ -2,8 +2,8 @@
 // output: a byte for the format of tool calls, one for that of reasoning, one for the route (a
 // small letter where a seed is answered, a capital where it is refused), a JSON body, a line "---",
 // words. All of the front's handlers run: request to chat, chat to prompt and tokens, the words'
-// tokens from a scripted engine (front/fake_triton.h), text, calls and reasoning of them, the API's
-// answer. It is asked for whole and as a stream; both must be equal.
+// tokens from a scripted engine (front/testing/fake_triton.h), text, calls and reasoning of them,
+// the API's answer. It is asked for whole and as a stream; both must be equal.
 #pragma once
 
 #include <condition_variable>

@@ -77,7 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       number < reasonings.size() ? &reasonings[number] : nullptr;
   const std::string_view text(reinterpret_cast<const char*>(data) + 2, size - 2);
   GrammarAnswer guided;
-  if ((data[1] & 64) != 0) guided.to = (data[1] & 8) != 0 ? GrammarAnswer::To::kCalls : GrammarAnswer::To::kText;
+  if ((data[1] & 64) != 0)
+    guided.to = (data[1] & 8) != 0 ? GrammarAnswer::To::kCalls : GrammarAnswer::To::kText;
   if ((data[1] & 72) == 72 && (data[1] & 4) != 0) guided.tool = "f";
   const json::array* const tools = (data[1] & 32) != 0 ? &tools_of_request() : nullptr;
   std::string prompt_end = "assistant\n";

@@ -13,9 +13,9 @@
 #include "base/hash.h"
 #include "io/gguf_file.h"
 #include "models/family.h"
-#include "models/gguf_architectures.h"
+#include "models/formats/gguf_architectures.h"
 #include "read_corners.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace {
 

@@ -12,7 +12,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
-#include "models/quantized.h"
+#include "models/formats/quantized.h"
 #include "read_corners.h"
 
 namespace {

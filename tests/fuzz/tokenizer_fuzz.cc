@@ -6,7 +6,7 @@
 
 #include "base/json.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace nereid;

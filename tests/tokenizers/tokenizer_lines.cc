@@ -12,7 +12,7 @@
 
 #include "base/json.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid {
 namespace {

@@ -83,9 +83,9 @@ class BlsRun : public std::enable_shared_from_this<BlsRun> {
   bool streaming_ = false;
   std::optional<bool> exclude_input_;
   std::vector<Output> for_preprocessing_, for_llm_;
-  DraftLoop::DraftOptions draft_options_;       // without drafts the generating model is called once
-  std::optional<DraftLoop> drafts_;  // the drafts of the only sequence
-  std::vector<Output> answer_;       // outputs of the current draft call
+  DraftLoop::DraftOptions draft_options_;  // without drafts the generating model is called once
+  std::optional<DraftLoop> drafts_;        // the drafts of the only sequence
+  std::vector<Output> answer_;             // outputs of the current draft call
 
   SerialEvents events_;
   std::shared_ptr<InferCall> current_, llm_;  // running calls, kept for cancellation

@@ -5,7 +5,7 @@
 #include "backend/common/backend_model.h"
 #include "backend/common/check_parameters.h"
 #include "base/clock.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
 namespace {

@@ -9,7 +9,7 @@
 #include "backend/preprocessing/word_list.h"
 #include "base/clock.h"
 #include "base/queue.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
 namespace {

@@ -16,7 +16,7 @@
 #include "backend/tensorrtllm/request_reader.h"
 #include "backend/tensorrtllm/response_writer.h"
 #include "nereid/executor.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
 

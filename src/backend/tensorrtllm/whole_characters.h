@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
 

@@ -7,7 +7,7 @@
 #include "backend/testing/backend_fixture.h"
 #include "base/clock.h"
 #include "nereid/server.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "backend/testing/backend_fixture.h"
 #include "base/testing/source_dir.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
 

@@ -1,7 +1,7 @@
 // Repositories written for older versions of the TensorRT-LLM backend.
 #include "backend/testing/backend_fixture.h"
 #include "base/testing/source_dir.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::backend {
 namespace {

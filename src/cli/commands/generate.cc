@@ -18,7 +18,7 @@
 #include "convert/engine_dir.h"
 #include "text/chat_template.h"
 #include "text/detokenizer.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

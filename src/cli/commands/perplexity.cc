@@ -15,7 +15,7 @@
 #include "cli/flags/options.h"
 #include "convert/engine_dir.h"
 #include "convert/inspect.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

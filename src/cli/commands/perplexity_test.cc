@@ -7,7 +7,7 @@
 
 #include "base/file.h"
 #include "base/testing/source_dir.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include "cli/flags/missing_path.h"
 #include "convert/engine_dir.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

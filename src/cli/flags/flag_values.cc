@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include "base/nearest.h"
-#include "front/http/protection.h"
+#include "front/protection/protection.h"
 
 namespace nereid::cli {
 

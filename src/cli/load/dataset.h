@@ -9,7 +9,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 

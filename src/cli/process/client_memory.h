@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "front/http/byte_budget.h"
+#include "front/protection/byte_budget.h"
 
 namespace nereid::cli {
 

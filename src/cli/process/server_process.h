@@ -10,8 +10,8 @@
 #include "base/status.h"
 #include "cli/process/stop_server.h"
 #include "front/grpc/server.h"
-#include "front/http/api_keys.h"
-#include "front/http/byte_budget.h"
+#include "front/protection/api_keys.h"
+#include "front/protection/byte_budget.h"
 #include "front/server.h"
 
 struct TRITONSERVER_Server;

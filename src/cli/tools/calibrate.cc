@@ -11,7 +11,7 @@
 #include "exec/memory.h"
 #include "exec/step_message.h"
 #include "kernels/api/pack.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

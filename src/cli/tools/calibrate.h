@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "convert/quantize_checkpoint.h"
+#include "convert/quantize/quantize_checkpoint.h"
 #include "convert/rank_format.h"
 #include "exec/runner.h"
 #include "kernels/open.h"

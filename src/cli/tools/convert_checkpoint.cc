@@ -16,8 +16,8 @@
 #include "cli/tools/tools.h"
 #include "convert/pretty_json.h"
 #include "convert/trtllm_checkpoint.h"
-#include "models/meta.h"
-#include "models/trtllm.h"
+#include "models/formats/meta.h"
+#include "models/formats/trtllm.h"
 
 namespace nereid::cli {
 namespace {

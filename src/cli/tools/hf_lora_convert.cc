@@ -7,7 +7,7 @@
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
 #include "io/npy.h"
-#include "runtime/adapter.h"
+#include "runtime/adapters/adapter.h"
 
 namespace nereid::cli {
 namespace {

@@ -8,7 +8,7 @@
 #include "cli/flags/arg_table.h"
 #include "cli/load/dataset.h"
 #include "cli/tools/tools.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

@@ -11,7 +11,7 @@
 #include "cli/tools/draft_heads.h"
 #include "cli/tools/round_model.h"
 #include "cli/tools/tools.h"
-#include "models/trtllm.h"
+#include "models/formats/trtllm.h"
 
 namespace nereid::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "cli/tools/calibrate.h"
 #include "cli/tools/tools.h"
 #include "convert/engine_cache.h"
-#include "convert/quantize_checkpoint.h"
+#include "convert/quantize/quantize_checkpoint.h"
 #include "io/engine_file.h"
 #include "kernels/open.h"
 #include "nereid/executor.h"

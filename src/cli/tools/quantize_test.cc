@@ -1,7 +1,7 @@
 // Checkpoints written by `nereid quantize`, run beside their float model.
 #include "base/json.h"
 #include "cli/tools/quantize_fixture.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

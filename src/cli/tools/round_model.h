@@ -8,7 +8,7 @@
 #include "base/status.h"
 #include "cli/flags/arg_table.h"
 #include "cli/tools/calibrate.h"
-#include "convert/quantize_checkpoint.h"
+#include "convert/quantize/quantize_checkpoint.h"
 #include "convert/trtllm_checkpoint.h"
 
 namespace nereid::cli {

@@ -21,7 +21,7 @@
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
 #include "runtime/engine_limits.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

@@ -14,9 +14,9 @@
 #include "convert/draft_folder.h"
 #include "convert/engine_dir.h"
 #include "kernels/open.h"
-#include "models/eagle3.h"
-#include "models/trtllm.h"
-#include "runtime/adapter.h"
+#include "models/drafts/eagle3.h"
+#include "models/formats/trtllm.h"
+#include "runtime/adapters/adapter.h"
 
 namespace nereid::cli {
 namespace {

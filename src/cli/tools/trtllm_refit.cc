@@ -3,7 +3,7 @@
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
 #include "convert/measure_kernels.h"
-#include "convert/prune.h"
+#include "convert/quantize/prune.h"
 #include "convert/refit.h"
 #include "io/engine_file.h"
 #include "kernels/open.h"

@@ -12,7 +12,7 @@
 #include "cli/flags/arg_table.h"
 #include "cli/tools/tools.h"
 #include "cli/triton/tritonserver.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::cli {
 namespace {

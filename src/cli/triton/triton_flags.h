@@ -10,8 +10,8 @@
 
 #include "base/status.h"
 #include "front/grpc/options.h"
-#include "front/http/byte_budget.h"
 #include "front/kserve/extensions.h"
+#include "front/protection/byte_budget.h"
 #include "front/server.h"
 
 struct TRITONSERVER_Error;

@@ -14,8 +14,8 @@
 #include "base/log_limit.h"
 #include "base/status.h"
 #include "front/grpc/wire.h"
-#include "front/http/budget_memory.h"
-#include "front/http/protection.h"
+#include "front/protection/budget_memory.h"
+#include "front/protection/protection.h"
 
 namespace nereid::front {
 

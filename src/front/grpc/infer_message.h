@@ -12,8 +12,8 @@
 #include "front/bridge/inference_call.h"
 #include "front/bridge/request_trace.h"
 #include "front/grpc/call.h"
-#include "front/http/byte_budget.h"
 #include "front/kserve/shared_memory.h"
+#include "front/protection/byte_budget.h"
 
 namespace nereid::front {
 

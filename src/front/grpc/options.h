@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "front/http/admin.h"
 #include "front/http/tls_options.h"
+#include "front/protection/admin.h"
 
 namespace nereid::front {
 

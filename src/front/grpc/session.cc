@@ -10,7 +10,7 @@
 #include "base/contained.h"
 #include "base/log.h"
 #include "front/grpc/stream.h"
-#include "front/http/api_keys.h"
+#include "front/protection/api_keys.h"
 
 namespace nereid::front {
 namespace {

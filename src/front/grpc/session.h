@@ -14,10 +14,10 @@
 
 #include "front/grpc/call.h"
 #include "front/grpc/options.h"
-#include "front/http/api_keys.h"
-#include "front/http/byte_budget.h"
 #include "front/http/listen.h"
 #include "front/http/workers.h"
+#include "front/protection/api_keys.h"
+#include "front/protection/byte_budget.h"
 
 struct nghttp2_session;
 

@@ -6,7 +6,7 @@
 
 #include "front/grpc/session.h"
 #include "front/http/compression.h"
-#include "front/http/key_limits.h"
+#include "front/protection/key_limits.h"
 
 struct nghttp2_session;
 

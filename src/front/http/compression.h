@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "front/http/byte_budget.h"
+#include "front/protection/byte_budget.h"
 
 namespace nereid::front {
 

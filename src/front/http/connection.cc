@@ -16,10 +16,10 @@
 #include "base/contained.h"
 #include "base/log.h"
 #include "base/log_limit.h"
-#include "front/http/budget_memory.h"
 #include "front/http/io_stall.h"
 #include "front/http/listen.h"
 #include "front/http/request_parser.h"
+#include "front/protection/budget_memory.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "front/http/message.h"
+
 namespace nereid::front {
 namespace {
 
@@ -23,6 +25,18 @@ TEST(HeaderFilter, NoneAndMalformed) {
   EXPECT_EQ(*header_filter(""), nullptr);
   const auto refused = header_filter("x(");
   EXPECT_THAT(message(refused.status()), testing::HasSubstr("'x('"));
+}
+
+TEST(ShownKey, IsTheOneOfEitherHeader) {
+  const auto shown = [](Headers headers) {
+    Request request;
+    request.headers = std::move(headers);
+    return std::string(shown_key(request));
+  };
+  EXPECT_EQ(shown({{"x-api-key", "k"}}), "k");
+  EXPECT_EQ(shown({{"authorization", "bearer k"}, {"X-API-Key", "other"}}), "k");
+  EXPECT_EQ(shown({{"Authorization", "Basic abc"}, {"X-API-Key", "k"}}), "k");
+  EXPECT_EQ(shown({{"Authorization", "Basic abc"}}), "");
 }
 
 }  // namespace

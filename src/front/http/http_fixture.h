@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
-#include "front/http/budget_memory.h"
 #include "front/http/listener.h"
 #include "front/http/workers.h"
+#include "front/protection/budget_memory.h"
 
 namespace nereid::front {
 

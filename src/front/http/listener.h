@@ -10,9 +10,9 @@
 #include <string>
 
 #include "base/status.h"
-#include "front/http/byte_budget.h"
 #include "front/http/message.h"
 #include "front/http/router.h"
+#include "front/protection/byte_budget.h"
 
 namespace nereid::front {
 

@@ -5,9 +5,9 @@
 
 #include "base/contained.h"
 #include "base/log_limit.h"
-#include "front/http/budget_memory.h"
 #include "front/http/connection.h"
 #include "front/http/io_stall.h"
+#include "front/protection/budget_memory.h"
 
 namespace nereid::front {
 namespace asio = boost::asio;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "front/protection/api_keys.h"
+
 namespace nereid::front {
 namespace {
 
@@ -37,6 +39,14 @@ std::string_view Request::param(std::string_view name) const {
 
 Response json_response(std::string body, int status) {
   return {status, "application/json", {}, std::move(body)};
+}
+
+std::string_view shown_key(const Request& request) {
+  const std::string* authorization = find_header(request.headers, "Authorization");
+  const std::string_view bearer = authorization ? ApiKeys::bearer(*authorization) : "";
+  if (!bearer.empty()) return bearer;
+  const std::string* plain = find_header(request.headers, "X-API-Key");
+  return plain != nullptr ? std::string_view(*plain) : std::string_view();
 }
 
 std::string_view reason_phrase(int status) {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "front/http/key_limits.h"
+#include "front/protection/key_limits.h"
 
 namespace nereid::front {
 
@@ -49,6 +49,9 @@ struct Response {
 };
 
 Response json_response(std::string body, int status = 200);
+
+// The API key in a request: in Authorization, else in X-API-Key; "" without one.
+std::string_view shown_key(const Request& request);
 
 // Standard reason phrase of a status code, "Unknown" for others.
 std::string_view reason_phrase(int status);

@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/log_limit.h"
-#include "front/http/budget_memory.h"
+#include "front/protection/budget_memory.h"
 
 namespace nereid::front {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "front/http/message.h"
-#include "front/http/protection.h"
+#include "front/protection/protection.h"
 
 namespace nereid::front {
 

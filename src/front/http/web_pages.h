@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "front/http/cors.h"
 #include "front/http/message.h"
-#include "front/http/protection.h"
+#include "front/protection/protection.h"
 
 namespace nereid::front {
 

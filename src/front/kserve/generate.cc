@@ -11,13 +11,13 @@
 #include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
 #include "front/bridge/model_info.h"
-#include "front/http/budget_memory.h"
 #include "front/http/json_text.h"
 #include "front/http/parts.h"
 #include "front/kserve/generate_mapping.h"
 #include "front/kserve/load_report.h"
 #include "front/kserve/model_path.h"
 #include "front/kserve/routes.h"
+#include "front/protection/budget_memory.h"
 #include "front/trace/exchange_trace.h"
 
 namespace nereid::front {

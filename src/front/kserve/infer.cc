@@ -6,11 +6,11 @@
 
 #include "base/request_flags.h"
 #include "front/bridge/inference_call.h"
-#include "front/http/budget_memory.h"
 #include "front/http/compression.h"
 #include "front/http/parts.h"
 #include "front/kserve/infer_message.h"
 #include "front/kserve/model_path.h"
+#include "front/protection/budget_memory.h"
 #include "front/trace/exchange_trace.h"
 
 namespace nereid::front {

@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "front/bridge/model_info.h"
-#include "front/http/budget_memory.h"
 #include "front/kserve/extensions.h"
 #include "front/kserve/json_body.h"
 #include "front/kserve/routes.h"
+#include "front/protection/budget_memory.h"
 
 namespace nereid::front {
 namespace {

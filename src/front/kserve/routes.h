@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "front/http/byte_budget.h"
 #include "front/http/header_filter.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
+#include "front/protection/byte_budget.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 

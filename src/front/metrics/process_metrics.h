@@ -4,8 +4,8 @@
 #include <string>
 
 #include "front/grpc/call.h"
-#include "front/http/byte_budget.h"
 #include "front/http/listener.h"
+#include "front/protection/byte_budget.h"
 
 namespace nereid::front {
 

@@ -4,10 +4,10 @@
 #include <utility>
 #include <variant>
 
-#include "front/openai/fields.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
-#include "front/openai/request_fields.h"
+#include "front/openai/requests/fields.h"
+#include "front/openai/requests/request_fields.h"
 
 namespace nereid::front {
 namespace {

@@ -8,9 +8,9 @@
 
 #include "base/json_members.h"
 #include "front/http/json_text.h"
-#include "front/openai/chat_prompt.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
+#include "front/openai/requests/chat_prompt.h"
 #include "front/output/chat_output.h"
 
 namespace nereid::front {

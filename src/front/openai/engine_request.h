@@ -7,7 +7,7 @@
 #include "base/status.h"
 #include "front/bridge/inference_call.h"
 #include "front/openai/language_model.h"
-#include "front/openai/requests.h"
+#include "front/openai/requests/requests.h"
 
 namespace nereid::front {
 

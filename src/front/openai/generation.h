@@ -18,7 +18,7 @@
 #include "front/http/message.h"
 #include "front/openai/language_model.h"
 #include "front/openai/log_probs.h"
-#include "front/openai/requests.h"
+#include "front/openai/requests/requests.h"
 #include "front/trace/tracer.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"

@@ -9,8 +9,8 @@
 #include "base/log_limit.h"
 #include "base/random_hex.h"
 #include "front/http/json_text.h"
+#include "front/openai/requests/sampling_defaults.h"
 #include "front/openai/routes.h"
-#include "front/openai/sampling_defaults.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
 

@@ -9,8 +9,6 @@
 #include <string_view>
 
 #include "base/json.h"
-#include "front/http/budget_memory.h"
-#include "front/http/counted_text.h"
 #include "front/http/message.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
@@ -18,8 +16,10 @@
 #include "front/openai/fair_queue.h"
 #include "front/openai/language_models.h"
 #include "front/openai/options.h"
-#include "front/openai/requests.h"
-#include "front/openai/response_store.h"
+#include "front/openai/requests/requests.h"
+#include "front/openai/responses/response_store.h"
+#include "front/protection/budget_memory.h"
+#include "front/protection/counted_text.h"
 #include "front/trace/tracer.h"
 
 namespace nereid::front {

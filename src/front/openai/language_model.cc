@@ -10,7 +10,7 @@
 #include "base/json_members.h"
 #include "base/log.h"
 #include "front/openai/pooling.h"
-#include "front/openai/sampling_defaults.h"
+#include "front/openai/requests/sampling_defaults.h"
 
 namespace nereid::front {
 namespace {

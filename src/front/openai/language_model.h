@@ -14,14 +14,14 @@
 #include "backend/parameters/lora_modules.h"
 #include "base/status.h"
 #include "front/bridge/model_info.h"
-#include "front/openai/infill.h"
 #include "front/openai/model_facts.h"
 #include "front/openai/options.h"
-#include "front/openai/requests.h"
+#include "front/openai/requests/infill.h"
+#include "front/openai/requests/requests.h"
 #include "front/output/reasoning_formats.h"
 #include "front/output/tool_formats.h"
 #include "text/chat_template.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::front {
 
@@ -36,7 +36,7 @@ struct LanguageModel {
   std::vector<int32_t> eos_ids;
   int64_t max_seq_len = 0;         // prompt and output tokens
   int64_t default_max_tokens = 0;  // see OpenAiOptions
-  SamplingDefaults defaults;           // of options that a request does not set
+  SamplingDefaults defaults;       // of options that a request does not set
   int64_t max_num_sequences = 0;   // sequences that the engine computes at once; 0: unknown
   size_t max_token_bytes = 1;      // largest text of a token
   int64_t embedding_size = 0;      // 0: no embeddings
@@ -47,7 +47,7 @@ struct LanguageModel {
   ModelFacts facts;  // for Ollama's API
 
   const FillMiddleTokens* infill = nullptr;  // null: no fill-in-the-middle tokens
-  bool takes_templates = false;         // requests may bring their own chat template
+  bool takes_templates = false;              // requests may bring their own chat template
 
   // Formats of tool calls and reasoning; null: none, or not parsed.
   const ToolFormat* tool_format = nullptr;

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::front {
 

@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "front/http/byte_budget.h"
 #include "front/http/router.h"
 #include "front/http/workers.h"
 #include "front/openai/options.h"
+#include "front/protection/byte_budget.h"
 #include "front/trace/tracer.h"
 #include "triton/core/tritonserver.h"
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "front/http/json_text.h"
-#include "front/openai/chat_prompt.h"
 #include "front/openai/generation.h"
 #include "front/openai/handlers.h"
-#include "front/openai/request_fields.h"
+#include "front/openai/requests/chat_prompt.h"
+#include "front/openai/requests/request_fields.h"
 
 namespace nereid::front {
 namespace {

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "front/http/json_text.h"
-#include "front/openai/chat_prompt.h"
 #include "front/openai/handlers.h"
-#include "front/openai/request_fields.h"
+#include "front/openai/requests/chat_prompt.h"
+#include "front/openai/requests/request_fields.h"
 #include "front/translate/anthropic.h"
 #include "front/translate/ollama.h"
 

@@ -19,7 +19,7 @@ namespace nereid::graph {
 struct PassContext {
   const kernels::Registry* registry = nullptr;
   DeviceInfo device;
-  kernels::KernelChoices forced;                       // "op:kernel"
+  kernels::KernelChoices forced;                 // "op:kernel"
   std::optional<kernels::WeightFormat> weights;  // of products; absent: the family's
   // Of the head; absent: with `weights`, int8 per row if they are integers, else bf16; without
   // `weights`, the checkpoint's.

@@ -39,7 +39,7 @@ struct RouteOf {
   int32_t groups = 1, groups_kept = 1, group_best = 1;
   bool renormalise = false;
   float scale = 1;
-  float jitter_eps = 0;            // jitter eps of the sparse mixer; 0: off
+  float jitter_eps = 0;       // jitter eps of the sparse mixer; 0: off
   typename F::Value weights;  // f32 [n, picked]
   typename F::Value experts;  // i32 [n, picked]
 
@@ -63,7 +63,8 @@ struct RouteOf {
     if (a.group_best < 1 || a.group_best > size) return "a group has fewer experts than group_best";
     if (a.experts.cols > size * a.groups_kept) return "more experts picked than take part";
     if (!std::isfinite(a.scale)) return "the scale is not a number";
-    if (!std::isfinite(a.jitter_eps) || a.jitter_eps < 0) return "the reach is negative or no number";
+    if (!std::isfinite(a.jitter_eps) || a.jitter_eps < 0)
+      return "the reach is negative or no number";
     if (a.scoring == Scoring::kSparseMixer && (is_given(a.bias) || a.groups > 1 || a.renormalise))
       return "the sparse mixer has no bias, no groups and does not renormalise";
     return {};

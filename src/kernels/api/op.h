@@ -132,7 +132,7 @@ struct BatchView {
   int32_t max_blocks = 0;
   int32_t num_embeddings = 0;
   // Adapters; null: none in the step.
-  const int32_t* adapters = nullptr;                // [rows of the call] adapter slot, -1: none
+  const int32_t* adapters = nullptr;             // [rows of the call] adapter slot, -1: none
   const LoraMatrix* adapter_matrices = nullptr;  // [adapters, num_adapter_modules]
   const BF16* adapter_weights = nullptr;
   int32_t num_adapter_modules = 0;

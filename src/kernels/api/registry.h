@@ -29,9 +29,10 @@ struct ProductTuner {
   };
   // Times the library's algorithms for the products that run in it. ResourceExhausted: memory is
   // missing; else the device's first error.
-  StatusOr<AlgorithmChoices> (*measure)(std::span<const Product> products, Device& device) = nullptr;
-  // Applies the choices to the stream's products. KernelChoices of another library version or device are
-  // ignored (logged).
+  StatusOr<AlgorithmChoices> (*measure)(std::span<const Product> products,
+                                        Device& device) = nullptr;
+  // Applies the choices to the stream's products. KernelChoices of another library version or
+  // device are ignored (logged).
   void (*use)(const AlgorithmChoices& choices, Stream& stream) = nullptr;
 };
 

@@ -121,7 +121,7 @@ struct SampleRow {
   int32_t draft = -1;
   int32_t mask = -1;          // index in Sample::masks: allowed tokens. -1: all
   int32_t draft_logits = -1;  // row of Sample::draft_logits that `draft` was drawn from; -1: none
-  int32_t wants_argmax = 0;          // 1: argmax wanted if the row is not sampled
+  int32_t wants_argmax = 0;   // 1: argmax wanted if the row is not sampled
 };
 
 constexpr int64_t mask_words(int64_t vocab) { return (vocab + 31) / 32; }
@@ -136,8 +136,8 @@ struct SampleResult {
                            // earlier draft was rejected
   float log_prob = 0;      // of the token, over the whole vocabulary; unless LogProbs::kNone
   float log_kept = 0;      // kProcessed, top_k > 0: log of the probability of the kept top_k tokens
-  int32_t likeliest = -1;  // row with `wants_argmax` that is not sampled: argmax of the raw logits (ties:
-                           // lower id); -1: a NaN or +inf
+  int32_t likeliest = -1;  // row with `wants_argmax` that is not sampled: argmax of the raw logits
+                           // (ties: lower id); -1: a NaN or +inf
 };
 
 struct TopToken {

@@ -54,11 +54,12 @@ struct AddPositionsOf {
   typename F::Step step = {};  // positions
 
   static constexpr auto fields() {
-    return std::tuple(
-        in("x", &AddPositionsOf::x, {DType::kF32}).of(OutputRows::kTokens),
-        matrix("table", &AddPositionsOf::table),
-        kernels::out("out", &AddPositionsOf::out, {DType::kF32}).of(OutputRows::kTokens).in_place_of("x"),
-        kernels::step(&AddPositionsOf::step));
+    return std::tuple(in("x", &AddPositionsOf::x, {DType::kF32}).of(OutputRows::kTokens),
+                      matrix("table", &AddPositionsOf::table),
+                      kernels::out("out", &AddPositionsOf::out, {DType::kF32})
+                          .of(OutputRows::kTokens)
+                          .in_place_of("x"),
+                      kernels::step(&AddPositionsOf::step));
   }
   static std::string_view check(const AddPositionsOf<Views>& a) {
     if (a.x.cols != a.table.k || a.out.cols != a.x.cols) return "x and the table differ in width";
@@ -109,9 +110,10 @@ struct GatherRowsOf {
   typename F::Step step = {};  // logit_tokens
 
   static constexpr auto fields() {
-    return std::tuple(in("x", &GatherRowsOf::x, {DType::kF32}).of(OutputRows::kTokens),
-                      kernels::out("out", &GatherRowsOf::out, {DType::kF32}).of(OutputRows::kSampled),
-                      kernels::step(&GatherRowsOf::step));
+    return std::tuple(
+        in("x", &GatherRowsOf::x, {DType::kF32}).of(OutputRows::kTokens),
+        kernels::out("out", &GatherRowsOf::out, {DType::kF32}).of(OutputRows::kSampled),
+        kernels::step(&GatherRowsOf::step));
   }
   static std::string_view check(const GatherRowsOf<Views>& a) {
     if (a.out.cols != a.x.cols) return "out is not as wide as x";

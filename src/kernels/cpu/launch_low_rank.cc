@@ -13,7 +13,7 @@ static_assert(kMaxLowRank >= kMaxAdapterRank);
 // A piece of a row with an adapter.
 struct Piece {
   const LoraMatrix* matrices = nullptr;  // [num_modules]
-  const uint16_t* x = nullptr;              // null: the token's row of a
+  const uint16_t* x = nullptr;           // null: the token's row of a
   float* y = nullptr;
   int64_t token = -1;
 };

@@ -265,7 +265,7 @@ Status measure(const ProductTuner::Product& product, Device& device, AlgorithmCh
 }  // namespace
 
 StatusOr<AlgorithmChoices> measure_products(std::span<const ProductTuner::Product> products,
-                                          Device& device) {
+                                            Device& device) {
   AlgorithmChoices choices{cublaslt_name(), device.info().name, {}};
   const Time start = now();
   for (const ProductTuner::Product& product : products) {

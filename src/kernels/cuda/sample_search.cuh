@@ -181,7 +181,8 @@ __device__ uint64_t share_of(uint64_t total, double share) {
 // In descending order of elements >= `least`: the element at which the sum of weights reaches a
 // share of the total; without kByWeight, at which the number of elements reaches `count`.
 template <bool kByWeight>
-__device__ SearchResult search(const Row& row, uint64_t least, double share, int count, Team& team) {
+__device__ SearchResult search(const Row& row, uint64_t least, double share, int count,
+                               Team& team) {
   const float unit = kByWeight ? row.temperature : 1;
   const float weightless = row.largest - 29 * unit;  // exp(-29) < 2^-kWeightBits / 2
   if (kByWeight) least = max(least, least_element(weightless));

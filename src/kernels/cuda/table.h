@@ -15,7 +15,7 @@ bool is_for_library(std::string_view kernel, const Linear& args, int sm);
 
 // See ProductTuner (cublaslt_measure.cc).
 StatusOr<AlgorithmChoices> measure_products(std::span<const ProductTuner::Product> products,
-                                          Device& device);
+                                            Device& device);
 void use_choices(const AlgorithmChoices& choices, Stream& stream);
 
 }  // namespace nereid::kernels::cuda

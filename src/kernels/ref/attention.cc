@@ -102,7 +102,9 @@ double scale_of(const Line& line, const float* scales) {
 }
 
 // Key and value lines of a position in the cache.
-Line key_line(const CacheView& c, LineAddress place, int64_t d) { return {c.type, c.layout, place, d}; }
+Line key_line(const CacheView& c, LineAddress place, int64_t d) {
+  return {c.type, c.layout, place, d};
+}
 Line value_line(const CacheView& c, LineAddress place, int64_t d) {
   return {c.type, KeyLayout::kLines, place, d};
 }

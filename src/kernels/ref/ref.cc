@@ -236,8 +236,8 @@ void reference(const FusedLinear& a) {
 namespace {
 
 // Row j of a module's A times x; without x: column `token` of A.
-double low_of(const LowRank& a, const LoraMatrix& matrix, int64_t j, int64_t row,
-              int64_t first_col, int64_t token) {
+double low_of(const LowRank& a, const LoraMatrix& matrix, int64_t j, int64_t row, int64_t first_col,
+              int64_t token) {
   const BF16* const weights = a.step.adapter_weights + matrix.a;
   if (!is_given(a.x)) return to_float(weights[token * matrix.rank + j]);
   double sum = 0;

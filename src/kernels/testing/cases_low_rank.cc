@@ -67,7 +67,7 @@ void set_low_rank_tolerance(Case<LowRank>& c, const LowRank& a) {
 // Ranks differ, some modules have none, some have a gain. Sets `weights` to the number of adapter
 // weights.
 std::vector<LoraMatrix> matrices_of(const LowRankShape& s, int64_t first, int64_t total,
-                                       int64_t& weights) {
+                                    int64_t& weights) {
   std::vector<LoraMatrix> matrices;
   for (int64_t adapter = 0; adapter < s.adapters; ++adapter)
     for (int64_t m = 0; m < total; ++m) {

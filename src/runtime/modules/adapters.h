@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/adapter_slots.h"
+#include "runtime/adapters/adapter_slots.h"
 #include "runtime/step_module.h"
 
 namespace nereid::runtime {

@@ -26,7 +26,8 @@ Status OutputLogits::completed(const LandedRow& completed, EngineUpdate& update)
   return ok();
 }
 
-// Gathers what the row knows, [num_tokens, vocab]; the update gets it when that completes the prompt.
+// Gathers what the row knows, [num_tokens, vocab]; the update gets it when that completes the
+// prompt.
 void OutputLogits::add_prompt(const sched::ScheduledRow& row, std::span<const float> logits,
                               EngineUpdate& update) {
   const auto found = prompts_.find(row.sequence->id());

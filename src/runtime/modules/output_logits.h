@@ -23,7 +23,8 @@ class OutputLogits : public StepModule {
   void finished(const FinishedStep& step) override;
 
  private:
-  void add_prompt(const sched::ScheduledRow& row, std::span<const float> logits, EngineUpdate& update);
+  void add_prompt(const sched::ScheduledRow& row, std::span<const float> logits,
+                  EngineUpdate& update);
   void add_drawn(const LandedRow& completed, EngineUpdate& update) const;
 
   const size_t vocab_;

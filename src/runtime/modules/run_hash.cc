@@ -15,7 +15,8 @@ class RunHash : public StepModule {
  public:
   Status completed(const LandedRow& completed, EngineUpdate&) override {
     const sched::ScheduledRow& row = completed.row;
-    if (row.samples && !completed.is_late) rows_.push_back({row.sequence->id(), row.first_sampled()});
+    if (row.samples && !completed.is_late)
+      rows_.push_back({row.sequence->id(), row.first_sampled()});
     return ok();
   }
 
@@ -27,7 +28,8 @@ class RunHash : public StepModule {
       while (row != rows_.end() && row->id != update.row.id) ++row;
       NEREID_CHECK(row != rows_.end());
       auto position = static_cast<uint64_t>(row->first_sampled);
-      for (const TokenId token : update.row.tokens) sum_ += hash_of(update.row.id, position++, token);
+      for (const TokenId token : update.row.tokens)
+        sum_ += hash_of(update.row.id, position++, token);
     }
     rows_.clear();
   }

@@ -1,5 +1,5 @@
 // The hash of a run: the same for the same tokens, however they are computed.
-#include "runtime/engine_loop.h"
+#include "runtime/testing/engine_loop.h"
 
 namespace nereid::runtime {
 namespace {

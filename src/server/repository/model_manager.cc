@@ -193,7 +193,7 @@ Status ModelManager::load_one(const ModelId& id, const ModelOverride& changes) {
 }
 
 StatusOr<ModelLocks::ModelLock> ModelManager::lock_related(const ModelId& id,
-                                                         const ModelOverride& changes) {
+                                                           const ModelOverride& changes) {
   std::set<ModelId> wanted = related_to(id, changes);
   while (true) {
     auto claim = locks_.take(wanted);

@@ -14,7 +14,8 @@ std::string_view without_blanks_in_front(std::string_view text) {
 }
 
 // Whether the text behind the first `close` in `text`, if any, begins an answer.
-StatusOr<bool> closes_well(const OutputConstraint& guide, std::string_view text, StepBudget& effort) {
+StatusOr<bool> closes_well(const OutputConstraint& guide, std::string_view text,
+                           StepBudget& effort) {
   const std::string_view close = guide.reasoning->close;
   const size_t found = text.find(close);
   if (found == std::string_view::npos) return true;
@@ -46,7 +47,8 @@ StatusOr<std::vector<int32_t>> invalid_closing_tokens(const OutputConstraint& gu
   return ids;
 }
 
-ConstrainedOutput::ConstrainedOutput(std::shared_ptr<const OutputConstraint> guide) : guide_(std::move(guide)) {
+ConstrainedOutput::ConstrainedOutput(std::shared_ptr<const OutputConstraint> guide)
+    : guide_(std::move(guide)) {
   if (guide_->grammar) matcher_.emplace(guide_->grammar);
   if (const auto& reasoning = guide_->reasoning)
     phase_ = reasoning->begun ? Phase::kReasoning : Phase::kStart;
@@ -139,7 +141,7 @@ bool ConstrainedOutput::limits_next() const {
 }
 
 Status ConstrainedOutput::fill_mask(std::span<uint32_t> mask, std::span<const int32_t> end_ids,
-                               StepBudget& effort) {
+                                    StepBudget& effort) {
   if (phase_ != Phase::kReasoning && matcher_)
     RETURN_IF_ERROR(matcher_->fill_mask(mask, end_ids, effort));
   if (phase_ == Phase::kAnswer) return ok();
@@ -178,7 +180,8 @@ std::vector<int32_t> ConstrainedOutput::forced(size_t most, StepBudget& effort) 
 
 // Tokens that contain all of `close` are known in advance; where the text ends with a part of
 // `close`, tokens that begin with the rest are checked.
-Status ConstrainedOutput::forbid_broken_closings(std::span<uint32_t> mask, StepBudget& effort) const {
+Status ConstrainedOutput::forbid_broken_closings(std::span<uint32_t> mask,
+                                                 StepBudget& effort) const {
   for (const int32_t id : guide_->broken_ids) clear_bit(mask, id);
   const std::string_view close = guide_->reasoning->close;
   for (size_t begun = 1; begun <= tail_.size() && begun < close.size(); ++begun) {

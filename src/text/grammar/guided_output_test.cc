@@ -25,7 +25,8 @@ OutputConstraint marked() {
 
 class Output {
  public:
-  explicit Output(const OutputConstraint& guide) : output_(std::make_shared<const OutputConstraint>(guide)) {}
+  explicit Output(const OutputConstraint& guide)
+      : output_(std::make_shared<const OutputConstraint>(guide)) {}
 
   // False: the output may not continue so.
   bool write(std::string_view text) {

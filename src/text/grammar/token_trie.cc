@@ -4,7 +4,7 @@
 #include <limits>
 #include <string>
 
-#include "text/tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace nereid::text {
 
