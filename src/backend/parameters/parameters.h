@@ -52,6 +52,9 @@ std::set<std::string> parameter_keys(std::string_view backend);
 // "" and an unfilled ${placeholder} count as unset.
 bool is_unset(std::string_view value);
 
+// The value of a kBoolean; nullopt when it is none.
+std::optional<bool> boolean_of(std::string_view value);
+
 // "'multi_block_mode' is 'true': attention kernels choose ..." of the set parameters that change
 // nothing, with "; " between them; "" when there are none. `value_of` has the text of a key;
 // nullopt and unset values do not count.

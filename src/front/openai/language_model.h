@@ -29,7 +29,8 @@ struct LanguageModel {
   std::string id;           // what /v1/models lists
   std::string engine_name;  // the model that takes token ids
   std::shared_ptr<const ModelInfo> engine;
-  bool decoupled = true;  // engine may answer many times, so tokens can be streamed
+  bool decoupled = true;        // engine may answer many times, so tokens can be streamed
+  bool repeats_prompt = false;  // in front of an answer in one reply; no input says otherwise
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
   std::vector<int32_t> eos_ids;    // generation_config, config or tokenizer_config; first is end_id
