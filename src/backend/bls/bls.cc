@@ -9,6 +9,7 @@
 
 #include "backend/bls/bls_run.h"
 #include "backend/common/backend_model.h"
+#include "backend/parameters/parameters.h"
 #include "base/contained.h"
 #include "base/log_limit.h"
 
@@ -35,6 +36,11 @@ class BlsModel {
     ASSIGN_OR_RETURN(s.accumulate_tokens, config.boolean("accumulate_tokens", false));
     s.input_rank = [self = m.get()](const std::string& model, const std::string& name) {
       return self->input_rank(model, name);
+    };
+    s.excludes_prompt = [self = m.get()](const std::string& model) {
+      std::lock_guard lock(self->callees_mutex_);
+      const Callee* callee = self->callee(model);
+      return callee != nullptr && callee->excludes_prompt;
     };
     m->watch_ = std::thread([self = m.get()] {
       run_contained("watch for cancelled requests", [self] { self->watch(); });
@@ -66,7 +72,11 @@ class BlsModel {
   }
 
  private:
-  using Ranks = std::map<std::string, size_t, std::less<>>;  // number of dimensions by input
+  // What the configuration of a model that is called says.
+  struct Callee {
+    std::map<std::string, size_t, std::less<>> ranks;  // of inputs
+    bool excludes_prompt = false;
+  };
 
   void watch() {
     std::unique_lock lock(mutex_);
@@ -80,23 +90,28 @@ class BlsModel {
     }
   }
 
-  // Each model's inputs are asked of the server once, at first use: the model may
-  // load after this one.
-  std::optional<size_t> input_rank(const std::string& model, const std::string& name) {
-    std::lock_guard lock(inputs_mutex_);
-    auto& known = inputs_[model];
-    if (known.empty()) {
-      if (Status s = read_inputs(model, known); !s.ok()) {
-        static LogLimit log;
-        log.write(log_warning, "model '{}': {}", model, message(s));
-        return 0;  // the call itself fails with the reason
-      }
+  // Asked of the server once: the other models may load after this one. Null: it cannot be asked
+  // now. Under `callees_mutex_`.
+  const Callee* callee(const std::string& model) {
+    Callee& known = callees_[model];
+    if (!known.ranks.empty()) return &known;
+    if (Status s = read_callee(model, known); !s.ok()) {
+      static LogLimit log;
+      log.write(log_warning, "model '{}': {}", model, message(s));
+      return nullptr;
     }
-    const auto it = known.find(name);
-    return it == known.end() ? std::nullopt : std::optional(it->second);
+    return &known;
   }
 
-  Status read_inputs(const std::string& model, Ranks& to) {
+  std::optional<size_t> input_rank(const std::string& model, const std::string& name) {
+    std::lock_guard lock(callees_mutex_);
+    const Callee* known = callee(model);
+    if (known == nullptr) return 0;  // the call itself will say what is wrong
+    const auto it = known->ranks.find(name);
+    return it == known->ranks.end() ? std::nullopt : std::optional(it->second);
+  }
+
+  Status read_callee(const std::string& model, Callee& to) {
     TRITONSERVER_Message* config = nullptr;
     RETURN_IF_ERROR(
         take(TRITONSERVER_ServerModelConfig(settings_.server, model.c_str(), -1, 1, &config)));
@@ -109,9 +124,14 @@ class BlsModel {
     return guarded([&]() -> Status {
       ASSIGN_OR_RETURN(const json::value root, parse_json(copy));
       const bool has_batch = root.as_object().at("max_batch_size").to_number<int64_t>() > 0;
+      boost::system::error_code error;
+      const json::value* excludes =
+          root.find_pointer("/parameters/exclude_input_in_output/string_value", error);
+      if (excludes != nullptr && excludes->is_string())
+        to.excludes_prompt = boolean_of(excludes->get_string()).value_or(false);
       for (const auto& input : root.as_object().at("input").as_array()) {
         const size_t num_dims = input.as_object().at("dims").as_array().size();
-        to.emplace(input.as_object().at("name").as_string(), num_dims + (has_batch ? 1 : 0));
+        to.ranks.emplace(input.as_object().at("name").as_string(), num_dims + (has_batch ? 1 : 0));
       }
       return ok();
     });
@@ -124,8 +144,8 @@ class BlsModel {
   std::map<uint64_t, std::shared_ptr<BlsRun>> runs_;
   bool closing_ = false;
   std::thread watch_;
-  std::mutex inputs_mutex_;
-  std::map<std::string, Ranks> inputs_;  // by model
+  std::mutex callees_mutex_;
+  std::map<std::string, Callee> callees_;  // by model
 };
 
 }  // namespace

@@ -245,7 +245,9 @@ void BlsRun::on_preprocessed(Reply reply) {
   if (draft_options_.num_drafts == 0) {
     return call(settings_.llm_model, std::move(for_llm_), &BlsRun::on_generated);
   }
-  auto loop = DraftLoop::create(std::move(for_llm_), draft_options_);
+  auto loop = DraftLoop::create(std::move(for_llm_), draft_options_,
+                                settings_.prompt_rule(settings_.llm_model),
+                                settings_.prompt_rule(settings_.draft_model));
   if (!loop.ok()) return fail(loop.status());
   drafts_ = *std::move(loop);
   next_draft();
@@ -284,7 +286,8 @@ void BlsRun::on_tested(Reply reply) {
   llm_over_ = true;
   generated_ns_ = now_ns();
   Reply whole;
-  whole.outputs = drafts_->outputs(!exclude_input_.value_or(false));
+  whole.outputs =
+      drafts_->outputs(!exclude_input_.value_or(settings_.excludes_prompt(settings_.llm_model)));
   whole.is_final = whole.has_content = true;
   replies_.push_back(std::move(whole));
   next_text();

@@ -31,8 +31,13 @@ struct BlsSettings {
   // model has no such input; 0: its metadata is not available now.
   std::function<std::optional<size_t>(const std::string& model, const std::string& name)>
       input_rank;
+  // What the model's parameter exclude_input_in_output says.
+  std::function<bool(const std::string& model)> excludes_prompt;
   bool has_input(const std::string& model, const std::string& name) const {
     return input_rank(model, name).has_value();
+  }
+  PromptRule prompt_rule(const std::string& model) const {
+    return {has_input(model, "exclude_input_in_output"), excludes_prompt(model)};
   }
 };
 

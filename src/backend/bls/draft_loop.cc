@@ -52,17 +52,6 @@ StatusOr<int32_t> one_int(const std::vector<Output>& tensors, std::string_view n
   return values.front();
 }
 
-// The generated tokens of a reply, prompt excluded.
-StatusOr<std::vector<int32_t>> tokens_of(const std::vector<Output>& outputs) {
-  ASSIGN_OR_RETURN(auto ids, ints(outputs, "output_ids"));
-  ASSIGN_OR_RETURN(const int32_t length, one_int(outputs, "sequence_length"));
-  if (length < 0 || static_cast<size_t>(length) > ids.size()) {
-    return internal_error("sequence_length is {} for {} output_ids", length, ids.size());
-  }
-  ids.resize(static_cast<size_t>(length));
-  return ids;
-}
-
 Output scalar(const char* name, int32_t value) {
   return make_output(name, {1, 1}, std::vector<int32_t>{value});
 }
@@ -127,9 +116,12 @@ StatusOr<DraftLoop::DraftOptions> DraftLoop::wish(const Item& item) {
   return DraftOptions{*num_drafts, with_logits};
 }
 
-StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, const DraftOptions& wish) {
+StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, const DraftOptions& wish,
+                                      const PromptRule& target, const PromptRule& draft) {
   DraftLoop loop;
   loop.draft_options_ = wish;
+  loop.target_rule_ = target;
+  loop.draft_rule_ = draft;
   ASSIGN_OR_RETURN(loop.ids_, ints(llm_inputs, "input_ids"));
   ASSIGN_OR_RETURN(const int32_t length, one_int(llm_inputs, "input_lengths"));
   if (length < 0 || static_cast<size_t>(length) > loop.ids_.size()) {
@@ -151,17 +143,32 @@ StatusOr<DraftLoop> DraftLoop::create(std::vector<Output> llm_inputs, const Draf
   return loop;
 }
 
-std::vector<Output> DraftLoop::inputs(int32_t num_tokens) const {
+std::vector<Output> DraftLoop::inputs(int32_t num_tokens, const PromptRule& rule) const {
   const auto length = static_cast<int32_t>(ids_.size());
   std::vector<Output> inputs = common_;
   inputs.push_back(make_output("input_ids", {1, length}, ids_));
   inputs.push_back(scalar("input_lengths", length));
   inputs.push_back(scalar("request_output_len", num_tokens));
-  inputs.push_back(flag("exclude_input_in_output", true));
+  if (rule.has_input) inputs.push_back(flag("exclude_input_in_output", true));
   return inputs;
 }
 
-// Drafts end where min_length ends: with logits both models must ban end ids at the same positions.
+// The generated tokens of a reply to a call that was made of `ids_`.
+StatusOr<std::vector<int32_t>> DraftLoop::tokens_of(const std::vector<Output>& outputs,
+                                                    const PromptRule& rule) const {
+  ASSIGN_OR_RETURN(const auto ids, ints(outputs, "output_ids"));
+  ASSIGN_OR_RETURN(const int32_t length, one_int(outputs, "sequence_length"));
+  const size_t begin = rule.is_repeated() ? ids_.size() : 0;
+  if (length < 0 || static_cast<size_t>(length) > ids.size() ||
+      static_cast<size_t>(length) < begin) {
+    return internal_error("sequence_length is {} for {} output_ids and {} of the prompt", length,
+                          ids.size(), begin);
+  }
+  return std::vector<int32_t>(ids.begin() + static_cast<ptrdiff_t>(begin), ids.begin() + length);
+}
+
+// With logits both models ban end ids at the same places, so a draft ends where they begin to be
+// allowed.
 int32_t DraftLoop::draft_length() const {
   const int32_t most = std::min(draft_options_.num_drafts, num_left() - 1);
   return draft_options_.with_logits && min_left() > 0 ? std::min(most, min_left()) : most;
@@ -171,7 +178,7 @@ int32_t DraftLoop::draft_length() const {
 // tokens like others.
 std::vector<Output> DraftLoop::draft_inputs() const {
   const bool may_end = draft_options_.with_logits && min_left() == 0;
-  auto inputs = this->inputs(draft_length());
+  auto inputs = this->inputs(draft_length(), draft_rule_);
   std::erase_if(inputs, [&](const Output& input) {
     return std::ranges::find(kTargetOnly, input.name) != std::end(kTargetOnly) ||
            (may_end && input.name == "end_id");
@@ -182,7 +189,7 @@ std::vector<Output> DraftLoop::draft_inputs() const {
 }
 
 Status DraftLoop::take_draft(const std::vector<Output>& outputs) {
-  ASSIGN_OR_RETURN(draft_, tokens_of(outputs));
+  ASSIGN_OR_RETURN(draft_, tokens_of(outputs, draft_rule_));
   if (static_cast<int32_t>(draft_.size()) > draft_length()) {
     return internal_error("the draft model sent {} tokens, {} were asked for", draft_.size(),
                           draft_length());
@@ -206,7 +213,7 @@ Status DraftLoop::take_logits(const std::vector<Output>& outputs) {
 
 std::vector<Output> DraftLoop::target_inputs() const {
   const auto length = static_cast<int32_t>(draft_.size());
-  auto inputs = this->inputs(length + 1);
+  auto inputs = this->inputs(length + 1, target_rule_);
   if (length > 0) inputs.push_back(make_output("draft_input_ids", {1, length}, draft_));
   if (draft_logits_) inputs.push_back(*draft_logits_);
   if (min_left() > 0) inputs.push_back(scalar("min_length", min_left()));
@@ -215,7 +222,7 @@ std::vector<Output> DraftLoop::target_inputs() const {
 
 // An output shorter than requested has ended: end ids are not part of it.
 Status DraftLoop::take_tokens(std::vector<Output> outputs) {
-  ASSIGN_OR_RETURN(const auto tokens, tokens_of(outputs));
+  ASSIGN_OR_RETURN(const auto tokens, tokens_of(outputs, target_rule_));
   if (tokens.size() > draft_.size() + 1) {
     return internal_error("the generating model sent {} tokens, {} were asked for", tokens.size(),
                           draft_.size() + 1);

@@ -16,10 +16,17 @@ namespace nereid::backend {
 // The tensor of that name; null without one.
 const Output* find_output(const std::vector<Output>& outputs, std::string_view name);
 
-// The tokens of one sequence, and the inputs of each call. The generating model samples by seed and
-// position and accepts a draft token only if it equals the sample, so the tokens are those of a
-// single call. With use_draft_logits it compares the probabilities of both models instead, so the
-// outputs have the distribution of a single call.
+// How a model leaves the prompt out of its output_ids.
+struct PromptRule {
+  bool has_input = true;     // exclude_input_in_output
+  bool is_excluded = false;  // by the parameter of that name, where no input says it
+  bool is_repeated() const { return !has_input && !is_excluded; }
+};
+
+// One sequence's tokens and what each call needs of them. The generating model draws by seed and
+// position and keeps a draft only where it is what it draws, so the tokens are those of one call.
+// With use_draft_logits it compares how likely a draft is to both models instead, so that the
+// tokens of sampled requests are distributed as those of one call.
 class DraftLoop {
  public:
   struct DraftOptions {
@@ -30,9 +37,10 @@ class DraftLoop {
   // cannot be divided into calls.
   static StatusOr<DraftOptions> wish(const Item& item);
 
-  // `llm_inputs`: the inputs of a call for the whole output, with input_ids [1, n], and
-  // input_lengths and request_output_len of one element. `wish` has num_drafts > 0.
-  static StatusOr<DraftLoop> create(std::vector<Output> llm_inputs, const DraftOptions& wish);
+  // `llm_inputs`: of a call for the whole output, with input_ids [1, n], input_lengths and
+  // request_output_len of one element. `wish` has drafts.
+  static StatusOr<DraftLoop> create(std::vector<Output> llm_inputs, const DraftOptions& wish,
+                                    const PromptRule& target, const PromptRule& draft);
 
   // Whether the draft model is called next; else the generating model.
   bool wants_draft() const { return draft_length() > 0; }
@@ -54,7 +62,9 @@ class DraftLoop {
   int32_t min_left() const { return std::max(min_length_ - num_generated(), 0); }
   int32_t draft_length() const;
   Status take_logits(const std::vector<Output>& outputs);
-  std::vector<Output> inputs(int32_t num_tokens) const;
+  std::vector<Output> inputs(int32_t num_tokens, const PromptRule& rule) const;
+  StatusOr<std::vector<int32_t>> tokens_of(const std::vector<Output>& outputs,
+                                           const PromptRule& rule) const;
   bool ends_with_stop_word() const;
 
   std::vector<Output> common_;        // inputs equal in all calls
@@ -65,6 +75,7 @@ class DraftLoop {
   std::vector<std::vector<int32_t>> stop_words_;
   size_t num_prompt_ = 0;
   DraftOptions draft_options_;
+  PromptRule target_rule_, draft_rule_;
   int32_t max_tokens_ = 0, min_length_ = 0;
   int32_t num_tested_ = 0, num_held_ = 0;
   bool is_over_ = false;

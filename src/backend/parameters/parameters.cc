@@ -29,13 +29,6 @@ bool parse(std::string_view text, T& value) {
   return error == std::errc() && stop == text.data() + text.size();
 }
 
-bool is_boolean(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return has_word("true|1|t|y|yes|false|0|f|n|no", lower);
-}
-
 }  // namespace
 
 const Parameter* find_parameter(std::string_view backend, std::string_view key) {
@@ -52,6 +45,15 @@ std::set<std::string> parameter_keys(std::string_view backend) {
 }
 
 bool is_unset(std::string_view value) { return value.empty() || value.starts_with("${"); }
+
+std::optional<bool> boolean_of(std::string_view value) {
+  std::string lower(value);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  if (has_word("true|1|t|y|yes", lower)) return true;
+  if (has_word("false|0|f|n|no", lower)) return false;
+  return std::nullopt;
+}
 
 std::string without_effect(
     std::string_view backend,
@@ -95,7 +97,7 @@ Status check_parameter(const Parameter& p, std::string_view value) {
       return wrong(fmt::format("a number from {} to {}", p.low, p.high));
     }
     case ParameterKind::kBoolean:
-      return is_boolean(value) ? ok() : wrong("true or false");
+      return boolean_of(value) ? ok() : wrong("true or false");
     case ParameterKind::kWord:
       // The wording of the replaced backend, which users and tests search for.
       if (std::string_view(p.key) == "gpt_model_type" && !has_word(p.words, value)) {

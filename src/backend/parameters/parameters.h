@@ -52,9 +52,12 @@ std::set<std::string> parameter_keys(std::string_view backend);
 // True for "" and an unfilled ${placeholder}.
 bool is_unset(std::string_view value);
 
-// The set parameters without effect, as "'multi_block_mode' is 'true': attention kernels choose
-// ..." joined by "; "; "" when there are none. `value_of` returns the text of a key; nullopt and
-// unset values are skipped.
+// The value of a kBoolean; nullopt when it is none.
+std::optional<bool> boolean_of(std::string_view value);
+
+// "'multi_block_mode' is 'true': attention kernels choose ..." of the set parameters that change
+// nothing, with "; " between them; "" when there are none. `value_of` has the text of a key;
+// nullopt and unset values do not count.
 std::string without_effect(
     std::string_view backend,
     const std::function<std::optional<std::string>(const char* key)>& value_of);

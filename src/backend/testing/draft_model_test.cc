@@ -9,19 +9,22 @@ namespace nereid::backend {
 namespace {
 
 constexpr int32_t kTokens = 48;
+constexpr char kDraftModel[] = "tensorrt_llm_draft";
+
+// The draft model is the generating one with coarse weights, so that some of its guesses are wrong.
+void make_draft_model(const fs::path& dir) {
+  const fs::path draft = dir / kDraftModel;
+  fs::copy(dir / "tensorrt_llm", draft, fs::copy_options::recursive);
+  edit_config(draft, "name: \"tensorrt_llm\"", "name: \"tensorrt_llm_draft\"");
+  edit_config(draft, "${weights}", "int4");
+}
 
 class DraftModelTest : public BackendTest {
  protected:
   // The draft model is the generating one with coarsely quantised weights, so that
   // some drafts are wrong.
   static void SetUpTestSuite() {
-    start(server_, dir_, {{"tensorrt_llm_draft_model_name", "tensorrt_llm_draft"}},
-          [](const fs::path& dir) {
-            const fs::path draft = dir / "tensorrt_llm_draft";
-            fs::copy(dir / "tensorrt_llm", draft, fs::copy_options::recursive);
-            edit_config(draft, "name: \"tensorrt_llm\"", "name: \"tensorrt_llm_draft\"");
-            edit_config(draft, "${weights}", "int4");
-          });
+    start(server_, dir_, {{"tensorrt_llm_draft_model_name", kDraftModel}}, make_draft_model);
   }
 
   static Conversation say(int32_t num_drafts, std::vector<Output> more, int32_t tokens = kTokens) {
@@ -157,6 +160,52 @@ TEST_F(DraftModelTest, AVeryLongDraftIsCut) {
   ASSERT_TRUE(got.status.ok()) << got.status;
   EXPECT_EQ(got.texts, say(0, {}, 9).texts);
 }
+
+// Configurations of v0.9 to v0.13 have exclude_input_in_output as a parameter alone.
+class OldDraftModelTest : public BackendTest {
+ protected:
+  static void start_old(const char* excludes_input) {
+    start(server_, dir_,
+          {{"tensorrt_llm_draft_model_name", kDraftModel},
+           {"exclude_input_in_output", excludes_input}},
+          [](const fs::path& dir) {
+            fs::remove_all(dir / "ensemble");
+            for (const char* model : {"tensorrt_llm", "tensorrt_llm_bls"})
+              drop_lines(dir / model, "name: \"exclude_input_in_output\"");
+            make_draft_model(dir);
+          });
+  }
+  static void compare(bool excludes_input) {
+    for (const bool with_logits : {false, true}) {
+      const auto say = [&](int32_t num_drafts) {
+        return ask(
+            "tensorrt_llm_bls", kPrompt, kTokens,
+            {int_input("num_draft_tokens", num_drafts), bool_input("return_perf_metrics", true),
+             bool_input("use_draft_logits", with_logits && num_drafts > 0)});
+      };
+      const auto plain = say(0), got = say(4);
+      ASSERT_TRUE(plain.status.ok()) << plain.status;
+      ASSERT_TRUE(got.status.ok()) << got.status;
+      EXPECT_EQ(got.texts, plain.texts);
+      EXPECT_EQ(got.joined().starts_with(kPrompt), !excludes_input);
+      EXPECT_GT(elements<int32_t>(got.outputs.at(0), "total_accepted_draft_tokens").at(0), 0);
+    }
+  }
+};
+
+class PromptLeftOutTest : public OldDraftModelTest {
+ protected:
+  static void SetUpTestSuite() { start_old("True"); }
+};
+
+TEST_F(PromptLeftOutTest, DraftsChangeNoText) { compare(true); }
+
+class PromptRepeatedTest : public OldDraftModelTest {
+ protected:
+  static void SetUpTestSuite() { start_old("false"); }
+};
+
+TEST_F(PromptRepeatedTest, DraftsChangeNoText) { compare(false); }
 
 }  // namespace
 }  // namespace nereid::backend

@@ -255,8 +255,7 @@ StatusOr<std::vector<Generation::Row>> Generation::rows_of(const InferenceReply&
                           model_->engine_name, length.size(), first, sequences_.size());
   }
   const size_t width = tokens.size() / length.size();
-  const bool has_prompt =
-      !streaming_ && model_->engine->input("exclude_input_in_output") == nullptr;
+  const bool has_prompt = !streaming_ && model_->repeats_prompt;
   for (size_t r = 0; r < length.size(); ++r) {
     const size_t count = std::clamp<int64_t>(length[r], 0, static_cast<int64_t>(width));
     const size_t skip = has_prompt ? std::min(num_prompt_tokens_, count) : 0;

@@ -111,6 +111,10 @@ Status read_engine(TRITONSERVER_Server* server, LanguageModel& model) {
   model.num_labels = std::max<int64_t>(0, read_number(engine_config, "num_labels"));
   model.max_num_sequences = std::max<int64_t>(0, read_number(engine_config, "max_num_sequences"));
   model.decoupled = read_decoupled(engine_config);
+  constexpr char kExcludesInput[] = "exclude_input_in_output";  // an input, else a parameter
+  model.repeats_prompt =
+      model.engine->input(kExcludesInput) == nullptr &&
+      !backend::boolean_of(config_parameter(engine_config, kExcludesInput)).value_or(false);
   ASSIGN_OR_RETURN(model.adapters,
                    backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
   const std::string load_dir = config_parameter(engine_config, "lora_load_dir");

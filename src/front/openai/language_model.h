@@ -29,7 +29,8 @@ struct LanguageModel {
   std::string id;           // id in /v1/models
   std::string engine_name;  // the model on token ids
   std::shared_ptr<const ModelInfo> engine;
-  bool decoupled = true;  // the engine may send several responses, so tokens can be streamed
+  bool decoupled = true;        // engine may answer many times, so tokens can be streamed
+  bool repeats_prompt = false;  // in front of an answer in one reply; no input says otherwise
   std::shared_ptr<const text::Tokenizer> tokenizer;
   std::optional<text::ChatTemplate> chat_template;
   // End ids of generation_config, config or tokenizer_config; the first is end_id.
