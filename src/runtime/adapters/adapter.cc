@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "base/hash.h"
 #include "exec/adapter_pool.h"
 #include "runtime/adapters/adapter_builder.h"
 #include "runtime/adapters/adapter_modules.h"
