@@ -83,7 +83,10 @@ struct LoraDirectory {
   std::filesystem::path root = {};  // no file of it may lie outside; empty: anywhere
 };
 
+inline constexpr int32_t kMaxBeamWidth = 16;
+inline constexpr int32_t kMaxLoraRank = 512;
 inline constexpr int32_t kMaxDraftLen = 32;
+inline constexpr int32_t kMaxLookahead = 64;
 inline constexpr int32_t kMaxTreeTopK = 32;
 inline constexpr int32_t kMaxNgramPool = 1 << 26;
 

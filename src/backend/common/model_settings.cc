@@ -5,6 +5,7 @@
 
 #include "backend/common/triton.h"
 #include "base/json.h"
+#include "config/option.h"
 
 namespace nereid::backend {
 
@@ -128,16 +129,9 @@ StatusOr<double> ModelSettings::number(std::string_view key, double fallback) co
 }
 
 StatusOr<bool> ModelSettings::boolean(std::string_view key, bool fallback) const {
-  auto text = parameter(key);
+  const auto text = parameter(key);
   if (!text) return fallback;
-  std::transform(text->begin(), text->end(), text->begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  for (const char* word : {"true", "1", "t", "y", "yes"}) {
-    if (*text == word) return true;
-  }
-  for (const char* word : {"false", "0", "f", "n", "no"}) {
-    if (*text == word) return false;
-  }
+  if (const std::optional<bool> value = config::parse_bool(*text)) return *value;
   return invalid_argument("model '{}': parameter '{}' is '{}', expected true or false", name, key,
                           *text);
 }

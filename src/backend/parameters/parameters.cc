@@ -1,8 +1,9 @@
 #include "backend/parameters/parameters.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
+
+#include "config/option.h"
 
 namespace nereid::backend {
 namespace {
@@ -27,13 +28,6 @@ template <class T>
 bool parse(std::string_view text, T& value) {
   const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && stop == text.data() + text.size();
-}
-
-bool is_boolean(std::string_view text) {
-  std::string lower(text);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return has_word("true|1|t|y|yes|false|0|f|n|no", lower);
 }
 
 }  // namespace
@@ -77,6 +71,7 @@ Status check_parameter(const Parameter& p, std::string_view value) {
                : unsupported("parameter '{}' is '{}', which is not supported; only {} works", p.key,
                              value, listed(p.words));
   }
+  if (p.zero_is_default && value == "0") return ok();
   const auto wrong = [&](std::string_view expected) {
     return invalid_argument("parameter '{}' is '{}', expected {}", p.key, value, expected);
   };
@@ -95,7 +90,7 @@ Status check_parameter(const Parameter& p, std::string_view value) {
       return wrong(fmt::format("a number from {} to {}", p.low, p.high));
     }
     case ParameterKind::kBoolean:
-      return is_boolean(value) ? ok() : wrong("true or false");
+      return config::parse_bool(value) ? ok() : wrong("true or false");
     case ParameterKind::kWord:
       // The words that users and tests of the replaced backend look for.
       if (std::string_view(p.key) == "gpt_model_type" && !has_word(p.words, value)) {

@@ -33,13 +33,15 @@ enum class ParameterUse {
 
 struct Parameter {
   const char* key;
-  const char* placeholder;  // of the template; "" = none, an old or additional name
+  const char* placeholder = "";  // of the template; "" = none, an old or additional name
   ParameterKind kind = ParameterKind::kText;
   ParameterUse use = ParameterUse::kActs;
   double low = 0, high = 0;
   const char* words = "";
   bool is_mandatory = false;
+  bool zero_is_default = false;  // 0 counts as unset
   const char* why_none = "";
+  const char* help = "";  // those of the engine's options are in config/engine_options.cc
 };
 
 // The parameters of a model that `backend` ("tensorrtllm", "preprocessing", "postprocessing",

@@ -81,18 +81,13 @@ void declare_lora(CLI::App& command, ServeOptions& options) {
       command.add_option("--lora", options.lora,
                          "name=DIR: a LoRA adapter, a PEFT folder, which OpenAI requests name as "
                          "their model; may be repeated");
-  CLI::Option* const enable = command.add_flag("--enable-lora", options.enable_lora,
-                                               "requests may bring adapters (lora_weights)");
+  CLI::Option* const enable = command.get_option("--enable-lora");
   CLI::Option* const load =
       command
           .add_option("--lora-load-dir", options.lora_load_dir,
                       "/v1/load_lora_adapter may load adapters from folders inside this one")
           ->check(CLI::ExistingDirectory);
-  command
-      .add_option("--max-lora-rank", options.max_lora_rank,
-                  "largest rank of an adapter; the device has memory for it in each place")
-      ->check(CLI::Range(1, 512))
-      ->capture_default_str()
+  command.get_option("--max-lora-rank")
       ->check([with, enable, load](const std::string&) -> std::string {
         return with->count() + enable->count() + load->count() > 0
                    ? ""

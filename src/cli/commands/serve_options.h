@@ -24,10 +24,8 @@ struct ServeOptions {
   std::string port_file;
   ServerProcessOptions process;
   AccessFlags access;
-  bool enable_lora = false;
   std::vector<std::string> lora;  // name=DIR
   std::filesystem::path lora_load_dir;
-  int32_t max_lora_rank = 64;
   std::filesystem::path tokenizer;  // empty: the model's own
   std::string chat_template;        // a file or the text; empty: the tokenizer's
   std::function<void(const std::string& url)> when_ready;

@@ -1,222 +1,36 @@
 #include "cli/flags/options.h"
 
+#include <CLI/Error.hpp>
 #include <CLI/Option.hpp>
-#include <CLI/Validators.hpp>
-#include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <span>
-#include <vector>
 
 #include <fmt/ranges.h>
 
 #include "base/log.h"
+#include "cli/flags/declare_flags.h"
 #include "cli/flags/missing_path.h"
 #include "convert/inspect.h"
+#include "convert/pretty_json.h"
 #include "convert/random_model.h"
+#include "runtime/engine_limits.h"
 
 namespace nereid::cli {
 namespace {
 
-constexpr auto kMax = std::numeric_limits<int32_t>::max();
-
-using Words = std::vector<std::string>;
-// In the order of the enums.
-const Words kPolicies = {"max_utilization", "guaranteed_no_evict", "static_batch"};
-const Words kChunking = {"first_come_first_served", "equal_progress"};
-const Words kPause = {"recompute", "swap"};
-const Words kKvTypes = {"auto", "int8", "fp8", "bf16"};
-const Words kSpeculation = {"none",  "ngram", "draft_model", "medusa", "redrafter",
-                            "eagle", "mtp",   "lookahead",   "auto"};
-const Words kWeightTypes = {"auto", "bf16", "int8", "int4", "w8a8", "fp8"};
-
-// The flags only take words of the list.
-template <class Enum>
-Enum value_of(const Words& words, const std::string& word) {
-  return static_cast<Enum>(std::find(words.begin(), words.end(), word) - words.begin());
-}
-
-std::string one_of(const Words& words) { return fmt::format("{}", fmt::join(words, " | ")); }
-
-void declare_lookahead(CLI::App& command, LookaheadConfig& config) {
-  command
-      .add_option("--lookahead-window-size", config.window_size,
-                  "--speculation lookahead: positions that are guessed side by side")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command
-      .add_option("--lookahead-ngram-size", config.ngram_size,
-                  "tokens of an n-gram that lookahead keeps and tests, the first one included")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command
-      .add_option("--lookahead-verification-set-size", config.verification_set_size,
-                  "n-grams that are tested in a step; all three make at most 64 guesses")
-      ->check(CLI::Range(0, 64))
-      ->capture_default_str();
-}
-
-void declare_trees(CLI::App& command, ExecutorConfig& executor) {
-  command.add_option("--medusa-choices", executor.medusa_choices,
-                     "tree of guesses of Medusa heads, as the ranks that lead to each, such as "
-                     "{0}, {0, 0}, {1}; without it the likeliest of each head");
-  command.add_option("--eagle-choices", executor.eagle_choices,
-                     "the same of an EAGLE head; without it a chain");
-  command
-      .add_option("--eagle-tree-top-k", executor.eagle_tree_top_k,
-                  "EAGLE-2: so many guesses of each depth get so many guesses each, and the "
-                  "likeliest are tested; 0 = a chain, or --eagle-choices")
-      ->check(CLI::Range(0, kMaxTreeTopK))
-      ->capture_default_str();
-  command
-      .add_option("--eagle-tree-depth", executor.eagle_tree_depth,
-                  "depth of the tree of --eagle-tree-top-k; 0 = 5")
-      ->check(CLI::Range(0, kMaxDraftLen))
-      ->capture_default_str();
+// The options in effect for this model: an object of sections, "engine" as the C API reads it.
+Status print_options(const ModelOptions& options) {
+  ExecutorConfig executor = options.executor;
+  RETURN_IF_ERROR(runtime::apply_engine_limits(options.model_dir, executor).status());
+  json::object sections = {{"engine", config::to_json(config::engine_options(executor))}};
+  if (!options.server.empty()) sections["server"] = config::to_json(options.server);
+  fmt::print("{}\n", convert::pretty_json(sections));
+  return ok();
 }
 
 }  // namespace
 
-void ModelOptions::declare_limits(CLI::App& command) {
-  command
-      .add_option(
-          "--max-batch-size", executor.max_batch_size,
-          "sequences (with beams: beams) computed together in one step; 0 = what the engine "
-          "was built with, else 32")
-      ->check(CLI::Range(0, 65536))
-      ->capture_default_str();
-  command
-      .add_option("--max-num-tokens", executor.max_num_tokens,
-                  "tokens computed in one step; longer prompts are split over several steps; 0 = "
-                  "what the engine was built with, else 2048")
-      ->check(CLI::Range(0, 1 << 20))
-      ->capture_default_str();
-  command
-      .add_option("--max-seq-len,--max-model-len", executor.max_sequence_length,
-                  "prompt and output tokens of a sequence, at most what the model allows; 0 = that")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str();
-  command
-      .add_option("--max-beam-width", executor.max_beam_width,
-                  "widest beam search that a request may ask for; 0 = what the engine was built "
-                  "with, else 1")
-      ->check(CLI::Range(0, 16))
-      ->capture_default_str();
-  command
-      .add_option("--max-queue-size", executor.max_queue_size,
-                  "requests that may wait; when full, new ones are refused (503)")
-      ->check(CLI::Range(1, kMax))
-      ->capture_default_str();
-  command
-      .add_option("--max-logits-bytes", executor.max_logits_bytes,
-                  "bytes of logits that all requests under way together may ask for (2G, 512M)")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-}
-
-void ModelOptions::declare_policies(CLI::App& command) {
-  command
-      .add_option("--scheduler-policy", scheduler_policy,
-                  "who may run, by KV memory: " + one_of(kPolicies))
-      ->check(CLI::IsMember(kPolicies))
-      ->capture_default_str();
-  command
-      .add_option("--chunking-policy", chunking_policy,
-                  "how long prompts share a step: " + one_of(kChunking))
-      ->check(CLI::IsMember(kChunking))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--pause-policy", pause_policy,
-          "what a paused sequence's KV becomes: " + one_of(kPause) + " (swap needs --host-cache)")
-      ->check(CLI::IsMember(kPause))
-      ->capture_default_str();
-  command.add_flag("--no-chunked-context", no_chunked_context,
-                   "refuse prompts longer than --max-num-tokens instead of splitting them");
-  command.add_flag("--no-overlap", no_overlap,
-                   "do not overlap the host's work with the step before (for comparison)");
-}
-
-void ModelOptions::declare_speculation(CLI::App& command) {
-  command
-      .add_option(
-          "--speculation", executor.speculation,
-          "guesses tested beside the next token: " + one_of(kSpeculation) +
-              " (ngram: what came before after the same tokens; draft_model, "
-              "medusa, redrafter, eagle: of --draft-model; mtp: a layer of the model's checkpoint; "
-              "lookahead: of the model itself, a few tokens ahead; "
-              "auto: of --draft-model, else mtp, else ngram, where it pays)")
-      ->check(CLI::IsMember(kSpeculation))
-      ->default_str("auto with --draft-model, else none");
-  command
-      .add_option(
-          "--draft-model", executor.draft_model,
-          "checkpoint folder or engine of a smaller model with the same tokens, or folder of "
-          "Medusa heads, of a ReDrafter head or of an EAGLE head for the model, whose guesses are "
-          "tested")
-      ->check([](const std::string& path) { return std::string(message(check_exists("", path))); });
-  declare_trees(command, executor);
-  declare_lookahead(command, executor.lookahead);
-  command
-      .add_option("--ngram-pool-size", executor.ngram_pool_size,
-                  "of ngram: runs of tokens of all requests' texts that are kept (16 bytes each), "
-                  "for guesses where a request's own text says nothing; 0 = none")
-      ->check(CLI::Range(0, kMaxNgramPool))
-      ->capture_default_str();
-  command
-      .add_option("--typical-acceptance", executor.typical_acceptance,
-                  "above 0: guesses for sampled requests are also taken where they are not drawn, "
-                  "if their probability is above min(this, sqrt(this) * exp(-entropy)); outputs "
-                  "are then not distributed as without guesses")
-      ->check(CLI::Range(0.0f, 1.0f))
-      ->capture_default_str();
-  command
-      .add_option("--max-draft-len", executor.max_draft_len,
-                  "guesses of a sequence in a step; 0 = 4 of a draft model, 8 of others")
-      ->check(CLI::Range(0, kMaxDraftLen))
-      ->capture_default_str();
-}
-
-void ModelOptions::declare_kv_cache(CLI::App& command) {
-  KvCacheConfig& kv = executor.kv_cache;
-  command
-      .add_option("--kv-cache-tokens", kv_cache_tokens,
-                  "KV cache capacity in tokens; 0 = what fits in --memory")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
-      ->capture_default_str();
-  command
-      .add_option("--kv-cache-fraction", kv_cache_fraction,
-                  "KV cache as a share of what is free after weights and buffers, above 0, at "
-                  "most 1; default: by --memory")
-      ->check(CLI::Range(0.0, 1.0));
-  command
-      .add_option("--kv-cache-type", kv_cache_type,
-                  "KV cache elements: " + one_of(kKvTypes) + "; auto = the model's own")
-      ->check(CLI::IsMember(kKvTypes))
-      ->capture_default_str();
-  command.add_option("--tokens-per-block", kv.tokens_per_block, "KV cache block size in tokens")
-      ->check(CLI::IsMember({16, 32, 64, 128}))
-      ->capture_default_str();
-  command.add_flag("--no-kv-cache-reuse", no_kv_cache_reuse,
-                   "do not keep prompts in the prefix cache");
-  command
-      .add_option("--host-cache", kv.host_cache_bytes,
-                  "bytes of host memory behind the KV cache (4G, 512M); 0 = none")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  command
-      .add_option("--attention-window", kv.max_attention_window,
-                  "positions that a token sees, itself included; 0 = the model's own")
-      ->check(CLI::Range(0, kMax))
-      ->capture_default_str();
-  command
-      .add_option("--sink-tokens", kv.sink_token_length,
-                  "leading positions that stay visible beyond the window")
-      ->check(CLI::Range(0, kMax))
-      ->capture_default_str();
-}
-
-void ModelOptions::declare_machine(CLI::App& command) {
+void ModelOptions::declare(CLI::App& command) {
   const std::span<const std::string> names = convert::random_model_names();
   command
       .add_option("model", model_dir,
@@ -224,78 +38,15 @@ void ModelOptions::declare_machine(CLI::App& command) {
                               "also {}",
                               fmt::join(names, ", ")))
       ->required();  // finish() looks whether it is there
-  command
-      .add_option(
-          "--device", executor.device,
-          "auto (what a ready engine is for, else the first GPU, else the CPU) | cpu | cuda:N")
-      ->check([](const std::string& name) -> std::string {
-        const bool is_gpu = name.starts_with("cuda:") && name.size() > 5 &&
-                            name.find_first_not_of("0123456789", 5) == name.npos;
-        if (name == "auto" || name == "cpu" || is_gpu) return "";
-        return fmt::format("'{}' is none of auto, cpu, cuda:N (cuda:0 is the first GPU)", name);
-      })
-      ->capture_default_str();
-  command
-      .add_option("--threads", executor.num_threads,
-                  "CPU compute threads; 0 = one per physical core this process may use")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--memory", executor.memory_bytes,
-                  "bytes for weights, buffers and KV cache together (2147483648, 2G, 512M); 0 = a "
-                  "share of what is free")
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-}
-
-void ModelOptions::declare(CLI::App& command) {
-  executor.max_batch_size = executor.max_num_tokens = executor.max_beam_width = 0;
-  executor.device = "auto";
-  declare_machine(command);
-  command
-      .add_option("--weights", executor.weights,
-                  "what the matrices of products become: " + one_of(kWeightTypes) +
-                      " (int4 in groups of 128, all matrices and without calibration: `nereid "
-                      "quantize` makes better ones; w8a8: int8 with int8 activations; fp8, on GPUs "
-                      "with fp8 activations); auto = as the checkpoint has them")
-      ->check(CLI::IsMember(kWeightTypes))
-      ->capture_default_str();
-  command
-      .add_option("--head-weights", executor.head_weights,
-                  "what the head becomes, and the embedding with it where both are one tensor: " +
-                      one_of(kWeightTypes) +
-                      "; auto = int8 with --weights int8, int4 and w8a8, else as with --weights "
-                      "auto, and bf16 with fp8")
-      ->check(CLI::IsMember(kWeightTypes))
-      ->capture_default_str();
-  declare_limits(command);
-  declare_policies(command);
-  declare_speculation(command);
-  declare_kv_cache(command);
-  command.add_option(
-      "--isa", executor.isa,
-      "CPU kernels: generic | avx2 | avx512 | avx512_bf16 | amx; default: the best this CPU has");
-  command.add_flag("--exit-on-device-failure", executor.exit_on_device_failure,
-                   "end the process with exit code 1 when the device has failed for good; default: "
-                   "requests get 503 and the model is not ready");
-  command
-      .add_option("--device-timeout-secs", executor.device_timeout_secs,
-                  "seconds without progress of work that is waited for, after which the device has "
-                  "failed; default 60, 0 = never")
-      ->check(CLI::Range(0, 86400));
-  command.add_flag("--deterministic", executor.deterministic,
-                   "the same request gives the same bits alone and in any batch, in chunks or not, "
-                   "on GPUs too, by slower kernels there; on CPUs that is always so");
-  command.add_option("--kernel", executor.forced_kernels,
-                     "force a kernel, op:name (`nereid inspect` lists them); may be repeated");
-  command.add_flag("--random-weights", executor.random_weights,
-                   "benchmarks only: random weights for a config.json without weight files, or "
-                   "for a published model's dimensions by its name");
-  command.add_option("--cache-dir", executor.cache_dir,
-                     "where built engines are kept; default: $NEREID_CACHE_DIR, else "
-                     "nereid in $XDG_CACHE_HOME or ~/.cache");
+  declare_flags(command, config::engine_options(executor));
   command.add_option("--log-level", log_level, "debug | info | warn | error | off")
       ->capture_default_str();
+  command.add_flag("--print-config", print_config,
+                   "print all options with the values that are in effect, as JSON, and exit");
+  command.footer(
+      "Each flag that has a group can be set by an environment variable, too: "
+      "NEREID_MAX_BATCH_SIZE=8 is --max-batch-size 8. The command line counts more. All options "
+      "are in docs/options.md.");
 }
 
 Status ModelOptions::finish() {
@@ -311,18 +62,9 @@ Status ModelOptions::finish() {
     return invalid_argument("model: {} is one file of a model; give the folder that it is in",
                             model_dir.string());
   RETURN_IF_ERROR(convert::check_is_model(model_dir));
-  KvCacheConfig& kv = executor.kv_cache;
-  SchedulerConfig& scheduler = executor.scheduler;
-  if (kv_cache_tokens > 0) kv.max_tokens = kv_cache_tokens;
-  if (kv_cache_fraction > 0) kv.memory_fraction = kv_cache_fraction;
-  kv.type = value_of<KvCacheType>(kKvTypes, kv_cache_type);
-  kv.enable_block_reuse = !no_kv_cache_reuse;
-  scheduler.capacity_policy = value_of<CapacityPolicy>(kPolicies, scheduler_policy);
-  scheduler.chunking_policy = value_of<ChunkingPolicy>(kChunking, chunking_policy);
-  scheduler.pause_policy = value_of<PausePolicy>(kPause, pause_policy);
-  scheduler.enable_chunked_context = !no_chunked_context;
-  executor.enable_overlap = !no_overlap;
-  return ok();
+  if (!print_config) return ok();
+  RETURN_IF_ERROR(print_options(*this));
+  throw CLI::Success();
 }
 
 int fail(const Status& status) {
