@@ -32,6 +32,9 @@ struct ServeOptions {
   int32_t exit_timeout_seconds = 30;
 };
 
+// The options of the server itself, beside those of the engine.
+config::Options server_options(ServeOptions& options);
+
 // Adds the flags of `nereid serve` to `command`, which fill `options`.
 void declare_serve_flags(CLI::App& command, ServeOptions& options);
 

@@ -48,7 +48,7 @@ CLI::Option* add_number(CLI::App& command, const Option& option, Number* to,
   } else {
     flag = command.add_option(option.flag, *to, help);
   }
-  if (option.is_bytes) return flag->transform(CLI::AsSizeValue(false));
+  if (option.is_bytes) flag->transform(CLI::AsSizeValue(false));
   if (*option.words) return flag->check(CLI::IsMember(config::words_of(option)));
   return flag->check(range_check<Number>(option));
 }

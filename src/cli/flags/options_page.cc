@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 
 #include "backend/parameters/parameters.h"
+#include "cli/commands/serve_options.h"
 #include "config/engine_options.h"
 
 namespace nereid::cli {
@@ -19,7 +20,7 @@ using config::Options;
 
 constexpr std::string_view kIntroduction = R"(# Options
 
-`nereid options` prints this page from the declarations in `src/config`.
+`nereid options` prints this page from the declarations in `src/config` and `src/cli/commands/serve_options.cc`.
 
 - Flags are those of the commands that load a model: `nereid serve`, `generate`, `bench`, `inspect`, `perplexity`.
   `--help` shows them in the same groups; `--print-config` prints the values in effect as JSON and exits.
@@ -95,6 +96,25 @@ std::string row_of(const Option& option, const Options& all) {
                      cell(option.help));
 }
 
+std::string flag_row(const Option& option, const Options& all) {
+  const std::string fallback = config::default_of(option, all, &Option::flag);
+  return fmt::format("| {} | {}{} | {} |\n", flags_of(option), values_of(option),
+                     fallback.empty() ? "" : fmt::format(" [{}]", cell(fallback)),
+                     cell(config::refer(option.help, all, &Option::flag)));
+}
+
+// Options that are flags of one command alone.
+std::string flag_tables(const Options& options) {
+  std::string out, group;
+  for (const Option& option : options) {
+    if (group != option.group)
+      out += fmt::format("\n### {}\n\n| Flag | Values [default] | Meaning |\n|---|---|---|\n",
+                         group = option.group);
+    out += flag_row(option, options);
+  }
+  return out;
+}
+
 std::string tables_of(const Options& options) {
   std::string out;
   std::set<std::string_view> groups;
@@ -132,7 +152,9 @@ std::string other_parameters(const Options& options) {
 std::string options_page() {
   ExecutorConfig config = config::served_defaults();
   const Options options = config::engine_options(config);
-  return std::string(kIntroduction) + tables_of(options) + other_parameters(options);
+  ServeOptions server;
+  return fmt::format("{}{}\n## nereid serve\n{}{}", kIntroduction, tables_of(options),
+                     flag_tables(server_options(server)), other_parameters(options));
 }
 
 }  // namespace nereid::cli
