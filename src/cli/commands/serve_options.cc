@@ -188,6 +188,12 @@ void add_openai(Options& options, front::OpenAiOptions& openai) {
               .help = "sampling options that a request leaves out: none (OpenAI's defaults) | auto "
                       "(those of the checkpoint's generation_config.json)",
               .flag = "--generation-config"},
+             {.name = "default_max_tokens",
+              .field = field(openai.default_max_tokens),
+              .help = "max_tokens of OpenAI requests that give none, at most what the context has "
+                      "room for; 0 = that",
+              .range = {0, INT32_MAX},
+              .flag = "--default-max-tokens"},
              {.name = "pooling",
               .field = field(openai.pooling),
               .help = "embeddings of a text are made of: auto (as the checkpoint's files for "
