@@ -120,6 +120,7 @@ struct ExecutorConfig {
   // Prompt and output tokens of a sequence; 0 = what the model allows, which is also the most.
   int32_t max_sequence_length = 0;
   int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
+  int32_t max_request_secs = 0;   // a request's time, at most Request::allotted_time; 0 = no limit
   // Bytes of f32 logits that all requests under way together, and so each of them, may ask for.
   int64_t max_logits_bytes = int64_t{2} << 30;
   // Guesses of what a sequence says next, tested beside its next token; they change no output. Not

@@ -155,6 +155,13 @@ void add_limits(Options& options, ExecutorConfig& c) {
         .flag = "--max-queue-size",
         .parameter = "max_queue_size",
         .zero_is_default = true},
+       {.name = "max_request_secs",
+        .field = field(c.max_request_secs),
+        .help = "seconds that a request may take, waiting included, after which it ends (finish "
+                "reason timed_out); a request may ask for less (allotted_time_ms); 0 = no limit",
+        .range = {0, 86400},
+        .flag = "--max-request-secs",
+        .parameter = "max_request_secs"},
        {.name = "max_logits_bytes",
         .field = field(c.max_logits_bytes),
         .help = "bytes of logits (f32) that all requests under way together may ask for; "

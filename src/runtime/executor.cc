@@ -118,6 +118,8 @@ class ExecutorImpl : public Executor {
                 .weighs_drafts = model_.runner->weighs_drafts(),
                 .num_labels = model_.score_head.num_labels},
         typical_acceptance_(config.typical_acceptance),
+        max_time_(config.max_request_secs > 0 ? std::chrono::seconds(config.max_request_secs)
+                                              : std::chrono::milliseconds::max()),
         rings_{.iterations = Ring<IterationStats>(config.iter_stats_max_iterations),
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
@@ -373,8 +375,8 @@ class ExecutorImpl : public Executor {
       first.embedding_bias =
           std::make_shared<const std::vector<float>>(std::move(request.embedding_bias));
     // What the clock cannot hold never comes.
-    if (request.allotted_time && *request.allotted_time < std::chrono::years(100))
-      first.deadline = first.arrival + *request.allotted_time;
+    const auto time = std::min(request.allotted_time.value_or(max_time_), max_time_);
+    if (time < std::chrono::years(100)) first.deadline = first.arrival + time;
     if (count > request.sampling.num_return_sequences.value_or(1))
       first.output.return_log_probs = true;  // best_of ranks by them
     std::vector<sched::SequenceSpec> group(static_cast<size_t>(count), first);
@@ -398,6 +400,7 @@ class ExecutorImpl : public Executor {
   ModelInstance model_;
   const RequestBounds bounds_;
   const float typical_acceptance_;
+  const std::chrono::milliseconds max_time_;  // of a request
   mutable std::mutex mutex_;  // guards the two below, and the order of entering outbox and inbox
   bool closed_ = false;
   RequestId last_id_ = 0;
