@@ -4,7 +4,7 @@ BUILD := build/release
 # CMake targets that `e2e` runs beside the program.
 E2E_TARGETS := triton_nereid_test nereid_hanging_plugin
 
-.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle gpu-build gpu-bundle gpu-test format lint asan tsan clean
+.PHONY: all setup quickstart test unit e2e tokenizers chat-templates quantized saved-checkpoints stock bundle gpu-build gpu-bundle gpu-test format options lint asan tsan clean
 all: $(BUILD)/build.ninja
 	cmake --build $(BUILD) --target nereid
 
@@ -72,6 +72,12 @@ gpu-test:
 
 format:
 	tools/check_format.sh --fix
+
+# What is written from the declarations of options.
+options: $(BUILD)/build.ninja
+	cmake --build $(BUILD) --target backend_parameters_test cli_test
+	NEREID_WRITE_DOCS=1 $(BUILD)/bin/backend_parameters_test --gtest_filter='Parameters.TemplateOf*'
+	NEREID_WRITE_DOCS=1 $(BUILD)/bin/cli_test --gtest_filter='OptionsPage.*'
 
 lint: $(BUILD)/build.ninja
 	tools/check_format.sh

@@ -84,7 +84,10 @@ struct LoraDirectory {
   std::filesystem::path root = {};  // every file of the adapter must lie inside; empty: anywhere
 };
 
+inline constexpr int32_t kMaxBeamWidth = 16;
+inline constexpr int32_t kMaxLoraRank = 512;
 inline constexpr int32_t kMaxDraftLen = 32;
+inline constexpr int32_t kMaxLookahead = 64;
 inline constexpr int32_t kMaxTreeTopK = 32;
 inline constexpr int32_t kMaxNgramPool = 1 << 26;
 
@@ -118,8 +121,9 @@ struct ExecutorConfig {
   // Prompt and output tokens of a sequence; 0 = the model's maximum, which is also
   // the largest value.
   int32_t max_sequence_length = 0;
-  int32_t max_queue_size = 1024;  // accepted requests that wait; one more is kResourceExhausted
-  // Bytes of f32 logits that all requests in flight together may ask for; hence the most for each.
+  int32_t max_queue_size = 1024;  // accepted requests that wait; full: kResourceExhausted
+  int32_t max_request_secs = 0;   // a request's time, at most Request::allotted_time; 0 = no limit
+  // Bytes of f32 logits that all requests under way together, and so each of them, may ask for.
   int64_t max_logits_bytes = int64_t{2} << 30;
   // Speculation: draft tokens tested beside the next token of a sequence; they change no output.
   // Not for beams. none; ngram: the tokens that followed the same n-gram earlier in prompt or

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <limits>
 #include <optional>
@@ -39,15 +40,24 @@ class ObjectReader {
 
   template <class Enum>
   void read_enum(std::string_view name, EnumNames<Enum> names, Enum& out) {
+    std::vector<std::string> words;
+    for (const auto& [text, value] : names) words.emplace_back(text);
+    size_t index = words.size();
+    read_word(name, words, index);
+    if (index < words.size()) out = (names.begin() + index)->second;
+  }
+
+  // The place of the member's text in `words`.
+  void read_word(std::string_view name, const std::vector<std::string>& words, size_t& index) {
     const json::value* v = find(name);
     if (!v) return;
     std::string known;
-    for (const auto& [text, value] : names) {
-      if (v->is_string() && std::string_view(v->as_string()) == text) {
-        out = value;
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (v->is_string() && std::string_view(v->as_string()) == words[i]) {
+        index = i;
         return;
       }
-      known += (known.empty() ? "one of '" : ", '") + std::string(text) + "'";
+      known += (known.empty() ? "one of '" : ", '") + words[i] + "'";
     }
     refuse(member(name), known);
   }
@@ -113,6 +123,12 @@ class ObjectReader {
   void take(const json::value& v, const std::string& where, std::string& out) {
     if (!v.is_string()) return refuse(where, "a string");
     out = v.get_string();
+  }
+
+  void take(const json::value& v, const std::string& where, std::filesystem::path& out) {
+    std::string text = out.string();
+    take(v, where, text);
+    out = text;
   }
 
   template <class Number>

@@ -1,122 +1,60 @@
 // The JSON names of options: one line for each option of the public headers.
 #include "capi/options_json.h"
 
+#include <set>
 #include <span>
 #include <utility>
 
 #include "capi/object_reader.h"
+#include "config/engine_options.h"
 #include "tensor/dtype.h"
 
 namespace nereid::capi {
 namespace {
 
-void read_scheduler(ObjectReader& in, SchedulerConfig& c) {
-  in.read_enum<CapacityPolicy>("capacity_policy",
-                               {{"max_utilization", CapacityPolicy::kMaxUtilization},
-                                {"guaranteed_no_evict", CapacityPolicy::kGuaranteedNoEvict},
-                                {"static_batch", CapacityPolicy::kStaticBatch}},
-                               c.capacity_policy);
-  in.read_enum<ChunkingPolicy>("chunking_policy",
-                               {{"first_come_first_served", ChunkingPolicy::kFirstComeFirstServed},
-                                {"equal_progress", ChunkingPolicy::kEqualProgress}},
-                               c.chunking_policy);
-  in.read("enable_chunked_context", c.enable_chunked_context);
-  in.read_enum<PausePolicy>("pause_policy",
-                            {{"recompute", PausePolicy::kRecompute}, {"swap", PausePolicy::kSwap}},
-                            c.pause_policy);
+void read_option(ObjectReader& in, std::string_view name, const config::Option& option) {
+  std::visit(
+      [&](auto to) {
+        if constexpr (std::is_pointer_v<decltype(to)>) {
+          in.read(name, *to);
+        } else {
+          size_t index = to.get(to.value);
+          in.read_word(name, config::words_of(option), index);
+          to.set(to.value, index);
+        }
+      },
+      option.field);
 }
 
-void read_kv_cache(ObjectReader& in, KvCacheConfig& c) {
-  in.read("max_tokens", c.max_tokens);
-  in.read("memory_fraction", c.memory_fraction);
-  in.read("enable_block_reuse", c.enable_block_reuse);
-  in.read("enable_partial_reuse", c.enable_partial_reuse);
-  in.read("tokens_per_block", c.tokens_per_block);
-  in.read_enum<KvCacheType>("type",
-                            {{"auto", KvCacheType::kAuto},
-                             {"int8", KvCacheType::kInt8},
-                             {"fp8", KvCacheType::kFp8},
-                             {"bf16", KvCacheType::kBf16}},
-                            c.type);
-  in.read("max_attention_window", c.max_attention_window);
-  in.read("sink_token_length", c.sink_token_length);
-  in.read("host_cache_bytes", c.host_cache_bytes);
-  in.read("offload_min_priority", c.offload_min_priority);
-  in.read("event_buffer_size", c.event_buffer_size);
+// Those of `options` whose name begins with `object` and a dot.
+void read_members(ObjectReader& in, const config::Options& options, std::string_view object) {
+  for (const config::Option& option : options) {
+    const std::string_view name = option.name;
+    if (name.starts_with(object) && name.substr(object.size()).starts_with('.'))
+      read_option(in, name.substr(object.size() + 1), option);
+  }
 }
 
-void read_peft_cache(ObjectReader& in, PeftCacheConfig& c) {
-  in.read("num_host_module_layers", c.num_host_module_layers);
-  in.read("num_device_module_layers", c.num_device_module_layers);
-  in.read("optimal_adapter_size", c.optimal_adapter_size);
-  in.read("max_adapter_size", c.max_adapter_size);
-  in.read("num_put_workers", c.num_put_workers);
-  in.read("num_ensure_workers", c.num_ensure_workers);
-  in.read("num_copy_streams", c.num_copy_streams);
-  in.read("max_pages_per_block_host", c.max_pages_per_block_host);
-  in.read("max_pages_per_block_device", c.max_pages_per_block_device);
-  in.read("device_cache_fraction", c.device_cache_fraction);
-  in.read("host_cache_bytes", c.host_cache_bytes);
-  std::string prefetch_dir = c.prefetch_dir.string();
-  in.read("prefetch_dir", prefetch_dir);
-  c.prefetch_dir = prefetch_dir;
-}
-
-void read_lookahead(ObjectReader& in, LookaheadConfig& c) {
-  in.read("window_size", c.window_size);
-  in.read("ngram_size", c.ngram_size);
-  in.read("verification_set_size", c.verification_set_size);
+void read_options(ObjectReader& in, const config::Options& options) {
+  std::set<std::string_view> objects;
+  for (const config::Option& option : options) {
+    const std::string_view name = option.name, object = name.substr(0, name.find('.'));
+    if (object == name) {
+      read_option(in, name, option);
+      continue;
+    }
+    if (!objects.insert(object).second) continue;
+    in.read_object(object, [&](ObjectReader& inner) { read_members(inner, options, object); });
+  }
 }
 
 void read_config(ObjectReader& in, ExecutorConfig& c) {
-  in.read("device", c.device);
-  in.read("num_threads", c.num_threads);
-  in.read("memory_bytes", c.memory_bytes);
-  in.read("weights", c.weights);
-  in.read("head_weights", c.head_weights);
-  in.read_object("scheduler", [&](ObjectReader& inner) { read_scheduler(inner, c.scheduler); });
-  in.read_object("kv_cache", [&](ObjectReader& inner) { read_kv_cache(inner, c.kv_cache); });
-  in.read("enable_lora", c.enable_lora);
+  read_options(in, config::engine_options(c));
   in.read_objects("lora_directories", [&](ObjectReader& inner) {
     LoraDirectory& directory = c.lora_directories.emplace_back();
     inner.read("task_id", directory.task_id);
-    std::string path;
-    inner.read("path", path);
-    directory.path = path;
+    inner.read("path", directory.path);
   });
-  in.read_object("peft_cache", [&](ObjectReader& inner) { read_peft_cache(inner, c.peft_cache); });
-  in.read("max_batch_size", c.max_batch_size);
-  in.read("max_beam_width", c.max_beam_width);
-  in.read("max_num_tokens", c.max_num_tokens);
-  in.read("max_sequence_length", c.max_sequence_length);
-  in.read("max_queue_size", c.max_queue_size);
-  in.read("max_logits_bytes", c.max_logits_bytes);
-  in.read("speculation", c.speculation);
-  std::string draft_model = c.draft_model.string();
-  in.read("draft_model", draft_model);
-  c.draft_model = draft_model;
-  in.read("max_draft_len", c.max_draft_len);
-  in.read("medusa_choices", c.medusa_choices);
-  in.read("eagle_choices", c.eagle_choices);
-  in.read("eagle_tree_top_k", c.eagle_tree_top_k);
-  in.read("eagle_tree_depth", c.eagle_tree_depth);
-  in.read_object("lookahead", [&](ObjectReader& inner) { read_lookahead(inner, c.lookahead); });
-  in.read("ngram_pool_size", c.ngram_pool_size);
-  in.read("typical_acceptance", c.typical_acceptance);
-  in.read("enable_overlap", c.enable_overlap);
-  in.read("enable_jump_ahead", c.enable_jump_ahead);
-  in.read("exit_on_device_failure", c.exit_on_device_failure);
-  in.read("device_timeout_secs", c.device_timeout_secs);
-  in.read("normalize_log_probs", c.normalize_log_probs);
-  in.read("iter_stats_max_iterations", c.iter_stats_max_iterations);
-  in.read("request_stats_max_iterations", c.request_stats_max_iterations);
-  in.read("isa", c.isa);
-  in.read("deterministic", c.deterministic);
-  in.read("forced_kernels", c.forced_kernels);
-  in.read("random_weights", c.random_weights);
-  std::string cache_dir = c.cache_dir.string();
-  in.read("cache_dir", cache_dir);
-  c.cache_dir = cache_dir;
 }
 
 void read_sampling(ObjectReader& in, SamplingConfig& s) {
@@ -192,17 +130,14 @@ void read_request(ObjectReader& in, Request& r) {
   in.read("draft_token_ids", r.draft_token_ids);
   in.read("draft_logits", r.draft_logits);
   in.read("draft_acceptance_threshold", r.draft_acceptance_threshold);
-  in.read_object("lookahead",
-                 [&](ObjectReader& inner) { read_lookahead(inner, r.lookahead.emplace()); });
+  in.read_object("lookahead", [&](ObjectReader& inner) {
+    read_members(inner, config::lookahead_options(r.lookahead.emplace()), "lookahead");
+  });
   in.read_object("lora", [&](ObjectReader& inner) {
     LoraConfig& lora = r.lora.emplace();
     inner.read("task_id", lora.task_id);
-    std::string folder;
-    inner.read("folder", folder);
-    lora.folder = folder;
-    std::string root;
-    inner.read("root", root);
-    lora.root = root;
+    inner.read("folder", lora.folder);
+    inner.read("root", lora.root);
     inner.read("weights", lora.weights);
     inner.read("columns", lora.columns);
     inner.read("config", lora.config);

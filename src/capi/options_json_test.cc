@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 
+#include "config/engine_options.h"
+
 namespace nereid::capi {
 namespace {
 
@@ -114,6 +116,22 @@ TEST(OptionsJson, ReadsConfigs) {
   EXPECT_TRUE(c->deterministic);
   EXPECT_THAT(c->forced_kernels, ElementsAre("linear:ref"));
   EXPECT_EQ(c->cache_dir, "/x");
+}
+
+TEST(OptionsJson, WhatIsPrintedIsReadBack) {
+  ExecutorConfig config;
+  const config::Options options = config::engine_options(config);
+  config.device = "cuda:1";
+  config.scheduler.pause_policy = PausePolicy::kSwap;
+  config.kv_cache.max_tokens = 9;
+  config.typical_acceptance = 0.25f;
+  config.forced_kernels = {"linear:ref"};
+  config.peft_cache.prefetch_dir = "/l";
+  config.enable_overlap = false;
+  const json::object printed = config::to_json(options);
+  StatusOr<ExecutorConfig> read = parse_config(json::serialize(printed));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(config::to_json(config::engine_options(*read)), printed);
 }
 
 TEST(OptionsJson, CacheTypesHaveTheWordsOfTheFlag) {

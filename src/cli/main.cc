@@ -98,6 +98,7 @@ int run(int argc, char** argv) {
   nereid::cli::add_bench_serve(app, exit_code);
   nereid::cli::add_inspect(app, exit_code);
   nereid::cli::add_perplexity(app, exit_code);
+  nereid::cli::add_options_page(app);
   for (const auto& tool : kTools) app.add_subcommand(tool.name, tool.help);
   try {
     app.parse(argc, argv);

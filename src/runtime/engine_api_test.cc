@@ -122,6 +122,24 @@ TEST(EngineApi, DeadlinesEndRunningAndWaitingRequests) {
   EXPECT_EQ(f.executor->stats().num_timed_out, 2);
 }
 
+TEST(EngineApi, RequestsEndWhenTheExecutorsTimeIsOver) {
+  ExecutorConfig config;
+  config.max_request_secs = 1;
+  Fixture f(roomy(), config);
+  f.runner->hold(true);
+  Request r = request({9, 10}, 100);
+  const RequestId unbounded = f.executor->enqueue(r).value();
+  r.allotted_time = std::chrono::minutes(30);
+  const RequestId patient = f.executor->enqueue(r).value();
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  f.runner->hold(false);
+  for (const RequestId id : {unbounded, patient})
+    EXPECT_EQ(all_responses(*f.executor, id).back().outputs[0].finish_reason,
+              FinishReason::kTimedOut);
+  f.expect_counts_add_up();
+  EXPECT_EQ(f.executor->stats().num_timed_out, 2);
+}
+
 TEST(EngineApi, AllGeneratedTokensEachTime) {
   Fixture f;
   Request r = request({9, 10}, 6);

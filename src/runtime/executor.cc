@@ -113,6 +113,8 @@ class ExecutorImpl : public Executor {
                 .weighs_drafts = model_.runner->weighs_drafts(),
                 .num_labels = model_.score_head.num_labels},
         typical_acceptance_(config.typical_acceptance),
+        max_time_(config.max_request_secs > 0 ? std::chrono::seconds(config.max_request_secs)
+                                              : std::chrono::milliseconds::max()),
         rings_{.iterations = Ring<IterationStats>(config.iter_stats_max_iterations),
                .requests = Ring<RequestStatsPerIteration>(config.request_stats_max_iterations),
                .events = Ring<KvCacheEvent>(config.kv_cache.event_buffer_size)},
@@ -300,6 +302,7 @@ class ExecutorImpl : public Executor {
                           .guide = guide.guide,
                           .adapter = findings[i].adapter.get(),
                           .typical_acceptance = typical_acceptance_,
+                          .max_time = max_time_,
                           .arrival = model_.clock->now()};
       inbox_.push(Submit{request_sequences(id, std::move(request), std::move(parts)),
                          std::move(findings[i].adapter), guide.waiter != nullptr});
@@ -351,6 +354,7 @@ class ExecutorImpl : public Executor {
   ModelInstance model_;
   const RequestBounds bounds_;
   const float typical_acceptance_;
+  const std::chrono::milliseconds max_time_;  // of a request
   mutable std::mutex mutex_;  // guards the two below, and the order of entering outbox and inbox
   bool closed_ = false;
   RequestId last_id_ = 0;

@@ -1,5 +1,6 @@
 #include "runtime/request_sequences.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <utility>
@@ -59,8 +60,8 @@ std::vector<sched::SequenceSpec> request_sequences(RequestId id, Request request
                             .arrival = parts.arrival};
   first.payload = payload_of(request, parts);
   // What the clock cannot hold never comes.
-  if (request.allotted_time && *request.allotted_time < std::chrono::years(100))
-    first.deadline = first.arrival + *request.allotted_time;
+  const auto time = std::min(request.allotted_time.value_or(parts.max_time), parts.max_time);
+  if (time < std::chrono::years(100)) first.deadline = first.arrival + time;
   if (count > request.sampling.num_return_sequences.value_or(1))
     first.output.return_log_probs = true;  // best_of ranks by them
   std::vector<sched::SequenceSpec> group(static_cast<size_t>(count), first);

@@ -1,6 +1,7 @@
 // How a request becomes sequences of the scheduler.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct SequenceParts {
   std::shared_ptr<const text::OutputConstraint> guide;  // null: it needs none
   const Adapter* adapter = nullptr;                     // null: none
   float typical_acceptance = 0;                         // see ExecutorConfig
+  // Most time from the arrival to the end, whatever the request asks for.
+  std::chrono::milliseconds max_time = std::chrono::milliseconds::max();
   Time arrival;
 };
 

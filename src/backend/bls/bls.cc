@@ -12,6 +12,7 @@
 #include "backend/parameters/parameters.h"
 #include "base/contained.h"
 #include "base/log_limit.h"
+#include "config/option.h"
 
 namespace nereid::backend {
 namespace {
@@ -128,7 +129,7 @@ class BlsModel {
       const json::value* excludes =
           root.find_pointer("/parameters/exclude_input_in_output/string_value", error);
       if (excludes != nullptr && excludes->is_string())
-        to.excludes_prompt = boolean_of(excludes->get_string()).value_or(false);
+        to.excludes_prompt = config::parse_bool(excludes->get_string()).value_or(false);
       for (const auto& input : root.as_object().at("input").as_array()) {
         const size_t num_dims = input.as_object().at("dims").as_array().size();
         to.ranks.emplace(input.as_object().at("name").as_string(), num_dims + (has_batch ? 1 : 0));

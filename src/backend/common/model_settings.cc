@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "backend/common/triton.h"
-#include "backend/parameters/parameters.h"
 #include "base/json.h"
+#include "config/option.h"
 
 namespace nereid::backend {
 
@@ -131,7 +131,7 @@ StatusOr<double> ModelSettings::number(std::string_view key, double fallback) co
 StatusOr<bool> ModelSettings::boolean(std::string_view key, bool fallback) const {
   const auto text = parameter(key);
   if (!text) return fallback;
-  if (const auto value = boolean_of(*text)) return *value;
+  if (const std::optional<bool> value = config::parse_bool(*text)) return *value;
   return invalid_argument("model '{}': parameter '{}' is '{}', expected true or false", name, key,
                           *text);
 }

@@ -1,8 +1,9 @@
 #include "backend/parameters/parameters.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
+
+#include "config/option.h"
 
 namespace nereid::backend {
 namespace {
@@ -46,15 +47,6 @@ std::set<std::string> parameter_keys(std::string_view backend) {
 
 bool is_unset(std::string_view value) { return value.empty() || value.starts_with("${"); }
 
-std::optional<bool> boolean_of(std::string_view value) {
-  std::string lower(value);
-  std::transform(lower.begin(), lower.end(), lower.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (has_word("true|1|t|y|yes", lower)) return true;
-  if (has_word("false|0|f|n|no", lower)) return false;
-  return std::nullopt;
-}
-
 std::string without_effect(
     std::string_view backend,
     const std::function<std::optional<std::string>(const char* key)>& value_of) {
@@ -79,6 +71,7 @@ Status check_parameter(const Parameter& p, std::string_view value) {
                : unsupported("parameter '{}' is '{}', which is not supported; only {} works", p.key,
                              value, listed(p.words));
   }
+  if (p.zero_is_default && value == "0") return ok();
   const auto wrong = [&](std::string_view expected) {
     return invalid_argument("parameter '{}' is '{}', expected {}", p.key, value, expected);
   };
@@ -97,7 +90,7 @@ Status check_parameter(const Parameter& p, std::string_view value) {
       return wrong(fmt::format("a number from {} to {}", p.low, p.high));
     }
     case ParameterKind::kBoolean:
-      return boolean_of(value) ? ok() : wrong("true or false");
+      return config::parse_bool(value) ? ok() : wrong("true or false");
     case ParameterKind::kWord:
       // The wording of the replaced backend, which users and tests search for.
       if (std::string_view(p.key) == "gpt_model_type" && !has_word(p.words, value)) {

@@ -33,13 +33,15 @@ enum class ParameterUse {
 
 struct Parameter {
   const char* key;
-  const char* placeholder;  // name in the template; "" = none, for an old or additional name
+  const char* placeholder = "";  // of the template; "" = none, an old or additional name
   ParameterKind kind = ParameterKind::kText;
   ParameterUse use = ParameterUse::kActs;
   double low = 0, high = 0;
   const char* words = "";
   bool is_mandatory = false;
+  bool zero_is_default = false;  // 0 counts as unset
   const char* why_none = "";
+  const char* help = "";  // those of the engine's options are in config/engine_options.cc
 };
 
 // The parameters of the models that `backend` ("tensorrtllm", "preprocessing", "postprocessing",
@@ -51,9 +53,6 @@ std::set<std::string> parameter_keys(std::string_view backend);
 
 // True for "" and an unfilled ${placeholder}.
 bool is_unset(std::string_view value);
-
-// The value of a kBoolean; nullopt when it is none.
-std::optional<bool> boolean_of(std::string_view value);
 
 // "'multi_block_mode' is 'true': attention kernels choose ..." of the set parameters that change
 // nothing, with "; " between them; "" when there are none. `value_of` has the text of a key;

@@ -3,13 +3,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "backend/parameters/lora_modules.h"
 #include "base/file.h"
 #include "base/testing/source_dir.h"
+#include "config/engine_options.h"
 
 namespace nereid::backend {
 namespace {
@@ -93,6 +97,80 @@ TEST(Parameters, TemplatesHaveExactlyThese) {
     }
     EXPECT_EQ(found.size(), count) << model;
   }
+}
+
+constexpr std::string_view kBegin = "# What follows is written by parameters_test (HACKING.md).\n";
+constexpr std::string_view kEnd = "# End of what parameters_test writes.\n";
+
+// A comment of lines of at most 120 characters.
+std::string comment(std::string_view text) {
+  std::string out = "#";
+  size_t width = 1;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    if (width + 1 + end > 120) out += "\n#", width = 1;
+    out.append(" ").append(text.substr(0, end));
+    width += 1 + end;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out + "\n";
+}
+
+std::string line_of(std::string_view key, std::string_view placeholder) {
+  return fmt::format("parameters {{ key: \"{}\" value {{ string_value: \"${{{}}}\" }} }}\n", key,
+                     placeholder);
+}
+
+// The parameters of the tensorrt_llm model, each with its help.
+std::string parameters_text() {
+  ExecutorConfig config = config::served_defaults();
+  config.scheduler.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
+  const config::Options options = config::engine_options(config);
+  std::string out, group;
+  std::set<std::string_view> keys;
+  const auto begin_group = [&](const char* title) {
+    if (group != title) out += fmt::format("\n# {}\n\n", group = title);
+  };
+  for (const config::Option& option : options) {
+    if (!*option.parameter) continue;
+    keys.insert(option.parameter);
+    begin_group(option.group);
+    const std::string fallback = config::default_of(option, options, &config::Option::parameter);
+    out += comment(config::refer(option.help, options, &config::Option::parameter) +
+                   (fallback.empty() ? "" : "; default: " + fallback));
+    out += line_of(option.parameter, *option.placeholder ? option.placeholder : option.parameter);
+  }
+  for (const ParameterUse use :
+       {ParameterUse::kActs, ParameterUse::kNone, ParameterUse::kRefused}) {
+    begin_group(use == ParameterUse::kActs   ? "Model and requests"
+                : use == ParameterUse::kNone ? "No effect; those that are set are named at load"
+                                             : "Refused");
+    for (const Parameter& p : parameters_of("tensorrtllm")) {
+      if (p.use != use || *p.placeholder == '\0' || keys.contains(p.key)) continue;
+      if (use == ParameterUse::kActs) out += comment(p.help);
+      if (use == ParameterUse::kNone) out += comment(p.why_none);
+      if (*p.words && use == ParameterUse::kRefused)
+        out += comment(fmt::format("other than {}", p.words));
+      out += line_of(p.key, p.placeholder);
+    }
+  }
+  return out + "\n";
+}
+
+TEST(Parameters, TemplateOfTheEngineIsWhatTheDeclarationsSay) {
+  const std::filesystem::path path =
+      source_dir() + "/all_models/inflight_batcher_llm/tensorrt_llm/config.pbtxt";
+  std::string text = *read_file(path);
+  const size_t begin = text.find(kBegin), end = text.find(kEnd);
+  ASSERT_LT(begin, end);
+  ASSERT_NE(end, std::string::npos);
+  const size_t from = begin + kBegin.size();
+  if (std::getenv("NEREID_WRITE_DOCS") != nullptr) {
+    text.replace(from, end - from, parameters_text());
+    ASSERT_TRUE(write_file_atomic(path, text).ok());
+    return;
+  }
+  EXPECT_EQ(text.substr(from, end - from), parameters_text()) << "write it again: make options";
 }
 
 TEST(LoraModules, AreNamesAndFolders) {

@@ -5,64 +5,22 @@
 #include "backend/common/check_parameters.h"
 #include "backend/parameters/lora_modules.h"
 #include "backend/tensorrtllm/model.h"
+#include "config/engine_options.h"
 
 namespace nereid::backend {
 namespace {
 
-// The table of parameters has the bounds.
-Status integer(const ModelSettings& settings, const char* key, int64_t& to) {
-  ASSIGN_OR_RETURN(to, settings.integer(key, to));
-  return ok();
-}
-
-Status integer(const ModelSettings& settings, const char* key, int32_t& to) {
-  int64_t value = to;
-  RETURN_IF_ERROR(integer(settings, key, value));
-  to = static_cast<int32_t>(value);
-  return ok();
-}
-
-template <class T>
-struct Choice {
-  const char* name;
-  T value;
-};
-
-// Reads one of a list of words.
-template <class T, size_t kCount>
-Status choice(const ModelSettings& settings, const char* key, const Choice<T> (&choices)[kCount],
-              T& to) {
-  const auto text = settings.parameter(key);
-  if (!text) return ok();
-  std::string names;
-  for (const auto& c : choices) {
-    if (*text == c.name) {
-      to = c.value;
-      return ok();
-    }
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", c.name);
+// The options of the engine whose parameters say nothing but their value.
+Status read_options(const ModelSettings& settings, const config::Options& options) {
+  for (const config::Option& option : options) {
+    if (!*option.parameter || option.has_own_reader) continue;
+    const auto text = settings.parameter(option.parameter);
+    if (!text) continue;
+    const Status status = config::parse(option, *text);
+    if (!status.ok())
+      return annotate(status, fmt::format("model '{}': parameter '{}' is '{}'", settings.name,
+                                          option.parameter, *text));
   }
-  return invalid_argument("model '{}': parameter '{}' is '{}', expected one of {}", settings.name,
-                          key, *text, names);
-}
-
-Status read_scheduler(const ModelSettings& settings, SchedulerConfig& out) {
-  out.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
-  constexpr Choice<CapacityPolicy> kPolicies[] = {
-      {"guaranteed_no_evict", CapacityPolicy::kGuaranteedNoEvict},
-      {"max_utilization", CapacityPolicy::kMaxUtilization},
-      {"static_batch", CapacityPolicy::kStaticBatch}};
-  RETURN_IF_ERROR(choice(settings, "batch_scheduler_policy", kPolicies, out.capacity_policy));
-  if (is_v1(settings)) out.capacity_policy = CapacityPolicy::kStaticBatch;
-  constexpr Choice<ChunkingPolicy> kChunking[] = {
-      {"first_come_first_served", ChunkingPolicy::kFirstComeFirstServed},
-      {"equal_progress", ChunkingPolicy::kEqualProgress}};
-  RETURN_IF_ERROR(choice(settings, "context_chunking_policy", kChunking, out.chunking_policy));
-  constexpr Choice<PausePolicy> kPause[] = {{"recompute", PausePolicy::kRecompute},
-                                            {"swap", PausePolicy::kSwap}};
-  RETURN_IF_ERROR(choice(settings, "pause_policy", kPause, out.pause_policy));
-  ASSIGN_OR_RETURN(out.enable_chunked_context,
-                   settings.boolean("enable_chunked_context", out.enable_chunked_context));
   return ok();
 }
 
@@ -98,37 +56,13 @@ Status read_window(const ModelSettings& settings, KvCacheConfig& out) {
   return ok();
 }
 
-Status read_kv_cache(const ModelSettings& settings, KvCacheConfig& out) {
-  int64_t tokens = 0;
-  RETURN_IF_ERROR(integer(settings, "max_tokens_in_paged_kv_cache", tokens));
-  if (tokens != 0) out.max_tokens = tokens;
-  if (settings.parameter("kv_cache_free_gpu_mem_fraction")) {
-    ASSIGN_OR_RETURN(const double fraction, settings.number("kv_cache_free_gpu_mem_fraction", 0));
-    if (fraction > 0) out.memory_fraction = fraction;  // 0: the default
-  }
-  RETURN_IF_ERROR(integer(settings, "tokens_per_block", out.tokens_per_block));
-  ASSIGN_OR_RETURN(out.enable_block_reuse,
-                   settings.boolean("enable_kv_cache_reuse", out.enable_block_reuse));
-  ASSIGN_OR_RETURN(out.enable_partial_reuse,
-                   settings.boolean("enable_partial_reuse", out.enable_partial_reuse));
-  constexpr Choice<KvCacheType> kTypes[] = {{"auto", KvCacheType::kAuto},
-                                            {"int8", KvCacheType::kInt8},
-                                            {"fp8", KvCacheType::kFp8},
-                                            {"bf16", KvCacheType::kBf16}};
-  RETURN_IF_ERROR(choice(settings, "kv_cache_type", kTypes, out.type));
-  RETURN_IF_ERROR(read_window(settings, out));
-  RETURN_IF_ERROR(integer(settings, "sink_token_length", out.sink_token_length));
-  RETURN_IF_ERROR(integer(settings, "kv_cache_host_memory_bytes", out.host_cache_bytes));
-  RETURN_IF_ERROR(integer(settings, "secondary_offload_min_priority", out.offload_min_priority));
-  RETURN_IF_ERROR(integer(settings, "event_buffer_max_size", out.event_buffer_size));
+Status check_onboarding(const ModelSettings& settings, const KvCacheConfig& kv) {
   ASSIGN_OR_RETURN(const bool onboard, settings.boolean("kv_cache_onboard_blocks", true));
-  if (!onboard && out.host_cache_bytes > 0) {
-    return unsupported(
-        "model '{}': parameter 'kv_cache_onboard_blocks' is false; host blocks are always copied "
-        "back when they are reused",
-        settings.name);
-  }
-  return ok();
+  if (onboard || kv.host_cache_bytes == 0) return ok();
+  return unsupported(
+      "model '{}': parameter 'kv_cache_onboard_blocks' is false; host blocks are always copied "
+      "back when they are reused",
+      settings.name);
 }
 
 // The LoRA parameters; the runtime checks the values.
@@ -139,17 +73,10 @@ Status read_lora(const ModelSettings& settings, ExecutorConfig& config) {
   for (const LoraModule& module : *modules)
     config.lora_directories.push_back({module.task_id, module.folder});
   const bool loads = settings.parameter("lora_load_dir").has_value();
-  ASSIGN_OR_RETURN(config.enable_lora, settings.boolean("enable_lora", loads || !modules->empty()));
+  if (!settings.parameter("enable_lora")) config.enable_lora = loads || !modules->empty();
   if (loads && !config.enable_lora)
     return invalid_argument("model '{}': parameter 'lora_load_dir' needs enable_lora",
                             settings.name);
-  PeftCacheConfig& out = config.peft_cache;
-  RETURN_IF_ERROR(integer(settings, "lora_cache_optimal_adapter_size", out.optimal_adapter_size));
-  RETURN_IF_ERROR(integer(settings, "lora_cache_max_adapter_size", out.max_adapter_size));
-  ASSIGN_OR_RETURN(out.device_cache_fraction,
-                   settings.number("lora_cache_gpu_memory_fraction", out.device_cache_fraction));
-  RETURN_IF_ERROR(integer(settings, "lora_cache_host_memory_bytes", out.host_cache_bytes));
-  out.prefetch_dir = settings.parameter("lora_prefetch_dir").value_or("");
   return ok();
 }
 
@@ -177,23 +104,18 @@ Status read_lookahead(const ModelSettings& settings, const std::optional<std::st
         "it is lookahead",
         settings.name, config.speculation);
   if (is_mode) config.speculation = "lookahead";
-  LookaheadConfig& out = config.lookahead;
-  for (const auto& [name, value] :
-       {std::pair("lookahead_window_size", &out.window_size),
-        std::pair("lookahead_ngram_size", &out.ngram_size),
-        std::pair("lookahead_verification_set_size", &out.verification_set_size)}) {
-    const auto given = settings.parameter(name);
+  for (const config::Option& option : config::lookahead_options(config.lookahead)) {
+    const auto given = settings.parameter(option.parameter);
     if (given && config.speculation != "lookahead")
       return invalid_argument(
           "model '{}': parameter '{}' is '{}', which needs decoding_mode or speculation lookahead",
-          settings.name, name, *given);
+          settings.name, option.parameter, *given);
     if (!given && is_mode)
       return invalid_argument(
           "model '{}': Decoding mode is set to lookahead but lookahead parameters are not "
           "specified. "
           "'{}' is missing",
-          settings.name, name);
-    RETURN_IF_ERROR(integer(settings, name, *value));
+          settings.name, option.parameter);
   }
   return ok();
 }
@@ -223,15 +145,14 @@ Status read_decoding_mode(const ModelSettings& settings, ExecutorConfig& config)
   return ok();
 }
 
-Status read_device(const ModelSettings& settings, ExecutorConfig& out) {
-  out.device = settings.parameter("device").value_or("auto");
+Status read_gpu_ids(const ModelSettings& settings, std::string& device) {
   const auto ids = settings.parameter("gpu_device_ids");
   if (!ids || settings.parameter("device")) return ok();
   if (ids->find_first_not_of("0123456789") != std::string::npos) {
     return unsupported("model '{}': parameter 'gpu_device_ids' is '{}'; only one device works",
                        settings.name, *ids);
   }
-  out.device = "cuda:" + *ids;
+  device = "cuda:" + *ids;
   return ok();
 }
 
@@ -244,59 +165,15 @@ bool is_v1(const ModelSettings& settings) {
 
 StatusOr<ExecutorConfig> read_executor_config(const ModelSettings& settings) {
   RETURN_IF_ERROR(check_parameters(settings, "tensorrtllm"));
-  ExecutorConfig config;
-  // 0: the engine's own limits.
-  config.max_batch_size = config.max_beam_width = config.max_num_tokens = 0;
-  RETURN_IF_ERROR(read_device(settings, config));
-  RETURN_IF_ERROR(integer(settings, "num_threads", config.num_threads));
-  RETURN_IF_ERROR(integer(settings, "memory_bytes", config.memory_bytes));
-  RETURN_IF_ERROR(read_scheduler(settings, config.scheduler));
-  RETURN_IF_ERROR(read_kv_cache(settings, config.kv_cache));
+  ExecutorConfig config = config::served_defaults();
+  config.scheduler.capacity_policy = CapacityPolicy::kGuaranteedNoEvict;
+  RETURN_IF_ERROR(read_options(settings, config::engine_options(config)));
+  if (is_v1(settings)) config.scheduler.capacity_policy = CapacityPolicy::kStaticBatch;
+  RETURN_IF_ERROR(read_gpu_ids(settings, config.device));
+  RETURN_IF_ERROR(read_window(settings, config.kv_cache));
+  RETURN_IF_ERROR(check_onboarding(settings, config.kv_cache));
   RETURN_IF_ERROR(read_lora(settings, config));
-  RETURN_IF_ERROR(integer(settings, "max_num_sequences", config.max_batch_size));
-  RETURN_IF_ERROR(integer(settings, "max_beam_width", config.max_beam_width));
-  RETURN_IF_ERROR(integer(settings, "max_num_tokens", config.max_num_tokens));
-  RETURN_IF_ERROR(integer(settings, "max_seq_len", config.max_sequence_length));
-  int32_t queue = 0;
-  RETURN_IF_ERROR(integer(settings, "max_queue_size", queue));
-  if (queue > 0) config.max_queue_size = queue;
-  RETURN_IF_ERROR(integer(settings, "max_logits_bytes", config.max_logits_bytes));
-  ASSIGN_OR_RETURN(config.normalize_log_probs,
-                   settings.boolean("normalize_log_probs", config.normalize_log_probs));
-  RETURN_IF_ERROR(integer(settings, "iter_stats_max_iterations", config.iter_stats_max_iterations));
-  RETURN_IF_ERROR(
-      integer(settings, "request_stats_max_iterations", config.request_stats_max_iterations));
-  ASSIGN_OR_RETURN(config.enable_overlap,
-                   settings.boolean("enable_overlap", config.enable_overlap));
-  ASSIGN_OR_RETURN(config.enable_jump_ahead,
-                   settings.boolean("enable_jump_ahead", config.enable_jump_ahead));
-  ASSIGN_OR_RETURN(config.exit_on_device_failure,
-                   settings.boolean("exit_on_device_failure", config.exit_on_device_failure));
-  RETURN_IF_ERROR(integer(settings, "device_timeout_secs", config.device_timeout_secs));
-  ASSIGN_OR_RETURN(config.deterministic, settings.boolean("deterministic", config.deterministic));
-  config.speculation = settings.parameter("speculation").value_or(config.speculation);
-  config.draft_model = settings.parameter("draft_model").value_or("");
-  RETURN_IF_ERROR(integer(settings, "max_draft_len", config.max_draft_len));
-  config.medusa_choices = settings.parameter("medusa_choices").value_or("");
-  config.eagle_choices = settings.parameter("eagle_choices").value_or("");
-  RETURN_IF_ERROR(integer(settings, "eagle_tree_top_k", config.eagle_tree_top_k));
-  RETURN_IF_ERROR(integer(settings, "eagle_tree_depth", config.eagle_tree_depth));
-  RETURN_IF_ERROR(integer(settings, "ngram_pool_size", config.ngram_pool_size));
-  ASSIGN_OR_RETURN(const double typical, settings.number("typical_acceptance", 0));
-  config.typical_acceptance = static_cast<float>(typical);
   RETURN_IF_ERROR(read_decoding_mode(settings, config));
-  config.isa = settings.parameter("isa").value_or("");
-  config.weights = settings.parameter("weights").value_or(config.weights);
-  config.head_weights = settings.parameter("head_weights").value_or(config.head_weights);
-  ASSIGN_OR_RETURN(config.random_weights,
-                   settings.boolean("random_weights", config.random_weights));
-  config.cache_dir = settings.parameter("cache_dir").value_or("");
-  std::string kernels = settings.parameter("forced_kernels").value_or("");
-  for (size_t begin = 0; begin < kernels.size();) {
-    const size_t end = std::min(kernels.find(',', begin), kernels.size());
-    if (end > begin) config.forced_kernels.push_back(kernels.substr(begin, end - begin));
-    begin = end + 1;
-  }
   return config;
 }
 

@@ -14,5 +14,6 @@ void add_bench(CLI::App& app, int& exit_code);
 void add_bench_serve(CLI::App& app, int& exit_code);
 void add_inspect(CLI::App& app, int& exit_code);
 void add_perplexity(CLI::App& app, int& exit_code);
+void add_options_page(CLI::App& app);
 
 }  // namespace nereid::cli

@@ -3,107 +3,243 @@
 #include <CLI/Option.hpp>
 #include <CLI/Validators.hpp>
 
+#include "cli/flags/declare_flags.h"
+
 namespace nereid::cli {
 namespace {
 
-void declare_ports(CLI::App& command, ServeOptions& options) {
-  auto& http = options.process.http;
-  command
-      .add_option("--host", http.host,
-                  "address to listen on; 0.0.0.0 = all addresses of this machine")
-      ->capture_default_str();
-  command.add_option("--http-port,--port", http.http_port, "HTTP port; 0 = any free one")
-      ->check(CLI::Range(0, 65535))
-      ->capture_default_str();
-  command
-      .add_option("--metrics-port", http.metrics_port,
-                  "port of the Prometheus metrics page; 0 = any free one, -1 = off")
-      ->check(CLI::Range(-1, 65535))
-      ->capture_default_str();
-  command
-      .add_option("--grpc-port", options.process.grpc.port,
-                  "gRPC port (KServe v2, health, reflection); 0 = any free one, -1 = off")
-      ->check(CLI::Range(-1, 65535))
-      ->capture_default_str();
-  command
-      .add_option("--http-thread-count", http.threads,
-                  "HTTP event loops, each on a thread of its own")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
+using config::add_group;
+using config::field;
+using config::Options;
+
+constexpr double kMaxPort = 65535;
+
+std::string folder_problem(const std::string& name) { return CLI::ExistingDirectory(name); }
+
+void add_ports(Options& options, ServeOptions& o) {
+  front::HttpOptions& http = o.process.http;
+  add_group(options, "Ports",
+            {{.name = "host",
+              .field = field(http.host),
+              .help = "address to listen on; 0.0.0.0 = every one",
+              .flag = "--host"},
+             {.name = "http_port",
+              .field = field(http.http_port),
+              .help = "HTTP port; 0 = any free one",
+              .range = {0, kMaxPort},
+              .flag = "--http-port,--port"},
+             {.name = "metrics_port",
+              .field = field(http.metrics_port),
+              .help = "Prometheus port; 0 = any free one, -1 = off",
+              .range = {-1, kMaxPort},
+              .flag = "--metrics-port"},
+             {.name = "grpc_port",
+              .field = field(o.process.grpc.port),
+              .help = "gRPC port (KServe v2, health, reflection); 0 = any free one, -1 = off",
+              .range = {-1, kMaxPort},
+              .flag = "--grpc-port"},
+             {.name = "http_thread_count",
+              .field = field(http.threads),
+              .help = "threads that serve HTTP",
+              .range = {1, 256},
+              .flag = "--http-thread-count",
+              .default_text = "one for each core, 2 to 8"},
+             {.name = "port_file",
+              .field = field(o.port_file),
+              .help = "write http=PORT, metrics=PORT and grpc=PORT here when ready",
+              .flag = "--port-file"}});
 }
 
-void declare_limits(CLI::App& command, ServeOptions& options) {
-  auto& http = options.process.http;
-  command
-      .add_option("--http-max-input-size", http.max_body_bytes,
-                  "largest HTTP request body, in bytes")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
-      ->capture_default_str();
-  command
-      .add_option("--grpc-max-message-bytes", options.process.grpc.max_message_bytes,
-                  "largest gRPC request message, in bytes")
-      ->check(CLI::Range(1, INT32_MAX))
-      ->capture_default_str();
-  command
-      .add_option("--client-memory-bytes", options.process.client_memory_bytes,
-                  "most bytes of requests and replies in memory, HTTP and gRPC together; beyond, "
-                  "large requests are refused with 503")
-      ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
-      ->capture_default_str();
-  command.add_flag("--allow-client-shm", options.process.allow_client_shm,
-                   "let clients of this machine pass tensors in shared memory");
+void add_request_limits(Options& options, ServeOptions& o) {
+  ServerProcessOptions& process = o.process;
+  add_group(options, "Memory of requests",
+            {{.name = "http_max_input_size",
+              .field = field(process.http.max_body_bytes),
+              .help = "largest HTTP body, in bytes",
+              .range = {1, int64_t{1} << 40},
+              .flag = "--http-max-input-size",
+              .is_bytes = true},
+             {.name = "grpc_max_message_bytes",
+              .field = field(process.grpc.max_message_bytes),
+              .help = "largest gRPC request message",
+              .range = {1, INT32_MAX},
+              .flag = "--grpc-max-message-bytes",
+              .is_bytes = true},
+             {.name = "client_memory_bytes",
+              .field = field(process.client_memory_bytes),
+              .help = "requests and replies held for clients of HTTP and gRPC together",
+              .range = {1 << 20, int64_t{1} << 50},
+              .flag = "--client-memory-bytes",
+              .is_bytes = true},
+             {.name = "allow_client_shm",
+              .field = field(process.allow_client_shm),
+              .help = "clients may name shared memory of this machine",
+              .flag = "--allow-client-shm"}});
 }
 
-void declare_access(CLI::App& command, ServeOptions& options) {
-  AccessFlags& access = options.access;
-  command.add_option(
-      "--api-key", options.process.api_keys,
-      "key that HTTP and gRPC requests must have (Authorization: Bearer KEY); may be repeated");
-  command.add_option("--api-key-file", options.process.api_key_file,
-                     "file with a key, or sha256:<hex> of one, on each line, followed by its "
-                     "limits, such as requests_per_minute=60; read again on change");
-  command.add_option("--admin-key", options.process.admin_keys,
-                     "key of an administrator, which allows to change log and trace settings and "
-                     "to load adapters; may be repeated");
-  command.add_option("--http-restricted-api", access.http_groups,
-                     "API,..:K=V: requests to these APIs need header K with value V, such as "
-                     "model-repository:admin-key=SECRET; may be repeated");
-  command.add_option("--grpc-restricted-protocol", access.grpc_groups,
-                     "API,..:K=V: rpcs of these APIs need metadata triton-grpc-protocol-K with "
-                     "value V; may be repeated");
-  command.add_option("--http-cors-origin", access.origins,
-                     "origin of web pages that may use the HTTP port, such as https://example.com; "
-                     "* = any; may be repeated");
-  command.add_option("--allowed-host", access.hosts,
-                     "value of the Host header that is accepted beside localhost and the address "
-                     "of --host; * = any; may be repeated");
-  command.add_option("--tls-server-cert", access.tls.server_cert,
-                     "PEM file: all ports use TLS with this certificate; read again on change, "
-                     "like the other two files");
-  command.add_option("--tls-server-key", access.tls.server_key,
-                     "PEM file: the certificate's private key");
-  command.add_option("--tls-root-cert", access.tls.root_cert,
-                     "PEM file: clients must present a certificate signed by this one");
+void add_keys(Options& options, ServeOptions& o) {
+  ServerProcessOptions& process = o.process;
+  add_group(options, "Access",
+            {{.name = "api_key",
+              .field = field(process.api_keys),
+              .help = "callers of HTTP and gRPC must show it (Authorization: Bearer KEY); may be "
+                      "repeated",
+              .flag = "--api-key",
+              .is_secret = true},
+             {.name = "api_key_file",
+              .field = field(process.api_key_file),
+              .help = "a key, or sha256:<hex> of one, on each line, and its limits; read again on "
+                      "change",
+              .flag = "--api-key-file"},
+             {.name = "admin_key",
+              .field = field(process.admin_keys),
+              .help = "key of an administrator, who may change log and trace settings and load "
+                      "adapters; may be repeated",
+              .flag = "--admin-key",
+              .is_secret = true},
+             {.name = "http_restricted_api",
+              .field = field(o.access.http_groups),
+              .help = "API,..:K=V: APIs that need header K with value V; may be repeated",
+              .flag = "--http-restricted-api",
+              .is_secret = true},
+             {.name = "grpc_restricted_protocol",
+              .field = field(o.access.grpc_groups),
+              .help = "API,..:K=V: rpcs that need metadata triton-grpc-protocol-K with value V; "
+                      "may be repeated",
+              .flag = "--grpc-restricted-protocol",
+              .is_secret = true}});
 }
 
-void declare_lora(CLI::App& command, ServeOptions& options) {
-  CLI::Option* const with =
-      command.add_option("--lora", options.lora,
-                         "name=DIR: a LoRA adapter (PEFT folder) that OpenAI requests select by "
-                         "this model name; may be repeated");
-  CLI::Option* const enable =
-      command.add_flag("--enable-lora", options.enable_lora,
-                       "accept LoRA adapters in requests (input lora_weights)");
-  CLI::Option* const load =
-      command
-          .add_option("--lora-load-dir", options.lora_load_dir,
-                      "folder below which /v1/load_lora_adapter may load adapters")
-          ->check(CLI::ExistingDirectory);
-  command
-      .add_option("--max-lora-rank", options.max_lora_rank,
-                  "largest rank of an adapter; each adapter slot takes device memory for it")
-      ->check(CLI::Range(1, 512))
-      ->capture_default_str()
+void add_origins_and_tls(Options& options, ServeOptions& o) {
+  AccessFlags& access = o.access;
+  add_group(options, "Access",
+            {{.name = "http_cors_origin",
+              .field = field(access.origins),
+              .help = "web pages of it may use the HTTP port; * = of any; may be repeated",
+              .flag = "--http-cors-origin"},
+             {.name = "allowed_host",
+              .field = field(access.hosts),
+              .help = "name that clients may call the server by (header Host), beside localhost "
+                      "and the address of `host`; * = any; may be repeated",
+              .flag = "--allowed-host"},
+             {.name = "tls_server_cert",
+              .field = field(access.tls.server_cert),
+              .help = "PEM: every port speaks TLS with this certificate; read again on change, as "
+                      "are the other two",
+              .flag = "--tls-server-cert"},
+             {.name = "tls_server_key",
+              .field = field(access.tls.server_key),
+              .help = "PEM, the certificate's key",
+              .flag = "--tls-server-key"},
+             {.name = "tls_root_cert",
+              .field = field(access.tls.root_cert),
+              .help = "PEM: clients must show a certificate that it has signed",
+              .flag = "--tls-root-cert"}});
+}
+
+void add_names(Options& options, ServeOptions& o) {
+  add_group(options, "Adapters (LoRA)",
+            {{.name = "lora",
+              .field = field(o.lora),
+              .help = "name=DIR: a LoRA adapter, a PEFT folder, which OpenAI requests name as "
+                      "their model; may be repeated",
+              .flag = "--lora"},
+             {.name = "lora_load_dir",
+              .field = field(o.lora_load_dir),
+              .help = "/v1/load_lora_adapter may load adapters from folders inside this one",
+              .flag = "--lora-load-dir",
+              .problem = folder_problem}});
+  add_group(options, "Model and text",
+            {{.name = "model_name",
+              .field = field(o.model_name),
+              .help = "model id of the OpenAI endpoints",
+              .flag = "--model-name,--served-model-name",
+              .default_text = "the folder's name"},
+             {.name = "any_model_name",
+              .field = field(o.process.http.openai.any_model_name),
+              .help = "requests that name a model which is not there get the served one",
+              .flag = "--any-model-name"},
+             {.name = "tokenizer",
+              .field = field(o.tokenizer),
+              .help = "folder of the tokenizer's files",
+              .flag = "--tokenizer",
+              .default_text = "the model's own"},
+             {.name = "chat_template",
+              .field = field(o.chat_template),
+              .help = "a Jinja file, or the template itself",
+              .flag = "--chat-template",
+              .default_text = "the tokenizer's own"}});
+}
+
+void add_openai(Options& options, front::OpenAiOptions& openai) {
+  add_group(options, "APIs",
+            {{.name = "tool_call_parser",
+              .field = field(openai.tool_parser),
+              .help = "how the model writes tool calls: auto (as its chat template teaches) | none "
+                      "| a format's name",
+              .flag = "--tool-call-parser"},
+             {.name = "reasoning_parser",
+              .field = field(openai.reasoning_parser),
+              .help = "how the model sets reasoning apart from answers: auto | none | a format's "
+                      "name",
+              .flag = "--reasoning-parser"},
+             {.name = "generation_config",
+              .field = field(openai.generation_config),
+              .help = "sampling options that a request leaves out: none (OpenAI's defaults) | auto "
+                      "(those of the checkpoint's generation_config.json)",
+              .flag = "--generation-config"},
+             {.name = "default_max_tokens",
+              .field = field(openai.default_max_tokens),
+              .help = "max_tokens of OpenAI requests that give none, at most what the context has "
+                      "room for; 0 = that",
+              .range = {0, INT32_MAX},
+              .flag = "--default-max-tokens"},
+             {.name = "pooling",
+              .field = field(openai.pooling),
+              .help = "embeddings of a text are made of: auto (as the checkpoint's files for "
+                      "sentence-transformers say, else last) | last (its last token) | mean",
+              .flag = "--pooling"},
+             {.name = "strict_fields",
+              .field = field(openai.strict_fields),
+              .help = "refuse OpenAI requests with fields that are not known; otherwise they get a "
+                      "Warning header",
+              .flag = "--strict-fields"},
+             {.name = "trust_request_chat_template",
+              .field = field(openai.request_templates),
+              .help = "requests may bring a chat_template of their own",
+              .flag = "--trust-request-chat-template"},
+             {.name = "response_store_bytes",
+              .field = field(openai.response_store_bytes),
+              .help = "answers of /v1/responses kept for later requests; 0 = none",
+              .range = {0, int64_t{1} << 50},
+              .flag = "--response-store-bytes",
+              .is_bytes = true},
+             {.name = "ollama",
+              .field = field(openai.ollama),
+              .help = "answer Ollama's /api/chat, /api/generate, /api/tags and /api/show too",
+              .flag = "--ollama"}});
+}
+
+void add_process(Options& options, ServeOptions& o) {
+  add_group(options, "Process",
+            {{.name = "exit_timeout_secs",
+              .field = field(o.exit_timeout_seconds),
+              .help = "how long running requests may take to finish after SIGTERM",
+              .range = {0, 86400},
+              .flag = "--exit-timeout-secs"},
+             {.name = "backend_directory",
+              .field = field(o.process.backend_dir),
+              .help = "where libtriton_*.so are found",
+              .flag = "--backend-directory",
+              .default_text = "backends, beside the program's folder"}});
+}
+
+// A rank that nothing uses is a mistake of the command line.
+void check_lora_flags(CLI::App& command) {
+  const CLI::Option* const with = command.get_option("--lora");
+  const CLI::Option* const enable = command.get_option("--enable-lora");
+  const CLI::Option* const load = command.get_option("--lora-load-dir");
+  command.get_option("--max-lora-rank")
       ->check([with, enable, load](const std::string&) -> std::string {
         return with->count() + enable->count() + load->count() > 0
                    ? ""
@@ -111,72 +247,26 @@ void declare_lora(CLI::App& command, ServeOptions& options) {
       });
 }
 
-void declare_openai(CLI::App& command, front::OpenAiOptions& openai) {
-  command
-      .add_option("--tool-call-parser", openai.tool_parser,
-                  "format of the model's tool calls: auto (the one in its chat template) | none | "
-                  "a format's name, such as hermes")
-      ->capture_default_str();
-  command.add_flag(
-      "--ollama", openai.ollama,
-      "add Ollama's routes: /api/chat, /api/generate, /api/tags, /api/show and others");
-  command.add_flag(
-      "--strict-fields", openai.strict_fields,
-      "refuse OpenAI requests with unknown fields; default: answer them with a Warning header");
-  command.add_flag("--trust-request-chat-template", openai.request_templates,
-                   "accept a chat_template in requests");
-  command
-      .add_option("--response-store-bytes", openai.response_store_bytes,
-                  "bytes of answers of /v1/responses kept for later requests; 0 = none are kept")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 50))
-      ->capture_default_str();
-  command
-      .add_option("--reasoning-parser", openai.reasoning_parser,
-                  "format of the model's reasoning: auto (the one in its chat template) | none | a "
-                  "format's name, such as qwen3")
-      ->capture_default_str();
-  command
-      .add_option("--generation-config", openai.generation_config,
-                  "sampling options that a request does not set: none (OpenAI's defaults) | auto "
-                  "(those of the checkpoint's generation_config.json)")
-      ->capture_default_str();
-  command
-      .add_option("--pooling", openai.pooling,
-                  "embedding of a text: auto (the method in the checkpoint's sentence-transformers "
-                  "files, else last) | last (state of the last token) | mean (of all tokens)")
-      ->capture_default_str();
-}
-
 }  // namespace
 
+Options server_options(ServeOptions& o) {
+  Options options;
+  add_ports(options, o);
+  add_names(options, o);
+  add_openai(options, o.process.http.openai);
+  add_keys(options, o);
+  add_origins_and_tls(options, o);
+  add_request_limits(options, o);
+  add_process(options, o);
+  return options;
+}
+
 void declare_serve_flags(CLI::App& command, ServeOptions& options) {
-  options.model.declare(command);
-  declare_ports(command, options);
-  declare_limits(command, options);
-  declare_access(command, options);
-  declare_lora(command, options);
-  declare_openai(command, options.process.http.openai);
-  command.add_option("--model-name,--served-model-name", options.model_name,
-                     "model id of the OpenAI endpoints; default: the folder's name");
-  command.add_flag("--any-model-name", options.process.http.openai.any_model_name,
-                   "answer requests for an unknown model with the served one");
-  command
-      .add_option("--exit-timeout-secs", options.exit_timeout_seconds,
-                  "seconds that running requests may take to finish after SIGTERM")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
-  command.add_option("--tokenizer", options.tokenizer,
-                     "folder of the tokenizer's files; default: the model's folder");
-  command.add_option("--chat-template", options.chat_template,
-                     "chat template: a Jinja file, or its text; default: the tokenizer's");
   options.process.backend_dir = default_backend_dir();
-  command
-      .add_option("--backend-directory", options.process.backend_dir,
-                  "folder of the backends libtriton_*.so")
-      ->capture_default_str();
-  command.add_option(
-      "--port-file", options.port_file,
-      "file that gets lines http=PORT, metrics=PORT and grpc=PORT once the server is ready");
+  options.model.server = server_options(options);
+  options.model.declare(command);
+  declare_flags(command, options.model.server);
+  check_lora_flags(command);
 }
 
 }  // namespace nereid::cli

@@ -24,17 +24,18 @@ struct ServeOptions {
   std::string port_file;
   ServerProcessOptions process;
   AccessFlags access;
-  bool enable_lora = false;
-  std::vector<std::string> lora;  // each "name=DIR"
+  std::vector<std::string> lora;  // name=DIR
   std::filesystem::path lora_load_dir;
-  int32_t max_lora_rank = 64;
-  std::filesystem::path tokenizer;  // empty: the model's folder
+  std::filesystem::path tokenizer;  // empty: the model's own
   std::string chat_template;        // a file or the text; empty: the tokenizer's
   std::function<void(const std::string& url)> when_ready;
   int32_t exit_timeout_seconds = 30;
 };
 
-// Adds the flags of `nereid serve` to `command`; parsing fills `options`.
+// The options of the server itself, beside those of the engine.
+config::Options server_options(ServeOptions& options);
+
+// Adds the flags of `nereid serve` to `command`, which fill `options`.
 void declare_serve_flags(CLI::App& command, ServeOptions& options);
 
 }  // namespace nereid::cli

@@ -141,13 +141,14 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
   config.num_threads = static_cast<int32_t>(args.integer("--threads"));
   config.max_sequence_length = static_cast<int32_t>(args.integer("--max_seq_len"));
   config.max_beam_width = static_cast<int32_t>(args.integer("--beam_width"));
-  // Random prompts never share a prefix, and the warm-up must not help.
-  model.no_kv_cache_reuse = true;
+  // Random prompts are not found again, and warming up must not help.
+  config.kv_cache.enable_block_reuse = false;
   if (args.given("--kv_cache_free_gpu_mem_fraction")) {
-    model.kv_cache_fraction = args.number("--kv_cache_free_gpu_mem_fraction");
-    if (!(model.kv_cache_fraction > 0 && model.kv_cache_fraction <= 1))
+    const double fraction = args.number("--kv_cache_free_gpu_mem_fraction");
+    if (!(fraction > 0 && fraction <= 1))
       return invalid_argument("argument --kv_cache_free_gpu_mem_fraction: {} is not in (0, 1]",
-                              model.kv_cache_fraction);
+                              fraction);
+    config.kv_cache.memory_fraction = fraction;
   }
   const std::string& level = args.text("--log_level");
   model.log_level = level == "warning"                       ? "warn"
@@ -155,7 +156,9 @@ Status take_executor(const Args& args, bool is_latency, BenchPlan& plan) {
                     : level == "verbose" || level == "trace" ? "debug"
                                                              : level;
   plan.scheduling_policy = is_latency ? "guaranteed_no_evict" : args.text("--scheduler_policy");
-  model.scheduler_policy = plan.scheduling_policy;
+  RETURN_IF_ERROR(
+      config::parse(*config::find(config::engine_options(config), "scheduler.capacity_policy"),
+                    plan.scheduling_policy));
   if (is_latency) {
     config.max_batch_size = config.max_beam_width;
     config.max_num_tokens = 0;
@@ -239,7 +242,7 @@ StatusOr<BenchSetup> setup_of(const BenchPlan& plan, Executor& executor) {
                       .device_name = info.name,
                       .device_bytes = info.memory_bytes,
                       .scheduling_policy = plan.scheduling_policy,
-                      .kv_cache_fraction = plan.model.kv_cache_fraction,
+                      .kv_cache_fraction = plan.model.executor.kv_cache.memory_fraction.value_or(0),
                       .dataset = plan.dataset.empty() ? "stdin" : plan.dataset,
                       .streaming = plan.load.streaming};
   if (setup.dtype.empty()) setup.dtype = of_config(plan.model.model_dir, "dtype");

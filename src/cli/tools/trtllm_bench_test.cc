@@ -80,8 +80,8 @@ TEST(TrtllmBench, FlagsBecomeARun) {
   EXPECT_EQ(plan->model_name, "some/name");
   EXPECT_EQ(plan->model.model_dir, kFolder);
   EXPECT_EQ(plan->model.executor.max_batch_size, 16);
-  EXPECT_EQ(plan->model.kv_cache_fraction, 0.5);
-  EXPECT_EQ(plan->model.scheduler_policy, "max_utilization");
+  EXPECT_EQ(plan->model.executor.kv_cache.memory_fraction, 0.5);
+  EXPECT_EQ(plan->model.executor.scheduler.capacity_policy, CapacityPolicy::kMaxUtilization);
   EXPECT_EQ(plan->load.concurrency, 8);
   EXPECT_TRUE(plan->load.streaming);
   EXPECT_EQ(plan->load.end_id, 2);

@@ -9,6 +9,7 @@
 #include "base/gguf.h"
 #include "base/json_members.h"
 #include "base/log.h"
+#include "config/option.h"
 #include "front/openai/pooling.h"
 #include "front/openai/requests/sampling_defaults.h"
 
@@ -114,7 +115,7 @@ Status read_engine(TRITONSERVER_Server* server, LanguageModel& model) {
   constexpr char kExcludesInput[] = "exclude_input_in_output";  // an input, else a parameter
   model.repeats_prompt =
       model.engine->input(kExcludesInput) == nullptr &&
-      !backend::boolean_of(config_parameter(engine_config, kExcludesInput)).value_or(false);
+      !config::parse_bool(config_parameter(engine_config, kExcludesInput)).value_or(false);
   ASSIGN_OR_RETURN(model.adapters,
                    backend::parse_lora_modules(config_parameter(engine_config, "lora_modules")));
   const std::string load_dir = config_parameter(engine_config, "lora_load_dir");

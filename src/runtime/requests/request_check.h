@@ -12,7 +12,6 @@ namespace nereid::runtime {
 
 // Bounds that keep a request's checks and per-token lists cheap.
 inline constexpr int32_t kMaxSequences = 128;  // num_return_sequences, best_of
-inline constexpr int32_t kMaxBeamWidth = 16;
 inline constexpr int32_t kMaxTopLogProbs = 32;
 inline constexpr size_t kMaxEndIds = 128;
 inline constexpr size_t kMaxStopWords = 128;

@@ -1,0 +1,117 @@
+// The declaration of an option: name, value, what is allowed, help, and where it is offered.
+// Command lines, environment, the C API's JSON, parameters of config.pbtxt, --print-config and
+// docs/options.md are made of lists of these.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/status.h"
+
+namespace nereid::config {
+
+// An enum with a word for each value.
+struct WordField {
+  void* value;
+  size_t (*get)(const void* value);
+  void (*set)(void* value, size_t index);
+};
+
+// Where the value of an option lies. It is not owned.
+using Field = std::variant<bool*, int32_t*, int64_t*, uint64_t*, float*, double*, std::string*,
+                           std::filesystem::path*, std::optional<int64_t>*, std::optional<double>*,
+                           std::vector<std::string>*, WordField>;
+
+template <class T>
+Field field(T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return WordField{&value, [](const void* from) { return size_t(*static_cast<const T*>(from)); },
+                     [](void* to, size_t index) { *static_cast<T*>(to) = static_cast<T>(index); }};
+  } else {
+    return &value;
+  }
+}
+
+// Allowed numbers: [low, high] unless an end is open.
+struct Range {
+  double low = std::numeric_limits<double>::lowest(), high = std::numeric_limits<double>::max();
+  bool is_open_below = false, is_open_above = false;
+};
+
+struct Option {
+  const char* name;  // in errors and in the C API's JSON, "kv_cache.type" is `type` of `kv_cache`
+  Field field;       // its value when the list is made is the default
+  // `x` in it is the option with that name. One or more sentences without a capital and a stop.
+  const char* help;
+  Range range = {};
+  // Allowed words, separated by '|'. Of an enum: one for each value. A string may be empty, too.
+  const char* words = "";
+  // Flags, separated by commas, the first one in messages. "--no-x" of a bool sets it to false.
+  const char* flag = "";
+  const char* parameter = "";  // key in config.pbtxt of the tensorrt_llm model
+  // Of config.pbtxt's template; "" = the name of the parameter.
+  const char* placeholder = "";
+  // What the default is called where its value says too little ("one per physical core").
+  const char* default_text = "";
+  bool zero_is_default = false;  // flags and parameters: 0 leaves the default
+  bool is_bytes = false;         // flags take 512M and 4G
+  bool must_exist = false;       // a path
+  bool flag_takes_any = false;   // a wrong word is refused where the model is loaded
+  bool only_default = false;     // in configurations that others write; nothing acts on it
+  bool is_secret = false;        // not printed
+  bool has_own_reader = false;   // the parameter is a text that the backend reads itself
+  bool has_environment = true;   // the first flag is also NEREID_<NAME>
+  // What is wrong with a flag's value, "" = nothing.
+  std::string (*problem)(const std::string& value) = nullptr;
+  const char* group = "";
+};
+
+using Options = std::vector<Option>;
+
+// Appends `list`, all of one group.
+void add_group(Options& options, const char* group, std::initializer_list<Option> list);
+
+const Option* find(const Options& options, std::string_view name);
+
+// "a|b" -> {"a", "b"}
+std::vector<std::string> words_of(const Option& option);
+
+// true, 1, t, y, yes / false, 0, f, n, no; in any case.
+std::optional<bool> parse_bool(std::string_view text);
+
+// Sets the value. InvalidArgument: "expected an integer from 0 to 8"; the value is unchanged then.
+Status parse(const Option& option, std::string_view text);
+
+// What parse() reads: "" for a value that is unset, and for 0 where that is the default.
+std::string text_of(const Option& option);
+
+// InvalidArgument: "max_batch_size: 0 is not in [1, 4096]".
+Status check(const Option& option);
+Status check(const Options& options);
+
+// As the C API reads it.
+json::object to_json(const Options& options);
+
+// The first flag without its dashes in capitals, behind NEREID_; "" = none.
+std::string environment_of(const Option& option);
+
+// The first of `option.flag`.
+std::string_view first_flag(const Option& option);
+
+// `text` with each `name` replaced by what that option is called in `place` (&Option::flag: its
+// first flag), where it has such a name.
+std::string refer(std::string_view text, const Options& all, const char* Option::*place);
+
+// The default for people: its value, or what it stands for; "" = none.
+std::string default_of(const Option& option, const Options& all, const char* Option::*place);
+
+}  // namespace nereid::config
