@@ -257,8 +257,13 @@ void add_kv_cache(Options& options, ExecutorConfig& c) {
        {.name = "kv_cache.enable_partial_reuse",
         .field = field(kv.enable_partial_reuse),
         .help = "leading tokens of a block are copied from a cached block",
-        .parameter = "enable_partial_reuse"},
-       {.name = "kv_cache.host_cache_bytes",
+        .parameter = "enable_partial_reuse"}});
+}
+
+void add_kv_cache_reach(Options& options, KvCacheConfig& kv) {
+  add_group(
+      options, "KV cache",
+      {{.name = "kv_cache.host_cache_bytes",
         .field = field(kv.host_cache_bytes),
         .help = "bytes of host memory behind the KV cache; 0 = none",
         .range = {0, kMaxBytes},
@@ -301,6 +306,7 @@ Options engine_options(ExecutorConfig& c) {
   add_limits(options, c);
   add_scheduling(options, c);
   add_kv_cache(options, c);
+  add_kv_cache_reach(options, c.kv_cache);
   add_speculation(options, c);
   add_adapters(options, c);
   add_statistics(options, c);

@@ -30,6 +30,69 @@ Options lookahead_options(LookaheadConfig& c) {
   return options;
 }
 
+namespace {
+
+void add_trees(Options& options, ExecutorConfig& c) {
+  add_group(
+      options, "Speculative decoding",
+      {{.name = "medusa_choices",
+        .field = field(c.medusa_choices),
+        .help = "tree of draft tokens of Medusa heads, as the ranks that lead to each, such as "
+                "{0}, {0, 0}, {1}; at most 64",
+        .flag = "--medusa-choices",
+        .parameter = "medusa_choices",
+        .default_text = "the likeliest of each head"},
+       {.name = "eagle_choices",
+        .field = field(c.eagle_choices),
+        .help = "the same of an EAGLE head or of mtp",
+        .flag = "--eagle-choices",
+        .parameter = "eagle_choices",
+        .default_text = "a chain"},
+       {.name = "eagle_tree_top_k",
+        .field = field(c.eagle_tree_top_k),
+        .help = "EAGLE-2: so many draft tokens of each depth get so many draft tokens each, and "
+                "the likeliest of all are tested; 0 = a chain, or `eagle_choices`",
+        .range = {0, kMaxTreeTopK},
+        .flag = "--eagle-tree-top-k",
+        .parameter = "eagle_tree_top_k"},
+       {.name = "eagle_tree_depth",
+        .field = field(c.eagle_tree_depth),
+        .help = "depth of the tree of `eagle_tree_top_k`; 0 = 5",
+        .range = {0, kMaxDraftLen},
+        .flag = "--eagle-tree-depth",
+        .parameter = "eagle_tree_depth"}});
+}
+
+void add_unused(Options& options, PeftCacheConfig& peft) {
+  add_group(options, "Adapters (LoRA)",
+            {{.name = "peft_cache.num_host_module_layers",
+              .field = field(peft.num_host_module_layers),
+              .help = "no effect: `peft_cache.host_cache_bytes` is the bound",
+              .only_default = true},
+             {.name = "peft_cache.num_put_workers",
+              .field = field(peft.num_put_workers),
+              .help = "no effect",
+              .only_default = true},
+             {.name = "peft_cache.num_ensure_workers",
+              .field = field(peft.num_ensure_workers),
+              .help = "no effect",
+              .only_default = true},
+             {.name = "peft_cache.num_copy_streams",
+              .field = field(peft.num_copy_streams),
+              .help = "no effect",
+              .only_default = true},
+             {.name = "peft_cache.max_pages_per_block_host",
+              .field = field(peft.max_pages_per_block_host),
+              .help = "no effect",
+              .only_default = true},
+             {.name = "peft_cache.max_pages_per_block_device",
+              .field = field(peft.max_pages_per_block_device),
+              .help = "no effect",
+              .only_default = true}});
+}
+
+}  // namespace
+
 void add_speculation(Options& options, ExecutorConfig& c) {
   add_group(
       options, "Speculative decoding",
@@ -58,33 +121,8 @@ void add_speculation(Options& options, ExecutorConfig& c) {
                 "trees as many as they have",
         .range = {0, kMaxDraftLen},
         .flag = "--max-draft-len",
-        .parameter = "max_draft_len"},
-       {.name = "medusa_choices",
-        .field = field(c.medusa_choices),
-        .help = "tree of draft tokens of Medusa heads, as the ranks that lead to each, such as "
-                "{0}, {0, 0}, {1}; at most 64",
-        .flag = "--medusa-choices",
-        .parameter = "medusa_choices",
-        .default_text = "the likeliest of each head"},
-       {.name = "eagle_choices",
-        .field = field(c.eagle_choices),
-        .help = "the same of an EAGLE head or of mtp",
-        .flag = "--eagle-choices",
-        .parameter = "eagle_choices",
-        .default_text = "a chain"},
-       {.name = "eagle_tree_top_k",
-        .field = field(c.eagle_tree_top_k),
-        .help = "EAGLE-2: so many draft tokens of each depth get so many draft tokens each, and "
-                "the likeliest of all are tested; 0 = a chain, or `eagle_choices`",
-        .range = {0, kMaxTreeTopK},
-        .flag = "--eagle-tree-top-k",
-        .parameter = "eagle_tree_top_k"},
-       {.name = "eagle_tree_depth",
-        .field = field(c.eagle_tree_depth),
-        .help = "depth of the tree of `eagle_tree_top_k`; 0 = 5",
-        .range = {0, kMaxDraftLen},
-        .flag = "--eagle-tree-depth",
-        .parameter = "eagle_tree_depth"}});
+        .parameter = "max_draft_len"}});
+  add_trees(options, c);
   for (const Option& option : lookahead_options(c.lookahead)) options.push_back(option);
   add_group(
       options, "Speculative decoding",
@@ -148,31 +186,8 @@ void add_adapters(Options& options, ExecutorConfig& c) {
         .field = field(peft.prefetch_dir),
         .help = "folder of adapters, each in a folder named by its task id, loaded at start",
         .parameter = "lora_prefetch_dir",
-        .must_exist = true},
-       {.name = "peft_cache.num_host_module_layers",
-        .field = field(peft.num_host_module_layers),
-        .help = "no effect: `peft_cache.host_cache_bytes` is the bound",
-        .only_default = true},
-       {.name = "peft_cache.num_put_workers",
-        .field = field(peft.num_put_workers),
-        .help = "no effect",
-        .only_default = true},
-       {.name = "peft_cache.num_ensure_workers",
-        .field = field(peft.num_ensure_workers),
-        .help = "no effect",
-        .only_default = true},
-       {.name = "peft_cache.num_copy_streams",
-        .field = field(peft.num_copy_streams),
-        .help = "no effect",
-        .only_default = true},
-       {.name = "peft_cache.max_pages_per_block_host",
-        .field = field(peft.max_pages_per_block_host),
-        .help = "no effect",
-        .only_default = true},
-       {.name = "peft_cache.max_pages_per_block_device",
-        .field = field(peft.max_pages_per_block_device),
-        .help = "no effect",
-        .only_default = true}});
+        .must_exist = true}});
+  add_unused(options, peft);
 }
 
 void add_statistics(Options& options, ExecutorConfig& c) {

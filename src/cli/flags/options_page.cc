@@ -64,7 +64,7 @@ std::string number_range(const Option& option) {
                      range.is_open_above ? "below " : "", text(range.high));
 }
 
-std::string values_of(const Option& option) {
+std::string allowed_values(const Option& option) {
   return std::visit(
       [&](auto field) -> std::string {
         using T = decltype(field);
@@ -91,14 +91,14 @@ std::string values_of(const Option& option) {
 std::string row_of(const Option& option, const Options& all) {
   const std::string fallback = config::default_of(option, all, &Option::name);
   return fmt::format("| {} | {} | {} | {}{} | {} |\n", code(option.name), flags_of(option),
-                     code(option.parameter), values_of(option),
+                     code(option.parameter), allowed_values(option),
                      fallback.empty() ? "" : fmt::format(" [{}]", cell(fallback)),
                      cell(option.help));
 }
 
 std::string flag_row(const Option& option, const Options& all) {
   const std::string fallback = config::default_of(option, all, &Option::flag);
-  return fmt::format("| {} | {}{} | {} |\n", flags_of(option), values_of(option),
+  return fmt::format("| {} | {}{} | {} |\n", flags_of(option), allowed_values(option),
                      fallback.empty() ? "" : fmt::format(" [{}]", cell(fallback)),
                      cell(config::refer(option.help, all, &Option::flag)));
 }
