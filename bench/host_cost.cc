@@ -1,5 +1,5 @@
 // What the host does for each step, without a model: plan, write and stage the message, commit
-// what was drawn, and turn the news into responses. The device part (sampling from fixed logits)
+// what was drawn, and turn the update into responses. The device part (sampling from fixed logits)
 // runs between the measured phases.
 #include <fmt/format.h>
 #include <pthread.h>
@@ -96,9 +96,9 @@ class Host {
     const double staged = cpu_seconds();
     RETURN_IF_ERROR(draw(plan));
     const double drawn = cpu_seconds();
-    runtime::NewsBatch batch = commit(plan);
+    runtime::UpdateBatch batch = commit(plan);
     const double committed = cpu_seconds();
-    const auto expected = num_called_.load() + static_cast<int64_t>(batch.news.size());
+    const auto expected = num_called_.load() + static_cast<int64_t>(batch.update.size());
     const double outbox_before = outbox_seconds();
     const double ready = cpu_seconds();
     outbox_->post(std::move(batch));
@@ -175,7 +175,7 @@ class Host {
   Status prepare(const sched::StepPlan& plan) {
     constexpr int32_t kOnDevice[] = {exec::kTokenOnDevice};
     step_.clear();
-    for (const sched::Row& row : plan.rows) {
+    for (const sched::ScheduledRow& row : plan.rows) {
       exec::StepRow out{.slot = row.slot, .start = row.start, .num_logits = row.num_logits()};
       sampler_->add(row, out, step_);
       const auto tokens = row.input_on_device
@@ -184,7 +184,7 @@ class Host {
       step_.add(out, tokens, row.sequence->block_table(), 1, runner_limits_.block_tokens);
     }
     exec::encode(step_, message_);
-    ASSIGN_OR_RETURN(const exec::StepView view, exec::decode(message_));
+    ASSIGN_OR_RETURN(const exec::StepMessageView view, exec::decode(message_));
     RETURN_IF_ERROR(
         exec::StepData::pack(view, groups_, runner_limits_, options_.vocab, step_data_.data())
             .status());
@@ -194,7 +194,7 @@ class Host {
   // The device: the same logits for each row.
   Status draw(const sched::StepPlan& plan) {
     int64_t rows = 0;
-    for (const sched::Row& row : plan.rows) rows += row.num_logits();
+    for (const sched::ScheduledRow& row : plan.rows) rows += row.num_logits();
     ASSIGN_OR_RETURN(const auto event, stream_->submit([&](Stream& stream) -> Status {
       RETURN_IF_ERROR(slot_sampler_->send(0, stream));
       return slot_sampler_->run(0, View::matrix(logits_.data(), DType::kF32, rows, options_.vocab),
@@ -203,13 +203,13 @@ class Host {
     return event->wait();
   }
 
-  runtime::NewsBatch commit(const sched::StepPlan& plan) {
-    runtime::NewsBatch batch;
+  runtime::UpdateBatch commit(const sched::StepPlan& plan) {
+    runtime::UpdateBatch batch;
     const exec::StepResult results = slot_sampler_->results(0);
     for (size_t i = 0; i < results.size(); ++i) {
-      sched::RowNews news =
+      sched::SequenceUpdate update =
           scheduler_.commit(plan.rows[i], sampler_->drawn(plan.rows[i], results[i]));
-      if (!news.empty()) batch.news.push_back({.row = std::move(news)});
+      if (!update.empty()) batch.update.push_back({.row = std::move(update)});
     }
     return batch;
   }
@@ -225,7 +225,7 @@ class Host {
   exec::RunnerLimits runner_limits_;
   const std::vector<exec::CacheGroup> groups_ = std::vector<exec::CacheGroup>(1);
   std::unique_ptr<exec::SlotSampler> slot_sampler_;
-  exec::Step step_;
+  exec::StepMessage step_;
   std::vector<std::byte> message_, step_data_;
   runtime::Progress progress_;
   runtime::Inbox inbox_;

@@ -59,7 +59,7 @@ Status load_adapters(std::span<const io::AdapterModule> modules, exec::Runner& r
   for (int32_t i = 0; i < limits.num_adapters; ++i)
     for (int64_t first = 0; first < num_weights;) {
       const int64_t count = std::min(num_weights - first, exec::max_load_weights(limits));
-      exec::Step step;
+      exec::StepMessage step;
       step.adapter_loads = {{.adapter = i,
                              .num_matrices = static_cast<int32_t>(matrices.size()),
                              .first_page = i,
