@@ -104,7 +104,7 @@ TEST(StepMessage, RefusesBytesThatAreNone) {
   for (size_t size = 0; size < masks.size(); ++size)
     EXPECT_FALSE(decode_masks(std::span(masks).first(size)).ok()) << size;
   EXPECT_FALSE(decode(masks).ok());
-  EXPECT_THAT(decode_masks(good).status().ToString(), HasSubstr("in place of masks"));
+  EXPECT_THAT(decode_masks(good).status().ToString(), HasSubstr("is not a message of masks"));
   std::vector<std::byte> longer = good;
   longer.resize(good.size() + 8);
   EXPECT_THAT(decode(longer).status().ToString(), HasSubstr("does not hold what its counts say"));

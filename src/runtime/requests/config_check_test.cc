@@ -63,7 +63,7 @@ TEST(ConfigCheck, Speculation) {
   lookahead("lookahead.ngram_size: 0 is not in [1, 64]", {4, 0, 4});
   lookahead("lookahead.verification_set_size: -1 is not in [0, 64]", {4, 3, -1});
   lookahead("lookahead.ngram_size: 1 is allowed with a window of 1 and a", {4, 1, 0});
-  lookahead("lookahead: a window of 16, n-grams of 5 and a verification set of 1 make 67 guesses",
+  lookahead("lookahead: a window of 16, n-grams of 5 and a verification set of 1 make 67 drafts",
             {16, 5, 1});
   expect("draft_model: 'x' is not used by speculation lookahead",
          [](auto& c) { c.speculation = "lookahead", c.draft_model = "x"; });
