@@ -108,9 +108,9 @@ TEST_F(RepositoryCheckTest, ParametersByTheTable) {
   replace("preprocessing", dir_.string(), "");
   EXPECT_THAT(problems(),
               ElementsAre(EndsWith("parameters 'tokenizer_dir': is mandatory and not set"),
-                          HasSubstr("parameters 'gpt_model_type': Invalid gpt_model_type"),
                           EndsWith("backend tensorrtllm has no such parameter. Did you mean "
-                                   "'max_beam_width'?")));
+                                   "'max_beam_width'?"),
+                          HasSubstr("parameters 'gpt_model_type': Invalid gpt_model_type")));
 }
 
 TEST_F(RepositoryCheckTest, EnsemblesReferToWhatIsThere) {

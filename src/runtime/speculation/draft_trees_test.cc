@@ -262,7 +262,7 @@ TEST(DraftTrees, WhatDoesNotFitIsRefused) {
   };
   ExecutorConfig config = eagle3_config();
   EXPECT_THAT(error(config, "tests/models/llama"), HasSubstr("is not an integer in [0, 1]"));
-  EXPECT_THAT(error(mtp_config()), HasSubstr("field 'num_nextn_predict_layers': 0 of them"));
+  EXPECT_THAT(error(mtp_config()), HasSubstr("field 'num_nextn_predict_layers': 0 is not 1"));
   config.speculation = "medusa";
   EXPECT_THAT(error(config), HasSubstr("allowed are eagle, auto and none"));
 }

@@ -216,7 +216,7 @@ TEST(JsonSchema, ErrorsBeginWithThePointer) {
       {R"x({"allOf": [{"multipleOf": 999}, {"multipleOf": 7}]})x",
        "'/allOf/0/multipleOf': only numbers of up to 1000"},
       {R"x({"type": "object", "minProperties": 2})x",
-       "'/minProperties': of members that no property names, only one"},
+       "'/minProperties': only one member outside of 'properties' counts"},
       {R"x({"type": "object", "minProperties": 2, "maxProperties": 1})x",
        "'': no value is of this schema"},
       {R"x({"type": "object", "required": ["a", "b"], "maxProperties": 1})x",
