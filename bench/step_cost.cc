@@ -43,7 +43,7 @@ size_t bytes_of(const exec::Runner& runner, std::string_view what) {
 
 // Of an adapter that has every module.
 std::vector<exec::LoraMatrixInfo> all_matrices(std::span<const io::AdapterModule> modules,
-                                              int32_t rank) {
+                                               int32_t rank) {
   std::vector<exec::LoraMatrixInfo> matrices;
   for (int32_t i = 0; i < std::ssize(modules); ++i) matrices.push_back({i, rank, 1.0f});
   return matrices;

@@ -311,7 +311,8 @@ TEST_F(EngineDirTest, ValuesThatATypeCannotHoldAreNamed) {
   ASSERT_TRUE(write_file_atomic(dir_ / "hf/model.safetensors", whole).ok());
   const auto report = convert_checkpoint(
       {.model_dir = dir_ / "hf", .output_dir = dir_ / "ckpt", .dtype = "float16"});
-  EXPECT_THAT(std::string(message(report.status())), HasSubstr("element 3 is 131072, which f16"));
+  EXPECT_THAT(std::string(message(report.status())),
+              HasSubstr("element 3 is 131072, which is out of f16"));
   EXPECT_FALSE(std::filesystem::exists(dir_ / "ckpt/rank0.safetensors"));
   const auto same = convert_checkpoint({.model_dir = dir_ / "hf", .output_dir = dir_ / "hf"});
   EXPECT_THAT(std::string(message(same.status())), HasSubstr("output_dir"));

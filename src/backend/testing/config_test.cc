@@ -87,7 +87,7 @@ TEST_F(ConfigTest, WrongOnesAreNamed) {
         {"lookahead_window_size", "16"},
         {"lookahead_ngram_size", "5"},
         {"lookahead_verification_set_size", "8"}},
-       "make 95 guesses a step; at most 64 are allowed"},
+       "make 95 drafts a step; at most 64 are allowed"},
       {{{"lookahead_ngram_size", "5"}}, "which needs decoding_mode or speculation lookahead"},
       {{{"decoding_mode", "medusa"}},
        "speculation: medusa needs draft_model, the heads' directory"},
